@@ -1,0 +1,1 @@
+"""MoE-Hub RTL: a synthesizable GPU hub that gives rows an address on arrival."""

@@ -1,0 +1,1 @@
+"""Small stream parts that every block uses."""

@@ -1,0 +1,63 @@
+"""The one memory wrapper: every table of the hub is an instance, so that a memory macro can replace it."""
+
+from amaranth import Const, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from ..config import index_width
+
+__all__ = ["Ram"]
+
+
+class Ram(wiring.Component):
+    """Memory with one read and one write port (1R1W), and a walker that clears it after reset.
+
+    A read takes one cycle: ``r_data`` belongs to the ``r_addr`` of the cycle before with ``r_en``, and holds until the next
+    read. **Collision rule:** a read of the word written in the same cycle gives the *new* data (bypass register outside the
+    macro), for every write-enable granule. One read and one write per cycle. While ``clearing`` is high (``depth`` cycles
+    after reset, if ``clear``) the walker owns the write port and writes by the user are lost: wait for it.
+
+    Parameters: ``shape``, the word; ``depth``, words, 1 or more; ``granules``, write-enable bits per word (must divide its
+    width); ``clear``, zero the words after reset.
+    Ports: ``r_en`` In, ``r_addr`` In, ``r_data`` Out; ``w_en`` In, ``granules`` bits; ``w_addr`` In; ``w_data`` In;
+    ``clearing`` Out.
+    """
+
+    def __init__(self, shape, depth, granules=1, clear=False):
+        self._width = len(Signal(shape).as_value() if not isinstance(shape, int) else Signal(shape))
+        if self._width % granules:
+            raise ValueError(f"granules = {granules}: must divide the word width {self._width}")
+        super().__init__({"r_en": In(1), "r_addr": In(index_width(depth)), "r_data": Out(shape), "w_en": In(granules),
+                          "w_addr": In(index_width(depth)), "w_data": In(shape), "clearing": Out(1)})
+        self._depth, self._granules, self._clear = depth, granules, clear
+
+    def elaborate(self, platform):
+        m = Module()
+        grain = self._width // self._granules
+        m.submodules.memory = memory = Memory(shape=self._width, depth=self._depth, init=[])
+        write = memory.write_port(granularity=grain if self._granules > 1 else None)
+        read = memory.read_port(domain="sync")      # macro returns the old word on a collision; the bypass repairs it
+
+        w_en, w_addr, w_data = Signal(self._granules), Signal.like(self.w_addr), Signal(self._width)
+        m.d.comb += [w_en.eq(self.w_en), w_addr.eq(self.w_addr), w_data.eq(self.w_data)]
+        if self._clear:
+            walk = Signal(range(self._depth + 1))
+            m.d.comb += self.clearing.eq(walk != self._depth)
+            with m.If(self.clearing):
+                m.d.sync += walk.eq(walk + 1)
+                m.d.comb += [w_en.eq(Const(-1, self._granules)), w_addr.eq(walk), w_data.eq(0)]
+        m.d.comb += [
+            write.en.eq(w_en), write.addr.eq(w_addr), write.data.eq(w_data),
+            read.en.eq(self.r_en), read.addr.eq(self.r_addr),
+        ]
+        # Bypass: a collision in the read cycle is remembered with the written data until the next read.
+        hit, kept = Signal(self._granules), Signal(self._width)
+        with m.If(self.r_en):
+            m.d.sync += [hit.eq(Mux(w_addr == self.r_addr, w_en, 0)), kept.eq(w_data)]
+        for n in range(self._granules):
+            part = slice(n * grain, (n + 1) * grain)
+            m.d.comb += self.r_data.as_value()[part].eq(Mux(hit[n], kept[part], read.data[part])) \
+                if hasattr(self.r_data, "as_value") else \
+                self.r_data[part].eq(Mux(hit[n], kept[part], read.data[part]))
+        return m

@@ -1,0 +1,101 @@
+"""Typed stream parts: register slice, queue, round-robin merge."""
+
+from amaranth import Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.wiring import In, Out
+
+from .arbiter import RoundRobin
+
+__all__ = ["StreamRegister", "StreamQueue", "StreamMerge"]
+
+
+class StreamRegister(wiring.Component):
+    """Skid stage: cuts every combinational path between its two sides.
+
+    Latency one cycle, one item per cycle, order kept, nothing lost under back-pressure. ``i.ready`` and ``o.valid`` come
+    from registers.
+
+    Parameters: ``shape``, the payload. Ports: ``i`` In, ``o`` Out, streams of ``shape``.
+    """
+
+    def __init__(self, shape):
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+        self._shape = shape
+
+    def elaborate(self, platform):
+        m = Module()
+        spare = Signal(self._shape)
+        spare_valid = Signal()
+        m.d.comb += self.i.ready.eq(~spare_valid)
+        with m.If(self.o.ready | ~self.o.valid):
+            m.d.sync += [
+                self.o.valid.eq(spare_valid | self.i.valid),
+                spare_valid.eq(0),
+            ]
+            with m.If(spare_valid):
+                m.d.sync += self.o.payload.eq(spare)
+            with m.Else():
+                m.d.sync += self.o.payload.eq(self.i.payload)
+        with m.Elif(self.i.valid & ~spare_valid):
+            m.d.sync += [spare.eq(self.i.payload), spare_valid.eq(1)]
+        return m
+
+
+class StreamQueue(wiring.Component):
+    """First-in first-out queue in memory.
+
+    Latency two cycles when empty, one item per cycle, order kept. ``level`` counts the items inside.
+
+    Parameters: ``shape``, the payload; ``depth``, items, at least 3 (below that the queue would run at half rate).
+    Ports: ``i`` In, ``o`` Out, streams of ``shape``; ``level`` Out, items.
+    """
+
+    def __init__(self, shape, depth):
+        if depth < 3:
+            raise ValueError(f"depth = {depth}: must be at least 3, a shorter queue runs at half rate")
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape)),
+                          "level": Out(range(depth + 1))})
+        self._shape, self._depth = shape, depth
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.fifo = fifo = SyncFIFOBuffered(width=Signal(self._shape).as_value().shape().width, depth=self._depth)
+        m.d.comb += [
+            fifo.w_data.eq(self.i.payload), fifo.w_en.eq(self.i.valid), self.i.ready.eq(fifo.w_rdy),
+            self.o.payload.eq(fifo.r_data), self.o.valid.eq(fifo.r_rdy), fifo.r_en.eq(self.o.ready),
+            self.level.eq(fifo.level),
+        ]
+        return m
+
+
+class StreamMerge(wiring.Component):
+    """Joins ``count`` streams into one, round-robin and fair; a registered output.
+
+    Latency one cycle, one item per cycle in total. Order is kept per input. With ``packets`` the payload must have fields
+    ``first`` and ``last``, and a packet is never interleaved with another.
+
+    Parameters: ``shape``; ``count``, 1 or more; ``packets``. Ports: ``i`` In, list of streams; ``o`` Out, stream.
+    """
+
+    def __init__(self, shape, count, packets=False):
+        super().__init__({"i": In(stream.Signature(shape)).array(count), "o": Out(stream.Signature(shape))})
+        self._shape, self._count, self._packets = shape, count, packets
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.register = register = StreamRegister(self._shape)
+        m.submodules.arbiter = arbiter = RoundRobin(self._count)
+        wiring.connect(m, register.o, wiring.flipped(self.o))
+        for n, i in enumerate(self.i):
+            m.d.comb += arbiter.requests[n].eq(i.valid)
+            with m.If(arbiter.grant_onehot[n]):
+                m.d.comb += [register.i.payload.eq(i.payload), register.i.valid.eq(i.valid), i.ready.eq(register.i.ready)]
+        taken = register.i.valid & register.i.ready
+        if self._packets:
+            inside = Signal()
+            with m.If(taken):
+                m.d.sync += inside.eq(~register.i.payload.last)
+            m.d.comb += arbiter.hold.eq(inside)
+        m.d.comb += arbiter.advance.eq(taken)
+        return m
