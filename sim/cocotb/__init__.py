@@ -1,0 +1,1 @@
+"""cocotb tests, one module per block; run through ``sim.bench.runner.run_bench`` from ``tests/``."""
