@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """Small stream parts under cocotb, and with them the bench itself."""
 
 import pytest

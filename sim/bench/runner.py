@@ -157,8 +157,8 @@ def _build(text, name, waves):
             libs = cocotb_config.libs_dir
             # Only the top's ports are made public. With all signals public (cocotb's own choice) Verilator can optimise
             # little: builds and runs take several times as long.
-            _command(["verilator", "-cc", "--exe", "--vpi", "--public-depth", "1", "--prefix", "Vtop", "-o", name, "-Mdir", folder,
-                      "--top-module", name, "--timescale", "1ns/1ps", "-Wno-lint", "-Wno-style", "-Wno-UNOPTFLAT",
+            _command(["verilator", "-cc", "--exe", "--vpi", "--public-depth", "1", "--prefix", "Vtop", "-o", name,
+                      "-Mdir", folder, "--top-module", name, "--timescale", "1ns/1ps", "-Wno-lint", "-Wno-style", "-Wno-UNOPTFLAT",
                       *(["--trace"] if waves else []),
                       "-LDFLAGS", f"-Wl,-rpath,{libs} -L{libs} -lcocotbvpi_verilator",
                       cocotb_config.share_dir / "lib" / "verilator" / "verilator.cpp", source], env, log)

@@ -266,22 +266,22 @@ class SignalPort:
     def __init__(self, dut, name, valid, ready, fields):
         self.name = name
         self.valid, self.ready = getattr(dut, valid), getattr(dut, ready) if ready is not None else None
-        self._fields = {key: getattr(dut, signal) for key, signal in fields.items()}
+        self.fields = {key: getattr(dut, signal) for key, signal in fields.items()}
 
     def pack(self, item):
-        unknown = set(item) - set(self._fields)
+        unknown = set(item) - set(self.fields)
         if unknown:
-            raise ValueError(f"{self.name}: no such field {', '.join(unknown)}; the fields are {', '.join(self._fields)}")
-        return tuple(int(item.get(key, 0)) for key in self._fields)
+            raise ValueError(f"{self.name}: no such field {', '.join(unknown)}; the fields are {', '.join(self.fields)}")
+        return tuple(int(item.get(key, 0)) for key in self.fields)
 
     def unpack(self, raw):
-        return dict(zip(self._fields, raw, strict=True))
+        return dict(zip(self.fields, raw, strict=True))
 
     def read(self):
-        return tuple(int(handle.value) for handle in self._fields.values())
+        return tuple(int(handle.value) for handle in self.fields.values())
 
     def write(self, raw):
-        for handle, value in zip(self._fields.values(), raw, strict=True):
+        for handle, value in zip(self.fields.values(), raw, strict=True):
             handle.value = value
 
 
