@@ -48,8 +48,8 @@ class ByteMemory:
 class _Later:
     """Agent that hands things on after a delay, in order. Must be added before the source that it feeds."""
 
-    def __init__(self, bench, latency, rng):
-        self._bench, self._latency, self._rng = bench, latency, rng
+    def __init__(self, bench, latency, rng, on_clear):
+        self._bench, self._latency, self._rng, self._on_clear = bench, latency, rng, on_clear
         self._due = deque()         # (cycle, function)
         bench.add(self)
 
@@ -62,6 +62,7 @@ class _Later:
 
     def clear(self, forget=True):
         self._due.clear()
+        self._on_clear()
 
     def drive(self):
         while self._due and self._due[0][0] <= self._bench.cycle:
@@ -86,8 +87,8 @@ class AxiMemory:
     beat and only there, no data before memory could know its address (data may come with or after the address).
 
     Parameters: ``memory``, a :class:`ByteMemory`, shared by several ports if wanted; ``latency``, cycles from the last beat
-    to the response, a number or (least, most), ``rng`` draws; ``pause``, ``{"aw": pattern, "w": ..., "b": ..., "ar": ..., "r": ...}``,
-    see ``pause_pattern``; ``error``, function of (address, length in bytes): true answers SLVERR and leaves memory alone.
+    to the response, a number or (least, most), ``rng`` draws; ``pause``, patterns by channel (``{"aw": "cyclic"}``), see
+    ``pause_pattern``; ``error``, function of (address, length in bytes): true answers SLVERR and leaves memory alone.
     Attributes: ``writes``, the log: {addr, data, strb, error, aw, b} with the cycles of the address and of the response;
     ``reads`` likewise; ``outstanding``, writes accepted and not answered; ``most_outstanding``.
     """
@@ -98,7 +99,7 @@ class AxiMemory:
         self.outstanding = self.most_outstanding = 0
         self.error = error or (lambda addr, length: False)
         self._prefix = prefix
-        self._addresses, self._beats = deque(), []
+        self._addresses, self._beats, self._unanswered = deque(), [], deque()
         pause = pause or {}
         dut = bench.dut
 
@@ -106,8 +107,9 @@ class AxiMemory:
             present = {field: f"{prefix}{channel}{field}" for field in fields if hasattr(dut, f"{prefix}{channel}{field}")}
             return SignalPort(dut, f"{prefix}{channel}", f"{prefix}{channel}valid", f"{prefix}{channel}ready", present)
 
-        self._later_b = _Later(bench, _latency(latency), rng)
-        self.aw = StreamSink(bench, port("aw", "id", "addr", "len", "size", "burst", "cache", "prot"), pause=pause.get("aw"), rng=rng)
+        self._later_b = _Later(bench, _latency(latency), rng, self._clear)
+        burst = ("id", "addr", "len", "size", "burst", "cache", "prot")
+        self.aw = StreamSink(bench, port("aw", *burst), pause=pause.get("aw"), rng=rng)
         self.w = StreamSink(bench, port("w", "data", "strb", "last"), pause=pause.get("w"), rng=rng)
         self.b = StreamSource(bench, port("b", "id", "resp"), pause=pause.get("b"), rng=rng)
         self._bytes = len(getattr(dut, f"{prefix}wdata")) // 8
@@ -115,11 +117,17 @@ class AxiMemory:
         self.w.on_item(self._beat)
         self.b.on_item(self._answered)
         if hasattr(dut, f"{prefix}arvalid"):
-            self._later_r = _Later(bench, _latency(latency), rng)
-            self.ar = StreamSink(bench, port("ar", "id", "addr", "len", "size", "burst", "cache", "prot"), pause=pause.get("ar"),
-                                 rng=rng)
+            self._later_r = _Later(bench, _latency(latency), rng, self._clear)
+            self.ar = StreamSink(bench, port("ar", *burst), pause=pause.get("ar"), rng=rng)
             self.r = StreamSource(bench, port("r", "id", "data", "resp", "last"), pause=pause.get("r"), rng=rng)
             self.ar.on_item(self._read)
+
+    def _clear(self):
+        """Reset: what was accepted and not answered is forgotten, memory keeps what was answered."""
+        self._addresses.clear()
+        self._beats.clear()
+        self.outstanding = 0
+        self._unanswered.clear()
 
     @property
     def idle(self):
@@ -168,11 +176,12 @@ class AxiMemory:
         if not entry["error"]:
             self.memory.write(entry["addr"], entry["data"], entry["strb"])
         self.writes.append(entry)
+        self._unanswered.append(entry)
         self.b.put({"resp": SLVERR if entry["error"] else 0, **({"id": entry["id"]} if "id" in self.b.port.fields else {})})
 
     def _answered(self, item, cycle):
         self.outstanding -= 1
-        self.writes[self.b.count - 1]["b"] = cycle
+        self._unanswered.popleft()["b"] = cycle
 
     def _read(self, item, cycle):
         length = self._burst(item)
@@ -186,19 +195,12 @@ class AxiMemory:
                 self.r.put({key: value for key, value in beat.items() if key in self.r.port.fields})
         self._later_r.call(answer)
 
-    def clear_log(self):
-        """Forgets the logs; call when idle."""
-        assert self.idle
-        self.writes.clear()
-        self.reads.clear()
-        self.b.count = 0
-
 
 class SpillMemory:
     """64-bit memory at the spill streams ``<prefix>aw``, ``w``, ``b``, ``ar``, ``r`` (see ``hub_rtl.axi.SpillSignature``).
 
-    Addresses must be multiples of 8. A write changes memory when its response is given; parameters, ``writes`` and ``reads`` as for
-    :class:`AxiMemory` (of 8 bytes each).
+    Addresses must be multiples of 8. A write changes memory when its response is given; parameters, ``writes`` and ``reads``
+    as for :class:`AxiMemory`, 8 bytes each.
     """
 
     def __init__(self, bench, prefix, *, memory=None, latency=6, pause=None, rng=None, error=None):
@@ -207,8 +209,8 @@ class SpillMemory:
         self.error = error or (lambda addr, length: False)
         self._addresses, self._words = deque(), deque()
         pause = pause or {}
-        self._later_b = _Later(bench, _latency(latency), rng)
-        self._later_r = _Later(bench, _latency(latency), rng)
+        self._later_b = _Later(bench, _latency(latency), rng, self._clear)
+        self._later_r = _Later(bench, _latency(latency), rng, self._clear)
         dut = bench.dut
         self.aw = StreamSink(bench, StreamPort(dut, f"{prefix}aw"), pause=pause.get("aw"), rng=rng)
         self.w = StreamSink(bench, StreamPort(dut, f"{prefix}w"), pause=pause.get("w"), rng=rng)
@@ -218,6 +220,10 @@ class SpillMemory:
         self.aw.on_item(lambda addr, cycle: self._take(self._addresses, self._check(addr)))
         self.w.on_item(lambda word, cycle: self._take(self._words, word))
         self.ar.on_item(self._read)
+
+    def _clear(self):
+        self._addresses.clear()
+        self._words.clear()
 
     def _check(self, addr):
         assert addr % 8 == 0, f"spill address {addr:#x} is not a multiple of 8"
@@ -245,7 +251,8 @@ class SpillMemory:
 
     @property
     def idle(self):
-        return not (self._addresses or self._words or len(self._later_b) or len(self._later_r) or self.b.pending or self.r.pending)
+        return not (self._addresses or self._words or len(self._later_b) or len(self._later_r)
+                    or self.b.pending or self.r.pending)
 
 
 class AxiLiteMaster:

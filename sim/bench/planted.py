@@ -20,6 +20,8 @@ from .runner import ROOT, BenchFailure
 
 __all__ = ["assert_caught", "planted"]
 
+CATCHES = ("AssertionError", "SimTimeoutError")
+
 
 @contextlib.contextmanager
 def planted(path, old, new, also=()):
@@ -63,9 +65,14 @@ def planted(path, old, new, also=()):
 
 
 def assert_caught(run):
-    """Passes only if ``run()`` ends with a failed cocotb test. A build error is not a catch."""
+    """Passes only if ``run()`` ends with a cocotb test that failed by an assertion or a timeout; returns the failed tests.
+
+    A build error, a crash or a mistake in the test itself (AttributeError, ...) is not a catch.
+    """
     try:
         run()
     except BenchFailure as failure:
-        return failure.failed
+        if any(kind in CATCHES for kind in failure.failed.values()):
+            return list(failure.failed)
+        raise
     raise AssertionError("the planted bug was not caught: every test passed")

@@ -53,7 +53,7 @@ class BenchError(RuntimeError):
 
 
 class BenchFailure(AssertionError):
-    """At least one cocotb test failed; ``failed`` names them."""
+    """At least one cocotb test failed; ``failed`` is {test name: type of the exception}."""
 
     def __init__(self, text, failed):
         super().__init__(text)
@@ -158,8 +158,8 @@ def _build(text, name, waves):
             # Only the top's ports are made public. With all signals public (cocotb's own choice) Verilator can optimise
             # little: builds and runs take several times as long.
             _command(["verilator", "-cc", "--exe", "--vpi", "--public-depth", "1", "--prefix", "Vtop", "-o", name,
-                      "-Mdir", folder, "--top-module", name, "--timescale", "1ns/1ps", "-Wno-lint", "-Wno-style", "-Wno-UNOPTFLAT",
-                      *(["--trace"] if waves else []),
+                      "-Mdir", folder, "--top-module", name, "--timescale", "1ns/1ps",
+                      "-Wno-lint", "-Wno-style", "-Wno-UNOPTFLAT", *(["--trace"] if waves else []),
                       "-LDFLAGS", f"-Wl,-rpath,{libs} -L{libs} -lcocotbvpi_verilator",
                       cocotb_config.share_dir / "lib" / "verilator" / "verilator.cpp", source], env, log)
             make = ["make", "-j", "2", "-C", folder, "-f", "Vtop.mk", f"VM_TRACE={int(waves)}", *CXX_FLAGS]
@@ -231,7 +231,8 @@ def _judge(results, log, tests, again):
         cases = list(ElementTree.parse(results).iter("testcase"))
     except (OSError, ElementTree.ParseError):
         raise BenchError(f"the simulator ended without results, see {log}:\n{_tail(log)}") from None
-    failed = [case.get("name") for case in cases if case.find("failure") is not None or case.find("error") is not None]
+    failed = {case.get("name"): fault.get("type") for case in cases
+              for fault in (*case.findall("failure"), *case.findall("error"))}
     if failed:
         raise BenchFailure(f"failed: {', '.join(failed)} ({again}), see {log}:\n{_tail(log)}", failed)
     ran = {case.get("name") for case in cases}
