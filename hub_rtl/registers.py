@@ -39,9 +39,9 @@ GEOMETRY_RULES = {
     "busy": "a bank of the region is not FREE",
     "row_bytes": "row_bytes must be a multiple of 16, 16 or more, and at most max_row_bytes",
     "stride": "stride must be a multiple of packet_bytes and at least row_bytes",
-    "base": "both bases must be multiples of packet_bytes",
+    "base": "both bases must be multiples of packet_bytes, spill and flag bases multiples of 8",
     "capacity": "capacity must be 1 or more and at most the configured capacity",
-    "groups": "group_base plus the number of tiles must not exceed groups, a tile has at most 1024 rows",
+    "groups": "group_base plus the number of tiles must not exceed groups, a tile has at most 1024 rows and less than 2**24 bytes",
     "rows": "row_span must be 1 or more, and row_first + row_span at most 2**24",
     "overflow": "the overflow region must exist and be another one",
 }
@@ -300,7 +300,7 @@ def _region_page(cfg):
         _word("QUERY", 0x80, 1, "wo", "bank to read into the registers below; SLVERR: no such region, or busy"),
         Register("STATE", 0x84, (
             Field("state", 0, 2, "ro", 0, "0 FREE, 1 OPEN, 2 DONE"), Field("epoch", 4, EPOCH_WIDTH, "ro"),
-            Field("error", 8, 4, "ro", 0, "reason, 0 = none"), Field("closes", 16, 8, "ro", 0, "closes received"))),
+            Field("error", 8, 4, "ro", 0, "reason, 0 = none"), Field("closes", 16, 9, "ro", 0, "closes received"))),
         *_wide("SENT", 0x88, "ro", "bytes sent by all who closed", cfg.total_width),
         *_wide("ACKED", 0x90, "ro", "bytes acknowledged by memory", cfg.total_width),
         *_wide("REFUSED", 0x98, "ro", "bytes refused", cfg.total_width),
