@@ -2,7 +2,8 @@
 
 ``cover("alloc.full")`` in a cocotb test (or in plain Python) notes that the situation was reached. Bins of runs that passed
 are merged into ``build/coverage/<bench>.json``. ``python -m sim.bench.coverage`` lists what the test plan
-(``docs/testplan/*.toml``) asks for and what was hit; its exit code is 1 while a bin is missed.
+(``docs/testplan/*.toml``) asks for and what was hit; its exit code is 1 while a bin is missed. With ``--short`` it lists
+only the missed bins and the total, and always ends with 0.
 """
 
 import json
@@ -60,17 +61,20 @@ def planned_bins():
     return planned
 
 
-def report(write=print):
-    """Writes the coverage report; returns the missed bins."""
+def report(write=print, short=False):
+    """Writes the coverage report, of the missed bins only if ``short``; returns the missed bins."""
     planned, hit = planned_bins(), hit_bins()
     missed = [name for name in planned if name not in hit]
     for name, item in planned.items():
+        if short and name in hit:
+            continue
         write(f"{'hit   ' if name in hit else 'MISSED'}  {name:<40} {item:<24} {', '.join(hit.get(name, []))}".rstrip())
-    for name in sorted(set(hit) - set(planned)):
+    for name in sorted(set(hit) - set(planned)) if not short else ():
         write(f"extra   {name:<40} {'(not in the test plan)':<24} {', '.join(hit[name])}")
     write(f"{len(planned) - len(missed)} of {len(planned)} planned bins hit, {len(missed)} missed")
     return missed
 
 
 if __name__ == "__main__":
-    sys.exit(1 if report() else 0)
+    brief = "--short" in sys.argv[1:]
+    sys.exit(1 if report(short=brief) and not brief else 0)

