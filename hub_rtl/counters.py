@@ -22,13 +22,16 @@ class Counters(wiring.Component):
     """All counters of the hub. Few gates: one wide adder walks over a memory and collects narrow accumulators.
 
     Contract: no increment is lost (an accumulator holds all that can come between two visits); counters wrap at 2**48.
-    Throughput: every counter takes an increment of up to 2 * slices in every cycle. A counter is visited every N cycles (N counters).
-    ``clear`` is exact: what comes in later cycles counts, earlier does not. ``snapshot`` copies each counter on its next visit: the
+    Throughput: every counter takes an increment of up to 2 * slices in every cycle. A counter is visited every N cycles (N
+    counters).
+    ``clear`` is exact: what comes in later cycles counts, earlier does not. ``snapshot`` copies each counter on its next
+    visit: the
     copies are at most N cycles apart. ``freeze`` stops all in the same cycle (what happens meanwhile is not counted).
     Illegal input: ``snapshot`` and ``clear`` while ``busy`` are ignored.
 
     Parameters: ``cfg``.
-    Ports: ``counts`` In :func:`count_layout`; ``freeze`` In; ``snapshot``, ``clear`` In strobes; ``busy`` Out; ``read_en`` In, ``read_index`` In (word:
+    Ports: ``counts`` In :func:`count_layout`; ``freeze`` In; ``snapshot``, ``clear`` In strobes; ``busy`` Out; ``read_en`` In,
+    ``read_index`` In (word:
     counter * 2 + half), ``read_data`` Out, copies, one cycle later.
     Source: architecture section 6.5.
     """

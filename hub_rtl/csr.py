@@ -29,9 +29,11 @@ class CsrTypes:
         self.timeout = struct({"en": 1, "region": cfg.region_width, "bank": 1})
         self.bad = struct({"en": 1, "lane": cfg.lane_width, "header": 128, "reason": 4})
         #: Entry of the refusal log as software sees it. ``number``: region, or handle of a store refused by a decoder.
-        self.log_entry = struct({"reason": 4, "side": 1, "remote": 1, "plain": 1, "owner": 4, "epoch": 4, "number": 11, "rowid": 24,
+        self.log_entry = struct({"reason": 4, "side": 1, "remote": 1, "plain": 1, "owner": 4, "epoch": 4, "number": 11,
+                                 "rowid": 24,
                                  "rank": 7})
-        self.oldest = struct({"valid": 1, "plain": 1, "rank": cfg.rank_width, "region": cfg.region_width, "epoch": 4, "rowid": 24,
+        self.oldest = struct({"valid": 1, "plain": 1, "rank": cfg.rank_width, "region": cfg.region_width, "epoch": 4,
+                              "rowid": 24,
                               "age": 16})
         self.waiting = struct({"valid": 1, "cause": 4, "region": 11, "rowid": 24})
         #: What the HANG page shows of one slice.
@@ -42,16 +44,21 @@ class CsrTypes:
 class CsrBank(wiring.Component):
     """All registers of the hub.
 
-    Contract: the registers are those of :mod:`hub_rtl.registers`. An indirect entry (handle, region, range, window) changes in one cycle,
+    Contract: the registers are those of :mod:`hub_rtl.registers`. An indirect entry (handle, region, range, window) changes in
+    one cycle,
     with its COMMIT. A geometry is written only if it breaks no rule and no bank of the region is in use.
     Latency: an access takes five cycles, one behind regions.COMMIT up to 15; nothing outside this block can stall an access.
     Illegal input: answered SLVERR, without effect.
 
     Parameters: ``cfg``.
-    Ports: ``axil`` In; configuration Out: ``rank``, ``merge_timeout``, ``age_limit``, ``timeout`` (cycles), ``max_entries``, ``peer_dead``; orders Out:
-    ``o_command`` stream(command, tag 0), ``i_command_response`` In, ``handle_write``, ``handle_read`` {en, index} with ``handle_answer`` In {valid, handle},
-    ``geometry_write``, ``dep_write``, ``window_write``, ``o_region_command``; views In: ``region_error``, ``query`` Out with ``status`` and ``missing_from``,
-    ``timed_out``, ``event_valid``, ``event_error`` (strobe), ``refused`` (strobe), ``bad``, ``counts``, ``log_index`` Out with ``log_entry``, ``log_count``, ``log_lost``,
+    Ports: ``axil`` In; configuration Out: ``rank``, ``merge_timeout``, ``age_limit``, ``timeout`` (cycles), ``max_entries``,
+    ``peer_dead``; orders Out:
+    ``o_command`` stream(command, tag 0), ``i_command_response`` In, ``handle_write``, ``handle_read`` {en, index} with
+    ``handle_answer`` In {valid, handle},
+    ``geometry_write``, ``dep_write``, ``window_write``, ``o_region_command``; views In: ``region_error``, ``query`` Out with
+    ``status`` and ``missing_from``,
+    ``timed_out``, ``event_valid``, ``event_error`` (strobe), ``refused`` (strobe), ``bad``, ``counts``, ``log_index`` Out with
+    ``log_entry``, ``log_count``, ``log_lost``,
     ``log_clear`` Out; ``slice`` Out with ``view`` In; ``cleared``, ``purging``, ``in_flight`` In; ``irq`` Out, level.
     Source: architecture section 7, CSR pages.
     """
@@ -110,7 +117,8 @@ class CsrBank(wiring.Component):
         out = self.o_command
         with m.If(r.control_command_strobe):
             m.d.sync += [
-                busy.eq(1), out.valid.eq(1), out.payload.op.eq(r.control_command_op), out.payload.owner.eq(r.control_command_owner),
+                busy.eq(1), out.valid.eq(1), out.payload.op.eq(r.control_command_op),
+                out.payload.owner.eq(r.control_command_owner),
                 out.payload.epoch.eq(r.control_command_epoch), out.payload.handle.eq(r.control_command_handle),
             ]
         with m.Elif(out.valid & out.ready):
@@ -153,9 +161,11 @@ class CsrBank(wiring.Component):
         missing = Signal()
         m.d.comb += [
             missing.eq(r.regions_index >= cfg.regions), regions.region.eq(r.regions_index),
-            g.valid.eq(r.regions_flags_valid), g.overflow_en.eq(r.regions_flags_overflow_en), g.flag_en.eq(r.regions_flags_flag_en),
+            g.valid.eq(r.regions_flags_valid), g.overflow_en.eq(r.regions_flags_overflow_en),
+            g.flag_en.eq(r.regions_flags_flag_en),
             g.log2_tile.eq(r.regions_flags_log2_tile), g.expected.eq(r.regions_flags_expected),
-            g.overflow.eq(r.regions_flags_overflow), g.base[0].eq(_wide(r, "regions_base0")), g.base[1].eq(_wide(r, "regions_base1")),
+            g.overflow.eq(r.regions_flags_overflow), g.base[0].eq(_wide(r, "regions_base0")), g.base[1].eq(_wide(r,
+                                                                                                                 "regions_base1")),
             g.stride.eq(r.regions_stride), g.row_bytes.eq(r.regions_row_bytes), g.capacity.eq(r.regions_capacity),
             g.group_base.eq(r.regions_group_base), g.row_first.eq(r.regions_row_first), g.row_span.eq(r.regions_row_span),
             g.spill_base[0].eq(_wide(r, "regions_spill_base0")), g.spill_base[1].eq(_wide(r, "regions_spill_base1")),
@@ -174,7 +184,8 @@ class CsrBank(wiring.Component):
         ]
         connect(m, regions.o_command, flipped(self.o_region_command))
         result = regions.result
-        m.d.comb += [getattr(r, f"regions_state_{name}").eq(getattr(result, name)) for name in ("state", "epoch", "error", "closes")]
+        m.d.comb += [getattr(r, f"regions_state_{name}").eq(getattr(result, name)) for name in ("state", "epoch", "error",
+                                                                                                "closes")]
         for name in ("sent", "acked", "refused"):
             value = getattr(result, name)
             m.d.comb += [getattr(r, f"regions_{name}_lo").eq(value[:32]), getattr(r, f"regions_{name}_hi").eq(value[32:])]
@@ -193,13 +204,15 @@ class CsrBank(wiring.Component):
         """Dependency ranges and windows: one cycle, nothing to check but the index."""
         cfg = self._cfg
         dep, window = self.dep_write, self.window_write
-        m.d.comb += [r.deps_commit_deny.eq(r.deps_index >= cfg.dep_ranges), r.windows_commit_deny.eq(r.windows_index >= cfg.ranks)]
+        m.d.comb += [r.deps_commit_deny.eq(r.deps_index >= cfg.dep_ranges),
+                     r.windows_commit_deny.eq(r.windows_index >= cfg.ranks)]
         m.d.sync += [
             dep.en.eq(r.deps_commit_strobe), dep.index.eq(r.deps_index), dep.range.armed.eq(r.deps_flags_armed),
             dep.range.log2_stride.eq(r.deps_flags_log2_stride), dep.range.base.eq(_wide(r, "deps_base")),
             dep.range.limit.eq(_wide(r, "deps_limit")), dep.range.group_base.eq(r.deps_group_base),
             dep.range.threshold.eq(r.deps_threshold),
-            window.en.eq(r.windows_commit_strobe), window.rank.eq(r.windows_index), window.window.base.eq(_wide(r, "windows_base")),
+            window.en.eq(r.windows_commit_strobe), window.rank.eq(r.windows_index), window.window.base.eq(_wide(r,
+                                                                                                                "windows_base")),
             window.window.limit.eq(_wide(r, "windows_limit")),
         ]
 
@@ -236,7 +249,8 @@ class CsrBank(wiring.Component):
         m.d.comb += self.slice.eq(r.hang_slice)
         m.d.comb += [getattr(r, f"hang_oldest_{name}").eq(getattr(oldest, name)) for name in
                      ("valid", "plain", "epoch", "rank", "region", "rowid", "age")]
-        m.d.comb += [getattr(r, f"hang_waiting_{name}").eq(getattr(waiting, name)) for name in ("valid", "cause", "region", "rowid")]
+        m.d.comb += [getattr(r, f"hang_waiting_{name}").eq(getattr(waiting, name)) for name in ("valid", "cause", "region",
+                                                                                                "rowid")]
         m.d.comb += [
             r.hang_outstanding.eq(self.view.outstanding), regions.timeout.eq(self.timed_out),
             r.hang_timeout_valid_set.eq(regions.timeout_set), r.hang_timeout_bank.eq(regions.timeout_result.bank),
@@ -247,11 +261,13 @@ class CsrBank(wiring.Component):
         _bitmap(m, r, "hang_no_ctl_credit", self.view.no_ctl_credit)
 
     def _interrupt(self, m, r, regions):
-        sources = {"error": self.event_error, "timeout": regions.timeout_set, "refusal": self.refused, "command": self.region_error.en,
+        sources = {"error": self.event_error, "timeout": regions.timeout_set, "refusal": self.refused,
+                   "command": self.region_error.en,
                    "geometry": regions.errors.any(), "bad_packet": self.bad.en}
         m.d.comb += [getattr(r, f"control_irq_status_{name}_set").eq(signal) for name, signal in sources.items()]
         m.d.comb += r.control_irq_status_event.eq(self.event_valid)
-        pending = Cat(getattr(r, f"control_irq_status_{name}") & getattr(r, f"control_irq_enable_{name}") for name in IRQ_SOURCES)
+        pending = Cat(getattr(r, f"control_irq_status_{name}") & getattr(r,
+                                                                         f"control_irq_enable_{name}") for name in IRQ_SOURCES)
         m.d.sync += self.irq.eq(pending.any())
 
 

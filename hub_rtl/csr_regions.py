@@ -54,18 +54,25 @@ class GeometryCheck(wiring.Component):
 class RegionAccess(wiring.Component):
     """Does what software orders for a region, one thing at a time.
 
-    Contract: a geometry is written, atomically, only if both banks of the region are FREE, no command for it is on its way and every
+    Contract: a geometry is written, atomically, only if both banks of the region are FREE, no command for it is on its way and
+    every
     rule holds; otherwise ``errors`` pulses and nothing changes. A command waits here until the scoreboard takes it. A query
     and a timeout read the scoreboard's state and keep it.
     Latency: commit about 12 cycles (``busy``), query 6 cycles.
-    Stalls: ``command_busy`` from a command until the scoreboard took it and SETTLE_CYCLES have passed; never waits for anything else.
-    Illegal input: orders while their busy is 1 are the caller's to refuse. A second timeout before the first was looked up replaces it.
+    Stalls: ``command_busy`` from a command until the scoreboard took it and SETTLE_CYCLES have passed; never waits for
+    anything else.
+    Illegal input: orders while their busy is 1 are the caller's to refuse. A second timeout before the first was looked up
+    replaces it.
 
     Parameters: ``cfg``.
-    Ports: ``region`` In; ``geometry`` In; ``commit`` In strobe; ``busy`` Out; ``errors`` Out strobe per rule; ``geometry_write`` Out;
-    ``command_en`` In strobe, ``command`` In; ``command_busy`` Out; ``o_command`` Out stream(region_command); ``query_en`` In strobe,
-    ``query_bank`` In; ``query_busy`` Out; ``result``, ``missing`` Out, kept; ``timeout`` In {en, region, bank}; ``timeout_set`` Out strobe;
-    ``timeout_result`` Out {bank, epoch, region}, ``timeout_missing`` Out, kept; to the scoreboard: ``query`` Out, ``status``, ``missing_from`` In.
+    Ports: ``region`` In; ``geometry`` In; ``commit`` In strobe; ``busy`` Out; ``errors`` Out strobe per rule;
+    ``geometry_write`` Out;
+    ``command_en`` In strobe, ``command`` In; ``command_busy`` Out; ``o_command`` Out stream(region_command); ``query_en`` In
+    strobe,
+    ``query_bank`` In; ``query_busy`` Out; ``result``, ``missing`` Out, kept; ``timeout`` In {en, region, bank};
+    ``timeout_set`` Out strobe;
+    ``timeout_result`` Out {bank, epoch, region}, ``timeout_missing`` Out, kept; to the scoreboard: ``query`` Out, ``status``,
+    ``missing_from`` In.
     Source: architecture sections 6.4 and 7.
     """
 
@@ -129,7 +136,8 @@ class RegionAccess(wiring.Component):
                     m.next = "timeout"
             with m.State("bank0"):
                 with m.If(wait == 0):
-                    m.d.sync += [blocked.eq(self.status.state != RegionState.FREE), self.query.bank.eq(1), wait.eq(QUERY_CYCLES)]
+                    m.d.sync += [blocked.eq(self.status.state != RegionState.FREE), self.query.bank.eq(1),
+                                 wait.eq(QUERY_CYCLES)]
                     m.next = "bank1"
             with m.State("bank1"):
                 with m.If(wait == 0):
@@ -137,7 +145,8 @@ class RegionAccess(wiring.Component):
                     errors = check.errors | (blocked | ordered | (self.status.state != RegionState.FREE))
                     m.d.sync += [
                         self.errors.eq(errors), self.geometry_write.en.eq(errors == 0),
-                        self.geometry_write.region.eq(self.region), self.geometry_write.geometry.eq(self.geometry), commit.eq(0),
+                        self.geometry_write.region.eq(self.region), self.geometry_write.geometry.eq(self.geometry),
+                        commit.eq(0),
                     ]
                     m.next = "idle"
             with m.State("query"):

@@ -24,19 +24,23 @@ class RegisterFile(wiring.Component):
     order's strobe. Everything of one access happens in one cycle.
     Latency: ``done`` three cycles after ``request``, when ``hold`` is low; one access at a time.
     Stalls: while ``hold`` is 1 no access begins (an order still works on staged fields).
-    Illegal input: unmapped address, write to a register without a writable field, or an order with ``deny``: ``error``, no effect.
+    Illegal input: unmapped address, write to a register without a writable field, or an order with ``deny``: ``error``, no
+    effect.
 
     Parameters: ``cfg``.
     Ports, names made of page, register and field (``control_timeout``, ``handles_flags_owner``; a field called ``value`` adds
-    nothing): ``rw`` Out, its value; ``ro`` In; ``w1c`` Out and ``.._set`` In; registers with ``load``: ``.._load`` In strobe and ``.._next`` In
-    per field; orders: ``.._strobe`` Out, ``.._deny`` In, and the written fields Out, valid with the strobe. ``external_en`` Out, ``external_index`` Out,
+    nothing): ``rw`` Out, its value; ``ro`` In; ``w1c`` Out and ``.._set`` In; registers with ``load``: ``.._load`` In strobe
+    and ``.._next`` In
+    per field; orders: ``.._strobe`` Out, ``.._deny`` In, and the written fields Out, valid with the strobe. ``external_en``
+    Out, ``external_index`` Out,
     ``external_data`` In: words behind COUNTER_BASE, data in the cycle after. ``bus`` In; ``hold`` In.
     Source: architecture section 7, CSR pages.
     """
 
     def __init__(self, cfg):
         self._map = register_map(cfg)
-        ports = {"bus": In(RegisterBus()), "hold": In(1), "external_en": Out(1), "external_index": Out(PAGE_WORDS.bit_length() - 1),
+        ports = {"bus": In(RegisterBus()), "hold": In(1), "external_en": Out(1),
+                 "external_index": Out(PAGE_WORDS.bit_length() - 1),
                  "external_data": In(32)}
         for page in self._map.pages:
             for register in page.registers:
@@ -67,7 +71,8 @@ class RegisterFile(wiring.Component):
 
         words, mapped, outside = [], [], []
         for page in self._map.pages:
-            word, hit, external = Signal(32, name=f"{page.name}_word"), Signal(name=f"{page.name}_hit"), Signal(name=f"{page.name}_external")
+            word = Signal(32, name=f"{page.name}_word")
+            hit, external = Signal(name=f"{page.name}_hit"), Signal(name=f"{page.name}_external")
             words.append(word)
             mapped.append(hit)
             outside.append(external)
@@ -139,5 +144,6 @@ def _any(signals):
     """OR of equal widths, as a tree."""
     signals = list(signals)
     while len(signals) > 1:
-        signals = [a | b for a, b in zip(signals[::2], signals[1::2])] + ([signals[-1]] if len(signals) % 2 else [])
+        pairs = [a | b for a, b in zip(signals[::2], signals[1::2], strict=False)]
+        signals = pairs + signals[2 * len(pairs):]
     return signals[0]

@@ -41,7 +41,7 @@ GEOMETRY_RULES = {
     "stride": "stride must be a multiple of packet_bytes and at least row_bytes",
     "base": "both bases must be multiples of packet_bytes, spill and flag bases multiples of 8",
     "capacity": "capacity must be 1 or more and at most the configured capacity",
-    "groups": "group_base plus the number of tiles must not exceed groups, a tile has at most 1024 rows and less than 2**24 bytes",
+    "groups": "group_base + tiles must not exceed groups; a tile has at most 1024 rows and less than 2**24 bytes",
     "rows": "row_span must be 1 or more, and row_first + row_span at most 2**24",
     "overflow": "the overflow region must exist and be another one",
 }
@@ -76,7 +76,7 @@ class Register:
         for field in self.fields:
             bits = ((1 << field.width) - 1) << field.low
             if field.low + field.width > 32 or used & bits or field.width < 1:
-                raise ValueError(f"{self.name}.{field.name} = {field.low}+{field.width}: must lie in 32 bits and overlap no other")
+                raise ValueError(f"{self.name}.{field.name} = {field.low}+{field.width}: must lie in 32 bits, alone")
             used |= bits
 
     @property
@@ -209,8 +209,9 @@ def _id_page(cfg):
     numbers = {k: v for k, v in cfg.as_dict().items() if isinstance(v, int)}
     registers = [
         _word("MAGIC", 0x00, 32, "ro", "the letters MHUB", MAGIC, constant=True),
-        Register("VERSION", 0x04, tuple(Field(n, low, 8, "ro", value, f"{n} version") for n, low, value in
-                                        zip(("patch", "minor", "major"), (0, 8, 16), reversed(VERSION))), constant=True),
+        Register("VERSION", 0x04, tuple(
+            Field(n, low, 8, "ro", value, f"{n} version") for n, low, value in
+            zip(("patch", "minor", "major"), (0, 8, 16), reversed(VERSION), strict=True)), constant=True),
         _word("RANK", 0x08, cfg.rank_width, "rw", "own rank; set before any traffic"),
     ]
     registers += [_word(f"CFG_{name.upper()}", 0x40 + 4 * n, 32, "ro", f"configuration: {name}", value, constant=True)
@@ -286,16 +287,19 @@ def _region_page(cfg):
             Field("op", 4, 2, "ro"), Field("epoch", 8, EPOCH_WIDTH, "ro"), Field("region", 16, cfg.region_width, "ro"))),
         Register("FLAGS", 0x20, (
             Field("valid", 0, 1, "rw"), Field("overflow_en", 1, 1, "rw"), Field("flag_en", 2, 1, "rw"),
-            Field("log2_tile", 4, 4, "rw", 0, "rows of a tile"), Field("expected", 8, 8, "rw", 0, "closes that complete an epoch"),
+            Field("log2_tile", 4, 4, "rw", 0, "rows of a tile"), Field("expected", 8, 8, "rw", 0,
+                                                                       "closes that complete an epoch"),
             Field("overflow", 16, cfg.region_width, "rw", 0, "overflow region"))),
-        *_wide("BASE0", 0x28, "rw", "address of slot 0, even epochs"), *_wide("BASE1", 0x30, "rw", "address of slot 0, odd epochs"),
+        *_wide("BASE0", 0x28, "rw", "address of slot 0, even epochs"), *_wide("BASE1", 0x30, "rw",
+                                                                              "address of slot 0, odd epochs"),
         _word("STRIDE", 0x38, cfg.stride_width, "rw", "bytes from row to row"),
         _word("ROW_BYTES", 0x3C, cfg.row_bytes_width, "rw", "bytes of a row"),
         _word("CAPACITY", 0x40, cfg.slot_width, "rw", "slots"),
         _word("GROUP_BASE", 0x44, cfg.group_width, "rw", "group of the first tile"),
         _word("ROW_FIRST", 0x48, ROWID_WIDTH, "rw", "smallest RowID"),
         _word("ROW_SPAN", 0x4C, ROWID_WIDTH + 1, "rw", "number of RowIDs"),
-        *_wide("SPILL_BASE0", 0x50, "rw", "spill table, even epochs"), *_wide("SPILL_BASE1", 0x58, "rw", "spill table, odd epochs"),
+        *_wide("SPILL_BASE0", 0x50, "rw", "spill table, even epochs"), *_wide("SPILL_BASE1", 0x58, "rw",
+                                                                              "spill table, odd epochs"),
         *_wide("FLAG_BASE", 0x60, "rw", "flag of the first group"),
         _word("QUERY", 0x80, 1, "wo", "bank to read into the registers below; SLVERR: no such region, or busy"),
         Register("STATE", 0x84, (
@@ -324,7 +328,8 @@ def _window_page(cfg):
     return Page("windows", 6, (
         _word("INDEX", 0x00, cfg.rank_width, "rw", "source rank that COMMIT means"),
         _word("COMMIT", 0x04, 1, "wo", "any value: write the window. SLVERR: no such rank"),
-        *_wide("BASE", 0x10, "rw", "first byte that plain stores of that rank may touch"), *_wide("LIMIT", 0x18, "rw", "first byte behind"),
+        *_wide("BASE", 0x10, "rw", "first byte that plain stores of that rank may touch"), *_wide("LIMIT", 0x18, "rw",
+                                                                                                  "first byte behind"),
     ), "Windows of plain stores")
 
 

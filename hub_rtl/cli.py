@@ -1,0 +1,118 @@
+"""Command line: ``moe-hub generate``, ``lint``, ``registers``; and the simulator's ``run`` and ``bench``, if installed."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .config import PRESETS, ConfigError, preset
+
+__all__ = ["app", "configured", "main"]
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
+                  help="MoE-Hub: a GPU hub for Mixture-of-Experts communication, in Verilog.")
+
+Preset = Annotated[str, typer.Option("--preset", "-p", help=f"Configuration to start from: {', '.join(PRESETS)}.")]
+Settings = Annotated[list[str] | None, typer.Option("--set", "-s", metavar="FIELD=VALUE",
+                                                    help="Change a field, may be repeated.")]
+
+
+def configured(name, settings):
+    """The preset with ``FIELD=VALUE`` settings applied. Raises ConfigError."""
+    changes = {}
+    for setting in settings or ():
+        field, equals, value = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {setting}: must be FIELD=VALUE")
+        try:
+            changes[field] = value if field == "name" else int(value, 0)
+        except ValueError:
+            raise ConfigError(f"{field} = {value!r}: must be an integer") from None
+    return preset(name, **changes)
+
+
+def _fail(text):
+    """One line on stderr, exit code 2."""
+    print(f"moe-hub: {text}", file=sys.stderr)
+    raise typer.Exit(2)
+
+
+def _configured(name, settings):
+    try:
+        return configured(name, settings)
+    except ConfigError as error:
+        _fail(error)
+
+
+def _write(folder, files):
+    from .generate import write_files
+    try:
+        return write_files(folder, files)
+    except OSError as error:
+        _fail(f"{error.filename}: {error.strerror}")
+
+
+@app.command()
+def generate(preset: Preset = "small", settings: Settings = None,
+             output: Annotated[Path, typer.Option("--output", "-o",
+                                                  help="Folder; files go to <folder>/<preset>/.")] = Path("build")):
+    """Write moehub.v, moehub.json (ports, sizes, maps, memories) and moehub_regs.h."""
+    from .generate import generate as texts_of
+    cfg = _configured(preset, settings)
+    for path in _write(output / preset, texts_of(cfg).files()):
+        print(path)
+
+
+@app.command()
+def lint(preset: Annotated[str | None, typer.Option("--preset", "-p", help="Only this one; all by default.")] = None,
+         settings: Settings = None):
+    """Check the Verilog with Verilator and Yosys; exit code 1 on a finding."""
+    from .generate import TOP
+    from .generate import generate as texts_of
+    from .lint import WAIVED, lint_verilog
+    found = False
+    for cfg in [_configured(name, settings) for name in ([preset] if preset else PRESETS)]:
+        findings = lint_verilog(texts_of(cfg).verilog, TOP)
+        print(f"{cfg.name}: {'clean' if not findings else 'NOT clean'}")
+        for finding in findings:
+            print(finding)
+        found |= bool(findings)
+    print("waived: " + "; ".join(f"{name} ({reason})" for name, reason in WAIVED.items()))
+    if found:
+        raise typer.Exit(1)
+
+
+@app.command()
+def registers(preset: Preset = "small", settings: Settings = None,
+              markdown: Annotated[bool, typer.Option("--markdown", help="The manual, in Markdown.")] = False,
+              c_header: Annotated[bool, typer.Option("--c-header", help="The C header.")] = False,
+              output: Annotated[Path | None, typer.Option("--output", "-o",
+                                                          help="File to write; standard output by default.")] = None):
+    """Print the register manual or the C header."""
+    from .register_text import registers_header, registers_markdown
+    if markdown and c_header:
+        _fail("--markdown and --c-header: choose one")
+    cfg = _configured(preset, settings)
+    text = registers_header(cfg) if c_header else registers_markdown(cfg)
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        _write(output.parent, {output.name: text})
+
+
+if importlib.util.find_spec("sim") and importlib.util.find_spec("sim.run_cli"):
+    from sim import run_cli
+
+    for command in ("run", "bench"):
+        app.command(command)(getattr(run_cli, command))
+
+
+def main():
+    """Entry point."""
+    app()
+
+
+if __name__ == "__main__":
+    main()
