@@ -15,7 +15,8 @@ RANGES = {
     "replicas": (1, 4, True), "regions": (1, 2048, False), "groups": (4, 65536, True), "capacity": (1, 1 << 20, False),
     "max_row_bytes": (16, 16384, False), "pool_depth": (4, 256, True), "rat_sets": (1, 4096, True),
     "rat_ways": (1, 16, False), "filter_depth": (2, 65536, True), "filter_width": (1, 8, False),
-    "rx_credits": (1, 127, False), "ctl_credits": (1, 15, False), "write_depth": (2, 512, False), "dep_ranges": (1, 64, False), "combine_depth": (1, 32, False), "log_depth": (1, 1024, False),
+    "rx_credits": (1, 127, False), "ctl_credits": (1, 15, False), "write_depth": (2, 512, False),
+    "dep_ranges": (1, 64, False), "combine_depth": (1, 32, False), "log_depth": (1, 1024, False),
     "reject_depth": (1, 256, False), "tag_width": (1, 32, False),
 }
 # What else must change for a limit to be legal.

@@ -1,0 +1,89 @@
+"""The bench itself: what fails must fail, what is no verdict must not pass for one, runs repeat."""
+
+import pytest
+from amaranth import Module
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hub_rtl.config import preset
+from sim.bench.coverage import FOLDER, hit_bins
+from sim.bench.planted import assert_caught, planted
+from sim.bench.runner import BUILD, BenchError, BenchFailure, run_bench, to_verilog
+
+
+class Wires(wiring.Component):
+    """An output stream that plain inputs drive, without any manners; an input stream that is never ready."""
+
+    def __init__(self):
+        super().__init__({"valid": In(1), "payload": In(8), "o": Out(stream.Signature(8)), "i": In(stream.Signature(8)),
+                          "ticks": Out(8)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.d.sync += self.ticks.eq(self.ticks + 1)
+        m.d.comb += [self.o.valid.eq(self.valid), self.o.payload.eq(self.payload)]
+        return m
+
+
+def run(*tests, module="sim.cocotb.bench_self", **given):
+    run_bench(Wires(), name="bench_self", module=module, tests=list(tests), **given)
+
+
+def test_plain_ports():
+    run("plain_ports")
+
+
+@pytest.mark.parametrize("mistake, kind", [("withdrawn", "valid was withdrawn"), ("changed", "payload changed"),
+                                           ("unexpected", "unexpected item"), ("missing", "1 expected items did not come"),
+                                           ("stuck", "watchdog: nothing moved for 50 cycles")])
+def test_watchers(mistake, kind):
+    with pytest.raises(BenchFailure, match=kind) as caught:
+        run(mistake)
+    assert caught.value.failed == {mistake: "AssertionError"}
+
+
+def test_error_is_no_catch():
+    with pytest.raises(BenchFailure, match="KeyError"):
+        assert_caught(lambda: run("own_mistake"))
+    with pytest.raises(BenchError, match="without results"):
+        assert_caught(lambda: run("crash"))
+    with pytest.raises(BenchError, match="no such cocotb test: nothing"):
+        assert_caught(lambda: run("plain_ports", "nothing"))
+    with pytest.raises(BenchError):
+        assert_caught(lambda: run("plain_ports", module="sim.cocotb.no_such_module"))
+    with pytest.raises(BenchError, match="build failed"):
+        assert_caught(lambda: run_bench("module broken(;", name="broken", module="sim.cocotb.bench_self"))
+    with pytest.raises(AssertionError, match="^the planted bug was not caught: every test passed$"):
+        assert_caught(lambda: run("plain_ports"))
+
+
+def test_seed(tmp_path):
+    def numbers(seed):
+        file = tmp_path / f"numbers{seed}"
+        run("notes_numbers", params={"file": str(file), "word": "x"}, cfg=preset("tiny"), seed=seed)
+        return file.read_text()
+    first = numbers(5)
+    assert first == numbers(5) != numbers(6)
+    assert first.split()[1:] == ["2", "x"]
+    assert "bench_self" in hit_bins()["bench.self"] and FOLDER.is_dir()
+
+
+def test_build_is_reused():
+    assert to_verilog(Wires(), "bench_self") == to_verilog(Wires(), "bench_self")
+    run("plain_ports")
+    programs = {path: path.stat().st_mtime_ns for path in (BUILD / "cocotb" / "bench_self").glob("*/done")}
+    run("plain_ports")
+    assert programs == {path: path.stat().st_mtime_ns for path in (BUILD / "cocotb" / "bench_self").glob("*/done")}
+
+
+def test_planted():
+    import hub_rtl.lib.stream as good
+    with planted("hub_rtl/lib/stream.py", "depth < 3", "depth < 4") as module:
+        import hub_rtl.lib.stream as inside
+        assert inside is module is not good
+    import hub_rtl.lib.stream as after
+    assert after is good
+    for old, count in (("no such text", 0), ("self", None)):
+        with pytest.raises(ValueError, match="must be exactly once" if count is None else "occurs 0 times"):
+            with planted("hub_rtl/lib/stream.py", old, "x"):
+                pass
