@@ -27,11 +27,11 @@ __all__ = ["build", "System", "Rank", "Program", "Result", "HarnessError", "OP",
 
 NATIVE = ROOT / "sim" / "native"
 KEEP_BUILDS = 6
-CXX_FLAGS = "-std=c++17 -O2"
+CXX_FLAGS = "-std=c++17 -O2 -Wall -Wextra -Wno-sign-compare"
 MODEL_FLAGS = ("OPT_FAST=-O2", "OPT_SLOW=-O1", "OPT_GLOBAL=-O2")
 
 OPS = ("ROW", "PLAIN", "STORE", "COMMAND", "SYNC", "CSR_WRITE", "CSR_READ", "CSR_POLL", "WAIT_CYCLES", "WAIT_EVENTS",
-       "WAIT_MEMORY", "BARRIER", "MARK", "EXPERT")
+       "WAIT_MEMORY", "BARRIER", "MARK", "EXPERT", "SIGNAL")
 OP_NUMBER = {name: n + 1 for n, name in enumerate(OPS)}
 PATTERNS = {"none": 0, "cyclic": 1, "random": 2}        # of stalls
 FAULTS = ("drop", "duplicate", "corrupt", "truncate", "mute")
@@ -162,12 +162,13 @@ class Program:
             self._parts.append(np.array(self._rows, dtype=OP))
             self._rows = []
 
-    def bulk(self, kind, *, rank, a, b, n, m=0, cls=0, owner=0):
-        """Many operations of one kind at once; arguments are arrays or scalars."""
+    def bulk(self, kind, *, rank, a, b, n, m=0, c=0, d=0, cls=0, owner=0):
+        """Many operations of one kind at once; arguments are arrays or scalars, named as in ``sim/native/formats.h``."""
         self._flush()
         ops = np.zeros(len(a), dtype=OP)
         ops["kind"], ops["thread"] = OP_NUMBER[kind], self._thread
-        for name, value in (("rank", rank), ("a", a), ("b", b), ("n", n), ("m", m), ("cls", cls), ("owner", owner)):
+        for name, value in (("rank", rank), ("a", a), ("b", b), ("n", n), ("m", m), ("c", c), ("d", d), ("cls", cls),
+                            ("owner", owner)):
             ops[name] = value
         self._parts.append(ops)
 
@@ -225,9 +226,13 @@ class Program:
         """The cycle goes to the log ``reads``, as a record with ``mark`` = 1 and ``address`` = number."""
         self._add("MARK", a=number)
 
-    def expert(self, addr, rows, region):
-        """Hands ``rows`` rows from ``addr`` on, laid out as in ``region``, to the expert stand-in."""
-        self._add("EXPERT", a=addr, n=rows, m=region)
+    def expert(self, addr, rows, region, signals=0):
+        """Hands ``rows`` rows from ``addr`` on, laid out as in ``region``, to the expert stand-in, once all signals were given."""
+        self._add("EXPERT", a=addr, n=rows, m=region, c=signals)
+
+    def signal(self, number):
+        """Gives signal 0..63 to the expert stand-in."""
+        self._add("SIGNAL", a=number)
 
     def array(self):
         """All operations."""

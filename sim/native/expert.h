@@ -30,14 +30,17 @@ class Expert {
 
     void ready(uint64_t cycle, const RegionPlace &region, unsigned bank, uint32_t group, uint32_t rows) {
         uint64_t slot = uint64_t(group - region.group_base) << region.log2_tile;
-        tile(cycle, region.base[bank] + slot * region.stride, region.stride, region.row_bytes, rows, region.expert);
+        start(cycle, {0, 0, region.base[bank] + slot * region.stride, region.stride, region.row_bytes, rows, region.expert});
     }
 
-    void tile(uint64_t cycle, uint64_t addr, uint32_t stride, uint32_t row_bytes, uint32_t rows, uint32_t expert) {
-        if (!settings_->out_bytes) return;
-        auto unit = std::min_element(free_.begin(), free_.end());
-        *unit = std::max(*unit, cycle) + settings_->cycles;
-        work_.push({*unit, order_++, addr, stride, row_bytes, rows, expert});
+    // Address-centric software: a tile that may start when all signals of `mask` were given.
+    void tile_after(uint64_t mask, uint64_t cycle, uint64_t addr, const RegionPlace &region, uint32_t rows) {
+        waiting_.push_back({mask, {0, 0, addr, region.stride, region.row_bytes, rows, region.expert}});
+        release(cycle);
+    }
+    void signal(uint64_t cycle, uint64_t number) {
+        signals_ |= 1ull << number;
+        release(cycle);
     }
 
     void step(uint64_t cycle) {
@@ -49,7 +52,7 @@ class Expert {
         }
     }
 
-    bool idle() const { return work_.empty(); }
+    bool idle() const { return work_.empty() && waiting_.empty(); }
     uint64_t tiles = 0, rows = 0, lost = 0;
 
   private:
@@ -58,6 +61,23 @@ class Expert {
         uint32_t stride, row_bytes, rows, expert;
         bool operator<(const Tile &other) const { return due != other.due ? due > other.due : order > other.order; }
     };
+
+    struct Waiting { uint64_t mask; Tile tile; };
+
+    void start(uint64_t cycle, Tile tile) {
+        if (!settings_->out_bytes) return;
+        auto unit = std::min_element(free_.begin(), free_.end());
+        *unit = std::max(*unit, cycle) + settings_->cycles;
+        tile.due = *unit, tile.order = order_++;
+        work_.push(tile);
+    }
+
+    void release(uint64_t cycle) {
+        auto ready = [this](const Waiting &entry) { return (signals_ & entry.mask) == entry.mask; };
+        for (auto &entry : waiting_)
+            if (ready(entry)) start(cycle, entry.tile);
+        waiting_.erase(std::remove_if(waiting_.begin(), waiting_.end(), ready), waiting_.end());
+    }
 
     void send_back(const Tile &tile, uint64_t addr) {
         uint64_t target = 0;
@@ -95,5 +115,6 @@ class Expert {
     unsigned ranks_ = 0;
     std::vector<uint64_t> free_;
     std::priority_queue<Tile> work_;
-    uint64_t order_ = 0;
+    std::vector<Waiting> waiting_;
+    uint64_t order_ = 0, signals_ = 0;
 };

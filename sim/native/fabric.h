@@ -130,7 +130,7 @@ class Switch {
         for (unsigned lane = 0; lane < lanes_; lane++) {
             order_.clear();
             for (unsigned rank = 0; rank < ranks_; rank++)
-                for (auto &packet : out(rank, lane).done) order_.push_back({packet.time, (rank + packet.time) % ranks_, &packet});
+                for (auto &packet : out(rank, lane).done) order_.push_back({packet.time, static_cast<unsigned>((rank + packet.time) % ranks_), &packet});
             std::sort(order_.begin(), order_.end(), [](const Entry &a, const Entry &b) {
                 return a.time != b.time ? a.time < b.time : a.turn < b.turn;
             });

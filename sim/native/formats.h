@@ -7,8 +7,9 @@
 #include <vector>
 
 enum OpKind : uint16_t {
-    OP_ROW = 1,      // row-sparse stores: a = operand of the first byte, b = payload offset, n = bytes
-    OP_PLAIN,        // plain stores: a = address, b = payload offset, n = bytes
+    OP_ROW = 1,      // row-sparse stores: a = operand of the first byte, b = payload offset, n = bytes; then a tail of d bytes
+                     // from payload offset c, whose own sectors are of class .nop
+    OP_PLAIN,        // plain stores: a = address, the rest as above
     OP_STORE,        // one store as given: a = operand, b = payload offset of its 32 bytes, n = byte mask, m = lane
     OP_COMMAND,      // a = CommandOp, b = handle, c = epoch; waits for the answer
     OP_SYNC,         // wait until every store of this thread has been answered
@@ -20,7 +21,8 @@ enum OpKind : uint16_t {
     OP_WAIT_MEMORY,  // a = address (8-byte aligned), c = mask: until (word & mask) == d, or != 0 when d is all ones
     OP_BARRIER,      // until every rank's thread of this number has come here
     OP_MARK,         // a = number; the cycle goes to the log
-    OP_EXPERT,       // expert stand-in: a = address of the first row, n = rows, m = expert
+    OP_EXPERT,       // expert stand-in: a = address of the first row, n = rows, m = region, c = signals to wait for (bit mask)
+    OP_SIGNAL,       // signal a (0..63) to the expert stand-in
 };
 
 struct Op {

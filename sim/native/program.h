@@ -140,9 +140,10 @@ class Thread {
         case OP_MARK: machine_->reads->add({cycle, op.a, op.c, 1, number_}); return true;
         case OP_EXPERT: {
             const RegionPlace &region = (*machine_->regions)[op.m];
-            machine_->expert->tile(cycle, op.a, region.stride, region.row_bytes, op.n, region.expert);
+            machine_->expert->tile_after(op.c, cycle, op.a, region, op.n);
             return true;
         }
+        case OP_SIGNAL: machine_->expert->signal(cycle, op.a); return true;
         default: throw std::runtime_error("program: unknown operation");
         }
     }
@@ -153,8 +154,10 @@ class Thread {
         job.explicit_mask = op.kind == OP_STORE;
         job.cls = op.cls, job.owner = op.owner, job.rank = op.rank, job.operand = op.a;
         if (op.kind == OP_PLAIN) job.operand = 1ull << 63 | uint64_t(op.rank) << 48 | op.a;
-        uint64_t need = op.b + (job.explicit_mask ? 32 : op.n);
-        if (need > machine_->payload->size()) throw std::runtime_error("program: payload is too short");
+        uint64_t size = machine_->payload->size();
+        if (op.b + (job.explicit_mask ? 32 : op.n) > size || (!job.explicit_mask && op.c + op.d > size))
+            throw std::runtime_error("program: payload is too short");
+        if (!job.explicit_mask) job.tail = machine_->payload->data() + op.c, job.tail_bytes = static_cast<uint32_t>(op.d);
         job.data = machine_->payload->data() + op.b;
         job.bytes = job.explicit_mask ? 32 : op.n;
         job.mask = op.n;

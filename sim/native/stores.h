@@ -1,6 +1,7 @@
 // The GPU side of one lane: what the crossbar would deliver. Several streams (think of SMs) each work on one row or block of
 // stores; they take turns after `burst` stores, and one whose peer has no room (can_accept) lets the others pass.
 #pragma once
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <vector>
@@ -14,13 +15,20 @@ struct Job {                    // one row (or part of it), or one run of bytes 
     uint16_t rank = 0;
     uint64_t operand = 0;       // of the first byte; plain: the address part moves, row-sparse: row_off moves
     const uint8_t *data = nullptr;
-    uint32_t bytes = 0, mask = 0;
+    const uint8_t *tail = nullptr;                  // bytes behind those of `data`, of class .nop
+    uint32_t bytes = 0, mask = 0, tail_bytes = 0;
     std::shared_ptr<std::vector<uint8_t>> buffer;   // keeps `data` alive when it was made on the fly
     uint32_t at = 0;            // next byte, from the start of the first sector
     uint32_t unanswered = 0;
     bool issued = false;
     uint32_t start() const {    // bytes between the sector's begin and the first byte
         return plain ? operand & 31 : (operand >> 39 & 1) * 16;
+    }
+    uint32_t end() const { return start() + bytes + tail_bytes; }
+    void fetch(uint32_t from, uint32_t count, uint8_t *to) const {
+        uint32_t head = from < bytes ? std::min(count, bytes - from) : 0;
+        std::memcpy(to, data + from, head);
+        if (head < count) std::memcpy(to + head, tail + (from + head - bytes), count - head);
     }
 };
 using JobPtr = std::shared_ptr<Job>;
@@ -82,7 +90,7 @@ class LaneStores {
 
     // Moves a plain job to the next sector that belongs to this lane; false at its end.
     bool settle(Job &job) const {
-        uint32_t end = job.start() + job.bytes;
+        uint32_t end = job.end();
         if (job.plain && !job.explicit_mask) {
             uint64_t base = (job.operand & 0xFFFFFFFFFFFFull) & ~31ull;
             while (job.at < end && lane_of_block(base + job.at) != lane_) {
@@ -148,19 +156,20 @@ class LaneStores {
     void offer(int stream) {
         Job &job = *active_[static_cast<unsigned>(stream)];
         uint8_t data[32] = {0};
-        uint32_t mask = job.mask, start = job.start();
+        uint32_t mask = job.mask, start = job.start(), cls = job.cls;
         if (job.explicit_mask) {
             std::memcpy(data, job.data, 32);
             offered_operand_ = job.operand;
         } else {
             uint32_t low = job.at < start ? start - job.at : 0;
-            uint32_t high = start + job.bytes - job.at < 32 ? start + job.bytes - job.at : 32;
-            std::memcpy(data + low, job.data + (job.at + low - start), high - low);
+            uint32_t high = std::min(job.end() - job.at, 32u);
+            job.fetch(job.at + low - start, high - low, data + low);
+            if (job.at + low - start >= job.bytes) cls = 1;
             mask = (high == 32 ? 0xFFFFFFFFu : (1u << high) - 1) & ~((1u << low) - 1);
             uint64_t step = job.at + low - start;
             offered_operand_ = job.plain ? job.operand + step : job.operand + ((step / 16) << 39);
         }
-        operand_ = offered_operand_, cls_ = job.cls, owner_ = job.owner, mask_ = mask;
+        operand_ = offered_operand_, cls_ = cls, owner_ = job.owner, mask_ = mask;
         tag_ = tag_next_ & tag_mask();
         data_.write(data, 32);
         valid_ = 1;

@@ -1,0 +1,418 @@
+"""Golden model of a whole system: what N hubs must do with the stores of N ranks, in plain Python and NumPy.
+
+Written from ``docs/architecture.md`` and ``docs/interfaces.md``; shares nothing with the RTL but the formats. What depends on
+timing alone, the order in which rows are placed, is taken from the hubs' observation ports, and is itself checked: each row
+once, dense slots, and never before one of its packets has arrived (:func:`check_arrivals`). Everything else follows: slots, every
+byte of every memory, READY / ALL / ERROR events with their rows, refusals, totals.
+
+Use: set up (``handle``, ``region``, ``window``, ``dep_range``, ``open``), give the programs (``store``, ``row``, ``plain``,
+``close``, ``close_all``; the result is the Reason of the answer), replay the placements (``allocate``), then ask (``events``,
+``image``, ``totals``). Epochs must have been opened before stores for them arrive (a barrier in the program).
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hub_rtl.formats import BODIES, OPERAND_PLAIN, OPERAND_ROW, EventKind, PacketType, Reason, lane_of, replica_of, unpack
+
+__all__ = ["SystemModel", "ModelError", "check_arrivals", "expert_rows"]
+
+
+class ModelError(AssertionError):
+    """What was observed cannot happen by the specification, or the program breaks the model's assumptions."""
+
+
+@dataclass
+class Row:
+    """One row of one epoch, as its producer sent it. ``parts``: (offset, bytes)."""
+
+    src: int
+    rowid: int
+    parts: list = field(default_factory=list)
+    slot: int | None = None
+    overflow: bool = False
+
+    @property
+    def bytes(self):
+        return sum(len(data) for _, data in self.parts)
+
+
+@dataclass
+class Bank:
+    """One epoch of one region."""
+
+    region: int
+    epoch: int
+    rows: dict = field(default_factory=dict)        # RowID -> Row
+    placed: list = field(default_factory=list)      # rows in slot order, own and of primaries that overflow into this one
+    overflowed: list = field(default_factory=list)  # own rows that were placed in the overflow region
+    closes: set = field(default_factory=set)
+    sent: int = 0
+    refused: dict = field(default_factory=dict)     # (RowID, Reason) -> bytes, for packets that no bank may take
+
+
+def expert_rows(rows, expert, out_bytes):
+    """What the expert stand-in makes of rows: (count, payload) bytes to (count, out_bytes) bytes.
+
+    Byte j of the result is ``row[j mod payload] * 5 + expert * 29 + (j div payload) * 17 + 7``, modulo 256.
+    """
+    payload = rows.shape[1]
+    j = np.arange(out_bytes)
+    add = (expert * 29 + (j // payload) * 17 + 7).astype(np.uint8)
+    return (rows[:, j % payload] * np.uint8(5) + add).astype(np.uint8)
+
+
+def _runs(mask):
+    """(start, stop) of the runs of ones in a 32-bit mask."""
+    runs, start = [], None
+    for n in range(33):
+        bit = n < 32 and mask >> n & 1
+        if bit and start is None:
+            start = n
+        if not bit and start is not None:
+            runs.append((start, n))
+            start = None
+    return runs
+
+
+class SystemModel:
+    """All ranks of a system.
+
+    Parameters: ``cfg``, the configuration of every hub.
+    """
+
+    def __init__(self, cfg):
+        self.cfg = cfg
+        ranks = range(cfg.ranks)
+        self.handles = [{} for _ in ranks]      # rank -> {index: [entry, epoch, closed]}
+        self.regions = [{} for _ in ranks]      # rank -> {index: geometry}
+        self.banks = [{} for _ in ranks]        # rank -> {(region, bank): [Bank, ...] in the order of opening}
+        self.windows = [{} for _ in ranks]
+        self.deps = [{} for _ in ranks]
+        self.dep_bytes = [{} for _ in ranks]    # rank -> {(range, group): bytes}
+        self.plain_writes = [[] for _ in ranks]
+        self.refusals = [[] for _ in ranks]     # by the consumer: (Reason, source, region or None, epoch, RowID), once per row
+        self.dead = [set() for _ in ranks]
+
+    # -- set-up -----------------------------------------------------------------------------------------------------------
+
+    def handle(self, rank, index, entry):
+        self.handles[rank][index] = [entry, entry.epoch, entry.closed]
+
+    def region(self, rank, index, geometry):
+        self.regions[rank][index] = geometry
+
+    def window(self, rank, source, base, limit):
+        self.windows[rank][source] = (base, limit)
+
+    def dep_range(self, rank, index, dep):
+        self.deps[rank][index] = dep
+
+    def open(self, rank, region, epoch):
+        self.banks[rank].setdefault((region, epoch & 1), []).append(Bank(region, epoch))
+
+    def drain(self, rank, peers):
+        """The rank has declared these peers dead, before the stores that follow."""
+        self.dead[rank] = set(peers)
+
+    # -- programs ---------------------------------------------------------------------------------------------------------
+
+    def _entry_reason(self, rank, handle, epoch, owner):
+        if handle not in self.handles[rank] or not self.handles[rank][handle][0].valid:
+            return Reason.UNKNOWN
+        entry, current, closed = self.handles[rank][handle]
+        if any(r >= self.cfg.ranks or region >= self.cfg.regions for r, region in entry.targets):
+            return Reason.UNKNOWN
+        if entry.owner != owner:
+            return Reason.FOREIGN
+        if epoch != current:
+            if closed and (epoch + 1) % 16 == current:
+                return Reason.AFTER_CLOSE
+            return Reason.EPOCH_EARLY if 1 <= (epoch - current) % 16 <= 7 else Reason.EPOCH_STALE
+        return Reason.OK
+
+    def store(self, rank, operand, data, mask, owner=0, lane=None):
+        """One store of a 32-byte sector; returns the Reason of its answer. ``lane``: where it was offered, if it matters."""
+        cfg = self.cfg
+        if operand >> 63 & 1:
+            f = unpack(OPERAND_PLAIN, operand)
+            if f["rank"] >= cfg.ranks:
+                return Reason.UNKNOWN
+            if lane is not None and lane != lane_of(operand, cfg.lanes, cfg.packet_bytes):
+                return Reason.BAD_LANE
+            if f["rank"] in self.dead[rank]:
+                return Reason.PEER_DEAD
+            for start, stop in _runs(mask):
+                self._plain(rank, f["rank"], f["addr"] // 32 * 32 + start, data[start:stop])
+            return Reason.OK
+        f = unpack(OPERAND_ROW, operand)
+        reason = self._entry_reason(rank, f["handle"], f["epoch"], owner)
+        if reason:
+            return reason
+        entry = self.handles[rank][f["handle"]][0]
+        if lane is not None and lane != lane_of(operand, cfg.lanes, cfg.packet_bytes, entry.lane_mode, entry.lane):
+            return Reason.BAD_LANE
+        sector = f["row_off"] // 2 * 32
+        if mask and sector + mask.bit_length() > entry.row_bytes:
+            return Reason.ROW_OVERRUN
+        target = entry.targets[replica_of(f["rowid"], len(entry.targets))]
+        if target[0] in self.dead[rank]:
+            return Reason.PEER_DEAD
+        for start, stop in _runs(mask):
+            self._sparse(rank, target, f["epoch"], f["rowid"], sector + start, data[start:stop])
+        return Reason.OK
+
+    def row(self, rank, operand, data, owner=0):
+        """Stores of ``data`` from the operand's row_off on, all in the row's lane; returns the Reason."""
+        f = unpack(OPERAND_ROW, operand)
+        reason = self._entry_reason(rank, f["handle"], f["epoch"], owner)
+        if reason:
+            return reason
+        entry = self.handles[rank][f["handle"]][0]
+        if f["row_off"] * 16 + len(data) > entry.row_bytes:
+            return Reason.ROW_OVERRUN
+        target = entry.targets[replica_of(f["rowid"], len(entry.targets))]
+        if target[0] in self.dead[rank]:
+            return Reason.PEER_DEAD
+        self._sparse(rank, target, f["epoch"], f["rowid"], f["row_off"] * 16, data)
+        return Reason.OK
+
+    def plain(self, rank, dest, addr, data):
+        """Plain stores of ``data``; returns the Reason."""
+        if dest >= self.cfg.ranks:
+            return Reason.UNKNOWN
+        if dest in self.dead[rank]:
+            return Reason.PEER_DEAD
+        self._plain(rank, dest, addr, data)
+        return Reason.OK
+
+    def _bank(self, rank, region, epoch):
+        for bank in self.banks[rank].get((region, epoch & 1), []):
+            if bank.epoch == epoch:
+                return bank
+        return None
+
+    def _refuse(self, rank, reason, src, region, epoch, rowid):
+        key = (reason, src, region, epoch, rowid)
+        if key not in self.refusals[rank]:
+            self.refusals[rank].append(key)
+
+    def _sparse(self, src, target, epoch, rowid, offset, data):
+        rank, region = target
+        geometry, bank = self.regions[rank].get(region), self._bank(rank, region, epoch)
+        if bank is None:
+            raise ModelError(f"rank {rank} region {region} epoch {epoch} was never opened: what happens depends on time")
+        bank.sent += len(data)
+        reason = None
+        if geometry is None:
+            reason = Reason.UNKNOWN
+        elif offset + len(data) > geometry.row_bytes:
+            reason = Reason.ROW_OVERRUN
+        elif not geometry.row_first <= rowid < geometry.row_first + geometry.row_span:
+            reason = Reason.ROW_RANGE
+        if reason:
+            bank.refused[rowid, reason] = bank.refused.get((rowid, reason), 0) + len(data)
+            self._refuse(rank, reason, src, region, epoch, rowid)
+            return
+        row = bank.rows.setdefault(rowid, Row(src, rowid))
+        if row.src != src:
+            raise ModelError(f"RowID {rowid} of region {region} comes from ranks {row.src} and {src}: the first to arrive wins")
+        row.parts.append((offset, data))
+
+    def _plain(self, src, dest, addr, data):
+        low, high = self.windows[dest].get(src, (0, 0))
+        if not low <= addr < high:
+            self._refuse(dest, Reason.WINDOW, src, None, 0, addr)
+            return
+        self.plain_writes[dest].append((addr, data))
+        for index in sorted(self.deps[dest]):
+            dep = self.deps[dest][index]
+            if dep.armed and dep.base <= addr < dep.limit:
+                self._count(dest, index, dep, addr, len(data))
+                return
+
+    def _count(self, dest, index, dep, addr, length):
+        """Bytes of one run of stores by group: the run may span several."""
+        while length:
+            group = (addr - dep.base) >> dep.log2_stride
+            step = min(length, dep.base + ((group + 1) << dep.log2_stride) - addr)
+            key = index, dep.group_base + group
+            self.dep_bytes[dest][key] = self.dep_bytes[dest].get(key, 0) + step
+            addr, length = addr + step, length - step
+
+    def close(self, rank, handle, epoch, owner=0):
+        """Closes an epoch of a handle; returns the Reason."""
+        reason = self._entry_reason(rank, handle, epoch, owner)
+        if reason:
+            return reason
+        state = self.handles[rank][handle]
+        state[1:] = [(epoch + 1) % 16, True]
+        for dest, region in state[0].targets:
+            bank = self._bank(dest, region, epoch)
+            if bank is not None and dest not in self.dead[rank]:
+                bank.closes.add(rank)
+        return Reason.OK
+
+    def close_all(self, rank, epoch, owner=0):
+        for handle, (entry, current, _) in sorted(self.handles[rank].items()):
+            if entry.valid and entry.owner == owner and current == epoch:
+                self.close(rank, handle, epoch, owner)
+        return Reason.OK
+
+    # -- placement ----------------------------------------------------------------------------------------------------------
+
+    def allocate(self, rank, region, bank, rowid, slot, overflow):
+        """Replays one observed allocation; raises ModelError when it must not happen."""
+        where = f"rank {rank} region {region} bank {bank} RowID {rowid}"
+        for epoch in self.banks[rank].get((region, bank), []):
+            row = epoch.rows.get(rowid)
+            if row is not None and row.slot is None:
+                break
+        else:
+            raise ModelError(f"{where}: placed, but no such row is to come, or it has a slot already")
+        geometry, home = self.regions[rank][region], epoch
+        if len(epoch.placed) >= geometry.capacity:
+            home = self._overflow_bank(rank, geometry, epoch)
+            if home is None or len(home.placed) >= self.regions[rank][geometry.overflow].capacity:
+                raise ModelError(f"{where}: placed in a full region")
+        if bool(overflow) != (home is not epoch):
+            raise ModelError(f"{where}: overflow = {overflow}, but {len(epoch.placed)} of {geometry.capacity} slots are taken")
+        if slot != len(home.placed):
+            raise ModelError(f"{where}: slot {slot}, must be {len(home.placed)}: slots are dense in the order of placement")
+        row.slot, row.overflow = slot, home is not epoch
+        home.placed.append((geometry, row))
+        if home is not epoch:
+            epoch.overflowed.append(row)
+
+    def _overflow_bank(self, rank, geometry, epoch):
+        if geometry.overflow is None or geometry.overflow not in self.regions[rank]:
+            return None
+        if self.regions[rank][geometry.overflow].row_bytes != geometry.row_bytes:
+            return None
+        return self._bank(rank, geometry.overflow, epoch.epoch)
+
+    def settle(self):
+        """After the last allocation: every row without a slot must have found its region full; its bytes count as refused."""
+        for rank, region, bank in self._all_banks():
+            geometry = self.regions[rank].get(region)
+            for row in bank.rows.values():
+                if row.slot is not None or not row.parts:
+                    continue
+                home = self._overflow_bank(rank, geometry, bank)
+                full = len(bank.placed) >= geometry.capacity
+                if not full or (home is not None and len(home.placed) < self.regions[rank][geometry.overflow].capacity):
+                    raise ModelError(f"rank {rank} region {region} RowID {row.rowid}: never placed although there are slots")
+                bank.refused[row.rowid, Reason.REGION_FULL] = row.bytes
+                self._refuse(rank, Reason.REGION_FULL, row.src, region, bank.epoch, row.rowid)
+
+    def _all_banks(self):
+        for rank, banks in enumerate(self.banks):
+            for (region, _), epochs in sorted(banks.items()):
+                for bank in epochs:
+                    yield rank, region, bank
+
+    # -- verdicts -----------------------------------------------------------------------------------------------------------
+
+    def events(self, rank):
+        """Sorted list of (kind, plain, region, epoch, group, rows, status, refused), fields without meaning as 0.
+
+        ``group`` counts for READY, ``rows`` for READY and ALL of regions, ``status`` for ERROR.
+        """
+        out = []
+        for r, region, bank in self._all_banks():
+            if r == rank and region in self.regions[rank]:
+                out += self._region_events(rank, region, bank)
+        for (index, group), count in self.dep_bytes[rank].items():
+            out += [(int(EventKind.READY), 1, index, 0, group, 0, 0, 0)] * (count // self.deps[rank][index].threshold)
+        return sorted(out)
+
+    def _region_events(self, rank, region, bank):
+        geometry = self.regions[rank][region]
+        tile_rows, events = 1 << geometry.log2_tile, []
+        placed = [row for _, row in bank.placed]
+        own = [row for row in placed if bank.rows.get(row.rowid) is row] + bank.overflowed
+        done = self._complete(rank, region, bank)
+        whole = all(row.bytes == geometry.row_bytes for row in own)
+        for first in range(0, len(placed), tile_rows):
+            tile = placed[first:first + tile_rows]
+            if len(tile) == tile_rows or (done and whole):
+                if all(row.bytes == geometry.row_bytes for row in tile):
+                    events.append((int(EventKind.READY), 0, region, bank.epoch, geometry.group_base + first // tile_rows, len(tile), 0, 0))
+        if done and whole:
+            rows = len(placed) + len(bank.overflowed)
+            events.append((int(EventKind.ALL), 0, region, bank.epoch, 0, rows, 0, int(bool(bank.refused))))
+        elif done:
+            events.append((int(EventKind.ERROR), 0, region, bank.epoch, 0, 0, int(Reason.INCOMPLETE), 0))
+        return events
+
+    def _complete(self, rank, region, bank):
+        """Have all producers, and all primaries that overflow into this region, closed?"""
+        closes = set(bank.closes)
+        for index, geometry in self.regions[rank].items():
+            if geometry.overflow == region:
+                primary = self._bank(rank, index, bank.epoch)
+                if primary is not None and self._complete(rank, index, primary):
+                    closes.add(("primary", index))
+        return len(closes) >= self.regions[rank][region].expected
+
+    def totals(self, rank, region, epoch):
+        """{sent, acked, refused, rows} of one epoch, bytes and rows, as the region's registers must show them."""
+        bank = self._bank(rank, region, epoch)
+        refused = sum(bank.refused.values())
+        rows = sum(bank.rows.get(row.rowid) is row for _, row in bank.placed) + len(bank.overflowed)
+        return {"sent": bank.sent, "acked": bank.sent - refused, "refused": refused, "rows": rows}
+
+    def address(self, rank, region, epoch, slot):
+        """Address of a slot."""
+        geometry = self.regions[rank][region]
+        return geometry.base[epoch & 1] + slot * geometry.stride
+
+    def image(self, rank, size):
+        """(memory image of ``size`` bytes, bytes written with repetition); what was never written is 0."""
+        image, written = np.zeros(size, dtype=np.uint8), 0
+        for r, region, bank in self._all_banks():
+            if r != rank:
+                continue
+            for slot, (_, row) in enumerate(bank.placed):
+                base = self.address(rank, region, bank.epoch, slot)
+                for offset, data in row.parts:
+                    image[base + offset:base + offset + len(data)] = np.frombuffer(data, dtype=np.uint8)
+                    written += len(data)
+        for addr, data in self.plain_writes[rank]:
+            image[addr:addr + len(data)] = np.frombuffer(data, dtype=np.uint8)
+            written += len(data)
+        return image, written
+
+
+def _body(packets, name):
+    """A field of the ROW body out of packet records' header words ``low`` and ``high``."""
+    low, width = BODIES[PacketType.ROW][name]
+    words = packets["low"].astype(np.uint64) >> np.uint64(low) if low < 64 else packets["high"] >> np.uint64(low - 64)
+    if low < 64 < low + width:
+        words = words | packets["high"] << np.uint64(64 - low)
+    return words & np.uint64((1 << width) - 1)
+
+
+def check_arrivals(allocs, packets, local=()):
+    """Checks observed allocations of one rank against the packets it received.
+
+    ``allocs``: records with cycle, region, bank, rowid; ``packets``: records with first (cycle of the header flit) and the header's
+    low and high words; ``local``: (cycle, region, epoch, rowid) of the first store of each row of the own rank.
+
+    Returns the number of rows checked; raises ModelError when a row was placed before anything of it had arrived.
+    """
+    first = {}
+    rows = packets[(packets["low"] & np.uint64(15)) == PacketType.ROW]
+    keys = zip(*(_body(rows, name).tolist() for name in ("region", "epoch", "rowid")), rows["first"].tolist())
+    for region, epoch, rowid, cycle in [*keys, *((r, e, i, c) for c, r, e, i in local)]:
+        key = region, epoch & 1, rowid
+        first.setdefault(key, []).append(cycle)
+    earliest = {key: min(cycles) for key, cycles in first.items()}
+    for alloc in allocs:
+        key = int(alloc["region"]), int(alloc["bank"]), int(alloc["rowid"])
+        if key not in earliest:
+            raise ModelError(f"region {key[0]} RowID {key[2]}: placed, but no packet of it has arrived")
+        if alloc["cycle"] <= earliest[key]:
+            raise ModelError(f"region {key[0]} RowID {key[2]}: placed in cycle {alloc['cycle']}, its first packet came in cycle {earliest[key]}")
+    return len(allocs)

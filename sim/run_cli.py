@@ -1,0 +1,159 @@
+"""Commands ``moe-hub run`` (a whole MoE layer on the generated Verilog) and ``moe-hub bench`` (speed figures)."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from hub_rtl.config import ConfigError
+from hub_rtl.models import MODELS, ModelShape, model
+from sim.traces import TraceError, generate, read_trace
+
+__all__ = ["run", "bench"]
+
+BIN = 256           # cycles per bin of the timeline
+LATENCY = 64        # cycles from hub to hub, switch included
+
+
+def _fail(text):
+    """One line on stderr, exit code 2: the order was wrong, nothing was simulated."""
+    print(f"moe-hub: {text}", file=sys.stderr)
+    raise typer.Exit(2)
+
+
+def _routing(shape, trace, ranks, tokens, seed):
+    """Routing from a log, or made up; ``tokens`` per rank."""
+    if trace is None:
+        return generate(tokens=ranks * tokens, top_k=shape.top_k, experts=shape.experts, seed=seed)
+    routing = read_trace(trace)
+    if tokens:
+        if ranks * tokens > routing.tokens:
+            raise ConfigError(f"tokens = {tokens}: {trace} has only {routing.tokens // ranks} per rank for {ranks} ranks")
+        routing = routing.window(0, ranks * tokens)
+    return routing
+
+
+def _shape(name, trace, experts, row_bytes):
+    """The model's shape; a log says how many experts there are and how many a token takes."""
+    shape = model(name)
+    if trace is not None:
+        routing = read_trace(trace)
+        shape = _changed(shape, experts=routing.num_experts, top_k=routing.top_k)
+    if experts is not None:
+        shape = _changed(shape, experts=experts)
+    if row_bytes is not None:
+        shape = _changed(shape, dispatch_bytes=row_bytes)
+    return shape
+
+
+def _changed(shape, **changes):
+    fields = {name: getattr(shape, name) for name in ModelShape.__dataclass_fields__} | changes
+    return ModelShape(**fields)
+
+
+def _simulate(console, text, system, folder, plan):
+    """Builds and runs with a progress line; returns the result."""
+    from sim.system import build
+    with Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console, transient=True) as bar:
+        task = bar.add_task(f"{text}: building {plan.cfg.ranks} hubs from Verilog")
+        program = build(plan.cfg)
+        bar.update(task, description=f"{text}: simulating")
+
+        def show(cycle, done, seconds):
+            rate = cycle * plan.cfg.ranks / max(seconds, 0.1)
+            bar.update(task, description=f"{text}: cycle {cycle:,}, {done} of {plan.cfg.ranks} ranks done, {rate:,.0f} hub cycles/s")
+
+        return system.run(program, folder=folder, progress=show)
+
+
+def run(
+    model: Annotated[str, typer.Option(help=f"Shape of the layer: {', '.join(MODELS)}.")] = "deepseek-v3",
+    ranks: Annotated[int, typer.Option(help="GPUs, each with its hub.")] = 8,
+    tokens: Annotated[int, typer.Option(help="Tokens per rank; 0 with --trace: all of the log.")] = 16,
+    lanes: Annotated[int, typer.Option(help="Link ports of each hub.")] = 1,
+    trace: Annotated[Path | None, typer.Option(help="Routing log (JSON lines) in place of made-up routing.")] = None,
+    experts: Annotated[int | None, typer.Option(help="Experts, in place of the model's.")] = None,
+    row_bytes: Annotated[int | None, typer.Option(help="Bytes of a dispatched row without its return column, in place of the model's.")] = None,
+    packet_bytes: Annotated[int, typer.Option(help="Largest payload of a packet: 128 or 256.")] = 128,
+    tile_rows: Annotated[int | None, typer.Option(help="Rows of a tile, a power of two.")] = None,
+    expert_cycles: Annotated[int, typer.Option(help="Cycles the expert stand-in takes per tile.")] = 200,
+    latency: Annotated[int, typer.Option(help="Cycles from hub to hub.")] = LATENCY,
+    baseline: Annotated[bool, typer.Option("--baseline", help="Also run the address-centric way and compare.")] = False,
+    prefix_cycles: Annotated[int, typer.Option(help="Cycles of the baseline's prefix sums.")] = 500,
+    threads: Annotated[int, typer.Option(help="Threads of the simulation; the result does not depend on it.")] = 2,
+    max_cycles: Annotated[int, typer.Option(help="Watchdog, cycles.")] = 50_000_000,
+    seed: Annotated[int, typer.Option(help="Of data and made-up routing.")] = 1,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for report.json and timeline.png.")] = Path("build/run"),
+    keep: Annotated[bool, typer.Option("--keep", help="Keep logs and memory images in the output folder.")] = False,
+):
+    """Run one MoE layer through the generated Verilog and check every byte.
+
+    Exit code 0: every byte, event and register is as the golden model says; 1: it is not; 2: the order was wrong.
+    """
+    from sim.layer import check_layer, hub_programs, plan_layer
+    from sim.report import baseline_report, layer_report, table
+    from sim.system import HarnessError
+    from sim.timeline import draw_timeline
+
+    console = Console(stderr=True)
+    settings = {"latency": latency, "window": latency, "threads": threads, "max_cycles": max_cycles, "bin": BIN, "seed": seed}
+    try:
+        shape = _shape(model, trace, experts, row_bytes)
+        routing = _routing(shape, trace, ranks, tokens, seed)
+        plan = plan_layer(shape, routing, ranks=ranks, lanes=lanes, tile_rows=tile_rows, seed=seed, packet_bytes=packet_bytes)
+        ways = [("hub", hub_programs(plan, expert_cycles=expert_cycles, **settings), check_layer, layer_report)]
+        if baseline:
+            from sim.baseline import baseline_programs, check_baseline
+            ways.append(("address-centric", baseline_programs(plan, prefix_cycles, expert_cycles=expert_cycles, **settings),
+                         check_baseline, baseline_report))
+    except (ConfigError, TraceError, ValueError) as error:
+        _fail(error)
+    except OSError as error:
+        _fail(f"{error.filename}: {error.strerror}")
+    reports = []
+    output.mkdir(parents=True, exist_ok=True)
+    for name, system, check, figures in ways:
+        try:
+            result = _simulate(console, name, system, output / name if keep else None, plan)
+        except HarnessError as error:
+            print(f"moe-hub: {error}", file=sys.stderr)
+            raise typer.Exit(1) from None
+        with console.status(f"{name}: comparing every byte with the golden model"):
+            verdict = check(plan, result)
+        for line in verdict.differences:
+            print(f"moe-hub: {name}: {line}", file=sys.stderr)
+        if not result.timed_out:
+            reports.append(figures(plan, result, verdict))
+        else:
+            reports.append(None)
+        if name == "hub":
+            draw_timeline(plan, result, output / "timeline.png", BIN, f"{shape.name}, {routing.tokens} tokens, {ranks} ranks, {lanes} lane(s)")
+        if not keep:
+            result.remove()
+        if not verdict.good:
+            reports[-1] = reports[-1] or {"way": name, "differences": verdict.differences}
+    (output / "report.json").write_text(json.dumps(dict(zip(("hub", "baseline"), reports, strict=False)), indent=1) + "\n")
+    if all(report and "rows" in report for report in reports):
+        Console().print(table(*reports))
+    print(f"report: {output / 'report.json'}, picture: {output / 'timeline.png'}")
+    if any(report is None or report["differences"] for report in reports):
+        raise typer.Exit(1)
+
+
+def bench(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for bench.json.")] = Path("build/bench"),
+    quick: Annotated[bool, typer.Option("--quick", help="Without the lines that take longer than seconds.")] = False,
+):
+    """Measure speed: link use, latencies, merging, simulation rate. Exit code 1 when a target is missed."""
+    from sim.bench_speed import measure, speed_table
+
+    lines = measure(quick=quick)
+    Console().print(speed_table(lines))
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "bench.json").write_text(json.dumps([line.as_dict() for line in lines], indent=1) + "\n")
+    if not all(line.met for line in lines):
+        raise typer.Exit(1)
