@@ -143,7 +143,7 @@ class HubConfig:
     slot_width = property(lambda self: index_width(self.capacity + 1), doc="Holds a slot and also a row count.")
     dep_width = property(lambda self: index_width(self.dep_ranges))
     row_bytes_width = property(lambda self: (self.max_row_bytes).bit_length())
-    stride_width = property(lambda self: (2 * self.max_row_bytes).bit_length())
+    stride_width = property(lambda self: (2 * max(self.max_row_bytes, self.packet_bytes)).bit_length())
     row_block_width = property(lambda self: index_width(-(-self.max_row_bytes // self.packet_bytes)))
     addr_block_width = property(lambda self: ADDR_WIDTH - ceil_log2(self.packet_bytes))
     sector_width = property(lambda self: ceil_log2(self.packet_sectors))
