@@ -1,0 +1,159 @@
+"""Readiness scoreboard: counts acknowledged bytes and says when tiles and regions are ready."""
+
+from amaranth import Cat, Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .ack_combiner import AckCombiner
+from .bank_sources import OverlapInbox, StallClock
+from .event_flags import EventFlags
+from .event_scan import EventScan
+from .lib.arbiter import RoundRobin
+from .lib.onehot import select
+from .lib.stream import StreamMerge, StreamRegister
+from .region_books import RegionBooks
+from .region_finish import RegionFinisher
+from .region_walker import RegionWalker
+from .scoreboard_types import OpKind, scoreboard_types
+from .tile_counters import TileCounters
+from .types import types_of
+
+__all__ = ["ReadinessScoreboard"]
+
+
+class ReadinessScoreboard(wiring.Component):
+    """Owns the state of every (region, epoch bank), tile counters, closes, and the events (data availability manager).
+
+    Contract: READY of a tile when memory has acknowledged every byte of it, once per epoch; ALL of a bank when every producer
+    has closed and every byte sent was acknowledged or refused, with the true number of rows, after all its READYs; in their
+    place one ERROR when that cannot come true any more. Everything is counted exactly and in any order of arrival.
+
+    Latency: last acknowledgement taken to READY valid: 6 cycles when idle. Throughput: one operation per cycle of all slices
+    together (two for overflowed rows); waiting acknowledgements of one tile merge. Closes and refusals are in the books within
+    a few cycles.
+    Ordering and stalls: events as in EventScan. Acknowledgements, refusals, closes and overlaps never wait for ``o_event``,
+    ``o_flag``, commands or software. Commands run one at a time; RELEASE and ABORT wait for allocator and writers.
+    After reset, inputs are not ready while ``clearing``.
+    On illegal input: second closes, closes of unknown producers, stale news and bytes for FREE banks change nothing and
+    are counted.
+
+    Parameters: ``cfg``, HubConfig. Ports: see ``docs/interfaces.md``, section 8.
+    Source: arXiv 2605.05888 (Data Availability Manager), design 6.4.
+    """
+
+    def __init__(self, cfg):
+        self._cfg, self._types = cfg, scoreboard_types(cfg)
+        own, types = self._types, types_of(cfg)
+        super().__init__({
+            "i_ack": In(stream.Signature(types.ack)).array(cfg.slices),
+            "i_refused": In(stream.Signature(types.refusal)), "i_close": In(stream.Signature(types.close)),
+            "i_command": In(stream.Signature(types.region_command)), "command_error": Out(own.command_error),
+            "geometry_write": In(types.geometry_write), "dep_write": In(types.dep_write), "dep_busy": Out(1),
+            "overlap": In(own.bank_strobe), "o_region_update": Out(types.region_update),
+            "rows_query": Out(own.bank_name), "rows": In(cfg.slot_width),
+            "purge": Out(own.bank_strobe), "purging": In(1), "quiesce": Out(1), "quiescing": In(1),
+            "o_event": Out(stream.Signature(types.event)), "o_flag": Out(stream.Signature(own.flag)),
+            "query": In(own.bank_name), "status": Out(own.status), "missing_from": Out(cfg.ranks),
+            "timeout": In(32), "o_timeout": Out(own.bank_strobe), "bad_close": Out(own.bad_close),
+            "counts": Out(own.counts), "clearing": Out(1)})
+
+    def elaborate(self, platform):
+        m = Module()
+        cfg, types = self._cfg, self._types
+        m.submodules.tiles = tiles = TileCounters(cfg)
+        m.submodules.books = books = RegionBooks(cfg)
+        m.submodules.finisher = finisher = RegionFinisher(cfg)
+        m.submodules.walker = walker = RegionWalker(cfg)
+        m.submodules.scan = scan = EventScan(cfg)
+        m.submodules.flags = flags = EventFlags(cfg)
+        m.submodules.overlaps = overlaps = OverlapInbox(cfg)
+        m.submodules.clock = clock = StallClock(cfg)
+        m.submodules.refusals = refusals = StreamRegister(types_of(cfg).refusal)
+        m.submodules.closes = closes = StreamRegister(types_of(cfg).close)
+        combiners = [AckCombiner(cfg) for _ in range(cfg.slices)]
+        for n, combiner in enumerate(combiners):
+            m.submodules[f"combiner_{n}"] = combiner
+            wiring.connect(m, wiring.flipped(self.i_ack[n]), combiner.i)
+            m.d.comb += [combiner.enable.eq(~self.clearing), combiner.sweep.eq(walker.sweep)]
+
+        clearing = Signal(init=1)
+        m.d.sync += clearing.eq(tiles.clearing | books.clearing | scan.clearing | flags.clearing)
+        m.d.comb += self.clearing.eq(clearing)
+
+        # -- sources of the pipeline ----------------------------------------------------------------------------------------
+        refuse_op, close_op = Signal(types.op), Signal(types.op)
+        refusal, close = refusals.o.payload, closes.o.payload
+        refusal_fits = refusal.known & ~refusal.plain & (refusal.region < cfg.regions)
+        close_fits = (close.region < cfg.regions) & (close.src < cfg.ranks)
+        for outer, register in ((self.i_refused, refusals), (self.i_close, closes)):
+            m.d.comb += [register.i.payload.eq(outer.payload), register.i.valid.eq(outer.valid & ~clearing),
+                         outer.ready.eq(register.i.ready & ~clearing)]
+        m.d.comb += [
+            refuse_op.kind.eq(OpKind.REFUSE), refuse_op.region.eq(refusal.region), refuse_op.epoch.eq(refusal.epoch),
+            refuse_op.bank.eq(refusal.epoch[0]), refuse_op.bytes.eq(refusal.bytes),
+            close_op.kind.eq(OpKind.CLOSE), close_op.region.eq(close.region), close_op.epoch.eq(close.epoch),
+            close_op.bank.eq(close.epoch[0]), close_op.bytes.eq(close.sent), close_op.src.eq(close.src),
+            close_op.abort.eq(close.abort | close.ragged),
+        ]
+        m.submodules.control = control = StreamMerge(types.op, 4)
+        for n, part in enumerate((finisher, walker, overlaps, clock)):
+            wiring.connect(m, part.o_op, control.i[n])
+        m.submodules.ack_arbiter = ack_arbiter = RoundRobin(cfg.slices)
+        m.submodules.arbiter = arbiter = RoundRobin(4)
+        ack_op = Signal(types.op)
+        for n, combiner in enumerate(combiners):
+            m.d.comb += [ack_arbiter.requests[n].eq(combiner.o.valid),
+                         combiner.o.ready.eq(arbiter.grant_onehot[0] & ack_arbiter.grant_onehot[n])]
+        m.d.comb += [
+            ack_op.eq(select(ack_arbiter.grant_onehot, [c.o.payload for c in combiners])),
+            ack_arbiter.advance.eq(arbiter.grant_onehot[0]),
+            arbiter.requests.eq(Cat(ack_arbiter.requests.any(), refusals.o.valid & refusal_fits,
+                                    closes.o.valid & close_fits, control.o.valid)),
+            arbiter.advance.eq(1),
+            refusals.o.ready.eq(arbiter.grant_onehot[1] | ~refusal_fits),
+            closes.o.ready.eq(arbiter.grant_onehot[2] | ~close_fits),
+            control.o.ready.eq(arbiter.grant_onehot[3]),
+        ]
+
+        # -- the pipeline: one operation per cycle, never stalls ----------------------------------------------------------
+        valid, op = Signal(), Signal(types.op)
+        m.d.sync += [valid.eq(arbiter.requests.any()),
+                     op.eq(select(arbiter.grant_onehot, (ack_op, refuse_op, close_op, control.o.payload)))]
+        m.d.comb += [
+            tiles.i_valid.eq(valid), tiles.i_op.eq(op),
+            books.i_valid.eq(tiles.o_valid), books.i_op.eq(tiles.o_op), books.hit.eq(tiles.hit), books.over.eq(tiles.over),
+            books.live.eq(tiles.live), books.rows.eq(tiles.rows),
+            tiles.live_write.eq(books.live_write), tiles.live_value.eq(books.live_value),
+            scan.ready.eq(books.ready), scan.outcome.eq(books.outcome), scan.drop.eq(books.drop), scan.kill.eq(walker.kill),
+            scan.room.eq(flags.room), flags.loaded.eq(scan.loaded), flags.event.eq(scan.offered),
+            finisher.check.eq(books.check), finisher.result.eq(books.result), walker.result.eq(books.result),
+            walker.judging.eq(finisher.busy), walker.judged_at.eq(finisher.at), walker.enable.eq(~clearing),
+            walker.sweeping.eq(Cat(c.sweeping for c in combiners).any()),
+        ]
+        for part in (tiles, books, flags):
+            m.d.comb += part.geometry_write.eq(self.geometry_write)
+        for part in (tiles, books, scan, walker):
+            m.d.comb += part.dep_write.eq(self.dep_write)
+
+        # -- outside ----------------------------------------------------------------------------------------------------------
+        wiring.connect(m, wiring.flipped(self.i_command), walker.i_command)
+        wiring.connect(m, scan.o_event, wiring.flipped(self.o_event))
+        wiring.connect(m, flags.o_flag, wiring.flipped(self.o_flag))
+        m.d.comb += [
+            self.command_error.eq(walker.command_error), self.dep_busy.eq(walker.dep_busy),
+            overlaps.overlap.eq(self.overlap), self.o_region_update.eq(books.region_update),
+            self.rows_query.eq(finisher.rows_query), finisher.rows.eq(self.rows),
+            self.purge.eq(walker.purge), walker.purging.eq(self.purging),
+            self.quiesce.eq(walker.quiesce), walker.quiescing.eq(self.quiescing),
+            books.query.eq(self.query), self.status.eq(books.status), self.missing_from.eq(books.missing),
+            clock.timeout.eq(self.timeout), self.bad_close.eq(books.bad_close),
+        ]
+        m.d.sync += self.o_timeout.eq(books.timeout)
+        for name, _ in types.book_counts:
+            m.d.comb += self.counts[name].eq(books.counts[name])
+        for name, _ in types.event_counts:
+            m.d.comb += self.counts[name].eq(scan.counts[name])
+        m.d.comb += self.counts.timeouts.eq(self.o_timeout.en)
+        m.d.sync += [self.counts.close_bad.eq(closes.o.valid & ~close_fits),
+                     self.counts.merges.eq(Cat(c.merged for c in combiners).any())]
+        return m
