@@ -44,6 +44,7 @@ CXX_FLAGS = ("OPT_FAST=-O1", "OPT_SLOW=-O0", "OPT_GLOBAL=-O1")
 OLDEST_VERILATOR = (5, 36)
 KEEP_BUILDS = 4         # programs of older Verilog texts kept per bench
 KEEP_SECONDS = 1800     # ... and none is removed that was used this recently: somebody may be running it
+KEEP_RUN_SECONDS = 86400    # folders of failed runs are kept this long
 
 _runs = itertools.count()
 
@@ -53,11 +54,11 @@ class BenchError(RuntimeError):
 
 
 class BenchFailure(AssertionError):
-    """At least one cocotb test failed; ``failed`` is {test name: type of the exception}."""
+    """At least one cocotb test failed; ``failed`` is {test name: type of the exception}, ``run`` the run's folder."""
 
-    def __init__(self, text, failed):
+    def __init__(self, text, failed, run):
         super().__init__(text)
-        self.failed = failed
+        self.failed, self.run = failed, run
 
 
 def bench_seed():
@@ -162,7 +163,9 @@ def _build(text, name, waves):
                       "-Wno-lint", "-Wno-style", "-Wno-UNOPTFLAT", *(["--trace"] if waves else []),
                       "-LDFLAGS", f"-Wl,-rpath,{libs} -L{libs} -lcocotbvpi_verilator",
                       cocotb_config.share_dir / "lib" / "verilator" / "verilator.cpp", source], env, log)
-            make = ["make", "-j", "2", "-C", folder, "-f", "Vtop.mk", f"VM_TRACE={int(waves)}", *CXX_FLAGS]
+            # The wheel was built without knowing the compiler's way to include a precompiled header; larger designs need it.
+            make = ["make", "-j", "2", "-C", folder, "-f", "Vtop.mk", f"VM_TRACE={int(waves)}", *CXX_FLAGS,
+                    *([] if system else ["CFG_CXXFLAGS_PCH_I=-include"])]
             tools = hashlib.sha256(repr((CXX_FLAGS, waves, system, sys.prefix)).encode()).hexdigest()[:8]
             _runtime_objects(folder, make, env, tools, log)
             _command(make, env, log)
@@ -201,6 +204,10 @@ def run_bench(component, *, module, name, tests=None, params=None, cfg=None, see
     run = BUILD / "runs" / f"{name}-{os.getpid()}-{next(_runs)}"
     shutil.rmtree(run, ignore_errors=True)
     run.mkdir(parents=True)
+    for path in run.parent.iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - path.stat().st_mtime > KEEP_RUN_SECONDS:
+                shutil.rmtree(path, ignore_errors=True)
     again = f"MOE_HUB_SEED={seed}"
     print(f"{module} on {name}: {', '.join(tests) if tests else 'all tests'}, {again}, {run}")
 
@@ -234,7 +241,7 @@ def _judge(results, log, tests, again):
     failed = {case.get("name"): fault.get("type") for case in cases
               for fault in (*case.findall("failure"), *case.findall("error"))}
     if failed:
-        raise BenchFailure(f"failed: {', '.join(failed)} ({again}), see {log}:\n{_tail(log)}", failed)
+        raise BenchFailure(f"failed: {', '.join(failed)} ({again}), see {log}:\n{_tail(log)}", failed, log.parent)
     ran = {case.get("name") for case in cases}
     lost = [test for test in tests or [] if not any(name == test or name.startswith(test + "/") for name in ran)]
     if lost or not ran:
