@@ -51,8 +51,8 @@ smoke: $(READY)  ## under a minute: unit tests and the stream parts under cocotb
 	$(BIN)/python -m pytest tests/test_config.py tests/test_formats.py tests/test_traces.py tests/test_lib.py $(ARGS)
 
 .PHONY: verilog
-verilog: $(READY)  ## Verilog of every preset into build/verilog
-	@for preset in $(PRESETS); do $(BIN)/moe-hub verilog $$preset || exit 1; done
+verilog: $(READY)  ## Verilog, sidecar and C header of every preset into build/<preset>
+	@for preset in $(PRESETS); do $(BIN)/moe-hub generate --preset $$preset || exit 1; done
 
 .PHONY: bench
 bench: $(READY)  ## measure the design and write the results (ARGS="..." for `moe-hub bench`)

@@ -1,8 +1,8 @@
 """The test plan: ``docs/testplan.md``, written from ``docs/testplan/*.toml``.
 
 One file per block, a list of ``[[item]]`` with ``id``, ``name``, ``guarantee`` (list of G1..G7, may be empty), ``stimulus``,
-``checking``, ``tests`` (pytest node ids) and ``bins`` (functional coverage, may be empty). ``python -m sim.bench.testplan`` writes the page;
-``--check`` only compares (exit code 1 when it is out of date).
+``checking``, ``tests`` (pytest node ids) and ``bins`` (functional coverage, may be empty). ``python -m sim.bench.testplan``
+writes the page; with ``--check`` it only compares (exit code 1 when the page is out of date).
 """
 
 import sys
