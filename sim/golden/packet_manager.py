@@ -1,0 +1,324 @@
+"""Golden model of the packet manager: judges what was seen at its ports, cycle stamps included.
+
+The exact order of packets depends on timing, so the model does not predict it. It keeps every accepted store until a packet
+carries it, rebuilds each packet bit by bit, and checks the promises of order, drain and accounting on the stamps. Written
+from architecture 6.2 and interfaces sections 1 and 4. All cycles are those in which something is seen at a port.
+"""
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+
+from hub_rtl.formats import BODIES, HEADER, PacketType, pack, unpack
+
+__all__ = ["PacketManagerGolden", "Store", "Packet"]
+
+SEEN_FULL = 2       # cycles from "in its entry" to "the entry is seen as full"
+NOT_BETTER = 4      # nothing is locked while a better entry has been eligible for this long
+LEDGER = 3          # cycles from o_sent to the ledger
+SLACK = 4           # pipeline slack where only the content decides
+
+
+@dataclass
+class Store:
+    """An accepted store; ``placed`` is the cycle in which it went into its entry, None while it waits."""
+
+    fields: dict
+    accepted: int
+    placed: int | None = None
+    marked: int | None = None
+
+    def __getattr__(self, name):
+        if name == "fields":
+            raise AttributeError(name)
+        try:
+            return self.fields[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+@dataclass
+class Packet:
+    """A packet that left. ``take``: cycle of its lock; ``eligible``: cycle since when it was full (None if it was not)."""
+
+    rank: int
+    take: int
+    head: int
+    last: int
+    bytes: int
+    full: bool
+    nop: bool
+    plain: bool
+    rowid: int
+    stores: list = field(repr=False)
+    eligible: int | None = None
+    ready_since: list = field(default_factory=list, repr=False)
+
+
+class PacketManagerGolden:
+    """Checks one packet manager. Raises AssertionError with the reason.
+
+    Parameters: ``cfg``; ``merge_timeout``, ``age_limit``, ``max_entries`` as driven.
+    Attributes: ``packets``, all that left, in order; ``totals``, Counter of the strobes that must have come;
+    ``ledger``, Counter of bytes by (dest, bank).
+    """
+
+    def __init__(self, cfg, merge_timeout=200, age_limit=2000, max_entries=None):
+        self.cfg = cfg
+        self.merge_timeout, self.age_limit = merge_timeout, age_limit
+        self.max_entries = cfg.pool_depth if max_entries is None else max_entries
+        self.pending = {}                   # tag: deque of stores that no packet has carried
+        self.arriving = deque()             # accepted stores that are not placed
+        self.takes = deque()                # (cycle, rank, ready_since)
+        self.flits, self.stamps = [], []
+        self.sent = deque()                 # (last flit's cycle, {dest, bank, bytes}, stores)
+        self.done = deque()                 # (cycle of o_sent, stores)
+        self.covered = [[] for _ in range(cfg.ranks)]
+        self.packets, self.totals, self.ledger = [], Counter(), Counter()
+        self.in_flight = Counter()          # packets taken and not yet wholly out, by rank
+        self.out_at = [-100] * cfg.ranks    # cycle in which the last of them was
+        self.ready_since = [0] * cfg.ranks
+        self.dead = [False] * cfg.ranks
+        self.dead_since = [None] * cfg.ranks
+        self.sunk_tags, self.sunk_stores = set(), 0
+        self.stalled_at = -100
+
+    # -- inputs -------------------------------------------------------------------------------------------------------------
+
+    def tag(self, s):
+        if s.plain:
+            return (1, s.rank, s.block)
+        return (0, s.rank, s.region, s.epoch, s.rowid, s.block)
+
+    def store(self, fields, cycle):
+        """A store was accepted."""
+        if fields["mask"]:
+            self.arriving.append(Store(fields, cycle))
+
+    def mark(self, everything, handle, cycle):
+        """All stores accepted up to this cycle, this one included, drain. Call after :meth:`store` of the same cycle."""
+        stores = list(self.arriving) + [s for queue in self.pending.values() for s in queue]
+        for *_, carried in (*self.sent, *self.done):
+            stores += carried
+        for s in stores:
+            if s.marked is None and (everything or (not s.plain and s.dest // self.cfg.replicas == handle)):
+                s.marked = cycle
+                self.covered[s.rank].append(s)
+
+    def take(self, rank, cycle):
+        """A credit was taken: an entry of this rank is locked."""
+        assert not self.dead[rank] or cycle <= self.dead_since[rank] + 1, f"cycle {cycle}: lock for dead rank {rank}"
+        assert len(self.takes) < 2 or (len(self.takes) == 2 and not self.flits), f"cycle {cycle}: locked more than one ahead"
+        self.takes.append((cycle, rank, list(self.ready_since)))
+        self.in_flight[rank] += 1
+
+    def flit(self, flit, cycle):
+        """A flit was taken from ``o_packet``."""
+        assert flit["first"] == (not self.flits), f"cycle {cycle}: wrong `first`"
+        assert not flit["err"]
+        self.flits.append(flit["data"])
+        self.stamps.append(cycle)
+        if flit["last"]:
+            flits, stamps, self.flits, self.stamps = self.flits, self.stamps, [], []
+            self._packet(flits, stamps[0], cycle)
+
+    def o_sent(self, item, cycle):
+        """``o_sent`` pulsed."""
+        assert self.sent, f"cycle {cycle}: o_sent without a row packet"
+        last, expected, stores = self.sent.popleft()
+        assert item == expected, f"cycle {cycle}: o_sent is {item}, the packet had {expected}"
+        assert 0 <= cycle - last <= 2, f"o_sent {cycle - last} cycles after the last flit"
+        self.ledger[item["dest"], item["bank"]] += item["bytes"]
+        self.done.append((cycle, stores))
+
+    def cycle(self, cycle, *, ready, dest_ready, peer_dead, draining):
+        """End of a cycle, after all that was seen in it."""
+        cfg = self.cfg
+        for r in range(cfg.ranks):
+            if not dest_ready >> r & 1:
+                self.ready_since[r] = cycle + 1
+            if bool(peer_dead >> r & 1) != self.dead[r]:
+                self.dead[r] = not self.dead[r]
+                self.dead_since[r] = cycle
+            if self.dead[r] and cycle > self.dead_since[r] + 1:
+                self._sink(r)
+        if not ready:
+            self._stalled(cycle)
+        elif self.arriving and self.arriving[0].accepted < cycle:
+            self._place(self.arriving.popleft(), cycle)
+        while self.done and self.done[0][0] + LEDGER <= cycle:
+            for s in self.done.popleft()[1]:
+                s.fields["done"] = True
+        for r in range(cfg.ranks):
+            self.covered[r] = [s for s in self.covered[r] if not s.fields.get("done") and not s.fields.get("sunk")]
+            if any(s.marked < cycle for s in self.covered[r]):
+                assert draining >> r & 1, f"cycle {cycle}: rank {r} does not drain, marked bytes are not in the ledger"
+
+    # -- judgement ------------------------------------------------------------------------------------------------------------
+
+    def _stalled(self, cycle):
+        self.totals["stall_pool"] += 1
+        self.stalled_at = cycle
+        assert self.arriving and self.arriving[0].accepted < cycle, f"cycle {cycle}: i_store stalls, nobody waits"
+        s = self.arriving[0]
+        here = any(q for tag, q in self.pending.items() if tag[1] == s.rank)
+        assert here or self.in_flight[s.rank] or cycle - self.out_at[s.rank] < 3 or self.dead_since[s.rank] is not None, \
+            f"cycle {cycle}: rank {s.rank} has no entry and does not get its reserved one"
+        queue = self.pending.get(self.tag(s))
+        assert not queue or self.in_flight[s.rank] or self.dead_since[s.rank] is not None, f"cycle {cycle}: a store that could merge stalls"
+
+    def _place(self, s, cycle):
+        s.placed = cycle
+        queue = self.pending.setdefault(self.tag(s), deque())
+        queue.append(s)
+        tags = sum(1 for tag, q in self.pending.items() if tag[1] == s.rank and q)
+        assert tags <= max(1, self.max_entries), f"cycle {cycle}: rank {s.rank} holds {tags} entries"
+        total = sum(1 for q in self.pending.values() if q)
+        others = sum(1 for r in range(self.cfg.ranks) if not any(q for tag, q in self.pending.items() if tag[1] == r))
+        assert total + others <= self.cfg.pool_depth, f"cycle {cycle}: no place left for {others} ranks"
+
+    def _sink(self, rank):
+        for tag in [tag for tag in self.pending if tag[1] == rank]:
+            if self.in_flight[rank]:
+                continue                    # locked before the peer died: leaves
+            for s in self.pending.pop(tag):
+                s.fields["sunk"] = True
+                self.sunk_stores += 1
+            self.sunk_tags.add(tag)
+
+    def merged(self, stores):
+        """{mask, data (bytes), bytes} of stores written in order: the newer bytes win."""
+        mask, data = 0, bytearray(self.cfg.packet_bytes)
+        for s in stores:
+            base = s.sector * 32
+            for n in range(32):
+                if s.mask >> n & 1:
+                    mask |= 1 << base + n
+                    data[base + n] = s.data >> 8 * n & 0xFF
+        return {"mask": mask, "data": data, "bytes": mask.bit_count()}
+
+    def flits_of(self, stores):
+        """The packet that these stores make."""
+        cfg, s = self.cfg, stores[0]
+        got = self.merged(stores)
+        units = [got["mask"] >> 16 * n & 0xFFFF for n in range(cfg.packet_flits)]
+        used = [n for n, unit in enumerate(units) if unit]
+        first, final = used[0], used[-1]
+        masked = any(unit != 0xFFFF for unit in units[first:final + 1])
+        header = {"type": PacketType.PLAIN if s.plain else PacketType.ROW, "cls": int(all(x.cls for x in stores)),
+                  "masked": int(masked), "dst": s.rank, "len": final - first + 1}
+        place = s.block * cfg.packet_flits + first
+        if s.plain:
+            body = pack(BODIES[PacketType.PLAIN], addr16=place)
+        else:
+            body = pack(BODIES[PacketType.ROW], region=s.region, epoch=s.epoch, rowid=s.rowid, row_off=place)
+        flits = [pack(HEADER, **header) | body]
+        if masked:
+            flits += [got["mask"] >> 128 * n & (1 << 128) - 1 for n in range(cfg.mask_flits)]
+        flits += [int.from_bytes(got["data"][16 * n:16 * n + 16], "little") for n in range(first, final + 1)]
+        return flits
+
+    def _packet(self, flits, head, last):
+        assert self.takes, f"cycle {last}: packet without a credit"
+        take, rank, ready_since = self.takes.popleft()
+        self.in_flight[rank] -= 1
+        self.out_at[rank] = last
+        header = unpack(HEADER, flits[0])
+        where = f"packet of cycles {head}..{last} (locked in {take})"
+        assert header["dst"] == rank, f"{where}: goes to {header['dst']}, the credit was for {rank}"
+        cfg = self.cfg
+        if header["type"] == PacketType.ROW:
+            body = unpack(BODIES[PacketType.ROW], flits[0])
+            tag = (0, rank, body["region"], body["epoch"], body["rowid"], body["row_off"] // cfg.packet_flits)
+        else:
+            assert header["type"] == PacketType.PLAIN, f"{where}: type {header['type']}"
+            tag = (1, rank, unpack(BODIES[PacketType.PLAIN], flits[0])["addr16"] // cfg.packet_flits)
+        queue = self.pending.get(tag)
+        assert queue, f"{where}: nothing was stored for {tag}"
+        must = sum(1 for s in queue if s.placed <= take - SLACK)
+        may = sum(1 for s in queue if s.placed <= take)
+        for count in range(max(must, 1), may + 1):
+            stores = list(queue)[:count]
+            if self.flits_of(stores) == flits:
+                break
+        else:
+            expected = self.flits_of(list(queue)[:max(may, 1)])
+            raise AssertionError(f"{where}: {tag}\n  came     {[f'{x:032x}' for x in flits]}\n"
+                                 f"  expected {[f'{x:032x}' for x in expected]} or with fewer stores ({must}..{may})")
+        got = self.merged(stores)
+        full = got["bytes"] == stores[0].full
+        packet = Packet(rank, take, head, last, got["bytes"], full, all(s.cls for s in stores), bool(stores[0].plain),
+                        stores[0].rowid, stores, ready_since=ready_since)
+        if full:
+            packet.eligible = max(s.placed for s in stores) + SEEN_FULL
+        self._may_leave(packet, where)
+        self._nothing_better(packet, tag, where)
+        for _ in range(count):
+            queue.popleft()
+        if not queue:
+            del self.pending[tag]
+        self._account(packet)
+
+    def _account(self, packet):
+        stores, seen = packet.stores, 0
+        for s in stores:
+            mask = s.mask << 32 * s.sector
+            self.totals["overlaps"] += bool(mask & seen)
+            seen |= mask
+        self.totals["merges"] += len(stores) - 1
+        self.totals["packets_full" if packet.full else "packets_partial"] += 1
+        self.packets.append(packet)
+        if packet.plain:
+            for s in stores:
+                s.fields["done"] = True
+        else:
+            first = stores[0]
+            expected = {"en": 1, "dest": first.dest, "bank": first.epoch & 1, "bytes": packet.bytes}
+            self.sent.append((packet.last, expected, stores))
+
+    def _may_leave(self, packet, where):
+        age = packet.take - packet.stores[0].placed
+        reasons = (packet.full, age >= min(self.merge_timeout, self.age_limit), packet.take - self.stalled_at <= 8,
+                   any(s.marked is not None for s in packet.stores))
+        assert any(reasons), f"{where}: partial, and nothing made it eligible (age {age})"
+
+    def _nothing_better(self, x, tag, where):
+        """No entry of the rank that has surely been eligible for long enough is surely better than ``x``."""
+        if x.take - x.stores[0].placed >= self.age_limit:
+            return                          # may be old: first of all
+        since = x.take - NOT_BETTER
+        for other, queue in self.pending.items():
+            if other == tag or other[1] != x.rank:
+                continue
+            stores = [s for s in queue if s.placed <= since - SEEN_FULL]
+            if not stores:
+                continue
+            full = self.merged(stores)["bytes"] == stores[0].full
+            eligible = full or any(s.marked is not None and s.marked <= since - SEEN_FULL for s in stores) \
+                or since - stores[0].placed >= self.merge_timeout + 2 * self.cfg.pool_depth + 2 * self.cfg.packet_flits
+            if not eligible or full < x.full:
+                continue
+            nop = all(s.cls for s in stores)
+            rows = not x.plain and not other[0]
+            better = full > x.full or nop < x.nop or (nop == x.nop and rows and stores[0].rowid < x.rowid)
+            assert not better, f"{where}: left before {other}, which was better for {NOT_BETTER} cycles or more"
+
+    def fairness(self):
+        """No rank is served twice while another one waits with a full packet and a credit. Call at the end."""
+        for n, q in enumerate(self.packets):
+            if q.eligible is None:
+                continue
+            start = max(q.eligible, q.ready_since[q.rank]) + SLACK
+            between = Counter()
+            for p in reversed(self.packets[:n]):
+                if p.take < start:
+                    break
+                between[p.rank] += 1
+            assert all(count < 2 for rank, count in between.items() if rank != q.rank), \
+                f"rank {q.rank} waited from cycle {start} to {q.take}, others left: {dict(between)}"
+
+    def finish(self):
+        """Everything that was accepted has left or was sunk, and nothing is under way."""
+        left = {tag: len(q) for tag, q in self.pending.items() if q}
+        assert not left and not self.arriving, f"never left: {left}, waiting: {len(self.arriving)}"
+        assert not self.takes and not self.flits and not self.sent, "a packet is not complete"
+        self.fairness()
