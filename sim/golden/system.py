@@ -60,7 +60,7 @@ def expert_rows(rows, expert, out_bytes):
     payload = rows.shape[1]
     j = np.arange(out_bytes)
     add = (expert * 29 + (j // payload) * 17 + 7).astype(np.uint8)
-    return (rows[:, j % payload] * np.uint8(5) + add).astype(np.uint8)
+    return np.ascontiguousarray(rows[:, j % payload] * np.uint8(5) + add)
 
 
 def _runs(mask):
