@@ -2,8 +2,9 @@
 
 Members carry the AXI names in lower case (``awaddr``, ``tvalid``). A component port ``mem`` of such a signature becomes
 ``mem__awaddr`` in Verilog; FPGA tools group ports by ``<interface>_<name>``, so the hub top declares flat ports with
-:func:`flat_members` (prefix ``m_axi_mem0``: ``m_axi_mem0_awaddr``, ...) and joins them with :func:`connect_flat`. Signatures are
-written from the initiator's side (the side that drives ``awvalid``, ``arvalid`` or ``tvalid``); use ``In(...)`` for a target.
+:func:`flat_members` (prefix ``m_axi_mem0``: ``m_axi_mem0_awaddr``, ...) and joins them with :func:`connect_flat`. Signatures
+are written from the initiator's side (the side that drives ``awvalid``, ``arvalid`` or ``tvalid``); use ``In(...)`` for a
+target.
 """
 
 from amaranth.lib import data, stream, wiring
@@ -58,7 +59,8 @@ class AxiLite(wiring.Signature):
 
 
 class AxiStream(wiring.Signature):
-    """AXI4-Stream without ``tkeep``: whole flits only. Parameters: ``data_width``; ``dest_width``, bits of ``tdest``, 0: none."""
+    """AXI4-Stream without ``tkeep``: whole flits only. Parameters: ``data_width``; ``dest_width``, bits of ``tdest``, 0:
+    none."""
 
     def __init__(self, data_width, dest_width=0):
         members = {"tdata": Out(data_width), "tvalid": Out(1), "tlast": Out(1), "tready": In(1)}
@@ -70,8 +72,8 @@ class AxiStream(wiring.Signature):
 class SpillSignature(wiring.Signature):
     """What the spill engine drives: single 64-bit words, byte addresses that are multiples of 8.
 
-    ``aw``/``w``: streams of addresses and of data, in the same order, neither waits for the other. ``b``: stream of AXI ``resp``,
-    one per write, in order. ``ar``: stream of addresses; ``r``: stream {data, resp}, in order.
+    ``aw``/``w``: streams of addresses and of data, in the same order, neither waits for the other. ``b``: stream of AXI
+    ``resp``, one per write, in order. ``ar``: stream of addresses; ``r``: stream {data, resp}, in order.
     """
 
     def __init__(self):

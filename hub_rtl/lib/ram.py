@@ -35,7 +35,7 @@ class Ram(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         grain = self._width // self._granules
-        m.submodules.memory = memory = Memory(shape=self._width, depth=self._depth, init=[])
+        m.submodules.memory = memory = Memory(shape=self._width, depth=max(2, self._depth), init=[])
         write = memory.write_port(granularity=grain if self._granules > 1 else None)
         read = memory.read_port(domain="sync")      # macro returns the old word on a collision; the bypass repairs it
 

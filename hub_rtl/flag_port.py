@@ -1,0 +1,85 @@
+"""Shares the hub's 64-bit memory port between the spill engine and the scoreboard's flag writes."""
+
+from amaranth import Module, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .axi import BURST_INCR, RESP_OKAY, Axi4, SpillSignature
+from .config import ADDR_WIDTH
+from .lib.arbiter import RoundRobin
+from .lib.ram_queue import RamQueue
+from .lib.stream import StreamRegister
+
+__all__ = ["SpillPortMerge", "WordWrite"]
+
+WORDS_OUTSTANDING = 16      # writes whose answer has not come
+
+#: A flag write: byte address, multiple of 8, and its 64 bits.
+WordWrite = data.StructLayout({"addr": ADDR_WIDTH, "data": 64})
+
+
+class SpillPortMerge(wiring.Component):
+    """One AXI4 master for single 64-bit words: the spill engine's reads and writes, and flag writes.
+
+    Contract: writes of both sides leave in turn when both wait, each side's in its order, all bytes enabled, ID 0; answers to
+    spill writes go back to the spill engine, flag writes that fail are counted. Reads are the spill engine's alone.
+
+    Latency: three cycles from a flag to ``awvalid`` and two from a spill write; one write per cycle. Reads pass through
+    register slices: one cycle each way.
+
+    Ordering and stalls: at most 16 writes wait for their answer. A spill write leaves when its address and its word are both
+    there. ``bready`` waits for the spill engine only, and only for its own answers; the spill engine must take them always.
+    On illegal input: an answer without a write is not taken.
+
+    Ports: ``spill`` In :class:`~hub_rtl.axi.SpillSignature`; ``i_flag`` In stream {addr, data}; ``mem`` Out
+    :class:`~hub_rtl.axi.Axi4` (48, 64); ``flag_error`` Out, strobe; ``busy`` Out: some write has no answer yet.
+    Source: our specification, sections 6.3 and 6.4.
+    """
+
+    def __init__(self):
+        super().__init__({"spill": In(SpillSignature()), "i_flag": In(stream.Signature(WordWrite)),
+                          "mem": Out(Axi4(ADDR_WIDTH, 64)), "flag_error": Out(1), "busy": Out(1)})
+
+    def elaborate(self, platform):
+        m = Module()
+        spill, mem = self.spill, self.mem
+        m.submodules.aw_in = aw_in = StreamRegister(ADDR_WIDTH)
+        m.submodules.w_in = w_in = StreamRegister(64)
+        m.submodules.flag_in = flag_in = StreamRegister(WordWrite)
+        m.submodules.aw_out = aw_out = StreamRegister(ADDR_WIDTH)
+        m.submodules.w_out = w_out = StreamRegister(64)
+        m.submodules.ar = ar = StreamRegister(ADDR_WIDTH)
+        m.submodules.r = r = StreamRegister(data.StructLayout({"data": 64, "resp": 2}))
+        m.submodules.owners = owners = RamQueue(1, WORDS_OUTSTANDING)       # 1: a flag write
+        m.submodules.arbiter = arbiter = RoundRobin(2)
+        wiring.connect(m, wiring.flipped(spill.aw), aw_in.i)
+        wiring.connect(m, wiring.flipped(spill.w), w_in.i)
+        wiring.connect(m, wiring.flipped(self.i_flag), flag_in.i)
+        wiring.connect(m, wiring.flipped(spill.ar), ar.i)
+        wiring.connect(m, r.o, wiring.flipped(spill.r))
+
+        go, is_flag = Signal(), Signal()
+        m.d.comb += [
+            arbiter.requests.eq((aw_in.o.valid & w_in.o.valid) | (flag_in.o.valid << 1)),
+            go.eq(arbiter.requests.any() & aw_out.i.ready & w_out.i.ready & owners.i.ready), arbiter.advance.eq(go),
+            is_flag.eq(arbiter.grant_onehot[1]),
+            aw_in.o.ready.eq(go & ~is_flag), w_in.o.ready.eq(go & ~is_flag), flag_in.o.ready.eq(go & is_flag),
+            aw_out.i.valid.eq(go), w_out.i.valid.eq(go), owners.i.valid.eq(go), owners.i.payload.eq(is_flag),
+            aw_out.i.payload.eq(aw_in.o.payload), w_out.i.payload.eq(w_in.o.payload),
+        ]
+        with m.If(is_flag):
+            m.d.comb += [aw_out.i.payload.eq(flag_in.o.payload.addr), w_out.i.payload.eq(flag_in.o.payload.data)]
+        m.d.comb += [
+            mem.awvalid.eq(aw_out.o.valid), mem.awaddr.eq(aw_out.o.payload), mem.awsize.eq(3), mem.awburst.eq(BURST_INCR),
+            aw_out.o.ready.eq(mem.awready),
+            mem.wvalid.eq(w_out.o.valid), mem.wdata.eq(w_out.o.payload), mem.wstrb.eq(0xFF), mem.wlast.eq(1),
+            w_out.o.ready.eq(mem.wready),
+            spill.b.valid.eq(mem.bvalid & owners.o.valid & ~owners.o.payload), spill.b.payload.eq(mem.bresp),
+            mem.bready.eq(owners.o.valid & (owners.o.payload | spill.b.ready)), owners.o.ready.eq(mem.bvalid & mem.bready),
+            self.busy.eq(owners.o.valid | arbiter.requests.any()),
+            mem.arvalid.eq(ar.o.valid), mem.araddr.eq(ar.o.payload), mem.arsize.eq(3), mem.arburst.eq(BURST_INCR),
+            ar.o.ready.eq(mem.arready),
+            r.i.valid.eq(mem.rvalid), r.i.payload.data.eq(mem.rdata), r.i.payload.resp.eq(mem.rresp), mem.rready.eq(r.i.ready),
+        ]
+        m.d.sync += self.flag_error.eq(mem.bvalid & mem.bready & owners.o.payload & (mem.bresp != RESP_OKAY))
+        return m

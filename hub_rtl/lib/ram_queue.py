@@ -1,0 +1,51 @@
+"""First-in first-out queue over the memory wrapper."""
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..config import index_width
+from .ram import Ram
+
+__all__ = ["RamQueue"]
+
+
+class RamQueue(wiring.Component):
+    """First-in first-out queue in a :class:`~hub_rtl.lib.ram.Ram`, for any depth.
+
+    Latency one cycle when empty (the memory's bypass), one item per cycle, order kept. The item at the output has left the
+    memory, so ``depth + 1`` items fit. ``i.ready`` and ``o.valid`` come from registers.
+
+    Parameters: ``shape``, the payload; ``depth``, words of memory, 1 or more. Ports: ``i`` In, ``o`` Out, streams of ``shape``.
+    """
+
+    def __init__(self, shape, depth):
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+        self._shape, self._depth = shape, depth
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.ram = ram = Ram(self._shape, self._depth)
+        head, tail = Signal(index_width(self._depth)), Signal(index_width(self._depth))
+        stored = Signal(range(self._depth + 1))     # items in memory, without the one at the output
+        push, load = Signal(), Signal()
+
+        def after(pointer):
+            return Mux(pointer == self._depth - 1, 0, pointer + 1)
+
+        m.d.comb += [
+            self.i.ready.eq(stored != self._depth),
+            push.eq(self.i.valid & self.i.ready),
+            load.eq((stored.any() | push) & (self.o.ready | ~self.o.valid)),
+            ram.w_en.eq(push), ram.w_addr.eq(tail), ram.w_data.eq(self.i.payload),
+            ram.r_en.eq(load), ram.r_addr.eq(head),
+            self.o.payload.eq(ram.r_data),
+        ]
+        m.d.sync += stored.eq(stored + push - load)
+        with m.If(push):
+            m.d.sync += tail.eq(after(tail))
+        with m.If(load):
+            m.d.sync += head.eq(after(head))
+        with m.If(self.o.ready | ~self.o.valid):
+            m.d.sync += self.o.valid.eq(load)
+        return m
