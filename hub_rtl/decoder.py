@@ -1,0 +1,220 @@
+"""LogicalDestinationDecoder: from the name a store carries (handle and row, or rank and address) to where it goes."""
+
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .config import ADDR_WIDTH, ceil_log2
+from .formats import OPERAND_PLAIN, OPERAND_ROW, LaneMode, Reason
+from .handles import check_epoch, entry_known, handle_broadcast, store_refusal
+from .lib.flush import FlushCounter
+from .lib.ram import Ram
+from .lib.residue import is_residue, residue_parts
+from .lib.stream import StreamRegister
+from .types import types_of
+
+__all__ = ["LogicalDestinationDecoder", "operand_layout"]
+
+
+def operand_layout(fields):
+    """A store operand as a struct; ``fields`` is ``OPERAND_ROW`` or ``OPERAND_PLAIN``."""
+    return data.FlexibleLayout(64, {name: data.Field(width, low) for name, (low, width) in fields.items()})
+
+
+def _row_hash(rowid):
+    return rowid[:12] ^ rowid[12:]
+
+
+class LogicalDestinationDecoder(wiring.Component):
+    """Resolves the stores of one lane and refuses those that may not be.
+
+    Contract: every accepted store gets exactly one response, in order. OK means: handed to a packet manager (or to the merge
+    in front of the loop lane's), or that its mask is empty and nothing is to be done. Any other status means that nothing of
+    it goes anywhere. Checks, the first that fails is the status: plain: rank exists (UNKNOWN), lane (BAD_LANE), PEER_DEAD.
+    Row-sparse: the handle exists and its entry is usable (UNKNOWN, see ``handles.entry_known``), owner (FOREIGN), epoch
+    (AFTER_CLOSE, EPOCH_EARLY, EPOCH_STALE), lane (BAD_LANE), bytes within the row (ROW_OVERRUN), PEER_DEAD. An entry is
+    looked up once per store, whole; a store meets the entry before or after a write, never a mixture. A store accepted after
+    the cycle of ``handle_write`` meets the new one.
+
+    Latency 3 cycles from ``i_store`` to ``o_link`` or ``o_loop``, 4 to the response; one store per cycle.
+
+    Order and stalls: one pipeline, so a store waits for those before it, whatever their destination; the crossbar avoids that
+    with the packet managers' ``can_accept``. A response that is not taken stalls stores before they are handed over. The
+    table is cleared by a walker after reset: nothing is accepted while ``clearing``.
+
+    Illegal input: any operand is answered; lane modes that do not exist count as ROTATE.
+
+    Parameters: ``cfg``. Ports: ``i_store`` In stream(store); ``o_response`` Out stream(store_response); ``o_link``,
+    ``o_loop`` Out stream(resolved); ``rank`` In, own rank; ``lane`` In, own lane; ``peer_dead`` In ``ranks``;
+    ``handle_write`` In ``handles.handle_broadcast``; ``o_refused`` Out ``handles.store_refusal``, one-cycle pulse; ``flush``
+    In strobe, ``flushing`` Out: stores accepted up to the strobe are not all handed over; ``clearing`` Out; ``counts`` Out
+    strobes: ``stores`` accepted, ``refused``, ``stall`` (a store waits). Source: paper section on MallocID resolution; our
+    specification, section 6.1.
+    """
+
+    def __init__(self, cfg):
+        types = types_of(cfg)
+        super().__init__({
+            "i_store": In(stream.Signature(types.store)), "o_response": Out(stream.Signature(types.store_response)),
+            "o_link": Out(stream.Signature(types.resolved)), "o_loop": Out(stream.Signature(types.resolved)),
+            "rank": In(cfg.rank_width), "lane": In(cfg.lane_width), "peer_dead": In(cfg.ranks),
+            "handle_write": In(handle_broadcast(cfg)), "o_refused": Out(store_refusal(cfg)),
+            "flush": In(1), "flushing": Out(1), "in_flight": Out(1), "clearing": Out(1),
+            "counts": Out(data.StructLayout({"stores": 1, "refused": 1, "stall": 1}))})
+        self._cfg, self._types = cfg, types
+        #: What the lane keeps of an entry: the range checks are made once, when it is written.
+        self._word = data.StructLayout({"known": 1, "hold": 1, "handle": types.handle})
+
+    def elaborate(self, platform):
+        m = Module()
+        types = self._types
+        m.submodules.input = entry = StreamRegister(types.store)
+        m.submodules.table = table = Ram(self._word, self._cfg.handles, clear=True)
+        m.submodules.flusher = flusher = FlushCounter(4)
+
+        accept = self.i_store.valid & self.i_store.ready
+        m.d.comb += [
+            self.i_store.ready.eq(entry.i.ready & ~table.clearing), entry.i.valid.eq(self.i_store.valid & ~table.clearing),
+            entry.i.payload.eq(self.i_store.payload), self.clearing.eq(table.clearing),
+            flusher.enter.eq(accept), flusher.flush.eq(self.flush), self.flushing.eq(flusher.flushing),
+            self.in_flight.eq(flusher.occupied),
+            self.counts.stores.eq(accept), self.counts.stall.eq(self.i_store.valid & ~self.i_store.ready),
+        ]
+        self._write_table(m, table)
+
+        looked_up, look_valid, look_ready = self._look_up(m, entry.o, table)
+        judged, judged_valid = Signal(self._judged()), Signal()
+        leave = Signal()
+        m.d.comb += [look_ready.eq(~judged_valid | leave), flusher.leave.eq(leave)]
+        with m.If(look_ready):
+            m.d.sync += judged_valid.eq(look_valid)
+            self._judge(m, looked_up, table.r_data, judged)
+        self._hand_over(m, judged, judged_valid, leave)
+        return m
+
+    def _write_table(self, m, table):
+        cfg = self._cfg
+        written = Signal.like(self.handle_write)
+        m.d.sync += written.eq(self.handle_write)
+        m.d.comb += [
+            table.w_en.eq(written.en & (written.index < cfg.handles)), table.w_addr.eq(written.index),
+            table.w_data.handle.eq(written.handle), table.w_data.hold.eq(written.hold),
+            table.w_data.known.eq(entry_known(cfg, written.handle)),
+        ]
+
+    def _look_up(self, m, source, table):
+        """Second cycle: the entry is read; what needs no entry is worked out beside it."""
+        cfg = self._cfg
+        store = source.payload
+        row, plain = operand_layout(OPERAND_ROW)(store.operand), operand_layout(OPERAND_PLAIN)(store.operand)
+        block_bits = ceil_log2(cfg.packet_bytes)
+        address_key, rotate_key, hash_key = Signal(12), Signal(12), Signal(12)
+        m.d.comb += [
+            address_key.eq(plain.addr[block_bits:]), rotate_key.eq(row.rowid + row.handle),
+            hash_key.eq(_row_hash(row.rowid) + row.handle),
+        ]
+        keys = [residue_parts(m, Mux(row.plain, address_key, rotate_key)[:12], cfg.lanes, "rotate"),
+                residue_parts(m, hash_key, cfg.lanes, "hash")]
+
+        bit = {"lows": store.mask[:16].any(), "highs": store.mask[16:].any(), "rank_ok": plain.rank < cfg.ranks,
+               "handle_ok": row.handle < cfg.handles}
+        held = Signal(data.StructLayout({"store": self._types.store, **dict.fromkeys(bit, 1),
+                                         "keys": data.ArrayLayout(data.ArrayLayout(cfg.lane_width, len(keys[0])), 2)}),
+                      name="looked_up")
+        valid, ready = Signal(name="look_valid"), Signal(name="look_ready")
+        m.d.comb += [
+            source.ready.eq(~valid | ready), table.r_en.eq(source.valid & source.ready), table.r_addr.eq(row.handle),
+        ]
+        with m.If(source.ready):
+            m.d.sync += [valid.eq(source.valid), held.store.eq(store), *(held[name].eq(value) for name, value in bit.items())]
+            m.d.sync += [held.keys[n][k].eq(part) for n, key in enumerate(keys) for k, part in enumerate(key)]
+        return held, valid, ready
+
+    def _judged(self):
+        return data.StructLayout({"resolved": self._types.resolved, "status": 4, "deliver": 1, "own": 1,
+                                  "tag": self._cfg.tag_width, "owner": 4, "handle": 11, "rank": 7, "epoch": 4})
+
+    def _judge(self, m, held, word, judged):
+        """Third cycle: the checks, all side by side, and the destination."""
+        cfg, store = self._cfg, held.store
+        row, plain = operand_layout(OPERAND_ROW)(store.operand), operand_layout(OPERAND_PLAIN)(store.operand)
+        handle = word.handle
+        block_bits = ceil_log2(cfg.packet_bytes)
+
+        on_rotate, on_hash, on_fixed, on_lane = Signal(), Signal(), Signal(), Signal()
+        m.d.comb += [
+            on_rotate.eq(is_residue(held.keys[0], self.lane, cfg.lanes)),
+            on_hash.eq(is_residue(held.keys[1], self.lane, cfg.lanes)),
+            on_fixed.eq((handle.lane == self.lane) | (handle.lane == self.lane + Const(cfg.lanes))), on_lane.eq(on_rotate),
+        ]
+        with m.If(~row.plain & (handle.lane_mode == LaneMode.HASH)):
+            m.d.comb += on_lane.eq(on_hash)
+        with m.Elif(~row.plain & (handle.lane_mode == LaneMode.FIXED)):
+            m.d.comb += on_lane.eq(on_fixed)
+
+        which = Signal(range(max(2, cfg.replicas)))
+        if cfg.replicas > 1:
+            m.d.comb += which.eq(_row_hash(row.rowid) & ((Const(1, 3) << handle.log2_replicas) - 1))
+        replica = handle.replica[which] if cfg.replicas > 1 else handle.replica[0]
+        rank, dead = Signal(cfg.rank_width), Signal()
+        m.d.comb += [rank.eq(Mux(row.plain, plain.rank, replica.rank)), dead.eq(self.peer_dead.bit_select(rank, 1))]
+
+        # Row lengths are multiples of 16: count 32-byte sectors and a half.
+        sector, sectors, overrun = row.row_off[1:], handle.row_bytes[5:], Signal()
+        inside = sectors > sector
+        m.d.comb += overrun.eq((held.lows & ~inside & ~((sectors == sector) & handle.row_bytes[4])) | (held.highs & ~inside))
+
+        status, epoch_status = Signal(4), Signal(4)
+        m.d.comb += epoch_status.eq(check_epoch(row.epoch, handle, word.hold))
+        with m.If(Mux(row.plain, ~held.rank_ok, ~held.handle_ok | ~word.known)):
+            m.d.comb += status.eq(Reason.UNKNOWN)
+        with m.Elif(~row.plain & (handle.owner != store.owner)):
+            m.d.comb += status.eq(Reason.FOREIGN)
+        with m.Elif(~row.plain & (epoch_status != Reason.OK)):
+            m.d.comb += status.eq(epoch_status)
+        with m.Elif(~on_lane):
+            m.d.comb += status.eq(Reason.BAD_LANE)
+        with m.Elif(~row.plain & overrun):
+            m.d.comb += status.eq(Reason.ROW_OVERRUN)
+        with m.Elif(dead):
+            m.d.comb += status.eq(Reason.PEER_DEAD)
+
+        # Bytes that make the block complete: a row's last block may be short.
+        row_block = Cat(row.row_off)[block_bits - 4:]
+        full = Mux(row.plain | ((handle.row_bytes >> block_bits) > row_block), cfg.packet_bytes, handle.row_bytes[:block_bits])
+        out = judged.resolved
+        m.d.sync += [
+            out.plain.eq(row.plain), out.cls.eq(store.cls), out.rank.eq(rank), out.data.eq(store.data), out.mask.eq(store.mask),
+            out.region.eq(Mux(row.plain, 0, replica.region)), out.epoch.eq(Mux(row.plain, 0, row.epoch)),
+            out.rowid.eq(Mux(row.plain, 0, row.rowid)), out.full.eq(full),
+            out.block.eq(Mux(row.plain, plain.addr[block_bits:ADDR_WIDTH], row_block)),
+            out.sector.eq(Mux(row.plain, plain.addr[5:block_bits], row.row_off[1:block_bits - 4])),
+            out.dest.eq(Mux(row.plain, 0, Cat(which, row.handle) if cfg.replicas > 1 else row.handle)),
+            judged.status.eq(status), judged.deliver.eq((status == Reason.OK) & (held.lows | held.highs)),
+            judged.own.eq(rank == self.rank), judged.tag.eq(store.tag), judged.owner.eq(store.owner),
+            judged.handle.eq(Mux(row.plain, 0, row.handle)), judged.epoch.eq(Mux(row.plain, 0, row.epoch)),
+            judged.rank.eq(Mux(row.plain, plain.rank, rank)),
+        ]
+
+    def _hand_over(self, m, judged, judged_valid, leave):
+        """To the packet manager and, in the same cycle, the response into its register. Only that register's state lets
+        ``o_link`` or ``o_loop`` become valid; it never goes back, so a valid store stays valid."""
+        m.submodules.answer = answer = StreamRegister(self._types.store_response)
+        wiring.connect(m, answer.o, wiring.flipped(self.o_response))
+        may_leave = judged_valid & answer.i.ready
+        m.d.comb += [
+            self.o_link.payload.eq(judged.resolved), self.o_loop.payload.eq(judged.resolved),
+            self.o_link.valid.eq(may_leave & judged.deliver & ~judged.own),
+            self.o_loop.valid.eq(may_leave & judged.deliver & judged.own),
+            leave.eq(may_leave & (~judged.deliver | Mux(judged.own, self.o_loop.ready, self.o_link.ready))),
+            answer.i.valid.eq(leave), answer.i.payload.tag.eq(judged.tag), answer.i.payload.status.eq(judged.status),
+        ]
+        refused = leave & (judged.status != Reason.OK)
+        m.d.sync += [self.counts.refused.eq(refused), self.o_refused.en.eq(refused)]
+        with m.If(refused):
+            m.d.sync += [
+                self.o_refused.handle.eq(judged.handle), self.o_refused.rowid.eq(judged.resolved.rowid),
+                self.o_refused.plain.eq(judged.resolved.plain), self.o_refused.rank.eq(judged.rank),
+                self.o_refused.reason.eq(judged.status), self.o_refused.owner.eq(judged.owner),
+                self.o_refused.epoch.eq(judged.epoch),
+            ]

@@ -1,0 +1,94 @@
+"""StoreSteer: takes stores from one port to the lane they are pinned to; StoreMerge: joins the lanes' own-rank stores."""
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .config import ceil_log2
+from .decoder import operand_layout
+from .formats import OPERAND_PLAIN, OPERAND_ROW
+from .lib.flush import FlushCounter
+from .lib.residue import residue, residue_parts
+from .lib.stream import StreamMerge, StreamRegister
+from .types import types_of
+
+__all__ = ["StoreMerge", "StoreSteer"]
+
+
+class StoreSteer(wiring.Component):
+    """Optional part in front of the decoders, for users whose crossbar does not know lanes.
+
+    Contract: each store leaves once, unchanged, on the lane that ``formats.lane_of`` names with lane mode ROTATE. Handles in
+    the modes HASH and FIXED need a crossbar that knows them: their stores may be refused with BAD_LANE.
+
+    Latency 3 cycles, one store per cycle. Order is kept; a lane that does not take its store holds up all behind it.
+
+    Parameters: ``cfg``. Ports: ``i_store`` In stream(store); ``o_store`` Out, ``lanes`` streams(store).
+    Source: our specification, section 3 (lanes).
+    """
+
+    def __init__(self, cfg):
+        store = types_of(cfg).store
+        super().__init__({"i_store": In(stream.Signature(store)), "o_store": Out(stream.Signature(store)).array(cfg.lanes)})
+        self._cfg, self._store = cfg, store
+
+    def elaborate(self, platform):
+        m = Module()
+        cfg = self._cfg
+        m.submodules.input = entry = StreamRegister(self._store)
+        wiring.connect(m, wiring.flipped(self.i_store), entry.i)
+
+        store = entry.o.payload
+        row, plain = operand_layout(OPERAND_ROW)(store.operand), operand_layout(OPERAND_PLAIN)(store.operand)
+        key = Signal(12)
+        m.d.comb += key.eq(Mux(row.plain, plain.addr[ceil_log2(cfg.packet_bytes):], row.rowid + row.handle))
+        parts = residue_parts(m, key, cfg.lanes)
+        parts_q = [Signal.like(part, name=f"part{n}") for n, part in enumerate(parts)]
+        keyed, keyed_valid, keyed_ready = Signal(self._store), Signal(), Signal()
+        out, out_lane, taken = Signal(self._store), Signal(cfg.lanes), Signal()     # out_lane: one-hot, 0 when empty
+
+        m.d.comb += [
+            entry.o.ready.eq(~keyed_valid | keyed_ready), keyed_ready.eq(~out_lane.any() | taken),
+            taken.eq((out_lane & Cat(o.ready for o in self.o_store)).any()),
+        ]
+        with m.If(entry.o.ready):
+            m.d.sync += [keyed_valid.eq(entry.o.valid), keyed.eq(store),
+                         *(q.eq(part) for q, part in zip(parts_q, parts, strict=True))]
+        with m.If(keyed_ready):
+            m.d.sync += out.eq(keyed)
+            lane = residue(parts_q, cfg.lanes)
+            m.d.sync += [out_lane[n].eq(keyed_valid & (lane == n)) for n in range(cfg.lanes)]
+        for n, o in enumerate(self.o_store):
+            m.d.comb += [o.valid.eq(out_lane[n]), o.payload.eq(out)]
+        return m
+
+
+class StoreMerge(wiring.Component):
+    """Joins resolved stores of several lanes in front of a loopback lane's packet manager, fair and in order per lane.
+
+    Latency one cycle, one store per cycle in total. ``flushing`` works like the decoder's: what was in here at the strobe
+    ``flush`` has not all been handed over.
+
+    Parameters: ``cfg``; ``count``, inputs, 1 or more. Ports: ``i_store`` In, ``count`` streams(resolved); ``o_store`` Out
+    stream(resolved); ``flush`` In, ``flushing`` Out.
+    """
+
+    def __init__(self, cfg, count):
+        resolved = types_of(cfg).resolved
+        super().__init__({"i_store": In(stream.Signature(resolved)).array(count), "o_store": Out(stream.Signature(resolved)),
+                          "flush": In(1), "flushing": Out(1)})
+        self._resolved, self._count = resolved, count
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.merge = merge = StreamMerge(self._resolved, self._count)
+        m.submodules.flusher = flusher = FlushCounter(2)
+        for mine, its in zip(self.i_store, merge.i, strict=True):
+            wiring.connect(m, wiring.flipped(mine), its)
+        wiring.connect(m, merge.o, wiring.flipped(self.o_store))
+        m.d.comb += [
+            flusher.enter.eq(Cat(i.valid & i.ready for i in self.i_store).any()),
+            flusher.leave.eq(self.o_store.valid & self.o_store.ready),
+            flusher.flush.eq(self.flush), self.flushing.eq(flusher.flushing),
+        ]
+        return m
