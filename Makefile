@@ -43,7 +43,7 @@ demo: $(READY)  ## route tokens through a system of hubs and print the report (A
 .PHONY: test
 test: $(READY)  ## every test, then the functional coverage (JOBS=2 at a time)
 	@rm -rf build/coverage
-	$(BIN)/python -m pytest -n $(JOBS) tests $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests $(ARGS)
 	@$(BIN)/python -m sim.bench.coverage --short
 
 .PHONY: smoke

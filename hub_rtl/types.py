@@ -3,7 +3,7 @@
 ``types_of(cfg)`` gives one namespace of layouts per configuration, so that two blocks that meet always agree.
 """
 
-from functools import lru_cache
+from functools import cache
 
 from amaranth.lib import data
 
@@ -105,7 +105,7 @@ class HubTypes:
                                    "group": cfg.group_width})
 
 
-@lru_cache(maxsize=None)
+@cache
 def types_of(cfg):
     """The :class:`HubTypes` of a configuration."""
     return HubTypes(cfg)

@@ -1,14 +1,20 @@
 """The bench itself: what fails must fail, what is no verdict must not pass for one, runs repeat."""
 
+import itertools
+import random
+from types import SimpleNamespace
+
 import pytest
 from amaranth import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hub_rtl.config import preset
+from hub_rtl.hub_ports import hub_interfaces, hub_ports
 from sim.bench.coverage import FOLDER, hit_bins
 from sim.bench.planted import assert_caught, planted
 from sim.bench.runner import BUILD, BenchError, BenchFailure, run_bench, to_verilog
+from sim.bench.streams import hub_port, pause_pattern
 
 
 class Wires(wiring.Component):
@@ -74,6 +80,32 @@ def test_build_is_reused():
     programs = {path: path.stat().st_mtime_ns for path in (BUILD / "cocotb" / "bench_self").glob("*/done")}
     run("plain_ports")
     assert programs == {path: path.stat().st_mtime_ns for path in (BUILD / "cocotb" / "bench_self").glob("*/done")}
+
+
+def test_hub_port():
+    """Ports of the hub's top are found by the list in hub_ports."""
+    interfaces = {interface.name: interface for interface in hub_interfaces(preset("tiny"))}
+    dut = SimpleNamespace(**{port.name: port.name for port in hub_ports(preset("tiny"))})
+    store, link = hub_port(dut, interfaces["s_store0"]), hub_port(dut, interfaces["m_axis_link0"])
+    assert (store.valid, store.ready) == ("s_store0_valid", "s_store0_ready")
+    assert store.fields["operand"] == "s_store0_operand" and list(link.fields) == ["data", "last", "dest"]
+    assert link.pack({"last": 1}) == (0, 1, 0) and link.unpack((7, 1, 2)) == {"data": 7, "last": 1, "dest": 2}
+    with pytest.raises(ValueError, match="^m_axis_link0: no such field keep; the fields are data, last, dest$"):
+        link.pack({"keep": 1})
+
+
+def test_pause_patterns():
+    """``none`` never pauses, ``stop`` always, the others do both; equal seeds pause alike."""
+    def first(kind, rng=None):
+        return list(itertools.islice(pause_pattern(kind, rng), 200))
+    assert first(None) == first("none") == [False] * 200 and first("stop") == [True] * 200
+    assert set(first("cyclic")) == set(first("random", random.Random(1))) == {False, True}
+    assert first("random", random.Random(1)) == first("random", random.Random(1)) != first("random", random.Random(2))
+    assert list(pause_pattern([True, False])) == [True, False]
+    with pytest.raises(ValueError, match="^pause pattern 'often': must be none, cyclic, random, stop or an iterable$"):
+        pause_pattern("often")
+    with pytest.raises(ValueError, match="^pause pattern 'random' needs an rng$"):
+        pause_pattern("random")
 
 
 def test_planted():

@@ -22,7 +22,7 @@ from cocotb.clock import Clock
 from cocotb.triggers import Event, FallingEdge, ReadWrite, RisingEdge
 
 __all__ = ["Bench", "Codec", "GRID", "PAUSES", "SignalPort", "StreamMonitor", "StreamPort", "StreamSink", "StreamSource",
-           "bus_pulse", "bus_read", "bus_write", "pause_pattern", "reset", "start_clock"]
+           "bus_pulse", "bus_read", "bus_write", "hub_port", "pause_pattern", "reset", "start_clock"]
 
 PAUSES = ("none", "cyclic", "random")
 GRID = tuple(itertools.product(PAUSES, PAUSES))     # (idle, back-pressure)
@@ -283,6 +283,16 @@ class SignalPort:
     def write(self, raw):
         for handle, value in zip(self.fields.values(), raw, strict=True):
             handle.value = value
+
+
+def hub_port(dut, interface):
+    """The :class:`SignalPort` of a stream or AXI4-Stream :class:`hub_rtl.hub_ports.Interface` of the hub's top.
+
+    AXI4-Stream fields lose their ``t``: ``data``, ``last``, ``dest``.
+    """
+    letter = "t" if interface.kind == "axi4-stream" else ""
+    names = {port.field.removeprefix(letter): port.name for port in interface.ports}
+    return SignalPort(dut, interface.name, names.pop("valid"), names.pop("ready"), names)
 
 
 def _port(bench, port, shape):
