@@ -1,0 +1,233 @@
+"""Golden model of a link lane: what must come out of a stream of flits, what may be on the wire, what credits exist.
+
+Packet-level, no cycles: the benches decide when things happen, the model decides what must happen.
+"""
+
+from collections import Counter, deque
+
+from hub_rtl.formats import BODIES, HEADER, PacketType, Reason, pack, unpack
+
+__all__ = ["DATA", "CONTROL", "LinkRxModel", "LinkTxModel", "SendBook", "credit_class", "header", "header_fault", "with_fields"]
+
+DATA, CONTROL = 0, 1
+DATA_TYPES = (PacketType.ROW, PacketType.PLAIN)
+CONTROL_TYPES = (PacketType.CLOSE, PacketType.REJECT)
+
+
+def header(packet_type, body=None, **fields):
+    """A header flit as an integer."""
+    return pack(HEADER, type=packet_type, **fields) | pack(BODIES.get(packet_type, {}), **(body or {}))
+
+
+def with_fields(flit, **fields):
+    """The header flit with some fields replaced."""
+    for name, value in fields.items():
+        low, width = HEADER[name]
+        flit = flit & ~((1 << width) - 1 << low) | value << low
+    return flit
+
+
+def credit_class(packet_type):
+    """Class of buffer that a packet needs, None when it needs none."""
+    if packet_type in DATA_TYPES:
+        return DATA
+    return CONTROL if packet_type in CONTROL_TYPES else None
+
+
+def header_fault(cfg, rank, lane, flit, last=True):
+    """Why a header is refused on arrival at (rank, lane), or Reason.OK. ``last``: its flit ends the frame."""
+    fields = unpack(HEADER, flit)
+    if fields["type"] not in {int(each) for each in PacketType} or (fields["type"] == PacketType.IDLE and not last):
+        return Reason.BAD_HEADER
+    kind = PacketType(fields["type"])
+    if fields["fan"] or fields["dst"] != rank or fields["src"] == rank or fields["src"] >= cfg.ranks:
+        return Reason.BAD_HEADER
+    if kind in DATA_TYPES:
+        body = unpack(BODIES[kind], flit)
+        unit = (body["row_off"] if kind == PacketType.ROW else body["addr16"]) % cfg.packet_flits
+        if fields["len"] == 0 or unit + fields["len"] > cfg.packet_flits:
+            return Reason.BAD_HEADER
+    elif fields["len"] or fields["masked"]:
+        return Reason.BAD_HEADER
+    return Reason.OK if fields["lane"] == lane else Reason.BAD_LANE
+
+
+class SendBook:
+    """Credits of one class for one peer, from free-running totals."""
+
+    def __init__(self, limit):
+        self.limit, self.left, self.total = limit, limit, 0
+
+    def take(self):
+        assert self.left, "a credit was taken that is not there"
+        self.left -= 1
+
+    def announce(self, total):
+        """Applies a total mod 256; False when the peer cannot have freed so many."""
+        gain = (total - self.total) % 256
+        if self.left + gain > self.limit:
+            return False
+        self.left += gain
+        self.total = total
+        return True
+
+
+class LinkRxModel:
+    """What LinkRx makes of the flits it gets.
+
+    ``packets``: [(source, [flit dictionaries])], ``controls``: header flits, ``bad``: [(header, reason)], ``totals``: [(source,
+    class, total)] in the order of arrival; ``counts``: seq_errors, credit_violations, truncated.
+    """
+
+    def __init__(self, cfg, rank, lane):
+        self.cfg, self.rank, self.lane = cfg, rank, lane
+        self.packets, self.controls, self.bad, self.totals = [], [], [], []
+        self.counts = Counter()
+        self._expected = 0
+        self._frame = None          # flits after the header that are still wanted, None when the frame is dropped
+        self._inside = False
+        limits = (cfg.rx_credits, cfg.ctl_credits)
+        self._accepted = [[0] * cfg.ranks for _ in limits]
+        self._allowed = [[limit] * cfg.ranks for limit in limits]
+
+    def reported(self, dst, cls, total):
+        """The transmitter has told ``dst`` the total of buffers freed: it may send that many more."""
+        limit = (self.cfg.rx_credits, self.cfg.ctl_credits)[cls]
+        known = self._allowed[cls][dst] - limit
+        self._allowed[cls][dst] += (total - known) % 256
+
+    def flit(self, data, last):
+        """Takes one flit of the wire."""
+        if self._inside:
+            self._rest(data, last)
+        else:
+            self._begin(data, last)
+        self._inside = not last
+
+    def _begin(self, data, last):
+        fields = unpack(HEADER, data)
+        self._frame = None
+        if fields["type"] == PacketType.IDLE and last:
+            return
+        ahead = (fields["seq"] - self._expected) % 1024
+        self.counts["seq_errors"] += ahead != 0
+        self._expected = (fields["seq"] + 1) % 1024
+        if ahead >= 512:
+            return
+        reason = header_fault(self.cfg, self.rank, self.lane, data, last)
+        if reason != Reason.OK:
+            self.bad.append((data, reason))
+            return
+        kind, src = PacketType(fields["type"]), fields["src"]
+        cls = credit_class(kind)
+        if kind == PacketType.CREDIT:
+            body = unpack(BODIES[kind], data)
+            self.totals += [(src, DATA, body["total0"]), (src, CONTROL, body["total1"])]
+            self.counts["truncated"] += not last
+        if cls is None:
+            return
+        self.totals.append((src, fields["credit_cls"], fields["credit"]))
+        if self._accepted[cls][src] == self._allowed[cls][src]:
+            self.counts["credit_violations"] += 1
+            return
+        self._accepted[cls][src] += 1
+        if cls == CONTROL:
+            self.controls.append(data)
+            self.counts["truncated"] += not last
+            return
+        self.packets.append((src, [{"data": data, "first": 1, "last": 0, "err": 0}]))
+        self._frame = fields["len"] + fields["masked"] * self.cfg.mask_flits
+        if last:
+            self._pad()
+
+    def _rest(self, data, last):
+        if self._frame is None:
+            return
+        if self._frame == 0:                    # more flits than the header says: only the first is an event
+            self.counts["truncated"] += 1
+            self._frame = None
+            return
+        self._frame -= 1
+        self.packets[-1][1].append({"data": data, "first": 0, "last": int(self._frame == 0), "err": 0})
+        if last and self._frame:
+            self._pad()
+
+    def _pad(self):
+        self.counts["truncated"] += 1
+        flits = self.packets[-1][1]
+        flits += [{"data": 0, "first": 0, "last": int(n == self._frame - 1), "err": 1} for n in range(self._frame)]
+        self._frame = None
+
+
+class LinkTxModel:
+    """What LinkTx may put on the wire, given what it was handed.
+
+    ``packet`` and ``control`` queue what the port was given; ``freed`` says that a buffer of a source became free. ``flit``
+    takes each flit of the wire and raises AssertionError when it is not possible. ``sent``: frames by type.
+    """
+
+    def __init__(self, cfg, rank, lane):
+        self.cfg, self.rank, self.lane = cfg, rank, lane
+        self.sent = Counter()
+        self.reported = {}          # (dst, class): total last told
+        self._packets, self._controls = deque(), deque()
+        self._freed = Counter()
+        self._seq = 0
+        self._rest = deque()
+        self._dest = None
+
+    def packet(self, flits):
+        self._packets.append(list(flits))
+
+    def control(self, flit):
+        self._controls.append(flit)
+
+    def freed(self, src, cls):
+        self._freed[src, cls] += 1
+
+    @property
+    def waiting(self):
+        """Packets, flits of the current one and control flits that have not come."""
+        return len(self._packets) + len(self._rest) + len(self._controls)
+
+    def _total(self, dst, cls, total):
+        before = self.reported.get((dst, cls), 0)
+        known = before + (total - before) % 256
+        assert known <= self._freed[dst, cls], \
+            f"rank {dst}, class {cls}: total {total} told, only {self._freed[dst, cls]} freed"
+        self.reported[dst, cls] = known
+
+    def flit(self, data, last, dest):
+        """Takes one flit of the wire; returns (dst, totals told {class: total}) with a header, else None."""
+        if self._rest:
+            wanted = self._rest.popleft()
+            assert data == wanted, f"payload flit {data:#x}, expected {wanted:#x}"
+            assert bool(last) == (not self._rest) and dest == self._dest, "tlast or tdest wrong inside a packet"
+            return None
+        fields = unpack(HEADER, data)
+        kind, dst = PacketType(fields["type"]), fields["dst"]
+        given = {"src": self.rank, "lane": self.lane, "seq": self._seq, "credit_cls": fields["credit_cls"],
+                 "credit": fields["credit"]}
+        self._seq = (self._seq + 1) % 1024
+        self.sent[kind] += 1
+        assert dest == dst, f"tdest {dest}, header for {dst}"
+        told = {fields["credit_cls"]: fields["credit"]}
+        if credit_class(kind) == DATA:
+            assert self._packets, f"packet {data:#x} that nobody sent"
+            first, *rest = self._packets.popleft()
+            self._rest.extend(rest)
+        elif credit_class(kind) == CONTROL:
+            assert self._controls, f"control flit {data:#x} that nobody sent"
+            first = self._controls.popleft()
+        else:
+            assert kind == PacketType.CREDIT, f"header type {kind.name} on the wire"
+            body = unpack(BODIES[kind], data)
+            first = header(kind, body, dst=dst)
+            told = {DATA: body["total0"], CONTROL: body["total1"]}
+            assert told[fields["credit_cls"]] == fields["credit"], "the two totals of a CREDIT flit differ"
+        assert data == with_fields(first, **given), f"header {data:#x}, expected {with_fields(first, **given):#x}"
+        assert bool(last) == (not self._rest), "tlast wrong on a header"
+        for cls, total in told.items():
+            self._total(dst, cls, total)
+        self._dest = dest
+        return dst, told
