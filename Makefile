@@ -48,7 +48,8 @@ test: $(READY)  ## every test, then the functional coverage (JOBS=2 at a time)
 
 .PHONY: smoke
 smoke: $(READY)  ## under a minute: unit tests and the stream parts under cocotb
-	$(BIN)/python -m pytest tests/test_config.py tests/test_formats.py tests/test_traces.py tests/test_lib.py $(ARGS)
+	$(BIN)/python -m pytest tests/test_config.py tests/test_formats.py tests/test_traces.py \
+	  tests/test_lib_memory.py tests/test_lib_parts.py tests/test_lib.py $(ARGS)
 
 .PHONY: verilog
 verilog: $(READY)  ## Verilog, sidecar and C header of every preset into build/<preset>
