@@ -1,0 +1,429 @@
+"""cocotb tests of the decoder, of the steering parts and of the send ledger."""
+
+from collections import deque
+
+import cocotb
+
+from hub_rtl.formats import OPERAND_PLAIN, OPERAND_ROW, LaneMode, Reason, lane_of, pack
+from hub_rtl.handles import handle_broadcast, store_refusal
+from hub_rtl.ledger import ledger_read, ledger_sent
+from hub_rtl.types import types_of
+from sim.bench.coverage import cover
+from sim.bench.runner import bench_params
+from sim.bench.streams import GRID, Codec, StreamSink, StreamSource, bus_pulse, bus_write, start_clock
+from sim.golden.decoder import DecoderModel
+
+FLUSH_BOUND = 12        # cycles: everything inside leaves within them when nobody stalls
+
+
+class Traffic:
+    """Random entries and stores that reach every outcome with a fair chance."""
+
+    def __init__(self, cfg, rng, lane):
+        self.cfg, self.rng, self.lane = cfg, rng, lane
+
+    def entry(self, good=0.85):
+        cfg, rng = self.cfg, self.rng
+        broken = rng.random() > good
+        fault = rng.choice(("valid", "rank", "region", "replicas", "row_bytes", "row_length")) if broken else None
+        log2 = rng.randrange(cfg.replicas.bit_length())
+        top = {name: (1 << width) - 1 for name, width in (("rank", cfg.rank_width), ("region", cfg.region_width))}
+        entry = {
+            "valid": int(fault != "valid"), "owner": rng.choice((3, 3, 3, 5)), "epoch": rng.randrange(16),
+            "closed": rng.randrange(2),
+            "row_bytes": 16 * rng.randint(1, cfg.max_row_bytes // 16), "lane_mode": rng.choice((0, 0, 1, 2, 3)),
+            "lane": rng.choice((self.lane, self.lane, rng.randrange(1 << cfg.lane_width))), "log2_replicas": log2,
+            "replica": [{"rank": rng.randrange(cfg.ranks), "region": rng.randrange(cfg.regions)} for _ in range(cfg.replicas)]}
+        if fault == "replicas":
+            entry["log2_replicas"] = cfg.replicas.bit_length()
+        elif fault == "row_bytes":
+            entry["row_bytes"] = (1 << cfg.row_bytes_width) - 16
+        elif fault == "row_length":
+            entry["row_bytes"] |= rng.randint(1, 15)
+        elif fault in top:
+            rng.choice(entry["replica"])[fault] = top[fault]
+        return entry
+
+    def mask(self):
+        rng = self.rng
+        return rng.choice((0xFFFFFFFF, rng.getrandbits(32), 1 << rng.randrange(32), 0, 0xFFFF, 0xFFFF0000, 0xFFFFFFFF))
+
+    def store(self, model):
+        cfg, rng = self.cfg, self.rng
+        store = {"cls": rng.randrange(2), "owner": rng.choice((3, 3, 3, 3, 5)), "data": rng.getrandbits(256),
+                 "mask": self.mask(),
+                 "tag": rng.getrandbits(cfg.tag_width)}
+        if rng.random() < 0.25:
+            operand = {"rank": rng.choice((rng.randrange(cfg.ranks),) * 7 + (rng.randrange(128),)), "addr": rng.getrandbits(48),
+                       "plain": 1}
+            layout = OPERAND_PLAIN
+        else:
+            handle = rng.choice((rng.randrange(cfg.handles),) * 9 + (rng.randrange(2048),))
+            entry, _ = model.entries.get(handle, ({"epoch": 0, "row_bytes": 16, "owner": 3}, 0))
+            store["owner"] = rng.choice((entry["owner"],) * 8 + (9,))
+            last = max(0, entry["row_bytes"] // 16 - 1)
+            operand = {"handle": handle, "epoch": (entry["epoch"] + rng.choice((0,) * 12 + (15, 1, rng.randrange(16)))) % 16,
+                       "rowid": rng.getrandbits(24), "row_off": rng.choice((rng.randint(0, last), last, min(1023, last + 1)))}
+            layout = OPERAND_ROW
+        store["operand"] = pack(layout, **operand)
+        if rng.random() < 0.9:
+            self._to_lane(store, layout, operand, model)
+        return store
+
+    def _to_lane(self, store, layout, operand, model):
+        """Moves row or address so that the store belongs to the lane under test."""
+        cfg = self.cfg
+        entry, _ = model.entries.get(operand.get("handle"), ({}, 0))
+        for _ in range(cfg.lanes):
+            if lane_of(store["operand"], cfg.lanes, cfg.packet_bytes, entry.get("lane_mode", 0), entry.get("lane",
+                                                                                                           0)) == self.lane:
+                return
+            if layout is OPERAND_PLAIN:
+                operand["addr"] = (operand["addr"] + cfg.packet_bytes) % (1 << 48)
+            else:
+                operand["rowid"] = (operand["rowid"] + 1) % (1 << 24)
+            store["operand"] = pack(layout, **operand)
+
+
+class DecoderBench:
+    """The decoder with its agents; every response is checked against the model's outcomes for the states of the table
+    between the store's acceptance and its response (one state, unless the table is written meanwhile)."""
+
+    def __init__(self, dut, cfg, rng, lane, idle=None, stall=None):
+        types = types_of(cfg)
+        self.dut, self.cfg, self.rng = dut, cfg, rng
+        self.bench = start_clock(dut, watchdog=1500)
+        self.rank = rng.randrange(cfg.ranks)
+        self.model = DecoderModel(cfg, self.rank, lane)
+        self.traffic = Traffic(cfg, rng, lane)
+        self.source = StreamSource(self.bench, "i_store", types.store, pause=idle, rng=rng)
+        self.link = StreamSink(self.bench, "o_link", types.resolved, pause=stall, rng=rng)
+        self.loop = StreamSink(self.bench, "o_loop", types.resolved, pause=stall, rng=rng)
+        self.responses = StreamSink(self.bench, "o_response", types.store_response, pause=stall, rng=rng)
+        self.source.on_item(self._accepted)
+        self.link.on_item(lambda item, _: self.handed.append((False, item)))
+        self.loop.on_item(lambda item, _: self.handed.append((True, item)))
+        self.responses.on_item(self._responded)
+        self.bench.on_sample(self._look)
+        self.broadcast, self.refusal = Codec(handle_broadcast(cfg)), Codec(store_refusal(cfg))
+        self.forget()
+        for name, value in (("rank", self.rank), ("lane", lane), ("peer_dead", 0), ("handle_write", 0), ("flush", 0)):
+            bus_write(dut, name, value)
+
+    def forget(self):
+        self.states = [self.model.state()]
+        self.waiting, self.handed, self.reports = deque(), deque(), deque()
+        self.expected_reports = deque()
+        self.accepted, self.delivers, self.delivered, self.outcomes = 0, [], 0, []
+        self.flushes, self.flush = [], None
+
+    def changed(self):
+        """The table or the set of dead peers is not the same any more."""
+        self.states.append(self.model.state())
+
+    def _accepted(self, store, _):
+        self.accepted += 1
+        self.waiting.append((store, len(self.states) - 1))
+
+    def _responded(self, response, cycle):
+        assert self.waiting, f"cycle {cycle}: a response without a store: {response}"
+        store, first = self.waiting.popleft()
+        wanted = [self.model.decode(store, state) for state in self.states[first:]]
+        fits = [one for one in wanted if one.status == response["status"]]
+        assert fits and response["tag"] == store["tag"], (
+            f"cycle {cycle}: response {response} to {store}\n expected {wanted[0].status!r}, tag {store['tag']}")
+        if fits[0].resolved is not None:
+            assert self.handed, f"cycle {cycle}: OK before the store was handed over"
+            own, item = self.handed.popleft()
+            fits = [one for one in fits if (one.own, one.resolved) == (own, item)]
+            assert fits, f"cycle {cycle}: handed over to {'loop' if own else 'link'}\n {item}\n expected {wanted[0]}"
+            cover("decoder.own_rank", own)
+            cover("decoder.plain", item["plain"])
+            cover("decoder.row", not item["plain"])
+            cover("decoder.short_last_block", item["full"] < self.cfg.packet_bytes)
+            cover(f"decoder.replica{item['dest'] % self.cfg.replicas}", self.cfg.replicas > 1 and not item["plain"])
+        else:
+            cover("decoder.empty_mask", fits[0].status == Reason.OK)
+        self.delivers.append(fits[0].resolved is not None)
+        self.outcomes.append(fits[0].status)
+        if fits[0].refused is not None:
+            self.expected_reports.append([one.refused for one in fits])
+        cover(f"decoder.status.{Reason(response['status']).name}")
+
+    def _look(self, cycle):
+        raw = int(self.dut.o_refused.value)
+        if raw & 1:
+            report = self.refusal.unpack(raw)
+            report.pop("en")
+            self.reports.append(report)
+        self.delivered = self.link.count + self.loop.count
+        if self.flush is not None:
+            self.flush["cycles"] += 1
+            if not int(self.dut.flushing.value):
+                self.flushes.append({**self.flush, "delivered": self.delivered})
+                self.flush = None
+
+    async def write(self, index, entry, hold=0):
+        self.model.write(index, entry, hold)
+        self.changed()
+        await bus_pulse(self.bench, "handle_write", {"en": 1, "index": index, "handle": entry, "hold": hold}, self.broadcast)
+
+    async def set_dead(self, dead):
+        bus_write(self.dut, "peer_dead", sum(1 << rank for rank in dead))
+        self.model.dead = frozenset(dead)
+        self.changed()
+        await self.bench.cycles(1)
+
+    async def strobe_flush(self):
+        """Stores accepted up to this cycle, with this one, count."""
+        if self.flush is not None:
+            return
+        self.dut.flush.value = 1
+        await self.bench.cycles(1)
+        self.dut.flush.value = 0
+        self.flush = {"accepted": self.accepted, "cycles": 0}
+
+    async def drain(self):
+        await self.source.drained()
+        await self.bench.until(lambda: not self.waiting, what="all responses")
+        await self.bench.cycles(4)
+        self.finish()
+
+    def finish(self):
+        assert not self.handed, f"handed over without a response: {self.handed[0]}"
+        assert len(self.reports) == len(self.expected_reports), "a refusal is missing in the log, or one too many"
+        for came, wanted in zip(self.reports, self.expected_reports, strict=True):
+            assert any(all(value is None or came[key] == value for key, value in one.items()) for one in wanted), (came, wanted)
+        assert not int(self.dut.in_flight.value) and not int(self.dut.flushing.value)
+        for flush in self.flushes:
+            wanted = sum(self.delivers[:flush["accepted"]])
+            assert flush["delivered"] >= wanted, f"flushing fell with {wanted - flush['delivered']} older stores inside"
+
+    async def ready(self):
+        await self.bench.reset()
+        await self.bench.until(lambda: not int(self.dut.clearing.value), what="cleared table")
+
+
+@cocotb.test()
+@cocotb.parametrize(grid=GRID)
+async def random_traffic(dut, grid):
+    """Random stores against random entries, rewritten in traffic; with flush strobes."""
+    idle, stall = grid
+    cfg, params, rng = bench_params(str(grid))
+    t = DecoderBench(dut, cfg, rng, rng.randrange(cfg.lanes), idle, stall)
+    await t.ready()
+    for index in range(cfg.handles):
+        await t.write(index, t.traffic.entry(), int(rng.random() < 0.1))
+    for _ in range(params["rounds"]):
+        for _ in range(40):
+            t.source.put(t.traffic.store(t.model))
+        for _ in range(3):
+            await t.bench.cycles(rng.randint(1, 20))
+            await t.write(rng.randrange(cfg.handles), t.traffic.entry())
+            await t.strobe_flush()
+        await t.set_dead({rank for rank in range(cfg.ranks) if rng.random() < 0.15})
+        await t.drain()
+    assert t.flushes
+    cover(f"decoder.grid.{idle}.{stall}")
+
+
+def plain_store(cfg, rng, lane, rank):
+    """A store that is certainly good."""
+    block = rng.randrange(1 << 20) * cfg.lanes * 4096 + lane
+    return {"operand": pack(OPERAND_PLAIN, addr=(block * cfg.packet_bytes) % (1 << 48), rank=rank, plain=1), "cls": 0,
+            "owner": 0,
+            "data": rng.getrandbits(256), "mask": 0xFFFFFFFF, "tag": rng.getrandbits(cfg.tag_width)}
+
+
+@cocotb.test()
+async def full_rate(dut):
+    """One store per cycle; 3 cycles to the packet manager, 4 to the response; flushing ends in continuous traffic."""
+    cfg, _, rng = bench_params()
+    t = DecoderBench(dut, cfg, rng, 0)
+    await t.ready()
+    for _ in range(200):
+        t.source.put(plain_store(cfg, rng, 0, rng.randrange(cfg.ranks)))
+    await t.bench.cycles(20)
+    for _ in range(8):
+        await t.strobe_flush()
+        await t.bench.until(lambda: t.flush is None, limit=FLUSH_BOUND, what="end of flushing in continuous traffic")
+    await t.drain()
+    starts = t.source.stamps
+    handed = sorted(t.link.stamps + t.loop.stamps)
+    assert starts == list(range(starts[0], starts[0] + 200)), "stores did not go in every cycle"
+    assert {b - a for a, b in zip(starts, handed, strict=True)} == {3}
+    assert {b - a for a, b in zip(starts, t.responses.stamps, strict=True)} == {4}
+    assert all(flush["cycles"] <= FLUSH_BOUND for flush in t.flushes) and len(t.flushes) == 8
+    cover("decoder.full_rate")
+
+
+@cocotb.test()
+async def responses_stall(dut):
+    """A response that nobody takes stalls the stores; nothing is handed over whose response has no place."""
+    cfg, _, rng = bench_params()
+    t = DecoderBench(dut, cfg, rng, 0)
+    await t.ready()
+    t.responses.set_pause("stop")
+    for _ in range(20):
+        t.source.put(plain_store(cfg, rng, 0, rng.randrange(cfg.ranks)))
+    await t.bench.cycles(60)
+    assert t.link.count + t.loop.count == 2 and t.source.count <= 8
+    await t.strobe_flush()
+    await t.bench.cycles(20)
+    assert int(dut.flushing.value), "stores stand in the pipeline"
+    t.responses.set_pause("none")
+    await t.drain()
+    cover("decoder.response_stall")
+
+
+@cocotb.test()
+async def closing_race(dut):
+    """Stores of one handle flow while its entry moves to the next epoch: OK first, AFTER_CLOSE from some store on."""
+    cfg, _, rng = bench_params()
+    t = DecoderBench(dut, cfg, rng, 0)
+    await t.ready()
+    entry = {"valid": 1, "owner": 1, "epoch": 15, "closed": 0, "row_bytes": min(cfg.max_row_bytes, 256),
+             "lane_mode": LaneMode.FIXED,
+             "lane": 0, "log2_replicas": 0, "replica": [{"rank": 0, "region": 0}] * cfg.replicas}
+    await t.write(0, entry)
+    for number in range(40):
+        t.source.put({"operand": pack(OPERAND_ROW, handle=0, epoch=15, rowid=number), "cls": 1, "owner": 1, "data": number,
+                      "mask": 1,
+                      "tag": number % (1 << cfg.tag_width)})
+    await t.bench.cycles(15)
+    await t.write(0, {**entry, "epoch": 0, "closed": 1})
+    accepted = t.accepted
+    await t.strobe_flush()
+    await t.drain()
+    first = t.outcomes.index(Reason.AFTER_CLOSE)
+    assert t.outcomes == [Reason.OK] * first + [Reason.AFTER_CLOSE] * (40 - first) and first <= accepted
+    cover("decoder.closing_race")
+
+
+@cocotb.test()
+async def reset_in_traffic(dut):
+    """A reset forgets everything inside and the table; all handles are unknown afterwards."""
+    cfg, _, rng = bench_params()
+    t = DecoderBench(dut, cfg, rng, 0, "random", "random")
+    await t.ready()
+    for _ in range(2):
+        for index in range(min(4, cfg.handles)):
+            await t.write(index, t.traffic.entry())
+        for _ in range(30):
+            t.source.put(t.traffic.store(t.model))
+        await t.bench.cycles(25)
+        await t.bench.reset()
+        t.model.entries = {}
+        t.forget()
+        assert not t.responses.items
+        await t.bench.until(lambda: not int(dut.clearing.value), what="cleared table")
+        for _ in range(30):
+            t.source.put(t.traffic.store(t.model))
+        await t.drain()
+        assert Reason.UNKNOWN in t.outcomes
+    cover("decoder.reset_in_traffic")
+
+
+@cocotb.test()
+@cocotb.parametrize(grid=GRID)
+async def steers(dut, grid):
+    """Every store leaves once, unchanged, in order, on the lane of its operand."""
+    idle, stall = grid
+    cfg, _, rng = bench_params(str(grid))
+    store = types_of(cfg).store
+    bench = start_clock(dut, watchdog=500)
+    source = StreamSource(bench, "steer_i", store, pause=idle, rng=rng)
+    sinks = [StreamSink(bench, f"steer_o__{n}", store, pause=stall, rng=rng) for n in range(cfg.lanes)]
+    for name in ("ledger_sent", "ledger_read", "merge_flush"):
+        bus_write(dut, name, 0)
+    await bench.reset()
+    for number in range(150):
+        layout, fields = rng.choice(((OPERAND_PLAIN, {"addr": rng.getrandbits(48), "plain": 1}),
+                                     (OPERAND_ROW, {"handle": rng.getrandbits(11), "rowid": rng.getrandbits(24)})))
+        item = {"operand": pack(layout, **fields), "cls": number & 1, "owner": number % 16, "data": rng.getrandbits(256),
+                "mask": rng.getrandbits(32), "tag": number % (1 << cfg.tag_width)}
+        sinks[lane_of(item["operand"], cfg.lanes, cfg.packet_bytes)].expect(item)
+        source.put(item)
+    await source.drained()
+    await bench.cycles(30)
+    for sink in sinks:
+        sink.finish()
+    if grid == ("none", "none"):
+        handed = sorted(stamp for sink in sinks for stamp in sink.stamps)
+        assert [b - a for a, b in zip(source.stamps, handed, strict=True)] == [3] * 150, "3 cycles, one store per cycle"
+    cover(f"steer.grid.{idle}.{stall}")
+
+
+@cocotb.test()
+async def merges_and_flushes(dut):
+    """Own-rank stores of three lanes join; flushing tells when those of before the strobe are out, whatever comes later."""
+    cfg, _, rng = bench_params()
+    resolved = types_of(cfg).resolved
+    bench = start_clock(dut, watchdog=500)
+    sources = [StreamSource(bench, f"merge_i__{n}", resolved, pause="random", rng=rng) for n in range(3)]
+    sink = StreamSink(bench, "merge_o", resolved, pause="stop")
+    for name in ("ledger_sent", "ledger_read", "merge_flush"):
+        bus_write(dut, name, 0)
+    await bench.reset()
+    for number in range(90):
+        sources[number % 3].put({"rowid": number})
+    await bench.cycles(30)
+    inside = sum(source.count for source in sources)
+    assert inside == 2, "two places"
+    await bus_pulse(bench, "merge_flush", 1)
+    await bench.sampled()
+    assert int(dut.merge_flushing.value)
+    await bench.cycles(20)
+    assert int(dut.merge_flushing.value)
+    sink.set_pause("none")
+    start = bench.cycle
+    while int(dut.merge_flushing.value):
+        await bench.sampled()
+    assert bench.cycle - start <= 4 and sink.count >= inside
+    for source in sources:
+        await source.drained()
+    await bench.cycles(5)
+    for n in range(3):
+        assert [item["rowid"] for item in sink.items if item["rowid"] % 3 == n] == list(range(n, 90, 3))
+    cover("merge.flush")
+
+
+@cocotb.test()
+async def ledger_totals(dut):
+    """Updates and reads, each every second cycle at most, with and without clear give the right totals."""
+    cfg, _, rng = bench_params()
+    bench = start_clock(dut, watchdog=0)
+    totals = {}
+    bus_write(dut, "merge_flush", 0)
+    for name in ("ledger_sent", "ledger_read"):
+        bus_write(dut, name, 0)
+    await bench.reset()
+    await bench.until(lambda: not int(dut.ledger_clearing.value), what="cleared ledger")
+    last_sent = last_read = -9
+    recent = {}             # (dest, bank): cycle of the last update
+    for cycle in range(3000):
+        sent = read = None
+        if cycle - last_sent >= 2 and rng.random() < 0.8:
+            sent = {"en": 1, "dest": rng.randrange(cfg.dests), "bank": rng.randrange(2), "bytes": rng.randint(1,
+                                                                                                              cfg.packet_bytes)}
+            last_sent = cycle
+            recent[sent["dest"], sent["bank"]] = cycle
+        if cycle - last_read >= 2 and rng.random() < 0.6:
+            key = rng.randrange(cfg.dests), rng.randrange(2)
+            if cycle - recent.get(key, -9) >= 2:
+                read = {"en": 1, "dest": key[0], "bank": key[1], "clear": rng.randrange(2)}
+                last_read = cycle
+        bus_write(dut, "ledger_sent", sent or 0, ledger_sent(cfg))
+        bus_write(dut, "ledger_read", read or 0, ledger_read(cfg))
+        await bench.cycles(1)
+        if sent:
+            totals[sent["dest"], sent["bank"]] = totals.get((sent["dest"], sent["bank"]), 0) + sent["bytes"]
+            cover("ledger.update_meets_read", read is not None)
+        if read:
+            await bench.sampled()
+            wanted = totals.pop(key, 0) if read["clear"] else totals.get(key, 0)
+            assert int(dut.ledger_total.value) == wanted, f"cycle {cycle}: {key}"
+            cover("ledger.clear", read["clear"] and wanted)
+            bus_write(dut, "ledger_sent", 0)
+            bus_write(dut, "ledger_read", 0)
+            await bench.cycles(1)
