@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from .formats import Reason, RegionState
 from .lib.arbiter import RoundRobin
 from .lib.onehot import encode
-from .scoreboard_types import OpKind, bank_index, scoreboard_types
+from .scoreboard_types import OpKind, bank_index, compose, scoreboard_types
 
 __all__ = ["RegionFinisher", "Divider"]
 
@@ -98,12 +98,11 @@ class RegionFinisher(wiring.Component):
         m.d.comb += [self.rows_query.eq(self.at), again.eq(waiting.bit_select(name, 1))]
         answered = self.result.valid & (self.result.source == 0)
 
-        op, verdict = self.o_op.payload, Signal(4)
-        m.d.comb += [
-            op.region.eq(self.at.region), op.bank.eq(self.at.bank), op.epoch.eq(book.epoch), op.status.eq(verdict),
-            op.rows.eq(placed), op.part.eq((verdict == 0) & (placed & mask).any()),
-            op.group.eq((shape.group_base + (placed >> shape.log2_tile))[:cfg.group_width]),
-        ]
+        kind, verdict, passing = Signal(4), Signal(4), Signal()
+        m.d.comb += self.o_op.payload.eq(compose(
+            types.op, kind=kind, region=Mux(passing, shape.overflow, self.at.region), bank=self.at.bank, epoch=book.epoch,
+            status=verdict, rows=Mux(passing, over, placed), part=(verdict == 0) & (placed & mask).any(), bytes=book.over,
+            group=(shape.group_base + (placed >> shape.log2_tile))[:cfg.group_width]))
         choice = Signal(types.bank_width)
         cleared = Signal(banks)
         m.d.comb += choice.eq(encode(arbiter.grant_onehot))
@@ -115,7 +114,7 @@ class RegionFinisher(wiring.Component):
                     m.d.sync += Cat(self.at.bank, self.at.region).eq(choice)
                     m.next = "LOOK"
             with m.State("LOOK"):
-                m.d.comb += [self.o_op.valid.eq(1), op.kind.eq(OpKind.LOOK)]
+                m.d.comb += [self.o_op.valid.eq(1), kind.eq(OpKind.LOOK)]
                 with m.If(self.o_op.ready):
                     m.next = "ANSWER"
             with m.State("ANSWER"):
@@ -136,7 +135,7 @@ class RegionFinisher(wiring.Component):
                     m.d.sync += verdict.eq(Mux(exact, Reason.OK, Reason.INCOMPLETE))
                     m.next = "VERDICT"
             with m.State("VERDICT"):
-                m.d.comb += [self.o_op.valid.eq(~again), op.kind.eq(OpKind.FINISH)]
+                m.d.comb += [self.o_op.valid.eq(~again), kind.eq(OpKind.FINISH)]
                 with m.If(again):                       # it has moved: the numbers are old
                     m.next = "IDLE"
                 with m.Elif(self.o_op.ready):
@@ -147,8 +146,7 @@ class RegionFinisher(wiring.Component):
                     with m.If(self.result.ok & (verdict == 0) & shape.overflow_en):
                         m.next = "PASS"
             with m.State("PASS"):
-                m.d.comb += [self.o_op.valid.eq(1), op.kind.eq(OpKind.PASS), op.region.eq(shape.overflow),
-                             op.bytes.eq(book.over), op.rows.eq(over)]
+                m.d.comb += [self.o_op.valid.eq(1), kind.eq(OpKind.PASS), passing.eq(1)]
                 with m.If(self.o_op.ready):
                     m.next = "IDLE"
         asked = ((Const(1, banks) << bank_index(self.check.region, self.check.bank)) & self.check.en.replicate(banks))[:banks]

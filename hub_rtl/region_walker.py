@@ -8,7 +8,7 @@ from .config import ADDR_WIDTH
 from .lib.arbiter import lowest_set
 from .lib.onehot import encode
 from .lib.ram import Ram
-from .scoreboard_types import OpKind, scoreboard_types
+from .scoreboard_types import OpKind, compose, scoreboard_types
 from .types import types_of
 
 __all__ = ["RegionWalker"]
@@ -48,13 +48,13 @@ class RegionWalker(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        cfg = self._cfg
+        cfg, types = self._cfg, self._types
         command = Signal(types_of(cfg).region_command)
         bank = command.epoch[0]
         book, shape = self.result.book, self.result.geometry
         answered = self.result.valid & (self.result.source == 1)
-        op = self.o_op.payload
-        epoch, unknown = Signal(4), Signal()
+        kind, telling = Signal(4), Signal()
+        unknown = Signal()
         m.d.comb += unknown.eq((command.region >= cfg.regions) | (command.op == 3))
 
         # -- dependency ranges that were disarmed -------------------------------------------------------------------------
@@ -77,7 +77,9 @@ class RegionWalker(wiring.Component):
         m.d.comb += [
             rest.eq(shape.capacity & ((1 << shape.log2_tile) - 1)),
             tiles.eq((shape.capacity >> shape.log2_tile) + rest.any()),
-            op.source.eq(1), op.region.eq(command.region), op.bank.eq(bank), op.epoch.eq(command.epoch),
+            self.o_op.payload.eq(compose(
+                types.op, kind=kind, source=1, region=Mux(telling, over_at, command.region), bank=bank & ~of_range,
+                epoch=command.epoch, group=group, plain=of_range, abort=abort)),
             self.purge.region.eq(command.region), self.purge.bank.eq(bank),
             self.kill.region.eq(command.region), self.kill.bank.eq(bank),
             self.command_error.command.eq(command),
@@ -99,7 +101,7 @@ class RegionWalker(wiring.Component):
                     m.next = "ORDER"
             with m.State("ORDER"):
                 # OPEN, RELEASE and ABORT have the same order in both enumerations.
-                m.d.comb += [op.kind.eq(OpKind.OPEN + command.op), self.o_op.valid.eq(~unknown)]
+                m.d.comb += [kind.eq(OpKind.OPEN + command.op), self.o_op.valid.eq(~unknown)]
                 with m.If(unknown):
                     m.d.comb += self.command_error.en.eq(1)
                     m.next = "IDLE"
@@ -140,18 +142,17 @@ class RegionWalker(wiring.Component):
                 with m.If((wait == 0) & ~mine):
                     m.next = "LOOK"
             with m.State("LOOK"):
-                m.d.comb += [self.kill.en.eq(1), self.o_op.valid.eq(1), op.kind.eq(OpKind.LOOK)]
+                m.d.comb += [self.kill.en.eq(1), self.o_op.valid.eq(1), kind.eq(OpKind.LOOK)]
                 with m.If(self.o_op.ready):
                     m.next = "LOOKED"
             with m.State("LOOKED"):
                 m.d.comb += self.kill.en.eq(1)
-                m.d.sync += [group.eq(shape.group_base), left.eq(tiles), epoch.eq(book.epoch), over_at.eq(shape.overflow),
+                m.d.sync += [group.eq(shape.group_base), left.eq(tiles), over_at.eq(shape.overflow),
                              tell.eq(shape.overflow_en & ~book.passed), abort.eq(book.touched)]
                 with m.If(answered):
                     m.next = "WALK"
             with m.State("WALK"):
-                m.d.comb += [self.kill.en.eq(~of_range), self.o_op.valid.eq(left != 0), op.kind.eq(OpKind.CLEAR),
-                             op.group.eq(group), op.plain.eq(of_range), op.bank.eq(bank & ~of_range)]
+                m.d.comb += [self.kill.en.eq(~of_range), self.o_op.valid.eq(left != 0), kind.eq(OpKind.CLEAR)]
                 with m.If(left == 0):
                     m.next = "FREE"
                     with m.If(of_range):
@@ -161,12 +162,11 @@ class RegionWalker(wiring.Component):
                 with m.Elif(self.o_op.ready):
                     m.d.sync += [left.eq(left - 1), group.eq(group + 1)]
             with m.State("TELL"):
-                m.d.comb += [self.kill.en.eq(1), self.o_op.valid.eq(1), op.kind.eq(OpKind.PASS), op.region.eq(over_at),
-                             op.epoch.eq(epoch), op.abort.eq(abort)]
+                m.d.comb += [self.kill.en.eq(1), self.o_op.valid.eq(1), kind.eq(OpKind.PASS), telling.eq(1)]
                 with m.If(self.o_op.ready):
                     m.next = "FREE"
             with m.State("FREE"):
-                m.d.comb += [self.kill.en.eq(1), self.o_op.valid.eq(1), op.kind.eq(OpKind.FREE)]
+                m.d.comb += [self.kill.en.eq(1), self.o_op.valid.eq(1), kind.eq(OpKind.FREE)]
                 with m.If(self.o_op.ready):
                     m.next = "FREED"
             with m.State("FREED"):

@@ -3,13 +3,13 @@
 from enum import IntEnum
 from functools import cache
 
-from amaranth import Cat
+from amaranth import Cat, Const, Value
 from amaranth.lib import data
 
 from .config import ADDR_WIDTH, EPOCH_WIDTH, ceil_log2
 from .types import types_of
 
-__all__ = ["OpKind", "ScoreboardTypes", "scoreboard_types", "bank_index"]
+__all__ = ["OpKind", "ScoreboardTypes", "bank_index", "compose", "scoreboard_types"]
 
 
 class OpKind(IntEnum):
@@ -34,6 +34,21 @@ class OpKind(IntEnum):
 def bank_index(region, bank):
     """Number of a (region, bank): bank is the lowest bit."""
     return Cat(bank, region)
+
+
+def compose(layout, **fields):
+    """Value of a struct from its fields, the others 0, in one piece.
+
+    Field-wise assignments of constants beside conditional ones become Verilog blocks without an event to wait for.
+    """
+    unknown = set(fields) - {name for name, _ in layout}
+    if unknown:
+        raise ValueError(f"{', '.join(unknown)}: no such field")
+    parts = []
+    for name, field in layout:
+        part = Value.cast(fields.get(name, 0))
+        parts.append(Cat(part, Const(0, max(0, field.width - len(part))))[:field.width])
+    return Cat(parts)
 
 
 class ScoreboardTypes:

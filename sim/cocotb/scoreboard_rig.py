@@ -1,0 +1,282 @@
+"""Surroundings of a scoreboard under test: streams, allocator and writers, software's orders, the golden model as judge."""
+
+from collections import Counter, defaultdict, deque
+
+from cocotb.triggers import Event, Lock
+
+from hub_rtl.formats import EventKind, RegionOp, RegionState
+from hub_rtl.scoreboard_types import scoreboard_types
+from hub_rtl.types import types_of
+from sim.bench.coverage import cover
+from sim.bench.streams import Codec, StreamSink, StreamSource, bus_read, bus_write, start_clock
+from sim.golden.scoreboard import ScoreboardModel
+
+__all__ = ["Rig"]
+
+PLAIN_INPUTS = ("geometry_write", "dep_write", "overlap", "rows", "purging", "quiescing", "query", "timeout")
+
+
+def whole(source, item):
+    """An item with all its fields."""
+    return source.port.unpack(source.port.pack(item))
+
+
+class _Surroundings:
+    """Answers of the slot allocator (rows, purge) and of the memory writers (quiesce)."""
+
+    def __init__(self, rig):
+        self.rig = rig
+        self.queries = deque([0, 0], maxlen=2)
+        self.purge_left = self.quiesce_left = 0
+        self.purged = None
+
+    def drive(self):
+        rig, dut = self.rig, self.rig.dut
+        bus_write(dut, "rows", self.queries[0])
+        dut.purging.value = int(self.purge_left > 0)
+        # Nothing of the purged bank may still be on its way when the writers are quiet.
+        busy = self.quiesce_left > 0 or (self.purged is not None and rig.on_way[self.purged] > 0)
+        dut.quiescing.value = int(busy and self.quiesce_left >= 0)
+        self.purge_left = max(0, self.purge_left - 1)
+        self.quiesce_left = max(0, self.quiesce_left - 1)
+        if not busy:
+            self.purged = None
+
+    def sample(self):
+        rig = self.rig
+        at = bus_read(rig.dut, "rows_query", rig.codecs["name"])
+        self.queries.append(rig.model.rows[at["region"], at["bank"]])
+        purge = bus_read(rig.dut, "purge", rig.codecs["strobe"])
+        if purge["en"]:
+            key = purge["region"], purge["bank"]
+            assert rig.state[key] == RegionState.DONE, f"purge of bank {key} in state {rig.state[key]}"
+            rig.model.rows[key] = 0
+            self.purged = key
+            self.purge_left = rig.rng.choice((0, 1, 2, 9))
+        if int(rig.dut.quiesce.value):
+            self.quiesce_left = rig.rng.choice((0, 1, 2, 9))
+
+    def clear(self, forget=True):
+        self.purge_left = self.quiesce_left = 0
+        self.purged = None
+
+    def __str__(self):
+        return f"surroundings: purge {self.purge_left}, quiesce {self.quiesce_left}, purged {self.purged}"
+
+
+class Rig:
+    """One scoreboard with all that is around it. Everything the design takes goes to the model, every event is judged."""
+
+    def __init__(self, dut, cfg, rng, idle="none", stall="none", watchdog=4000):
+        types, own = types_of(cfg), scoreboard_types(cfg)
+        self.dut, self.cfg, self.rng = dut, cfg, rng
+        self.codecs = {"strobe": Codec(own.bank_strobe), "name": Codec(own.bank_name), "status": Codec(own.status),
+                       "counts": Codec(own.counts), "update": Codec(types.region_update),
+                       "geometry": Codec(types.geometry_write), "dep": Codec(types.dep_write),
+                       "command_error": Codec(own.command_error), "bad_close": Codec(own.bad_close)}
+        for name in PLAIN_INPUTS:
+            getattr(dut, name).value = 0
+        self.bench = bench = start_clock(dut, watchdog)
+        self.acks = [StreamSource(bench, f"i_ack__{n}", types.ack, idle, rng) for n in range(cfg.slices)]
+        self.refusals = StreamSource(bench, "i_refused", types.refusal, idle, rng)
+        self.closes = StreamSource(bench, "i_close", types.close, idle, rng)
+        self.commands = StreamSource(bench, "i_command", types.region_command)
+        self.events = StreamSink(bench, "o_event", types.event, stall, rng)
+        self.flags = StreamSink(bench, "o_flag", own.flag, "none" if stall == "stop" else stall, rng)
+        for source in self.acks:
+            source.on_item(self._acked)
+        self.refusals.on_item(lambda item, cycle: self.model.refuse(whole(self.refusals, item)))
+        self.closes.on_item(lambda item, cycle: self.model.close(whole(self.closes, item)))
+        self.commands.on_item(self._ordered)
+        self.events.on_item(self._event)
+        bench.add(_Surroundings(self))
+        bench.on_sample(self._watch)
+        self.query_lock = Lock()
+        self.forget()
+
+    def forget(self):
+        """Everything as after a reset."""
+        self.model = ScoreboardModel(self.cfg)
+        self.state = defaultdict(lambda: RegionState.FREE)      # as broadcast
+        self.on_way = Counter()         # (region, bank) -> acknowledgements not yet taken
+        self.finals = {}                # (region, bank) -> ALL or ERROR event of its epoch
+        self.expected_flags = []
+        self.ghosts = []                # events that were offered when their bank was freed
+        self.timeouts, self.errors, self.bad_closes = [], [], []
+        self.counts = Counter()
+        self._waiting = defaultdict(list)
+
+    async def start(self):
+        """Reset, then the walkers clear the tables; nothing is taken meanwhile."""
+        await self.bench.reset()
+        await self.bench.sampled()
+        assert int(self.dut.clearing.value) == 1
+        await self.bench.until(lambda: not int(self.dut.clearing.value), what="cleared")
+
+    # -- what the design takes and says -----------------------------------------------------------------------------------
+
+    def _acked(self, item, cycle):
+        item = whole(self.acks[0], item)
+        context = item["context"]
+        for region in {context["region"], context["place"]}:
+            self.on_way[region, context["bank"]] -= not context["plain"]
+        self.model.ack(context, item["ok"])
+
+    def _ordered(self, item, cycle):
+        key = item["region"], item["epoch"] & 1
+        if item["op"] == RegionOp.OPEN:
+            self.finals.pop(key, None)
+        self.errors.append(None if self.model.command(item["op"], item["region"], item["epoch"]) else item)
+
+    def _event(self, item, cycle):
+        if item in self.ghosts:
+            self.ghosts.remove(item)
+            cover("sb.abort.offered_event")
+            return
+        bank = self.model.event(item)
+        if bank is None:
+            return
+        key = bank.region, bank.bank
+        if item["kind"] == EventKind.READY:
+            geometry = self.model.geometry[bank.region]
+            assert self.state[key] != RegionState.FREE, f"event before the broadcast of OPEN: {item}"
+            if geometry["flag_en"]:
+                distance = (item["group"] - geometry["group_base"]) % self.cfg.groups
+                self.expected_flags.append({"addr": geometry["flag_base"] + 8 * distance,
+                                            "data": item["kind"] | item["epoch"] << 2 | item["rows"] << 6})
+            return
+        assert self.state[key] == RegionState.DONE, f"event before the broadcast of DONE: {item}"
+        self.finals[key] = item
+        self._wake(key)
+
+    def _wake(self, key):
+        for event in self._waiting.pop(key, ()):
+            self.bench.wake(event)
+
+    def _watch(self, cycle):
+        dut, codecs = self.dut, self.codecs
+        update = int(dut.o_region_update.value)
+        if update & 1:
+            self._update(codecs["update"].unpack(update))
+        for name, kept, codec in (("o_timeout", self.timeouts, "strobe"), ("bad_close", self.bad_closes, "bad_close")):
+            word = int(getattr(dut, name).value)
+            if word & 1:
+                kept.append((cycle, codecs[codec].unpack(word)))
+        word = int(dut.command_error.value)
+        if word & 1:
+            refused = codecs["command_error"].unpack(word)["command"]
+            assert refused == self.errors[-1], f"command error {refused}, the model says {self.errors[-1]}"
+            self.errors[-1] = "reported"
+        counts = int(dut.counts.value)
+        if counts:
+            self.counts.update(name for name, bit in codecs["counts"].unpack(counts).items() if bit)
+
+    def _update(self, update):
+        key, state = (update["region"], update["bank"]), RegionState(update["state"])
+        legal = {RegionState.FREE: (RegionState.OPEN, RegionState.DONE), RegionState.OPEN: (RegionState.DONE,),
+                 RegionState.DONE: (RegionState.FREE,)}
+        assert state in legal[self.state[key]], f"bank {key}: {self.state[key].name} to {state.name}"
+        assert state == RegionState.FREE or update["epoch"] == self.model.banks[key].epoch.number
+        self.state[key] = state
+        if state == RegionState.FREE:
+            self.model.freed(*key)
+            if int(self.events.port.valid.value) and not self.events._ready:
+                item = self.events.port.unpack(self.events.port.read())
+                if not item["plain"] and (item["region"], item["epoch"] & 1) == key:
+                    self.ghosts.append(item)
+            self._wake(key)
+
+    # -- software -----------------------------------------------------------------------------------------------------------
+
+    async def pulse(self, name, value, codec):
+        bus_write(self.dut, name, value, self.codecs[codec])
+        await self.bench.cycles(1)
+        getattr(self.dut, name).value = 0
+
+    async def set_geometry(self, region, **fields):
+        """Writes a region's geometry; the model keeps it too."""
+        full = {"valid": 1, "row_bytes": 64, "log2_tile": 1, "group_base": 0, "capacity": 4, "expected": 1, "overflow_en": 0,
+                "overflow": 0, "flag_en": 0, "flag_base": 0, **fields}
+        self.model.geometry[region] = full
+        await self.pulse("geometry_write", {"en": 1, "region": region, "geometry": full}, "geometry")
+
+    async def set_dep(self, index, **fields):
+        await self.bench.cycles(1)
+        await self.pulse("dep_write", {"en": 1, "index": index, "range": fields}, "dep")
+        self.model.write_dep(index, fields)
+        await self.bench.cycles(2)
+        await self.bench.until(lambda: not int(self.dut.dep_busy.value), what="range cleared")
+
+    async def pulse_overlap(self, region, bank):
+        self.model.overlap(region, bank)
+        await self.pulse("overlap", {"en": 1, "region": region, "bank": bank}, "strobe")
+
+    async def order(self, op, region, epoch):
+        await self.commands.send({"op": op, "region": region, "epoch": epoch})
+
+    async def open(self, region, epoch):
+        """OPEN, until the broadcast: no row is placed and no byte acknowledged before it."""
+        await self.order(RegionOp.OPEN, region, epoch)
+        await self.bench.until(lambda: self.state[region, epoch & 1] != RegionState.FREE, what="OPEN")
+
+    async def final(self, region, bank):
+        """The ALL or ERROR event of the bank's epoch."""
+        key = region, bank
+        while key not in self.finals:
+            event = Event()
+            self._waiting[key].append(event)
+            await event.wait()
+        return self.finals[key]
+
+    async def give_back(self, op, region, epoch):
+        """RELEASE or ABORT, until FREE."""
+        key = region, epoch & 1
+        await self.order(op, region, epoch)
+        while self.state[key] != RegionState.FREE or self.model.banks[key].epoch is not None:
+            event = Event()
+            self._waiting[key].append(event)
+            await event.wait()
+
+    async def status(self, region, bank):
+        async with self.query_lock:
+            await self.bench.cycles(1)
+            bus_write(self.dut, "query", {"region": region, "bank": bank}, self.codecs["name"])
+            await self.bench.cycles(2)
+            await self.bench.sampled()
+            return bus_read(self.dut, "status", self.codecs["status"]), int(self.dut.missing_from.value)
+
+    async def check_status(self, region, bank):
+        got, _ = await self.status(region, bank)
+        wanted = self.model.status(region, bank)
+        shown = {name: got[name] for name in wanted}
+        assert shown == wanted, f"status of {region}, {bank}: shows {shown}, expected {wanted}"
+        return got
+
+    def put_ack(self, context, ok=1, slice_=None):
+        for region in {context["region"], context["place"]}:
+            self.on_way[region, context["bank"]] += not context.get("plain", 0)
+        at = self.rng.randrange(self.cfg.slices) if slice_ is None else slice_
+        self.acks[at].put({"context": {"counted": 1, **context}, "ok": ok})
+
+    @property
+    def sources(self):
+        return [*self.acks, self.refusals, self.closes, self.commands]
+
+    async def drained(self):
+        """All inputs were taken and worked off."""
+        for source in self.sources:
+            await source.drained()
+        await self.bench.cycles(20 + 2 * self.cfg.slices * self.cfg.combine_depth)
+
+    async def finish(self):
+        """Everything expected has come, nothing extra does."""
+        await self.drained()
+        self.events.set_pause(None)
+        self.flags.set_pause(None)
+        await self.bench.until(lambda: not self.model.outstanding(), 6000, "all expected events")
+        await self.bench.cycles(100)
+        assert self.flags.items == self.expected_flags, f"flags {self.flags.items}, expected {self.expected_flags}"
+        assert all(error in (None, "reported") for error in self.errors), f"command errors {self.errors}"
+        for name in ("close_twice", "close_bad"):
+            assert self.counts[name] == self.model.counts[name], f"{name}: {self.counts[name]}, {self.model.counts[name]}"
+        assert len(self.bad_closes) == self.model.counts["close_twice"]

@@ -1,0 +1,157 @@
+"""Random epochs for the scoreboard's bench: rows cut into acknowledgements, refusals, closes, and faults."""
+
+from dataclasses import dataclass, field
+
+from hub_rtl.formats import Reason, RegionOp, RegionState
+from sim.bench.coverage import cover
+
+__all__ = ["FAULTS", "Plan", "plan_epoch", "feed", "live", "setup_regions"]
+
+FAULTS = ("memory", "poison", "twice", "missing", "abort", "ragged", "overlap")
+
+
+@dataclass
+class Plan:
+    """One epoch of one region."""
+
+    region: int
+    epoch: int
+    rows: int = 0
+    acks: list = field(default_factory=list)        # (context, ok)
+    refusals: list = field(default_factory=list)
+    closes: list = field(default_factory=list)
+    fault: str = None
+
+
+async def setup_regions(rig, rng, **fixed):
+    """Gives every region its own groups and a random geometry that fits them."""
+    cfg = rig.cfg
+    share = max(1, cfg.groups // cfg.regions)
+    for region in range(cfg.regions):
+        log2_tile = rng.randrange(3)
+        capacity = min(cfg.capacity, rng.randint(1, share << log2_tile))
+        row_bytes = 16 * rng.randint(1, min(cfg.max_row_bytes // 16, 24))
+        await rig.set_geometry(region, **{
+            "row_bytes": row_bytes, "log2_tile": log2_tile, "group_base": region * share, "capacity": capacity,
+            "expected": rng.randint(1, cfg.ranks), "flag_en": rng.randrange(2), "flag_base": 0x1000 * (region + 1), **fixed})
+
+
+def cut(rng, total, packet):
+    """Sizes of the packets of a row."""
+    mode = rng.choice(("full", "full", "random", "bytes"))
+    sizes = []
+    while total:
+        size = min(total, packet if mode == "full" else 16 * rng.randint(1, packet // 16) if mode == "random"
+                   else rng.randint(1, packet))
+        sizes.append(size)
+        total -= size
+    return sizes
+
+
+def row_acks(cfg, rng, geometry, region, bank, slot, place=None):
+    """Acknowledgements of one row in ``slot`` of ``place`` (default: of the region)."""
+    group = geometry["group_base"] + (slot >> geometry["log2_tile"])
+    return [({"plain": 0, "region": region, "place": region if place is None else place, "bank": bank, "group": group,
+              "dep": rng.randrange(cfg.dep_ranges), "bytes": size, "poison": 0}, 1)
+            for size in cut(rng, geometry["row_bytes"], cfg.packet_bytes)]
+
+
+def plan_epoch(rig, rng, region, epoch, fault=None, rows=None):
+    """A random epoch: rows of random producers, some refused rows, closes with exact totals, perhaps one fault."""
+    cfg, geometry = rig.cfg, rig.model.geometry[region]
+    plan = Plan(region, epoch, fault=fault)
+    plan.rows = rng.choice((0, geometry["capacity"], rng.randint(0, geometry["capacity"]))) if rows is None else rows
+    if fault and not plan.rows:
+        plan.rows = 1
+    sources = rng.sample(range(cfg.ranks), geometry["expected"])
+    sent = dict.fromkeys(sources, 0)
+    for slot in range(plan.rows):
+        plan.acks += row_acks(cfg, rng, geometry, region, epoch & 1, slot)
+        sent[rng.choice(sources)] += geometry["row_bytes"]
+    for _ in range(rng.choice((0, 0, 1, 3))):
+        source = rng.choice(sources)
+        for size in cut(rng, geometry["row_bytes"], cfg.packet_bytes):
+            plan.refusals.append({"known": 1, "report": 1, "region": region, "epoch": epoch, "src": source,
+                                  "reason": Reason.ROW_RANGE, "bytes": size})
+            sent[source] += size
+    plan.closes = [{"region": region, "epoch": epoch, "src": source, "sent": total} for source, total in sent.items()]
+    cover("sb.rows.none", not plan.rows)
+    cover("sb.rows.full", plan.rows == geometry["capacity"])
+    cover("sb.rows.partial", plan.rows % (1 << geometry["log2_tile"]) > 0)
+    cover("sb.refused", bool(plan.refusals))
+    _inject(plan, rng)
+    for part in (plan.acks, plan.refusals, plan.closes):
+        rng.shuffle(part)
+    if fault == "twice":
+        plan.acks.insert(0, plan.acks[-1])
+    return plan
+
+
+def _inject(plan, rng):
+    fault = plan.fault
+    cover(f"sb.fault.{fault}", fault is not None)
+    at = rng.randrange(len(plan.acks)) if plan.acks else 0
+    if fault == "memory":
+        plan.acks[at] = (plan.acks[at][0], 0)
+    elif fault == "poison":
+        plan.acks[at] = ({**plan.acks[at][0], "poison": 1}, 1)
+    elif fault == "missing":
+        lost = plan.acks.pop(at)[0]["bytes"]
+        close = max(plan.closes, key=lambda close: close["sent"])
+        close["sent"] -= min(lost, close["sent"])
+    elif fault in ("abort", "ragged"):
+        rng.choice(plan.closes)[fault] = 1
+
+
+async def feed(rig, rng, plan, part=1.0):
+    """Puts a plan's items into the sources, all kinds mixed; with ``part`` < 1 the rest never comes."""
+    items = [("ack", item) for item in plan.acks] + [("refusal", item) for item in plan.refusals]
+    closes = [("close", item) for item in plan.closes]
+    if plan.fault == "twice":
+        closes_last = closes        # the byte too many must not come after the verdict
+    else:
+        items, closes_last = items + closes, []
+        first = items[:1]
+        rng.shuffle(items)
+        items = items or first
+    for kind, item in items[:int(len(items) * part)]:
+        if kind == "ack":
+            rig.put_ack(*item)
+        elif kind == "refusal":
+            rig.refusals.put(item)
+        else:
+            rig.closes.put(item)
+        if rng.random() < 0.2:
+            await rig.bench.cycles(rng.randint(1, 8))
+    if closes_last:
+        await rig.drained()
+        rig.closes.put(*(item for _, item in closes_last))
+
+
+async def live(rig, rng, region, bank, epochs, faults=(), early=False):
+    """Software's life with one bank: OPEN, traffic, wait for the last event, look at the counters, RELEASE; and again."""
+    number = bank
+    for _ in range(epochs):
+        fault = rng.choice(faults) if faults and rng.random() < 0.6 else None
+        plan = plan_epoch(rig, rng, region, number, fault)
+        if early and fault != "twice" and rng.random() < 0.7:
+            count = rng.randint(1, len(plan.closes)) if plan.closes else 0
+            rig.closes.put(*plan.closes[:count])
+            rig.refusals.put(*plan.refusals)
+            plan.closes, plan.refusals = plan.closes[count:], []
+            cover("sb.early.close")
+            if rng.random() < 0.5:
+                await rig.drained()
+        rig.model.rows[region, bank] = plan.rows
+        await rig.open(region, number)
+        await feed(rig, rng, plan)
+        if fault == "overlap":
+            await rig.pulse_overlap(region, bank)
+        final = await rig.final(region, bank)
+        await rig.drained()
+        if rig.model.banks[region, bank].state == RegionState.DONE:
+            await rig.check_status(region, bank)
+        cover("sb.event.refused", bool(final["refused"]))
+        cover("sb.epoch.wrap", number + 2 > 15)
+        await rig.give_back(RegionOp.RELEASE, region, number)
+        number = (number + 2) % 16

@@ -1,0 +1,319 @@
+"""Golden model of the readiness scoreboard, written from the specification: sets and sums, no order, no time.
+
+Inputs are given to it when the design takes them; it then says which events must come (:attr:`Bank.pending`), exactly. What it
+cannot know is the order in which the design works off inputs of different ports; an epoch with an error therefore keeps all possible
+causes, and the design's ERROR must name one of them.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from hub_rtl.formats import EventKind, Reason, RegionOp, RegionState
+
+__all__ = ["Bank", "Epoch", "ScoreboardModel"]
+
+
+@dataclass
+class Epoch:
+    """What is known of one epoch of one region."""
+
+    number: int
+    acked: int = 0
+    refused: int = 0
+    sent: int = 0
+    over: int = 0                                   # acknowledged bytes that lie in the overflow region
+    touched: bool = False                           # ... some acknowledgement, good or bad, came from there
+    brought: int = 0                                # rows that primaries left here
+    closes: int = 0
+    closed: set = field(default_factory=set)        # ranks
+    tiles: Counter = field(default_factory=Counter)     # group -> bytes
+    fired: dict = field(default_factory=dict)       # group -> rows
+    causes: list = field(default_factory=list)      # reasons to be in ERROR
+    verdict: tuple = None                           # (rows, refused) once ALL
+    aborted: bool = False                           # a close said so
+
+
+class Bank:
+    """One epoch bank: at most one epoch in use, at most one kept in advance."""
+
+    def __init__(self, region, bank):
+        self.region, self.bank = region, bank
+        self.state = RegionState.FREE
+        self.last = None            # number of the last epoch
+        self.epoch = None           # in use
+        self.kept = None            # news of an epoch that is not open yet
+        self.taints = set()
+        self.pending = {}           # event key -> content, must still come
+        self.told = False           # the overflow region knows
+        self.ended = False          # ALL or ERROR has come out
+
+
+class ScoreboardModel:
+    """The scoreboard of one hub. ``rows[region, bank]`` is the allocator's count, set by the bench."""
+
+    def __init__(self, cfg):
+        self.cfg = cfg
+        self.rows = Counter()
+        self.geometry = {}
+        self.banks = {(r, b): Bank(r, b) for r in range(cfg.regions) for b in (0, 1)}
+        self.deps = {}              # index -> range, with `failed`
+        self.plain_tiles = Counter()
+        self.plain_pending = Counter()
+        self.counts = Counter()
+
+    # -- news with an epoch -------------------------------------------------------------------------------------------
+
+    def _early(self, bank, number):
+        return bank.last is None or (number - bank.last) % 16 in range(1, 8)
+
+    def _epoch_of(self, region, number, what):
+        """The epoch that news belongs to, or None when it is lost."""
+        bank = self.banks[region, number & 1]
+        if bank.state != RegionState.FREE and bank.epoch.number == number:
+            return bank.epoch
+        if not self._early(bank, number):
+            self.counts[what + "_stale"] += 1
+            return None
+        if bank.state == RegionState.FREE:
+            bank.kept = bank.kept or Epoch(number)
+            if bank.kept.number == number:
+                self.counts["early_kept"] += 1
+                return bank.kept
+        bank.taints.add(number)
+        self.counts["tainted"] += 1
+        return None
+
+    def refuse(self, item):
+        if not item["known"] or item["plain"] or item["region"] >= self.cfg.regions:
+            return
+        epoch = self._epoch_of(item["region"], item["epoch"], "refused")
+        if epoch:
+            epoch.refused += item["bytes"]
+            self._settle(item["region"], item["epoch"] & 1)
+
+    def close(self, item):
+        if item["region"] >= self.cfg.regions or item["src"] >= self.cfg.ranks:
+            self.counts["close_bad"] += 1
+            return
+        epoch = self._epoch_of(item["region"], item["epoch"], "close")
+        if epoch is None:
+            return
+        if item["src"] in epoch.closed:
+            self.counts["close_twice"] += 1
+            return
+        epoch.closed.add(item["src"])
+        self._closed(item["region"], epoch, item["sent"], 0, item["abort"] or item["ragged"])
+
+    def _closed(self, region, epoch, sent, rows, abort):
+        epoch.closes += 1
+        epoch.sent += sent
+        epoch.brought += rows
+        if abort:
+            epoch.aborted = True
+            epoch.causes.append(Reason.INCOMPLETE)
+        self._settle(region, epoch.number & 1)
+
+    def _tell(self, region, number, sent, rows, abort):
+        """Internal close of a primary to its overflow region."""
+        geometry = self.geometry[region]
+        bank = self.banks[region, number & 1]
+        if geometry["overflow_en"] and not bank.told:
+            bank.told = True
+            epoch = self._epoch_of(geometry["overflow"], number, "close")
+            if epoch:
+                self._closed(geometry["overflow"], epoch, sent, rows, abort)
+
+    # -- memory's answers -----------------------------------------------------------------------------------------------
+
+    def ack(self, context, ok):
+        if not context["counted"]:
+            return
+        size = context["bytes"] if ok else 0
+        bad = not ok or context["poison"]
+        cause = Reason.INCOMPLETE if ok else Reason.MEM_ERROR
+        if context["plain"]:
+            return self._plain(context, size, bad, cause)
+        where = self.banks[context["place"], context["bank"]]
+        if where.state != RegionState.FREE:
+            self._count_tile(where, context["group"], size)
+        for region in {context["region"], context["place"]}:
+            bank = self.banks[region, context["bank"]]
+            if bank.state == RegionState.FREE:
+                self.counts["acks_stray"] += 1
+                continue
+            epoch = bank.epoch
+            epoch.acked += size
+            if bad:
+                epoch.causes.append(cause)
+            if region != context["place"]:
+                epoch.over += size
+                epoch.touched = True
+        for region in {context["region"], context["place"]}:
+            self._settle(region, context["bank"])
+
+    def _count_tile(self, bank, group, size):
+        geometry, epoch = self.geometry[bank.region], bank.epoch
+        limit = geometry["row_bytes"] << geometry["log2_tile"]
+        epoch.tiles[group] += size
+        if epoch.tiles[group] == limit and group not in epoch.fired:
+            self._fire(bank, group, 1 << geometry["log2_tile"])
+        elif epoch.tiles[group] > limit and size:
+            epoch.causes.append(Reason.OVERLAP)
+
+    def _fire(self, bank, group, rows):
+        bank.epoch.fired[group] = rows
+        if not bank.ended:
+            bank.pending[EventKind.READY, group] = rows
+
+    def _plain(self, context, size, bad, cause):
+        dep = self.deps.get(context["dep"])
+        if not dep or not dep["armed"]:
+            self.counts["acks_stray"] += 1
+            return
+        key = context["group"]
+        self.plain_tiles[key] += size
+        if bad or self.plain_tiles[key] > dep["threshold"]:
+            dep["causes"].append(cause if bad else Reason.OVERLAP)
+        elif self.plain_tiles[key] == dep["threshold"] and size:
+            self.plain_tiles[key] = 0
+            self.plain_pending[context["dep"], key] += 1
+
+    # -- software ---------------------------------------------------------------------------------------------------------
+
+    def write_dep(self, index, given):
+        self.deps[index] = {**given, "causes": []}
+        if not given["armed"]:
+            for n in range(max(0, (given["limit"] - given["base"] - 1 >> given["log2_stride"]) + 1)):
+                group = (given["group_base"] + n) % self.cfg.groups
+                self.plain_tiles[group] = 0
+                self.plain_pending.pop((index, group), None)
+
+    def overlap(self, region, bank):
+        target = self.banks[region, bank]
+        if target.state == RegionState.OPEN:
+            target.epoch.causes.append(Reason.OVERLAP)
+            self._settle(region, bank)
+
+    def command(self, op, region, number):
+        """True when the command is possible."""
+        if region >= self.cfg.regions:
+            return False
+        bank = self.banks[region, number & 1]
+        if op == RegionOp.OPEN:
+            if bank.state != RegionState.FREE or not self.geometry.get(region, {}).get("valid"):
+                return False
+            self._open(bank, number)
+            return True
+        if bank.state == RegionState.FREE or bank.epoch.number != number:
+            return False
+        if op == RegionOp.RELEASE and bank.state != RegionState.DONE:
+            return False
+        bank.state = RegionState.DONE
+        bank.ended = True
+        return True
+
+    def _open(self, bank, number):
+        kept, bank.kept = bank.kept, None
+        if kept and kept.number != number:
+            bank.taints.add(kept.number)
+            kept = None
+        bank.state, bank.last, bank.ended, bank.told = RegionState.OPEN, number, False, False
+        bank.epoch = kept or Epoch(number)
+        bank.pending = {}
+        if number in bank.taints:
+            bank.epoch.causes.append(Reason.EPOCH_EARLY)
+        bank.taints = {n for n in bank.taints if n != number and self._early(bank, n)}
+        self._settle(bank.region, bank.bank)
+
+    def freed(self, region, bank):
+        """The design says FREE: RELEASE or ABORT is through. Returns what was still pending, now forgotten."""
+        target = self.banks[region, bank]
+        assert target.state == RegionState.DONE, f"region {region} bank {bank}: FREE out of state {target.state.name}"
+        assert target.ended, f"region {region} bank {bank}: FREE without an order"
+        epoch = target.epoch
+        self._tell(region, epoch.number, 0, 0, epoch.touched)
+        left, target.pending = target.pending, {}
+        target.state, target.epoch = RegionState.FREE, None
+        return left
+
+    # -- verdicts -----------------------------------------------------------------------------------------------------------
+
+    def _settle(self, region, bank):
+        target = self.banks[region, bank]
+        if target.state == RegionState.FREE or target.epoch.verdict:
+            return
+        epoch, geometry = target.epoch, self.geometry[region]
+        if epoch.closes >= geometry["expected"]:
+            total = epoch.acked + epoch.refused
+            if total > epoch.sent:
+                epoch.causes.append(Reason.OVERLAP)
+            elif total == epoch.sent and not epoch.causes:
+                self._judge(target, epoch, geometry)
+        if epoch.causes and target.state == RegionState.OPEN:
+            target.state = RegionState.DONE
+            target.pending[EventKind.ERROR, None] = epoch.causes
+
+    def _judge(self, bank, epoch, geometry):
+        row_bytes, tile = geometry["row_bytes"], 1 << geometry["log2_tile"]
+        here, over = epoch.acked - epoch.over, epoch.over
+        known = self.rows[bank.region, bank.bank] + epoch.brought
+        rows = here // row_bytes
+        if here % row_bytes or over % row_bytes or rows + over // row_bytes != known or len(epoch.fired) != rows // tile:
+            epoch.causes.append(Reason.INCOMPLETE)
+            return
+        if rows % tile:
+            self._fire(bank, (geometry["group_base"] + rows // tile) % self.cfg.groups, rows % tile)
+        epoch.verdict = (rows, bool(epoch.refused))
+        bank.state = RegionState.DONE
+        bank.pending[EventKind.ALL, None] = epoch.verdict
+        self._tell(bank.region, epoch.number, over, over // row_bytes, False)
+
+    # -- what comes out -----------------------------------------------------------------------------------------------------
+
+    def event(self, item):
+        """Checks one event that came out; returns the bank it belongs to (None: dependency range). Raises AssertionError."""
+        kind = EventKind(item["kind"])
+        if item["plain"]:
+            dep = self.deps[item["region"]]
+            if kind == EventKind.READY:
+                key = (item["region"], item["group"])
+                assert self.plain_pending[key], f"plain READY too early or twice: {item}"
+                self.plain_pending[key] = 0         # a pending bit: uses that follow before it is taken are one event
+            else:
+                assert kind == EventKind.ERROR and item["status"] in dep["causes"], f"{item}, causes {dep['causes']}"
+                dep["causes"] = []
+            return None
+        bank = self.banks[item["region"], item["epoch"] & 1]
+        assert bank.epoch and bank.epoch.number == item["epoch"], f"event of an epoch that is not in use: {item}"
+        key = (kind, item["group"] if kind == EventKind.READY else None)
+        assert key in bank.pending, f"too early, twice or never: {item}; pending {bank.pending}, epoch {bank.epoch}"
+        wanted = bank.pending.pop(key)
+        if kind == EventKind.READY:
+            assert item["rows"] == wanted, f"rows of {item}: expected {wanted}"
+            return bank
+        left = [group for what, group in bank.pending if what == EventKind.READY]
+        if kind == EventKind.ALL:
+            assert not left, f"ALL before READY of groups {left}: {item}"
+            assert (item["rows"], bool(item["refused"])) == wanted, f"{item}: expected rows, refused = {wanted}"
+        else:
+            # Bytes too many here and, until they come, too few there: which of the two is seen first is a matter of order.
+            causes = {*wanted, Reason.INCOMPLETE} if Reason.OVERLAP in wanted else set(wanted)
+            assert item["status"] in causes, f"{item}: causes are {causes}"
+            bank.pending = {}                       # READYs that the ERROR overtook will not come
+        bank.ended = True
+        return bank
+
+    def outstanding(self):
+        """Everything that should still come out."""
+        banks = {(b.region, b.bank, *key): value for b in self.banks.values() for key, value in b.pending.items()}
+        return {**banks, **{("plain", *key): n for key, n in self.plain_pending.items() if n},
+                **{("plain error", index): dep["causes"] for index, dep in self.deps.items() if dep["causes"]}}
+
+    def status(self, region, bank):
+        """The counters that a query must show once the design has settled."""
+        target = self.banks[region, bank]
+        epoch = target.epoch or target.kept
+        if epoch is None:
+            return {"state": target.state, "acked": 0, "refused": 0, "sent": 0, "closes": 0}
+        return {"state": target.state, "acked": epoch.acked, "refused": epoch.refused, "sent": epoch.sent,
+                "closes": epoch.closes}
