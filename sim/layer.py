@@ -159,7 +159,7 @@ def plan_layer(shape, routing, *, ranks, lanes=1, tile_rows=None, seed=1, **chan
         combine_tile //= 2
     groups = _power(local * -(-capacity // tile_rows) + -(-most // combine_tile) + 1)
     fields = {"name": "run", "ranks": ranks, "lanes": lanes, "handles": shape.experts, "regions": local, "groups": max(4, groups),
-              "capacity": capacity, "max_row_bytes": max(256, row_bytes), "pool_depth": max(16, _power(4 * ranks)), "rat_sets": 16,
+              "capacity": capacity, "max_row_bytes": max(256, row_bytes, shape.combine_bytes), "pool_depth": max(16, _power(4 * ranks)), "rat_sets": 16,
               "rat_ways": 4, "write_depth": 64, "dep_ranges": 2, "log_depth": 16, "reject_depth": 8, **changes}
     cfg = HubConfig(**fields)
     shape.check(cfg)

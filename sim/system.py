@@ -314,8 +314,8 @@ class System:
         (folder / "config").write_text(self._config())
         for rank in self.ranks:
             rank.save(folder)
-        with open(folder / "errors", "w") as errors:
-            process = subprocess.Popen([program, folder], stdout=subprocess.PIPE, stderr=errors, text=True)
+        with (open(folder / "errors", "w") as errors,
+              subprocess.Popen([program, folder], stdout=subprocess.PIPE, stderr=errors, text=True) as process):
             for line in process.stdout:
                 words = line.split()
                 if progress and words[:1] == ["progress"]:
@@ -346,6 +346,12 @@ class Result:
     def bins(self, rank):
         """Array (bins, 3): flits sent, flits received, bytes written to memory."""
         return np.fromfile(self.folder / f"rank{rank}.bins", dtype="<u4").reshape(-1, 3)
+
+    def pins(self, rank):
+        """All pins of a rank cycle by cycle, if the setting ``record`` named it; a record per cycle, wide pins as bytes."""
+        fields = [("rst", 1), *((port.name, port.width) for port in hub_ports(self.cfg))]
+        kind = np.dtype([(name, f"V{(width + 7) // 8}") for name, width in fields])
+        return np.fromfile(self.folder / f"rank{rank}.pins", dtype=kind)
 
     def marks(self, rank):
         """{mark number: cycle of its last record}."""

@@ -44,6 +44,7 @@ class LinkOut {
         if (packet_.count < Packet::MAX) data_.read(&packet_.flits[packet_.count], 16);
         packet_.count++;
         if (flits++ == 0) first_flit = cycle;
+        last_flit = cycle;
         if (last_) {
             if (packet_.count > Packet::MAX) bad++, packet_.count = Packet::MAX;
             packet_.time = cycle, packet_.dest = static_cast<uint16_t>(dest_.get());
@@ -54,7 +55,7 @@ class LinkOut {
         return true;
     }
     std::vector<Packet> done;   // of this window, taken by the fabric
-    uint64_t flits = 0, packets = 0, waiting = 0, bad = 0, first_flit = 0;
+    uint64_t flits = 0, packets = 0, waiting = 0, bad = 0, first_flit = 0, last_flit = 0;
 
   private:
     const Stall *stall_ = nullptr;

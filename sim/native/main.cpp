@@ -55,9 +55,11 @@ static Settings read_settings(const std::string &folder) {
         else if (key == "drain") line >> s.drain;
         else if (key == "bin") line >> s.bin;
         else if (key == "seed") line >> s.seed;
+        else if (key == "record") line >> s.record;
         else if (key == "streams") line >> s.stores.streams;
         else if (key == "burst") line >> s.stores.burst;
         else if (key == "lookahead") line >> s.stores.window;
+        else if (key == "weight") line >> s.stores.weight;
         else if (key == "use_can_accept") line >> s.stores.use_can_accept;
         else if (key == "store_idle") read_stall(line, s.stores.idle);
         else if (key == "response_stall") read_stall(line, s.stores.response);

@@ -48,6 +48,11 @@ void Node::connect(const PinTable &pin) {
     expert_.connect(&settings_.expert, &arena_, &lanes_, settings_.ranks);
     machine_ = {&lanes_, &csr_, &command_, &expert_, &arena_, &payload_, counts_, &reads_, &refusals_, &regions_,
                 settings_.lanes, settings_.packet_bytes};
+    if (settings_.record == static_cast<int>(rank_)) {
+        pins_ = pin.in_order();
+        recording_ = std::fopen((settings_.folder + "/rank" + std::to_string(rank_) + ".pins").c_str(), "wb");
+        if (!recording_) throw std::runtime_error("cannot write the pins");
+    }
     clk_ = pin("clk"), rst_ = pin("rst"), cleared_ = pin("cleared"), irq_ = pin("irq");
     event_valid_ = pin("m_event_valid"), event_ready_ = pin("m_event_ready"), event_kind_ = pin("m_event_kind");
     event_plain_ = pin("m_event_plain"), event_region_ = pin("m_event_region"), event_epoch_ = pin("m_event_epoch");
@@ -70,13 +75,14 @@ void Node::summary(std::FILE *file) const {
     }
     put("stores", stores), put("store_bytes", store_bytes), put("stores_refused", refused), put("congested_cycles", congested);
     put("bad_responses", bad), put("first_accept", stores ? first_accept : 0), put("last_accept", last_accept);
-    uint64_t tx_flits = 0, tx_packets = 0, tx_bad = 0, rx_flits = 0, rx_refused = 0, first_flit = ~0ull;
+    uint64_t tx_flits = 0, tx_packets = 0, tx_bad = 0, rx_flits = 0, rx_refused = 0, first_flit = ~0ull, last_flit = 0;
     for (auto &link : link_out) {
         tx_flits += link.flits, tx_packets += link.packets, tx_bad += link.bad;
         if (link.flits) first_flit = std::min(first_flit, link.first_flit);
+        last_flit = std::max(last_flit, link.last_flit);
     }
     for (auto &link : link_in) rx_flits += link.flits, rx_refused += link.refused;
-    put("tx_flits", tx_flits), put("tx_packets", tx_packets), put("tx_bad", tx_bad), put("first_flit", tx_flits ? first_flit : 0);
+    put("tx_flits", tx_flits), put("tx_packets", tx_packets), put("tx_bad", tx_bad), put("first_flit", tx_flits ? first_flit : 0), put("last_flit", last_flit);
     put("rx_flits", rx_flits), put("rx_refused", rx_refused);
     uint64_t writes = 0, mem_bad = 0, failed = 0, first_write = ~0ull, last_write = 0, last_answer = 0;
     for (auto &port : writes_) {

@@ -22,6 +22,7 @@ struct Settings {
     std::map<unsigned, MemoryModel> memory_of;          // ranks whose memory behaves differently
     std::map<unsigned, uint64_t> dead_from;             // rank -> cycle at which its hub stops
     std::map<unsigned, uint64_t> reset_at;              // rank -> cycle of a second reset
+    int record = -1;                                    // rank whose pins are recorded
     std::map<unsigned, std::vector<RegionPlace>> regions;
     std::map<unsigned, uint64_t> arena;                 // bytes of memory per rank
     std::vector<Fault> faults;
@@ -49,14 +50,16 @@ class Node {
     }
 
     bool finished() const {
+        if (dead_) return true;
         for (auto &thread : threads)
             if (!thread.finished()) return false;
-        return dead_ || (!busy() && expert_.idle());
+        return !busy() && expert_.idle();
     }
     bool dead() const { return dead_; }
 
     void close() {
         hub_->final();
+        if (recording_) std::fclose(recording_), recording_ = nullptr;
         events_.close(), allocs_.close(), packets_.close(), refusals_.close(), reads_.close(), issues_.close();
     }
 
@@ -98,6 +101,7 @@ class Node {
         event_ready_ = !settings_.event.held(cycle, random_);
         clk_ = 0;
         hub_->eval();
+        record();
         sample(cycle);
         clk_ = 1;
         hub_->eval();
@@ -108,10 +112,22 @@ class Node {
         rst_ = 1;
         clk_ = 0;
         hub_->eval();
+        record();
         clk_ = 1;
         hub_->eval();
         rst_ = 0;
         cleared_seen_ = false;
+    }
+
+    // All pins but the clock, at the sampling point: what sim/cocotb/replay.py plays and compares.
+    void record() {
+        if (!recording_) return;
+        uint8_t bytes[64];
+        for (size_t n = 1; n < pins_.size(); n++) {
+            size_t count = (pins_[n].bits() + 7) / 8;
+            pins_[n].read(bytes, count);
+            std::fwrite(bytes, 1, count, recording_);
+        }
     }
 
     void sample(uint64_t cycle) {
@@ -175,4 +191,6 @@ class Node {
     Pin event_rows_, event_status_, event_refused_, alloc_en_, alloc_region_, alloc_bank_, alloc_rowid_, alloc_slot_, alloc_overflow_;
     uint64_t counts_[8] = {0}, cycles_ = 0, irq_cycles_ = 0, cleared_cycle_ = 0, dead_from_ = ~0ull, reset_at_ = ~0ull - 8;
     bool dead_ = false, cleared_seen_ = false;
+    std::vector<Pin> pins_;
+    std::FILE *recording_ = nullptr;
 };

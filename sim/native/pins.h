@@ -5,6 +5,7 @@
 #include <map>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 // One port of the model. Verilator keeps it in 1, 2, 4 or 8 bytes, wider ones in an array of 32-bit words: all little endian.
 class Pin {
@@ -45,7 +46,11 @@ class Pin {
 // Name -> Pin. Asking for a port that the Verilog does not have ends the run with its name.
 class PinTable {
   public:
-    void add(const char *name, void *where, unsigned bits) { pins_[name] = Pin(where, bits); }
+    void add(const char *name, void *where, unsigned bits) {
+        pins_[name] = Pin(where, bits);
+        order_.push_back(pins_[name]);
+    }
+    const std::vector<Pin> &in_order() const { return order_; }
 
     Pin operator()(const std::string &name) const {
         auto found = pins_.find(name);
@@ -56,4 +61,5 @@ class PinTable {
 
   private:
     std::map<std::string, Pin> pins_;
+    std::vector<Pin> order_;
 };

@@ -36,6 +36,7 @@ using JobPtr = std::shared_ptr<Job>;
 struct StoreSettings {
     unsigned lanes = 1, packet_bytes = 128, tag_width = 8;
     unsigned streams = 4, burst = 4, window = 32;
+    unsigned weight = 3;        // jobs of the program for each one of the expert stand-in
     bool use_can_accept = true;
     Stall idle;                 // cycles without a store offered
     Stall response;             // back-pressure on the answers
@@ -43,7 +44,7 @@ struct StoreSettings {
 
 class LaneStores {
   public:
-    static constexpr unsigned SOURCES = 2;  // 0: the program, 1: the expert stand-in; served in turn
+    static constexpr unsigned SOURCES = 2;  // 0: the program, 1: the expert stand-in
 
     void connect(const PinTable &pin, unsigned lane, const StoreSettings *settings, Log<RefusalRecord> *refusals,
                  Log<IssueRecord> *issues, uint64_t seed) {
@@ -103,27 +104,29 @@ class LaneStores {
 
     bool room(const Job &job) const { return !settings_->use_can_accept || can_accept_.bit(job.rank); }
 
-    // The queued job to start next: of the first `window` jobs of the source whose turn it is, one for a peer that has room
-    // and that no active stream works for; else one with room; else the first.
+    // The queued job to start next. Of the first `window` jobs of a source: one for a peer that has room and that no active
+    // stream works for; else one with room; else the first. Sources take turns by `weight`; one without room lets the other pass.
     JobPtr next_job() {
+        unsigned favoured = turn_ < settings_->weight ? 0 : 1, best_source = 0;
+        size_t best = 0;
+        int best_rank = 3;
         for (unsigned n = 0; n < SOURCES; n++) {
-            unsigned source = (turn_ + n) % SOURCES;
+            unsigned source = n ? 1 - favoured : favoured;
             auto &queue = queue_[source];
-            if (queue.empty()) continue;
-            size_t best = 0;
-            int best_rank = 3;
             for (size_t i = 0; i < queue.size() && i < settings_->window && best_rank; i++) {
                 bool shared = false;
                 for (auto &job : active_) shared |= job && job->rank == queue[i]->rank;
                 int rank = room(*queue[i]) ? (shared ? 1 : 0) : 2;
-                if (rank < best_rank) best = i, best_rank = rank;
+                if (rank < best_rank) best = i, best_rank = rank, best_source = source;
             }
-            JobPtr job = queue[best];
-            queue.erase(queue.begin() + static_cast<long>(best));
-            turn_ = source + 1;
-            return job;
+            if (best_rank < 2) break;
         }
-        return nullptr;
+        if (best_rank == 3) return nullptr;
+        auto &queue = queue_[best_source];
+        JobPtr job = queue[best];
+        queue.erase(queue.begin() + static_cast<long>(best));
+        if (best_source == favoured) turn_ = (turn_ + 1) % (settings_->weight + 1);
+        return job;
     }
 
     void finish(const JobPtr &job) {
