@@ -54,7 +54,13 @@ class Issue(wiring.Component):
         command, write, refused = self.i_command.p, self.o_write, self.o_refused
         body = data.View(own.row_body, command.body)
         flat = data.View(own.plain_body, command.body)
-        m.d.comb += [replies.i.valid.eq(self.reply_en), replies.i.payload.eq(self.reply), self.victim.eq(rows.r_data)]
+        answer, use_answer = Signal(own.alloc_reply), Signal()
+        m.d.comb += [
+            # An answer that finds the queue empty is used at once; it is queued if nobody takes it.
+            answer.eq(Mux(replies.o.valid, replies.o.payload, self.reply)),
+            replies.i.valid.eq(self.reply_en & (replies.o.valid | ~use_answer)), replies.i.payload.eq(self.reply),
+            replies.o.ready.eq(use_answer), self.victim.eq(rows.r_data),
+        ]
 
         # -- prepare: find the row's place ------------------------------------------------------------------------------
         is_row, held = Signal(), Signal()                   # held: the data part shows the command's row
@@ -64,8 +70,8 @@ class Issue(wiring.Component):
             is_row.eq(command.kind == Kind.ROW),
             rows.r_en.eq(self.victim_look | (self.i_command.valid & is_row & ~command.fresh & ~held)),
             rows.r_addr.eq(Mux(self.victim_look, self.victim_index, command.index)),
-            row.eq(Mux(command.fresh, replies.o.payload, rows.r_data)),
-            known_place.eq(~is_row | Mux(command.fresh, replies.o.valid, held)),
+            row.eq(Mux(command.fresh, answer, rows.r_data)),
+            known_place.eq(~is_row | Mux(command.fresh, replies.o.valid | self.reply_en, held)),
             bad.eq((command.kind == Kind.SINK) | (is_row & (row.reason != Reason.OK))),
         ]
         with m.If(fire):
@@ -79,9 +85,9 @@ class Issue(wiring.Component):
             ready.eq(self.i_command.valid & self.i_end.valid & known_place),
             space.eq((~next_valid | take_job) & Mux(bad, ~refused.valid | refused.ready, ~write.valid | write.ready)),
             fire.eq(ready & space), self.i_command.ready.eq(fire), self.i_end.ready.eq(fire),
-            replies.o.ready.eq(fire & is_row & command.fresh), self.alloc_taken.eq(replies.o.ready),
-            rows.w_en.eq(fire & is_row & command.fresh & command.install), rows.w_addr.eq(command.index),
-            rows.w_data.eq(replies.o.payload),
+            use_answer.eq(fire & is_row & command.fresh), self.alloc_taken.eq(use_answer),
+            rows.w_en.eq(use_answer & command.install), rows.w_addr.eq(command.index),
+            rows.w_data.eq(answer),
         ]
         offset = Mux(is_row, body.row_off, flat.addr16)
         with m.If(take_job):
@@ -100,23 +106,23 @@ class Issue(wiring.Component):
                 context.counted.eq(is_row | command.counted), context.plain.eq(~is_row), context.bytes.eq(command.bytes),
                 context.poison.eq(command.poison | self.i_end.payload), context.dep.eq(Mux(is_row, 0, command.dep)),
                 context.region.eq(Mux(is_row, body.region, 0)), context.place.eq(Mux(is_row, row.place, 0)),
-                context.bank.eq(is_row & body.epoch[0]), context.group.eq(Mux(is_row, row.group, command.group)),
+                context.bank.eq(is_row & body.epoch[0]), context.group.eq(Mux(is_row, row.group, Mux(command.counted, command.group, 0))),
             ]
 
         # -- refusals ---------------------------------------------------------------------------------------------------
-        who = data.StructLayout({"valid": 1, "plain": 1, "src": 7, "region": 11, "epoch": EPOCH_WIDTH, "rowid": ROWID_WIDTH})
-        last, this = Signal(who), Signal(who)
+        who = data.StructLayout({"plain": 1, "src": 7, "region": 11, "epoch": EPOCH_WIDTH, "rowid": ROWID_WIDTH})
+        last, whom, some = Signal(who), Signal(who), Signal()
         plain = command.reason == Reason.WINDOW             # only plain packets are refused for their window
-        m.d.comb += [this.valid.eq(1), this.plain.eq(plain), this.src.eq(command.src)]
+        m.d.comb += [whom.plain.eq(plain), whom.src.eq(command.src)]
         with m.If(~plain):
-            m.d.comb += [this.region.eq(body.region), this.epoch.eq(body.epoch), this.rowid.eq(body.rowid)]
+            m.d.comb += [whom.region.eq(body.region), whom.epoch.eq(body.epoch), whom.rowid.eq(body.rowid)]
         with m.If(refused.ready):
             m.d.sync += refused.valid.eq(0)
         with m.If(fire & bad):
             m.d.sync += [
-                last.eq(this), refused.valid.eq(1), refused.p.known.eq(is_row | command.known), refused.p.plain.eq(plain),
-                refused.p.report.eq(Mux(is_row, command.fresh, last.as_value() != this.as_value())),
-                refused.p.region.eq(this.region), refused.p.epoch.eq(this.epoch), refused.p.rowid.eq(this.rowid),
+                last.eq(whom), some.eq(1), refused.valid.eq(1), refused.p.known.eq(is_row | command.known), refused.p.plain.eq(plain),
+                refused.p.report.eq(Mux(is_row, command.fresh, ~some | (last.as_value() != whom.as_value()))),
+                refused.p.region.eq(whom.region), refused.p.epoch.eq(whom.epoch), refused.p.rowid.eq(whom.rowid),
                 refused.p.src.eq(command.src), refused.p.reason.eq(Mux(is_row, row.reason, command.reason)),
                 refused.p.bytes.eq(command.bytes),
             ]
@@ -136,7 +142,7 @@ class Issue(wiring.Component):
         ]
         with m.If(take):
             with m.If(masks.any()):
-                m.d.sync += [masks.eq(masks - 1), mask.eq(Cat(mask, piece.p.data)[128:])]
+                m.d.sync += [masks.eq(masks - 1), mask.eq(Cat(mask, Mux(piece.p.err, 0, piece.p.data))[128:])]
             with m.Else():
                 m.d.sync += [left.eq(left - 1), unit.eq(unit + 1)]
             with m.If(last_piece):

@@ -1,6 +1,6 @@
 """Lookup stage of a slice: decides what happens to each packet."""
 
-from amaranth import Cat, Module, Mux, Signal
+from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -56,7 +56,7 @@ class Lookup(wiring.Component):
             "filled": In(1), "issue_idle": In(1), "purge": In(own.purge), "purging": Out(1),
             "geometry_write": In(types.geometry_write), "region_update": In(types.region_update),
             "window_write": In(types.window_write), "ranges": In(data.ArrayLayout(types.dep_range, cfg.dep_ranges)),
-            "cause": Out(4), "strobes": Out(own.strobes), "clearing": Out(1),
+            "cause": Out(4), "strobes": Out(own.lookup_strobes), "clearing": Out(1),
         })
 
     def elaborate(self, platform):
@@ -179,13 +179,8 @@ class Lookup(wiring.Component):
             key.rank.eq(Mux(rows.alive, Mux(self.victim.reason == Reason.OK, 2, 1), 3)),
         ]
         spill = self.o_spill.p
-        spill_word = Signal(WORD)
-        m.d.comb += [
-            spill_word.valid.eq(1), spill_word.epoch.eq(victim.epoch), spill_word.overflow.eq(best_slot.overflow),
-            spill_word.slot.eq(best_slot.slot), spill_word.missing.eq(victim.missing), spill_word.src.eq(victim.src),
-            spill_word.rowtag.eq(victim.rowid[:16]),
-        ]
-
+        spill_word = _word(valid=1, epoch=victim.epoch, overflow=best_slot.overflow, slot=best_slot.slot, missing=victim.missing,
+                           src=victim.src, rowtag=victim.rowid)
         look = Signal()
         m.d.comb += [
             rows.look.eq(look), plain.look.eq(look),
@@ -337,3 +332,8 @@ class Lookup(wiring.Component):
                                                          Mux(stalled, WaitCause.LOOKUP, WaitCause.NONE)))),
         ]
         return m
+
+
+def _word(**fields):
+    """A spill word as one value; fields are cut or filled with zeros to their width."""
+    return Cat(Cat(fields[name], Const(0, width))[:width] for name, (_, width) in SPILL_WORD.items())

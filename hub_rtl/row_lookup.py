@@ -79,7 +79,7 @@ class RowLookup(wiring.Component):
                      self.waiting.region.eq(body.region), self.waiting.rowid.eq(body.rowid)]
         strobes, refused = Signal(own.strobes), self.o_refused
         m.d.comb += [
-            strobes.eq(lookup.strobes),
+            *(strobes[name].eq(lookup.strobes[name]) for name, _ in own.lookup_strobes),
             strobes.refused.eq(refused.valid & refused.ready), strobes.reason.eq(refused.payload.reason),
             strobes.reports.eq(refused.valid & refused.ready & refused.payload.report),
             *(strobes[f"stall_{each.name.lower()}"].eq(issue.cause == each)

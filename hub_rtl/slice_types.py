@@ -70,10 +70,12 @@ class SliceTypes:
         self.bank = struct({"region": cfg.region_width, "bank": 1})
         self.purge = struct({"en": 1, "region": cfg.region_width, "bank": 1})
         self.waiting = struct({"valid": 1, "cause": 4, "region": 11, "rowid": ROWID_WIDTH})
-        #: One-cycle strobes of one slice.
-        self.strobes = struct({"rat_hits": 1, "spills": 1, "restores": 1, "filter_false": 1, "dropped": 1, "spill_errors": 1,
-                               "refused": 1, "reason": 4, "reports": 1, "stall_payload": 1, "stall_alloc": 1, "stall_write": 1,
-                               "stall_data": 1, "stall_refused": 1, "stall_lookup": 1, "stall_spill": 1, "stall_purge": 1})
+        #: One-cycle strobes of one slice: of its lookup, of its issue stage, all.
+        looked = ("rat_hits", "spills", "restores", "filter_false", "dropped", "spill_errors", "stall_lookup", "stall_spill",
+                  "stall_purge")
+        issued = ("refused", "reports", "stall_payload", "stall_alloc", "stall_write", "stall_data", "stall_refused")
+        self.lookup_strobes = struct(dict.fromkeys(looked, 1))
+        self.strobes = struct({**dict.fromkeys((*looked, *issued), 1), "reason": 4})
         #: Strobes that are added up over the slices into increments; ``refused`` is indexed by reason.
         self.summed = [name for name, _ in self.strobes if name not in ("refused", "reason")]
         many = cfg.slices.bit_length()

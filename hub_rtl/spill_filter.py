@@ -1,6 +1,6 @@
 """Spill filter: was this row ever spilled? Without a memory read."""
 
-from amaranth import Const, Module, Mux, Signal
+from amaranth import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -33,7 +33,7 @@ class SpillFilter(wiring.Component):
         with m.If(self.look):
             m.d.sync += looked.eq(self.index)
         count = ram.r_data
-        stuck = count == Const(-1, self._width)
+        stuck = count.all()
         m.d.comb += [
             ram.r_en.eq(self.look), ram.r_addr.eq(self.index), ram.w_addr.eq(looked),
             self.maybe.eq(count.any()), self.clearing.eq(ram.clearing),
