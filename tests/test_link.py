@@ -1,6 +1,8 @@
 """Link lanes: LinkPort against a Python peer, all ranks over a switch, the loop lane, planted bugs."""
 
 
+import importlib
+
 import pytest
 
 from hub_rtl.config import preset
@@ -27,3 +29,21 @@ def test_against_peer(name):
 def test_over_switch():
     cfg = CONFIGS["odd"]
     run_bench(LinkMesh(cfg), name="link_mesh_odd", module=MESH, cfg=cfg, params={"packets": 25})
+
+
+@pytest.mark.parametrize("path, old, new, test", [
+    # A CREDIT flit may push in between the flits of a packet.
+    ("hub_rtl/link_tx.py", "go_credit.eq(~inside & reports.due", "go_credit.eq(reports.due", "traffic"),
+    # A buffer counts as free as soon as the packet is let in: sources get credits for places that are taken.
+    ("hub_rtl/credits.py", "is_freed = free.en & (free.rank == n)", "is_freed = self.accept.en[cls] & (self.accept.src == n)",
+     "traffic"),
+    # The packet queue is one header short of what the credits promise.
+    ("hub_rtl/link_rx.py", "cfg.rx_credits * cfg.frame_flits)", "cfg.rx_credits * cfg.frame_flits - 2)", "credit_abuse"),
+])
+def test_planted(path, old, new, test):
+    cfg = CONFIGS["tiny"]
+    also = [name for name in ("hub_rtl.credits", "hub_rtl.link_tx", "hub_rtl.link_rx", "hub_rtl.link")
+            if name != path[:-3].replace("/", ".")]
+    with planted(path, old, new, also):
+        port = importlib.import_module("hub_rtl.link").LinkPort(cfg)
+        assert_caught(lambda: run_bench(port, name="link_planted", module=PEER, cfg=cfg, tests=[test], params={"packets": 40}))

@@ -11,7 +11,7 @@ __all__ = ["LinkMesh"]
 
 
 class LinkMesh(wiring.Component):
-    """One LinkPort per rank (``p0__...``, ``p1__...``) and the LoopPort of rank 0 (``loop__...``); ``rank`` and ``lane`` are tied."""
+    """One LinkPort per rank (``p0__...``, ``p1__...``) and the LoopPort of rank 0 (``loop__...``); own numbers are tied."""
 
     def __init__(self, cfg, lane=0):
         self._cfg, self._lane = cfg, lane
