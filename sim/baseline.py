@@ -1,6 +1,6 @@
 """The same layer on the same hubs the address-centric way: what software does when it can only store to addresses.
 
-1. Every rank plain-stores its row counts per expert (plus one, so that 0 means "not here yet") to all others, and waits for theirs.
+1. Every rank plain-stores its row counts per expert (plus one: 0 means "not here yet") to all others, and waits for theirs.
 2. Prefix sums: expert by expert, ranks in order, every row gets its address. Takes ``prefix_cycles``.
 3. Rows are plain-stored to those addresses.
 4. A fence, then one flag per lane to every rank: "I have sent all".
@@ -13,8 +13,10 @@ import numpy as np
 
 from hub_rtl.formats import Reason
 from sim.driver import Driver
-from sim.golden.system import SystemModel, expert_rows
-from sim.layer import (COLUMN, MARK_CLOSED, MARK_START, MARK_STORED, add_payload, compare, finish, new_system, rows_of)
+from sim.golden.observed import expert_rows
+from sim.golden.system import SystemModel
+from sim.layer import COLUMN, MARK_CLOSED, MARK_START, MARK_STORED, add_payload, finish, new_system, rows_of
+from sim.layer_check import compare
 
 __all__ = ["baseline_programs", "check_baseline", "tile_cycles", "MARK_COUNTS", "MARK_FLAG"]
 

@@ -1,10 +1,10 @@
-"""One MoE layer as programs for the hubs, and what must come of it.
+"""One MoE layer as programs for the hubs.
 
-``plan_layer`` lays out memory and groups and chooses the configuration; ``hub_programs`` turns the routing into programs (dispatch by
-row-sparse stores, combine by the expert stand-in's plain stores); ``check_layer`` compares a run with the golden model, byte by byte.
+``plan_layer`` lays out memory and groups and chooses the configuration; ``hub_programs`` turns the routing into programs: dispatch
+by row-sparse stores, combine by the expert stand-in's plain stores. ``sim/layer_check.py`` compares a run with the golden model.
 
-A dispatched row is the token's activation followed by a 16-byte column {address of the answer, 8 bytes; source rank, 4; token, 4},
-stored with class ``.nop``. An answer is the expert stand-in's transformation of the row (``docs/running.md``) and goes to
+A dispatched row is the token's activation followed by a 16-byte column {address of the answer, 8 bytes; source rank, 4;
+token, 4}, stored with class ``.nop``. An answer is the expert stand-in's transformation of the row (``docs/running.md``) and goes to
 ``combine buffer + token * token_stride + choice * answer_stride`` at the source.
 """
 
@@ -17,15 +17,16 @@ from hub_rtl.formats import EventKind
 from hub_rtl.models import ModelShape
 from hub_rtl.registers import register_map
 from sim.driver import DepRange, Driver, Handle, Region
-from sim.golden.system import ModelError, SystemModel, check_arrivals, expert_rows
 from sim.system import System, row_operand
 from sim.traces import Routing
 
-__all__ = ["LayerPlan", "plan_layer", "hub_programs", "check_layer", "Verdict", "MARK_START", "MARK_STORED", "MARK_CLOSED", "MARK_END"]
+__all__ = ["LayerPlan", "plan_layer", "hub_programs", "new_system", "set_up_combine", "add_payload", "rows_of", "finish", "COLUMN",
+           "EPOCH", "QUERY", "MARK_START", "MARK_STORED", "MARK_CLOSED", "MARK_END", "MARK_QUERY"]
 
 COLUMN = 16
 EPOCH = 0
 MARK_START, MARK_STORED, MARK_CLOSED, MARK_END = 1, 2, 3, 4
+MARK_QUERY = 1000       # + region: its registers have been read
 QUERY = ("STATE", "SENT_LO", "ACKED_LO", "REFUSED_LO", "ROWS")
 
 
@@ -158,8 +159,9 @@ def plan_layer(shape, routing, *, ranks, lanes=1, tile_rows=None, seed=1, **chan
     while combine_tile > 1 and combine_tile * routing.top_k * shape.combine_bytes >= 1 << 24:
         combine_tile //= 2
     groups = _power(local * -(-capacity // tile_rows) + -(-most // combine_tile) + 1)
-    fields = {"name": "run", "ranks": ranks, "lanes": lanes, "handles": shape.experts, "regions": local, "groups": max(4, groups),
-              "capacity": capacity, "max_row_bytes": max(256, row_bytes, shape.combine_bytes), "pool_depth": max(16, _power(4 * ranks)), "rat_sets": 16,
+    longest = max(256, row_bytes, shape.combine_bytes)
+    fields = {"name": "run", "ranks": ranks, "lanes": lanes, "handles": shape.experts, "regions": local, "capacity": capacity,
+              "groups": max(4, groups), "max_row_bytes": longest, "pool_depth": max(16, _power(4 * ranks)), "rat_sets": 16,
               "rat_ways": 4, "write_depth": 64, "dep_ranges": 2, "log_depth": 16, "reject_depth": 8, **changes}
     cfg = HubConfig(**fields)
     shape.check(cfg)
@@ -238,7 +240,8 @@ def hub_programs(plan, **settings):
         token, choice, expert = rows_of(plan, number)
         rowid = plan.starts[number] + token
         operand = row_operand(0, EPOCH, 0) + expert + (rowid << 15)
-        program.bulk("ROW", rank=expert // plan.local, a=operand, b=data + token * plan.shape.dispatch_bytes, n=plan.shape.dispatch_bytes,
+        length = plan.shape.dispatch_bytes
+        program.bulk("ROW", rank=expert // plan.local, a=operand, b=data + token * length, n=length,
                      m=(rowid + expert) % 4096 % cfg.lanes, c=columns + (token * plan.routing.top_k + choice) * COLUMN, d=COLUMN)
         program.sync()
         program.mark(MARK_STORED)
@@ -253,154 +256,5 @@ def hub_programs(plan, **settings):
             driver._wait("query_busy")
             for name in QUERY:
                 program.read(registers.address(f"regions.{name}"))
-            program.mark(1000 + local)
+            program.mark(MARK_QUERY + local)
     return system
-
-
-# -- verdict ----------------------------------------------------------------------------------------------------------------
-
-@dataclass
-class Verdict:
-    """Result of the comparison: figures that were compared, and one line per difference (empty: all is well)."""
-
-    compared_bytes: int
-    mismatches: int
-    rows: int
-    events: int
-    differences: list
-
-    @property
-    def good(self):
-        return not self.differences
-
-
-def observed_events(log):
-    """Event records in the form of :meth:`~sim.golden.system.SystemModel.events`: fields without meaning as 0."""
-    out = []
-    for e in log:
-        kind, plain = int(e["kind"]), int(e["plain"])
-        region_ready = kind == EventKind.READY and not plain
-        out.append((kind, plain, int(e["region"]), 0 if plain else int(e["epoch"]), int(e["group"]) if kind == EventKind.READY else 0,
-                    int(e["rows"]) if region_ready or kind == EventKind.ALL else 0,
-                    int(e["status"]) if kind == EventKind.ERROR else 0, int(e["refused"]) if kind == EventKind.ALL else 0))
-    return sorted(out)
-
-
-def golden_layer(plan, result):
-    """The golden model of the layer, with the placements that were observed; raises ModelError when they are impossible."""
-    model, cfg = SystemModel(plan.cfg), plan.cfg
-    data = [plan.activations(rank) for rank in range(cfg.ranks)]
-    columns = [plan.columns(rank) for rank in range(cfg.ranks)]
-    for rank in range(cfg.ranks):
-        for local in range(len(plan.experts(rank))):
-            model.region(rank, local, plan.region(local))
-            model.open(rank, local, EPOCH)
-        for expert in range(plan.shape.experts):
-            model.handle(rank, expert, Handle(targets=(plan.place(expert),), row_bytes=plan.row_bytes, epoch=EPOCH))
-        for source in range(cfg.ranks):
-            model.window(rank, source, plan.combine_base, plan.scratch)
-        for index, dep in enumerate(plan.dep_ranges(rank)):
-            model.dep_range(rank, index, dep)
-    for rank in range(cfg.ranks):
-        column_off = plan.shape.dispatch_bytes // 16
-        for token, choice, expert in zip(*(a.tolist() for a in rows_of(plan, rank)), strict=True):
-            rowid = int(plan.starts[rank]) + token
-            model.row(rank, row_operand(expert, EPOCH, rowid), data[rank][token])
-            model.row(rank, row_operand(expert, EPOCH, rowid, column_off), columns[rank][token, choice])
-        model.close_all(rank, EPOCH)
-    for rank in range(cfg.ranks):
-        for a in result.log("allocs", rank).tolist():
-            _, rowid, slot, region, bank, overflow, _ = a
-            model.allocate(rank, region, bank, rowid, slot, overflow)
-    model.settle()
-    for rank in range(cfg.ranks):
-        answer_rows(plan, model, rank, data, columns)
-    return model
-
-
-def answer_rows(plan, model, rank, data, columns):
-    """Adds the expert stand-ins' answers of one rank to the model."""
-    for local, expert in enumerate(plan.experts(rank)):
-        rowids = np.array([row.rowid for _, row in model.banks[rank][local, EPOCH & 1][0].placed], dtype=np.int64)
-        if not len(rowids):
-            continue
-        source = np.searchsorted(plan.starts, rowids, side="right") - 1
-        token = rowids - plan.starts[source]
-        rows = np.stack([data[s][t] for s, t in zip(source, token, strict=True)])
-        choice = np.argmax(plan.routing.experts[rowids] == expert, axis=1)
-        answers = expert_rows(rows, expert, plan.shape.combine_bytes)
-        for s, t, c, answer in zip(source.tolist(), token.tolist(), choice.tolist(), answers, strict=True):
-            model.plain(rank, s, plan.answer_address(t, c), answer)
-
-
-def compare(plan, result, model, ranks=None):
-    """Compares memories, events and figures of a run with the model; see :class:`Verdict`."""
-    verdict = Verdict(0, 0, 0, 0, [])
-    if result.timed_out:
-        verdict.differences.append(f"the run did not end within {result.summary['cycles']} cycles: {_where(result)}")
-    for rank in range(plan.cfg.ranks):
-        expected, written = model.image(rank, plan.arena)
-        wrong = np.flatnonzero(result.memory(rank)[plan.region_base:] != expected[plan.region_base:])
-        verdict.compared_bytes += plan.arena - plan.region_base
-        verdict.mismatches += len(wrong)
-        if len(wrong):
-            verdict.differences.append(f"rank {rank}: {len(wrong)} bytes of memory differ, first at {plan.region_base + wrong[0]:#x}")
-        figures = result.ranks[rank]
-        got = observed_events(result.log("events", rank))
-        expected_events = model.events(rank)
-        verdict.events += len(got)
-        verdict.rows += len(result.log("allocs", rank))
-        if got != expected_events:
-            extra, missing = _difference(got, expected_events)
-            verdict.differences.append(f"rank {rank}: events differ: {len(extra)} too many {extra[:3]}, {len(missing)} missing {missing[:3]}")
-        for name, value in (("bytes_written", written), ("bytes_rewritten", 0), ("stores_refused", 0), ("bad_responses", 0),
-                            ("mem_bad", 0), ("spill_bad", 0), ("expert_lost", 0), ("csr_errors", 0), ("tx_bad", 0)):
-            if figures[name] != value:
-                verdict.differences.append(f"rank {rank}: {name} = {figures[name]}, must be {value}")
-    return verdict
-
-
-def _difference(got, expected):
-    from collections import Counter
-    a, b = Counter(got), Counter(expected)
-    return list((a - b).elements()), list((b - a).elements())
-
-
-def _where(result):
-    return ", ".join(f"rank {r['rank']} at operation {r['pc']}" for r in result.ranks)
-
-
-def check_layer(plan, result):
-    """Compares a run of :func:`hub_programs` with the golden model."""
-    try:
-        model = golden_layer(plan, result)
-        for rank in range(plan.cfg.ranks):
-            local = [(int(i["cycle"]), plan.place(int(i["operand"]) & 0x7FF)[1], EPOCH, int(i["operand"]) >> 15 & 0xFFFFFF)
-                     for i in result.log("issues", rank) if plan.place(int(i["operand"]) & 0x7FF)[0] == rank]
-            check_arrivals(result.log("allocs", rank), result.log("packets", rank), local)
-    except ModelError as error:
-        return Verdict(0, 0, 0, 0, [f"placement: {error}"])
-    verdict = compare(plan, result, model)
-    if not result.timed_out:
-        _check_registers(plan, result, model, verdict)
-    return verdict
-
-
-def _check_registers(plan, result, model, verdict):
-    """The regions' registers must show the model's totals."""
-    registers = register_map(plan.cfg)
-    paths = {registers.address(f"regions.{name}"): name for name in QUERY}
-    for rank in range(plan.cfg.ranks):
-        seen = {}
-        for read in result.log("reads", rank):
-            address = int(read["address"])
-            if read["mark"]:
-                if address >= 1000:
-                    want = model.totals(rank, address - 1000, EPOCH)
-                    for name, key in (("SENT_LO", "sent"), ("ACKED_LO", "acked"), ("REFUSED_LO", "refused"), ("ROWS", "rows")):
-                        if seen.get(name) != want[key] & 0xFFFFFFFF:
-                            verdict.differences.append(
-                                f"rank {rank} region {address - 1000}: {key} = {seen.get(name)} in the registers, must be {want[key]}")
-                    seen = {}
-            elif address in paths:
-                seen[paths[address]] = int(read["value"])

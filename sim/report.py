@@ -46,7 +46,7 @@ def _span(cycles):
 
 def _common(plan, result, verdict):
     fabric = _fabric(result, plan.cfg.ranks)
-    counters = {name: 0 for name in COUNTERS}
+    counters = dict.fromkeys(COUNTERS, 0)
     for rank in range(plan.cfg.ranks):
         for name, value in counters_of(plan.cfg, result, rank).items():
             counters[name] += value

@@ -94,7 +94,8 @@ def run(
 
     Exit code 0: every byte, event and register is as the golden model says; 1: it is not; 2: the order was wrong.
     """
-    from sim.layer import check_layer, hub_programs, plan_layer
+    from sim.layer import hub_programs, plan_layer
+    from sim.layer_check import check_layer
     from sim.report import baseline_report, layer_report, table
     from sim.system import HarnessError
     from sim.timeline import draw_timeline

@@ -11,8 +11,10 @@ import numpy as np
 from hub_rtl.formats import BODIES, OPERAND_ROW, PacketType, Reason, unpack
 from hub_rtl.registers import register_map
 from sim.driver import Driver
-from sim.golden.system import ModelError, SystemModel, check_arrivals
-from sim.layer import QUERY, observed_events
+from sim.golden.observed import check_arrivals
+from sim.golden.system import ModelError, SystemModel
+from sim.layer import MARK_QUERY, QUERY
+from sim.layer_check import observed_events
 from sim.system import System, plain_operand, row_operand
 
 __all__ = ["Scenario"]
@@ -23,8 +25,8 @@ DEFAULTS = {"latency": 20, "window": 20, "max_cycles": 100_000, "drain": 600}
 class Scenario:
     """N ranks, their programs and the model beside them.
 
-    Parameters: ``cfg``; ``arena``, bytes of memory per rank; ``hidden``, address ranges (low, high) that are not compared (spill
-    tables, flags); ``settings`` of :class:`~sim.system.System`.
+    Parameters: ``cfg``; ``arena``, bytes of memory per rank; ``hidden``, address ranges (low, high) that are not compared
+    (spill tables, flags); ``settings`` of :class:`~sim.system.System`.
     """
 
     def __init__(self, cfg, arena=1 << 18, hidden=(), **settings):
@@ -125,7 +127,7 @@ class Scenario:
         self.drivers[rank]._wait("query_busy")
         for name in QUERY:
             program.read(registers.address(f"regions.{name}"))
-        program.mark(1000 + len(self._queries))
+        program.mark(MARK_QUERY + len(self._queries))
         self._queries.append((rank, region, epoch))
 
     # -- verdict ----------------------------------------------------------------------------------------------------------
@@ -139,10 +141,12 @@ class Scenario:
             self._replay(result)
         except ModelError as error:
             return [f"placement: {error}"]
-        out = ["timed out: " + ", ".join(f"rank {r['rank']} at operation {r['pc']}" for r in result.ranks)] if result.timed_out else []
+        out = []
+        if result.timed_out:
+            out.append("timed out: " + ", ".join(f"rank {r['rank']} at operation {r['pc']}" for r in result.ranks))
         for rank in range(self.cfg.ranks):
-            out += [f"rank {rank}: {text}" for check in (self._memory, self._events, self._answers, self._rejects, self._figures)
-                    for text in check(result, rank)]
+            for check in (self._memory, self._events, self._answers, self._rejects, self._figures):
+                out += [f"rank {rank}: {text}" for text in check(result, rank)]
         return out + self._registers(result)
 
     def _replay(self, result):
@@ -168,7 +172,8 @@ class Scenario:
             got[low:high] = expected[low:high]
         wrong = np.flatnonzero(got != expected)
         if len(wrong):
-            yield f"{len(wrong)} bytes of memory differ, first at {wrong[0]:#x}: {got[wrong[0]]:#x}, must be {expected[wrong[0]]:#x}"
+            at = wrong[0]
+            yield f"{len(wrong)} bytes of memory differ, first at {at:#x}: {got[at]:#x}, must be {expected[at]:#x}"
         if result.ranks[rank]["bytes_written"] > written:
             yield f"bytes_written = {result.ranks[rank]['bytes_written']}, must be at most {written}"
 
@@ -180,7 +185,8 @@ class Scenario:
     def _answers(self, result, rank):
         got = Counter((int(r["operand"]), int(r["status"]), int(r["command"])) for r in result.log("refusals", rank))
         if got != self.expected[rank]:
-            yield f"refused: too many {list((got - self.expected[rank]).items())[:4]}, missing {list((self.expected[rank] - got).items())[:4]}"
+            extra, missing = got - self.expected[rank], self.expected[rank] - got
+            yield f"refused: too many {list(extra.items())[:4]}, missing {list(missing.items())[:4]}"
 
     def _rejects(self, result, rank):
         """REJECT messages that came to this rank name exactly the rows that others refused."""
@@ -211,13 +217,14 @@ class Scenario:
                 address = int(read["address"])
                 if not read["mark"] and address in paths:
                     seen[paths[address]] = int(read["value"])
-                elif read["mark"] and address >= 1000:
+                elif read["mark"] and address >= MARK_QUERY:
                     done += 1
-                    _, region, epoch = self._queries[address - 1000]
+                    _, region, epoch = self._queries[address - MARK_QUERY]
                     want = self.model.totals(rank, region, epoch)
                     for name, key in (("SENT_LO", "sent"), ("ACKED_LO", "acked"), ("REFUSED_LO", "refused"), ("ROWS", "rows")):
                         if seen.get(name) != want[key]:
-                            out.append(f"rank {rank} region {region}: {key} = {seen.get(name)} in the registers, must be {want[key]}")
+                            out.append(f"rank {rank} region {region}: {key} = {seen.get(name)} in the registers, "
+                                       f"must be {want[key]}")
         if done != len(self._queries):
             out.append(f"{done} of {len(self._queries)} queries were made")
         return out

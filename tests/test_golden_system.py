@@ -6,7 +6,8 @@ import pytest
 from hub_rtl.config import preset
 from hub_rtl.formats import Reason
 from sim.driver import DepRange, Handle, Region
-from sim.golden.system import ModelError, SystemModel, check_arrivals, expert_rows
+from sim.golden.observed import check_arrivals, expert_rows
+from sim.golden.system import ModelError, SystemModel
 from sim.system import ALLOC, PACKET, plain_operand, row_operand
 
 CFG = preset("small")

@@ -2,8 +2,8 @@
 
 Written from ``docs/architecture.md`` and ``docs/interfaces.md``; shares nothing with the RTL but the formats. What depends on
 timing alone, the order in which rows are placed, is taken from the hubs' observation ports, and is itself checked: each row
-once, dense slots, and never before one of its packets has arrived (:func:`check_arrivals`). Everything else follows: slots, every
-byte of every memory, READY / ALL / ERROR events with their rows, refusals, totals.
+once, dense slots, and never before one of its packets has arrived (``sim/golden/observed.py``). Everything else follows:
+slots, every byte of every memory, READY / ALL / ERROR events with their rows, refusals, totals.
 
 Use: set up (``handle``, ``region``, ``window``, ``dep_range``, ``open``), give the programs (``store``, ``row``, ``plain``,
 ``close``, ``close_all``; the result is the Reason of the answer), replay the placements (``allocate``), then ask (``events``,
@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hub_rtl.formats import BODIES, OPERAND_PLAIN, OPERAND_ROW, EventKind, PacketType, Reason, lane_of, replica_of, unpack
+from hub_rtl.formats import OPERAND_PLAIN, OPERAND_ROW, EventKind, Reason, lane_of, replica_of, unpack
 
-__all__ = ["SystemModel", "ModelError", "check_arrivals", "expert_rows"]
+__all__ = ["SystemModel", "ModelError"]
 
 
 class ModelError(AssertionError):
@@ -50,17 +50,6 @@ class Bank:
     closes: set = field(default_factory=set)
     sent: int = 0
     refused: dict = field(default_factory=dict)     # (RowID, Reason) -> bytes, for packets that no bank may take
-
-
-def expert_rows(rows, expert, out_bytes):
-    """What the expert stand-in makes of rows: (count, payload) bytes to (count, out_bytes) bytes.
-
-    Byte j of the result is ``row[j mod payload] * 5 + expert * 29 + (j div payload) * 17 + 7``, modulo 256.
-    """
-    payload = rows.shape[1]
-    j = np.arange(out_bytes)
-    add = (expert * 29 + (j // payload) * 17 + 7).astype(np.uint8)
-    return np.ascontiguousarray(rows[:, j % payload] * np.uint8(5) + add)
 
 
 def _runs(mask):
@@ -338,7 +327,8 @@ class SystemModel:
             tile = placed[first:first + tile_rows]
             if len(tile) == tile_rows or (done and whole):
                 if all(row.bytes == geometry.row_bytes for row in tile):
-                    events.append((int(EventKind.READY), 0, region, bank.epoch, geometry.group_base + first // tile_rows, len(tile), 0, 0))
+                    group = geometry.group_base + first // tile_rows
+                    events.append((int(EventKind.READY), 0, region, bank.epoch, group, len(tile), 0, 0))
         if done and whole:
             rows = len(placed) + len(bank.overflowed)
             events.append((int(EventKind.ALL), 0, region, bank.epoch, 0, rows, 0, int(bool(bank.refused))))
@@ -383,36 +373,3 @@ class SystemModel:
             image[addr:addr + len(data)] = np.frombuffer(data, dtype=np.uint8)
             written += len(data)
         return image, written
-
-
-def _body(packets, name):
-    """A field of the ROW body out of packet records' header words ``low`` and ``high``."""
-    low, width = BODIES[PacketType.ROW][name]
-    words = packets["low"].astype(np.uint64) >> np.uint64(low) if low < 64 else packets["high"] >> np.uint64(low - 64)
-    if low < 64 < low + width:
-        words = words | packets["high"] << np.uint64(64 - low)
-    return words & np.uint64((1 << width) - 1)
-
-
-def check_arrivals(allocs, packets, local=()):
-    """Checks observed allocations of one rank against the packets it received.
-
-    ``allocs``: records with cycle, region, bank, rowid; ``packets``: records with first (cycle of the header flit) and the header's
-    low and high words; ``local``: (cycle, region, epoch, rowid) of the first store of each row of the own rank.
-
-    Returns the number of rows checked; raises ModelError when a row was placed before anything of it had arrived.
-    """
-    first = {}
-    rows = packets[(packets["low"] & np.uint64(15)) == PacketType.ROW]
-    keys = zip(*(_body(rows, name).tolist() for name in ("region", "epoch", "rowid")), rows["first"].tolist())
-    for region, epoch, rowid, cycle in [*keys, *((r, e, i, c) for c, r, e, i in local)]:
-        key = region, epoch & 1, rowid
-        first.setdefault(key, []).append(cycle)
-    earliest = {key: min(cycles) for key, cycles in first.items()}
-    for alloc in allocs:
-        key = int(alloc["region"]), int(alloc["bank"]), int(alloc["rowid"])
-        if key not in earliest:
-            raise ModelError(f"region {key[0]} RowID {key[2]}: placed, but no packet of it has arrived")
-        if alloc["cycle"] <= earliest[key]:
-            raise ModelError(f"region {key[0]} RowID {key[2]}: placed in cycle {alloc['cycle']}, its first packet came in cycle {earliest[key]}")
-    return len(allocs)

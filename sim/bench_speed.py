@@ -1,0 +1,242 @@
+"""Speed figures: link use, merging, latencies, hub against address-centric, rate of the simulation. ``moe-hub bench``.
+
+Everything runs on the generated Verilog of preset ``small`` (one lane; two pool sizes, 128 and 256 byte packets), but for the
+last lines, which run a layer of eight ranks.
+"""
+
+import json
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from rich.table import Table
+
+from hub_rtl.config import preset
+from hub_rtl.formats import EventKind, PacketType
+from hub_rtl.models import model
+from sim.baseline import baseline_programs, check_baseline
+from sim.driver import Handle, Region
+from sim.layer import hub_programs, plan_layer
+from sim.layer_check import check_layer
+from sim.report import baseline_report, layer_report
+from sim.scenario import Scenario
+from sim.system import build, hub_verilog
+from sim.traces import fit_skew, generate
+
+__all__ = ["Line", "measure", "speed_table"]
+
+MEMORY = 1 << 20
+BASE = 0x10000
+
+
+@dataclass(frozen=True)
+class Line:
+    """One figure. ``target``: what it must reach, by ``sense`` (``>=``, ``<=``), or None when it only informs."""
+
+    name: str
+    figure: float
+    unit: str
+    sense: str = ""
+    target: float | None = None
+
+    @property
+    def met(self):
+        if self.target is None:
+            return True
+        return self.figure >= self.target if self.sense == ">=" else self.figure <= self.target
+
+    def as_dict(self):
+        return {**asdict(self), "met": self.met}
+
+
+def _config(packet_bytes=128):
+    return preset("small", packet_bytes=packet_bytes, pool_depth=32, rx_credits=32, write_depth=64)
+
+
+def _one_to_many(cfg, row_bytes, *, producers=(0,), consumers=(1, 2, 3), tile=3, span=4096, **settings):
+    """A scenario in which ``producers`` may send rows to region 0 of each consumer; handle number = consumer."""
+    s = Scenario(cfg, arena=4 * MEMORY, hidden=[(0, BASE)], mem_spill=(0, BASE), **settings)
+    stride = -(-row_bytes // cfg.packet_bytes) * cfg.packet_bytes
+    for rank in consumers:
+        s.region(rank, 0, Region(base=(BASE, BASE), stride=stride, row_bytes=row_bytes, capacity=min(1024, cfg.groups << tile), group_base=0,
+                                 log2_tile=tile, expected=len(producers), row_span=span, spill_base=(0, 0)))
+    for rank in producers:
+        for dest in consumers:
+            s.handle(rank, dest, Handle(targets=((dest, 0),), row_bytes=row_bytes))
+    s.barrier()
+    return s
+
+
+def _close(s, producers, consumers):
+    for rank in producers:
+        s.close_all(rank)
+    for rank in consumers:
+        s.program(rank).wait_events(EventKind.ALL, 1)
+
+
+def _run(s, cfg):
+    """Runs and checks; a figure of a wrong run is worth nothing."""
+    result = s.run(build(cfg))
+    differences = s.differences(result)
+    if differences:
+        result.remove()
+        raise AssertionError(f"bench: {differences[0]}")
+    return result
+
+
+def _rows(result, ranks):
+    """ROW packets received by these ranks."""
+    packets = np.concatenate([result.log("packets", rank) for rank in ranks])
+    return packets[(packets["low"] & np.uint64(15)) == PacketType.ROW]
+
+
+def _busy(packets):
+    """Share of cycles with a flit, from the first to the last packet; a packet's flits are never apart."""
+    return 100 * float(packets["flits"].sum()) / float(packets["last"].max() - packets["first"].min() + 1)
+
+
+def link_use():
+    """A producer with full rows for three peers: its link never idles."""
+    cfg, rng = _config(), np.random.default_rng(1)
+    s = _one_to_many(cfg, 2048)
+    for n in range(48):
+        s.row(0, 1 + n % 3, n, rng.bytes(2048))
+    _close(s, (0,), (1, 2, 3))
+    result = _run(s, cfg)
+    busy = _busy(_rows(result, (1, 2, 3)))
+    result.remove()
+    return [Line("link busy while rows of 2,048 bytes wait", busy, "%", ">=", 99)]
+
+
+def rows_back_to_back():
+    """1,000 rows of one packet each from three producers: every packet opens a row, the receiver's link never idles."""
+    cfg, rng = _config(), np.random.default_rng(2)
+    s = _one_to_many(cfg, 128, producers=(1, 2, 3), consumers=(0,), tile=4)
+    for n in range(1000):
+        s.row(1 + n % 3, 0, n, rng.bytes(128))
+    _close(s, (1, 2, 3), (0,))
+    result = _run(s, cfg)
+    allocs, packets = result.log("allocs", 0), _rows(result, (0,))
+    spacing = np.diff(allocs["cycle"].astype(np.int64))
+    busy = _busy(packets)
+    result.remove()
+    return [Line("link busy while 1,000 rows of one packet are opened", busy, "%", ">=", 99),
+            Line("cycles from row to row, median", float(np.median(spacing)), "cycles", "<=", 9)]
+
+
+def merging():
+    """32-byte stores of 16 rows in turn: wire efficiency with packets of 128 and 256 bytes, and when nothing can merge."""
+    lines, rng = [], np.random.default_rng(3)
+    for packet_bytes, target in ((128, 88.8), (256, 94.0)):
+        cfg = _config(packet_bytes)
+        s = _one_to_many(cfg, 2048, consumers=(1,), streams=16, burst=1)
+        for n in range(48):
+            s.row(0, 1, n, rng.bytes(2048))
+        _close(s, (0,), (1,))
+        result = _run(s, cfg)
+        lines.append(Line(f"wire efficiency, stores of 16 rows in turn, {packet_bytes}-byte packets", _efficiency(_rows(result, (1,))),
+                          "%", ">=", target))
+        result.remove()
+    cfg = _config()
+    s = _one_to_many(cfg, 32, consumers=(1,), tile=4)
+    for n in range(200):
+        s.row(0, 1, n, rng.bytes(32))
+    _close(s, (0,), (1,))
+    result = _run(s, cfg)
+    lines.append(Line("wire efficiency of single 32-byte stores (nothing to merge)", _efficiency(_rows(result, (1,))), "%", ">=", 66.6))
+    result.remove()
+    return lines
+
+
+def _efficiency(packets):
+    return 100 * float(packets["bytes"].sum()) / (16 * float(packets["flits"].sum()))
+
+
+def latencies():
+    """One full packet through idle hubs."""
+    cfg = _config()
+    s = _one_to_many(cfg, 128, consumers=(1,), tile=0, window=1)
+    s.row(0, 1, 0, bytes(range(128)))
+    s.program(0).sync()
+    s.program(0).wait_cycles(300)
+    _close(s, (0,), (1,))
+    result = _run(s, cfg)
+    sender, receiver = result.ranks[0], result.ranks[1]
+    packet, events = _rows(result, (1,))[0], result.log("events", 1)
+    ready = int(events["cycle"][events["kind"] == EventKind.READY][0])
+    lines = [Line("last store of a packet to header on the link", sender["first_flit"] - sender["last_accept"], "cycles", "<=", 14),
+             Line("header from the link to write address", receiver["first_write"] - int(packet["first"]), "cycles", "<=", 14),
+             Line("memory's answer to READY", ready - receiver["last_answer"], "cycles", "<=", 8)]
+    result.remove()
+    return lines
+
+
+def layers():
+    """A layer of eight ranks both ways, routing as skewed as OLMoE's on questions (Gini 0.295)."""
+    shape, threads = model("qwen3-30b"), 2
+    skew = fit_skew(top_k=shape.top_k, experts=shape.experts, gini=0.295)
+    routing = generate(tokens=64, top_k=shape.top_k, experts=shape.experts, skew=skew)
+    plan = plan_layer(shape, routing, ranks=8)
+    settings = {"latency": 64, "window": 64, "threads": threads, "max_cycles": 2_000_000}
+    reports = []
+    for programs, check, report in ((hub_programs, check_layer, layer_report), (baseline_programs, check_baseline, baseline_report)):
+        result = programs(plan, **settings).run(build(plan.cfg))
+        verdict = check(plan, result)
+        if not verdict.good:
+            raise AssertionError(f"bench: {verdict.differences[0]}")
+        reports.append(report(plan, result, verdict))
+        result.remove()
+    hub, base = reports
+    return [Line("first tile ready, hub", hub["tile_ready"]["first"], "cycles", "<=", base["tile_ready"]["first"]),
+            Line("first tile ready, address-centric", base["tile_ready"]["first"], "cycles"),
+            Line("all rows ready, hub", hub["all_ready"]["last"], "cycles", "<=", base["all_ready"]["last"]),
+            Line("all rows ready, address-centric", base["all_ready"]["last"], "cycles"),
+            Line("all answers ready, hub", hub["answers"]["last"], "cycles", "<=", base["answers"]["last"]),
+            Line("all answers ready, address-centric", base["answers"]["last"], "cycles"),
+            Line("simulation of the layer, hub cycles per second", hub["hub_cycles_per_second"], "1/s")]
+
+
+def simulation_rate():
+    """Hub cycles per second of the native harness on preset small in traffic, and of cocotb on the same pins."""
+    from sim.bench.runner import run_bench
+    cfg, rng = preset("small"), np.random.default_rng(4)
+    rates = []
+    for rows in (400, 8):
+        folder = Path(tempfile.mkdtemp(prefix="moe-hub-"))
+        s = _one_to_many(cfg, 2048, producers=(0, 1, 2, 3), consumers=(0, 1, 2, 3), threads=2, latency=64, window=64,
+                         **({"record": 1} if rows == 8 else {}))
+        for rank in range(4):
+            for n in range(rows // 4):
+                s.row(rank, n % 4, rank * rows + n, rng.bytes(2048))
+        _close(s, range(4), range(4))
+        result = s.run(build(cfg), folder=folder)
+        if rows == 8:
+            run_bench(hub_verilog(cfg), name="moehub", module="sim.cocotb.replay", cfg=cfg,
+                      params={"pins": str(folder / "rank1.pins"), "out": str(folder / "out.json")})
+            out = json.loads((folder / "out.json").read_text())
+            rates.append(out["cycles"] / out["seconds"])
+        else:
+            rates.append(result.summary["hub_cycles_per_second"])
+        result.remove()
+    return [Line("native harness, preset small, hub cycles per second", rates[0], "1/s", ">=", 100_000),
+            Line("cocotb on the same pins, cycles per second", rates[1], "1/s"),
+            Line("native harness over cocotb", rates[0] / rates[1], "times")]
+
+
+def measure(quick=False):
+    """All lines of the bench, in order; ``quick`` leaves out the layers and the rates."""
+    parts = (link_use, rows_back_to_back, merging, latencies, *(() if quick else (layers, simulation_rate)))
+    return [line for part in parts for line in part()]
+
+
+def speed_table(lines):
+    """The lines as a rich table."""
+    out = Table(title="speed on the generated Verilog")
+    for title, justify in (("figure", "left"), ("value", "right"), ("unit", "left"), ("target", "right"), ("met", "left")):
+        out.add_column(title, justify=justify)
+    for line in lines:
+        value = f"{line.figure:,.1f}" if line.figure < 1000 else f"{line.figure:,.0f}"
+        target = f"{line.sense} {line.target:,.1f}" if line.target is not None else ""
+        out.add_row(line.name, value, line.unit, target, ("yes" if line.met else "NO") if target else "")
+    return out

@@ -1,0 +1,90 @@
+"""The commands ``moe-hub run`` and ``moe-hub bench``: orders, messages, exit codes, files; on the smallest layer."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from hub_rtl.cli import app
+from hub_rtl.models import model
+from sim.bench_speed import Line, speed_table
+from sim.layer import plan_layer
+from sim.traces import generate, write_trace
+
+SMALL = ["run", "--model", "tiny", "--ranks", "2", "--tokens", "8", "--tile-rows", "4", "--max-cycles", "60000"]
+
+
+@pytest.fixture
+def call(tmp_path):
+    def run(*arguments):
+        return CliRunner().invoke(app, [*arguments, "--output", str(tmp_path / "out")])
+    return run
+
+
+def test_run_writes_report_and_picture(call, tmp_path):
+    result = call(*SMALL, "--baseline")
+    assert result.exit_code == 0, result.output
+    assert "mismatches" in result.output
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    for way in ("hub", "baseline"):
+        assert report[way]["mismatches"] == 0 and report[way]["differences"] == []
+        assert report[way]["rows"] == 32
+        assert report[way]["tile_ready"]["first"] <= report[way]["all_ready"]["last"] <= report[way]["answers"]["last"]
+    hub = report["hub"]
+    assert hub["rows_placed"] == 32
+    assert hub["stores"] == 32 * (9 + 8)
+    assert hub["counters"]["rat_new"] == 32
+    assert (tmp_path / "out" / "timeline.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_run_takes_a_routing_log(call, tmp_path):
+    write_trace(generate(tokens=20, top_k=2, experts=4, seed=3), tmp_path / "log.jsonl")
+    result = call(*SMALL, "--trace", str(tmp_path / "log.jsonl"), "--tokens", "0")
+    assert result.exit_code == 0, result.output
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert report["hub"]["tokens"] == 20 and report["hub"]["rows"] == 40
+
+
+@pytest.mark.parametrize("arguments, text", [
+    (["--model", "gpt-99"], "model = 'gpt-99'"),
+    (["--ranks", "1"], "ranks = 1"),
+    (["--tile-rows", "3"], "tile_rows = 3"),
+    (["--row-bytes", "100"], "dispatch_bytes = 100"),
+    (["--packet-bytes", "64"], "packet_bytes = 64"),
+    (["--trace", "missing.jsonl"], "missing.jsonl"),
+    (["--tokens", "0"], "tokens = 0"),
+])
+def test_wrong_orders_end_with_one_line(call, arguments, text):
+    result = call(*SMALL, *arguments)
+    assert result.exit_code == 2
+    assert text in result.stderr and result.stderr.count("\n") == 1
+
+
+def test_watchdog_is_a_failure(call):
+    result = call(*SMALL, "--max-cycles", "300")
+    assert result.exit_code == 1
+    assert "did not end" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["deepseek-v3", "olmoe-1b-7b", "qwen1.5-moe-a2.7b", "gpt-oss-120b", "mixtral-8x7b"])
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_plans_fit_every_model(name, lanes):
+    """Regions, combine buffer and scratch do not overlap, groups neither; every dependency threshold fits its field."""
+    shape = model(name)
+    plan = plan_layer(shape, generate(tokens=131, top_k=shape.top_k, experts=shape.experts), ranks=8, lanes=lanes)
+    last = plan.region(plan.local - 1)
+    assert plan.region(0).spill_base[0] >= 4096 and last.spill_base[1] + 8 * 131 <= plan.region_base
+    assert last.base[0] + last.capacity * last.stride <= plan.combine_base < plan.scratch < plan.arena
+    assert last.group_base + last.tiles <= plan.combine_groups
+    for rank in range(8):
+        ranges = plan.dep_ranges(rank)
+        assert len(ranges) <= plan.cfg.dep_ranges
+        assert all(dep.threshold < 1 << 24 and dep.limit <= plan.scratch for dep in ranges)
+        assert plan.combine_groups + plan.combine_tiles(rank) <= plan.cfg.groups
+    assert sum(plan.tokens(rank) for rank in range(8)) == 131
+
+
+def test_lines_of_the_bench():
+    lines = [Line("a", 99.5, "%", ">=", 99), Line("b", 15, "cycles", "<=", 14), Line("c", 3, "1/s")]
+    assert [line.met for line in lines] == [True, False, True]
+    assert speed_table(lines).row_count == 3
