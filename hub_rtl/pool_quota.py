@@ -8,8 +8,9 @@ from .pool_types import decode, pool_types_of
 
 __all__ = ["PoolQuota", "ON_THE_WAY"]
 
-#: Stores that may be between the crossbar and the pool when ``can_accept`` falls, and the two stages of the pool itself.
-ON_THE_WAY = 8 + 2
+#: Stores that may be between the crossbar and the pool when ``can_accept`` falls, and those in the pool's own stages that it
+#: does not show yet.
+ON_THE_WAY = 8 + 3
 
 
 class PoolQuota(wiring.Component):

@@ -106,7 +106,7 @@ class Selector(wiring.Component):
         m.d.comb += [
             take_right.eq(right_key < left_key),
             key.eq(Mux(take_right, right_key, left_key)),
-            index.eq(Cat(Mux(take_right, Cat(right_index), Cat(left_index)), take_right)),
+            index.eq(Cat(*(Mux(take_right, b, a) for a, b in zip(left_index, right_index, strict=True)), take_right)),
         ]
         return key, list(index)
 

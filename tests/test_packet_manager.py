@@ -37,3 +37,20 @@ def test_directed(config):
 
 def test_can_accept():
     run("small", "can_accept")
+
+
+# Bug: (file, good text, bad text, cocotb test that must fail)
+BUGS = {
+    "locked_entry_merges": ("hub_rtl/pool.py", "match & self.valid & ~self.locked & ~self.lock_onehot", "match & self.valid",
+                            "random_traffic"),
+    "drained_before_ledger": ("hub_rtl/packet_manager.py", "range(LEDGER_CYCLES + 1)", "range(1)", "fence_and_close"),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_planted(bug):
+    path, good, bad, test = BUGS[bug]
+    name = "hub_rtl.packet_manager"
+    with planted(path, good, bad, also=[name] if name.replace(".", "/") not in path else []):
+        component = importlib.import_module(name).PacketManager(CONFIGS["tiny"])
+        assert_caught(lambda: run("tiny", test, component=component))

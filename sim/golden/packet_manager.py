@@ -164,16 +164,19 @@ class PacketManagerGolden:
         assert here or self.in_flight[s.rank] or cycle - self.out_at[s.rank] < 3 or self.dead_since[s.rank] is not None, \
             f"cycle {cycle}: rank {s.rank} has no entry and does not get its reserved one"
         queue = self.pending.get(self.tag(s))
-        assert not queue or self.in_flight[s.rank] or self.dead_since[s.rank] is not None, f"cycle {cycle}: a store that could merge stalls"
+        excused = self.in_flight[s.rank] or self.dead_since[s.rank] is not None
+        assert not queue or excused, f"cycle {cycle}: a store that could merge stalls"
 
     def _place(self, s, cycle):
         s.placed = cycle
         queue = self.pending.setdefault(self.tag(s), deque())
         queue.append(s)
-        tags = sum(1 for tag, q in self.pending.items() if tag[1] == s.rank and q)
+        if any(since is not None for since in self.dead_since):
+            return                          # when an entry is sunk cannot be seen from outside
+        tags = sum(1 for tag in self.pending if tag[1] == s.rank) - self.in_flight[s.rank]
         assert tags <= max(1, self.max_entries), f"cycle {cycle}: rank {s.rank} holds {tags} entries"
-        total = sum(1 for q in self.pending.values() if q)
-        others = sum(1 for r in range(self.cfg.ranks) if not any(q for tag, q in self.pending.items() if tag[1] == r))
+        total = len(self.pending) - self.in_flight.total()
+        others = self.cfg.ranks - len({tag[1] for tag in self.pending})
         assert total + others <= self.cfg.pool_depth, f"cycle {cycle}: no place left for {others} ranks"
 
     def _sink(self, rank):
@@ -310,7 +313,7 @@ class PacketManagerGolden:
             start = max(q.eligible, q.ready_since[q.rank]) + SLACK
             between = Counter()
             for p in reversed(self.packets[:n]):
-                if p.take < start:
+                if p.take < start or p.rank == q.rank:
                     break
                 between[p.rank] += 1
             assert all(count < 2 for rank, count in between.items() if rank != q.rank), \
