@@ -1,6 +1,6 @@
 """Register bank of the hub: AXI4-Lite on one side, configuration, orders and views of the blocks on the other."""
 
-from amaranth import Cat, Module, Mux, Signal
+from amaranth import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -16,6 +16,8 @@ from .scoreboard_types import scoreboard_types
 from .types import types_of
 
 __all__ = ["CsrBank", "CsrTypes"]
+
+FETCH_CYCLES = 4        # from the order until `handle_data` shows the entry: one register, two in the table, one to spare
 
 
 class CsrTypes:
@@ -73,7 +75,7 @@ class CsrBank(wiring.Component):
             "max_entries": Out(cfg.pool_depth.bit_length()), "peer_dead": Out(cfg.ranks),
             "o_command": Out(stream.Signature(t.command)), "i_command_response": In(stream.Signature(t.command_response)),
             "handle_write": Out(c.handle_write), "handle_read": Out(data.StructLayout({"en": 1, "index": cfg.handle_width})),
-            "handle_answer": In(data.StructLayout({"valid": 1, "handle": t.handle})),
+            "handle_data": In(t.handle),
             "geometry_write": Out(t.geometry_write), "dep_write": Out(t.dep_write), "window_write": Out(t.window_write),
             "o_region_command": Out(stream.Signature(t.region_command)), "region_error": In(c.region_error),
             "query": Out(where), "status": In(status), "missing_from": In(cfg.ranks), "timed_out": In(c.timeout),
@@ -81,7 +83,7 @@ class CsrBank(wiring.Component):
             "log_index": Out(index_width(cfg.log_depth)), "log_entry": In(c.log_entry),
             "log_count": In(cfg.log_depth.bit_length()), "log_lost": In(32), "log_clear": Out(1),
             "slice": Out(cfg.slice_width), "view": In(c.view),
-            "cleared": In(1), "purging": In(1), "in_flight": In(1),
+            "cleared": In(1), "purging": In(1), "in_flight": In(1), "range_busy": In(1),
         })
         self._cfg, self._status = cfg, status
 
@@ -99,7 +101,7 @@ class CsrBank(wiring.Component):
             self.timeout.eq(r.control_timeout), self.max_entries.eq(r.peers_max_entries),
             self.peer_dead.eq(Cat(getattr(r, f"peers_drain{n}") for n in range(-(-cfg.ranks // 32)))),
             r.control_status_cleared.eq(self.cleared), r.control_status_purging.eq(self.purging),
-            r.control_status_in_flight.eq(self.in_flight),
+            r.control_status_in_flight.eq(self.in_flight), r.control_status_range_busy.eq(self.range_busy),
         ]
         self._commands(m, r)
         self._handles(m, r)
@@ -126,16 +128,17 @@ class CsrBank(wiring.Component):
         with m.If(self.i_command_response.valid):
             m.d.sync += [busy.eq(0), status.eq(self.i_command_response.payload.status)]
         m.d.comb += [
-            self.i_command_response.ready.eq(1), r.control_command_deny.eq(busy), r.control_status_command_busy.eq(busy),
+            self.i_command_response.ready.eq(1), r.control_command_deny.eq(busy | ~self.cleared),
+            r.control_status_command_busy.eq(busy),
             r.control_answer_busy.eq(busy), r.control_answer_status.eq(status),
         ]
 
     def _handles(self, m, r):
         cfg = self._cfg
         fetching, missing = Signal(), Signal()
-        m.d.comb += [missing.eq(r.handles_index >= cfg.handles), r.handles_commit_deny.eq(missing),
+        m.d.comb += [missing.eq((r.handles_index >= cfg.handles) | ~self.cleared), r.handles_commit_deny.eq(missing),
                      r.handles_fetch_deny.eq(missing | fetching), r.control_status_fetch_busy.eq(fetching)]
-        write, answer = self.handle_write, self.handle_answer.handle
+        write, answer = self.handle_write, self.handle_data
         m.d.sync += write.en.eq(r.handles_commit_strobe)
         m.d.sync += [write.index.eq(r.handles_index), write.handle.row_bytes.eq(r.handles_row_bytes)]
         m.d.comb += r.handles_row_bytes_next.eq(answer.row_bytes)
@@ -148,19 +151,20 @@ class CsrBank(wiring.Component):
                 m.d.sync += getattr(write.handle.replica[n], name).eq(getattr(r, f"handles_replica{n}_{name}"))
                 m.d.comb += getattr(r, f"handles_replica{n}_{name}_next").eq(getattr(answer.replica[n], name))
             loads.append(getattr(r, f"handles_replica{n}_load"))
-        # The request stays until it is answered: the table belongs to ProducerControl, which may be using it.
+        wait = Signal(range(FETCH_CYCLES + 1))
+        m.d.sync += self.handle_read.en.eq(r.handles_fetch_strobe)
         with m.If(r.handles_fetch_strobe):
-            m.d.sync += [fetching.eq(1), self.handle_read.index.eq(r.handles_index)]
-        with m.Elif(self.handle_answer.valid):
-            m.d.sync += fetching.eq(0)
-        m.d.comb += self.handle_read.en.eq(fetching)
-        m.d.comb += [load.eq(fetching & self.handle_answer.valid) for load in loads]
+            m.d.sync += [wait.eq(FETCH_CYCLES), self.handle_read.index.eq(r.handles_index)]
+        with m.Elif(fetching):
+            m.d.sync += wait.eq(wait - 1)
+        m.d.comb += fetching.eq(wait != 0)
+        m.d.comb += [load.eq(wait == 1) for load in loads]
 
     def _regions(self, m, r, regions):
         cfg, g = self._cfg, regions.geometry
         missing = Signal()
         m.d.comb += [
-            missing.eq(r.regions_index >= cfg.regions), regions.region.eq(r.regions_index),
+            missing.eq((r.regions_index >= cfg.regions) | ~self.cleared), regions.region.eq(r.regions_index),
             g.valid.eq(r.regions_flags_valid), g.overflow_en.eq(r.regions_flags_overflow_en),
             g.flag_en.eq(r.regions_flags_flag_en),
             g.log2_tile.eq(r.regions_flags_log2_tile), g.expected.eq(r.regions_flags_expected),
@@ -204,8 +208,8 @@ class CsrBank(wiring.Component):
         """Dependency ranges and windows: one cycle, nothing to check but the index."""
         cfg = self._cfg
         dep, window = self.dep_write, self.window_write
-        m.d.comb += [r.deps_commit_deny.eq(r.deps_index >= cfg.dep_ranges),
-                     r.windows_commit_deny.eq(r.windows_index >= cfg.ranks)]
+        m.d.comb += [r.deps_commit_deny.eq((r.deps_index >= cfg.dep_ranges) | self.range_busy | ~self.cleared),
+                     r.windows_commit_deny.eq((r.windows_index >= cfg.ranks) | ~self.cleared)]
         m.d.sync += [
             dep.en.eq(r.deps_commit_strobe), dep.index.eq(r.deps_index), dep.range.armed.eq(r.deps_flags_armed),
             dep.range.log2_stride.eq(r.deps_flags_log2_stride), dep.range.base.eq(_wide(r, "deps_base")),
@@ -234,14 +238,10 @@ class CsrBank(wiring.Component):
             *[getattr(r, f"logs_entry_{name}").eq(getattr(entry, name)) for name in
               ("reason", "side", "remote", "plain", "owner", "epoch", "number")],
         ]
-        # Bad packets: the first is kept, the rest counted.
-        kept, count = Signal(self.bad.shape()), Signal(32)
-        with m.If(self.bad.en):
-            m.d.sync += count.eq(Mux(count.all(), count, count + 1))
-            with m.If(~r.logs_bad_valid):
-                m.d.sync += kept.eq(self.bad)
-        m.d.comb += [r.logs_bad_valid_set.eq(self.bad.en), r.logs_bad_reason.eq(kept.reason), r.logs_bad_lane.eq(kept.lane),
-                     r.logs_bad_count.eq(count)]
+        kept = Signal(self.bad.shape())     # the first bad packet
+        with m.If(self.bad.en & ~r.logs_bad_valid):
+            m.d.sync += kept.eq(self.bad)
+        m.d.comb += [r.logs_bad_valid_set.eq(self.bad.en), r.logs_bad_reason.eq(kept.reason), r.logs_bad_lane.eq(kept.lane)]
         m.d.comb += [getattr(r, f"logs_bad_header{n}").eq(kept.header[32 * n:32 * n + 32]) for n in range(4)]
 
     def _hang(self, m, r, regions):

@@ -115,7 +115,10 @@ class RegionAccess(wiring.Component):
             m.d.sync += [asked.eq(1), asked_bank.eq(self.query_bank)]
         with m.If(self.commit):
             m.d.sync += commit.eq(1)
-        m.d.comb += [self.busy.eq(commit), self.query_busy.eq(asked)]
+        # One cycle longer than the commit: by then `errors` is in its register, and the next access reads it.
+        behind = Signal()
+        m.d.sync += behind.eq(commit)
+        m.d.comb += [self.busy.eq(commit | behind), self.query_busy.eq(asked)]
 
         wait = Signal(range(QUERY_CYCLES + 1))
         blocked = Signal()          # bank 0 was not FREE

@@ -11,10 +11,13 @@ from amaranth.back import rtlil, verilog
 from amaranth.hdl import ValueCastable
 from amaranth.lib import wiring
 
-__all__ = ["ModuleLibrary", "Placed", "memories", "module_names", "to_rtlil", "to_verilog"]
+__all__ = ["ModuleLibrary", "Placed", "memories", "module_names", "placer", "to_rtlil", "to_verilog"]
 
 _MODULE = re.compile(r"^module \\(\S+)$", re.M)
 _CELL = re.compile(r"^  cell \\(\S+) \\(\S+)$", re.M)
+_INSTANCE = re.compile(r"^  cell \\(\S+) \\(\S+)\n((?:    .*\n)*)  end\n", re.M)
+_CONNECT = re.compile(r"^    connect \\(\S+) ", re.M)
+_NAMELESS = re.compile(r"\\(port\$\d+\$\d+)(?!\S)")
 _PORT = re.compile(r"^  wire width (\d+) (input|output) \d+ +\\(\S+)$", re.M)
 _MEMORY = re.compile(r"^  memory width (\d+) size (\d+) \\(\S+)$", re.M)
 
@@ -59,8 +62,13 @@ class ModuleLibrary:
         return Placed(name, *self._known[name])
 
 
+def placer(library):
+    """``place(name, make)`` of a library; without one (simulation, proofs) every part is built where it stands."""
+    return library.place if library is not None else lambda name, make: make()
+
+
 def to_rtlil(component, name):
-    """RTLIL of a component and what is below it; module names are made of letters, digits and ``_`` only."""
+    """RTLIL of a component and what is below it, equal modules once; module names have letters, digits and ``_`` only."""
     text = rtlil.convert(component, name=name, emit_src=False)
     plain = {}
     for found in _MODULE.findall(text):
@@ -68,8 +76,44 @@ def to_rtlil(component, name):
     if len(set(plain.values())) != len(plain):
         raise ValueError(f"{name}: two modules would get one name")
     text = _MODULE.sub(lambda match: f"module \\{plain[match[1]]}", text)
-    return _CELL.sub(lambda match: f"  cell \\{plain.get(match[1], match[1])} \\{re.sub(r'[^A-Za-z0-9_]', '_', match[2])}",
+    text = _CELL.sub(lambda match: f"  cell \\{plain.get(match[1], match[1])} \\{re.sub(r'[^A-Za-z0-9_]', '_', match[2])}",
                      text)
+    return _merge_equal(text, name)
+
+
+def _merge_equal(text, top):
+    """Modules that differ only in their names (and in those of merged children) are kept once, under the first one's name.
+
+    Ports that carry no name of their own are numbered over the whole design by Amaranth; here they are numbered per module.
+    """
+    head, *parts = re.split(r'^(?=attribute \\generator "Amaranth"$)', text, flags=re.M)
+    bodies = {_MODULE.search(part)[1]: part for part in parts}
+    kept, known, renamed, out = {}, {}, {}, []
+
+    def instance(match):
+        kind, name, connections = match.groups()
+        if kind not in kept:
+            return match[0]
+        names = renamed[kept[kind], kind]
+        connections = _CONNECT.sub(lambda c: f"    connect \\{names.get(c[1], c[1])} ", connections)
+        return f"  cell \\{kept[kind]} \\{name}\n{connections}  end\n"
+
+    def visit(module):
+        if module in kept:
+            return
+        body = bodies[module]
+        for child in dict.fromkeys(kind for kind, _ in _CELL.findall(body) if kind in bodies):
+            visit(child)
+        body = _INSTANCE.sub(instance, body)
+        names = {name: f"port_{n}" for n, name in enumerate(dict.fromkeys(_NAMELESS.findall(body)))}
+        body = _NAMELESS.sub(lambda match: "\\" + names[match[1]], body)
+        kept[module] = known.setdefault(_MODULE.sub("module", body), module)
+        renamed[kept[module], module] = names
+        if kept[module] == module:
+            out.append(body)
+
+    visit(top)
+    return head + "".join(out)
 
 
 def to_verilog(texts):

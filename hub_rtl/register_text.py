@@ -14,9 +14,10 @@ def registers_markdown(cfg):
     out = ["# Registers", "",
            f"Written by `moe-hub registers --markdown --preset {cfg.name}` from `hub_rtl/registers.py`; "
            f"widths follow the configuration, here `{cfg.name}`.", "",
-           "Registers are 32 bits, at byte addresses; a write needs all four byte strobes. Access: `ro` read only,",
-           "`rw` read and write, `w1c` set by hardware and cleared by writing 1, `wo` an order: written, reads as 0. An unmapped address,",
-           "a write to a register without a writable field, and an order that cannot be taken answer SLVERR and have no effect.", ""]
+           "Registers are 32 bits, at byte addresses; a write needs all four byte strobes.",
+           "Access: `ro` read only, `rw` read and write, `w1c` set by hardware and cleared by writing 1, `wo` an order:",
+           "written, reads as 0. An unmapped address, a write to a register without a writable field, and an order that",
+           "cannot be taken answer SLVERR and have no effect.", ""]
     for page in register_map(cfg).pages:
         out += [f"## {page.number}. `{page.name}`: {page.text}", "",
                 "| Address | Register | Bits | Field | Access | Reset | Meaning |",

@@ -146,46 +146,83 @@ class RegisterMap:
         } for page in self.pages], "counters": list(self.counters)}
 
 
-# Counters, in address order: name -> text. Strobes of all lanes (or slices) are added.
+# Counters, in address order: name -> text. Strobes of all lanes (or slices) are added up.
+_REFUSED = ("UNKNOWN", "FOREIGN", "REGION_FULL", "EPOCH_STALE", "EPOCH_EARLY", "ROW_OVERRUN", "ROW_RANGE", "AFTER_CLOSE",
+            "BAD_LANE",
+            "BAD_HEADER", "MEM_ERROR", "PEER_DEAD", "WINDOW")
 COUNTERS = {
+    # Decoders
     "stores": "stores taken",
-    "responses_bad": "stores refused by the decoders",
+    "stores_refused": "stores refused by the decoders",
+    "store_stalls": "cycles a store waited at a decoder",
+    # Packet managers
     "merges": "stores merged into an entry of the pool",
     "overlaps": "stores that hit a byte already in the pool (rule R2 broken)",
     "packets_full": "packets sent complete",
     "packets_partial": "packets sent incomplete",
     "packets_timeout": "packets sent because of a timer or an age",
-    "sunk": "stores or entries sunk for a dead peer",
+    "sunk": "entries sunk for a dead peer",
     "stall_pool": "cycles a store waited for a place in the pool",
     "stall_credit": "cycles an eligible entry waited for a credit",
-    "tx_busy": "flits sent to the fabric",
-    "tx_idle_waiting": "cycles a packet waited for the fabric",
-    "credit_stall": "cycles a packet waited for a credit in the link",
+    # Closes
+    "closes": "CLOSE messages sent",
+    "closes_dropped": "closes dropped because the peer is dead",
+    "fences": "fences answered",
+    # Links and loop lanes
+    "tx_busy": "flits sent",
+    "tx_idle_waiting": "cycles a flit waited for the fabric",
+    "credit_stall": "cycles a control message waited for a credit",
     "credits_sent": "CREDIT flits sent",
     "rx_busy": "flits received",
     "seq_errors": "packets with an unexpected sequence number",
-    "credit_violations": "packets received beyond the credits",
+    "credit_violations": "packets dropped because the source had no credit",
     "truncated": "packets received too short or too long",
+    "bad_totals": "credit totals that a peer cannot have reached",
+    "control_sunk": "control messages sunk for a dead peer",
     "bad_packets": "packets dropped for their header",
-    "rat_hits": "packets of rows already in a RAT",
+    "closes_received": "CLOSE messages received, own ones included",
+    "rejects_received": "REJECT messages received",
+    # Slot allocator
     "rat_new": "rows placed",
+    "rat_hits": "packets of rows already in a RAT",
     "spills": "rows spilled to memory",
     "restores": "rows restored from memory",
     "filter_false": "restores that found nothing",
-    "alloc_stalls": "cycles a slice waited in the slot allocator",
-    "refusals": "refusals by the slot allocator",
-    "reports": "refusals with a report, one per row",
-    "mem_writes": "bursts sent to memory",
-    "mem_beats": "beats sent to memory",
+    "dropped": "packets dropped because they carry no bytes",
+    "spill_errors": "spill accesses that memory answered with an error",
+    "stall_lookup": "cycles a packet waited for a place behind the lookup",
+    "stall_spill": "cycles a packet waited for the spill engine",
+    "stall_purge": "cycles a packet waited for a purge",
+    "stall_payload": "cycles a packet waited for its payload",
+    "stall_alloc": "cycles a packet waited for its slot",
+    "stall_write": "cycles a packet waited for the memory writer to take its address",
+    "stall_data": "cycles a packet waited for the memory writer to take data",
+    "stall_refused": "cycles a packet waited for its refusal to be taken",
+    "reports": "rows reported as refused",
+    **{f"refused_{name.lower()}": f"packets refused with {name}" for name in _REFUSED},
+    # Memory writers and the 64-bit port
+    "writes": "bursts sent to memory",
+    "beats": "beats sent to memory",
     "stall_aw": "cycles a write address waited for memory",
     "stall_w": "cycles write data waited for memory",
+    "flag_errors": "flag writes that memory answered with an error",
+    # Scoreboard
+    "ready": "READY events", "all": "ALL events", "error": "ERROR events",
+    "acks_stray": "acknowledgements for a bank that is not open",
+    "refused_stale": "refusals for an epoch that is over",
+    "close_stale": "closes for an epoch that is over",
+    "early_kept": "closes and refusals kept for an epoch not open yet",
+    "tainted": "closes and refusals lost because their bank was in use",
+    "close_twice": "second closes of a producer",
+    "close_bad": "closes of an unknown region or producer",
     "mem_errors": "bursts answered with an error",
+    "poisoned": "bursts with poisoned data",
+    "row_overlaps": "rows that got more bytes than they have",
+    "timeouts": "stalls of a region reported",
+    "ack_merges": "cycles in which acknowledgements were merged",
+    # Reports
     "rejects_sent": "REJECT messages sent",
     "rejects_lost": "REJECT messages lost because the queue was full",
-    "rejects_received": "REJECT messages received",
-    "closes_received": "CLOSE messages received",
-    "closes_dropped": "closes dropped because the peer is dead",
-    "events": "events taken",
 }
 
 
@@ -231,7 +268,8 @@ def _control_page(cfg):
             Field("query_busy", 4, 1, "ro", 0, "regions.QUERY is on its way"),
             Field("snapshot_busy", 5, 1, "ro", 0, "counters.SNAPSHOT or CLEAR is on its way"),
             Field("purging", 6, 1, "ro", 0, "a bank is being purged"),
-            Field("in_flight", 7, 1, "ro", 0, "some decoder holds a store"))),
+            Field("in_flight", 7, 1, "ro", 0, "some decoder holds a store"),
+            Field("range_busy", 8, 1, "ro", 0, "the counters of a disarmed dependency range are being cleared"))),
         Register("IRQ_STATUS", 0x04, kept),
         Register("IRQ_ENABLE", 0x08, enable),
         _word("MERGE_TIMEOUT", 0x10, 16, "rw", "cycles until a partial packet may leave", 64),
@@ -242,7 +280,7 @@ def _control_page(cfg):
             Field("owner", 4, 4, "wo", 0, "owner in whose name it is given"),
             Field("epoch", 8, EPOCH_WIDTH, "wo"),
             Field("handle", 16, cfg.handle_width, "wo")),
-            "Doorbell; SLVERR while STATUS.command_busy"),
+            "Doorbell; SLVERR while STATUS.command_busy, or not cleared"),
         Register("ANSWER", 0x24, (
             Field("busy", 0, 1, "ro", 0, "not answered yet"),
             Field("status", 4, 4, "ro", 0, "reason of the last answer, 0 = OK"))),
@@ -259,8 +297,10 @@ def _peer_page(cfg):
 def _handle_page(cfg):
     return Page("handles", 3, (
         _word("INDEX", 0x00, cfg.handle_width, "rw", "handle that COMMIT and FETCH mean"),
-        _word("COMMIT", 0x04, 1, "wo", "any value: write the fields below to the handle, in one cycle. SLVERR: no such handle"),
-        _word("FETCH", 0x08, 1, "wo", "any value: read the handle into the fields below. SLVERR: no such handle, or busy"),
+        _word("COMMIT", 0x04, 1, "wo",
+              "any value: write the fields below to the handle, in one cycle. SLVERR: no such handle, or not cleared"),
+        _word("FETCH", 0x08, 1, "wo",
+              "any value: read the handle into the fields below. SLVERR: no such handle, busy, or not cleared"),
         Register("FLAGS", 0x10, (
             Field("valid", 0, 1, "rw"), Field("closed", 1, 1, "rw", 0, "the epoch before `epoch` has been closed"),
             Field("owner", 4, 4, "rw"), Field("epoch", 8, EPOCH_WIDTH, "rw"),
@@ -276,12 +316,13 @@ def _handle_page(cfg):
 def _region_page(cfg):
     return Page("regions", 4, (
         _word("INDEX", 0x00, cfg.region_width, "rw", "region that COMMIT, COMMAND and QUERY mean"),
-        _word("COMMIT", 0x04, 1, "wo", "any value: check the geometry below and write it. SLVERR: no such region"),
+        _word("COMMIT", 0x04, 1, "wo",
+              "any value: check the geometry below and write it. SLVERR: no such region, or not cleared"),
         Register("ERROR", 0x08, tuple(Field(n, bit, 1, "w1c", 0, text) for bit, (n, text) in
                                       enumerate(GEOMETRY_RULES.items())), "Why a COMMIT was refused"),
         Register("COMMAND", 0x10, (
             Field("op", 0, 2, "wo", 0, "0 OPEN, 1 RELEASE, 2 ABORT"), Field("epoch", 8, EPOCH_WIDTH, "wo")),
-            "SLVERR: no such region, or STATUS.region_busy"),
+            "SLVERR: no such region, STATUS.region_busy, or not cleared"),
         Register("COMMAND_ERROR", 0x14, (
             Field("valid", 0, 1, "w1c", 0, "a command was not possible, nothing was changed; the first one is kept"),
             Field("op", 4, 2, "ro"), Field("epoch", 8, EPOCH_WIDTH, "ro"), Field("region", 16, cfg.region_width, "ro"))),
@@ -301,7 +342,7 @@ def _region_page(cfg):
         *_wide("SPILL_BASE0", 0x50, "rw", "spill table, even epochs"), *_wide("SPILL_BASE1", 0x58, "rw",
                                                                               "spill table, odd epochs"),
         *_wide("FLAG_BASE", 0x60, "rw", "flag of the first group"),
-        _word("QUERY", 0x80, 1, "wo", "bank to read into the registers below; SLVERR: no such region, or busy"),
+        _word("QUERY", 0x80, 1, "wo", "bank to read into the registers below; SLVERR: no such region, busy, or not cleared"),
         Register("STATE", 0x84, (
             Field("state", 0, 2, "ro", 0, "0 FREE, 1 OPEN, 2 DONE"), Field("epoch", 4, EPOCH_WIDTH, "ro"),
             Field("error", 8, 4, "ro", 0, "reason, 0 = none"), Field("closes", 16, 9, "ro", 0, "closes received"))),
@@ -316,7 +357,7 @@ def _region_page(cfg):
 def _dep_page(cfg):
     return Page("deps", 5, (
         _word("INDEX", 0x00, cfg.dep_width, "rw", "range that COMMIT writes"),
-        _word("COMMIT", 0x04, 1, "wo", "any value: write the range. SLVERR: no such range"),
+        _word("COMMIT", 0x04, 1, "wo", "any value: write the range. SLVERR: no such range, STATUS.range_busy, or not cleared"),
         Register("FLAGS", 0x10, (Field("armed", 0, 1, "rw"), Field("log2_stride", 8, 6, "rw", 0, "bytes of a group"))),
         *_wide("BASE", 0x18, "rw", "first byte"), *_wide("LIMIT", 0x20, "rw", "first byte behind"),
         _word("GROUP_BASE", 0x28, cfg.group_width, "rw", "first group"),
@@ -327,7 +368,7 @@ def _dep_page(cfg):
 def _window_page(cfg):
     return Page("windows", 6, (
         _word("INDEX", 0x00, cfg.rank_width, "rw", "source rank that COMMIT means"),
-        _word("COMMIT", 0x04, 1, "wo", "any value: write the window. SLVERR: no such rank"),
+        _word("COMMIT", 0x04, 1, "wo", "any value: write the window. SLVERR: no such rank, or not cleared"),
         *_wide("BASE", 0x10, "rw", "first byte that plain stores of that rank may touch"), *_wide("LIMIT", 0x18, "rw",
                                                                                                   "first byte behind"),
     ), "Windows of plain stores")
@@ -361,7 +402,6 @@ def _log_page(cfg):
         Register("BAD", 0x20, (
             Field("valid", 0, 1, "w1c", 0, "the first bad packet is kept until cleared"), Field("reason", 4, 4, "ro"),
             Field("lane", 8, cfg.lane_width, "ro"))),
-        _word("BAD_COUNT", 0x24, 32, "ro", "bad packets since reset"),
         *[_word(f"BAD_HEADER{n}", 0x30 + 4 * n, 32, "ro", f"header bits {32 * n + 31}:{32 * n}") for n in range(4)],
     ), "Logs")
 

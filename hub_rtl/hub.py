@@ -1,0 +1,168 @@
+"""Top of the hub: the two halves, the links between them, control messages, registers; flat ports with AXI names."""
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out, connect
+
+from .axi import connect_flat
+from .csr import CsrBank
+from .formats import EventKind
+from .hub_consumer import HubConsumer
+from .hub_control import ControlRouter
+from .hub_ports import hub_ports
+from .hub_producer import HubProducer, command_config
+from .hub_status import CounterSums, SliceView
+from .lib.stream import StreamMerge
+from .link import LinkPort
+from .loop_port import LoopPort
+from .netlist import placer
+from .types import types_of
+
+__all__ = ["Hub"]
+
+
+class Hub(wiring.Component):
+    """One hub: stores and commands in, packets to and from the links, rows to memory, events out.
+
+    Contract: guarantees G1 to G7 of the architecture, as each block gives its part. All hubs of a system have one
+    configuration and
+    different ranks (``id.RANK``). Traffic may start when ``cleared`` is 1 and the rank is set.
+    Latency and throughput: one flit per cycle and lane each way; an idle hub takes a full packet from its last store to the
+    wire in
+    about 13 cycles, and from the wire to memory in about 12 cycles plus its length.
+    Ordering and stalls: stores of a lane are answered in order. Received packets wait for memory only. Nothing waits for
+    ``m_event``.
+    Illegal input: refused, counted, named in a register or log.
+
+    Parameters: ``cfg``; ``library``, a :class:`~hub_rtl.netlist.ModuleLibrary` in which equal lanes become one Verilog module;
+    without
+    it the hub is one flat tree, as simulation and proofs want it.
+    Ports: :func:`~hub_rtl.hub_ports.hub_ports`. Clock ``clk``, synchronous reset ``rst``.
+    Source: architecture section 3; paper arXiv 2605.05888, GPU hub.
+    """
+
+    def __init__(self, cfg, library=None):
+        super().__init__({port.name: (In if port.direction == "in" else Out)(port.width) for port in hub_ports(cfg)})
+        self._cfg, self._library = cfg, library
+
+    def elaborate(self, platform):
+        m = Module()
+        cfg, place = self._cfg, placer(self._library)
+        m.submodules.producer = producer = HubProducer(cfg, self._library)
+        m.submodules.consumer = consumer = HubConsumer(cfg, self._library)
+        m.submodules.csr = csr = CsrBank(cfg)
+        m.submodules.router = router = ControlRouter(cfg)
+        links = [place("moehub_link_port", lambda: LinkPort(cfg)) for _ in range(cfg.lanes)]
+        loops = [place("moehub_loop_port", lambda: LoopPort(cfg)) for _ in range(cfg.loop_lanes)]
+        ports = links + loops
+
+        for n in range(cfg.lanes):
+            self._take(m, f"s_store{n}", producer.i_store[n])
+            self._give(m, f"m_response{n}", producer.o_store_response[n])
+            m.d.comb += getattr(self, f"can_accept{n}").eq(producer.can_accept[n])
+            m.submodules[f"link{n}"] = links[n]
+            connect_flat(m, self, f"m_axis_link{n}", links[n].tx)
+            connect_flat(m, self, f"s_axis_link{n}", links[n].rx)
+            m.d.comb += links[n].peer_dead.eq(csr.peer_dead)
+        for n, port in enumerate(loops):
+            m.submodules[f"loop{n}"] = port
+        for n, port in enumerate(ports):
+            connect(m, producer.o_packet[n], port.i_packet)
+            connect(m, port.o_packet, consumer.i_packet[n])
+            connect(m, port.o_control, router.i_received[n])
+            m.d.comb += [port.take.eq(producer.take[n]), producer.dest_ready[n].eq(port.dest_ready), port.rank.eq(csr.rank),
+                         port.lane.eq(n if n < cfg.lanes else n - cfg.lanes)]
+            connect_flat(m, self, f"m_axi_mem{n}", consumer.mem[n])
+        connect_flat(m, self, "m_axi_spill", consumer.spill)
+        connect_flat(m, self, "s_axil_csr", csr.axil)
+
+        self._control(m, producer, consumer, router, csr, links[0])
+        self._commands(m, producer, csr)
+        self._registers(m, producer, consumer, csr)
+        self._status(m, producer, consumer, router, csr, ports)
+        return m
+
+    def _take(self, m, prefix, target):
+        """Flat ports of an input stream to an inner one; also the other fields of the payload by name."""
+        m.d.comb += [target.valid.eq(getattr(self, f"{prefix}_valid")), getattr(self, f"{prefix}_ready").eq(target.ready)]
+        m.d.comb += [target.payload[name].eq(getattr(self, f"{prefix}_{name}")) for name, _ in target.payload.shape()]
+
+    def _give(self, m, prefix, source):
+        """An inner stream to the flat ports of an output stream."""
+        m.d.comb += [getattr(self, f"{prefix}_valid").eq(source.valid), source.ready.eq(getattr(self, f"{prefix}_ready"))]
+        m.d.comb += [getattr(self, f"{prefix}_{name}").eq(source.payload[name]) for name, _ in source.payload.shape()]
+
+    def _control(self, m, producer, consumer, router, csr, link):
+        """CLOSE and REJECT between their senders, link lane 0 and the own rank."""
+        connect(m, producer.o_control, router.i_control[0])
+        connect(m, router.o_link, link.i_control)
+        connect(m, router.o_close, consumer.i_close)
+        m.d.comb += [
+            router.rank.eq(csr.rank), router.link_ready.eq(link.ctl_ready),
+            producer.ctl_ready.eq(router.ctl_ready), producer.ctl_done.eq(router.ctl_done),
+        ]
+
+    def _commands(self, m, producer, csr):
+        """Commands of the port and of the registers share ProducerControl; the highest tag bit marks the registers'."""
+        cfg = self._cfg
+        own = cfg.tag_width
+        m.submodules.commands = commands = StreamMerge(types_of(command_config(cfg)).command, 2)
+        connect(m, commands.o, producer.i_command)
+        self._take(m, "s_command", commands.i[0])
+        m.d.comb += [commands.i[1].valid.eq(csr.o_command.valid), csr.o_command.ready.eq(commands.i[1].ready)]
+        m.d.comb += [commands.i[1].payload[name].eq(csr.o_command.payload[name]) for name in ("op", "handle", "epoch", "owner")]
+        m.d.comb += commands.i[1].payload.tag.eq(1 << own)
+        answer, from_csr = producer.o_response, Signal()
+        m.d.comb += [
+            from_csr.eq(answer.payload.tag[own]),
+            csr.i_command_response.valid.eq(answer.valid & from_csr),
+            csr.i_command_response.payload.status.eq(answer.payload.status),
+            self.m_command_response_valid.eq(answer.valid & ~from_csr), self.m_command_response_tag.eq(answer.payload.tag),
+            self.m_command_response_status.eq(answer.payload.status),
+            answer.ready.eq(Mux(from_csr, csr.i_command_response.ready, self.m_command_response_ready)),
+        ]
+
+    def _registers(self, m, producer, consumer, csr):
+        """Configuration from the registers to the blocks."""
+        connect(m, csr.o_region_command, consumer.i_command)
+        m.d.comb += [
+            producer.rank.eq(csr.rank), producer.peer_dead.eq(csr.peer_dead), producer.merge_timeout.eq(csr.merge_timeout),
+            producer.age_limit.eq(csr.age_limit), producer.max_entries.eq(csr.max_entries),
+            producer.handle_write.eq(csr.handle_write), producer.handle_read.eq(csr.handle_read),
+            csr.handle_data.eq(producer.handle_data),
+            consumer.geometry_write.eq(csr.geometry_write), consumer.window_write.eq(csr.window_write),
+            consumer.dep_write.eq(csr.dep_write), consumer.query.eq(csr.query), consumer.timeout.eq(csr.timeout),
+            csr.status.eq(consumer.status), csr.missing_from.eq(consumer.missing_from), csr.timed_out.eq(consumer.o_timeout),
+            csr.region_error.eq(consumer.command_error), csr.range_busy.eq(consumer.dep_busy),
+            csr.purging.eq(consumer.purging), csr.in_flight.eq(producer.in_flight),
+            csr.cleared.eq(self.cleared), self.irq.eq(csr.irq),
+        ]
+        m.d.sync += self.cleared.eq(~(producer.clearing | consumer.clearing))
+
+    def _status(self, m, producer, consumer, router, csr, ports):
+        """Events, counters and the HANG page."""
+        cfg = self._cfg
+        m.submodules.sums = sums = CounterSums(cfg)
+        m.submodules.views = views = SliceView(cfg)
+        self._give(m, "m_event", consumer.o_event)
+        event = consumer.o_event
+        m.d.comb += [
+            csr.event_valid.eq(event.valid),
+            csr.event_error.eq(event.valid & event.ready & (event.payload.kind == EventKind.ERROR)),
+            csr.counts.eq(sums.counts), csr.view.eq(views.view), csr.bad.eq(views.bad), views.slice.eq(csr.slice),
+            sums.close.eq(producer.close_counts), sums.alloc.eq(consumer.alloc_counts), sums.ready.eq(consumer.ready_counts),
+            sums.bad.eq(Cat(port.o_bad.en for port in ports[:cfg.lanes])), sums.single.flag_errors.eq(consumer.flag_error),
+            sums.single.closes_received.eq(router.close_taken), sums.single.rejects_received.eq(router.reject_valid),
+        ]
+        for n in range(cfg.lanes):
+            m.d.comb += [sums.store[n].eq(producer.store_counts[n]), views.i_bad[n].eq(ports[n].o_bad)]
+        for n, port in enumerate(ports):
+            m.d.comb += [
+                sums.pool[n].eq(producer.pool_counts[n]), sums.link[n].eq(port.counts),
+                sums.memory[n].eq(consumer.memory_counts[n]),
+                views.oldest[n].eq(producer.oldest[n]), views.waiting[n].eq(consumer.waiting[n]),
+                views.outstanding[n].eq(consumer.outstanding[n]), views.dest_ready[n].eq(port.dest_ready),
+                views.ctl_ready[n].eq(port.ctl_ready),
+            ]
+        for name, _ in consumer.obs_alloc.shape():
+            m.d.comb += getattr(self, f"obs_alloc_{name}").eq(consumer.obs_alloc[name])

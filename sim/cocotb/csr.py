@@ -1,0 +1,443 @@
+"""cocotb tests of the register bank against its golden model."""
+
+import cocotb
+
+from hub_rtl.csr import CsrTypes
+from hub_rtl.counters import count_layout
+from hub_rtl.registers import COUNTERS, GEOMETRY_RULES, IRQ_SOURCES, register_map
+from hub_rtl.scoreboard_types import scoreboard_types
+from hub_rtl.types import types_of
+from sim.bench.axi import AxiLiteMaster
+from sim.bench.coverage import cover
+from sim.bench.runner import bench_params
+from sim.bench.streams import GRID, Codec, StreamSink, bus_pulse, bus_write, start_clock
+from sim.golden.csr import OKAY, SLVERR, CsrModel
+
+QUIET = 30                      # cycles after which every order but SNAPSHOT and CLEAR is done
+SWEEP = 2 * len(COUNTERS) + 8   # ... and these two
+
+
+class Scoreboard:
+    """Answers ``query`` two cycles later, from the model's banks."""
+
+    def __init__(self, bench, cfg, model):
+        self.bench, self.model = bench, model
+        self._query = Codec(CsrTypes(cfg).timeout)          # {en, region, bank}; a query has no en
+        self._status = Codec(scoreboard_types(cfg).status)
+        self._pipe = [(0, 0)] * 2
+        self._region_width = cfg.region_width
+        bench.add(self)
+
+    def clear(self, forget=True):
+        self._pipe = [(0, 0)] * 2
+
+    def drive(self):
+        status = self.model.banks.get(self._pipe[0], {})
+        self.bench.dut.status.value = self._status.pack({k: v for k, v in status.items() if k != "missing"})
+        self.bench.dut.missing_from.value = status.get("missing", 0)
+
+    def sample(self):
+        word = int(self.bench.dut.query.value)
+        self._pipe = [self._pipe[1], (word & ((1 << self._region_width) - 1), word >> self._region_width & 1)]
+
+
+class Table:
+    """The decoder table of the producer side: takes writes, shows an entry two cycles after it was asked for."""
+
+    def __init__(self, bench, cfg):
+        self.bench = bench
+        self._write, self._handle = Codec(CsrTypes(cfg).handle_write), Codec(types_of(cfg).handle)
+        bench.add(self)
+        self.clear()
+
+    def clear(self, forget=True):
+        self._entries, self._asked, self._shown = {}, [0, 0], {}
+
+    def drive(self):
+        if self._asked[0] & 1:
+            self._shown = self._entries.get(self._asked[0] >> 1, {})
+        self.bench.dut.handle_data.value = self._handle.pack(self._shown)
+
+    def sample(self):
+        write = self._write.unpack(int(self.bench.dut.handle_write.value))
+        if write["en"]:
+            self._entries[write["index"]] = write["handle"]
+        self._asked = [self._asked[1], int(self.bench.dut.handle_read.value)]
+
+
+class Setup:
+    """Design, model and everything around them."""
+
+    def __init__(self, dut, salt, pause="none"):
+        self.dut = dut
+        self.cfg, _, self.rng = bench_params(salt)
+        self.bench = start_clock(dut, watchdog=2000)
+        self.map = register_map(self.cfg)
+        self.model = CsrModel(self.cfg, self.map.as_dict())
+        self.axil = AxiLiteMaster(self.bench, "axil__", pause=dict.fromkeys(("aw", "w", "b", "ar", "r"), pause), rng=self.rng)
+        Scoreboard(self.bench, self.cfg, self.model)
+        Table(self.bench, self.cfg)
+        self.commands = StreamSink(self.bench, "o_command", types_of(self.cfg).command)
+        self.region_commands = StreamSink(self.bench, "o_region_command", types_of(self.cfg).region_command)
+        t = types_of(self.cfg)
+        self._writes = {"handle": ("handle_write", Codec(CsrTypes(self.cfg).handle_write)),
+                        "geometry": ("geometry_write", Codec(t.geometry_write)), "dep": ("dep_write", Codec(t.dep_write)),
+                        "window": ("window_write", Codec(t.window_write))}
+        self.seen = []
+        self.bench.on_sample(self._watch)
+        self.model.inputs["control.STATUS.cleared"] = 1
+        for name in ("counts", "log_entry", "view", "bad", "timed_out", "region_error", "status", "missing_from",
+                     "handle_data",
+                     "event_valid", "event_error", "refused", "log_count", "log_lost", "cleared", "purging", "in_flight",
+                     "range_busy",
+                     "i_command_response__valid", "i_command_response__payload"):
+            getattr(dut, name).value = 0
+        dut.cleared.value = 1
+
+    def _watch(self, cycle):
+        for kind, (port, codec) in self._writes.items():
+            value = codec.unpack(int(getattr(self.dut, port).value))
+            if value.pop("en"):
+                self.seen.append((kind, value))
+        if int(self.dut.log_clear.value):
+            self.seen.append(("clear_log", {}))
+
+    async def write(self, path, value=0, strobe=0xF, expect=None):
+        address = path if isinstance(path, int) else self.map.address(path)
+        response = await self.axil.write_resp(address, value, strobe)
+        wanted = self.model.write(address, value, strobe)
+        assert response == wanted, f"write {value:#x} to {path}: answered {response}, expected {wanted}"
+        assert expect is None or response == expect, f"write {value:#x} to {path}: answered {response}, the test wants {expect}"
+        return response
+
+    async def fields(self, path, **fields):
+        register = self.map.register(path)
+        low = {f.name: f.low for f in register.fields}
+        await self.write(path, sum(int(value) << low[name] for name, value in fields.items()), expect=OKAY)
+
+    async def check(self, path):
+        address = path if isinstance(path, int) else self.map.address(path)
+        got, wanted = await self.axil.read_resp(address), self.model.read(address)
+        assert got == wanted, f"read of {path}: ({got[0]:#x}, {got[1]}), expected ({wanted[0]:#x}, {wanted[1]})"
+        return got[0]
+
+    async def check_all(self):
+        for path, _, register in self.map:
+            if not register.external:
+                await self.check(path)
+
+    def same_effects(self, *kinds):
+        wanted = [effect for effect in self.model.effects if effect[0] in kinds]
+        got = [effect for effect in self.seen if effect[0] in kinds]
+        assert got == wanted, f"orders differ\n  came     {got}\n  expected {wanted}"
+
+
+@cocotb.test()
+@cocotb.parametrize(grid=GRID[::2])
+async def random_access(dut, grid):
+    """Random reads and writes over mapped and unmapped addresses; every answer, every order and every value agrees."""
+    s = Setup(dut, f"random{grid}")
+    for channel, pattern in (("_aw", grid[0]), ("_w", grid[0]), ("_ar", grid[0]), ("_b", grid[1]), ("_r", grid[1])):
+        getattr(s.axil, channel).set_pause(pattern, s.rng)
+    await s.bench.reset()
+    await s.bench.cycles(SWEEP)
+    await s.check_all()
+    registers = list(s.map)
+    slow = {"counters.SNAPSHOT": SWEEP, "counters.CLEAR": SWEEP}
+    for _ in range(250):
+        path, address, register = s.rng.choice(registers)
+        if s.rng.random() < 0.1:
+            address = s.rng.randrange(0, 1 << 16)
+            page, _, name = next((p for p, a, _ in registers if a == address & ~3), "none.none").partition(".")
+            path = f"{page}.{name}"
+        if s.rng.random() < 0.5:
+            await s.check(address)
+            cover("csr.read_unmapped", path == "none.none")
+        else:
+            strobe = 0xF if s.rng.random() < 0.95 else s.rng.randrange(15)
+            response = await s.write(address, s.rng.choice((0, s.rng.getrandbits(32), s.rng.getrandbits(5))), strobe)
+            cover("csr.write_unmapped", path == "none.none")
+            cover("csr.write_partial", strobe != 0xF)
+            cover("csr.index_out_of_range", path.endswith("COMMIT") and response == SLVERR and strobe == 0xF)
+            await s.bench.cycles(slow.get(path, QUIET))
+        if s.model.command_busy and s.rng.random() < 0.3:
+            await s.bench.until(lambda: s.commands.count == sum(kind == "command" for kind, _ in s.model.effects))
+            status = s.rng.randrange(16)
+            s.dut.i_command_response__payload.value = status << s.cfg.tag_width
+            await bus_pulse(s.bench, "i_command_response__valid", 1)
+            s.model.answered(status)
+            await s.bench.cycles(2)
+        cover("csr.command_while_busy", s.model.command_busy and path == "control.COMMAND")
+    await s.check_all()
+    s.same_effects("handle", "geometry", "dep", "window", "clear_log")
+    assert [{k: v for k, v in item.items() if k != "tag"} for item in s.commands.items] == [
+        value for kind, value in s.model.effects if kind == "command"]
+    assert s.region_commands.items == [value for kind, value in s.model.effects if kind == "region_command"]
+    outputs = {"rank": "id.RANK", "merge_timeout": "control.MERGE_TIMEOUT", "age_limit": "control.AGE_LIMIT",
+               "timeout": "control.TIMEOUT", "max_entries": "peers.MAX_ENTRIES"}
+    for port, path in outputs.items():
+        assert int(getattr(dut, port).value) == s.model.get(path)
+    assert int(dut.peer_dead.value) == sum(s.model.get(f"peers.DRAIN{n}") << 32 * n for n in range(-(-s.cfg.ranks // 32)))
+
+
+def good_geometry(cfg, rng):
+    row_bytes = 16 * rng.randint(1, cfg.max_row_bytes // 16)
+    log2_tile = rng.randint(0, 6)
+    capacity = rng.randint(1, min(cfg.capacity, (cfg.groups - 1) << log2_tile))
+    stride = -(-row_bytes // cfg.packet_bytes) * cfg.packet_bytes
+    return {"valid": 1, "row_bytes": row_bytes, "stride": stride, "capacity": capacity, "log2_tile": log2_tile,
+            "group_base": rng.randint(0, cfg.groups - (-(-capacity >> log2_tile)) - 1), "row_first": 0, "row_span": 1 << 24,
+            "base": [rng.getrandbits(48) & ~255, rng.getrandbits(48) & ~255], "spill_base": [rng.getrandbits(48) & ~7, 0],
+            "flag_en": rng.getrandbits(1), "flag_base": rng.getrandbits(48) & ~7, "expected": rng.randint(1, cfg.ranks),
+            "overflow_en": 0, "overflow": 0}
+
+
+BREAK = {
+    "row_bytes": lambda cfg, rng, g: g.update(row_bytes=rng.choice((0, 8, g["row_bytes"] + 1))),
+    "stride": lambda cfg, rng, g: g.update(stride=rng.choice((g["stride"] - 16, g["stride"] - cfg.packet_bytes))),
+    "base": lambda cfg, rng, g: rng.choice((lambda: g["base"].__setitem__(rng.randrange(2), 64),
+                                            lambda: g["spill_base"].__setitem__(rng.randrange(2),
+                                                                                4), lambda: g.update(flag_base=2)))(),
+    "capacity": lambda cfg, rng, g: g.update(capacity=rng.choice((0, cfg.capacity + 1))),
+    "groups": lambda cfg, rng, g: g.update(rng.choice(({"log2_tile": 11},
+                                                       {"log2_tile": 0, "capacity": 2, "group_base": cfg.groups - 1}))),
+    "rows": lambda cfg, rng, g: g.update(rng.choice(({"row_span": 0}, {"row_first": 1}))),
+    "overflow": lambda cfg, rng, g: g.update(overflow_en=1, overflow=g["index"]),
+}
+
+
+async def stage_geometry(s, index, g):
+    await s.write("regions.INDEX", index)
+    await s.fields("regions.FLAGS", **{name: g[name] for name in ("valid", "overflow_en", "flag_en", "log2_tile", "expected",
+                                                                  "overflow")})
+    for name in ("stride", "row_bytes", "capacity", "group_base", "row_first", "row_span"):
+        await s.write(f"regions.{name.upper()}", g[name])
+    wide = {"BASE0": g["base"][0], "BASE1": g["base"][1], "SPILL_BASE0": g["spill_base"][0], "SPILL_BASE1": g["spill_base"][1],
+            "FLAG_BASE": g["flag_base"]}
+    for name, value in wide.items():
+        await s.write(f"regions.{name}_LO", value & 0xFFFFFFFF)
+        await s.write(f"regions.{name}_HI", value >> 32)
+
+
+@cocotb.test()
+async def geometry(dut):
+    """Good geometries are written as staged; one that breaks a rule, or whose region is in use, is not, and says why."""
+    s = Setup(dut, "geometry")
+    await s.bench.reset()
+    await s.write("control.IRQ_ENABLE", 1 << list(IRQ_SOURCES).index("geometry"))
+    for rule in [None, *BREAK, "busy", "disabled"] * 3:
+        index = s.rng.randrange(s.cfg.regions)
+        g = good_geometry(s.cfg, s.rng) | {"index": index}
+        s.model.banks = {(n, bank): {"state": 0} for n in range(s.cfg.regions) for bank in range(2)}
+        if rule == "busy":
+            s.model.banks[index, s.rng.randrange(2)] = {"state": s.rng.choice((1, 2))}
+        elif rule == "disabled":
+            g.update(valid=0, stride=0, row_bytes=0)
+        elif rule:
+            BREAK[rule](s.cfg, s.rng, g)
+        before = len(s.model.effects)
+        await stage_geometry(s, index, g)
+        await s.write("regions.COMMIT", 1, expect=OKAY)
+        # At once: the bus waits until the staged fields are no longer needed.
+        await s.write("regions.STRIDE", 0)
+        await s.check("regions.ERROR")
+        errors = [name for name in GEOMETRY_RULES if s.model.get("regions.ERROR", name)]
+        wanted = {None: [], "disabled": []}.get(rule, [rule])
+        assert set(wanted) <= set(errors) and bool(errors) == bool(wanted), f"{rule}: flagged {errors}"
+        assert (len(s.model.effects) == before + 1) == (not wanted)
+        for name in errors:
+            cover(f"csr.geometry_{name}")
+        await s.bench.cycles(2)
+        assert int(dut.irq.value) == bool(errors)
+        await s.write("regions.ERROR", 0xFFFFFFFF)
+        await s.write("control.IRQ_STATUS", 0xFFFFFFFF)
+        await s.bench.cycles(2)
+        assert int(dut.irq.value) == 0
+    s.same_effects("geometry")
+    # An OPEN that the scoreboard has not taken yet, or not yet shown, also counts as in use.
+    s.region_commands.set_pause("stop")
+    g = good_geometry(s.cfg, s.rng)
+    await stage_geometry(s, 0, g)
+    await s.write("regions.COMMAND", 0x300, expect=OKAY)
+    response = await s.axil.write_resp(s.map.address("regions.COMMAND"), 0)
+    assert response == SLVERR, "a second command while one waits"
+    assert await s.axil.read(s.map.address("control.STATUS")) >> 2 & 1
+    seen = len(s.seen)
+    await s.axil.write(s.map.address("regions.COMMIT"), 1)
+    assert await s.axil.read(s.map.address("regions.ERROR")) == 1 and len(s.seen) == seen
+    s.region_commands.set_pause("none")
+    await s.bench.until(lambda: s.region_commands.count == 1)
+    assert s.region_commands.items == [{"op": 0, "epoch": 3, "region": 0}]
+    cover("csr.commit_behind_command")
+
+
+@cocotb.test()
+async def views(dut):
+    """Status of regions, logs, HANG page, interrupt sources: software reads what the blocks show."""
+    s = Setup(dut, "views")
+    cfg, rng = s.cfg, s.rng
+    await s.bench.reset()
+    await s.bench.cycles(SWEEP)
+    c = CsrTypes(cfg)
+    for _ in range(4):
+        where = rng.randrange(cfg.regions), rng.randrange(2)
+        s.model.banks[where] = {"state": rng.randrange(3), "epoch": rng.randrange(16), "closes": rng.randint(0, cfg.ranks),
+                                "sent": rng.getrandbits(34), "acked": rng.getrandbits(34), "refused": rng.getrandbits(34),
+                                "rows": rng.randrange(cfg.capacity), "error": rng.randrange(16),
+                                "missing": rng.getrandbits(cfg.ranks)}
+        await s.write("regions.INDEX", where[0])
+        await s.write("regions.QUERY", where[1], expect=OKAY)
+        await s.bench.cycles(QUIET)
+        for name in ("STATE", "SENT_LO", "SENT_HI", "ACKED_LO", "ACKED_HI", "REFUSED_LO", "REFUSED_HI", "ROWS", "MISSING0"):
+            await s.check(f"regions.{name}")
+        # A timeout keeps what was missing then.
+        await bus_pulse(s.bench, "timed_out", {"en": 1, "region": where[0], "bank": where[1]}, c.timeout)
+        await s.bench.cycles(QUIET)
+        s.model.raised("hang.TIMEOUT", "valid")
+        s.model.raised("control.IRQ_STATUS", "timeout")
+        s.model.inputs |= {"hang.TIMEOUT.bank": where[1], "hang.TIMEOUT.region": where[0],
+                           "hang.TIMEOUT.epoch": s.model.banks[where]["epoch"],
+                           "hang.TIMEOUT_MISSING0.value": s.model.banks[where]["missing"]}
+        await s.check("hang.TIMEOUT")
+        await s.check("hang.TIMEOUT_MISSING0")
+    view = {"oldest": {"valid": 1, "plain": 0, "rank": cfg.ranks - 1, "region": cfg.regions - 1, "epoch": 9, "rowid": 0xABCDEF,
+                       "age": 77},
+            "waiting": {"valid": 1, "cause": 3, "region": 5,
+                        "rowid": 0x123456}, "outstanding": 17, "no_credit": 1, "no_ctl_credit": 2}
+    bus_write(dut, "view", view, c.view)
+    for name in ("valid", "plain", "epoch", "rank", "region"):
+        s.model.inputs[f"hang.OLDEST.{name}"] = view["oldest"][name]
+    for name in ("valid", "cause", "region"):
+        s.model.inputs[f"hang.WAITING.{name}"] = view["waiting"][name]
+    s.model.inputs |= {"hang.OLDEST_ROWID.value": 0xABCDEF, "hang.OLDEST_AGE.value": 77, "hang.WAITING_ROWID.value": 0x123456,
+                       "hang.OUTSTANDING.value": 17, "hang.NO_CREDIT0.value": 1, "hang.NO_CTL_CREDIT0.value": 2}
+    await s.write("hang.SLICE", cfg.slices - 1)
+    assert int(dut.slice.value) == cfg.slices - 1
+    entry = {"reason": 6, "side": 1, "remote": 0, "plain": 0, "owner": 3, "epoch": 12, "number": 700, "rowid": 99, "rank": 2}
+    bus_write(dut, "log_entry", entry, c.log_entry)
+    for name in ("reason", "side", "remote", "plain", "owner", "epoch", "number"):
+        s.model.inputs[f"logs.ENTRY.{name}"] = entry[name]
+    s.model.inputs |= {"logs.ENTRY_ROW.rowid": 99, "logs.ENTRY_ROW.rank": 2, "logs.COUNT.value": 1, "logs.LOST.value": 1 << 31}
+    dut.log_count.value, dut.log_lost.value = 1, 1 << 31
+    # Two bad packets: the first is kept.
+    for reason, header in ((10, 0x0123456789ABCDEF_FEDCBA9876543210), (9, 5)):
+        await bus_pulse(s.bench, "bad", {"en": 1, "lane": cfg.lanes - 1, "header": header, "reason": reason}, c.bad)
+    s.model.raised("logs.BAD", "valid")
+    s.model.raised("control.IRQ_STATUS", "bad_packet")
+    s.model.inputs |= {"logs.BAD.reason": 10, "logs.BAD.lane": cfg.lanes - 1}
+    for n in range(4):
+        s.model.inputs[f"logs.BAD_HEADER{n}.value"] = 0x0123456789ABCDEF_FEDCBA9876543210 >> 32 * n & 0xFFFFFFFF
+    for n in range(2):      # two failing commands: the first is kept
+        await bus_pulse(s.bench, "region_error", {"en": 1, "command": {"op": 1 + n, "region": 0, "epoch": 4 + n}},
+                        c.region_error)
+    s.model.raised("regions.COMMAND_ERROR", "valid")
+    s.model.raised("control.IRQ_STATUS", "command")
+    s.model.inputs |= {"regions.COMMAND_ERROR.op": 1, "regions.COMMAND_ERROR.epoch": 4, "regions.COMMAND_ERROR.region": 0}
+    for port, name in (("event_error", "error"), ("refused", "refusal")):
+        await bus_pulse(s.bench, port, 1)
+        s.model.raised("control.IRQ_STATUS", name)
+    for port in ("cleared", "purging", "in_flight", "range_busy", "event_valid"):
+        getattr(dut, port).value = 1
+        s.model.inputs["control.IRQ_STATUS.event" if port == "event_valid" else f"control.STATUS.{port}"] = 1
+    await s.bench.cycles(2)
+    await s.check_all()
+    # Each source alone raises the line, and only when enabled.
+    for bit, name in enumerate(IRQ_SOURCES):
+        value = (await s.axil.read(s.map.address("control.IRQ_STATUS"))) >> bit & 1
+        await s.write("control.IRQ_ENABLE", 1 << bit)
+        await s.bench.cycles(2)
+        assert int(dut.irq.value) == value, name
+        cover(f"csr.irq_{name}", value == 1)
+    await s.write("control.IRQ_ENABLE", 0)
+    await s.bench.cycles(2)
+    assert int(dut.irq.value) == 0
+    # Clearing: w1c bits go, the level stays.
+    await s.write("control.IRQ_STATUS", 0xFFFFFFFF)
+    await s.check("control.IRQ_STATUS")
+
+
+@cocotb.test()
+async def counters(dut):
+    """No increment is lost at the highest rate; snapshot, freeze and clear do what they say."""
+    s = Setup(dut, "counters")
+    await s.bench.reset()
+    await s.bench.cycles(SWEEP)
+    layout = count_layout(s.cfg)
+    most = (1 << layout["stores"].width) - 1
+    totals = dict.fromkeys(COUNTERS, 0)
+
+    async def add(cycles, pick, counted=True):
+        for _ in range(cycles):
+            values = {name: pick() for name in COUNTERS}
+            bus_write(dut, "counts", values, layout)
+            await s.bench.cycles(1)
+            if counted:
+                for name, value in values.items():
+                    totals[name] += value
+        dut.counts.value = 0
+
+    async def compare():
+        await s.write("counters.SNAPSHOT", 1, expect=OKAY)
+        s.model.snapshot = dict(totals)
+        await s.bench.cycles(SWEEP)
+        for name in COUNTERS:
+            await s.check(f"counters.{name.upper()}_LO")
+            await s.check(f"counters.{name.upper()}_HI")
+
+    await compare()
+    await add(3 * len(COUNTERS), lambda: most)
+    cover("csr.counters_highest_rate")
+    await compare()
+    await add(60, lambda: s.rng.randint(0, most))
+    await compare()
+    await s.write("counters.CONTROL", 1)
+    await add(20, lambda: most, counted=False)
+    await s.write("counters.CONTROL", 0)
+    await compare()
+    # Busy: a second order is refused until the sweep is over.
+    assert await s.axil.write_resp(s.map.address("counters.CLEAR"), 1) == OKAY
+    assert await s.axil.write_resp(s.map.address("counters.SNAPSHOT"), 1) == SLVERR
+    cover("csr.counters_busy")
+    totals.update(dict.fromkeys(COUNTERS, 0))
+    await add(10, lambda: s.rng.randint(0, most))       # while the sweep runs
+    await s.bench.cycles(SWEEP)
+    await compare()
+
+
+@cocotb.test()
+async def not_cleared(dut):
+    """Until the tables are cleared, and while a dependency range is being cleared, orders that would be lost are refused."""
+    s = Setup(dut, "clear")
+    await s.bench.reset()
+    dut.cleared.value = 0
+    for path in ("control.COMMAND", "handles.COMMIT", "handles.FETCH", "regions.COMMIT", "regions.COMMAND", "regions.QUERY",
+                 "deps.COMMIT", "windows.COMMIT"):
+        assert await s.axil.write_resp(s.map.address(path), 0) == SLVERR, path
+    dut.cleared.value, dut.range_busy.value = 1, 1
+    assert await s.axil.write_resp(s.map.address("deps.COMMIT"), 0) == SLVERR
+    dut.range_busy.value = 0
+    assert await s.axil.write_resp(s.map.address("deps.COMMIT"), 0) == OKAY
+    await s.bench.cycles(QUIET)
+    assert [kind for kind, _ in s.seen] == ["dep"]
+    cover("csr.order_before_cleared")
+
+
+@cocotb.test()
+async def reset_in_traffic(dut):
+    """A reset in the middle of accesses and orders: afterwards every register is as after power-up."""
+    s = Setup(dut, "reset")
+    for _ in range(4):
+        await s.bench.reset()
+        s.model = CsrModel(s.cfg, s.map.as_dict())
+        s.model.inputs["control.STATUS.cleared"] = 1
+        await s.bench.cycles(SWEEP)
+        await s.check_all()
+        for path in ("regions.COMMIT", "control.COMMAND", "regions.COMMAND", "regions.QUERY"):
+            await s.axil.write_resp(s.map.address(path), s.rng.getrandbits(32))
+        for path in ("id.RANK", "control.TIMEOUT", "handles.FLAGS", "regions.STRIDE"):
+            await s.axil.write_resp(s.map.address(path), 0xFFFFFFFF)
+        s.axil._aw.put({"addr": s.map.address("handles.COMMIT")})
+        s.axil._w.put({"data": 1, "strb": 0xF})
+        s.axil._ar.put({"addr": 0})
+        await s.bench.cycles(s.rng.randint(1, 8))
+    cover("csr.reset_in_traffic")

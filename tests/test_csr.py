@@ -1,0 +1,67 @@
+"""The register bank: description, hardware against the golden model, manual."""
+
+import importlib
+
+import pytest
+
+from hub_rtl.config import PRESETS, preset
+from hub_rtl.csr import CsrBank
+from hub_rtl.register_text import registers_header, registers_markdown
+from hub_rtl.registers import Field, Page, Register, RegisterMap, register_map
+from sim.bench.planted import assert_caught, planted
+from sim.bench.runner import ROOT, run_bench
+
+SMALL = preset("small")
+ODD = preset("tiny", ranks=5, pool_depth=8, handles=5, regions=3, dep_ranges=3, lanes=3, loop_lanes=2, log_depth=5, capacity=13,
+             replicas=4, groups=16, packet_bytes=256, max_row_bytes=1040)
+LEAST = preset("tiny", handles=1, regions=1, capacity=1, dep_ranges=1, log_depth=1, tag_width=1, max_row_bytes=16)
+TESTS = ["random_access", "geometry", "views", "counters", "not_cleared", "reset_in_traffic"]
+
+
+@pytest.mark.parametrize("name, cfg", [("csr_small", SMALL), ("csr_odd", ODD)])
+def test_csr(name, cfg):
+    run_bench(CsrBank(cfg), module="sim.cocotb.csr", name=name, tests=TESTS, cfg=cfg)
+
+
+def test_csr_least():
+    run_bench(CsrBank(LEAST), module="sim.cocotb.csr", name="csr_least", tests=["random_access", "reset_in_traffic"], cfg=LEAST)
+
+
+def test_planted_geometry_not_checked():
+    with planted("hub_rtl/csr_regions.py", "self.geometry_write.en.eq(errors == 0)", "self.geometry_write.en.eq(1)",
+                 also=["hub_rtl.csr"]):
+        bank = importlib.import_module("hub_rtl.csr").CsrBank(SMALL)
+        caught = assert_caught(lambda: run_bench(bank, module="sim.cocotb.csr", name="csr_planted", tests=["geometry"],
+                                                 cfg=SMALL))
+    assert caught == ["geometry"]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_register_map(name):
+    registers = register_map(PRESETS[name])
+    addresses = [address for _, address, _ in registers]
+    assert addresses == sorted(set(addresses)) and all(address % 4 == 0 for address in addresses)
+    assert registers.address("control.IRQ_STATUS") == 0x1004 and registers.address("hang.SLICE") == 0x9000
+    assert registers.register("id.MAGIC").fields[0].reset == 0x4D485542
+
+
+def test_register_map_rules():
+    with pytest.raises(ValueError, match=r"A\.two = 3\+2: must lie in 32 bits, alone"):
+        Register("A", 0, (Field("one", 0, 4, "rw"), Field("two", 3, 2, "rw")))
+    with pytest.raises(ValueError, match=r"A\.one = 30\+4"):
+        Register("A", 0, (Field("one", 30, 4, "rw"),))
+    one = Register("A", 0, (Field("one", 0, 4, "rw"),))
+    with pytest.raises(ValueError, match=r"p\.A = 0x0: must be a free word of its page"):
+        RegisterMap([Page("p", 0, (one, one))], ())
+
+
+def test_manual_is_current():
+    """docs/registers.md is what the description says; `moe-hub registers -o docs/registers.md` writes it."""
+    assert (ROOT / "docs" / "registers.md").read_text() == registers_markdown(SMALL)
+
+
+def test_header():
+    text = registers_header(SMALL)
+    assert "#define MOEHUB_CONTROL_TIMEOUT 0x1018u\n" in text
+    assert "#define MOEHUB_REGIONS_FLAGS_EXPECTED_SHIFT 8\n#define MOEHUB_REGIONS_FLAGS_EXPECTED_MASK 0x0000ff00u\n" in text
+    assert text.count("#ifndef") == 1 and text.endswith("#endif\n")
