@@ -59,8 +59,8 @@ def _one_to_many(cfg, row_bytes, *, producers=(0,), consumers=(1, 2, 3), tile=3,
     s = Scenario(cfg, arena=4 * MEMORY, hidden=[(0, BASE)], mem_spill=(0, BASE), **settings)
     stride = -(-row_bytes // cfg.packet_bytes) * cfg.packet_bytes
     for rank in consumers:
-        s.region(rank, 0, Region(base=(BASE, BASE), stride=stride, row_bytes=row_bytes, capacity=min(1024, cfg.groups << tile), group_base=0,
-                                 log2_tile=tile, expected=len(producers), row_span=span, spill_base=(0, 0)))
+        s.region(rank, 0, Region(base=(BASE, BASE), stride=stride, row_bytes=row_bytes, capacity=min(1024, cfg.groups << tile),
+                                 group_base=0, log2_tile=tile, expected=len(producers), row_span=span, spill_base=(0, 0)))
     for rank in producers:
         for dest in consumers:
             s.handle(rank, dest, Handle(targets=((dest, 0),), row_bytes=row_bytes))
@@ -135,8 +135,8 @@ def merging():
             s.row(0, 1, n, rng.bytes(2048))
         _close(s, (0,), (1,))
         result = _run(s, cfg)
-        lines.append(Line(f"wire efficiency, stores of 16 rows in turn, {packet_bytes}-byte packets", _efficiency(_rows(result, (1,))),
-                          "%", ">=", target))
+        lines.append(Line(f"wire efficiency, stores of 16 rows in turn, {packet_bytes}-byte packets",
+                          _efficiency(_rows(result, (1,))), "%", ">=", target))
         result.remove()
     cfg = _config()
     s = _one_to_many(cfg, 32, consumers=(1,), tile=4)
@@ -144,7 +144,8 @@ def merging():
         s.row(0, 1, n, rng.bytes(32))
     _close(s, (0,), (1,))
     result = _run(s, cfg)
-    lines.append(Line("wire efficiency of single 32-byte stores (nothing to merge)", _efficiency(_rows(result, (1,))), "%", ">=", 66.6))
+    lines.append(Line("wire efficiency of single 32-byte stores (nothing to merge)", _efficiency(_rows(result, (1,))),
+                      "%", ">=", 66.6))
     result.remove()
     return lines
 
@@ -165,8 +166,9 @@ def latencies():
     sender, receiver = result.ranks[0], result.ranks[1]
     packet, events = _rows(result, (1,))[0], result.log("events", 1)
     ready = int(events["cycle"][events["kind"] == EventKind.READY][0])
-    lines = [Line("last store of a packet to header on the link", sender["first_flit"] - sender["last_accept"], "cycles", "<=", 14),
-             Line("header from the link to write address", receiver["first_write"] - int(packet["first"]), "cycles", "<=", 14),
+    sent, written = sender["first_flit"] - sender["last_accept"], receiver["first_write"] - int(packet["first"])
+    lines = [Line("last store of a packet to header on the link", sent, "cycles", "<=", 14),
+             Line("header from the link to write address", written, "cycles", "<=", 14),
              Line("memory's answer to READY", ready - receiver["last_answer"], "cycles", "<=", 8)]
     result.remove()
     return lines
@@ -180,7 +182,8 @@ def layers():
     plan = plan_layer(shape, routing, ranks=8)
     settings = {"latency": 64, "window": 64, "threads": threads, "max_cycles": 2_000_000}
     reports = []
-    for programs, check, report in ((hub_programs, check_layer, layer_report), (baseline_programs, check_baseline, baseline_report)):
+    for programs, check, report in ((hub_programs, check_layer, layer_report),
+                                    (baseline_programs, check_baseline, baseline_report)):
         result = programs(plan, **settings).run(build(plan.cfg))
         verdict = check(plan, result)
         if not verdict.good:

@@ -1,11 +1,12 @@
 """One MoE layer as programs for the hubs.
 
-``plan_layer`` lays out memory and groups and chooses the configuration; ``hub_programs`` turns the routing into programs: dispatch
-by row-sparse stores, combine by the expert stand-in's plain stores. ``sim/layer_check.py`` compares a run with the golden model.
+``plan_layer`` lays out memory and groups and chooses the configuration; ``hub_programs`` turns the routing into programs:
+dispatch by row-sparse stores, combine by the expert stand-in's plain stores. ``sim/layer_check.py`` compares a run with the
+golden model.
 
 A dispatched row is the token's activation followed by a 16-byte column {address of the answer, 8 bytes; source rank, 4;
-token, 4}, stored with class ``.nop``. An answer is the expert stand-in's transformation of the row (``docs/running.md``) and goes to
-``combine buffer + token * token_stride + choice * answer_stride`` at the source.
+token, 4}, stored with class ``.nop``. An answer is the expert stand-in's transformation of the row (``docs/running.md``) and
+goes to ``combine buffer + token * token_stride + choice * answer_stride`` at the source.
 """
 
 from dataclasses import dataclass
@@ -20,8 +21,8 @@ from sim.driver import DepRange, Driver, Handle, Region
 from sim.system import System, row_operand
 from sim.traces import Routing
 
-__all__ = ["LayerPlan", "plan_layer", "hub_programs", "new_system", "set_up_combine", "add_payload", "rows_of", "finish", "COLUMN",
-           "EPOCH", "QUERY", "MARK_START", "MARK_STORED", "MARK_CLOSED", "MARK_END", "MARK_QUERY"]
+__all__ = ["LayerPlan", "plan_layer", "hub_programs", "new_system", "set_up_combine", "add_payload", "rows_of", "finish",
+           "COLUMN", "EPOCH", "QUERY", "MARK_START", "MARK_STORED", "MARK_CLOSED", "MARK_END", "MARK_QUERY"]
 
 COLUMN = 16
 EPOCH = 0
@@ -138,8 +139,8 @@ class LayerPlan:
 def plan_layer(shape, routing, *, ranks, lanes=1, tile_rows=None, seed=1, **changes):
     """Layout and configuration for a layer.
 
-    Parameters: ``shape``, the model; ``routing``, tokens of all ranks, dealt out in equal runs; ``tile_rows``, a power of two (by
-    default about half of a mean expert's rows, 4..128); ``changes``, further fields of the configuration.
+    Parameters: ``shape``, the model; ``routing``, tokens of all ranks, dealt out in equal runs; ``tile_rows``, a power of two
+    (by default about half of a mean expert's rows, 4..128); ``changes``, further fields of the configuration.
     """
     tokens, local = routing.tokens, shape.local_experts(ranks)
     if tokens < ranks:
@@ -241,8 +242,9 @@ def hub_programs(plan, **settings):
         rowid = plan.starts[number] + token
         operand = row_operand(0, EPOCH, 0) + expert + (rowid << 15)
         length = plan.shape.dispatch_bytes
-        program.bulk("ROW", rank=expert // plan.local, a=operand, b=data + token * length, n=length,
-                     m=(rowid + expert) % 4096 % cfg.lanes, c=columns + (token * plan.routing.top_k + choice) * COLUMN, d=COLUMN)
+        program.bulk("ROW", rank=expert // plan.local, m=(rowid + expert) % 4096 % cfg.lanes, a=operand,
+                     b=data + token * length, n=length,
+                     c=columns + (token * plan.routing.top_k + choice) * COLUMN, d=COLUMN)
         program.sync()
         program.mark(MARK_STORED)
         program.close_all(EPOCH)

@@ -102,7 +102,8 @@ def compare(plan, result, model, ranks=None):
         verdict.compared_bytes += plan.arena - plan.region_base
         verdict.mismatches += len(wrong)
         if len(wrong):
-            verdict.differences.append(f"rank {rank}: {len(wrong)} bytes of memory differ, first at {plan.region_base + wrong[0]:#x}")
+            at = plan.region_base + wrong[0]
+            verdict.differences.append(f"rank {rank}: {len(wrong)} bytes of memory differ, first at {at:#x}")
         figures = result.ranks[rank]
         got = observed_events(result.log("events", rank))
         expected_events = model.events(rank)
@@ -158,8 +159,8 @@ def _check_registers(plan, result, model, verdict):
                     want = model.totals(rank, region, EPOCH)
                     for name, key in (("SENT_LO", "sent"), ("ACKED_LO", "acked"), ("REFUSED_LO", "refused"), ("ROWS", "rows")):
                         if seen.get(name) != want[key] & 0xFFFFFFFF:
-                            verdict.differences.append(f"rank {rank} region {region}: {key} = {seen.get(name)} in the registers, "
-                                                       f"must be {want[key]}")
+                            verdict.differences.append(f"rank {rank} region {region}: {key} = {seen.get(name)} in the "
+                                                       f"registers, must be {want[key]}")
                     seen = {}
             elif address in paths:
                 seen[paths[address]] = int(read["value"])

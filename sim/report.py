@@ -29,8 +29,9 @@ def _fabric(result, ranks):
     packets = np.concatenate([result.log("packets", rank) for rank in range(ranks)])
     kinds = packets["low"] & np.uint64(15)
     data = np.isin(kinds, (PacketType.ROW, PacketType.PLAIN))
-    return {"packets": int(data.sum()), "control_packets": int((~data).sum()), "row_packets": int((kinds == PacketType.ROW).sum()),
-            "plain_packets": int((kinds == PacketType.PLAIN).sum()), "link_flits": int(packets["flits"].sum()),
+    return {"packets": int(data.sum()), "control_packets": int((~data).sum()),
+            "row_packets": int((kinds == PacketType.ROW).sum()), "plain_packets": int((kinds == PacketType.PLAIN).sum()),
+            "link_flits": int(packets["flits"].sum()),
             "link_bytes": int(packets["bytes"][data].sum()),
             "masked_packets": int((data & (packets["low"] >> np.uint64(5) & np.uint64(1) == 1)).sum())}
 
@@ -72,8 +73,9 @@ def _common(plan, result, verdict):
 
 
 def _setup(plan):
-    return {"model": plan.shape.name, "routing": plan.routing.source, "tokens": plan.routing.tokens, "top_k": plan.routing.top_k,
-            "row_bytes": plan.row_bytes, "answer_bytes": plan.shape.combine_bytes, "tile_rows": plan.tile_rows,
+    return {"model": plan.shape.name, "routing": plan.routing.source, "tokens": plan.routing.tokens,
+            "top_k": plan.routing.top_k, "row_bytes": plan.row_bytes, "answer_bytes": plan.shape.combine_bytes,
+            "tile_rows": plan.tile_rows,
             "busiest_over_mean": plan.routing.busiest_over_mean, "config": plan.cfg.as_dict()}
 
 
@@ -115,8 +117,9 @@ def _number(value):
 
 def table(report, baseline=None):
     """The report as a rich table; with ``baseline`` a second column."""
-    out = Table(title=f"{report['model']}: {report['tokens']} tokens, top-{report['top_k']}, {report['config']['ranks']} ranks, "
-                      f"{report['config']['lanes']} lane(s)")
+    cfg = report["config"]
+    out = Table(title=f"{report['model']}: {report['tokens']} tokens, top-{report['top_k']}, {cfg['ranks']} ranks, "
+                      f"{cfg['lanes']} lane(s)")
     out.add_column("figure")
     out.add_column("hub", justify="right")
     if baseline:

@@ -58,14 +58,16 @@ def _changed(shape, **changes):
 def _simulate(console, text, system, folder, plan):
     """Builds and runs with a progress line; returns the result."""
     from sim.system import build
-    with Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console, transient=True) as bar:
+    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(f"{text}: building {plan.cfg.ranks} hubs from Verilog")
         program = build(plan.cfg)
         bar.update(task, description=f"{text}: simulating")
 
         def show(cycle, done, seconds):
             rate = cycle * plan.cfg.ranks / max(seconds, 0.1)
-            bar.update(task, description=f"{text}: cycle {cycle:,}, {done} of {plan.cfg.ranks} ranks done, {rate:,.0f} hub cycles/s")
+            bar.update(task, description=f"{text}: cycle {cycle:,}, {done} of {plan.cfg.ranks} ranks done, "
+                                         f"{rate:,.0f} hub cycles/s")
 
         return system.run(program, folder=folder, progress=show)
 
@@ -77,7 +79,8 @@ def run(
     lanes: Annotated[int, typer.Option(help="Link ports of each hub.")] = 1,
     trace: Annotated[Path | None, typer.Option(help="Routing log (JSON lines) in place of made-up routing.")] = None,
     experts: Annotated[int | None, typer.Option(help="Experts, in place of the model's.")] = None,
-    row_bytes: Annotated[int | None, typer.Option(help="Bytes of a dispatched row without its return column, in place of the model's.")] = None,
+    row_bytes: Annotated[int | None, typer.Option(help="Bytes of a dispatched row without its return column, in place of the "
+                                                       "model's.")] = None,
     packet_bytes: Annotated[int, typer.Option(help="Largest payload of a packet: 128 or 256.")] = 128,
     tile_rows: Annotated[int | None, typer.Option(help="Rows of a tile, a power of two.")] = None,
     expert_cycles: Annotated[int, typer.Option(help="Cycles the expert stand-in takes per tile.")] = 200,
@@ -87,7 +90,7 @@ def run(
     threads: Annotated[int, typer.Option(help="Threads of the simulation; the result does not depend on it.")] = 2,
     max_cycles: Annotated[int, typer.Option(help="Watchdog, cycles.")] = 50_000_000,
     seed: Annotated[int, typer.Option(help="Of data and made-up routing.")] = 1,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for report.json and timeline.png.")] = Path("build/run"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of report.json, timeline.png.")] = Path("build/run"),
     keep: Annotated[bool, typer.Option("--keep", help="Keep logs and memory images in the output folder.")] = False,
 ):
     """Run one MoE layer through the generated Verilog and check every byte.
@@ -132,7 +135,8 @@ def run(
         else:
             reports.append(None)
         if name == "hub":
-            draw_timeline(plan, result, output / "timeline.png", BIN, f"{shape.name}, {routing.tokens} tokens, {ranks} ranks, {lanes} lane(s)")
+            draw_timeline(plan, result, output / "timeline.png", BIN,
+                          f"{shape.name}, {routing.tokens} tokens, {ranks} ranks, {lanes} lane(s)")
         if not keep:
             result.remove()
         if not verdict.good:

@@ -117,8 +117,8 @@ def build(cfg, verilog=None, trace=False, jobs=2):
             (folder / "moehub.v").write_text(text)
             (folder / "hub_pins.h").write_text(_pins(cfg))
             log = folder / "build.log"
-            command = ["verilator", "--cc", "--exe", "--build", "-j", str(jobs), "-O3", "--x-assign", "fast", "--x-initial", "fast",
-                       "--noassert", "--top-module", "moehub", "--prefix", "Vmoehub", "-Mdir", folder, "-o", "harness",
+            command = ["verilator", "--cc", "--exe", "--build", "-j", str(jobs), "--top-module", "moehub", "--prefix", "Vmoehub",
+                       "-Mdir", folder, "-o", "harness", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert",
                        "-Wno-lint", "-Wno-style", "-Wno-UNOPTFLAT", "--output-split", "30000", *(["--trace"] if trace else []),
                        "-CFLAGS", f"{CXX_FLAGS} -I{NATIVE} -I{folder}", "-LDFLAGS", "-pthread",
                        *(a for flag in MODEL_FLAGS for a in ("-MAKEFLAGS", flag)),
@@ -227,7 +227,7 @@ class Program:
         self._add("MARK", a=number)
 
     def expert(self, addr, rows, region, signals=0):
-        """Hands ``rows`` rows from ``addr`` on, laid out as in ``region``, to the expert stand-in, once all signals were given."""
+        """Hands ``rows`` rows from ``addr`` on, laid out as in ``region``, to the expert stand-in, once all signals came."""
         self._add("EXPERT", a=addr, n=rows, m=region, c=signals)
 
     def signal(self, number):

@@ -22,8 +22,9 @@ def draw_timeline(plan, result, path, bin_cycles, title=""):
         start = result.marks(rank).get(MARK_START, 0)
         bins = result.bins(rank)[start // bin_cycles:].astype(float)
         at = np.arange(len(bins)) * bin_cycles
-        axis.fill_between(at, 100 * bins[:, 0] / (bin_cycles * cfg.lanes), step="post", color="#4878a8", alpha=0.7, label="link out, %")
-        axis.plot(at, 100 * bins[:, 1] / (bin_cycles * cfg.lanes), drawstyle="steps-post", color="#c05020", lw=0.8, label="link in, %")
+        busy = 100 * bins[:, :2] / (bin_cycles * cfg.lanes)
+        axis.fill_between(at, busy[:, 0], step="post", color="#4878a8", alpha=0.7, label="link out, %")
+        axis.plot(at, busy[:, 1], drawstyle="steps-post", color="#c05020", lw=0.8, label="link in, %")
         axis.set_ylim(0, 105)
         axis.set_ylabel(f"rank {rank}", fontsize=8)
         axis.tick_params(labelsize=7)
@@ -32,7 +33,8 @@ def draw_timeline(plan, result, path, bin_cycles, title=""):
         for plain, colour, text in ((0, "#208040", "tiles ready"), (1, "#803090", "answers ready")):
             cycles = np.sort(log["cycle"][(log["kind"] == EventKind.READY) & (log["plain"] == plain)].astype(np.int64)) - start
             if len(cycles):
-                share.plot(cycles, np.arange(1, len(cycles) + 1) / len(cycles), drawstyle="steps-post", color=colour, lw=1.2, label=text)
+                done = np.arange(1, len(cycles) + 1) / len(cycles)
+                share.plot(cycles, done, drawstyle="steps-post", color=colour, lw=1.2, label=text)
         done = log["cycle"][log["kind"] == EventKind.ALL].astype(np.int64) - start
         if len(done):
             axis.axvline(done.max(), color="black", lw=0.7, ls=":")
