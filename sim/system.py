@@ -27,7 +27,7 @@ __all__ = ["build", "System", "Rank", "Program", "Result", "HarnessError", "OP",
 
 NATIVE = ROOT / "sim" / "native"
 KEEP_BUILDS = 6
-CXX_FLAGS = "-std=c++17 -O2 -Wall -Wextra -Wno-sign-compare"
+CXX_FLAGS = "-std=c++17 -O2"
 MODEL_FLAGS = ("OPT_FAST=-O2", "OPT_SLOW=-O1", "OPT_GLOBAL=-O2")
 
 OPS = ("ROW", "PLAIN", "STORE", "COMMAND", "SYNC", "CSR_WRITE", "CSR_READ", "CSR_POLL", "WAIT_CYCLES", "WAIT_EVENTS",
@@ -117,9 +117,10 @@ def build(cfg, verilog=None, trace=False, jobs=2):
             (folder / "moehub.v").write_text(text)
             (folder / "hub_pins.h").write_text(_pins(cfg))
             log = folder / "build.log"
-            command = ["verilator", "--cc", "--exe", "--build", "-j", str(jobs), "--top-module", "moehub", "--prefix", "Vmoehub",
-                       "-Mdir", folder, "-o", "harness", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert",
-                       "-Wno-lint", "-Wno-style", "-Wno-UNOPTFLAT", "--output-split", "30000", *(["--trace"] if trace else []),
+            model = ["--top-module", "moehub", "--prefix", "Vmoehub", "-O3", "--x-assign", "fast", "--x-initial", "fast",
+                     "--noassert", "-Wno-lint", "-Wno-style", "-Wno-UNOPTFLAT", "--output-split", "20000"]
+            command = ["verilator", "--cc", "--exe", "--build", "-j", str(jobs), "-Mdir", folder, "-o", "harness", *model,
+                       *(["--trace"] if trace else []),
                        "-CFLAGS", f"{CXX_FLAGS} -I{NATIVE} -I{folder}", "-LDFLAGS", "-pthread",
                        *(a for flag in MODEL_FLAGS for a in ("-MAKEFLAGS", flag)),
                        folder / "moehub.v", *(path for path in harness if path.suffix == ".cpp")]

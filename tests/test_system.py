@@ -69,7 +69,8 @@ def test_refusals_disturb_nobody(harness):
         good = row_operand(handle, 0, rank * 16)
         s.row(rank, handle, rank * 16, data)
         wrong = [(row_operand(20, 0, 1), {}), (good, {"owner": 5}), (row_operand(handle, 3, 1), {}),
-                 (row_operand(handle, 12, 1), {}), (row_operand(handle, 0, 1, 18), {}), (good, {"lane": 1 - s.lane(rank, good)})]
+                 (row_operand(handle, 12, 1), {}), (row_operand(handle, 0, 1, 18), {}),
+                 (good, {"lane": 1 - s.lane(rank, good)})]
         reasons = [s.store(rank, operand, bytes(32), 0xFFFFFFFF, dest=dest, **more) for operand, more in wrong]
         assert reasons == [Reason.UNKNOWN, Reason.FOREIGN, Reason.EPOCH_EARLY, Reason.EPOCH_STALE, Reason.ROW_OVERRUN,
                            Reason.BAD_LANE]
