@@ -134,7 +134,7 @@ class CloseEngine(wiring.Component):
         ]
         m.d.comb += [
             arbiter.requests.eq(eligible), arbiter.advance.eq(choose),
-            choose.eq((step == 0) & eligible.any() & (jobs != JOBS) & ~self.unpend.valid),
+            choose.eq((step == 0) & eligible.any() & (jobs != JOBS) & (~self.unpend.valid | self.unpend_granted)),
             gate.choose.eq(Mux(choose, arbiter.grant_onehot & ~dead, 0)),
             lists.pop.en.eq(step == 1), lists.pop.queue.eq(rank),
         ]

@@ -138,11 +138,15 @@ class ProducerControl(wiring.Component):
     def _commands(self, m, table, closes, answer, fence, start_fence, fence_marked):
         """The sequence of a command: change the entries, wait for older stores, mark, list the closes, answer."""
         cfg = self._cfg
-        command, index, timer = Signal(self._types.command), Signal(cfg.handle_width), Signal(range(SETTLE + 1))
+        command, count, timer = Signal(self._types.command), Signal(cfg.handle_width), Signal(range(SETTLE + 1))
+        index, skip = Signal(cfg.handle_width), Signal()
         is_fence, skipped, any_ok, held, status = Signal(), Signal(), Signal(), Signal(), Signal(4)
         flushing, merging = Signal(), Signal()
         offered, close_all = self.i_command.payload, command.op == CommandOp.CLOSE_ALL
         m.d.comb += [
+            # All handles with the counter's bits reversed: neighbours, often of one peer, are not listed one after the other, so
+            # that the messages of all peers are on their way at the same time.
+            index.eq(Mux(close_all, count[::-1], command.handle)), skip.eq(close_all & (index >= cfg.handles)),
             table.close.index.eq(index), table.close.epoch.eq(command.epoch), table.close.owner.eq(command.owner),
             fence.payload.eq(offered.tag), self.o_mark.all.eq(is_fence | close_all), self.o_mark.handle.eq(command.handle),
             answer.payload.tag.eq(command.tag), answer.payload.status.eq(status),
@@ -169,15 +173,15 @@ class ProducerControl(wiring.Component):
                         m.d.comb += [fence.valid.eq(1), self.i_command.ready.eq(fence.ready)]
                     with m.Else():
                         m.d.comb += self.i_command.ready.eq(1)
-                        m.d.sync += index.eq(Mux(offered.op == CommandOp.CLOSE, offered.handle, 0))
+                        m.d.sync += count.eq(0)
                         m.next = "WALK"
                         with m.If((offered.op != CommandOp.CLOSE) & (offered.op != CommandOp.CLOSE_ALL)):
                             m.next = "ANSWER"
             with m.State("WALK"):
-                m.d.comb += table.close.valid.eq(1)
-                with m.If(table.close_granted):
-                    m.d.sync += index.eq(index + 1)
-                    with m.If(~close_all | (index == cfg.handles - 1)):
+                m.d.comb += table.close.valid.eq(~skip)
+                with m.If(table.close_granted | skip):
+                    m.d.sync += count.eq(count + 1)
+                    with m.If(~close_all | count.all()):
                         m.d.sync += timer.eq(3)
                         m.next = "COLLECT"
             with m.State("COLLECT"):

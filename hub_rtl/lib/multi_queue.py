@@ -42,22 +42,23 @@ class MultiQueue(wiring.Component):
         m.submodules.body = body = Ram(self._shape, self._nodes)
         pop1, pop2 = Signal.like(self.pop), Signal.like(self.pop)
         put = Signal.like(self.append)
-        node2, last1 = Signal(node), Signal()
+        node2, last1, behind = Signal(node), Signal(), Signal()
         m.d.sync += [pop1.eq(self.pop), pop2.eq(pop1), put.eq(self.append), node2.eq(head.r_data)]
         m.d.comb += [
             # The tail is read by an append and, to see whether its node is the last one, by a pop.
             self.may_append.eq(~(self.pop.en | pop1.en)),
             tail.r_en.eq(self.append.en | self.pop.en), tail.r_addr.eq(Mux(self.pop.en, self.pop.queue, self.append.queue)),
             head.r_en.eq(self.pop.en), head.r_addr.eq(self.pop.queue),
-            # Second cycle of an append: link it behind the tail.
+            # Second cycle of an append: link it behind the tail. An empty queue's tail is a node that others may use now.
+            behind.eq(self.filled.bit_select(put.queue, 1)),
             tail.w_en.eq(put.en), tail.w_addr.eq(put.queue), tail.w_data.eq(put.node),
-            after.w_en.eq(put.en), after.w_addr.eq(tail.r_data), after.w_data.eq(put.node),
+            after.w_en.eq(put.en & behind), after.w_addr.eq(tail.r_data), after.w_data.eq(put.node),
             body.w_en.eq(put.en), body.w_addr.eq(put.node), body.w_data.eq(put.body),
             # Second cycle of a pop: the first node and its successor.
             last1.eq(head.r_data == tail.r_data),
             after.r_en.eq(pop1.en), after.r_addr.eq(head.r_data), body.r_en.eq(pop1.en), body.r_addr.eq(head.r_data),
             # Third cycle: the successor is the first one now. Never together with the second cycle of an append.
-            head.w_en.eq(pop2.en | (put.en & ~self.filled.bit_select(put.queue, 1))),
+            head.w_en.eq(pop2.en | (put.en & ~behind)),
             head.w_addr.eq(Mux(pop2.en, pop2.queue, put.queue)), head.w_data.eq(Mux(pop2.en, after.r_data, put.node)),
             self.popped.en.eq(pop2.en), self.popped.node.eq(node2), self.popped.body.eq(body.r_data),
         ]
