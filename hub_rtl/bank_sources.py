@@ -42,8 +42,8 @@ class OverlapInbox(wiring.Component):
 class StallClock(wiring.Component):
     """Sends one TICK to every bank four times per timeout.
 
-    Contract: a bank whose fourth tick after its last motion comes is reported: not before ``timeout`` cycles without motion (the
-    pause between two rounds is more than a quarter of it), and after five pauses and rounds at the latest. A round takes
+    Contract: a bank whose fourth tick after its last motion comes is reported: not before ``timeout`` cycles without motion
+    (the pause between two rounds is more than a quarter of it), and after five pauses and rounds at the latest. A round takes
     two to four cycles per bank. 0 is off.
     Parameters: ``cfg``. Ports: ``timeout`` In(32) cycles; ``o_op`` Out stream(op).
     """

@@ -53,14 +53,14 @@ async def early_news(dut):
     """Closes and refusals before OPEN, over all sixteen epoch numbers and beyond: the same events."""
     rig, _, params, rng = make(dut, "early", stall="cyclic")
     await rig.start()
-    await setup_regions(rig, rng, row_bytes=32)
+    await setup_regions(rig, rng, row_bytes=min(32, rig.cfg.max_row_bytes))
     await all_banks(rig, rng, 10, early=True)
     assert rig.counts["early_kept"] and not rig.counts["error"]
 
 
 async def one_region(rig, **fields):
     """Region 0 with two-row tiles and one producer."""
-    await rig.set_geometry(0, **{"row_bytes": 32, "log2_tile": 1 if rig.cfg.capacity > 1 else 0,
+    await rig.set_geometry(0, **{"row_bytes": min(32, rig.cfg.max_row_bytes), "log2_tile": 1 if rig.cfg.capacity > 1 else 0,
                                  "capacity": min(4, rig.cfg.capacity), "expected": 1, **fields})
 
 
@@ -84,7 +84,7 @@ async def latency_of_ready(dut):
 
 @cocotb.test()
 async def throughput(dut):
-    """All slices at once, one acknowledgement per cycle each: merging keeps up; without it the shared pipeline sets the rate."""
+    """All slices at once, one acknowledgement per cycle each: merging keeps up; without it the shared pipeline limits."""
     rig, cfg, _, rng = make(dut, "throughput")
     await rig.start()
     await rig.set_geometry(0, row_bytes=cfg.max_row_bytes, log2_tile=0, capacity=1, expected=1)
@@ -105,6 +105,31 @@ async def throughput(dut):
     limit = each + 4 if cfg.combine_depth > 1 else max(2 * each, count) * 5 // 4
     assert took <= limit, f"{each} acknowledgements per slice took {took} cycles, at most {limit}"
     cover("sb.throughput")
+    await rig.finish()
+
+
+@cocotb.test()
+async def bad_news_survives_merging(dut):
+    """A memory error or poison inside a burst of one tile is never lost, whatever it is merged with."""
+    rig, cfg, _, rng = make(dut, "merge")
+    await rig.start()
+    size = min(4, cfg.max_row_bytes // 16)
+    row_bytes = 16 * size
+    await rig.set_geometry(0, row_bytes=row_bytes, log2_tile=0, capacity=1, expected=1)
+    context = {"plain": 0, "region": 0, "place": 0, "bank": 0, "group": 0, "dep": 0, "bytes": size, "poison": 0}
+    for at in range(16):
+        epoch = 2 * at % 16
+        rig.model.rows[0, 0] = 1
+        await rig.open(0, epoch)
+        for n in range(16):
+            bad = n == at
+            rig.put_ack({**context, "poison": int(bad and at & 1)}, int(not bad or at & 1), slice_=n * cfg.slices // 16)
+        rig.closes.put({"region": 0, "epoch": epoch, "src": 0, "sent": row_bytes})
+        final = await rig.final(0, 0)
+        assert final["status"] == (Reason.INCOMPLETE if at & 1 else Reason.MEM_ERROR)
+        await rig.drained()
+        await rig.give_back(RegionOp.RELEASE, 0, epoch)
+    cover("sb.merged.bad", rig.counts["merges"] > 0)
     await rig.finish()
 
 
@@ -276,19 +301,19 @@ async def overflowed_rows(dut):
     """Primaries whose rows overflow tell their overflow region, which completes with exactly those rows, or with an ERROR."""
     rig, cfg, _, rng = make(dut, "overflow", idle="random", stall="cyclic")
     await rig.start()
-    over = cfg.regions - 1
+    over, row_bytes = cfg.regions - 1, min(48, cfg.max_row_bytes)
     primaries = list(range(min(over, 3)))
     share = cfg.groups // cfg.regions
     log2_tile = 1 if share << 1 <= cfg.capacity else 0
     for region in range(cfg.regions):
-        await rig.set_geometry(region, row_bytes=48, log2_tile=log2_tile, group_base=region * share,
-                               capacity=share << log2_tile if region == over else 1, flag_en=1, flag_base=region << 12,
-                               expected=len(primaries) if region == over else 1, overflow_en=int(region != over),
-                               overflow=over)
+        await rig.set_geometry(region, row_bytes=row_bytes, log2_tile=log2_tile, group_base=region * share,
+                               capacity=min(cfg.capacity, share << log2_tile) if region == over else 1, flag_en=1,
+                               flag_base=region << 12, expected=len(primaries) if region == over else 1,
+                               overflow_en=int(region != over), overflow=over)
     for turn in range(10):
         epoch = turn % 16
         bank = epoch & 1
-        failing = turn % 5 == 3
+        failing = bool(primaries) and turn % 5 == 3
         room = share << log2_tile
         await rig.open(over, epoch)
         used = 0
@@ -298,7 +323,7 @@ async def overflowed_rows(dut):
             plan = plan_epoch(rig, rng, region, epoch, rows=1)
             for slot in range(used, used + rows - 1):
                 plan.acks += row_acks(cfg, rng, rig.model.geometry[over], region, bank, slot, over)
-                plan.closes[0]["sent"] += 48
+                plan.closes[0]["sent"] += row_bytes
             used += rows - 1
             rig.model.rows[region, bank] = rows
             rng.shuffle(plan.acks)

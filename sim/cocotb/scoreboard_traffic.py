@@ -144,9 +144,9 @@ async def live(rig, rng, region, bank, epochs, faults=(), early=False):
                 await rig.drained()
         rig.model.rows[region, bank] = plan.rows
         await rig.open(region, number)
-        await feed(rig, rng, plan)
-        if fault == "overlap":
+        if fault == "overlap":      # while bytes are missing: it must not race with the verdict
             await rig.pulse_overlap(region, bank)
+        await feed(rig, rng, plan)
         final = await rig.final(region, bank)
         await rig.drained()
         if rig.model.banks[region, bank].state == RegionState.DONE:
