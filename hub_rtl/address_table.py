@@ -4,7 +4,7 @@ from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .config import ADDR_WIDTH, EPOCH_WIDTH, ROWID_WIDTH, ceil_log2
+from .config import ADDR_WIDTH, EPOCH_WIDTH, ceil_log2
 from .formats import Reason, RegionState
 from .lib.arbiter import RoundRobin
 from .lib.onehot import select
@@ -19,20 +19,19 @@ __all__ = ["AddressTable"]
 class AddressTable(wiring.Component):
     """Row pointer and geometry of every (region, bank); one allocation per cycle, also within one region.
 
-    A new row gets the region's next slot; a full region's row gets the next slot of its overflow region, if that is OPEN with the
-    same epoch and has the same row_bytes; else the answer is REGION_FULL. A request with ``translate`` gets the address of a slot it
-    knows; a slot outside the region is answered MEM_ERROR. Row address = base[bank] + slot * stride, by a multiplier
-    pipelined over two cycles (stride and base count in packets, their low bits are ignored: rule R5).
+    A new row gets the region's next slot; a full region's row gets the next slot of its overflow region, if that is OPEN with
+    the same epoch and has the same row_bytes; else the answer is REGION_FULL. A request with ``translate`` gets the address
+    of a slot it knows; a slot outside the region is answered MEM_ERROR. Row address = base[bank] + slot * stride, by a
+    multiplier pipelined over two cycles (stride and base count in packets, their low bits are ignored: rule R5).
 
     Latency 4 cycles from the request taken to the answer. One request per cycle; one that goes to an overflow region stops the
     table for 3 cycles more. Answers in request order per slice, the slices in turn; an answer cannot be held up.
     A bank's pointers start at 0 when ``region_update`` opens it: requests wait while such updates are applied.
 
-    Parameters: ``cfg``. Ports: ``i_request`` In, stream per slice; ``reply_en`` Out, one bit per slice, with ``reply``; ``geometry_write``,
-    ``region_update`` In; ``rows_query`` In {region, bank}, 2 cycles later ``slots`` Out (slots given out in this region), ``moved`` Out (rows of
-    this region's producers that went to its overflow region) and ``rows``, their sum; ``obs_alloc`` Out, a slot was given out;
-    ``clearing`` Out, after reset.
-    """
+    Parameters: ``cfg``. Ports: ``i_request`` In, stream per slice; ``reply_en`` Out, one bit per slice, with ``reply``;
+    ``geometry_write``, ``region_update`` In; ``rows_query`` In {region, bank}, 2 cycles later ``slots`` Out (slots given out
+    in this region), ``moved`` Out (rows of this region's producers that went to its overflow region) and ``rows``, their sum;
+    ``obs_alloc`` Out, a slot was given out; ``clearing`` Out, after reset. """
 
     def __init__(self, cfg):
         types, own = types_of(cfg), slice_types_of(cfg)
@@ -41,7 +40,8 @@ class AddressTable(wiring.Component):
             "i_request": In(stream.Signature(types.alloc_request)).array(cfg.slices),
             "reply_en": Out(cfg.slices), "reply": Out(types.alloc_reply),
             "geometry_write": In(types.geometry_write), "region_update": In(types.region_update),
-            "rows_query": In(own.bank), "rows": Out(cfg.slot_width + 1), "slots": Out(cfg.slot_width), "moved": Out(cfg.slot_width),
+            "rows_query": In(own.bank), "rows": Out(cfg.slot_width + 1), "slots": Out(cfg.slot_width),
+            "moved": Out(cfg.slot_width),
             "obs_alloc": Out(own.obs_alloc), "clearing": Out(1),
         })
 

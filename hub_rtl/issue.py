@@ -18,21 +18,20 @@ class Issue(wiring.Component):
     """Works off commands in order: waits for the row's address and for the end of the packet, sends the write and its beats.
 
     Owns the RAT's data part. A `fresh` command takes the next allocation answer (and keeps it in the data part if `install`),
-    any other row command reads the data part; both happen here, in order, so a row's first packet always fills what the later ones
-    read. A packet is issued once its last flit has come, because `poison` must be known when the write goes. Beats follow at one
-    per cycle without a bubble to the next packet; commands may run one packet ahead of the beats. What is refused goes to `o_refused`
-    and its payload is sunk. Strobes: all 16 bytes, the mask's bits, or none for an `err` flit.
+    any other row command reads the data part; both happen here, in order, so a row's first packet always fills what the later
+    ones read. A packet is issued once its last flit has come, because `poison` must be known when the write goes. Beats
+    follow at one per cycle without a bubble to the next packet; commands may run one packet ahead of the beats. What is
+    refused goes to `o_refused` and its payload is sunk. Strobes: all 16 bytes, the mask's bits, or none for an `err` flit.
 
     Latency from answer (or packet end) to `o_write`: one cycle. Waits only for `o_write`, `o_data`, `o_refused`.
 
     `report`: a row refused at allocation reports with its first packet; other refusals report unless the refusal before was
     for the same (source, region, epoch, RowID), or also for a plain packet of this source.
 
-    Parameters: ``cfg``. Ports: ``i_command``, ``i_piece``, ``i_end`` In, streams; ``reply_en``, ``reply`` In, allocation answer, at most 4
-    unasked for; ``alloc_taken`` Out; ``o_write``, ``o_data``, ``o_refused`` Out, streams; ``victim_look``, ``victim_index`` In, ``victim`` Out:
-    reads the data part while no command waits; ``idle`` Out, nothing is left; ``stalls`` Out, one bit per WaitCause that holds;
-    ``refused``, ``reports`` Out, strobes.
-    """
+    Parameters: ``cfg``. Ports: ``i_command``, ``i_piece``, ``i_end`` In, streams; ``reply_en``, ``reply`` In, allocation
+    answer, at most 4 unasked for; ``alloc_taken`` Out; ``o_write``, ``o_data``, ``o_refused`` Out, streams; ``victim_look``,
+    ``victim_index`` In, ``victim`` Out: reads the data part while no command waits; ``idle`` Out, nothing is left; ``stalls``
+    Out, one bit per WaitCause that holds; ``refused``, ``reports`` Out, strobes. """
 
     def __init__(self, cfg):
         types, own = types_of(cfg), slice_types_of(cfg)
@@ -93,7 +92,8 @@ class Issue(wiring.Component):
         with m.If(take_job):
             m.d.sync += next_valid.eq(0)
         with m.If(fire):
-            m.d.sync += [next_valid.eq(1), next_job.sink.eq(bad), next_job.masked.eq(command.masked), next_job.len.eq(command.len),
+            m.d.sync += [next_valid.eq(1), next_job.sink.eq(bad), next_job.masked.eq(command.masked),
+                         next_job.len.eq(command.len),
                          next_job.unit.eq(offset)]
 
         with m.If(write.ready):
@@ -106,7 +106,8 @@ class Issue(wiring.Component):
                 context.counted.eq(is_row | command.counted), context.plain.eq(~is_row), context.bytes.eq(command.bytes),
                 context.poison.eq(command.poison | self.i_end.payload), context.dep.eq(Mux(is_row, 0, command.dep)),
                 context.region.eq(Mux(is_row, body.region, 0)), context.place.eq(Mux(is_row, row.place, 0)),
-                context.bank.eq(is_row & body.epoch[0]), context.group.eq(Mux(is_row, row.group, Mux(command.counted, command.group, 0))),
+                context.bank.eq(is_row & body.epoch[0]),
+                context.group.eq(Mux(is_row, row.group, Mux(command.counted, command.group, 0))),
             ]
 
         # -- refusals ---------------------------------------------------------------------------------------------------
@@ -120,7 +121,8 @@ class Issue(wiring.Component):
             m.d.sync += refused.valid.eq(0)
         with m.If(fire & bad):
             m.d.sync += [
-                last.eq(whom), some.eq(1), refused.valid.eq(1), refused.p.known.eq(is_row | command.known), refused.p.plain.eq(plain),
+                last.eq(whom), some.eq(1), refused.valid.eq(1), refused.p.known.eq(is_row | command.known),
+                refused.p.plain.eq(plain),
                 refused.p.report.eq(Mux(is_row, command.fresh, ~some | (last.as_value() != whom.as_value()))),
                 refused.p.region.eq(whom.region), refused.p.epoch.eq(whom.epoch), refused.p.rowid.eq(whom.rowid),
                 refused.p.src.eq(command.src), refused.p.reason.eq(Mux(is_row, row.reason, command.reason)),

@@ -4,7 +4,7 @@ from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .config import EPOCH_WIDTH, ceil_log2
+from .config import ceil_log2
 from .formats import Reason, SPILL_WORD
 from .lib.onehot import encode, select
 from .plain_check import PlainCheck
@@ -33,15 +33,14 @@ class Lookup(wiring.Component):
     A packet is served in the same step that restores its row, so a restored row has always served one before it is a victim.
 
     Stalls: command queue full; 4 allocations unanswered; spill memory; purge. More bytes than the row has left: the row
-    retires, `o_overlap` tells, the bytes are written (they are inside the row). A spill that memory refuses: `o_overlap` too, since
-    the row's slot is lost. A restore that memory refuses: the packet is refused with MEM_ERROR.
+    retires, `o_overlap` tells, the bytes are written (they are inside the row). A spill that memory refuses: `o_overlap` too,
+    since the row's slot is lost. A restore that memory refuses: the packet is refused with MEM_ERROR.
 
-    Parameters: ``cfg``. Ports: ``i_head``, ``i_bytes`` In, streams, taken together; ``o_command``, ``o_alloc``, ``o_spill``, ``o_overlap``
-    Out, streams; ``alloc_taken`` In, an answer was used; ``spill_done`` In, strobe with ``spill_reply``; ``victim_look``, ``victim_index``
-    Out, read the data part, ``victim`` In next cycle; ``filled`` In, no command waits; ``issue_idle`` In, nothing of any command is left;
-    ``purge`` In, ``purging`` Out; ``geometry_write``, ``region_update``, ``window_write``, ``ranges`` In; ``cause`` Out, why it
-    waits; ``strobes`` Out; ``clearing`` Out.
-    """
+    Parameters: ``cfg``. Ports: ``i_head``, ``i_bytes`` In, streams, taken together; ``o_command``, ``o_alloc``, ``o_spill``,
+    ``o_overlap`` Out, streams; ``alloc_taken`` In, an answer was used; ``spill_done`` In, strobe with ``spill_reply``;
+    ``victim_look``, ``victim_index`` Out, read the data part, ``victim`` In next cycle; ``filled`` In, no command waits;
+    ``issue_idle`` In, nothing of any command is left; ``purge`` In, ``purging`` Out; ``geometry_write``, ``region_update``,
+    ``window_write``, ``ranges`` In; ``cause`` Out, why it waits; ``strobes`` Out; ``clearing`` Out. """
 
     def __init__(self, cfg):
         types, own = types_of(cfg), slice_types_of(cfg)
@@ -75,7 +74,8 @@ class Lookup(wiring.Component):
             self.clearing.eq(tags.clearing | spilled.clearing | rows.clearing | plain.clearing),
             rows.geometry_write.eq(self.geometry_write), rows.region_update.eq(self.region_update),
             plain.window_write.eq(self.window_write), plain.ranges.eq(self.ranges),
-            rows.body.eq(row), rows.len.eq(head.len), plain.src.eq(head.src), plain.addr16.eq(flat.addr16), plain.len.eq(head.len),
+            rows.body.eq(row), rows.len.eq(head.len), plain.src.eq(head.src), plain.addr16.eq(flat.addr16),
+            plain.len.eq(head.len),
             tags.region.eq(region), tags.epoch.eq(row.epoch), tags.rowid.eq(row.rowid), spilled.index.eq(row_index),
         ]
 
@@ -140,7 +140,8 @@ class Lookup(wiring.Component):
             command.kind.eq(Mux(refuse, Kind.SINK, Mux(head.plain, Kind.PLAIN, Kind.ROW))),
             command.fresh.eq(ask), command.install.eq(need_way), command.index.eq(index),
             command.masked.eq(head.masked), command.poison.eq(head.poison), command.len.eq(head.len),
-            command.bytes.eq(self.i_bytes.payload), command.src.eq(head.src), command.body.eq(head.body), command.reason.eq(reason),
+            command.bytes.eq(self.i_bytes.payload), command.src.eq(head.src), command.body.eq(head.body),
+            command.reason.eq(reason),
             command.known.eq(rows.known & ~head.plain), command.counted.eq(plain.counted), command.dep.eq(plain.dep),
             command.group.eq(plain.group),
             self.i_head.ready.eq(commit), self.i_bytes.ready.eq(commit),
@@ -179,7 +180,8 @@ class Lookup(wiring.Component):
             key.rank.eq(Mux(rows.alive, Mux(self.victim.reason == Reason.OK, 2, 1), 3)),
         ]
         spill = self.o_spill.p
-        spill_word = _word(valid=1, epoch=victim.epoch, overflow=best_slot.overflow, slot=best_slot.slot, missing=victim.missing,
+        spill_word = _word(valid=1, epoch=victim.epoch, overflow=best_slot.overflow, slot=best_slot.slot,
+                           missing=victim.missing,
                            src=victim.src, rowtag=victim.rowid)
         look = Signal()
         m.d.comb += [
@@ -323,7 +325,8 @@ class Lookup(wiring.Component):
                     m.d.sync += self.purging.eq(0)
                     m.next = "READ"
 
-        slow = Cat(fsm.ongoing(name) for name in ("FETCH", "FETCHED", "DRAIN", "SCAN", "VICTIM", "COUNT", "SPILL", "SPILLED", "LOST",
+        slow = Cat(fsm.ongoing(name) for name in ("FETCH", "FETCHED", "DRAIN", "SCAN", "VICTIM", "COUNT", "SPILL", "SPILLED",
+                                                  "LOST",
                                                   "UNCOUNT", "ERASE", "ERASED")).any()
         m.d.comb += [
             strobes.stall_spill.eq(slow), strobes.stall_purge.eq(self.purging & self.i_head.valid),

@@ -16,13 +16,13 @@ __all__ = ["PlainCheck"]
 class PlainCheck(wiring.Component):
     """Is a plain packet allowed, and which dependency group does it count for?
 
-    ``look`` starts with the packet's fields, which must hold for 3 more cycles. ``allowed`` is valid 2 cycles later, ``counted``,
-    ``dep`` and ``group`` 3 cycles later, for as long as the fields hold. All ranges are compared at once; the lowest armed one that
-    holds the address wins. A rank without a window (or no rank at all) is not allowed anything.
+    ``look`` starts with the packet's fields, which must hold for 3 more cycles. ``allowed`` is valid 2 cycles later,
+    ``counted``, ``dep`` and ``group`` 3 cycles later, for as long as the fields hold. All ranges are compared at once; the
+    lowest armed one that holds the address wins. A rank without a window (or no rank at all) is not allowed anything.
 
-    Parameters: ``cfg``. Ports: ``look`` In; ``src`` In, ``addr16`` In (address / 16), ``len`` In, flits; ``ranges`` In, array of all dependency
-    ranges; ``window_write`` In; ``allowed``, ``counted``, ``dep``, ``group`` Out; ``clearing`` Out, after reset.
-    """
+    Parameters: ``cfg``. Ports: ``look`` In; ``src`` In, ``addr16`` In (address / 16), ``len`` In, flits; ``ranges`` In, array
+    of all dependency ranges; ``window_write`` In; ``allowed``, ``counted``, ``dep``, ``group`` Out; ``clearing`` Out, after
+    reset. """
 
     def __init__(self, cfg):
         self._cfg, self._types = cfg, types_of(cfg)

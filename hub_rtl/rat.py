@@ -16,14 +16,13 @@ class RowTags(wiring.Component):
     """Tag part of a slice's RAT: set-associative, with the age order of each set.
 
     ``look`` reads a set; from the next cycle on (until the next ``look``) ``tags``, ``match`` and ``free`` show it. ``match``
-    is one-hot: the way that holds (region, epoch, rowid); ``free`` is one-hot: the lowest way without a row. A write goes to the
-    set looked at last; ``install`` makes the way the youngest of its set. ``age`` of a way counts the ways that are older.
-    One operation per cycle.
+    is one-hot: the way that holds (region, epoch, rowid); ``free`` is one-hot: the lowest way without a row. A write goes to
+    the set looked at last; ``install`` makes the way the youngest of its set. ``age`` of a way counts the ways that are
+    older. One operation per cycle.
 
     Parameters: ``cfg``. Ports: ``look`` In, ``set`` In; ``region``, ``epoch``, ``rowid`` In, compared in the cycle after
-    ``look``; ``tags``, ``ages`` Out, arrays over ways; ``match``, ``free`` Out; ``write`` In, one bit per way, ``install`` In, ``tag`` In;
-    ``clearing`` Out, after reset.
-    """
+    ``look``; ``tags``, ``ages`` Out, arrays over ways; ``match``, ``free`` Out; ``write`` In, one bit per way, ``install``
+    In, ``tag`` In; ``clearing`` Out, after reset. """
 
     def __init__(self, cfg):
         own = slice_types_of(cfg)
@@ -50,7 +49,8 @@ class RowTags(wiring.Component):
                 self.tags[n].eq(tag), valid[n].eq(tag.valid),
                 # Ages are kept XOR the way number: the cleared memory then says that way n has n older ones.
                 self.ages[n].eq(age_ram.r_data[n] ^ n),
-                self.match[n].eq(tag.valid & (tag.region == self.region) & (tag.epoch == self.epoch) & (tag.rowid == self.rowid)),
+                self.match[n].eq(tag.valid & (tag.region == self.region) & (tag.epoch == self.epoch) &
+                                 (tag.rowid == self.rowid)),
                 tag_ram.w_data[n].eq(self.tag),
             ]
         m.d.comb += [

@@ -21,9 +21,9 @@ class RowLookup(wiring.Component):
     cycles after the packet's last flit. Throughput: one flit per cycle; one packet per 3 cycles (plain: 4). Writes, beats and
     refusals leave in packet order. Waits for memory (`o_write`, `o_data`, spill) and for `o_refused`, which is always drained.
 
-    Parameters: ``cfg``. Ports: those of the slice, see :class:`~hub_rtl.slot_allocator.SlotAllocator`; ``o_alloc`` Out stream,
-    ``reply_en``, ``reply`` In; ``o_spill`` Out stream, ``spill_done``, ``spill_reply`` In; ``o_overlap`` Out stream; ``strobes`` Out.
-    """
+    Parameters: ``cfg``. Ports: those of the slice, see :class:`~hub_rtl.slot_allocator.SlotAllocator`; ``o_alloc`` Out
+    stream, ``reply_en``, ``reply`` In; ``o_spill`` Out stream, ``spill_done``, ``spill_reply`` In; ``o_overlap`` Out stream;
+    ``strobes`` Out. """
 
     def __init__(self, cfg):
         types, own = types_of(cfg), slice_types_of(cfg)
@@ -60,7 +60,8 @@ class RowLookup(wiring.Component):
             split.enable.eq(~lookup.clearing), self.clearing.eq(lookup.clearing),
             issue.reply_en.eq(self.reply_en), issue.reply.eq(self.reply), lookup.alloc_taken.eq(issue.alloc_taken),
             lookup.spill_done.eq(self.spill_done), lookup.spill_reply.eq(self.spill_reply),
-            issue.victim_look.eq(lookup.victim_look), issue.victim_index.eq(lookup.victim_index), lookup.victim.eq(issue.victim),
+            issue.victim_look.eq(lookup.victim_look), issue.victim_index.eq(lookup.victim_index),
+            lookup.victim.eq(issue.victim),
             lookup.filled.eq(~commands.o.valid), lookup.issue_idle.eq(issue.idle),
             lookup.purge.eq(self.purge), self.purging.eq(lookup.purging),
             lookup.geometry_write.eq(self.geometry_write), lookup.region_update.eq(self.region_update),

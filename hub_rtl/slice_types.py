@@ -1,7 +1,7 @@
 """Layouts and pure functions inside the slot allocator: what its parts pass to each other."""
 
 from enum import IntEnum
-from functools import lru_cache
+from functools import cache
 
 from amaranth import Cat, Const
 from amaranth.lib import data
@@ -85,7 +85,7 @@ class SliceTypes:
         self.alloc_reply = types.alloc_reply
 
 
-@lru_cache(maxsize=None)
+@cache
 def slice_types_of(cfg):
     """The :class:`SliceTypes` of a configuration."""
     return SliceTypes(cfg)

@@ -22,14 +22,16 @@ class SlotAllocator(wiring.Component):
     Every packet of a row goes to the row's slot; slots are given out in arrival order, dense from 0; what may not be placed is
     sunk and told (`o_refused`). See `docs/blocks/slot_allocator.md` for the full contract.
 
-    Latency: header in to write out 9 cycles for a new row, 7 for a known one, but not before two cycles after the packet's last
-    flit. One flit per cycle and slice without bubbles for payloads of 64 bytes and more. Order is kept per slice, for writes,
-    beats and refusals. Waits only for memory: `o_write`, `o_data`, `spill` (and `o_refused`, which the scoreboard always drains).
+    Latency: header in to write out 9 cycles for a new row, 7 for a known one, but not before two cycles after the packet's
+    last flit. One flit per cycle and slice without bubbles for payloads of 64 bytes and more. Order is kept per slice, for
+    writes, beats and refusals. Waits only for memory: `o_write`, `o_data`, `spill` (and `o_refused`, which the scoreboard
+    always drains).
 
-    Parameters: ``cfg``. Ports: ``i_packet`` In, streams of flits; ``o_write``, ``o_data``, ``o_refused`` Out, streams; ``geometry_write``,
-    ``region_update``, ``window_write``, ``dep_write`` In, broadcasts; ``rows_query`` In, ``rows``, ``slots``, ``moved`` Out; ``purge`` In, ``purging``
-    Out, from the next cycle on; ``o_overlap`` Out, strobe; ``spill`` Out; ``obs_alloc`` Out, observation; ``waiting`` Out, per slice;
-    ``counts`` Out, increments; ``clearing`` Out, tables are being cleared after reset: writes would be lost.
+    Parameters: ``cfg``. Ports: ``i_packet`` In, streams of flits; ``o_write``, ``o_data``, ``o_refused`` Out, streams;
+    ``geometry_write``, ``region_update``, ``window_write``, ``dep_write`` In, broadcasts; ``rows_query`` In, ``rows``,
+    ``slots``, ``moved`` Out; ``purge`` In, ``purging`` Out, from the next cycle on; ``o_overlap`` Out, strobe; ``spill`` Out;
+    ``obs_alloc`` Out, observation; ``waiting`` Out, per slice; ``counts`` Out, increments; ``clearing`` Out, tables are being
+    cleared after reset: writes would be lost.
 
     Source: paper section on the Address Allocation Unit; our specification 6.3.
     """
@@ -44,7 +46,8 @@ class SlotAllocator(wiring.Component):
             "o_refused": Out(stream.Signature(types.refusal)).array(cfg.slices),
             "geometry_write": In(types.geometry_write), "region_update": In(types.region_update),
             "window_write": In(types.window_write), "dep_write": In(types.dep_write),
-            "rows_query": In(own.bank), "rows": Out(cfg.slot_width + 1), "slots": Out(cfg.slot_width), "moved": Out(cfg.slot_width),
+            "rows_query": In(own.bank), "rows": Out(cfg.slot_width + 1), "slots": Out(cfg.slot_width),
+            "moved": Out(cfg.slot_width),
             "purge": In(own.purge), "purging": Out(1), "o_overlap": Out(own.purge), "spill": Out(SpillSignature()),
             "obs_alloc": Out(own.obs_alloc), "waiting": Out(own.waiting).array(cfg.slices), "counts": Out(own.counts),
             "clearing": Out(1),
@@ -72,7 +75,8 @@ class SlotAllocator(wiring.Component):
             m.d.comb += [
                 lane.reply_en.eq(table.reply_en[n]), lane.reply.eq(table.reply),
                 lane.spill_done.eq(engine.done[n]), lane.spill_reply.eq(engine.reply),
-                lane.purge.eq(self.purge), lane.geometry_write.eq(self.geometry_write), lane.region_update.eq(self.region_update),
+                lane.purge.eq(self.purge), lane.geometry_write.eq(self.geometry_write),
+                lane.region_update.eq(self.region_update),
                 lane.window_write.eq(self.window_write), lane.ranges.eq(ranges), self.waiting[n].eq(lane.waiting),
                 overlaps.requests[n].eq(lane.o_overlap.valid), lane.o_overlap.ready.eq(overlaps.grant_onehot[n]),
             ]
@@ -81,10 +85,12 @@ class SlotAllocator(wiring.Component):
         m.d.comb += [
             table.geometry_write.eq(self.geometry_write), table.region_update.eq(self.region_update),
             engine.geometry_write.eq(self.geometry_write),
-            table.rows_query.eq(self.rows_query), self.rows.eq(table.rows), self.slots.eq(table.slots), self.moved.eq(table.moved),
+            table.rows_query.eq(self.rows_query), self.rows.eq(table.rows), self.slots.eq(table.slots),
+            self.moved.eq(table.moved),
             self.obs_alloc.eq(table.obs_alloc), self.purging.eq(Cat(lane.purging for lane in lanes).any()),
             self.clearing.eq(table.clearing | engine.clearing | Cat(lane.clearing for lane in lanes).any()),
-            overlaps.advance.eq(1), chosen.eq(select(overlaps.grant_onehot, [lane.o_overlap.payload.as_value() for lane in lanes])),
+            overlaps.advance.eq(1),
+            chosen.eq(select(overlaps.grant_onehot, [lane.o_overlap.payload.as_value() for lane in lanes])),
         ]
         m.d.sync += [self.o_overlap.en.eq(overlaps.requests.any()), self.o_overlap.region.eq(chosen.region),
                      self.o_overlap.bank.eq(chosen.bank), self.counts.rat_new.eq(table.obs_alloc.en)]

@@ -21,9 +21,8 @@ class SpillEngine(wiring.Component):
     A request is answered when memory has answered, so whoever waits for the answer never reads before its write has landed.
     3 cycles plus the memory's latency per request; the slices in turn. Waits for memory only.
 
-    Parameters: ``cfg``. Ports: ``i_request`` In, stream per slice; ``done`` Out, one bit per slice, with ``reply`` {word, error}; ``geometry_write``
-    In; ``mem`` Out, :class:`~hub_rtl.axi.SpillSignature`; ``clearing`` Out, after reset.
-    """
+    Parameters: ``cfg``. Ports: ``i_request`` In, stream per slice; ``done`` Out, one bit per slice, with ``reply`` {word,
+    error}; ``geometry_write`` In; ``mem`` Out, :class:`~hub_rtl.axi.SpillSignature`; ``clearing`` Out, after reset. """
 
     def __init__(self, cfg):
         types, own = types_of(cfg), slice_types_of(cfg)

@@ -14,12 +14,12 @@ class SpillFilter(wiring.Component):
     """Counting filter: one small counter per hash value counts the spilled rows with that value.
 
     ``maybe`` = 0 means that no row with the index is spilled. A counter that reaches its maximum stays there (it no longer
-    knows its count), so the filter may say "maybe" too often, never too seldom. ``maybe`` belongs to the ``look`` before and holds
-    until the next; ``up`` and ``down`` change the counter looked at last, at least one cycle later. One operation per cycle.
+    knows its count), so the filter may say "maybe" too often, never too seldom. ``maybe`` belongs to the ``look`` before and
+    holds until the next; ``up`` and ``down`` change the counter looked at last, at least one cycle later. One operation per
+    cycle.
 
-    Parameters: ``depth``, counters; ``width``, bits of a counter. Ports: ``look`` In, ``index`` In; ``maybe`` Out; ``up``, ``down`` In,
-    strobes; ``clearing`` Out, after reset.
-    """
+    Parameters: ``depth``, counters; ``width``, bits of a counter. Ports: ``look`` In, ``index`` In; ``maybe`` Out; ``up``,
+    ``down`` In, strobes; ``clearing`` Out, after reset. """
 
     def __init__(self, depth, width):
         super().__init__({"look": In(1), "index": In(index_width(depth)), "maybe": Out(1), "up": In(1), "down": In(1),

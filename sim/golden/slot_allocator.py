@@ -4,17 +4,14 @@ Exact for everything that does not depend on timing: given each slice's packets 
 out, it predicts every write, beat, refusal, spill access, overlap and count.
 """
 
+import contextlib
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 from hub_rtl import formats
 from hub_rtl.formats import PacketType, Reason, RegionState
 
-__all__ = ["GoldenError", "SlotAllocatorModel"]
-
-
-class GoldenError(AssertionError):
-    """What was observed cannot follow from the packets."""
+__all__ = ["SlotAllocatorModel", "fold"]
 
 
 @dataclass
@@ -57,8 +54,10 @@ def fold(value, size):
 class SlotAllocatorModel:
     """One allocator. Tell it the configuration with ``geometry``, ``state``, ``window``, ``dep``; then ``run`` packets.
 
-    Results: ``slices[n].writes``, ``.beats``, ``.refusals``; ``memory`` {address: spill word}; ``accesses`` {address: [(kind, word)]} in
-    order; ``overlaps`` and ``counts`` (Counter). ``bad_reads``, ``bad_writes``: addresses at which memory answers with an error.
+    Results: ``slices[n].writes``, ``.beats``,
+    ``.refusals``; ``memory`` {address: spill word}; ``accesses`` {address: [(kind, word)]} in
+    order; ``overlaps`` and ``counts`` (Counter). ``bad_reads``,
+    ``bad_writes``: addresses at which memory answers with an error.
     """
 
     def __init__(self, cfg):
@@ -119,26 +118,24 @@ class SlotAllocatorModel:
                 break
             asked = [n for n, request in waiting.items() if request == seen[:3]]
             if len(asked) != 1:
-                raise GoldenError(f"a slot was given out for {seen}, but the slices ask for {waiting}")
+                raise AssertionError(f"a slot was given out for {seen}, but the slices ask for {waiting}")
             region, bank, _ = seen[:3]
             place = self._place(region, bank)
             slot, overflow = self.slots[place, bank], int(place != region)
             if (slot, overflow) != seen[3:]:
-                raise GoldenError(f"{seen[:3]} got slot {seen[3:]}, expected {(slot, overflow)}")
+                raise AssertionError(f"{seen[:3]} got slot {seen[3:]}, expected {(slot, overflow)}")
             self.slots[place, bank] += 1
             self.moved[region, bank] += overflow
             self.counts["rat_new"] += 1
             self.allocations.append(seen)
             self._step(workers, waiting, asked[0], (Reason.OK, slot, overflow))
         if waiting:
-            raise GoldenError(f"no slot was given out for {waiting}")
+            raise AssertionError(f"no slot was given out for {waiting}")
 
     def _step(self, workers, waiting, n, answer):
         waiting.pop(n, None)
-        try:
+        with contextlib.suppress(StopIteration):
             waiting[n] = workers[n].send(answer)
-        except StopIteration:
-            pass
 
     def _place(self, region, bank):
         """Region that would take the next row, None when there is no place."""
@@ -206,7 +203,8 @@ class SlotAllocatorModel:
         key = rowid ^ (2 * region + bank) << 12
         index = fold(key, self.cfg.rat_sets)
         ways = each.sets[index]
-        at = next((n for n, row in enumerate(ways) if row and (row.region, row.epoch, row.rowid) == (region, epoch, rowid)), None)
+        at = next((n for n, row in enumerate(ways) if row and (row.region, row.epoch, row.rowid) == (region, epoch, rowid)),
+                  None)
         row, first = ways[at] if at is not None else None, False
         if row is not None:
             if row.src != info["src"]:
@@ -218,7 +216,7 @@ class SlotAllocatorModel:
             if row is None:
                 return
             first = True
-        at = self._count(each, info, row, ways, index, at)
+        self._count(each, info, row, ways, index, at)
         self._issue(each, info, row, head, first)
 
     def _absent(self, each, info, region, epoch, rowid, key, geometry, ways, index):
@@ -256,7 +254,7 @@ class SlotAllocatorModel:
         return Row(region, epoch, rowid, info["src"], geometry["row_bytes"], reason, slot, overflow)
 
     def _evict(self, each, ways, index):
-        """Oldest row whose epoch is over, else oldest with a slot, else oldest refused one; only rows with a slot are spilled."""
+        """Oldest row whose epoch is over, else oldest with a slot (which alone is spilled), else oldest refused one."""
         def rank(row):
             now = self.banks[row.region, row.bank]
             if now["state"] != RegionState.OPEN or now["epoch"] != row.epoch:
@@ -287,7 +285,6 @@ class SlotAllocatorModel:
         if at is not None:
             ways[at] = row if left else None
         row.missing = left
-        return at
 
     def _issue(self, each, info, row, head, first):
         if row.reason != Reason.OK:
