@@ -28,7 +28,8 @@ class TB:
         self.writes = StreamSource(bench, "i_write", types.write, idle, rng)
         self.data = StreamSource(bench, "i_data", types.beat, idle, rng)
         self.memory = AxiMemory(bench, "mem__", latency=latency, rng=rng,
-                                error=lambda addr, length: addr >> 12 == BAD_PAGE >> 12, pause=dict.fromkeys(("aw", "w", "b"), stall))
+                                error=lambda addr, length: addr >> 12 == BAD_PAGE >> 12,
+                                pause=dict.fromkeys(("aw", "w", "b"), stall))
         self.acks = StreamSink(bench, "o_ack", types.ack, stall, rng)
         self.model = MemoryWriterModel(cfg)
         self.bursts = []
