@@ -129,8 +129,7 @@ class Pool(wiring.Component):
                              sectors[n].eq(1 << store.sector)]
             with m.Elif(hit[n]):
                 m.d.sync += sectors[n].eq(sectors[n] | (1 << store.sector))
-            m.d.comb += [self.rowid[n].eq(keys[n][:ROWID_WIDTH])]
-            m.d.comb += [self.rank_onehot[n][r].eq(ranks[n] == r) for r in range(self._cfg.ranks)]
+            m.d.comb += [self.rowid[n].eq(keys[n][:ROWID_WIDTH]), self.rank_onehot[n].eq(1 << ranks[n])]
         m.d.comb += self.write.again.eq(again.any())
         for s in range(self._cfg.packet_sectors):
             m.d.comb += self.sectors[s].eq((self.lock_onehot & Cat(sectors[n][s] for n in range(depth))).any())

@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from amaranth import Const, Signal
+from amaranth import Const, Mux, Signal
 from amaranth.lib import data
 
 from .config import EPOCH_WIDTH, ROWID_WIDTH, ceil_log2, index_width
@@ -63,8 +63,7 @@ def pool_types_of(cfg):
 def decode(m, index, count, enable=1, name="onehot"):
     """One-hot of ``index`` among ``count``, 0 unless ``enable``."""
     onehot = Signal(count, name=name)
-    for n in range(count):
-        m.d.comb += onehot[n].eq((index == n) & enable)
+    m.d.comb += onehot.eq(Mux(enable, 1 << index, 0))
     return onehot
 
 
@@ -82,9 +81,8 @@ def encode(onehot, width):
 def by_rank(m, flags, rank_onehot, ranks, name="of_rank"):
     """Bit r of the result: some entry with its flag set belongs to rank r."""
     out = Signal(ranks, name=name)
-    for rank in range(ranks):
-        mine = Signal(len(flags), name=f"{name}_{rank}")
-        for n in range(len(flags)):
-            m.d.comb += mine[n].eq(flags[n] & rank_onehot[n][rank])
-        m.d.comb += out[rank].eq(mine.any())
+    terms = [Mux(flags[n], onehot, 0) for n, onehot in enumerate(rank_onehot)]
+    while len(terms) > 1:
+        terms = [terms[n] | terms[n + 1] if n + 1 < len(terms) else terms[n] for n in range(0, len(terms), 2)]
+    m.d.comb += out.eq(terms[0])
     return out
