@@ -144,8 +144,8 @@ class ProducerControl(wiring.Component):
         flushing, merging = Signal(), Signal()
         offered, close_all = self.i_command.payload, command.op == CommandOp.CLOSE_ALL
         m.d.comb += [
-            # All handles with the counter's bits reversed: neighbours, often of one peer, are not listed one after the other, so
-            # that the messages of all peers are on their way at the same time.
+            # All handles with the counter's bits reversed: neighbours, often of one peer, are not listed one after the other,
+            # so that the messages of all peers are on their way at the same time.
             index.eq(Mux(close_all, count[::-1], command.handle)), skip.eq(close_all & (index >= cfg.handles)),
             table.close.index.eq(index), table.close.epoch.eq(command.epoch), table.close.owner.eq(command.owner),
             fence.payload.eq(offered.tag), self.o_mark.all.eq(is_fence | close_all), self.o_mark.handle.eq(command.handle),

@@ -235,7 +235,7 @@ class World:
         if int(dut.counts.value) >> 1 & 1:
             # Drops come a fixed time after the reads; a message of the same peer may still wait for the link.
             job = next((job for job in self.jobs if job[4] == self.bench.cycle - tree_levels(cfg.slices) - 1), None)
-            assert job is not None and self.bench.cycle - self.last_dead.get(job[0], -99) < 30, f"dropped {job}, a living peer's"
+            assert job is not None and self.bench.cycle - self.last_dead.get(job[0], -99) < 30, f"dropped {job}"
             self.jobs.remove(job)
             self.dropped += 1
             cover("producer.dropped")
@@ -264,7 +264,8 @@ class World:
         if item["op"] == CommandOp.CLOSE:
             command["reason"] = self.model.refusal(item["handle"], item["epoch"], item["owner"])
         if item["op"] == CommandOp.CLOSE_ALL:
-            command["held"] = {index for index in self.model.members(item["epoch"], item["owner"]) if self.model.held(index)}
+            command["members"] = set(self.model.members(item["epoch"], item["owner"]))
+            command["held"] = {index for index in command["members"] if self.model.held(index)}
         assert item["tag"] not in self.open
         self.open[item["tag"]] = command
         if item["op"] != CommandOp.FENCE:
@@ -288,7 +289,7 @@ class World:
             if not command["closed"]:
                 assert status != Reason.OK
         elif op == CommandOp.CLOSE_ALL:
-            left = set(self.model.members(command["epoch"], command["owner"])) - command["closed"]
+            left = command["members"] - command["closed"]
             assert left <= command["held"], f"CLOSE_ALL left out {left - command['held']}"
             assert status == (Reason.EPOCH_EARLY if left else Reason.OK), f"{command} answered {status!r}, left {left}"
             cover("producer.close_all_held", left)

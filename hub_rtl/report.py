@@ -1,0 +1,221 @@
+"""What was refused, told to others (RejectSender) and kept for software (RefusalLog)."""
+
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .close_engine import ControlGate
+from .config import index_width
+from .formats import PacketType
+from .handles import store_refusal
+from .lib.onehot import tree_sum
+from .lib.ram import Ram
+from .lib.stream import StreamMerge, StreamRegister
+from .types import header_layout, types_of
+
+__all__ = ["RefusalLog", "RejectSender", "bad_packet", "log_entry"]
+
+
+def log_entry():
+    """Layout of one log entry: {reason, side, remote, plain, owner, epoch, number, rowid, rank}.
+
+    ``side``, ``remote``: 0, 0 a packet refused here; 1, 0 a store refused by a decoder here; 0, 1 a REJECT from another hub;
+    1, 1 a received packet dropped for its header. ``number``: region, or handle of a store. ``rank``: the other rank.
+    """
+    return data.StructLayout({"reason": 4, "side": 1, "remote": 1, "plain": 1, "owner": 4, "epoch": 4, "number": 11,
+                              "rowid": 24, "rank": 7})
+
+
+def bad_packet():
+    """Layout of a link's pulse for a dropped packet: {en, header, reason}."""
+    return data.StructLayout({"en": 1, "header": 128, "reason": 4})
+
+
+class RejectSender(wiring.Component):
+    """Sends a REJECT message for every refusal that asks for one.
+
+    Contract: a refusal with ``report`` becomes one REJECT to its ``src``, or ``dropped`` counts it: the queue of
+    ``reject_depth`` was full, or the rank is dead or does not exist. The input is never stalled. Between its choice and
+    ``ctl_done`` no second message for the same rank is chosen, by this sender or by the one whose ``ctl_busy`` is
+    ``ctl_other``: a link never holds one without a credit.
+
+    Latency 9 cycles; one message per 8 cycles, also for one that must wait and goes to the back of the queue: a rank without
+    control credits delays the others by at most that for each of its messages.
+
+    Order: as they came while all ranks have credits.
+
+    Parameters: ``cfg``. Ports: ``i_refused`` In stream(refusal), ready is always 1; ``o_control`` Out stream(128), REJECT
+    with dst filled; ``ctl_ready``, ``ctl_other``, ``ctl_done``, ``peer_dead`` In ``ranks``, ``ctl_busy`` Out ``ranks``: see
+    interfaces section 3; ``sent``, ``dropped`` Out strobes. Source: our specification, rule R6.
+    """
+
+    CONFIRM = 3     # cycles until the other sender has seen our choice, and we one that it made before
+
+    def __init__(self, cfg):
+        super().__init__({
+            "i_refused": In(stream.Signature(types_of(cfg).refusal)), "o_control": Out(stream.Signature(128)),
+            "ctl_ready": In(cfg.ranks), "ctl_other": In(cfg.ranks), "ctl_done": In(cfg.ranks), "ctl_busy": Out(cfg.ranks),
+            "peer_dead": In(cfg.ranks), "sent": Out(1), "dropped": Out(1)})
+        self._cfg = cfg
+
+    def elaborate(self, platform):
+        m = Module()
+        cfg = self._cfg
+        depth = cfg.reject_depth
+        message = data.StructLayout({"region": 11, "epoch": 4, "rowid": 24, "reason": 4, "rank": 7})
+        m.submodules.ram = ram = Ram(message, depth)
+        m.submodules.gate = gate = ControlGate(cfg.ranks)
+        head, tail = Signal(index_width(depth)), Signal(index_width(depth))
+        stored, room = Signal(range(depth + 1)), Signal()     # in memory; one in hand keeps its place
+        in_hand, hand, one_hot = Signal(), Signal(message), Signal(cfg.ranks)
+        arrival, arrived, refused = Signal(message), Signal(), self.i_refused.payload
+        put_new, put_back, take = Signal(), Signal(), Signal()
+
+        def after(pointer):
+            return Mux(pointer == depth - 1, 0, pointer + 1)
+
+        m.d.comb += [
+            self.i_refused.ready.eq(1), gate.done.eq(self.ctl_done), room.eq(stored + in_hand != depth),
+            put_new.eq(arrived & room), ram.w_en.eq(put_new | put_back), ram.w_addr.eq(tail),
+            ram.w_data.eq(Mux(put_new, arrival, hand)), ram.r_en.eq(take), ram.r_addr.eq(head), hand.eq(ram.r_data),
+            one_hot.eq(Cat(hand.rank == n for n in range(cfg.ranks))),
+        ]
+        m.d.sync += [
+            arrived.eq(self.i_refused.valid & refused.report), arrival.rank.eq(refused.src),
+            *[arrival[name].eq(refused[name]) for name in ("region", "epoch", "rowid", "reason")],
+            stored.eq(stored + (put_new | put_back) - take),
+        ]
+        with m.If(put_new | put_back):
+            m.d.sync += tail.eq(after(tail))
+        with m.If(take):
+            m.d.sync += head.eq(after(head))
+
+        header = Signal(header_layout(PacketType.REJECT))
+        m.d.comb += [
+            header.type.eq(PacketType.REJECT), header.dst.eq(hand.rank), header.region.eq(hand.region),
+            header.epoch.eq(hand.epoch), header.rowid.eq(hand.rowid), header.reason.eq(hand.reason),
+            self.o_control.payload.eq(header),
+        ]
+        may_go, gone, timer, discard = Signal(), Signal(), Signal(range(self.CONFIRM + 1)), Signal()
+        chosen, retreat = Signal(), Signal()
+        m.d.sync += [
+            may_go.eq((one_hot & self.ctl_ready & ~gate.busy & ~self.ctl_other).any()),
+            gone.eq((one_hot & self.peer_dead).any() | ~one_hot.any()),
+            self.sent.eq(self.o_control.valid & self.o_control.ready),
+            self.dropped.eq((arrived & ~room) | discard),
+        ]
+        # While our choice is not confirmed the other sender may have made the same: then we retreat.
+        m.d.comb += [gate.choose.eq(Mux(chosen, one_hot, 0)), self.ctl_busy.eq(gate.busy)]
+        with m.If(timer.any()):
+            m.d.sync += timer.eq(timer - 1)
+        with m.FSM():
+            with m.State("TAKE"):
+                with m.If(stored.any()):
+                    m.d.comb += take.eq(1)
+                    m.d.sync += in_hand.eq(1)
+                    m.next = "LOOK"
+            with m.State("LOOK"):
+                m.next = "JUDGE"
+            with m.State("JUDGE"):
+                with m.If(gone):
+                    # A new refusal in this cycle may be dropped too, and there is one strobe.
+                    with m.If(~(arrived & ~room)):
+                        m.d.comb += discard.eq(1)
+                        m.d.sync += in_hand.eq(0)
+                        m.next = "TAKE"
+                with m.Elif(may_go):
+                    m.d.comb += chosen.eq(1)
+                    m.d.sync += timer.eq(self.CONFIRM)
+                    m.next = "CONFIRM"
+                with m.Else():
+                    m.next = "BACK"
+            with m.State("CONFIRM"):
+                with m.If(~timer.any()):
+                    m.next = "SEND"
+                    with m.If((one_hot & self.ctl_other).any()):
+                        m.d.comb += retreat.eq(1)
+                        m.next = "BACK"
+            with m.State("SEND"):
+                m.d.comb += self.o_control.valid.eq(1)
+                with m.If(self.o_control.ready):
+                    m.d.sync += in_hand.eq(0)
+                    m.next = "TAKE"
+            with m.State("BACK"):
+                # New refusals write first; they stop at the latest when the queue is full.
+                with m.If(~put_new):
+                    m.d.comb += put_back.eq(1)
+                    m.d.sync += in_hand.eq(0)
+                    m.next = "TAKE"
+        m.d.comb += gate.cancel.eq(Mux(retreat, one_hot, 0))
+        return m
+
+
+class RefusalLog(wiring.Component):
+    """Keeps the oldest refusals with enough detail to name the culprit, and counts the rest.
+
+    Contract: every pulse becomes one entry, or ``lost`` grows by one: the log was full, or more than two of one source were
+    waiting. Of packets refused here only those with ``report`` count (one per row). ``clear`` empties the log, ``lost`` too.
+
+    Latency 4 cycles from a pulse to ``count``; one entry per cycle. ``entry`` belongs to the ``index`` of the cycle before.
+
+    Order: per source as they came; simultaneous sources in turn. Nothing is ever stalled.
+
+    Parameters: ``cfg``. Ports: ``stores`` In, one ``handles.store_refusal`` per lane; ``refusal_valid`` In, ``refusal`` In;
+    ``reject_valid`` In, ``reject_flit`` In 128, a received REJECT; ``bad`` In, one :func:`bad_packet` per lane; ``index`` In;
+    ``entry`` Out :func:`log_entry`; ``count`` Out, entries; ``lost`` Out 32, saturating; ``clear`` In strobe; ``logged`` Out
+    strobe, something was written or lost. Source: our specification, guarantee G6.
+    """
+
+    def __init__(self, cfg):
+        super().__init__({
+            "stores": In(store_refusal(cfg)).array(cfg.lanes), "refusal_valid": In(1), "refusal": In(types_of(cfg).refusal),
+            "reject_valid": In(1), "reject_flit": In(128), "bad": In(bad_packet()).array(cfg.lanes),
+            "index": In(index_width(cfg.log_depth)), "entry": Out(log_entry()), "count": Out(range(cfg.log_depth + 1)),
+            "lost": Out(32), "clear": In(1), "logged": Out(1)})
+        self._cfg = cfg
+
+    def elaborate(self, platform):
+        m = Module()
+        cfg = self._cfg
+        reject = header_layout(PacketType.REJECT)(self.reject_flit)
+        refusal = self.refusal
+        sources = [
+            (self.refusal_valid & refusal.report, {
+                "reason": refusal.reason, "plain": refusal.plain, "epoch": refusal.epoch, "number": refusal.region,
+                "rowid": refusal.rowid, "rank": refusal.src}),
+            (self.reject_valid, {
+                "remote": 1, "reason": reject.reason, "epoch": reject.epoch, "number": reject.region, "rowid": reject.rowid,
+                "rank": reject.src}),
+            *((one.en, {"side": 1, "reason": one.reason, "plain": one.plain, "owner": one.owner, "epoch": one.epoch,
+                        "number": one.handle, "rowid": one.rowid, "rank": one.rank}) for one in self.stores)]
+        for one in self.bad:
+            header = header_layout(PacketType.ROW)(one.header)
+            sources.append((one.en, {"side": 1, "remote": 1, "reason": one.reason, "plain": header.type == PacketType.PLAIN,
+                                     "epoch": header.epoch, "number": header.region, "rowid": header.rowid,
+                                     "rank": header.src}))
+
+        m.submodules.merge = merge = StreamMerge(log_entry(), len(sources))
+        overflow = Signal(len(sources))
+        for n, (valid, fields) in enumerate(sources):
+            m.submodules[f"source{n}"] = source = StreamRegister(log_entry())
+            wiring.connect(m, source.o, merge.i[n])
+            m.d.comb += [source.i.valid.eq(valid), overflow[n].eq(valid & ~source.i.ready)]
+            m.d.comb += [source.i.payload[name].eq(value) for name, value in fields.items()]
+
+        m.submodules.log = log = Ram(log_entry(), cfg.log_depth)
+        full, write = Signal(), Signal()
+        overflow_q, extra, total = Signal(len(sources)), Signal(range(len(sources) + 2)), Signal(33)
+        m.d.comb += [
+            full.eq(self.count == cfg.log_depth), merge.o.ready.eq(~self.clear), write.eq(merge.o.valid & ~self.clear),
+            log.w_en.eq(write & ~full), log.w_addr.eq(self.count), log.w_data.eq(merge.o.payload),
+            log.r_en.eq(1), log.r_addr.eq(self.index), self.entry.eq(log.r_data), total.eq(self.lost + extra),
+        ]
+        m.d.sync += [
+            overflow_q.eq(overflow), extra.eq(tree_sum(overflow_q) + (write & full)),
+            self.logged.eq(write | overflow_q.any()),
+        ]
+        with m.If(self.clear):
+            m.d.sync += [self.count.eq(0), self.lost.eq(0)]
+        with m.Else():
+            m.d.sync += [self.count.eq(self.count + (write & ~full)), self.lost.eq(Mux(total[32], Const(-1, 32), total))]
+        return m

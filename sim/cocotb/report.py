@@ -1,0 +1,300 @@
+"""cocotb tests of RejectSender and RefusalLog."""
+
+import cocotb
+
+from hub_rtl.formats import HEADER, PacketType, pack
+from hub_rtl.handles import store_refusal
+from hub_rtl.report import bad_packet, log_entry
+from hub_rtl.types import types_of
+from sim.bench.coverage import cover
+from sim.bench.runner import bench_params
+from sim.bench.streams import GRID, Codec, StreamSink, StreamSource, bus_write, start_clock
+from sim.golden.report import LogModel, RejectModel
+
+BOUND = 60      # cycles per waiting message: no rank waits longer for its turn
+
+
+def refusal(cfg, rng, **fields):
+    return {"known": 1, "plain": 0, "report": 1, "region": rng.randrange(cfg.regions), "epoch": rng.randrange(16),
+            "rowid": rng.getrandbits(24), "src": rng.randrange(cfg.ranks), "reason": rng.randrange(1, 16), "bytes": 16,
+            **fields}
+
+
+class Rejects:
+    """The sender between a source of refusals and a link with few control credits."""
+
+    def __init__(self, dut, salt="", idle=None, stall=None):
+        self.dut = dut
+        self.cfg, _, self.rng = cfg, _, rng = bench_params(salt)
+        self.bench = start_clock(dut, watchdog=2000)
+        self.source = StreamSource(self.bench, "i_refused", types_of(cfg).refusal, pause=idle, rng=rng)
+        self.sink = StreamSink(self.bench, "o_control", pause=stall, rng=rng)
+        self.model = RejectModel(cfg)
+        self.source.on_item(self._refused)
+        self.sink.on_item(self._sent)
+        self.bench.add(self)
+        self.dead, self.poor, self.rival = set(), set(), 0.0
+        self.clear()
+
+    def clear(self, forget=True):
+        cfg = self.cfg
+        self.model.owed.clear()
+        self.came, self.fresh = {}, None    # cycle: (refusal, messages owed before it)
+        self.credits = dict.fromkeys(range(cfg.ranks), 1)
+        self.shown, self.due = dict(self.credits), []
+        self.done = self.other = self.was_busy = 0
+        self.dropped = self.sent = self.reported = 0
+        self.messages = []
+
+    def drive(self):
+        dut, ranks = self.dut, range(self.cfg.ranks)
+        dut.ctl_ready.value = sum((self.shown[rank] > 0) << rank for rank in ranks)
+        dut.peer_dead.value = sum(1 << rank for rank in self.dead)
+        dut.ctl_done.value, dut.ctl_other.value = self.done, self.other
+        self.done = 0
+
+    def sample(self):
+        cycle = self.bench.cycle
+        for event in [event for event in self.due if event[0] <= cycle]:
+            _, what, rank = event
+            if what == "back" and rank in self.poor:
+                continue
+            self.due.remove(event)
+            if what == "other":
+                self.other &= ~(1 << rank)
+                continue
+            self.credits[rank] += what == "back"
+            self.shown[rank] += 1 if what == "back" else -1
+        if self.fresh is not None:
+            self.came[cycle] = self.fresh, len(self.model.owed) - 1
+            self.fresh = None
+        busy = int(self.dut.ctl_busy.value)
+        # The other sender: it chooses a rank with a credit that we do not show as busy, and takes the credit at once.
+        rank = self.rng.randrange(self.cfg.ranks)
+        if self.rng.random() < self.rival and self.shown[rank] > 0 and not (self.was_busy | self.other) >> rank & 1:
+            self.other |= 1 << rank
+            self.credits[rank] -= 1
+            self.due += [(cycle + 12, "show", rank), (cycle + 14, "other", rank), (cycle + 25, "back", rank)]
+            assert self.credits[rank] >= 0, f"cycle {cycle}: both senders chose rank {rank}"
+        self.was_busy = busy
+        self.sent += int(self.dut.sent.value)
+        if int(self.dut.dropped.value):
+            self.dropped += 1
+            arrived, before = self.came.get(cycle - 2, (None, 0))
+            if arrived is not None and arrived["src"] not in self.dead:
+                self.model.dropped_full(arrived, before)
+                cover("report.reject_full")
+
+    def _refused(self, item, cycle):
+        self.model.refused(item)
+        self.reported += item["report"]
+        if item["report"]:
+            self.fresh = item
+
+    def _sent(self, flit, cycle):
+        rank = self.model.sent(flit)["src"]
+        assert self.credits[rank] > 0, f"cycle {cycle}: no control credit for rank {rank}"
+        self.credits[rank] -= 1
+        self.done |= 1 << rank
+        self.due += [(cycle + 2, "show", rank), (cycle + self.rng.randint(8, 20), "back", rank)]
+        self.messages.append((cycle, rank))
+
+    async def ready(self):
+        await self.bench.reset()
+
+    async def finish(self):
+        """All that can be sent is sent; the rest was counted."""
+        self.poor, self.rival = set(), 0.0
+        await self.source.drained()
+        await self.bench.until(lambda: self.sink.count + self.dropped >= self.reported, 5000, "all messages")
+        await self.bench.cycles(30)
+        assert self.sink.count + self.dropped == self.reported and self.sent == self.sink.count
+        assert all(one["src"] in self.dead for one in self.model.owed)
+
+
+@cocotb.test()
+@cocotb.parametrize(grid=GRID)
+async def rejects(dut, grid):
+    """Random refusals, with and without report; few credits, a rival sender, dead ranks in the end."""
+    idle, stall = grid
+    t = Rejects(dut, str(grid), idle, stall)
+    await t.ready()
+    for _ in range(4):
+        t.poor = {t.rng.randrange(t.cfg.ranks)} if t.rng.random() < 0.5 else set()
+        t.rival = t.rng.choice((0.0, 0.3))
+        for _ in range(15):
+            t.source.put(refusal(t.cfg, t.rng, report=int(t.rng.random() < 0.6)))
+            await t.bench.cycles(t.rng.choice((1, 10, 20)))
+        await t.bench.cycles(100)
+    await t.finish()
+    t.dead = {0}
+    for _ in range(6):
+        t.source.put(refusal(t.cfg, t.rng, src=t.rng.choice((0, 1))))
+        await t.bench.cycles(40)
+    await t.finish()
+    cover("report.reject_dead", t.dropped)
+    cover(f"report.grid.{idle}.{stall}")
+
+
+@cocotb.test()
+async def input_never_stalls(dut):
+    """A refusal per cycle while nothing can be sent: the input takes all, the queue keeps its depth, the rest is counted."""
+    t = Rejects(dut)
+    await t.ready()
+    t.credits = dict.fromkeys(range(t.cfg.ranks), 0)
+    t.shown = dict(t.credits)
+    await t.bench.cycles(4)
+    for _ in range(t.cfg.reject_depth + 30):
+        t.source.put(refusal(t.cfg, t.rng))
+    await t.source.drained()
+    assert t.source.stamps == list(range(t.source.stamps[0], t.source.stamps[0] + t.cfg.reject_depth + 30))
+    await t.bench.cycles(30)
+    assert t.dropped == 30 and not t.messages
+    t.credits = dict.fromkeys(range(t.cfg.ranks), 1)
+    t.shown = dict(t.credits)
+    await t.finish()
+    cover("report.reject_never_stalls")
+
+
+@cocotb.test()
+async def poor_rank(dut):
+    """A rank without credits does not hold up messages to another one for long."""
+    t = Rejects(dut)
+    await t.ready()
+    t.credits[0] = t.shown[0] = 0
+    await t.bench.cycles(4)
+    waiting = max(1, t.cfg.reject_depth - 1)
+    for _ in range(waiting):
+        t.source.put(refusal(t.cfg, t.rng, src=0))
+    await t.bench.cycles(50)
+    if t.cfg.reject_depth > 1:
+        for _ in range(3):
+            t.source.put(refusal(t.cfg, t.rng, src=1))
+            start, count = t.bench.cycle, len(t.messages)
+            await t.bench.until(lambda n=count: len(t.messages) > n, BOUND * (waiting + 1), "message to the other rank")
+            assert t.messages[-1][1] == 1 and t.bench.cycle - start <= 8 * (waiting + 1) + 40
+    assert all(rank for _, rank in t.messages)
+    t.credits[0] = t.shown[0] = 1
+    await t.finish()
+    cover("report.reject_poor_rank")
+
+
+@cocotb.test()
+async def one_reject(dut):
+    """Nine cycles from a refusal to its message."""
+    t = Rejects(dut)
+    await t.ready()
+    t.source.put(refusal(t.cfg, t.rng))
+    await t.finish()
+    assert [b - a for a, b in zip(t.source.stamps, t.sink.stamps, strict=True)] == [9]
+    t.source.put(refusal(t.cfg, t.rng))
+    await t.bench.cycles(4)
+    await t.bench.reset()
+    await t.bench.cycles(30)
+    assert not t.messages, "a reset forgets"
+    cover("report.reset_in_traffic")
+
+
+class Log:
+    """The log with its pulses."""
+
+    def __init__(self, dut, salt=""):
+        self.dut = dut
+        self.cfg, _, self.rng = bench_params(salt)
+        cfg = self.cfg
+        self.bench = start_clock(dut, watchdog=0)
+        self.model = LogModel(cfg)
+        self.codec = {"store": Codec(store_refusal(cfg)), "bad": Codec(bad_packet()), "refusal": Codec(types_of(cfg).refusal)}
+        self.entry = Codec(log_entry())
+        self.names = [*(f"stores__{n}" for n in range(cfg.lanes)), *(f"bad__{n}" for n in range(cfg.lanes)), "refusal_valid",
+                      "refusal", "reject_valid", "reject_flit", "index", "clear"]
+        self.quiet()
+
+    def quiet(self):
+        for name in self.names:
+            bus_write(self.dut, name, 0)
+
+    async def pulses(self, chance):
+        """One cycle with random pulses."""
+        cfg, rng, dut = self.cfg, self.rng, self.dut
+        for n in range(cfg.lanes):
+            if rng.random() < chance:
+                pulse = {"en": 1, "handle": rng.getrandbits(11), "rowid": rng.getrandbits(24), "plain": rng.randrange(2),
+                         "rank": rng.getrandbits(7), "reason": rng.randrange(1, 16), "owner": rng.randrange(16),
+                         "epoch": rng.randrange(16)}
+                bus_write(dut, f"stores__{n}", pulse, self.codec["store"])
+                self.model.store(n, pulse)
+            if rng.random() < chance:
+                flit, reason = rng.getrandbits(128), rng.choice((9, 10))
+                bus_write(dut, f"bad__{n}", {"en": 1, "header": flit, "reason": reason}, self.codec["bad"])
+                self.model.bad(n, flit, reason)
+        if rng.random() < chance:
+            item = refusal(cfg, rng, report=rng.randrange(2), plain=rng.randrange(2))
+            bus_write(dut, "refusal", item, self.codec["refusal"])
+            dut.refusal_valid.value = 1
+            self.model.refusal(item)
+        if rng.random() < chance:
+            flit = pack({**HEADER}, type=PacketType.REJECT, src=rng.getrandbits(7), body=rng.getrandbits(49))
+            dut.reject_valid.value, dut.reject_flit.value = 1, flit
+            self.model.reject(flit)
+        await self.bench.cycles(1)
+        self.quiet()
+
+    async def read(self):
+        """All entries and the number of lost ones."""
+        await self.bench.sampled()
+        count, lost = int(self.dut.count.value), int(self.dut.lost.value)
+        await self.bench.cycles(1)
+        entries = []
+        for n in range(count):
+            self.dut.index.value = n
+            await self.bench.cycles(1)
+            await self.bench.sampled()
+            entries.append(self.entry.unpack(int(self.dut.entry.value)))
+            await self.bench.cycles(1)
+        return entries, lost
+
+    async def clear(self):
+        self.dut.clear.value = 1
+        await self.bench.cycles(1)
+        self.dut.clear.value = 0
+        self.model.sources.clear()
+
+
+@cocotb.test()
+async def keeps_oldest(dut):
+    """Sparse pulses of all sources: the log holds the oldest, in order per source, and counts the rest; cleared and again."""
+    t = Log(dut)
+    await t.bench.reset()
+    for number in range(6):
+        while t.model.total < t.cfg.log_depth * (0.5, 1.0, 2.5)[number % 3] or not t.model.total:
+            await t.pulses(0.3)
+            await t.bench.cycles(2 * t.cfg.lanes + 2)
+        await t.bench.cycles(10)
+        entries, lost = await t.read()
+        t.model.check(entries, lost)
+        cover("report.log_full", lost)
+        cover("report.log_partial", not lost)
+        await t.clear()
+    await t.pulses(1.0)
+    await t.bench.reset()
+    t.model.sources.clear()
+    await t.bench.cycles(20)
+    t.model.check(*await t.read())
+    cover("report.log_reset")
+
+
+@cocotb.test()
+async def storm(dut):
+    """Every source pulses in every cycle: what is not kept is counted, exactly."""
+    t = Log(dut)
+    await t.bench.reset()
+    for chance in (1.0, 0.5):
+        for _ in range(40):
+            await t.pulses(chance)
+        await t.bench.cycles(4 * t.cfg.lanes + 20)
+        entries, lost = await t.read()
+        assert lost > 0
+        t.model.check(entries, lost, overflow=True)
+        await t.clear()
+    cover("report.log_storm")

@@ -1,0 +1,33 @@
+"""RejectSender and RefusalLog under cocotb, against their golden models."""
+
+import pytest
+
+from hub_rtl.config import HubConfig
+from hub_rtl.report import RefusalLog, RejectSender
+from sim.bench.planted import assert_caught, planted
+from sim.bench.runner import run_bench
+
+SMALLEST = HubConfig(name="smallest", ranks=2, lanes=1, handles=1, regions=1, groups=4, capacity=1, max_row_bytes=16,
+                     pool_depth=4, log_depth=1, reject_depth=1)
+ODD = HubConfig(name="odd", ranks=3, lanes=3, loop_lanes=2, handles=5, regions=5, log_depth=13, reject_depth=5)
+REJECTS = ["rejects", "input_never_stalls", "poor_rank", "one_reject"]
+
+
+def run(component, cfg, name, tests):
+    run_bench(component, name=name, module="sim.cocotb.report", tests=tests, cfg=cfg)
+
+
+@pytest.mark.parametrize("cfg", [SMALLEST, ODD], ids=lambda cfg: cfg.name)
+def test_reject_sender(cfg):
+    run(RejectSender(cfg), cfg, f"report_reject_{cfg.name}", REJECTS)
+
+
+@pytest.mark.parametrize("cfg", [SMALLEST, ODD], ids=lambda cfg: cfg.name)
+def test_refusal_log(cfg):
+    run(RefusalLog(cfg), cfg, f"report_log_{cfg.name}", ["keeps_oldest", "storm"])
+
+
+def test_planted_no_confirm():
+    """A sender that does not look again after its choice shares a credit with the other one."""
+    with planted("hub_rtl/report.py", "with m.If((one_hot & self.ctl_other).any()):", "with m.If(0):") as module:
+        assert_caught(lambda: run(module.RejectSender(ODD), ODD, "report_planted", ["rejects"]))
