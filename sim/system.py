@@ -14,13 +14,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+import warnings
 from pathlib import Path
 
 import numpy as np
 
 from hub_rtl.formats import OPERAND_PLAIN, OPERAND_ROW, CommandOp, EventKind, lane_of, pack
 from hub_rtl.hub_ports import hub_ports
-from sim.bench.runner import BUILD, ROOT, lock, to_verilog, verilator_env
+from sim.bench.runner import BUILD, ROOT, lock, verilator_env
 
 __all__ = ["build", "System", "Rank", "Program", "Result", "HarnessError", "OP", "EVENT", "ALLOC", "PACKET", "REFUSAL", "READ",
            "ISSUE", "PATTERNS", "FAULTS", "row_operand", "plain_operand"]
@@ -28,7 +30,8 @@ __all__ = ["build", "System", "Rank", "Program", "Result", "HarnessError", "OP",
 NATIVE = ROOT / "sim" / "native"
 KEEP_BUILDS = 6
 CXX_FLAGS = "-std=c++17 -O2"
-MODEL_FLAGS = ("OPT_FAST=-O2", "OPT_SLOW=-O1", "OPT_GLOBAL=-O2")
+# The last: the wheel was built without knowing the compiler's way to include a precompiled header.
+MODEL_FLAGS = ("OPT_FAST=-O2", "OPT_SLOW=-O0", "OPT_GLOBAL=-O2", "CFG_CXXFLAGS_PCH_I=-include")
 
 OPS = ("ROW", "PLAIN", "STORE", "COMMAND", "SYNC", "CSR_WRITE", "CSR_READ", "CSR_POLL", "WAIT_CYCLES", "WAIT_EVENTS",
        "WAIT_MEMORY", "BARRIER", "MARK", "EXPERT", "SIGNAL")
@@ -82,8 +85,10 @@ def hub_verilog(cfg):
     path = BUILD / "native" / "verilog" / f"{key}.v"
     with lock(path.with_suffix(".lock")):
         if not path.exists():
-            from hub_rtl.hub import Hub
-            text = to_verilog(Hub(cfg), "moehub")
+            from hub_rtl.generate import generate
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                text = generate(cfg).verilog
             scratch = path.with_suffix(".new")
             scratch.write_text(text)
             scratch.rename(path)
@@ -137,7 +142,6 @@ def build(cfg, verilog=None, trace=False, jobs=2):
 
 def _prune():
     """Old harnesses go, but for the newest and whatever was used within half an hour."""
-    import time
     folders = sorted((path.parent for path in (BUILD / "native").glob("*/harness")), key=lambda path: path.stat().st_mtime)
     for folder in folders[:-KEEP_BUILDS]:
         if time.time() - folder.stat().st_mtime > 1800:
