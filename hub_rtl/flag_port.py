@@ -24,7 +24,7 @@ class SpillPortMerge(wiring.Component):
     Contract: writes of both sides leave in turn when both wait, each side's in its order, all bytes enabled, ID 0; answers to
     spill writes go back to the spill engine, flag writes that fail are counted. Reads are the spill engine's alone.
 
-    Latency: three cycles from a flag to ``awvalid`` and two from a spill write; one write per cycle. Reads pass through
+    Latency: two cycles from a flag or a spill write to ``awvalid``; one write per cycle. Reads pass through
     register slices: one cycle each way.
 
     Ordering and stalls: at most 16 writes wait for their answer. A spill write leaves when its address and its word are both
