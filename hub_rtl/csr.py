@@ -12,6 +12,7 @@ from .csr_regions import RegionAccess
 from .hub_ports import CSR_ADDR_WIDTH
 from .register_file import RegisterFile
 from .registers import GEOMETRY_RULES, IRQ_SOURCES
+from .report import log_entry
 from .scoreboard_types import scoreboard_types
 from .types import types_of
 
@@ -30,10 +31,6 @@ class CsrTypes:
         self.region_error = struct({"en": 1, "command": t.region_command})
         self.timeout = struct({"en": 1, "region": cfg.region_width, "bank": 1})
         self.bad = struct({"en": 1, "lane": cfg.lane_width, "header": 128, "reason": 4})
-        #: Entry of the refusal log as software sees it. ``number``: region, or handle of a store refused by a decoder.
-        self.log_entry = struct({"reason": 4, "side": 1, "remote": 1, "plain": 1, "owner": 4, "epoch": 4, "number": 11,
-                                 "rowid": 24,
-                                 "rank": 7})
         self.oldest = struct({"valid": 1, "plain": 1, "rank": cfg.rank_width, "region": cfg.region_width, "epoch": 4,
                               "rowid": 24,
                               "age": 16})
@@ -80,7 +77,7 @@ class CsrBank(wiring.Component):
             "o_region_command": Out(stream.Signature(t.region_command)), "region_error": In(c.region_error),
             "query": Out(where), "status": In(status), "missing_from": In(cfg.ranks), "timed_out": In(c.timeout),
             "event_valid": In(1), "event_error": In(1), "refused": In(1), "bad": In(c.bad), "counts": In(count_layout(cfg)),
-            "log_index": Out(index_width(cfg.log_depth)), "log_entry": In(c.log_entry),
+            "log_index": Out(index_width(cfg.log_depth)), "log_entry": In(log_entry()),
             "log_count": In(cfg.log_depth.bit_length()), "log_lost": In(32), "log_clear": Out(1),
             "slice": Out(cfg.slice_width), "view": In(c.view),
             "cleared": In(1), "purging": In(1), "in_flight": In(1), "range_busy": In(1),

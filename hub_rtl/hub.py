@@ -16,6 +16,7 @@ from .lib.stream import StreamMerge
 from .link import LinkPort
 from .loop_port import LoopPort
 from .netlist import placer
+from .report import RefusalLog, RejectSender
 from .types import types_of
 
 __all__ = ["Hub"]
@@ -76,10 +77,10 @@ class Hub(wiring.Component):
         connect_flat(m, self, "m_axi_spill", consumer.spill)
         connect_flat(m, self, "s_axil_csr", csr.axil)
 
-        self._control(m, producer, consumer, router, csr, links[0])
+        reject = self._control(m, producer, consumer, router, csr, links[0])
         self._commands(m, producer, csr)
         self._registers(m, producer, consumer, csr)
-        self._status(m, producer, consumer, router, csr, ports)
+        self._status(m, producer, consumer, router, csr, ports, reject)
         return m
 
     def _take(self, m, prefix, target):
@@ -93,14 +94,20 @@ class Hub(wiring.Component):
         m.d.comb += [getattr(self, f"{prefix}_{name}").eq(source.payload[name]) for name, _ in source.payload.shape()]
 
     def _control(self, m, producer, consumer, router, csr, link):
-        """CLOSE and REJECT between their senders, link lane 0 and the own rank."""
+        """CLOSE and REJECT between their senders, link lane 0 and the own rank. Returns the sender of REJECT."""
         connect(m, producer.o_control, router.i_control[0])
+        m.submodules.reject = reject = RejectSender(self._cfg)
+        connect(m, reject.o_control, router.i_control[1])
         connect(m, router.o_link, link.i_control)
         connect(m, router.o_close, consumer.i_close)
         m.d.comb += [
             router.rank.eq(csr.rank), router.link_ready.eq(link.ctl_ready),
-            producer.ctl_ready.eq(router.ctl_ready), producer.ctl_done.eq(router.ctl_done),
+            reject.i_refused.valid.eq(consumer.refusal_valid), reject.i_refused.payload.eq(consumer.refusal),
+            reject.peer_dead.eq(csr.peer_dead), producer.ctl_other.eq(reject.ctl_busy), reject.ctl_other.eq(producer.ctl_busy),
         ]
+        for sender in (producer, reject):
+            m.d.comb += [sender.ctl_ready.eq(router.ctl_ready), sender.ctl_done.eq(router.ctl_done)]
+        return reject
 
     def _commands(self, m, producer, csr):
         """Commands of the port and of the registers share ProducerControl; the highest tag bit marks the registers'."""
@@ -139,11 +146,12 @@ class Hub(wiring.Component):
         ]
         m.d.sync += self.cleared.eq(~(producer.clearing | consumer.clearing))
 
-    def _status(self, m, producer, consumer, router, csr, ports):
+    def _status(self, m, producer, consumer, router, csr, ports, reject):
         """Events, counters and the HANG page."""
         cfg = self._cfg
         m.submodules.sums = sums = CounterSums(cfg)
         m.submodules.views = views = SliceView(cfg)
+        m.submodules.log = log = RefusalLog(cfg)
         self._give(m, "m_event", consumer.o_event)
         event = consumer.o_event
         m.d.comb += [
@@ -164,5 +172,14 @@ class Hub(wiring.Component):
                 views.outstanding[n].eq(consumer.outstanding[n]), views.dest_ready[n].eq(port.dest_ready),
                 views.ctl_ready[n].eq(port.ctl_ready),
             ]
+        m.d.comb += [
+            log.refusal_valid.eq(consumer.refusal_valid), log.refusal.eq(consumer.refusal),
+            log.reject_valid.eq(router.reject_valid), log.reject_flit.eq(router.reject_flit),
+            log.index.eq(csr.log_index), log.clear.eq(csr.log_clear), csr.log_entry.eq(log.entry), csr.log_count.eq(log.count),
+            csr.log_lost.eq(log.lost), csr.refused.eq(log.logged),
+            sums.single.rejects_sent.eq(reject.sent), sums.single.rejects_lost.eq(reject.dropped),
+        ]
+        for n in range(cfg.lanes):
+            m.d.comb += [log.stores[n].eq(producer.o_refused[n]), log.bad[n].eq(ports[n].o_bad)]
         for name, _ in consumer.obs_alloc.shape():
             m.d.comb += getattr(self, f"obs_alloc_{name}").eq(consumer.obs_alloc[name])

@@ -5,6 +5,7 @@ import cocotb
 from hub_rtl.csr import CsrTypes
 from hub_rtl.counters import count_layout
 from hub_rtl.registers import COUNTERS, GEOMETRY_RULES, IRQ_SOURCES, register_map
+from hub_rtl.report import log_entry
 from hub_rtl.scoreboard_types import scoreboard_types
 from hub_rtl.types import types_of
 from sim.bench.axi import AxiLiteMaster
@@ -314,7 +315,7 @@ async def views(dut):
     await s.write("hang.SLICE", cfg.slices - 1)
     assert int(dut.slice.value) == cfg.slices - 1
     entry = {"reason": 6, "side": 1, "remote": 0, "plain": 0, "owner": 3, "epoch": 12, "number": 700, "rowid": 99, "rank": 2}
-    bus_write(dut, "log_entry", entry, c.log_entry)
+    bus_write(dut, "log_entry", entry, log_entry())
     for name in ("reason", "side", "remote", "plain", "owner", "epoch", "number"):
         s.model.inputs[f"logs.ENTRY.{name}"] = entry[name]
     s.model.inputs |= {"logs.ENTRY_ROW.rowid": 99, "logs.ENTRY_ROW.rank": 2, "logs.COUNT.value": 1, "logs.LOST.value": 1 << 31}

@@ -50,6 +50,14 @@ class Node:
         if int(self._obs["en"].value):
             self.allocs.append({name: int(handle.value) for name, handle in self._obs.items()})
 
+    def forget(self):
+        """What has been before does not count any more."""
+        self.wanted = [[] for _ in range(self.rig.cfg.lanes)]
+        self.allocs.clear()
+        for sink in (*self.answers, self.command_answers, self.events):
+            sink.items.clear()
+            sink.count = 0
+
     # -- registers ------------------------------------------------------------------------------------------------------------
 
     async def drive(self, orders):
@@ -168,9 +176,9 @@ class HubRig:
 
     async def start(self, **settings):
         """Reset, tables cleared, ranks and timers set."""
+        settings = {"merge_timeout": 40, "age_limit": 300} | settings
         await self.bench.reset()
         for node in self.nodes:
-            settings = {"merge_timeout": 40, "age_limit": 300} | settings
             await node.drive(lambda d, node=node: d.start(node.rank, **settings))
 
     def sectors(self, operand, data, whole=True):
