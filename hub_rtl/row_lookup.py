@@ -17,7 +17,7 @@ __all__ = ["RowLookup"]
 class RowLookup(wiring.Component):
     """A slice: :class:`PacketSplit` → :class:`Lookup` → commands → :class:`Issue`.
 
-    Latency from a header at `i_packet` to `o_write`, all idle: 9 cycles for a new row, 7 for a known one, but not before two
+    Latency from a header at `i_packet` to `o_write`, all idle: 9 cycles for a new row, 6 for a known one, but not before two
     cycles after the packet's last flit. Throughput: one flit per cycle; one packet per 3 cycles (plain: 4). Writes, beats and
     refusals leave in packet order. Waits for memory (`o_write`, `o_data`, spill) and for `o_refused`, which is always drained.
 

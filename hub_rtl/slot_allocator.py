@@ -22,7 +22,7 @@ class SlotAllocator(wiring.Component):
     Every packet of a row goes to the row's slot; slots are given out in arrival order, dense from 0; what may not be placed is
     sunk and told (`o_refused`). See `docs/blocks/slot_allocator.md` for the full contract.
 
-    Latency: header in to write out 9 cycles for a new row, 7 for a known one, but not before two cycles after the packet's
+    Latency: header in to write out 9 cycles for a new row, 6 for a known one, but not before two cycles after the packet's
     last flit. One flit per cycle and slice without bubbles for payloads of 64 bytes and more. Order is kept per slice, for
     writes, beats and refusals. Waits only for memory: `o_write`, `o_data`, `spill` (and `o_refused`, which the scoreboard
     always drains).
