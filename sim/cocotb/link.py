@@ -230,6 +230,7 @@ class Peer:
         self._pause = pause_pattern(pause, tb.rng)
         self._seen = 0
         self.quiet = False
+        self.chatter = Counter()    # IDLE and ACK flits sent
         tb.sender.on_take.append(lambda rank: self.port[rank, DATA].take())
         self.bench.add(self)
 
@@ -262,8 +263,10 @@ class Peer:
                 self._tell(rank, DATA, CONTROL)
                 self.tb.send_credit(rank, [self.freed[rank, cls] for cls in (DATA, CONTROL)])
             elif rng.random() < 0.1:
+                self.chatter[PacketType.IDLE] += 1
                 self.tb.raw([header(PacketType.IDLE)])
             elif rng.random() < 0.1:
+                self.chatter[PacketType.ACK] += 1
                 self.tb.send_wire([header(PacketType.ACK, {"next": rng.randrange(1024)}, src=rng.choice(self.tb.peers),
                                           dst=self.tb.rank)])
 
@@ -366,7 +369,7 @@ async def traffic(dut, grid):
     tb.finish()
     cover(f"link.grid.{idle}.{stall}")
     cover("link.credit_stall", tb.counts["credit_stall"] > 0)
-    cover("link.idle_and_ack", stall == "none")
+    cover("link.idle_and_ack", peer.chatter[PacketType.IDLE] and peer.chatter[PacketType.ACK])
     cover("link.piggyback", any(len(totals) == 1 and any(totals.values()) for _, _, totals in tb.told))
     cover("link.credit_flit", tb.tx.sent[PacketType.CREDIT] > 0)
 
@@ -563,7 +566,10 @@ async def credit_flits(dut):
     await tb.bench.until(lambda: {dst for _, dst, _ in tb.told[before:]} >= {*others}, what="CREDIT under load",
                          limit=64 + 3 * cfg.ranks * cfg.frame_flits)
     waited = tb.bench.cycle - start
-    cover("link.credit.under_load", not others or waited > 0)
+    # Not idle for a cycle meanwhile: the CREDIT had to push in.
+    cover("link.credit.under_load", others and waited > 0 and tb.wire_out.stamps[-waited:] == [*range(
+        tb.bench.cycle - waited, tb.bench.cycle)])
+    cocotb.log.info("CREDIT under load: %d cycles after the last buffer was freed", waited)
     stop[0] = True
     await tb.bench.until(lambda: not tb.sender.pending, limit=3000, what="all sent")
     await tb.bench.cycles(300)
