@@ -47,7 +47,7 @@ class RegionFinisher(wiring.Component):
     its rows (the allocator's count and those that primaries brought) and all full tiles were announced; its last partial tile
     is announced with the same operation. Otherwise ERROR INCOMPLETE; more bytes than sent: ERROR OVERLAP. Before that nothing
     happens. A bank that changes while it is judged is judged again. After ALL the overflow region is told.
-    Latency: from ``check`` to the verdict about 12 cycles and one per quotient bit (at most 31).
+    Latency: from ``check`` to the verdict about 16 cycles and one per quotient bit (at most 31).
     Order: round-robin over the banks. Waits for the pipeline only.
 
     Parameters: ``cfg``. Ports: ``check`` In {en, region, bank}: look at this one; ``o_op`` Out stream(op);

@@ -66,7 +66,7 @@ async def one_region(rig, **fields):
 
 @cocotb.test()
 async def latency_of_ready(dut):
-    """The last acknowledgement gives a valid READY in at most six cycles on an idle hub."""
+    """On an idle hub: READY six cycles after the last acknowledgement, ALL within the stated time after the last close."""
     rig, cfg, _, rng = make(dut, "latency")
     await rig.start()
     await one_region(rig)
@@ -79,7 +79,16 @@ async def latency_of_ready(dut):
     await rig.bench.until(lambda: rig.events.count, 100, "READY")
     taken, valid = rig.acks[-1].stamps[-1], rig.events.stamps[0]
     assert valid - taken <= 6, f"READY after {valid - taken} cycles"
+    rig.model.rows[0, 0] = tile
+    await rig.drained()
+    rig.closes.put({"region": 0, "epoch": 0, "src": 0, "sent": tile * rig.model.geometry[0]["row_bytes"]})
+    await rig.final(0, 0)
+    waited = rig.events.stamps[-1] - rig.closes.stamps[-1]
+    limit = 25 + min(30, cfg.slot_width + cfg.row_bytes_width - 4)
+    assert waited <= limit, f"ALL after {waited} cycles, at most {limit}"
+    dut._log.info(f"READY after {valid - taken} cycles, ALL after {waited} (limit {limit})")
     cover("sb.latency")
+    await rig.finish()
 
 
 @cocotb.test()

@@ -28,7 +28,7 @@ async def setup_regions(rig, rng, **fixed):
     cfg = rig.cfg
     share = max(1, cfg.groups // cfg.regions)
     for region in range(cfg.regions):
-        log2_tile = rng.randrange(3)
+        log2_tile = rng.randrange(min(3, cfg.capacity.bit_length()))
         capacity = min(cfg.capacity, rng.randint(1, share << log2_tile))
         row_bytes = 16 * rng.randint(1, min(cfg.max_row_bytes // 16, 24))
         await rig.set_geometry(region, **{
