@@ -181,7 +181,8 @@ class LogicalDestinationDecoder(wiring.Component):
 
         # Bytes that make the block complete: a row's last block may be short.
         row_block = Cat(row.row_off)[block_bits - 4:]
-        full = Mux(row.plain | ((handle.row_bytes >> block_bits) > row_block), cfg.packet_bytes, handle.row_bytes[:block_bits])
+        whole = handle.row_bytes[block_bits:] > row_block if cfg.row_bytes_width > block_bits else 0
+        full = Mux(row.plain | whole, cfg.packet_bytes, handle.row_bytes[:block_bits])
         out = judged.resolved
         m.d.sync += [
             out.plain.eq(row.plain), out.cls.eq(store.cls), out.rank.eq(rank), out.data.eq(store.data), out.mask.eq(store.mask),

@@ -128,7 +128,10 @@ class DecoderBench:
     def _responded(self, response, cycle):
         assert self.waiting, f"cycle {cycle}: a response without a store: {response}"
         store, first = self.waiting.popleft()
-        wanted = [self.model.decode(store, state) for state in self.states[first:]]
+        # The entry is read one cycle before the set of dead peers is looked at: the latter may be newer.
+        states = self.states[first:]
+        wanted = [self.model.decode(store, (entries, dead)) for n, (entries, _) in enumerate(states)
+                  for _, dead in states[n:]]
         fits = [one for one in wanted if one.status == response["status"]]
         assert fits and response["tag"] == store["tag"], (
             f"cycle {cycle}: response {response} to {store}\n expected {wanted[0].status!r}, tag {store['tag']}")
