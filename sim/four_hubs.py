@@ -76,7 +76,7 @@ def verify(s, harness):
     if not differences:
         note_bins(result)
     result.remove()
-    assert differences == []
+    assert not differences, "\n".join(differences)
 
 
 def note_bins(result):

@@ -10,7 +10,7 @@ from sim.layer import MARK_CLOSED, MARK_END, MARK_START, MARK_STORED
 
 __all__ = ["layer_report", "baseline_report", "table", "counters_of"]
 
-STALLS = ("stall_pool", "stall_credit", "credit_stall", "tx_idle_waiting", "alloc_stalls", "stall_aw", "stall_w")
+STALLS = tuple(name for name in COUNTERS if "stall" in name or "waiting" in name)
 
 
 def counters_of(cfg, result, rank):
@@ -141,7 +141,8 @@ def table(report, baseline=None):
     line("all answers ready, cycles", lambda r: _number(r["answers"]["last"]))
     line("links busy, %", lambda r: _number(100 * r["links_busy"]))
     for name in STALLS:
-        line(f"  {COUNTERS[name]}", lambda r, name=name: _number(r["stalls"][name]))
+        if any(r["stalls"][name] for r in (report, baseline) if r):
+            line(f"  {COUNTERS[name]}", lambda r, name=name: _number(r["stalls"][name]))
     line("bytes compared", lambda r: _number(r["compared_bytes"]))
     line("mismatches", lambda r: _number(r["mismatches"]))
     line("hub cycles per second", lambda r: _number(int(r["hub_cycles_per_second"])))

@@ -131,7 +131,9 @@ def test_overflow_region_takes_what_finds_the_first_full():
     m.allocate(1, 0, 0, 2, 0, 1)
     m.settle()
     assert (READY, 0, 1, 0, 20, 1, 0, 0) in m.events(1) and (ALL, 0, 1, 0, 0, 1, 0, 0) in m.events(1)
-    assert (ALL, 0, 0, 0, 0, 3, 0, 0) in m.events(1)
+    assert (ALL, 0, 0, 0, 0, 2, 0, 0) in m.events(1)
+    assert m.totals(1, 0, 0) == {"sent": 192, "acked": 192, "refused": 0, "rows": 2}
+    assert m.totals(1, 1, 0) == {"sent": 64, "acked": 64, "refused": 0, "rows": 1}
     assert m.image(1, 0x5000)[0][0x4000] == 2
 
 

@@ -330,8 +330,7 @@ class SystemModel:
                     group = geometry.group_base + first // tile_rows
                     events.append((int(EventKind.READY), 0, region, bank.epoch, group, len(tile), 0, 0))
         if done and whole:
-            rows = len(placed) + len(bank.overflowed)
-            events.append((int(EventKind.ALL), 0, region, bank.epoch, 0, rows, 0, int(bool(bank.refused))))
+            events.append((int(EventKind.ALL), 0, region, bank.epoch, 0, len(placed), 0, int(bool(bank.refused))))
         elif done:
             events.append((int(EventKind.ERROR), 0, region, bank.epoch, 0, 0, int(Reason.INCOMPLETE), 0))
         return events
@@ -347,11 +346,14 @@ class SystemModel:
         return len(closes) >= self.regions[rank][region].expected
 
     def totals(self, rank, region, epoch):
-        """{sent, acked, refused, rows} of one epoch, bytes and rows, as the region's registers must show them."""
+        """{sent, acked, refused, rows} of one epoch, bytes and rows, as the region's registers must show them at its end.
+
+        What primaries left in an overflow region counts there too; ``rows`` are those that lie in the region.
+        """
         bank = self._bank(rank, region, epoch)
+        brought = sum(row.bytes for _, row in bank.placed if bank.rows.get(row.rowid) is not row)
         refused = sum(bank.refused.values())
-        rows = sum(bank.rows.get(row.rowid) is row for _, row in bank.placed) + len(bank.overflowed)
-        return {"sent": bank.sent, "acked": bank.sent - refused, "refused": refused, "rows": rows}
+        return {"sent": bank.sent + brought, "acked": bank.sent - refused + brought, "refused": refused, "rows": len(bank.placed)}
 
     def address(self, rank, region, epoch, slot):
         """Address of a slot."""
