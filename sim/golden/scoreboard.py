@@ -1,8 +1,8 @@
 """Golden model of the readiness scoreboard, written from the specification: sets and sums, no order, no time.
 
 Inputs are given to it when the design takes them; it then says which events must come (:attr:`Bank.pending`), exactly. What it
-cannot know is the order in which the design works off inputs of different ports; an epoch with an error therefore keeps all possible
-causes, and the design's ERROR must name one of them.
+cannot know is the order in which the design works off inputs of different ports; an epoch with an error therefore keeps all
+possible causes, and the design's ERROR must name one of them.
 """
 
 from collections import Counter
