@@ -55,8 +55,8 @@ class CloseEngine(wiring.Component):
     ``ctl_done`` tells that a link took it, no second message for the same peer is chosen: a link never holds one without a
     credit.
 
-    Latency: 8 cycles + log2(slices) from an eligible peer to ``o_control``; one close per 4 cycles over all peers. One
-    replica is listed per cycle while nothing is sent, one per 2 cycles else.
+    Latency: 6 cycles + log2(slices), rounded up, from the choice of a peer to ``o_control``; one close per 4 cycles over all
+    peers. One replica is listed per cycle while nothing is sent, one per 2 cycles else.
 
     Order: per peer as staged; peers round-robin. A peer that drains, has no control credit or is slow holds up only its own
     list.

@@ -35,7 +35,7 @@ class ProducerControl(wiring.Component):
     * A dead peer's pending closes are dropped and counted.
     * An operation that does not exist is answered UNKNOWN.
 
-    Latency: a close is answered about 30 cycles after the command plus the time for older stores to be handed over; CLOSE_ALL
+    Latency: a close is answered 34 cycles after the command plus the time for older stores to be handed over; CLOSE_ALL
     takes one cycle per handle before that, the messages one per 4 cycles. Answers carry the command's tag and are not in
     order.
 
