@@ -130,9 +130,8 @@ def module_names(text):
 def memories(texts, top):
     """Every memory below ``top``: [{path, module, depth, width, granules, collision}].
 
-    The wrapper :class:`~hub_rtl.lib.ram.Ram` is known by its ports; other memories are the storage of queues, which never read
-    the
-    word that is being written.
+    The wrapper :class:`~hub_rtl.lib.ram.Ram` is known by its names; other memories are the storage of queues, which never
+    read the word that is being written.
     """
     modules = {}
     for text in texts:
@@ -144,7 +143,7 @@ def memories(texts, top):
     def walk(module, path):
         cells, ports, words = modules[module]
         for width, depth, name in words:
-            ram = {"r_en", "r_addr", "w_en", "w_addr"} <= set(ports)
+            ram = name == "memory" and "w_en" in ports
             found.append({"path": path if ram else f"{path}.{name}", "module": module, "depth": int(depth), "width": int(width),
                           "granules": ports["w_en"] if ram else 1,
                           "collision": "new data, by a bypass outside the memory" if ram else "does not occur"})

@@ -394,8 +394,10 @@ def _log_page(cfg):
         _word("LOST", 0x08, 32, "ro", "refusals that found the log full"),
         _word("CLEAR", 0x0C, 1, "wo", "any value: empty the log"),
         Register("ENTRY", 0x10, (
-            Field("reason", 0, 4, "ro"), Field("side", 4, 1, "ro", 0, "with remote: 00 packet refused here, 10 store refused by a decoder here"),
-            Field("remote", 5, 1, "ro", 0, "01 REJECT from another hub, 11 received packet dropped for its header"), Field("plain", 6, 1, "ro"),
+            Field("reason", 0, 4, "ro"), Field("side", 4, 1, "ro", 0,
+                                               "with remote: 00 packet refused here, 10 store refused by a decoder here"),
+            Field("remote", 5, 1, "ro", 0,
+                  "01 REJECT from another hub, 11 received packet dropped for its header"), Field("plain", 6, 1, "ro"),
             Field("owner", 8, 4, "ro", 0, "owner of a store"), Field("epoch", 12, EPOCH_WIDTH, "ro"),
             Field("number", 16, 11, "ro", 0, "region, or handle of a store"))),
         Register("ENTRY_ROW", 0x14, (Field("rowid", 0, ROWID_WIDTH, "ro"), Field("rank", 24, 7, "ro", 0, "the other rank"))),

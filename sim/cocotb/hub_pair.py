@@ -14,7 +14,8 @@ SIDES = ("a", "b")
 
 
 class HubPair(wiring.Component):
-    """Hubs ``a`` and ``b``; lane i of one speaks to lane i of the other. All other ports are there twice, as ``a_<port>`` and ``b_<port>``."""
+    """Hubs ``a`` and ``b``; lane i of one speaks to lane i of the other. All other ports are there twice, as ``a_<port>`` and
+    ``b_<port>``."""
 
     def __init__(self, cfg, library):
         self._hubs = {side: library.place("moehub", lambda: Hub(cfg, library)) for side in SIDES}

@@ -112,7 +112,8 @@ class Node:
             lane = lane_of(operand, cfg.lanes, cfg.packet_bytes, *((entry.lane_mode, entry.lane) if entry else ()))
         reason = model.store(self.rank, operand, data, mask, owner, lane)
         self.wanted[lane].append(int(reason))
-        self.stores[lane].put({"operand": operand, "data": int.from_bytes(data, "little"), "mask": mask, "owner": owner, "cls": cls,
+        self.stores[lane].put({"operand": operand, "data": int.from_bytes(data, "little"), "mask": mask, "owner": owner,
+                               "cls": cls,
                                "tag": (len(self.wanted[lane]) - 1) % (1 << cfg.tag_width)})
         return reason
 
@@ -124,7 +125,7 @@ class Node:
     async def close(self, handle, epoch):
         wanted = self.rig.model.close(self.rank, handle, epoch)
         status = await self.command(1, handle, epoch)
-        assert status == wanted, f"rank {self.rank}: close of handle {handle} epoch {epoch} answered {status}, must be {wanted!r}"
+        assert status == wanted, f"rank {self.rank}: close of {handle}, epoch {epoch} answered {status}, must be {wanted!r}"
 
     @property
     def answered(self):
@@ -142,7 +143,8 @@ class Node:
         self.check_order()
         image, _ = model.image(self.rank, MEMORY)
         for addr, byte in self.memory.written().items():
-            assert addr >= MEMORY or byte == image[addr], f"rank {self.rank}: byte {addr:#x} is {byte:#x}, must be {image[addr]:#x}"
+            assert addr >= MEMORY or byte == image[addr], (
+                f"rank {self.rank}: byte {addr:#x} is {byte:#x}, must be {image[addr]:#x}")
         for addr in image.nonzero()[0]:
             assert self.memory.read(int(addr), 1)[0] == image[addr], f"rank {self.rank}: byte {addr:#x} was not written"
 
@@ -151,7 +153,8 @@ class Node:
         """The event with fields that have no meaning set to 0, as the model gives it."""
         kind, plain = item["kind"], item["plain"]
         return (kind, plain, item["region"], 0 if plain else item["epoch"], item["group"] if kind == 0 else 0,
-                0 if plain or kind == 2 else item["rows"], item["status"] if kind == 2 else 0, item["refused"] if kind == 1 else 0)
+                0 if plain or kind == 2 else item["rows"], item["status"] if kind == 2 else 0,
+                item["refused"] if kind == 1 else 0)
 
     def check_order(self):
         """Nothing of an epoch comes after its ALL or ERROR."""
@@ -188,7 +191,8 @@ class HubRig:
             piece = data[first:first + 32]
             mask = (1 << len(piece)) - 1
             here = operand & ~(0x3FF << 39) | (fields["row_off"] + first // 16) << 39
-            parts = [mask] if whole else [part for cut in [self.rng.getrandbits(32)] for part in (mask & cut, mask & ~cut) if part]
+            parts = [mask] if whole else [part for cut in [self.rng.getrandbits(32)] for part in (mask & cut,
+                                                                                                  mask & ~cut) if part]
             for part in parts:
                 yield here, piece.ljust(32, b"\0"), part
 
@@ -203,7 +207,8 @@ class HubRig:
     async def settle(self, events, limit=20000):
         """Waits until each node has given so many events and every store is answered, then a while for what must not come."""
         await self.bench.until(lambda: all(node.answered for node in self.nodes), limit, "answers to all stores")
-        await self.bench.until(lambda: all(node.events.count >= count for node, count in zip(self.nodes, events, strict=True)), limit,
+        await self.bench.until(lambda: all(node.events.count >= count for node, count in zip(self.nodes, events, strict=True)),
+                               limit,
                                f"events {events}")
         await self.bench.cycles(200)
 
