@@ -153,7 +153,7 @@ class CloseEngine(wiring.Component):
             self.ledger_read.bank.eq(popped.node[0]),
         ]
         with m.If(popped.en):
-            m.d.sync += [self.unpend.valid.eq(1), self.unpend.index.eq(dest >> ceil_log2(cfg.replicas)),
+            m.d.sync += [self.unpend.valid.eq(1), self.unpend.index.eq(dest >> ceil_log2(cfg.replicas) if len(dest) else 0),
                          self.unpend.bank.eq(popped.node[0])]
         with m.Elif(self.unpend_granted):
             m.d.sync += self.unpend.valid.eq(0)

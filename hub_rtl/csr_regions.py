@@ -38,17 +38,22 @@ class GeometryCheck(wiring.Component):
         m.d.sync += tile_bytes.eq(g.row_bytes << g.log2_tile)
         bad = {
             "busy": Const(0, 1),
-            "row_bytes": (g.row_bytes[:4] != 0) | (g.row_bytes == 0) | (g.row_bytes > cfg.max_row_bytes),
+            "row_bytes": (g.row_bytes[:4] != 0) | (g.row_bytes == 0) | _above(g.row_bytes, cfg.max_row_bytes),
             "stride": (g.stride[:low] != 0) | (g.stride < g.row_bytes),
             "base": (g.base[0][:low] != 0) | (g.base[1][:low] != 0) | (g.spill_base[0][:3] != 0) | (g.spill_base[1][:3] != 0)
                     | (g.flag_base[:3] != 0),
-            "capacity": (g.capacity == 0) | (g.capacity > cfg.capacity),
+            "capacity": (g.capacity == 0) | _above(g.capacity, cfg.capacity),
             "groups": (g.group_base + tiles > cfg.groups) | (g.log2_tile > 10) | (tile_bytes >= 1 << cfg.tile_width),
             "rows": (g.row_span == 0) | (g.row_first + g.row_span > 1 << 24),
-            "overflow": g.overflow_en & ((g.overflow == self.region) | (g.overflow >= cfg.regions)),
+            "overflow": g.overflow_en & ((g.overflow == self.region) | _above(g.overflow, cfg.regions - 1)),
         }
         m.d.sync += self.errors.eq(Mux(g.valid, Cat(bad[name] for name in GEOMETRY_RULES), 0))
         return m
+
+
+def _above(value, limit):
+    """``value > limit``, and nothing at all where every value of that width is allowed."""
+    return value > limit if limit < (1 << len(value)) - 1 else Const(0, 1)
 
 
 class RegionAccess(wiring.Component):

@@ -161,7 +161,7 @@ class LogicalDestinationDecoder(wiring.Component):
 
         # Row lengths are multiples of 16: count 32-byte sectors and a half.
         sector, sectors, overrun = row.row_off[1:], handle.row_bytes[5:], Signal()
-        inside = sectors > sector
+        inside = sectors > sector if len(sectors) else Const(0, 1)
         m.d.comb += overrun.eq((held.lows & ~inside & ~((sectors == sector) & handle.row_bytes[4])) | (held.highs & ~inside))
 
         status, epoch_status = Signal(4), Signal(4)

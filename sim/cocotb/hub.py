@@ -118,7 +118,7 @@ async def plain_stores(dut):
     rig = HubRig(dut, "plain")
     cfg, rng = rig.cfg, rig.rng
     await rig.start()
-    base, groups = 0x60000, cfg.groups // 2
+    base, groups = 0x60000, min(cfg.groups // 2, 6)
     dep = DepRange(base=base, limit=base + groups * 256, log2_stride=8, group_base=cfg.groups - groups, threshold=256)
     for node in rig.nodes:
         for source in range(2):
@@ -205,7 +205,9 @@ async def refusals(dut):
     assert counts["stores_refused"] == len(reasons) and counts["stores"] == len(reasons) + len(good)
     entries = await log(here)
     assert len(entries) + await here.read("logs.LOST") == len(reasons)
-    assert [e["reason"] for e in entries] == [int(reason) for reason in reasons][:len(entries)]
+    # Lanes are independent: the log keeps the order of each.
+    kept = [e["reason"] for e in entries]
+    assert kept == [int(reason) for reason in reasons][:len(kept)] if cfg.lanes == 1 else sorted(kept) == sorted(map(int, reasons))
     assert all(e["side"] and not e["remote"] and not e["plain"] for e in entries)
     assert int(here.irq.value) == 1
     await here.write("logs.CLEAR", 1)
