@@ -5,6 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect
 
 from .axi import connect_flat
+from .config import ConfigError
 from .csr import CsrBank
 from .formats import EventKind
 from .hub_consumer import HubConsumer
@@ -43,6 +44,9 @@ class Hub(wiring.Component):
     """
 
     def __init__(self, cfg, library=None):
+        if cfg.tag_width > 31:
+            raise ConfigError(f"tag_width = {cfg.tag_width}: must be at most 31 in a hub, one more bit tells the registers' "
+                              "commands from the port's")
         super().__init__({port.name: (In if port.direction == "in" else Out)(port.width) for port in hub_ports(cfg)})
         self._cfg, self._library = cfg, library
 
