@@ -46,6 +46,14 @@ def _configured(name, settings):
         _fail(error)
 
 
+def _texts(cfg):
+    from .generate import generate as texts_of
+    try:
+        return texts_of(cfg)
+    except ConfigError as error:
+        _fail(error)
+
+
 def _write(folder, files):
     from .generate import write_files
     try:
@@ -59,9 +67,7 @@ def generate(preset: Preset = "small", settings: Settings = None,
              output: Annotated[Path, typer.Option("--output", "-o",
                                                   help="Folder; files go to <folder>/<preset>/.")] = Path("build")):
     """Write moehub.v, moehub.json (ports, sizes, maps, memories) and moehub_regs.h."""
-    from .generate import generate as texts_of
-    cfg = _configured(preset, settings)
-    for path in _write(output / preset, texts_of(cfg).files()):
+    for path in _write(output / preset, _texts(_configured(preset, settings)).files()):
         print(path)
 
 
@@ -70,11 +76,10 @@ def lint(preset: Annotated[str | None, typer.Option("--preset", "-p", help="Only
          settings: Settings = None):
     """Check the Verilog with Verilator and Yosys; exit code 1 on a finding."""
     from .generate import TOP
-    from .generate import generate as texts_of
     from .lint import WAIVED, lint_verilog
     found = False
     for cfg in [_configured(name, settings) for name in ([preset] if preset else PRESETS)]:
-        findings = lint_verilog(texts_of(cfg).verilog, TOP)
+        findings = lint_verilog(_texts(cfg).verilog, TOP)
         print(f"{cfg.name}: {'clean' if not findings else 'NOT clean'}")
         for finding in findings:
             print(finding)
