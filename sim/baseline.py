@@ -16,7 +16,7 @@ from sim.driver import Driver
 from sim.golden.observed import expert_rows
 from sim.golden.system import SystemModel
 from sim.layer import COLUMN, MARK_CLOSED, MARK_START, MARK_STORED, add_payload, finish, new_system, rows_of
-from sim.layer_check import compare
+from sim.layer_check import compare, timed_out
 
 __all__ = ["baseline_programs", "check_baseline", "tile_cycles", "MARK_COUNTS", "MARK_FLAG"]
 
@@ -137,6 +137,8 @@ def tile_cycles(plan, result):
 
 def check_baseline(plan, result):
     """Compares a run of :func:`baseline_programs` with the golden model."""
+    if result.timed_out:
+        return timed_out(result)
     model, cfg = SystemModel(plan.cfg), plan.cfg
     counts = _counts(plan)
     offsets = _offsets(counts)

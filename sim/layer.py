@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hub_rtl.config import HubConfig
+from hub_rtl.config import ConfigError, HubConfig
 from hub_rtl.formats import EventKind
 from hub_rtl.models import ModelShape
 from hub_rtl.registers import register_map
@@ -79,7 +79,7 @@ class LayerPlan:
     @property
     def combine_groups(self):
         """First group of the combine buffer: behind those of the regions."""
-        return self.cfg.regions * self.tiles
+        return self.local * self.tiles
 
     def region(self, local):
         """Geometry of a rank's region number ``local``."""
@@ -136,41 +136,46 @@ class LayerPlan:
         return out.view(np.uint8).reshape(tokens, choices, COLUMN)
 
 
-def plan_layer(shape, routing, *, ranks, lanes=1, tile_rows=None, seed=1, **changes):
+def plan_layer(shape, routing, *, ranks, lanes=1, tile_rows=None, seed=1, packet_bytes=128, base=None):
     """Layout and configuration for a layer.
 
     Parameters: ``shape``, the model; ``routing``, tokens of all ranks, dealt out in equal runs; ``tile_rows``, a power of two
-    (by default about half of a mean expert's rows, 4..128); ``changes``, further fields of the configuration.
+    (by default about half of a mean expert's rows, 4..128); ``base``, a configuration to use (with these ranks, lanes and
+    packets) in place of one made to measure. Raises ConfigError when the layer does not fit it.
     """
     tokens, local = routing.tokens, shape.local_experts(ranks)
     if tokens < ranks:
-        raise ValueError(f"tokens = {tokens}: must be at least ranks = {ranks}")
+        raise ConfigError(f"tokens = {tokens}: must be at least ranks = {ranks}")
     starts = np.arange(ranks + 1) * tokens // ranks
     if tile_rows is None:
         mean = tokens * routing.top_k // shape.experts
         tile_rows = min(128, max(4, _power(mean // 2 + 1)))
     if tile_rows & (tile_rows - 1) or not 1 <= tile_rows <= 1024:
-        raise ValueError(f"tile_rows = {tile_rows}: must be a power of two between 1 and 1024")
-    packet = changes.get("packet_bytes", 128)
-    row_bytes = shape.dispatch_bytes + COLUMN
-    stride, capacity = _up(row_bytes, packet), tokens
-    most = -(-tokens // ranks)
-    token_stride = _power(routing.top_k * _up(shape.combine_bytes, packet))
+        raise ConfigError(f"tile_rows = {tile_rows}: must be a power of two between 1 and 1024")
+    row_bytes, capacity = shape.dispatch_bytes + COLUMN, tokens
+    stride, most = _up(row_bytes, packet_bytes), -(-tokens // ranks)
+    token_stride = _power(routing.top_k * _up(shape.combine_bytes, packet_bytes))
     combine_tile = min(16, max(1, _power(most // 2)))
     while combine_tile > 1 and combine_tile * routing.top_k * shape.combine_bytes >= 1 << 24:
         combine_tile //= 2
-    groups = _power(local * -(-capacity // tile_rows) + -(-most // combine_tile) + 1)
+    groups = local * -(-capacity // tile_rows) + -(-most // combine_tile)
     longest = max(256, row_bytes, shape.combine_bytes)
-    fields = {"name": "run", "ranks": ranks, "lanes": lanes, "handles": shape.experts, "regions": local, "capacity": capacity,
-              "groups": max(4, groups), "max_row_bytes": longest, "pool_depth": max(16, _power(4 * ranks)), "rat_sets": 16,
-              "rat_ways": 4, "write_depth": 64, "dep_ranges": 2, "log_depth": 16, "reject_depth": 8, **changes}
-    cfg = HubConfig(**fields)
+    if base is None:
+        cfg = HubConfig(name="run", ranks=ranks, lanes=lanes, packet_bytes=packet_bytes, handles=shape.experts, regions=local,
+                        groups=max(4, _power(groups)), capacity=capacity, max_row_bytes=longest,
+                        pool_depth=max(16, _power(4 * ranks)), rat_sets=16, rat_ways=4, write_depth=64, dep_ranges=2,
+                        log_depth=16, reject_depth=8)
+    else:
+        cfg = base.replace(ranks=ranks, lanes=lanes, packet_bytes=packet_bytes)
+        for name, need in (("groups", groups), ("capacity", capacity), ("max_row_bytes", longest), ("dep_ranges", 2)):
+            if getattr(cfg, name) < need:
+                raise ConfigError(f"{name} = {getattr(cfg, name)}: the layer needs {need}")
     shape.check(cfg)
     spill_base = 4096
     region_base = _up(spill_base + 2 * local * _up(8 * tokens, 64), 4096)
     combine_base = _up(region_base + local * capacity * stride, 4096)
     scratch = _up(combine_base + (most + combine_tile) * token_stride, 4096)
-    arena = scratch + _up(ranks * (_up(4 * shape.experts, packet) + 32 * packet * lanes), 4096)
+    arena = scratch + _up(ranks * (_up(4 * shape.experts, packet_bytes) + 32 * packet_bytes * lanes), 4096)
     return LayerPlan(cfg=cfg, shape=shape, routing=routing, starts=starts, local=local, row_bytes=row_bytes, stride=stride,
                      capacity=capacity, tile_rows=tile_rows, combine_tile=combine_tile, spill_base=spill_base,
                      region_base=region_base, combine_base=combine_base, scratch=scratch, arena=arena, seed=seed)

@@ -13,7 +13,7 @@ from sim.golden.system import ModelError, SystemModel
 from sim.layer import EPOCH, MARK_QUERY, QUERY, rows_of
 from sim.system import row_operand
 
-__all__ = ["Verdict", "check_layer", "compare", "observed_events"]
+__all__ = ["Verdict", "check_layer", "compare", "observed_events", "timed_out"]
 
 
 @dataclass
@@ -94,8 +94,6 @@ def answer_rows(plan, model, rank, data, columns):
 def compare(plan, result, model, ranks=None):
     """Compares memories, events and figures of a run with the model; see :class:`Verdict`."""
     verdict = Verdict(0, 0, 0, 0, [])
-    if result.timed_out:
-        verdict.differences.append(f"the run did not end within {result.summary['cycles']} cycles: {_where(result)}")
     for rank in range(plan.cfg.ranks):
         expected, written = model.image(rank, plan.arena)
         wrong = np.flatnonzero(result.memory(rank)[plan.region_base:] != expected[plan.region_base:])
@@ -125,12 +123,16 @@ def _difference(got, expected):
     return list((a - b).elements()), list((b - a).elements())
 
 
-def _where(result):
-    return ", ".join(f"rank {r['rank']} at operation {r['pc']}" for r in result.ranks)
+def timed_out(result):
+    """The verdict on a run that the watchdog ended: where each rank's program stood."""
+    where = ", ".join(f"rank {r['rank']} at operation {r['pc']}" for r in result.ranks)
+    return Verdict(0, 0, 0, 0, [f"the run did not end within {result.summary['cycles']} cycles: {where}"])
 
 
 def check_layer(plan, result):
     """Compares a run of :func:`hub_programs` with the golden model."""
+    if result.timed_out:
+        return timed_out(result)
     try:
         model = golden_layer(plan, result)
         for rank in range(plan.cfg.ranks):
@@ -140,8 +142,7 @@ def check_layer(plan, result):
     except ModelError as error:
         return Verdict(0, 0, 0, 0, [f"placement: {error}"])
     verdict = compare(plan, result, model)
-    if not result.timed_out:
-        _check_registers(plan, result, model, verdict)
+    _check_registers(plan, result, model, verdict)
     return verdict
 
 

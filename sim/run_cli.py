@@ -9,7 +9,8 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from hub_rtl.config import ConfigError
+from hub_rtl.config import PRESETS, ConfigError
+from hub_rtl.config import preset as preset_of
 from hub_rtl.models import MODELS, ModelShape, model
 from sim.traces import TraceError, generate, read_trace
 
@@ -82,6 +83,8 @@ def run(
     row_bytes: Annotated[int | None, typer.Option(help="Bytes of a dispatched row without its return column, in place of the "
                                                        "model's.")] = None,
     packet_bytes: Annotated[int, typer.Option(help="Largest payload of a packet: 128 or 256.")] = 128,
+    preset: Annotated[str | None, typer.Option(help=f"Hubs of this preset ({', '.join(PRESETS)}) in place of ones made to "
+                                                    "measure.")] = None,
     tile_rows: Annotated[int | None, typer.Option(help="Rows of a tile, a power of two.")] = None,
     expert_cycles: Annotated[int, typer.Option(help="Cycles the expert stand-in takes per tile.")] = 200,
     latency: Annotated[int, typer.Option(help="Cycles from hub to hub.")] = LATENCY,
@@ -108,7 +111,8 @@ def run(
     try:
         shape = _shape(model, trace, experts, row_bytes)
         routing = _routing(shape, trace, ranks, tokens, seed)
-        plan = plan_layer(shape, routing, ranks=ranks, lanes=lanes, tile_rows=tile_rows, seed=seed, packet_bytes=packet_bytes)
+        plan = plan_layer(shape, routing, ranks=ranks, lanes=lanes, tile_rows=tile_rows, seed=seed, packet_bytes=packet_bytes,
+                          base=preset_of(preset) if preset else None)
         ways = [("hub", hub_programs(plan, expert_cycles=expert_cycles, **settings), check_layer, layer_report)]
         if baseline:
             from sim.baseline import baseline_programs, check_baseline

@@ -11,7 +11,9 @@ from sim.bench_speed import Line, speed_table
 from sim.layer import plan_layer
 from sim.traces import generate, write_trace
 
-SMALL = ["run", "--model", "tiny", "--ranks", "2", "--tokens", "8", "--tile-rows", "4", "--max-cycles", "60000"]
+#: The hubs of the system tests, so that the harness is built once.
+SMALL = ["run", "--model", "tiny", "--preset", "small", "--ranks", "4", "--lanes", "2", "--tokens", "4", "--tile-rows", "4",
+         "--max-cycles", "60000"]
 
 
 @pytest.fixture
@@ -38,11 +40,11 @@ def test_run_writes_report_and_picture(call, tmp_path):
 
 
 def test_run_takes_a_routing_log(call, tmp_path):
-    write_trace(generate(tokens=20, top_k=2, experts=4, seed=3), tmp_path / "log.jsonl")
+    write_trace(generate(tokens=21, top_k=2, experts=4, seed=3), tmp_path / "log.jsonl")
     result = call(*SMALL, "--trace", str(tmp_path / "log.jsonl"), "--tokens", "0")
     assert result.exit_code == 0, result.output
     report = json.loads((tmp_path / "out" / "report.json").read_text())
-    assert report["hub"]["tokens"] == 20 and report["hub"]["rows"] == 40
+    assert report["hub"]["tokens"] == 21 and report["hub"]["rows"] == 42
 
 
 @pytest.mark.parametrize("arguments, text", [
@@ -53,6 +55,8 @@ def test_run_takes_a_routing_log(call, tmp_path):
     (["--packet-bytes", "64"], "packet_bytes = 64"),
     (["--trace", "missing.jsonl"], "missing.jsonl"),
     (["--tokens", "0"], "tokens = 0"),
+    (["--tokens", "400"], "groups = 64"),
+    (["--preset", "huge"], "preset = 'huge'"),
 ])
 def test_wrong_orders_end_with_one_line(call, arguments, text):
     result = call(*SMALL, *arguments)
