@@ -1,7 +1,7 @@
 """Speed figures: link use, merging, latencies, hub against address-centric, rate of the simulation. ``moe-hub bench``.
 
-Everything runs on the generated Verilog of preset ``small`` (one lane; two pool sizes, 128 and 256 byte packets), but for the
-last lines, which run a layer of eight ranks.
+Everything runs on the generated Verilog of preset ``small``; the lines on merging with a pool of 32 entries, those on a whole
+layer with eight ranks.
 """
 
 import json
@@ -50,8 +50,7 @@ class Line:
         return {**asdict(self), "met": self.met}
 
 
-def _config(packet_bytes=128):
-    return preset("small", packet_bytes=packet_bytes, pool_depth=32, rx_credits=32, write_depth=64)
+SMALL = preset("small")
 
 
 def _one_to_many(cfg, row_bytes, *, producers=(0,), consumers=(1, 2, 3), tile=3, span=4096, **settings):
@@ -98,7 +97,7 @@ def _busy(packets):
 
 def link_use():
     """A producer with full rows for three peers: its link never idles."""
-    cfg, rng = _config(), np.random.default_rng(1)
+    cfg, rng = SMALL, np.random.default_rng(1)
     s = _one_to_many(cfg, 2048)
     for n in range(48):
         s.row(0, 1 + n % 3, n, rng.bytes(2048))
@@ -111,7 +110,7 @@ def link_use():
 
 def rows_back_to_back():
     """1,000 rows of one packet each from three producers: every packet opens a row, the receiver's link never idles."""
-    cfg, rng = _config(), np.random.default_rng(2)
+    cfg, rng = SMALL, np.random.default_rng(2)
     s = _one_to_many(cfg, 128, producers=(1, 2, 3), consumers=(0,), tile=4)
     for n in range(1000):
         s.row(1 + n % 3, 0, n, rng.bytes(128))
@@ -129,7 +128,7 @@ def merging():
     """32-byte stores of 16 rows in turn: wire efficiency with packets of 128 and 256 bytes, and when nothing can merge."""
     lines, rng = [], np.random.default_rng(3)
     for packet_bytes, target in ((128, 88.8), (256, 94.0)):
-        cfg = _config(packet_bytes)
+        cfg = SMALL.replace(packet_bytes=packet_bytes, pool_depth=32)   # room for 16 rows of one peer beside the others' share
         s = _one_to_many(cfg, 2048, consumers=(1,), streams=16, burst=1)
         for n in range(48):
             s.row(0, 1, n, rng.bytes(2048))
@@ -138,7 +137,7 @@ def merging():
         lines.append(Line(f"wire efficiency, stores of 16 rows in turn, {packet_bytes}-byte packets",
                           _efficiency(_rows(result, (1,))), "%", ">=", target))
         result.remove()
-    cfg = _config()
+    cfg = SMALL
     s = _one_to_many(cfg, 32, consumers=(1,), tile=4)
     for n in range(200):
         s.row(0, 1, n, rng.bytes(32))
@@ -156,7 +155,7 @@ def _efficiency(packets):
 
 def latencies():
     """One full packet through idle hubs."""
-    cfg = _config()
+    cfg = SMALL
     s = _one_to_many(cfg, 128, consumers=(1,), tile=0, window=1)
     s.row(0, 1, 0, bytes(range(128)))
     s.program(0).sync()
@@ -203,7 +202,7 @@ def layers():
 def simulation_rate():
     """Hub cycles per second of the native harness on preset small in traffic, and of cocotb on the same pins."""
     from sim.bench.runner import run_bench
-    cfg, rng = preset("small"), np.random.default_rng(4)
+    cfg, rng = SMALL, np.random.default_rng(4)
     rates = []
     for rows in (400, 8):
         folder = Path(tempfile.mkdtemp(prefix="moe-hub-"))
