@@ -207,7 +207,8 @@ async def refusals(dut):
     assert len(entries) + await here.read("logs.LOST") == len(reasons)
     # Lanes are independent: the log keeps the order of each.
     kept = [e["reason"] for e in entries]
-    assert kept == [int(reason) for reason in reasons][:len(kept)] if cfg.lanes == 1 else sorted(kept) == sorted(map(int, reasons))
+    assert kept == [int(reason) for reason in reasons][:len(kept)] if cfg.lanes == 1 else sorted(kept) == sorted(map(int,
+                                                                                                                     reasons))
     assert all(e["side"] and not e["remote"] and not e["plain"] for e in entries)
     assert int(here.irq.value) == 1
     await here.write("logs.CLEAR", 1)
@@ -307,12 +308,12 @@ async def hang_page(dut):
     await rig.start()
     here, there = rig.nodes
     size = region(cfg, 0).row_bytes
-    await there.region(0, region(cfg, 0, expected=1))
+    await there.region(0, region(cfg, 0, expected=1, log2_tile=3))
     await there.open(0, 0)
     await here.handle(0, Handle(targets=((1, 0),), row_bytes=size))
     for writer in there.writers:
         writer.w.set_pause("stop")
-    rows = min(region(cfg, 0).capacity, 64)
+    rows = min(region(cfg, 0, log2_tile=3).capacity, 40)
     for rowid in range(rows):
         for store in rig.sectors(row_operand(0, 0, rowid), rig.bytes(size)):
             here.store(*store)
@@ -365,3 +366,54 @@ async def reset_in_traffic(dut):
     await rig.settle((3, 3))
     rig.check()
     cover("hub.reset_in_traffic")
+
+
+@cocotb.test()
+async def latency_and_rate(dut):
+    """One packet through idle hubs, then a stream of full rows over one lane: cycles as documented, no bubble on the lane."""
+    rig = HubRig(dut, "rate")
+    cfg = rig.cfg
+    await rig.start()
+    here, there = rig.nodes
+    size = min(1024, cfg.max_row_bytes)
+    for node in rig.nodes:
+        for writer in node.writers:
+            writer._later_b._latency = (1, 1)
+        await node.region(0, region(cfg, 0, row_bytes=cfg.packet_bytes, expected=1, rows=2))
+        await node.region(1, region(cfg, 1, row_bytes=size, expected=1))
+        await node.open(0, 0)
+        await node.open(1, 0)
+    for rank in range(2):
+        await here.handle(rank, Handle(targets=((rank, 0),), row_bytes=cfg.packet_bytes))
+    await here.handle(2, Handle(targets=((1, 1),), row_bytes=size))
+    for handle, node in enumerate(rig.nodes):
+        for store in rig.sectors(row_operand(handle, 0, handle), rig.bytes(cfg.packet_bytes)):
+            here.store(*store)
+        await rig.bench.until(lambda node=node: node.events.count, 500, "READY of one packet")
+        last = max(stamp for source in here.stores for stamp in source.stamps)
+        address, data, answer = (min(stamp for writer in node.writers for stamp in agent(writer).stamps) for agent in
+                                 (lambda w: w.aw, lambda w: w.w, lambda w: w.b))
+        path = "own rank" if node is here else "link"
+        dut._log.info(f"{path}: last store to awvalid {address - last} cycles, to wvalid {data - last}; "
+                      f"memory's answer to READY {node.events.stamps[0] - answer}")
+        assert address - last <= (27 if node is there else 24) and node.events.stamps[0] - answer <= 7
+    rows = region(cfg, 1).capacity
+    before = sum(writer.w.count for writer in there.writers)
+    for rowid in range(rows):
+        for store in rig.sectors(row_operand(2, 0, rowid * cfg.lanes), rig.bytes(size)):      # all on one lane
+            here.store(*store)
+    beats = rows * size // 16
+    await rig.bench.until(lambda: sum(writer.w.count for writer in there.writers) == before + beats, 20 * beats + 1000,
+                          "all rows")
+    writer = max(there.writers, key=lambda writer: writer.w.count)
+    stamps = writer.w.stamps[-beats:]
+    cycles = stamps[-1] - stamps[0] + 1
+    flits = beats + beats // cfg.packet_flits
+    dut._log.info(f"{beats} beats in {cycles} cycles, {flits} flits on the lane: {flits / cycles:.2f} flits per cycle")
+    # With credits for a round trip the lane carries a flit per cycle; the two buffers of `tiny` cannot.
+    assert cycles <= (1.08 if cfg.rx_credits >= 8 else 3) * flits
+    cover("hub.full_rate", cfg.rx_credits >= 8)
+    for handle in range(3):
+        await here.close(handle, 0)
+    await rig.bench.until(lambda: sum(item["kind"] == 1 for node in rig.nodes for item in node.events.items) == 3, 5000, "ALL")
+    await rig.bench.cycles(100)
