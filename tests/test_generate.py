@@ -11,7 +11,7 @@ import pytest
 from hub_rtl.config import preset
 from hub_rtl.generate import TOP, generate, write_files
 from hub_rtl.hub import Hub
-from hub_rtl.hub_ports import hub_ports
+from hub_rtl.hub_ports import hub_ports, ports_markdown
 from hub_rtl.lint import WAIVED, lint_verilog
 from hub_rtl.netlist import ModuleLibrary, memories, module_names, to_rtlil, to_verilog
 from sim.bench.runner import ROOT
@@ -54,6 +54,11 @@ def test_ports(tiny):
                              port["width"]) for interface in tiny.sidecar["interfaces"] for port in interface["ports"]}
     assert found == wanted | {"clk": ("in", 1), "rst": ("in", 1)}
     assert list(wanted) == [port.name for port in hub_ports(TINY)]
+
+
+def test_port_table():
+    """The hub's page shows the ports as they are."""
+    assert ports_markdown(preset("small")) in (ROOT / "docs" / "blocks" / "hub.md").read_text()
 
 
 def test_sidecar(tiny):
