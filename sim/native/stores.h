@@ -102,7 +102,13 @@ class LaneStores {
         return job.at < end;
     }
 
-    bool room(const Job &job) const { return !settings_->use_can_accept || can_accept_.bit(job.rank); }
+    // May the job's next store go? The crossbar asks can_accept once per packet-sized block, as a warp's 128 bytes are one
+    // request: what follows in the block merges into the place that its first store was promised.
+    bool room(const Job &job) const {
+        uint64_t base = job.plain ? job.operand & 0xFFFFFFFFFFE0ull : (job.operand >> 40 & 511) * 32;
+        bool inside = job.at && !job.explicit_mask && (base + job.at) % settings_->packet_bytes;
+        return inside || !settings_->use_can_accept || can_accept_.bit(job.rank);
+    }
 
     // The queued job to start next. Of the first `window` jobs of a source: one for a peer that has room and that no active
     // stream works for; else one with room; else the first. Sources take turns by `weight`; one without room lets the other pass.
