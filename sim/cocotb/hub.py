@@ -87,7 +87,7 @@ async def many_rows(dut, grid):
     await rig.settle((4, 4))
     rig.check()
     cover("hub.two_epochs")
-    cover("hub.pair_grid_" + "_".join(grid))
+    cover(f"hub.pair_grid_{'_'.join(grid)}")
 
 
 async def status(node, index, epoch):
