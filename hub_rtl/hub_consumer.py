@@ -89,7 +89,7 @@ class HubConsumer(wiring.Component):
             m.d.comb += [part.geometry_write.eq(geometry_write), part.dep_write.eq(dep_write)]
         m.d.comb += [
             allocator.window_write.eq(window_write), allocator.region_update.eq(scoreboard.o_region_update),
-            allocator.rows_query.eq(scoreboard.rows_query), scoreboard.rows.eq(allocator.rows[:cfg.slot_width]),
+            allocator.rows_query.eq(scoreboard.rows_query), scoreboard.rows.eq(allocator.rows),
             allocator.purge.eq(scoreboard.purge), scoreboard.purging.eq(allocator.purging),
             scoreboard.quiescing.eq(Cat(writer.quiescing for writer in writers).any()),
             scoreboard.overlap.eq(allocator.o_overlap), scoreboard.query.eq(self.query), scoreboard.timeout.eq(self.timeout),

@@ -44,9 +44,10 @@ class RegionFinisher(wiring.Component):
     """Works through the banks that may be complete, one at a time, and gives the verdict.
 
     Contract: a bank with all closes and acked + refused = sent becomes DONE with ALL when its bytes are exactly those of
-    its rows (the allocator's count and those that primaries brought) and all full tiles were announced; its last partial tile
-    is announced with the same operation. Otherwise ERROR INCOMPLETE; more bytes than sent: ERROR OVERLAP. Before that nothing
-    happens. A bank that changes while it is judged is judged again. After ALL the overflow region is told.
+    its rows by the allocator's count (slots given out in this region, to whomever, and its rows that went to its overflow
+    region) and all full tiles were announced; its last partial tile is announced with the same operation. Otherwise ERROR
+    INCOMPLETE; more bytes than sent: ERROR OVERLAP. Before that nothing happens. A bank that changes while it is judged is
+    judged again. After ALL the overflow region is told.
     Latency: from ``check`` to the verdict about 16 cycles and one per quotient bit (at most 31).
     Order: round-robin over the banks. Waits for the pipeline only.
 
@@ -59,7 +60,7 @@ class RegionFinisher(wiring.Component):
         self._cfg, self._types = cfg, scoreboard_types(cfg)
         own = self._types
         super().__init__({"check": In(own.bank_strobe), "o_op": Out(stream.Signature(own.op)),
-                          "result": In(own.result), "rows_query": Out(own.bank_name), "rows": In(cfg.slot_width),
+                          "result": In(own.result), "rows_query": Out(own.bank_name), "rows": In(cfg.slot_width + 1),
                           "busy": Out(1), "at": Out(own.bank_name)})
 
     def elaborate(self, platform):
@@ -78,7 +79,7 @@ class RegionFinisher(wiring.Component):
         book, shape = Signal(types.book), Signal(types.geometry)
         here, total, wide = Signal(cfg.total_width), Signal(cfg.total_width + 1), Signal()
         placed, over, mask = Signal(cfg.slot_width), Signal(cfg.slot_width), Signal(16)
-        known, exact = Signal(cfg.slot_width + 2), Signal()
+        exact = Signal()
         m.d.comb += [
             here.eq(book.acked - book.over),            # bytes that lie in this region
             total.eq(book.acked + book.refused),
@@ -87,11 +88,10 @@ class RegionFinisher(wiring.Component):
             wide.eq((here >> (width + 4)).any() | (book.over >> (width + 4)).any()),
             placed.eq(own_rows.quotient[:cfg.slot_width]), over.eq(over_rows.quotient[:cfg.slot_width]),
             mask.eq((1 << shape.log2_tile) - 1),
-            known.eq(self.rows + book.brought),
             # Whole rows, as many as were placed, and each full tile announced.
             exact.eq(~wide & ~here[:4].any() & ~book.over[:4].any() & ~own_rows.remainder.any() & ~over_rows.remainder.any()
                      & ~own_rows.quotient[cfg.slot_width:].any() & ~over_rows.quotient[cfg.slot_width:].any()
-                     & (placed + over == known) & (placed >> shape.log2_tile == book.tiles)),
+                     & (placed + over == self.rows) & (placed >> shape.log2_tile == book.tiles)),
         ]
         name = bank_index(self.at.region, self.at.bank)
         again = Signal()

@@ -50,7 +50,7 @@ class ReadinessScoreboard(wiring.Component):
             "i_command": In(stream.Signature(types.region_command)), "command_error": Out(own.command_error),
             "geometry_write": In(types.geometry_write), "dep_write": In(types.dep_write), "dep_busy": Out(1),
             "overlap": In(own.bank_strobe), "o_region_update": Out(types.region_update),
-            "rows_query": Out(own.bank_name), "rows": In(cfg.slot_width),
+            "rows_query": Out(own.bank_name), "rows": In(cfg.slot_width + 1),
             "purge": Out(own.bank_strobe), "purging": In(1), "quiesce": Out(1), "quiescing": In(1),
             "o_event": Out(stream.Signature(types.event)), "o_flag": Out(stream.Signature(own.flag)),
             "query": In(own.bank_name), "status": Out(own.status), "missing_from": Out(cfg.ranks),

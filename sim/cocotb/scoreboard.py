@@ -334,6 +334,7 @@ async def overflowed_rows(dut):
                 plan.acks += row_acks(cfg, rng, rig.model.geometry[over], region, bank, slot, over)
                 plan.closes[0]["sent"] += row_bytes
             used += rows - 1
+            rig.model.rows[over, bank] = used
             rig.model.rows[region, bank] = rows
             rng.shuffle(plan.acks)
             if failing and region == primaries[0]:

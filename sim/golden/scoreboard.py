@@ -23,7 +23,6 @@ class Epoch:
     sent: int = 0
     over: int = 0                                   # acknowledged bytes that lie in the overflow region
     touched: bool = False                           # ... some acknowledgement, good or bad, came from there
-    brought: int = 0                                # rows that primaries left here
     closes: int = 0
     closed: set = field(default_factory=set)        # ranks
     tiles: Counter = field(default_factory=Counter)     # group -> bytes
@@ -102,18 +101,17 @@ class ScoreboardModel:
             self.counts["close_twice"] += 1
             return
         epoch.closed.add(item["src"])
-        self._closed(item["region"], epoch, item["sent"], 0, item["abort"] or item["ragged"])
+        self._closed(item["region"], epoch, item["sent"], item["abort"] or item["ragged"])
 
-    def _closed(self, region, epoch, sent, rows, abort):
+    def _closed(self, region, epoch, sent, abort):
         epoch.closes += 1
         epoch.sent += sent
-        epoch.brought += rows
         if abort:
             epoch.aborted = True
             epoch.causes.append(Reason.INCOMPLETE)
         self._settle(region, epoch.number & 1)
 
-    def _tell(self, region, number, sent, rows, abort):
+    def _tell(self, region, number, sent, abort):
         """Internal close of a primary to its overflow region."""
         geometry = self.geometry[region]
         bank = self.banks[region, number & 1]
@@ -121,7 +119,7 @@ class ScoreboardModel:
             bank.told = True
             epoch = self._epoch_of(geometry["overflow"], number, "close")
             if epoch:
-                self._closed(geometry["overflow"], epoch, sent, rows, abort)
+                self._closed(geometry["overflow"], epoch, sent, abort)
 
     # -- memory's answers -----------------------------------------------------------------------------------------------
 
@@ -231,7 +229,7 @@ class ScoreboardModel:
         assert target.state == RegionState.DONE, f"region {region} bank {bank}: FREE out of state {target.state.name}"
         assert target.ended, f"region {region} bank {bank}: FREE without an order"
         epoch = target.epoch
-        self._tell(region, epoch.number, 0, 0, epoch.touched)
+        self._tell(region, epoch.number, 0, epoch.touched)
         left, target.pending = target.pending, {}
         target.state, target.epoch = RegionState.FREE, None
         return left
@@ -256,7 +254,7 @@ class ScoreboardModel:
     def _judge(self, bank, epoch, geometry):
         row_bytes, tile = geometry["row_bytes"], 1 << geometry["log2_tile"]
         here, over = epoch.acked - epoch.over, epoch.over
-        known = self.rows[bank.region, bank.bank] + epoch.brought
+        known = self.rows[bank.region, bank.bank]
         rows = here // row_bytes
         if here % row_bytes or over % row_bytes or rows + over // row_bytes != known or len(epoch.fired) != rows // tile:
             epoch.causes.append(Reason.INCOMPLETE)
@@ -266,7 +264,7 @@ class ScoreboardModel:
         epoch.verdict = (rows, bool(epoch.refused))
         bank.state = RegionState.DONE
         bank.pending[EventKind.ALL, None] = epoch.verdict
-        self._tell(bank.region, epoch.number, over, over // row_bytes, False)
+        self._tell(bank.region, epoch.number, over, False)
 
     # -- what comes out -----------------------------------------------------------------------------------------------------
 
