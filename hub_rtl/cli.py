@@ -47,7 +47,7 @@ def _configured(name, settings):
 
 
 def _texts(cfg):
-    from .generate import generate as texts_of
+    from .tools.generate import generate as texts_of
     try:
         return texts_of(cfg)
     except ConfigError as error:
@@ -55,7 +55,7 @@ def _texts(cfg):
 
 
 def _write(folder, files):
-    from .generate import write_files
+    from .tools.generate import write_files
     try:
         return write_files(folder, files)
     except OSError as error:
@@ -75,8 +75,8 @@ def generate(preset: Preset = "small", settings: Settings = None,
 def lint(preset: Annotated[str | None, typer.Option("--preset", "-p", help="Only this one; all by default.")] = None,
          settings: Settings = None):
     """Check the Verilog with Verilator and Yosys; exit code 1 on a finding."""
-    from .generate import TOP
-    from .lint import WAIVED, lint_verilog
+    from .tools.generate import TOP
+    from .tools.lint import WAIVED, lint_verilog
     found = False
     for cfg in [_configured(name, settings) for name in ([preset] if preset else PRESETS)]:
         findings = lint_verilog(_texts(cfg).verilog, TOP)
@@ -96,7 +96,7 @@ def registers(preset: Preset = "small", settings: Settings = None,
               output: Annotated[Path | None, typer.Option("--output", "-o",
                                                           help="File to write; standard output by default.")] = None):
     """Print the register manual or the C header."""
-    from .register_text import registers_header, registers_markdown
+    from .tools.register_text import registers_header, registers_markdown
     if markdown and c_header:
         _fail("--markdown and --c-header: choose one")
     cfg = _configured(preset, settings)

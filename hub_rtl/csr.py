@@ -5,15 +5,15 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from .axi import AxiLite
-from .axil import AxiLiteTarget
+from .csr_parts.axil import AxiLiteTarget
 from .config import index_width
-from .counters import Counters, count_layout
-from .csr_regions import RegionAccess
-from .hub_ports import CSR_ADDR_WIDTH
-from .register_file import RegisterFile
+from .csr_parts.counters import Counters, count_layout
+from .csr_parts.csr_regions import RegionAccess
+from .top.hub_ports import CSR_ADDR_WIDTH
+from .csr_parts.register_file import RegisterFile
 from .registers import GEOMETRY_RULES, IRQ_SOURCES
 from .report import log_entry
-from .scoreboard_types import scoreboard_types
+from .readiness.scoreboard_types import scoreboard_types
 from .types import types_of
 
 __all__ = ["CsrBank", "CsrTypes"]

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from .config import ADDR_WIDTH, ceil_log2
 from .formats import OPERAND_PLAIN, OPERAND_ROW, LaneMode, Reason
-from .handles import check_epoch, entry_known, handle_broadcast, store_refusal
+from .producer.handles import check_epoch, entry_known, handle_broadcast, store_refusal
 from .lib.flush import FlushCounter
 from .lib.ram import Ram
 from .lib.residue import is_residue, residue_parts

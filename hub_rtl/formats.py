@@ -5,8 +5,8 @@ Plain Python (no Amaranth): shared by RTL, golden model, benches and tools. ``do
 
 from enum import IntEnum
 
-__all__ = ["PacketType", "Reason", "EventKind", "RegionState", "RegionOp", "CommandOp", "LaneMode", "OPERAND_ROW", "OPERAND_PLAIN",
-           "HEADER", "BODIES", "pack", "unpack", "lane_of", "replica_of", "row_hash", "SPILL_WORD"]
+__all__ = ["PacketType", "Reason", "EventKind", "RegionState", "RegionOp", "CommandOp", "LaneMode", "OPERAND_ROW",
+           "OPERAND_PLAIN", "HEADER", "BODIES", "pack", "unpack", "lane_of", "replica_of", "row_hash", "SPILL_WORD"]
 
 
 class PacketType(IntEnum):

@@ -8,15 +8,15 @@ from .axi import connect_flat
 from .config import ConfigError
 from .csr import CsrBank
 from .formats import EventKind
-from .hub_consumer import HubConsumer
-from .hub_control import ControlRouter
-from .hub_ports import hub_ports
-from .hub_producer import HubProducer, command_config
-from .hub_status import CounterSums, SliceView
+from .top.hub_consumer import HubConsumer
+from .top.hub_control import ControlRouter
+from .top.hub_ports import hub_ports
+from .top.hub_producer import HubProducer, command_config
+from .top.hub_status import CounterSums, SliceView
 from .lib.stream import StreamMerge
 from .link import LinkPort
 from .loop_port import LoopPort
-from .netlist import placer
+from .tools.netlist import placer
 from .report import RefusalLog, RejectSender
 from .types import types_of
 
@@ -35,10 +35,9 @@ class Hub(wiring.Component):
     ``m_event``.
     Illegal input: refused, counted, named in a register or log.
 
-    Parameters: ``cfg``; ``library``, a :class:`~hub_rtl.netlist.ModuleLibrary` in which equal lanes become one Verilog module;
-    without
-    it the hub is one flat tree, as simulation and proofs want it.
-    Ports: :func:`~hub_rtl.hub_ports.hub_ports`. Clock ``clk``, synchronous reset ``rst``.
+    Parameters: ``cfg``; ``library``, a :class:`~hub_rtl.tools.netlist.ModuleLibrary` in which equal lanes become one Verilog
+    module; without it the hub is one flat tree, as simulation and proofs want it.
+    Ports: :func:`~hub_rtl.top.hub_ports.hub_ports`. Clock ``clk``, synchronous reset ``rst``.
     Source: architecture section 3; paper arXiv 2605.05888, GPU hub.
     """
 

@@ -5,9 +5,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .axi import AxiStream
-from .credits import RankStrobe, ReceiveCredits, SendCredits
-from .link_rx import BadHeader, LinkRx
-from .link_tx import LinkTx
+from .links.credits import RankStrobe, ReceiveCredits, SendCredits
+from .links.link_rx import BadHeader, LinkRx
+from .links.link_tx import LinkTx
 from .types import types_of
 
 __all__ = ["LINK_COUNTS", "LinkPort", "inner_ports"]
@@ -40,9 +40,9 @@ class LinkPort(wiring.Component):
     Latency: two cycles from ``i_packet`` to the wire, three from the wire to ``o_packet``. One flit per cycle each way, no
     bubble between packets.
 
-    Ordering and stalls: see :class:`~hub_rtl.link_tx.LinkTx` and :class:`~hub_rtl.link_rx.LinkRx`. A packet is offered only
-    after its credit was taken, so ``i_packet`` waits for the wire alone. ``o_packet`` and ``o_control`` must be drained by a
-    consumer that waits for memory only; a source whose packets are not drained runs out of its own credits.
+    Ordering and stalls: see :class:`~hub_rtl.links.link_tx.LinkTx` and
+    :class:`~hub_rtl.links.link_rx.LinkRx`. A packet is offered only after its credit was taken, so ``i_packet`` waits for
+    the wire alone. ``o_packet`` and ``o_control`` must be drained by a consumer that waits for memory only; a source whose packets are not drained runs out of its own credits.
 
     On illegal input nothing is passed on: the header is reported on ``o_bad``, the rest in ``counts``.
 

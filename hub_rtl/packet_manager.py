@@ -4,13 +4,13 @@ from amaranth import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .emitter import Emitter
-from .pool import Pool
-from .pool_memory import PoolMemory
-from .pool_quota import PoolQuota
-from .pool_timer import AGE_WIDTH, PoolTimer
-from .pool_types import by_rank, decode, pool_types_of
-from .selector import Selector
+from .pool.emitter import Emitter
+from .pool.pool import Pool
+from .pool.pool_memory import PoolMemory
+from .pool.pool_quota import PoolQuota
+from .pool.pool_timer import AGE_WIDTH, PoolTimer
+from .pool.pool_types import by_rank, decode, pool_types_of
+from .pool.selector import Selector
 
 __all__ = ["PacketManager"]
 

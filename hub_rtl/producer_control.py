@@ -4,11 +4,11 @@ from amaranth import Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .close_engine import CloseEngine
+from .producer.close_engine import CloseEngine
 from .formats import CommandOp, Reason
-from .handle_table import HandleTable
-from .handles import handle_broadcast
-from .ledger import ledger_read
+from .producer.handle_table import HandleTable
+from .producer.handles import handle_broadcast
+from .producer.ledger import ledger_read
 from .lib.ram_queue import RamQueue
 from .lib.stream import StreamMerge
 from .types import types_of

@@ -4,10 +4,10 @@ from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .close_engine import ControlGate
+from .producer.close_engine import ControlGate
 from .config import index_width
 from .formats import PacketType
-from .handles import store_refusal
+from .producer.handles import store_refusal
 from .lib.onehot import tree_sum
 from .lib.ram import Ram
 from .lib.stream import StreamMerge, StreamRegister

@@ -4,18 +4,18 @@ from amaranth import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .ack_combiner import AckCombiner
-from .bank_sources import OverlapInbox, StallClock
-from .event_flags import EventFlags
-from .event_scan import EventScan
+from .readiness.ack_combiner import AckCombiner
+from .readiness.bank_sources import OverlapInbox, StallClock
+from .readiness.event_flags import EventFlags
+from .readiness.event_scan import EventScan
 from .lib.arbiter import RoundRobin
 from .lib.onehot import select
 from .lib.stream import StreamMerge, StreamRegister
-from .region_books import RegionBooks
-from .region_finish import RegionFinisher
-from .region_walker import RegionWalker
-from .scoreboard_types import OpKind, scoreboard_types
-from .tile_counters import TileCounters
+from .readiness.region_books import RegionBooks
+from .readiness.region_finish import RegionFinisher
+from .readiness.region_walker import RegionWalker
+from .readiness.scoreboard_types import OpKind, scoreboard_types
+from .readiness.tile_counters import TileCounters
 from .types import types_of
 
 __all__ = ["ReadinessScoreboard"]

@@ -4,13 +4,13 @@ from amaranth import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .address_table import AddressTable
+from .rows.address_table import AddressTable
 from .axi import SpillSignature
 from .lib.arbiter import RoundRobin
 from .lib.onehot import select, tree_sum
-from .row_lookup import RowLookup
-from .slice_types import slice_types_of
-from .spill import SpillEngine
+from .rows.row_lookup import RowLookup
+from .rows.slice_types import slice_types_of
+from .rows.spill import SpillEngine
 from .types import types_of
 
 __all__ = ["SlotAllocator"]

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from hub_rtl.formats import OPERAND_PLAIN, OPERAND_ROW, CommandOp, EventKind, lane_of, pack
-from hub_rtl.hub_ports import hub_ports
+from hub_rtl.top.hub_ports import hub_ports
 from sim.bench.runner import BUILD, ROOT, lock, verilator_env
 
 __all__ = ["build", "System", "Rank", "Program", "Result", "HarnessError", "OP", "EVENT", "ALLOC", "PACKET", "REFUSAL", "READ",
@@ -85,7 +85,7 @@ def hub_verilog(cfg):
     path = BUILD / "native" / "verilog" / f"{key}.v"
     with lock(path.with_suffix(".lock")):
         if not path.exists():
-            from hub_rtl.generate import generate
+            from hub_rtl.tools.generate import generate
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
                 text = generate(cfg).verilog
@@ -97,7 +97,8 @@ def hub_verilog(cfg):
 
 def _pins(cfg):
     ports = [("clk", 1), ("rst", 1), *((port.name, port.width) for port in hub_ports(cfg))]
-    lines = ["// Made by sim/system.py from hub_rtl/hub_ports.py.", "#pragma once", '#include "Vmoehub.h"', '#include "pins.h"',
+    lines = ["// Made by sim/system.py from hub_rtl/top/hub_ports.py.", "#pragma once",
+             '#include "Vmoehub.h"', '#include "pins.h"',
              "inline void hub_pins(Vmoehub &top, PinTable &pin) {"]
     lines += [f'    pin.add("{name}", &top.{name}, {width});' for name, width in ports]
     return "\n".join([*lines, "}", ""])

@@ -10,7 +10,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hub_rtl.config import preset
-from hub_rtl.hub_ports import hub_interfaces, hub_ports
+from hub_rtl.top.hub_ports import hub_interfaces, hub_ports
 from sim.bench.coverage import FOLDER, hit_bins
 from sim.bench.planted import assert_caught, planted
 from sim.bench.runner import BUILD, BenchError, BenchFailure, run_bench, to_verilog

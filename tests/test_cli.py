@@ -7,10 +7,10 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from hub_rtl import lint
+from hub_rtl.tools import lint
 from hub_rtl.cli import app
 from hub_rtl.config import preset
-from hub_rtl.register_text import registers_header, registers_markdown
+from hub_rtl.tools.register_text import registers_header, registers_markdown
 from sim.bench.runner import ROOT
 
 

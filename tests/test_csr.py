@@ -6,7 +6,7 @@ import pytest
 
 from hub_rtl.config import PRESETS, preset
 from hub_rtl.csr import CsrBank
-from hub_rtl.register_text import registers_header, registers_markdown
+from hub_rtl.tools.register_text import registers_header, registers_markdown
 from hub_rtl.registers import Field, Page, Register, RegisterMap, register_map
 from sim.bench.planted import assert_caught, planted
 from sim.bench.runner import ROOT, run_bench
@@ -28,7 +28,7 @@ def test_csr_least():
 
 
 def test_planted_geometry_not_checked():
-    with planted("hub_rtl/csr_regions.py", "self.geometry_write.en.eq(errors == 0)", "self.geometry_write.en.eq(1)",
+    with planted("hub_rtl/csr_parts/csr_regions.py", "self.geometry_write.en.eq(errors == 0)", "self.geometry_write.en.eq(1)",
                  also=["hub_rtl.csr"]):
         bank = importlib.import_module("hub_rtl.csr").CsrBank(SMALL)
         caught = assert_caught(lambda: run_bench(bank, module="sim.cocotb.csr", name="csr_planted", tests=["geometry"],

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from hub_rtl.config import HubConfig
 from hub_rtl.decoder import LogicalDestinationDecoder
-from hub_rtl.ledger import SendLedger, ledger_read, ledger_sent
+from hub_rtl.producer.ledger import SendLedger, ledger_read, ledger_sent
 from hub_rtl.steer import StoreMerge, StoreSteer
 from hub_rtl.types import types_of
 from sim.bench.planted import assert_caught, planted

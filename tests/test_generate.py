@@ -9,11 +9,11 @@ import sys
 import pytest
 
 from hub_rtl.config import preset
-from hub_rtl.generate import TOP, generate, write_files
+from hub_rtl.tools.generate import TOP, generate, write_files
 from hub_rtl.hub import Hub
-from hub_rtl.hub_ports import hub_ports, ports_markdown
-from hub_rtl.lint import WAIVED, lint_verilog
-from hub_rtl.netlist import ModuleLibrary, memories, module_names, to_rtlil, to_verilog
+from hub_rtl.top.hub_ports import hub_ports, ports_markdown
+from hub_rtl.tools.lint import WAIVED, lint_verilog
+from hub_rtl.tools.netlist import ModuleLibrary, memories, module_names, to_rtlil, to_verilog
 from sim.bench.runner import ROOT
 
 TINY = preset("tiny")
@@ -31,7 +31,7 @@ def tiny():
 
 def test_same_bytes_for_every_hash_seed(tiny):
     """Another process with another hash seed writes the same three files."""
-    script = ("import hashlib, sys\nfrom hub_rtl.config import preset\nfrom hub_rtl.generate import generate\n"
+    script = ("import hashlib, sys\nfrom hub_rtl.config import preset\nfrom hub_rtl.tools.generate import generate\n"
               "for name, text in generate(preset('tiny')).files().items():\n"
               "    print(name, hashlib.sha256(text.encode()).hexdigest())\n")
     here = subprocess.run([sys.executable, "-c",

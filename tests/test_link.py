@@ -33,19 +33,20 @@ def test_over_switch():
 
 @pytest.mark.parametrize("path, old, new, test, name", [
     # A CREDIT flit may push in between the flits of a packet.
-    ("hub_rtl/link_tx.py", "go_credit.eq(~inside & reports.due", "go_credit.eq(reports.due", "traffic", "tiny"),
+    ("hub_rtl/links/link_tx.py", "go_credit.eq(~inside & reports.due", "go_credit.eq(reports.due", "traffic", "tiny"),
     # A buffer counts as free as soon as the packet is let in: sources get credits for places that are taken.
-    ("hub_rtl/credits.py", "is_freed = free.en & (free.rank == n)", "is_freed = self.accept.en[cls] & (self.accept.src == n)",
+    ("hub_rtl/links/credits.py", "is_freed = free.en & (free.rank == n)",
+     "is_freed = self.accept.en[cls] & (self.accept.src == n)",
      "traffic", "tiny"),
     # The packet queue is short of what the credits promise, by one flit beside the one at its output.
-    ("hub_rtl/link_rx.py", "cfg.rx_credits * cfg.frame_flits)", "cfg.rx_credits * cfg.frame_flits - 2)", "credit_abuse",
+    ("hub_rtl/links/link_rx.py", "cfg.rx_credits * cfg.frame_flits)", "cfg.rx_credits * cfg.frame_flits - 2)", "credit_abuse",
      "tiny"),
     # A due CREDIT never pushes in before packets that keep coming.
-    ("hub_rtl/link_tx.py", "(((patience == PATIENCE) & ~paced)", "((Const(0, 1))", "credit_flits", "small"),
+    ("hub_rtl/links/link_tx.py", "(((patience == PATIENCE) & ~paced)", "((Const(0, 1))", "credit_flits", "small"),
 ])
 def test_planted(path, old, new, test, name):
     cfg = CONFIGS[name]
-    also = [each for each in ("hub_rtl.credits", "hub_rtl.link_tx", "hub_rtl.link_rx", "hub_rtl.link")
+    also = [each for each in ("hub_rtl.links.credits", "hub_rtl.links.link_tx", "hub_rtl.links.link_rx", "hub_rtl.link")
             if each != path[:-3].replace("/", ".")]
     with planted(path, old, new, also):
         port = importlib.import_module("hub_rtl.link").LinkPort(cfg)

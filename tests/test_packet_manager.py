@@ -41,8 +41,8 @@ def test_can_accept():
 
 # Bug: (file, good text, bad text, cocotb test that must fail)
 BUGS = {
-    "locked_entry_merges": ("hub_rtl/pool.py", "match & self.valid & ~self.locked & ~self.lock_onehot", "match & self.valid",
-                            "random_traffic"),
+    "locked_entry_merges": ("hub_rtl/pool/pool.py", "match & self.valid & ~self.locked & ~self.lock_onehot",
+                            "match & self.valid", "random_traffic"),
     "drained_before_ledger": ("hub_rtl/packet_manager.py", "range(LEDGER_CYCLES + 1)", "range(1)", "fence_and_close"),
 }
 

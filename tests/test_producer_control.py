@@ -31,7 +31,7 @@ def test_close_all_rate():
 
 def test_planted_early_close():
     """A close that does not wait for its peer to drain carries too few bytes."""
-    with planted("hub_rtl/close_engine.py", "(drained | ~self.draining)", "(drained | self.draining | ~self.draining)",
+    with planted("hub_rtl/producer/close_engine.py", "(drained | ~self.draining)", "(drained | self.draining | ~self.draining)",
                  also=["hub_rtl.producer_control"]):
         import importlib
         module = importlib.import_module("hub_rtl.producer_control")

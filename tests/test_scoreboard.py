@@ -5,7 +5,7 @@ import importlib
 import pytest
 
 from hub_rtl.config import preset
-from hub_rtl.lint import lint_verilog
+from hub_rtl.tools.lint import lint_verilog
 from hub_rtl.scoreboard import ReadinessScoreboard
 from sim.bench.planted import assert_caught, planted
 from sim.bench.runner import run_bench, to_verilog
@@ -28,9 +28,9 @@ def test_against_golden(name):
 
 PLANTED = {
     # A memory error that was merged into an accumulator is forgotten: READY although memory has refused a byte.
-    "merged_error": ("hub_rtl/ack_combiner.py", "mem[n].eq(mem[n] | ~ok)", "mem[n].eq(mem[n])"),
+    "merged_error": ("hub_rtl/readiness/ack_combiner.py", "mem[n].eq(mem[n] | ~ok)", "mem[n].eq(mem[n])"),
     # ALL does not wait for the READYs that are still pending.
-    "all_overtakes": ("hub_rtl/event_scan.py", "~clear_1 & ~summary.any()", "~clear_1"),
+    "all_overtakes": ("hub_rtl/readiness/event_scan.py", "~clear_1 & ~summary.any()", "~clear_1"),
 }
 
 

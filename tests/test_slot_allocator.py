@@ -2,7 +2,7 @@
 
 from amaranth.sim import Simulator
 
-from hub_rtl.address_table import AddressTable
+from hub_rtl.rows.address_table import AddressTable
 from hub_rtl.config import preset
 from hub_rtl.formats import Reason, RegionState
 from hub_rtl.slot_allocator import SlotAllocator
@@ -35,8 +35,8 @@ def test_odd():
 
 def test_planted_lost_filter_count():
     """A spill that the filter does not count: the row comes back as a new one and gets a second slot."""
-    bug = ("hub_rtl/lookup.py", "m.d.comb += [spilled.up.eq(1), strobes.spills.eq(1)]", "m.d.comb += strobes.spills.eq(1)")
-    with planted(*bug, also=("hub_rtl.row_lookup", "hub_rtl.slot_allocator")):
+    bug = ("hub_rtl/rows/lookup.py", "m.d.comb += [spilled.up.eq(1), strobes.spills.eq(1)]", "m.d.comb += strobes.spills.eq(1)")
+    with planted(*bug, also=("hub_rtl.rows.row_lookup", "hub_rtl.slot_allocator")):
         from hub_rtl import slot_allocator
         assert_caught(lambda: run_allocator(slot_allocator.SlotAllocator, preset("tiny", lanes=1), "planted", ["thrash"]))
 

@@ -286,7 +286,7 @@ class SignalPort:
 
 
 def hub_port(dut, interface):
-    """The :class:`SignalPort` of a stream or AXI4-Stream :class:`hub_rtl.hub_ports.Interface` of the hub's top.
+    """The :class:`SignalPort` of a stream or AXI4-Stream :class:`hub_rtl.top.hub_ports.Interface` of the hub's top.
 
     AXI4-Stream fields lose their ``t``: ``data``, ``last``, ``dest``.
     """

@@ -3,10 +3,10 @@
 import cocotb
 
 from hub_rtl.csr import CsrTypes
-from hub_rtl.counters import count_layout
+from hub_rtl.csr_parts.counters import count_layout
 from hub_rtl.registers import COUNTERS, GEOMETRY_RULES, IRQ_SOURCES, register_map
 from hub_rtl.report import log_entry
-from hub_rtl.scoreboard_types import scoreboard_types
+from hub_rtl.readiness.scoreboard_types import scoreboard_types
 from hub_rtl.types import types_of
 from sim.bench.axi import AxiLiteMaster
 from sim.bench.coverage import cover

@@ -5,8 +5,8 @@ from collections import deque
 import cocotb
 
 from hub_rtl.formats import OPERAND_PLAIN, OPERAND_ROW, LaneMode, Reason, lane_of, pack
-from hub_rtl.handles import handle_broadcast, store_refusal
-from hub_rtl.ledger import ledger_read, ledger_sent
+from hub_rtl.producer.handles import handle_broadcast, store_refusal
+from hub_rtl.producer.ledger import ledger_read, ledger_sent
 from hub_rtl.types import types_of
 from sim.bench.coverage import cover
 from sim.bench.runner import bench_params

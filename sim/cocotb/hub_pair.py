@@ -5,8 +5,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hub_rtl.hub import Hub
-from hub_rtl.hub_ports import hub_interfaces
-from hub_rtl.netlist import ModuleLibrary, to_rtlil, to_verilog
+from hub_rtl.top.hub_ports import hub_interfaces
+from hub_rtl.tools.netlist import ModuleLibrary, to_rtlil, to_verilog
 
 __all__ = ["HubPair", "pair_verilog", "SIDES"]
 

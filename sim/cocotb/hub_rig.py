@@ -1,7 +1,7 @@
 """Bench around two joined hubs: stores, commands, memories, registers and events of each, and the golden system model."""
 
 from hub_rtl.formats import OPERAND_ROW, lane_of, replica_of, unpack
-from hub_rtl.hub_ports import hub_interfaces
+from hub_rtl.top.hub_ports import hub_interfaces
 from hub_rtl.registers import register_map
 from sim.bench.axi import AxiLiteMaster, AxiMemory, ByteMemory
 from sim.bench.runner import bench_params

@@ -5,10 +5,10 @@ from collections import Counter, deque
 import cocotb
 
 from hub_rtl.config import ceil_log2
-from hub_rtl.credits import RankStrobe
+from hub_rtl.links.credits import RankStrobe
 from hub_rtl.formats import BODIES, HEADER, PacketType, Reason, unpack
 from hub_rtl.link import LINK_COUNTS
-from hub_rtl.link_rx import BadHeader
+from hub_rtl.links.link_rx import BadHeader
 from hub_rtl.types import types_of
 from sim.bench.coverage import cover
 from sim.bench.runner import bench_params

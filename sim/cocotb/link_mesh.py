@@ -6,7 +6,7 @@ import cocotb
 
 from hub_rtl.formats import HEADER, PacketType, Reason, unpack
 from hub_rtl.link import LINK_COUNTS
-from hub_rtl.link_rx import BadHeader
+from hub_rtl.links.link_rx import BadHeader
 from hub_rtl.types import types_of
 from sim.bench.coverage import cover
 from sim.bench.fabric import Switch, corrupt, drop, duplicate, shorten

@@ -4,7 +4,7 @@ import random
 
 import cocotb
 
-from hub_rtl.pool_types import pool_types_of
+from hub_rtl.pool.pool_types import pool_types_of
 from hub_rtl.types import types_of
 from sim.bench.coverage import cover
 from sim.bench.runner import bench_params

@@ -6,8 +6,8 @@ import cocotb
 from amaranth.lib import data
 
 from hub_rtl.formats import BODIES, HEADER, CommandOp, PacketType, Reason, unpack
-from hub_rtl.handles import handle_broadcast
-from hub_rtl.ledger import ledger_read
+from hub_rtl.producer.handles import handle_broadcast
+from hub_rtl.producer.ledger import ledger_read
 from hub_rtl.lib.trees import tree_levels
 from hub_rtl.types import types_of
 from sim.bench.coverage import cover

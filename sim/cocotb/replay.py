@@ -12,7 +12,7 @@ import time
 import cocotb
 from cocotb.triggers import ReadOnly, Timer
 
-from hub_rtl.hub_ports import hub_ports
+from hub_rtl.top.hub_ports import hub_ports
 from sim.bench.runner import bench_params
 
 

@@ -3,7 +3,7 @@
 import cocotb
 
 from hub_rtl.formats import HEADER, PacketType, pack
-from hub_rtl.handles import store_refusal
+from hub_rtl.producer.handles import store_refusal
 from hub_rtl.report import bad_packet, log_entry
 from hub_rtl.types import types_of
 from sim.bench.coverage import cover

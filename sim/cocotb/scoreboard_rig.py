@@ -5,7 +5,7 @@ from collections import Counter, defaultdict, deque
 from cocotb.triggers import Event, Lock
 
 from hub_rtl.formats import EventKind, RegionOp, RegionState
-from hub_rtl.scoreboard_types import scoreboard_types
+from hub_rtl.readiness.scoreboard_types import scoreboard_types
 from hub_rtl.types import types_of
 from sim.bench.coverage import cover
 from sim.bench.streams import Codec, StreamSink, StreamSource, bus_read, bus_write, start_clock

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 import cocotb
 
 from hub_rtl.formats import BODIES, HEADER, SPILL_WORD, PacketType, Reason, RegionState, pack, unpack
-from hub_rtl.slice_types import WaitCause, slice_types_of
+from hub_rtl.rows.slice_types import WaitCause, slice_types_of
 from hub_rtl.types import types_of
 from sim.bench.axi import SpillMemory
 from sim.bench.coverage import cover

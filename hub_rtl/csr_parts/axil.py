@@ -1,0 +1,79 @@
+"""AXI4-Lite front end of the registers: turns the bus into single accesses."""
+
+from amaranth import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from ..axi import AxiLite
+from ..top.hub_ports import CSR_ADDR_WIDTH
+
+__all__ = ["AxiLiteTarget", "RegisterBus"]
+
+RESP_SLVERR = 2
+
+
+class RegisterBus(wiring.Signature):
+    """One access at a time: ``request`` with ``write``, ``addr``, ``data`` stays until ``done``; ``error`` and ``read_data``
+    belong to ``done``. ``addr`` numbers 32-bit words."""
+
+    def __init__(self):
+        super().__init__({"request": Out(1), "write": Out(1), "addr": Out(CSR_ADDR_WIDTH - 2), "data": Out(32),
+                          "done": In(1), "error": In(1), "read_data": In(32)})
+
+
+class AxiLiteTarget(wiring.Component):
+    """AXI4-Lite target, 32 bits, one access at a time.
+
+    Contract: every address handshake gets exactly one answer, SLVERR when the register file reports an error. Addresses are
+    taken to the word; ``awprot`` and ``arprot`` are ignored.
+    Latency: answer two cycles after ``done``'s access began; one access every five cycles at best.
+    Order: reads and writes in turn when both wait. ``awready``, ``wready`` and ``arready`` come from registers and never wait
+    for an answer being taken beyond one held access per channel.
+    Illegal input: a write without all byte strobes answers SLVERR and has no effect.
+
+    Ports: ``axil`` In :class:`~hub_rtl.axi.AxiLite`; ``bus`` Out :class:`RegisterBus`.
+    Source: our own; AMBA AXI4-Lite.
+    """
+
+    def __init__(self):
+        super().__init__({"axil": In(AxiLite(CSR_ADDR_WIDTH)), "bus": Out(RegisterBus())})
+
+    def elaborate(self, platform):
+        m = Module()
+        a, bus = self.axil, self.bus
+        aw_held, w_held, ar_held = Signal(), Signal(), Signal()
+        aw_addr, ar_addr = Signal(CSR_ADDR_WIDTH - 2), Signal(CSR_ADDR_WIDTH - 2)
+        w_data, w_full = Signal(32), Signal()
+        m.d.comb += [a.awready.eq(~aw_held), a.wready.eq(~w_held), a.arready.eq(~ar_held)]
+        with m.If(a.awvalid & ~aw_held):
+            m.d.sync += [aw_held.eq(1), aw_addr.eq(a.awaddr[2:])]
+        with m.If(a.wvalid & ~w_held):
+            m.d.sync += [w_held.eq(1), w_data.eq(a.wdata), w_full.eq(a.wstrb.all())]
+        with m.If(a.arvalid & ~ar_held):
+            m.d.sync += [ar_held.eq(1), ar_addr.eq(a.araddr[2:])]
+
+        with m.If(a.bready):
+            m.d.sync += a.bvalid.eq(0)
+        with m.If(a.rready):
+            m.d.sync += a.rvalid.eq(0)
+
+        read_next = Signal()        # a write was served last
+        can_write, can_read = Signal(), Signal()
+        m.d.comb += [can_write.eq(aw_held & w_held & ~a.bvalid), can_read.eq(ar_held & ~a.rvalid)]
+        m.d.comb += [bus.data.eq(w_data)]
+        with m.If(~bus.request):
+            with m.If(can_read & (read_next | ~can_write)):
+                m.d.sync += [bus.request.eq(1), bus.write.eq(0), bus.addr.eq(ar_addr), read_next.eq(0)]
+            with m.Elif(can_write):
+                m.d.sync += read_next.eq(1)
+                with m.If(w_full):
+                    m.d.sync += [bus.request.eq(1), bus.write.eq(1), bus.addr.eq(aw_addr)]
+                with m.Else():
+                    m.d.sync += [a.bvalid.eq(1), a.bresp.eq(RESP_SLVERR), aw_held.eq(0), w_held.eq(0)]
+        with m.Elif(bus.done):
+            m.d.sync += bus.request.eq(0)
+            with m.If(bus.write):
+                m.d.sync += [a.bvalid.eq(1), a.bresp.eq(bus.error * RESP_SLVERR), aw_held.eq(0), w_held.eq(0)]
+            with m.Else():
+                m.d.sync += [a.rvalid.eq(1), a.rresp.eq(bus.error * RESP_SLVERR), ar_held.eq(0), a.rdata.eq(bus.read_data)]
+        return m

@@ -1,0 +1,91 @@
+"""Event counters: 48 bits each in one memory, fed by narrow accumulators."""
+
+from amaranth import Array, Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..config import index_width
+from ..lib.ram import Ram
+from ..registers import COUNTERS
+
+__all__ = ["Counters", "count_layout"]
+
+COUNTER_WIDTH = 48
+
+
+def count_layout(cfg):
+    """Layout of the increments: one field per counter, wide enough for every slice and lane at once."""
+    return data.StructLayout({name: (2 * cfg.slices).bit_length() for name in COUNTERS})
+
+
+class Counters(wiring.Component):
+    """All counters of the hub. Few gates: one wide adder walks over a memory and collects narrow accumulators.
+
+    Contract: no increment is lost (an accumulator holds all that can come between two visits); counters wrap at 2**48.
+    Throughput: every counter takes an increment of up to 2 * slices in every cycle. A counter is visited every N cycles (N
+    counters).
+    ``clear`` is exact: what comes in later cycles counts, earlier does not. ``snapshot`` copies each counter on its next
+    visit: the
+    copies are at most N cycles apart. ``freeze`` stops all in the same cycle (what happens meanwhile is not counted).
+    Illegal input: ``snapshot`` and ``clear`` while ``busy`` are ignored.
+
+    Parameters: ``cfg``.
+    Ports: ``counts`` In :func:`count_layout`; ``freeze`` In; ``snapshot``, ``clear`` In strobes; ``busy`` Out; ``read_en`` In,
+    ``read_index`` In (word:
+    counter * 2 + half), ``read_data`` Out, copies, one cycle later.
+    Source: architecture section 6.5.
+    """
+
+    def __init__(self, cfg):
+        self._layout = count_layout(cfg)
+        super().__init__({"counts": In(self._layout), "freeze": In(1), "snapshot": In(1), "clear": In(1), "busy": Out(1),
+                          "read_en": In(1), "read_index": In(index_width(2 * len(COUNTERS))), "read_data": Out(32)})
+
+    def elaborate(self, platform):
+        m = Module()
+        number = len(COUNTERS)
+        m.submodules.live = live = Ram(COUNTER_WIDTH, number)
+        m.submodules.copies = copies = Ram(COUNTER_WIDTH, number)
+        step = next(iter(self._layout.members.values()))
+        # Between two visits: `number` increments of at most 2**step - 1.
+        fronts = Array(Signal(step + number.bit_length(), name=f"front_{name}") for name in COUNTERS)
+
+        place = Signal(range(number))                   # visited in this cycle
+        m.d.sync += place.eq(Mux(place == number - 1, 0, place + 1))
+        visits = Signal(range(number + 1), init=number)     # visits left that start from 0: the first round clears
+        copying = Signal(range(number + 1))                 # visits left that also copy
+        m.d.comb += self.busy.eq((visits != 0) | (copying != 0))
+        start_clear = Signal()
+        m.d.comb += start_clear.eq(self.clear & ~self.busy)
+        with m.If(start_clear):
+            m.d.sync += visits.eq(number)
+        with m.Elif(visits != 0):
+            m.d.sync += visits.eq(visits - 1)
+        with m.If(self.snapshot & ~self.busy):
+            m.d.sync += copying.eq(number)
+        with m.Elif(copying != 0):
+            m.d.sync += copying.eq(copying - 1)
+
+        for n, name in enumerate(COUNTERS):
+            add = Signal(step, name=f"add_{name}")
+            m.d.comb += add.eq(Mux(self.freeze, 0, self.counts[name]))
+            m.d.sync += fronts[n].eq(Mux((place == n) | start_clear, 0, fronts[n]) + add)
+
+        # First cycle: read the counter, take the accumulator. Second cycle: add and write back.
+        taken, at = Signal.like(fronts[0]), Signal.like(place)
+        fresh, keep, valid = Signal(), Signal(), Signal()
+        m.d.sync += [taken.eq(Mux(start_clear, 0, fronts[place])), at.eq(place), valid.eq(1)]
+        m.d.sync += [fresh.eq((visits != 0) | start_clear), keep.eq(copying != 0)]
+        total = Signal(COUNTER_WIDTH)
+        m.d.comb += [
+            live.r_en.eq(1), live.r_addr.eq(place),
+            total.eq(Mux(fresh, 0, live.r_data) + taken),
+            live.w_en.eq(valid), live.w_addr.eq(at), live.w_data.eq(total),
+            copies.w_en.eq(valid & keep), copies.w_addr.eq(at), copies.w_data.eq(total),
+            copies.r_en.eq(self.read_en), copies.r_addr.eq(self.read_index[1:]),
+        ]
+        high = Signal()
+        with m.If(self.read_en):
+            m.d.sync += high.eq(self.read_index[0])
+        m.d.comb += self.read_data.eq(Mux(high, copies.r_data[32:], copies.r_data[:32]))
+        return m

@@ -1,0 +1,174 @@
+"""Region side of the registers: geometry check and commit, commands, state queries, timeouts."""
+
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..config import ceil_log2
+from ..formats import RegionState
+from ..registers import GEOMETRY_RULES
+from ..types import types_of
+
+__all__ = ["GeometryCheck", "RegionAccess"]
+
+QUERY_CYCLES = 4        # from `query` to a stable `status`: two in the scoreboard, two for registers on the way
+SETTLE_CYCLES = 8       # from a command being taken to its state being visible to a query
+
+
+class GeometryCheck(wiring.Component):
+    """Checks a geometry against the rules in :data:`~hub_rtl.registers.GEOMETRY_RULES`, but for ``busy``.
+
+    Latency: two cycles from ``geometry`` to ``errors``. A geometry that is not ``valid`` breaks no rule.
+
+    Parameters: ``cfg``. Ports: ``region`` In; ``geometry`` In; ``errors`` Out, one bit per rule, ``busy`` always 0.
+    """
+
+    def __init__(self, cfg):
+        t = types_of(cfg)
+        super().__init__({"region": In(cfg.region_width), "geometry": In(t.geometry), "errors": Out(len(GEOMETRY_RULES))})
+        self._cfg = cfg
+
+    def elaborate(self, platform):
+        m = Module()
+        cfg, g = self._cfg, self.geometry
+        low = ceil_log2(cfg.packet_bytes)
+        tiles = Signal(cfg.slot_width + 1)
+        tile_bytes = Signal(cfg.row_bytes_width + 15)
+        m.d.sync += tiles.eq((g.capacity + (Const(1, 16) << g.log2_tile) - 1) >> g.log2_tile)
+        m.d.sync += tile_bytes.eq(g.row_bytes << g.log2_tile)
+        bad = {
+            "busy": Const(0, 1),
+            "row_bytes": (g.row_bytes[:4] != 0) | (g.row_bytes == 0) | _above(g.row_bytes, cfg.max_row_bytes),
+            "stride": (g.stride[:low] != 0) | (g.stride < g.row_bytes),
+            "base": (g.base[0][:low] != 0) | (g.base[1][:low] != 0) | (g.spill_base[0][:3] != 0) | (g.spill_base[1][:3] != 0)
+                    | (g.flag_base[:3] != 0),
+            "capacity": (g.capacity == 0) | _above(g.capacity, cfg.capacity),
+            "groups": (g.group_base + tiles > cfg.groups) | (g.log2_tile > 10) | (tile_bytes >= 1 << cfg.tile_width),
+            "rows": (g.row_span == 0) | (g.row_first + g.row_span > 1 << 24),
+            "overflow": g.overflow_en & ((g.overflow == self.region) | _above(g.overflow, cfg.regions - 1)),
+        }
+        m.d.sync += self.errors.eq(Mux(g.valid, Cat(bad[name] for name in GEOMETRY_RULES), 0))
+        return m
+
+
+def _above(value, limit):
+    """``value > limit``, and nothing at all where every value of that width is allowed."""
+    return value > limit if limit < (1 << len(value)) - 1 else Const(0, 1)
+
+
+class RegionAccess(wiring.Component):
+    """Does what software orders for a region, one thing at a time.
+
+    Contract: a geometry is written, atomically, only if both banks of the region are FREE, no command for it is on its way and
+    every
+    rule holds; otherwise ``errors`` pulses and nothing changes. A command waits here until the scoreboard takes it. A query
+    and a timeout read the scoreboard's state and keep it.
+    Latency: commit about 12 cycles (``busy``), query 6 cycles.
+    Stalls: ``command_busy`` from a command until the scoreboard took it and SETTLE_CYCLES have passed; never waits for
+    anything else.
+    Illegal input: orders while their busy is 1 are the caller's to refuse. A second timeout before the first was looked up
+    replaces it.
+
+    Parameters: ``cfg``.
+    Ports: ``region`` In; ``geometry`` In; ``commit`` In strobe; ``busy`` Out; ``errors`` Out strobe per rule;
+    ``geometry_write`` Out;
+    ``command_en`` In strobe, ``command`` In; ``command_busy`` Out; ``o_command`` Out stream(region_command); ``query_en`` In
+    strobe,
+    ``query_bank`` In; ``query_busy`` Out; ``result``, ``missing`` Out, kept; ``timeout`` In {en, region, bank};
+    ``timeout_set`` Out strobe;
+    ``timeout_result`` Out {bank, epoch, region}, ``timeout_missing`` Out, kept; to the scoreboard: ``query`` Out, ``status``,
+    ``missing_from`` In.
+    Source: architecture sections 6.4 and 7.
+    """
+
+    def __init__(self, cfg, status):
+        t = types_of(cfg)
+        where = data.StructLayout({"region": cfg.region_width, "bank": 1})
+        super().__init__({
+            "region": In(cfg.region_width), "geometry": In(t.geometry), "commit": In(1), "busy": Out(1),
+            "errors": Out(len(GEOMETRY_RULES)), "geometry_write": Out(t.geometry_write),
+            "command_en": In(1), "command": In(t.region_command), "command_busy": Out(1),
+            "o_command": Out(stream.Signature(t.region_command)),
+            "query_en": In(1), "query_bank": In(1), "query_busy": Out(1), "result": Out(status), "missing": Out(cfg.ranks),
+            "timeout": In(data.StructLayout({"en": 1, "region": cfg.region_width, "bank": 1})), "timeout_set": Out(1),
+            "timeout_result": Out(data.StructLayout({"bank": 1, "epoch": 4, "region": cfg.region_width})),
+            "timeout_missing": Out(cfg.ranks),
+            "query": Out(where), "status": In(status), "missing_from": In(cfg.ranks),
+        })
+        self._cfg = cfg
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.check = check = GeometryCheck(self._cfg)
+        m.d.comb += [check.region.eq(self.region), check.geometry.eq(self.geometry)]
+
+        # Commands: kept here until taken, then a while longer so that a commit cannot look too early.
+        settle = Signal(range(SETTLE_CYCLES + 1))
+        command = self.o_command
+        with m.If(self.command_en):
+            m.d.sync += [command.valid.eq(1), command.payload.eq(self.command), settle.eq(SETTLE_CYCLES)]
+        with m.Elif(command.valid & command.ready):
+            m.d.sync += command.valid.eq(0)
+        with m.Elif(~command.valid & (settle != 0)):
+            m.d.sync += settle.eq(settle - 1)
+        m.d.comb += self.command_busy.eq(settle != 0)
+
+        asked, commit, seen = Signal(), Signal(), Signal()      # waiting orders: query, commit, timeout
+        asked_bank = Signal()
+        seen_at = Signal.like(self.query)
+        with m.If(self.query_en):
+            m.d.sync += [asked.eq(1), asked_bank.eq(self.query_bank)]
+        with m.If(self.commit):
+            m.d.sync += commit.eq(1)
+        # One cycle longer than the commit: by then `errors` is in its register, and the next access reads it.
+        behind = Signal()
+        m.d.sync += behind.eq(commit)
+        m.d.comb += [self.busy.eq(commit | behind), self.query_busy.eq(asked)]
+
+        wait = Signal(range(QUERY_CYCLES + 1))
+        blocked = Signal()          # bank 0 was not FREE
+        with m.If(wait != 0):
+            m.d.sync += wait.eq(wait - 1)
+        m.d.sync += [self.errors.eq(0), self.geometry_write.en.eq(0), self.timeout_set.eq(0)]
+        with m.FSM():
+            with m.State("idle"):
+                m.d.sync += wait.eq(QUERY_CYCLES)
+                with m.If(commit):
+                    m.d.sync += [self.query.region.eq(self.region), self.query.bank.eq(0)]
+                    m.next = "bank0"
+                with m.Elif(asked):
+                    m.d.sync += [self.query.region.eq(self.region), self.query.bank.eq(asked_bank)]
+                    m.next = "query"
+                with m.Elif(seen):
+                    m.d.sync += self.query.eq(seen_at)
+                    m.next = "timeout"
+            with m.State("bank0"):
+                with m.If(wait == 0):
+                    m.d.sync += [blocked.eq(self.status.state != RegionState.FREE), self.query.bank.eq(1),
+                                 wait.eq(QUERY_CYCLES)]
+                    m.next = "bank1"
+            with m.State("bank1"):
+                with m.If(wait == 0):
+                    ordered = self.command_busy & (command.payload.region == self.region)
+                    errors = check.errors | (blocked | ordered | (self.status.state != RegionState.FREE))
+                    m.d.sync += [
+                        self.errors.eq(errors), self.geometry_write.en.eq(errors == 0),
+                        self.geometry_write.region.eq(self.region), self.geometry_write.geometry.eq(self.geometry),
+                        commit.eq(0),
+                    ]
+                    m.next = "idle"
+            with m.State("query"):
+                with m.If(wait == 0):
+                    m.d.sync += [self.result.eq(self.status), self.missing.eq(self.missing_from), asked.eq(0)]
+                    m.next = "idle"
+            with m.State("timeout"):
+                with m.If(wait == 0):
+                    m.d.sync += [
+                        self.timeout_set.eq(1), self.timeout_result.region.eq(self.query.region),
+                        self.timeout_result.bank.eq(self.query.bank), self.timeout_result.epoch.eq(self.status.epoch),
+                        self.timeout_missing.eq(self.missing_from), seen.eq(0),
+                    ]
+                    m.next = "idle"
+        with m.If(self.timeout.en):
+            m.d.sync += [seen.eq(1), seen_at.region.eq(self.timeout.region), seen_at.bank.eq(self.timeout.bank)]
+        return m

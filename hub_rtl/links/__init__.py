@@ -1,0 +1,1 @@
+"""Parts of the link port: sender, receiver, credit books."""

@@ -1,0 +1,161 @@
+"""Credit books of a link lane: what may be sent, and what must be reported.
+
+Credits are counted in packet buffers, in two classes: ``DATA`` (ROW, PLAIN) and ``CONTROL`` (CLOSE, REJECT). Both ends start
+with the configured numbers from reset; afterwards only free-running totals mod 256 cross the link, so a lost or repeated
+report heals with the next one.
+"""
+
+from amaranth import Array, Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..lib.arbiter import RoundRobin
+
+__all__ = ["DATA", "CONTROL", "RankStrobe", "TotalsReport", "ReportSignature", "SendCredits", "ReceiveCredits"]
+
+DATA, CONTROL = 0, 1
+TICK_BITS = 7       # half of the 256 cycles after which anything unreported is reported
+
+
+def _of_rank(values, rank):
+    """The value of a rank; unused rank numbers give 0, which keeps the case statement complete."""
+    return Array([*values, *(Const(0) for _ in range((1 << len(rank)) - len(values)))])[rank]
+
+
+def RankStrobe(cfg):
+    """Layout {en, rank}: an event of one rank."""
+    return data.StructLayout({"en": 1, "rank": cfg.rank_width})
+
+
+def TotalsReport(cfg):
+    """Layout {en per class, src, total per class}: totals that a peer has announced."""
+    return data.StructLayout({"en": 2, "src": cfg.rank_width, "total": data.ArrayLayout(8, 2)})
+
+
+class ReportSignature(wiring.Signature):
+    """Between the transmitter and :class:`ReceiveCredits`, seen from the transmitter.
+
+    ``dst`` names a rank; ``total`` and ``pending`` (unreported buffers exist) per class answer in the same cycle. ``report``:
+    the totals of these classes leave for ``dst`` in this cycle. ``due``: ``due_rank`` needs a CREDIT flit; ``due_take``: one
+    is on its way; it must be reported (both classes at once) before the next is taken.
+    """
+
+    def __init__(self, cfg):
+        super().__init__({"dst": Out(cfg.rank_width), "total": In(data.ArrayLayout(8, 2)), "pending": In(2), "report": Out(2),
+                          "due": In(1), "due_rank": In(cfg.rank_width), "due_take": Out(1)})
+
+
+class SendCredits(wiring.Component):
+    """Credits for sending: how many packets each peer has room for.
+
+    A taken credit shows in the next cycle; an announced total as well. One announcement per cycle, both classes at once. An
+    announcement that would leave more credits than the peer has buffers is ignored and counted: a garbled or stale total
+    neither gives credits nor disturbs the honest totals after it. ``take`` and ``control_take`` only while the rank's ready
+    bit is set.
+
+    Parameters: ``cfg``. Ports: ``take``, ``control_take`` In {en, rank}; ``totals`` In :func:`TotalsReport`; ``ready``,
+    ``control_ready`` Out ``ranks``, from registers; ``bad_total`` Out, strobe.
+    """
+
+    def __init__(self, cfg):
+        strobe = RankStrobe(cfg)
+        super().__init__({"take": In(strobe), "control_take": In(strobe), "totals": In(TotalsReport(cfg)),
+                          "ready": Out(cfg.ranks), "control_ready": Out(cfg.ranks), "bad_total": Out(1)})
+        self._cfg = cfg
+
+    def elaborate(self, platform):
+        m = Module()
+        cfg, totals = self._cfg, self.totals
+        bad = Signal(2)
+        for cls, limit, take, ready in ((DATA, cfg.rx_credits, self.take, self.ready),
+                                        (CONTROL, cfg.ctl_credits, self.control_take, self.control_ready)):
+            left = [Signal(range(limit + 1), init=limit, name=f"left{cls}_{n}") for n in range(cfg.ranks)]
+            last = [Signal(8, name=f"last{cls}_{n}") for n in range(cfg.ranks)]
+            gain, after, good = Signal(8, name=f"gain{cls}"), Signal(9, name=f"after{cls}"), Signal(name=f"good{cls}")
+            m.d.comb += [
+                gain.eq(totals.total[cls] - _of_rank(last, totals.src)),
+                after.eq(gain + _of_rank(left, totals.src)),
+                good.eq(totals.en[cls] & (after <= limit)),
+                bad[cls].eq(totals.en[cls] & (after > limit)),
+            ]
+            for n in range(cfg.ranks):
+                mine = good & (totals.src == n)
+                m.d.sync += left[n].eq(left[n] + Mux(mine, gain, 0) - (take.en & (take.rank == n)))
+                with m.If(mine):
+                    m.d.sync += last[n].eq(totals.total[cls])
+                m.d.comb += ready[n].eq(left[n].any())
+        m.d.comb += self.bad_total.eq(bad.any())
+        return m
+
+
+class ReceiveCredits(wiring.Component):
+    """Buffers of this lane, per source: which are used, which have been freed and not yet reported.
+
+    A buffer is used from ``accept`` until its free has been *reported*, so ``full`` is exactly "the source has used up what it
+    was told". A CREDIT is due when a quarter of the buffers (at least one) is unreported, or when anything has been
+    unreported for 128 to 256 cycles. Due ranks are served round-robin; a rank whose totals left with another header
+    meanwhile is passed over. Picking takes one cycle; all updates show in the next cycle.
+
+    Parameters: ``cfg``. Ports: ``accept`` In {en per class, src}; ``free``, ``control_free`` In {en, rank}; ``full``,
+    ``control_full`` Out ``ranks``; ``reports`` In :class:`ReportSignature`.
+    """
+
+    def __init__(self, cfg):
+        strobe = RankStrobe(cfg)
+        super().__init__({"accept": In(data.StructLayout({"en": 2, "src": cfg.rank_width})), "free": In(strobe),
+                          "control_free": In(strobe), "full": Out(cfg.ranks), "control_full": Out(cfg.ranks),
+                          "reports": In(ReportSignature(cfg))})
+        self._cfg = cfg
+
+    def elaborate(self, platform):
+        m = Module()
+        cfg, reports, ranks = self._cfg, self.reports, self._cfg.ranks
+        pending = [Signal(ranks, name=f"pending{cls}") for cls in (DATA, CONTROL)]
+        enough = [Signal(ranks, name=f"enough{cls}") for cls in (DATA, CONTROL)]
+        for cls, limit, free, full in ((DATA, cfg.rx_credits, self.free, self.full),
+                                       (CONTROL, cfg.ctl_credits, self.control_free, self.control_full)):
+            freed = [Signal(8, name=f"freed{cls}_{n}") for n in range(ranks)]
+            m.d.comb += [reports.total[cls].eq(_of_rank(freed, reports.dst)),
+                         reports.pending[cls].eq(pending[cls].bit_select(reports.dst, 1))]
+            for n in range(ranks):
+                used = Signal(range(limit + 1), name=f"used{cls}_{n}")
+                unreported = Signal(range(limit + 1), name=f"unreported{cls}_{n}")
+                is_freed = free.en & (free.rank == n)
+                reported = reports.report[cls] & (reports.dst == n)
+                m.d.sync += [
+                    freed[n].eq(freed[n] + is_freed),
+                    unreported.eq(Mux(reported, 0, unreported) + is_freed),
+                    used.eq(used + (self.accept.en[cls] & (self.accept.src == n)) - Mux(reported, unreported, 0)),
+                ]
+                m.d.comb += [full[n].eq(used == limit), pending[cls][n].eq(unreported.any()),
+                             enough[cls][n].eq(unreported >= max(1, limit // 4))]
+
+        # A shared tick marks what is pending; what is still pending and marked at the next tick has waited long enough.
+        tick = Signal(TICK_BITS)
+        marked, late = Signal(ranks), Signal(ranks)
+        m.d.sync += tick.eq(tick + 1)
+        for n in range(ranks):
+            waiting = pending[DATA][n] | pending[CONTROL][n]
+            left = Cat(pending[DATA][n], pending[CONTROL][n]) & ~reports.report
+            with m.If(reports.report.any() & (reports.dst == n) & ~left.any()):
+                m.d.sync += [marked[n].eq(0), late[n].eq(0)]
+            with m.Elif(tick == 0):
+                m.d.sync += [marked[n].eq(waiting), late[n].eq(late[n] | (marked[n] & waiting))]
+
+        m.submodules.arbiter = arbiter = RoundRobin(ranks)
+        due, sending, pick = Signal(ranks), Signal(ranks), Signal(ranks)    # pick and sending: one-hot or none
+        m.d.comb += [
+            due.eq((enough[DATA] | enough[CONTROL] | late) & ~sending),
+            reports.due.eq((pick & due).any()),
+            arbiter.requests.eq(due & ~Mux(reports.due_take, pick, 0)),
+            arbiter.advance.eq(~reports.due | reports.due_take),
+        ]
+        with m.If(arbiter.advance):
+            m.d.sync += pick.eq(arbiter.grant_onehot)
+            for bit in range(cfg.rank_width):
+                m.d.sync += reports.due_rank[bit].eq(Cat(arbiter.grant_onehot[n] for n in range(ranks) if n >> bit & 1).any())
+        with m.If(reports.due_take):
+            m.d.sync += sending.eq(pick)
+        with m.Elif(reports.report.all()):
+            m.d.sync += sending.eq(0)
+        return m

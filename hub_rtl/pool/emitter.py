@@ -1,0 +1,140 @@
+"""Turns a locked pool entry into a packet: header, mask flits, payload flits, without a bubble."""
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..formats import PacketType
+from ..lib.arbiter import any_before
+from .pool_types import encode, pool_types_of
+from ..types import header_layout
+
+__all__ = ["Emitter"]
+
+NEXT_PICK = 4       # flits left to load when the next entry is picked: pick + 3 is the lock, and then its header is built
+
+
+class Emitter(wiring.Component):
+    """Sends locked entries as packets, one flit per cycle.
+
+    Contract: a packet spans from the first to the last 16-byte unit with a byte in it. If a byte of the span is missing, the
+    packet is ``masked``: mask flits for the whole block follow the header. Bytes that no store wrote are sent as 0. ``src``,
+    ``lane``, ``seq``, credits and ``crc`` of the header are 0, for the link to fill.
+
+    Latency: the header is valid 2 cycles after the lock when idle. Packets of 5 flits and more follow one another without a
+    gap when the next entry can be picked in time; never a gap inside a packet. ``go`` allows a pick when its lock will find a
+    free place: at most one entry is locked ahead of the one being sent, and as late as the full rate allows.
+
+    Parameters: ``cfg``, HubConfig.
+    Ports: ``lock`` In, strobe; ``locked`` In, the entry, from the next cycle on; ``fetch`` Out, ``payload`` In, a sector one
+    cycle later; ``o_packet`` Out stream(flit), registered; ``go`` Out; ``release`` Out {en, index, rank}: the entry's last
+    flit has been copied; ``tail`` Out: {waiting, row, rank, dest, bank, bytes}, the packet whose last flit waits at the
+    output; ``tail_taken`` Out strobe.
+
+    Source: architecture 7 (header), interfaces section 4 (masked packets).
+    """
+
+    def __init__(self, cfg):
+        self._cfg, self._types = cfg, pool_types_of(cfg)
+        t = self._types
+        super().__init__({
+            "lock": In(1), "locked": In(t.locked), "fetch": Out(t.fetch), "payload": In(256),
+            "o_packet": Out(stream.Signature(t.flit)), "go": Out(1), "release": Out(t.release),
+            "tail": Out(t.tail), "tail_taken": Out(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        cfg, t = self._cfg, self._types
+        pending = Signal()                                      # an entry is locked and its header not yet loaded
+        busy, masks_left = Signal(), Signal(range(cfg.mask_flits + 1))
+        left = Signal(range(cfg.frame_flits))                   # flits to load after the header
+        unit = Signal(t.log2_units)                             # next unit to load
+        mask = Signal(cfg.packet_bytes)
+        current, index = Signal(t.tail), Signal(t.index_width)
+        header, first, length, masked = self._header(m)
+
+        load, load_header, last = Signal(), Signal(), Signal()
+        m.d.comb += [
+            load.eq(self.o_packet.ready | ~self.o_packet.valid),
+            load_header.eq(load & ~busy & pending),
+            last.eq(left == 1),
+            self.go.eq(~pending & (~busy | (left <= NEXT_PICK))),
+        ]
+        with m.If(self.lock):
+            m.d.sync += pending.eq(1)
+        with m.Elif(load_header):
+            m.d.sync += pending.eq(0)
+
+        flit = self.o_packet.p
+        unit_mask, unit_data, mask_flit = Signal(16), Signal(128), Signal(128)
+        m.d.comb += [
+            unit_mask.eq(mask.word_select(unit, 16)),
+            unit_data.eq(Cat(Mux(unit_mask[n], byte, 0) for n, byte in enumerate(self._bytes(unit[0])))),
+            mask_flit.eq(mask[:128] if cfg.mask_flits == 1 else Mux(masks_left == 2, mask[:128], mask[128:])),
+        ]
+        with m.If(load):
+            m.d.sync += [self.o_packet.valid.eq(busy | pending), flit.first.eq(~busy), flit.last.eq(busy & last)]
+            with m.If(~busy):
+                m.d.sync += flit.data.eq(header)
+            with m.Elif(masks_left != 0):
+                m.d.sync += [flit.data.eq(mask_flit), masks_left.eq(masks_left - 1), left.eq(left - 1)]
+            with m.Else():
+                m.d.sync += [flit.data.eq(unit_data), unit.eq(unit + 1), left.eq(left - 1), busy.eq(~last)]
+        info = self.locked.info
+        with m.If(load_header):
+            m.d.sync += [
+                busy.eq(1), masks_left.eq(Mux(masked, cfg.mask_flits, 0)), left.eq(length + Mux(masked, cfg.mask_flits, 0)),
+                unit.eq(first), mask.eq(self.locked.mask), index.eq(self.locked.index),
+                current.row.eq(~info.plain), current.rank.eq(info.rank), current.dest.eq(info.dest),
+                current.bank.eq(info.epoch[0]), current.bytes.eq(self.locked.bytes),
+            ]
+
+        # A sector is fetched with the header, and with the last unit of the sector before.
+        load_unit, load_last = load & busy & (masks_left == 0), Signal()
+        low_sector = any_before(m, self.locked.sectors, "sectors_below")
+        m.d.comb += [
+            load_last.eq(load_unit & last),
+            self.fetch.en.eq(load_header | (load_unit & unit[0] & ~last)),
+            self.fetch.index.eq(Mux(busy, index, self.locked.index)),
+            self.fetch.sector.eq(Mux(busy, unit[1:] + 1, Cat(encode(self.locked.sectors & ~low_sector, cfg.sector_width)))),
+            self.release.en.eq(load_last), self.release.index.eq(index), self.release.rank.eq(current.rank),
+        ]
+
+        tail = Signal(t.tail)
+        m.d.comb += [self.tail.eq(tail), self.tail_taken.eq(tail.waiting & self.o_packet.ready)]
+        with m.If(load_last):
+            m.d.sync += [tail.eq(current), tail.waiting.eq(1)]
+        with m.Elif(self.tail_taken):
+            m.d.sync += tail.waiting.eq(0)
+        return m
+
+    def _bytes(self, odd):
+        """Bytes of the unit within the fetched sector."""
+        return [Mux(odd, self.payload[128 + 8 * n:136 + 8 * n], self.payload[8 * n:8 * n + 8]) for n in range(16)]
+
+    def _header(self, m):
+        """Header of the locked entry, its first unit, its units, and whether it needs a mask."""
+        t, info = self._types, self.locked.info
+        any_byte, all_bytes, upward = (Signal(t.units, name=name) for name in ("unit_any", "unit_all", "unit_any_upward"))
+        for n in range(t.units):
+            part = self.locked.mask[16 * n:16 * (n + 1)]
+            m.d.comb += [any_byte[n].eq(part.any()), all_bytes[n].eq(part.all())]
+        m.d.comb += upward.eq(any_byte[::-1])
+        below, above = any_before(m, any_byte, "units_below"), any_before(m, upward, "units_above")
+        first, final, length, masked = Signal(t.log2_units), Signal(t.log2_units), Signal(5), Signal()
+        m.d.comb += [
+            first.eq(Cat(encode(any_byte & ~below, t.log2_units))),
+            final.eq(Cat(encode(any_byte & ~above[::-1], t.log2_units))),
+            length.eq(final - first + 1),
+            masked.eq(((any_byte | (below & above[::-1])) & ~all_bytes).any()),
+        ]
+        bits = {kind: Signal(128, name=f"header_{kind.name.lower()}") for kind in (PacketType.ROW, PacketType.PLAIN)}
+        row, plain = (data.View(header_layout(kind), bits[kind]) for kind in bits)
+        for kind, view in ((PacketType.ROW, row), (PacketType.PLAIN, plain)):
+            m.d.comb += [view.type.eq(kind), view.cls.eq(self.locked.nop), view.masked.eq(masked), view.dst.eq(info.rank),
+                         view.len.eq(length)]
+        place = Cat(first, info.block)
+        m.d.comb += [row.region.eq(info.region), row.epoch.eq(info.epoch), row.rowid.eq(info.rowid),
+                     row.row_off.eq(place[:len(row.row_off)]), plain.addr16.eq(place[:len(plain.addr16)])]
+        return Mux(info.plain, bits[PacketType.PLAIN], bits[PacketType.ROW]), first, length, masked

@@ -1,0 +1,170 @@
+"""Fully associative pool of the packet manager: matching, merging, allocation, and the state of each entry."""
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..config import EPOCH_WIDTH, ROWID_WIDTH, ceil_log2
+from ..lib.arbiter import lowest_set
+from .pool_types import decode, encode, pool_types_of
+
+__all__ = ["Pool"]
+
+
+class Pool(wiring.Component):
+    """Finds or makes the entry of each store, and keeps what selection needs to know of the entries.
+
+    Contract: at most one unlocked entry per tag (kind, rank, and region, epoch, RowID, block or address block). A store whose
+    tag is there and not locked always merges, and the entry takes the higher class; otherwise it gets a new entry if the
+    quota allows. An entry being locked in this cycle is already closed to stores. A store with an empty mask is taken and
+    does nothing.
+
+    Latency: a store is accepted (cycle 0, match against all entries), finds its entry and goes to the memories (1), is merged
+    and counted (2); the entry is seen as full in cycle 3. One store per cycle.
+
+    Stalls: only for a place. While a store waits and no entry is being sent, partial entries become eligible (``squeeze``):
+    all of them when no shared entry is free, those of the store's own rank when that is at its maximum.
+
+    Marks: all entries and accepted stores (of the handle, or all) are marked in the cycle of ``mark``; a mark goes with the
+    store into its entry.
+
+    Parameters: ``cfg``, HubConfig.
+    Ports: ``i_store`` In stream(resolved); ``ask`` Out rank, ``place``, ``at_max`` In, ``claim`` Out: the quota; ``write``,
+    ``info`` Out: to the memories; ``full_now`` In {en, index}; ``lock_onehot`` In; ``free`` In {en, index, rank}; ``visit``
+    In; ``mark`` In; per entry Out: ``valid``, ``locked``, ``fresh``, ``full``, ``expired``, ``old``, ``nop``, ``plain``,
+    ``marked``, ``eligible`` (one bit each), ``rank_onehot``, ``rowid``; ``sectors`` Out: sectors with bytes of the entry
+    being locked; ``waiting`` Out {en, rank}: a marked store is not yet in an entry; ``hint`` Out {en, rank}: an entry has
+    just become full; ``merged``, ``stalled`` Out strobes.
+
+    Source: architecture 6.2 (merge); paper: Runtime Packet Manager.
+    """
+
+    def __init__(self, cfg):
+        self._cfg, self._types = cfg, pool_types_of(cfg)
+        t, depth = self._types, cfg.pool_depth
+        flags = ("valid", "locked", "fresh", "full", "expired", "old", "nop", "plain", "marked", "eligible")
+        super().__init__({name: Out(depth) for name in flags} | {
+            "i_store": In(stream.Signature(t.resolved)),
+            "ask": Out(cfg.rank_width), "place": In(1), "at_max": In(1), "claim": Out(1),
+            "write": Out(t.write), "info": Out(t.info), "full_now": In(t.entry),
+            "lock_onehot": In(depth), "free": In(t.release), "visit": In(t.visit), "mark": In(t.mark),
+            "rank_onehot": Out(cfg.ranks).array(depth), "rowid": Out(ROWID_WIDTH).array(depth),
+            "sectors": Out(cfg.packet_sectors), "waiting": Out(t.take), "hint": Out(t.take),
+            "merged": Out(1), "stalled": Out(1),
+        })
+        self._log2_replicas = ceil_log2(cfg.replicas)
+
+    def _key(self, store):
+        """What identifies a block beside kind and rank; the low bits of a row's key are its RowID."""
+        cfg = self._cfg
+        row = Cat(store.rowid, store.block[:cfg.row_block_width], store.epoch, store.region)
+        plain = store.block[:cfg.addr_block_width]
+        width = max(ROWID_WIDTH + cfg.row_block_width + EPOCH_WIDTH + cfg.region_width, cfg.addr_block_width)
+        key = Signal(width)
+        return key, key.eq(Mux(store.plain, plain, row))
+
+    def _handle_marked(self, plain, dest):
+        """``mark`` covers a store or entry of this kind and destination."""
+        return self.mark.en & (self.mark.all | (~plain & ((dest >> self._log2_replicas) == self.mark.handle)))
+
+    def elaborate(self, platform):
+        m = Module()
+        depth = self._cfg.pool_depth
+        keys, ranks, dests, sectors = self._entries()
+
+        # Cycle 0: match against all entries and against the entry that the store in front is just getting.
+        store, incoming = Signal(self._types.resolved), self.i_store.p
+        waits, marked = Signal(), Signal()                      # a store is in cycle 1; a mark covers it
+        key, match, same_rank = Signal.like(keys[0]), Signal(depth), Signal(depth)
+        in_key, set_in_key = self._key(incoming)
+        hit, new, go = Signal(depth), Signal(depth), Signal()
+        m.d.comb += [set_in_key, self.i_store.ready.eq(~waits | go)]
+        with m.If(self.i_store.ready):
+            m.d.sync += [
+                waits.eq(self.i_store.valid & incoming.mask.any()), store.eq(incoming), key.eq(in_key),
+                marked.eq(self._handle_marked(incoming.plain, incoming.dest)),
+            ]
+            equal_front, equal_rank = Signal(), Signal()
+            m.d.comb += [
+                equal_rank.eq(incoming.rank == store.rank),
+                equal_front.eq((in_key == key) & equal_rank & (incoming.plain == store.plain)),
+            ]
+            for n in range(depth):
+                rank_n = incoming.rank == ranks[n]
+                tag_n = (in_key == keys[n]) & rank_n & (incoming.plain == self.plain[n])
+                m.d.sync += [match[n].eq(Mux(new[n], equal_front, tag_n)), same_rank[n].eq(Mux(new[n], equal_rank, rank_n))]
+
+        # Cycle 1: hit or allocate.
+        marked_now, is_hit, chosen = Signal(), Signal(), Signal(depth)
+        free_entry = lowest_set(m, ~self.valid, "free_entry")
+        m.d.comb += [
+            marked_now.eq(marked | self._handle_marked(store.plain, store.dest)),
+            hit.eq(match & self.valid & ~self.locked & ~self.lock_onehot & waits.replicate(depth)),
+            is_hit.eq(hit.any()),
+            self.ask.eq(store.rank), self.claim.eq(waits & ~is_hit & self.place),
+            new.eq(free_entry & self.claim.replicate(depth)),
+            go.eq(is_hit | self.place),
+            chosen.eq(Mux(is_hit, hit, free_entry)),
+            self.merged.eq(is_hit), self.stalled.eq(waits & ~go),
+            self.waiting.en.eq(waits & marked), self.waiting.rank.eq(store.rank),
+            self.write.en.eq(waits & go), self.write.index.eq(Cat(encode(chosen, self._types.index_width))),
+            self.write.fresh.eq(~is_hit),
+        ]
+        m.d.comb += [self.write[name].eq(store[name]) for name in ("sector", "full", "data", "mask")]
+        m.d.comb += [self.info[name].eq(store[name]) for name in ("plain", "rank", "region", "epoch", "rowid", "block", "dest")]
+        with m.If(waits & ~go):
+            m.d.sync += marked.eq(marked_now)
+
+        # A locked entry is a place soon: only without one must partial entries go. Nothing arrives meanwhile, so this ends.
+        squeeze, among = Signal(depth), Signal(depth)
+        m.d.comb += among.eq(Mux(self.at_max, same_rank, (1 << depth) - 1))
+        m.d.sync += squeeze.eq(Mux(self.stalled & ~(among & self.locked).any(), among, 0))
+        self._flags(m, hit, new, squeeze, store, marked_now, dests)
+
+        again = Signal(depth)
+        for n in range(depth):
+            m.d.comb += again[n].eq(hit[n] & sectors[n].bit_select(store.sector, 1))
+            with m.If(new[n]):
+                m.d.sync += [keys[n].eq(key), ranks[n].eq(store.rank), dests[n].eq(store.dest),
+                             sectors[n].eq(1 << store.sector)]
+            with m.Elif(hit[n]):
+                m.d.sync += sectors[n].eq(sectors[n] | (1 << store.sector))
+            m.d.comb += [self.rowid[n].eq(keys[n][:ROWID_WIDTH]), self.rank_onehot[n].eq(1 << ranks[n])]
+        m.d.comb += self.write.again.eq(again.any())
+        for s in range(self._cfg.packet_sectors):
+            m.d.comb += self.sectors[s].eq((self.lock_onehot & Cat(sectors[n][s] for n in range(depth))).any())
+
+        # Cycle 2 ends: the memories say that the entry is full.
+        late_rank = Signal.like(store.rank)
+        m.d.sync += [late_rank.eq(store.rank), self.hint.en.eq(self.full_now.en), self.hint.rank.eq(late_rank)]
+        return m
+
+    def _entries(self):
+        cfg, t = self._cfg, self._types
+        width = len(self._key(Signal(t.resolved))[0])
+        return tuple([Signal(bits, name=f"{name}_{n}") for n in range(cfg.pool_depth)] for name, bits in (
+            ("key", width), ("rank", cfg.rank_width), ("dest", cfg.dest_width), ("sectors", cfg.packet_sectors)))
+
+    def _flags(self, m, hit, new, squeeze, store, marked_now, dests):
+        """One bit per entry each."""
+        depth = self._cfg.pool_depth
+        freed = decode(m, self.free.index, depth, self.free.en, "freed")
+        filled = decode(m, self.full_now.index, depth, self.full_now.en, "filled")
+        visited = Signal(depth)
+        m.d.comb += visited.eq(decode(m, self.visit.index, depth, self.visit.en, "visited") & self.valid)
+        marks = Signal(depth)
+        for n in range(depth):
+            m.d.comb += marks[n].eq(self.valid[n] & self._handle_marked(self.plain[n], dests[n]))
+        old = ~new                                              # entries that are not just being allocated
+        m.d.sync += [
+            self.valid.eq((self.valid | new) & ~freed),
+            self.locked.eq((self.locked | self.lock_onehot) & ~freed & old),
+            self.fresh.eq((self.fresh & ~visited) | new),
+            self.full.eq((self.full | filled) & old),
+            self.expired.eq((self.expired | (visited & self.visit.expired.replicate(depth))) & old),
+            self.old.eq((self.old | (visited & self.visit.old.replicate(depth))) & old),
+            self.plain.eq(Mux(store.plain, self.plain | new, self.plain & ~new)),
+            self.nop.eq(Mux(store.cls, self.nop | new, self.nop & ~(new | hit))),
+            self.marked.eq(Mux(marked_now, self.marked | marks | new | hit, (self.marked | marks) & ~new)),
+        ]
+        m.d.comb += self.eligible.eq(self.valid & ~self.locked & (self.full | self.expired | self.old | self.marked | squeeze))

@@ -1,0 +1,88 @@
+"""Layouts that only the packet manager and its neighbours use: side ports, counters, internal records."""
+
+from functools import cache
+
+from amaranth import Const, Mux, Signal
+from amaranth.lib import data
+
+from ..config import EPOCH_WIDTH, ROWID_WIDTH, ceil_log2, index_width
+from ..types import types_of
+
+__all__ = ["PoolTypes", "pool_types_of", "decode", "encode", "by_rank"]
+
+
+class PoolTypes:
+    """Layouts of one configuration. ``index`` numbers pool entries; ``bytes`` counts bytes."""
+
+    def __init__(self, cfg):
+        struct = data.StructLayout
+        self.index_width = index = index_width(cfg.pool_depth)
+        self.count_width = cfg.pool_depth.bit_length()      # holds 0..pool_depth
+        self.units = cfg.packet_flits
+        self.log2_units = ceil_log2(cfg.packet_flits)
+        self.resolved = types_of(cfg).resolved
+        self.flit = types_of(cfg).flit
+
+        #: Side ports of the packet manager (docs/interfaces.md, section 4).
+        self.mark = struct({"en": 1, "all": 1, "handle": cfg.handle_width})
+        self.take = struct({"en": 1, "rank": cfg.rank_width})
+        self.sent = struct({"en": 1, "dest": cfg.dest_width, "bank": 1, "bytes": cfg.bytes_width})
+        self.oldest = struct({"valid": 1, "plain": 1, "rank": cfg.rank_width, "region": cfg.region_width, "epoch": EPOCH_WIDTH,
+                              "rowid": ROWID_WIDTH, "age": 16})
+        self.counts = struct(dict.fromkeys(("merges", "overlaps", "packets_full", "packets_partial", "packets_timeout", "sunk",
+                                            "stall_pool", "stall_credit"), 1))
+
+        #: What identifies an entry; kept in memory because only one entry at a time is looked at.
+        self.info = struct({"plain": 1, "rank": cfg.rank_width, "region": cfg.region_width, "epoch": EPOCH_WIDTH,
+                            "rowid": ROWID_WIDTH, "block": self.resolved["block"].width, "dest": cfg.dest_width})
+        #: One store on its way into the memories. ``fresh``: the entry was just allocated. ``again``: its sector has bytes.
+        self.write = struct({"en": 1, "index": index, "fresh": 1, "again": 1, "sector": cfg.sector_width,
+                             "full": cfg.bytes_width, "data": 256, "mask": 32})
+        #: One entry, this cycle.
+        self.entry = struct({"en": 1, "index": index})
+        #: One sector of one entry, to be read.
+        self.fetch = struct({"en": 1, "index": index, "sector": cfg.sector_width})
+        #: One entry leaves the pool.
+        self.release = struct({"en": 1, "index": index, "rank": cfg.rank_width})
+        #: The packet whose last flit waits at the output. ``row``: its bytes count for (dest, bank).
+        self.tail = struct({"waiting": 1, "row": 1, "rank": cfg.rank_width, "dest": cfg.dest_width, "bank": 1,
+                            "bytes": cfg.bytes_width})
+        #: The scanner's visit to an entry and what it found.
+        self.visit = struct({"en": 1, "index": index, "expired": 1, "old": 1})
+        #: A locked entry, from the cycle after its lock until the next lock.
+        self.locked = struct({"info": self.info, "mask": cfg.packet_bytes, "bytes": cfg.bytes_width, "nop": 1,
+                              "index": index, "sectors": cfg.packet_sectors})
+
+
+@cache
+def pool_types_of(cfg):
+    """The :class:`PoolTypes` of a configuration."""
+    return PoolTypes(cfg)
+
+
+def decode(m, index, count, enable=1, name="onehot"):
+    """One-hot of ``index`` among ``count``, 0 unless ``enable``."""
+    onehot = Signal(count, name=name)
+    m.d.comb += onehot.eq(Mux(enable, 1 << index, 0))
+    return onehot
+
+
+def encode(onehot, width):
+    """Index of the only set bit (0 when none is set), an OR tree."""
+    bits = []
+    for bit in range(width):
+        terms = [onehot[n] for n in range(len(onehot)) if n >> bit & 1]
+        while len(terms) > 1:
+            terms = [terms[n] | terms[n + 1] if n + 1 < len(terms) else terms[n] for n in range(0, len(terms), 2)]
+        bits.append(terms[0] if terms else Const(0, 1))
+    return bits
+
+
+def by_rank(m, flags, rank_onehot, ranks, name="of_rank"):
+    """Bit r of the result: some entry with its flag set belongs to rank r."""
+    out = Signal(ranks, name=name)
+    terms = [Mux(flags[n], onehot, 0) for n, onehot in enumerate(rank_onehot)]
+    while len(terms) > 1:
+        terms = [terms[n] | terms[n + 1] if n + 1 < len(terms) else terms[n] for n in range(0, len(terms), 2)]
+    m.d.comb += out.eq(terms[0])
+    return out

@@ -1,0 +1,1 @@
+"""Parts of ProducerControl: decoder table, closes, send totals."""

@@ -1,0 +1,1 @@
+"""Parts of the ReadinessScoreboard: acknowledgements, tiles, regions, events."""

@@ -1,0 +1,97 @@
+"""Merges acknowledgements of one tile while they wait for the scoreboard's shared pipeline."""
+
+from amaranth import Array, Cat, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..config import index_width
+from .scoreboard_types import OpKind, scoreboard_types
+from ..types import types_of
+
+__all__ = ["AckCombiner"]
+
+
+class AckCombiner(wiring.Component):
+    """Queue of accumulators in front of the shared pipeline, one per consumer slice.
+
+    Contract: the bytes that leave in operations of a key {plain, region, place, bank, group, dep} are the bytes that came in
+    with ``ok``; a key with a memory error or poison leaves with that flag. Nothing else changes. An acknowledgement with
+    ``counted`` = 0 is taken and disappears.
+    Latency: an acknowledgement taken in cycle 0 is offered in cycle 1. Throughput: one per cycle in; an idle hub merges
+    nothing, a busy one merges what waits behind the oldest accumulator (the oldest is closed, so that no grant reaches
+    ``i.ready``). Order: the oldest accumulator leaves first; an overflowed row's leaves twice (ACK for the place, OVER for the
+    region). Stall: ``i.ready`` is low while all accumulators are in use and none that is open has the key. Depth 1 never
+    merges.
+
+    Parameters: ``cfg``. Ports: ``i`` In stream(ack); ``o`` Out stream(op); ``sweep`` In strobe: what is inside now is old;
+    ``sweeping`` Out: something old is still inside; ``merged`` Out: strobe, an acknowledgement was merged; ``enable`` In.
+    Source: design 6.4.
+    """
+
+    def __init__(self, cfg):
+        self._cfg, self._types = cfg, scoreboard_types(cfg)
+        super().__init__({"i": In(stream.Signature(types_of(cfg).ack)), "o": Out(stream.Signature(self._types.op)),
+                          "sweep": In(1), "sweeping": Out(1), "merged": Out(1), "enable": In(1)})
+
+    def elaborate(self, platform):
+        m = Module()
+        cfg, depth, acc_width = self._cfg, self._cfg.combine_depth, self._types.acc_width
+        context, ok = self.i.payload.context, self.i.payload.ok
+        key = Signal(1 + 2 * cfg.region_width + 1 + cfg.group_width + cfg.dep_width)
+        m.d.comb += key.eq(Cat(context.plain, context.bank, context.group, context.dep, context.region, context.place))
+
+        keys = Array(Signal(len(key), name=f"key_{n}") for n in range(depth))
+        totals = Array(Signal(acc_width, name=f"bytes_{n}") for n in range(depth))
+        mem, poison, old, valid = (Signal(depth, name=name) for name in ("mem", "poison", "old", "valid"))
+        head, tail = Signal(index_width(depth)), Signal(index_width(depth))
+        second = Signal()                   # the head's ACK has gone, its OVER is due
+
+        # The head may leave in this cycle, and an accumulator whose top bit is set has no room: both take no more.
+        match = Signal(depth)
+        for n in range(depth):
+            m.d.comb += match[n].eq(valid[n] & (head != n) & (keys[n] == key) & ~totals[n][-1])
+        full = valid.all()
+        m.d.comb += self.i.ready.eq(self.enable & (~full | match.any()))
+        taken = Signal()
+        m.d.comb += [taken.eq(self.i.valid & self.i.ready & context.counted), self.merged.eq(taken & match.any())]
+
+        grown = Mux(ok, context.bytes, 0)
+        for n in range(depth):
+            with m.If(taken & match[n]):
+                m.d.sync += [totals[n].eq(totals[n] + grown), mem[n].eq(mem[n] | ~ok),
+                             poison[n].eq(poison[n] | context.poison)]
+            with m.If(taken & ~match.any() & (tail == n)):
+                m.d.sync += [valid[n].eq(1), keys[n].eq(key), totals[n].eq(grown), mem[n].eq(~ok),
+                             poison[n].eq(context.poison), old[n].eq(0)]
+
+        def following(pointer):
+            return Mux(pointer == depth - 1, 0, pointer + 1)
+
+        with m.If(taken & ~match.any()):
+            m.d.sync += tail.eq(following(tail))
+
+        head_key = Signal.like(key)
+        plain, bank, group, dep = Signal(), Signal(), Signal(cfg.group_width), Signal(cfg.dep_width)
+        region, place = Signal(cfg.region_width), Signal(cfg.region_width)
+        twice = Signal()
+        op = self.o.payload
+        m.d.comb += [
+            head_key.eq(keys[head]),
+            Cat(plain, bank, group, dep, region, place).eq(head_key),
+            twice.eq(~plain & (region != place)),
+            self.o.valid.eq(valid.bit_select(head, 1)),
+            op.kind.eq(Mux(second, OpKind.OVER, OpKind.ACK)), op.region.eq(Mux(second, region, place)),
+            op.bank.eq(bank), op.plain.eq(plain), op.dep.eq(dep), op.group.eq(group), op.bytes.eq(totals[head]),
+            op.mem.eq(mem.bit_select(head, 1)), op.poison.eq(poison.bit_select(head, 1)),
+        ]
+        with m.If(self.o.valid & self.o.ready):
+            with m.If(twice & ~second):
+                m.d.sync += second.eq(1)
+            with m.Else():
+                m.d.sync += [second.eq(0), head.eq(following(head))]
+                m.d.sync += valid.bit_select(head, 1).eq(0)
+        # A new accumulator is never the head's place while the head is valid, so these two writes do not meet.
+        with m.If(self.sweep):
+            m.d.sync += old.eq(valid)
+        m.d.comb += self.sweeping.eq((old & valid).any())
+        return m

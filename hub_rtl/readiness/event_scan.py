@@ -1,0 +1,160 @@
+"""Keeps what is to be announced as pending bits and offers it as events."""
+
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..config import index_width
+from ..formats import EventKind
+from ..lib.arbiter import RoundRobin, lowest_set
+from ..lib.onehot import encode
+from ..lib.ram import Ram
+from .scoreboard_types import bank_index, scoreboard_types
+from ..types import types_of
+
+__all__ = ["EventScan"]
+
+
+class EventScan(wiring.Component):
+    """Pending bits of tiles and banks, scanned into the event stream; READY before ERROR before ALL.
+
+    Contract: each bit set yields one event, unless it is cleared or killed first; ALL and ERROR of a bank come after all its
+    READYs. A stream that is never taken delays nothing else (rule R4): the bits have room for everything.
+    Latency: ``ready`` in cycle 0 gives a valid event in cycle 2 when nothing is pending, else by scan. Throughput: one event
+    per cycle while the consumer keeps up, one per four cycles from the bits.
+    Order: READYs fairly over the words of bits, ERROR and ALL round-robin. An event that is offered stays offered, also when
+    its bank is aborted.
+    Structure: bits in a table of words with a summary bit per word; one read-modify-write per cycle, sets first.
+
+    Parameters: ``cfg``. Ports: ``ready`` In: a tile becomes pending or is cleared; ``outcome`` In: ALL or ERROR of a bank or
+    range; ``drop`` In {en, region, bank}: forget ALL and ERROR; ``kill`` In {en, region, bank}: drop events not yet offered;
+    ``dep_write`` In: forget the range's ERROR; ``o_event`` Out stream(event); ``room`` In: the flag writer takes one more;
+    ``loaded`` Out: the payload of ``offered`` Out becomes the event in the next cycle; ``counts`` Out {ready, all, error};
+    ``clearing`` Out. Source: design 6.4, rule R4.
+    """
+
+    def __init__(self, cfg):
+        self._cfg, self._types = cfg, scoreboard_types(cfg)
+        own, types = self._types, types_of(cfg)
+        super().__init__({
+            "ready": In(own.ready), "outcome": In(own.outcome), "drop": In(own.bank_strobe), "kill": In(own.bank_strobe),
+            "dep_write": In(types.dep_write), "o_event": Out(stream.Signature(types.event)), "room": In(1),
+            "loaded": Out(1), "offered": Out(types.event), "counts": Out(own.event_counts), "clearing": Out(1)})
+
+    def elaborate(self, platform):
+        m = Module()
+        cfg, types = self._cfg, self._types
+        width = min(32, 2 * cfg.groups)
+        words = 2 * cfg.groups // width
+        bit_width = index_width(width)
+        m.submodules.bits = bits = Ram(width, words, clear=True)
+        m.submodules.infos = infos = Ram(types.ready_info, 2 * cfg.groups)
+        m.submodules.outcomes = outcomes = Ram(types.outcome_word, types.sources)
+        m.d.comb += self.clearing.eq(bits.clearing)
+
+        event_shape = types_of(cfg).event
+        spare, spare_bank, spare_valid = Signal(event_shape), Signal(), Signal()    # next event
+        under_way = Signal()                                                        # one more comes to `spare`
+        out_free = ~self.o_event.valid | self.o_event.ready
+
+        # -- a tile becomes pending: straight to the output when all is idle, else a bit ----------------------------------
+        news, summary = Signal(types.ready), Signal(words)
+        m.d.sync += news.eq(self.ready)
+        direct = Signal()
+        place = Cat(news.group, news.bank)
+        m.d.comb += direct.eq(news.en & ~news.clear & out_free & self.room & ~under_way & ~spare_valid & ~summary.any()
+                              & ~self._killed(news.plain, news.owner, news.bank))
+
+        # -- bits: one read-modify-write per cycle ------------------------------------------------------------------------
+        m.submodules.word_arbiter = word_arbiter = RoundRobin(words)
+        scan = Signal()
+        word = Signal(index_width(words))
+        m.d.comb += [
+            word_arbiter.requests.eq(summary), word_arbiter.advance.eq(scan),
+            word.eq(Mux(news.en, place >> (width - 1).bit_length(), encode(word_arbiter.grant_onehot))),
+            bits.r_en.eq(1), bits.r_addr.eq(word),
+            infos.w_en.eq(news.en & ~news.clear & ~direct), infos.w_addr.eq(place), infos.w_data.plain.eq(news.plain),
+            infos.w_data.owner.eq(news.owner), infos.w_data.epoch.eq(news.epoch), infos.w_data.rows.eq(news.rows),
+        ]
+        set_1, clear_1, scan_1, word_1 = Signal(), Signal(), Signal(), Signal.like(word)
+        bit_1 = Signal(width)
+        m.d.sync += [set_1.eq(news.en & ~news.clear & ~direct), clear_1.eq(news.en & news.clear), scan_1.eq(scan),
+                     word_1.eq(word), bit_1.eq((Const(1, width) << place[:bit_width])[:width])]
+        picked = lowest_set(m, bits.r_data, "picked")
+        left = Signal(width)
+        m.d.comb += [
+            left.eq(Mux(scan_1, bits.r_data & ~picked, Mux(set_1, bits.r_data | bit_1, bits.r_data & ~bit_1))),
+            bits.w_en.eq(set_1 | clear_1 | scan_1), bits.w_addr.eq(word_1), bits.w_data.eq(left),
+            infos.r_en.eq(scan_1), infos.r_addr.eq(Cat(encode(picked), word_1) if words > 1 else encode(picked)),
+        ]
+        with m.If(bits.w_en):
+            m.d.sync += summary.eq(Mux(left.any(), summary | (Const(1, words) << word_1)[:words],
+                                       summary & ~(Const(1, words) << word_1)[:words]))
+        found_2, place_2 = Signal(), Signal(index_width(2 * cfg.groups))
+        m.d.sync += [found_2.eq(scan_1 & bits.r_data.any()), place_2.eq(infos.r_addr)]
+
+        # -- ALL and ERROR ------------------------------------------------------------------------------------------------
+        errors, alls = Signal(types.sources), Signal(types.banks)
+        m.submodules.arbiter = arbiter = RoundRobin(types.sources)
+        pick, pick_1, pick_2, error_1, error_2 = Signal(), Signal(), Signal(), Signal(), Signal()
+        index_1, index_2 = Signal(types.source_width), Signal(types.source_width)
+        grant = arbiter.grant_onehot
+        m.d.comb += [
+            arbiter.requests.eq(Mux(errors.any(), errors, alls)), arbiter.advance.eq(pick),
+            outcomes.w_en.eq(self.outcome.en), outcomes.w_addr.eq(self.outcome.index),
+            outcomes.w_data.eq(self.outcome.word), outcomes.r_en.eq(pick_1), outcomes.r_addr.eq(index_1),
+        ]
+        m.d.sync += [pick_1.eq(pick), pick_2.eq(pick_1), index_1.eq(encode(grant)), index_2.eq(index_1),
+                     error_1.eq(errors.any()), error_2.eq(error_1)]
+
+        def one(index, enable):
+            return ((Const(1, types.sources) << index) & enable.replicate(types.sources))[:types.sources]
+
+        new = one(self.outcome.index, self.outcome.en)
+        # A write to a dependency range forgets its ERROR; the ranges come behind the banks.
+        gone = Signal(types.sources)
+        m.d.comb += gone.eq(one(bank_index(self.drop.region, self.drop.bank), self.drop.en)
+                            | one(types.banks + self.dep_write.index, self.dep_write.en) | Mux(pick, grant, 0))
+        m.d.sync += [errors.eq((errors & ~gone) | Mux(self.outcome.error, new, 0)),
+                     alls.eq((alls & ~gone) | Mux(self.outcome.error, 0, new))]
+
+        # -- choice: one at a time on its way to `spare`, READY first ----------------------------------------------------
+        quiet = ~news.en & ~set_1 & ~clear_1 & ~summary.any()
+        m.d.comb += [
+            under_way.eq(scan_1 | found_2 | pick_1 | pick_2),
+            scan.eq(~under_way & ~spare_valid & ~news.en & summary.any()),
+            pick.eq(~under_way & ~spare_valid & quiet & (errors.any() | alls.any())),
+        ]
+        outcome, info = outcomes.r_data, infos.r_data
+        with m.If(found_2):
+            m.d.sync += [spare_valid.eq(1), spare.eq(0), spare.kind.eq(EventKind.READY), spare.plain.eq(info.plain),
+                         spare.region.eq(info.owner), spare.epoch.eq(info.epoch), spare.rows.eq(info.rows),
+                         spare.group.eq(place_2[:cfg.group_width]), spare_bank.eq(place_2[cfg.group_width])]
+        with m.Elif(pick_2):
+            of_range = index_2 >= types.banks
+            m.d.sync += [spare_valid.eq(1), spare.eq(0), spare.kind.eq(Mux(error_2, EventKind.ERROR, EventKind.ALL)),
+                         spare.plain.eq(of_range), spare.region.eq(Mux(of_range, index_2 - types.banks, index_2[1:])),
+                         spare.epoch.eq(outcome.epoch), spare.rows.eq(outcome.rows), spare.status.eq(outcome.status),
+                         spare.refused.eq(outcome.refused), spare_bank.eq(index_2[0] & ~of_range)]
+        with m.Elif(self._killed(spare.plain, spare.region, spare_bank) | (out_free & self.room)):
+            m.d.sync += spare_valid.eq(0)
+
+        # -- output -------------------------------------------------------------------------------------------------------
+        m.d.comb += [self.loaded.eq(direct), self.offered.eq(spare)]
+        with m.If(direct):
+            m.d.comb += [self.offered.eq(0), self.offered.plain.eq(news.plain), self.offered.region.eq(news.owner),
+                         self.offered.epoch.eq(news.epoch), self.offered.group.eq(news.group),
+                         self.offered.rows.eq(news.rows)]
+        with m.Elif(spare_valid & out_free & self.room & ~self._killed(spare.plain, spare.region, spare_bank)):
+            m.d.comb += self.loaded.eq(1)
+        with m.If(self.loaded):
+            m.d.sync += [self.o_event.valid.eq(1), self.o_event.payload.eq(self.offered)]
+        with m.Elif(self.o_event.ready):
+            m.d.sync += self.o_event.valid.eq(0)
+        taken = self.o_event.valid & self.o_event.ready
+        for name, kind in (("ready", EventKind.READY), ("all", EventKind.ALL), ("error", EventKind.ERROR)):
+            m.d.comb += self.counts[name].eq(taken & (self.o_event.payload.kind == kind))
+        return m
+
+    def _killed(self, plain, region, bank):
+        return self.kill.en & ~plain & (region == self.kill.region) & (bank == self.kill.bank)

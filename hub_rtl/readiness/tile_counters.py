@@ -1,0 +1,97 @@
+"""Counts acknowledged bytes per tile and says when a tile is complete."""
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from ..lib.ram import Ram
+from .scoreboard_types import OpKind, bank_index, scoreboard_types
+from ..types import types_of
+
+__all__ = ["TileCounters"]
+
+
+class TileCounters(wiring.Component):
+    """First half of the scoreboard's pipeline: one read-modify-write of a tile counter per cycle.
+
+    Contract: ``hit`` when this operation's bytes make the tile complete (row_bytes << log2_tile, or the range's threshold),
+    once per tile and epoch; ``over`` when a tile gets more than it holds. The counters of a bank that is FREE, and of a range
+    that is not armed, do not move. A dependency range starts again from 0 after each hit.
+    Latency: an operation valid in cycle 0 appears at ``o_op`` with its verdict in cycle 1. Throughput one per cycle, also
+    for the same tile back to back (the table's collision rule forwards the sum). Never stalls.
+    Illegal input: none; a row-sparse tile that was announced keeps ``fired`` until a CLEAR.
+
+    Parameters: ``cfg``. Ports: ``i_op`` In {valid, op}; ``o_op`` Out {valid, op}; ``hit``, ``over``, ``live``, ``rows`` Out
+    (rows of a full tile); ``geometry_write``, ``dep_write`` In; ``live_write`` In {en, region, bank, live}; ``clearing`` Out.
+    Source: design 6.4, rule R1.
+    """
+
+    def __init__(self, cfg):
+        self._cfg, self._types = cfg, scoreboard_types(cfg)
+        types = types_of(cfg)
+        super().__init__({
+            "i_valid": In(1), "i_op": In(self._types.op), "o_valid": Out(1), "o_op": Out(self._types.op),
+            "hit": Out(1), "over": Out(1), "live": Out(1), "rows": Out(cfg.slot_width),
+            "geometry_write": In(types.geometry_write), "dep_write": In(types.dep_write),
+            "live_write": In(self._types.bank_strobe), "live_value": In(1), "clearing": Out(1)})
+
+    def elaborate(self, platform):
+        m = Module()
+        cfg, types = self._cfg, self._types
+        m.submodules.tiles = tiles = Ram(types.tile, 2 * cfg.groups, clear=True)
+        m.submodules.thresholds = thresholds = Ram(types.threshold, cfg.regions, clear=True)
+        m.submodules.deps = deps = Ram(types.dep_threshold, cfg.dep_ranges, clear=True)
+        m.submodules.lives = lives = Ram(1, types.banks, clear=True)
+        m.d.comb += self.clearing.eq(tiles.clearing | thresholds.clearing | deps.clearing | lives.clearing)
+
+        # Thresholds are multiplied out once, when software writes the geometry.
+        geometry = self.geometry_write.geometry
+        write_en, write_at = Signal(), Signal.like(self.geometry_write.region)
+        write_word = Signal(types.threshold)
+        m.d.sync += [
+            write_en.eq(self.geometry_write.en), write_at.eq(self.geometry_write.region),
+            write_word.bytes.eq((geometry.row_bytes << geometry.log2_tile)[:cfg.tile_width]),
+            write_word.log2_tile.eq(geometry.log2_tile),
+        ]
+        m.d.comb += [
+            thresholds.w_en.eq(write_en), thresholds.w_addr.eq(write_at), thresholds.w_data.eq(write_word),
+            deps.w_en.eq(self.dep_write.en), deps.w_addr.eq(self.dep_write.index),
+            deps.w_data.armed.eq(self.dep_write.range.armed), deps.w_data.bytes.eq(self.dep_write.range.threshold),
+            lives.w_en.eq(self.live_write.en), lives.w_data.eq(self.live_value),
+            lives.w_addr.eq(bank_index(self.live_write.region, self.live_write.bank)),
+        ]
+
+        op = self.i_op
+        m.d.comb += [
+            tiles.r_en.eq(self.i_valid), tiles.r_addr.eq(Cat(op.group, op.bank)),
+            thresholds.r_en.eq(self.i_valid), thresholds.r_addr.eq(op.region),
+            deps.r_en.eq(self.i_valid), deps.r_addr.eq(op.dep),
+            lives.r_en.eq(self.i_valid), lives.r_addr.eq(bank_index(op.region, op.bank)),
+        ]
+        m.d.sync += [self.o_valid.eq(self.i_valid), self.o_op.eq(op)]
+
+        op, tile = self.o_op, tiles.r_data
+        limit, total = Signal(cfg.tile_width), Signal(cfg.tile_width + 1)
+        counts, some = Signal(), Signal()
+        m.d.comb += [
+            limit.eq(Mux(op.plain, deps.r_data.bytes, thresholds.r_data.bytes)),
+            self.live.eq(Mux(op.plain, deps.r_data.armed, lives.r_data)),
+            total.eq(tile.bytes + op.bytes[:cfg.tile_width]),
+            counts.eq(self.o_valid & (op.kind == OpKind.ACK) & self.live),
+            some.eq(op.bytes.any()),
+            self.hit.eq(counts & some & ~tile.fired & (total == limit)),
+            self.over.eq(counts & some & (tile.fired | (total > limit))),
+            self.rows.eq(Mux(op.plain, 0, (1 << thresholds.r_data.log2_tile)[:cfg.slot_width])),
+            tiles.w_addr.eq(Cat(op.group, op.bank)),
+        ]
+        with m.If(counts):
+            m.d.comb += [
+                tiles.w_en.eq(1), tiles.w_data.fired.eq(~op.plain & (tile.fired | self.hit)),
+                # A tile with too many bytes stands still: its region is about to become ERROR.
+                tiles.w_data.bytes.eq(Mux(self.hit, 0, Mux(self.over, tile.bytes, total[:cfg.tile_width]))),
+            ]
+        with m.Elif(self.o_valid & (op.kind == OpKind.CLEAR)):
+            m.d.comb += tiles.w_en.eq(1)
+        with m.Elif(self.o_valid & (op.kind == OpKind.FINISH) & op.part):
+            m.d.comb += [tiles.w_en.eq(1), tiles.w_data.fired.eq(1)]
+        return m

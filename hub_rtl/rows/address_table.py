@@ -1,0 +1,164 @@
+"""APT: gives out slots and turns slots into addresses, for all slices."""
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..config import ADDR_WIDTH, EPOCH_WIDTH, ceil_log2
+from ..formats import Reason, RegionState
+from ..lib.arbiter import RoundRobin
+from ..lib.onehot import select
+from ..lib.ram import Ram
+from ..lib.register_queue import RegisterQueue
+from .slice_types import slice_types_of
+from ..types import types_of
+
+__all__ = ["AddressTable"]
+
+
+class AddressTable(wiring.Component):
+    """Row pointer and geometry of every (region, bank); one allocation per cycle, also within one region.
+
+    A new row gets the region's next slot; a full region's row gets the next slot of its overflow region, if that is OPEN with
+    the same epoch and has the same row_bytes; else the answer is REGION_FULL. A request with ``translate`` gets the address
+    of a slot it knows; a slot outside the region is answered MEM_ERROR. Row address = base[bank] + slot * stride, by a
+    multiplier pipelined over two cycles (stride and base count in packets, their low bits are ignored: rule R5).
+
+    Latency 4 cycles from the request taken to the answer. One request per cycle; one that goes to an overflow region stops the
+    table for 3 cycles more. Answers in request order per slice, the slices in turn; an answer cannot be held up.
+    A bank's pointers start at 0 when ``region_update`` opens it: requests wait while such updates are applied.
+
+    Parameters: ``cfg``. Ports: ``i_request`` In, stream per slice; ``reply_en`` Out, one bit per slice, with ``reply``;
+    ``geometry_write``, ``region_update`` In; ``rows_query`` In {region, bank}, 2 cycles later ``slots`` Out (slots given out
+    in this region), ``moved`` Out (rows of this region's producers that went to its overflow region) and ``rows``, their sum;
+    ``obs_alloc`` Out, a slot was given out; ``clearing`` Out, after reset. """
+
+    def __init__(self, cfg):
+        types, own = types_of(cfg), slice_types_of(cfg)
+        self._cfg, self._types, self._own = cfg, types, own
+        super().__init__({
+            "i_request": In(stream.Signature(types.alloc_request)).array(cfg.slices),
+            "reply_en": Out(cfg.slices), "reply": Out(types.alloc_reply),
+            "geometry_write": In(types.geometry_write), "region_update": In(types.region_update),
+            "rows_query": In(own.bank), "rows": Out(cfg.slot_width + 1), "slots": Out(cfg.slot_width),
+            "moved": Out(cfg.slot_width),
+            "obs_alloc": Out(own.obs_alloc), "clearing": Out(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        cfg, types, own = self._cfg, self._types, self._own
+        low = ceil_log2(cfg.packet_bytes)
+        names = ("valid", "stride", "row_bytes", "capacity", "group_base", "log2_tile", "overflow_en", "overflow", "base")
+        shapes = {name: types.geometry[name].shape for name in names}
+        count = data.StructLayout({"slots": cfg.slot_width, "moved": cfg.slot_width})
+        m.submodules.geometry = geometry = Ram(data.StructLayout(shapes), cfg.regions, clear=True)
+        m.submodules.states = states = Ram(data.StructLayout({"state": 2, "epoch": EPOCH_WIDTH}), 2 * cfg.regions, clear=True)
+        m.submodules.pointers = pointers = Ram(count, 2 * cfg.regions, granules=2, clear=True)
+        m.submodules.shown = shown = Ram(count, 2 * cfg.regions, granules=2, clear=True)    # copy for rows_query
+        m.submodules.opened = opened = RegisterQueue(own.bank, 8)
+        m.submodules.arbiter = arbiter = RoundRobin(cfg.slices)
+        write, update = self.geometry_write, self.region_update
+        m.d.comb += [
+            geometry.w_en.eq(write.en), geometry.w_addr.eq(write.region),
+            *(geometry.w_data[name].eq(write.geometry[name]) for name in names),
+            states.w_en.eq(update.en), states.w_addr.eq(Cat(update.bank, update.region)),
+            states.w_data.state.eq(update.state), states.w_data.epoch.eq(update.epoch),
+            opened.i.valid.eq(update.en & (update.state == RegionState.OPEN)),
+            opened.i.payload.region.eq(update.region), opened.i.payload.bank.eq(update.bank),
+            self.clearing.eq(geometry.clearing | states.clearing | pointers.clearing | shown.clearing),
+        ]
+
+        # -- step 0: one request, tables are read -------------------------------------------------------------------------
+        granted = Signal(cfg.slices)
+        busy = Signal(2)                                    # 0: normal; 1, 2, 3: steps of a request that overflows
+        stop = (busy != 0) | opened.o.valid | self.clearing
+        m.d.comb += [arbiter.requests.eq(Cat(each.valid for each in self.i_request)),
+                     granted.eq(Mux(stop, 0, arbiter.grant_onehot)), arbiter.advance.eq(granted.any())]
+        chosen = Signal(types.alloc_request)
+        m.d.comb += [chosen.eq(select(arbiter.grant_onehot, [each.payload.as_value() for each in self.i_request])),
+                     *(each.ready.eq(granted[n]) for n, each in enumerate(self.i_request))]
+        one, one_valid, one_slice = Signal(types.alloc_request), Signal(), Signal(cfg.slices)
+        two, two_slice = Signal(types.alloc_request), Signal(cfg.slices)        # the request that overflows
+        own_row_bytes, own_epoch, own_moved = Signal(cfg.row_bytes_width), Signal(EPOCH_WIDTH), Signal(cfg.slot_width)
+        target = Signal(cfg.region_width)
+        region, bank, read = Signal(cfg.region_width), Signal(), Signal()
+        with m.Switch(busy):
+            with m.Case(0):
+                m.d.comb += [region.eq(chosen.region), bank.eq(chosen.bank), read.eq(granted.any())]
+                m.d.sync += [one.eq(chosen), one_valid.eq(granted.any()), one_slice.eq(granted)]
+            with m.Case(1):
+                m.d.comb += [region.eq(target), bank.eq(two.bank), read.eq(1)]
+                m.d.sync += busy.eq(2)
+            with m.Case(2):
+                m.d.sync += busy.eq(3)
+            with m.Case(3):                                 # the request behind reads again
+                m.d.comb += [region.eq(one.region), bank.eq(one.bank), read.eq(1)]
+                m.d.sync += busy.eq(0)
+        at = Cat(bank, region)
+        m.d.comb += [geometry.r_en.eq(read), geometry.r_addr.eq(region), states.r_en.eq(read), states.r_addr.eq(at),
+                     pointers.r_en.eq(read), pointers.r_addr.eq(at)]
+
+        # -- step 1: slot -------------------------------------------------------------------------------------------------
+        g, state, pointer = geometry.r_data, states.r_data, pointers.r_data
+        req, now, second = Signal(types.alloc_request), Signal(), Signal()
+        m.d.comb += [second.eq(busy == 2), req.eq(Mux(second, two, one)), now.eq(second | (one_valid & (busy == 0)))]
+        full, usable, elsewhere, given = Signal(), Signal(), Signal(), Signal()
+        m.d.comb += [
+            full.eq(Mux(req.translate, req.slot, pointer.slots) >= g.capacity),
+            usable.eq(~second | (g.valid & (req.translate | ((state.state == RegionState.OPEN) & (state.epoch == own_epoch) &
+                                                             (g.row_bytes == own_row_bytes))))),
+            elsewhere.eq(now & ~second & g.overflow_en & Mux(req.translate, req.overflow, full)),
+            given.eq(now & ~elsewhere & ~full & usable & (second | ~req.translate | ~req.overflow)),
+        ]
+        slot = Mux(req.translate, req.slot, pointer.slots)
+        fresh = given & ~req.translate
+        with m.If(elsewhere):
+            m.d.sync += [busy.eq(1), two.eq(one), two_slice.eq(one_slice), target.eq(g.overflow), own_row_bytes.eq(g.row_bytes),
+                         own_epoch.eq(state.epoch), own_moved.eq(pointer.moved)]
+        moves = Signal()                                    # the row counts as moved at its own region in the next cycle
+        m.d.sync += moves.eq(fresh & second)
+        place = Signal(cfg.region_width)
+        m.d.comb += place.eq(Mux(second, target, req.region))
+        # One write port: a slot given out, a row moved, a bank opened; the last waits for a cycle without the others.
+        for ram in (pointers, shown):
+            m.d.comb += [ram.w_data.slots.eq(pointer.slots + 1), ram.w_data.moved.eq(own_moved + 1)]
+            with m.If(fresh):
+                m.d.comb += [ram.w_en.eq(0b01), ram.w_addr.eq(Cat(req.bank, place))]
+            with m.Elif(moves):
+                m.d.comb += [ram.w_en.eq(0b10), ram.w_addr.eq(Cat(two.bank, two.region))]
+            with m.Elif(opened.o.valid & ~one_valid & (busy == 0)):
+                m.d.comb += [ram.w_en.eq(0b11), ram.w_addr.eq(Cat(opened.o.payload.bank, opened.o.payload.region)),
+                             ram.w_data.eq(0), opened.o.ready.eq(1)]
+
+        # -- steps 2 and 3: multiply, add ---------------------------------------------------------------------------------
+        stage = data.StructLayout({"slice": cfg.slices, "reply": types.alloc_reply})
+        a, b = Signal(stage), Signal(stage)
+        stride_width, half = cfg.stride_width - low, (cfg.stride_width - low + 1) // 2
+        stride, base_a, base_b = Signal(stride_width), Signal(ADDR_WIDTH - low), Signal(ADDR_WIDTH - low)
+        group_base, log2_tile = Signal(cfg.group_width), Signal(4)
+        m.d.sync += [
+            a.slice.eq(Mux(now & ~elsewhere, Mux(second, two_slice, one_slice), 0)),
+            a.reply.reason.eq(Mux(given, Reason.OK, Mux(req.translate, Reason.MEM_ERROR, Reason.REGION_FULL))),
+            a.reply.slot.eq(slot), a.reply.overflow.eq(second), a.reply.place.eq(place),
+            stride.eq(g.stride[low:]), base_a.eq(Mux(req.bank, g.base[1][low:], g.base[0][low:])),
+            group_base.eq(g.group_base), log2_tile.eq(g.log2_tile),
+            self.obs_alloc.en.eq(fresh), self.obs_alloc.region.eq(req.region), self.obs_alloc.bank.eq(req.bank),
+            self.obs_alloc.rowid.eq(req.rowid), self.obs_alloc.slot.eq(slot), self.obs_alloc.overflow.eq(second),
+        ]
+        product_low = Signal(cfg.slot_width + half)
+        product_high = Signal(cfg.slot_width + stride_width)
+        m.d.sync += [
+            b.eq(a), b.reply.group.eq((a.reply.slot >> log2_tile)[:cfg.group_width] + group_base), base_b.eq(base_a),
+            product_low.eq(a.reply.slot * stride[:half]), product_high.eq(a.reply.slot * stride[half:]),
+        ]
+        m.d.sync += [
+            self.reply_en.eq(b.slice), self.reply.eq(b.reply),
+            self.reply.addr.eq(Cat(Signal(low, name="addr_low"), base_b + product_low + (product_high << half))),
+        ]
+
+        # -- rows_query -----------------------------------------------------------------------------------------------------
+        m.d.comb += [shown.r_en.eq(1), shown.r_addr.eq(Cat(self.rows_query.bank, self.rows_query.region))]
+        m.d.sync += [self.slots.eq(shown.r_data.slots), self.moved.eq(shown.r_data.moved),
+                     self.rows.eq(shown.r_data.slots + shown.r_data.moved)]
+        return m

@@ -1,0 +1,176 @@
+"""Issue stage of a slice: turns looked-up packets into memory writes, or sinks them."""
+
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..config import EPOCH_WIDTH, ROWID_WIDTH, index_width
+from ..formats import Reason
+from ..lib.ram import Ram
+from ..lib.register_queue import RegisterQueue
+from .slice_types import REPLIES, Kind, WaitCause, slice_types_of
+from ..types import types_of
+
+__all__ = ["Issue"]
+
+
+class Issue(wiring.Component):
+    """Works off commands in order: waits for the row's address and for the end of the packet, sends the write and its beats.
+
+    Owns the RAT's data part. A `fresh` command takes the next allocation answer (and keeps it in the data part if `install`),
+    any other row command reads the data part; both happen here, in order, so a row's first packet always fills what the later
+    ones read. A packet is issued once its last flit has come, because `poison` must be known when the write goes. Beats
+    follow at one per cycle without a bubble to the next packet; commands may run one packet ahead of the beats. What is
+    refused goes to `o_refused` and its payload is sunk. Strobes: all 16 bytes, the mask's bits, or none for an `err` flit.
+
+    Latency from answer (or packet end) to `o_write`: one cycle. Waits only for `o_write`, `o_data`, `o_refused`.
+
+    `report`: a row refused at allocation reports with its first packet; other refusals report unless the refusal before was
+    for the same (source, region, epoch, RowID), or also for a plain packet of this source.
+
+    Parameters: ``cfg``. Ports: ``i_command``, ``i_piece``, ``i_end`` In, streams; ``reply_en``, ``reply`` In, allocation
+    answer, at most 4 unasked for; ``alloc_taken`` Out; ``o_write``, ``o_data``, ``o_refused`` Out, streams; ``victim_look``,
+    ``victim_index`` In, ``victim`` Out: reads the data part while no command waits; ``idle`` Out, nothing is left; ``stalls``
+    Out, one bit per WaitCause that holds; ``refused``, ``reports`` Out, strobes. """
+
+    def __init__(self, cfg):
+        types, own = types_of(cfg), slice_types_of(cfg)
+        self._cfg, self._types, self._own = cfg, types, own
+        super().__init__({
+            "i_command": In(stream.Signature(own.command)), "i_piece": In(stream.Signature(own.piece)),
+            "i_end": In(stream.Signature(1)), "reply_en": In(1), "reply": In(own.alloc_reply), "alloc_taken": Out(1),
+            "o_write": Out(stream.Signature(types.write)), "o_data": Out(stream.Signature(types.beat)),
+            "o_refused": Out(stream.Signature(types.refusal)),
+            "victim_look": In(1), "victim_index": In(own.index_width), "victim": Out(own.alloc_reply), "idle": Out(1),
+            "cause": Out(4),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        cfg, own = self._cfg, self._own
+        m.submodules.replies = replies = RegisterQueue(own.alloc_reply, REPLIES)
+        m.submodules.rows = rows = Ram(own.alloc_reply, own.rat_entries)
+        command, write, refused = self.i_command.p, self.o_write, self.o_refused
+        body = data.View(own.row_body, command.body)
+        flat = data.View(own.plain_body, command.body)
+        answer, use_answer = Signal(own.alloc_reply), Signal()
+        m.d.comb += [
+            # An answer that finds the queue empty is used at once; it is queued if nobody takes it.
+            answer.eq(Mux(replies.o.valid, replies.o.payload, self.reply)),
+            replies.i.valid.eq(self.reply_en & (replies.o.valid | ~use_answer)), replies.i.payload.eq(self.reply),
+            replies.o.ready.eq(use_answer), self.victim.eq(rows.r_data),
+        ]
+
+        # -- prepare: find the row's place ------------------------------------------------------------------------------
+        is_row, held = Signal(), Signal()                   # held: the data part shows the command's row
+        known_place, bad, ready, fire, space = Signal(), Signal(), Signal(), Signal(), Signal()
+        row = Signal(own.alloc_reply)
+        m.d.comb += [
+            is_row.eq(command.kind == Kind.ROW),
+            rows.r_en.eq(self.victim_look | (self.i_command.valid & is_row & ~command.fresh & ~held)),
+            rows.r_addr.eq(Mux(self.victim_look, self.victim_index, command.index)),
+            row.eq(Mux(command.fresh, answer, rows.r_data)),
+            known_place.eq(~is_row | Mux(command.fresh, replies.o.valid | self.reply_en, held)),
+            bad.eq((command.kind == Kind.SINK) | (is_row & (row.reason != Reason.OK))),
+        ]
+        with m.If(fire):
+            m.d.sync += held.eq(0)
+        with m.Elif(self.i_command.valid & is_row & ~command.fresh):
+            m.d.sync += held.eq(1)
+
+        job = data.StructLayout({"sink": 1, "masked": 1, "len": 5, "unit": index_width(cfg.packet_flits)})
+        next_job, next_valid, take_job = Signal(job), Signal(), Signal()
+        m.d.comb += [
+            ready.eq(self.i_command.valid & self.i_end.valid & known_place),
+            space.eq((~next_valid | take_job) & Mux(bad, ~refused.valid | refused.ready, ~write.valid | write.ready)),
+            fire.eq(ready & space), self.i_command.ready.eq(fire), self.i_end.ready.eq(fire),
+            use_answer.eq(fire & is_row & command.fresh), self.alloc_taken.eq(use_answer),
+            rows.w_en.eq(use_answer & command.install), rows.w_addr.eq(command.index),
+            rows.w_data.eq(answer),
+        ]
+        offset = Mux(is_row, body.row_off, flat.addr16)
+        with m.If(take_job):
+            m.d.sync += next_valid.eq(0)
+        with m.If(fire):
+            m.d.sync += [next_valid.eq(1), next_job.sink.eq(bad), next_job.masked.eq(command.masked),
+                         next_job.len.eq(command.len),
+                         next_job.unit.eq(offset)]
+
+        with m.If(write.ready):
+            m.d.sync += write.valid.eq(0)
+        with m.If(fire & ~bad):
+            context = write.p.context
+            m.d.sync += [
+                write.valid.eq(1), write.p.beats.eq(command.len),
+                write.p.addr.eq(Mux(is_row, row.addr + Cat(Const(0, 4), body.row_off), Cat(Const(0, 4), flat.addr16))),
+                context.counted.eq(is_row | command.counted), context.plain.eq(~is_row), context.bytes.eq(command.bytes),
+                context.poison.eq(command.poison | self.i_end.payload), context.dep.eq(Mux(is_row, 0, command.dep)),
+                context.region.eq(Mux(is_row, body.region, 0)), context.place.eq(Mux(is_row, row.place, 0)),
+                context.bank.eq(is_row & body.epoch[0]),
+                context.group.eq(Mux(is_row, row.group, Mux(command.counted, command.group, 0))),
+            ]
+
+        # -- refusals ---------------------------------------------------------------------------------------------------
+        who = data.StructLayout({"plain": 1, "src": 7, "region": 11, "epoch": EPOCH_WIDTH, "rowid": ROWID_WIDTH})
+        last, whom, some = Signal(who), Signal(who), Signal()
+        plain = command.reason == Reason.WINDOW             # only plain packets are refused for their window
+        m.d.comb += [whom.plain.eq(plain), whom.src.eq(command.src)]
+        with m.If(~plain):
+            m.d.comb += [whom.region.eq(body.region), whom.epoch.eq(body.epoch), whom.rowid.eq(body.rowid)]
+        with m.If(refused.ready):
+            m.d.sync += refused.valid.eq(0)
+        with m.If(fire & bad):
+            m.d.sync += [
+                last.eq(whom), some.eq(1), refused.valid.eq(1), refused.p.known.eq(is_row | command.known),
+                refused.p.plain.eq(plain),
+                refused.p.report.eq(Mux(is_row, command.fresh, ~some | (last.as_value() != whom.as_value()))),
+                refused.p.region.eq(whom.region), refused.p.epoch.eq(whom.epoch), refused.p.rowid.eq(whom.rowid),
+                refused.p.src.eq(command.src), refused.p.reason.eq(Mux(is_row, row.reason, command.reason)),
+                refused.p.bytes.eq(command.bytes),
+            ]
+
+        # -- beats ------------------------------------------------------------------------------------------------------
+        active, sink = Signal(), Signal()
+        masks, left = Signal(range(cfg.mask_flits + 1)), Signal(5)
+        unit = Signal(index_width(cfg.packet_flits))
+        plain_strb = Signal()                               # no mask: all bytes
+        mask = Signal(128 * cfg.mask_flits)
+        piece, beat = self.i_piece, self.o_data
+        take, last_piece = Signal(), Signal()
+        m.d.comb += [
+            piece.ready.eq(active & (masks.any() | sink | ~beat.valid | beat.ready)),
+            take.eq(piece.valid & piece.ready), last_piece.eq(~masks.any() & (left == 1)),
+            take_job.eq(next_valid & (~active | (take & last_piece))),
+        ]
+        with m.If(take):
+            with m.If(masks.any()):
+                m.d.sync += [masks.eq(masks - 1), mask.eq(Cat(mask, Mux(piece.p.err, 0, piece.p.data))[128:])]
+            with m.Else():
+                m.d.sync += [left.eq(left - 1), unit.eq(unit + 1)]
+            with m.If(last_piece):
+                m.d.sync += active.eq(0)
+        with m.If(take_job):
+            m.d.sync += [
+                active.eq(1), sink.eq(next_job.sink), left.eq(next_job.len), unit.eq(next_job.unit),
+                plain_strb.eq(~next_job.masked), masks.eq(Mux(next_job.masked, cfg.mask_flits, 0)),
+            ]
+        with m.If(beat.ready):
+            m.d.sync += beat.valid.eq(0)
+        with m.If(take & ~masks.any() & ~sink):
+            m.d.sync += [
+                beat.valid.eq(1), beat.p.data.eq(piece.p.data), beat.p.last.eq(last_piece),
+                beat.p.strb.eq(Mux(piece.p.err, 0, Mux(plain_strb, 0xFFFF, mask.word_select(unit, 16)))),
+            ]
+
+        m.d.comb += self.idle.eq(~(self.i_command.valid | next_valid | active | write.valid | beat.valid | refused.valid))
+        with m.If(beat.valid & ~beat.ready):
+            m.d.comb += self.cause.eq(WaitCause.DATA)
+        with m.Elif(write.valid & ~write.ready):
+            m.d.comb += self.cause.eq(WaitCause.WRITE)
+        with m.Elif(refused.valid & ~refused.ready):
+            m.d.comb += self.cause.eq(WaitCause.REFUSED)
+        with m.Elif(self.i_command.valid & ~known_place & command.fresh):
+            m.d.comb += self.cause.eq(WaitCause.ALLOC)
+        with m.Elif(self.i_command.valid & ~self.i_end.valid):
+            m.d.comb += self.cause.eq(WaitCause.PAYLOAD)
+        return m

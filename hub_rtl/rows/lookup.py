@@ -1,0 +1,342 @@
+"""Lookup stage of a slice: decides what happens to each packet."""
+
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..config import ceil_log2
+from ..formats import Reason, SPILL_WORD
+from ..lib.onehot import encode, select
+from .plain_check import PlainCheck
+from .rat import RowTags
+from .row_check import RowCheck
+from .slice_types import REPLIES, Kind, WaitCause, fold_key, slice_types_of
+from .spill_filter import SpillFilter
+from ..types import types_of
+
+__all__ = ["Lookup"]
+
+#: A spill word as a struct.
+WORD = data.FlexibleLayout(64, {name: data.Field(width, low) for name, (low, width) in SPILL_WORD.items()})
+
+
+class Lookup(wiring.Component):
+    """Finds or installs the row of each packet, one packet at a time, and tells the issue stage what to do with it.
+
+    A row packet is refused, or hits, or is new (an allocation is requested and its answer goes to the issue stage, nobody waits
+    here). A masked packet waits for its byte count. 3 cycles per row packet, 4 per plain packet.
+
+    Slow path, only with rows spilled or a full set: the filter says "maybe" → read the spill word, restore the row or find
+    nothing. A way is needed and none is free → wait until all commands before are issued (then the data part is filled), choose
+    a victim: oldest row whose epoch is over (dropped), else oldest row with a slot (spilled), else oldest refused row
+    (dropped: its later packets count as a new row). A row whose bytes are all in this packet needs no way.
+    A packet is served in the same step that restores its row, so a restored row has always served one before it is a victim.
+
+    Stalls: command queue full; 4 allocations unanswered; spill memory; purge. More bytes than the row has left: the row
+    retires, `o_overlap` tells, the bytes are written (they are inside the row). A spill that memory refuses: `o_overlap` too,
+    since the row's slot is lost. A restore that memory refuses: the packet is refused with MEM_ERROR.
+
+    Parameters: ``cfg``. Ports: ``i_head``, ``i_bytes`` In, streams, taken together; ``o_command``, ``o_alloc``, ``o_spill``,
+    ``o_overlap`` Out, streams; ``alloc_taken`` In, an answer was used; ``spill_done`` In, strobe with ``spill_reply``;
+    ``victim_look``, ``victim_index`` Out, read the data part, ``victim`` In next cycle; ``filled`` In, no command waits;
+    ``issue_idle`` In, nothing of any command is left; ``purge`` In, ``purging`` Out; ``geometry_write``, ``region_update``,
+    ``window_write``, ``ranges`` In; ``cause`` Out, why it waits; ``strobes`` Out; ``clearing`` Out. """
+
+    def __init__(self, cfg):
+        types, own = types_of(cfg), slice_types_of(cfg)
+        self._cfg, self._own = cfg, own
+        super().__init__({
+            "i_head": In(stream.Signature(own.head)), "i_bytes": In(stream.Signature(cfg.bytes_width)),
+            "o_command": Out(stream.Signature(own.command)), "o_alloc": Out(stream.Signature(types.alloc_request)),
+            "alloc_taken": In(1),
+            "o_spill": Out(stream.Signature(own.spill_request)), "spill_done": In(1), "spill_reply": In(own.spill_reply),
+            "o_overlap": Out(stream.Signature(own.bank)),
+            "victim_look": Out(1), "victim_index": Out(own.index_width), "victim": In(own.alloc_reply),
+            "filled": In(1), "issue_idle": In(1), "purge": In(own.purge), "purging": Out(1),
+            "geometry_write": In(types.geometry_write), "region_update": In(types.region_update),
+            "window_write": In(types.window_write), "ranges": In(data.ArrayLayout(types.dep_range, cfg.dep_ranges)),
+            "cause": Out(4), "strobes": Out(own.lookup_strobes), "clearing": Out(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        cfg, own, ways = self._cfg, self._own, self._cfg.rat_ways
+        m.submodules.tags = tags = RowTags(cfg)
+        m.submodules.filter = spilled = SpillFilter(cfg.filter_depth, cfg.filter_width)
+        m.submodules.rows = rows = RowCheck(cfg)
+        m.submodules.plain = plain = PlainCheck(cfg)
+        head, strobes = self.i_head.payload, self.strobes
+        row, flat = data.View(own.row_body, head.body), data.View(own.plain_body, head.body)
+        region, bank = row.region[:cfg.region_width], row.epoch[0]
+        filter_width = ceil_log2(cfg.filter_depth)
+        row_index = fold_key(row.region, bank, row.rowid, filter_width)
+        m.d.comb += [
+            self.clearing.eq(tags.clearing | spilled.clearing | rows.clearing | plain.clearing),
+            rows.geometry_write.eq(self.geometry_write), rows.region_update.eq(self.region_update),
+            plain.window_write.eq(self.window_write), plain.ranges.eq(self.ranges),
+            rows.body.eq(row), rows.len.eq(head.len), plain.src.eq(head.src), plain.addr16.eq(flat.addr16),
+            plain.len.eq(head.len),
+            tags.region.eq(region), tags.epoch.eq(row.epoch), tags.rowid.eq(row.rowid), spilled.index.eq(row_index),
+        ]
+
+        # -- what CHECK found -------------------------------------------------------------------------------------------
+        hit, foreign, fetched, restored, erased = Signal(), Signal(), Signal(), Signal(), Signal()
+        maybe, has_way = Signal(), Signal()
+        way = Signal(ways)                                  # one-hot: of the hit, or to install in
+        missing = Signal(cfg.row_bytes_width)               # of the hit or of the restored row
+        late_reason = Signal(4)                             # found out while fetching
+        word = Signal(WORD)
+        looked_set = Signal(max(1, own.set_width))
+        refuse, need_way, complete, over = Signal(), Signal(), Signal(), Signal()
+        base = Signal(cfg.row_bytes_width)
+        m.d.comb += [
+            base.eq(Mux(hit | restored, missing, rows.row_bytes)),
+            complete.eq(self.i_bytes.payload >= base), over.eq(self.i_bytes.payload > base),
+            need_way.eq(~hit & ~complete),
+        ]
+        reason = Signal(4)
+        with m.If(head.plain):
+            m.d.comb += reason.eq(Mux(plain.allowed, Reason.OK, Reason.WINDOW))
+        with m.Elif(rows.reason != Reason.OK):
+            m.d.comb += reason.eq(rows.reason)
+        with m.Elif(hit & foreign):
+            m.d.comb += reason.eq(Reason.FOREIGN)
+        with m.Else():
+            m.d.comb += reason.eq(late_reason)
+        m.d.comb += refuse.eq(reason != Reason.OK)
+
+        # -- allocation requests, overlaps ------------------------------------------------------------------------------
+        unanswered = Signal(range(REPLIES + 1))
+        alloc, overlap = self.o_alloc, self.o_overlap
+        commit = Signal()                                   # the packet goes to the issue stage in this cycle
+        ask = Signal()                                      # ... with an allocation request
+        m.d.comb += ask.eq(commit & ~head.plain & ~refuse & ~hit)
+        with m.If(ask & ~self.alloc_taken):
+            m.d.sync += unanswered.eq(unanswered + 1)
+        with m.Elif(self.alloc_taken & ~ask):
+            m.d.sync += unanswered.eq(unanswered - 1)
+        with m.If(alloc.ready):
+            m.d.sync += alloc.valid.eq(0)
+        with m.If(ask):
+            m.d.sync += [
+                alloc.valid.eq(1), alloc.p.translate.eq(restored), alloc.p.region.eq(region), alloc.p.bank.eq(bank),
+                alloc.p.overflow.eq(word.overflow & restored), alloc.p.slot.eq(word.slot), alloc.p.rowid.eq(row.rowid),
+            ]
+        lost = Signal()                                     # the victim's spill was answered with an error
+        victim = Signal(own.tag)
+        with m.If(overlap.ready):
+            m.d.sync += overlap.valid.eq(0)
+        over_now = commit & ~head.plain & ~refuse & over
+        with m.If(over_now):
+            m.d.sync += [overlap.valid.eq(1), overlap.p.region.eq(region), overlap.p.bank.eq(bank)]
+        with m.Elif(lost):
+            m.d.sync += [overlap.valid.eq(1), overlap.p.region.eq(victim.region), overlap.p.bank.eq(victim.epoch[0])]
+
+        # -- command ----------------------------------------------------------------------------------------------------
+        command = self.o_command.p
+        index = Cat(encode(way)[:ceil_log2(ways)], looked_set[:own.set_width])
+        m.d.comb += [
+            self.o_command.valid.eq(commit),
+            command.kind.eq(Mux(refuse, Kind.SINK, Mux(head.plain, Kind.PLAIN, Kind.ROW))),
+            command.fresh.eq(ask), command.install.eq(need_way), command.index.eq(index),
+            command.masked.eq(head.masked), command.poison.eq(head.poison), command.len.eq(head.len),
+            command.bytes.eq(self.i_bytes.payload), command.src.eq(head.src), command.body.eq(head.body),
+            command.reason.eq(reason),
+            command.known.eq(rows.known & ~head.plain), command.counted.eq(plain.counted), command.dep.eq(plain.dep),
+            command.group.eq(plain.group),
+            self.i_head.ready.eq(commit), self.i_bytes.ready.eq(commit),
+            strobes.rat_hits.eq(commit & ~head.plain & ~refuse & hit),
+        ]
+        # -- RAT entry --------------------------------------------------------------------------------------------------
+        place = commit & ~head.plain & ~refuse & (hit | need_way)
+        wipe = Signal(ways)                                 # a purge removes these
+        m.d.comb += [
+            tags.write.eq(Mux(place, way, wipe)), tags.install.eq(place & ~hit),
+            tags.tag.valid.eq(place & ~complete), tags.tag.region.eq(region), tags.tag.epoch.eq(row.epoch),
+            tags.tag.rowid.eq(row.rowid), tags.tag.src.eq(head.src),
+            tags.tag.missing.eq((base - self.i_bytes.payload)[:cfg.row_bytes_width]),
+        ]
+
+        # -- purge ------------------------------------------------------------------------------------------------------
+        purge_bank = Signal(own.bank)
+        walk = Signal(range(cfg.rat_sets + 1))
+        with m.If(self.purge.en):
+            m.d.sync += [self.purging.eq(1), purge_bank.region.eq(self.purge.region), purge_bank.bank.eq(self.purge.bank)]
+
+        # -- victim -----------------------------------------------------------------------------------------------------
+        step = Signal(range(ways + 1))
+        best = data.StructLayout({"age": own.way_width, "rank": 2})     # compared as one number: rank first, then age
+        key, best_key = Signal(best), Signal(best)
+        best_way, seen_way = Signal(ways), Signal(ways)
+        best_slot = Signal(data.StructLayout({"slot": cfg.slot_width, "overflow": 1}))
+        seen_tag = Signal(own.tag)
+        scanned = Signal(own.tag)
+        m.d.comb += [
+            scanned.eq(select(Cat(step == n for n in range(ways)), [tags.tags[n].as_value() for n in range(ways)])),
+            rows.region.eq(scanned.region), rows.epoch.eq(scanned.epoch),
+            self.victim_index.eq(Cat(step[:ceil_log2(ways)], looked_set[:own.set_width])),
+            # Oldest first: fewer older ways give a larger key. Rank 3: epoch over, 2: has a slot, 1: refused.
+            key.age.eq(~select(seen_way, [tags.ages[n] for n in range(ways)])),
+            key.rank.eq(Mux(rows.alive, Mux(self.victim.reason == Reason.OK, 2, 1), 3)),
+        ]
+        spill = self.o_spill.p
+        spill_word = _word(valid=1, epoch=victim.epoch, overflow=best_slot.overflow, slot=best_slot.slot,
+                           missing=victim.missing,
+                           src=victim.src, rowtag=victim.rowid)
+        look = Signal()
+        m.d.comb += [
+            rows.look.eq(look), plain.look.eq(look),
+            tags.set.eq(fold_key(row.region, bank, row.rowid, own.set_width)),
+        ]
+        found = Signal(WORD)
+        m.d.comb += found.eq(self.spill_reply.word)
+        stalled = Signal()
+        with m.FSM() as fsm:
+            with m.State("READ"):
+                with m.If(self.clearing):
+                    pass
+                with m.Elif(self.purging):
+                    m.d.sync += walk.eq(0)
+                    m.next = "PURGE"
+                with m.Elif(self.i_head.valid):
+                    m.d.comb += [look.eq(1), tags.look.eq(1), spilled.look.eq(1)]
+                    m.d.sync += [looked_set.eq(tags.set), fetched.eq(0), restored.eq(0), erased.eq(0), late_reason.eq(0)]
+                    m.next = "CHECK"
+            with m.State("CHECK"):
+                m.d.sync += [
+                    hit.eq(tags.match.any()), way.eq(Mux(tags.match.any(), tags.match, tags.free)), has_way.eq(tags.free.any()),
+                    foreign.eq(Cat(tags.match[n] & (tags.tags[n].src != head.src) for n in range(ways)).any()),
+                    missing.eq(select(tags.match, [tags.tags[n].missing for n in range(ways)])), maybe.eq(spilled.maybe),
+                ]
+                m.next = "ACT"
+                with m.If(head.plain):
+                    m.next = "GROUP"
+            with m.State("GROUP"):
+                m.next = "ACT"
+            with m.State("ACT"):
+                with m.If(~self.i_bytes.valid):
+                    pass
+                with m.Elif(head.plain | refuse):
+                    m.d.comb += [commit.eq(self.o_command.ready), stalled.eq(~commit)]
+                with m.Elif(~hit & maybe & ~fetched):
+                    m.next = "FETCH"
+                with m.Elif(need_way & ~has_way):
+                    m.next = "DRAIN"
+                with m.Elif(restored & ~erased):
+                    m.d.comb += spilled.look.eq(1)          # the victim's counter was looked at since
+                    m.next = "UNCOUNT"
+                with m.Else():
+                    m.d.comb += commit.eq(self.o_command.ready & ~(over & overlap.valid) &
+                                          (hit | ~(alloc.valid | (unanswered == REPLIES))))
+                    m.d.comb += stalled.eq(~commit)
+                with m.If(commit):
+                    m.next = "READ"
+            # Was the row spilled?
+            with m.State("FETCH"):
+                m.d.comb += [self.o_spill.valid.eq(1), spill.region.eq(region), spill.bank.eq(bank), spill.rowid.eq(row.rowid)]
+                with m.If(self.o_spill.ready):
+                    m.next = "FETCHED"
+            with m.State("FETCHED"):
+                with m.If(self.spill_done):
+                    m.d.sync += [fetched.eq(1), word.eq(found)]
+                    with m.If(self.spill_reply.error):
+                        m.d.sync += late_reason.eq(Reason.MEM_ERROR)
+                        m.d.comb += strobes.spill_errors.eq(1)
+                    with m.Elif(~found.valid | (found.epoch != row.epoch) | (found.rowtag != row.rowid[:16])):
+                        m.d.comb += strobes.filter_false.eq(1)
+                    with m.Elif(found.src != head.src):
+                        m.d.sync += late_reason.eq(Reason.FOREIGN)
+                    with m.Else():
+                        m.d.sync += [restored.eq(1), missing.eq(found.missing)]
+                        m.d.comb += strobes.restores.eq(1)
+                    m.next = "ACT"
+            # A way is needed: choose a victim once every row of the set has its answer in the data part.
+            with m.State("DRAIN"):
+                with m.If(self.filled):
+                    m.d.sync += [step.eq(0), best_key.eq(0)]
+                    m.next = "SCAN"
+            with m.State("SCAN"):
+                m.d.comb += [self.victim_look.eq(step != ways), rows.look_bank.eq(step != ways)]
+                m.d.sync += [step.eq(step + 1), seen_tag.eq(scanned), seen_way.eq(Cat(step == n for n in range(ways)))]
+                with m.If((step != 0) & (key.as_value() > best_key.as_value())):
+                    m.d.sync += [best_key.eq(key), best_way.eq(seen_way), victim.eq(seen_tag),
+                                 best_slot.slot.eq(self.victim.slot), best_slot.overflow.eq(self.victim.overflow)]
+                with m.If(step == ways):
+                    m.d.sync += step.eq(0)
+                    m.next = "VICTIM"
+            with m.State("VICTIM"):
+                m.d.sync += [way.eq(best_way), has_way.eq(1)]
+                m.d.comb += [
+                    spilled.look.eq(1),
+                    spilled.index.eq(fold_key(victim.region, victim.epoch[0], victim.rowid, filter_width)),
+                ]
+                with m.If(best_key.rank == 2):
+                    m.next = "COUNT"
+                with m.Else():
+                    m.d.comb += strobes.dropped.eq(1)
+                    m.next = "ACT"
+            with m.State("COUNT"):
+                m.d.comb += [spilled.up.eq(1), strobes.spills.eq(1)]
+                m.next = "SPILL"
+            with m.State("SPILL"):
+                m.d.comb += [
+                    self.o_spill.valid.eq(1), spill.write.eq(1), spill.region.eq(victim.region), spill.bank.eq(victim.epoch[0]),
+                    spill.rowid.eq(victim.rowid), spill.word.eq(spill_word),
+                ]
+                with m.If(self.o_spill.ready):
+                    m.next = "SPILLED"
+            with m.State("SPILLED"):
+                with m.If(self.spill_done):
+                    m.next = "ACT"
+                    with m.If(self.spill_reply.error):
+                        m.d.comb += strobes.spill_errors.eq(1)
+                        m.next = "LOST"
+            with m.State("LOST"):
+                m.d.comb += lost.eq(~overlap.valid)
+                with m.If(lost):
+                    m.next = "ACT"
+            # The restored row's word is overwritten and no longer counted.
+            with m.State("UNCOUNT"):
+                m.d.comb += spilled.down.eq(1)
+                m.next = "ERASE"
+            with m.State("ERASE"):
+                m.d.comb += [self.o_spill.valid.eq(1), spill.write.eq(1), spill.region.eq(region), spill.bank.eq(bank),
+                             spill.rowid.eq(row.rowid)]
+                with m.If(self.o_spill.ready):
+                    m.next = "ERASED"
+            with m.State("ERASED"):
+                with m.If(self.spill_done):
+                    m.d.sync += erased.eq(1)
+                    m.d.comb += strobes.spill_errors.eq(self.spill_reply.error)
+                    m.next = "ACT"
+            # Purge: two cycles per set, then everything before must leave.
+            with m.State("PURGE"):
+                m.d.comb += [tags.look.eq(walk != cfg.rat_sets), tags.set.eq(walk)]
+                m.next = "WIPE"
+                with m.If(walk == cfg.rat_sets):
+                    m.next = "LEAVE"
+            with m.State("WIPE"):
+                m.d.comb += wipe.eq(Cat((each.region == purge_bank.region) & (each.epoch[0] == purge_bank.bank)
+                                        for each in (tags.tags[n] for n in range(ways))))
+                m.d.sync += walk.eq(walk + 1)
+                m.next = "PURGE"
+            with m.State("LEAVE"):
+                with m.If(self.issue_idle):
+                    m.d.sync += self.purging.eq(0)
+                    m.next = "READ"
+
+        slow = Cat(fsm.ongoing(name) for name in ("FETCH", "FETCHED", "DRAIN", "SCAN", "VICTIM", "COUNT", "SPILL", "SPILLED",
+                                                  "LOST",
+                                                  "UNCOUNT", "ERASE", "ERASED")).any()
+        m.d.comb += [
+            strobes.stall_spill.eq(slow), strobes.stall_purge.eq(self.purging & self.i_head.valid),
+            strobes.stall_lookup.eq(stalled),
+            self.cause.eq(Mux(slow, WaitCause.SPILL, Mux(self.purging, WaitCause.PURGE,
+                                                         Mux(stalled, WaitCause.LOOKUP, WaitCause.NONE)))),
+        ]
+        return m
+
+
+def _word(**fields):
+    """A spill word as one value; fields are cut or filled with zeros to their width."""
+    return Cat(Cat(fields[name], Const(0, width))[:width] for name, (_, width) in SPILL_WORD.items())

@@ -1,0 +1,73 @@
+"""RAT: which rows of a slice have a slot, and in which order they came."""
+
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..config import EPOCH_WIDTH, ROWID_WIDTH
+from ..lib.arbiter import lowest_set
+from ..lib.ram import Ram
+from .slice_types import slice_types_of
+
+__all__ = ["RowTags"]
+
+
+class RowTags(wiring.Component):
+    """Tag part of a slice's RAT: set-associative, with the age order of each set.
+
+    ``look`` reads a set; from the next cycle on (until the next ``look``) ``tags``, ``match`` and ``free`` show it. ``match``
+    is one-hot: the way that holds (region, epoch, rowid); ``free`` is one-hot: the lowest way without a row. A write goes to
+    the set looked at last; ``install`` makes the way the youngest of its set. ``age`` of a way counts the ways that are
+    older. One operation per cycle.
+
+    Parameters: ``cfg``. Ports: ``look`` In, ``set`` In; ``region``, ``epoch``, ``rowid`` In, compared in the cycle after
+    ``look``; ``tags``, ``ages`` Out, arrays over ways; ``match``, ``free`` Out; ``write`` In, one bit per way, ``install``
+    In, ``tag`` In; ``clearing`` Out, after reset. """
+
+    def __init__(self, cfg):
+        own = slice_types_of(cfg)
+        self._cfg, self._own = cfg, own
+        super().__init__({
+            "look": In(1), "set": In(max(1, own.set_width)), "region": In(cfg.region_width), "epoch": In(EPOCH_WIDTH),
+            "rowid": In(ROWID_WIDTH), "tags": Out(data.ArrayLayout(own.tag, cfg.rat_ways)),
+            "ages": Out(data.ArrayLayout(own.way_width, cfg.rat_ways)), "match": Out(cfg.rat_ways), "free": Out(cfg.rat_ways),
+            "write": In(cfg.rat_ways), "install": In(1), "tag": In(own.tag), "clearing": Out(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        cfg, own, ways = self._cfg, self._own, self._cfg.rat_ways
+        m.submodules.tag_ram = tag_ram = Ram(data.ArrayLayout(own.tag, ways), cfg.rat_sets, granules=ways, clear=True)
+        m.submodules.age_ram = age_ram = Ram(data.ArrayLayout(own.way_width, ways), cfg.rat_sets, clear=True)
+        looked = Signal.like(self.set)
+        with m.If(self.look):
+            m.d.sync += looked.eq(self.set)
+        valid = Signal(ways)
+        for n in range(ways):
+            tag = tag_ram.r_data[n]
+            m.d.comb += [
+                self.tags[n].eq(tag), valid[n].eq(tag.valid),
+                # Ages are kept XOR the way number: the cleared memory then says that way n has n older ones.
+                self.ages[n].eq(age_ram.r_data[n] ^ n),
+                self.match[n].eq(tag.valid & (tag.region == self.region) & (tag.epoch == self.epoch) &
+                                 (tag.rowid == self.rowid)),
+                tag_ram.w_data[n].eq(self.tag),
+            ]
+        m.d.comb += [
+            tag_ram.r_en.eq(self.look), tag_ram.r_addr.eq(self.set), age_ram.r_en.eq(self.look), age_ram.r_addr.eq(self.set),
+            tag_ram.w_en.eq(self.write), tag_ram.w_addr.eq(looked), age_ram.w_addr.eq(looked),
+            age_ram.w_en.eq(self.install & self.write.any()),
+            self.free.eq(lowest_set(m, ~valid, "free_way")),
+            self.clearing.eq(tag_ram.clearing | age_ram.clearing),
+        ]
+        old_age = Signal(own.way_width)
+        m.d.comb += old_age.eq(Cat(
+            (Cat(self.write[n] & self.ages[n][bit] for n in range(ways))).any() for bit in range(own.way_width)))
+        for n in range(ways):
+            younger = Signal(own.way_width, name=f"age_next{n}")
+            m.d.comb += [
+                younger.eq(Mux(self.write[n], Const(ways - 1, own.way_width),
+                               Mux(self.ages[n] > old_age, self.ages[n] - 1, self.ages[n]))),
+                age_ram.w_data[n].eq(younger ^ n),
+            ]
+        return m

@@ -1,0 +1,95 @@
+"""Checks of row packets against the slice's own view of the regions."""
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..config import EPOCH_WIDTH, ROWID_WIDTH
+from ..formats import Reason, RegionState
+from ..lib.ram import Ram
+from .slice_types import EPOCH_NEVER, slice_types_of
+from ..types import types_of
+
+__all__ = ["RowCheck"]
+
+
+class RowCheck(wiring.Component):
+    """May this row packet be placed? Keeps the slice's copy of each region's row geometry and of each bank's {state, epoch}.
+
+    ``look`` starts with the header's body and length, which must hold. ``reason`` (OK or why not) and ``row_bytes`` are valid
+    2 cycles later, ``alive`` (the bank is OPEN with the given epoch) 1 cycle later combinationally; ``look_bank`` reads the
+    bank only, for ``alive`` of another row. A check that starts in the cycle of a ``region_update`` sees the new state.
+    Checks, first wins: UNKNOWN (number out of range, or no geometry), EPOCH_EARLY, EPOCH_STALE, ROW_OVERRUN, ROW_RANGE.
+
+    Parameters: ``cfg``. Ports: ``look``, ``look_bank`` In; ``body``, ``len`` In; ``region``, ``epoch`` In for ``look_bank``;
+    ``reason``, ``known``, ``row_bytes`` Out; ``alive`` Out; ``geometry_write``, ``region_update`` In; ``clearing`` Out, after
+    reset. """
+
+    def __init__(self, cfg):
+        self._cfg, self._types, self._own = cfg, types_of(cfg), slice_types_of(cfg)
+        super().__init__({
+            "look": In(1), "body": In(self._own.row_body), "len": In(5),
+            "look_bank": In(1), "region": In(cfg.region_width), "epoch": In(EPOCH_WIDTH), "alive": Out(1),
+            "reason": Out(4), "known": Out(1), "row_bytes": Out(cfg.row_bytes_width),
+            "geometry_write": In(self._types.geometry_write), "region_update": In(self._types.region_update),
+            "clearing": Out(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        cfg, body = self._cfg, self.body
+        view = data.StructLayout({"valid": 1, "row_bytes": cfg.row_bytes_width, "row_first": ROWID_WIDTH,
+                                  "row_span": ROWID_WIDTH + 1})
+        state = data.StructLayout({"state": 2, "epoch": EPOCH_WIDTH})
+        m.submodules.views = views = Ram(view, cfg.regions, clear=True)
+        m.submodules.states = states = Ram(state, 2 * cfg.regions, clear=True)
+        write, update = self.geometry_write, self.region_update
+        region, epoch = Signal(cfg.region_width), Signal(EPOCH_WIDTH)
+        seen_epoch, bank = Signal(EPOCH_WIDTH), Signal()
+        m.d.comb += [
+            views.w_en.eq(write.en), views.w_addr.eq(write.region),
+            *(views.w_data[name].eq(write.geometry[name]) for name in ("valid", "row_bytes", "row_first", "row_span")),
+            states.w_en.eq(update.en), states.w_addr.eq(Cat(update.bank, update.region)),
+            states.w_data.state.eq(update.state), states.w_data.epoch.eq(_kept(update.epoch, update.bank)),
+            views.r_en.eq(self.look), views.r_addr.eq(region),
+            region.eq(Mux(self.look, body.region[:cfg.region_width], self.region)),
+            epoch.eq(Mux(self.look, body.epoch, self.epoch)),
+            states.r_en.eq(self.look | self.look_bank), states.r_addr.eq(Cat(epoch[0], region)),
+            self.clearing.eq(views.clearing | states.clearing),
+        ]
+        wanted, with_state = Signal(EPOCH_WIDTH), Signal()
+        m.d.sync += with_state.eq(self.look)
+        with m.If(self.look | self.look_bank):
+            m.d.sync += [wanted.eq(epoch), bank.eq(epoch[0])]
+        ahead = Signal(EPOCH_WIDTH)
+        m.d.comb += [
+            seen_epoch.eq(_kept(states.r_data.epoch, bank)), ahead.eq(wanted - seen_epoch),
+            self.alive.eq((states.r_data.state == RegionState.OPEN) & (ahead == 0)),
+        ]
+        unknown, alive, early, overrun, outside = Signal(), Signal(), Signal(), Signal(), Signal()
+        end, place = Signal(11), Signal(ROWID_WIDTH + 1)
+        m.d.comb += [end.eq(body.row_off + self.len), place.eq(body.rowid - views.r_data.row_first)]
+        with m.If(with_state):
+            m.d.sync += [
+                unknown.eq((body.region >= cfg.regions) | ~views.r_data.valid), alive.eq(self.alive),
+                early.eq((ahead >= 1) & (ahead <= 7)), overrun.eq(end > views.r_data.row_bytes[4:]),
+                # Below row_first the difference is negative: its top bit is set, and no legal span reaches there.
+                outside.eq(place[-1] | (place >= views.r_data.row_span)),
+                self.row_bytes.eq(views.r_data.row_bytes),
+            ]
+        with m.If(unknown):
+            m.d.comb += self.reason.eq(Reason.UNKNOWN)
+        with m.Elif(~alive):
+            m.d.comb += self.reason.eq(Mux(early, Reason.EPOCH_EARLY, Reason.EPOCH_STALE))
+        with m.Elif(overrun):
+            m.d.comb += self.reason.eq(Reason.ROW_OVERRUN)
+        with m.Elif(outside):
+            m.d.comb += self.reason.eq(Reason.ROW_RANGE)
+        # An epoch that is over has no bank whose totals could grow.
+        m.d.comb += self.known.eq(~unknown & (alive | early))
+        return m
+
+
+def _kept(epoch, bank):
+    """Epoch as kept in memory and back: the cleared word means EPOCH_NEVER of its bank."""
+    return epoch ^ Cat(bank, EPOCH_NEVER >> 1 & 1, EPOCH_NEVER >> 2 & 1, EPOCH_NEVER >> 3 & 1)

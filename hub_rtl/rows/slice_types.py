@@ -1,0 +1,105 @@
+"""Layouts and pure functions inside the slot allocator: what its parts pass to each other."""
+
+from enum import IntEnum
+from functools import cache
+
+from amaranth import Cat, Const
+from amaranth.lib import data
+
+from ..config import EPOCH_WIDTH, ROWID_WIDTH, ceil_log2, index_width
+from ..types import types_of
+
+__all__ = ["COMMANDS", "EPOCH_NEVER", "REPLIES", "SliceTypes", "Kind", "WaitCause", "fold_key", "slice_types_of"]
+
+#: Commands between lookup and issue of one slice, and allocation answers on their way.
+COMMANDS, REPLIES = 8, 4
+
+#: A bank that was never opened counts as if this epoch were over (plus 1 for the odd bank): the first packets are early.
+EPOCH_NEVER = 14
+
+
+class Kind(IntEnum):
+    """What the issue stage does with a packet."""
+
+    ROW = 0
+    PLAIN = 1
+    SINK = 2
+
+
+class WaitCause(IntEnum):
+    """Why a slice's oldest packet waits (port ``waiting``)."""
+
+    NONE = 0
+    PAYLOAD = 1         # for the rest of its payload
+    ALLOC = 2           # for the answer of the address table
+    WRITE = 3           # for the memory writer to take the command
+    DATA = 4            # for the memory writer to take data
+    REFUSED = 5         # for the scoreboard to take a refusal
+    LOOKUP = 6          # for a place in the command queue
+    SPILL = 7           # for the spill engine
+    PURGE = 8           # for a purge to end
+
+
+class SliceTypes:
+    """Layouts of one configuration."""
+
+    def __init__(self, cfg):
+        struct, types = data.StructLayout, types_of(cfg)
+        missing = cfg.row_bytes_width
+        #: Bodies of the two packet types, 49 bits.
+        self.row_body = struct({"region": 11, "epoch": EPOCH_WIDTH, "rowid": ROWID_WIDTH, "row_off": 10})
+        self.plain_body = struct({"addr16": 44, "zero": 5})
+        #: Header as the lookup sees it.
+        self.head = struct({"plain": 1, "masked": 1, "poison": 1, "src": 7, "len": 5, "body": 49})
+        self.piece = struct({"data": 128, "err": 1})
+        #: Tag part of one way of the RAT. ``missing``: bytes of the row that have not been looked up yet.
+        self.tag = struct({"valid": 1, "region": cfg.region_width, "epoch": EPOCH_WIDTH, "rowid": ROWID_WIDTH, "src": 7,
+                           "missing": missing})
+        self.way_width = index_width(cfg.rat_ways)
+        self.set_width = ceil_log2(cfg.rat_sets)
+        self.rat_entries = ((cfg.rat_sets - 1) << ceil_log2(cfg.rat_ways)) + cfg.rat_ways
+        self.index_width = index_width(self.rat_entries)
+        #: A looked-up packet. ``fresh``: an allocation answer belongs to it; ``install``: keep the answer in the data part at
+        #: ``index``. ``counted``, ``dep``, ``group``: of a plain packet. ``reason``: of kind SINK.
+        self.command = struct({"kind": 2, "fresh": 1, "install": 1, "index": self.index_width, "masked": 1, "poison": 1,
+                               "len": 5, "bytes": cfg.bytes_width, "src": 7, "body": 49, "reason": 4, "known": 1, "counted": 1,
+                               "dep": cfg.dep_width, "group": cfg.group_width})
+        #: Row to read or write in the spill table.
+        self.spill_request = struct({"write": 1, "region": cfg.region_width, "bank": 1, "rowid": ROWID_WIDTH, "word": 64})
+        self.spill_reply = struct({"word": 64, "error": 1})
+        self.bank = struct({"region": cfg.region_width, "bank": 1})
+        self.purge = struct({"en": 1, "region": cfg.region_width, "bank": 1})
+        self.waiting = struct({"valid": 1, "cause": 4, "region": 11, "rowid": ROWID_WIDTH})
+        #: One-cycle strobes of one slice: of its lookup, of its issue stage, all.
+        looked = ("rat_hits", "spills", "restores", "filter_false", "dropped", "spill_errors", "stall_lookup", "stall_spill",
+                  "stall_purge")
+        issued = ("refused", "reports", "stall_payload", "stall_alloc", "stall_write", "stall_data", "stall_refused")
+        self.lookup_strobes = struct(dict.fromkeys(looked, 1))
+        self.strobes = struct({**dict.fromkeys((*looked, *issued), 1), "reason": 4})
+        #: Strobes that are added up over the slices into increments; ``refused`` is indexed by reason.
+        self.summed = [name for name, _ in self.strobes if name not in ("refused", "reason")]
+        many = cfg.slices.bit_length()
+        self.counts = struct({"rat_new": 1, **dict.fromkeys(self.summed, many), "refused": data.ArrayLayout(many, 16)})
+        self.obs_alloc = struct({"en": 1, "region": cfg.region_width, "bank": 1, "rowid": ROWID_WIDTH, "slot": cfg.slot_width,
+                                 "overflow": 1})
+        self.alloc_reply = types.alloc_reply
+
+
+@cache
+def slice_types_of(cfg):
+    """The :class:`SliceTypes` of a configuration."""
+    return SliceTypes(cfg)
+
+
+def fold_key(region, bank, rowid, width):
+    """Index of ``width`` bits (0: constant 0) for a row: the 24 bits ``rowid ^ {region, bank} << 12``, folded by XOR.
+
+    Folding over all bits keeps the sets even although the rows of one lane are a lane count apart.
+    """
+    if width == 0:
+        return Const(0, 1)
+    key = rowid ^ Cat(Const(0, 12), bank, region)[:ROWID_WIDTH]
+    index = key[:width]
+    for low in range(width, ROWID_WIDTH, width):
+        index = index ^ key[low:low + width]
+    return index[:width]

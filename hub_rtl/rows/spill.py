@@ -1,0 +1,83 @@
+"""Spill engine: reads and writes rows' mappings in device memory, for all slices."""
+
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..axi import RESP_OKAY, SpillSignature
+from ..config import ADDR_WIDTH, ROWID_WIDTH
+from ..lib.arbiter import RoundRobin
+from ..lib.onehot import select
+from ..lib.ram import Ram
+from .slice_types import slice_types_of
+from ..types import types_of
+
+__all__ = ["SpillEngine"]
+
+
+class SpillEngine(wiring.Component):
+    """One word of the spill table at a time: address = spill_base[bank] + 8 * (RowID - row_first).
+
+    A request is answered when memory has answered, so whoever waits for the answer never reads before its write has landed.
+    3 cycles plus the memory's latency per request; the slices in turn. Waits for memory only.
+
+    Parameters: ``cfg``. Ports: ``i_request`` In, stream per slice; ``done`` Out, one bit per slice, with ``reply`` {word,
+    error}; ``geometry_write`` In; ``mem`` Out, :class:`~hub_rtl.axi.SpillSignature`; ``clearing`` Out, after reset. """
+
+    def __init__(self, cfg):
+        types, own = types_of(cfg), slice_types_of(cfg)
+        self._cfg, self._own = cfg, own
+        super().__init__({
+            "i_request": In(stream.Signature(own.spill_request)).array(cfg.slices), "done": Out(cfg.slices),
+            "reply": Out(own.spill_reply), "geometry_write": In(types.geometry_write), "mem": Out(SpillSignature()),
+            "clearing": Out(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        cfg, mem, write = self._cfg, self.mem, self.geometry_write
+        view = data.StructLayout({"row_first": ROWID_WIDTH, "spill_base": data.ArrayLayout(ADDR_WIDTH, 2)})
+        m.submodules.views = views = Ram(view, cfg.regions, clear=True)
+        m.submodules.arbiter = arbiter = RoundRobin(cfg.slices)
+        request, who = Signal(self._own.spill_request), Signal(cfg.slices)
+        address = Signal(ADDR_WIDTH)
+        m.d.comb += [
+            views.w_en.eq(write.en), views.w_addr.eq(write.region), views.w_data.row_first.eq(write.geometry.row_first),
+            views.w_data.spill_base.eq(write.geometry.spill_base), views.r_addr.eq(request.region),
+            self.clearing.eq(views.clearing), arbiter.requests.eq(Cat(each.valid for each in self.i_request)),
+            mem.aw.payload.eq(address), mem.ar.payload.eq(address), mem.w.payload.eq(request.word),
+        ]
+        with m.If(mem.aw.ready):
+            m.d.sync += mem.aw.valid.eq(0)
+        with m.If(mem.w.ready):
+            m.d.sync += mem.w.valid.eq(0)
+        with m.If(mem.ar.ready):
+            m.d.sync += mem.ar.valid.eq(0)
+        m.d.sync += self.done.eq(0)
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.comb += arbiter.advance.eq(1)
+                m.d.comb += [each.ready.eq(arbiter.grant_onehot[n]) for n, each in enumerate(self.i_request)]
+                m.d.sync += [who.eq(arbiter.grant_onehot),
+                             request.eq(select(arbiter.grant_onehot, [each.payload.as_value() for each in self.i_request]))]
+                with m.If(arbiter.requests.any()):
+                    m.next = "LOOK"
+            with m.State("LOOK"):
+                m.d.comb += views.r_en.eq(1)
+                m.next = "ADDRESS"
+            with m.State("ADDRESS"):
+                base = Mux(request.bank, views.r_data.spill_base[1], views.r_data.spill_base[0])
+                m.d.sync += [
+                    address.eq(base + Cat(Const(0, 3), (request.rowid - views.r_data.row_first)[:ROWID_WIDTH])),
+                    mem.aw.valid.eq(request.write), mem.w.valid.eq(request.write), mem.ar.valid.eq(~request.write),
+                ]
+                m.next = "WAIT"
+            with m.State("WAIT"):
+                m.d.comb += [mem.b.ready.eq(1), mem.r.ready.eq(1)]
+                with m.If(mem.b.valid | mem.r.valid):
+                    m.d.sync += [
+                        self.done.eq(who), self.reply.word.eq(mem.r.p.data),
+                        self.reply.error.eq(Mux(request.write, mem.b.payload, mem.r.p.resp) != RESP_OKAY),
+                    ]
+                    m.next = "IDLE"
+        return m

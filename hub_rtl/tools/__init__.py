@@ -1,0 +1,1 @@
+"""From the design to files: Verilog, sidecar, header, manual; and lint."""

@@ -1,0 +1,1 @@
+"""Parts of the hub: its two halves, control messages, status, outer ports."""

@@ -1,0 +1,107 @@
+"""Consumer half of the hub: slot allocator, memory writers, scoreboard and the 64-bit memory port, wired together."""
+
+from amaranth import Cat, Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from ..axi import Axi4, Axi4Write
+from ..config import ADDR_WIDTH
+from ..flag_port import SpillPortMerge
+from ..lib.stream import StreamMerge
+from ..memory_writer import MEMORY_COUNTS, MemoryWriter
+from ..tools.netlist import placer
+from ..scoreboard import ReadinessScoreboard
+from ..readiness.scoreboard_types import scoreboard_types
+from ..rows.slice_types import slice_types_of
+from ..slot_allocator import SlotAllocator
+from ..types import types_of
+
+__all__ = ["HubConsumer"]
+
+
+class HubConsumer(wiring.Component):
+    """Everything from received packets to memory and events.
+
+    Contract, latency, stalls: as of its parts. Refusals of all slices are merged into one stream, one per cycle; the scoreboard
+    takes each within a few cycles, and ``o_refusal`` shows each as it is taken, for those who report.
+
+    Parameters: ``cfg``; ``library``, where lane-level parts are shared, or None.
+    Ports: per slice ``i_packet``, ``mem``, ``waiting``, ``outstanding``, ``memory_counts``; ``i_close``; ``o_event``;
+    ``spill`` (64-bit AXI4, also flags); region
+    side ``i_command``, ``command_error``, ``geometry_write``, ``window_write``, ``dep_write``, ``dep_busy``, ``query``,
+    ``status``, ``missing_from``, ``timeout``,
+    ``o_timeout``; ``o_refusal`` Out {valid, payload}; ``obs_alloc``; ``alloc_counts``, ``ready_counts``, ``flag_error``;
+    ``purging``, ``clearing`` Out.
+    Source: architecture section 3.
+    """
+
+    def __init__(self, cfg, library=None):
+        t, s, a = types_of(cfg), scoreboard_types(cfg), slice_types_of(cfg)
+        self._cfg, self._place = cfg, placer(library)
+        super().__init__({
+            "i_packet": In(stream.Signature(t.flit)).array(cfg.slices), "mem": Out(Axi4Write(ADDR_WIDTH,
+                                                                                             128)).array(cfg.slices),
+            "waiting": Out(a.waiting).array(cfg.slices), "outstanding": Out(range(cfg.write_depth + 1)).array(cfg.slices),
+            "memory_counts": Out(MEMORY_COUNTS).array(cfg.slices),
+            "i_close": In(stream.Signature(t.close)), "o_event": Out(stream.Signature(t.event)), "spill": Out(Axi4(ADDR_WIDTH,
+                                                                                                                   64)),
+            "i_command": In(stream.Signature(t.region_command)), "command_error": Out(s.command_error),
+            "geometry_write": In(t.geometry_write), "window_write": In(t.window_write), "dep_write": In(t.dep_write),
+            "dep_busy": Out(1), "query": In(s.bank_name), "status": Out(s.status), "missing_from": Out(cfg.ranks),
+            "timeout": In(32), "o_timeout": Out(s.bank_strobe), "refusal_valid": Out(1), "refusal": Out(t.refusal),
+            "obs_alloc": Out(a.obs_alloc), "alloc_counts": Out(a.counts), "ready_counts": Out(s.counts), "flag_error": Out(1),
+            "purging": Out(1), "clearing": Out(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        cfg = self._cfg
+        m.submodules.allocator = allocator = SlotAllocator(cfg)
+        m.submodules.scoreboard = scoreboard = ReadinessScoreboard(cfg)
+        m.submodules.flag_port = flag_port = SpillPortMerge()
+        m.submodules.refusals = refusals = StreamMerge(types_of(cfg).refusal, cfg.slices)
+        writers = [self._place("moehub_memory_writer", lambda: MemoryWriter(cfg)) for _ in range(cfg.slices)]
+        for n, writer in enumerate(writers):
+            m.submodules[f"writer{n}"] = writer
+            connect(m, flipped(self.i_packet[n]), allocator.i_packet[n])
+            connect(m, allocator.o_write[n], writer.i_write)
+            connect(m, allocator.o_data[n], writer.i_data)
+            connect(m, allocator.o_refused[n], refusals.i[n])
+            connect(m, writer.mem, flipped(self.mem[n]))
+            connect(m, writer.o_ack, scoreboard.i_ack[n])
+            m.d.comb += [
+                writer.quiesce.eq(scoreboard.quiesce), self.waiting[n].eq(allocator.waiting[n]),
+                self.outstanding[n].eq(writer.outstanding), self.memory_counts[n].eq(writer.counts),
+            ]
+        connect(m, refusals.o, scoreboard.i_refused)
+        connect(m, flipped(self.i_close), scoreboard.i_close)
+        connect(m, flipped(self.i_command), scoreboard.i_command)
+        connect(m, scoreboard.o_event, flipped(self.o_event))
+        connect(m, allocator.spill, flag_port.spill)
+        connect(m, scoreboard.o_flag, flag_port.i_flag)
+        connect(m, flag_port.mem, flipped(self.spill))
+
+        # Broadcasts of configuration, one register each: they go to every slice.
+        geometry_write, window_write, dep_write = (Signal.like(self.geometry_write), Signal.like(self.window_write),
+                                                   Signal.like(self.dep_write))
+        m.d.sync += [geometry_write.eq(self.geometry_write), window_write.eq(self.window_write), dep_write.eq(self.dep_write)]
+        for part in (allocator, scoreboard):
+            m.d.comb += [part.geometry_write.eq(geometry_write), part.dep_write.eq(dep_write)]
+        m.d.comb += [
+            allocator.window_write.eq(window_write), allocator.region_update.eq(scoreboard.o_region_update),
+            allocator.rows_query.eq(scoreboard.rows_query), scoreboard.rows.eq(allocator.rows),
+            allocator.purge.eq(scoreboard.purge), scoreboard.purging.eq(allocator.purging),
+            scoreboard.quiescing.eq(Cat(writer.quiescing for writer in writers).any()),
+            scoreboard.overlap.eq(allocator.o_overlap), scoreboard.query.eq(self.query), scoreboard.timeout.eq(self.timeout),
+            self.status.eq(scoreboard.status), self.missing_from.eq(scoreboard.missing_from),
+            self.command_error.eq(scoreboard.command_error), self.o_timeout.eq(scoreboard.o_timeout),
+            self.dep_busy.eq(scoreboard.dep_busy),
+            self.obs_alloc.eq(allocator.obs_alloc), self.alloc_counts.eq(allocator.counts),
+            self.ready_counts.eq(scoreboard.counts), self.flag_error.eq(flag_port.flag_error),
+            self.purging.eq(allocator.purging),
+        ]
+        m.d.sync += [
+            self.clearing.eq(allocator.clearing | scoreboard.clearing),
+            self.refusal_valid.eq(refusals.o.valid & refusals.o.ready), self.refusal.eq(refusals.o.payload),
+        ]
+        return m

@@ -1,0 +1,120 @@
+"""What registers show of the blocks: counter increments, the HANG page's view of one slice, the first bad packet."""
+
+from amaranth import Array, Cat, Module, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..csr_parts.counters import count_layout
+from ..csr import CsrTypes
+from ..formats import Reason
+from .hub_producer import CLOSE_COUNTS, STORE_COUNTS
+from ..lib.arbiter import lowest_set
+from ..lib.onehot import encode, select, tree_sum
+from ..link import LINK_COUNTS
+from ..links.link_rx import BadHeader
+from ..memory_writer import MEMORY_COUNTS
+from ..pool.pool_types import pool_types_of
+from ..registers import COUNTERS
+from ..readiness.scoreboard_types import scoreboard_types
+from ..rows.slice_types import slice_types_of
+
+__all__ = ["CounterSums", "SliceView"]
+
+#: Strobes of the scoreboard that have another name as a counter.
+RENAMED = {"overlaps": "row_overlaps", "merges": "ack_merges"}
+
+
+class CounterSums(wiring.Component):
+    """Adds the strobes of all lanes and slices: one increment per counter.
+
+    Latency: one cycle. Every strobe given here must have a counter in ``registers.COUNTERS``, and the other way round.
+
+    Parameters: ``cfg``.
+    Ports: ``store`` per lane, ``pool``, ``link``, ``memory`` per slice, ``bad`` per link lane, In; ``close``, ``alloc``,
+    ``ready`` In; ``single`` In, strobes that are counted as they
+    are; ``counts`` Out.
+    """
+
+    SINGLE = ("closes_received", "rejects_received", "flag_errors", "rejects_sent", "rejects_lost")
+
+    def __init__(self, cfg):
+        super().__init__({
+            "store": In(STORE_COUNTS).array(cfg.lanes), "pool": In(pool_types_of(cfg).counts).array(cfg.slices),
+            "link": In(LINK_COUNTS).array(cfg.slices), "memory": In(MEMORY_COUNTS).array(cfg.slices), "bad": In(cfg.lanes),
+            "close": In(CLOSE_COUNTS), "alloc": In(slice_types_of(cfg).counts), "ready": In(scoreboard_types(cfg).counts),
+            "single": In(data.StructLayout(dict.fromkeys(self.SINGLE, 1))), "counts": Out(count_layout(cfg)),
+        })
+        self._store_names = {"stores": "stores", "refused": "stores_refused", "stall": "store_stalls"}
+
+    def elaborate(self, platform):
+        m = Module()
+        sources = {}
+
+        def give(counter, value):
+            if counter in sources or counter not in COUNTERS:
+                raise ValueError(f"{counter}: must be the name of one counter, and have one source")
+            sources[counter] = value
+
+        def add_all(ports, rename=None):
+            for name, _ in ports[0].shape():
+                give((rename or {}).get(name, name), tree_sum([port[name] for port in ports]))
+
+        add_all(self.store, self._store_names)
+        for ports in (self.pool, self.link, self.memory):
+            add_all(ports)
+        give("bad_packets", tree_sum(list(self.bad)))
+        for name, _ in self.close.shape():
+            give(name, self.close[name])
+        for name, _ in self.alloc.shape():
+            if name != "refused":
+                give(name, self.alloc[name])
+        for reason in Reason:
+            if f"refused_{reason.name.lower()}" in COUNTERS:
+                give(f"refused_{reason.name.lower()}", self.alloc.refused[reason])
+        for name, _ in self.ready.shape():
+            give(RENAMED.get(name, name), self.ready[name])
+        for name in self.SINGLE:
+            give(name, self.single[name])
+        if set(sources) != set(COUNTERS):
+            raise ValueError(f"no source for {', '.join(sorted(set(COUNTERS) - set(sources)))}")
+        m.d.sync += [self.counts[name].eq(value) for name, value in sources.items()]
+        return m
+
+
+class SliceView(wiring.Component):
+    """Shows one slice's oldest entries to the HANG page, and picks one of the bad packets of a cycle.
+
+    Latency: one cycle from ``slice`` or a change to ``view``, two from ``i_bad`` to ``bad``; of several in one cycle the
+    lowest lane wins.
+
+    Parameters: ``cfg``. Ports: ``slice`` In; per slice ``oldest``, ``waiting``, ``outstanding``, ``dest_ready``, ``ctl_ready``
+    In; ``view`` Out; ``i_bad`` In per link lane;
+    ``bad`` Out.
+    """
+
+    def __init__(self, cfg):
+        c = CsrTypes(cfg)
+        super().__init__({
+            "slice": In(cfg.slice_width), "oldest": In(pool_types_of(cfg).oldest).array(cfg.slices),
+            "waiting": In(slice_types_of(cfg).waiting).array(cfg.slices), "outstanding": In(16).array(cfg.slices),
+            "dest_ready": In(cfg.ranks).array(cfg.slices), "ctl_ready": In(cfg.ranks).array(cfg.slices), "view": Out(c.view),
+            "i_bad": In(BadHeader()).array(cfg.lanes), "bad": Out(c.bad),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        view = self.view
+        m.d.sync += [
+            view.oldest.eq(Array(self.oldest)[self.slice]), view.waiting.eq(Array(self.waiting)[self.slice]),
+            view.outstanding.eq(Array(self.outstanding)[self.slice]), view.no_credit.eq(~Array(self.dest_ready)[self.slice]),
+            view.no_ctl_credit.eq(~Array(self.ctl_ready)[self.slice]),
+        ]
+        kept = [Signal(bad.shape(), name=f"bad{n}") for n, bad in enumerate(self.i_bad)]
+        m.d.sync += [mine.eq(bad) for mine, bad in zip(kept, self.i_bad, strict=True)]
+        first = lowest_set(m, Cat(bad.en for bad in kept), "first_bad")
+        m.d.sync += [
+            self.bad.en.eq(first.any()), self.bad.lane.eq(encode(first)),
+            self.bad.header.eq(select(first, [bad.header for bad in kept])),
+            self.bad.reason.eq(select(first, [bad.reason for bad in kept])),
+        ]
+        return m
