@@ -26,11 +26,11 @@ class Scenario:
     """N ranks, their programs and the model beside them.
 
     Parameters: ``cfg``; ``arena``, bytes of memory per rank; ``hidden``, address ranges (low, high) that are not compared
-    (spill tables, flags); ``settings`` of :class:`~sim.system.System`.
+    (spill tables, flags); ``timed``, see :class:`~sim.golden.system.SystemModel`; ``settings`` of :class:`~sim.system.System`.
     """
 
-    def __init__(self, cfg, arena=1 << 18, hidden=(), **settings):
-        self.cfg, self.model, self.arena, self.hidden = cfg, SystemModel(cfg), arena, list(hidden)
+    def __init__(self, cfg, arena=1 << 18, hidden=(), timed=False, **settings):
+        self.cfg, self.model, self.arena, self.hidden = cfg, SystemModel(cfg, timed), arena, list(hidden)
         self.system = System(cfg, **{**DEFAULTS, **settings})
         self.drivers, self.expected, self._lane_modes, self._queries = [], [Counter() for _ in range(cfg.ranks)], {}, []
         for rank in self.system.ranks:

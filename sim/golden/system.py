@@ -7,7 +7,9 @@ slots, every byte of every memory, READY / ALL / ERROR events with their rows, r
 
 Use: set up (``handle``, ``region``, ``window``, ``dep_range``, ``open``), give the programs (``store``, ``row``, ``plain``,
 ``close``, ``close_all``; the result is the Reason of the answer), replay the placements (``allocate``), then ask (``events``,
-``image``, ``totals``). Epochs must have been opened before stores for them arrive (a barrier in the program).
+``image``, ``totals``). Epochs must have been opened before stores for them arrive (a barrier in the program), unless ``timed``
+says that barriers and fences fix the order of everything that matters: then stores for epochs that are not open, and for rows
+of another producer, are refused as the order tells.
 """
 
 from dataclasses import dataclass, field
@@ -50,33 +52,28 @@ class Bank:
     closes: set = field(default_factory=set)
     sent: int = 0
     refused: dict = field(default_factory=dict)     # (RowID, Reason) -> bytes, for packets that no bank may take
+    tainted: bool = False                           # news of it came while its bank was in use
 
 
 def _runs(mask):
     """(start, stop) of the runs of ones in a 32-bit mask."""
-    runs, start = [], None
-    for n in range(33):
-        bit = n < 32 and mask >> n & 1
-        if bit and start is None:
-            start = n
-        if not bit and start is not None:
-            runs.append((start, n))
-            start = None
-    return runs
+    edges = [n for n in range(33) if (mask << 1 ^ mask) >> n & 1]
+    return list(zip(edges[::2], edges[1::2], strict=True))
 
 
 class SystemModel:
     """All ranks of a system.
 
-    Parameters: ``cfg``, the configuration of every hub.
+    Parameters: ``cfg``, the configuration of every hub; ``timed``, see above.
     """
 
-    def __init__(self, cfg):
-        self.cfg = cfg
+    def __init__(self, cfg, timed=False):
+        self.cfg, self.timed = cfg, timed
         ranks = range(cfg.ranks)
         self.handles = [{} for _ in ranks]      # rank -> {index: [entry, epoch, closed]}
         self.regions = [{} for _ in ranks]      # rank -> {index: geometry}
         self.banks = [{} for _ in ranks]        # rank -> {(region, bank): [Bank, ...] in the order of opening}
+        self.early = [{} for _ in ranks]        # rank -> {(region, epoch): Bank}: news of an epoch before its OPEN
         self.windows = [{} for _ in ranks]
         self.deps = [{} for _ in ranks]
         self.dep_bytes = [{} for _ in ranks]    # rank -> {(range, group): bytes}
@@ -99,7 +96,8 @@ class SystemModel:
         self.deps[rank][index] = dep
 
     def open(self, rank, region, epoch):
-        self.banks[rank].setdefault((region, epoch & 1), []).append(Bank(region, epoch))
+        bank = self.early[rank].pop((region, epoch), None) or Bank(region, epoch)
+        self.banks[rank].setdefault((region, epoch & 1), []).append(bank)
 
     def drain(self, rank, peers):
         """The rank has declared these peers dead, before the stores that follow."""
@@ -182,32 +180,50 @@ class SystemModel:
                 return bank
         return None
 
+    def _not_open(self, rank, region, epoch):
+        """Reason for refusing bytes of an epoch that is not open, and the Bank that remembers them, if any."""
+        if region not in self.regions[rank]:
+            return Reason.UNKNOWN, None
+        if not self.timed:
+            raise ModelError(f"rank {rank} region {region} epoch {epoch} was never opened: what happens depends on time")
+        opened = self.banks[rank].get((region, epoch & 1), [])
+        last = opened[-1].epoch if opened else 14 + (epoch & 1)
+        if not 1 <= (epoch - last) % 16 <= 7:
+            return Reason.EPOCH_STALE, None
+        bank = self.early[rank].setdefault((region, epoch), Bank(region, epoch, tainted=bool(opened)))
+        return Reason.EPOCH_EARLY, bank
+
     def _refuse(self, rank, reason, src, region, epoch, rowid):
         key = (reason, src, region, epoch, rowid)
         if key not in self.refusals[rank]:
             self.refusals[rank].append(key)
 
+    def _row_reason(self, geometry, row, src, rowid, end):
+        if end > geometry.row_bytes:
+            return Reason.ROW_OVERRUN
+        if not geometry.row_first <= rowid < geometry.row_first + geometry.row_span:
+            return Reason.ROW_RANGE
+        if row is None or row.src == src:
+            return Reason.OK
+        if not self.timed or row.bytes >= geometry.row_bytes:
+            raise ModelError(f"RowID {rowid} comes from ranks {row.src} and {src}: the first to arrive wins")
+        return Reason.FOREIGN
+
     def _sparse(self, src, target, epoch, rowid, offset, data):
         rank, region = target
-        geometry, bank = self.regions[rank].get(region), self._bank(rank, region, epoch)
+        geometry, bank, reason = self.regions[rank].get(region), self._bank(rank, region, epoch), None
         if bank is None:
-            raise ModelError(f"rank {rank} region {region} epoch {epoch} was never opened: what happens depends on time")
+            reason, bank = self._not_open(rank, region, epoch)
+            if bank is None:
+                self._refuse(rank, reason, src, region, epoch, rowid)
+                return
         bank.sent += len(data)
-        reason = None
-        if geometry is None:
-            reason = Reason.UNKNOWN
-        elif offset + len(data) > geometry.row_bytes:
-            reason = Reason.ROW_OVERRUN
-        elif not geometry.row_first <= rowid < geometry.row_first + geometry.row_span:
-            reason = Reason.ROW_RANGE
+        reason = reason or self._row_reason(geometry, bank.rows.get(rowid), src, rowid, offset + len(data))
         if reason:
             bank.refused[rowid, reason] = bank.refused.get((rowid, reason), 0) + len(data)
             self._refuse(rank, reason, src, region, epoch, rowid)
             return
-        row = bank.rows.setdefault(rowid, Row(src, rowid))
-        if row.src != src:
-            raise ModelError(f"RowID {rowid} of region {region} comes from ranks {row.src} and {src}: the first to arrive wins")
-        row.parts.append((offset, data))
+        bank.rows.setdefault(rowid, Row(src, rowid)).parts.append((offset, data))
 
     def _plain(self, src, dest, addr, data):
         low, high = self.windows[dest].get(src, (0, 0))
@@ -239,6 +255,8 @@ class SystemModel:
         state[1:] = [(epoch + 1) % 16, True]
         for dest, region in state[0].targets:
             bank = self._bank(dest, region, epoch)
+            if bank is None and self.timed:
+                bank = self._not_open(dest, region, epoch)[1]
             if bank is not None and dest not in self.dead[rank]:
                 bank.closes.add(rank)
         return Reason.OK
@@ -318,6 +336,8 @@ class SystemModel:
 
     def _region_events(self, rank, region, bank):
         geometry = self.regions[rank][region]
+        if bank.tainted:
+            return [(int(EventKind.ERROR), 0, region, bank.epoch, 0, 0, int(Reason.EPOCH_EARLY), 0)]
         tile_rows, events = 1 << geometry.log2_tile, []
         placed = [row for _, row in bank.placed]
         own = [row for row in placed if bank.rows.get(row.rowid) is row] + bank.overflowed
@@ -329,7 +349,9 @@ class SystemModel:
                 if all(row.bytes == geometry.row_bytes for row in tile):
                     group = geometry.group_base + first // tile_rows
                     events.append((int(EventKind.READY), 0, region, bank.epoch, group, len(tile), 0, 0))
-        if done and whole:
+        if any(row.bytes > geometry.row_bytes for row in own):
+            events.append((int(EventKind.ERROR), 0, region, bank.epoch, 0, 0, int(Reason.OVERLAP), 0))
+        elif done and whole:
             events.append((int(EventKind.ALL), 0, region, bank.epoch, 0, len(placed), 0, int(bool(bank.refused))))
         elif done:
             events.append((int(EventKind.ERROR), 0, region, bank.epoch, 0, 0, int(Reason.INCOMPLETE), 0))
@@ -353,7 +375,8 @@ class SystemModel:
         bank = self._bank(rank, region, epoch)
         brought = sum(row.bytes for _, row in bank.placed if bank.rows.get(row.rowid) is not row)
         refused = sum(bank.refused.values())
-        return {"sent": bank.sent + brought, "acked": bank.sent - refused + brought, "refused": refused, "rows": len(bank.placed)}
+        return {"sent": bank.sent + brought, "acked": bank.sent - refused + brought, "refused": refused,
+                "rows": len(bank.placed)}
 
     def address(self, rank, region, epoch, slot):
         """Address of a slot."""

@@ -145,6 +145,8 @@ class Switch {
             for (unsigned rank = 0; rank < ranks_; rank++) out(rank, lane).done.clear();
         }
     }
+    // Every queue is empty and every number 0, as at power-up.
+    void reset() { outputs_.assign(outputs_.size(), Output()); }
     uint64_t lost = 0, faulted = 0;
 
   private:

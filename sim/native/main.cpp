@@ -67,7 +67,9 @@ static Settings read_settings(const std::string &folder) {
         else if (key == "event_stall") read_stall(line, s.event);
         else if (key == "expert") line >> s.expert.cycles >> s.expert.units >> s.expert.out_bytes;
         else if (key == "dead") line >> rank, line >> s.dead_from[rank];
-        else if (key == "reset") line >> rank, line >> s.reset_at[rank];
+        else if (key == "reset") line >> s.reset_at;
+        else if (key == "paused") line >> rank, line >> s.paused[rank].first >> s.paused[rank].second;
+        else if (key == "events_held") line >> rank, line >> s.events_held[rank].first >> s.events_held[rank].second;
         else if (key == "arena") line >> rank, line >> s.arena[rank];
         else if (key == "memory_of") {      // rank, then one memory setting
             line >> rank >> key;
@@ -172,6 +174,7 @@ static int simulate(const Settings &settings) {
         Crew crew(nodes, static_cast<unsigned>(std::max<uint64_t>(1, std::min<uint64_t>(settings.threads, settings.ranks))));
         while (cycle < end) {
             crew.run(cycle, cycle + settings.window);
+            if (settings.reset_at >= cycle && settings.reset_at < cycle + settings.window) fabric.reset();
             cycle += settings.window;
             fabric.exchange([&](unsigned rank, unsigned lane) -> LinkOut & { return nodes[rank]->link_out[lane]; },
                             [&](unsigned rank, unsigned lane) -> LinkIn & { return nodes[rank]->link_in[lane]; });

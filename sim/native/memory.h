@@ -52,6 +52,12 @@ class Arena {
             if (strobe >> n & 1) bytes_[addr + n] = data[n];
     }
 
+    // The count starts anew; the bytes stay.
+    void forget() {
+        std::memset(written_, 0, size_ / 8);
+        written = rewritten = 0;
+    }
+
     uint64_t written = 0, rewritten = 0;
 
   private:

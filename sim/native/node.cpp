@@ -1,7 +1,9 @@
 // Set-up and summary of one rank.
 #include "node.h"
 
+#include <algorithm>
 #include <cinttypes>
+#include <iterator>
 
 static std::vector<uint8_t> read_file(const std::string &path) {
     std::FILE *file = std::fopen(path.c_str(), "rb");
@@ -28,24 +30,30 @@ void Node::load(const std::string &base) {
     }
     for (auto &entry : by_thread) threads.emplace_back(&machine_, std::move(entry.second), entry.first);
     if (settings_.dead_from.count(rank_)) dead_from_ = settings_.dead_from.at(rank_);
-    if (settings_.reset_at.count(rank_)) reset_at_ = settings_.reset_at.at(rank_);
+}
+
+// Everything around the hub as at power-up: nothing on its way, all figures 0. At a reset no CSR access and no command may be
+// in flight, and programs must wait by WAIT_CYCLES; what memory holds stays.
+void Node::attach() {
+    uint64_t seed = settings_.seed * 4096 + rank_ * 128;
+    lanes_.assign(settings_.lanes, LaneStores()), link_out.assign(settings_.lanes, LinkOut()), link_in.assign(settings_.lanes, LinkIn());
+    for (unsigned n = 0; n < settings_.lanes; n++) {
+        lanes_[n].connect(pin_, n, &settings_.stores, &refusals_, &issues_, seed + n);
+        link_out[n].connect(pin_, n, &settings_.link, seed + 32 + n);
+        link_in[n].connect(pin_, n, &packets_);
+    }
+    writes_.assign(settings_.lanes + settings_.loop_lanes, WritePort<16>());
+    for (unsigned n = 0; n < writes_.size(); n++)
+        writes_[n].connect(pin_, "m_axi_mem" + std::to_string(n), &arena_, &memory_model_, seed + 64 + n);
+    spill_write_ = WritePort<8>(), spill_read_ = ReadPort(), expert_ = Expert();
+    spill_write_.connect(pin_, "m_axi_spill", &arena_, &memory_model_, seed + 126);
+    spill_read_.connect(pin_, "m_axi_spill", &arena_, &memory_model_, seed + 127);
+    expert_.connect(&settings_.expert, &arena_, &lanes_, settings_.ranks);
+    std::fill(std::begin(counts_), std::end(counts_), 0);
 }
 
 void Node::connect(const PinTable &pin) {
-    uint64_t seed = settings_.seed * 4096 + rank_ * 128;
-    lanes_.resize(settings_.lanes), link_out.resize(settings_.lanes), link_in.resize(settings_.lanes);
-    for (unsigned n = 0; n < settings_.lanes; n++) {
-        lanes_[n].connect(pin, n, &settings_.stores, &refusals_, &issues_, seed + n);
-        link_out[n].connect(pin, n, &settings_.link, seed + 32 + n);
-        link_in[n].connect(pin, n, &packets_);
-    }
-    writes_.resize(settings_.lanes + settings_.loop_lanes);
-    for (unsigned n = 0; n < writes_.size(); n++)
-        writes_[n].connect(pin, "m_axi_mem" + std::to_string(n), &arena_, &memory_model_, seed + 64 + n);
-    spill_write_.connect(pin, "m_axi_spill", &arena_, &memory_model_, seed + 126);
-    spill_read_.connect(pin, "m_axi_spill", &arena_, &memory_model_, seed + 127);
     csr_.connect(pin), command_.connect(pin);
-    expert_.connect(&settings_.expert, &arena_, &lanes_, settings_.ranks);
     machine_ = {&lanes_, &csr_, &command_, &expert_, &arena_, &payload_, counts_, &reads_, &refusals_, &regions_,
                 settings_.lanes, settings_.packet_bytes};
     if (settings_.record == static_cast<int>(rank_)) {

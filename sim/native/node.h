@@ -21,7 +21,9 @@ struct Settings {
     Stall link, event;
     std::map<unsigned, MemoryModel> memory_of;          // ranks whose memory behaves differently
     std::map<unsigned, uint64_t> dead_from;             // rank -> cycle at which its hub stops
-    std::map<unsigned, uint64_t> reset_at;              // rank -> cycle of a second reset
+    uint64_t reset_at = ~0ull - 8;                      // cycle of a second reset of all ranks and everything around them
+    std::map<unsigned, std::pair<uint64_t, uint64_t>> paused;       // rank -> cycles in which its clock stands still
+    std::map<unsigned, std::pair<uint64_t, uint64_t>> events_held;  // rank -> cycles in which it takes no event
     int record = -1;                                    // rank whose pins are recorded
     std::map<unsigned, std::vector<RegionPlace>> regions;
     std::map<unsigned, uint64_t> arena;                 // bytes of memory per rank
@@ -33,15 +35,15 @@ class Node {
     Node(const Settings &settings, unsigned rank) : settings_(settings), rank_(rank), random_(settings.seed * 64 + rank) {
         context_.randReset(0);
         hub_ = std::make_unique<Vmoehub>(&context_);
-        PinTable pin;
-        hub_pins(*hub_, pin);
+        hub_pins(*hub_, pin_);
         std::string base = settings.folder + "/rank" + std::to_string(rank);
         events_.open(base + ".events"), allocs_.open(base + ".allocs"), packets_.open(base + ".packets");
         refusals_.open(base + ".refusals"), reads_.open(base + ".reads"), issues_.open(base + ".issues");
         memory_model_ = settings.memory_of.count(rank) ? settings.memory_of.at(rank) : settings.memory;
         arena_.open(base + ".mem", settings.arena.count(rank) ? settings.arena.at(rank) : 1 << 20);
         load(base);
-        connect(pin);
+        connect(pin_);
+        attach();
     }
 
     // Runs [from, to). Touches nothing outside this rank but link_in[].queue (filled before) and link_out[].done.
@@ -73,6 +75,12 @@ class Node {
   private:
     void load(const std::string &base);
     void connect(const PinTable &pin);
+    void attach();
+
+    static bool within(const std::map<unsigned, std::pair<uint64_t, uint64_t>> &spans, unsigned rank, uint64_t cycle) {
+        auto span = spans.find(rank);
+        return span != spans.end() && cycle >= span->second.first && cycle < span->second.second;
+    }
 
     bool busy() const {
         for (auto &lane : lanes_)
@@ -84,7 +92,9 @@ class Node {
 
     void step(uint64_t cycle) {
         if (dead_ || (dead_ = cycle >= dead_from_)) return;
-        if (cycle < 4 || (cycle >= reset_at_ && cycle < reset_at_ + 4)) {
+        if (within(settings_.paused, rank_, cycle)) return;
+        if (cycle == settings_.reset_at) attach(), arena_.forget();
+        if (cycle < 4 || (cycle >= settings_.reset_at && cycle < settings_.reset_at + 4)) {
             reset();
             return;
         }
@@ -98,7 +108,7 @@ class Node {
         for (auto &port : writes_) port.drive(cycle);
         spill_write_.drive(cycle), spill_read_.drive(cycle);
         csr_.drive(), command_.drive();
-        event_ready_ = !settings_.event.held(cycle, random_);
+        event_ready_ = !settings_.event.held(cycle, random_) && !within(settings_.events_held, rank_, cycle);
         clk_ = 0;
         hub_->eval();
         record();
@@ -169,6 +179,7 @@ class Node {
     Random random_;
     VerilatedContext context_;
     std::unique_ptr<Vmoehub> hub_;
+    PinTable pin_;
     MemoryModel memory_model_;
     Arena arena_;
     std::vector<uint8_t> payload_;
@@ -189,7 +200,7 @@ class Node {
     Log<IssueRecord> issues_;
     Pin clk_, rst_, cleared_, irq_, event_valid_, event_ready_, event_kind_, event_plain_, event_region_, event_epoch_, event_group_;
     Pin event_rows_, event_status_, event_refused_, alloc_en_, alloc_region_, alloc_bank_, alloc_rowid_, alloc_slot_, alloc_overflow_;
-    uint64_t counts_[8] = {0}, cycles_ = 0, irq_cycles_ = 0, cleared_cycle_ = 0, dead_from_ = ~0ull, reset_at_ = ~0ull - 8;
+    uint64_t counts_[8] = {0}, cycles_ = 0, irq_cycles_ = 0, cleared_cycle_ = 0, dead_from_ = ~0ull;
     bool dead_ = false, cleared_seen_ = false;
     std::vector<Pin> pins_;
     std::FILE *recording_ = nullptr;
