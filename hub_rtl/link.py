@@ -42,7 +42,8 @@ class LinkPort(wiring.Component):
 
     Ordering and stalls: see :class:`~hub_rtl.links.link_tx.LinkTx` and
     :class:`~hub_rtl.links.link_rx.LinkRx`. A packet is offered only after its credit was taken, so ``i_packet`` waits for
-    the wire alone. ``o_packet`` and ``o_control`` must be drained by a consumer that waits for memory only; a source whose packets are not drained runs out of its own credits.
+    the wire alone. ``o_packet`` and ``o_control`` must be drained by a consumer that waits for memory only; a source whose
+    packets are not drained runs out of its own credits.
 
     On illegal input nothing is passed on: the header is reported on ``o_bad``, the rest in ``counts``.
 
