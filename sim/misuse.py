@@ -12,13 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hub_rtl.formats import BODIES, PacketType, Reason, RegionState, unpack
+from hub_rtl.formats import BODIES, LaneMode, PacketType, Reason, RegionState, unpack
 from hub_rtl.registers import register_map
 from sim.bench.runner import bench_seed
-from sim.four_hubs import scenario
+from sim.driver import Handle
+from sim.four_hubs import ROW, all_to_all, region, scenario
 
 __all__ = ["CULPRIT", "VICTIM", "WRONG", "HANDLE", "ROWID", "TRAVEL", "Registers", "Runs", "Unmodelled", "differences", "ends",
-           "send", "start", "unmodelled"]
+           "playground", "send", "start", "unmodelled"]
 
 CULPRIT, VICTIM, WRONG, HANDLE, ROWID = 1, 2, 3, 30, 20     # ranks, region, handle and RowID of most tests
 TRAVEL = 400            # cycles in which a fenced store has arrived and been judged
@@ -214,6 +215,13 @@ def send(s, rank, rowid, data, handle=HANDLE, epoch=0, **more):
     s.sync(rank)
     s.program(rank).fence()
     s.program(rank).wait_cycles(TRAVEL)
+
+
+def playground(s, **changes):
+    """Region 3 of the victim, for the culprit's handle, in lane 0; and regions for everybody."""
+    s.region(VICTIM, WRONG, region(WRONG, **{"expected": 1, **changes}))
+    s.handle(CULPRIT, HANDLE, Handle(targets=((VICTIM, WRONG),), row_bytes=ROW, lane_mode=LaneMode.FIXED, lane=0))
+    all_to_all(s)
 
 
 class Runs:

@@ -288,7 +288,8 @@ class System:
         return lane_of(operand, self.cfg.lanes, self.cfg.packet_bytes, **more)
 
     def setting(self, *words):
-        """A setting that may come more than once (``region``, ``fault``, ``mem_error``, ``memory_of``, ``dead``)."""
+        """A setting that may come more than once (``region``, ``fault``, ``mem_error``, ``memory_of``, ``dead``, ``paused``,
+        ``events_held``)."""
         self.extra.append(" ".join(map(str, words)))
 
     def fault(self, kind, dest, lane=0, index=0, bit=0):

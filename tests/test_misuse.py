@@ -9,7 +9,8 @@ from hub_rtl.formats import HEADER, EventKind, LaneMode, Reason, RegionState, pa
 from sim.bench.coverage import cover
 from sim.driver import Handle
 from sim.four_hubs import CFG, PLAIN, ROW, all_to_all, finish, region, scatter
-from sim.misuse import CULPRIT, HANDLE, ROWID, TRAVEL, VICTIM, WRONG, Registers, Runs, Unmodelled, ends, send, start, unmodelled
+from sim.misuse import (CULPRIT, HANDLE, ROWID, TRAVEL, VICTIM, WRONG, Registers, Runs, Unmodelled, ends, playground, send,
+                        start, unmodelled)
 from sim.system import build, row_operand
 
 @pytest.fixture(scope="session")
@@ -283,12 +284,6 @@ def ends_in_error(s, simulate, reason, **more):
     assert [e for e in ends(result, VICTIM) if e[1] == WRONG] == [(EventKind.ERROR, WRONG, 0, reason, 0)]
     assert (status(result)["state"], status(result)["error"]) == (RegionState.DONE, reason)
     return counts(result)
-
-
-def playground(s, **changes):
-    s.region(VICTIM, WRONG, region(WRONG, **{"expected": 1, **changes}))
-    s.handle(CULPRIT, HANDLE, Handle(targets=((VICTIM, WRONG),), row_bytes=ROW, lane_mode=LaneMode.FIXED, lane=0))
-    all_to_all(s)
 
 
 def test_truncated_packet(simulate):
