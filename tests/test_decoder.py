@@ -62,7 +62,8 @@ def test_decoder(cfg):
 
 
 def test_parts():
-    run(Parts(PARTS), PARTS, "decoder_parts", ["steers", "merges_and_flushes", "ledger_totals"])
+    run_bench(Parts(PARTS), name="decoder_parts", module="sim.cocotb.steer", cfg=PARTS,
+              tests=["steers", "merges_and_flushes", "ledger_totals"])
 
 
 def test_planted_early_fall():
