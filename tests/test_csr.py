@@ -6,8 +6,9 @@ import pytest
 
 from hub_rtl.config import PRESETS, preset
 from hub_rtl.csr import CsrBank
+from hub_rtl.register_map import Field, Page, Register, RegisterMap
+from hub_rtl.registers import register_map
 from hub_rtl.tools.register_text import registers_header, registers_markdown
-from hub_rtl.registers import Field, Page, Register, RegisterMap, register_map
 from sim.bench.planted import assert_caught, planted
 from sim.bench.runner import ROOT, run_bench
 

@@ -5,7 +5,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from .axil import RegisterBus
-from ..registers import COUNTER_BASE, PAGE_BYTES, register_map
+from ..register_map import PAGE_BYTES
+from ..registers import COUNTER_BASE, register_map
 
 __all__ = ["RegisterFile"]
 
