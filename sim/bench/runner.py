@@ -186,9 +186,9 @@ def run_bench(component, *, module, name, tests=None, params=None, cfg=None, see
     """Runs cocotb tests of ``module`` on ``component``.
 
     Parameters: ``component``, an Amaranth component or Verilog text whose top module is ``name``; ``module``, the cocotb
-    module (``"sim.cocotb.decoder"``); ``name``, of the top module and of the build folder ``build/cocotb/<name>``; ``tests``,
-    names of the cocotb tests to run, all by default; ``params``, anything JSON can hold, for :func:`bench_params`; ``cfg``,
-    the HubConfig, likewise; ``seed``, by default :func:`bench_seed`.
+    module (``"sim.cocotb.decoder"``), or several, separated by commas; ``name``, of the top module and of the build folder
+    ``build/cocotb/<name>``; ``tests``, names of the cocotb tests to run, all by default; ``params``, anything JSON can hold,
+    for :func:`bench_params`; ``cfg``, the HubConfig, likewise; ``seed``, by default :func:`bench_seed`.
 
     A program is reused while the Verilog text is the same. Each run has its own folder, removed when it passes (unless
     waves were asked for). Safe to call from several processes at a time.

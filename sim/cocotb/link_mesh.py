@@ -12,7 +12,7 @@ from sim.bench.coverage import cover
 from sim.bench.fabric import Switch, corrupt, drop, duplicate, shorten
 from sim.bench.runner import bench_params
 from sim.bench.streams import GRID, StreamSink, StreamSource, bus_read, start_clock
-from sim.cocotb.link import Sender, as_stream, random_control, random_packet
+from sim.cocotb.link_rig import Sender, as_stream, random_control, random_packet
 from sim.golden.link import DATA, credit_class, with_fields
 
 CLEAN = {"seq": 0, "credit": 0, "credit_cls": 0}

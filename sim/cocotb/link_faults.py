@@ -1,0 +1,154 @@
+"""cocotb tests of LinkPort against a Python peer that breaks the rules: headers, lengths, numbers, credits, totals."""
+
+import cocotb
+
+from hub_rtl.formats import PacketType, Reason
+from sim.bench.coverage import cover
+from sim.cocotb.link_rig import LANE, TB, random_control, random_packet
+from sim.golden.link import header, with_fields
+
+
+@cocotb.test()
+async def bad_headers(dut):
+    """Each reason for which a header is refused, with payload behind it, between good packets."""
+    tb = TB(dut, "bad")
+    await tb.start()
+    cfg, rng, good = tb.cfg, tb.rng, tb.peers[0]
+    units = cfg.packet_flits
+    row = {"region": 1, "epoch": 2, "rowid": 3, "row_off": units}
+    base = {"src": good, "dst": tb.rank, "lane": LANE}
+    cases = {f"type{kind}": header(PacketType.IDLE, **base) | kind for kind in range(7, 16)}
+    cases |= {
+        "len0": header(PacketType.ROW, row, **base),
+        "row_span": header(PacketType.ROW, {**row, "row_off": units - 1}, len=2, **base),
+        "long": header(PacketType.ROW, row, len=units + 1, **base),
+        "plain_span": header(PacketType.PLAIN, {"addr16": 5 * units + 1}, len=units, **base),
+        "control_len": header(PacketType.CLOSE, len=1, **base), "control_masked": header(PacketType.REJECT, masked=1, **base),
+        "credit_len": header(PacketType.CREDIT, len=1, **base), "fan": header(PacketType.ROW, row, len=1, fan=1, **base),
+        "own_src": header(PacketType.ROW, row, len=1, **{**base, "src": tb.rank}),
+        "far_src": header(PacketType.ROW, row, len=1, **{**base, "src": cfg.ranks}),
+        "dst": header(PacketType.ROW, row, len=1, **{**base, "dst": good}),
+        "far_dst": header(PacketType.CLOSE, **{**base, "dst": 127}),
+        "lane": header(PacketType.ROW, row, len=1, **{**base, "lane": 31}),
+        "lane_control": header(PacketType.CLOSE, **{**base, "lane": 1}),
+    }
+    for name, flit in cases.items():
+        tb.send_wire([flit, *(rng.getrandbits(128) for _ in range(rng.randrange(4)))])
+        await tb.settle(2)
+        cover(f"link.bad.{'type' if name.startswith('type') else name}")
+    tb.raw([with_fields(header(PacketType.IDLE), seq=tb.seq), 1, 2])      # IDLE that goes on
+    tb.seq += 1
+    for _ in range(20):                                                 # any other single bit
+        flits = random_packet(cfg, rng, good, tb.rank, length=1)
+        tb.send_wire([flits[0] ^ 1 << rng.randrange(32), *flits[1:]])
+        await tb.bench.cycles(20)
+        for rank in tb.peers:
+            tb.send_wire(random_packet(cfg, rng, rank, tb.rank))
+        await tb.settle(40)
+    assert len(tb.bad) >= len(cases) + 1
+    assert {reason for _, reason in tb.bad} == {Reason.BAD_HEADER, Reason.BAD_LANE}
+    tb.finish()
+
+
+@cocotb.test()
+async def wrong_length(dut):
+    """Packets that end early are padded, those that go on are cut, at every length; the next packet is whole again."""
+    tb = TB(dut, "length", stall="random")
+    await tb.start()
+    cfg, rng, src = tb.cfg, tb.rng, tb.peers[0]
+    for length in range(1, cfg.packet_flits + 1):
+        flits = random_packet(cfg, rng, src, tb.rank, length=length)
+        for end in {1, 2, len(flits) - 1, len(flits), rng.randint(1, len(flits))}:
+            tb.send_wire(flits[:end])
+            tb.send_wire(random_packet(cfg, rng, tb.peers[-1], tb.rank, length=1))
+            await tb.settle(60)
+            cover("link.short.header_only", end == 1 < len(flits))
+            cover("link.short.payload", 1 < end < len(flits))
+        for more in (1, 3):
+            tb.send_wire(flits + [rng.getrandbits(128) for _ in range(more)])
+            await tb.settle(60)
+    for kind in (PacketType.CLOSE, PacketType.CREDIT, PacketType.ACK):
+        tb.send_wire([header(kind, src=src, dst=tb.rank, lane=LANE), rng.getrandbits(128)])
+        await tb.settle(10)
+    tb.send_wire(random_packet(cfg, rng, src, tb.rank))
+    await tb.settle(120)
+    assert tb.counts["truncated"] > 10
+    tb.finish()
+    cover("link.long")
+
+
+@cocotb.test()
+async def sequence(dut):
+    """Gaps are counted, repeats dropped, and numbering heals after both; the number wraps."""
+    tb = TB(dut, "sequence")
+    await tb.start()
+    cfg, rng, src = tb.cfg, tb.rng, tb.peers[0]
+    for seq in (0, 1, 1, 2, 5, 6, 3, 4, 515, 516, 4, 5, 6, 1023, 0, 1, 0):
+        tb.send_wire(random_packet(cfg, rng, src, tb.rank, length=1), seq=seq)
+        await tb.settle(40)
+    delivered = len(tb.rx.packets)
+    assert delivered == 13 and tb.counts["seq_errors"] == 7, (delivered, tb.counts)
+    for _ in range(1030):
+        tb.send_wire([header(PacketType.ACK, src=src, dst=tb.rank, lane=LANE)])
+    await tb.settle()
+    tb.finish()
+    cover("link.seq.repeat")
+    cover("link.seq.gap")
+    cover("link.seq.wrap")
+
+
+@cocotb.test()
+async def credit_abuse(dut):
+    """A source that sends beyond its credits loses those packets and only those; the other sources lose nothing."""
+    tb = TB(dut, "abuse", stall="stop")
+    await tb.start()
+    cfg, rng, rogue = tb.cfg, tb.rng, tb.peers[0]
+    for _ in range(cfg.rx_credits + 3):
+        tb.send_wire(random_packet(cfg, rng, rogue, tb.rank, length=cfg.packet_flits, masked=1))
+    for rank in tb.peers[1:]:
+        for _ in range(cfg.rx_credits):
+            tb.send_wire(random_packet(cfg, rng, rank, tb.rank, length=cfg.packet_flits, masked=1))
+    await tb.settle()
+    assert tb.counts["credit_violations"] == 3 == tb.rx.counts["credit_violations"]
+    cover("link.full")
+    tb.out.set_pause(None)
+    await tb.bench.cycles(300 + 2 * cfg.ranks * cfg.rx_credits * cfg.frame_flits)
+    tb.out_control.set_pause("stop")
+    for _ in range(cfg.ctl_credits + 2):
+        tb.send_wire([random_control(rng, rogue, tb.rank)])
+    tb.send_wire(random_packet(cfg, rng, rogue, tb.rank))
+    await tb.settle(30)
+    assert tb.counts["credit_violations"] == 5
+    tb.out_control.set_pause(None)
+    await tb.bench.cycles(300)
+    tb.finish()
+    cover("link.violation.data")
+    cover("link.violation.control")
+
+
+@cocotb.test()
+async def garbage_totals(dut):
+    """Totals that cannot be are ignored and counted; the honest ones after them count again."""
+    tb = TB(dut, "garbage")
+    await tb.start()
+    cfg, rng, dst = tb.cfg, tb.rng, tb.peers[0]
+    for total in (1, 200, 255, cfg.rx_credits + 1):
+        tb.send_credit(dst, [total, 0])
+    tb.send_credit(dst, [0, cfg.ctl_credits + 1])
+    await tb.settle()
+    assert tb.counts["bad_totals"] == 5
+    for _ in range(cfg.rx_credits + 4):
+        tb.sender.put(dst, random_packet(cfg, rng, 0, dst))
+    await tb.bench.cycles(60 + 20 * cfg.rx_credits)
+    assert tb.sender.taken[dst] == cfg.rx_credits, "garbage gave credits"
+    tb.send_credit(dst, [cfg.rx_credits + 1, 0])
+    tb.send_credit(dst, [1, 0])
+    tb.send_credit(dst, [0, 0])                     # stale: nothing is taken back, nothing is given
+    await tb.bench.cycles(100)
+    assert tb.sender.taken[dst] == cfg.rx_credits + 1
+    for total in (2, 3, 4):
+        tb.send_credit(dst, [total, 0])
+        await tb.bench.cycles(60)
+    assert not tb.sender.pending
+    tb.finish(bad_totals=7)
+    cover("link.garbage")
