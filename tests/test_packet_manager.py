@@ -9,7 +9,7 @@ from hub_rtl.packet_manager import PacketManager
 from sim.bench.planted import assert_caught, planted
 from sim.bench.runner import run_bench
 
-MODULE = "sim.cocotb.packet_manager"
+MODULE = "sim.cocotb.packet_manager,sim.cocotb.packet_manager_limits"
 CONFIGS = {
     "tiny": preset("tiny"),
     "small": preset("small"),
