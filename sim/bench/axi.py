@@ -1,7 +1,7 @@
 """AXI agents: device memory with a write log, the spill port's memory, an AXI4-Lite master.
 
 ``prefix`` is what stands before the AXI name in Verilog: ``"mem__"`` for a block with a port ``mem``, ``"m_axi_mem0_"`` at
-the hub's top. All agents use the sampling point of :mod:`sim.bench.streams`.
+the hub's top. All agents use the sampling point of :mod:`sim.bench.clock`.
 """
 
 from collections import deque

@@ -72,7 +72,7 @@ class _Input:
 
 
 class Switch:
-    """Connects ``ranks`` x ``lanes`` ports of one design; an agent of a :class:`~sim.bench.streams.Bench`.
+    """Connects ``ranks`` x ``lanes`` ports of one design; an agent of a :class:`~sim.bench.clock.Bench`.
 
     Parameters: ``bench``; ``ranks``, ``lanes``; ``tx``, ``rx``, functions of (rank, lane) that give the prefix before ``tdata``
     of the design's output and input (``lambda rank, lane: f"h{rank}_m_axis_link{lane}_"``); ``latency``, cycles from the last

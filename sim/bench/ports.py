@@ -1,0 +1,138 @@
+"""Ports of a design under cocotb: values of a shape to and from flat vectors, single ports, streams.
+
+Verilog names: a stream port ``i_x`` is ``i_x__payload``, ``i_x__valid``, ``i_x__ready``; one of an array
+``i_x__0__payload``; a struct payload or a plain struct port is one flat vector, which :class:`Codec` packs.
+"""
+
+from amaranth.hdl import Shape
+from amaranth.lib import data
+
+__all__ = ["Codec", "SignalPort", "StreamPort", "bus_pulse", "bus_read", "bus_write", "hub_port"]
+
+
+class Codec:
+    """Packs and unpacks the values of a shape: layouts become dictionaries (lists for arrays), nested as they are.
+
+    ``pack`` takes a dictionary with any of the fields (the others are 0) or an integer; it raises ValueError for an unknown
+    field or a value that does not fit. ``unpack`` gives all fields, unsigned.
+    """
+
+    def __init__(self, shape):
+        self._fields = None
+        self._list = False
+        if isinstance(shape, type) and issubclass(shape, data.Struct):
+            shape = data.Layout.cast(shape)
+        if isinstance(shape, data.Layout):
+            self._fields = {key: (field.offset, Codec(field.shape)) for key, field in shape}
+            self._list = isinstance(shape, data.ArrayLayout)
+        self.width = Shape.cast(shape).width
+        self._mask = (1 << self.width) - 1
+
+    def pack(self, value, name="value"):
+        if self._fields is None or isinstance(value, int):
+            value = int(value)
+            if value & ~self._mask:
+                raise ValueError(f"{name} = {value}: must fit {self.width} bits")
+            return value
+        word = 0
+        for key, part in enumerate(value) if self._list else value.items():
+            if key not in self._fields:
+                raise ValueError(f"{name}.{key}: no such field; the fields are {', '.join(map(str, self._fields))}")
+            offset, codec = self._fields[key]
+            word |= codec.pack(part, f"{name}.{key}") << offset
+        return word
+
+    def unpack(self, word):
+        if self._fields is None:
+            return word & self._mask
+        if self._list:
+            return [codec.unpack(word >> offset) for offset, codec in self._fields.values()]
+        return {key: codec.unpack(word >> offset) for key, (offset, codec) in self._fields.items()}
+
+
+def _read(handle):
+    return int(handle.value)
+
+
+def _codec(shape):
+    return shape if isinstance(shape, Codec) else Codec(shape)
+
+
+def bus_write(dut, name, value, shape=None):
+    """Writes a plain input (flat vector); a dictionary needs the layout as ``shape``."""
+    getattr(dut, name).value = _codec(shape).pack(value, name) if shape is not None else int(value)
+
+
+def bus_read(dut, name, shape=None):
+    """Reads a plain port; a dictionary when ``shape`` is a layout."""
+    word = _read(getattr(dut, name))
+    return _codec(shape).unpack(word) if shape is not None else word
+
+
+async def bus_pulse(bench, name, value, shape=None):
+    """One-cycle write of a plain input, 0 afterwards: strobes such as ``mark`` or ``region_update``."""
+    bus_write(bench.dut, name, value, shape)
+    await bench.cycles(1)
+    getattr(bench.dut, name).value = 0
+
+
+class StreamPort:
+    """A stream port of the design by its Verilog names; values of ``shape`` (None: integers)."""
+
+    def __init__(self, dut, name, shape=None):
+        self.name = name
+        self.valid, self.ready = getattr(dut, f"{name}__valid"), getattr(dut, f"{name}__ready")
+        self._payload = getattr(dut, f"{name}__payload")
+        self.codec = Codec(len(self._payload)) if shape is None else _codec(shape)
+        if self.codec.width != len(self._payload):
+            raise ValueError(f"{name}: the port has {len(self._payload)} bits, the shape {self.codec.width}")
+
+    def pack(self, item):
+        return self.codec.pack(item, self.name)
+
+    def unpack(self, raw):
+        return self.codec.unpack(raw)
+
+    def read(self):
+        return int(self._payload.value)
+
+    def write(self, raw):
+        self._payload.value = raw
+
+
+class SignalPort:
+    """A stream of separate signals: ``fields`` is {field name: signal name}; ``valid`` and ``ready`` are signal names.
+
+    ``ready`` may be None for a channel that is always ready.
+    """
+
+    def __init__(self, dut, name, valid, ready, fields):
+        self.name = name
+        self.valid, self.ready = getattr(dut, valid), getattr(dut, ready) if ready is not None else None
+        self.fields = {key: getattr(dut, signal) for key, signal in fields.items()}
+
+    def pack(self, item):
+        unknown = set(item) - set(self.fields)
+        if unknown:
+            raise ValueError(f"{self.name}: no such field {', '.join(unknown)}; the fields are {', '.join(self.fields)}")
+        return tuple(int(item.get(key, 0)) for key in self.fields)
+
+    def unpack(self, raw):
+        return dict(zip(self.fields, raw, strict=True))
+
+    def read(self):
+        return tuple(int(handle.value) for handle in self.fields.values())
+
+    def write(self, raw):
+        for handle, value in zip(self.fields.values(), raw, strict=True):
+            handle.value = value
+
+
+def hub_port(dut, interface):
+    """The :class:`SignalPort` of a stream or AXI4-Stream :class:`hub_rtl.top.hub_ports.Interface` of the hub's top.
+
+    AXI4-Stream fields lose their ``t``: ``data``, ``last``, ``dest``.
+    """
+    letter = "t" if interface.kind == "axi4-stream" else ""
+    names = {port.field.removeprefix(letter): port.name for port in interface.ports}
+    return SignalPort(dut, interface.name, names.pop("valid"), names.pop("ready"), names)
