@@ -10,6 +10,7 @@ from hub_rtl.scoreboard import ReadinessScoreboard
 from sim.bench.planted import assert_caught, planted
 from sim.bench.runner import run_bench, to_verilog
 
+MODULES = "sim.cocotb.scoreboard,sim.cocotb.scoreboard_faults"
 CONFIGS = {
     "small": (preset("small", lanes=2), 5),
     "tiny": (preset("tiny"), 8),
@@ -22,7 +23,7 @@ CONFIGS = {
 def test_against_golden(name):
     """All cocotb tests of the scoreboard on one configuration."""
     cfg, epochs = CONFIGS[name]
-    run_bench(ReadinessScoreboard(cfg), name=f"scoreboard_{name}", module="sim.cocotb.scoreboard", cfg=cfg,
+    run_bench(ReadinessScoreboard(cfg), name=f"scoreboard_{name}", module=MODULES, cfg=cfg,
               params={"epochs": epochs})
 
 

@@ -8,10 +8,11 @@ from hub_rtl.formats import EventKind, RegionOp, RegionState
 from hub_rtl.readiness.scoreboard_types import scoreboard_types
 from hub_rtl.types import types_of
 from sim.bench.coverage import cover
+from sim.bench.runner import bench_params
 from sim.bench.streams import Codec, StreamSink, StreamSource, bus_read, bus_write, start_clock
 from sim.golden.scoreboard import ScoreboardModel
 
-__all__ = ["Rig"]
+__all__ = ["Rig", "make"]
 
 PLAIN_INPUTS = ("geometry_write", "dep_write", "overlap", "rows", "purging", "quiescing", "query", "timeout")
 
@@ -280,3 +281,9 @@ class Rig:
         for name in ("close_twice", "close_bad"):
             assert self.counts[name] == self.model.counts[name], f"{name}: {self.counts[name]}, {self.model.counts[name]}"
         assert len(self.bad_closes) == self.model.counts["close_twice"]
+
+
+def make(dut, salt="", **more):
+    """``(rig, cfg, params, rng)`` as the test was given them."""
+    cfg, params, rng = bench_params(salt)
+    return Rig(dut, cfg, rng, **more), cfg, params, rng

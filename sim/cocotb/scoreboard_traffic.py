@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass, field
 
+import cocotb
+
 from hub_rtl.formats import Reason, RegionOp, RegionState
 from sim.bench.coverage import cover
 
-__all__ = ["FAULTS", "Plan", "plan_epoch", "feed", "live", "setup_regions"]
+__all__ = ["FAULTS", "Plan", "all_banks", "plan_epoch", "feed", "live", "one_region", "setup_regions"]
 
 FAULTS = ("memory", "poison", "twice", "missing", "abort", "ragged", "overlap")
 
@@ -155,3 +157,18 @@ async def live(rig, rng, region, bank, epochs, faults=(), early=False):
         cover("sb.epoch.wrap", number + 2 > 15)
         await rig.give_back(RegionOp.RELEASE, region, number)
         number = (number + 2) % 16
+
+
+async def all_banks(rig, rng, epochs, **more):
+    """Every bank of every region lives at the same time."""
+    tasks = [cocotb.start_soon(live(rig, rng, region, bank, epochs, **more))
+             for region in range(rig.cfg.regions) for bank in (0, 1)]
+    for task in tasks:
+        await task
+    await rig.finish()
+
+
+async def one_region(rig, **fields):
+    """Region 0 with two-row tiles and one producer."""
+    await rig.set_geometry(0, **{"row_bytes": min(32, rig.cfg.max_row_bytes), "log2_tile": 1 if rig.cfg.capacity > 1 else 0,
+                                 "capacity": min(4, rig.cfg.capacity), "expected": 1, **fields})
