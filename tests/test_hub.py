@@ -24,4 +24,4 @@ def test_planted_close_without_source():
 
 @pytest.mark.parametrize("name, cfg", [("pair_tiny", TINY), ("pair_small", SMALL)])
 def test_pair(name, cfg):
-    run_bench(pair_verilog(cfg, name), module="sim.cocotb.hub", name=name, cfg=cfg)
+    run_bench(pair_verilog(cfg, name), module="sim.cocotb.hub,sim.cocotb.hub_faults", name=name, cfg=cfg)

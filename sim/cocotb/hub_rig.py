@@ -7,10 +7,10 @@ from sim.bench.axi import AxiLiteMaster, AxiMemory, ByteMemory
 from sim.bench.runner import bench_params
 from sim.bench.streams import SignalPort, StreamSink, StreamSource, start_clock
 from sim.cocotb.hub_pair import SIDES
-from sim.driver import Driver, Recorder
+from sim.driver import Driver, Recorder, Region
 from sim.golden.system import SystemModel
 
-__all__ = ["HubRig", "Node", "MEMORY"]
+__all__ = ["HubRig", "Node", "MEMORY", "log", "region", "status"]
 
 MEMORY = 1 << 20        # bytes of a rank's memory that regions and ranges use
 CHANNELS = ("aw", "w", "b", "ar", "r")
@@ -220,3 +220,37 @@ class HubRig:
         self.model.settle()
         for node in self.nodes:
             node.check()
+
+
+def region(cfg, index, *, row_bytes=None, rows=None, log2_tile=0, expected=2, **more):
+    """A region with its own memory and groups; all regions of one hub share the groups evenly."""
+    row_bytes = row_bytes or min(256, cfg.max_row_bytes)
+    stride = -(-row_bytes // cfg.packet_bytes) * cfg.packet_bytes
+    share = cfg.groups // cfg.regions
+    rows = rows or min(cfg.capacity, share << log2_tile)
+    base = index * 0x10000
+    return Region(base=(base, base + 0x8000), stride=stride, row_bytes=row_bytes, capacity=rows, group_base=index * share,
+                  log2_tile=log2_tile, expected=expected, spill_base=(0x100000 + index * 0x4000, 0x102000 + index * 0x4000),
+                  row_span=1024, **more)
+
+
+async def status(node, index, epoch):
+    """What the registers say about one epoch of a region."""
+    await node.write("regions.INDEX", index)
+    await node.write("regions.QUERY", epoch & 1)
+    while await node.field("control.STATUS", "query_busy"):
+        pass
+    wide = {name: await node.read(f"regions.{name.upper()}_LO") | await node.read(f"regions.{name.upper()}_HI") << 32
+            for name in ("sent", "acked", "refused")}
+    return wide | {"rows": await node.read("regions.ROWS"), "state": await node.field("regions.STATE", "state"),
+                   "epoch": await node.field("regions.STATE", "epoch"), "missing": await node.read("regions.MISSING0")}
+
+
+async def log(node):
+    """Entries of the refusal log, as {field: value}."""
+    entries = []
+    for index in range(await node.read("logs.COUNT")):
+        await node.write("logs.INDEX", index)
+        word = {field.name: await node.field("logs.ENTRY", field.name) for field in node.rig.map.register("logs.ENTRY").fields}
+        entries.append(word | {name: await node.field("logs.ENTRY_ROW", name) for name in ("rowid", "rank")})
+    return entries
