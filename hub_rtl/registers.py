@@ -162,7 +162,8 @@ def _control_page(cfg):
             Field("range_busy", 8, 1, "ro", 0, "the counters of a disarmed dependency range are being cleared"))),
         Register("IRQ_STATUS", 0x04, kept),
         Register("IRQ_ENABLE", 0x08, enable),
-        _word("MERGE_TIMEOUT", 0x10, 16, "rw", "cycles until a partial packet may leave", 64),
+        _word("MERGE_TIMEOUT", 0x10, 16, "rw", "cycles until a partial packet may leave; rows in turn need it to fill one each",
+              512),
         _word("AGE_LIMIT", 0x14, 16, "rw", "cycles until an entry goes before all younger ones", 1024),
         _word("TIMEOUT", 0x18, 32, "rw", "cycles without progress until an OPEN region is reported, 0 = never"),
         Register("COMMAND", 0x20, (

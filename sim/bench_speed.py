@@ -30,7 +30,6 @@ __all__ = ["Line", "measure", "speed_table"]
 
 MEMORY = 1 << 20
 BASE = 0x10000
-MERGE_TIMEOUT = 512     # cycles; 16 rows in turn take 64 cycles (128 with 256-byte packets) to fill a packet each
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,6 @@ def _one_to_many(cfg, row_bytes, *, producers=(0,), consumers=(1, 2, 3), tile=3,
         s.region(rank, 0, Region(base=(BASE, BASE), stride=stride, row_bytes=row_bytes, capacity=min(1024, cfg.groups << tile),
                                  group_base=0, log2_tile=tile, expected=len(producers), row_span=span, spill_base=(0, 0)))
     for rank in producers:
-        s.drivers[rank].start(rank, merge_timeout=MERGE_TIMEOUT)
         for dest in consumers:
             s.handle(rank, dest, Handle(targets=((dest, 0),), row_bytes=row_bytes))
     s.barrier()
