@@ -75,4 +75,4 @@ plan: $(READY)  ## write docs/testplan.md anew from docs/testplan/*.toml
 .PHONY: clean
 clean:  ## remove build/ and caches (.venv stays)
 	rm -rf build .pytest_cache .ruff_cache
-	find hub_rtl sim tests formal -name __pycache__ -type d -prune -exec rm -rf {} +
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
