@@ -121,10 +121,17 @@ def test_overflow_region(harness):
 def test_spill_and_restore(harness):
     """More rows in flight than the RAT has places: rows go to memory and come back, and nothing is wrong."""
     rng, s = random.Random(bench_seed()), scenario(streams=48, burst=2, use_can_accept=0)
-    all_to_all(s, regions=1, capacity=64, row_span=64, stride=384, group_base=0)
+    all_to_all(s, regions=1, capacity=128, row_span=128, base=(0x4000, 0x20000))
+    rows = [(rank, rank * 32 + n, rng.randbytes(ROW)) for n in range(32) for rank in range(CFG.ranks)]
+    for rank, rowid, data in rows:
+        s.row(rank, 0, rowid, data[:128])
+    for rank in range(CFG.ranks):                           # every row is begun before one is completed
+        s.sync(rank)
+        s.program(rank).fence()
+    s.barrier()
+    for rank, rowid, data in rows:
+        s.row(rank, 0, rowid, data[128:], row_off=8)
     for rank in range(CFG.ranks):
-        for n in range(16):
-            s.row(rank, 0, rank * 16 + n, rng.randbytes(ROW))
         s.close_all(rank)
     finish(s, regions=1)
     verify(s, harness)
