@@ -123,6 +123,7 @@ def build(cfg, verilog=None, trace=False, jobs=2):
             (folder / "moehub.v").write_text(text)
             (folder / "hub_pins.h").write_text(_pins(cfg))
             log = folder / "build.log"
+            # Warnings are off in builds: `moe-hub lint` holds the same text to them (hub_rtl/tools/lint.py).
             model = ["--top-module", "moehub", "--prefix", "Vmoehub", "-O3", "--x-assign", "fast", "--x-initial", "fast",
                      "--noassert", "-Wno-lint", "-Wno-style", "-Wno-UNOPTFLAT", "--output-split", "20000"]
             command = ["verilator", "--cc", "--exe", "--build", "-j", str(jobs), "-Mdir", folder, "-o", "harness", *model,

@@ -157,7 +157,8 @@ def _build(text, name, waves):
             source.write_text(text)
             libs = cocotb_config.libs_dir
             # Only the top's ports are made public. With all signals public (cocotb's own choice) Verilator can optimise
-            # little: builds and runs take several times as long.
+            # little: builds and runs take several times as long. Warnings are off in builds: `moe-hub lint` is where the same
+            # text must be clean, and each waiver has its reason there (hub_rtl/tools/lint.py).
             _command(["verilator", "-cc", "--exe", "--vpi", "--public-depth", "1", "--prefix", "Vtop", "-o", name,
                       "-Mdir", folder, "--top-module", name, "--timescale", "1ns/1ps",
                       "-Wno-lint", "-Wno-style", "-Wno-UNOPTFLAT", *(["--trace"] if waves else []),
