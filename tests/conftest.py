@@ -16,3 +16,20 @@ def _from_root(monkeypatch):
     """Tests may be started from any folder."""
     if Path.cwd() != ROOT:
         monkeypatch.chdir(ROOT)
+
+
+@pytest.fixture(scope="session")
+def harness():
+    """The program of the four-hub systems, built once."""
+    from sim.four_hubs import CFG
+    from sim.system import build
+    return build(CFG)
+
+
+@pytest.fixture
+def simulate(harness):
+    """Runs scenarios of :mod:`sim.misuse`; their files go away with the test."""
+    from sim.misuse import Runs
+    runs = Runs(harness)
+    yield runs
+    runs.remove()

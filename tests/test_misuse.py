@@ -9,21 +9,9 @@ from hub_rtl.formats import HEADER, EventKind, LaneMode, Reason, RegionState, pa
 from sim.bench.coverage import cover
 from sim.driver import Handle
 from sim.four_hubs import CFG, PLAIN, ROW, all_to_all, finish, region, scatter
-from sim.misuse import (CULPRIT, HANDLE, ROWID, TRAVEL, VICTIM, WRONG, Registers, Runs, Unmodelled, ends, playground, send,
+from sim.misuse import (CULPRIT, HANDLE, ROWID, TRAVEL, VICTIM, WRONG, Registers, Unmodelled, ends, playground, send,
                         start, unmodelled)
-from sim.system import build, row_operand
-
-@pytest.fixture(scope="session")
-def harness():
-    return build(CFG)
-
-
-@pytest.fixture
-def simulate(harness):
-    runs = Runs(harness)
-    yield runs
-    runs.remove()
-
+from sim.system import row_operand
 
 def entry(reason, rank, **more):
     """A log entry as it must be."""

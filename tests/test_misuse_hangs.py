@@ -5,22 +5,10 @@ import pytest
 from hub_rtl.formats import EventKind, Reason, RegionState
 from sim.driver import Handle
 from sim.four_hubs import CFG, ROW, all_to_all, finish, region, scatter
-from sim.misuse import CULPRIT, HANDLE, ROWID, TRAVEL, VICTIM, WRONG, Runs, Unmodelled, playground, send, start, unmodelled
-from sim.system import build, row_operand
+from sim.misuse import CULPRIT, HANDLE, ROWID, TRAVEL, VICTIM, WRONG, Unmodelled, playground, send, start, unmodelled
+from sim.system import row_operand
 
 OTHERS = [rank for rank in range(CFG.ranks) if rank != VICTIM]
-
-
-@pytest.fixture(scope="session")
-def harness():
-    return build(CFG)
-
-
-@pytest.fixture
-def simulate(harness):
-    runs = Runs(harness)
-    yield runs
-    runs.remove()
 
 
 # -- bytes stored twice, or not at all ---------------------------------------------------------------------------------

@@ -1,25 +1,11 @@
 """Whole systems that are too full, aborted, reset or ordered about wrongly: refused, named, and exact afterwards."""
 
-import pytest
 
 from hub_rtl.formats import EventKind, Reason
 from sim.driver import Handle
 from sim.four_hubs import CFG, ROW, all_to_all, finish, region, scatter
 from sim.golden.system import SystemModel
-from sim.misuse import CULPRIT, HANDLE, TRAVEL, VICTIM, WRONG, Runs, Unmodelled, ends, playground, start, unmodelled
-from sim.system import build
-
-
-@pytest.fixture(scope="session")
-def harness():
-    return build(CFG)
-
-
-@pytest.fixture
-def simulate(harness):
-    runs = Runs(harness)
-    yield runs
-    runs.remove()
+from sim.misuse import CULPRIT, HANDLE, TRAVEL, VICTIM, WRONG, Unmodelled, ends, playground, start, unmodelled
 
 
 def test_region_and_overflow_region_are_full(simulate):

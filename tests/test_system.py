@@ -15,13 +15,8 @@ from sim.driver import DepRange, Handle
 from sim.four_hubs import CFG, PATTERNS, PLAIN, ROW, SPILL, all_to_all, finish, region, scatter, scenario, verify
 from sim.layer import hub_programs, plan_layer
 from sim.layer_check import check_layer
-from sim.system import build, hub_verilog, row_operand
+from sim.system import hub_verilog, row_operand
 from sim.traces import generate
-
-
-@pytest.fixture(scope="session")
-def harness():
-    return build(CFG)
 
 
 @pytest.mark.parametrize("idle", PATTERNS)

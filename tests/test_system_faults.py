@@ -7,12 +7,7 @@ import pytest
 from hub_rtl.formats import EventKind, Reason
 from sim.bench.runner import bench_seed
 from sim.four_hubs import CFG, ROW, all_to_all, region, scenario
-from sim.system import build, row_operand
-
-
-@pytest.fixture(scope="session")
-def harness():
-    return build(CFG)
+from sim.system import row_operand
 
 
 def test_memory_error_is_reported_as_error(harness):
