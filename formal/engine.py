@@ -14,12 +14,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from .elaborate import ROOT, elaborate, identifier
+from .ports import asserted_ports
+from .trace import stream_fields, transactions
 
-__all__ = ["BUILD", "MissingTool", "Outcome", "TASKS", "run_task", "tools"]
+__all__ = ["BUILD", "MissingTool", "Outcome", "TASKS", "WANTED", "run_task", "tools"]
 
 BUILD = ROOT / "build" / "formal"
 TASKS = ("prove", "cover", "bug")
-VERSION = 1     # of what a cached outcome means
+WANTED = {"prove": "pass", "cover": "pass", "bug": "fail"}
+VERSION = 2     # of what a cached outcome means
 
 
 class MissingTool(RuntimeError):
@@ -29,7 +32,7 @@ class MissingTool(RuntimeError):
 @dataclass
 class Outcome:
     """Of one task. status: ``pass``, ``fail``, ``unknown`` (neither, also after a time-out) or ``error``. failed: names of the
-    properties that failed, or of the covers not reached. folder: where SymbiYosys worked."""
+    properties that failed, or of the covers not reached. ports: those under an assertion. folder: where SymbiYosys worked."""
 
     check: str
     task: str
@@ -39,6 +42,7 @@ class Outcome:
     properties: list = field(default_factory=list)
     assumptions: list = field(default_factory=list)
     covers: list = field(default_factory=list)
+    ports: list = field(default_factory=list)
     folder: str = ""
     log: str = ""
     cached: bool = False
@@ -104,7 +108,13 @@ def run_task(check, task, force=False):
     names, pattern = ((spec.covers, r"[Uu]nreached cover statement at \S*{}\b") if task == "cover"
                       else (spec.properties, r"Assert failed in top: {}\b"))
     outcome.failed = [name for name in names if re.search(pattern.format(identifier(name)), log)]
-    if outcome.status in ("pass", "fail"):
+    if task == "prove":
+        outcome.ports = asserted_ports(spec, str(BUILD / "yosys"), folder / "top.il")
+        for waves in (folder / "work").glob("engine_*/trace.vcd"):
+            lines = [*transactions(waves, stream_fields(spec)), f"failed: {', '.join(outcome.failed)}"]
+            (folder / "trace.txt").write_text("\n".join(lines) + "\n")
+            shutil.copy(waves, folder / "trace.vcd")
+    if outcome.status == WANTED[task]:
         cache.parent.mkdir(parents=True, exist_ok=True)
         scratch = cache.with_suffix(f".{os.getpid()}")
         scratch.write_text(json.dumps(asdict(outcome)))
