@@ -55,6 +55,10 @@ smoke: $(READY)  ## under a minute: unit tests and the stream parts under cocotb
 verilog: $(READY)  ## Verilog, sidecar and C header of every preset into build/<preset>
 	@for preset in $(PRESETS); do $(BIN)/moe-hub generate --preset $$preset || exit 1; done
 
+.PHONY: formal
+formal: $(READY)  ## prove the promises with SymbiYosys (ARGS="..." for `moe-hub formal`)
+	@$(BIN)/moe-hub formal $(ARGS)
+
 .PHONY: bench
 bench: $(READY)  ## measure the design and write the results (ARGS="..." for `moe-hub bench`)
 	@$(BIN)/moe-hub bench $(ARGS)

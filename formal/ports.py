@@ -13,9 +13,10 @@ __all__ = ["BLOCKS", "asserted_ports", "ports_of", "ports_without_assertion"]
 
 #: The blocks every port of which must be under an assertion.
 BLOCKS = {"LogicalDestinationDecoder": "decoder", "StoreMerge": "steer", "StoreSteer": "steer",
-          "PacketManager": "packet_manager", "LinkPort": "link", "LoopPort": "loop_port", "SlotAllocator": "slot_allocator",
-          "MemoryWriter": "memory_writer", "ReadinessScoreboard": "scoreboard", "ProducerControl": "producer_control", "RejectSender": "report",
-          "RefusalLog": "report", "SpillPortMerge": "flag_port", "CsrBank": "csr", "Hub": "hub"}
+          "PacketManager": "packet_manager", "LinkPort": "link", "LoopPort": "loop_port",
+          "SlotAllocator": "slot_allocator", "MemoryWriter": "memory_writer", "ReadinessScoreboard": "scoreboard",
+          "ProducerControl": "producer_control", "RejectSender": "report", "RefusalLog": "report",
+          "SpillPortMerge": "flag_port", "CsrBank": "csr", "Hub": "hub"}
 MORE_ARGUMENTS = {"StoreMerge": {"count": 2}}
 
 

@@ -1,4 +1,4 @@
-"""Runs checks in parallel and tells what came out: ``moe-hub formal``."""
+"""Runs checks in parallel and tells what came out of them."""
 
 import os
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -8,34 +8,36 @@ from rich.console import Console
 from rich.table import Table
 
 from .engine import TASKS, Outcome, run_task
+from .ports import ports_without_assertion
 
-__all__ = ["run_checks", "summary", "verdict"]
+__all__ = ["passed", "results", "run_checks", "summary_table", "targets", "verdict"]
+
 
 def verdict(check, outcome):
-    """One or two words of the outcome of a task, and whether it is the wanted one."""
-    status = outcome.status
-    if status == "error":
-        return "ERROR", False
-    if status == "unknown":
-        return "UNDETERMINED", False
-    if outcome.task == "prove":
-        return ("FAILED", False) if status == "fail" else (f"holds to {check.depth}" if check.mode == "bmc" else "proved", True)
-    if outcome.task == "cover":
-        return (f"{len(outcome.covers)} reached", True) if status == "pass" else ("NOT REACHED", False)
-    return ("bug caught", True) if status == "fail" else ("bug NOT CAUGHT", False)
+    """The outcome of a task in one or two words, and whether it is the wanted one."""
+    status, task = outcome.status, outcome.task
+    if status in ("error", "unknown"):
+        return {"error": "ERROR", "unknown": "UNDETERMINED"}[status], False
+    good = "proved" if check.mode == "prove" else f"holds to {check.depth}"
+    words = {"prove": {"pass": good, "fail": "FAILED"},
+             "cover": {"pass": f"{len(outcome.covers)} reached", "fail": "NOT REACHED"},
+             "bug": {"pass": "bug NOT CAUGHT", "fail": "bug caught"}}[task]
+    return words[status], (status == "fail") == (task == "bug")
 
 
 def _task(check, task, force):
     try:
         return run_task(check, task, force)
-    except Exception as error:      # a broken specification must not end the others' run
+    except Exception as error:      # a broken specification must not end the run of the others
         return Outcome(check.name, task, "error", 0.0, log=f"{type(error).__name__}: {error}")
 
 
 def run_checks(checks, tasks=TASKS, jobs=None, force=False, console=None):
-    """Outcomes {(check name, task): Outcome}; a line on ``console`` for each as it comes."""
+    """Outcomes ``{(check name, task): Outcome}``; a line on ``console`` for each as it comes."""
     console = console or Console()
-    outcomes, work = {}, [(check, task) for check in checks for task in tasks]
+    outcomes = {}
+    # Proofs first: they take longest, and the run must not end with one core idle.
+    work = [(check, task) for task in tasks for check in checks]
     with ProcessPoolExecutor(jobs or os.cpu_count(), mp_context=get_context("spawn")) as pool:
         futures = {pool.submit(_task, check, task, force): check for check, task in work}
         for done, future in enumerate(as_completed(futures), 1):
@@ -47,17 +49,46 @@ def run_checks(checks, tasks=TASKS, jobs=None, force=False, console=None):
                           + (" (cached)" if outcome.cached else f" {outcome.seconds:.1f} s"), markup=False, highlight=False)
             if not good:
                 text = outcome.log if outcome.status == "error" else f"  see {outcome.folder}"
-                console.print(text, markup=False, highlight=False)
+                console.print(text, markup=False, highlight=False, soft_wrap=True)
     return outcomes
 
 
-def summary(checks, outcomes):
-    """The table of results, a row per check."""
-    table = Table("check", "properties", "result", "covers", "bug", "engine", "s")
+def passed(checks, outcomes):
+    """Whether every task of ``checks`` that was run came out as wanted."""
+    table = {check.name: check for check in checks}
+    return all(verdict(table[name], outcome)[1] for (name, _), outcome in outcomes.items())
+
+
+def results(checks, outcomes):
+    """Rows of text for each check: name, properties, result, covers, bug, engine, seconds."""
     for check in checks:
         found = {task: outcomes.get((check.name, task)) for task in TASKS}
         words = {task: verdict(check, each)[0] if each else "-" for task, each in found.items()}
-        known = next(each for each in found.values() if each)
-        table.add_row(check.name, str(len(known.properties)), words["prove"], words["cover"], words["bug"], check.engine,
-                      f"{sum(each.seconds for each in found.values() if each):.1f}")
+        known = [each for each in found.values() if each]
+        yield (check.name, str(max(len(each.properties) for each in known)), words["prove"], words["cover"], words["bug"],
+               check.engine, f"{sum(each.seconds for each in known):.0f}")
+
+
+def summary_table(checks, outcomes):
+    """:func:`results` for the screen."""
+    table = Table(*(["check", "properties", "result", "covers", "planted bug", "engine", "s"]))
+    for row in results(checks, outcomes):
+        table.add_row(*row)
     return table
+
+
+def targets(checks, outcomes):
+    """``(text, met)`` of each target of the whole table."""
+    proofs = [(check, outcomes[check.name, "prove"]) for check in checks]
+    written = sum(len(outcome.properties) for _, outcome in proofs)
+    unbounded = sum(len(outcome.properties) for check, outcome in proofs if verdict(check, outcome)[0] == "proved")
+    unclear = sum(outcome.status in ("unknown", "error") for outcome in outcomes.values())
+    covers = sum(len(outcome.covers) for outcome in outcomes.values() if outcome.task == "cover" and outcome.status == "pass")
+    caught = sum(outcome.status == "fail" for outcome in outcomes.values() if outcome.task == "bug")
+    bare = ports_without_assertion({port for _, outcome in proofs for port in outcome.ports})
+    share = unbounded / written if written else 0
+    yield f"properties: {written} (at least 60) in {len(checks)} checks", written >= 60
+    yield f"proved without bound: {unbounded} = {share:.1%} (at least 90 %)", share >= 0.9
+    yield f"undetermined tasks: {unclear} (0)", unclear == 0
+    yield f"covers reached: {covers}; planted bugs caught: {caught} of {len(checks)}", caught == len(checks)
+    yield f"block ports under no assertion: {len(bare)} (0){': ' if bare else ''}{', '.join(bare)}", not bare
