@@ -52,8 +52,9 @@ def transactions(path, fields):
     before = {}
     for cycle, values in enumerate(_cycles(path)):
         for stream, parts in fields.items():
-            if values.get(f"{stream}__valid") and values.get(f"{stream}__ready"):
-                item = values.get(f"{stream}__payload", 0)
+            # A side that is always 1 is not in the waveform.
+            if f"{stream}__payload" in values and values.get(f"{stream}__valid", 1) and values.get(f"{stream}__ready", 1):
+                item = values[f"{stream}__payload"]
                 shown = [f"{name}={item >> low & (1 << width) - 1:#x}".lstrip("=") for name, low, width in parts]
                 yield f"{cycle:5}  {stream:24} {' '.join(shown)}"
         for name, value in sorted(values.items()):
