@@ -11,11 +11,14 @@ __all__ = ["LinkMesh"]
 
 
 class LinkMesh(wiring.Component):
-    """One LinkPort per rank (``p0__...``, ``p1__...``) and the LoopPort of rank 0 (``loop__...``); own numbers are tied."""
+    """One LinkPort per rank (``p0__...``, ``p1__...``) and the LoopPort of rank 0 (``loop__...``); own numbers are tied.
 
-    def __init__(self, cfg, lane=0):
+    ``ranks``: only so many have a port (all by default).
+    """
+
+    def __init__(self, cfg, lane=0, ranks=None):
         self._cfg, self._lane = cfg, lane
-        self._ports = {**{f"p{rank}": LinkPort(cfg) for rank in range(cfg.ranks)}, "loop": LoopPort(cfg)}
+        self._ports = {**{f"p{rank}": LinkPort(cfg) for rank in range(cfg.ranks if ranks is None else ranks)}, "loop": LoopPort(cfg)}
         members = {}
         for name, port in self._ports.items():
             inner = {key: member for key, member in port.signature.members.items() if key not in ("rank", "lane")}

@@ -1,0 +1,125 @@
+"""``python -m sim.mutation [BLOCK...]``: mutants of each block against its own bench, proofs for those that nobody noticed.
+
+Prints a table, writes ``docs/results/mutation.md`` when all blocks are asked for. Exit code 1 when a target is missed. Verdicts
+are kept in ``build/mutation/<block>/``, bound to the netlist and to every file of the project that the bench has loaded; when
+only those files change, the test that killed a mutant last time is tried first. ``JOBS`` mutants run at a time (1).
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from sim.bench.runner import BUILD, ROOT, lock, run_bench, to_verilog
+
+from .blocks import BLOCKS, CREDITS
+from .equivalence import Prover
+from .netlist import SELECT, mutated
+from .page import page, table
+
+COUNT, SEED, FACTOR = 500, 1, 5
+FOLDER = BUILD / "mutation"
+
+
+def campaign(name, count=COUNT, seed=SEED, jobs=1, write=print):
+    """Verdicts of one block: {"mutants": [Mutant], "verdicts": {number: {"verdict": ..., ...}}, "seconds"}.
+
+    A verdict is ``killed`` (with ``test``), ``timeout`` or ``crash`` (killed, too), ``equivalent``, ``different`` (survived, and
+    some input shows it), or ``open`` (survived, no proof in the time allowed).
+    """
+    block = BLOCKS[name]
+    folder = FOLDER / name
+    started = time.monotonic()
+    with lock(folder / "lock"):
+        design, top = block.make(), f"mutants_{name}"
+        key = _hash(to_verilog(design, top), count, seed, _own_sources())
+        netlist = mutated(block.make(), top, count, seed, folder)
+        kept = _load(folder / "verdicts.json")
+        known = kept if kept.get("key") == key else {}
+        bench = _hash(block.module, block.tests, block.params)
+        if known.get("bench") != bench or not _same(known.get("sources", {})):
+            known = _simulate(block, name, netlist, known, jobs, folder, write) | {"key": key, "bench": bench,
+                                                                                  "proofs": known.get("proofs", {})}
+            _save(folder / "verdicts.json", known)
+        _prove(known, netlist, folder, write)
+    verdicts = {int(number): verdict if verdict["verdict"] != "survived" else {"verdict": known["proofs"][number]}
+                for number, verdict in known["verdicts"].items()}
+    return {"mutants": netlist.mutants, "verdicts": verdicts, "seconds": time.monotonic() - started}
+
+
+def _simulate(block, name, netlist, known, jobs, folder, write):
+    """Runs the bench on all mutants, then on the unmutated design, which must pass."""
+    out = folder / "out.jsonl"
+    out.unlink(missing_ok=True)
+    hints = {number: verdict["test"] for number, verdict in known.get("verdicts", {}).items() if "test" in verdict}
+    # What survived before is last: by then the most killing tests are known.
+    order = sorted((mutant.number for mutant in netlist.mutants), key=lambda number: str(number) not in hints)
+    options = {"mutants": order, "hints": hints, "out": str(out), "jobs": jobs, "factor": FACTOR}
+    write(f"{name}: {len(order)} mutants under {block.module}")
+    run_bench(netlist.verilog, name=f"mutants_{name}", module=f"sim.mutation.driver,{block.module}", cfg=block.cfg,
+              tests=["mutants", *block.tests] if block.tests else None, params=block.params | {"mutation": options}, seed=1)
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    sources, plain, verdicts = lines[0]["sources"], lines[1], lines[2:]
+    if plain["verdict"] != "survived" or len(verdicts) != len(order):
+        raise SystemExit(f"{name}: the unmutated design fails its own bench: {plain}")
+    return {"sources": sources, "verdicts": {str(each.pop("mutant")): each for each in verdicts}}
+
+
+def _prove(known, netlist, folder, write):
+    """Decides what survived; proofs depend on the netlist only, so they stay."""
+    left = [number for number, verdict in known["verdicts"].items()
+            if verdict["verdict"] == "survived" and number not in known["proofs"]]
+    if not left:
+        return
+    prover = Prover(netlist.aiger, SELECT)
+    for number in left:
+        known["proofs"][number] = prover.decide(int(number))
+        write(f"  {known['proofs'][number]:<10} {netlist.mutants[int(number) - 1]}")
+        _save(folder / "verdicts.json", known)
+
+
+def _own_sources():
+    return [path.read_text() for path in sorted(Path(__file__).parent.glob("*.py")) if path.stem in ("netlist", "equivalence")]
+
+
+def _hash(*parts):
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def _same(sources):
+    """All files are as they were."""
+    return bool(sources) and all((ROOT / path).exists()
+                                 and hashlib.sha256((ROOT / path).read_bytes()).hexdigest()[:16] == known
+                                 for path, known in sources.items() if not path.startswith("hub_rtl/"))
+
+
+def _load(path):
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def _save(path, known):
+    scratch = path.with_suffix(".new")
+    scratch.write_text(json.dumps(known))
+    scratch.rename(path)
+
+
+def main(words):
+    parser = argparse.ArgumentParser(prog="python -m sim.mutation", description="mutation testing of the blocks")
+    parser.add_argument("blocks", nargs="*", metavar="BLOCK", help=f"of {', '.join(BLOCKS)}; all by default")
+    parser.add_argument("--jobs", type=int, default=int(os.environ.get("JOBS", "1")), help="mutants at a time (1)")
+    options = parser.parse_args(words)
+    if unknown := set(options.blocks) - set(BLOCKS):
+        parser.error(f"no such block: {', '.join(sorted(unknown))}; the blocks are {', '.join(BLOCKS)}")
+    results = {name: campaign(name, jobs=options.jobs) for name in options.blocks or BLOCKS}
+    rows, missed = table(results, BLOCKS, CREDITS)
+    print("\n".join(rows))
+    if not options.blocks:
+        (ROOT / "docs" / "results" / "mutation.md").write_text(page(results, BLOCKS, CREDITS, SEED))
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

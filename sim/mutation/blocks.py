@@ -1,0 +1,69 @@
+"""The blocks under mutation: component, configuration, and the bench that has to notice."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from hub_rtl.config import HubConfig, preset
+from hub_rtl.csr import CsrBank
+from hub_rtl.decoder import LogicalDestinationDecoder
+from hub_rtl.link import LinkPort
+from hub_rtl.memory_writer import MemoryWriter
+from hub_rtl.packet_manager import PacketManager
+from hub_rtl.producer_control import ProducerControl
+from hub_rtl.report import RefusalLog, RejectSender
+from hub_rtl.scoreboard import ReadinessScoreboard
+from hub_rtl.slot_allocator import SlotAllocator
+from sim.bench.link_mesh import LinkMesh
+
+__all__ = ["BLOCKS", "CREDITS", "Block"]
+
+#: Mutants of these files have to be killed without exception, whatever block they are in.
+CREDITS = "hub_rtl/links/credits.py"
+
+
+@dataclass(frozen=True)
+class Block:
+    """``tests``: names of cocotb tests of ``module``, all when empty; ``target``: least kill rate in percent."""
+
+    component: Callable
+    cfg: HubConfig
+    module: str
+    tests: tuple = ()
+    params: dict = field(default_factory=dict)
+    target: int = 95
+
+    def make(self):
+        return self.component(self.cfg)
+
+
+def _loop(cfg):
+    return LinkMesh(cfg, ranks=0)
+
+
+TINY = preset("tiny")
+# Beside `tiny`: what has only one of a kind there would be constant.
+ODD = preset("tiny", ranks=3, lanes=3, handles=5, regions=3, replicas=2)
+
+BLOCKS = {
+    "decoder": Block(LogicalDestinationDecoder, ODD, "sim.cocotb.decoder", params={"rounds": 6}),
+    "packet_manager": Block(PacketManager, TINY, "sim.cocotb.packet_manager,sim.cocotb.packet_manager_limits",
+                            ("random_traffic", "latency", "back_to_back", "wire_efficiency", "sustained", "order", "starvation",
+                             "timers", "pool_full", "fence_and_close", "dead_peer", "same_address")),
+    "link": Block(LinkPort, TINY, "sim.cocotb.link,sim.cocotb.link_faults", params={"packets": 40}),
+    "loop_port": Block(_loop, TINY, "sim.cocotb.link_mesh", ("loop_traffic",), {"packets": 25}),
+    "slot_allocator": Block(SlotAllocator, TINY, "sim.cocotb.slot_allocator",
+                            ("traffic", "thrash", "full_regions", "spill_faults", "overlap", "purge", "old_rows",
+                             "reset_in_traffic", "latency"), target=100),
+    "memory_writer": Block(MemoryWriter, TINY, "sim.cocotb.memory_writer",
+                           ("traffic", "rate", "full", "address_first", "reset_in_traffic"), {"writes": 50}),
+    "scoreboard": Block(ReadinessScoreboard, TINY, "sim.cocotb.scoreboard,sim.cocotb.scoreboard_faults", params={"epochs": 8},
+                        target=100),
+    "producer_control": Block(ProducerControl, ODD, "sim.cocotb.producer_control",
+                              ("random_commands", "two_epochs_ahead", "slow_peer", "dead_peer", "many_fences", "software_reads",
+                               "reset_in_traffic"), {"commands": 40, "other": True}),
+    "reject_sender": Block(RejectSender, ODD, "sim.cocotb.report",
+                           ("rejects", "input_never_stalls", "poor_rank", "one_reject")),
+    "refusal_log": Block(RefusalLog, ODD, "sim.cocotb.report", ("keeps_oldest", "storm")),
+    "csr": Block(CsrBank, ODD, "sim.cocotb.csr",
+                 ("random_access", "geometry", "views", "counters", "not_cleared", "reset_in_traffic")),
+}

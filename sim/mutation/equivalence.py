@@ -1,0 +1,151 @@
+"""Proofs that a mutant does the same as the unmutated design: no input, ever, makes one output bit differ.
+
+Both are cofactors of one and-inverter graph, by ``mutsel``. Registers that the mutation cannot reach are found first and shared
+(all are, until their next state differs in structure; what is left is proved by that induction); the rest is a miter for
+ABC: bounded search for a difference, signal correspondence, then property-directed reachability. Inputs are free: nothing
+is assumed of the surroundings. Initial values that the design leaves open are the same on both sides.
+"""
+
+import re
+import subprocess
+from pathlib import Path
+
+__all__ = ["Prover"]
+
+SEARCH_SECONDS = 4
+PROVE_SECONDS = 20
+
+
+class Prover:
+    """Decides mutants of the netlist in the ASCII AIGER file ``path``; files go beside it."""
+
+    def __init__(self, path, select):
+        import pyosys
+        self._abc = Path(pyosys.__file__).parent / "yosys-abc"
+        self._folder = path.parent
+        lines = path.read_text().splitlines()
+        _, inputs, latches, outputs, ands = map(int, lines[0].split()[1:6])
+        table = [tuple(map(int, line.split())) for line in lines[1:1 + inputs + latches + outputs + ands]]
+        self._inputs = [line[0] >> 1 for line in table[:inputs]]
+        self._latches = [(line[0] >> 1, line[1]) for line in table[inputs:inputs + latches]]
+        self._outputs = [line[0] for line in table[inputs + latches:inputs + latches + outputs]]
+        self._ands = [(gate >> 1, a, b) for gate, a, b in table[inputs + latches + outputs:]]
+        names = dict(re.findall(r"^i(\d+) (.*)$", "\n".join(lines[1 + len(table):]), re.M))
+        self._select = {}           # variable: bit of `mutsel`
+        for index, variable in enumerate(self._inputs):
+            if found := re.fullmatch(rf"{select}\[(\d+)\]", names.get(str(index), "")):
+                self._select[variable] = int(found[1])
+
+    def decide(self, number):
+        """``"equivalent"``, ``"different"`` (some input shows it), or ``"open"``."""
+        self._next, self._known, self._gates = 1, {}, []
+        self._leaves = {variable: self._leaf() for variable in self._inputs if variable not in self._select}
+        gold = {variable: self._leaf() for variable, _ in self._latches}
+        plain = self._cofactor(0, gold)
+        gate = dict(gold)
+        while True:
+            other = self._cofactor(number, gate)
+            apart = [variable for variable, after in self._latches
+                     if gate[variable] == gold[variable] and _literal(other, after) != _literal(plain, after)]
+            if not apart:
+                break
+            gate |= {variable: self._leaf() for variable in apart}
+        differ = [self._xor(_literal(plain, out), _literal(other, out)) for out in self._outputs]
+        bad = 0
+        for literal in differ:
+            bad = 1 ^ self._and(1 ^ bad, 1 ^ literal)
+        if bad == 0:
+            return "equivalent"
+        registers = {}
+        for variable, after in self._latches:
+            registers[gold[variable] >> 1] = _literal(plain, after)
+            registers[gate[variable] >> 1] = _literal(other, after)
+        return self._abc_verdict(self._write(bad, registers))
+
+    def _leaf(self):
+        self._next += 1
+        return (self._next - 1) << 1
+
+    def _and(self, a, b):
+        if a > b:
+            a, b = b, a
+        if a == 0 or a == b ^ 1:
+            return 0
+        if a == 1 or a == b:
+            return b
+        if (a, b) not in self._known:
+            self._known[a, b] = literal = self._leaf()
+            self._gates.append((literal >> 1, a, b))
+        return self._known[a, b]
+
+    def _xor(self, a, b):
+        return 1 ^ self._and(1 ^ self._and(a, 1 ^ b), 1 ^ self._and(1 ^ a, b))
+
+    def _cofactor(self, number, registers):
+        """{variable of the file: literal} with ``mutsel`` = number."""
+        value = {0: 0, **self._leaves, **registers}
+        value |= {variable: number >> bit & 1 for variable, bit in self._select.items()}
+        both = self._and
+        for gate, a, b in self._ands:
+            value[gate] = both(value[a >> 1] ^ a & 1, value[b >> 1] ^ b & 1)
+        return value
+
+    def _write(self, bad, registers):
+        """Binary AIGER of what the literal ``bad`` depends on."""
+        gates = {gate: (a, b) for gate, a, b in self._gates}
+        seen, todo = set(), [bad >> 1]
+        while todo:
+            node = todo.pop()
+            if node in seen or node == 0:
+                continue
+            seen.add(node)
+            todo += [literal >> 1 for literal in gates.get(node, (registers[node],) if node in registers else ())]
+        used = sorted(seen)
+        inputs = [node for node in used if node not in gates and node not in registers]
+        latches = [node for node in used if node in registers]
+        ands = [node for node in used if node in gates]
+        number = {0: 0} | {node: n for n, node in enumerate([*inputs, *latches, *ands], 1)}
+
+        def literal(old):
+            return number[old >> 1] << 1 | old & 1
+        out = [f"aig {len(used)} {len(inputs)} {len(latches)} 1 {len(ands)}"]
+        out += [str(literal(registers[node])) for node in latches] + [str(literal(bad))]
+        data = bytearray("\n".join(out).encode() + b"\n")
+        for node in ands:
+            high, low = sorted(map(literal, gates[node]), reverse=True)
+            for delta in (2 * number[node] - high, high - low):
+                while delta > 0x7F:
+                    data.append(delta & 0x7F | 0x80)
+                    delta >>= 7
+                data.append(delta)
+        path = self._folder / "miter.aig"
+        path.write_bytes(data)
+        return path
+
+    def _abc_verdict(self, path):
+        small = path.with_name("small.aig")
+        small.unlink(missing_ok=True)
+        said = self._run(f"read_aiger {path.name}; bmc3 -T {SEARCH_SECONDS} -F 200; scorr; write_aiger {small.name}")
+        if "was asserted" in said:
+            return "different"
+        said = self._run(f"read_aiger {small.name}; print_stats; pdr -T {PROVE_SECONDS}")
+        if "was asserted" in said:
+            return "different"
+        # `pdr` does not decide an output that is already constant.
+        if "Property proved" in said or re.search(r"lat = +0 +and = +0 ", said) and _constant_zero(small):
+            return "equivalent"
+        return "open"
+
+    def _run(self, commands):
+        done = subprocess.run([self._abc, "-q", commands], cwd=self._folder, capture_output=True, text=True,
+                              timeout=20 * (SEARCH_SECONDS + PROVE_SECONDS))
+        return done.stdout
+
+
+def _constant_zero(path):
+    """The only output of an AIGER file without gates and registers is constant 0."""
+    return path.read_bytes().split(b"\n")[1] == b"0"
+
+
+def _literal(values, literal):
+    return values[literal >> 1] ^ literal & 1

@@ -1,0 +1,99 @@
+"""One netlist that holds all mutants of a block, chosen by its input ``mutsel``; value 0 is the unmutated design.
+
+A mutant is one change at one bit of one cell's port, by Yosys' ``mutate``: inverted, constant, or inverted when another bit of
+the port is 0 or 1. Mutants of clock pins are left out: a design has either a clock or no behaviour.
+"""
+
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["SELECT", "Mutant", "Mutated", "mutated"]
+
+SELECT = "mutsel"
+WIDTH = 10
+_PORT = re.compile(r"^  (input|output) (?:wire )?(\[\d+:0\] )?(\w+);$", re.M)
+_SOURCE = re.compile(r"(?:.*/)?((?:hub_rtl|sim|amaranth)/.*)$")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """Value of ``mutsel``, what it changes, and where that comes from."""
+
+    number: int
+    mode: str
+    cell: str
+    port: str
+    bit: int
+    wire: str
+    source: str
+
+    def __str__(self):
+        where = f"{self.wire} at " if self.wire else ""
+        return f"{self.number}: {self.mode} {self.cell}.{self.port}[{self.bit}] ({where}{self.source})"
+
+
+@dataclass(frozen=True)
+class Mutated:
+    """``verilog`` with a top module ``name``; ``mutants``; ``aiger``, the same netlist as and-inverter graph (ASCII)."""
+
+    verilog: str
+    mutants: list
+    aiger: Path
+
+
+def mutated(component, name, count, seed, folder):
+    """The :class:`Mutated` netlist of an Amaranth component with ``count`` mutants drawn with ``seed``; files in ``folder``."""
+    from amaranth.back import rtlil
+
+    folder.mkdir(parents=True, exist_ok=True)
+    core = f"{name}_core"
+    (folder / "design.il").write_text(rtlil.convert(component, name=core))
+    # Memories become single cells, whose contents at the start is no pin; of those that are asked for, clock pins are dropped.
+    yosys(folder, "list", "read_rtlil design.il", f"hierarchy -top {core}", "proc", "flatten", "opt -full", "wreduce",
+          "memory_collect", "opt_clean -purge", f"mutate -list {count + count // 4} -seed {seed} -o list", "write_rtlil flat.il")
+    commands = [line for line in (folder / "list").read_text().splitlines() if not re.search(r"-port \S*CLK ", line)][:count]
+    mutants = [_mutant(n, command) for n, command in enumerate(commands, 1)]
+    yosys(folder, "build", "read_rtlil flat.il",
+          *(command.replace("mutate ", f"mutate -ctrl {SELECT} {WIDTH} {mutant.number} ", 1)
+            for mutant, command in zip(mutants, commands, strict=True)),
+          "opt_clean -purge", "write_verilog -noattr core.v", "memory_map", "opt_clean", "techmap", "simplemap", "dffunmap", "opt_clean -purge",
+          "aigmap", "setundef -undriven -zero", "write_aiger -ascii -zinit -symbols netlist.aag")
+    text = (folder / "core.v").read_text()
+    return Mutated(text + _wrapper(text, name, core), mutants, folder / "netlist.aag")
+
+
+def yosys(folder, name, *commands):
+    """Runs Yosys commands in ``folder`` as script ``name``.ys, in a process of its own: an error ends the process."""
+    script, log = folder / f"{name}.ys", folder / f"{name}.log"
+    script.write_text("\n".join(commands) + "\n")
+    call = f"from pyosys import libyosys; libyosys.run_pass('tee -q -o {log.name} script {script.name}')"
+    done = subprocess.run([sys.executable, "-c", call], cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"Yosys failed, see {log}: {log.read_text()[-300:]}")
+
+
+def _mutant(number, command):
+    words = shlex.split(command.replace("\\", "\\\\"))[1:]
+    options = {}
+    for key, value in zip(words[::2], words[1::2], strict=True):
+        options.setdefault(key.lstrip("-"), value.lstrip("\\"))
+    sources = [_SOURCE.sub(r"\1", value) for key, value in zip(words[::2], words[1::2], strict=True) if key == "-src"]
+    own = [source for source in sources if source.startswith("hub_rtl")] or sources or ["?"]
+    wire = options.get("wire", "")
+    inside = [source for source in own if source.startswith("hub_rtl/links/credits")]
+    return Mutant(number, options["mode"], options["cell"].replace("$flatten\\", "").replace("\\", ""), options["port"],
+                  int(options["portbit"]), f"{wire}[{options['wirebit']}]" if wire else "", (inside or own)[0])
+
+
+def _wrapper(text, name, core):
+    """The top: nothing but the ports, so that only these are public and the netlist below can be optimised."""
+    body = text[text.index(f"module {core}("):]
+    ports = _PORT.findall(body)
+    lines = [f"\nmodule {name}({', '.join(port for _, _, port in ports)});"]
+    lines += [f"  {flow} {bits}{port};" for flow, bits, port in ports]
+    lines += [f"  {core} core({', '.join(f'.{port}({port})' for _, _, port in ports)});", "endmodule", ""]
+    return "\n".join(lines)
