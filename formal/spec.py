@@ -110,6 +110,26 @@ class Spec(Elaboratable):
         self.m.d.sync += before.eq(value)
         return before
 
+    # -- queues -------------------------------------------------------------------------------------------------------------
+
+    def always_fifo(self, name, put, item, take, result, most):
+        """The items taken are those put, in order, each once: an arbitrary one is followed. At most ``most`` are between the two
+        sides. Returns the number of them, the followed one's place (0: next; meaningless outside) and whether it is inside."""
+        item, result = _bits(item), _bits(result)
+        inside, ahead, kept = (Signal(shape, name=f"{name}_{what}") for shape, what in
+                               ((range(most + 2), "inside"), (range(most + 2), "ahead"), (len(item), "kept")))
+        chosen, follows = Signal(name=f"{name}_chosen"), Signal(name=f"{name}_follows")
+        self.free(chosen)
+        self.m.d.sync += inside.eq(inside + put - take)
+        with self.m.If(follows):
+            self.m.d.sync += [ahead.eq(ahead - take), follows.eq(~(take & (ahead == 0)))]
+        with self.m.Elif(put & chosen):
+            self.m.d.sync += [ahead.eq(inside - take), follows.eq(1), kept.eq(item)]
+        self.always(f"{name}: nothing invented", inside != 0, when=take)
+        self.always(f"{name}: at most {most} inside", inside <= most)
+        self.always(f"{name}: as it came, in order", result == kept, when=take & follows & (ahead == 0))
+        return inside, ahead, follows
+
     # -- stream rules -----------------------------------------------------------------------------------------------------
 
     def _held(self, add, port, name):
