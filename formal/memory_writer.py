@@ -81,7 +81,8 @@ class BeatsMatchCommands(_Writer):
         now = Mux(follows, beats, offered)
         mine_in = (follows & (before_in == 0)) | (first & (unfed == 0))
         mine_out = follows & (before_out == 0)
-        m.d.sync += [beats.eq(now), beats_in.eq(beats_in + (self.beat & mine_in)), beats_out.eq(beats_out + (self.w & mine_out))]
+        m.d.sync += [beats.eq(now), beats_in.eq(beats_in + (self.beat & mine_in)),
+                     beats_out.eq(beats_out + (self.w & mine_out))]
         with m.If(first):
             m.d.sync += [follows.eq(1), before_in.eq(Mux(unfed == 0, ends_in, unfed - ends_in)),
                          before_out.eq(unwritten - ends_out)]
@@ -90,14 +91,16 @@ class BeatsMatchCommands(_Writer):
         self.suppose("commands have beats", (offered >= 1) & (offered <= 16), when=dut.i_write.valid)
         done_in, done_out = Signal(), Signal()
         m.d.sync += [done_in.eq(done_in | (ends_in & mine_in)), done_out.eq(done_out | (ends_out & mine_out))]
-        self.suppose("last on a command's last beat", flit.last == (beats_in == now - 1), when=self.beat & mine_in & ~done_in)
-        self.always("wlast on the last beat announced", mem.wlast == (beats_out == beats - 1), when=self.w & mine_out & ~done_out)
+        self.suppose("last on a command's last beat", flit.last == (beats_in == now - 1),
+                     when=self.beat & mine_in & ~done_in)
+        self.always("wlast on the last beat announced", mem.wlast == (beats_out == beats - 1),
+                    when=self.w & mine_out & ~done_out)
         self.reach("a burst of two beats is done", done_out & (beats == 2))
 
 
 class AcknowledgementsPair(_Writer):
-    """Every accepted command gives one acknowledgement, in order, with its context and ``ok`` exactly if its burst, in order, was
-    answered OKAY; ``bready`` is always 1; ``outstanding`` is the number of commands not acknowledged and taken, at most
+    """Every accepted command gives one acknowledgement, in order, with its context and ``ok`` exactly if its burst, in order,
+    was answered OKAY; ``bready`` is always 1; ``outstanding`` is the number of commands not acknowledged and taken, at most
     ``write_depth``. Answers without a burst change nothing."""
 
     def specify(self, m, dut):
@@ -127,15 +130,16 @@ class NothingIdles(_Writer):
         self.always("acknowledgement offered while one waits", dut.o_ack.valid == (answers != 0))
         self.always("command accepted", dut.i_write.ready,
                     when=(dut.outstanding != self._cfg.write_depth) & ~self.past(mem.awvalid & ~mem.awready))
-        self.always("beat accepted", dut.i_data.ready, when=((commands != 0) | self.accepted) & ~self.past(mem.wvalid & ~mem.wready))
+        self.always("beat accepted", dut.i_data.ready,
+                    when=((commands != 0) | self.accepted) & ~self.past(mem.wvalid & ~mem.wready))
         for name, event in (("writes", self.aw), ("beats", self.w), ("stall_aw", mem.awvalid & ~mem.awready),
                             ("stall_w", mem.wvalid & ~mem.wready)):
             self.always(f"count {name}", counts[name] == self.past(event), when=self.started)
 
 
 class QuiesceIsExact(_Writer):
-    """After a ``quiesce`` strobe, ``quiescing`` is 1 from the next cycle exactly until every command accepted up to the strobe's
-    cycle was acknowledged and its acknowledgement taken; later commands do not prolong it."""
+    """After a ``quiesce`` strobe, ``quiescing`` is 1 from the next cycle exactly until every command accepted up to the
+    strobe's cycle was acknowledged and its acknowledgement taken; later commands do not prolong it."""
 
     def specify(self, m, dut):
         inside, ahead, follows = self.always_fifo("command", self.accepted, 0, self.acked, 0, most=self._cfg.write_depth)

@@ -113,8 +113,8 @@ class Spec(Elaboratable):
     # -- queues -------------------------------------------------------------------------------------------------------------
 
     def always_fifo(self, name, put, item, take, result, most):
-        """The items taken are those put, in order, each once: an arbitrary one is followed. At most ``most`` are between the two
-        sides. Returns the number of them, the followed one's place (0: next; meaningless outside) and whether it is inside."""
+        """The items taken are those put, in order, each once: an arbitrary one is followed. At most ``most`` are between the
+        two sides. Returns their number, the followed one's place (0: next; without meaning outside), whether it is inside."""
         item, result = _bits(item), _bits(result)
         inside, ahead, kept = (Signal(shape, name=f"{name}_{what}") for shape, what in
                                ((range(most + 2), "inside"), (range(most + 2), "ahead"), (len(item), "kept")))
