@@ -3,7 +3,7 @@
 Both are cofactors of one and-inverter graph, by ``mutsel``. Registers that the mutation cannot reach are found first and shared
 (all are, until their next state differs in structure; what is left is proved by that induction); the rest is a miter for
 ABC: bounded search for a difference, signal correspondence, then property-directed reachability. Inputs are free: nothing
-is assumed of the surroundings. Initial values that the design leaves open are the same on both sides.
+is assumed of the surroundings. Both start as the simulation does, memories and registers without a reset at 0.
 """
 
 import re

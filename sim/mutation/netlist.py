@@ -53,15 +53,16 @@ def mutated(component, name, count, seed, folder):
     core = f"{name}_core"
     (folder / "design.il").write_text(rtlil.convert(component, name=core))
     # Memories become single cells, whose contents at the start is no pin; of those that are asked for, clock pins are dropped.
+    # A register whose output is mutated loses its initial value: so all are made to start at 0.
     yosys(folder, "list", "read_rtlil design.il", f"hierarchy -top {core}", "proc", "flatten", "opt -full", "wreduce",
-          "memory_collect", "opt_clean -purge", f"mutate -list {count + count // 4} -seed {seed} -o list", "write_rtlil flat.il")
+          "memory_collect", "zinit -all", "opt_clean -purge", f"mutate -list {count + count // 4} -seed {seed} -o list", "write_rtlil flat.il")
     commands = [line for line in (folder / "list").read_text().splitlines() if not re.search(r"-port \S*CLK ", line)][:count]
     mutants = [_mutant(n, command) for n, command in enumerate(commands, 1)]
     yosys(folder, "build", "read_rtlil flat.il",
           *(command.replace("mutate ", f"mutate -ctrl {SELECT} {WIDTH} {mutant.number} ", 1)
             for mutant, command in zip(mutants, commands, strict=True)),
           "opt_clean -purge", "write_verilog -noattr core.v", "memory_map", "opt_clean", "techmap", "simplemap", "dffunmap", "opt_clean -purge",
-          "aigmap", "setundef -undriven -zero", "write_aiger -ascii -zinit -symbols netlist.aag")
+          "aigmap", "setundef -init -undriven -zero", "write_aiger -ascii -zinit -symbols netlist.aag")
     text = (folder / "core.v").read_text()
     return Mutated(text + _wrapper(text, name, core), mutants, folder / "netlist.aag")
 
