@@ -69,8 +69,8 @@ lint: $(READY)  ## Ruff, then Verilator -Wall and Yosys on the generated Verilog
 	@$(BIN)/moe-hub lint $(ARGS)
 
 .PHONY: coverage
-coverage: $(READY)  ## bins of the test plan, hit and missed, since the last `make test`
-	@$(BIN)/python -m sim.bench.coverage
+coverage: $(READY)  ## all tests once more, counting: bins, lines, branches, expressions, toggles per block
+	@$(BIN)/python -m sim.bench.code_coverage $(ARGS)
 
 .PHONY: plan
 plan: $(READY)  ## write docs/testplan.md anew from docs/testplan/*.toml

