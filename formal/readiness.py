@@ -1,12 +1,14 @@
-"""What the specifications of the scoreboard's parts share: narrower byte counts, and a look at inner signals for lemmas."""
+"""What the specifications of the scoreboard's parts share: narrower byte counts, and inner signals for lemmas."""
 
 from functools import cache
 
-from amaranth.hdl import Fragment
+from amaranth import Signal
+from amaranth.hdl import Const, Fragment
+from amaranth.hdl._mem import MemoryInstance
 
 from hub_rtl.config import HubConfig
 
-__all__ = ["inner", "narrow"]
+__all__ = ["Opened", "narrow"]
 
 
 @cache
@@ -19,10 +21,50 @@ def narrow(cfg, tile_width, total_width):
     return _narrow_class(tile_width, total_width)(**cfg.as_dict())
 
 
-def inner(m, part, *names, at="dut"):
-    """Adds ``part`` to ``m`` and gives the signals of its own body with these names: for lemmas only."""
-    fragment = Fragment.get(part, None)
-    m.submodules[at] = fragment
-    found = {signal.name: signal for statements in fragment.statements.values() for statement in statements
-             for signal in statement._lhs_signals()}
-    return [found[name] for name in names]
+class Opened:
+    """A part added to ``m``, with the signals of its bodies by name (``tiles.walk``) and the words of its memories.
+
+    For lemmas: what a proof by induction must know of the inner state. They are asserted like everything else.
+    """
+
+    def __init__(self, m, part, at="dut"):
+        self.fragment = Fragment.get(part, None)
+        m.submodules[at] = self.fragment
+
+    def _at(self, path):
+        fragment = self.fragment
+        for name in path:
+            fragment = next(each for each, found, _ in fragment.subfragments if found == name)
+        return fragment
+
+    def signals(self, *paths):
+        """Signals by name; ``$signal`` is one that has no name of its own."""
+        found = []
+        for path in paths:
+            *place, name = path.split(".")
+            found.append({signal.name: signal for statements in self._at(place).statements.values()
+                          for statement in statements for signal in statement._lhs_signals()}[name])
+        return found
+
+    def row(self, spec, path, row, name):
+        """``(word, known)``: the present word of the Ram at ``path`` in ``row``, and whether its walker has passed there.
+
+        Asserts the collision rule for that row: what was read one cycle ago is the word now.
+        """
+        ram = self._at(path.split("."))
+        memory = next(each for each, _, _ in ram.subfragments if isinstance(each, MemoryInstance))
+        read = memory._read_ports[0]
+        word = Signal(len(read._data), name=f"{name}_word")
+        memory.read_port(domain="comb", addr=(row + Const(0, len(read._addr)))[:len(read._addr)], data=word, en=Const(1, 1),
+                         transparent_for=())
+        inside = {signal.name: signal for statements in ram.statements.values() for statement in statements
+                  for signal in statement._lhs_signals()}
+        data = inside["r_data"]
+        here = spec.past(read._en & (read._addr == row), f"{name}_read_here")
+        spec.always(f"lemma: {name} read", data == word, when=here)
+        known = Const(1, 1)
+        if "walk" in inside:
+            walk, depth = inside["walk"], memory._data.depth
+            known = walk > row
+            spec.always(f"lemma: {name} walk", walk <= depth)
+        return word, known

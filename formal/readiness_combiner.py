@@ -5,7 +5,7 @@ from amaranth import Cat, Mux, Signal
 from hub_rtl.readiness.ack_combiner import AckCombiner
 from hub_rtl.readiness.scoreboard_types import OpKind
 
-from .readiness import inner
+from .readiness import Opened
 from .spec import Spec
 
 __all__ = ["CombinerConservesBytes", "CombinerKeepsBadNews", "CombinerNeverStalls", "CombinerSweeps"]
@@ -22,8 +22,8 @@ class _Combiner(Spec):
         cfg, over = self._cfg, self._over
         self.dut = dut = AckCombiner(cfg)
         depth = cfg.combine_depth
-        found = inner(m, dut, "$signal", "tail", "second", "valid", "mem", "poison", "old",
-                      *(f"{name}_{n}" for name in ("key", "bytes") for n in range(depth)))
+        found = Opened(m, dut).signals("$signal", "tail", "second", "valid", "mem", "poison", "old",
+                                       *(f"{name}_{n}" for name in ("key", "bytes") for n in range(depth)))
         # The head's register is the one without a name of its own.
         self.head, self.tail, self.second, self.valid, self.mem, self.poison, self.old = found[:7]
         keys, self.totals = found[7:7 + depth], found[7 + depth:]
