@@ -13,13 +13,13 @@ from hub_rtl.lib.stream import StreamMerge
 
 from .spec import Spec
 
-__all__ = ["FlushCovers", "MergeKeepsItems", "MultiQueueKeepsItems", "QueueKeepsItems", "RamReturnsLastWrite", "RoundRobinServes",
-           "keeps_order"]
+__all__ = ["FlushCovers", "MergeKeepsItems", "MultiQueueKeepsItems", "QueueKeepsItems", "RamReturnsLastWrite",
+           "RoundRobinServes", "keeps_order"]
 
 
 def keeps_order(spec, name, put, came, take, left, most):
-    """Asserts that items ``came`` (accepted with ``put``) leave as ``left`` (with ``take``) once, in order and unchanged, and that
-    nothing else leaves. Returns the number inside, at most ``most``.
+    """Asserts that items ``came`` (accepted with ``put``) leave as ``left`` (with ``take``) once, in order and unchanged, and
+    that nothing else leaves. Returns the number inside, at most ``most``.
 
     One item, any, is followed: it waits until as many have left as were inside when it came.
     """
@@ -40,9 +40,9 @@ def keeps_order(spec, name, put, came, take, left, most):
 
 
 class QueueKeepsItems(Spec):
-    """Items leave a queue once, in order and unchanged; at most ``most`` are inside; with fewer than ``room`` inside it accepts;
-    an item that came ``latency`` cycles ago is offered, if those before it have left. So a queue that is neither full nor empty
-    takes and gives one item per cycle.
+    """Items leave a queue once, in order and unchanged; at most ``most`` are inside; with fewer than ``room`` inside it
+    accepts; an item that came ``latency`` cycles ago is offered, if those before it have left. So a queue that is neither
+    full nor empty takes and gives one item per cycle.
 
     ``part``: ``module:Class``, its ``arguments``.
     """
@@ -71,8 +71,9 @@ class QueueKeepsItems(Spec):
 
 
 class MergeKeepsItems(Spec):
-    """Items of all inputs leave a merge once, unchanged, in the order in which they were accepted, packets whole. One is accepted
-    whenever there is a place and one may go; while an input waits, every other one begins at most one packet or item."""
+    """Items of all inputs leave a merge once, unchanged, in the order in which they were accepted, packets whole. One is
+    accepted whenever there is a place and one may go; while an input waits, every other one begins at most one packet or
+    item."""
 
     def __init__(self, count, packets):
         super().__init__()
@@ -89,7 +90,8 @@ class MergeKeepsItems(Spec):
         for n, i in enumerate(dut.i):
             with m.If(accepted[n]):
                 m.d.comb += item.eq(i.payload)
-        inside = keeps_order(self, "items", accepted.any(), item.as_value(), dut.o.valid & dut.o.ready, dut.o.payload.as_value(), 2)
+        take = dut.o.valid & dut.o.ready
+        inside = keeps_order(self, "items", accepted.any(), item.as_value(), take, dut.o.payload.as_value(), 2)
         self.always("one at a time", (accepted & (accepted - 1)) == 0)
 
         holder, in_packet = Signal(count), Signal()         # who sent last; whether its packet goes on
@@ -112,8 +114,8 @@ class MergeKeepsItems(Spec):
 
 
 class RoundRobinServes(Spec):
-    """At most one grant, and with ``hold`` low only to a request, and always one if there is any; a request that stays is served
-    within ``count`` uses of the grant. With ``hold`` the grant stays with whom it served last."""
+    """At most one grant, and with ``hold`` low only to a request, and always one if there is any; a request that stays is
+    served within ``count`` uses of the grant. With ``hold`` the grant stays with whom it served last."""
 
     def __init__(self, count):
         super().__init__()
@@ -141,8 +143,8 @@ class RoundRobinServes(Spec):
 
 
 class RamReturnsLastWrite(Spec):
-    """A read gives what was written last to that word and granule, also by a write in the same cycle, and 0 if nothing was written
-    since the walker cleared it; the data stay until the next read. Followed: any one granule of any one word.
+    """A read gives what was written last to that word and granule, also by a write in the same cycle, and 0 if nothing was
+    written since the walker cleared it; the data stay until the next read. Followed: any one granule of any one word.
 
     The user does not write while the walker works."""
 
@@ -178,8 +180,8 @@ class RamReturnsLastWrite(Spec):
 
 
 class FlushCovers(Spec):
-    """After a strobe ``flushing`` is 1 exactly as long as something is inside that entered up to the strobe's cycle; ``occupied``
-    tells that anything is inside.
+    """After a strobe ``flushing`` is 1 exactly as long as something is inside that entered up to the strobe's cycle;
+    ``occupied`` tells that anything is inside.
 
     Things leave in order, and no more than ``depth`` are inside: the block around it sees to it."""
 
@@ -208,8 +210,8 @@ class MultiQueueKeepsItems(Spec):
     ``filled`` is 1 from two cycles after an append to the empty queue until its last node is on its way out. Followed: any one
     queue; the other ones share the memory with it.
 
-    A node is in one queue at a time; only a filled queue is popped, at least 3 cycles after the pop before; appends come only with
-    ``may_append``."""
+    A node is in one queue at a time; only a filled queue is popped, at least 3 cycles after the pop before; appends come only
+    with ``may_append``."""
 
     def __init__(self, count, nodes, width):
         super().__init__()
@@ -238,7 +240,8 @@ class MultiQueueKeepsItems(Spec):
         inside = keeps_order(self, "nodes", put, Cat(append.node, append.body), take, Cat(popped.node, popped.body), nodes)
         put1 = self.past(put, "put_before")
         # Nodes asked for have left in this sense.
-        asked = self.past(pop.en & (pop.queue == queue), "asked") + self.past(self.past(pop.en & (pop.queue == queue), "ask"), "out")
+        ask = self.past(pop.en & (pop.queue == queue), "asked")
+        asked = ask + self.past(ask, "asked_before")
         shown = dut.filled.bit_select(queue, 1)
         self.always("filled when something is there", shown, when=inside > put1 + asked)
         self.always("empty when nothing is there", ~shown, when=inside == 0)
