@@ -26,6 +26,12 @@ def test_against_peer(name):
     run_bench(LinkPort(cfg), name=f"link_{name}", module=PEER, cfg=cfg, params={"packets": 40})
 
 
+def test_first_rank():
+    """The same as rank 0: the last rank is a peer now."""
+    cfg = CONFIGS["small"]
+    run_bench(LinkPort(cfg), name="link_small", module=PEER, cfg=cfg, params={"packets": 40, "rank": 0})
+
+
 def test_over_switch():
     cfg = CONFIGS["odd"]
     run_bench(LinkMesh(cfg), name="link_mesh_odd", module=MESH, cfg=cfg, params={"packets": 25})

@@ -10,7 +10,7 @@ from sim.bench.runner import run_bench
 SMALLEST = HubConfig(name="smallest", ranks=2, lanes=1, handles=1, regions=1, groups=4, capacity=1, max_row_bytes=16,
                      pool_depth=4, log_depth=1, reject_depth=1)
 ODD = HubConfig(name="odd", ranks=3, lanes=3, loop_lanes=2, handles=5, regions=5, log_depth=13, reject_depth=5)
-REJECTS = ["rejects", "input_never_stalls", "poor_rank", "one_reject"]
+REJECTS = ["rejects", "input_never_stalls", "all_dead", "poor_rank", "one_reject"]
 
 
 def run(component, cfg, name, tests):
@@ -24,7 +24,7 @@ def test_reject_sender(cfg):
 
 @pytest.mark.parametrize("cfg", [SMALLEST, ODD], ids=lambda cfg: cfg.name)
 def test_refusal_log(cfg):
-    run(RefusalLog(cfg), cfg, f"report_log_{cfg.name}", ["keeps_oldest", "storm"])
+    run(RefusalLog(cfg), cfg, f"report_log_{cfg.name}", ["keeps_oldest", "pulses_while_cleared", "storm"])
 
 
 def test_planted_no_confirm():

@@ -39,7 +39,7 @@ BLOCKS = {
     "decoder": ("decoder_odd", "", "test_decoder"),
     "steer, merge, ledger": ("decoder_parts", "", "test_decoder"),
     "packet manager": ("packet_manager_tiny", "", "test_packet_manager"),
-    "link port": ("link_tiny", "", "test_link"),
+    "link port": ("link_small", "", "test_link"),
     "loop port": ("link_mesh_odd", r"\.loop\b", "test_link"),
     "slot allocator": ("slot_allocator_tiny", "", "test_slot_allocator"),
     "memory writer": ("writer_odd", "", "test_memory_writer"),
@@ -130,7 +130,8 @@ def judge(bench, modules, rules):
 def _run(blocks):
     benches = ",".join(dict.fromkeys(BLOCKS[name][0] for name in blocks))
     tests = ["tests"] if len(blocks) == len(BLOCKS) else list(dict.fromkeys(f"tests/{BLOCKS[name][2]}.py" for name in blocks))
-    shutil.rmtree(FOLDER, ignore_errors=True)
+    for bench in benches.split(","):
+        shutil.rmtree(FOLDER / bench, ignore_errors=True)
     if tests == ["tests"]:
         shutil.rmtree(coverage.FOLDER, ignore_errors=True)
     environment = {**coverage.os.environ, "MOE_HUB_CODE_COVERAGE": benches}

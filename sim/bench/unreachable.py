@@ -15,6 +15,7 @@ from pathlib import Path
 __all__ = ["expression", "paths", "unreachable"]
 
 PDR_SECONDS = 10
+WIDE = 100      # bits per word: memories of packet data are left out, and what they give is free
 
 _IF = re.compile(r"(end else )?if \((.*)\)( begin)?$")
 _CASE = re.compile(r"casez? \((.*)\)$")
@@ -143,7 +144,7 @@ def _aiger(folder):
     """Writes ``points.aig`` and ``points.map`` in ``folder`` from ``points.v``."""
     steps = [f"read_verilog {folder}/points.v", "hierarchy -check -top cover_top", "proc -noopt", "flatten",
              "select -set points w:*cover_*", "expose @points", "opt_clean", "opt -nodffe -nosdff", "memory -nordff -nomap",
-             "opt_clean", "memory_map -formal",
+             "opt_clean", f"delete t:$mem_v2 r:WIDTH>={WIDE} %i", "memory_map -formal",
              "setundef -undriven -expose", "opt -full -nodffe -nosdff",
              "techmap", "async2sync", "dffunmap", "opt_clean", "aigmap", "opt_clean",
              f"write_aiger -zinit -map {folder}/points.map {folder}/points.aig",

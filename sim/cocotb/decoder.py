@@ -35,6 +35,26 @@ async def random_traffic(dut, grid):
 
 
 @cocotb.test()
+async def every_fault(dut):
+    """Each way in which an entry is unusable, many times, and its repair; a write beyond the table changes nothing."""
+    cfg, _, rng = bench_params("faults")
+    t = DecoderBench(dut, cfg, rng, 0)
+    await t.ready()
+    for fault in t.traffic.FAULTS * 12:
+        for wrong in (fault, None):
+            await t.write(0, t.traffic.broken(wrong))
+            beyond = (1 << cfg.handle_width) - 1
+            if beyond >= cfg.handles:
+                await t.write(beyond, t.traffic.broken(None))
+            for handle in (0, 0, beyond):
+                epoch = t.model.entries[0][0]["epoch"] if not handle else 0
+                t.source.put({"operand": pack(OPERAND_ROW, handle=handle, epoch=epoch, rowid=rng.getrandbits(24)), "cls": 0,
+                              "owner": rng.choice((3, 5)), "data": rng.getrandbits(256), "mask": 1,
+                              "tag": rng.getrandbits(cfg.tag_width)})
+            await t.drain()
+
+
+@cocotb.test()
 async def full_rate(dut):
     """One store per cycle; 3 cycles to the packet manager, 4 to the response; flushing ends in continuous traffic."""
     cfg, _, rng = bench_params()

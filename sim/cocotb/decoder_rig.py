@@ -16,10 +16,14 @@ class Traffic:
     def __init__(self, cfg, rng, lane):
         self.cfg, self.rng, self.lane = cfg, rng, lane
 
+    FAULTS = ("valid", "rank", "region", "replicas", "row_bytes", "row_length")
+
     def entry(self, good=0.85):
+        return self.broken(self.rng.choice(self.FAULTS) if self.rng.random() > good else None)
+
+    def broken(self, fault):
+        """A random entry with this fault, or none."""
         cfg, rng = self.cfg, self.rng
-        broken = rng.random() > good
-        fault = rng.choice(("valid", "rank", "region", "replicas", "row_bytes", "row_length")) if broken else None
         log2 = rng.randrange(cfg.replicas.bit_length())
         top = {name: (1 << width) - 1 for name, width in (("rank", cfg.rank_width), ("region", cfg.region_width))}
         entry = {

@@ -20,7 +20,8 @@ async def keeps_order(dut, grid):
     source, sink = StreamSource(bench, "i", ITEM, idle, rng), StreamSink(bench, "o", ITEM, stall, rng)
     monitor = StreamMonitor(bench, "i", ITEM)
     await bench.reset()
-    items = [{"number": n, "source": rng.randrange(16), "first": n & 1, "last": n >> 1 & 1} for n in range(params["items"])]
+    items = [{"number": rng.getrandbits(16), "source": rng.randrange(16), "first": rng.randrange(2), "last": rng.randrange(2)}
+             for _ in range(params["items"])]
     sink.expect(*items)
     source.put(*items)
     await source.drained()
@@ -99,22 +100,27 @@ async def merges(dut, grid):
     sent = []
     for n, source in enumerate(sources):
         cuts = [True] + [rng.random() < 0.4 for _ in range(each - 1)] + [True]
-        sent.append([{"number": k, "source": n, "first": int(cuts[k]), "last": int(cuts[k + 1])} for k in range(each)])
+        # Number and source together say which input an item came through; neither does alone.
+        sent.append([{"number": number, "source": (n - number) % 4 + 4 * rng.randrange(4), "first": int(cuts[k]),
+                      "last": int(cuts[k + 1])} for k, number in enumerate(rng.sample(range(1 << 16), each))])
         source.put(*sent[-1])
+
+    def origin(item):
+        return (item["number"] + item["source"]) % 4
     await bench.until(lambda: sink.count == count * each, what="all items")
     await bench.cycles(5)
     for n in range(count):
-        assert [item for item in sink.items if item["source"] == n] == sent[n]
+        assert [item for item in sink.items if origin(item) == n] == sent[n]
     assert sink.count == count * each
     if params["packets"]:
         inside = None
         for item in sink.items:
-            assert inside is None or item["source"] == inside, "a packet was interleaved with another"
+            assert inside is None or origin(item) == inside, "a packet was interleaved with another"
             assert item["first"] == (inside is None)
-            inside = None if item["last"] else item["source"]
+            inside = None if item["last"] else origin(item)
         cover("lib.merge.packets")
     elif idle == "none":
-        turns = [item["source"] for item in sink.items]
+        turns = [origin(item) for item in sink.items]
         assert turns[:count * each] == [n for _ in range(each) for n in range(count)], "steady inputs are not served in turn"
     if idle == stall == "none":
         assert sink.stamps[-1] - sink.stamps[0] == count * each - 1, "not one item per cycle"

@@ -15,9 +15,9 @@ BOUND = 60      # cycles per waiting message: no rank waits longer for its turn
 
 
 def refusal(cfg, rng, **fields):
-    return {"known": 1, "plain": 0, "report": 1, "region": rng.randrange(cfg.regions), "epoch": rng.randrange(16),
-            "rowid": rng.getrandbits(24), "src": rng.randrange(cfg.ranks), "reason": rng.randrange(1, 16), "bytes": 16,
-            **fields}
+    return {"known": rng.randrange(2), "plain": rng.randrange(2), "report": 1, "region": rng.getrandbits(11),
+            "epoch": rng.randrange(16), "rowid": rng.getrandbits(24), "src": rng.randrange(cfg.ranks),
+            "reason": rng.randrange(1, 16), "bytes": rng.randrange(cfg.packet_bytes + 1), **fields}
 
 
 class Rejects:
@@ -49,7 +49,7 @@ class Rejects:
     def drive(self):
         dut, ranks = self.dut, range(self.cfg.ranks)
         dut.ctl_ready.value = sum((self.shown[rank] > 0) << rank for rank in ranks)
-        dut.peer_dead.value = sum(1 << rank for rank in self.dead)
+        dut.peer_dead.value = sum(1 << rank for rank in self.dead if rank < self.cfg.ranks)
         dut.ctl_done.value, dut.ctl_other.value = self.done, self.other
         self.done = 0
 
@@ -115,7 +115,7 @@ class Rejects:
 @cocotb.test()
 @cocotb.parametrize(grid=GRID)
 async def rejects(dut, grid):
-    """Random refusals, with and without report; few credits, a rival sender, dead ranks in the end."""
+    """Random refusals, with and without report; few credits, a rival sender, dead ranks and unknown ones in the end."""
     idle, stall = grid
     t = Rejects(dut, str(grid), idle, stall)
     await t.ready()
@@ -127,11 +127,18 @@ async def rejects(dut, grid):
             await t.bench.cycles(t.rng.choice((1, 10, 20)))
         await t.bench.cycles(100)
     await t.finish()
-    t.dead = {0}
-    for _ in range(6):
-        t.source.put(refusal(t.cfg, t.rng, src=t.rng.choice((0, 1))))
-        await t.bench.cycles(40)
-    await t.finish()
+    for rank in range(t.cfg.ranks):
+        unknown = range(t.cfg.ranks, 128)
+        t.dead = {rank, *unknown}
+        before, sent = t.dropped, t.sent
+        choices = [rank, t.rng.choice(unknown), 127, *range(t.cfg.ranks)] * 2
+        for src in t.rng.sample(choices, len(choices)):
+            t.source.put(refusal(t.cfg, t.rng, src=src))
+            await t.bench.cycles(40)
+        await t.finish()
+        gone = sum(src in t.dead for src in choices)
+        assert (t.dropped - before, t.sent - sent) == (gone, len(choices) - gone)
+        t.model.owed.clear()
     cover("report.reject_dead", t.dropped)
     cover(f"report.grid.{idle}.{stall}")
 
@@ -154,6 +161,23 @@ async def input_never_stalls(dut):
     t.shown = dict(t.credits)
     await t.finish()
     cover("report.reject_never_stalls")
+
+
+@cocotb.test()
+async def all_dead(dut):
+    """A refusal per cycle for ranks that are all dead: every one is counted as dropped, none is sent, then all goes on."""
+    t = Rejects(dut)
+    await t.ready()
+    t.dead = set(range(t.cfg.ranks))
+    for _ in range(t.cfg.reject_depth + 60):
+        t.source.put(refusal(t.cfg, t.rng))
+    await t.finish()
+    assert t.dropped == t.cfg.reject_depth + 60 and not t.messages
+    t.dead = set()
+    t.model.owed.clear()
+    t.source.put(refusal(t.cfg, t.rng))
+    await t.finish()
+    assert len(t.messages) == 1
 
 
 @cocotb.test()
@@ -219,11 +243,7 @@ class Log:
         cfg, rng, dut = self.cfg, self.rng, self.dut
         for n in range(cfg.lanes):
             if rng.random() < chance:
-                pulse = {"en": 1, "handle": rng.getrandbits(11), "rowid": rng.getrandbits(24), "plain": rng.randrange(2),
-                         "rank": rng.getrandbits(7), "reason": rng.randrange(1, 16), "owner": rng.randrange(16),
-                         "epoch": rng.randrange(16)}
-                bus_write(dut, f"stores__{n}", pulse, self.codec["store"])
-                self.model.store(n, pulse)
+                self.store(n)
             if rng.random() < chance:
                 flit, reason = rng.getrandbits(128), rng.choice((9, 10))
                 bus_write(dut, f"bad__{n}", {"en": 1, "header": flit, "reason": reason}, self.codec["bad"])
@@ -234,11 +254,21 @@ class Log:
             dut.refusal_valid.value = 1
             self.model.refusal(item)
         if rng.random() < chance:
-            flit = pack({**HEADER}, type=PacketType.REJECT, src=rng.getrandbits(7), body=rng.getrandbits(49))
+            flit = pack(HEADER, **{name: rng.getrandbits(width) for name, (_, width) in HEADER.items()}
+                        | {"type": PacketType.REJECT})
             dut.reject_valid.value, dut.reject_flit.value = 1, flit
             self.model.reject(flit)
         await self.bench.cycles(1)
         self.quiet()
+
+    def store(self, lane):
+        """A pulse of a lane's decoder."""
+        rng = self.rng
+        pulse = {"en": 1, "handle": rng.getrandbits(11), "rowid": rng.getrandbits(24), "plain": rng.randrange(2),
+                 "rank": rng.getrandbits(7), "reason": rng.randrange(1, 16), "owner": rng.randrange(16),
+                 "epoch": rng.randrange(16)}
+        bus_write(self.dut, f"stores__{lane}", pulse, self.codec["store"])
+        self.model.store(lane, pulse)
 
     async def read(self):
         """All entries and the number of lost ones."""
@@ -282,6 +312,24 @@ async def keeps_oldest(dut):
     await t.bench.cycles(20)
     t.model.check(*await t.read())
     cover("report.log_reset")
+
+
+@cocotb.test()
+async def pulses_while_cleared(dut):
+    """What comes while ``clear`` is held waits, as far as there are places for it, and is logged afterwards."""
+    t = Log(dut)
+    await t.bench.reset()
+    for _ in range(6):
+        dut.clear.value = 1
+        for _ in range(4):          # two places at the source, two where the sources meet
+            t.store(0)
+            await t.bench.cycles(1)
+            bus_write(dut, "stores__0", 0)
+        await t.bench.cycles(t.rng.randrange(3))
+        dut.clear.value = 0
+        await t.bench.cycles(12)
+        t.model.check(*await t.read())
+        await t.clear()
 
 
 @cocotb.test()
