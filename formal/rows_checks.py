@@ -1,0 +1,159 @@
+"""Promises of the checks of row packets and of plain packets (``hub_rtl/rows/row_check.py``, ``hub_rtl/rows/plain_check.py``)."""
+
+from amaranth import Array, Cat, Const, Mux, Signal
+from amaranth.lib import data
+
+from hub_rtl.formats import Reason, RegionState
+from hub_rtl.rows.plain_check import PlainCheck
+from hub_rtl.rows.row_check import RowCheck
+from hub_rtl.rows.slice_types import EPOCH_NEVER
+
+from .rows_inner import Inside
+from .spec import Spec
+
+__all__ = ["PlainPacketsAreCheckedExactly", "RowPacketsAreCheckedExactly"]
+
+
+class RowPacketsAreCheckedExactly(Spec):
+    """For any region: ``reason``, ``known``, ``row_bytes`` two cycles after ``look``, and ``alive`` one cycle after ``look`` or
+    ``look_bank``, are those of the region's last geometry and of its banks' last updates, checked in the documented order.
+    User: nothing is looked at or written while clearing; body and length hold for the cycle after ``look``."""
+
+    def __init__(self, cfg):
+        super().__init__()
+        self._cfg = cfg
+
+    def build(self, m):
+        cfg, dut = self._cfg, RowCheck(self._cfg)
+        inside = Inside(m, dut)
+        self.free_inputs(dut)
+        number = self.constant(cfg.region_width, "region")
+        self.suppose("region exists", number < cfg.regions)
+        write, update, body = dut.geometry_write, dut.region_update, dut.body
+        look = dut.look | dut.look_bank
+        self.suppose("nothing while clearing", ~(write.en | update.en | look), when=dut.clearing)
+        looked = self.past(dut.look, "looked")
+        self.suppose("fields hold", (body.as_value() == self.past(body)) & (dut.len == self.past(dut.len)), when=looked)
+
+        # The region as its writes and updates make it, and as a check that starts in this cycle sees it.
+        view = data.StructLayout({"valid": 1, "row_bytes": cfg.row_bytes_width, "row_first": 24, "row_span": 25})
+        bank = data.StructLayout({"state": 2, "epoch": 4})
+        geometry, geometry_now = Signal(view), Signal(view)
+        banks = [Signal(bank, name=f"bank{n}", init={"epoch": EPOCH_NEVER + n}) for n in range(2)]
+        banks_now = [Signal(bank, name=f"bank{n}_now") for n in range(2)]
+        m.d.comb += geometry_now.eq(geometry)
+        with m.If(write.en & (write.region == number)):
+            m.d.comb += [geometry_now[name].eq(write.geometry[name]) for name, _ in view]
+        m.d.sync += geometry.eq(geometry_now)
+        for n in range(2):
+            m.d.comb += banks_now[n].eq(banks[n])
+            with m.If(update.en & (update.region == number) & (update.bank == n)):
+                m.d.comb += [banks_now[n].state.eq(update.state), banks_now[n].epoch.eq(update.epoch)]
+            m.d.sync += banks[n].eq(banks_now[n])
+
+        epoch = Mux(dut.look, body.epoch, dut.epoch)
+        now = Signal(bank)
+        m.d.comb += now.eq(Mux(epoch[0], banks_now[1], banks_now[0]))
+        ahead, alive, early, unknown = Signal(4), Signal(), Signal(), Signal()
+        place = Signal(range(-(1 << 24), 1 << 24))
+        m.d.comb += [
+            ahead.eq(epoch - now.epoch), alive.eq((now.state == RegionState.OPEN) & (ahead == 0)),
+            early.eq((ahead >= 1) & (ahead <= 7)), place.eq(body.rowid - geometry_now.row_first),
+            unknown.eq((body.region >= cfg.regions) | ~geometry_now.valid),
+        ]
+        reason = Signal(4)
+        with m.If(unknown):
+            m.d.comb += reason.eq(Reason.UNKNOWN)
+        with m.Elif(~alive):
+            m.d.comb += reason.eq(Mux(early, Reason.EPOCH_EARLY, Reason.EPOCH_STALE))
+        with m.Elif((body.row_off + dut.len) * 16 > geometry_now.row_bytes):
+            m.d.comb += reason.eq(Reason.ROW_OVERRUN)
+        with m.Elif((place < 0) | (place >= geometry_now.row_span)):
+            m.d.comb += reason.eq(Reason.ROW_RANGE)
+
+        answer = data.StructLayout({"valid": 1, "reason": 4, "known": 1, "row_bytes": cfg.row_bytes_width})
+        one, two = Signal(answer), Signal(answer)
+        mine = Mux(dut.look, body.region >= cfg.regions, 0) | (Mux(dut.look, body.region, dut.region) == number)
+        with m.If(dut.look):
+            m.d.sync += [one.valid.eq(mine), one.reason.eq(reason), one.known.eq(~unknown & (alive | early)),
+                         one.row_bytes.eq(geometry_now.row_bytes)]
+        with m.If(looked):
+            m.d.sync += two.eq(one)
+        bank_mine, bank_alive = Signal(), Signal()
+        with m.If(look):
+            m.d.sync += [bank_mine.eq(Mux(dut.look, body.region, dut.region) == number), bank_alive.eq(alive)]
+        self.always("reason exact", dut.reason == two.reason, when=two.valid)
+        self.always("known exact", dut.known == two.known, when=two.valid)
+        self.always("row bytes exact", dut.row_bytes == two.row_bytes, when=two.valid & (two.reason != Reason.UNKNOWN))
+        self.always("alive exact", dut.alive == bank_alive, when=bank_mine)
+        for each in (Reason.OK, Reason.UNKNOWN, Reason.EPOCH_EARLY, Reason.EPOCH_STALE, Reason.ROW_OVERRUN, Reason.ROW_RANGE):
+            self.reach(f"{each.name}", two.valid & (dut.reason == each))
+
+        # Helper invariants: memory words are the region's values; epochs are kept relative to EPOCH_NEVER.
+        self.always("geometry kept", inside.word(m, "views.memory", number, "view") == geometry.as_value(),
+                    when=number < inside["views.walk"])
+        self.always("geometry untouched", geometry.as_value() == 0, when=dut.clearing)
+        for n in range(2):
+            kept = bank(inside.word(m, "states.memory", Cat(Const(n, 1), number), f"state{n}"))
+            self.always(f"bank {n} kept", (kept.state == banks[n].state) & (kept.epoch == banks[n].epoch ^ (EPOCH_NEVER + n)),
+                        when=Cat(Const(n, 1), number) < inside["states.walk"])
+            self.always(f"bank {n} untouched", (banks[n].state == 0) & (banks[n].epoch == EPOCH_NEVER + n), when=dut.clearing)
+        for ram, depth in (("views", cfg.regions), ("states", 2 * cfg.regions)):
+            self.always(f"{ram} walked", inside[f"{ram}.walk"] <= depth)
+
+
+class PlainPacketsAreCheckedExactly(Spec):
+    """For any source rank: ``allowed`` two cycles after ``look`` says that the whole packet lies in the rank's window; one cycle
+    later ``counted``, ``dep``, ``group`` are those of the lowest armed range that holds its address.
+    User: nothing while clearing; the packet's fields and the ranges hold for three cycles after ``look``."""
+
+    def __init__(self, cfg):
+        super().__init__()
+        self._cfg = cfg
+
+    def build(self, m):
+        cfg, dut = self._cfg, PlainCheck(self._cfg)
+        inside = Inside(m, dut)
+        self.free_inputs(dut)
+        rank, write = self.constant(cfg.rank_width, "rank"), dut.window_write
+        self.suppose("rank exists", rank < cfg.ranks)
+        self.suppose("nothing while clearing", ~(write.en | dut.look), when=dut.clearing)
+        fields = Cat(dut.src, dut.addr16, dut.len, dut.ranges)
+        since = Signal(2)                               # cycles since look while the fields hold, 0: none
+        same = fields == self.past(fields, "fields")
+        self.suppose("fields hold", same, when=since != 0)
+        with m.If(dut.look):
+            m.d.sync += since.eq(1)
+        with m.Elif((since != 0) & (since != 3)):
+            m.d.sync += since.eq(since + 1)
+        with m.Elif(since == 3):
+            m.d.sync += since.eq(0)
+        window, now, seen = (Signal(dut.window_write.window.shape(), name=name) for name in ("window", "now", "seen"))
+        mine, nobody = Signal(), Signal()
+        m.d.comb += now.eq(Mux(write.en & (write.rank == rank), write.window, window))
+        m.d.sync += window.eq(now)
+        with m.If(dut.look):
+            m.d.sync += [seen.eq(now), mine.eq(dut.src == rank), nobody.eq(dut.src >= cfg.ranks)]
+        addr, end = Cat(Const(0, 4), dut.addr16), Cat(Const(0, 4), dut.addr16 + dut.len)
+        self.always("allowed exact", dut.allowed == ((seen.base <= addr) & (end <= seen.limit)), when=(since >= 2) & mine)
+        self.always("no rank, no window", ~dut.allowed, when=(since >= 2) & nobody)
+        holds, dep, first = Signal(), Signal(cfg.dep_width), Signal(dut.ranges[0].shape())
+        for n in reversed(range(cfg.dep_ranges)):
+            each = dut.ranges[n]
+            with m.If(each.armed & (each.base <= addr) & (addr < each.limit)):
+                m.d.comb += [holds.eq(1), dep.eq(n), first.eq(each)]
+        place = Signal(48)
+        m.d.comb += place.eq(addr - first.base)
+        group = ((place >> first.log2_stride) + first.group_base)[:cfg.group_width]
+        self.always("counted exact", dut.counted == holds, when=since == 3)
+        self.always("range exact", dut.dep == dep, when=(since == 3) & holds)
+        self.always("group exact", dut.group == group, when=(since == 3) & holds)
+        self.reach("inside the window", (since == 2) & mine & dut.allowed)
+        self.reach("second range", (since == 3) & dut.counted & (dut.dep == 1))
+        # Helper invariants: what the pipeline holds on its way; the memory word is the rank's window.
+        self.always("chosen", Mux(holds, (inside["base"] == first.base) & (inside["shift"] == first.log2_stride) &
+                                  (inside["group_base"] == first.group_base), 1), when=since >= 2)
+        self.always("place in range", inside["inside"] == place, when=(since == 3) & holds)
+        self.always("window kept", inside.word(m, "windows.memory", rank) == window.as_value(), when=rank < inside["windows.walk"])
+        self.always("window untouched", window.as_value() == 0, when=dut.clearing)
+        self.always("walked", inside["windows.walk"] <= cfg.ranks)
