@@ -33,7 +33,11 @@ class TB:
         self.acks = StreamSink(bench, "o_ack", types.ack, stall, rng)
         self.model = MemoryWriterModel(cfg)
         self.bursts = []
+        # Any of the three codes that are not OKAY is an error.
+        answer = self.memory.b.put
+        self.memory.b.put = lambda item: answer(item | {"resp": rng.randint(1, 3)} if item["resp"] else item)
         self.counts = dict.fromkeys(("writes", "beats", "stall_aw", "stall_w"), 0)
+        self._strobes = (0, None)       # cycle, counts due then
         self._context = Codec(types.context)
         self._accepted = self._acked = 0
         self.strobe = False
@@ -50,8 +54,14 @@ class TB:
         assert int(dut.mem__bready.value), "bready is 0"
         assert int(dut.outstanding.value) == model.outstanding
         assert bool(int(dut.quiescing.value)) == model.quiescing, f"quiescing in cycle {cycle}"
-        for name, value in bus_read(dut, "counts", MEMORY_COUNTS).items():
+        counts, (due, strobes) = bus_read(dut, "counts", MEMORY_COUNTS), self._strobes
+        assert due != cycle or counts == strobes, f"counts in cycle {cycle}: {counts}, must be {strobes}"
+        for name, value in counts.items():
             self.counts[name] += value
+        (aw, aw_ready), (w, w_ready) = ((int(getattr(dut, f"mem__{channel}valid").value),
+                                         int(getattr(dut, f"mem__{channel}ready").value)) for channel in ("aw", "w"))
+        self._strobes = (cycle + 1, {"writes": aw & aw_ready, "beats": w & w_ready, "stall_aw": aw & ~aw_ready,
+                                     "stall_w": w & ~w_ready})
         if self._accepted:
             model.accepted()
         if self.strobe:
@@ -64,8 +74,8 @@ class TB:
     def put(self, beats=None, bad=None, data=True):
         """A random command with its beats; ``bad``: into the page that errs."""
         rng = self.rng
-        beats = beats or rng.choice((1, self.cfg.packet_flits, rng.randint(1, self.cfg.packet_flits)))
-        page = BAD_PAGE if (rng.random() < 0.1 if bad is None else bad) else rng.choice((0x1000, 0x2000, 0xFFFF_FFFF_F000))
+        beats = beats or rng.choice((1, self.cfg.packet_flits, rng.randint(1, self.cfg.packet_flits), 16))
+        page = BAD_PAGE if (rng.random() < 0.1 if bad is None else bad) else rng.choice((0x1000, rng.getrandbits(36) << 12))
         addr = page + 16 * rng.randrange(257 - beats)
         flits = [(rng.getrandbits(128), rng.choice((0xFFFF, 0xFFFF, rng.getrandbits(16), 0))) for _ in range(beats)]
         context = self._context.unpack(rng.getrandbits(self._context.width))
