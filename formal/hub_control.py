@@ -46,9 +46,9 @@ class RouterSpec(Spec):
 
 
 class ControlReachesItsReader(RouterSpec):
-    """A control flit leaves once: a sender's for another rank unchanged to the link; a CLOSE for the own rank, or received, with
-    its fields to the scoreboard; such a REJECT to the log; an own one with the own rank as its source. Any other received type
-    goes nowhere."""
+    """A control flit leaves once: a sender's for another rank unchanged to the link; a CLOSE for the own rank, or received,
+    with its fields to the scoreboard; such a REJECT to the log; an own one with the own rank as its source. Any other type that
+    was received goes nowhere."""
 
     def build(self, m):
         dut = self.router(m)

@@ -50,7 +50,7 @@ class HubConsumer(wiring.Component):
             "dep_busy": Out(1), "query": In(s.bank_name), "status": Out(s.status), "missing_from": Out(cfg.ranks),
             "timeout": In(32), "o_timeout": Out(s.bank_strobe), "refusal_valid": Out(1), "refusal": Out(t.refusal),
             "obs_alloc": Out(a.obs_alloc), "alloc_counts": Out(a.counts), "ready_counts": Out(s.counts), "flag_error": Out(1),
-            "purging": Out(1), "clearing": Out(1),
+            "purging": Out(1), "clearing": Out(1, init=1),
         })
 
     def elaborate(self, platform):

@@ -62,7 +62,7 @@ class HubProducer(wiring.Component):
             "handle_read": In(data.StructLayout({"en": 1, "index": cfg.handle_width})), "handle_data": Out(t.handle),
             "o_control": Out(stream.Signature(128)), "ctl_ready": In(cfg.ranks), "ctl_other": In(cfg.ranks),
             "ctl_done": In(cfg.ranks), "ctl_busy": Out(cfg.ranks),
-            "clearing": Out(1), "in_flight": Out(1),
+            "clearing": Out(1, init=1), "in_flight": Out(1),
             "store_counts": Out(STORE_COUNTS).array(cfg.lanes), "pool_counts": Out(p.counts).array(cfg.slices),
             "close_counts": Out(CLOSE_COUNTS),
         })

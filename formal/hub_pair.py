@@ -1,0 +1,106 @@
+"""Promises of two joined hubs, from a store at one to memory and events at the other, on the whole RTL between them."""
+
+from amaranth import Cat, Signal
+
+from hub_rtl.formats import OPERAND_ROW, CommandOp, EventKind, Reason, RegionOp
+from hub_rtl.hub import Hub
+
+from .hub_cut import cut_out
+from .spec import Spec
+
+__all__ = ["RowReachesTheOtherRank"]
+
+ROW_BYTES, STRIDE, EPOCH = 32, 128, 0
+PLACES = ("hub_rtl.hub:CsrBank", "hub_rtl.hub:RefusalLog", "hub_rtl.hub:CounterSums", "hub_rtl.hub:SliceView")
+
+
+class PairSpec(Spec):
+    """Hubs of ranks 0 and 1 with their links joined: ``a`` sends, ``b`` receives. Cut out are the register bank (its outputs
+    are what software would have written, at given times after both hubs are ``cleared``), the views that only registers show,
+    and the idle halves: the consumer of ``a`` and the producer of ``b``."""
+
+    def __init__(self, cfg):
+        super().__init__()
+        self.cfg = cfg
+
+    def join(self, m):
+        self.a, self.b = a, b = Hub(self.cfg), Hub(self.cfg)
+        self.csr = []
+        for n, (hub, idle) in enumerate(((a, "HubConsumer"), (b, "HubProducer"))):
+            cuts = cut_out(hub, [*PLACES, f"hub_rtl.hub:{idle}"])
+            m.submodules[f"hub{n}"] = hub
+            csr = cuts["hub_rtl.hub:CsrBank"][0]
+            self.csr.append(csr)
+            m.d.comb += [csr.rank.eq(n), csr.merge_timeout.eq(2), csr.age_limit.eq(100),
+                         csr.max_entries.eq(self.cfg.pool_depth)]
+        for sender, receiver in ((a, b), (b, a)):
+            for name in ("tdata", "tvalid", "tlast"):
+                m.d.comb += getattr(receiver, f"s_axis_link0_{name}").eq(getattr(sender, f"m_axis_link0_{name}"))
+            m.d.comb += sender.m_axis_link0_tready.eq(receiver.s_axis_link0_tready)
+        self.time = Signal(8, name="time")      # cycles since both hubs are cleared
+        m.d.sync += self.time.eq(self.time + (a.cleared & b.cleared))
+
+    def memory(self, m, hub, n):
+        """Memory at a write port of ``hub``: takes everything at once, answers OKAY ``delay`` cycles after the last beat."""
+        delay = self.constant(2, "delay")
+        port = {name: getattr(hub, f"m_axi_mem{n}_{name}") for name in ("awvalid", "wvalid", "wlast", "bready", "bvalid")}
+        m.d.comb += [getattr(hub, f"m_axi_mem{n}_awready").eq(1), getattr(hub, f"m_axi_mem{n}_wready").eq(1)]
+        history = Signal(4, name="last_beats")
+        m.d.sync += history.eq(Cat(port["wvalid"] & port["wlast"], history))
+        m.d.comb += port["bvalid"].eq(history.bit_select(delay, 1))
+
+
+class RowReachesTheOtherRank(PairSpec):
+    """A row of 32 bytes, with any RowID and any data, stored at rank 0 for a region of rank 1 of which each tile is one row:
+    the store is answered OK with its tag, every byte is written once, at the region's base, nothing else is written; READY
+    comes once, after memory's answer; after the close ALL comes once. All this within fixed numbers of cycles."""
+
+    WRITTEN, READY, ALL = 45, 55, 80     # cycles after clearing
+
+    def build(self, m):
+        self.join(m)
+        a, b, cfg, time = self.a, self.b, self.cfg, self.time
+        rowid, data, tag = self.constant(24, "rowid"), self.constant(256, "data"), self.constant(cfg.tag_width, "tag")
+        base = self.constant(30, "base_block")
+        handle, geometry, command = (self.csr[0].handle_write, self.csr[1].geometry_write, self.csr[1].o_region_command)
+        m.d.comb += [
+            handle.en.eq(time == 1), handle.handle.valid.eq(1), handle.handle.row_bytes.eq(ROW_BYTES),
+            handle.handle.replica[0].rank.eq(1),
+            geometry.en.eq(time == 1), geometry.geometry.valid.eq(1), geometry.geometry.base[0].eq(base << 7),
+            geometry.geometry.stride.eq(STRIDE), geometry.geometry.row_bytes.eq(ROW_BYTES), geometry.geometry.capacity.eq(4),
+            geometry.geometry.row_span.eq(1 << 24), geometry.geometry.expected.eq(1),
+            command.payload.op.eq(RegionOp.OPEN), command.payload.epoch.eq(EPOCH),
+            a.s_store0_operand.eq(rowid << OPERAND_ROW["rowid"][0]), a.s_store0_data.eq(data),
+            a.s_store0_mask.eq((1 << 32) - 1), a.s_store0_tag.eq(tag), a.m_response0_ready.eq(1),
+            a.m_command_response_ready.eq(1), b.m_event_ready.eq(1),
+            a.s_command_op.eq(CommandOp.CLOSE),
+        ]
+        for start, valid, ready in ((4, command.valid, command.ready), (6, a.s_store0_valid, a.s_store0_ready),
+                                    (12, a.s_command_valid, a.s_command_ready)):
+            done = Signal(name="done")
+            m.d.comb += valid.eq((time >= start) & ~done)
+            with m.If(valid & ready):
+                m.d.sync += done.eq(1)
+        self.memory(m, b, 0)
+
+        answered, closed, written, acked = Signal(), Signal(), Signal(3), Signal()
+        ready_seen, all_seen = Signal(), Signal()
+        m.d.sync += [answered.eq(answered | a.m_response0_valid), closed.eq(closed | a.m_command_response_valid),
+                     written.eq(written + b.m_axi_mem0_wvalid), acked.eq(acked | b.m_axi_mem0_bvalid)]
+        self.always("the answer is OK and has the tag", ~answered & (a.m_response0_status == Reason.OK)
+                    & (a.m_response0_tag == tag), when=a.m_response0_valid)
+        self.always("the address is the row's slot", b.m_axi_mem0_awaddr == base << 7, when=b.m_axi_mem0_awvalid)
+        self.always("the burst is the row", (b.m_axi_mem0_awlen == 1) & (written == 0), when=b.m_axi_mem0_awvalid)
+        self.always("every byte, once", (b.m_axi_mem0_wdata == data.word_select(written[0], 128)) & (written < 2)
+                    & b.m_axi_mem0_wstrb.all() & (b.m_axi_mem0_wlast == written[0]), when=b.m_axi_mem0_wvalid)
+        self.always("nothing at the loop port", ~b.m_axi_mem1_awvalid & ~b.m_axi_mem1_wvalid)
+        ready = b.m_event_valid & (b.m_event_kind == EventKind.READY)
+        whole = b.m_event_valid & (b.m_event_kind == EventKind.ALL)
+        m.d.sync += [ready_seen.eq(ready_seen | ready), all_seen.eq(all_seen | whole)]
+        self.always("READY once, after memory's answer", acked & ~ready_seen & (b.m_event_rows == 1) & (b.m_event_group == 0),
+                    when=ready)
+        self.always("ALL once, after READY", ready_seen & ~all_seen & (b.m_event_rows == 1) & ~b.m_event_refused, when=whole)
+        self.always("no ERROR", ~b.m_event_valid | (b.m_event_kind != EventKind.ERROR))
+        for name, seen, limit in (("written", written == 2, self.WRITTEN), ("READY", ready_seen, self.READY),
+                                  ("ALL", all_seen, self.ALL)):
+            self.always(f"{name} in time", seen, when=time == limit)
