@@ -1,10 +1,12 @@
 """What every specification is made of: free inputs, assumptions with a witness, assertions, covers."""
 
+import contextlib
 from typing import NamedTuple
+from unittest import mock
 
 from amaranth import ClockDomain, Elaboratable, Module, Shape, Signal, Value
 from amaranth.asserts import AnyConst, AnySeq
-from amaranth.hdl import Assert, Assume, Cover, ValueCastable
+from amaranth.hdl import Assert, Assume, Cover, Fragment, ValueCastable
 from amaranth.lib import wiring
 
 __all__ = ["Spec", "Stream", "streams"]
@@ -78,6 +80,18 @@ class Spec(Elaboratable):
             if flow == wiring.In and name.split(".")[0] not in but:
                 self.suppose_held(port, name)
 
+    def with_constants(self, part, constants):
+        """``part``, elaborated with other values of module constants: ``{"hub_rtl.flag_port.WORDS_OUTSTANDING": 2}``."""
+        original = part.elaborate
+
+        def elaborate(platform):
+            with contextlib.ExitStack() as stack:
+                for name, value in constants.items():
+                    stack.enter_context(mock.patch(name, value))
+                return Fragment.get(original(platform), platform)
+        part.elaborate = elaborate
+        return part
+
     # -- properties -------------------------------------------------------------------------------------------------------
 
     def always(self, name, holds, when=None):
@@ -116,9 +130,9 @@ class Spec(Elaboratable):
         """The items taken are those put, in order, each once: an arbitrary one is followed. At most ``most`` are between the
         two sides. Returns their number, the followed one's place (0: next; without meaning outside), whether it is inside."""
         item, result = _bits(item), _bits(result)
-        inside, ahead, kept = (Signal(shape, name=f"{name}_{what}") for shape, what in
-                               ((range(most + 2), "inside"), (range(most + 2), "ahead"), (len(item), "kept")))
-        chosen, follows = Signal(name=f"{name}_chosen"), Signal(name=f"{name}_follows")
+        inside, ahead, kept, chosen, follows = (
+            Signal(shape, name=f"{name.replace(' ', '_')}_{what}") for shape, what in
+            ((range(most + 2), "inside"), (range(most + 2), "ahead"), (len(item), "kept"), (1, "chosen"), (1, "follows")))
         self.free(chosen)
         self.m.d.sync += inside.eq(inside + put - take)
         with self.m.If(follows):
