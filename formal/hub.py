@@ -11,10 +11,11 @@ from hub_rtl.hub import Hub
 from hub_rtl.top.hub_ports import hub_interfaces
 
 from .hub_cut import cut_out
-from .spec import Spec, Stream
+from .spec import Spec, Stream, streams
+from .streams import channels
 
 __all__ = ["ClearedMeansCleared", "CommandsAreAnsweredToTheirGiver", "CutHub", "OrdersReachAllLanes", "PacketsStayInTheirSlice",
-           "RefusalsReachTheirReaders", "StoresTakeTheirLane"]
+           "PortsKeepWhatTheyOffer", "RefusalsReachTheirReaders", "StoresTakeTheirLane"]
 
 CUTS = {"hub_rtl.hub": ("CsrBank", "RejectSender", "RefusalLog", "CounterSums", "SliceView", "LinkPort", "LoopPort"),
         "hub_rtl.top.hub_producer": ("LogicalDestinationDecoder", "PacketManager", "SendLedger", "ProducerControl",
@@ -275,3 +276,27 @@ class ClearedMeansCleared(CutHub):
         self.always("stays cleared", dut.cleared, when=old)
         self.always("rises in time", dut.cleared, when=idle >= 3)
         self.same("the registers know", (self.one("CsrBank").cleared, dut.cleared))
+
+
+class PortsKeepWhatTheyOffer(CutHub):
+    """Every item that the hub offers at a stream, AXI4-Stream, AXI4 or AXI4-Lite port stays as it is until it is taken. Assumed
+    of the blocks behind: the same (proved by *.streams_held)."""
+
+    CHANNELS = ("aw", "w", "b", "ar", "r", "t")
+
+    def build(self, m):
+        dut = self.hub(m)
+        for interface in hub_interfaces(self.cfg):
+            fields = {port.field: port for port in interface.ports}
+            for prefix in ("",) if interface.kind == "stream" else self.CHANNELS:
+                if f"{prefix}valid" in fields and fields[f"{prefix}valid"].direction == "out":
+                    names = [name for name in fields if name.startswith(prefix) and not name.endswith(("valid", "ready"))]
+                    member = [getattr(dut, f"{interface.name}_{prefix}{each}") for each in ("valid", "ready")]
+                    payload = Cat(getattr(dut, f"{interface.name}_{name}") for name in names)
+                    self.always_held(Stream(*member, payload), f"{interface.name}.{prefix}".rstrip("."))
+        for name in ("LogicalDestinationDecoder", "ProducerControl", "ReadinessScoreboard", "LinkPort", "MemoryWriter",
+                     "SpillPortMerge", "CsrBank"):
+            for n, block in enumerate(self.blocks[name]):
+                for each, flow, port in (*streams(block), *channels(block)):
+                    if flow == wiring.Out or name == "CsrBank" and each in ("axil.b", "axil.r"):
+                        self.suppose_held(port, f"{name}{n}.{each}")
