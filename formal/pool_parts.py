@@ -1,36 +1,41 @@
 """Looking into a part of the packet manager, for helper invariants, and cutting one out of it."""
 
-from amaranth import Module, Signal
+import sys
+from types import SimpleNamespace
+
+from amaranth import Module
 from amaranth.lib import wiring
 
-__all__ = ["cut", "look_into", "opened", "peek"]
-
-
-def opened(part):
-    """The module of ``part``, elaborated now: its submodules can still be cut out, its memories still get a port."""
-    module = part.elaborate(None)
-    part.elaborate = lambda platform: module
-    return module
+__all__ = ["cut", "look_into", "peek"]
 
 
 def look_into(part):
-    """``(submodules, signals)`` of ``part`` by name: the signals that its own module drives."""
-    module = opened(part)
-    return ({name: entry[0] for name, entry in module._named_submodules.items()},
-            {signal.name: signal for signal in module._driving})
+    """What ``part.elaborate`` names: its local variables, and signals by their own names. The part is elaborated now, so that
+    its submodules can still be cut out and its memories still get a port."""
+    found, before, code = {}, sys.getprofile(), type(part).elaborate.__code__
+
+    def watch(frame, event, _):
+        if event == "return" and frame.f_code is code:
+            found.update(frame.f_locals)
+    sys.setprofile(watch)
+    try:
+        module = part.elaborate(None)
+    finally:
+        sys.setprofile(before)
+    part.elaborate = lambda platform: module
+    return SimpleNamespace(**{signal.name: signal for signal in module._driving} | found)
 
 
-def peek(ram, address):
+def peek(m, ram, address):
     """The word of a ``Ram`` at ``address`` in this cycle, for invariants about what is stored."""
-    memory = opened(ram)._named_submodules["memory"][0]
-    port = memory.read_port(domain="comb")
-    word = Signal.like(port.data)
-    return port, address, word
+    port = look_into(ram).memory.read_port(domain="comb")
+    m.d.comb += port.addr.eq(address)
+    return port.data
 
 
-def cut(spec, part):
-    """Empties ``part``: its outputs may be anything."""
+def cut(spec, part, but=()):
+    """Empties ``part``: its outputs may be anything, except ``but``, which the specification drives."""
     part.elaborate = lambda platform: Module()
-    for _, member, value in part.signature.flatten(part):
-        if member.flow == wiring.Out:
+    for path, member, value in part.signature.flatten(part):
+        if member.flow == wiring.Out and path[0] not in but:
             spec.free(value)

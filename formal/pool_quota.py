@@ -25,7 +25,7 @@ class _Quota(Spec):
     def build(self, m):
         cfg = self._cfg
         m.submodules.dut = self.dut = dut = PoolQuota(cfg)
-        _, inner = look_into(dut)
+        inner = look_into(dut)
         self.free_inputs(dut)
         counts = [Signal(range(cfg.pool_depth + 2), name=f"entries_{r}") for r in range(cfg.ranks)]
         for r, count in enumerate(counts):
@@ -39,9 +39,9 @@ class _Quota(Spec):
         self.suppose("frees an entry that there is", self.of(dut.release.rank) != 0, when=dut.release.en)
         # Helpers: what the books of the quota mean.
         for r, count in enumerate(counts):
-            self.always(f"rank {r} counted", inner[f"count_{r}"] == count)
+            self.always(f"rank {r} counted", getattr(inner, f"count_{r}") == count)
         self.always("never more than the pool", used <= cfg.pool_depth)
-        self.always("shared part counted", inner["shared"] + self.without == self.free_entries)
+        self.always("shared part counted", inner.shared + self.without == self.free_entries)
         self.specify(m, dut)
 
 

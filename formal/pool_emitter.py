@@ -1,0 +1,165 @@
+"""Promises of the packet manager's emitter (``hub_rtl/pool/emitter.py``): packets in the form of interfaces section 4."""
+
+from amaranth import Cat, Mux, Signal
+from amaranth.lib import data
+
+from hub_rtl.formats import PacketType
+from hub_rtl.pool.emitter import Emitter
+from hub_rtl.pool.pool_types import pool_types_of
+from hub_rtl.types import header_layout
+
+from .pool_parts import look_into
+from .spec import Spec
+
+__all__ = ["PacketsAreEntries"]
+
+
+def highest_set(bits):
+    """Number of the highest set bit, 0 when none is set."""
+    value = 0
+    for n in range(len(bits)):
+        value = Mux(bits[n], n, value)
+    return value
+
+
+class PacketsAreEntries(Spec):
+    """Each locked entry leaves as one packet, in the order of the locks, without a bubble: a header with its class, rank,
+    place and length; mask flits exactly if a byte between its first and last unit is missing; the units from the first to the
+    last one with a byte, each byte as the payload memory holds it, and 0 where the mask has none. ``release`` comes once per
+    packet, with its last flit copied; ``tail`` and ``tail_taken`` name it when its last flit is taken.
+
+    Of the payload an arbitrary byte of an arbitrary entry is followed. Entries are locked three cycles after a ``go`` with no
+    other lock between (``packet_manager.locks_allowed``), hold still from lock to release and have a byte
+    (``packet_manager.entry_holds_bytes``).
+    """
+
+    def __init__(self, cfg):
+        super().__init__()
+        self._cfg, self._types = cfg, pool_types_of(cfg)
+
+    def build(self, m):
+        cfg, t = self._cfg, self._types
+        m.submodules.dut = dut = Emitter(cfg)
+        inner = look_into(dut)
+        self.free_inputs(dut)
+        out = dut.o_packet
+
+        # The environment: locks, the locked entry, and what the memory holds at one place of it.
+        may_lock = dut.go
+        for n in range(3):
+            may_lock = self.past(may_lock & ~dut.lock, f"may_lock_{n}")
+            self.always(f"place for a lock, {n}", ~inner.pending, when=may_lock)   # a helper, like those at the end
+        just = self.past(dut.lock, "just")
+        self.suppose("locks when it may", may_lock, when=dut.lock)
+        locked = dut.locked
+        self.suppose("locked entry holds", locked.as_value() == self.past(locked), when=inner.pending & ~just)
+        sectors = Cat(locked.mask.word_select(n, 32).any() for n in range(cfg.packet_sectors))
+        self.suppose("locked entry has a byte", sectors.any() & (locked.sectors == sectors), when=just)
+        entry, place = self.constant(t.index_width, "entry"), self.constant(5 + cfg.sector_width, "place")
+        content, held, fetched, next_content = Signal(8), Signal(), Signal(), Signal(8)
+        self.free(next_content)
+        comes = just & (locked.index == entry)
+        with m.If(comes):
+            m.d.sync += held.eq(1)
+        with m.Elif(dut.release.en & (dut.release.index == entry)):
+            m.d.sync += held.eq(0)
+        self.suppose("an entry is locked once until its release", ~held, when=comes)
+        with m.If(~held & ~comes):
+            m.d.sync += content.eq(next_content)
+        with m.If(dut.fetch.en):
+            m.d.sync += fetched.eq((dut.fetch.index == entry) & (dut.fetch.sector == place[5:]))
+        self.suppose("memory answers", dut.payload.word_select(place[:5], 8) == content, when=fetched & held)
+
+        # Packets locked and not yet taken: the first one, the one behind it; flits of the first one that were taken.
+        wanted = data.StructLayout({"entry": t.locked, "value": 8})
+        first, second = Signal(wanted), Signal(wanted)
+        queued, sent = Signal(2), Signal(range(cfg.frame_flits + 1))
+        arrival = Signal(wanted)
+        m.d.comb += [arrival.entry.eq(locked), arrival.value.eq(content)]
+        taken, ends = out.valid & out.ready, Signal()
+        m.d.sync += queued.eq(queued + just - (taken & ends))
+        with m.If(taken & ends):
+            m.d.sync += [first.eq(Mux(queued == 2, second, arrival)), second.eq(arrival)]
+        with m.Else():
+            with m.If(queued == 0):
+                m.d.sync += first.eq(arrival)
+            with m.If(queued <= 1):
+                m.d.sync += second.eq(arrival)
+        m.d.sync += sent.eq(Mux(taken, Mux(ends, 0, sent + 1), sent))
+
+        # What the first one has to look like.
+        of = first.entry
+        has = Cat(of.mask.word_select(n, 16).any() for n in range(t.units))
+        whole = Cat(of.mask.word_select(n, 16).all() for n in range(t.units))
+        begin, end = Signal(t.log2_units), Signal(t.log2_units)
+        m.d.comb += [begin.eq(t.units - 1 - highest_set(has[::-1])), end.eq(highest_set(has))]
+        in_span = Cat((begin <= n) & (n <= end) for n in range(t.units))
+        masked, length, flits, masks = Signal(), Signal(5), Signal(range(cfg.frame_flits + 1)), Signal(2)
+        m.d.comb += [masked.eq((in_span & ~whole).any()), length.eq(end - begin + 1),
+                     masks.eq(Mux(masked, cfg.mask_flits, 0)), flits.eq(1 + masks + length), ends.eq(sent == flits - 1)]
+        header = Signal(128)
+        row, plain = (data.View(header_layout(kind), Signal(128, name=kind.name.lower()))
+                      for kind in (PacketType.ROW, PacketType.PLAIN))
+        at = Cat(begin, of.info.block)
+        for kind, view in ((PacketType.ROW, row), (PacketType.PLAIN, plain)):
+            m.d.comb += [view.type.eq(kind), view.cls.eq(of.nop), view.masked.eq(masked), view.dst.eq(of.info.rank),
+                         view.len.eq(length)]
+        m.d.comb += [row.region.eq(of.info.region), row.epoch.eq(of.info.epoch), row.rowid.eq(of.info.rowid),
+                     row.row_off.eq(at), plain.addr16.eq(at),
+                     header.eq(Mux(of.info.plain, plain.as_value(), row.as_value()))]
+        unit = Signal(t.log2_units)
+        m.d.comb += unit.eq(begin + sent - 1 - masks)
+        is_header, is_mask = sent == 0, (sent != 0) & (sent <= masks)
+        is_unit = (sent != 0) & (sent > masks)
+
+        self.always("nothing invented", queued != 0, when=out.valid)
+        self.always("at most two packets", queued <= 2)
+        self.always("no bubble in a packet", out.valid, when=sent != 0)
+        self.always("first flit marked, and only that", out.p.first == is_header, when=out.valid)
+        self.always("last flit marked, and only that", out.p.last == ends, when=out.valid)
+        self.always("no flit marked bad", ~out.p.err)
+        self.always("header as the entry", out.p.data == header, when=out.valid & is_header)
+        for n in range(cfg.mask_flits):
+            self.always(f"mask flit {n} as the entry", out.p.data == of.mask.word_select(n, 128),
+                        when=out.valid & is_mask & (sent == n + 1))
+        byte, bit = Signal(4), Signal()
+        m.d.comb += [byte.eq(place), bit.eq(of.mask.bit_select(Cat(place[:4], unit), 1))]
+        value = out.p.data.word_select(byte, 8)
+        self.always("bytes as in memory", value == first.value,
+                    when=out.valid & is_unit & bit & (of.index == entry) & (unit == place[4:]))
+        self.always("bytes that no store wrote are 0", value == 0, when=out.valid & is_unit & ~bit)
+        self.always("last flit told", dut.tail_taken == (taken & ends))
+        tail = dut.tail
+        self.always("packet sent told", (tail.row == ~of.info.plain) & (tail.rank == of.info.rank) & (tail.dest == of.info.dest)
+                    & (tail.bank == of.info.epoch[0]) & (tail.bytes == of.bytes), when=dut.tail_taken)
+        self.always("last flit waits", tail.waiting == (out.valid & ends))
+        self.always("released as the last flit is copied", dut.release.en == (taken & (sent + 2 == flits)))
+        self.always("entry and rank released", (dut.release.index == of.index) & (dut.release.rank == of.info.rank),
+                    when=dut.release.en)
+        self.reach("masked packet of two units", taken & ends & masked & (length == 2))
+        self.reach("packets back to back", taken & is_header & self.past(taken & ends, "ended"))
+
+        # Helpers: what the emitter's registers mean.
+        busy, pending, newest = inner.busy, inner.pending & ~just, Signal(wanted)
+        m.d.comb += newest.eq(Mux(out.valid, second, first))
+        self.always("sends what is at the output", out.valid, when=busy)
+        self.always("packets counted", queued + just == inner.pending + out.valid)
+        self.always("starts at the header", sent == 0, when=~out.valid)
+        self.always("newest is the locked one", newest.entry.as_value() == locked.as_value(), when=pending)
+        self.always("newest has its byte", newest.value == content, when=pending & (locked.index == entry))
+        self.always("flits to come", (inner.left == flits - 1 - sent) & ~ends, when=busy)
+        self.always("last flit copied", ends, when=out.valid & ~busy)
+        self.always("masks to come", inner.masks_left == Mux(masks > sent, masks - sent, 0), when=busy)
+        self.always("unit next", inner.unit == Mux(masks > sent, begin, begin + sent - masks), when=busy)
+        self.always("its mask, entry and byte", (inner.mask == of.mask) & (inner.index == of.index)
+                    & ((first.value == content) | (of.index != entry)), when=busy)
+        self.always("fetched its sector", fetched == ((of.index == entry) & (inner.unit[1:] == place[5:])), when=busy)
+        for name, record in (("current", inner.current), ("tail", tail)):
+            self.always(f"{name} is the packet", (record.row == ~of.info.plain) & (record.rank == of.info.rank)
+                        & (record.dest == of.info.dest) & (record.bank == of.info.epoch[0]) & (record.bytes == of.bytes),
+                        when=busy if name == "current" else tail.waiting)
+        sends, waits = busy & (of.index == entry), pending & (locked.index == entry)
+        self.always("held from lock to release", (held == (sends | waits)) & ~(sends & waits))
+        for name, each, when in (("first", first, queued != 0), ("second", second, queued == 2)):
+            parts = Cat(each.entry.mask.word_select(n, 32).any() for n in range(cfg.packet_sectors))
+            self.always(f"{name} has a byte", parts.any() & (each.entry.sectors == parts), when=when)
