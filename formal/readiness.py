@@ -38,12 +38,14 @@ class Opened:
         return fragment
 
     def signals(self, *paths):
-        """Signals by name; ``$signal`` is one that has no name of its own."""
+        """Signals by name; ``$signal#2`` is the third of those that have no name of their own, as they are assigned."""
         found = []
         for path in paths:
             *place, name = path.split(".")
-            found.append({signal.name: signal for statements in self._at(place).statements.values()
-                          for statement in statements for signal in statement._lhs_signals()}[name])
+            name, _, number = name.partition("#")
+            named = {id(signal): signal for statements in self._at(place).statements.values() for statement in statements
+                     for signal in statement._lhs_signals() if signal.name == name}
+            found.append(list(named.values())[int(number or 0)])
         return found
 
     def row(self, spec, path, row, name):

@@ -151,7 +151,7 @@ class RegionBooks(wiring.Component):
             with m.Case(OpKind.TICK):
                 self._tick(m, valid & opened & was.seen, was, now)
         with m.If(news & take):
-            m.d.comb += moved.eq(1)
+            m.d.comb += moved.eq(~counts.close_twice)       # a second close must not hold off the report of a stall
             with m.If(~busy):
                 m.d.comb += [now.held.eq(1), now.tag.eq(op.epoch[1:]), counts.early_kept.eq(1)]
         with m.Elif(news & early):
