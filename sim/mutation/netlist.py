@@ -55,16 +55,17 @@ def mutated(component, name, count, seed, folder):
     # Memories become single cells, whose contents at the start is no pin; of those that are asked for, clock pins are dropped.
     # A register whose output is mutated loses its initial value: so all are made to start at 0.
     yosys(folder, "list", "read_rtlil design.il", f"hierarchy -top {core}", "proc", "flatten", "opt -full", "wreduce",
-          "memory_collect", "zinit -all", "opt_clean -purge", f"mutate -list {count + count // 4} -seed {seed} -o list", "write_rtlil flat.il")
+          "memory_collect", "zinit -all", "opt_clean -purge", f"mutate -list {count + count // 4} -seed {seed} -o list",
+          "write_rtlil flat.il")
     commands = [line for line in (folder / "list").read_text().splitlines() if not re.search(r"-port \S*CLK ", line)][:count]
     mutants = [_mutant(n, command) for n, command in enumerate(commands, 1)]
     yosys(folder, "build", "read_rtlil flat.il",
           *(command.replace("mutate ", f"mutate -ctrl {SELECT} {WIDTH} {mutant.number} ", 1)
             for mutant, command in zip(mutants, commands, strict=True)),
-          "opt_clean -purge", "write_verilog -noattr core.v", "memory_map", "opt_clean", "techmap", "simplemap", "dffunmap", "opt_clean -purge",
-          "aigmap", "setundef -init -undriven -zero", "write_aiger -ascii -zinit -symbols netlist.aag")
+          "opt_clean -purge", "write_verilog -noattr core.v", "memory_map", "opt_clean", "techmap", "simplemap", "dffunmap",
+          "opt_clean -purge", "aigmap", "setundef -init -undriven -zero", "write_aiger -ascii -zinit -symbols netlist.aag")
     text = (folder / "core.v").read_text()
-    return Mutated(text + _wrapper(text, name, core), mutants, folder / "netlist.aag")
+    return Mutated(text + _wrapper(text, name, core, folder), mutants, folder / "netlist.aag")
 
 
 def yosys(folder, name, *commands):
@@ -90,11 +91,26 @@ def _mutant(number, command):
                   int(options["portbit"]), f"{wire}[{options['wirebit']}]" if wire else "", (inside or own)[0])
 
 
-def _wrapper(text, name, core):
-    """The top: nothing but the ports, so that only these are public and the netlist below can be optimised."""
+def _wrapper(text, name, core, folder):
+    """The top: nothing but the ports, so that only these are public and the netlist below can be optimised.
+
+    While its input ``recording`` is not 0 it writes what is at the ports at each edge, for ``replay.cpp``.
+    """
     body = text[text.index(f"module {core}("):]
-    ports = _PORT.findall(body)
-    lines = [f"\nmodule {name}({', '.join(port for _, _, port in ports)});"]
+    ports = [(flow, bits, port) for flow, bits, port in _PORT.findall(body)]
+    inputs = [port for flow, _, port in ports if flow == "input" and port not in ("clk", SELECT)]
+    outputs = [port for flow, _, port in ports if flow == "output"]
+    macros = {"INPUTS": inputs, "OUTPUTS": outputs}
+    (folder / "ports.h").write_text("".join(         # Verilator's C++ names: no double underscores
+        f"#define {macro}(X) {' '.join(f'X({port})' for port in names)}\n".replace("__", "___05F")
+        for macro, names in macros.items()))
+    words = ["32'd0 | rising", "32'd0 | recording", *inputs, *outputs]
+    lines = [f"\nmodule {name}({', '.join(port for _, _, port in ports)}, recording);", "  input [7:0] recording;"]
     lines += [f"  {flow} {bits}{port};" for flow, bits, port in ports]
-    lines += [f"  {core} core({', '.join(f'.{port}({port})' for _, _, port in ports)});", "endmodule", ""]
+    lines += [f"  {core} core({', '.join(f'.{port}({port})' for _, _, port in ports)});",
+              "  integer file = 0;", "  task record(input rising); begin",
+              f'    if (file == 0) file = $fopen("{folder / "trace.bin"}", "wb");',
+              f'    $fwrite(file, "{"%u" * len(words)}", {", ".join(words)});', "  end endtask",
+              "  always @(posedge clk) if (recording != 0) record(1'b1);",
+              "  always @(negedge clk) if (recording != 0) record(1'b0);", "endmodule", ""]
     return "\n".join(lines)

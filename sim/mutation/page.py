@@ -18,7 +18,8 @@ def _row(name, numbers, verdicts, target):
 
 def table(results, blocks, credits):
     """Lines of the table in Markdown, and the names of the rows whose target was missed."""
-    rows = ["| Block | Mutants | Killed | Equivalent (proved) | Survivors | Rate | Target | |", "|---|--:|--:|--:|--:|--:|--:|---|"]
+    rows = ["| Block | Mutants | Killed | Equivalent (proved) | Survivors | Rate | Target | |",
+            "|---|--:|--:|--:|--:|--:|--:|---|"]
     missed = []
     for name, result in results.items():
         parts = [(name, blocks[name].target, [mutant.number for mutant in result["mutants"]])]
@@ -36,7 +37,8 @@ def page(results, blocks, credits, seed):
     """docs/results/mutation.md: nothing in it depends on the day or the machine."""
     rows, missed = table(results, blocks, credits)
     lines = ["# Mutation testing", "",
-             f"Written by `make mutate` (Yosys `mutate`, seed {seed}). How it works: [running.md](../running.md#mutation-testing).",
+             f"Written by `make mutate` (Yosys `mutate`, seed {seed}). How it works:",
+             "[running.md](../running.md#mutation-testing).",
              "", *rows, "",
              "Rate: killed of those not proved equivalent. A mutant without a proof counts as not equivalent.",
              f"Missed: {', '.join(missed)}." if missed else "Every target is met.", "", "## Configurations", ""]
@@ -49,7 +51,7 @@ def page(results, blocks, credits, seed):
         left = [mutant for mutant in result["mutants"] if result["verdicts"][mutant.number]["verdict"] in ("different", "open")]
         if left:
             lines += [f"### {name}", "", "| Mutant | Change | Signal | Source | Proof |", "|--:|---|---|---|---|"]
-            lines += [f"| {m.number} | {m.mode} `{m.cell}.{m.port}[{m.bit}]` | {f'`{m.wire}`' if m.wire else ''} | {m.source} | "
-                      f"{result['verdicts'][m.number]['verdict']} |" for m in left]
+            lines += [f"| {m.number} | {m.mode} `{m.cell}.{m.port}[{m.bit}]` | {f'`{m.wire}`' if m.wire else ''} | {m.source} "
+                      f"| {result['verdicts'][m.number]['verdict']} |" for m in left]
             lines.append("")
     return "\n".join(lines).rstrip() + "\n"
