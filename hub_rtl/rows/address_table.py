@@ -87,9 +87,10 @@ class AddressTable(wiring.Component):
             with m.Case(0):
                 m.d.comb += [region.eq(chosen.region), bank.eq(chosen.bank), read.eq(granted.any())]
                 m.d.sync += [one.eq(chosen), one_valid.eq(granted.any()), one_slice.eq(granted)]
-            with m.Case(1):
-                m.d.comb += [region.eq(target), bank.eq(two.bank), read.eq(1)]
-                m.d.sync += busy.eq(2)
+            with m.Case(1):                                 # the overflow region may be opening: its pointer must be 0 first
+                m.d.comb += [region.eq(target), bank.eq(two.bank), read.eq(~(opened.i.valid | opened.o.valid))]
+                with m.If(read):
+                    m.d.sync += busy.eq(2)
             with m.Case(2):
                 m.d.sync += busy.eq(3)
             with m.Case(3):                                 # the request behind reads again
@@ -127,7 +128,7 @@ class AddressTable(wiring.Component):
                 m.d.comb += [ram.w_en.eq(0b01), ram.w_addr.eq(Cat(req.bank, place))]
             with m.Elif(moves):
                 m.d.comb += [ram.w_en.eq(0b10), ram.w_addr.eq(Cat(two.bank, two.region))]
-            with m.Elif(opened.o.valid & ~one_valid & (busy == 0)):
+            with m.Elif(opened.o.valid & Mux(busy == 0, ~one_valid, busy == 1)):
                 m.d.comb += [ram.w_en.eq(0b11), ram.w_addr.eq(Cat(opened.o.payload.bank, opened.o.payload.region)),
                              ram.w_data.eq(0), opened.o.ready.eq(1)]
 
