@@ -14,9 +14,9 @@ class ManagerSpec(Spec):
     """The packet manager with a free choice of what leaves and when: what holds here holds for every order.
 
     Selector, scanner, quota and emitter are cut out. Of them is supposed only what is proved of them alone: an entry that is
-    locked is there and not locked yet (``packet_manager.locks_allowed``); an entry that is sunk is there and neither locked nor being locked, and gives way to a release (``packet_manager.sinks_dead_only``);
-    a release is of a locked entry (``packet_manager.packets_are_entries``); a place is a free entry
-    (``packet_manager.reserve_kept``).
+    locked is there and not locked yet (``packet_manager.locks_allowed``); an entry that is sunk is there and neither locked
+    nor being locked, and gives way to a release (``packet_manager.sinks_dead_only``); a release is of a locked entry
+    (``packet_manager.packets_are_entries``); a place is a free entry (``packet_manager.reserve_kept``).
     """
 
     def __init__(self, cfg):
@@ -66,7 +66,7 @@ class BytesMerge(ManagerSpec):
 
         # From the port to the entry: one store at a time, as it came.
         accepted = dut.i_store.valid & dut.i_store.ready
-        waits, store = Signal(name="store_waits"), Signal(self.types.resolved, name="store")
+        waits, store = Signal(name="inside"), Signal(self.types.resolved, name="store")
         m.d.sync += waits.eq(Mux(accepted, offered.mask.any(), waits & ~write.en))
         with m.If(accepted):
             m.d.sync += store.eq(offered)
@@ -102,9 +102,11 @@ class BytesMerge(ManagerSpec):
         locks_ours = self.lock.en & ours.bit_select(self.lock.index, 1)
         sinks_ours = self.sink.en & ours.bit_select(self.sink.index, 1)
         ours_written = write.en & same(store)
-        with m.If(ours_written & hits_byte):
+        with m.If(sinks_ours):                  # with a store that joins in this very cycle
+            m.d.sync += unsent.eq(0)
+        with m.Elif(ours_written & hits_byte):
             m.d.sync += [unsent.eq(1), newest.eq(write.data.word_select(byte, 8))]
-        with m.Elif(locks_ours | sinks_ours):
+        with m.Elif(locks_ours):
             m.d.sync += unsent.eq(0)
 
         locked, being_locked = memory.locked, Mux(self.lock.en, 1 << self.lock.index, 0)
@@ -128,6 +130,7 @@ class BytesMerge(ManagerSpec):
             locked.sectors.bit_select(sector, 1) == locked.mask.word_select(sector, 32).any()), when=self.just)
         for n in range(depth):
             word = peek(m, stored.payload, Cat(sector, Const(n, self.types.index_width)))
+            self.always(f"newest value, {n}", value[n] == newest, when=unsent & unlocked[n])
             self.always(f"memory holds the value, {n}", word.word_select(byte, 8) == value[n], when=pool.valid[n] & has[n])
         self.reach("a second entry while the first one leaves", (ours & pool.locked).any() & unlocked.any() & unsent)
         self._helpers(m, inner, stored, waits, store, infos, has, place)
@@ -143,10 +146,15 @@ class BytesMerge(ManagerSpec):
         self.always("store waits", inner.waits == waits)
         self.always("its fields wait", (inner.store.as_value() == store.as_value()) & (inner.key == key(store))
                     & store.mask.any() & (store.plain | (store.block >> cfg.row_block_width == 0)), when=waits)
+        self.always("place of the late write", stored.late_place == Cat(stored.late.sector, stored.late.index))
+        there = pool.valid & ~pool.locked
         for n, info in enumerate(infos):
             valid = pool.valid[n]
-            self.always(f"match {n}", inner.match[n] == ((key(store) == inner.keys[n]) & (store.rank == inner.ranks[n])
-                                                         & (store.plain == pool.plain[n])), when=waits & valid & ~pool.locked[n])
+            for k in range(n):
+                self.always(f"blocks of {k} and {n} differ", (inner.keys[k] != inner.keys[n]) | (inner.ranks[k] != inner.ranks[n])
+                            | (pool.plain[k] != pool.plain[n]), when=there[k] & there[n])
+            equal = (key(store) == inner.keys[n]) & (store.rank == inner.ranks[n]) & (store.plain == pool.plain[n])
+            self.always(f"match {n}", inner.match[n] == equal, when=waits & valid & ~pool.locked[n])
             self.always(f"identity {n}", (key(info) == inner.keys[n]) & (info.rank == inner.ranks[n])
                         & (info.plain == pool.plain[n]) & (info.plain | (info.block >> cfg.row_block_width == 0)), when=valid)
             self.always(f"lock only what is there, {n}", valid, when=pool.locked[n])
@@ -155,7 +163,8 @@ class BytesMerge(ManagerSpec):
             block = peek(m, stored.block_mask, n).word_select(sector, 32)
             at = late.en & (late.index == n) & (late.sector == sector)
             self.always(f"sectors with bytes {n}", inner.sectors[n].any() & (written | ~has[n]), when=valid)
-            self.always(f"mask on its way {n}", (stored.new_mask.bit_select(byte, 1) == has[n]) & late.mask.any(), when=at & valid)
+            self.always(f"mask on its way {n}", (stored.new_mask.bit_select(byte, 1) == has[n]) & late.mask.any(),
+                        when=at & valid)
             self.always(f"mask stored {n}", (part.bit_select(byte, 1) == has[n]) & (block.bit_select(byte, 1) == has[n])
                         & block.any(), when=valid & written & ~at)
             self.always(f"sector on its way {n}", written, when=at & valid)

@@ -12,6 +12,8 @@ __all__ = ["cut", "look_into", "peek"]
 def look_into(part):
     """What ``part.elaborate`` names: its local variables, and signals by their own names. The part is elaborated now, so that
     its submodules can still be cut out and its memories still get a port."""
+    if "seen_inside" in vars(part):
+        return part.seen_inside
     found, before, code = {}, sys.getprofile(), type(part).elaborate.__code__
 
     def watch(frame, event, _):
@@ -23,7 +25,8 @@ def look_into(part):
     finally:
         sys.setprofile(before)
     part.elaborate = lambda platform: module
-    return SimpleNamespace(**{signal.name: signal for signal in module._driving} | found)
+    part.seen_inside = SimpleNamespace(**{signal.name: signal for signal in module._driving} | found)
+    return part.seen_inside
 
 
 def peek(m, ram, address):
