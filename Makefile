@@ -72,6 +72,10 @@ lint: $(READY)  ## Ruff, then Verilator -Wall and Yosys on the generated Verilog
 coverage: $(READY)  ## all tests once more, counting: bins, lines, branches, expressions, toggles per block
 	@$(BIN)/python -m sim.bench.code_coverage $(ARGS)
 
+.PHONY: mutate
+mutate: $(READY)  ## mutants of every block against its bench, results in docs/results/mutation.md (ARGS="BLOCK..." for some)
+	@$(BIN)/python -m sim.mutation $(ARGS)
+
 .PHONY: plan
 plan: $(READY)  ## write docs/testplan.md anew from docs/testplan/*.toml
 	@$(BIN)/python -m sim.bench.testplan

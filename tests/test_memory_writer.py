@@ -9,7 +9,7 @@ from sim.bench.planted import assert_caught, planted
 from sim.bench.runner import run_bench
 
 MODULE = "sim.cocotb.memory_writer"
-WRITER = ["traffic", "rate", "full", "address_first", "reset_in_traffic"]
+WRITER = ["traffic", "rate", "full", "address_first", "valid_first", "reset_in_traffic"]
 CONFIGS = {
     "small": preset("small"),
     "odd": preset("tiny", ranks=3, packet_bytes=256, write_depth=2, regions=1, dep_ranges=1),

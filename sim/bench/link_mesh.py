@@ -18,7 +18,8 @@ class LinkMesh(wiring.Component):
 
     def __init__(self, cfg, lane=0, ranks=None):
         self._cfg, self._lane = cfg, lane
-        self._ports = {**{f"p{rank}": LinkPort(cfg) for rank in range(cfg.ranks if ranks is None else ranks)}, "loop": LoopPort(cfg)}
+        ranks = cfg.ranks if ranks is None else ranks
+        self._ports = {**{f"p{rank}": LinkPort(cfg) for rank in range(ranks)}, "loop": LoopPort(cfg)}
         members = {}
         for name, port in self._ports.items():
             inner = {key: member for key, member in port.signature.members.items() if key not in ("rank", "lane")}

@@ -113,8 +113,8 @@ async def traffic(dut, grid):
     await tb.bench.reset()
     for _ in range(tb.params["writes"]):
         tb.put()
-    for _ in range(6):
-        await tb.bench.cycles(tb.rng.randint(1, 60))
+    for _ in range(12):
+        await tb.bench.cycles(tb.rng.randint(1, 30))
         await tb.quiesce()
     await tb.done()
     tb.finish()
@@ -196,6 +196,28 @@ async def address_first(dut):
     tb.writes.put({"addr": 0x1000, "beats": 1, "context": 5})
     await tb.done(100)
     assert tb.data.stamps[-1] == tb.writes.stamps[-1], "a beat waits for nothing but its command"
+    tb.finish()
+
+
+@cocotb.test()
+async def valid_first(dut):
+    """Memory that takes nothing: address and first beat are offered all the same, and so is all that fits behind them."""
+    tb = TB(dut, "valid", latency=1)
+    tb.memory.aw.set_pause("stop")
+    tb.memory.w.set_pause("stop")
+    await tb.bench.reset()
+    tb.put(beats=4)
+    await tb.bench.cycles(3)
+    await tb.bench.sampled()
+    assert int(dut.mem__awvalid.value) and int(dut.mem__wvalid.value), "valid waits for ready"
+    assert tb.data.count == 2
+    tb.put(beats=1)
+    tb.put(beats=1)
+    await tb.bench.cycles(4)
+    assert tb.writes.count == 2, "a second address is kept while the first waits"
+    tb.memory.aw.set_pause(None)
+    tb.memory.w.set_pause(None)
+    await tb.done()
     tb.finish()
 
 

@@ -2,13 +2,12 @@
 
 Prints a table, writes ``docs/results/mutation.md`` when all blocks are asked for. Exit code 1 when a target is missed. Verdicts
 are kept in ``build/mutation/<block>/``, bound to the netlist and to every file of the project that the bench has loaded; when
-only those files change, the test that killed a mutant last time is tried first. ``JOBS`` mutants run at a time (1).
+only those files change, the test that killed a mutant last time is tried first. ``--jobs`` mutants run at a time (1).
 """
 
 import argparse
 import hashlib
 import json
-import os
 import sys
 import time
 from pathlib import Path
@@ -45,9 +44,10 @@ def campaign(name, count=COUNT, seed=SEED, jobs=1, write=print):
                                                                                   "prover": known.get("prover"),
                                                                                   "proofs": known.get("proofs", {})}
             _save(folder / "verdicts.json", known)
-        if known["prover"] != _hash(_source("equivalence")):
-            known |= {"prover": _hash(_source("equivalence")), "proofs": {}}
-        _prove(known, netlist, folder, write)
+        prover = _hash(_source("equivalence"), block.strobes)
+        if known["prover"] != prover:
+            known |= {"prover": prover, "proofs": {}}
+        _prove(known, netlist, block.strobes, folder, write)
     verdicts = {int(number): verdict if verdict["verdict"] != "survived" else {"verdict": known["proofs"][number]}
                 for number, verdict in known["verdicts"].items()}
     return {"mutants": netlist.mutants, "verdicts": verdicts, "seconds": time.monotonic() - started}
@@ -69,13 +69,13 @@ def _simulate(block, name, netlist, known, jobs, folder, write):
     return {"sources": sources, "verdicts": {str(each.pop("mutant")): each for each in verdicts}}
 
 
-def _prove(known, netlist, folder, write):
+def _prove(known, netlist, strobes, folder, write):
     """Decides what survived; proofs depend on the netlist only, so they stay."""
     left = [number for number, verdict in known["verdicts"].items()
             if verdict["verdict"] == "survived" and number not in known["proofs"]]
     if not left:
         return
-    prover = Prover(netlist.aiger, SELECT)
+    prover = Prover(netlist.aiger, SELECT, strobes)
     for number in left:
         known["proofs"][number] = prover.decide(int(number))
         write(f"  {known['proofs'][number]:<10} {netlist.mutants[int(number) - 1]}")
@@ -110,7 +110,7 @@ def _save(path, known):
 def main(words):
     parser = argparse.ArgumentParser(prog="python -m sim.mutation", description="mutation testing of the blocks")
     parser.add_argument("blocks", nargs="*", metavar="BLOCK", help=f"of {', '.join(BLOCKS)}; all by default")
-    parser.add_argument("--jobs", type=int, default=int(os.environ.get("JOBS", "1")), help="mutants at a time (1)")
+    parser.add_argument("--jobs", type=int, default=1, help="mutants at a time (1)")
     options = parser.parse_args(words)
     if unknown := set(options.blocks) - set(BLOCKS):
         parser.error(f"no such block: {', '.join(sorted(unknown))}; the blocks are {', '.join(BLOCKS)}")

@@ -23,7 +23,8 @@ CREDITS = "hub_rtl/links/credits.py"
 
 @dataclass(frozen=True)
 class Block:
-    """``tests``: names of cocotb tests of ``module``, all when empty; ``target``: least kill rate in percent."""
+    """``tests``: names of cocotb tests of ``module``, all when empty; ``target``: least kill rate in percent; ``strobes``:
+    outputs whose bit 0, ``en`` or ``valid``, says that the rest counts."""
 
     component: Callable
     cfg: HubConfig
@@ -31,6 +32,7 @@ class Block:
     tests: tuple = ()
     params: dict = field(default_factory=dict)
     target: int = 95
+    strobes: tuple = ()
 
     def make(self):
         return self.component(self.cfg)
@@ -55,7 +57,7 @@ BLOCKS = {
                             ("traffic", "thrash", "full_regions", "spill_faults", "overlap", "purge", "old_rows",
                              "reset_in_traffic", "latency"), target=100),
     "memory_writer": Block(MemoryWriter, TINY, "sim.cocotb.memory_writer",
-                           ("traffic", "rate", "full", "address_first", "reset_in_traffic"), {"writes": 50}),
+                           ("traffic", "rate", "full", "address_first", "valid_first", "reset_in_traffic"), {"writes": 50}),
     "scoreboard": Block(ReadinessScoreboard, TINY, "sim.cocotb.scoreboard,sim.cocotb.scoreboard_faults", params={"epochs": 8},
                         target=100),
     "producer_control": Block(ProducerControl, ODD, "sim.cocotb.producer_control",

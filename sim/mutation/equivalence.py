@@ -3,7 +3,8 @@
 Both are cofactors of one and-inverter graph, by ``mutsel``. Registers that the mutation cannot reach are found first and shared
 (all are, until their next state differs in structure; what is left is proved by that induction); the rest is a miter for
 ABC: bounded search for a difference, signal correspondence, then property-directed reachability. Inputs are free: nothing
-is assumed of the surroundings. Both start as the simulation does, memories and registers without a reset at 0.
+is assumed of the surroundings. Both start as the simulation does, memories and registers without a reset at 0. A payload
+counts while its valid is 1 only, as the contract of all streams and AXI channels says; so do the fields of a strobe.
 """
 
 import re
@@ -17,9 +18,12 @@ PROVE_SECONDS = 20
 
 
 class Prover:
-    """Decides mutants of the netlist in the ASCII AIGER file ``path``; files go beside it."""
+    """Decides mutants of the netlist in the ASCII AIGER file ``path``; files go beside it.
 
-    def __init__(self, path, select):
+    ``strobes``: outputs whose bit 0 says that the others count.
+    """
+
+    def __init__(self, path, select, strobes=()):
         import pyosys
         self._abc = Path(pyosys.__file__).parent / "yosys-abc"
         self._folder = path.parent
@@ -30,7 +34,10 @@ class Prover:
         self._latches = [(line[0] >> 1, line[1]) for line in table[inputs:inputs + latches]]
         self._outputs = [line[0] for line in table[inputs + latches:inputs + latches + outputs]]
         self._ands = [(gate >> 1, a, b) for gate, a, b in table[inputs + latches + outputs:]]
-        names = dict(re.findall(r"^i(\d+) (.*)$", "\n".join(lines[1 + len(table):]), re.M))
+        named = re.findall(r"^([io])(\d+) (.*)$", "\n".join(lines[1 + len(table):]), re.M)
+        names = {number: name for kind, number, name in named if kind == "i"}
+        outs = {name: int(number) for kind, number, name in named if kind == "o"}
+        self._counts = {number: outs[valid] for name, number in outs.items() if (valid := _valid(name, strobes)) in outs}
         self._select = {}           # variable: bit of `mutsel`
         for index, variable in enumerate(self._inputs):
             if found := re.fullmatch(rf"{select}\[(\d+)\]", names.get(str(index), "")):
@@ -50,10 +57,12 @@ class Prover:
             if not apart:
                 break
             gate |= {variable: self._leaf() for variable in apart}
-        differ = [self._xor(_literal(plain, out), _literal(other, out)) for out in self._outputs]
         bad = 0
-        for literal in differ:
-            bad = 1 ^ self._and(1 ^ bad, 1 ^ literal)
+        for number, out in enumerate(self._outputs):
+            differs = self._xor(_literal(plain, out), _literal(other, out))
+            if number in self._counts:
+                differs = self._and(differs, _literal(plain, self._outputs[self._counts[number]]))
+            bad = 1 ^ self._and(1 ^ bad, 1 ^ differs)
         if bad == 0:
             return "equivalent"
         registers = {}
@@ -140,6 +149,17 @@ class Prover:
         done = subprocess.run([self._abc, "-q", commands], cwd=self._folder, capture_output=True, text=True,
                               timeout=20 * (SEARCH_SECONDS + PROVE_SECONDS))
         return done.stdout
+
+
+def _valid(name, strobes):
+    """Name of the output that says whether the output bit ``name`` counts; itself, or one that does not exist, if always."""
+    port, _, bit = name.partition("[")
+    if port in strobes and bit != "0]":
+        return f"{port}[0]"
+    if port.endswith("__payload"):
+        return port.replace("__payload", "__valid")
+    channel = re.match(r"(.*__(?:aw|ar|w|r|b))(?!valid|ready)[a-z]+$", port)
+    return f"{channel[1]}valid" if channel else ""
 
 
 def _constant_zero(path):

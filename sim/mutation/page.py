@@ -1,5 +1,7 @@
 """The table of a campaign and the results page."""
 
+from hub_rtl.config import preset
+
 __all__ = ["page", "table"]
 
 KILLED = ("killed", "timeout", "crash")
@@ -44,7 +46,8 @@ def page(results, blocks, credits, seed):
              f"Missed: {', '.join(missed)}." if missed else "Every target is met.", "", "## Configurations", ""]
     for name in results:
         block = blocks[name]
-        lines.append(f"* {name}: `{block.cfg.name}`, {block.module}"
+        changes = [f"{field}={value}" for field, value in block.cfg.as_dict().items() if value != getattr(preset("tiny"), field)]
+        lines.append(f"* {name}: preset `tiny`{' with ' if changes else ''}{', '.join(changes)}; {block.module}"
                      + (f": {', '.join(block.tests)}" if block.tests else ", all tests"))
     lines += ["", "## Survivors", ""]
     for name, result in results.items():

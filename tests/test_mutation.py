@@ -1,0 +1,70 @@
+"""Mutation testing on a toy: what a bench must notice, what nobody can, and what only another input would show."""
+
+from amaranth import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from sim.mutation import page
+from sim.mutation.blocks import CREDITS, Block
+from sim.mutation.equivalence import Prover
+from sim.mutation.netlist import SELECT, mutated
+
+
+class Toy(wiring.Component):
+    """A counter 0..4; ``o`` tells 7, which never comes, and ``top`` tells 4."""
+
+    def __init__(self):
+        super().__init__({"go": In(1), "count": Out(3), "o": Out(1), "top": Out(1)})
+
+    def elaborate(self, platform):
+        m = Module()
+        with m.If(self.go):
+            m.d.sync += self.count.eq(self.count + 1)
+            with m.If(self.top):
+                m.d.sync += self.count.eq(0)
+        m.d.comb += [self.o.eq(self.count == 7), self.top.eq(self.count == 4)]
+        return m
+
+
+def test_mutants_and_proofs(tmp_path):
+    netlist = mutated(Toy(), "toy", 40, 1, tmp_path)
+    assert [mutant.number for mutant in netlist.mutants] == list(range(1, len(netlist.mutants) + 1))
+    assert "module toy(" in netlist.verilog and all("CLK" not in mutant.port for mutant in netlist.mutants)
+    prover = Prover(netlist.aiger, SELECT)
+    verdicts = {}
+    for mutant in netlist.mutants:
+        verdicts.setdefault(prover.decide(mutant.number), []).append(mutant)
+    assert prover.decide(0) == "equivalent"
+    # `o` is 0 for ever, but only because of the states that are reached.
+    assert any(mutant.wire == "count[1]" or mutant.port == "A" for mutant in verdicts["equivalent"])
+    assert all(mutant.wire != "o[0]" or mutant.mode == "const0" for mutant in verdicts["equivalent"])
+    assert len(verdicts["different"]) > len(verdicts["equivalent"]) and "open" not in verdicts
+
+
+def test_payload_without_valid_does_not_count(tmp_path):
+    """Only a change that is seen while valid is 1 is a difference."""
+    class Sender(wiring.Component):
+        def __init__(self):
+            super().__init__({"i": In(4), "send": In(1), "o__payload": Out(4), "o__valid": Out(1)})
+
+        def elaborate(self, platform):
+            m = Module()
+            m.d.comb += self.o__valid.eq(self.send)
+            with m.If(self.send):
+                m.d.comb += self.o__payload.eq(self.i)
+            return m
+
+    netlist = mutated(Sender(), "sender", 60, 1, tmp_path)
+    gates = [mutant for mutant in netlist.mutants if mutant.port == "S" and mutant.mode == "const1"]
+    assert gates and all(Prover(netlist.aiger, SELECT).decide(mutant.number) == "equivalent" for mutant in gates)
+
+
+def test_table(tmp_path):
+    netlist = mutated(Toy(), "toy", 4, 1, tmp_path)
+    verdicts = {1: {"verdict": "killed"}, 2: {"verdict": "equivalent"}, 3: {"verdict": "different"}, 4: {"verdict": "timeout"}}
+    blocks = {"toy": Block(Toy, None, "sim.cocotb.toy", target=60)}
+    results = {"toy": {"mutants": netlist.mutants, "verdicts": verdicts}}
+    rows, missed = page.table(results, blocks, CREDITS)
+    assert rows[-1] == "| toy | 4 | 2 | 1 | 1 | 66.7 % | 60 % | met |" and not missed
+    blocks = {"toy": Block(Toy, None, "sim.cocotb.toy", target=70)}
+    assert page.table(results, blocks, CREDITS)[1] == ["toy"]
