@@ -46,7 +46,8 @@ def page(results, blocks, credits, seed):
              f"Missed: {', '.join(missed)}." if missed else "Every target is met.", "", "## Configurations", ""]
     for name in results:
         block = blocks[name]
-        changes = [f"{field}={value}" for field, value in block.cfg.as_dict().items() if value != getattr(preset("tiny"), field)]
+        tiny = preset("tiny").as_dict()
+        changes = [f"{field}={value}" for field, value in block.cfg.as_dict().items() if value != tiny[field]]
         lines.append(f"* {name}: preset `tiny`{' with ' if changes else ''}{', '.join(changes)}; {block.module}"
                      + (f": {', '.join(block.tests)}" if block.tests else ", all tests"))
     lines += ["", "## Survivors", ""]
