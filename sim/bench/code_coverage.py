@@ -13,6 +13,7 @@ judged by their ports).
 import argparse
 import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -34,25 +35,25 @@ RULES = ROOT / "sim" / "bench" / "exclusions.toml"
 PROOFS = BUILD / "code_coverage_proofs"
 PAGE = ROOT / "docs" / "results" / "coverage.md"
 
-#: Block: (bench whose program is counted, modules of it by a pattern, test file).
+#: Block: (bench whose program is counted, modules of it by a pattern, test file, names of the tests that run the bench).
 BLOCKS = {
-    "decoder": ("decoder_odd", "", "test_decoder"),
-    "steer, merge, ledger": ("decoder_parts", "", "test_decoder"),
-    "packet manager": ("packet_manager_tiny", "", "test_packet_manager"),
-    "link port": ("link_small", "", "test_link"),
-    "loop port": ("link_mesh_odd", r"\.loop\b", "test_link"),
-    "slot allocator": ("slot_allocator_tiny", "", "test_slot_allocator"),
-    "memory writer": ("writer_odd", "", "test_memory_writer"),
-    "shared 64-bit port": ("spill_port", "", "test_memory_writer"),
-    "scoreboard": ("scoreboard_tiny", "", "test_scoreboard"),
-    "producer control": ("producer_odd", "", "test_producer_control"),
-    "reject sender": ("report_reject_odd", "", "test_report"),
-    "refusal log": ("report_log_odd", "", "test_report"),
-    "registers": ("csr_small", "", "test_csr"),
-    "stream register": ("lib_register", "", "test_lib"),
-    "stream queue": ("lib_queue_5", "", "test_lib"),
-    "stream merge": ("lib_merge", "", "test_lib"),
-    "packet merge": ("lib_merge_packets", "", "test_lib"),
+    "decoder": ("decoder_odd", "", "test_decoder", "odd"),
+    "steer, merge, ledger": ("decoder_parts", "", "test_decoder", "parts"),
+    "packet manager": ("packet_manager_tiny", "", "test_packet_manager", "tiny"),
+    "link port": ("link_small", "", "test_link", "small or first_rank"),
+    "loop port": ("link_mesh_odd", r"\.loop\b", "test_link", "switch"),
+    "slot allocator": ("slot_allocator_tiny", "", "test_slot_allocator", "tiny"),
+    "memory writer": ("writer_odd", "", "test_memory_writer", "odd"),
+    "shared 64-bit port": ("spill_port", "", "test_memory_writer", "shared"),
+    "scoreboard": ("scoreboard_tiny", "", "test_scoreboard", "tiny"),
+    "producer control": ("producer_odd", "", "test_producer_control", "odd"),
+    "reject sender": ("report_reject_odd", "", "test_report", "reject and odd"),
+    "refusal log": ("report_log_odd", "", "test_report", "log and odd"),
+    "registers": ("csr_small", "", "test_csr", "csr_small"),
+    "stream register": ("lib_register", "", "test_lib", "register"),
+    "stream queue": ("lib_queue_5", "", "test_lib", "queue"),
+    "stream merge": ("lib_merge", "", "test_lib", "merge"),
+    "packet merge": ("lib_merge_packets", "", "test_lib", "merge"),
 }
 
 
@@ -88,18 +89,24 @@ def _prove(source, points, assumptions):
     ways, text = paths(source.lines), "\n".join([*source.lines[1:], ""])
     wanted = {}
     for point in points:
-        found = expression(point, source, ways)
-        if found is not None:
-            wanted[point] = [(point.line, each, point.kind != "toggle") for each in
-                             (found if isinstance(found, tuple) else (found,))]
+        value = source.declared(point.line)[0] + " " if point.kind == "toggle" else expression(point, source, ways)
+        if value is not None:
+            wanted[point] = (point.kind == "toggle", point.line, value)
     path = PROOFS / (hashlib.sha256(repr((text, assumptions)).encode()).hexdigest()[:16] + ".json")
-    known = {(line, each, hard): verdict for line, each, hard, verdict in json.loads(path.read_text())} if path.exists() else {}
-    todo = list(dict.fromkeys(each for group in wanted.values() for each in group if each not in known))
+    known = {tuple(key): verdict for *key, verdict in json.loads(path.read_text())} if path.exists() else {}
+    todo = [key for key in dict.fromkeys(wanted.values()) if key not in known]
     if todo:
-        known.update(zip(todo, unreachable(text, source, todo, assumptions), strict=True))
+        split = [[key for key in todo if key[0] == net] for net in (False, True)]
+        verdicts = unreachable(text, source, *([key[1:] for key in keys] for keys in split), assumptions)
+        known.update(zip(split[0] + split[1], [*verdicts[0], *map(sorted, verdicts[1])], strict=True))
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps([[*each, verdict] for each, verdict in known.items()]))
-    return {point for point, group in wanted.items() if any(known[each] for each in group)}
+        path.write_text(json.dumps([[*key, verdict] for key, verdict in known.items()]))
+    proven = set()
+    for point, key in wanted.items():
+        bits = re.findall(r"\[(\d+)\]", point.what) if key[0] else ()
+        if int(bits[-1] if bits else 0) in known[key] if key[0] else known[key]:
+            proven.add(point)
+    return proven
 
 
 def judge(bench, modules, rules):
@@ -110,12 +117,8 @@ def judge(bench, modules, rules):
     points = [point for point in counts if re.search(modules, point.module) and _counted(point, source)]
     unhit = [point for point in points if not counts[point]]
     verdict.hit = Counter(point.kind for point in points if counts[point])
-    assumed = {each["input"]: (each["holds"], each.get("otherwise", "0")) for each in rules.get("assume", ())}
-    proven = _prove(source, unhit, assumed)
-    verdict.proven = Counter(point.kind for point in proven)
+    rest = []
     for point in unhit:
-        if point in proven:
-            continue
         for rule in rules.get("exclude", ()):
             if point.kind in rule["kinds"] and re.search(rule.get("module", ""), source.module(point.line)) \
                     and re.search(rule["line"], source.text(point.line)) and re.search(rule.get("what", ""), point.what):
@@ -123,20 +126,25 @@ def judge(bench, modules, rules):
                 rule["used"] = True
                 break
         else:
-            verdict.missed.append(point)
+            rest.append(point)
+    assumed = {each["input"]: (each["holds"], each.get("otherwise", "0")) for each in rules.get("assume", ())}
+    proven = _prove(source, rest, assumed)
+    verdict.proven = Counter(point.kind for point in proven)
+    verdict.missed = [point for point in rest if point not in proven]
     return verdict
 
 
 def _run(blocks):
-    benches = ",".join(dict.fromkeys(BLOCKS[name][0] for name in blocks))
-    tests = ["tests"] if len(blocks) == len(BLOCKS) else list(dict.fromkeys(f"tests/{BLOCKS[name][2]}.py" for name in blocks))
+    benches, tests = ",".join(dict.fromkeys(BLOCKS[name][0] for name in blocks)), ["tests"]
     for bench in benches.split(","):
         shutil.rmtree(FOLDER / bench, ignore_errors=True)
-    if tests == ["tests"]:
+    if len(blocks) == len(BLOCKS):
         shutil.rmtree(coverage.FOLDER, ignore_errors=True)
-    environment = {**coverage.os.environ, "MOE_HUB_CODE_COVERAGE": benches}
+    else:
+        chosen = " or ".join(f"({BLOCKS[name][2]} and ({BLOCKS[name][3]}))" for name in blocks)
+        tests = [*dict.fromkeys(f"tests/{BLOCKS[name][2]}.py" for name in blocks), "-k", f"not planted and ({chosen})"]
     command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal", *tests]
-    return subprocess.run(command, cwd=ROOT, env=environment).returncode
+    return subprocess.run(command, cwd=ROOT, env={**os.environ, "MOE_HUB_CODE_COVERAGE": benches}).returncode
 
 
 def main(arguments=None):

@@ -8,7 +8,7 @@ from hub_rtl.formats import HEADER, PacketType, unpack
 from sim.bench.coverage import cover
 from sim.bench.streams import GRID
 from sim.cocotb.link_peer import Peer, conservation, watch_headers
-from sim.cocotb.link_rig import LANE, SETTLE, TB, random_control, random_packet
+from sim.cocotb.link_rig import LANE, SETTLE, TB, random_control, random_packet, unfilled
 from sim.golden.link import CONTROL, DATA, LinkRxModel, LinkTxModel, credit_class
 
 
@@ -29,7 +29,7 @@ async def traffic(dut, grid):
         tb.sender.put(dst, random_packet(tb.cfg, tb.rng, 0, dst))
         if tb.rng.random() < 0.3:
             peer.queue.append((src, CONTROL, [random_control(tb.rng, src, tb.rank)]))
-            tb.controls.put(random_control(tb.rng, 0, dst))
+            tb.controls.put(unfilled(tb.rng, random_control(tb.rng, 0, dst)))
     await tb.bench.until(lambda: not (peer.queue or tb.sender.pending or tb.controls.pending or tb.wire_in.pending),
                          limit=30000, what="all sent")
     await tb.bench.until(lambda: tb.tx.waiting == 0 and len(tb.out.items) == sum(len(p) for _, p in tb.rx.packets),
@@ -206,6 +206,62 @@ async def control_flits(dut):
     assert len(tb.wire_out.items) == before
     tb.finish(control_sunk=1)
     cover("link.control.sunk")
+
+
+@cocotb.test()
+async def everything_blocked(dut):
+    """Nothing leaves the port: every buffer that was promised fills up; then all comes out, and all is told as free."""
+    tb = TB(dut, "blocked", stall="stop", wire="stop")
+    await tb.start()
+    cfg, rng = tb.cfg, tb.rng
+    tb.out_control.set_pause("stop")
+    for free_first in (False, True):        # what comes out before the wire does cannot be told yet
+        tb.sender.put(tb.peers[0], random_packet(cfg, rng, 0, tb.peers[0], length=cfg.packet_flits))
+        await tb.bench.cycles(10)           # it stands at the wire, no CREDIT can get in
+        for rank in tb.peers:
+            for _ in range(cfg.rx_credits):
+                tb.send_wire(random_packet(cfg, rng, rank, tb.rank))
+            for _ in range(cfg.ctl_credits):
+                tb.send_wire([random_control(rng, rank, tb.rank)])
+        await tb.settle(60)
+        if free_first:
+            tb.out.set_pause(None)
+            tb.out_control.set_pause(None)
+            await tb.bench.cycles(2 * len(tb.peers) * cfg.rx_credits * cfg.frame_flits)
+        tb.wire_out.set_pause(None)
+        tb.out.set_pause(None)
+        tb.out_control.set_pause(None)
+        await tb.bench.cycles(300 + 2 * len(tb.peers) * cfg.rx_credits * cfg.frame_flits)
+        turns = 1 + free_first
+        for rank in tb.peers:
+            last = {}
+            for _, dst, totals in tb.told:
+                last.update(totals if dst == rank else {})
+            assert last == {DATA: turns * cfg.rx_credits, CONTROL: turns * cfg.ctl_credits}
+        for sink in (tb.wire_out, tb.out, tb.out_control):
+            sink.set_pause("stop")
+    for sink in (tb.wire_out, tb.out, tb.out_control):
+        sink.set_pause(None)
+    tb.finish()
+
+
+@cocotb.test()
+async def totals_wrap(dut):
+    """Totals of both classes, to and from every peer, count beyond 255: credits are exact all the way."""
+    tb = TB(dut, "wrap")
+    await tb.start()
+    cfg, rng = tb.cfg, tb.rng
+    for n in range(270):
+        for rank in tb.peers:
+            tb.sender.put(rank, random_packet(cfg, rng, 0, rank, length=1, masked=0))
+            tb.controls.put(random_control(rng, 0, rank))
+            tb.send_wire(random_packet(cfg, rng, rank, tb.rank, length=1, masked=0), credit_cls=DATA, credit=n % 256)
+            tb.send_wire([random_control(rng, rank, tb.rank)], credit_cls=CONTROL, credit=n % 256)
+        await tb.bench.until(lambda: not (tb.sender.pending or tb.controls.pending or tb.wire_in.pending or tb.tx.waiting),
+                             limit=400, what="a packet and a control flit each way")
+        await tb.bench.cycles(8)
+    await tb.bench.cycles(300)
+    tb.finish()
 
 
 @cocotb.test()

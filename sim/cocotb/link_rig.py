@@ -29,7 +29,7 @@ def random_packet(cfg, rng, src, dst, lane=LANE, length=None, **fields):
         kind = PacketType.PLAIN
         body = {"addr16": rng.randrange(1 << 44 - ceil_log2(cfg.packet_flits)) * cfg.packet_flits + first}
     flit = header(kind, body, **{"src": src, "dst": dst, "lane": lane, "len": length, "masked": masked, "cls": rng.randrange(2),
-                                 "poison": rng.random() < 0.1, **fields})
+                                 "poison": rng.random() < 0.1, **spare(rng), **fields})
     return [flit, *(rng.getrandbits(128) for _ in range(length + masked * cfg.mask_flits))]
 
 
@@ -37,7 +37,18 @@ def random_control(rng, src, dst, lane=LANE):
     """A good CLOSE or REJECT flit."""
     kind = rng.choice((PacketType.CLOSE, PacketType.REJECT))
     body = {name: rng.getrandbits(width) for name, (_, width) in BODIES[kind].items()}
-    return header(kind, body, src=src, dst=dst, lane=lane)
+    return header(kind, body, src=src, dst=dst, lane=lane, cls=rng.randrange(2), poison=rng.randrange(2), **spare(rng))
+
+
+def spare(rng):
+    """Header fields that nobody looks at and everybody passes on."""
+    return {"zero": rng.getrandbits(4), "crc": rng.getrandbits(24)}
+
+
+def unfilled(rng, flit):
+    """A flit as senders hand it to a link: the fields that the link fills are anything."""
+    names = ("src", "lane", "seq", "credit_cls", "credit")
+    return with_fields(flit, **{name: rng.getrandbits(HEADER[name][1]) for name in names})
 
 
 def as_stream(flits):

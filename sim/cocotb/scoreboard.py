@@ -202,6 +202,12 @@ async def plain_ranges(dut):
     """Dependency ranges: READY at the threshold, again and again; ERROR once; disarming clears."""
     rig, cfg, _, rng = make(dut, "plain", idle="random")
     await rig.start()
+    for _ in range(12):             # as wide as the fields are; nothing counts in them
+        log2 = rng.randrange(4, 46)
+        base = rng.randrange(1 << 46 - log2) << log2
+        for armed in (1, 0):
+            await rig.set_dep(rng.randrange(cfg.dep_ranges), armed=armed, base=base, limit=base + (3 << log2), log2_stride=log2,
+                              group_base=rng.randrange(cfg.groups), threshold=rng.getrandbits(24))
     span = {"base": 0x1000, "limit": 0x1000 + 4 * 64, "log2_stride": 6, "group_base": 0, "threshold": 64}
     last = cfg.dep_ranges - 1
     context = {"plain": 1, "region": 0, "place": 0, "bank": 0, "dep": last, "poison": 0}

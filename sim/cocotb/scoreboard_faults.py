@@ -122,6 +122,27 @@ async def second_close(dut):
 
 
 @cocotb.test()
+async def wide_closes(dut):
+    """Closes from nowhere, at every bit of region and source, are dropped; totals are added up over their whole width."""
+    rig, cfg, _, rng = make(dut, "wide")
+    await rig.start()
+    await one_region(rig, expected=cfg.ranks)
+    for epoch in range(6):
+        await rig.open(0, epoch)
+        for bit in range(11):
+            if 1 << bit >= cfg.regions:
+                rig.closes.put({"region": 1 << bit, "epoch": epoch, "src": 0, "sent": rng.getrandbits(34)})
+            if bit < 7 and 1 << bit >= cfg.ranks:
+                rig.closes.put({"region": 0, "epoch": epoch, "src": 1 << bit, "sent": rng.getrandbits(34)})
+        for src in range(cfg.ranks):
+            rig.closes.put({"region": 0, "epoch": epoch, "src": src, "sent": rng.getrandbits(33 if src else 34) // cfg.ranks})
+            await rig.drained()
+            await rig.check_status(0, epoch & 1)
+        await rig.give_back(RegionOp.ABORT, 0, epoch)
+    await rig.finish()
+
+
+@cocotb.test()
 async def wrong_commands(dut):
     """Commands that do not fit change nothing and are reported."""
     rig, cfg, _, rng = make(dut, "commands")
@@ -173,7 +194,12 @@ async def stalls_are_reported(dut):
     final = await rig.final(0, 0)
     assert final["kind"] == EventKind.ALL and final["refused"]
     cover("sb.timeout")
+    for bit in range(32):               # nothing waits: no timeout, of whatever length, reports anything
+        dut.timeout.value = 1 << bit | rng.getrandbits(bit)
+        await rig.bench.cycles(8)
+    dut.timeout.value = 0
     await rig.finish()
+    assert len(rig.timeouts) == 2
 
 
 @cocotb.test()

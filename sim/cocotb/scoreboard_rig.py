@@ -195,9 +195,12 @@ class Rig:
         getattr(self.dut, name).value = 0
 
     async def set_geometry(self, region, **fields):
-        """Writes a region's geometry; the model keeps it too."""
+        """Writes a region's geometry; the model keeps it too. What the scoreboard does not look at is random."""
+        draw = self.rng.getrandbits
         full = {"valid": 1, "row_bytes": 64, "log2_tile": 1, "group_base": 0, "capacity": 4, "expected": 1, "overflow_en": 0,
-                "overflow": 0, "flag_en": 0, "flag_base": 0, **fields}
+                "overflow": 0, "flag_en": 0, "flag_base": 0, "base": [draw(48), draw(48)],
+                "stride": draw(self.cfg.stride_width), "row_first": draw(24), "row_span": draw(25),
+                "spill_base": [draw(48), draw(48)], **fields}
         self.model.geometry[region] = full
         await self.pulse("geometry_write", {"en": 1, "region": region, "geometry": full}, "geometry")
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import cocotb
 
-from hub_rtl.formats import Reason, RegionOp, RegionState
+from hub_rtl.formats import RegionOp, RegionState
 from sim.bench.coverage import cover
 
 __all__ = ["FAULTS", "Plan", "all_banks", "plan_epoch", "feed", "live", "one_region", "setup_regions"]
@@ -35,7 +35,7 @@ async def setup_regions(rig, rng, **fixed):
         row_bytes = 16 * rng.randint(1, min(cfg.max_row_bytes // 16, 24))
         await rig.set_geometry(region, **{
             "row_bytes": row_bytes, "log2_tile": log2_tile, "group_base": region * share, "capacity": capacity,
-            "expected": rng.randint(1, cfg.ranks), "flag_en": rng.randrange(2), "flag_base": 0x1000 * (region + 1), **fixed})
+            "expected": rng.randint(1, cfg.ranks), "flag_en": rng.randrange(2), "flag_base": rng.getrandbits(44) << 3, **fixed})
 
 
 def cut(rng, total, packet):
@@ -58,6 +58,13 @@ def row_acks(cfg, rng, geometry, region, bank, slot, place=None):
             for size in cut(rng, geometry["row_bytes"], cfg.packet_bytes)]
 
 
+def noise(cfg, rng):
+    """A refusal with all fields random."""
+    return {"known": rng.randrange(2), "plain": rng.randrange(2), "report": rng.randrange(2), "region": rng.getrandbits(11),
+            "epoch": rng.randrange(16), "rowid": rng.getrandbits(24), "src": rng.getrandbits(7), "reason": rng.randrange(1, 16),
+            "bytes": rng.randrange(cfg.packet_bytes + 1)}
+
+
 def plan_epoch(rig, rng, region, epoch, fault=None, rows=None):
     """A random epoch: rows of random producers, some refused rows, closes with exact totals, perhaps one fault."""
     cfg, geometry = rig.cfg, rig.model.geometry[region]
@@ -73,9 +80,9 @@ def plan_epoch(rig, rng, region, epoch, fault=None, rows=None):
     for _ in range(rng.choice((0, 0, 1, 3))):
         source = rng.choice(sources)
         for size in cut(rng, geometry["row_bytes"], cfg.packet_bytes):
-            plan.refusals.append({"known": 1, "report": 1, "region": region, "epoch": epoch, "src": source,
-                                  "reason": Reason.ROW_RANGE, "bytes": size})
+            plan.refusals.append({**noise(cfg, rng), "known": 1, "plain": 0, "region": region, "epoch": epoch, "bytes": size})
             sent[source] += size
+    plan.refusals += [{**noise(cfg, rng), **rng.choice(({"known": 0}, {"plain": 1}))} for _ in range(rng.randrange(4))]
     plan.closes = [{"region": region, "epoch": epoch, "src": source, "sent": total} for source, total in sent.items()]
     cover("sb.rows.none", not plan.rows)
     cover("sb.rows.full", plan.rows == geometry["capacity"])
