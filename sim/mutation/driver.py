@@ -96,7 +96,8 @@ class Campaign:
         done = subprocess.run([program, self._folder / "trace.bin", str(len(self._todo))], capture_output=True, text=True,
                               check=True)
         (self._folder / "trace.bin").unlink()
-        return [list(map(int, line.split()[1:])) for line in done.stdout.splitlines()]
+        lines = [line.split()[1:] for line in done.stdout.splitlines()]
+        return [list(range(1, len(self._plain["tests"]) + 1)) if line == ["?"] else list(map(int, line)) for line in lines]
 
     def _start(self, number, tests, record=False):
         """Forks; true in the child, which has to go on to the tests."""

@@ -53,9 +53,12 @@ def mutated(component, name, count, seed, folder):
     core = f"{name}_core"
     (folder / "design.il").write_text(rtlil.convert(component, name=core))
     # Memories become single cells, whose contents at the start is no pin; of those that are asked for, clock pins are dropped.
-    # A register whose output is mutated loses its initial value: so all are made to start at 0.
-    yosys(folder, "list", "read_rtlil design.il", f"hierarchy -top {core}", "proc", "flatten", "opt -full", "wreduce",
-          "memory_collect", "zinit -all", "opt_clean -purge", f"mutate -list {count + count // 4} -seed {seed} -o list",
+    # A register whose output is mutated loses its initial value: so all are made to start at 0. `opt -full` in its parts: its
+    # last one stops at the initial values of registers that the others have found to be constant.
+    tidy = 2 * ["opt_expr -full", "opt_merge", "opt_muxtree", "opt_reduce -full", "opt_share", "opt_dff",
+                "setattr -unset init w:*", "opt_clean", "zinit -all"]
+    yosys(folder, "list", "read_rtlil design.il", f"hierarchy -top {core}", "proc", "flatten", "zinit -all", *tidy, "wreduce",
+          "memory_collect", "opt_clean -purge", f"mutate -list {count + count // 4} -seed {seed} -o list",
           "write_rtlil flat.il")
     commands = [line for line in (folder / "list").read_text().splitlines() if not re.search(r"-port \S*CLK ", line)][:count]
     mutants = [_mutant(n, command) for n, command in enumerate(commands, 1)]
