@@ -143,6 +143,144 @@ async def wide_closes(dut):
 
 
 @cocotb.test()
+async def wrong_sums(dut):
+    """Totals that agree, of bytes that make no whole rows, or rows that the allocator knows nothing of: never ALL."""
+    rig, cfg, _, rng = make(dut, "sums", idle="random")
+    await rig.start()
+    await one_region(rig, row_bytes=min(48, cfg.max_row_bytes), log2_tile=min(3, cfg.capacity.bit_length() - 1))
+    limit = rig.model.geometry[0]["row_bytes"] << rig.model.geometry[0]["log2_tile"]
+    for turn in range(60):
+        epoch = turn % 16
+        bank = epoch & 1
+        rig.model.rows[0, bank] = rng.randrange(cfg.capacity + 1)
+        await rig.open(0, epoch)
+        await rig.drained()
+        sent = 0
+        for _ in range(rng.choice((1, 2, 4, 40))):
+            elsewhere = cfg.regions > 1 and rng.random() < 0.6       # a place whose bank is FREE: only this region's sums grow
+            size = rng.choice((16, 48, cfg.packet_bytes, rng.randint(1, cfg.packet_bytes)))
+            if not elsewhere:
+                size = min(size, limit - 1 - sum(rig.model.banks[0, bank].epoch.tiles.values()))
+            if size > 0:
+                rig.put_ack({"plain": 0, "region": 0, "place": int(elsewhere), "bank": bank, "group": 0, "dep": 0,
+                             "bytes": size, "poison": 0})
+                sent += size
+                await rig.drained()
+        refused = rng.choice((0, 0, 16, 7))
+        rig.refusals.put({"known": 1, "region": 0, "epoch": epoch, "src": 0, "bytes": refused})
+        rig.closes.put({"region": 0, "epoch": epoch, "src": 0, "sent": sent + refused})
+        await rig.final(0, bank)
+        await rig.drained()
+        await rig.check_status(0, bank)
+        await rig.give_back(RegionOp.RELEASE, 0, epoch)
+    assert rig.counts["error"] > 40
+    await rig.finish()
+
+
+@cocotb.test()
+async def overlaps_of_all_banks(dut):
+    """Overlaps of many banks in successive cycles: each of them, and no other, ends in ERROR."""
+    rig, cfg, _, rng = make(dut, "overlaps", stall="random")
+    await rig.start()
+    await setup_regions(rig, rng)
+    keys = [(region, bank) for region in range(cfg.regions) for bank in (0, 1)]
+    for turn in range(8):
+        for region, bank in keys:
+            await rig.open(region, (2 * turn + bank) % 16)
+        await rig.drained()
+        chosen = rng.sample(keys, rng.randint(1, len(keys)))
+        for key in chosen:
+            await rig.pulse_overlap(*key)
+        for key in chosen:
+            assert (await rig.final(*key))["status"] == Reason.OVERLAP
+        await rig.drained()
+        for region, bank in keys:
+            assert (rig.state[region, bank] == RegionState.DONE) == ((region, bank) in chosen)
+            await rig.give_back(RegionOp.ABORT, region, (2 * turn + bank) % 16)
+    await rig.finish()
+
+
+@cocotb.test()
+async def abort_meets_verdict(dut):
+    """ABORT in every cycle around the verdict of a complete bank: ALL before it or not at all, and the bank is clean."""
+    rig, cfg, _, rng = make(dut, "abort_verdict")
+    await rig.start()
+    await one_region(rig)
+    for delay in range(0, 70):
+        epoch = 2 * delay % 16
+        plan = plan_epoch(rig, rng, 0, epoch, rows=1)
+        rig.model.rows[0, 0] = 1
+        await rig.open(0, epoch)
+        for item in plan.acks:
+            rig.put_ack(*item)
+        rig.refusals.put(*plan.refusals)
+        await rig.drained()
+        rig.closes.put(*plan.closes)
+        await rig.closes.drained()
+        await rig.bench.cycles(delay)
+        await rig.give_back(RegionOp.ABORT, 0, epoch)
+    await rig.finish()
+
+
+@cocotb.test()
+async def taints_of_every_epoch(dut):
+    """News of the next but one epoch taints it, whatever its number; the one between is good."""
+    rig, cfg, _, rng = make(dut, "taints")
+    await rig.start()
+    await one_region(rig)
+    for first in (*range(0, 16, 2), *range(0, 16, 2)):
+        for step, status in ((0, None), (2, None), (4, Reason.EPOCH_EARLY)):
+            epoch = (first + step) % 16
+            await rig.open(0, epoch)
+            await rig.drained()
+            if step == 0:
+                rig.refusals.put({"known": 1, "region": 0, "src": 0, "epoch": (first + 4) % 16, "bytes": 16})
+                await rig.drained()
+            rig.closes.put({"region": 0, "epoch": epoch, "src": 0, "sent": 0})
+            final = await rig.final(0, 0)
+            assert (final["kind"], final["status"]) == ((EventKind.ERROR, status) if status else (EventKind.ALL, 0))
+            await rig.drained()
+            await rig.give_back(RegionOp.RELEASE, 0, epoch)
+    await rig.finish()
+
+
+@cocotb.test()
+async def stalled_flags(dut):
+    """The flag writes are not taken: nothing is lost, and all of them come when they are."""
+    rig, cfg, params, rng = make(dut, "flags")
+    await rig.start()
+    await setup_regions(rig, rng, flag_en=1, log2_tile=0)
+    rig.flags.set_pause("stop")
+    for region in range(cfg.regions):
+        for bank in (0, 1):
+            plan = plan_epoch(rig, rng, region, bank, rows=rig.model.geometry[region]["capacity"])
+            rig.model.rows[region, bank] = plan.rows
+            await rig.open(region, bank)
+            await feed(rig, rng, plan)
+    await rig.drained()
+    await rig.bench.cycles(400)
+    assert not rig.flags.items
+    await rig.finish()
+
+
+@cocotb.test()
+async def writes_beside_reads(dut):
+    """Geometry and ranges are written while the stall clock and stray acknowledgements read them all the time."""
+    rig, cfg, params, rng = make(dut, "beside")
+    await rig.start()
+    dut.timeout.value = 4
+    for _ in range(60):
+        await setup_regions(rig, rng)
+        for index in range(cfg.dep_ranges):
+            for _ in range(6):
+                rig.put_ack({"plain": 1, "region": 0, "place": 0, "bank": 0, "group": rng.randrange(cfg.groups), "dep": index,
+                             "bytes": 16, "poison": 0})
+            await rig.set_dep(index, armed=0, base=0, limit=16, log2_stride=4, group_base=0, threshold=rng.getrandbits(24))
+    assert not rig.timeouts
+    await all_banks(rig, rng, 2)
+
+
+@cocotb.test()
 async def wrong_commands(dut):
     """Commands that do not fit change nothing and are reported."""
     rig, cfg, _, rng = make(dut, "commands")
