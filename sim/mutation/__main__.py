@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from sim.bench.runner import BUILD, ROOT, lock, run_bench, to_verilog
+from sim.bench.runner import BUILD, ROOT, lock, run_bench
 
 from .blocks import BLOCKS, CREDITS
 from .equivalence import Prover
@@ -23,24 +23,23 @@ COUNT, SEED, FACTOR = 500, 1, 5
 FOLDER = BUILD / "mutation"
 
 
-def campaign(name, count=COUNT, seed=SEED, jobs=1, write=print):
+def campaign(name, count=COUNT, seed=SEED, jobs=1, kept=False, write=print):
     """Verdicts of one block: {"mutants": [Mutant], "verdicts": {number: {"verdict": ..., ...}}, "seconds"}.
 
     A verdict is ``killed`` (with ``test``), ``timeout`` or ``crash`` (killed, too), ``equivalent``, ``different`` (survived,
-    and some input shows it), or ``open`` (survived, no proof in the time allowed).
+    and some input shows it), or ``open`` (survived, no proof in the time allowed). ``kept``: the last run's verdicts, whatever
+    has changed in the bench since.
     """
     block = BLOCKS[name]
     folder = FOLDER / name
     started = time.monotonic()
     with lock(folder / "lock"):
-        design, top = block.make(), f"mutants_{name}"
-        key = _hash(to_verilog(design, top), count, seed, _source("netlist"))
-        netlist = mutated(block.make(), top, count, seed, folder)
-        kept = _load(folder / "verdicts.json")
-        known = kept if kept.get("key") == key else {}
+        netlist = mutated(block.make(), f"mutants_{name}", count, seed, folder)
+        known = _load(folder / "verdicts.json")
+        known = known if known.get("key") == netlist.key else {}
         bench = _hash(block.module, block.tests, block.params)
-        if known.get("bench") != bench or not _same(known.get("sources", {})):
-            known = _simulate(block, name, netlist, known, jobs, folder, write) | {"key": key, "bench": bench,
+        if not (kept and known) and (known.get("bench") != bench or not _same(known.get("sources", {}))):
+            known = _simulate(block, name, netlist, known, jobs, folder, write) | {"key": netlist.key, "bench": bench,
                                                                                   "prover": known.get("prover"),
                                                                                   "proofs": known.get("proofs", {})}
             _save(folder / "verdicts.json", known)
@@ -111,10 +110,11 @@ def main(words):
     parser = argparse.ArgumentParser(prog="python -m sim.mutation", description="mutation testing of the blocks")
     parser.add_argument("blocks", nargs="*", metavar="BLOCK", help=f"of {', '.join(BLOCKS)}; all by default")
     parser.add_argument("--jobs", type=int, default=1, help="mutants at a time (1)")
+    parser.add_argument("--kept", action="store_true", help="tables of the last runs, even if a bench has changed since")
     options = parser.parse_args(words)
     if unknown := set(options.blocks) - set(BLOCKS):
         parser.error(f"no such block: {', '.join(sorted(unknown))}; the blocks are {', '.join(BLOCKS)}")
-    results = {name: campaign(name, jobs=options.jobs) for name in options.blocks or BLOCKS}
+    results = {name: campaign(name, jobs=options.jobs, kept=options.kept) for name in options.blocks or BLOCKS}
     rows, missed = table(results, BLOCKS, CREDITS)
     print("\n".join(rows))
     if not options.blocks:

@@ -4,6 +4,7 @@ A mutant is one change at one bit of one cell's port, by Yosys' ``mutate``: inve
 the port is 0 or 1. Mutants of clock pins are left out: a design has either a clock or no behaviour.
 """
 
+import hashlib
 import re
 import shlex
 import subprocess
@@ -15,6 +16,11 @@ __all__ = ["SELECT", "Mutant", "Mutated", "mutated"]
 
 SELECT = "mutsel"
 WIDTH = 10
+# A register whose output is mutated loses its initial value: so all are made to start at 0. This is `opt -full` in its parts:
+# its last one stops at the initial values of registers that the others have found to be constant. Memories become single
+# cells (`memory_collect`), for what they hold at the start is no pin.
+TIDY = 2 * ["opt_expr -full", "opt_merge", "opt_muxtree", "opt_reduce -full", "opt_share", "opt_dff", "setattr -unset init w:*",
+            "opt_clean", "zinit -all"]
 _PORT = re.compile(r"^  (input|output) (?:wire )?(\[\d+:0\] )?(\w+);$", re.M)
 _SOURCE = re.compile(r"(?:.*/)?((?:hub_rtl|sim|amaranth)/.*)$")
 
@@ -38,37 +44,46 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Mutated:
-    """``verilog`` with a top module ``name``; ``mutants``; ``aiger``, the same netlist as and-inverter graph (ASCII)."""
+    """``verilog`` with a top module ``name``; ``mutants``; ``aiger``, the same netlist as and-inverter graph (ASCII);
+    ``key``, different for different netlists.
+    """
 
     verilog: str
     mutants: list
     aiger: Path
+    key: str
 
 
 def mutated(component, name, count, seed, folder):
-    """The :class:`Mutated` netlist of an Amaranth component with ``count`` mutants drawn with ``seed``; files in ``folder``."""
+    """The :class:`Mutated` netlist of an Amaranth component with ``count`` mutants drawn with ``seed``.
+
+    Files stay in ``folder`` and are made anew when the design or this file has changed.
+    """
     from amaranth.back import rtlil
 
     folder.mkdir(parents=True, exist_ok=True)
     core = f"{name}_core"
-    (folder / "design.il").write_text(rtlil.convert(component, name=core))
-    # Memories become single cells, whose contents at the start is no pin; of those that are asked for, clock pins are dropped.
-    # A register whose output is mutated loses its initial value: so all are made to start at 0. `opt -full` in its parts: its
-    # last one stops at the initial values of registers that the others have found to be constant.
-    tidy = 2 * ["opt_expr -full", "opt_merge", "opt_muxtree", "opt_reduce -full", "opt_share", "opt_dff",
-                "setattr -unset init w:*", "opt_clean", "zinit -all"]
-    yosys(folder, "list", "read_rtlil design.il", f"hierarchy -top {core}", "proc", "flatten", "zinit -all", *tidy, "wreduce",
-          "memory_collect", "opt_clean -purge", f"mutate -list {count + count // 4} -seed {seed} -o list",
-          "write_rtlil flat.il")
+    design, known = rtlil.convert(component, name=core), folder / "key"
+    key = hashlib.sha256(repr((design, count, seed, Path(__file__).read_text())).encode()).hexdigest()
+    fresh = known.exists() and known.read_text() == key
+    if not fresh:
+        known.unlink(missing_ok=True)
+        (folder / "design.il").write_text(design)
+        yosys(folder, "list", "read_rtlil design.il", f"hierarchy -top {core}", "proc", "flatten", "zinit -all", *TIDY,
+              "wreduce", "memory_collect", "opt_clean -purge",
+              f"mutate -list {count + count // 4} -seed {seed} -o list", "write_rtlil flat.il")
+    # Some more are asked for than are kept, for those of clock pins are not.
     commands = [line for line in (folder / "list").read_text().splitlines() if not re.search(r"-port \S*CLK ", line)][:count]
     mutants = [_mutant(n, command) for n, command in enumerate(commands, 1)]
-    yosys(folder, "build", "read_rtlil flat.il",
-          *(command.replace("mutate ", f"mutate -ctrl {SELECT} {WIDTH} {mutant.number} ", 1)
-            for mutant, command in zip(mutants, commands, strict=True)),
-          "opt_clean -purge", "write_verilog -noattr core.v", "memory_map", "opt_clean", "techmap", "simplemap", "dffunmap",
-          "opt_clean -purge", "aigmap", "setundef -init -undriven -zero", "write_aiger -ascii -zinit -symbols netlist.aag")
+    if not fresh:
+        yosys(folder, "build", "read_rtlil flat.il",
+              *(command.replace("mutate ", f"mutate -ctrl {SELECT} {WIDTH} {mutant.number} ", 1)
+                for mutant, command in zip(mutants, commands, strict=True)),
+              "opt_clean -purge", "write_verilog -noattr core.v", "memory_map", "opt_clean", "techmap", "simplemap", "dffunmap",
+              "opt_clean -purge", "aigmap", "setundef -init -undriven -zero", "write_aiger -ascii -zinit -symbols netlist.aag")
+        known.write_text(key)
     text = (folder / "core.v").read_text()
-    return Mutated(text + _wrapper(text, name, core, folder), mutants, folder / "netlist.aag")
+    return Mutated(text + _wrapper(text, name, core, folder), mutants, folder / "netlist.aag", key)
 
 
 def yosys(folder, name, *commands):
