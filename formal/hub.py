@@ -31,11 +31,11 @@ class CutHub(Spec):
         super().__init__()
         self.cfg = cfg
 
-    def hub(self, m, keep=(), but=()):
+    def hub(self, m, keep=(), also=(), but=()):
         m.submodules.dut = self.dut = dut = Hub(self.cfg)
         self.blocks = {}
         cuts = [f"{user}:{name}" for user, names in CUTS.items() for name in names if name not in keep]
-        for cut, made in cut_out(dut, cuts).items():
+        for cut, made in cut_out(dut, [*cuts, *also]).items():
             name = cut.partition(":")[2]
             self.blocks[name] = made
             for block in made:

@@ -1,6 +1,7 @@
 """Promises of two joined hubs, from a store at one to memory and events at the other, on the whole RTL between them."""
 
 from amaranth import Cat, Signal
+from amaranth.lib import wiring
 
 from hub_rtl.formats import OPERAND_ROW, CommandOp, EventKind, Reason, RegionOp
 from hub_rtl.hub import Hub
@@ -29,7 +30,8 @@ class PairSpec(Spec):
         for n, (hub, idle) in enumerate(((a, "HubConsumer"), (b, "HubProducer"))):
             cuts = cut_out(hub, [*PLACES, f"hub_rtl.hub:{idle}"])
             m.submodules[f"hub{n}"] = hub
-            csr = cuts["hub_rtl.hub:CsrBank"][0]
+            csr, other = cuts["hub_rtl.hub:CsrBank"][0], cuts[f"hub_rtl.hub:{idle}"][0]
+            m.d.comb += [value.eq(0) for _, member, value in other.signature.flatten(other) if member.flow == wiring.Out]
             self.csr.append(csr)
             m.d.comb += [csr.rank.eq(n), csr.merge_timeout.eq(2), csr.age_limit.eq(100),
                          csr.max_entries.eq(self.cfg.pool_depth)]

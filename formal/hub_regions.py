@@ -1,0 +1,126 @@
+"""Promises of the hub's registers in the middle of traffic: what software does to one region leaves the others alone."""
+
+from amaranth import Cat, Signal
+
+from hub_rtl.formats import EventKind, RegionOp, RegionState
+from hub_rtl.registers import IRQ_SOURCES, register_map
+
+from .hub import CutHub, _bits
+
+__all__ = ["GeometryOfBusyRegionStays", "InterruptTellsWhatIsEnabled"]
+
+
+class RegistersSpec(CutHub):
+    """A hub with its real registers but for the event counters; the other blocks are cut out."""
+
+    def registers(self, m, also=()):
+        """The hub; ``answered``: a write was answered in this cycle, ``accessed``: with OKAY; ``address``, ``data``: of the
+        write under way, which is ``in_flight`` from its address to its answer."""
+        dut = self.hub(m, keep=("CsrBank",), also=("hub_rtl.csr:Counters", *also))
+        self.map = register_map(self.cfg)
+        aw, w, b = ({name: getattr(dut, f"s_axil_csr_{prefix}{name}") for name in names} for prefix, names in (
+            ("aw", ("valid", "ready", "addr")), ("w", ("valid", "ready", "data")), ("b", ("valid", "ready", "resp"))))
+        address, self.data = Signal(16, name="address"), Signal(32, name="data")
+        with m.If(aw["valid"] & aw["ready"]):
+            m.d.sync += address.eq(aw["addr"])
+        with m.If(w["valid"] & w["ready"]):
+            m.d.sync += self.data.eq(w["data"])
+        self.answered = b["valid"] & ~self.past(b["valid"] & ~b["ready"])
+        self.accessed = self.answered & (b["resp"] == 0)
+        self.address, began = address, Signal()
+        m.d.sync += began.eq((aw["valid"] & aw["ready"]) | (began & ~self.answered))
+        self.in_flight = began & ~self.answered
+        return dut
+
+    def wrote(self, path):
+        """A write to this register was answered OKAY in this cycle."""
+        return self.accessed & (self.address[2:] == self.map.address(path) // 4)
+
+
+class GeometryOfBusyRegionStays(RegistersSpec):
+    """Whatever software writes and when, a geometry is written only for the region that INDEX named when COMMIT was answered,
+    and reaches allocator and scoreboard only while both banks of that region are FREE and no OPEN for it is under way; a
+    command names the region of INDEX. Followed: one region. Assumed of the scoreboard: it takes no command while an OPEN is
+    under way and for at most 4 cycles after; a bank leaves FREE by OPEN only; ``status`` is that of ``query`` 2 cycles before
+    (proved by scoreboard.books_*)."""
+
+    SHOWS = 4
+
+    def build(self, m):
+        self.registers(m)
+        cfg, scoreboard = self.cfg, self.one("ReadinessScoreboard")
+        region = self.constant(cfg.region_width, "region")
+        command = scoreboard.i_command
+        ours = command.payload.region == region
+        # The books of the region: a bank is FREE, or an OPEN is under way (`due`), or it is in use.
+        free, due = Signal(2, init=3), Signal(2)
+        age = Signal(range(self.SHOWS + 2))
+        taken = command.valid & command.ready & ours & (command.payload.op == RegionOp.OPEN)
+        changes = Signal(2)     # when the state changes is the scoreboard's affair
+        self.free(changes)
+        for bank in range(2):
+            opens = taken & (command.payload.epoch[0] == bank)
+            with m.If(opens):
+                m.d.sync += due[bank].eq(1)
+            with m.Elif(due[bank] & changes[bank]):
+                m.d.sync += [due[bank].eq(0), free[bank].eq(0)]
+            with m.Elif(~free[bank] & changes[bank]):
+                m.d.sync += free[bank].eq(1)
+            self.suppose(f"bank {bank}: one OPEN at a time", ~due[bank], when=opens)
+        with m.If(taken):
+            m.d.sync += age.eq(0)
+        with m.Elif((command.ready | (age != 0)) & (age < self.SHOWS)):
+            m.d.sync += age.eq(age + 1)
+        self.suppose("busy with an OPEN at first", ~command.ready, when=self.past(taken))
+        self.suppose("an OPEN shows in time", ~due.any(), when=age == self.SHOWS)
+        asked = self.past(self.past(Cat(_bits(scoreboard.query.region) == region, free.bit_select(scoreboard.query.bank, 1))))
+        self.suppose("status of the region", (scoreboard.status.state == RegionState.FREE) == asked[1], when=asked[0])
+
+        write = scoreboard.geometry_write
+        index, named = Signal(cfg.region_width), Signal(cfg.region_width)
+        with m.If(self.wrote("regions.INDEX")):
+            m.d.sync += index.eq(self.data)
+        with m.If(self.wrote("regions.COMMIT")):
+            m.d.sync += named.eq(index)
+        self.always("both banks are FREE, nothing opens", (free == 3) & (due == 0), when=write.en & (write.region == region))
+        self.always("the region that COMMIT meant", write.region == named, when=write.en)
+        offered = self.past(command.valid)
+        self.always("the command's region is INDEX", command.payload.region == index, when=command.valid & ~offered)
+        used = Signal()
+        m.d.sync += used.eq(used | ~free.all())
+        self.reach("a geometry, after the region was in use", write.en & (write.region == region) & used)
+
+
+class InterruptTellsWhatIsEnabled(RegistersSpec):
+    """``irq`` is 1 exactly when some source is set in IRQ_STATUS and enabled in IRQ_ENABLE, one cycle before. ``event`` is set
+    while an event waits; each other source from its strobe until software writes a 1 to its bit. Followed: the sources one by
+    one; a source whose strobe came while such a write was under way is not judged until it is set or cleared again."""
+
+    def build(self, m):
+        dut = self.registers(m, also=("hub_rtl.csr:RegionAccess",))
+        regions, scoreboard = self.blocks["RegionAccess"][0], self.one("ReadinessScoreboard")
+        event = scoreboard.o_event
+        strobes = {
+            "error": event.valid & event.ready & (event.payload.kind == EventKind.ERROR), "timeout": regions.timeout_set,
+            "refusal": self.one("RefusalLog").logged, "command": scoreboard.command_error.en,
+            "geometry": regions.errors.any(), "bad_packet": self.one("SliceView").bad.en}
+        aimed = {name: (self.in_flight | self.answered) & (self.address[2:] == self.map.address(f"control.{name}") // 4)
+                 for name in ("IRQ_STATUS", "IRQ_ENABLE")}
+        cleared, enable = self.wrote("control.IRQ_STATUS"), Signal(len(IRQ_SOURCES), name="enable")
+        with m.If(self.wrote("control.IRQ_ENABLE")):
+            m.d.sync += enable.eq(self.data)
+        status, unsure = [event.valid], []
+        for bit, (name, strobe) in enumerate(strobes.items(), 1):
+            is_set, doubt, met = Signal(name=name), Signal(name=f"{name}_doubt"), Signal(name=f"{name}_met")
+            m.d.sync += met.eq(self.in_flight & aimed["IRQ_STATUS"] & (met | strobe))
+            with m.If(strobe):
+                m.d.sync += [is_set.eq(1), doubt.eq(0)]
+            with m.Elif(cleared & self.data[bit]):
+                m.d.sync += [is_set.eq(0), doubt.eq(met)]
+            status.append(is_set)
+            unsure.append(doubt)
+        judged = ~Cat(unsure, *aimed.values()).any()
+        expected = self.past((Cat(status) & enable).any(), "expected")
+        self.always("irq is what is set and enabled", dut.irq == expected, when=self.past(judged) & judged)
+        for bit, name in enumerate(IRQ_SOURCES):
+            self.reach(f"irq by {name}", dut.irq & (enable == 1 << bit) & self.past(judged))
