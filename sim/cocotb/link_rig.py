@@ -111,7 +111,7 @@ class TB:
     def __init__(self, dut, salt="", idle=None, stall=None, wire=None):
         self.cfg, self.params, self.rng = bench_params(salt)
         cfg, rng = self.cfg, self.rng
-        self.rank = self.params.get("rank", cfg.ranks - 1)
+        self.rank = self.params.get("rank", rng.randrange(cfg.ranks))     # another one in each test
         self.peers = [rank for rank in range(cfg.ranks) if rank != self.rank]
         self.dut = dut
         dut.rank.value, dut.lane.value, dut.peer_dead.value = self.rank, LANE, 0
