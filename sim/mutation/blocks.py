@@ -46,12 +46,15 @@ TINY = preset("tiny")
 # Beside `tiny`: what has only one of a kind there would be constant.
 ODD = preset("tiny", ranks=3, lanes=3, handles=5, regions=3, replicas=2)
 
+# With `tiny`'s credits every buffer is reported at once.
+LINK = preset("tiny", ranks=3, rx_credits=8, ctl_credits=2)
+
 BLOCKS = {
     "decoder": Block(LogicalDestinationDecoder, ODD, "sim.cocotb.decoder", params={"rounds": 6}),
     "packet_manager": Block(PacketManager, TINY, "sim.cocotb.packet_manager,sim.cocotb.packet_manager_limits",
                             ("random_traffic", "latency", "back_to_back", "wire_efficiency", "sustained", "order", "starvation",
                              "timers", "pool_full", "fence_and_close", "dead_peer", "same_address")),
-    "link": Block(LinkPort, TINY, "sim.cocotb.link,sim.cocotb.link_faults", params={"packets": 40}),
+    "link": Block(LinkPort, LINK, "sim.cocotb.link,sim.cocotb.link_faults", params={"packets": 40}),
     "loop_port": Block(_loop, TINY, "sim.cocotb.link_mesh", ("loop_traffic",), {"packets": 25}),
     "slot_allocator": Block(SlotAllocator, TINY, "sim.cocotb.slot_allocator",
                             ("traffic", "thrash", "full_regions", "spill_faults", "overlap", "purge", "old_rows",
