@@ -7,7 +7,7 @@ from hub_rtl.packet_manager import PacketManager
 from .pool_parts import cut, look_into, peek
 from .spec import Spec
 
-__all__ = ["BytesMerge", "ManagerSpec"]
+__all__ = ["BytesMerge", "FencesAreExact", "ManagerSpec"]
 
 
 class ManagerSpec(Spec):
@@ -25,7 +25,7 @@ class ManagerSpec(Spec):
 
     def build(self, m):
         m.submodules.dut = self.dut = dut = PacketManager(self._cfg)
-        inner = look_into(dut)
+        self.inner = inner = look_into(dut)
         self.pool, self.memory, quota, timer = inner.pool, inner.memory, inner.quota, inner.timer
         self.types = dut._types
         self.free_inputs(dut)
@@ -42,8 +42,20 @@ class ManagerSpec(Spec):
                      & ~(lock.en & (lock.index == sink.index)), when=sink.en)
         self.suppose("releases what is locked", (pool.valid & pool.locked).bit_select(release.index, 1), when=release.en)
         self.suppose("a place is a free entry", ~pool.valid.all(), when=quota.place)
-        self.lock, self.sink, self.release, self.quota = lock, sink, release, quota
+        self.lock, self.sink, self.release, self.quota, self.emitter = lock, sink, release, quota, inner.emitter
         self.specify(m, dut)
+
+    def matches_mean_equal_blocks(self):
+        """Helpers for any promise that follows a store into its entry."""
+        pool, inner = self.pool, look_into(self.pool)
+        there = pool.valid & ~pool.locked
+        for n in range(self._cfg.pool_depth):
+            for k in range(n):
+                self.always(f"blocks of {k} and {n} differ", (inner.keys[k] != inner.keys[n]) | (pool.plain[k] != pool.plain[n])
+                            | (inner.ranks[k] != inner.ranks[n]), when=there[k] & there[n])
+            equal = (inner.key == inner.keys[n]) & (inner.store.rank == inner.ranks[n]) & (inner.store.plain == pool.plain[n])
+            self.always(f"match {n}", inner.match[n] == equal, when=inner.waits & there[n])
+            self.always(f"lock only what is there, {n}", pool.valid[n], when=pool.locked[n])
 
 
 class BytesMerge(ManagerSpec):
@@ -147,17 +159,11 @@ class BytesMerge(ManagerSpec):
         self.always("its fields wait", (inner.store.as_value() == store.as_value()) & (inner.key == key(store))
                     & store.mask.any() & (store.plain | (store.block >> cfg.row_block_width == 0)), when=waits)
         self.always("place of the late write", stored.late_place == Cat(stored.late.sector, stored.late.index))
-        there = pool.valid & ~pool.locked
+        self.matches_mean_equal_blocks()
         for n, info in enumerate(infos):
             valid = pool.valid[n]
-            for k in range(n):
-                self.always(f"blocks of {k} and {n} differ", (inner.keys[k] != inner.keys[n]) | (inner.ranks[k] != inner.ranks[n])
-                            | (pool.plain[k] != pool.plain[n]), when=there[k] & there[n])
-            equal = (key(store) == inner.keys[n]) & (store.rank == inner.ranks[n]) & (store.plain == pool.plain[n])
-            self.always(f"match {n}", inner.match[n] == equal, when=waits & valid & ~pool.locked[n])
             self.always(f"identity {n}", (key(info) == inner.keys[n]) & (info.rank == inner.ranks[n])
                         & (info.plain == pool.plain[n]) & (info.plain | (info.block >> cfg.row_block_width == 0)), when=valid)
-            self.always(f"lock only what is there, {n}", valid, when=pool.locked[n])
             written = inner.sectors[n].bit_select(sector, 1)
             part = peek(m, stored.mask, Cat(sector, Const(n, self.types.index_width)))
             block = peek(m, stored.block_mask, n).word_select(sector, 32)
@@ -168,3 +174,82 @@ class BytesMerge(ManagerSpec):
             self.always(f"mask stored {n}", (part.bit_select(byte, 1) == has[n]) & (block.bit_select(byte, 1) == has[n])
                         & block.any(), when=valid & written & ~at)
             self.always(f"sector on its way {n}", written, when=at & valid)
+
+
+class FencesAreExact(ManagerSpec):
+    """An arbitrary accepted store that a ``mark`` covers (of all, or of its handle; accepted in that very cycle or before)
+    makes its entry eligible at once, and ``draining`` of its rank is 1 from the cycle after that mark until its bytes are sunk,
+    or are in the ledger, three cycles after ``o_sent``. ``o_sent`` comes one cycle after the last flit of a packet of a row was
+    taken, with the packet's destination, bank and bytes, and never else.
+
+    The stores of one block of a row name one destination, as at one producer at most one handle names a region.
+    """
+
+    def specify(self, m, dut):
+        pool, emitter = self.pool, self.emitter
+        inner = look_into(pool)
+        offered, write, mark = dut.i_store.p, pool.write, dut.mark
+        replicas = self._cfg.replicas.bit_length() - 1
+        self.suppose("stores of a row name one destination", inner.store.dest == Array(inner.dests)[write.index],
+                     when=write.en & ~write.fresh & ~inner.store.plain)
+
+        # The tail that the emitter shows: it waits from the cycle after the release until it is taken.
+        tail, release = emitter.tail, self.release
+        was_released, was_taken = self.past(release.en, "was_released"), self.past(emitter.tail_taken, "was_taken")
+        waited = self.past(tail.waiting, "waited")
+        self.suppose("tail waits from its release until taken", tail.waiting == (was_released | (waited & ~was_taken)))
+        self.suppose("tail is of the rank released", tail.rank == Mux(was_released, self.past(release.rank, "released_rank"),
+                                                                      self.past(tail.rank, "tail_rank")), when=tail.waiting)
+        self.suppose("only a waiting tail is taken", tail.waiting, when=emitter.tail_taken)
+        self.suppose("released when the tail is free", ~tail.waiting | emitter.tail_taken, when=release.en)
+        for name, way in (("release", release), ("sink", self.sink)):
+            self.suppose(f"{name} names its rank", way.rank == Array(inner.ranks)[way.index], when=way.en)
+
+        # One store: where it is, and whether a mark has covered it.
+        chosen, done = Signal(name="chosen"), Signal(name="done")
+        self.free(chosen)
+        accepts = dut.i_store.valid & dut.i_store.ready & chosen & ~done & offered.mask.any()
+        staged, entered, left, late = Signal(name="staged"), Signal(name="entered"), Signal(name="left"), Signal(3, name="late")
+        entry, rank, plain, handle, covered = (Signal(shape, name=name) for shape, name in (
+            (write.index.shape(), "entry"), (offered.rank.shape(), "rank"), (1, "plain"), (offered.dest.shape(), "handle"),
+            (1, "covered")))
+        with m.If(accepts):
+            m.d.sync += [done.eq(1), staged.eq(1), rank.eq(offered.rank), plain.eq(offered.plain),
+                         handle.eq(offered.dest >> replicas)]
+        covers = mark.en & (mark.all | Mux(accepts, ~offered.plain & ((offered.dest >> replicas) == mark.handle),
+                                           ~plain & (handle == mark.handle)))
+        with m.If(covers | accepts):
+            m.d.sync += covered.eq(covers)
+        with m.If(staged & write.en):
+            m.d.sync += [staged.eq(0), entered.eq(1), entry.eq(write.index)]
+        here = entered & (entry == Mux(release.en, release.index, self.sink.index))
+        sunk_at_once = staged & write.en & self.sink.en & (self.sink.index == write.index)
+        with m.If((here & self.sink.en) | sunk_at_once):
+            m.d.sync += entered.eq(0)
+        with m.Elif(here & release.en):
+            m.d.sync += [entered.eq(0), left.eq(1)]
+        with m.If(left & emitter.tail_taken):
+            m.d.sync += [left.eq(0), late.eq(1)]
+        with m.If(late.any()):
+            m.d.sync += late.eq(Mux(late == 4, 0, late + 1))      # 1: o_sent; 2, 3, 4: the ledger learns of it
+        inside = staged | entered | left | late.any()
+        self.always("draining while inside", dut.draining.bit_select(rank, 1), when=inside & covered)
+        self.always("eligible at once", (pool.eligible | pool.locked).bit_select(entry, 1), when=entered & covered)
+        self.always("all drain in the cycle after a mark", dut.draining == (1 << self._cfg.ranks) - 1,
+                    when=self.past(mark.en, "just_marked_before"))
+        self.always("bytes sent are told", dut.o_sent.en == (was_taken & self.past(tail.row, "tail_row")))
+        self.always("bytes sent as the packet", (dut.o_sent.dest == self.past(tail.dest, "tail_dest"))
+                    & (dut.o_sent.bank == self.past(tail.bank, "tail_bank"))
+                    & (dut.o_sent.bytes == self.past(tail.bytes, "tail_bytes")), when=dut.o_sent.en)
+        self.reach("drained at last", done & covered & ~inside & ~dut.draining.any())
+        # Helpers: what marks and places of the pool mean.
+        self.always("in one place", (staged + entered + left + late.any() <= done) & (late <= 4))
+        self.always("chosen store waits", inner.waits & (inner.store.rank == rank) & (inner.store.plain == plain)
+                    & (inner.store.dest >> replicas == handle), when=staged)
+        self.always("mark waits with it", inner.marked, when=staged & covered)
+        self.always("entry of the store", pool.valid.bit_select(entry, 1) & (pool.plain.bit_select(entry, 1) == plain)
+                    & (Array(inner.ranks)[entry] == rank) & (plain | (Array(inner.dests)[entry] >> replicas == handle)),
+                    when=entered)
+        self.always("entry is marked", pool.marked.bit_select(entry, 1), when=entered & covered)
+        self.always("tail of the store", tail.waiting & (tail.rank == rank) & (self.inner.tail_marked | ~covered), when=left)
+        self.matches_mean_equal_blocks()

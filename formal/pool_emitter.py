@@ -136,6 +136,10 @@ class PacketsAreEntries(Spec):
         self.always("released as the last flit is copied", dut.release.en == (taken & (sent + 2 == flits)))
         self.always("entry and rank released", (dut.release.index == of.index) & (dut.release.rank == of.info.rank),
                     when=dut.release.en)
+        waited, was_released = self.past(tail.waiting & ~dut.tail_taken, "waited"), self.past(dut.release.en, "was_released")
+        self.always("last flit waits from its release on", tail.waiting == (was_released | waited))
+        self.always("released when no last flit waits", ~tail.waiting, when=dut.release.en)
+        self.always("nothing is picked after a lock", ~dut.go, when=just)
         self.reach("masked packet of two units", taken & ends & masked & (length == 2))
         self.reach("packets back to back", taken & is_header & self.past(taken & ends, "ended"))
 
