@@ -18,7 +18,7 @@ SELECT = "mutsel"
 WIDTH = 10
 # A register whose output is mutated loses its initial value: so all are made to start at 0. This is `opt -full` in its parts:
 # its last one stops at the initial values of registers that the others have found to be constant. Memories become single
-# cells (`memory_collect`), for what they hold at the start is no pin.
+# cells (`memory_collect`), for what they hold at the start is no pin; `pmuxtree` says what comes when a mutant selects two.
 TIDY = 2 * ["opt_expr -full", "opt_merge", "opt_muxtree", "opt_reduce -full", "opt_share", "opt_dff", "setattr -unset init w:*",
             "opt_clean", "zinit -all"]
 _PORT = re.compile(r"^  (input|output) (?:wire )?(\[\d+:0\] )?(\w+);$", re.M)
@@ -69,7 +69,8 @@ def mutated(component, name, count, seed, folder):
     if not fresh:
         known.unlink(missing_ok=True)
         (folder / "design.il").write_text(design)
-        yosys(folder, "list", "read_rtlil design.il", f"hierarchy -top {core}", "proc", "flatten", "zinit -all", *TIDY,
+        yosys(folder, "list", "read_rtlil design.il", f"hierarchy -top {core}", "proc", "flatten", "pmuxtree",
+              "zinit -all", *TIDY,
               "wreduce", "memory_collect", "opt_clean -purge",
               f"mutate -list {count + count // 4} -seed {seed} -o list", "write_rtlil flat.il")
     # Some more are asked for than are kept, for those of clock pins are not.
