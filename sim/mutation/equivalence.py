@@ -7,8 +7,10 @@ is assumed of the surroundings. Both start as the simulation does, memories and 
 counts while its valid is 1 only, as the contract of all streams and AXI channels says; so do the fields of a strobe.
 """
 
+import heapq
 import re
 import subprocess
+from collections import ChainMap
 from pathlib import Path
 
 __all__ = ["Prover"]
@@ -31,7 +33,7 @@ class Prover:
         _, inputs, latches, outputs, ands = map(int, lines[0].split()[1:6])
         table = [tuple(map(int, line.split())) for line in lines[1:1 + inputs + latches + outputs + ands]]
         self._inputs = [line[0] >> 1 for line in table[:inputs]]
-        self._latches = [(line[0] >> 1, line[1]) for line in table[inputs:inputs + latches]]
+        self._latches = {line[0] >> 1: line[1] for line in table[inputs:inputs + latches]}
         self._outputs = [line[0] for line in table[inputs + latches:inputs + latches + outputs]]
         self._ands = [(gate >> 1, a, b) for gate, a, b in table[inputs + latches + outputs:]]
         named = re.findall(r"^([io])(\d+) (.*)$", "\n".join(lines[1 + len(table):]), re.M)
@@ -42,33 +44,49 @@ class Prover:
         for index, variable in enumerate(self._inputs):
             if found := re.fullmatch(rf"{select}\[(\d+)\]", names.get(str(index), "")):
                 self._select[variable] = int(found[1])
+        self._readers = {}          # variable: places in `_ands`
+        for place, (_, a, b) in enumerate(self._ands):
+            for variable in {a >> 1, b >> 1}:
+                self._readers.setdefault(variable, []).append(place)
+        self._after = {}            # variable: registers whose next state it is
+        for variable, after in self._latches.items():
+            self._after.setdefault(after >> 1, []).append(variable)
+        # The unmutated design in the graph of both: {variable: literal}.
+        self._next, self._known, self._gates = 1, {}, {}
+        self._plain = {0: 0} | {variable: 0 if variable in self._select else self._leaf() for variable in self._inputs}
+        self._plain |= {variable: self._leaf() for variable in self._latches}
+        for gate, a, b in self._ands:
+            self._plain[gate] = self._and(_literal(self._plain, a), _literal(self._plain, b))
+        self._twins = {}            # register: its literal in the mutant, where it is not shared
 
     def decide(self, number):
         """``"equivalent"``, ``"different"`` (some input shows it), or ``"open"``."""
-        self._next, self._known, self._gates = 1, {}, []
-        self._leaves = {variable: self._leaf() for variable in self._inputs if variable not in self._select}
-        gold = {variable: self._leaf() for variable, _ in self._latches}
-        plain = self._cofactor(0, gold)
-        gate = dict(gold)
+        plain = self._plain
+        other = {}                  # what is not as in `plain`
+        self._spread(other, {variable: 1 for variable, bit in self._select.items() if number >> bit & 1})
+        apart = set()
         while True:
-            other = self._cofactor(number, gate)
-            apart = [variable for variable, after in self._latches
-                     if gate[variable] == gold[variable] and _literal(other, after) != _literal(plain, after)]
-            if not apart:
+            reached = {register for variable in other for register in self._after.get(variable, ())} - apart
+            if not reached:
                 break
-            gate |= {variable: self._leaf() for variable in apart}
+            apart |= reached
+            for register in reached - self._twins.keys():
+                self._twins[register] = self._leaf()
+            self._spread(other, {register: self._twins[register] for register in reached})
+        mutant = ChainMap(other, plain)
         bad = 0
-        for number, out in enumerate(self._outputs):
-            differs = self._xor(_literal(plain, out), _literal(other, out))
-            if number in self._counts:
-                differs = self._and(differs, _literal(plain, self._outputs[self._counts[number]]))
+        for index, out in enumerate(self._outputs):
+            differs = self._xor(_literal(plain, out), _literal(mutant, out))
+            if index in self._counts:
+                differs = self._and(differs, _literal(plain, self._outputs[self._counts[index]]))
             bad = 1 ^ self._and(1 ^ bad, 1 ^ differs)
         if bad == 0:
             return "equivalent"
         registers = {}
-        for variable, after in self._latches:
-            registers[gold[variable] >> 1] = _literal(plain, after)
-            registers[gate[variable] >> 1] = _literal(other, after)
+        for variable, after in self._latches.items():
+            registers[plain[variable] >> 1] = _literal(plain, after)
+            if variable in apart:
+                registers[self._twins[variable] >> 1] = _literal(mutant, after)
         return self._abc_verdict(self._write(bad, registers))
 
     def _leaf(self):
@@ -84,24 +102,41 @@ class Prover:
             return b
         if (a, b) not in self._known:
             self._known[a, b] = literal = self._leaf()
-            self._gates.append((literal >> 1, a, b))
+            self._gates[literal >> 1] = (a, b)
         return self._known[a, b]
 
     def _xor(self, a, b):
         return 1 ^ self._and(1 ^ self._and(a, 1 ^ b), 1 ^ self._and(1 ^ a, b))
 
-    def _cofactor(self, number, registers):
-        """{variable of the file: literal} with ``mutsel`` = number."""
-        value = {0: 0, **self._leaves, **registers}
-        value |= {variable: number >> bit & 1 for variable, bit in self._select.items()}
-        both = self._and
-        for gate, a, b in self._ands:
-            value[gate] = both(value[a >> 1] ^ a & 1, value[b >> 1] ^ b & 1)
-        return value
+    def _spread(self, other, changes):
+        """Adds to ``other`` the changes and what follows from them; the gates are in an order in which inputs come first."""
+        plain, both = self._plain, ChainMap(other, self._plain)
+        heap = []
+        other |= changes
+        waiting = set()
+
+        def wake(variable):
+            for place in self._readers.get(variable, ()):
+                if place not in waiting:
+                    waiting.add(place)
+                    heapq.heappush(heap, place)
+        for variable in changes:
+            wake(variable)
+        while heap:
+            place = heapq.heappop(heap)
+            waiting.discard(place)
+            gate, a, b = self._ands[place]
+            value = self._and(_literal(both, a), _literal(both, b))
+            if value != both[gate]:
+                if value == plain[gate]:
+                    del other[gate]
+                else:
+                    other[gate] = value
+                wake(gate)
 
     def _write(self, bad, registers):
         """Binary AIGER of what the literal ``bad`` depends on."""
-        gates = {gate: (a, b) for gate, a, b in self._gates}
+        gates = self._gates
         seen, todo = set(), [bad >> 1]
         while todo:
             node = todo.pop()
