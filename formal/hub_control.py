@@ -2,13 +2,16 @@
 
 from amaranth import Cat, Const, Mux, Signal
 
-from hub_rtl.formats import PacketType
+from hub_rtl.formats import PacketType, Reason
+from hub_rtl.registers import COUNTERS
 from hub_rtl.top.hub_control import ControlRouter
+from hub_rtl.top.hub_status import CounterSums, SliceView
 from hub_rtl.types import header_layout
 
 from .spec import Spec
 
-__all__ = ["ControlDoneIsExact", "ControlReachesItsReader", "ControlWaitsForItsReaderOnly"]
+__all__ = ["ControlDoneIsExact", "ControlReachesItsReader", "ControlWaitsForItsReaderOnly", "CountersGetEveryStrobe",
+           "ViewShowsTheChosenSlice"]
 
 CLOSE, REJECT = header_layout(PacketType.CLOSE), header_layout(PacketType.REJECT)
 
@@ -133,3 +136,56 @@ class ControlDoneIsExact(RouterSpec):
         m.d.sync += own.eq(own + sum(port.valid & port.ready & (flit.dst == dut.rank) for port, flit in self.senders) - done)
         self.always("at most two own flits wait", own <= 2)
         self.always("the link gets no own flit", link.dst != dut.rank, when=dut.o_link.valid)
+
+
+class CountersGetEveryStrobe(Spec):
+    """Each counter's increment is the number of its strobes one cycle before, over all lanes and slices."""
+
+    #: Where the counter has another name than its strobe.
+    OTHER = {"stores_refused": "refused", "store_stalls": "stall", "row_overlaps": "overlaps", "ack_merges": "merges"}
+
+    def __init__(self, cfg):
+        super().__init__()
+        self.cfg = cfg
+
+    def build(self, m):
+        m.submodules.dut = dut = CounterSums(self.cfg)
+        self.free_inputs(dut)
+        by_lane = {**dict.fromkeys(("stores", "stores_refused", "store_stalls"), dut.store),
+                   **{name: ports for ports in (dut.pool, dut.link, dut.memory) for name, _ in ports[0].shape()}}
+        for name in COUNTERS:
+            if name == "bad_packets":
+                strobes = list(dut.bad)
+            elif name in by_lane:
+                strobes = [port[self.OTHER.get(name, name)] for port in by_lane[name]]
+            elif name.startswith("refused_") and name != "refused_stale":
+                strobes = [dut.alloc.refused[Reason[name.removeprefix("refused_").upper()]]]
+            else:
+                port, = (port for port in (dut.single, dut.close, dut.alloc, dut.ready)
+                         if self.OTHER.get(name, name) in dict(iter(port.shape())))
+                strobes = [port[self.OTHER.get(name, name)]]
+            self.always(f"counter {name}", dut.counts[name] == self.past(sum(strobes, Const(0, 1))))
+
+
+class ViewShowsTheChosenSlice(Spec):
+    """``view`` is that of slice ``slice`` one cycle before; ``bad`` is the bad packet of two cycles before, of several that of
+    the lowest lane."""
+
+    def __init__(self, cfg):
+        super().__init__()
+        self.cfg = cfg
+
+    def build(self, m):
+        cfg = self.cfg
+        m.submodules.dut = dut = SliceView(cfg)
+        self.free_inputs(dut)
+        for n in range(cfg.slices):
+            shown = Cat(dut.oldest[n].as_value(), dut.waiting[n].as_value(), dut.outstanding[n], ~dut.dest_ready[n],
+                        ~dut.ctl_ready[n])
+            self.always(f"view of slice {n}", dut.view.as_value() == self.past(shown), when=self.past(dut.slice == n))
+        for n, port in enumerate(dut.i_bad):
+            first = port.en & ~Cat(other.en for other in dut.i_bad[:n]).any()
+            chosen, header = self.past(self.past(first)), self.past(self.past(Cat(port.header, port.reason)))
+            self.always(f"bad packet of lane {n}", dut.bad.en & (dut.bad.lane == n)
+                        & (Cat(dut.bad.header, dut.bad.reason) == header), when=chosen)
+        self.always("no bad packet", ~dut.bad.en, when=~self.past(self.past(Cat(port.en for port in dut.i_bad).any())))
