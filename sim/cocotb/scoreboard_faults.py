@@ -147,25 +147,25 @@ async def wrong_sums(dut):
     """Totals that agree, of bytes that make no whole rows, or rows that the allocator knows nothing of: never ALL."""
     rig, cfg, _, rng = make(dut, "sums", idle="random")
     await rig.start()
-    await one_region(rig, row_bytes=min(48, cfg.max_row_bytes), log2_tile=min(3, cfg.capacity.bit_length() - 1))
-    limit = rig.model.geometry[0]["row_bytes"] << rig.model.geometry[0]["log2_tile"]
     for turn in range(60):
         epoch = turn % 16
         bank = epoch & 1
+        await one_region(rig, row_bytes=rng.choice((min(48, cfg.max_row_bytes), cfg.max_row_bytes)),
+                         log2_tile=rng.choice((min(3, cfg.capacity.bit_length() - 1), 10)))
+        left = (rig.model.geometry[0]["row_bytes"] << rig.model.geometry[0]["log2_tile"]) - 1
         rig.model.rows[0, bank] = rng.randrange(cfg.capacity + 1)
         await rig.open(0, epoch)
         await rig.drained()
         sent = 0
-        for _ in range(rng.choice((1, 2, 4, 40))):
-            elsewhere = cfg.regions > 1 and rng.random() < 0.6       # a place whose bank is FREE: only this region's sums grow
+        elsewhere = cfg.regions > 1 and rng.random() < 0.6      # a place whose bank is FREE: only this region's sums grow
+        for _ in range(rng.choice((1, 2, 4, 40, 200))):
             size = rng.choice((16, 48, cfg.packet_bytes, rng.randint(1, cfg.packet_bytes)))
-            if not elsewhere:
-                size = min(size, limit - 1 - sum(rig.model.banks[0, bank].epoch.tiles.values()))
-            if size > 0:
+            size = size if elsewhere else min(size, left)
+            if size:
                 rig.put_ack({"plain": 0, "region": 0, "place": int(elsewhere), "bank": bank, "group": 0, "dep": 0,
                              "bytes": size, "poison": 0})
-                sent += size
-                await rig.drained()
+                sent, left = sent + size, left - (0 if elsewhere else size)
+        await rig.drained()
         refused = rng.choice((0, 0, 16, 7))
         rig.refusals.put({"known": 1, "region": 0, "epoch": epoch, "src": 0, "bytes": refused})
         rig.closes.put({"region": 0, "epoch": epoch, "src": 0, "sent": sent + refused})

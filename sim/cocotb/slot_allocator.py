@@ -5,7 +5,7 @@ import cocotb
 from hub_rtl.formats import SPILL_WORD, RegionState, pack, unpack
 from hub_rtl.rows.slice_types import slice_types_of
 from sim.bench.coverage import cover
-from sim.bench.streams import GRID, bus_pulse
+from sim.bench.streams import GRID, bus_pulse, bus_write
 from sim.cocotb.slot_allocator_rig import AllocatorBench
 from sim.cocotb.slot_allocator_traffic import mixed_traffic, packet, set_up
 from sim.golden.slot_allocator import fold
@@ -21,14 +21,15 @@ async def traffic(dut, grid):
     await top.start()
     await set_up(top)
     rows = 6 if top.cfg.regions > 4 else 10
-    for epoch in (0, 1, 2):
+    first = 2 * top.rng.randrange(8)
+    for epoch in (first, first + 1, (first + 2) % 16):
         for region in range(top.cfg.regions):
             await top.state(region, OPEN, epoch)
         await mixed_traffic(top, rows, epoch)
         await top.check_rows()
         for region in range(top.cfg.regions):
             await top.state(region, DONE, epoch)
-            if epoch != 1:
+            if not epoch & 1:
                 await top.state(region, FREE, epoch)
     cover(f"alloc.grid.{grid[0]}.{grid[1]}")
     cover("alloc.overflow", any(top.model.moved.values()) or any(e["overflow"] for e in top.obs))
@@ -92,7 +93,15 @@ async def full_regions(dut):
 async def spill_faults(dut):
     """Memory errors on spill accesses, damaged words, words of others: the row is refused or the bank told."""
     top = AllocatorBench(dut, salt="faults")
+    for number in range(top.cfg.slices):
+        await spill_faults_of(top, number)
+    cover("alloc.spill_faults")
+
+
+async def spill_faults_of(top, number):
+    """The same at one slice."""
     await top.start()
+    top.bad.clear()
     cfg, traffic = top.cfg, top.traffic
     row_bytes = min(cfg.max_row_bytes, 2 * cfg.packet_bytes)
     await top.region(0, row_bytes=row_bytes, capacity=min(cfg.capacity, 1000))
@@ -102,18 +111,21 @@ async def spill_faults(dut):
 
     def part(rowid, unit, src=0):
         return packet(src, traffic.words(1), row_off=unit, region=0, epoch=1, rowid=rowid)
+
+    def alone(*packets):
+        return [[*packets] if n == number else [] for n in range(cfg.slices)]
     base = top.model.regions[0]["spill_base"][1]
     if len(ids) > cfg.capacity:
         return
     # The first row is spilled by one more row than there are ways; then its word is read, each time in another condition.
-    await top.run([[part(rowid, 0) for rowid in ids[:ways + 1]]] + [[]] * (cfg.slices - 1))
+    await top.run(alone(*(part(rowid, 0) for rowid in ids[:ways + 1])))
     addr = base + 8 * ids[0]
     assert top.model.counts["spills"] == 1
     top.bad.add(addr)
-    await top.run([[part(ids[0], 1)]] + [[]] * (cfg.slices - 1))
+    await top.run(alone(part(ids[0], 1)))
     assert top.model.counts["refused_MEM_ERROR"] == 1
     top.bad.clear()
-    await top.run([[part(ids[0], 1, src=1)]] + [[]] * (cfg.slices - 1))
+    await top.run(alone(part(ids[0], 1, src=1)))
     assert top.model.counts["refused_FOREIGN"] == 1
     word = top.model.memory[addr]
     damaged = word & ~pack(SPILL_WORD, slot=(1 << 20) - 1) | pack(SPILL_WORD, slot=(1 << cfg.slot_width) - 1)
@@ -122,10 +134,9 @@ async def spill_faults(dut):
     top.memory.memory.write(addr, damaged.to_bytes(8, "little"))
     # Restoring it evicts the next row, whose spill fails: the bank is told.
     top.bad.add(base + 8 * ids[1])
-    await top.run([[part(ids[0], 1), part(ids[0], 2)]] + [[]] * (cfg.slices - 1))
+    await top.run(alone(part(ids[0], 1), part(ids[0], 2)))
     assert top.model.counts["refused_MEM_ERROR"] == 3
     assert top.model.overlaps[0, 1] == 1
-    cover("alloc.spill_faults")
 
 
 @cocotb.test()
@@ -141,10 +152,16 @@ async def overlap(dut):
     def part(rowid, units, unit):
         return packet(0, traffic.words(units), row_off=unit, region=0, epoch=1, rowid=rowid)
     last = row_bytes // 16 - flits
-    twice = [part(1, flits, 0)] * (last > 0) + [part(1, flits - 1, last), part(1, flits, last)]
-    other = [part(2, flits, unit) for unit in range(0, row_bytes // 16, flits)]
-    await top.run([twice + other] + [[]] * (top.cfg.slices - 1))
-    assert top.model.overlaps[0, 1] == 1
+    slices = top.cfg.slices
+    for first in range(slices + 1):         # at all slices at once, then at each
+        queues = [[] for _ in range(slices)]
+        for number in range(slices):
+            if first in (0, number + 1):
+                rowid = 2 * (slices * first + number)
+                queues[number] = [part(rowid, flits, 0)] * (last > 0) + [part(rowid, flits - 1, last), part(rowid, flits, last)]
+                queues[number] += [part(rowid + 1, flits, unit) for unit in range(0, row_bytes // 16, flits)]
+        await top.run(queues)
+    assert top.model.overlaps[0, 1] == 2 * slices
     cover("alloc.overlap")
 
 
@@ -178,6 +195,11 @@ async def purge(dut):
         await bench.sampled()
         assert int(dut.purging.value), "purging ended with packets inside"
         await bench.cycles(1)
+    # More packets come meanwhile, of a bank that is not purged.
+    for number, queue in enumerate(first):
+        more = [packet(0, traffic.words(1), row_off=2, region=0, epoch=1, rowid=number)]
+        top.send(number, more)
+        queue += more
     for sink in top.writes + top.beats:
         sink.set_pause(None)
     await bench.until(lambda: not int(dut.purging.value), what="purge")
@@ -189,6 +211,32 @@ async def purge(dut):
     assert top.model.counts["rat_hits"] > hits or cfg.rat_ways == 1
     assert top.model.slots[0, 0] >= 2, "the purged row was not new again"
     cover("alloc.purge")
+
+
+@cocotb.test()
+async def opened_in_a_row(dut):
+    """All banks open in successive cycles, again and again, with rows in between: each starts at slot 0."""
+    top = AllocatorBench(dut, salt="opened")
+    await top.start()
+    cfg = top.cfg
+    keys = [(region, bank) for region in range(cfg.regions) for bank in (0, 1)]
+    for region in range(cfg.regions):
+        await top.region(region, row_bytes=16)
+    for turn in range(8):
+        for state in (OPEN, DONE, FREE):
+            for region, bank in top.rng.sample(keys, len(keys)):
+                epoch = 2 * turn + bank
+                top.model.state(region, bank, state, epoch)
+                bus_write(dut, "region_update", {"en": 1, "region": region, "bank": bank, "state": state, "epoch": epoch},
+                          top.types.region_update)
+                await top.bench.cycles(1)
+            dut.region_update.value = 0
+            if state == OPEN:
+                await top.bench.cycles(10)
+                await top.run([[packet(0, top.traffic.words(1), row_off=0, region=region, epoch=2 * turn + bank,
+                                       rowid=cfg.slices * turn + number) for region, bank in keys]
+                               for number in range(cfg.slices)])
+                await top.check_rows()
 
 
 @cocotb.test()

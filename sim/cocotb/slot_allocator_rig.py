@@ -77,11 +77,12 @@ class AllocatorBench:
         cfg = self.cfg
         row_bytes = fields.get("row_bytes", min(cfg.max_row_bytes, 2 * cfg.packet_bytes))
         stride = -(-row_bytes // cfg.packet_bytes) * cfg.packet_bytes
-        values = {"valid": 1, "base": [(number + 1) << 32, (number + 1) << 32 | 1 << 31], "stride": stride,
+        draw = self.rng.getrandbits             # addresses, and what the allocator does not look at, are anything
+        values = {"valid": 1, "base": [draw(40) * cfg.packet_bytes, draw(40) * cfg.packet_bytes], "stride": stride,
                   "row_bytes": row_bytes,
                   "capacity": cfg.capacity, "group_base": number % (1 << cfg.group_width), "log2_tile": 1, "row_first": 0,
-                  "row_span": 1 << 24, "spill_base": [(number + 1) << 40, (number + 1) << 40 | 1 << 39], "overflow_en": 0,
-                  "overflow": 0, **fields}
+                  "row_span": 1 << 24, "spill_base": [draw(44) * 8, draw(44) * 8], "overflow_en": 0,
+                  "overflow": 0, "expected": draw(8), "flag_en": draw(1), "flag_base": draw(48), **fields}
         self.model.geometry(number, values)
         await bus_pulse(self.bench, "geometry_write", {"en": 1, "region": number, "geometry": values},
                         self.types.geometry_write)

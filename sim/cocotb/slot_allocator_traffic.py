@@ -1,14 +1,19 @@
 """Packets, rows and whole epochs of traffic for the bench of the slot allocator."""
 
+import random
+
 from hub_rtl.formats import BODIES, HEADER, PacketType, pack
 
 
 def packet(src=0, data=(), *, mask=None, errs=(), poison=0, mask_flits=1, **body):
-    """A packet as a list of (data, err) flits; ``addr`` makes it a plain one."""
+    """A packet as a list of (data, err) flits; ``addr`` makes it a plain one. Header fields that nobody reads are anything."""
     kind = PacketType.PLAIN if "addr" in body else PacketType.ROW
     if kind == PacketType.PLAIN:
         body = {"addr16": body["addr"] // 16}
     fields = {"type": kind, "masked": mask is not None, "poison": poison, "src": src, "len": len(data)}
+    draw = random.Random(repr((src, data, body)))
+    fields |= {name: draw.getrandbits(HEADER[name][1]) for name in ("cls", "fan", "dst", "lane", "zero", "seq", "credit_cls",
+                                                                    "credit", "crc")}
     head = pack(HEADER, **fields) | pack(BODIES[kind], **body)
     flits = [(mask >> 128 * n & (1 << 128) - 1, 0) for n in range(mask_flits)] if mask is not None else []
     flits += [(word, 0) for word in data]
@@ -20,6 +25,7 @@ class Traffic:
 
     def __init__(self, cfg, rng):
         self.cfg, self.rng = cfg, rng
+        self.far = 0        # where plain stores go
 
     def words(self, count):
         return [self.rng.getrandbits(128) for _ in range(count)]
@@ -58,7 +64,7 @@ class Traffic:
         rng, cfg = self.rng, self.cfg
         first = rng.randrange(cfg.packet_flits)
         units = rng.randrange(1, cfg.packet_flits - first + 1)
-        addr = rng.randrange(span // cfg.packet_bytes) * cfg.packet_bytes + 16 * first
+        addr = self.far + rng.randrange(span // cfg.packet_bytes) * cfg.packet_bytes + 16 * first
         mask = rng.getrandbits(16 * units) << 16 * first if rng.random() < 0.3 else None
         return packet(rng.randrange(ranks), self.words(units), addr=addr, mask=mask, mask_flits=cfg.mask_flits)
 
@@ -98,7 +104,7 @@ async def mixed_traffic(top, rows, epoch, faults=0.1):
             if rng.random() < faults:
                 extra.append(packet(src, traffic.words(1), row_off=0, **{**body, "rowid": rng.choice(outside)}))
             if rng.random() < faults:
-                extra.append(packet(src, traffic.words(1), row_off=0, **{**body, "region": cfg.regions + rng.randrange(2)}))
+                extra.append(packet(src, traffic.words(1), row_off=0, **{**body, "region": rng.randrange(cfg.regions, 2048)}))
             if rng.random() < faults:
                 out.append(packet(src, traffic.words(1), row_off=0, poison=1, errs=(0,), **body))        # overlap or a new row
             if rng.random() < faults:
@@ -122,13 +128,16 @@ async def set_up(top, **more):
     for region in range(cfg.regions):
         row_bytes = (long, max(16, long - 16), 16, long)[region % 4] if region != cfg.regions - 1 else long
         fields = {"row_bytes": row_bytes, "stride": (region % 2 + -(-row_bytes // cfg.packet_bytes)) * cfg.packet_bytes,
-                  "row_first": 5 * region, "row_span": 4000, "capacity": min(cfg.capacity, 6 + region), "log2_tile": region % 3}
+                  "row_first": top.rng.randrange((1 << 24) - 4100), "row_span": 4000,
+                  "capacity": min(cfg.capacity, 6 + region), "log2_tile": region % 3}
         fields["stride"] = min(fields["stride"], 2 * max(cfg.max_row_bytes, cfg.packet_bytes))
         if region == 0 and cfg.regions > 1:
             fields |= {"overflow_en": 1, "overflow": cfg.regions - 1, "capacity": min(cfg.capacity, 3)}
         await top.region(region, **{**fields, **more})
-    await top.window(0, 0, 4096)
-    await top.window(1, 1024, 3072)
+    rng, far = top.rng, top.rng.randrange(1 << 36) << 12
+    top.traffic.far = far
+    await top.window(0, far, far + 4096)
+    await top.window(1, far + 1024, far + 3072)
     for index in range(cfg.dep_ranges):
-        await top.dep(index, armed=index % 2 ^ 1, base=300 * index, limit=600 + 900 * index, log2_stride=5 + index,
-                      group_base=index, threshold=1000)
+        await top.dep(index, armed=int(rng.random() < 0.7), base=far + 300 * index, limit=far + 600 + 900 * index,
+                      log2_stride=5 + index, group_base=index, threshold=rng.getrandbits(24))
