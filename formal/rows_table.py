@@ -8,7 +8,7 @@ from hub_rtl.rows.address_table import AddressTable
 from .rows_inner import Inside
 from .spec import Spec
 
-__all__ = ["TableGivesDenseSlots"]
+__all__ = ["TableAnswersEach", "TableGivesDenseSlots"]
 
 
 class TableSpec(Spec):
@@ -33,20 +33,19 @@ class TableSpec(Spec):
         write = dut.geometry_write
         self.regions = [self.constant(write.geometry.shape(), f"region{n}") for n in range(cfg.regions)]
         asked = Cat(each.valid for each in dut.i_request).any()
-        busy = Signal()
+        self.busy, self.written = Signal(), Signal(cfg.regions)
         with m.If(asked):
-            m.d.sync += busy.eq(1)
+            m.d.sync += self.busy.eq(1)
         self.taken, self.inflight = Signal(), Signal(4)
         m.d.comb += self.taken.eq(Cat(each.valid & each.ready for each in dut.i_request).any())
         m.d.sync += self.inflight.eq(self.inflight + self.taken - dut.reply_en.any())
         for n, region in enumerate(self.regions):
             self.suppose(f"geometry {n} constant", Cat(write.geometry[name] == region[name] for name in self.GEOMETRY).all(),
                          when=write.en & (write.region == n))
-            written = Signal(name=f"written{n}")
             with m.If(write.en & (write.region == n)):
-                m.d.sync += written.eq(1)
-            self.suppose(f"geometry {n} written", written, when=asked)
-        self.suppose("geometry before rows", ~write.en, when=asked | busy)
+                m.d.sync += self.written[n].eq(1)
+            self.suppose(f"geometry {n} written", self.written[n], when=asked)
+        self.suppose("geometry before rows", ~write.en, when=asked | self.busy)
         self.suppose("nothing while clearing", ~(write.en | dut.region_update.en | asked), when=dut.clearing)
 
     def region(self, number):
@@ -100,3 +99,117 @@ class TableGivesDenseSlots(TableSpec):
         with m.If(opens & (count != 0)):
             m.d.sync += again.eq(1)
         self.reach("opened again", mine & again)
+
+
+class TableAnswersEach(TableSpec):
+    """Every request is answered once, in order, to its slice. A new row's OK comes two cycles after its ``obs_alloc``, with that
+    slot; a known slot's OK names that slot, and only a slot outside its region is a MEM_ERROR. With OK go the place (the
+    region, or its overflow region), addr = base[bank] + slot * stride and group = group_base + slot / tile of that place."""
+
+    def build(self, m):
+        cfg = self._cfg
+        self.table(m)
+        dut = self.dut
+        seen, reply = dut.obs_alloc, dut.reply
+        # One arbitrary request, the answers ahead of it, and its answer.
+        pick, marked, open_, ahead = Signal(), Signal(), Signal(), Signal(4)
+        req, who, taken_by = Signal(dut.i_request[0].p.shape()), Signal(cfg.slices), Signal(cfg.slices)
+        self.free(pick)
+        m.d.comb += taken_by.eq(Cat(each.valid & each.ready for each in dut.i_request))
+        answered = dut.reply_en.any()
+        answer = Signal()
+        m.d.comb += answer.eq(answered & open_ & (ahead == 0))
+        with m.If(self.taken & pick & ~marked):
+            m.d.sync += [marked.eq(1), open_.eq(1), ahead.eq(self.inflight - answered), who.eq(taken_by)]
+            for n, each in enumerate(dut.i_request):
+                with m.If(taken_by[n]):
+                    m.d.sync += req.eq(each.payload)
+        with m.Elif(answer):
+            m.d.sync += open_.eq(0)
+        with m.Elif(answered & open_):
+            m.d.sync += ahead.eq(ahead - 1)
+        self.suppose("regions exist", Cat(each.p.region < cfg.regions for each in dut.i_request).all())
+
+        before = [Signal(seen.shape(), name=f"seen{n}") for n in range(2)]      # one, two cycles ago
+        m.d.sync += [before[0].eq(seen), before[1].eq(before[0])]
+        self.always("one answer at a time", (dut.reply_en & (dut.reply_en - 1)) == 0)
+        self.always("to the asking slice", dut.reply_en == who, when=answer)
+        self.always("never unasked", self.inflight != 0, when=answered)
+        self._content("", answer, req, reply, before[1])
+        low, there = (cfg.packet_bytes - 1).bit_length(), self.region(reply.place)
+        base, ok = Mux(req.bank, there.base[1], there.base[0]), reply.reason == Reason.OK
+        self.always("address", reply.addr[low:] == (base[low:] + reply.slot * there.stride[low:])[:48 - low], when=answer & ok)
+        self.always("address aligned", reply.addr[:low] == 0, when=answer)
+        self.always("group", reply.group == (there.group_base + (reply.slot >> there.log2_tile))[:cfg.group_width],
+                    when=answer & ok)
+        age = Signal(5)
+        with m.If(open_):
+            m.d.sync += age.eq(age + ~age.all())
+        self._lemmas(req, who, open_, ahead, before[0])
+        self.reach("overflowed", answer & ok & reply.overflow & ~req.translate)
+        self.reach("last of three", answer & (age >= 6))
+
+    def _content(self, where, when, req, reply, seen):
+        """What a request's answer says, but for address and group."""
+        own, ok, over = self.region(req.region), reply.reason == Reason.OK, reply.overflow
+        there = self.region(reply.place)
+        self.always(f"{where}place", reply.place == Mux(over, own.overflow, req.region), when=when & ok)
+        self.always(f"{where}slot inside", reply.slot < there.capacity, when=when & ok)
+        self.always(f"{where}overflow where allowed", own.overflow_en, when=when & ok & over)
+        self.always(f"{where}new row observed", ok == (seen.en & (seen.region == req.region) & (seen.bank == req.bank) &
+                                                       (seen.rowid == req.rowid)), when=when & ~req.translate)
+        self.always(f"{where}new slot", (reply.slot == seen.slot) & (over == seen.overflow), when=when & ok & ~req.translate)
+        self.always(f"{where}new row or full", ok | (reply.reason == Reason.REGION_FULL), when=when & ~req.translate)
+        self.always(f"{where}known slot", (reply.slot == req.slot) & (over == req.overflow), when=when & ok & req.translate)
+        known = self.region(Mux(req.overflow, own.overflow, req.region))
+        usable = Mux(req.overflow, own.overflow_en & known.valid, 1) & (req.slot < known.capacity)
+        self.always(f"{where}known slot or error", reply.reason == Mux(usable, Reason.OK, Reason.MEM_ERROR),
+                    when=when & req.translate)
+
+    def _lemmas(self, req, who, open_, ahead, seen_before):
+        """Helper invariants: where the request is in the pipeline, and what is there."""
+        dut, inside, cfg, m = self.dut, self.inside, self._cfg, self.m
+        low, own = (cfg.packet_bytes - 1).bit_length(), self.region(req.region)
+        one, one_valid, one_slice, two, two_slice, busy, target, a, b = (
+            inside[name] for name in ("one", "one_valid", "one_slice", "two", "two_slice", "busy", "target", "a", "b"))
+        stages = {"reply": dut.reply_en.any(), "b": b.slice.any(), "a": a.slice.any(), "two": (busy == 1) | (busy == 2),
+                  "one": one_valid}
+        self.always("occupancy", self.inflight == sum(stages.values()))
+        self.always("older ones", ahead < self.inflight, when=open_)
+        for name, slices, full in (("a", a.slice, stages["a"]), ("b", b.slice, stages["b"]), ("one", one_slice, one_valid),
+                                   ("two", two_slice, stages["two"])):
+            self.always(f"a slice at {name}", (slices != 0) & ((slices & (slices - 1)) == 0), when=full)
+        at, older = {}, 0
+        for name, full in stages.items():
+            at[name] = open_ & full & (ahead == older)
+            older = older + full
+        self.always("at one", (one == req) & (one_slice == who), when=at["one"])
+        self.always("at two", (two == req) & (two_slice == who) & (target == own.overflow) & own.overflow_en &
+                    Mux(req.translate, req.overflow, 1), when=at["two"])
+        # Geometry: in memory, as read, on its way.
+        g = inside["g"]
+        for n, region in enumerate(self.regions):
+            def same(view, region=region):
+                return Cat(view[name] == region[name] for name in self.GEOMETRY).all()
+            word = g.shape()(inside.word(m, "geometry.memory", n, f"geometry{n}"))
+            self.always(f"geometry {n} kept", same(word), when=self.written[n])
+            self.always(f"geometry {n} read", same(g), when=(one_valid & (busy == 0) & (one.region == n)) |
+                        ((busy == 2) & (target == n)))
+        self.always("all written", self.written.all(), when=self.inflight != 0)
+        self.always("asked before", self.busy, when=self.inflight != 0)
+        self.always("cleared before", ~dut.clearing, when=self.written.any())
+        for where, stage, seen in (("a: ", a, dut.obs_alloc), ("b: ", b, seen_before)):
+            self._content(where, at[where[0]], req, stage.reply, seen)
+            self.always(f"{where}slice", stage.slice == who, when=at[where[0]])
+        there = self.region(a.reply.place)
+        ok = at["a"] & (a.reply.reason == Reason.OK)
+        self.always("a: geometry", (inside["stride"] == there.stride[low:]) & (inside["group_base"] == there.group_base) &
+                    (inside["log2_tile"] == there.log2_tile) &
+                    (inside["base_a"] == Mux(req.bank, there.base[1][low:], there.base[0][low:])), when=ok)
+        there = self.region(b.reply.place)
+        ok = at["b"] & (b.reply.reason == Reason.OK)
+        half = inside["half"]
+        self.always("b: product", inside["product_low"] + (inside["product_high"] << half) == b.reply.slot * there.stride[low:],
+                    when=ok)
+        self.always("b: base", inside["base_b"] == Mux(req.bank, there.base[1][low:], there.base[0][low:]), when=ok)
+        self.always("b: group", b.reply.group == (there.group_base + (b.reply.slot >> there.log2_tile))[:cfg.group_width], when=ok)
