@@ -81,15 +81,12 @@ class Spec(Elaboratable):
                 self.suppose_held(port, name)
 
     def with_constants(self, part, constants):
-        """``part``, elaborated with other values of module constants: ``{"hub_rtl.flag_port.WORDS_OUTSTANDING": 2}``."""
-        original = part.elaborate
-
-        def elaborate(platform):
-            with contextlib.ExitStack() as stack:
-                for name, value in constants.items():
-                    stack.enter_context(mock.patch(name, value))
-                return Fragment.get(original(platform), platform)
-        part.elaborate = elaborate
+        """``part``, elaborated now with other values of module constants: ``{"hub_rtl.flag_port.WORDS_OUTSTANDING": 2}``."""
+        with contextlib.ExitStack() as stack:
+            for name, value in constants.items():
+                stack.enter_context(mock.patch(name, value))
+            elaborated = Fragment.get(part.elaborate(None), None)
+        part.elaborate = lambda platform: elaborated
         return part
 
     # -- properties -------------------------------------------------------------------------------------------------------

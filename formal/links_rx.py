@@ -1,0 +1,212 @@
+"""Promises of the receiving side of a link lane (``hub_rtl/links/link_rx.py``, docs/interfaces.md section 5)."""
+
+from amaranth import Cat, Const, Mux, Signal
+
+from hub_rtl.formats import PacketType, Reason
+from hub_rtl.lib.ram_queue import RamQueue
+from hub_rtl.lib.stream import StreamRegister
+from hub_rtl.links.credits import ReceiveCredits
+from hub_rtl.links.link_rx import LinkRx
+from hub_rtl.types import header_layout
+
+from .links_tx import CONTROL_TYPES, DATA_TYPES, is_type
+from .spec import Spec
+
+__all__ = ["ControlArrives", "FlitsFindAPlace", "HeadersAreJudged", "PacketsArriveWhole"]
+
+
+def header_reason(cfg, header, flit, rank, lane):
+    """What docs/interfaces.md says of a header: OK, BAD_HEADER or BAD_LANE."""
+    row, plain = header_layout(PacketType.ROW)(flit), header_layout(PacketType.PLAIN)(flit)
+    units = cfg.packet_flits
+    unit = Mux(header.type == PacketType.ROW, row.row_off % units, plain.addr16 % units)
+    is_data = is_type(header, *DATA_TYPES)
+    known = is_type(header, *DATA_TYPES, *CONTROL_TYPES, PacketType.CREDIT, PacketType.ACK)
+    shape = Mux(is_data, (header.len != 0) & (unit + header.len <= units), (header.len == 0) & ~header.masked)
+    ranks = (header.src < cfg.ranks) & (header.src != rank) & (header.dst == rank)
+    return Mux(known & shape & ranks & ~header.fan, Mux(header.lane == lane, Reason.OK, Reason.BAD_LANE), Reason.BAD_HEADER)
+
+
+class _Receiver(Spec):
+    """The receiver with free inputs, and each flit two cycles after it was on the wire: ``came``, ``flit``, ``last``,
+    ``first`` of its frame (what ``tlast`` delimits), and for a first flit what it means."""
+
+    def __init__(self, cfg):
+        super().__init__()
+        self._cfg = cfg
+
+    def build(self, m):
+        cfg = self._cfg
+        dut = self.prepare(LinkRx(cfg))
+        m.submodules.dut = dut
+        self.free_inputs(dut, but=("rank", "lane"))
+        self.rank, self.lane = self.constant(cfg.rank_width, "rank"), self.constant(cfg.lane_width, "lane")
+        self.suppose("rank exists", self.rank < cfg.ranks)
+        m.d.comb += [dut.rank.eq(self.rank), dut.lane.eq(self.lane)]
+        rx, past = dut.rx, self.past
+        self.came = past(past(rx.tvalid & rx.tready))
+        self.flit, self.last = past(past(rx.tdata), "flit"), past(past(rx.tlast), "last")
+        within, self.first, expected, ahead = Signal(), Signal(), Signal(10), Signal(10)
+        m.d.comb += [self.first.eq(self.came & ~within)]
+        with m.If(self.came):
+            m.d.sync += within.eq(~self.last)
+        self.header = header = header_layout()(self.flit)
+        self.idle = self.first & (header.type == PacketType.IDLE) & self.last
+        numbered = self.first & ~self.idle
+        m.d.comb += ahead.eq(header.seq - expected)
+        with m.If(numbered):
+            m.d.sync += expected.eq(header.seq + 1)
+        self.off_sequence, repeat = numbered & (ahead != 0), ahead >= 512
+        self.reason = header_reason(cfg, header, self.flit, self.rank, self.lane)
+        self.bad = numbered & ~repeat & (self.reason != Reason.OK)
+        self.good = numbered & ~repeat & (self.reason == Reason.OK)
+        self.src = header.src[:cfg.rank_width]
+        self.data = self.good & is_type(header, *DATA_TYPES)
+        self.control = self.good & is_type(header, *CONTROL_TYPES)
+        self.credit = self.good & (header.type == PacketType.CREDIT)
+        self.length = header.len + Mux(header.masked, cfg.mask_flits, 0)
+        self.specify(m, dut)
+
+    def prepare(self, dut):
+        """The part under proof, changed if need be."""
+        return dut
+
+
+class HeadersAreJudged(_Receiver):
+    """Every header is judged once, in this order: IDLE frames are skipped; a number that is not the expected one is told, a
+    repeat dropped; a bad header is told with its reason and dropped; a packet of a source without credit is told and dropped;
+    anything else is accepted. Totals of good headers are passed on. A frame that is not as long as its header says is told.
+    The wire never waits."""
+
+    def specify(self, m, dut):
+        header, src = self.header, self.src
+        full = Cat(dut.full.bit_select(src, 1), dut.control_full.bit_select(src, 1))
+        self.always("the wire never waits", dut.rx.tready, when=self.started)
+        self.always("packet accepted", dut.accept.en[0] == (self.data & ~full[0]))
+        self.always("control flit accepted", dut.accept.en[1] == (self.control & ~full[1]))
+        self.always("accepted of its source", dut.accept.src == src, when=dut.accept.en.any())
+        self.always("wrong number told", dut.seq_error == self.past(self.off_sequence))
+        self.always("no credit told", dut.violation == self.past((self.data & full[0]) | (self.control & full[1])))
+        self.always("bad header told", dut.bad.en == self.past(self.bad))
+        self.always("bad header shown", (dut.bad.header == self.past(self.flit)) & (dut.bad.reason == self.past(self.reason)),
+                    when=dut.bad.en)
+        self.always("flit told", dut.busy == self.past(dut.rx.tvalid & dut.rx.tready))
+        body = header_layout(PacketType.CREDIT)(self.flit)
+        common = Mux(self.data | self.control, Const(1, 2) << header.credit_cls, 0)
+        self.always("totals passed on", dut.totals.en == self.past(Mux(self.credit, 3, common)))
+        for cls, total in enumerate((body.total0, body.total1)):
+            self.always(f"total of class {cls}", dut.totals.total[cls] == self.past(Mux(self.credit, total, header.credit)),
+                        when=dut.totals.en[cls])
+        self.always("totals of their source", dut.totals.src == self.past(src), when=dut.totals.en.any())
+        # Length: flits still to come of an accepted packet.
+        left, accepted = Signal(5), self.data & ~full[0]
+        with m.If(self.first):
+            m.d.sync += left.eq(Mux(accepted & ~self.last, self.length, 0))
+        with m.Elif(self.came & (left != 0)):
+            m.d.sync += left.eq(Mux(self.last, 0, left - 1))
+        wrong = ((accepted & self.last) | ((self.control & ~full[1] | self.credit) & ~self.last)
+                 | (self.came & ~self.first & (left != 0) & ((left == 1) != self.last)))
+        for name, outcome in (("packet", accepted), ("repeat", self.off_sequence & ~self.good & ~self.bad), ("IDLE", self.idle),
+                              ("no credit", self.data & full[0]), ("bad lane", self.bad & (self.reason == Reason.BAD_LANE)),
+                              ("CREDIT", self.credit), ("too long", self.came & (left == 1) & ~self.last)):
+            self.reach(name, outcome)
+        self.always("wrong length told", dut.truncated == self.past(wrong))
+
+
+class ControlArrives(_Receiver):
+    """Every accepted CLOSE and REJECT flit is handed out once, in order and unchanged, and its buffer freed in the next
+    cycle, whatever packets do. A source has at most its credits inside (proved by link.credits_conserved). Shown for bits
+    31:0."""
+
+    def specify(self, m, dut):
+        cfg = self._cfg
+        inside, frees = Signal(range(cfg.ctl_credits + 2)), dut.o_control.valid & dut.o_control.ready
+        accepted = dut.accept.en[1]
+        m.d.sync += inside.eq(inside + accepted - self.past(frees))
+        self.suppose("a source keeps its credits", dut.control_full.all(), when=inside == cfg.ctl_credits)
+        self.always_fifo("control", accepted, self.flit[:32], frees, dut.o_control.payload[:32], most=cfg.ctl_credits)
+        out = header_layout()(dut.o_control.payload)
+        self.always("freed", dut.control_free.en == self.past(frees))
+        self.always("freed of its source", dut.control_free.rank == self.past(out.src[:cfg.rank_width]),
+                    when=dut.control_free.en)
+
+
+class PacketsArriveWhole(_Receiver):
+    """Every accepted packet is handed out once, in order, with exactly the flits that its header announces: those that
+    came, unchanged, then as many with ``err`` and data 0 as were missing; surplus flits, and all of dropped packets, are
+    nowhere. Its buffer is freed in the cycle after its last flit was taken. Flits find a place in the queue (proved by
+    link.no_overflow)); a queue of two places stands for theirs (proved by lib.ram_queue). Shown for bits 31:0 of the
+    header, 7:0 of the others."""
+
+    def prepare(self, dut):
+        queues = []
+
+        def shallow(shape, depth):
+            queues.append(StreamRegister(shape))
+            return queues[-1]
+        dut = self.with_constants(dut, {"hub_rtl.links.link_rx.RamQueue": shallow})
+        self.queue = queues[0]
+        return dut
+
+    def specify(self, m, dut):
+        out, accepted = dut.o_packet, dut.accept.en[0]
+        self.suppose("flits find a place", self.queue.i.ready, when=self.queue.i.valid)
+        taken = out.valid & out.ready
+        ends = taken & out.payload.last
+        # An arbitrary packet is followed, and an arbitrary flit of it, first from the wire ...
+        chosen, follows, inside, ahead = Signal(), Signal(), Signal(3), Signal(3)
+        place, header, kept, length = self.constant(4, "place"), Signal(32), Signal(8), Signal(5)
+        arriving, got = Signal(), Signal(5)
+        self.free(chosen)
+        m.d.sync += inside.eq(inside + accepted - ends)
+        with m.If(accepted & chosen & ~follows):
+            m.d.sync += [follows.eq(1), ahead.eq(inside - ends), header.eq(self.flit), length.eq(self.length), got.eq(0),
+                         arriving.eq(~self.last)]
+        with m.Elif(self.came & arriving):
+            m.d.sync += [got.eq(got + 1), arriving.eq(~self.last & (got + 1 != length))]
+            with m.If(got + 1 == place):
+                m.d.sync += kept.eq(self.flit)
+        # ... then at o_packet.
+        flit, number, mine = out.payload, Signal(5), Signal()
+        m.d.comb += mine.eq(out.valid & follows & (ahead == 0))
+        with m.If(follows & ends & (ahead != 0)):
+            m.d.sync += ahead.eq(ahead - 1)
+        with m.If(mine & taken):
+            m.d.sync += number.eq(Mux(ends, 0, number + 1))
+            with m.If(ends):
+                m.d.sync += follows.eq(0)
+        self.always("nothing invented", inside != 0, when=out.valid)
+        self.always("first and last", (flit.first == (number == 0)) & (flit.last == (number == length)), when=mine)
+        self.always("header as it came", (flit.data[:32] == header) & ~flit.err, when=mine & (number == 0))
+        self.always("no flit before it came", (number <= got) | ~arriving, when=mine)
+        self.always("missing flits are marked", flit.err == (number > got), when=mine)
+        self.always("missing flits are 0", flit.data == 0, when=mine & flit.err)
+        self.always("flit as it came", flit.data[:8] == kept, when=mine & ~flit.err & (number == place) & (number != 0))
+        self.always("freed", dut.free.en == self.past(ends))
+        self.always("freed of its source", dut.free.rank == self.past(header_layout()(Cat(header, Const(0, 96))).src),
+                    when=self.past(ends & mine))
+        self.reach("padded after a flit", mine & flit.err & (number == 2))
+
+
+class FlitsFindAPlace(Spec):
+    """Whatever the wire brings, and however late packets are taken, the queues of packets and control flits never
+    overflow: the books let no source in beyond its buffers."""
+
+    def __init__(self, cfg):
+        super().__init__()
+        self._cfg = cfg
+
+    def build(self, m):
+        queues = []
+
+        def seen(shape, depth):
+            queues.append(RamQueue(shape, depth))
+            return queues[-1]
+        m.submodules.rx = rx = self.with_constants(LinkRx(self._cfg), {"hub_rtl.links.link_rx.RamQueue": seen})
+        m.submodules.books = books = ReceiveCredits(self._cfg)
+        self.free_inputs(rx, but=("full", "control_full"))
+        self.free_inputs(books, but=("accept", "free", "control_free"))
+        m.d.comb += [books.accept.eq(rx.accept), books.free.eq(rx.free), books.control_free.eq(rx.control_free),
+                     rx.full.eq(books.full), rx.control_full.eq(books.control_full)]
+        for name, queue in zip(("packets", "control flits"), queues, strict=True):
+            self.always(f"{name} find a place", queue.i.ready, when=queue.i.valid)
