@@ -4,8 +4,11 @@ from amaranth import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from hub_rtl.lib.stream import StreamRegister
+from sim.cocotb.lib import ITEM
+from sim.mutation import __main__ as main
 from sim.mutation import page
-from sim.mutation.blocks import CREDITS, Block
+from sim.mutation.blocks import BLOCKS, CREDITS, Block
 from sim.mutation.equivalence import Prover
 from sim.mutation.netlist import SELECT, mutated
 
@@ -68,3 +71,16 @@ def test_table(tmp_path):
     assert rows[-1] == "| toy | 4 | 2 | 1 | 1 | 66.7 % | 60 % | met |" and not missed
     blocks = {"toy": Block(Toy, None, "sim.cocotb.toy", target=70)}
     assert page.table(results, blocks, CREDITS)[1] == ["toy"]
+
+
+def test_campaign(tmp_path, monkeypatch):
+    """Its own bench kills nearly all mutants of the skid stage; a second campaign runs nothing."""
+    monkeypatch.setattr(main, "FOLDER", tmp_path)
+    monkeypatch.setitem(BLOCKS, "register", Block(
+        lambda cfg: StreamRegister(ITEM), None, "sim.cocotb.lib", ("keeps_order", "send_one_by_one", "reset_while_stalled"),
+        {"items": 60, "latency": 1}))
+    result = main.campaign("register", count=40)
+    verdicts = [verdict["verdict"] for verdict in result["verdicts"].values()]
+    assert len(verdicts) == 40 and verdicts.count("killed") > 0.9 * (40 - verdicts.count("equivalent"))
+    monkeypatch.setattr(main, "run_bench", None)
+    assert main.campaign("register", count=40)["verdicts"] == result["verdicts"]
