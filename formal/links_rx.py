@@ -204,7 +204,8 @@ class FlitsFindAPlace(Spec):
             return queues[-1]
         m.submodules.rx = rx = self.with_constants(LinkRx(self._cfg), {"hub_rtl.links.link_rx.RamQueue": seen})
         m.submodules.books = books = ReceiveCredits(self._cfg)
-        self.free_inputs(rx, but=("full", "control_full"))
+        self.free_inputs(rx, but=("full", "control_full", "rank"))
+        m.d.comb += rx.rank.eq(self.constant(self._cfg.rank_width, "rank"))
         self.free_inputs(books, but=("accept", "free", "control_free"))
         m.d.comb += [books.accept.eq(rx.accept), books.free.eq(rx.free), books.control_free.eq(rx.control_free),
                      rx.full.eq(books.full), rx.control_full.eq(books.control_full)]
