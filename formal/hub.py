@@ -3,7 +3,7 @@
 The blocks are cut out, so nothing is assumed of them but what a docstring says; what each does with what it gets is proved in
 its own checks."""
 
-from amaranth import Cat, Mux, Signal
+from amaranth import Cat, Const, Mux, Signal
 from amaranth.hdl import ValueCastable
 from amaranth.lib import wiring
 
@@ -56,8 +56,9 @@ class CutHub(Spec):
         return Stream(member["valid"], member["ready"], Cat(member[field] for field in fields))
 
     def same(self, name, *pairs):
-        """``x == y`` in every cycle, for every pair."""
-        self.always(name, Cat(_bits(x) == _bits(y) for x, y in pairs).all())
+        """``x == y`` in every cycle, for every pair; looked at through registers, so that they are two values to the tools
+        too."""
+        self.always(name, Cat(self.past(x) == self.past(y) for x, y in pairs).all())
 
     def joined(self, name, source, target):
         """Items of ``source`` are those of ``target``, in the same cycle."""
@@ -88,7 +89,7 @@ class StoresTakeTheirLane(CutHub):
             self.joined(f"answers of lane {n}", decoder.o_response, self.port(f"m_response{n}", _fields(cfg, "m_response0")))
             self.joined(f"stores of lane {n} for others", decoder.o_link, pools[n].i_store)
             self.joined(f"stores of lane {n} for the own rank", decoder.o_loop, merges[loop].i_store[place])
-            self.same(f"decoder {n} knows where it is", (decoder.lane, n), (decoder.rank, csr.rank),
+            self.same(f"decoder {n} knows where it is", (decoder.lane, Const(n, len(decoder.lane))), (decoder.rank, csr.rank),
                       (decoder.peer_dead, csr.peer_dead))
             for rank in range(cfg.ranks):
                 own = pools[cfg.lanes + loop].can_accept[rank]
@@ -113,7 +114,8 @@ class PacketsStayInTheirSlice(CutHub):
             self.joined(f"packets of slice {n} leave", pools[n].o_packet, port.i_packet)
             self.same(f"credits of slice {n}", (pools[n].o_take, port.take), (pools[n].dest_ready, port.dest_ready))
             self.same(f"bytes of slice {n} are counted", (pools[n].o_sent, ledgers[n].sent))
-            self.same(f"port {n} knows where it is", (port.rank, csr.rank), (port.lane, n if n < cfg.lanes else n - cfg.lanes))
+            lane = Const(n if n < cfg.lanes else n - cfg.lanes, len(port.lane))
+            self.same(f"port {n} knows where it is", (port.rank, csr.rank), (port.lane, lane))
             self.joined(f"packets of slice {n} arrive", port.o_packet, allocator.i_packet[n])
             self.joined(f"writes of slice {n}", allocator.o_write[n], writers[n].i_write)
             self.joined(f"beats of slice {n}", allocator.o_data[n], writers[n].i_data)

@@ -5,14 +5,14 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import ceil_log2
-from ..formats import RegionState
+from ..formats import RegionOp, RegionState
 from ..registers import GEOMETRY_RULES
 from ..types import types_of
 
 __all__ = ["GeometryCheck", "RegionAccess"]
 
 QUERY_CYCLES = 4        # from `query` to a stable `status`: two in the scoreboard, two for registers on the way
-SETTLE_CYCLES = 8       # from a command being taken to its state being visible to a query
+SETTLE_CYCLES = 8       # from a command being done to its state being visible to a query
 
 
 class GeometryCheck(wiring.Component):
@@ -64,8 +64,8 @@ class RegionAccess(wiring.Component):
     rule holds; otherwise ``errors`` pulses and nothing changes. A command waits here until the scoreboard takes it. A query
     and a timeout read the scoreboard's state and keep it.
     Latency: commit about 12 cycles (``busy``), query 6 cycles.
-    Stalls: ``command_busy`` from a command until the scoreboard took it and SETTLE_CYCLES have passed; never waits for
-    anything else.
+    Stalls: ``command_busy`` from a command until the scoreboard took it (OPEN: has done it) and SETTLE_CYCLES have passed;
+    never waits for anything else.
     Illegal input: orders while their busy is 1 are the caller's to refuse. A second timeout before the first was looked up
     replaces it.
 
@@ -102,13 +102,17 @@ class RegionAccess(wiring.Component):
         m.submodules.check = check = GeometryCheck(self._cfg)
         m.d.comb += [check.region.eq(self.region), check.geometry.eq(self.geometry)]
 
-        # Commands: kept here until taken, then a while longer so that a commit cannot look too early.
+        # Commands: kept here until taken, then a while longer so that a commit cannot look too early: an OPEN that was taken
+        # may still be waiting in the scoreboard, which then takes no other command.
         settle = Signal(range(SETTLE_CYCLES + 1))
+        opening = Signal()
         command = self.o_command
         with m.If(self.command_en):
             m.d.sync += [command.valid.eq(1), command.payload.eq(self.command), settle.eq(SETTLE_CYCLES)]
         with m.Elif(command.valid & command.ready):
-            m.d.sync += command.valid.eq(0)
+            m.d.sync += [command.valid.eq(0), opening.eq(command.payload.op == RegionOp.OPEN)]
+        with m.Elif(opening):
+            m.d.sync += opening.eq(~command.ready)
         with m.Elif(~command.valid & (settle != 0)):
             m.d.sync += settle.eq(settle - 1)
         m.d.comb += self.command_busy.eq(settle != 0)
@@ -126,7 +130,8 @@ class RegionAccess(wiring.Component):
         m.d.comb += [self.busy.eq(commit | behind), self.query_busy.eq(asked)]
 
         wait = Signal(range(QUERY_CYCLES + 1))
-        blocked = Signal()          # bank 0 was not FREE
+        blocked = Signal()          # bank 0 was not FREE, or about to leave it
+        ordered = self.command_busy & (command.payload.region == self.region)
         with m.If(wait != 0):
             m.d.sync += wait.eq(wait - 1)
         m.d.sync += [self.errors.eq(0), self.geometry_write.en.eq(0), self.timeout_set.eq(0)]
@@ -144,12 +149,11 @@ class RegionAccess(wiring.Component):
                     m.next = "timeout"
             with m.State("bank0"):
                 with m.If(wait == 0):
-                    m.d.sync += [blocked.eq(self.status.state != RegionState.FREE), self.query.bank.eq(1),
+                    m.d.sync += [blocked.eq(ordered | (self.status.state != RegionState.FREE)), self.query.bank.eq(1),
                                  wait.eq(QUERY_CYCLES)]
                     m.next = "bank1"
             with m.State("bank1"):
                 with m.If(wait == 0):
-                    ordered = self.command_busy & (command.payload.region == self.region)
                     errors = check.errors | (blocked | ordered | (self.status.state != RegionState.FREE))
                     m.d.sync += [
                         self.errors.eq(errors), self.geometry_write.en.eq(errors == 0),
