@@ -1,0 +1,257 @@
+"""Promises of the event scan and the flag writer (``hub_rtl/readiness/event_scan.py``, ``event_flags.py``)."""
+
+from amaranth import Cat, Mux, Signal
+from amaranth.lib.data import View
+
+from hub_rtl.formats import EventKind
+from hub_rtl.readiness.event_scan import EventScan
+from hub_rtl.readiness.scoreboard_types import scoreboard_types
+from hub_rtl.types import types_of
+
+from .readiness import Opened
+from .spec import Spec
+
+__all__ = ["EachEndIsToldOnce", "EachTileIsToldOnce"]
+
+
+class _Scan(Spec):
+    """EventScan with free inputs; promises are about the event that ``loaded`` makes the next one at ``o_event``."""
+
+    def __init__(self, cfg):
+        super().__init__()
+        self._cfg = cfg
+
+    def build(self, m):
+        cfg = self._cfg
+        self.dut = dut = EventScan(cfg)
+        self.opened = opened = Opened(m, dut)
+        self.free_inputs(dut)
+        (self.news, self.set_1, self.clear_1, self.scan_1, self.found_2, self.pick_1, self.pick_2, self.index_1, self.error_1,
+         self.error_2, self.errors, self.spare, self.spare_bank) = opened.signals(*(f"$signal#{n}" for n in range(1, 14)))
+        self.direct, self.scan, self.place_2, self.index_2, self.alls, self.spare_valid, self.summary = opened.signals(
+            "direct", "scan", "place_2", "index_2", "alls", "spare_valid", "summary")
+        self.suppose("nothing comes while clearing", ~dut.ready.en & ~dut.outcome.en, when=dut.clearing)
+        self.suppose("the bank is the epoch's lowest bit, that of a range is 0",
+                     dut.ready.bank == Mux(dut.ready.plain, 0, dut.ready.epoch[0]), when=dut.ready.en & ~dut.ready.clear)
+        banks, outcome = scoreboard_types(cfg).banks, dut.outcome
+        self.suppose("the bank is the lowest bit of the epoch that ends", outcome.word.epoch[0] == outcome.index[0],
+                     when=outcome.en & (outcome.index < banks))
+        self.promise(m)
+
+    def common(self):
+        """The event stream shows what was loaded, and counts what was taken."""
+        dut = self.dut
+        taken = dut.o_event.valid & dut.o_event.ready
+        loaded = self.past(dut.loaded, "loaded_before")
+        offered = self.past(dut.offered, "offered_before")
+        self.always("an event is what was loaded", dut.o_event.valid & (dut.o_event.payload.as_value() == offered), when=loaded)
+        self.always("nothing loaded over an event that waits", ~dut.loaded, when=dut.o_event.valid & ~dut.o_event.ready)
+        waited = self.past(dut.o_event.valid & ~dut.o_event.ready, "waited")
+        self.always("nothing else is offered", loaded | waited, when=dut.o_event.valid)
+        self.always_held(dut.o_event, "o_event")
+        for name, kind in (("ready", EventKind.READY), ("all", EventKind.ALL), ("error", EventKind.ERROR)):
+            self.always(f"counts {name}", dut.counts[name] == (taken & (dut.o_event.payload.kind == kind)))
+
+    def end_lemmas(self, index, region, bank):
+        """Whether the end of bank ``index`` is on its way; an end shows its bank by its epoch, that of the other bank too."""
+        types, spare = scoreboard_types(self._cfg), View(types_of(self._cfg).event, self.spare)
+        for each, name in ((index, "end"), (index ^ 1, "other_end")):
+            row, _ = self.opened.row(self, "outcomes", each, name)
+            waits = self.errors.bit_select(each, 1) | self.alls.bit_select(each, 1)
+            self.always(f"lemma: bank of {name}", View(types.outcome_word, row).epoch[0] == each[0],
+                        when=(waits | (self.pick_1 & (self.index_1 == each)) | (self.pick_2 & (self.index_2 == each)))
+                        & (index < types.banks))
+        spared = (self.spare_valid & (spare.kind != EventKind.READY) & ~spare.plain & (spare.region == region))
+        self.always("lemma: bank of the next end", self.spare_bank == spare.epoch[0], when=spared & (index < types.banks))
+        return ((self.pick_1 & (self.index_1 == index)) | (self.pick_2 & (self.index_2 == index))
+                | (spared & (spare.epoch[0] == bank)))
+
+
+class EachTileIsToldOnce(_Scan):
+    """A tile that becomes pending is told by exactly one READY with its group, owner, epoch and rows, before ALL or ERROR of
+    its bank, unless it is cleared or its bank killed first; a killed bank has no event, and after clear and kill none of before
+    comes. A group of a range (``plain``) that fires again before it was told has one or more, never more than it fired. While
+    the consumer takes events and nothing new comes, a pending tile means an event within eight cycles."""
+
+    def __init__(self, cfg, plain=False):
+        super().__init__(cfg)
+        self._plain = plain
+
+    def promise(self, m):
+        cfg, dut, types = self._cfg, self.dut, scoreboard_types(self._cfg)
+        ready, event, kill = dut.ready, dut.offered, dut.kill
+        group, bank = self.constant(cfg.group_width, "group"), 0 if self._plain else self.constant(1, "bank")
+        self.at = Cat(group, Signal(1, name="zero") if self._plain else bank)
+        mine = ready.en & (Cat(ready.group, ready.bank) == self.at)
+        sets, clears = mine & ~ready.clear, mine & ready.clear
+        self.suppose("a group belongs to one kind of owner", ready.plain == self._plain, when=sets)
+        what = self.what = Signal(types.ready_info)     # as it became pending
+        m.d.comb += what.plain.eq(self._plain)
+        killed = kill.en & (kill.region == what.owner) & (kill.bank == bank) if not self._plain else 0
+        told = Signal()
+        self.bank_of = lambda each: Mux(each.plain, 0, each.epoch[0])
+        m.d.comb += told.eq(dut.loaded & (event.kind == EventKind.READY)
+                            & (Cat(event.group, self.bank_of(event)) == self.at))
+        owed, must = self.owed, self.must = Signal(3), Signal()     # events that may come; one must come
+        gone = 0 if self._plain else self.past(self.past(self.past(clears, "clear_1"), "clear_2"), "clear_3")
+        m.d.sync += must.eq(sets | (must & ~told & ~clears & ~killed))
+        m.d.sync += owed.eq(Mux(gone, 0, owed - told + (sets & (owed != 7))))
+        if self._plain:
+            owner = self.constant(len(ready.owner), "owner")
+            m.d.comb += what.owner.eq(owner)
+            self.suppose("a group belongs to one range; its events have no epoch and no rows",
+                         (ready.owner == owner) & (ready.epoch == 0) & (ready.rows == 0), when=sets)
+        else:
+            with m.If(sets):
+                m.d.sync += [what.owner.eq(ready.owner), what.epoch.eq(ready.epoch), what.rows.eq(ready.rows)]
+            self.before_the_end(m, sets, bank)
+            # The tile counters fire once per epoch. The walker kills until the FREE that follows the last CLEAR is answered.
+            self.suppose("not again before it is told", owed == 0, when=sets)
+            self.suppose("tiles of killed banks do not become pending",
+                         ~(kill.en & (kill.region == ready.owner) & (kill.bank == bank)), when=sets)
+            calm = self.calm = Signal(2)
+            m.d.sync += calm.eq(Mux(clears, 3, Mux(calm != 0, calm - 1, 0)))
+            self.suppose("kill lasts while a tile is forgotten", killed & ~sets, when=(clears | (calm != 0)) & (owed != 0))
+            self.suppose("no tile becomes pending while it is forgotten", ~sets, when=calm != 0)
+            self.always("no event of a killed bank", ~killed, when=told)
+        self.always("READY only of a pending tile", owed != 0, when=told)
+        self.always("READY tells what became pending", (event.plain == what.plain) & (event.region == what.owner)
+                    & (event.epoch == what.epoch) & (event.rows == what.rows) & (event.status == 0) & ~event.refused, when=told)
+        quiet = ~ready.en & dut.o_event.ready & dut.room & ~kill.en & ~dut.loaded & must
+        idle = Signal(4)
+        m.d.sync += idle.eq(Mux(quiet, idle + (idle != 15), 0))
+        self.always("a pending tile brings an event", idle < 9)
+        self.common()
+        self.locate(m)
+
+    def before_the_end(self, m, sets, bank):
+        """READY comes before ALL or ERROR: the bank of an arbitrary region ends while the tile is pending."""
+        dut, event = self.dut, self.dut.offered
+        region = self.constant(self._cfg.region_width, "region")
+        index = Cat(bank, region)
+        ended, kills = Signal(), Signal(3)
+        killed = dut.kill.en & (dut.kill.region == region) & (dut.kill.bank == bank)
+        end_told = (dut.loaded & (event.kind != EventKind.READY) & ~event.plain & (event.region == region)
+                    & (event.epoch[0] == bank))
+        m.d.sync += [kills.eq(Mux(killed, kills + (kills != 7), 0)),
+                     ended.eq((dut.outcome.en & (dut.outcome.index == index)) | (ended & ~end_told & (kills != 7)))]
+        # The books announce nothing after a bank's end; it is opened again after RELEASE or ABORT, which drop and kill.
+        self.suppose("nothing becomes pending after the bank's end", ~ended, when=sets & (dut.ready.owner == region))
+        drops = dut.drop.en & (dut.drop.region == region) & (dut.drop.bank == bank)
+        self.suppose("a kill starts with a drop", drops | self.past(drops, "dropped") | self.past(killed, "killed_before"),
+                     when=killed)
+        self.suppose("a bank ends once, and not while it is dropped or killed", ~ended & ~drops & ~killed,
+                     when=dut.outcome.en & (dut.outcome.index == index))
+        mine = self.what.owner == region
+        self.always("READY before the end of its bank", ~(self.must & mine), when=end_told)
+        picked = self.end_lemmas(index, region, bank)
+        self.always("lemma: an end on its way comes after the tile", ended & ~(self.must & mine), when=picked)
+        pending = self.errors.bit_select(index, 1) | self.alls.bit_select(index, 1)
+        self.always("lemma: an end that waits is known", ended & (kills == 0) & ~picked, when=pending)
+        self.always("lemma: one end", ~(self.errors.bit_select(index, 1) & self.alls.bit_select(index, 1)))
+        for stage, (on_way, limit) in enumerate(((self.pick_1 & (self.index_1 == index), 1),
+                                                 (self.pick_2 & (self.index_2 == index), 2), (picked, 3))):
+            self.always(f"lemma: a kill finds what is on its way, {stage}", kills <= limit, when=on_way)
+
+    def locate(self, m):
+        """Lemmas: where a pending tile is."""
+        cfg, types, at, what = self._cfg, scoreboard_types(self._cfg), self.at, self.what
+        width = min(32, 2 * cfg.groups)
+        row = at >> (width - 1).bit_length()
+        word, known = self.opened.row(self, "bits", row, "bits")
+        info, _ = self.opened.row(self, "infos", at, "info")
+        news, spare = View(types.ready, self.news), View(types_of(cfg).event, self.spare)
+        fresh, clear = Signal(), Signal()
+        m.d.comb += [fresh.eq(news.en & ~news.clear & (Cat(news.group, news.bank) == at)),
+                     clear.eq(news.en & news.clear & (Cat(news.group, news.bank) == at))]
+        sets = self.past(fresh & ~self.direct, "sets_now")
+        bit = word.bit_select(at[:(width - 1).bit_length()], 1)
+        found = self.found_2 & (self.place_2 == at)
+        waits = self.spare_valid & (spare.kind == EventKind.READY) & (Cat(spare.group, self.spare_bank) == at)
+        bit_there = bit & known
+        places = fresh + sets + bit_there + found + waits - (sets & bit_there)
+        self.always("lemma: one at a time", self.scan_1 + self.found_2 + self.pick_1 + self.pick_2 + self.spare_valid <= 1)
+        self.always("lemma: no more than owed", places <= self.owed)
+        self.always("lemma: not lost", places != 0, when=self.must)
+        self.always("lemma: nothing yet", (self.owed == 0) & ~self.scan_1 & ~self.found_2, when=~known)
+        self.always("lemma: summary", self.summary.bit_select(row, 1) == word.any(), when=known)
+        self.always("lemma: empty summary", ~self.summary.bit_select(row, 1), when=~known)
+        self.always("lemma: remembered", View(types.ready_info, info) == what, when=bit_there | sets | found)
+        self.always("lemma: as offered", (spare.plain == what.plain) & (spare.region == what.owner) & (spare.status == 0)
+                    & (spare.epoch == what.epoch) & (spare.rows == what.rows) & ~spare.refused, when=waits)
+        self.always("lemma: fresh", (news.plain == what.plain) & (news.owner == what.owner) & (news.epoch == what.epoch)
+                    & (news.rows == what.rows), when=fresh)
+        self.always("lemma: bank of the news", news.bank == self.bank_of(news), when=news.en & ~news.clear)
+        self.always("lemma: bank of what is pending", self.bank_of(what) == at[cfg.group_width], when=self.owed != 0)
+        # The same group of the other bank must not pass for this one.
+        other = at ^ (1 << cfg.group_width)
+        word, known = self.opened.row(self, "bits", other >> (width - 1).bit_length(), "other_bits")
+        info, _ = self.opened.row(self, "infos", other, "other_info")
+        pending = word.bit_select(other[:(width - 1).bit_length()], 1) & known
+        sets = self.past(news.en & ~news.clear & (Cat(news.group, news.bank) == other) & ~self.direct, "other_sets")
+        self.always("lemma: bank of the other", self.bank_of(View(types.ready_info, info)) == other[cfg.group_width],
+                    when=pending | sets | (self.found_2 & (self.place_2 == other)))
+        self.always("lemma: bank of the next event", self.spare_bank == self.bank_of(spare),
+                    when=self.spare_valid & (spare.kind == EventKind.READY) & (spare.group == at[:cfg.group_width]))
+        self.always("lemma: a set is a set", self.set_1 | ~sets)
+
+
+class EachEndIsToldOnce(_Scan):
+    """ALL or ERROR of a bank, and ERROR of a range, that becomes pending is told by exactly one event with its epoch, rows,
+    status and refused mark, unless the bank is dropped or killed or the range written
+    first. While the consumer takes events, nothing new comes and no READY is pending, an end means an event within eight
+    cycles."""
+
+    def promise(self, m):
+        dut, types = self.dut, scoreboard_types(self._cfg)
+        outcome, event, kill = dut.outcome, dut.offered, dut.kill
+        index = self.constant(types.source_width, "index")
+        of_range = index >= types.banks
+        region, bank = Mux(of_range, index - types.banks, index >> 1), Mux(of_range, 0, index[0])
+        self.suppose("a bank or a range", outcome.index < types.sources, when=outcome.en)
+        self.suppose("it is one that is watched", index < types.sources)
+        self.suppose("ranges only have errors", outcome.error, when=outcome.en & (outcome.index >= types.banks))
+        sets = outcome.en & (outcome.index == index)
+        forgets = Mux(of_range, dut.dep_write.en & (dut.dep_write.index == region),
+                      dut.drop.en & (dut.drop.region == region) & (dut.drop.bank == bank))
+        killed = kill.en & ~of_range & (kill.region == region) & (kill.bank == bank)
+        told = Signal()
+        m.d.comb += told.eq(dut.loaded & (event.kind != EventKind.READY) & (event.plain == of_range) & (event.region == region)
+                            & (of_range | (event.epoch[0] == bank)))
+        may, must, error, word = Signal(), Signal(), Signal(), Signal(types.outcome_word)
+        m.d.sync += [may.eq((may & ~told) | sets), must.eq((must & ~told & ~forgets & ~killed) | sets)]
+        with m.If(sets):
+            m.d.sync += [word.eq(outcome.word), error.eq(outcome.error)]
+        # The books end a bank once per epoch and a range once until it is written; the walker kills until the bank is FREE.
+        self.suppose("not again before it is told", ~may & ~forgets & ~killed, when=sets)
+        self.always("only of what ended", may, when=told)
+        self.always("told as it ended", (event.kind == Mux(error, EventKind.ERROR, EventKind.ALL)) & (event.epoch == word.epoch)
+                    & (event.rows == word.rows) & (event.status == word.status) & (event.refused == word.refused), when=told)
+        self.always("no event of a killed bank", ~killed, when=told)
+        quiet = (~dut.ready.en & dut.o_event.ready & dut.room & ~kill.en & ~dut.drop.en & ~dut.dep_write.en & ~dut.loaded & must
+                 & ~self.summary.any() & ~dut.outcome.en)
+        idle = Signal(4)
+        m.d.sync += idle.eq(Mux(quiet, idle + (idle != 15), 0))
+        self.always("an end brings an event", idle < 9)
+
+        # Lemmas: where it is.
+        spare = View(types_of(self._cfg).event, self.spare)
+        waiting = Mux(error, self.errors.bit_select(index, 1), self.alls.bit_select(index, 1))
+        picked, loading = self.pick_1 & (self.index_1 == index), self.pick_2 & (self.index_2 == index)
+        spared = (self.spare_valid & (spare.kind != EventKind.READY) & (spare.plain == of_range) & (spare.region == region)
+                  & (of_range | (spare.epoch[0] == bank)))
+        self.end_lemmas(index, region, bank)
+        row, _ = self.opened.row(self, "outcomes", index, "row")
+        both = self.errors.bit_select(index, 1) + (self.alls.bit_select(index, 1) & ~of_range)
+        places = both + picked + loading + spared
+        self.always("lemma: one at a time", self.scan_1 + self.found_2 + self.pick_1 + self.pick_2 + self.spare_valid <= 1)
+        self.always("lemma: no more than pending", places <= may)
+        self.always("lemma: not lost", waiting | picked | loading | spared, when=must)
+        self.always("lemma: remembered", row == word.as_value(), when=both.bool() | picked)
+        self.always("lemma: waits as", both == waiting)
+        self.always("lemma: picked as", self.error_1 == error, when=picked)
+        self.always("lemma: loading as", self.error_2 == error, when=loading)
+        kind = Mux(error, EventKind.ERROR, EventKind.ALL)
+        self.always("lemma: offered as", (spare.kind == kind) & (spare.epoch == word.epoch) & (spare.rows == word.rows)
+                    & (spare.status == word.status) & (spare.refused == word.refused), when=spared)
+        self.always("lemma: bank of what is pending", of_range | (word.epoch[0] == bank), when=may)
