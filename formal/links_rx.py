@@ -12,7 +12,8 @@ from hub_rtl.types import header_layout
 from .links_tx import CONTROL_TYPES, DATA_TYPES, is_type
 from .spec import Spec
 
-__all__ = ["ControlArrives", "FlitsFindAPlace", "HeadersAreJudged", "PacketsArriveWhole"]
+__all__ = ["ControlArrives", "FlitsFindAPlace", "HeadersAreJudged", "PacketsArriveWhole",
+           "Receiver"]
 
 
 def header_reason(cfg, header, flit, rank, lane):
@@ -27,9 +28,11 @@ def header_reason(cfg, header, flit, rank, lane):
     return Mux(known & shape & ranks & ~header.fan, Mux(header.lane == lane, Reason.OK, Reason.BAD_LANE), Reason.BAD_HEADER)
 
 
-class _Receiver(Spec):
-    """The receiver with free inputs, and each flit two cycles after it was on the wire: ``came``, ``flit``, ``last``,
+class Receiver(Spec):
+    """A receiver, ``part``, with free inputs, and each flit two cycles after it was on the wire: ``came``, ``flit``, ``last``,
     ``first`` of its frame (what ``tlast`` delimits), and for a first flit what it means."""
+
+    part = LinkRx
 
     def __init__(self, cfg):
         super().__init__()
@@ -37,7 +40,7 @@ class _Receiver(Spec):
 
     def build(self, m):
         cfg = self._cfg
-        dut = self.prepare(LinkRx(cfg))
+        dut = self.prepare(self.part(cfg))
         m.submodules.dut = dut
         self.free_inputs(dut, but=("rank", "lane"))
         self.rank, self.lane = self.constant(cfg.rank_width, "rank"), self.constant(cfg.lane_width, "lane")
@@ -72,7 +75,7 @@ class _Receiver(Spec):
         return dut
 
 
-class HeadersAreJudged(_Receiver):
+class HeadersAreJudged(Receiver):
     """Every header is judged once, in this order: IDLE frames are skipped; a number that is not the expected one is told, a
     repeat dropped; a bad header is told with its reason and dropped; a packet of a source without credit is told and dropped;
     anything else is accepted. Totals of good headers are passed on. A frame that is not as long as its header says is told.
@@ -113,7 +116,7 @@ class HeadersAreJudged(_Receiver):
         self.always("wrong length told", dut.truncated == self.past(wrong))
 
 
-class ControlArrives(_Receiver):
+class ControlArrives(Receiver):
     """Every accepted CLOSE and REJECT flit is handed out once, in order and unchanged, and its buffer freed in the next
     cycle, whatever packets do. A source has at most its credits inside (proved by link.credits_conserved). Shown for bits
     31:0."""
@@ -131,7 +134,7 @@ class ControlArrives(_Receiver):
                     when=dut.control_free.en)
 
 
-class PacketsArriveWhole(_Receiver):
+class PacketsArriveWhole(Receiver):
     """Every accepted packet is handed out once, in order, with exactly the flits that its header announces: those that
     came, unchanged, then as many with ``err`` and data 0 as were missing; surplus flits, and all of dropped packets, are
     nowhere. Its buffer is freed in the cycle after its last flit was taken. Flits find a place in the queue (proved by
