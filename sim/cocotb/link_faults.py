@@ -98,6 +98,21 @@ async def sequence(dut):
 
 
 @cocotb.test()
+async def numbers_anywhere(dut):
+    """Numbers ahead and behind by anything, also by just half of all: those in front are taken, the others are not."""
+    tb = TB(dut, "numbers")
+    await tb.start()
+    cfg, rng, number = tb.cfg, tb.rng, 0
+    for step in (0, 511, 0, 512, 0, 1023, 0, *(rng.getrandbits(10) for _ in range(60))):
+        src = rng.choice(tb.peers)
+        number = (number + step) % 1024
+        tb.send_wire(random_packet(cfg, rng, src, tb.rank, length=1), seq=number)
+        number += 1
+        await tb.settle(40)
+    tb.finish()
+
+
+@cocotb.test()
 async def credit_abuse(dut):
     """A source that sends beyond its credits loses those packets and only those; the other sources lose nothing."""
     tb = TB(dut, "abuse", stall="stop")

@@ -134,6 +134,7 @@ class TB:
         self.seq = 0
         self._src = None
         self._awake = 0             # cycles since reset
+        self._due = (0, {}, 0)      # cycle, counts due then
         self.wire_in.on_item(lambda item, cycle: self.rx.flit(item["data"], item["last"]))
         self.wire_out.on_item(self._wire_flit)
         self.out.on_item(self._out_flit)
@@ -143,13 +144,33 @@ class TB:
         self.packets.on_item(self._in_flit)
 
     def _strobes(self, cycle):
-        for name, value in bus_read(self.dut, "counts", LINK_COUNTS).items():
+        counts = bus_read(self.dut, "counts", LINK_COUNTS)
+        for name, value in counts.items():
             self.counts[name] += value
+        due, wanted, waiting = self._due
+        if due == cycle:
+            shown = {name: counts[name] for name in wanted}
+            assert shown == wanted, f"counts in cycle {cycle}: {shown}, must be {wanted}"
+            # Something may also wait inside.
+            assert counts["tx_idle_waiting"] >= waiting and not (wanted["tx_busy"] and counts["tx_idle_waiting"])
+        self._due = (cycle + 1, *self._next_counts())
         bad = bus_read(self.dut, "o_bad", BadHeader())
         if bad["en"]:
             self.bad.append((bad["header"], bad["reason"]))
         ready, self._awake = int(self.dut.rx__tready.value), self._awake + 1
         assert ready or self._awake == 1, "rx.tready is 0"      # it rises with the first edge out of reset
+
+    def _next_counts(self):
+        """Strobes of the next cycle that the ports of this one decide, and whether some flit waits for the wire."""
+        read = {name: int(getattr(self.dut, name).value) for name in (
+            "tx__tvalid", "tx__tready", "rx__tvalid", "rx__tready", "i_packet__valid", "i_control__valid",
+            "ctl_ready", "peer_dead")}
+        dst = unpack(HEADER, int(self.dut.i_control__payload.value))["dst"] % (1 << self.cfg.rank_width)
+        stalled = read["i_control__valid"] and not read["ctl_ready"] >> dst & 1
+        moved = read["tx__tvalid"] & read["tx__tready"]
+        waiting = not moved and (read["tx__tvalid"] | read["i_packet__valid"] | read["i_control__valid"])
+        return {"tx_busy": moved, "rx_busy": read["rx__tvalid"] & read["rx__tready"], "credit_stall": int(stalled),
+                "control_sunk": int(stalled and read["peer_dead"] >> dst & 1)}, int(waiting)
 
     def _in_flit(self, item, cycle):
         self._building.append(item["data"])
