@@ -23,12 +23,12 @@ COUNT, SEED, FACTOR = 500, 1, 5
 FOLDER = BUILD / "mutation"
 
 
-def campaign(name, count=COUNT, seed=SEED, jobs=1, kept=False, write=print):
+def campaign(name, count=COUNT, seed=SEED, jobs=1, kept=False, prove=True, write=print):
     """Verdicts of one block: {"mutants": [Mutant], "verdicts": {number: {"verdict": ..., ...}}, "seconds"}.
 
     A verdict is ``killed`` (with ``test``), ``timeout`` or ``crash`` (killed, too), ``equivalent``, ``different`` (survived,
     and some input shows it), or ``open`` (survived, no proof in the time allowed). ``kept``: the last run's verdicts, whatever
-    has changed in the bench since.
+    has changed in the bench since; without ``prove`` no new proofs are tried.
     """
     block = BLOCKS[name]
     folder = FOLDER / name
@@ -46,8 +46,9 @@ def campaign(name, count=COUNT, seed=SEED, jobs=1, kept=False, write=print):
         prover = _hash(_source("equivalence"), block.strobes)
         if known["prover"] != prover:
             known |= {"prover": prover, "proofs": {}}
-        _prove(known, netlist, block.strobes, folder, write)
-    verdicts = {int(number): verdict if verdict["verdict"] != "survived" else {"verdict": known["proofs"][number]}
+        if prove:
+            _prove(known, netlist, block.strobes, folder, write)
+    verdicts = {int(number): verdict if verdict["verdict"] != "survived" else {"verdict": known["proofs"].get(number, "open")}
                 for number, verdict in known["verdicts"].items()}
     return {"mutants": netlist.mutants, "verdicts": verdicts, "seconds": time.monotonic() - started}
 
@@ -111,10 +112,12 @@ def main(words):
     parser.add_argument("blocks", nargs="*", metavar="BLOCK", help=f"of {', '.join(BLOCKS)}; all by default")
     parser.add_argument("--jobs", type=int, default=1, help="mutants at a time (1)")
     parser.add_argument("--kept", action="store_true", help="tables of the last runs, even if a bench has changed since")
+    parser.add_argument("--no-proofs", action="store_true", help="count survivors as open")
     options = parser.parse_args(words)
     if unknown := set(options.blocks) - set(BLOCKS):
         parser.error(f"no such block: {', '.join(sorted(unknown))}; the blocks are {', '.join(BLOCKS)}")
-    results = {name: campaign(name, jobs=options.jobs, kept=options.kept) for name in options.blocks or BLOCKS}
+    results = {name: campaign(name, jobs=options.jobs, kept=options.kept, prove=not options.no_proofs)
+               for name in options.blocks or BLOCKS}
     rows, missed = table(results, BLOCKS, CREDITS)
     print("\n".join(rows))
     if not options.blocks:
