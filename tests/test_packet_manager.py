@@ -35,6 +35,10 @@ def test_directed(config):
     run(config, *DIRECTED)
 
 
+def test_saturated_ages():
+    run("tiny", "ages_saturate")
+
+
 def test_can_accept():
     run("small", "can_accept")
 

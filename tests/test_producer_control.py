@@ -12,7 +12,8 @@ SMALLEST = HubConfig(name="smallest", ranks=2, lanes=1, handles=1, regions=1, gr
 ODD = HubConfig(name="odd", ranks=3, lanes=3, loop_lanes=2, handles=5, replicas=4, regions=5, max_row_bytes=2000,
                 pool_depth=4, tag_width=5)
 WIDE = HubConfig(name="wide", ranks=8, lanes=18, loop_lanes=3, handles=256, regions=64, pool_depth=64)
-TESTS = ["random_commands", "two_epochs_ahead", "slow_peer", "dead_peer", "many_fences", "software_reads", "reset_in_traffic"]
+TESTS = ["random_commands", "every_fault", "two_epochs_ahead", "slow_peer", "dead_peer", "many_fences", "software_reads",
+         "reset_in_traffic"]
 
 
 def run(component, cfg, name, tests=TESTS, other=True):

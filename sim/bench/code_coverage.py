@@ -39,7 +39,7 @@ PAGE = ROOT / "docs" / "results" / "coverage.md"
 BLOCKS = {
     "decoder": ("decoder_odd", "", "test_decoder", "odd"),
     "steer, merge, ledger": ("decoder_parts", "", "test_decoder", "parts"),
-    "packet manager": ("packet_manager_tiny", "", "test_packet_manager", "tiny"),
+    "packet manager": ("packet_manager_tiny", "", "test_packet_manager", "tiny or saturated"),
     "link port": ("link_small", "", "test_link", "small or first_rank"),
     "loop port": ("link_mesh_odd", r"\.loop\b", "test_link", "switch"),
     "slot allocator": ("slot_allocator_tiny", "", "test_slot_allocator", "tiny"),

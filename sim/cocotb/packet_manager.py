@@ -195,7 +195,7 @@ async def timers(dut):
     env = Env(dut)
     cfg = env.cfg
     for timeout in (0, 50, 257):
-        env.limits["merge_timeout"] = timeout
+        env.limits |= {"merge_timeout": timeout, "age_limit": env.rng.getrandbits(16) | 1 << 15}
         await env.start()
         traffic = Traffic(cfg, env.rng)
         base = traffic.row(epoch=5)

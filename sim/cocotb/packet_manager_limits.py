@@ -188,3 +188,21 @@ async def same_address(dut):
     env.finish()
     assert env.counted["overlaps"] > 20
     cover("pm.same_address")
+
+
+@cocotb.test()
+async def ages_saturate(dut):
+    """An entry that waits for a credit longer than ages can count shows the largest age until it leaves."""
+    env = Env(dut, credits=0, merge_timeout=60000, age_limit=60000, watchdog=0)
+    await env.start()
+    traffic = Traffic(env.cfg, env.rng)
+    env.source.put(*traffic.bytes_of(traffic.row(), 3, 20))
+    await env.source.drained()
+    for cycles in (1 << 16, 50, 50):
+        await env.bench.cycles(cycles + 2 * env.cfg.pool_depth)
+        await env.bench.sampled()
+        assert env.codecs["oldest"].unpack(int(dut.oldest.value))["age"] == 0xFFFF
+        await env.bench.cycles(1)
+    env.credits.left = [1] * env.cfg.ranks
+    await env.quiet()
+    env.finish()

@@ -162,7 +162,7 @@ class Traffic:
     """Stores of rows and of plain addresses. A row's bytes are stored once; plain ones also overlap."""
 
     def __init__(self, cfg, rng):
-        self.cfg, self.rng, self.next_row = cfg, rng, 1
+        self.cfg, self.rng, self.next_row = cfg, rng, rng.getrandbits(23)
         pairs = [(rank, region) for rank in range(cfg.ranks) for region in range(cfg.regions)]
         rng.shuffle(pairs)
         self.dests = dict(enumerate(pairs[:cfg.dests]))

@@ -6,7 +6,9 @@ from hub_rtl.formats import CommandOp, Reason
 from hub_rtl.types import types_of
 from sim.bench.coverage import cover
 from sim.bench.streams import GRID, Codec, bus_write
+from sim.cocotb.decoder_rig import Traffic
 from sim.cocotb.producer_control_rig import World
+from sim.golden.decoder import entry_usable
 
 
 @cocotb.test()
@@ -34,6 +36,36 @@ async def random_commands(dut, grid):
     await w.idle()
     assert w.messages or w.dropped
     cover(f"producer.grid.{idle}.{stall}")
+
+
+@cocotb.test()
+async def every_fault(dut):
+    """No close of an entry that is unusable, in each way an entry can be; a write beyond the table changes nothing."""
+    w = World(dut, "faults", rate=0)
+    await w.ready()
+    cfg, rng = w.cfg, w.rng
+    traffic = Traffic(cfg, rng, 0)
+    for fault in traffic.FAULTS * 12:
+        for wrong in (fault, None):
+            entry = traffic.broken(wrong)
+            await w.write(0, entry)
+            if (1 << cfg.handle_width) - 1 >= cfg.handles:
+                bus_write(dut, "handle_write", {"en": 1, "index": (1 << cfg.handle_width) - 1, "handle": traffic.broken(None)},
+                          w.csr_write)
+                await w.bench.cycles(1)
+                dut.handle_write.value = 0
+            await w.bench.cycles(4)
+            assert w.model.entries[0] == entry
+            bus_write(dut, "handle_read", {"en": 1, "index": 0}, w.csr_read)
+            await w.bench.cycles(1)
+            dut.handle_read.value = 0
+            await w.bench.cycles(1)
+            await w.bench.sampled()
+            assert Codec(types_of(cfg).handle).unpack(int(dut.handle_data.value)) == entry
+            await w.bench.cycles(1)
+            answer = await w.do(CommandOp.CLOSE, handle=0, epoch=entry["epoch"], owner=entry["owner"])
+            assert (answer == Reason.UNKNOWN) == (not entry_usable(cfg, entry))
+            await w.idle()
 
 
 @cocotb.test()

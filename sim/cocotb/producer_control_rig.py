@@ -144,7 +144,8 @@ class World:
         rank = entry["replica"][number]["rank"]
         if sum(store.rank == rank for store in self._inside()) >= 24:
             return                                                  # as the crossbar does, by `can_accept`
-        size = self.rng.choice((16, 32, self.rng.randint(1, self.cfg.packet_bytes)))
+        # Now and then one stands for many: totals use their whole width.
+        size = self.rng.choice((16, 32, *[self.rng.randint(1, self.cfg.packet_bytes)] * 10, self.rng.getrandbits(28)))
         dest = index * self.cfg.replicas + number
         lane.items.append(Store(self.number, dest, entry["epoch"], rank, size))
         self.accepted[dest, entry["epoch"]] += size
@@ -315,8 +316,9 @@ class World:
 
     def entry(self, **fields):
         cfg, rng = self.cfg, self.rng
-        entry = {"valid": 1, "owner": rng.choice(OWNERS), "epoch": rng.randrange(16), "closed": 0,
-                 "row_bytes": 16 * rng.randint(1, cfg.max_row_bytes // 16), "lane_mode": 0, "lane": 0,
+        entry = {"valid": 1, "owner": rng.choice(OWNERS), "epoch": rng.randrange(16), "closed": rng.randrange(2),
+                 "row_bytes": 16 * rng.randint(1, cfg.max_row_bytes // 16), "lane_mode": rng.randrange(4),
+                 "lane": rng.getrandbits(cfg.lane_width),
                  "log2_replicas": rng.randrange(cfg.replicas.bit_length()),
                  "replica": [{"rank": rng.randrange(cfg.ranks),
                               "region": rng.randrange(cfg.regions)} for _ in range(cfg.replicas)]}

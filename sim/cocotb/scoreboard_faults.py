@@ -150,8 +150,9 @@ async def wrong_sums(dut):
     for turn in range(60):
         epoch = turn % 16
         bank = epoch & 1
-        await one_region(rig, row_bytes=rng.choice((min(48, cfg.max_row_bytes), cfg.max_row_bytes)),
-                         log2_tile=rng.choice((min(3, cfg.capacity.bit_length() - 1), 10)))
+        row_bytes = rng.choice((min(48, cfg.max_row_bytes), cfg.max_row_bytes))
+        await one_region(rig, row_bytes=row_bytes,
+                         log2_tile=rng.choice((min(3, cfg.capacity.bit_length() - 1), min(10, 24 - row_bytes.bit_length()))))
         left = (rig.model.geometry[0]["row_bytes"] << rig.model.geometry[0]["log2_tile"]) - 1
         rig.model.rows[0, bank] = rng.randrange(cfg.capacity + 1)
         await rig.open(0, epoch)
@@ -249,7 +250,7 @@ async def stalled_flags(dut):
     """The flag writes are not taken: nothing is lost, and all of them come when they are."""
     rig, cfg, params, rng = make(dut, "flags")
     await rig.start()
-    await setup_regions(rig, rng, flag_en=1, log2_tile=0)
+    await setup_regions(rig, rng, flag_en=1)
     rig.flags.set_pause("stop")
     for region in range(cfg.regions):
         for bank in (0, 1):
