@@ -48,17 +48,23 @@ class Opened:
             found.append(list(named.values())[int(number or 0)])
         return found
 
+    def word(self, path, row, name):
+        """``(word, memory, body)``: the present word of the memory in the part at ``path``, that memory, the part's body."""
+        body = self._at(path.split("."))
+        memory = next(each for each in (body, *(part for part, _, _ in body.subfragments)) if isinstance(each, MemoryInstance))
+        read = memory._read_ports[0]
+        word = Signal(len(read._data), name=name)
+        memory.read_port(domain="comb", addr=(row + Const(0, len(read._addr)))[:len(read._addr)], data=word, en=Const(1, 1),
+                         transparent_for=())
+        return word, memory, body
+
     def row(self, spec, path, row, name):
         """``(word, known)``: the present word of the Ram at ``path`` in ``row``, and whether its walker has passed there.
 
         Asserts the collision rule for that row: what was read one cycle ago is the word now.
         """
-        ram = self._at(path.split("."))
-        memory = next(each for each, _, _ in ram.subfragments if isinstance(each, MemoryInstance))
+        word, memory, ram = self.word(path, row, f"{name}_word")
         read = memory._read_ports[0]
-        word = Signal(len(read._data), name=f"{name}_word")
-        memory.read_port(domain="comb", addr=(row + Const(0, len(read._addr)))[:len(read._addr)], data=word, en=Const(1, 1),
-                         transparent_for=())
         inside = {signal.name: signal for statements in ram.statements.values() for statement in statements
                   for signal in statement._lhs_signals()}
         data = inside["r_data"]
