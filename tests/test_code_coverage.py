@@ -88,23 +88,23 @@ def test_conditions_on_the_way():
     assert ways[ELSE_IF] == (["!(\\$1 )"], "go")
     assert ways[ZERO] == (["!(\\$1 )", "go"], "(count) == 2'h0")
     source = Source(TEXT)
-    assert expression(Point("branch", "toy", ELSE_IF, 1, "else"), source, ways) == "(!(\\$1 )) && (!(go))"
+    assert expression(Point("branch", "toy", ELSE_IF, 1, "else"), source, ways) == (
+        "(!(\\$1 )) && (!(go))",)
     assert expression(Point("expr", "toy", IF, 1, "($1==1 && count[1]==0) => 1"), source, ways) == (
-        "((((\\$1 ) >> 0) & 1) == 1) && ((((\\count ) >> 1) & 1) == 0)")
-    assert expression(Point("line", "toy", IF, 1, "block"), source, ways) is None
+        "((((\\$1 ) >> 0) & 1) == 1) && ((((\\count ) >> 1) & 1) == 0)",)
+    assert expression(Point("line", "toy", IF, 1, "block"), source, ways) == ()
 
 
 def test_proofs():
     source = Source(TEXT)
     values = ["count == 3", "count == 2", "go && count == 2", "1'h0", "1'h1", "count == 2 && !wide[1]"]
-    never, fixed = unreachable(TEXT, source, [(IF, value) for value in values], [(WIDE, "wide "), (WIDE, "go ")])
-    assert never == [True, False, False, True, False, True]
-    assert fixed[0] == {2}
+    assert unreachable(TEXT, source, [(IF, value, True) for value in values]) == [True, False, False, True, False, True]
+    assert unreachable(TEXT, source, [(WIDE, "wide [2]", False), (WIDE, "!wide [2]", False)]) == [True, False]
 
 
 def test_proof_with_an_assumption():
-    never, _ = unreachable(TEXT, Source(TEXT), [(IF, "count == 1"), (IF, "go")], [], {"go": ("!go", "0")})
-    assert never == [True, True]
+    conditions = [(IF, "count == 1", True), (IF, "go", False)]
+    assert unreachable(TEXT, Source(TEXT), conditions, {"go": ("!go", "0")}) == [True, True]
 
 
 def test_judge(folder):

@@ -87,26 +87,16 @@ def _counted(point, source):
 def _prove(source, points, assumptions):
     """Those of ``points`` that cannot be reached; verdicts are kept by content."""
     ways, text = paths(source.lines), "\n".join([*source.lines[1:], ""])
-    wanted = {}
-    for point in points:
-        value = source.declared(point.line)[0] + " " if point.kind == "toggle" else expression(point, source, ways)
-        if value is not None:
-            wanted[point] = (point.kind == "toggle", point.line, value)
+    wanted = {point: [(point.line, each, point.kind != "toggle") for each in expression(point, source, ways)]
+              for point in points}
     path = PROOFS / (hashlib.sha256(repr((text, assumptions)).encode()).hexdigest()[:16] + ".json")
     known = {tuple(key): verdict for *key, verdict in json.loads(path.read_text())} if path.exists() else {}
-    todo = [key for key in dict.fromkeys(wanted.values()) if key not in known]
+    todo = [key for key in dict.fromkeys(key for keys in wanted.values() for key in keys) if key not in known]
     if todo:
-        split = [[key for key in todo if key[0] == net] for net in (False, True)]
-        verdicts = unreachable(text, source, *([key[1:] for key in keys] for keys in split), assumptions)
-        known.update(zip(split[0] + split[1], [*verdicts[0], *map(sorted, verdicts[1])], strict=True))
+        known.update(zip(todo, unreachable(text, source, todo, assumptions), strict=True))
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps([[*key, verdict] for key, verdict in known.items()]))
-    proven = set()
-    for point, key in wanted.items():
-        bits = re.findall(r"\[(\d+)\]", point.what) if key[0] else ()
-        if int(bits[-1] if bits else 0) in known[key] if key[0] else known[key]:
-            proven.add(point)
-    return proven
+    return {point for point, keys in wanted.items() if any(known[key] for key in keys)}
 
 
 def judge(bench, modules, rules):

@@ -68,10 +68,6 @@ class Source:
         found = _NAME.match(self.lines[number])
         return found[1], found[2].strip().startswith("[")
 
-    def width(self, number):
-        """Range of the net declared in this line, as written."""
-        return (re.search(r"\[[^]]*\]", self.lines[number]) or [""])[0]
-
     def text(self, number):
         return self.lines[number].strip()
 

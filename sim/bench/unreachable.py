@@ -85,30 +85,32 @@ def _escaped(text):
 
 
 def expression(point, source, ways):
-    """Verilog of the condition under which ``point``, not a toggle, counts; None if there is no way to say it."""
+    """Verilog of the conditions that ``point`` needs, each at some time (a toggle: the bit is 1, it is 0); none: not known."""
     text = source.text(point.line)
+    if point.kind == "toggle":
+        name, bits = source.declared(point.line)[0], re.findall(r"\[(\d+)\]", point.what)
+        bit = f"{name} [{bits[-1]}]" if bits else f"{name} "
+        return bit, f"!{bit}"
     if point.kind == "expr":
         values, terms = point.what.split(" => ")[0][1:-1].split(" && "), []
         for value in values:
             operand, bit, wanted = _TERM.fullmatch(value).groups()
             terms.append(f"((({_escaped(operand)}) >> {bit[1:-1] or 0}) & 1) == {wanted}")
-        return _all(terms)
+        return (_all(terms),)
     if point.what in ("cond_then", "cond_else") and (choice := _CHOICE.match(text)):
-        return choice[1] if point.what == "cond_then" else f"!({choice[1]})"
+        return (choice[1] if point.what == "cond_then" else f"!({choice[1]})",)
     if point.line in ways and point.what in ("if", "elsif", "case", "else"):
         way, own = ways[point.line]
-        return _all([*way, f"!({own})" if point.what == "else" else own])
-    return None
+        return (_all([*way, f"!({own})" if point.what == "else" else own]),)
+    return ()
 
 
-def _instrumented(text, source, conditions, nets, assumptions):
-    """The Verilog with a wire ``cover_<n>`` per condition and ``probe_<n>`` per net, below a top that keeps assumptions."""
+def _instrumented(text, source, conditions, assumptions):
+    """The Verilog with a wire ``cover_<n>`` per condition, below a top in which inputs keep to the assumptions."""
     added = {}
-    for kind, values in (("cover", conditions), ("probe", nets)):
-        for number, (line, value) in enumerate(values):
-            width = "" if kind == "cover" else source.width(line)
-            added.setdefault(source.module(line), []).append(
-                f"  (* keep *) wire {width} {kind}_{number} ;\n  assign {kind}_{number} = {value} ;")
+    for number, (line, condition, _) in enumerate(conditions):
+        added.setdefault(source.module(line), []).append(
+            f"  (* keep *) wire cover_{number} ;\n  assign cover_{number} = {condition} ;")
     out, module = [], None
     for line in text.splitlines():
         if line.startswith("module "):
@@ -176,34 +178,26 @@ def _pdr(folder, number):
     return "Property proved" in _abc(folder, f"read_aiger one.aig; scleanup; pdr -T {PDR_SECONDS}", 2 * PDR_SECONDS)
 
 
-def unreachable(text, source, conditions, nets, assumptions=None):
-    """What of ``conditions`` is never true, and which bits of ``nets`` never change.
+def unreachable(text, source, conditions, assumptions=None):
+    """Which of ``conditions`` are never true, as a list of bool.
 
-    ``conditions``: [(line of the Verilog, expression in that line's module)]; ``nets``: [(line that declares it, name)];
+    ``conditions``: [(line of the Verilog, expression in that line's module, is it worth ``pdr``)];
     ``assumptions``: {input of the top: (what holds for it in each cycle, value it has otherwise)}.
-    Returns a list of bool and a list of sets of bit numbers.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "points.v").write_text(_instrumented(text, source, conditions, nets, assumptions or {}))
+        (folder / "points.v").write_text(_instrumented(text, source, conditions, assumptions or {}))
         _aiger(folder)
-        top = json.loads((folder / "constants.json").read_text())["modules"]["cover_top"]
-        fixed = [None] * len(nets)              # bits that are constant in every instance of the module
-        for name, net in top["netnames"].items():
-            if found := re.search(r"\bprobe_(\d+)$", name):
-                bits = {number for number, bit in enumerate(net["bits"]) if bit in ("0", "1")}
-                number = int(found[1])
-                fixed[number] = bits if fixed[number] is None else fixed[number] & bits
-        never = [set() for _ in conditions]     # the verdicts on each instance
-        for name, port in top["ports"].items():
+        _abc(folder, "read_aiger points.aig; strash; scleanup; lcorr; write_aiger left.aig", 600)
+        outputs = _outputs(folder / "left.aig")[2]
+        never = [set() for _ in conditions]     # the verdicts on each instance of the module
+        for name, port in json.loads((folder / "constants.json").read_text())["modules"]["cover_top"]["ports"].items():
             if port["bits"][0] in ("0", "1") and "cover_" in name:
                 never[int(name.rpartition("cover_")[2])].add(port["bits"][0] == "0")
-        if conditions:
-            _abc(folder, "read_aiger points.aig; strash; scleanup; lcorr; write_aiger left.aig", 600)
-            outputs = _outputs(folder / "left.aig")[2]
         for number, name in re.findall(r"^output (\d+) 0 (.*)$", (folder / "points.map").read_text(), re.M):
-            verdicts = never[int(name.rpartition("cover_")[2])]
-            verdicts.add(int(outputs[int(number)]) == 0 or False not in verdicts and _pdr(folder, int(number)))
-    if not all(never) or None in fixed:
+            point = int(name.rpartition("cover_")[2])
+            zero = int(outputs[int(number)]) == 0
+            never[point].add(zero or conditions[point][2] and False not in never[point] and _pdr(folder, int(number)))
+    if not all(never):
         raise RuntimeError("a point was lost on the way to the proof")
-    return [verdicts == {True} for verdicts in never], fixed
+    return [verdicts == {True} for verdicts in never]
