@@ -1,0 +1,77 @@
+"""Promises of the packet manager about masks, byte counts and counters of entries."""
+
+from amaranth import Array, Cat, Const, Mux, Signal
+
+from hub_rtl.pool.pool_memory import popcount
+
+from .packet_manager import ManagerSpec
+from .pool_parts import look_into, peek
+
+__all__ = ["BytesAreCounted"]
+
+
+class BytesAreCounted(ManagerSpec):
+    """The packet of an arbitrary entry has exactly the bytes that its stores wrote, counted once each, and is ``.nop`` only if
+    all of them were; it counts as full exactly if its count has reached ``full`` of a store, else as partial, and as timed out
+    if its merge timer had expired too. Every store that joins an entry counts as a merge, and as an overlap exactly if it wrote
+    a byte that was there. The other counters follow their strobes.
+    """
+
+    def specify(self, m, dut):
+        cfg, pool, write, locked = self._cfg, self.pool, self.pool.write, self.memory.locked
+        stored, inner = look_into(self.memory), look_into(pool)
+        entry = self.constant(write.index.shape(), "entry")
+        mine = write.en & (write.index == entry)
+
+        # The books: bytes of the entry, their number, whether it reached `full`, whether all stores were .nop.
+        mask, count, reached = Signal(cfg.packet_bytes, name="books_mask"), Signal(cfg.bytes_width, name="books"), Signal()
+        nop, overlaps = Signal(name="books_nop"), Signal()
+        kept, placed, more = Signal(cfg.packet_bytes), Signal(cfg.packet_bytes), Signal(cfg.bytes_width)
+        m.d.comb += [kept.eq(Mux(write.fresh, 0, mask)), placed.word_select(write.sector, 32).eq(write.mask),
+                     more.eq(Mux(write.fresh, 0, count)
+                             + popcount(write.mask & ~kept.word_select(write.sector, 32)))]
+        cls = inner.store.cls
+        with m.If(mine):
+            m.d.sync += [mask.eq(kept | placed), count.eq(more), reached.eq((reached & ~write.fresh) | (more == write.full)),
+                         nop.eq((nop | write.fresh) & cls)]
+        m.d.sync += overlaps.eq(mine & (placed & kept).any())
+
+        there, just = pool.valid.bit_select(entry, 1), self.just & (locked.index == entry)
+        self.always("packet has the bytes written", locked.mask == mask, when=just)
+        self.always("bytes counted once each", locked.bytes == count, when=just)
+        self.always("class is the higher one", locked.nop == nop, when=just)
+        counts = dut.counts
+        was_just, was_reached, was_expired = (self.past(each, name) for each, name in (
+            (just, "was_just"), (reached, "was_reached"), (pool.expired.bit_select(entry, 1), "was_expired")))
+        self.always("full packets counted", (counts.packets_full == was_reached) & (counts.packets_partial == ~was_reached)
+                    & (counts.packets_timeout == (was_expired & ~was_reached)), when=was_just)
+        self.always("merges counted", counts.merges == self.past(write.en & ~write.fresh, "joined"))
+        self.always("overlaps counted", counts.overlaps == self.past(overlaps, "overlapped"),
+                    when=self.past(self.past(mine, "was_mine"), "was_mine_before"))
+        packets = counts.packets_full | counts.packets_partial | counts.packets_timeout
+        self.always("no packet counted without a lock", ~packets, when=~self.past(self.just, "was_locked"))
+        self.always("sunk entries counted", counts.sunk == self.past(self.sink.en, "sank"))
+        self.always("stalls counted", counts.stall_pool == self.past(pool.stalled, "stalled"))
+        self.always("waits for credit counted", counts.stall_credit == self.past(self.inner.selector.starved, "starved"))
+
+        # Helpers: the books against the memories.
+        late = stored.late
+        at = late.en & (late.index == entry)
+        self.always("place of the late write", stored.late_place == Cat(late.sector, late.index))
+        sectors = Array(inner.sectors)[entry]
+        for n in range(cfg.packet_sectors):
+            word, here = mask.word_select(n, 32), at & (late.sector == n)
+            part = peek(m, stored.mask, Cat(Const(n, cfg.sector_width), entry))
+            block = peek(m, stored.block_mask, entry).word_select(n, 32)
+            self.always(f"no byte without sector {n}", word == 0, when=there & ~sectors[n])
+            self.always(f"masks stored {n}", (part == word) & (block == word), when=there & sectors[n] & ~here)
+            self.always(f"mask on its way {n}", (stored.new_mask == word) & sectors[n], when=there & here)
+        for name in ("count", "block_count"):
+            self.always(f"{name} stored", peek(m, getattr(stored, name), entry) == count, when=there & ~at)
+        self.always("count on its way", stored.total == count, when=there & at)
+        self.always("full is known", pool.full.bit_select(entry, 1) == reached, when=there & ~at)
+        self.always("full is on its way", (pool.full.bit_select(entry, 1) | (stored.total == late.full)) == reached,
+                    when=there & at)
+        self.always("class is known", pool.nop.bit_select(entry, 1) == nop, when=there)
+        self.always("store has a byte", inner.store.mask.any(), when=inner.waits)
+        self.matches_mean_equal_blocks()
