@@ -1,0 +1,236 @@
+"""Promises of the lookup stage (``hub_rtl/rows/lookup.py``): a row keeps its slot wherever its mapping is."""
+
+from types import SimpleNamespace
+from unittest import mock
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.asserts import AnySeq
+from amaranth.lib import data, wiring
+
+from hub_rtl.formats import Reason
+from hub_rtl.rows import lookup
+from hub_rtl.rows.lookup import WORD, Lookup
+from hub_rtl.rows.slice_types import Kind
+
+from .rows_inner import Inside
+from .spec import Spec
+
+__all__ = ["RowKeepsItsSlot"]
+
+
+def _free(part):
+    """The same ports as ``part``, with outputs that may be anything, and nothing to clear."""
+    class Free(part):
+        def elaborate(self, platform):
+            m = Module()
+            for path, member, value in self.signature.flatten(self):
+                if member.flow == wiring.Out and path != ("clearing",):
+                    plain = getattr(value, "as_value", lambda value=value: value)()
+                    m.d.comb += plain.eq(AnySeq(len(plain)))
+            return m
+    return Free
+
+
+class RowKeepsItsSlot(Spec):
+    """For any row of an open bank, from its first packet until its last byte was looked up, across spills and restores: it asks
+    for a new slot once; each later packet finds the entry of its answer, or asks for the address of the slot it was given;
+    its entry counts the bytes it still misses. It is spilled and restored with exactly that, and restored only when spilled.
+
+    Supposed: the bank stays open and is not purged; a memory that works; the entry of the answer holds what the table gave
+    (proved by slot_allocator.issue_rows); a row of an open bank passes its checks (proved by slot_allocator.row_check); the
+    filter says "maybe" for a spilled row (proved by slot_allocator.filter)."""
+
+    def __init__(self, cfg):
+        super().__init__()
+        self._cfg = cfg
+
+    GHOST = ("rowid", "region", "epoch", "src", "slot", "overflow", "in_rat", "in_memory", "index", "missing", "word", "busy",
+             "reading", "head", "dut")
+
+    def build(self, m):
+        cfg, dut = self._cfg, Lookup(self._cfg)
+        with mock.patch.multiple(lookup, **{name: _free(getattr(lookup, name)) for name in ("RowCheck", "PlainCheck",
+                                                                                           "SpillFilter")}):
+            inside = self.inside = Inside(m, dut)
+        self.free_inputs(dut)
+        head, command, alloc, spill = dut.i_head, dut.o_command, dut.o_alloc, dut.o_spill
+        body = data.View(inside["own"].row_body, head.p.body)
+        rowid, region, epoch = self.constant(24, "rowid"), self.constant(cfg.region_width, "region"), self.constant(4, "epoch")
+        src, row_bytes = self.constant(7, "src"), self.constant(cfg.row_bytes_width, "row_bytes")
+        slot, overflow = self.constant(cfg.slot_width, "slot"), self.constant(1, "overflow")
+        self.suppose("region exists", region < cfg.regions)
+        self.suppose("row is some bytes long", (row_bytes != 0) & (row_bytes <= cfg.max_row_bytes))
+        self.suppose("bytes with the head", head.valid, when=dut.i_bytes.valid)
+        self.suppose("bytes fit", dut.i_bytes.p <= cfg.packet_bytes)
+
+        # The row's packets, and where its mapping is.
+        ours = Signal()
+        m.d.comb += ours.eq(head.valid & ~head.p.plain & (body.region == region) & (body.epoch == epoch) & (body.rowid == rowid))
+        taken = command.valid & command.ready & ours & (command.p.kind == Kind.ROW)
+        in_rat, in_memory, index, missing = Signal(), Signal(), Signal.like(command.p.index), Signal(cfg.row_bytes_width)
+        after = Signal(range(-cfg.packet_bytes, 2 * cfg.max_row_bytes))
+        m.d.comb += after.eq(Mux(in_rat | in_memory, missing, row_bytes) - dut.i_bytes.p)
+        writes = spill.valid & spill.ready & spill.p.write & (spill.p.region == region) & (spill.p.bank == epoch[0]) & \
+            (spill.p.rowid == rowid)
+        reads = spill.valid & spill.ready & ~spill.p.write & (spill.p.region == region) & (spill.p.bank == epoch[0]) & \
+            (spill.p.rowid == rowid)
+        sent = Signal(WORD)
+        m.d.comb += sent.eq(spill.p.word)
+        with m.If(taken):
+            m.d.sync += [in_memory.eq(0), in_rat.eq(after > 0), missing.eq(after), index.eq(command.p.index)]
+        with m.Elif(writes & sent.valid):
+            m.d.sync += [in_memory.eq(1), in_rat.eq(0)]
+
+        # Memory: one request at a time; the row's word is what was written last.
+        word, busy, reading = Signal(WORD), Signal(), Signal()
+        with m.If(writes):
+            m.d.sync += word.eq(sent)
+        with m.If(spill.valid & spill.ready):
+            m.d.sync += [busy.eq(1), reading.eq(reads)]
+        with m.Elif(dut.spill_done):
+            m.d.sync += busy.eq(0)
+        self.suppose("memory answers what was asked", busy, when=dut.spill_done)
+        self.suppose("memory keeps words", dut.spill_reply.word == word.as_value(), when=dut.spill_done & reading)
+        self.suppose("memory works", ~dut.spill_reply.error, when=dut.spill_done)
+        # What other parts promise.
+        step_index = self.past(dut.victim_index, "looked_index")
+        at_ours = self.past(dut.victim_look, "looked") & in_rat & (step_index == index)
+        self.suppose("entry holds the answer", (dut.victim.slot == slot) & (dut.victim.overflow == overflow) &
+                     (dut.victim.reason == Reason.OK), when=at_ours)
+        scanned, state = inside["seen_tag"], inside.state
+        acting = ~Cat(state(name) for name in ("READ", "CHECK", "GROUP", "PURGE", "WIPE", "LEAVE")).any()
+        said = Cat(inside["rows.reason"], inside["rows.row_bytes"], inside["plain.allowed"])
+        self.suppose("what a check says holds", said == self.past(said, "said"), when=acting & self.past(acting, "acted"))
+        self.suppose("row passes its checks", (inside["rows.reason"] == Reason.OK) & (inside["rows.row_bytes"] == row_bytes),
+                     when=ours & acting)
+        self.suppose("no such region", inside["rows.reason"] != Reason.OK, when=acting & (body.region >= cfg.regions))
+        self.suppose("other epochs refused", inside["rows.reason"] != Reason.OK,
+                     when=acting & (body.region == region) & (body.epoch[0] == epoch[0]) & (body.epoch != epoch))
+        self.suppose("bank open", inside["rows.alive"] == (scanned.epoch == epoch),
+                     when=state("SCAN") & (scanned.region == region) & (scanned.epoch[0] == epoch[0]))
+        self.suppose("no purge", ~(dut.purge.en & (dut.purge.region == region) & (dut.purge.bank == epoch[0])))
+        self.suppose("one source", head.p.src == src, when=ours)
+        self.suppose("filter knows", inside["spilled.maybe"], when=ours & in_memory & state("CHECK"))
+
+        # Promises.
+        asked = self.past(taken, "taken")
+        self.always("one new slot", ~in_rat & ~in_memory, when=taken & command.p.fresh & ~inside["restored"])
+        self.always("later packets find it", in_rat & (command.p.index == index), when=taken & ~command.p.fresh)
+        self.always("asks with its command", alloc.valid & (alloc.p.region == region) & (alloc.p.bank == epoch[0]) &
+                    (alloc.p.rowid == rowid), when=asked & self.past(command.p.fresh, "fresh"))
+        self.always("old slot asked for again", alloc.p.translate & (alloc.p.slot == slot) & (alloc.p.overflow == overflow),
+                    when=asked & self.past(command.p.fresh & in_memory, "again"))
+        self.always("no translation of a new row", ~alloc.p.translate,
+                    when=asked & self.past(command.p.fresh & ~in_memory, "new"))
+        self.always("kept if bytes are missing", command.p.install, when=taken & command.p.fresh & (after > 0))
+        self.always("spilled when mapped", in_rat, when=writes & sent.valid)
+        self.always("spilled as it is", (sent.slot == slot) & (sent.overflow == overflow) & (sent.missing == missing) &
+                    (sent.epoch == epoch) & (sent.src == src) & (sent.rowtag == rowid[:16]), when=writes & sent.valid)
+        self.always("too many bytes tell", dut.o_overlap.valid, when=self.past(taken & (after < 0), "over"))
+        self.always("counted out only when spilled", in_memory, when=inside["spilled.down"] & ours)
+        self._lemmas(ours, acting, {name: value for name, value in locals().items() if name in self.GHOST})
+        for name, happens in {"hit": taken & in_rat, "restored": taken & in_memory, "spilled": writes & sent.valid,
+                              "restored with a victim": taken & in_memory & inside["has_way"]}.items():
+            self.reach(name, happens)
+
+    def _lemmas(self, ours, acting, ghost):
+        """Helper invariants: what tags, spill word and registers hold of the row, state by state."""
+        inside, ways, g = self.inside, self._cfg.rat_ways, SimpleNamespace(**ghost)
+        m, state = self.m, inside.state
+
+        def within(*names):
+            return Cat(state(name) for name in names).any()
+
+        def is_ours(tag):
+            return (tag.region == g.region) & (tag.epoch == g.epoch) & (tag.rowid == g.rowid)
+
+        def one_hot(value):
+            return (value != 0) & ((value & (value - 1)) == 0)
+
+        tag = inside["own"].tag
+        array = data.ArrayLayout(tag, ways)
+        kept = array(inside.word(m, "tags.tag_ram.memory", 0, "kept"))
+        read = array(inside["tags.tag_ram.r_data"].as_value())
+        match = Cat(kept[n].valid & is_ours(kept[n]) & ~g.dut.clearing for n in range(ways))
+        ours_at = Cat(g.index == n for n in range(ways))
+        hit, way, fetched, restored, erased, maybe, has_way = (
+            inside[name] for name in ("hit", "way", "fetched", "restored", "erased", "maybe", "has_way"))
+        victim, best_way, best_key, best_slot, step = (
+            inside[name] for name in ("victim", "best_way", "best_key", "best_slot", "step"))
+        looking = acting | within("CHECK", "GROUP")
+        # Tags.
+        self.always("lemma: walked", inside["tags.tag_ram.walk"] <= self._cfg.rat_sets)
+        self.always("lemma: waits for clearing", state("READ") & ~g.in_rat & ~g.in_memory,
+                    when=g.dut.clearing)
+        self.always("lemma: one set", inside["tags.looked"] == 0)
+        self.always("lemma: walk", (inside["walk"] <= self._cfg.rat_sets) & ~(state("WIPE") & (inside["walk"] != 0)))
+        self.always("lemma: read is kept", read.as_value() == kept.as_value(), when=looking | state("WIPE"))
+        self.always("lemma: entry matches", (match == ours_at) & (g.index < ways), when=g.in_rat)
+        stale = (match != 0) & ~g.in_rat
+        self.always("lemma: stale entry goes", g.in_memory & within("SPILLED", "ACT", "UNCOUNT", "ERASE", "ERASED") & ~hit & has_way &
+                    inside["need_way"] & (match == way) & ~ours & ~g.head.p.plain & ~inside["refuse"] &
+                    g.dut.i_bytes.valid & (fetched | ~maybe), when=stale)
+        self.always("lemma: entry complete", Cat(~ours_at[n] | (kept[n].src == g.src) & (kept[n].missing == g.missing)
+                                          for n in range(ways)).all() & (g.missing != 0), when=g.in_rat)
+        self.always("lemma: one place", ~(g.in_rat & g.in_memory))
+        # The packet in hand.
+        self.always("lemma: head stays", g.head.valid, when=looking)
+        self.always("lemma: bytes stay", g.dut.i_bytes.valid & ~g.head.p.plain & ~hit & ~inside["refuse"],
+                    when=acting & ~state("ACT"))
+        self.always("lemma: hit", (hit == g.in_rat) & Mux(hit, (way == ours_at) & (inside["missing"] == g.missing) &
+                                                   ~inside["foreign"], 1), when=ours & acting)
+        self.always("lemma: other hits", (way & match) == 0, when=acting & hit & ~ours & ~g.head.p.plain & ~inside["refuse"])
+        self.always("lemma: memory works", ~state("LOST"))
+        self.always("lemma: plain", g.head.p.plain, when=state("GROUP"))
+        self.always("lemma: no hit while fetching", ~hit | ~(fetched | restored), when=acting)
+        self.always("lemma: maybe", maybe | fetched, when=ours & acting & g.in_memory)
+        self.always("lemma: restored", (restored == (fetched & g.in_memory)) & (inside["late_reason"] == Reason.OK), when=ours & acting)
+        self.always("lemma: restored was fetched", (fetched | ~restored) & (restored | ~erased), when=acting)
+        self.always("lemma: begins clean", ~fetched & ~restored & ~erased & (inside["late_reason"] == Reason.OK),
+                    when=within("CHECK", "GROUP"))
+        self.always("lemma: fetching comes first", fetched | ~maybe,
+                    when=acting & ~within("ACT", "FETCH", "FETCHED"))
+        self.always("lemma: fetching once", ~fetched & ~restored & ~erased, when=within("FETCH", "FETCHED"))
+        self.always("lemma: erasing once", restored & ~erased, when=within("UNCOUNT", "ERASE", "ERASED"))
+        found = inside["word"]
+        self.always("lemma: found", (found.slot == g.slot) & (found.overflow == g.overflow) & (inside["missing"] == g.missing),
+                    when=ours & acting & restored)
+        # Memory.
+        self.always("lemma: busy", g.busy == within("FETCHED", "SPILLED", "ERASED"))
+        self.always("lemma: reading", g.reading == ours, when=state("FETCHED"))
+        gone = ours & acting & (erased | state("ERASED"))
+        w = g.word
+        self.always("lemma: word kept", w.valid & (w.epoch == g.epoch) & (w.overflow == g.overflow) & (w.slot == g.slot) &
+                    (w.missing == g.missing) & (w.src == g.src) & (w.rowtag == g.rowid[:16]) & (g.missing != 0),
+                    when=g.in_memory & ~gone)
+        self.always("lemma: word erased", ~w.valid, when=~g.in_memory | gone)
+        # The victim.
+        full = Cat(each.valid for each in (read[n] for n in range(ways))).all()
+        self.always("lemma: set is full", full & ~has_way & inside["need_way"], when=within("DRAIN", "SCAN", "VICTIM"))
+        self.always("lemma: no way, full set", full, when=acting & ~has_way)
+        self.always("lemma: still needed", inside["need_way"] & has_way & (way == best_way), when=within("COUNT", "SPILL", "SPILLED"))
+        self.always("lemma: steps", step <= ways)
+        for n in range(ways):
+            seen = inside["seen_tag"]
+            self.always(f"lemma: scanned {n}", (seen.as_value() == read[n].as_value()) & (inside["seen_way"] == 1 << n),
+                        when=state("SCAN") & (step == n + 1))
+            self.always(f"lemma: victim is {n}", victim.as_value() == read[n].as_value(),
+                        when=(state("SCAN") & (step > 1) | within("VICTIM", "COUNT", "SPILL")) & best_way[n])
+        chosen = (state("SCAN") & (step > 1)) | within("VICTIM", "COUNT", "SPILL")
+        self.always("lemma: a victim", one_hot(best_way) & (best_key.rank != 0), when=chosen)
+        self.always("lemma: no victim yet", best_key.as_value() == 0, when=state("SCAN") & (step <= 1))
+        self.always("lemma: victim in order", Cat(~best_way[n] | (step > n + 1) for n in range(ways)).all(),
+                    when=state("SCAN") & (step > 1))
+        self.always("lemma: our row as victim", g.in_rat & (best_way == ours_at) & (best_slot.slot == g.slot) & (best_key.rank == 2) &
+                    (best_slot.overflow == g.overflow), when=chosen & is_ours(victim))
+        self.always("lemma: old row as victim", best_key.rank == 3, when=chosen & (victim.region == g.region) &
+                    (victim.epoch[0] == g.epoch[0]) & (victim.epoch != g.epoch))
+        self.always("lemma: only placed rows spill", best_key.rank == 2, when=within("COUNT", "SPILL"))
+        self.always("lemma: way is free", one_hot(way) & ~((way & match) != 0) | g.in_memory,
+                    when=~hit & has_way & within("ACT", "FETCH", "FETCHED", "UNCOUNT", "ERASE", "ERASED", "SPILLED"))
+        self.always("lemma: way is one", one_hot(way), when=has_way & acting & ~hit)
+        # Purges of others.
+        bank = inside["purge_bank"]
+        purging = g.dut.purging
+        self.always("lemma: purging", purging, when=within("PURGE", "WIPE", "LEAVE"))
+        self.always("lemma: others purged", (bank.region != g.region) | (bank.bank != g.epoch[0]), when=purging)
