@@ -87,7 +87,7 @@ class Rig:
         for source in self.acks:
             source.on_item(self._acked)
         self.refusals.on_item(lambda item, cycle: self.model.refuse(whole(self.refusals, item)))
-        self.closes.on_item(lambda item, cycle: self.model.close(whole(self.closes, item)))
+        self.closes.on_item(self._closed)
         self.commands.on_item(self._ordered)
         self.events.on_item(self._event)
         bench.add(_Surroundings(self))
@@ -104,6 +104,7 @@ class Rig:
         self.expected_flags = []
         self.ghosts = []                # events that were offered when their bank was freed
         self.timeouts, self.errors, self.bad_closes = [], [], []
+        self.closed_twice = []
         self.counts = Counter()
         self._waiting = defaultdict(list)
 
@@ -122,6 +123,12 @@ class Rig:
         for region in {context["region"], context["place"]}:
             self.on_way[region, context["bank"]] -= not context["plain"]
         self.model.ack(context, item["ok"])
+
+    def _closed(self, item, cycle):
+        item, before = whole(self.closes, item), self.model.counts["close_twice"]
+        self.model.close(item)
+        if self.model.counts["close_twice"] != before:
+            self.closed_twice.append({"en": 1, **{name: item[name] for name in ("region", "epoch", "src")}})
 
     def _ordered(self, item, cycle):
         key = item["region"], item["epoch"] & 1
@@ -281,9 +288,15 @@ class Rig:
         await self.bench.cycles(100)
         assert self.flags.items == self.expected_flags, f"flags {self.flags.items}, expected {self.expected_flags}"
         assert all(error in (None, "reported") for error in self.errors), f"command errors {self.errors}"
-        for name in ("close_twice", "close_bad"):
-            assert self.counts[name] == self.model.counts[name], f"{name}: {self.counts[name]}, {self.model.counts[name]}"
-        assert len(self.bad_closes) == self.model.counts["close_twice"]
+        kinds = Counter(item["kind"] for item in self.events.items)
+        counted = {"ready": kinds[EventKind.READY], "all": kinds[EventKind.ALL], "error": kinds[EventKind.ERROR],
+                   "timeouts": len(self.timeouts), **{name: self.model.counts[name] for name in ("close_twice", "close_bad")}}
+        for name, count in counted.items():
+            assert self.counts[name] == count, f"counts: {name} {self.counts[name]} times, expected {count}"
+        # News that meets an order inside may be judged before or after it.
+        for name in ("close_stale", "refused_stale", "early_kept", "tainted"):
+            assert abs(self.counts[name] - self.model.counts[name]) <= 2, f"counts: {name} {self.counts[name]} times"
+        assert [strobe for _, strobe in self.bad_closes] == self.closed_twice
 
 
 def make(dut, salt="", **more):
