@@ -14,7 +14,7 @@ from pathlib import Path
 
 __all__ = ["expression", "paths", "unreachable"]
 
-PDR_SECONDS = 5
+PDR_SECONDS = 3
 WIDE = 100      # bits per word: memories of packet data are left out, and what they give is free
 
 _IF = re.compile(r"(end else )?if \((.*)\)( begin)?$")

@@ -7,7 +7,7 @@ from hub_rtl.csr_parts.counters import count_layout
 from hub_rtl.registers import COUNTERS, GEOMETRY_RULES, IRQ_SOURCES
 from hub_rtl.report import log_entry
 from sim.bench.coverage import cover
-from sim.bench.streams import GRID, bus_pulse, bus_write
+from sim.bench.streams import GRID, Codec, bus_pulse, bus_write
 from sim.cocotb.csr_rig import QUIET, SWEEP, Setup
 from sim.golden.csr import OKAY, SLVERR, CsrModel
 
@@ -60,14 +60,20 @@ async def random_access(dut, grid):
     assert int(dut.peer_dead.value) == sum(s.model.get(f"peers.DRAIN{n}") << 32 * n for n in range(-(-s.cfg.ranks // 32)))
 
 
+def good_rows(rng):
+    first = rng.choice((0, rng.getrandbits(24)))
+    return {"row_first": first, "row_span": rng.choice(((1 << 24) - first, rng.randint(1, (1 << 24) - first)))}
+
+
 def good_geometry(cfg, rng):
     row_bytes = 16 * rng.randint(1, cfg.max_row_bytes // 16)
     log2_tile = rng.randint(0, 6)
     capacity = rng.randint(1, min(cfg.capacity, (cfg.groups - 1) << log2_tile))
     stride = -(-row_bytes // cfg.packet_bytes) * cfg.packet_bytes
     return {"valid": 1, "row_bytes": row_bytes, "stride": stride, "capacity": capacity, "log2_tile": log2_tile,
-            "group_base": rng.randint(0, cfg.groups - (-(-capacity >> log2_tile)) - 1), "row_first": 0, "row_span": 1 << 24,
-            "base": [rng.getrandbits(48) & ~255, rng.getrandbits(48) & ~255], "spill_base": [rng.getrandbits(48) & ~7, 0],
+            "group_base": rng.randint(0, cfg.groups - (-(-capacity >> log2_tile)) - 1), **good_rows(rng),
+            "base": [rng.getrandbits(48) & ~255, rng.getrandbits(48) & ~255],
+            "spill_base": [rng.getrandbits(48) & ~7, rng.getrandbits(48) & ~7],
             "flag_en": rng.getrandbits(1), "flag_base": rng.getrandbits(48) & ~7, "expected": rng.randint(1, cfg.ranks),
             "overflow_en": 0, "overflow": 0}
 
@@ -81,7 +87,7 @@ BREAK = {
     "capacity": lambda cfg, rng, g: g.update(capacity=rng.choice((0, cfg.capacity + 1))),
     "groups": lambda cfg, rng, g: g.update(rng.choice(({"log2_tile": 11},
                                                        {"log2_tile": 0, "capacity": 2, "group_base": cfg.groups - 1}))),
-    "rows": lambda cfg, rng, g: g.update(rng.choice(({"row_span": 0}, {"row_first": 1}))),
+    "rows": lambda cfg, rng, g: g.update(rng.choice(({"row_span": 0}, {"row_first": 1, "row_span": 1 << 24}))),
     "overflow": lambda cfg, rng, g: g.update(overflow_en=1, overflow=g["index"]),
 }
 
@@ -108,6 +114,8 @@ async def geometry(dut):
     for rule in [None, *BREAK, "busy", "disabled"] * 3:
         index = s.rng.randrange(s.cfg.regions)
         g = good_geometry(s.cfg, s.rng) | {"index": index}
+        if s.cfg.regions > 1:
+            g |= {"overflow_en": s.rng.randrange(2), "overflow": (index + s.rng.randrange(1, s.cfg.regions)) % s.cfg.regions}
         s.model.banks = {(n, bank): {"state": 0} for n in range(s.cfg.regions) for bank in range(2)}
         if rule == "busy":
             s.model.banks[index, s.rng.randrange(2)] = {"state": s.rng.choice((1, 2))}
@@ -159,7 +167,7 @@ async def views(dut):
     await s.bench.reset()
     await s.bench.cycles(SWEEP)
     c = CsrTypes(cfg)
-    for _ in range(4):
+    for _ in range(10):
         where = rng.randrange(cfg.regions), rng.randrange(2)
         s.model.banks[where] = {"state": rng.randrange(3), "epoch": rng.randrange(16), "closes": rng.randint(0, cfg.ranks),
                                 "sent": rng.getrandbits(34), "acked": rng.getrandbits(34), "refused": rng.getrandbits(34),
@@ -234,6 +242,37 @@ async def views(dut):
     # Clearing: w1c bits go, the level stays.
     await s.write("control.IRQ_STATUS", 0xFFFFFFFF)
     await s.check("control.IRQ_STATUS")
+
+
+@cocotb.test()
+async def views_change(dut):
+    """What the blocks show is read as it is, whatever it is."""
+    s = Setup(dut, "change")
+    await s.bench.reset()
+    await s.bench.cycles(SWEEP)
+    shape = CsrTypes(s.cfg).view
+    codec, log = Codec(shape), Codec(log_entry())
+    for _ in range(16):
+        view, entry = codec.unpack(s.rng.getrandbits(codec.width)), log.unpack(s.rng.getrandbits(log.width))
+        count, lost = s.rng.randint(0, s.cfg.log_depth), s.rng.getrandbits(32)
+        bus_write(dut, "view", view, shape)
+        bus_write(dut, "log_entry", entry, log_entry())
+        dut.log_count.value, dut.log_lost.value = count, lost
+        for kind in ("oldest", "waiting"):
+            for name in ("valid", "plain", "epoch", "rank", "region") if kind == "oldest" else ("valid", "cause", "region"):
+                s.model.inputs[f"hang.{kind.upper()}.{name}"] = view[kind][name]
+            s.model.inputs[f"hang.{kind.upper()}_ROWID.value"] = view[kind]["rowid"]
+        for name in ("reason", "side", "remote", "plain", "owner", "epoch", "number"):
+            s.model.inputs[f"logs.ENTRY.{name}"] = entry[name]
+        s.model.inputs |= {
+            "hang.OLDEST_AGE.value": view["oldest"]["age"], "hang.OUTSTANDING.value": view["outstanding"],
+            "hang.NO_CREDIT0.value": view["no_credit"], "hang.NO_CTL_CREDIT0.value": view["no_ctl_credit"],
+            "logs.ENTRY_ROW.rowid": entry["rowid"], "logs.ENTRY_ROW.rank": entry["rank"], "logs.COUNT.value": count,
+            "logs.LOST.value": lost}
+        await s.bench.cycles(2)
+        for path, _, register in s.map:
+            if path.startswith(("hang.", "logs.")) and not register.external:
+                await s.check(path)
 
 
 @cocotb.test()

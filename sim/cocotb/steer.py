@@ -7,7 +7,7 @@ from hub_rtl.producer.ledger import ledger_read, ledger_sent
 from hub_rtl.types import types_of
 from sim.bench.coverage import cover
 from sim.bench.runner import bench_params
-from sim.bench.streams import GRID, StreamSink, StreamSource, bus_pulse, bus_write, start_clock
+from sim.bench.streams import GRID, Codec, StreamSink, StreamSource, bus_pulse, bus_write, start_clock
 
 
 @cocotb.test()
@@ -24,8 +24,8 @@ async def steers(dut, grid):
         bus_write(dut, name, 0)
     await bench.reset()
     for number in range(150):
-        layout, fields = rng.choice(((OPERAND_PLAIN, {"addr": rng.getrandbits(48), "plain": 1}),
-                                     (OPERAND_ROW, {"handle": rng.getrandbits(11), "rowid": rng.getrandbits(24)})))
+        layout, plain = rng.choice(((OPERAND_PLAIN, 1), (OPERAND_ROW, 0)))
+        fields = {name: rng.getrandbits(width) for name, (_, width) in layout.items()} | {"plain": plain}
         item = {"operand": pack(layout, **fields), "cls": number & 1, "owner": number % 16, "data": rng.getrandbits(256),
                 "mask": rng.getrandbits(32), "tag": number % (1 << cfg.tag_width)}
         sinks[lane_of(item["operand"], cfg.lanes, cfg.packet_bytes)].expect(item)
@@ -51,8 +51,11 @@ async def merges_and_flushes(dut):
     for name in ("ledger_sent", "ledger_read", "merge_flush"):
         bus_write(dut, name, 0)
     await bench.reset()
-    for number in range(90):
-        sources[number % 3].put({"rowid": number})
+    codec, sent = Codec(resolved), [[] for _ in sources]
+    for number in range(90):            # the rest of a RowID by 3 says which lane it came from
+        item = codec.unpack(rng.getrandbits(codec.width)) | {"rowid": 3 * rng.randrange((1 << 24) // 3) + number % 3}
+        sources[number % 3].put(item)
+        sent[number % 3].append(item)
     await bench.cycles(30)
     inside = sum(source.count for source in sources)
     assert inside == 2, "two places"
@@ -70,7 +73,7 @@ async def merges_and_flushes(dut):
         await source.drained()
     await bench.cycles(5)
     for n in range(3):
-        assert [item["rowid"] for item in sink.items if item["rowid"] % 3 == n] == list(range(n, 90, 3))
+        assert [item for item in sink.items if item["rowid"] % 3 == n] == sent[n]
     cover("merge.flush")
 
 
