@@ -14,8 +14,9 @@ from .hub_cut import cut_out
 from .spec import Spec, Stream, streams
 from .streams import channels
 
-__all__ = ["ClearedMeansCleared", "CommandsAreAnsweredToTheirGiver", "CutHub", "OrdersReachAllLanes", "PacketsStayInTheirSlice",
-           "PortsKeepWhatTheyOffer", "RefusalsReachTheirReaders", "StoresTakeTheirLane"]
+__all__ = ["AcknowledgedAfterMemory", "ClearedMeansCleared", "CommandsAreAnsweredToTheirGiver", "CutHub",
+           "OrdersReachAllLanes", "PacketsStayInTheirSlice", "PortsKeepWhatTheyOffer",
+           "RefusalsReachTheirReaders", "StoresTakeTheirLane"]
 
 CUTS = {"hub_rtl.hub": ("CsrBank", "RejectSender", "RefusalLog", "CounterSums", "SliceView", "LinkPort", "LoopPort"),
         "hub_rtl.top.hub_producer": ("LogicalDestinationDecoder", "PacketManager", "SendLedger", "ProducerControl",
@@ -302,3 +303,23 @@ class PortsKeepWhatTheyOffer(CutHub):
                 for each, flow, port in (*streams(block), *channels(block)):
                     if flow == wiring.Out or name == "CsrBank" and each in ("axil.b", "axil.r"):
                         self.suppose_held(port, f"{name}{n}.{each}")
+
+
+class AcknowledgedAfterMemory(CutHub):
+    """A slice never acknowledges more writes to the scoreboard than memory has answered at ``m_axi_mem`` of that slice;
+    ``bready`` is always 1. With ``memory_writer.acknowledgements``, which pairs answers with writes in order, and the
+    scoreboard's count of acknowledged bytes: READY never comes before memory's answer to any byte of the tile. Memory answers
+    as AXI4 asks: a burst after its last beat, once."""
+
+    def build(self, m):
+        dut, cfg = self.hub(m, keep=("MemoryWriter",)), self.cfg
+        scoreboard, most = self.one("ReadinessScoreboard"), cfg.write_depth + 3
+        for n in range(cfg.slices):
+            port = {name: getattr(dut, f"m_axi_mem{n}_{name}") for name in ("bvalid", "bready", "wvalid", "wready", "wlast")}
+            answered, writes = Signal(range(most + 1), name=f"answered{n}"), Signal(range(most + 1), name=f"writes{n}")
+            ack, answer = scoreboard.i_ack[n], port["bvalid"] & port["bready"]
+            m.d.sync += [answered.eq(answered + answer - (ack.valid & ack.ready)),
+                         writes.eq(writes + (port["wvalid"] & port["wready"] & port["wlast"]) - answer)]
+            self.suppose(f"slice {n}: memory answers bursts only", writes != 0, when=port["bvalid"])
+            self.always(f"slice {n}: bready", port["bready"])
+            self.always(f"slice {n}: acknowledged after the answer", answered != 0, when=ack.valid)

@@ -7,7 +7,7 @@ from hub_rtl.registers import IRQ_SOURCES, register_map
 
 from .hub import CutHub, _bits
 
-__all__ = ["GeometryOfBusyRegionStays", "InterruptTellsWhatIsEnabled"]
+__all__ = ["GeometryOfBusyRegionStays", "InterruptTellsWhatIsEnabled", "RegistersAlwaysAnswer"]
 
 
 class RegistersSpec(CutHub):
@@ -124,3 +124,35 @@ class InterruptTellsWhatIsEnabled(RegistersSpec):
         self.always("irq is what is set and enabled", dut.irq == expected, when=self.past(judged) & judged)
         for bit, name in enumerate(IRQ_SOURCES):
             self.reach(f"irq by {name}", dut.irq & (enable == 1 << bit) & self.past(judged))
+
+
+class RegistersAlwaysAnswer(RegistersSpec):
+    """Every register access gets one answer, and no answer comes without an access; whatever hangs in the other blocks, it
+    comes within 40 cycles after address and data, if earlier answers were taken. Reads and writes alternate when both
+    wait."""
+
+    LIMIT = 40      # an access of the other kind, and a COMMIT's check, may come first
+
+    def build(self, m):
+        dut = self.registers(m)
+        port = {f"{channel}{end}": getattr(dut, f"s_axil_csr_{channel}{end}")
+                for channel in ("aw", "w", "b", "ar", "r") for end in ("valid", "ready")}
+        took = {name: port[f"{name}valid"] & port[f"{name}ready"] for name in ("aw", "w", "ar")}
+        pending = {name: Signal(name=f"{name}_pending") for name in ("aw", "w", "ar")}      # taken, not answered yet
+        shown = {name: Signal(name=f"{name}_shown") for name in ("b", "r")}
+        for answer, asks in (("b", ("aw", "w")), ("r", ("ar",))):
+            valid, fresh = port[f"{answer}valid"], Signal(name=f"{answer}_fresh")
+            m.d.sync += shown[answer].eq(valid & ~port[f"{answer}ready"])
+            m.d.comb += fresh.eq(valid & ~shown[answer])
+            waited = Signal(range(self.LIMIT + 2), name=f"{answer}_waited")
+            complete = Cat(pending[ask] for ask in asks).all()
+            for ask in asks:
+                self.always(f"{ask}: one access at a time", ~pending[ask] | fresh, when=took[ask])
+                m.d.sync += pending[ask].eq(took[ask] | (pending[ask] & ~fresh))
+            self.always(f"{answer}: there was an access", complete, when=fresh)
+            with m.If(fresh | ~complete):
+                m.d.sync += waited.eq(0)
+            with m.Elif(~port["bvalid"] & ~port["rvalid"] & (waited <= self.LIMIT)):
+                m.d.sync += waited.eq(waited + 1)
+            self.always(f"{answer}: comes in time", waited <= self.LIMIT)
+        self.reach("both wait", pending["ar"] & pending["aw"] & pending["w"])
