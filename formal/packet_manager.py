@@ -62,7 +62,7 @@ class BytesMerge(ManagerSpec):
     """Every accepted store with a byte is written into one entry, once, in order. For an arbitrary byte of an arbitrary block
     (row or address): stores to it go to the one unlocked entry of its block, or open a new one; the next packet of that block
     has the byte exactly if a store to it came since the packet before, with the value of the newest one, which the memory holds
-    until the packet's end; and until then the entry stays, unless it is sunk.
+    until the packet's end and shows when it is fetched; and until then the entry stays, unless it is sunk.
 
     With ``packet_manager.packets_are_entries``, which takes over at the lock, this is: no byte is lost, doubled, invented or
     altered, and two stores to one place leave in order. Blocks of rows are short enough for the longest row, as the
@@ -144,6 +144,17 @@ class BytesMerge(ManagerSpec):
             word = peek(m, stored.payload, Cat(sector, Const(n, self.types.index_width)))
             self.always(f"newest value, {n}", value[n] == newest, when=unsent & unlocked[n])
             self.always(f"memory holds the value, {n}", word.word_select(byte, 8) == value[n], when=pool.valid[n] & has[n])
+        # What the emitter reads: a sector of a locked entry, held until the next fetch.
+        fetch, fetched, reads = memory.fetch, Signal(), Signal(self.types.index_width)
+        with m.If(fetch.en):
+            m.d.sync += [reads.eq(fetch.index), fetched.eq((fetch.sector == sector)
+                                                           & (pool.locked & pool.valid & has).bit_select(fetch.index, 1))]
+        with m.Elif(self.release.en & (self.release.index == reads)):
+            m.d.sync += fetched.eq(0)
+        with m.If(fetch.en & self.release.en & (self.release.index == fetch.index)):
+            m.d.sync += fetched.eq(0)
+        self.always("fetched byte is the newest", (memory.payload.word_select(byte, 8) == Array(value)[reads])
+                    & (pool.locked & pool.valid).bit_select(reads, 1), when=fetched)
         self.reach("a second entry while the first one leaves", (ours & pool.locked).any() & unlocked.any() & unsent)
         self._helpers(m, inner, stored, waits, store, infos, has, place)
 

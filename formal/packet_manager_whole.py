@@ -1,0 +1,109 @@
+"""Promises of the whole packet manager: what its parts suppose of one another holds, and what its ports show."""
+
+from amaranth import Array, Cat, Signal
+from amaranth.lib import data
+
+from hub_rtl.lib.onehot import tree_sum
+from hub_rtl.packet_manager import PacketManager
+
+from .pool_parts import cut, look_into, peek
+from .spec import Spec
+
+__all__ = ["PartsFitTogether"]
+
+
+class PartsFitTogether(Spec):
+    """In the whole packet manager each part keeps to what the proofs of the others suppose of it: locks, sinks and releases are
+    of entries that allow it, a place is a free entry, each rank's entries are counted, nothing is picked while an entry is
+    pending. So at the ports: ``o_take`` comes only three cycles after ``dest_ready`` of its rank, and not for a dead one; a
+    rank gets a further entry only below its maximum, and its first one always; ``can_accept`` of a rank without an entry is 1
+    in the next cycle; before the first store nothing happens.
+
+    Contents of payload, masks and counts do not matter here and may be anything.
+    """
+
+    def __init__(self, cfg):
+        super().__init__()
+        self._cfg = cfg
+
+    def build(self, m):
+        cfg, depth = self._cfg, self._cfg.pool_depth
+        m.submodules.dut = dut = PacketManager(cfg)
+        top = look_into(dut)
+        self.free_inputs(dut)
+        pool, memory, quota, timer, selector, emitter = (getattr(top, name) for name in (
+            "pool", "memory", "quota", "timer", "selector", "emitter"))
+        entries, stored, books, scan, select, sends = map(look_into, (pool, memory, quota, timer, selector, emitter))
+        for name in ("payload", "mask", "count", "block_mask", "block_count"):
+            cut(self, getattr(stored, name))
+
+        # What the parts suppose.
+        lock, sink, release, locked = selector.lock, timer.sink, emitter.release, memory.locked
+        there = pool.valid & ~pool.locked
+        self.always("locks what is there", there.bit_select(lock.index, 1), when=lock.en)
+        self.always("sinks what is there", there.bit_select(sink.index, 1) & ~release.en
+                    & ~(lock.en & (lock.index == sink.index)), when=sink.en)
+        self.always("releases what is locked", (pool.valid & pool.locked).bit_select(release.index, 1), when=release.en)
+        self.always("a place is a free entry", ~pool.valid.all(), when=quota.place)
+        self.always("takes a place that there is", quota.place, when=quota.take)
+        self.always("eligible entries are there and not locked", (pool.eligible & ~there) == 0)
+        self.always("nothing is pending at a lock", ~sends.pending, when=lock.en)
+        self.always("nothing is picked while one is pending", ~select.pick, when=sends.pending)
+        ranks = Array(entries.ranks)
+        for name, way in (("release", release), ("sink", sink)):
+            self.always(f"{name} names its rank", way.rank == ranks[way.index], when=way.en)
+        self.always("lock names its rank", dut.o_take.rank == ranks[lock.index], when=dut.o_take.en)
+        self.always("ends of packets are apart", ~self.past(release.en, "released"), when=release.en)
+        dead = Cat((top.dead >> rank)[0] for rank in entries.ranks)
+        self.always("dead entries are not locked", ~dead.bit_select(lock.index, 1), when=lock.en)
+
+        # What the ports show.
+        taken = self.past(self.past(self.past(dut.dest_ready, "ready_1"), "ready_2"), "ready_3")
+        self.always("a credit is taken when one was left", taken.bit_select(dut.o_take.rank, 1), when=dut.o_take.en)
+        self.always("no credit of a dead peer is taken", ~self.past(dut.peer_dead, "were_dead").bit_select(dut.o_take.rank, 1),
+                    when=dut.o_take.en)
+        self.always("each lock takes one", dut.o_take.en == lock.en)
+        of = [tree_sum([pool.valid[n] & (entries.ranks[n] == r) for n in range(depth)]) for r in range(cfg.ranks)]
+        mine = Array(of)[entries.store.rank]
+        self.always("a further entry only below the maximum", (mine == 0) | (mine < dut.max_entries), when=pool.claim)
+        self.always("a first entry always", quota.place, when=entries.waits & (mine == 0))
+        for r, number in enumerate(of):
+            self.always(f"can accept without an entry, {r}", dut.can_accept[r], when=self.past(number == 0, f"had_none_{r}"))
+        self.always("oldest as the scanner says", dut.oldest.as_value() == timer.oldest.as_value())
+        empty = Signal(init=1)
+        with m.If(dut.i_store.valid & dut.i_store.ready):
+            m.d.sync += empty.eq(0)
+        self.always("nothing from nothing", ~(dut.o_take.en | dut.o_packet.valid | dut.o_sent.en | dut.oldest.valid
+                                              | dut.counts.as_value().any()), when=empty)
+        self.reach("all entries in use", pool.valid.all())
+        self.reach("a packet sent while another one is locked", dut.o_sent.en & lock.en)
+
+        # Helpers: where locked entries are, and what the books mean.
+        self.always("one selection at a time", (select.step & (select.step - 1)) == 0)
+        self.always("none pending in a selection", ~sends.pending, when=select.step.any())
+        running = select.alive & pool.valid
+        self.always("runners are of the rank, not locked", (running & (pool.locked | Cat(
+            pool.rank_onehot[n] != select.picked for n in range(depth)))) == 0, when=select.step[1] | select.step[2])
+        self.always("one rank picked", (select.picked & (select.picked - 1)) == 0)
+        self.always("sent entry is locked", (pool.valid & pool.locked).bit_select(sends.index, 1)
+                    & (sends.current.rank == ranks[sends.index]), when=sends.busy)
+        self.always("pending entry is locked", (pool.valid & pool.locked).bit_select(locked.index, 1)
+                    & (locked.info.rank == ranks[locked.index]), when=sends.pending)
+        self.always("sent and pending differ", locked.index != sends.index, when=sends.busy & sends.pending)
+        for n in range(depth):
+            self.always(f"locked is on its way, {n}", (sends.busy & (sends.index == n)) | (sends.pending & (locked.index == n)),
+                        when=pool.locked[n])
+            for name in ("info", "scan"):
+                self.always(f"rank in {name} {n}", data.View(memory._types.info, peek(m, getattr(stored, name), n)).rank
+                            == entries.ranks[n], when=pool.valid[n])
+        after = (scan.index + 1)[:len(scan.index)]
+        self.always("one after the other", (scan.ahead == after) | (
+            ~self.started & ~pool.valid.any() & (scan.ahead == scan.index)))
+        self.always("rank at its visit", timer.scanned.rank == ranks[scan.index], when=pool.valid.bit_select(scan.index, 1))
+        for r, number in enumerate(of):
+            self.always(f"rank {r} counted", getattr(books, f"count_{r}") == number)
+        self.always("shared part counted", books.shared + tree_sum([number == 0 for number in of])
+                    == depth - tree_sum([pool.valid[n] for n in range(depth)]))
+        self.always("nothing inside", ~(entries.waits | pool.valid.any() | sends.busy | sends.pending | emitter.tail.waiting
+                                        | scan.best.valid), when=empty)
+        self.always("flits are left", (sends.left != 0) & (sends.left > sends.masks_left), when=sends.busy)
