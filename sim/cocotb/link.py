@@ -110,6 +110,33 @@ async def credit_flits(dut):
 
 
 @cocotb.test()
+async def credit_flits_in_time(dut):
+    """With nothing else to send, each peer is told of a quarter of its buffers at once, of less after 128 to 256 cycles."""
+    tb = TB(dut, "in_time")
+    await tb.start()
+    cfg, rng = tb.cfg, tb.rng
+    quarter = max(1, cfg.rx_credits // 4)
+
+    async def told(src, sink, wait):
+        seen, count = len(tb.told), sink.count
+        await tb.bench.until(lambda: sink.count > count and any(dst == src for _, dst, _ in tb.told[seen:]), limit=400,
+                             what="CREDIT")
+        waited = tb.told[-1][0] - sink.stamps[-1]
+        assert waited in wait, f"rank {src} was told after {waited} cycles, must be {wait}"
+        await tb.bench.cycles(rng.randint(1, 150))
+
+    for src in 4 * tb.peers:
+        for count in {1, quarter - 1, quarter} - {0}:
+            for _ in range(count):
+                tb.send_wire(random_packet(cfg, rng, src, tb.rank, length=1, masked=0))
+            await tb.wire_in.drained()
+            await told(src, tb.out, range(12) if count == quarter else range(120, 268))
+        tb.send_wire([random_control(rng, src, tb.rank)])
+        await told(src, tb.out_control, range(12))
+    tb.finish()
+
+
+@cocotb.test()
 async def rate(dut):
     """Full load in and out with enough credits: no bubble; latencies as documented."""
     tb = TB(dut, "rate")
