@@ -75,6 +75,7 @@ def _prove(known, netlist, strobes, folder, write):
             if verdict["verdict"] == "survived" and number not in known["proofs"]]
     if not left:
         return
+    left.sort(key=lambda number: len(known["verdicts"][number]["seen"]))     # those never seen at a port are the likely ones
     prover = Prover(netlist.aiger, SELECT, strobes)
     for number in left:
         known["proofs"][number] = prover.decide(int(number))

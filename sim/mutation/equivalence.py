@@ -16,8 +16,8 @@ from pathlib import Path
 
 __all__ = ["Prover"]
 
-SEARCH_SECONDS = 4
-PROVE_SECONDS = 10
+SEARCH_SECONDS = 1
+PROVE_SECONDS = 5
 
 
 class Prover:
