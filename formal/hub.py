@@ -4,75 +4,17 @@ The blocks are cut out, so nothing is assumed of them but what a docstring says;
 its own checks."""
 
 from amaranth import Cat, Const, Mux, Signal
-from amaranth.hdl import ValueCastable
 from amaranth.lib import wiring
 
-from hub_rtl.hub import Hub
 from hub_rtl.top.hub_ports import hub_interfaces
 
-from .hub_cut import cut_out
-from .spec import Spec, Stream, streams
+from .hub_cut import CutHub, fields_of, whole
+from .spec import Stream, streams
 from .streams import channels
 
-__all__ = ["AcknowledgedAfterMemory", "ClearedMeansCleared", "CommandsAreAnsweredToTheirGiver", "CutHub",
-           "OrdersReachAllLanes", "PacketsStayInTheirSlice", "PortsKeepWhatTheyOffer",
-           "RefusalsReachTheirReaders", "StoresTakeTheirLane"]
-
-CUTS = {"hub_rtl.hub": ("CsrBank", "RejectSender", "RefusalLog", "CounterSums", "SliceView", "LinkPort", "LoopPort"),
-        "hub_rtl.top.hub_producer": ("LogicalDestinationDecoder", "PacketManager", "SendLedger", "ProducerControl",
-                                     "StoreMerge"),
-        "hub_rtl.top.hub_consumer": ("SlotAllocator", "ReadinessScoreboard", "SpillPortMerge", "MemoryWriter")}
-
-
-class CutHub(Spec):
-    """A hub without its blocks. ``self.blocks``: stand-ins by class, in the order of lanes or slices. Their outputs and the
-    hub's inputs are free, except the outputs that ``but`` names as (class, port)."""
-
-    def __init__(self, cfg):
-        super().__init__()
-        self.cfg = cfg
-
-    def hub(self, m, keep=(), also=(), but=()):
-        m.submodules.dut = self.dut = dut = Hub(self.cfg)
-        self.blocks = {}
-        cuts = [f"{user}:{name}" for user, names in CUTS.items() for name in names if name not in keep]
-        for cut, made in cut_out(dut, [*cuts, *also]).items():
-            name = cut.partition(":")[2]
-            self.blocks[name] = made
-            for block in made:
-                for path, member, value in block.signature.flatten(block):
-                    if member.flow == wiring.Out and (name, path[0]) not in but:
-                        self.free(value)
-        self.free_inputs(dut)
-        return dut
-
-    def one(self, name):
-        """The block of that class."""
-        block, = self.blocks[name]
-        return block
-
-    def port(self, name, fields):
-        """A stream of the hub's flat ports, its payload as the fields of a struct are laid out."""
-        member = {field: getattr(self.dut, f"{name}_{field}") for field in ("valid", "ready", *fields)}
-        return Stream(member["valid"], member["ready"], Cat(member[field] for field in fields))
-
-    def same(self, name, *pairs):
-        """``x == y`` in every cycle, for every pair; looked at through registers, so that they are two values to the tools
-        too."""
-        self.always(name, Cat(self.past(x) == self.past(y) for x, y in pairs).all())
-
-    def joined(self, name, source, target):
-        """Items of ``source`` are those of ``target``, in the same cycle."""
-        self.same(name, (source.valid, target.valid), (source.payload, target.payload), (source.ready, target.ready))
-
-
-def _bits(value):
-    return value.as_value() if isinstance(value, ValueCastable) else value
-
-
-def _fields(cfg, name):
-    interface = next(each for each in hub_interfaces(cfg) if each.name == name)
-    return [port.field for port in interface.ports if port.field not in ("valid", "ready")]
+__all__ = ["AcknowledgedAfterMemory", "ClearedMeansCleared", "CommandsAreAnsweredToTheirGiver",
+           "OrdersReachAllLanes", "PacketsStayInTheirSlice", "PortsKeepWhatTheyOffer", "RefusalsReachTheirReaders",
+           "StoresTakeTheirLane"]
 
 
 class StoresTakeTheirLane(CutHub):
@@ -86,8 +28,8 @@ class StoresTakeTheirLane(CutHub):
         merges, csr = self.blocks["StoreMerge"], self.one("CsrBank")
         for n, decoder in enumerate(decoders):
             loop, place = n % cfg.loop_lanes, n // cfg.loop_lanes
-            self.joined(f"stores of lane {n}", self.port(f"s_store{n}", _fields(cfg, "s_store0")), decoder.i_store)
-            self.joined(f"answers of lane {n}", decoder.o_response, self.port(f"m_response{n}", _fields(cfg, "m_response0")))
+            self.joined(f"stores of lane {n}", self.port(f"s_store{n}", fields_of(cfg, "s_store0")), decoder.i_store)
+            self.joined(f"answers of lane {n}", decoder.o_response, self.port(f"m_response{n}", fields_of(cfg, "m_response0")))
             self.joined(f"stores of lane {n} for others", decoder.o_link, pools[n].i_store)
             self.joined(f"stores of lane {n} for the own rank", decoder.o_loop, merges[loop].i_store[place])
             self.same(f"decoder {n} knows where it is", (decoder.lane, Const(n, len(decoder.lane))), (decoder.rank, csr.rank),
@@ -131,10 +73,10 @@ class PacketsStayInTheirSlice(CutHub):
             self.same(f"link {n} knows the dead", (link.peer_dead, csr.peer_dead))
         self._bus("m_axi_spill", dut, self.one("SpillPortMerge").mem)
         self._bus("s_axil_csr", dut, csr.axil)
-        self.joined("events", scoreboard.o_event, self.port("m_event", _fields(cfg, "m_event")))
+        self.joined("events", scoreboard.o_event, self.port("m_event", fields_of(cfg, "m_event")))
         self.joined("flags", scoreboard.o_flag, self.one("SpillPortMerge").i_flag)
         self.same("observed allocations", *((getattr(dut, f"obs_alloc_{name}"), allocator.obs_alloc[name])
-                                            for name in _fields(cfg, "obs_alloc")))
+                                            for name in fields_of(cfg, "obs_alloc")))
 
     def _bus(self, name, dut, bus):
         self.same(f"{name} is its block's", *((getattr(dut, f"{name}_{member}"), getattr(bus, member))
@@ -160,7 +102,7 @@ class OrdersReachAllLanes(CutHub):
                 ("windows", csr.window_write, [allocator.window_write]),
                 ("ranges", csr.dep_write, [allocator.dep_write, scoreboard.dep_write])):
             before = self.past(order)
-            self.same(f"{name}, one cycle later", *((_bits(target), before) for target in targets))
+            self.same(f"{name}, one cycle later", *((whole(target), before) for target in targets))
         self.same("answers of the lanes", *((control.flushing[n], each.flushing) for n, each in enumerate(decoders)),
                   *((control.merging[n], each.flushing) for n, each in enumerate(merges)),
                   *((control.draining[n], each.draining) for n, each in enumerate(pools)))
@@ -247,12 +189,12 @@ class RefusalsReachTheirReaders(CutHub):
         taken = scoreboard.i_refused.valid & scoreboard.i_refused.ready
         with m.If(taken & scoreboard.i_refused.payload.region[-1]):
             m.d.sync += [inside.eq(0), gone.eq(1)]
-        self.always("to the scoreboard, once, unchanged", inside & (_bits(scoreboard.i_refused.payload) == _bits(kept)),
+        self.always("to the scoreboard, once, unchanged", inside & (whole(scoreboard.i_refused.payload) == whole(kept)),
                     when=scoreboard.i_refused.valid & scoreboard.i_refused.payload.region[-1])
-        before = self.past(Cat(taken, _bits(scoreboard.i_refused.payload)))
-        shown = Cat(log.refusal_valid, _bits(log.refusal))
+        before = self.past(Cat(taken, whole(scoreboard.i_refused.payload)))
+        shown = Cat(log.refusal_valid, whole(log.refusal))
         self.always("to the log, one cycle later", shown == before)
-        shown = Cat(sender.i_refused.valid, _bits(sender.i_refused.payload))
+        shown = Cat(sender.i_refused.valid, whole(sender.i_refused.payload))
         self.always("to the sender of REJECT, one cycle later", shown == before)
 
 

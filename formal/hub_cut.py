@@ -1,16 +1,19 @@
-"""Hubs in which some blocks are cut out: their outputs become free, or whatever a specification says."""
+"""Hubs in which some blocks are cut out: their outputs become free, or what a specification says."""
 
 import contextlib
 import importlib
 from unittest.mock import patch
 
-from amaranth import Module
-from amaranth.hdl import Fragment
+from amaranth import Cat, Module
+from amaranth.hdl import Fragment, ValueCastable
 from amaranth.lib import wiring
 
-from .spec import streams
+from hub_rtl.hub import Hub
+from hub_rtl.top.hub_ports import hub_interfaces
 
-__all__ = ["cut_out", "free_outputs"]
+from .spec import Spec, Stream
+
+__all__ = ["CutHub", "cut_out", "fields_of", "whole"]
 
 
 def cut_out(part, cuts):
@@ -40,12 +43,61 @@ def cut_out(part, cuts):
     return made
 
 
-def free_outputs(spec, block, name, but=()):
-    """Outputs of a stand-in, except ports in ``but``, may be anything; its streams keep an item until it is taken, which
-    ``<block>.streams_held`` proves of the block."""
-    for path, member, value in block.signature.flatten(block):
-        if member.flow == wiring.Out and path[0] not in but:
-            spec.free(value)
-    for stream, flow, port in streams(block):
-        if flow == wiring.Out and stream.split(".")[0] not in but:
-            spec.suppose_held(port, f"{name}: {stream}")
+CUTS = {"hub_rtl.hub": ("CsrBank", "RejectSender", "RefusalLog", "CounterSums", "SliceView", "LinkPort", "LoopPort"),
+        "hub_rtl.top.hub_producer": ("LogicalDestinationDecoder", "PacketManager", "SendLedger", "ProducerControl",
+                                     "StoreMerge"),
+        "hub_rtl.top.hub_consumer": ("SlotAllocator", "ReadinessScoreboard", "SpillPortMerge", "MemoryWriter")}
+
+
+class CutHub(Spec):
+    """A hub without its blocks. ``self.blocks``: stand-ins by class, in the order of lanes or slices. Their outputs and the
+    hub's inputs are free: streams, too, may drop what they offered."""
+
+    def __init__(self, cfg):
+        super().__init__()
+        self.cfg = cfg
+
+    def hub(self, m, keep=(), also=()):
+        """The hub, with the blocks ``keep`` as they are, and without the further classes ``also``."""
+        m.submodules.dut = self.dut = dut = Hub(self.cfg)
+        self.blocks = {}
+        cuts = [f"{user}:{name}" for user, names in CUTS.items() for name in names if name not in keep]
+        for cut, made in cut_out(dut, [*cuts, *also]).items():
+            name = cut.partition(":")[2]
+            self.blocks[name] = made
+            for block in made:
+                for _, member, value in block.signature.flatten(block):
+                    if member.flow == wiring.Out:
+                        self.free(value)
+        self.free_inputs(dut)
+        return dut
+
+    def one(self, name):
+        """The block of that class."""
+        block, = self.blocks[name]
+        return block
+
+    def port(self, name, fields):
+        """A stream of the hub's flat ports, its payload as the fields of a struct are laid out."""
+        member = {field: getattr(self.dut, f"{name}_{field}") for field in ("valid", "ready", *fields)}
+        return Stream(member["valid"], member["ready"], Cat(member[field] for field in fields))
+
+    def same(self, name, *pairs):
+        """``x == y`` in every cycle, for every pair; looked at through registers, so that they are two values to the tools
+        too."""
+        self.always(name, Cat(self.past(x) == self.past(y) for x, y in pairs).all())
+
+    def joined(self, name, source, target):
+        """Items of ``source`` are those of ``target``, in the same cycle."""
+        self.same(name, (source.valid, target.valid), (source.payload, target.payload), (source.ready, target.ready))
+
+
+def whole(value):
+    """A struct, or a value, as one value."""
+    return value.as_value() if isinstance(value, ValueCastable) else value
+
+
+def fields_of(cfg, name):
+    """Names of an interface's ports, without valid and ready, in their order."""
+    interface = next(each for each in hub_interfaces(cfg) if each.name == name)
+    return [port.field for port in interface.ports if port.field not in ("valid", "ready")]

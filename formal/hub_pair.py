@@ -20,6 +20,8 @@ class PairSpec(Spec):
     are what software would have written, at given times after both hubs are ``cleared``), the views that only registers show,
     and the idle halves: the consumer of ``a`` and the producer of ``b``."""
 
+    DELAY = 4
+
     def __init__(self, cfg):
         super().__init__()
         self.cfg = cfg
@@ -43,13 +45,11 @@ class PairSpec(Spec):
         m.d.sync += self.time.eq(self.time + (a.cleared & b.cleared))
 
     def memory(self, m, hub, n):
-        """Memory at a write port of ``hub``: takes everything at once, answers OKAY ``delay`` cycles after the last beat."""
-        delay = self.constant(2, "delay")
-        port = {name: getattr(hub, f"m_axi_mem{n}_{name}") for name in ("awvalid", "wvalid", "wlast", "bready", "bvalid")}
-        m.d.comb += [getattr(hub, f"m_axi_mem{n}_awready").eq(1), getattr(hub, f"m_axi_mem{n}_wready").eq(1)]
-        history = Signal(4, name="last_beats")
-        m.d.sync += history.eq(Cat(port["wvalid"] & port["wlast"], history))
-        m.d.comb += port["bvalid"].eq(history.bit_select(delay, 1))
+        """Memory at a write port of ``hub``: takes everything at once, answers OKAY ``DELAY`` cycles after the last beat."""
+        history = Signal(self.DELAY, name="last_beats")
+        m.d.sync += history.eq(Cat(getattr(hub, f"m_axi_mem{n}_wvalid") & getattr(hub, f"m_axi_mem{n}_wlast"), history))
+        m.d.comb += [getattr(hub, f"m_axi_mem{n}_awready").eq(1), getattr(hub, f"m_axi_mem{n}_wready").eq(1),
+                     getattr(hub, f"m_axi_mem{n}_bvalid").eq(history[-1])]
 
 
 class RowReachesTheOtherRank(PairSpec):

@@ -5,7 +5,7 @@ from amaranth import Cat, Signal
 from hub_rtl.formats import EventKind, RegionOp, RegionState
 from hub_rtl.registers import IRQ_SOURCES, register_map
 
-from .hub import CutHub, _bits
+from .hub_cut import CutHub, whole
 
 __all__ = ["GeometryOfBusyRegionStays", "InterruptTellsWhatIsEnabled", "RegistersAlwaysAnswer"]
 
@@ -73,7 +73,7 @@ class GeometryOfBusyRegionStays(RegistersSpec):
             m.d.sync += age.eq(age + 1)
         self.suppose("busy with an OPEN at first", ~command.ready, when=self.past(taken))
         self.suppose("an OPEN shows in time", ~due.any(), when=age == self.SHOWS)
-        asked = self.past(self.past(Cat(_bits(scoreboard.query.region) == region, free.bit_select(scoreboard.query.bank, 1))))
+        asked = self.past(self.past(Cat(whole(scoreboard.query.region) == region, free.bit_select(scoreboard.query.bank, 1))))
         self.suppose("status of the region", (scoreboard.status.state == RegionState.FREE) == asked[1], when=asked[0])
 
         write = scoreboard.geometry_write
