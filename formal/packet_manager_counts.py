@@ -1,4 +1,4 @@
-"""Promises of the packet manager about masks, byte counts and counters of entries."""
+"""Promises of the packet manager about what its entries count, and about stores that wait for a place."""
 
 from amaranth import Array, Cat, Const, Mux, Signal
 
@@ -7,7 +7,7 @@ from hub_rtl.pool.pool_memory import popcount
 from .packet_manager import ManagerSpec
 from .pool_parts import look_into, peek
 
-__all__ = ["BytesAreCounted"]
+__all__ = ["BytesAreCounted", "RoomIsMade"]
 
 
 class BytesAreCounted(ManagerSpec):
@@ -74,4 +74,41 @@ class BytesAreCounted(ManagerSpec):
                     when=there & at)
         self.always("class is known", pool.nop.bit_select(entry, 1) == nop, when=there)
         self.always("store has a byte", inner.store.mask.any(), when=inner.waits)
+        self.matches_mean_equal_blocks()
+
+
+class RoomIsMade(ManagerSpec):
+    """``i_store`` stalls only while a store has neither an open entry of its block nor a place. While it waits and no entry
+    that could make room is being sent, each of them is eligible in the next cycle: any entry, or any of its rank if that is at
+    its maximum. An entry that expires, grows old or is marked is eligible in the next cycle; a full one, one cycle after its
+    last byte was merged; nothing else is eligible.
+    """
+
+    def specify(self, m, dut):
+        pool, quota = self.pool, self.quota
+        inner, stored = look_into(pool), look_into(self.memory)
+        entry = self.constant(pool.write.index.shape(), "entry")
+
+        def of(bits):
+            return bits.bit_select(entry, 1)
+        others = Cat(pool.valid[n] & (~quota.at_max | (inner.ranks[n] == inner.store.rank)) for n in range(len(pool.valid)))
+        self.always("stalls only for a place", inner.waits & ~quota.place & ~pool.write.en, when=~dut.i_store.ready)
+        there = of(pool.valid) & ~of(pool.locked)
+        makes_room = self.past(pool.stalled & ((others & pool.locked) == 0) & of(others), "makes_room")
+        self.always("room is made", of(pool.eligible), when=makes_room & there & self.past(of(pool.valid), "was_there"))
+        visit, new = pool.visit, self.past(pool.write.en & pool.write.fresh & (pool.write.index == entry), "is_new")
+        visited = visit.en & (visit.index == entry)
+        turns = self.past(visited & (visit.expired | visit.old) & of(pool.valid), "turns")
+        self.always("expired and old ones leave", of(pool.eligible), when=turns & there)
+        fills = self.past(stored.late.en & (stored.late.index == entry) & (stored.total == stored.late.full), "fills")
+        self.always("full ones leave", of(pool.eligible), when=fills & there & ~new)
+        self.always("marked ones leave", of(pool.eligible), when=there & self.past(
+            of(pool.valid) & self.dut.mark.en & self.dut.mark.all, "all_marked"))
+        reasons = of(pool.full | pool.expired | pool.old | pool.marked) | self.past(pool.stalled, "was_stalled")
+        self.always("nothing else leaves", there & reasons, when=of(pool.eligible))
+        self.always("a new entry is not old, full or expired", ~of(pool.full | pool.expired | pool.old | pool.locked), when=new)
+        # Helpers.
+        for n, rank in enumerate(inner.ranks):
+            self.always(f"rank {n} compared", inner.same_rank[n] == (rank == inner.store.rank),
+                        when=inner.waits & pool.valid[n])
         self.matches_mean_equal_blocks()
