@@ -2,10 +2,12 @@
 
 import sys
 
-from amaranth import Const, Elaboratable, Signal
+from amaranth import Const, Elaboratable, Module, Signal
+from amaranth.asserts import AnySeq
 from amaranth.hdl import Fragment
+from amaranth.lib import wiring
 
-__all__ = ["Inside"]
+__all__ = ["Inside", "free_part"]
 
 
 class Inside:
@@ -61,3 +63,16 @@ class _Elaborated(Elaboratable):
 
     def elaborate(self, platform):
         return self._fragment
+
+
+def free_part(part, cleared=True):
+    """A component with the ports of ``part`` whose outputs may be anything; with ``cleared``, ``clearing`` is 0."""
+    class Free(part):
+        def elaborate(self, platform):
+            m = Module()
+            for path, member, value in self.signature.flatten(self):
+                if member.flow == wiring.Out and not (cleared and path == ("clearing",)):
+                    bits = value.as_value() if hasattr(value, "as_value") else value
+                    m.d.comb += bits.eq(AnySeq(len(bits)))
+            return m
+    return Free

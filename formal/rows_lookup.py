@@ -3,32 +3,18 @@
 from types import SimpleNamespace
 from unittest import mock
 
-from amaranth import Cat, Module, Mux, Signal
-from amaranth.asserts import AnySeq
-from amaranth.lib import data, wiring
+from amaranth import Cat, Mux, Signal
+from amaranth.lib import data
 
 from hub_rtl.formats import Reason
 from hub_rtl.rows import lookup
 from hub_rtl.rows.lookup import WORD, Lookup
 from hub_rtl.rows.slice_types import Kind
 
-from .rows_inner import Inside
+from .rows_inner import Inside, free_part
 from .spec import Spec
 
 __all__ = ["RowKeepsItsSlot"]
-
-
-def _free(part):
-    """The same ports as ``part``, with outputs that may be anything, and nothing to clear."""
-    class Free(part):
-        def elaborate(self, platform):
-            m = Module()
-            for path, member, value in self.signature.flatten(self):
-                if member.flow == wiring.Out and path != ("clearing",):
-                    plain = getattr(value, "as_value", lambda value=value: value)()
-                    m.d.comb += plain.eq(AnySeq(len(plain)))
-            return m
-    return Free
 
 
 class RowKeepsItsSlot(Spec):
@@ -49,7 +35,7 @@ class RowKeepsItsSlot(Spec):
 
     def build(self, m):
         cfg, dut = self._cfg, Lookup(self._cfg)
-        with mock.patch.multiple(lookup, **{name: _free(getattr(lookup, name)) for name in ("RowCheck", "PlainCheck",
+        with mock.patch.multiple(lookup, **{name: free_part(getattr(lookup, name)) for name in ("RowCheck", "PlainCheck",
                                                                                            "SpillFilter")}):
             inside = self.inside = Inside(m, dut)
         self.free_inputs(dut)
