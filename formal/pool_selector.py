@@ -3,13 +3,14 @@
 
 from amaranth import Array, Cat, Mux, Signal
 
-from hub_rtl.lib.onehot import encode
+from hub_rtl.lib.onehot import encode, tree_sum
 from hub_rtl.pool.selector import Selector
 
 from .pool_parts import look_into
 from .spec import Spec
 
-__all__ = ["BestLeavesFirst", "CreditsTakenOnce", "LocksAreAllowed", "RanksTakeTurns"]
+__all__ = ["BestLeavesFirst", "CreditsTakenOnce", "LocksAreAllowed", "OldWaitTheirTurn",
+           "RanksTakeTurns"]
 
 
 class SelectorSpec(Spec):
@@ -110,6 +111,40 @@ class BestLeavesFirst(SelectorSpec):
         self.always("no better one waits", mine <= its, when=dut.lock.en & rival)
         self.always("kind locked last", self.inner.last_plain == last_plain)        # a helper
         self.reach("a RowID decides", dut.lock.en & rival & (rowid[other] != rowid[dut.lock.index]) & (mine >> 26 == its >> 26))
+
+
+class OldWaitTheirTurn(SelectorSpec):
+    """Once an old entry has been eligible for four cycles and no other of its rank becomes old any more (two sweeps after it
+    did: ``packet_manager.old_in_batches``), fewer than ``pool_depth`` others of its rank are locked before it. So, while its
+    rank has credits, every entry leaves: it becomes old (``packet_manager.ages_true``), old entries are eligible
+    (``packet_manager.room_is_made``), and each lock of its rank comes soon (``packet_manager.ranks_take_turns``)."""
+
+    def specify(self, m, dut):
+        depth = self._cfg.pool_depth
+        entry = self.constant(range(depth), "entry")
+        rank = Array(dut.rank_onehot)[entry]
+        fresh_old = dut.old & ~self.past(dut.old & dut.valid, "were_old")
+        self.suppose("old entries are eligible until locked", (dut.old & dut.valid & ~self.held & ~dut.eligible) == 0)
+        was_calm, calm, calms = Signal(name="was_calm"), Signal(name="calm"), Signal(name="calms")
+        self.free(calms)
+        here = (dut.valid & dut.old & dut.eligible).bit_select(entry, 1)
+        waits = here & ~dut.lock_onehot.bit_select(entry, 1)
+        long = self.past(waits & self.past(waits & self.past(waits, "waits_1"), "waits_2"), "waits_3")
+        m.d.sync += was_calm.eq(waits & (was_calm | (calms & long)))
+        m.d.comb += calm.eq(was_calm & here)
+        of_rank = Cat(each == rank for each in dut.rank_onehot)
+        self.suppose("no other becomes old", (fresh_old & of_rank & dut.valid & ~(1 << entry)) == 0, when=calm)
+        self.suppose("old entries stay old", (self.past(dut.old, "old_before") & ~dut.old & dut.valid
+                                              & self.past(dut.valid, "valid_before")) == 0)
+        overtakes = dut.lock.en & of_rank.bit_select(dut.lock.index, 1) & (dut.lock.index != entry)
+        overtaken = Signal(range(depth + 2))
+        m.d.sync += overtaken.eq(Mux(calm, overtaken + overtakes, 0))
+        self.always("overtaken less than a pool", overtaken < depth, when=calm)
+        # Helpers: only old ones overtake, and they grow fewer.
+        rivals = dut.valid & dut.old & ~self.held & of_rank & ~(1 << entry)
+        self.always("only old ones overtake", rivals.bit_select(dut.lock.index, 1), when=overtakes & calm)
+        self.always("rivals grow fewer", overtaken + tree_sum([rivals[n] for n in range(depth)]) < depth, when=calm)
+        self.reach("overtaken by all others", overtaken == depth - 1)
 
 
 class RanksTakeTurns(SelectorSpec):

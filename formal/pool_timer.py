@@ -133,7 +133,8 @@ class AgesAreTrue(TimerSpec):
 
 class OldComeInBatches(TimerSpec):
     """While an old entry of a rank waits, two sweeps after it became old no other entry of this rank becomes old before it is
-    locked: it is overtaken by no more than those that became old before or with it."""
+    locked: it is overtaken by no more than those that became old before or with it. When no old entry of a rank has waited
+    during a sweep, the entries of this rank that have reached ``age_limit`` become old at their visits in the next sweep."""
 
     def specify(self, m, dut):
         depth, inner = self._cfg.pool_depth, self.inner
@@ -147,7 +148,17 @@ class OldComeInBatches(TimerSpec):
         names = dut.visit.en & dut.visit.old & (Array(self.ranks)[dut.visit.index] == rank) & (dut.visit.index != entry)
         self.always("no other becomes old", ~names, when=waits & (sweeps == 2))
         self.reach("another one of its rank is old too", waits & (sweeps == 2) & dut.old.all() & (rank == 1))
+        some = self.constant(range(self._cfg.ranks), "some_rank")
+        none_waits = (dut.valid & ~dut.locked & dut.old & Cat(each == some for each in self.ranks)) == 0
+        quiet, was_quiet = Signal(), Signal()
+        m.d.sync += quiet.eq(ends | (quiet & none_waits))
+        with m.If(ends):
+            m.d.sync += was_quiet.eq(quiet & none_waits)
+        self.always("the next batch becomes old", dut.visit.old, when=was_quiet & dut.visit.en & (inner.age >= dut.age_limit)
+                    & (Array(self.ranks)[dut.visit.index] == some))
         # Helpers: met in this sweep, it closes the batch of the next one.
+        self.always("none noted in a quiet sweep", ~inner.old_seen.bit_select(some, 1), when=quiet)
+        self.always("batch open after a quiet sweep", inner.batch_open.bit_select(some, 1), when=was_quiet)
         self.always("met and noted", inner.old_seen.bit_select(rank, 1), when=waits & met)
         self.always("met when passed", met | (inner.index <= entry), when=waits & (sweeps != 0))
         self.always("batch closed", ~inner.batch_open.bit_select(rank, 1), when=waits & (sweeps == 2))
