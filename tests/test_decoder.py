@@ -18,7 +18,8 @@ SMALLEST = HubConfig(name="smallest", ranks=2, lanes=1, handles=1, regions=1, gr
 ODD = HubConfig(name="odd", ranks=3, lanes=18, loop_lanes=3, packet_bytes=256, handles=5, replicas=4, regions=5,
                 max_row_bytes=2000, tag_width=5)
 PARTS = ODD.replace(name="parts", lanes=5)
-TESTS = ["random_traffic", "every_fault", "full_rate", "responses_stall", "closing_race", "reset_in_traffic"]
+TESTS = ["random_traffic", "every_fault", "full_rate", "every_epoch", "every_length", "rewritten_in_traffic",
+         "responses_stall", "closing_race", "reset_in_traffic"]
 
 
 class Parts(wiring.Component):

@@ -54,6 +54,64 @@ async def every_fault(dut):
             await t.drain()
 
 
+def good_entry(cfg, rng, **fields):
+    """An entry whose stores belong to lane 0."""
+    return {"valid": 1, "owner": 1, "epoch": 0, "closed": 0, "row_bytes": cfg.max_row_bytes, "lane_mode": LaneMode.FIXED,
+            "lane": 0, "log2_replicas": 0, "replica": [{"rank": rng.randrange(cfg.ranks), "region": rng.randrange(cfg.regions)}
+                                                       for _ in range(cfg.replicas)], **fields}
+
+
+def row_store(cfg, rng, mask=1, **operand):
+    """A store of the owner of :func:`good_entry`."""
+    return {"operand": pack(OPERAND_ROW, handle=0, **{"rowid": rng.getrandbits(24), **operand}), "cls": rng.randrange(2),
+            "owner": 1, "data": rng.getrandbits(256), "mask": mask, "tag": rng.getrandbits(cfg.tag_width)}
+
+
+@cocotb.test()
+async def every_epoch(dut):
+    """Every epoch of a store against every epoch of its entry, closed, held back or neither."""
+    cfg, _, rng = bench_params("epochs")
+    t = DecoderBench(dut, cfg, rng, 0)
+    await t.ready()
+    for epoch in range(16):
+        for closed, hold in ((0, 0), (1, 0), (rng.randrange(2), 1)):
+            await t.write(0, good_entry(cfg, rng, epoch=epoch, closed=closed), hold)
+            for wanted in rng.sample(range(16), 16):
+                t.source.put(row_store(cfg, rng, epoch=wanted))
+            await t.drain()
+
+
+@cocotb.test()
+async def every_length(dut):
+    """Both halves of sectors before, at and behind the end of rows of every short length."""
+    cfg, _, rng = bench_params("lengths")
+    t = DecoderBench(dut, cfg, rng, 0)
+    await t.ready()
+    for row_bytes in range(16, min(cfg.max_row_bytes, 512) + 1, 16):
+        await t.write(0, good_entry(cfg, rng, row_bytes=row_bytes))
+        last = row_bytes // 16
+        for unit in {max(0, last + step) for step in (-2, -1, 0, 1, 2)} | {0, rng.randrange(1024), rng.randrange(last)}:
+            for mask in (1 << rng.randrange(16), 1 << rng.randrange(16, 32), rng.getrandbits(32)):
+                t.source.put(row_store(cfg, rng, mask, row_off=unit))
+        await t.drain()
+
+
+@cocotb.test()
+async def rewritten_in_traffic(dut):
+    """Stores in every cycle while their entry changes every few cycles: each is judged by an entry of its time."""
+    cfg, _, rng = bench_params("rewritten")
+    t = DecoderBench(dut, cfg, rng, 0)
+    await t.ready()
+    for _ in range(120):
+        await t.write(0, good_entry(cfg, rng, epoch=rng.randrange(3), closed=rng.randrange(2), owner=rng.choice((1, 1, 1, 2)),
+                                    row_bytes=16 * rng.randint(1, cfg.max_row_bytes // 16),
+                                    log2_replicas=rng.randrange(cfg.replicas.bit_length())))
+        for _ in range(5):
+            t.source.put(row_store(cfg, rng, rng.getrandbits(32), epoch=rng.randrange(3), row_off=rng.randrange(8)))
+        await t.bench.cycles(rng.randrange(6))
+    await t.drain()
+
+
 @cocotb.test()
 async def full_rate(dut):
     """One store per cycle; 3 cycles to the packet manager, 4 to the response; flushing ends in continuous traffic."""

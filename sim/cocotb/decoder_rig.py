@@ -114,6 +114,7 @@ class DecoderBench:
         self.expected_reports = deque()
         self.accepted, self.delivers, self.delivered, self.outcomes = 0, [], 0, []
         self.flushes, self.flush = [], None
+        self.inside = (0, 0)        # cycle, stores that have no response when it begins
 
     def changed(self):
         """The table or the set of dead peers is not the same any more."""
@@ -152,7 +153,14 @@ class DecoderBench:
         cover(f"decoder.status.{Reason(response['status']).name}")
 
     def _look(self, cycle):
-        raw = int(self.dut.o_refused.value)
+        raw, counts = int(self.dut.o_refused.value), int(self.dut.counts.value)
+        valid, ready = int(self.dut.i_store__valid.value), int(self.dut.i_store__ready.value)
+        assert counts == valid & ready | (raw & 1) << 1 | (valid & ~ready) << 2, f"cycle {cycle}: counts {counts:#b}"
+        if self.inside[0] == cycle:
+            # Two stores whose answers wait in their register are not in flight any more.
+            _, inside = self.inside
+            assert (inside > 2) <= int(self.dut.in_flight.value) <= (inside > 0), f"cycle {cycle}: {inside} inside"
+        self.inside = (cycle + 1, len(self.waiting))
         if raw & 1:
             report = self.refusal.unpack(raw)
             report.pop("en")
