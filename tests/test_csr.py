@@ -16,7 +16,7 @@ SMALL = preset("small")
 ODD = preset("tiny", ranks=5, pool_depth=8, handles=5, regions=3, dep_ranges=3, lanes=3, loop_lanes=2, log_depth=5, capacity=13,
              replicas=4, groups=16, packet_bytes=256, max_row_bytes=1040)
 LEAST = preset("tiny", handles=1, regions=1, capacity=1, dep_ranges=1, log_depth=1, tag_width=1, max_row_bytes=16)
-TESTS = ["random_access", "geometry", "views", "views_change", "counters", "not_cleared", "reset_in_traffic"]
+TESTS = ["random_access", "geometry", "views", "views_change", "every_bit", "counters", "not_cleared", "reset_in_traffic"]
 
 
 @pytest.mark.parametrize("name, cfg", [("csr_small", SMALL), ("csr_odd", ODD)])

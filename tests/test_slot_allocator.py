@@ -11,8 +11,8 @@ from sim.bench.planted import assert_caught, planted
 from sim.bench.runner import run_bench
 
 ODD = {"regions": 3, "ranks": 3, "rat_ways": 3, "capacity": 5, "packet_bytes": 256, "max_row_bytes": 512}
-COMMON = ["traffic", "thrash", "full_regions", "spill_faults", "overlap", "purge", "opened_in_a_row",
-          "old_rows", "reset_in_traffic", "latency"]
+COMMON = ["traffic", "thrash", "full_regions", "spill_faults", "overlap", "purge", "blocked_outputs",
+          "opened_in_a_row", "old_rows", "reset_in_traffic", "latency"]
 
 
 def run_allocator(component, cfg, name, tests):

@@ -10,11 +10,13 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 __all__ = ["expression", "paths", "unreachable"]
 
-PDR_SECONDS = 3
+PDR_SECONDS = 3         # for one point
+PDR_TOTAL = 200         # for all points of a bench; none is tried after that
 WIDE = 100      # bits per word: memories of packet data are left out, and what they give is free
 
 _IF = re.compile(r"(end else )?if \((.*)\)( begin)?$")
@@ -189,15 +191,15 @@ def unreachable(text, source, conditions, assumptions=None):
         (folder / "points.v").write_text(_instrumented(text, source, conditions, assumptions or {}))
         _aiger(folder)
         _abc(folder, "read_aiger points.aig; strash; scleanup; lcorr; write_aiger left.aig", 600)
-        outputs = _outputs(folder / "left.aig")[2]
+        outputs, end = _outputs(folder / "left.aig")[2], time.monotonic() + PDR_TOTAL
         never = [set() for _ in conditions]     # the verdicts on each instance of the module
         for name, port in json.loads((folder / "constants.json").read_text())["modules"]["cover_top"]["ports"].items():
             if port["bits"][0] in ("0", "1") and "cover_" in name:
                 never[int(name.rpartition("cover_")[2])].add(port["bits"][0] == "0")
         for number, name in re.findall(r"^output (\d+) 0 (.*)$", (folder / "points.map").read_text(), re.M):
             point = int(name.rpartition("cover_")[2])
-            zero = int(outputs[int(number)]) == 0
-            never[point].add(zero or conditions[point][2] and False not in never[point] and _pdr(folder, int(number)))
+            never[point].add(int(outputs[int(number)]) == 0 or (
+                conditions[point][2] and False not in never[point] and time.monotonic() < end and _pdr(folder, int(number))))
     if not all(never):
         raise RuntimeError("a point was lost on the way to the proof")
     return [verdicts == {True} for verdicts in never]

@@ -78,12 +78,21 @@ def good_geometry(cfg, rng):
             "overflow_en": 0, "overflow": 0}
 
 
+def misalign(rng, g):
+    """One bit too many in one of the addresses."""
+    name = rng.choice(("base", "base", "spill_base", "flag_base"))
+    bit = 1 << rng.randrange(7 if name == "base" else 3)
+    if name == "flag_base":
+        g[name] |= bit
+    else:
+        g[name][rng.randrange(2)] |= bit
+
+
 BREAK = {
-    "row_bytes": lambda cfg, rng, g: g.update(row_bytes=rng.choice((0, 8, g["row_bytes"] + 1))),
-    "stride": lambda cfg, rng, g: g.update(stride=rng.choice((g["stride"] - 16, g["stride"] - cfg.packet_bytes))),
-    "base": lambda cfg, rng, g: rng.choice((lambda: g["base"].__setitem__(rng.randrange(2), 64),
-                                            lambda: g["spill_base"].__setitem__(rng.randrange(2),
-                                                                                4), lambda: g.update(flag_base=2)))(),
+    "row_bytes": lambda cfg, rng, g: g.update(row_bytes=rng.choice((0, 8, g["row_bytes"] | rng.randint(1, 15)))),
+    "stride": lambda cfg, rng, g: g.update(stride=rng.choice((g["stride"] | 1 << rng.randrange(7),
+                                                                g["stride"] - cfg.packet_bytes))),
+    "base": lambda cfg, rng, g: misalign(rng, g),
     "capacity": lambda cfg, rng, g: g.update(capacity=rng.choice((0, cfg.capacity + 1))),
     "groups": lambda cfg, rng, g: g.update(rng.choice(({"log2_tile": 11},
                                                        {"log2_tile": 0, "capacity": 2, "group_base": cfg.groups - 1}))),
@@ -111,7 +120,7 @@ async def geometry(dut):
     s = Setup(dut, "geometry")
     await s.bench.reset()
     await s.write("control.IRQ_ENABLE", 1 << list(IRQ_SOURCES).index("geometry"))
-    for rule in [None, *BREAK, "busy", "disabled"] * 3:
+    for rule in [None, *BREAK, "busy", "disabled"] * 3 + ["base"] * 40 + ["row_bytes", "stride"] * 10:
         index = s.rng.randrange(s.cfg.regions)
         g = good_geometry(s.cfg, s.rng) | {"index": index}
         if s.cfg.regions > 1:
@@ -269,10 +278,43 @@ async def views_change(dut):
             "hang.NO_CREDIT0.value": view["no_credit"], "hang.NO_CTL_CREDIT0.value": view["no_ctl_credit"],
             "logs.ENTRY_ROW.rowid": entry["rowid"], "logs.ENTRY_ROW.rank": entry["rank"], "logs.COUNT.value": count,
             "logs.LOST.value": lost}
+        header, reason, lane = s.rng.getrandbits(128), s.rng.choice((9, 10)), s.rng.randrange(s.cfg.lanes)
+        await s.write("logs.BAD", 0xFFFFFFFF)
+        await bus_pulse(s.bench, "bad", {"en": 1, "lane": lane, "header": header, "reason": reason}, CsrTypes(s.cfg).bad)
+        s.model.raised("logs.BAD", "valid")
+        s.model.inputs |= {"logs.BAD.reason": reason, "logs.BAD.lane": lane}
+        s.model.inputs |= {f"logs.BAD_HEADER{n}.value": header >> 32 * n & 0xFFFFFFFF for n in range(4)}
         await s.bench.cycles(2)
         for path, _, register in s.map:
             if path.startswith(("hang.", "logs.")) and not register.external:
                 await s.check(path)
+
+
+@cocotb.test()
+async def every_bit(dut):
+    """Fields of tables and limits are written with all kinds of values, read back, committed, and handles fetched again."""
+    s = Setup(dut, "bits")
+    await s.bench.reset()
+    await s.bench.cycles(SWEEP)
+    sizes = {"handles": s.cfg.handles, "windows": s.cfg.ranks, "deps": s.cfg.dep_ranges, "control": 0, "peers": 0}
+    orders = ("INDEX", "COMMIT", "FETCH", "COMMAND")
+    for _ in range(10):
+        for page, size in sizes.items():
+            fields = [path for path, _, register in s.map if path.startswith(page + ".") and not register.external
+                      and path.partition(".")[2] not in orders]
+            for path in fields:
+                await s.write(path, s.rng.getrandbits(32))
+                await s.check(path)
+            if size:
+                await s.write(f"{page}.INDEX", s.rng.randrange(size))
+                await s.write(f"{page}.COMMIT", 1, expect=OKAY)
+                await s.bench.cycles(QUIET)
+            if page == "handles":
+                await s.write("handles.FETCH", 1, expect=OKAY)
+                await s.bench.cycles(QUIET)
+                for path in fields:
+                    await s.check(path)
+    s.same_effects("handle", "dep", "window")
 
 
 @cocotb.test()

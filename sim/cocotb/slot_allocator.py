@@ -39,17 +39,25 @@ async def traffic(dut, grid):
 async def thrash(dut):
     """Far more open rows than ways: rows are spilled and restored again and again, the filter saturates, nothing is lost."""
     top = AllocatorBench(dut, salt="thrash")
+    for _ in range(3):
+        await thrash_once(top)
+    cover("alloc.thrash")
+
+
+async def thrash_once(top):
+    """From reset on, with new rows and words."""
     await top.start()
     cfg = top.cfg
     row_bytes = min(cfg.max_row_bytes, 4 * cfg.packet_bytes)
     count = min(cfg.capacity, 3 * cfg.rat_sets * cfg.rat_ways)
+    first = top.rng.choice((0, top.rng.randrange(1 << 23)))
     for region in range(cfg.regions):
-        await top.region(region, row_bytes=row_bytes, capacity=count, row_first=100 * region)
+        await top.region(region, row_bytes=row_bytes, capacity=count, row_first=first + 100 * region)
         await top.state(region, OPEN, 3)
     lists = [[] for _ in range(cfg.slices)]
     for region in range(min(cfg.regions, 3)):
         for n in range(count):
-            body = {"region": region, "epoch": 3, "rowid": 100 * region + n}
+            body = {"region": region, "epoch": 3, "rowid": first + 100 * region + n}
             out = [packet(1, top.traffic.words(1), row_off=unit, **body) for unit in range(row_bytes // 16)][:12]
             whole = row_bytes // 16 <= 12
             lists[n % cfg.slices].append(out if whole else out + [packet(
@@ -57,7 +65,6 @@ async def thrash(dut):
                 for unit in range(cfg.packet_flits * -(-12 // cfg.packet_flits), row_bytes // 16, cfg.packet_flits)])
     await top.run([top.traffic.weave(each, 4 * cfg.rat_sets * cfg.rat_ways) for each in lists])
     assert top.model.counts["restores"] > 10
-    cover("alloc.thrash")
 
 
 @cocotb.test()
@@ -211,6 +218,38 @@ async def purge(dut):
     assert top.model.counts["rat_hits"] > hits or cfg.rat_ways == 1
     assert top.model.slots[0, 0] >= 2, "the purged row was not new again"
     cover("alloc.purge")
+
+
+@cocotb.test()
+@cocotb.parametrize(stopped=["writes", "beats", "refused", "all"])
+async def blocked_outputs(dut, stopped):
+    """Some outputs are not taken for a while: queues fill up; then all comes out as it must."""
+    top = AllocatorBench(dut, salt=f"blocked{stopped}")
+    await top.start()
+    await set_up(top)
+    cfg, rng, traffic = top.cfg, top.rng, top.traffic
+    for region in range(cfg.regions):
+        await top.state(region, OPEN, 1)
+    kinds = ("writes", "beats", "refused") if stopped == "all" else (stopped,)
+    sinks = [sink for kind in kinds for sink in getattr(top, kind)]
+    for turn in range(3):
+        for sink in sinks:
+            sink.set_pause("stop")
+        lists = []
+        for number in range(cfg.slices):
+            rows = [traffic.row(top.model.regions[region]["row_bytes"], number % cfg.ranks, region=region, epoch=1,
+                                rowid=top.model.regions[region]["row_first"] + 10 * turn + number)
+                    for region in range(cfg.regions)]
+            small = [[packet(rng.randrange(cfg.ranks), traffic.words(1), addr=traffic.far + 16 * n)] for n in range(12)]
+            refused = [[packet(0, traffic.words(1), row_off=0, region=rng.randrange(cfg.regions), epoch=9, rowid=n)]
+                       for n in range(12)]
+            lists.append(traffic.weave(rng.sample(small + refused, 24) + rows, 2))
+            top.send(number, lists[-1])
+        await top.bench.cycles(400)
+        for sink in sinks:
+            sink.set_pause(None)
+        await top.settle()
+        top.check(lists)
 
 
 @cocotb.test()
