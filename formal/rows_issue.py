@@ -106,20 +106,20 @@ class CommandsBecomeWritesOrRefusals(Spec):
     def _lemmas(self, m, inside, dut, level, open_, ahead, answer, index, filled, entry, last, some, thing):
         """Helper invariants: where the answer waits, what the entry holds, what was refused last."""
         full, items = inside["replies.full"], inside["replies.items"]
-        self.always("lemma: level", full == ((1 << level) - 1))
-        self.always("lemma: answer waits", Array(each.as_value() for each in items)[ahead] == answer.as_value(), when=open_)
-        self.always("lemma: answer ahead", ahead < level, when=open_)
-        self.always("lemma: entry kept", inside.word(m, "rows.memory", index) == entry.as_value(), when=filled)
-        self.always("lemma: entry read", inside["rows.r_data"].as_value() == entry.as_value(),
+        self.lemma("level", full == ((1 << level) - 1))
+        self.lemma("answer waits", Array(each.as_value() for each in items)[ahead] == answer.as_value(), when=open_)
+        self.lemma("answer ahead", ahead < level, when=open_)
+        self.lemma("entry kept", inside.word(m, "rows.memory", index) == entry.as_value(), when=filled)
+        self.lemma("entry read", inside["rows.r_data"].as_value() == entry.as_value(),
                     when=inside["held"] & dut.i_command.valid & (dut.i_command.p.index == index) & filled &
                     (dut.i_command.p.kind == Kind.ROW) & ~dut.i_command.p.fresh)
-        self.always("lemma: held", dut.i_command.valid & (dut.i_command.p.kind == Kind.ROW) & ~dut.i_command.p.fresh,
+        self.lemma("held", dut.i_command.valid & (dut.i_command.p.kind == Kind.ROW) & ~dut.i_command.p.fresh,
                     when=inside["held"])
         who = inside["last"]
         named = Cat(who.plain, who.src, who.region, who.epoch, who.rowid)
         fresh = dut.o_refused.valid & ~self.past(dut.o_refused.valid & ~dut.o_refused.ready, "refusal_waits")
-        self.always("lemma: last refused", named == Mux(fresh, thing, last), when=some | fresh)
-        self.always("lemma: some refused", inside["some"] == (some | fresh))
+        self.lemma("last refused", named == Mux(fresh, thing, last), when=some | fresh)
+        self.lemma("some refused", inside["some"] == (some | fresh))
 
 
 class BeatsFollowTheirWrite(Spec):
@@ -189,19 +189,19 @@ class BeatsFollowTheirWrite(Spec):
         active, left, next_valid, job = (inside[name] for name in ("active", "left", "next_valid", "next_job"))
         now = Mux(active, left + inside["masks"], 0)
         then = Mux(next_valid, job.len + Mux(job.masked, cfg.mask_flits, 0), 0)
-        self.always("lemma: total", total == now + then)
-        self.always("lemma: sizes", (left != 0) & (left <= cfg.packet_flits) & (inside["masks"] <= cfg.mask_flits), when=active)
-        self.always("lemma: job", (job.len != 0) & (job.len <= cfg.packet_flits), when=next_valid)
+        self.lemma("total", total == now + then)
+        self.lemma("sizes", (left != 0) & (left <= cfg.packet_flits) & (inside["masks"] <= cfg.mask_flits), when=active)
+        self.lemma("job", (job.len != 0) & (job.len <= cfg.packet_flits), when=next_valid)
         waiting = open_ & (done == 0) & (ahead == now) & next_valid
         working = open_ & active & ~waiting
-        self.always("lemma: somewhere", waiting | (active & (ahead == 0)), when=open_)
-        self.always("lemma: waiting", (job.len == length) & (job.masked == masked) & (job.unit == unit) & (job.sink == sink),
+        self.lemma("somewhere", waiting | (active & (ahead == 0)), when=open_)
+        self.lemma("waiting", (job.len == length) & (job.masked == masked) & (job.unit == unit) & (job.sink == sink),
                     when=waiting)
-        self.always("lemma: working", (ahead == 0) & (now == masks + length - done) & (inside["masks"] == Mux(
+        self.lemma("working", (ahead == 0) & (now == masks + length - done) & (inside["masks"] == Mux(
             first, masks - done, 0)) & (inside["sink"] == sink) & (inside["plain_strb"] == ~masked) &
             (inside["unit"] == Mux(first, unit, at)), when=working)
-        self.always("lemma: mask", inside["mask"] == mask, when=working & ~first & masked)
-        self.always("lemma: not done", done < masks + length, when=open_)
-        self.always("lemma: known", masks + length <= cfg.packet_flits + cfg.mask_flits, when=open_)
-        self.always("lemma: one", marked, when=open_ | just)
-        self.always("lemma: fresh", open_ & (done == 0), when=just)
+        self.lemma("mask", inside["mask"] == mask, when=working & ~first & masked)
+        self.lemma("not done", done < masks + length, when=open_)
+        self.lemma("known", masks + length <= cfg.packet_flits + cfg.mask_flits, when=open_)
+        self.lemma("one", marked, when=open_ | just)
+        self.lemma("fresh", open_ & (done == 0), when=just)

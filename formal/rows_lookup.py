@@ -145,78 +145,78 @@ class RowKeepsItsSlot(Spec):
             inside[name] for name in ("victim", "best_way", "best_key", "best_slot", "step"))
         looking = acting | within("CHECK", "GROUP")
         # Tags.
-        self.always("lemma: walked", inside["tags.tag_ram.walk"] <= self._cfg.rat_sets)
-        self.always("lemma: waits for clearing", state("READ") & ~g.in_rat & ~g.in_memory,
+        self.lemma("walked", inside["tags.tag_ram.walk"] <= self._cfg.rat_sets)
+        self.lemma("waits for clearing", state("READ") & ~g.in_rat & ~g.in_memory,
                     when=g.dut.clearing)
-        self.always("lemma: one set", inside["tags.looked"] == 0)
-        self.always("lemma: walk", (inside["walk"] <= self._cfg.rat_sets) & ~(state("WIPE") & (inside["walk"] != 0)))
-        self.always("lemma: read is kept", read.as_value() == kept.as_value(), when=looking | state("WIPE"))
-        self.always("lemma: entry matches", (match == ours_at) & (g.index < ways), when=g.in_rat)
+        self.lemma("one set", inside["tags.looked"] == 0)
+        self.lemma("walk", (inside["walk"] <= self._cfg.rat_sets) & ~(state("WIPE") & (inside["walk"] != 0)))
+        self.lemma("read is kept", read.as_value() == kept.as_value(), when=looking | state("WIPE"))
+        self.lemma("entry matches", (match == ours_at) & (g.index < ways), when=g.in_rat)
         stale = (match != 0) & ~g.in_rat
-        self.always("lemma: stale entry goes", g.in_memory & within("SPILLED", "ACT", "UNCOUNT", "ERASE", "ERASED") & ~hit & has_way &
+        self.lemma("stale entry goes", g.in_memory & within("SPILLED", "ACT", "UNCOUNT", "ERASE", "ERASED") & ~hit & has_way &
                     inside["need_way"] & (match == way) & ~ours & ~g.head.p.plain & ~inside["refuse"] &
                     g.dut.i_bytes.valid & (fetched | ~maybe), when=stale)
-        self.always("lemma: entry complete", Cat(~ours_at[n] | (kept[n].src == g.src) & (kept[n].missing == g.missing)
+        self.lemma("entry complete", Cat(~ours_at[n] | (kept[n].src == g.src) & (kept[n].missing == g.missing)
                                           for n in range(ways)).all() & (g.missing != 0), when=g.in_rat)
-        self.always("lemma: one place", ~(g.in_rat & g.in_memory))
+        self.lemma("one place", ~(g.in_rat & g.in_memory))
         # The packet in hand.
-        self.always("lemma: head stays", g.head.valid, when=looking)
-        self.always("lemma: bytes stay", g.dut.i_bytes.valid & ~g.head.p.plain & ~hit & ~inside["refuse"],
+        self.lemma("head stays", g.head.valid, when=looking)
+        self.lemma("bytes stay", g.dut.i_bytes.valid & ~g.head.p.plain & ~hit & ~inside["refuse"],
                     when=acting & ~state("ACT"))
-        self.always("lemma: hit", (hit == g.in_rat) & Mux(hit, (way == ours_at) & (inside["missing"] == g.missing) &
+        self.lemma("hit", (hit == g.in_rat) & Mux(hit, (way == ours_at) & (inside["missing"] == g.missing) &
                                                    ~inside["foreign"], 1), when=ours & acting)
-        self.always("lemma: other hits", (way & match) == 0, when=acting & hit & ~ours & ~g.head.p.plain & ~inside["refuse"])
-        self.always("lemma: memory works", ~state("LOST"))
-        self.always("lemma: plain", g.head.p.plain, when=state("GROUP"))
-        self.always("lemma: no hit while fetching", ~hit | ~(fetched | restored), when=acting)
-        self.always("lemma: maybe", maybe | fetched, when=ours & acting & g.in_memory)
-        self.always("lemma: restored", (restored == (fetched & g.in_memory)) & (inside["late_reason"] == Reason.OK), when=ours & acting)
-        self.always("lemma: restored was fetched", (fetched | ~restored) & (restored | ~erased), when=acting)
-        self.always("lemma: begins clean", ~fetched & ~restored & ~erased & (inside["late_reason"] == Reason.OK),
+        self.lemma("other hits", (way & match) == 0, when=acting & hit & ~ours & ~g.head.p.plain & ~inside["refuse"])
+        self.lemma("memory works", ~state("LOST"))
+        self.lemma("plain", g.head.p.plain, when=state("GROUP"))
+        self.lemma("no hit while fetching", ~hit | ~(fetched | restored), when=acting)
+        self.lemma("maybe", maybe | fetched, when=ours & acting & g.in_memory)
+        self.lemma("restored", (restored == (fetched & g.in_memory)) & (inside["late_reason"] == Reason.OK), when=ours & acting)
+        self.lemma("restored was fetched", (fetched | ~restored) & (restored | ~erased), when=acting)
+        self.lemma("begins clean", ~fetched & ~restored & ~erased & (inside["late_reason"] == Reason.OK),
                     when=within("CHECK", "GROUP"))
-        self.always("lemma: fetching comes first", fetched | ~maybe,
+        self.lemma("fetching comes first", fetched | ~maybe,
                     when=acting & ~within("ACT", "FETCH", "FETCHED"))
-        self.always("lemma: fetching once", ~fetched & ~restored & ~erased, when=within("FETCH", "FETCHED"))
-        self.always("lemma: erasing once", restored & ~erased, when=within("UNCOUNT", "ERASE", "ERASED"))
+        self.lemma("fetching once", ~fetched & ~restored & ~erased, when=within("FETCH", "FETCHED"))
+        self.lemma("erasing once", restored & ~erased, when=within("UNCOUNT", "ERASE", "ERASED"))
         found = inside["word"]
-        self.always("lemma: found", (found.slot == g.slot) & (found.overflow == g.overflow) & (inside["missing"] == g.missing),
+        self.lemma("found", (found.slot == g.slot) & (found.overflow == g.overflow) & (inside["missing"] == g.missing),
                     when=ours & acting & restored)
         # Memory.
-        self.always("lemma: busy", g.busy == within("FETCHED", "SPILLED", "ERASED"))
-        self.always("lemma: reading", g.reading == ours, when=state("FETCHED"))
+        self.lemma("busy", g.busy == within("FETCHED", "SPILLED", "ERASED"))
+        self.lemma("reading", g.reading == ours, when=state("FETCHED"))
         gone = ours & acting & (erased | state("ERASED"))
         w = g.word
-        self.always("lemma: word kept", w.valid & (w.epoch == g.epoch) & (w.overflow == g.overflow) & (w.slot == g.slot) &
+        self.lemma("word kept", w.valid & (w.epoch == g.epoch) & (w.overflow == g.overflow) & (w.slot == g.slot) &
                     (w.missing == g.missing) & (w.src == g.src) & (w.rowtag == g.rowid[:16]) & (g.missing != 0),
                     when=g.in_memory & ~gone)
-        self.always("lemma: word erased", ~w.valid, when=~g.in_memory | gone)
+        self.lemma("word erased", ~w.valid, when=~g.in_memory | gone)
         # The victim.
         full = Cat(each.valid for each in (read[n] for n in range(ways))).all()
-        self.always("lemma: set is full", full & ~has_way & inside["need_way"], when=within("DRAIN", "SCAN", "VICTIM"))
-        self.always("lemma: no way, full set", full, when=acting & ~has_way)
-        self.always("lemma: still needed", inside["need_way"] & has_way & (way == best_way), when=within("COUNT", "SPILL", "SPILLED"))
-        self.always("lemma: steps", step <= ways)
+        self.lemma("set is full", full & ~has_way & inside["need_way"], when=within("DRAIN", "SCAN", "VICTIM"))
+        self.lemma("no way, full set", full, when=acting & ~has_way)
+        self.lemma("still needed", inside["need_way"] & has_way & (way == best_way), when=within("COUNT", "SPILL", "SPILLED"))
+        self.lemma("steps", step <= ways)
         for n in range(ways):
             seen = inside["seen_tag"]
-            self.always(f"lemma: scanned {n}", (seen.as_value() == read[n].as_value()) & (inside["seen_way"] == 1 << n),
+            self.lemma(f"scanned {n}", (seen.as_value() == read[n].as_value()) & (inside["seen_way"] == 1 << n),
                         when=state("SCAN") & (step == n + 1))
-            self.always(f"lemma: victim is {n}", victim.as_value() == read[n].as_value(),
+            self.lemma(f"victim is {n}", victim.as_value() == read[n].as_value(),
                         when=(state("SCAN") & (step > 1) | within("VICTIM", "COUNT", "SPILL")) & best_way[n])
         chosen = (state("SCAN") & (step > 1)) | within("VICTIM", "COUNT", "SPILL")
-        self.always("lemma: a victim", one_hot(best_way) & (best_key.rank != 0), when=chosen)
-        self.always("lemma: no victim yet", best_key.as_value() == 0, when=state("SCAN") & (step <= 1))
-        self.always("lemma: victim in order", Cat(~best_way[n] | (step > n + 1) for n in range(ways)).all(),
+        self.lemma("a victim", one_hot(best_way) & (best_key.rank != 0), when=chosen)
+        self.lemma("no victim yet", best_key.as_value() == 0, when=state("SCAN") & (step <= 1))
+        self.lemma("victim in order", Cat(~best_way[n] | (step > n + 1) for n in range(ways)).all(),
                     when=state("SCAN") & (step > 1))
-        self.always("lemma: our row as victim", g.in_rat & (best_way == ours_at) & (best_slot.slot == g.slot) & (best_key.rank == 2) &
+        self.lemma("our row as victim", g.in_rat & (best_way == ours_at) & (best_slot.slot == g.slot) & (best_key.rank == 2) &
                     (best_slot.overflow == g.overflow), when=chosen & is_ours(victim))
-        self.always("lemma: old row as victim", best_key.rank == 3, when=chosen & (victim.region == g.region) &
+        self.lemma("old row as victim", best_key.rank == 3, when=chosen & (victim.region == g.region) &
                     (victim.epoch[0] == g.epoch[0]) & (victim.epoch != g.epoch))
-        self.always("lemma: only placed rows spill", best_key.rank == 2, when=within("COUNT", "SPILL"))
-        self.always("lemma: way is free", one_hot(way) & ~((way & match) != 0) | g.in_memory,
+        self.lemma("only placed rows spill", best_key.rank == 2, when=within("COUNT", "SPILL"))
+        self.lemma("way is free", one_hot(way) & ~((way & match) != 0) | g.in_memory,
                     when=~hit & has_way & within("ACT", "FETCH", "FETCHED", "UNCOUNT", "ERASE", "ERASED", "SPILLED"))
-        self.always("lemma: way is one", one_hot(way), when=has_way & acting & ~hit)
+        self.lemma("way is one", one_hot(way), when=has_way & acting & ~hit)
         # Purges of others.
         bank = inside["purge_bank"]
         purging = g.dut.purging
-        self.always("lemma: purging", purging, when=within("PURGE", "WIPE", "LEAVE"))
-        self.always("lemma: others purged", (bank.region != g.region) | (bank.bank != g.epoch[0]), when=purging)
+        self.lemma("purging", purging, when=within("PURGE", "WIPE", "LEAVE"))
+        self.lemma("others purged", (bank.region != g.region) | (bank.bank != g.epoch[0]), when=purging)

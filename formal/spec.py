@@ -95,6 +95,10 @@ class Spec(Elaboratable):
         """``holds`` is true in every cycle (in which ``when`` is true)."""
         self._add(Assert, self.properties, name, holds, when)
 
+    def lemma(self, name, holds, when=1):
+        """A helper invariant of a proof, no promise: asserted, but nothing is lost if ``when`` never occurs, so without a cover."""
+        self._add(Assert, self.properties, f"lemma: {name}", ~Value.cast(when).bool() | holds, None)
+
     def suppose(self, name, holds, when=None):
         """The environment keeps ``holds`` in every cycle (in which ``when`` is true)."""
         self._add(Assume, self.assumptions, name, holds, when)
