@@ -24,7 +24,7 @@ def test_reject_sender(cfg):
 
 @pytest.mark.parametrize("cfg", [SMALLEST, ODD], ids=lambda cfg: cfg.name)
 def test_refusal_log(cfg):
-    run(RefusalLog(cfg), cfg, f"report_log_{cfg.name}", ["keeps_oldest", "pulses_while_cleared", "storm"])
+    run(RefusalLog(cfg), cfg, f"report_log_{cfg.name}", ["keeps_oldest", "all_at_once", "pulses_while_cleared", "storm"])
 
 
 def test_planted_no_confirm():

@@ -315,6 +315,26 @@ async def keeps_oldest(dut):
 
 
 @cocotb.test()
+async def all_at_once(dut):
+    """Any number of sources at the same time, also in two cycles after each other: every entry is whole, none is doubled."""
+    t = Log(dut)
+    await t.bench.reset()
+    counts = []
+
+    def look(cycle):
+        counts.append((int(dut.count.value), int(dut.logged.value)))
+        assert len(counts) < 2 or counts[-1][0] <= counts[-2][0] or counts[-1][1], "an entry without `logged`"
+    t.bench.on_sample(look)
+    for _ in range(60):
+        chance = t.rng.choice((0.2, 0.5, 1.0))
+        for _ in range(t.rng.choice((1, 2, 2))):
+            await t.pulses(chance)
+        await t.bench.cycles(6 * t.cfg.lanes + 12)
+        t.model.check(*await t.read())
+        await t.clear()
+
+
+@cocotb.test()
 async def pulses_while_cleared(dut):
     """What comes while ``clear`` is held waits, as far as there are places for it, and is logged afterwards."""
     t = Log(dut)
