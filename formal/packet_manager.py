@@ -7,7 +7,7 @@ from hub_rtl.packet_manager import PacketManager
 from .pool_parts import cut, look_into, peek
 from .spec import Spec
 
-__all__ = ["BytesMerge", "FencesAreExact", "ManagerSpec"]
+__all__ = ["BytesMerge", "DrainingEnds", "FencesAreExact", "ManagerSpec"]
 
 
 class ManagerSpec(Spec):
@@ -199,6 +199,7 @@ class FencesAreExact(ManagerSpec):
     def specify(self, m, dut):
         pool, emitter = self.pool, self.emitter
         inner = look_into(pool)
+        cut(self, self.memory)          # no contents matter
         offered, write, mark = dut.i_store.p, pool.write, dut.mark
         replicas = self._cfg.replicas.bit_length() - 1
         self.suppose("stores of a row name one destination", inner.store.dest == Array(inner.dests)[write.index],
@@ -264,3 +265,18 @@ class FencesAreExact(ManagerSpec):
         self.always("entry is marked", pool.marked.bit_select(entry, 1), when=entered & covered)
         self.always("tail of the store", tail.waiting & (tail.rank == rank) & (self.inner.tail_marked | ~covered), when=left)
         self.matches_mean_equal_blocks()
+
+
+class DrainingEnds(ManagerSpec):
+    """Six cycles after the last mark, marked store or entry, or waiting last flit of a rank its ``draining`` is 0."""
+
+    def specify(self, m, dut):
+        pool, tail, inner = self.pool, self.emitter.tail, look_into(self.pool)
+        cut(self, self.memory)
+        peer = self.constant(range(self._cfg.ranks), "peer")
+        entries = Cat(rank == peer for rank in inner.ranks) & pool.valid & pool.marked
+        reason = dut.mark.en | entries.any() | (pool.waiting.en & (pool.waiting.rank == peer)) | (
+            (tail.waiting | self.emitter.tail_taken) & (tail.rank == peer))
+        calm = Signal(range(7))
+        m.d.sync += calm.eq(Mux(reason, 0, Mux(calm == 6, 6, calm + 1)))
+        self.always("drained", ~dut.draining.bit_select(peer, 1), when=(calm == 6) & ~reason)
