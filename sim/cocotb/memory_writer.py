@@ -253,27 +253,32 @@ async def shared_port(dut, grid):
     aw, w, ar = (StreamSource(bench, StreamPort(dut, f"spill__{name}"), None, idle, rng) for name in ("aw", "w", "ar"))
     b, r = (StreamSink(bench, StreamPort(dut, f"spill__{name}"), None, stall, rng) for name in ("b", "r"))
     flag = StreamSource(bench, "i_flag", WordWrite, idle, rng)
+    code, answer = rng.randint(1, 3), memory.b.put          # any code but OKAY is an error
+    memory.b.put = lambda item: answer(item | {"resp": code} if item["resp"] else item)
     errors = [0]
     bench.on_sample(lambda cycle: errors.__setitem__(0, errors[0] + int(dut.flag_error.value)))
     await bench.reset()
-    sides = {0x10000: deque(), 0x80000: deque()}
+    pages = rng.sample(range(1 << 32), 24)          # of 64 KiB: each side has its own, all over the address space
+    spill, flags, read = (pages[n::3] for n in range(3))
+    sides = {"spill": deque(), "flags": deque()}
     flag_errors, image = 0, {}
     for n in range(params["words"]):
-        for base, side in sides.items():
-            addr, word = base + 8 * rng.randrange(64), rng.getrandbits(64)
+        for name, side in sides.items():
+            page = rng.choice(spill if name == "spill" else flags)
+            addr, word = (page << 16) + 8 * rng.randrange(1 << 13), rng.getrandbits(64)
             bad = addr % 0x100 == 0xF8
             side.append((addr, word))
             if not bad:
                 image |= {addr + k: word >> 8 * k & 0xFF for k in range(8)}
-            if base == 0x80000:
+            if name == "flags":
                 flag.put({"addr": addr, "data": word})
                 flag_errors += bad
             else:
                 aw.put(addr)
                 w.put(word)
-                b.expect(2 if bad else 0)
+                b.expect(code if bad else 0)
         if n % 3 == 0:
-            addr = 0x20000 + 8 * n
+            addr = (read[n % 8] << 16) + 8 * rng.randrange(1 << 10) + 0x2000 * (n // 8)
             memory.memory.write(addr, (word := rng.getrandbits(64)).to_bytes(8, "little"))
             image |= {addr + k: word >> 8 * k & 0xFF for k in range(8)}
             ar.put(addr)
@@ -283,13 +288,14 @@ async def shared_port(dut, grid):
     await bench.cycles(60)
     b.finish()
     r.finish()
-    for base, side in sides.items():
-        log = [(e["addr"], int.from_bytes(e["data"], "little")) for e in memory.writes if e["addr"] >> 16 == base >> 16]
+    for name, side in sides.items():
+        mine = spill if name == "spill" else flags
+        log = [(e["addr"], int.from_bytes(e["data"], "little")) for e in memory.writes if e["addr"] >> 16 in mine]
         assert log == list(side) and all(e["strb"] == 0xFF for e in memory.writes)
     assert errors[0] == flag_errors and memory.memory.written() == image and not int(dut.busy.value)
     assert memory.most_outstanding <= 18
     if grid == ("none", "none"):
-        first = [entry["addr"] >> 16 for entry in memory.writes[8:24]]
-        assert first.count(1) == 8 == first.count(8), "the sides do not take turns"
+        first = [entry["addr"] >> 16 in spill for entry in memory.writes[8:24]]
+        assert first.count(True) == 8, "the sides do not take turns"
     cover(f"flag.grid.{idle}.{stall}")
     cover("flag.error", flag_errors > 0)
