@@ -12,7 +12,7 @@ from sim.bench.coverage import cover
 from sim.bench.fabric import Switch, corrupt, drop, duplicate, shorten
 from sim.bench.runner import bench_params
 from sim.bench.streams import GRID, StreamSink, StreamSource, bus_read, start_clock
-from sim.cocotb.link_rig import Sender, as_stream, random_control, random_packet
+from sim.cocotb.link_rig import Sender, as_stream, random_control, random_packet, unfilled
 from sim.golden.link import DATA, credit_class, with_fields
 
 CLEAN = {"seq": 0, "credit": 0, "credit_cls": 0}
@@ -206,7 +206,7 @@ async def loop_traffic(dut, grid):
         sender.put(0, flits)
         out.expect(*as_stream([with_fields(flits[0], src=0, dst=0, lane=0), *flits[1:]]))
         if n % 3 == 0:
-            control = random_control(rng, 1, 2)
+            control = unfilled(rng, random_control(rng, 1, 2))
             controls.put(control)
             out_control.expect(with_fields(control, src=0, dst=0, lane=0))
     await bench.until(lambda: not sender.pending and not controls.pending, limit=20000, what="all in")
