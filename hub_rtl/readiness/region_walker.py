@@ -170,8 +170,13 @@ class RegionWalker(wiring.Component):
                 with m.If(self.o_op.ready):
                     m.next = "FREED"
             with m.State("FREED"):
+                m.d.comb += self.kill.en.eq(1)
                 with m.If(answered):
-                    m.next = "IDLE"
+                    m.next = "QUIET"
+            with m.State("QUIET"):
+                # The last CLEAR may be two cycles old: what the event scan had picked up before it comes out now.
+                m.d.comb += self.kill.en.eq(1)
+                m.next = "IDLE"
             with m.State("RANGE"):
                 gone = ranges.r_data
                 m.d.sync += [span.eq(gone.limit - gone.base - 1), shift.eq(gone.log2_stride), group.eq(gone.group_base)]

@@ -1,0 +1,193 @@
+"""Promises of the readiness scoreboard as a whole (``hub_rtl/scoreboard.py``); those of its parts are in ``readiness_*.py``."""
+
+from amaranth import Cat, Mux, Signal
+from amaranth.lib.data import View
+
+from hub_rtl.formats import EventKind, RegionState
+from hub_rtl.readiness.scoreboard_types import OpKind, scoreboard_types
+from hub_rtl.scoreboard import ReadinessScoreboard
+from hub_rtl.types import types_of
+
+from .readiness import Opened
+from .readiness_walk import FREE, FREED, LOOKED, ORDER, ORDERED, PURGING, QUIET, RANGE, SHIFT, TELL, WALK
+from .spec import Spec
+
+__all__ = ["InputsNeverWaitForEvents", "KillOutlastsClear", "OutputsAgree"]
+
+
+class _Scoreboard(Spec):
+    """The scoreboard with free inputs, its outputs taken or not at will."""
+
+    def __init__(self, cfg):
+        super().__init__()
+        self._cfg = cfg
+
+    def build(self, m):
+        self.dut = ReadinessScoreboard(self._cfg)
+        self.opened = Opened(m, self.dut)
+        self.free_inputs(self.dut)
+        self.promise(m)
+
+
+class InputsNeverWaitForEvents(_Scoreboard):
+    """Once the tables are clear, a refusal and a close wait at most four cycles, and an acknowledgement at most eight cycles
+    per slice and one, whatever ``o_event``, ``o_flag``, commands, queries and the allocator do."""
+
+    def promise(self, m):
+        cfg, dut, opened = self._cfg, self.dut, self.opened
+        last, = opened.signals("arbiter.last")
+        for number, (port, name) in enumerate(((dut.i_refused, "refusals"), (dut.i_close, "closes")), 1):
+            waits = Signal(3, name=f"{name}_wait")
+            waiting = port.valid & ~port.ready & ~dut.clearing
+            m.d.sync += waits.eq(Mux(waiting, waits + (waits != 7), 0))
+            self.always(f"{name} are taken", waits <= 4)
+            distance = Signal(2, name=f"{name}_distance")       # lemma: how many are served before
+            for n in range(4):
+                with m.If(last[n]):
+                    m.d.comb += distance.eq(number - n - 1)
+            spare, valid = opened.signals(f"{name}.spare_valid", f"{name}.o__valid")
+            self.always(f"lemma: {name} before it", waits + distance <= 3, when=waiting)
+            self.always(f"lemma: {name} full", valid, when=spare)
+        self.always("lemma: one was served last", sum((last == 1 << n for n in range(1, 4)), last == 1).bool())
+        slices = cfg.slices
+        turn, = opened.signals("ack_arbiter.last")
+        self.always("lemma: one slice was served last", sum((turn == 1 << n for n in range(1, slices)), turn == 1).bool())
+        for number in range(slices):
+            port, part = dut.i_ack[number], f"combiner_{number}"
+            waits, left = Signal(8, name=f"ack_{number}_waits"), Signal(2, name=f"ack_{number}_left")
+            waiting = port.valid & ~port.ready & ~dut.clearing
+            valid, leaves = opened.signals(f"{part}.valid", f"{part}.o__valid")
+            second, = opened.signals(f"{part}.second")
+            grants, own = opened.signals("arbiter.grant_onehot", "ack_arbiter.grant_onehot")
+            gone = leaves & grants[0] & own[number]
+            m.d.sync += [waits.eq(Mux(waiting, waits + (waits != 255), 0)), left.eq(Mux(waiting, left + gone, 0))]
+            self.always(f"acknowledgements of slice {number} are taken", waits <= 8 * slices + 1)
+            outer, inner = Signal(2, name=f"outer_{number}"), Signal(range(max(2, slices)), name=f"inner_{number}")
+            for n in range(4):
+                with m.If(last[n]):
+                    m.d.comb += outer.eq(0 - n - 1)
+            for n in range(slices):
+                with m.If(turn[n]):
+                    m.d.comb += inner.eq((number - n - 1) % slices)
+            self.always(f"lemma: slice {number} is full", valid.all(), when=waiting)
+            self.always(f"lemma: slice {number} has the first gone", (left == 0) | (second & (left == 1)), when=waiting)
+            self.always(f"lemma: turn of slice {number}",
+                        waits + outer + 4 * inner + Mux(second, 0, 4 * slices) <= 8 * slices - 1, when=waiting)
+
+
+class OutputsAgree(_Scoreboard):
+    """``o_region_update`` tells what the tile counters learnt one cycle before; closes are missing only from OPEN banks; the
+    counters of events count the events that were taken; a second close and a stall are counted with their reports. Purge and
+    errors name the command that was taken last, and come only before the next is taken. ``clearing`` ends after as many cycles
+    as the largest table has words and one, for good; until then no input is ready."""
+
+    def promise(self, m):
+        cfg, dut, opened, types = self._cfg, self.dut, self.opened, scoreboard_types(self._cfg)
+        update = dut.o_region_update
+        live, alive = opened.signals("books.live_write", "books.live_value")
+        live = View(types.bank_strobe, self.past(live, "live_before"))
+        told = (update.region == live.region) & (update.bank == live.bank)
+        self.always("a state is told after the tile counters know it", update.en == live.en)
+        # What takes a whole order to reach is not covered again here: see readiness_walk.py.
+        self.always("the same state",
+                    ~update.en | (told & ((update.state != RegionState.FREE) == self.past(alive, "alive_before"))))
+        self.always("closes are missing from open banks", ~dut.missing_from.any(), when=dut.status.state != RegionState.OPEN)
+        taken, kind = dut.o_event.valid & dut.o_event.ready, dut.o_event.payload.kind
+        for name, each in (("ready", EventKind.READY), ("all", EventKind.ALL), ("error", EventKind.ERROR)):
+            self.always(f"counts {name}", dut.counts[name] == (taken & (kind == each)))
+        self.always("a second close is counted", dut.bad_close.en == dut.counts.close_twice)
+        self.always("a stall is counted", dut.o_timeout.en == dut.counts.timeouts)
+        command, busy = Signal(types_of(cfg).region_command), Signal()
+        accepted = dut.i_command.valid & dut.i_command.ready
+        with m.If(accepted):
+            m.d.sync += [command.eq(dut.i_command.payload), busy.eq(1)]
+        with m.Elif(dut.i_command.ready):
+            m.d.sync += busy.eq(0)
+        self.always("an error names the command", busy & (dut.command_error.command == command), when=dut.command_error.en)
+        named = (dut.purge.region == command.region) & (dut.purge.bank == command.epoch[0])
+        self.always("a purge names the command", ~dut.purge.en | (busy & named))
+        purged = Signal()
+        m.d.sync += purged.eq(dut.purge.en | (purged & ~dut.quiesce))
+        self.always("the writers finish after the purge", ~dut.quiesce | (purged & ~dut.purging))
+        self.always("no order while a range is cleared", ~dut.i_command.ready, when=dut.dep_busy)
+        disarmed = dut.dep_write.en & ~dut.dep_write.range.armed & (dut.dep_write.index < cfg.dep_ranges)
+        self.always("a disarmed range is busy", dut.dep_busy, when=self.past(disarmed, "disarmed"))
+        judging, = opened.signals("finisher.busy")
+        rows_query = self.past(dut.rows_query, "rows_query_before")
+        self.always("the query for rows stays while a bank is judged",
+                    (dut.rows_query.as_value() == rows_query) | ~judging | ~self.past(judging, "judging_before"))
+        cleared, age = Signal(), Signal(8)
+        words = max(2 * cfg.groups, 2 * cfg.regions)
+        m.d.sync += [cleared.eq(~dut.clearing), age.eq(age + (age != 255))]
+        self.always("cleared in time", dut.clearing == (age <= words))
+        self.always("cleared for good", ~dut.clearing, when=cleared)
+        inputs = Cat(dut.i_refused.ready, dut.i_close.ready, dut.i_command.ready, *(port.ready for port in dut.i_ack))
+        self.always("no input is taken before", ~inputs.any(), when=dut.clearing)
+
+        # Lemmas.
+        depths = {"tiles.tiles": 2 * cfg.groups, "tiles.thresholds": cfg.regions, "tiles.deps": cfg.dep_ranges,
+                  "tiles.lives": types.banks, "books.books": types.banks, "books.shapes": cfg.regions,
+                  "scan.bits": -(-2 * cfg.groups // 32), "flags.words": cfg.regions}
+        for table, depth in depths.items():
+            walk, = opened.signals(f"{table}.walk")
+            self.always(f"lemma: walk of {table}", walk == Mux(age < depth, age, depth))
+        state, order = opened.signals("walker.fsm_state", "walker.command")
+        self.always("lemma: purged", purged | (state != PURGING))
+        of_range, = opened.signals("walker.of_range")
+        self.always("lemma: the order", busy & (order == command.as_value()),
+                    when=(state >= ORDER) & (state < SHIFT) & ~((state == WALK) & of_range))
+        self.always("lemma: a range", of_range, when=(state == RANGE) | (state == SHIFT))
+
+
+class KillOutlastsClear(_Scoreboard):
+    """While a tile of a bank is forgotten by the event scan, and in the three cycles after, the bank's events are killed; so
+    what the scan had picked up before does not come out (assumed by ``scoreboard.tile_is_told_once``)."""
+
+    def promise(self, m):
+        opened, types = self.opened, scoreboard_types(self._cfg)
+        ready, kill, result = (View(shape, opened.signals(path)[0]) for path, shape in (
+            ("books.ready", types.ready), ("walker.kill", types.bank_strobe), ("books.result", types.result)))
+        forgets, calm, region, bank = Signal(), Signal(2), Signal.like(kill.region), Signal()
+        m.d.comb += forgets.eq(ready.en & ready.clear & ~ready.plain)
+        with m.If(forgets):
+            m.d.sync += [calm.eq(3), region.eq(ready.owner), bank.eq(ready.bank)]
+        with m.Elif(calm != 0):
+            m.d.sync += calm.eq(calm - 1)
+        self.always("killed while it is forgotten", kill.en & (kill.region == ready.owner) & (kill.bank == ready.bank),
+                    when=forgets)
+        self.always("killed for three cycles", kill.en & (kill.region == region) & (kill.bank == bank), when=calm != 0)
+
+        # Lemmas: the walker's operations between its port and the books, the youngest first.
+        state, of_range, command = opened.signals("walker.fsm_state", "walker.of_range", "walker.command")
+        command = View(types_of(self._cfg).region_command, command)
+        way = [[opened.signals(path)[0] for path in pair] for pair in (
+            ("control.register.spare_valid", "control.register.spare"),
+            ("control.register.o__valid", "control.register.o__payload"),
+            ("$signal#1", "op"), ("tiles.o_valid", "tiles.o_op"), ("books.$signal#8", "books.op"))]
+        way = [(valid, View(types.op, payload)) for valid, payload in way]
+        self.always("lemma: the spare waits behind", way[1][0], when=way[0][0])
+        questions = (OpKind.OPEN, OpKind.RELEASE, OpKind.ABORT, OpKind.FREE, OpKind.LOOK)
+        clears = [valid & (op.kind == OpKind.CLEAR) & ~op.plain for valid, op in way]
+        frees = [valid & (op.kind == OpKind.FREE) for valid, op in way]
+        asked = [valid & (op.source == 1) & sum((op.kind == each for each in questions[1:]), op.kind == questions[0]).bool()
+                 for valid, op in way]
+        answered = result.valid & (result.source == 1)
+        told, = opened.signals("overlaps.o_op__payload")
+        valid, = opened.signals("overlaps.o_op__valid")
+        told = View(types.op, told)
+        self.always("lemma: overlaps ask nothing", (told.source == 0) & ((told.kind == OpKind.OVERLAP) | ~valid))
+        waits = (state == ORDERED) | (state == LOOKED) | (state == FREED)
+        self.always("lemma: one question, one answer", sum(asked, answered) == waits)
+        ends = (state == TELL) | (state == FREE) | (state == FREED)
+        for n, (valid, op) in enumerate(way):
+            self.always(f"lemma: a verdict at {n} is the finisher's", op.source == 0, when=valid & (op.kind == OpKind.FINISH))
+            self.always(f"lemma: a clear at {n} is the command's", (op.region == command.region) & (op.bank == command.epoch[0])
+                        & (ends | ((state == WALK) & ~of_range)), when=clears[n])
+            self.always(f"lemma: the walker frees at {n}", (state == FREED) & (op.source == 1) & ~Cat(clears[:n]).any(),
+                        when=frees[n])
+            self.always(f"lemma: nobody else clears or frees at {n}", op.source == 1, when=clears[n] | frees[n])
+        self.always("lemma: free is on its way, or answered", Cat(*frees, answered).any(), when=state == FREED)
+        self.always("lemma: no clear after the answer", ~Cat(clears).any(), when=(state == FREED) & answered)
+        self.always("lemma: no range in an order", ~of_range, when=ends | (state == ORDERED) | (state == LOOKED))
+        self.always("lemma: the one that is forgotten", (region == command.region) & (bank == command.epoch[0])
+                    & (ends | (state == QUIET) | ((state == WALK) & ~of_range)), when=calm != 0)
