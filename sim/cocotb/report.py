@@ -1,5 +1,7 @@
 """cocotb tests of RejectSender and RefusalLog."""
 
+from collections import deque
+
 import cocotb
 
 from hub_rtl.formats import HEADER, PacketType, pack
@@ -325,12 +327,34 @@ async def all_at_once(dut):
         counts.append((int(dut.count.value), int(dut.logged.value)))
         assert len(counts) < 2 or counts[-1][0] <= counts[-2][0] or counts[-1][1], "an entry without `logged`"
     t.bench.on_sample(look)
+    lanes = range(t.cfg.lanes)
+    order = [("refusal",), ("reject",), *(("store", n) for n in lanes), *(("bad", n) for n in lanes)]
+    served = len(order) - 1         # the source served last: those behind it come first
     for _ in range(60):
         chance = t.rng.choice((0.2, 0.5, 1.0))
+        waiting, wanted, known = [deque() for _ in order], [], dict.fromkeys(order, 0)
+
+        def serve(waiting=waiting, wanted=wanted):
+            nonlocal served
+            for step in range(1, len(order) + 1):
+                if queue := waiting[(served + step) % len(order)]:
+                    served = (served + step) % len(order)
+                    wanted.append(queue.popleft())
+                    return True
+            return False
         for _ in range(t.rng.choice((1, 2, 2))):
             await t.pulses(chance)
+            for source, queue in zip(order, waiting, strict=True):
+                entries = t.model.sources.get(source, [])
+                queue.extend(entries[known[source]:])
+                known[source] = len(entries)
+            serve()
+        while serve():
+            pass
         await t.bench.cycles(6 * t.cfg.lanes + 12)
-        t.model.check(*await t.read())
+        entries, lost = await t.read()
+        t.model.check(entries, lost)
+        assert entries == wanted[:t.cfg.log_depth], "the sources do not take turns"
         await t.clear()
 
 
