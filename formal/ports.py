@@ -2,9 +2,13 @@
 
 import importlib
 import inspect
+import json
 import re
 import subprocess
+import tempfile
+from pathlib import Path
 
+from amaranth.back import rtlil
 from amaranth.lib import wiring
 
 from hub_rtl.config import preset
@@ -31,23 +35,72 @@ def asserted_ports(spec, yosys, path):
 
     ``path``: the specification's RTLIL; ``yosys``: the program.
     """
-    found = path.with_suffix(".cone")
-    commands = (f"read_rtlil {path}", "hierarchy -top top", "proc", "flatten", "memory_collect",
-                "chformal -assume -cover -remove", f"tee -q -o {found} select -list t:$check %ci* w:* %i")
-    subprocess.run([yosys, "-p", "; ".join(commands)], stdout=subprocess.DEVNULL, check=True)
-    wires = {re.sub(r"__\d+(?=__|$)", "", line.strip().removeprefix("top/")) for line in found.read_text().splitlines()}
+    top = _netlist(yosys, path)
+    bits = _cone(top["cells"].values(), lambda cell: cell["type"] == "$check")
+    wires = {_plain(name) for name, net in top["netnames"].items() if not bits.isdisjoint(net["bits"])}
     return sorted(f"{type(part).__name__}.{port}" for name, (part, *_) in spec.m._named_submodules.items()
                   if isinstance(part, wiring.Component) for port in ports_of(part)
                   if f"{name}.{port.replace('.', '__')}" in wires)
 
 
-def ports_without_assertion(asserted):
-    """``Class.port`` of each port of :data:`BLOCKS` that is not in ``asserted``."""
+def _netlist(yosys, path):
+    """Cells and nets of the flattened design; aliases of a net have the same bits."""
+    netlist = path.with_suffix(".json")
+    commands = (f"read_rtlil {path}", "hierarchy -top top", "proc", "flatten", "memory_collect", "opt_clean",
+                "chformal -assume -cover -remove", f"write_json {netlist}")
+    subprocess.run([yosys, "-p", "; ".join(commands)], stdout=subprocess.DEVNULL, check=True)
+    top = json.loads(netlist.read_text())["modules"]["top"]
+    netlist.unlink()
+    return top
+
+
+def _plain(name):
+    """A net's name without the numbers of arrays."""
+    return re.sub(r"__\d+(?=__|$)", "", name)
+
+
+def _cone(cells, is_end, more=()):
+    """Bits that the inputs of some cells, and the bits ``more``, depend on, over any number of cycles."""
+    drivers, todo = {}, list(more)
+    for cell in cells:
+        inputs = [bit for port, bits in cell["connections"].items() if cell["port_directions"][port] == "input" for bit in bits]
+        if is_end(cell):
+            todo += inputs
+        for port, bits in cell["connections"].items():
+            if cell["port_directions"][port] == "output":
+                drivers.update(dict.fromkeys(bits, inputs))
+    seen = set()
+    while todo:
+        bit = todo.pop()
+        if bit not in seen and not isinstance(bit, str):        # a string is a constant
+            seen.add(bit)
+            todo += drivers.get(bit, ())
+    return seen
+
+
+def ports_without_assertion(asserted, yosys):
+    """``Class.port`` of each port of :data:`BLOCKS` that is not in ``asserted`` and that there is something to say of: not an
+    output tied to a constant, nor an input that no output depends on."""
     cfg, missing = preset("tiny"), []
     for name, module in BLOCKS.items():
         block = getattr(importlib.import_module(f"hub_rtl.{module}"), name)
         given = inspect.signature(block).parameters
         part = block(**{"cfg": cfg} if "cfg" in given else {}, **MORE_ARGUMENTS.get(name, {}))
-        part._MustUse__silence = True       # only its signature is wanted; else Amaranth warns that it was never elaborated
-        missing += [f"{name}.{port}" for port in ports_of(part) if f"{name}.{port}" not in asserted]
+        bare = [port for port in ports_of(part) if f"{name}.{port}" not in asserted]
+        if bare:
+            idle = _idle_ports(part, yosys)
+            missing += [f"{name}.{port}" for port in bare if port.replace(".", "__") not in idle]
+        part._MustUse__silence = True       # else Amaranth warns of a part that was not elaborated
     return missing
+
+
+def _idle_ports(part, yosys):
+    """Ports whose bits are all constant, or that no output depends on."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "top.il")
+        path.write_text(rtlil.convert(part, name="top", emit_src=False))
+        top = _netlist(yosys, path)
+    ends = [bit for port in top["ports"].values() if port["direction"] == "output" for bit in port["bits"]]
+    used = _cone(top["cells"].values(), lambda cell: False, ends)
+    live = {_plain(name) for name, port in top["ports"].items() if not used.isdisjoint(port["bits"])}
+    return {_plain(name) for name in top["ports"]} - live
