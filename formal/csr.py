@@ -2,9 +2,10 @@
 
 from amaranth import Cat, Const, Mux, Signal
 
+from hub_rtl.config import ceil_log2
 from hub_rtl.csr import CsrBank
 from hub_rtl.csr_parts.axil import AxiLiteTarget
-from hub_rtl.csr_parts.csr_regions import RegionAccess
+from hub_rtl.csr_parts.csr_regions import GeometryCheck, RegionAccess
 from hub_rtl.csr_parts.register_file import RegisterFile
 from hub_rtl.formats import RegionState
 from hub_rtl.readiness.scoreboard_types import scoreboard_types
@@ -14,7 +15,8 @@ from .lib_parts import keeps_order
 from .spec import Spec, Stream
 from .streams import BlockHoldsItems, channels
 
-__all__ = ["AccessesAreAnswered", "CsrHoldsItems", "GeometryIsChecked", "OutputsFollowTheirRegister", "RegisterKeepsItsValue"]
+__all__ = ["AccessesAreAnswered", "CsrHoldsItems", "GeometryIsChecked", "GeometryRulesAreExact",
+           "OnlyGoodGeometriesAreWritten", "OutputsFollowTheirRegister", "RegisterKeepsItsValue"]
 
 SLVERR = 2
 
@@ -183,9 +185,40 @@ class RegisterKeepsItsValue(Spec):
                     when=bits["order"] & bits["strobe"])
 
 
+class GeometryRulesAreExact(Spec):
+    """Two cycles after a geometry is there ``errors`` names exactly the rules of ``registers.GEOMETRY_RULES`` that it breaks
+    (the state of the banks aside); one that is not valid breaks none."""
+
+    def __init__(self, cfg):
+        super().__init__()
+        self._cfg = cfg
+
+    def build(self, m):
+        cfg = self._cfg
+        m.submodules.dut = dut = GeometryCheck(cfg)
+        self.free_inputs(dut)
+        g, staged = dut.geometry, Cat(dut.region, dut.geometry)
+        self.suppose("fields stay", staged == self.past(staged, "staged"), when=self.started)
+        rules, low = Signal(8), ceil_log2(cfg.packet_bytes)
+        tiles, size = 1 << g.log2_tile, g.row_bytes << g.log2_tile
+        m.d.comb += rules.eq(Mux(g.valid, Cat(
+            Const(0, 1),
+            (g.row_bytes[:4] != 0) | (g.row_bytes == 0) | (g.row_bytes > cfg.max_row_bytes),
+            (g.stride[:low] != 0) | (g.stride < g.row_bytes),
+            Cat(g.base[0][:low], g.base[1][:low], g.spill_base[0][:3], g.spill_base[1][:3], g.flag_base[:3]).any(),
+            (g.capacity == 0) | (g.capacity > cfg.capacity),
+            (g.group_base + ((g.capacity + tiles - 1) >> g.log2_tile) > cfg.groups) | (g.log2_tile > 10) | (size >= 1 << 24),
+            (g.row_span == 0) | (g.row_first + g.row_span > 1 << 24),
+            g.overflow_en & ((g.overflow == dut.region) | (g.overflow >= cfg.regions))), 0))
+        settled = self.past(self.past(self.started, "one"), "two")
+        self.always("rules named", dut.errors == rules, when=settled)
+        for n in range(1, 8):
+            self.reach(f"breaks rule {n}", settled & (dut.errors == 1 << n))
+
+
 class GeometryIsChecked(Spec):
-    """A geometry is written only for the region that was committed, as it was staged, when it breaks no rule of
-    ``registers.GEOMETRY_RULES``, both banks of the region are FREE and no command for it is on its way; otherwise ``errors``
+    """A geometry is written only for the region that was committed, as it was staged, when it breaks no rule
+    (csr.geometry_good), both banks of the region are FREE and no command for it is on its way; otherwise ``errors``
     names the broken rules. One of both follows each COMMIT within 20 cycles. A command is handed on once, as given. Followed:
     any region.
 
@@ -225,23 +258,9 @@ class GeometryIsChecked(Spec):
             m.d.comb += seen.state.eq(Mux(asked[cfg.region_width], states[1], states[0]))
         m.d.comb += dut.status.as_value().eq(self.past(self.past(seen.as_value(), "seen1"), "seen2"))
 
-        rules = Signal(8)
-        tiles, size = 1 << g.log2_tile, g.row_bytes << g.log2_tile
-        m.d.comb += rules.eq(Mux(g.valid, Cat(
-            Const(0, 1),
-            (g.row_bytes % 16 != 0) | (g.row_bytes == 0) | (g.row_bytes > cfg.max_row_bytes),
-            (g.stride % cfg.packet_bytes != 0) | (g.stride < g.row_bytes),
-            Cat(*(g.base[n] % cfg.packet_bytes != 0 for n in range(2)),
-                *(each % 8 != 0 for each in (g.spill_base[0], g.spill_base[1], g.flag_base))).any(),
-            (g.capacity == 0) | (g.capacity > cfg.capacity),
-            (g.group_base + ((g.capacity + tiles - 1) >> g.log2_tile) > cfg.groups) | (g.log2_tile > 10) | (size >= 1 << 24),
-            (g.row_span == 0) | (g.row_first + g.row_span > 1 << 24),
-            g.overflow_en & ((g.overflow == dut.region) | (g.overflow >= cfg.regions))), 0))
         written, refused = dut.geometry_write.en, dut.errors.any()
         self.always("written as staged", (dut.geometry_write.region == dut.region) & (dut.geometry_write.geometry == g),
                     when=written)
-        self.always("rules hold", rules == 0, when=written)
-        self.always("rules named", dut.errors[1:] == rules[1:], when=refused)
         ours = written & (dut.geometry_write.region == region)
         self.always("banks are free", (states[0] == RegionState.FREE) & (states[1] == RegionState.FREE), when=ours)
         self.always("no command on its way", ~(command.valid & (command.payload.region == region)), when=ours)
@@ -262,6 +281,28 @@ class GeometryIsChecked(Spec):
             m.d.sync += told.eq(1)
         shown = dut.timeout_result
         self.always("timeout that was told", told, when=dut.timeout_set & (Cat(shown.region, shown.bank) == guess))
+
+
+class OnlyGoodGeometriesAreWritten(Spec):
+    """A geometry is written only if it breaks no rule, and refused with the rules that it breaks (as csr.geometry_rules
+    proves them of ``GeometryCheck``, which stands beside).
+
+    Fields stay staged while ``busy``."""
+
+    def __init__(self, cfg):
+        super().__init__()
+        self._cfg = cfg
+
+    def build(self, m):
+        cfg = self._cfg
+        m.submodules.dut = dut = RegionAccess(cfg, scoreboard_types(cfg).status)
+        m.submodules.rules = rules = GeometryCheck(cfg)
+        self.free_inputs(dut)
+        m.d.comb += [rules.region.eq(dut.region), rules.geometry.eq(dut.geometry)]
+        staged = Cat(dut.region, dut.geometry)
+        self.suppose("fields stay", staged == self.past(staged, "staged"), when=dut.busy)
+        self.always("rules hold", rules.errors == 0, when=dut.geometry_write.en)
+        self.always("rules named", dut.errors[1:] == rules.errors[1:], when=dut.errors.any())
 
 
 class CsrHoldsItems(BlockHoldsItems):

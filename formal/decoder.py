@@ -7,8 +7,10 @@ other stores are 0. Tags and data decide nothing, so what holds of coloured stor
 from amaranth import Cat, Mux, Signal
 from amaranth.lib import data
 
+from hub_rtl.config import ceil_log2
 from hub_rtl.decoder import LogicalDestinationDecoder, operand_layout
 from hub_rtl.formats import OPERAND_PLAIN, OPERAND_ROW, LaneMode, Reason
+from hub_rtl.producer.handles import entry_known
 from hub_rtl.types import types_of
 
 from .lib_parts import keeps_order
@@ -16,6 +18,14 @@ from .spec import Spec
 
 __all__ = ["AnswersAreOnePerStore", "FlushCoversOlderStores", "RefusalsAreReported", "StoreGoesWhereItsEntrySays",
            "StoreGetsTheRightAnswer", "StoreKeepsItsBytes"]
+
+
+def _divided(value, divisor):
+    """Quotient and remainder; without a divider, which no solver likes, when the divisor is a power of two."""
+    if divisor & (divisor - 1):
+        return value // divisor, value % divisor
+    low = divisor.bit_length() - 1
+    return value >> low, value & (divisor - 1)
 
 
 def _hash(rowid):
@@ -27,15 +37,16 @@ class _Open(LogicalDestinationDecoder):
 
     def __init__(self, cfg):
         super().__init__(cfg)
-        self.fetched, self.fetched_valid = Signal(self._types.store), Signal()          # second stage
+        self.fetched, self.fetched_valid, self.reads = Signal(self._types.store), Signal(), Signal()        # second stage
         self.held, self.held_valid, self.word = Signal(self._types.store), Signal(), Signal(self._word)     # third stage
         self.lows, self.highs = Signal(), Signal()
         self.judged, self.judged_valid = Signal(self._judged()), Signal()               # fourth stage
 
     def _look_up(self, m, source, table):
         held, valid, ready = super()._look_up(m, source, table)
-        m.d.comb += [self.fetched.eq(source.payload), self.fetched_valid.eq(source.valid), self.held.eq(held.store),
-                     self.held_valid.eq(valid), self.lows.eq(held.lows), self.highs.eq(held.highs), self.word.eq(table.r_data)]
+        m.d.comb += [self.fetched.eq(source.payload), self.fetched_valid.eq(source.valid), self.reads.eq(table.r_en),
+                     self.held.eq(held.store), self.held_valid.eq(valid),
+                     self.lows.eq(held.lows), self.highs.eq(held.highs), self.word.eq(table.r_data)]
         return held, valid, ready
 
     def _hand_over(self, m, judged, judged_valid, leave):
@@ -93,20 +104,26 @@ class _Followed(Spec):
         self.mine = self.row.plain | (self.row.handle == self.index) | (self.row.handle >= cfg.handles)
         self.now = self.comes | self.inside
         self.status, self.place = self.judge(m, self.entry, self.hold)
-        self._lemmas()
         self.promise(m)
 
-    def _lemmas(self):
-        """Where the followed store is in the pipeline."""
-        dut = self.dut
-        stages = {"second": (dut.fetched_valid, dut.fetched), "third": (dut.held_valid, dut.held)}
-        for name, (valid, store) in stages.items():
-            same = Cat(*(store[field] == self.store[field] for field in ("operand", "owner", "mask", "cls"))).all()
-            self.always(f"lemma: {name} stage", self.inside & ~self.given & same, when=valid & store.tag[0])
-        mask = dut.held.mask
-        self.always("lemma: halves of the mask", (dut.lows == mask[:16].any()) & (dut.highs == mask[16:].any()),
-                    when=dut.held_valid & dut.held.tag[0])
-        self.always("lemma: last stage", self.inside & ~self.given, when=dut.judged_valid & dut.judged.tag[0])
+    def _same(self, store):
+        return Cat(*(store[field] == self.store[field] for field in ("operand", "owner", "mask", "cls"))).all()
+
+    def met(self, m):
+        """Status and destination by the entry that the followed store met, which a lemma says to be in the third stage."""
+        dut, met, hold = self.dut, Signal(self.entry.shape()), Signal()
+        with m.If(dut.reads & dut.fetched.tag[0]):
+            m.d.sync += [met.eq(self.entry), hold.eq(self.hold)]
+        here = self.mine & dut.held_valid & dut.held.tag[0]
+        self.place_lemmas = {
+            "entry": ((dut.word.handle == met) & (dut.word.hold == hold) & (dut.word.known == entry_known(self._cfg, met)),
+                      here & ~self.row.plain & (self.row.handle == self.index)),
+            **{name: (self.inside & ~self.given & self.came & self._same(store), valid & store.tag[0])
+               for name, valid, store in (("second", dut.fetched_valid, dut.fetched), ("third", dut.held_valid, dut.held))},
+            "halves": ((dut.lows == self.store.mask[:16].any()) & (dut.highs == self.store.mask[16:].any()), here),
+            "last": (self.inside & ~self.given & self.came, dut.judged_valid & dut.judged.tag[0]),
+        }
+        return here, *self.judge(m, met, hold)
 
     def judge(self, m, entry, hold):
         """``status`` by the checks up to the last but one, and the destination, by an entry."""
@@ -114,17 +131,17 @@ class _Followed(Spec):
         mask = self.watched.mask
         used = Signal(4)
         m.d.comb += used.eq(1 << entry.log2_replicas)
-        usable = entry.valid & (used <= cfg.replicas) & (entry.row_bytes % 16 == 0) & (entry.row_bytes <= cfg.max_row_bytes)
+        usable = entry.valid & (used <= cfg.replicas) & (entry.row_bytes[:4] == 0) & (entry.row_bytes <= cfg.max_row_bytes)
         for n in range(cfg.replicas):
             usable &= (used <= n) | ((entry.replica[n].rank < cfg.ranks) & (entry.replica[n].region < cfg.regions))
         key, lane = Signal(12), Signal(8)
-        m.d.comb += key.eq(Mux(row.plain, plain.addr // cfg.packet_bytes,
+        m.d.comb += key.eq(Mux(row.plain, _divided(plain.addr, cfg.packet_bytes)[0],
                                Mux(entry.lane_mode == LaneMode.HASH, _hash(row.rowid), row.rowid) + row.handle))
-        m.d.comb += lane.eq(key % cfg.lanes)
+        m.d.comb += lane.eq(_divided(key, cfg.lanes)[1])
         with m.If(~row.plain & (entry.lane_mode == LaneMode.FIXED)):
-            m.d.comb += lane.eq(entry.lane % cfg.lanes)
+            m.d.comb += lane.eq(_divided(entry.lane, cfg.lanes)[1])
         room, ahead, overrun = Signal(16), Signal(4), Signal()
-        start = (row.row_off // 2) * 32
+        start = row.row_off[1:] << 5
         m.d.comb += [
             ahead.eq(row.epoch - entry.epoch), room.eq(Mux(entry.row_bytes > start, entry.row_bytes - start, 0)),
             overrun.eq((room < 32) & (mask >> room[:5]).any()),
@@ -145,10 +162,10 @@ class _Followed(Spec):
         with m.Elif(~row.plain & overrun):
             m.d.comb += status.eq(Reason.ROW_OVERRUN)
         number = Signal(range(cfg.replicas + 1))
-        m.d.comb += number.eq(_hash(row.rowid) % used)
+        m.d.comb += number.eq(_hash(row.rowid) & (used - 1))
         pair = entry.replica[number] if cfg.replicas > 1 else entry.replica[0]
         left = Signal(16)
-        m.d.comb += left.eq(entry.row_bytes - (row.row_off // (cfg.packet_bytes // 16)) * cfg.packet_bytes)
+        m.d.comb += left.eq(entry.row_bytes - (_divided(row.row_off, cfg.packet_bytes // 16)[0] << ceil_log2(cfg.packet_bytes)))
         #: What of a handed-over store comes from the entry.
         place = Signal(data.StructLayout({"rank": cfg.rank_width, "region": cfg.region_width, "full": cfg.bytes_width,
                                           "dest": cfg.dest_width}))
@@ -158,6 +175,12 @@ class _Followed(Spec):
             place.dest.eq(Mux(row.plain, 0, row.handle * cfg.replicas + number)),
         ]
         return status, place
+
+    def together(self, name, **statements):
+        """One assertion of several statements ``(holds, when)``: so each may lean on the others in the step of an induction."""
+        for each, (_, when) in statements.items():
+            self.reach(f"{name}, {each}: when", when)
+        self.always(name, Cat(holds | ~when for holds, when in statements.values()).all())
 
     def ever(self, m, condition, shape, name):
         """Bits of ``condition`` that were 1 in some cycle from the followed store's acceptance up to this one."""
@@ -184,19 +207,24 @@ class StoreGetsTheRightAnswer(_Followed):
         alive = self.ever(m, ~self.dut.peer_dead, 1 << cfg.rank_width, "alive")
         self.always("answered once", self.inside, when=self.answer)
         mine = self.answer & self.mine
-        looked, _ = self.judge(m, self.dut.word.handle, self.dut.word.hold)
-        here = self.mine & self.dut.held_valid & self.dut.held.tag[0]
-        self.always("lemma: entry was met", seen, when=here & (looked == guess))
+        here, looked, where = self.met(m)
         there, judged = self.mine & self.dut.judged_valid & self.dut.judged.tag[0], self.dut.judged
-        self.always("lemma: judged by it", seen,
-                    when=there & (judged.status == guess) & (guess != Reason.OK) & (guess != Reason.PEER_DEAD))
+        rank, bad = judged.resolved.rank, judged.status == Reason.PEER_DEAD
+        gives = self.given | Cat(self.hands.values()).any()
+        self.always("handed over if and only if good", gives == ((status == Reason.OK) & self.store.mask.any()),
+                    when=self.answer)
+        self.together(
+            "answer of an entry that was met", **self.place_lemmas,
+            met=(seen, here & (looked == guess)), met_rank=(fitting.bit_select(where.rank, 1), here & (looked == Reason.OK)),
+            judged=(seen, there & (judged.status == guess) & (guess != Reason.OK) & (guess != Reason.PEER_DEAD)),
+            judged_rank=(fitting.bit_select(rank, 1), there & ((judged.status == Reason.OK) | bad)),
+            judged_dead=(dead.bit_select(rank, 1), there & bad),
+            judged_alive=(alive.bit_select(rank, 1), there & (judged.status == Reason.OK)))
+        # The answer itself: its register keeps what was judged.
         self.always("refused for its reason", seen,
                     when=mine & (status == guess) & (status != Reason.OK) & (status != Reason.PEER_DEAD))
         self.always("dead peer", (fitting & dead).any(), when=mine & (status == Reason.PEER_DEAD))
         self.always("good", (fitting & alive).any(), when=mine & (status == Reason.OK))
-        gives = self.given | Cat(self.hands.values()).any()
-        self.always("handed over if and only if good", gives == ((status == Reason.OK) & self.store.mask.any()),
-                    when=self.answer)
         for reason in ("UNKNOWN", "FOREIGN", "AFTER_CLOSE", "EPOCH_EARLY", "EPOCH_STALE", "BAD_LANE", "ROW_OVERRUN"):
             self.reach(reason, mine & ~self.row.plain & (status == Reason[reason]))
 
@@ -212,9 +240,14 @@ class StoreGoesWhereItsEntrySays(_Followed):
         guess = self.constant(self.place.shape().as_shape(), "guess")       # any place: so of all
         allowed = self.ever(m, (self.status == Reason.OK) & (self.place.as_value() == guess), 1, "allowed")
         alive = self.ever(m, ~self.dut.peer_dead, 1 << cfg.rank_width, "alive")
-        looked, where = self.judge(m, self.dut.word.handle, self.dut.word.hold)
-        here = self.mine & self.dut.held_valid & self.dut.held.tag[0]
-        self.always("lemma: entry was met", allowed, when=here & (looked == Reason.OK) & (where.as_value() == guess))
+        here, looked, where = self.met(m)
+        there, judged = self.mine & self.dut.judged_valid & self.dut.judged.tag[0], self.dut.judged
+        given, where = judged.resolved, where.as_value()
+        self.together(
+            "place from an entry that was met", **self.place_lemmas,
+            met=(allowed, here & (looked == Reason.OK) & (where == guess)),
+            judged=(allowed, there & judged.deliver
+                    & (Cat(given.rank, given.region, given.full, given.dest) == guess)))
         self.always("once", self.inside & ~self.given, when=hands)
         self.always("to one side", ~(self.hands["link"] & self.hands["loop"]))
         self.always("same word to both", self.dut.o_link.payload.as_value() == self.dut.o_loop.payload.as_value())
@@ -225,11 +258,10 @@ class StoreGoesWhereItsEntrySays(_Followed):
         self.always("row and class", (out.plain == row.plain) & (out.cls == self.store.cls)
                     & (out.rowid == Mux(row.plain, 0, row.rowid)) & (out.epoch == Mux(row.plain, 0, row.epoch)),
                     when=hands)
-        unit = cfg.packet_bytes // 16
-        self.always("block number", out.block == Mux(row.plain, plain.addr // cfg.packet_bytes, row.row_off // unit),
-                    when=hands)
-        self.always("sector number",
-                    out.sector == Mux(row.plain, plain.addr % cfg.packet_bytes // 32, row.row_off % unit // 2), when=hands)
+        block, rest = _divided(plain.addr, cfg.packet_bytes)
+        row_block, unit = _divided(row.row_off, cfg.packet_bytes // 16)
+        self.always("block number", out.block == Mux(row.plain, block, row_block), when=hands)
+        self.always("sector number", out.sector == Mux(row.plain, rest >> 5, unit >> 1), when=hands)
 
 
 class StoreKeepsItsBytes(_Followed):
