@@ -1,6 +1,6 @@
 """Promises of the readiness scoreboard as a whole (``hub_rtl/scoreboard.py``); those of its parts are in ``readiness_*.py``."""
 
-from amaranth import Cat, Mux, Signal
+from amaranth import Cat, Mux, Signal, Value
 from amaranth.lib.data import View
 
 from hub_rtl.formats import EventKind, RegionState
@@ -143,6 +143,10 @@ class KillOutlastsClear(_Scoreboard):
     """While a tile of a bank is forgotten by the event scan, and in the three cycles after, the bank's events are killed; so
     what the scan had picked up before does not come out (assumed by ``scoreboard.tile_is_told_once``)."""
 
+    def implied(self, name, holds, when):
+        """Without a cover of ``when``: a whole RELEASE is too long for one here; OrdersTakeTheirSteps reaches its steps."""
+        self.always(name, ~Value.cast(when).bool() | holds)
+
     def promise(self, m):
         opened, types = self.opened, scoreboard_types(self._cfg)
         ready, kill, result = (View(shape, opened.signals(path)[0]) for path, shape in (
@@ -153,9 +157,9 @@ class KillOutlastsClear(_Scoreboard):
             m.d.sync += [calm.eq(3), region.eq(ready.owner), bank.eq(ready.bank)]
         with m.Elif(calm != 0):
             m.d.sync += calm.eq(calm - 1)
-        self.always("killed while it is forgotten", kill.en & (kill.region == ready.owner) & (kill.bank == ready.bank),
+        self.implied("killed while it is forgotten", kill.en & (kill.region == ready.owner) & (kill.bank == ready.bank),
                     when=forgets)
-        self.always("killed for three cycles", kill.en & (kill.region == region) & (kill.bank == bank), when=calm != 0)
+        self.implied("killed for three cycles", kill.en & (kill.region == region) & (kill.bank == bank), when=calm != 0)
 
         # Lemmas: the walker's operations between its port and the books, the youngest first.
         state, of_range, command = opened.signals("walker.fsm_state", "walker.of_range", "walker.command")
@@ -165,7 +169,7 @@ class KillOutlastsClear(_Scoreboard):
             ("control.register.o__valid", "control.register.o__payload"),
             ("$signal#1", "op"), ("tiles.o_valid", "tiles.o_op"), ("books.$signal#8", "books.op"))]
         way = [(valid, View(types.op, payload)) for valid, payload in way]
-        self.always("lemma: the spare waits behind", way[1][0], when=way[0][0])
+        self.implied("lemma: the spare waits behind", way[1][0], when=way[0][0])
         questions = (OpKind.OPEN, OpKind.RELEASE, OpKind.ABORT, OpKind.FREE, OpKind.LOOK)
         clears = [valid & (op.kind == OpKind.CLEAR) & ~op.plain for valid, op in way]
         frees = [valid & (op.kind == OpKind.FREE) for valid, op in way]
@@ -176,18 +180,21 @@ class KillOutlastsClear(_Scoreboard):
         valid, = opened.signals("overlaps.o_op__valid")
         told = View(types.op, told)
         self.always("lemma: overlaps ask nothing", (told.source == 0) & ((told.kind == OpKind.OVERLAP) | ~valid))
+        self.reach("an order is asked", state == ORDERED)
         waits = (state == ORDERED) | (state == LOOKED) | (state == FREED)
         self.always("lemma: one question, one answer", sum(asked, answered) == waits)
         ends = (state == TELL) | (state == FREE) | (state == FREED)
         for n, (valid, op) in enumerate(way):
-            self.always(f"lemma: a verdict at {n} is the finisher's", op.source == 0, when=valid & (op.kind == OpKind.FINISH))
-            self.always(f"lemma: a clear at {n} is the command's", (op.region == command.region) & (op.bank == command.epoch[0])
-                        & (ends | ((state == WALK) & ~of_range)), when=clears[n])
-            self.always(f"lemma: the walker frees at {n}", (state == FREED) & (op.source == 1) & ~Cat(clears[:n]).any(),
+            self.implied(f"lemma: a verdict at {n} is the finisher's", op.source == 0, when=valid & (op.kind == OpKind.FINISH))
+            mine = (op.region == command.region) & (op.bank == command.epoch[0])
+            self.implied(f"lemma: a clear at {n} is the command's", mine & (ends | ((state == WALK) & ~of_range)),
+                         when=clears[n])
+            self.implied(f"lemma: the walker frees at {n}", (state == FREED) & (op.source == 1) & ~Cat(clears[:n]).any(),
                         when=frees[n])
-            self.always(f"lemma: nobody else clears or frees at {n}", op.source == 1, when=clears[n] | frees[n])
-        self.always("lemma: free is on its way, or answered", Cat(*frees, answered).any(), when=state == FREED)
-        self.always("lemma: no clear after the answer", ~Cat(clears).any(), when=(state == FREED) & answered)
-        self.always("lemma: no range in an order", ~of_range, when=ends | (state == ORDERED) | (state == LOOKED))
-        self.always("lemma: the one that is forgotten", (region == command.region) & (bank == command.epoch[0])
+            self.implied(f"lemma: nobody else clears or frees at {n}", op.source == 1, when=clears[n] | frees[n])
+        self.implied("lemma: free is on its way, or answered", Cat(*frees, answered).any(), when=state == FREED)
+        self.implied("lemma: no clear after the answer", ~Cat(clears).any(), when=(state == FREED) & answered)
+        self.always("lemma: no range in an order", ~of_range | (state < ORDER) | (state == WALK) | (state == SHIFT))
+        self.implied("lemma: a range", of_range, when=(state == RANGE) | (state == SHIFT))
+        self.implied("lemma: the one that is forgotten", (region == command.region) & (bank == command.epoch[0])
                     & (ends | (state == QUIET) | ((state == WALK) & ~of_range)), when=calm != 0)
