@@ -196,7 +196,17 @@ async def loop_traffic(dut, grid):
     freed = [0]
     out.on_item(lambda item, cycle: freed.__setitem__(0, freed[0] + item["last"]))
 
+    due = {}                        # cycle: counts that the ports of the one before decide
+
     def look(cycle):
+        counts = bus_read(dut, "loop__counts", LINK_COUNTS)
+        assert all(counts[name] == value for name, value in due.pop(cycle, {}).items()), f"counts in cycle {cycle}: {counts}"
+        port = {name: (int(getattr(dut, f"loop__{name}__valid").value), int(getattr(dut, f"loop__{name}__ready").value))
+                for name in ("i_packet", "o_packet", "i_control")}
+        moves = {name: valid & ready for name, (valid, ready) in port.items()}
+        due[cycle + 1] = {"tx_busy": moves["i_packet"], "rx_busy": moves["o_packet"],
+                          "tx_idle_waiting": port["i_packet"][0] - moves["i_packet"],
+                          "credit_stall": port["i_control"][0] - moves["i_control"]}
         assert sender.taken[0] - freed[0] <= 4
         assert not int(dut.loop__dest_ready.value) >> 1, "credit for another rank"
     bench.on_sample(look)
@@ -218,3 +228,45 @@ async def loop_traffic(dut, grid):
         assert out.stamps[-1] - out.stamps[0] == out.count - 1, "bubble on the loop lane"
     assert int(dut.loop__dest_ready.value) == 1 and int(dut.loop__ctl_ready.value) == 1
     cover(f"loop.grid.{idle}.{stall}")
+
+
+@cocotb.test()
+async def loop_full(dut):
+    """Nobody takes: the loop lane keeps as much as it promised, and no more; then all comes. A reset forgets all."""
+    cfg, _, rng = bench_params("loop_full")
+    bench = start_clock(dut, watchdog=500)
+    source = StreamSource(bench, "loop__i_packet", types_of(cfg).flit)
+    out = StreamSink(bench, "loop__o_packet", types_of(cfg).flit, "stop")
+    controls, out_control = StreamSource(bench, "loop__i_control"), StreamSink(bench, "loop__o_control", None, "stop")
+    dut.loop__take.value = 0
+    for turn in ("kept", "forgotten", "after"):
+        await bench.reset()
+        out.set_pause("stop")
+        out_control.set_pause("stop")
+        await bench.cycles(2)
+        assert not int(dut.loop__o_packet__valid.value) and not int(dut.loop__o_control__valid.value)
+        assert int(dut.loop__dest_ready.value) == 1 and int(dut.loop__ctl_ready.value) == 1
+        flits = [flit for _ in range(6) for flit in random_packet(cfg, rng, 1, 2, length=cfg.packet_flits, masked=1)]
+        packets = as_stream(flits)
+        first = source.count
+        for n in range(4):                          # credits for four packets
+            assert int(dut.loop__dest_ready.value) == 1, f"{n} credits taken"
+            dut.loop__take.value = 1
+            await bench.cycles(1)
+            dut.loop__take.value = 0
+            await bench.cycles(1)
+        await bench.sampled()
+        assert not int(dut.loop__dest_ready.value), "a fifth credit"
+        await bench.cycles(1)
+        source.put(*packets)
+        controls.put(*(random_control(rng, 1, 2) for _ in range(cfg.ctl_credits + 2)))
+        await bench.cycles(len(packets) + 20)
+        assert source.count - first == 4 * cfg.frame_flits + 1      # one stands at the output
+        assert controls.pending == 2 and not int(dut.loop__ctl_ready.value)
+        if turn == "forgotten":
+            continue
+        out.set_pause(None)
+        out_control.set_pause(None)
+        await bench.cycles(len(packets) + 20)
+        assert [item["data"] >> 32 for item in out.items] == [flit >> 32 for flit in flits]
+        assert out_control.count >= cfg.ctl_credits + 2 and not controls.pending
