@@ -43,17 +43,17 @@ class Source:
 
     def __init__(self, text):
         self.lines = ["", *text.splitlines()]
-        self.ports, self.registers, self.memories, self._first = {}, {}, {}, []
+        self.ports, self.registers, self._modules = {}, {}, []     # by module; and the module of each line
         module = None
-        for number, line in enumerate(self.lines):
+        for line in self.lines:
             if found := _MODULE.match(line):
                 module = self.module_name(line)
-                self._first.append((number, module))
-                self.ports[module], self.registers[module], self.memories[module] = set(), set(), set()
+                self.ports[module], self.registers[module] = set(), set()
             elif found := _PORT.match(line):
                 self.ports[module].add(found[1])
             elif found := _REGISTER.match(line):
                 self.registers[module].add(found[1])
+            self._modules.append(module)
 
     @staticmethod
     def module_name(line):
@@ -61,7 +61,7 @@ class Source:
 
     def module(self, number):
         """Full name of the module that has this line."""
-        return max(first for first in self._first if first[0] <= number)[1]
+        return self._modules[number]
 
     def declared(self, number):
         """(name, is it an array) of the net declared in this line."""

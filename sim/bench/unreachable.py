@@ -15,7 +15,7 @@ from pathlib import Path
 
 __all__ = ["expression", "paths", "unreachable"]
 
-PDR_SECONDS = 3         # for one point
+PDR_SECONDS = 10        # for one point
 PDR_TOTAL = 200         # for all points of a bench; none is tried after that
 WIDE = 100      # bits per word: memories of packet data are left out, and what they give is free
 
