@@ -22,9 +22,9 @@ class _Combiner(Spec):
         cfg, over = self._cfg, self._over
         self.dut = dut = AckCombiner(cfg)
         depth = cfg.combine_depth
-        found = Opened(m, dut).signals("$signal", "tail", "second", "valid", "mem", "poison", "old",
+        found = Opened(m, dut).signals("$signal#5", "tail", "second", "valid", "mem", "poison", "old",
                                        *(f"{name}_{n}" for name in ("key", "bytes") for n in range(depth)))
-        # The head's register is the one without a name of its own.
+        # The head's register has no name of its own.
         self.head, self.tail, self.second, self.valid, self.mem, self.poison, self.old = found[:7]
         keys, self.totals = found[7:7 + depth], found[7 + depth:]
         self.free_inputs(dut)
