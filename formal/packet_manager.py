@@ -13,10 +13,9 @@ __all__ = ["BytesMerge", "DrainingEnds", "FencesAreExact", "ManagerSpec"]
 class ManagerSpec(Spec):
     """The packet manager with a free choice of what leaves and when: what holds here holds for every order.
 
-    Selector, scanner, quota and emitter are cut out. Of them is supposed only what is proved of them alone: an entry that is
-    locked is there and not locked yet (``packet_manager.locks_allowed``); an entry that is sunk is there and neither locked
-    nor being locked, and gives way to a release (``packet_manager.sinks_dead_only``); a release is of a locked entry
-    (``packet_manager.packets_are_entries``); a place is a free entry (``packet_manager.reserve_kept``).
+    Selector, scanner, quota and emitter are cut out. Of them is supposed only what ``packet_manager.parts_fit_together`` proves
+    of the whole: an entry that is locked is there and not locked yet; an entry that is sunk is there and neither locked nor being
+    locked, and gives way to a release; a release is of a locked entry; a place is a free entry.
     """
 
     def __init__(self, cfg):

@@ -30,7 +30,7 @@ class PacketsAreEntries(Spec):
 
     Of the payload an arbitrary byte of an arbitrary entry is followed. Entries are locked three cycles after a ``go`` with no
     other lock between (``packet_manager.locks_allowed``), hold still from lock to release and have a byte
-    (``packet_manager.entry_holds_bytes``).
+    (``packet_manager.bytes_merge``).
     """
 
     def __init__(self, cfg):

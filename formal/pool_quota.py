@@ -14,8 +14,8 @@ __all__ = ["AcceptedFindsPlace", "QuotaKeepsReserve"]
 class _Quota(Spec):
     """The quota, with the entries of each rank counted from outside.
 
-    The pool takes an entry only where there is place (``packet_manager.one_place``), and frees entries that are there
-    (``packet_manager.releases_what_it_holds``).
+    The pool takes an entry only where there is place (``packet_manager.parts_fit_together``), and frees entries that are there
+    (the same).
     """
 
     def __init__(self, cfg):

@@ -15,7 +15,7 @@ __all__ = ["BestLeavesFirst", "CreditsTakenOnce", "LocksAreAllowed", "OldWaitThe
 
 class SelectorSpec(Spec):
     """The selector, with entries that come and go as in the pool: an entry keeps its rank, kind and RowID while it is there; it
-    is eligible only while it is there and not locked (``packet_manager.marks_make_eligible``). The emitter lets nothing be
+    is eligible only while it is there and not locked (``packet_manager.parts_fit_together``). The emitter lets nothing be
     picked in the cycle after a lock (``packet_manager.packets_are_entries``)."""
 
     def __init__(self, cfg):
