@@ -42,8 +42,12 @@ def page(results, blocks, credits, seed):
              f"Written by `make mutate` (Yosys `mutate`, seed {seed}). How it works:",
              "[running.md](../running.md#mutation-testing).",
              "", *rows, "",
-             "Rate: killed of those not proved equivalent. A mutant without a proof counts as not equivalent.",
-             f"Missed: {', '.join(missed)}." if missed else "Every target is met.", "", "## Configurations", ""]
+             "Rate: killed of those not proved equivalent. A mutant without a proof counts as not equivalent; `open`: neither",
+             "a proof nor an input that shows a difference was found, or none was tried (`--no-proofs`).", "",
+             f"Missed: {', '.join(missed)}." if missed else "Every target is met."]
+    if left := [name for name in blocks if name not in results]:
+        lines.append(f"Not run: {', '.join(left)}.")
+    lines += ["", "## Configurations", ""]
     for name in results:
         block = blocks[name]
         tiny = preset("tiny").as_dict()
