@@ -63,7 +63,6 @@ class CreditsAreConserved(Spec):
         self.always("an honest total is not refused", ~send.bad_total, when=send.totals.en.any() & (send.totals.src == peer))
 
 
-
 class BadTotalsGiveNothing(Spec):
     """Whatever a peer announces, it has never more credits than buffers: a total that would give more is told by
     ``bad_total``, and changes nothing; any other gives as many credits as it is ahead of the last good one. Other ranks'

@@ -3,17 +3,14 @@
 from amaranth import Cat, Const, Mux, Signal
 
 from hub_rtl.formats import PacketType, Reason
-from hub_rtl.lib.ram_queue import RamQueue
 from hub_rtl.lib.stream import StreamRegister
-from hub_rtl.links.credits import ReceiveCredits
 from hub_rtl.links.link_rx import LinkRx
 from hub_rtl.types import header_layout
 
 from .links_tx import CONTROL_TYPES, DATA_TYPES, is_type
 from .spec import Spec
 
-__all__ = ["ControlArrives", "FlitsFindAPlace", "HeadersAreJudged", "PacketsArriveWhole",
-           "Receiver"]
+__all__ = ["ControlArrives", "HeadersAreJudged", "PacketsArriveWhole", "Receiver"]
 
 
 def header_reason(cfg, header, flit, rank, lane):
@@ -29,8 +26,8 @@ def header_reason(cfg, header, flit, rank, lane):
 
 
 class Receiver(Spec):
-    """A receiver, ``part``, with free inputs, and each flit two cycles after it was on the wire: ``came``, ``flit``, ``last``,
-    ``first`` of its frame (what ``tlast`` delimits), and for a first flit what it means."""
+    """A receiver, ``part``, with free inputs, and each flit two cycles after it was on the wire: ``came``, ``flit``,
+    ``last``, ``first`` of its frame (what ``tlast`` delimits), and for a first flit what it means."""
 
     part = LinkRx
 
@@ -135,11 +132,11 @@ class ControlArrives(Receiver):
 
 
 class PacketsArriveWhole(Receiver):
-    """Every accepted packet is handed out once, in order, with exactly the flits that its header announces: those that
-    came, unchanged, then as many with ``err`` and data 0 as were missing; surplus flits, and all of dropped packets, are
-    nowhere. Its buffer is freed in the cycle after its last flit was taken. Flits find a place in the queue (proved by
-    link.no_overflow)); a queue of two places stands for theirs (proved by lib.ram_queue). Shown for bits 31:0 of the
-    header, 7:0 of the others."""
+    """Every accepted packet is handed out once, in order, with exactly the flits that its header announces: those that came,
+    unchanged, then as many with ``err`` and data 0 as were missing; surplus flits, and all of dropped packets, are nowhere.
+    Its buffer is freed in the cycle after its last flit was taken. Flits are supposed to find a place in the queue, which has
+    one for every credit of every source; a queue of two places stands for it (proved by lib.ram_queue). Shown for bits 31:0
+    of the header, 7:0 of the others."""
 
     def prepare(self, dut):
         queues = []
@@ -189,28 +186,3 @@ class PacketsArriveWhole(Receiver):
         self.always("freed of its source", dut.free.rank == self.past(header_layout()(Cat(header, Const(0, 96))).src),
                     when=self.past(ends & mine))
         self.reach("padded after a flit", mine & flit.err & (number == 2))
-
-
-class FlitsFindAPlace(Spec):
-    """Whatever the wire brings, and however late packets are taken, the queues of packets and control flits never
-    overflow: the books let no source in beyond its buffers."""
-
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
-    def build(self, m):
-        queues = []
-
-        def seen(shape, depth):
-            queues.append(RamQueue(shape, depth))
-            return queues[-1]
-        m.submodules.rx = rx = self.with_constants(LinkRx(self._cfg), {"hub_rtl.links.link_rx.RamQueue": seen})
-        m.submodules.books = books = ReceiveCredits(self._cfg)
-        self.free_inputs(rx, but=("full", "control_full", "rank"))
-        m.d.comb += rx.rank.eq(self.constant(self._cfg.rank_width, "rank"))
-        self.free_inputs(books, but=("accept", "free", "control_free"))
-        m.d.comb += [books.accept.eq(rx.accept), books.free.eq(rx.free), books.control_free.eq(rx.control_free),
-                     rx.full.eq(books.full), rx.control_full.eq(books.control_full)]
-        for name, queue in zip(("packets", "control flits"), queues, strict=True):
-            self.always(f"{name} find a place", queue.i.ready, when=queue.i.valid)

@@ -71,13 +71,15 @@ class OpenRam(wiring.Component):
         index = index_width(depth)
         super().__init__({"r_en": In(1), "r_addr": In(index), "r_data": Out(shape), "w_en": In(1), "w_addr": In(index),
                           "w_data": In(shape), "clearing": Out(1)})
+        self._clear = clear
         self.words = Array(Signal(shape, name=f"word{n}") for n in range(depth))
 
     def elaborate(self, platform):
         m = Module()
-        cleared = Signal(range(len(self.words) + 1))
-        m.d.comb += self.clearing.eq(cleared != len(self.words))
-        m.d.sync += cleared.eq(cleared + self.clearing)
+        if self._clear:
+            cleared = Signal(range(len(self.words) + 1))
+            m.d.comb += self.clearing.eq(cleared != len(self.words))
+            m.d.sync += cleared.eq(cleared + self.clearing)
         with m.If(self.w_en & ~self.clearing):
             m.d.sync += self.words[self.w_addr].eq(self.w_data)
         with m.If(self.r_en):
@@ -91,8 +93,7 @@ class EntriesAreAtomic(Spec):
     held) and then changes nothing, or turns it into {epoch + 1, closed}. Each change, and nothing else, is broadcast two
     cycles later, with ``hold`` exactly while closes of the entry's own bank are not all sent; a write keeps their count.
 
-    An entry is accepted for a close only while none of its bank is unsent, and unpend comes once per replica of an
-    accepted close (proved by producer_control.closes_sent_once).
+    ``unpend`` comes at most once per replica of an accepted close.
     """
 
     def __init__(self, cfg):
