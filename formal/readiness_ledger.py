@@ -56,7 +56,8 @@ class BooksSpec(Spec):
         rest = [model for field, model in self.book.items() if field not in ("epoch", "used", "taint", "tag")]
         self.always("lemma: a FREE bank that keeps nothing has nothing", ~Cat(rest).any(),
                     when=~self.busy & ~self.book["held"])
-        self.always("lemma: a busy bank keeps nothing and has been opened", ~self.book["held"] & self.book["used"], when=self.busy)
+        self.always("lemma: a busy bank keeps nothing and has been opened", ~self.book["held"] & self.book["used"],
+                    when=self.busy)
         self.always("lemma: a close is seen", self.book["seen"], when=self.book["closes"].any())
         self.promise(m)
 
