@@ -1,6 +1,6 @@
-"""Promises of the checks of row packets and of plain packets (``hub_rtl/rows/row_check.py``, ``hub_rtl/rows/plain_check.py``)."""
+"""Promises of the checks of packets (``hub_rtl/rows/row_check.py``, ``hub_rtl/rows/plain_check.py``)."""
 
-from amaranth import Array, Cat, Const, Mux, Signal
+from amaranth import Cat, Const, Mux, Signal
 from amaranth.lib import data
 
 from hub_rtl.formats import Reason, RegionState
@@ -103,8 +103,8 @@ class RowPacketsAreCheckedExactly(Spec):
 
 
 class PlainPacketsAreCheckedExactly(Spec):
-    """For any source rank: ``allowed`` two cycles after ``look`` says that the whole packet lies in the rank's window; one cycle
-    later ``counted``, ``dep``, ``group`` are those of the lowest armed range that holds its address.
+    """For any source rank: ``allowed`` two cycles after ``look`` says that the whole packet lies in the rank's window; one
+    cycle later ``counted``, ``dep``, ``group`` are those of the lowest armed range that holds its address.
     User: nothing while clearing; the packet's fields and the ranges hold for three cycles after ``look``."""
 
     def __init__(self, cfg):
@@ -154,6 +154,7 @@ class PlainPacketsAreCheckedExactly(Spec):
         self.always("chosen", Mux(holds, (inside["base"] == first.base) & (inside["shift"] == first.log2_stride) &
                                   (inside["group_base"] == first.group_base), 1), when=since >= 2)
         self.always("place in range", inside["inside"] == place, when=(since == 3) & holds)
-        self.always("window kept", inside.word(m, "windows.memory", rank) == window.as_value(), when=rank < inside["windows.walk"])
+        self.always("window kept", inside.word(m, "windows.memory", rank) == window.as_value(),
+                    when=rank < inside["windows.walk"])
         self.always("window untouched", window.as_value() == 0, when=dut.clearing)
         self.always("walked", inside["windows.walk"] <= cfg.ranks)

@@ -14,8 +14,8 @@ class Inside:
     """The part ``part`` as the submodule ``dut`` of ``m``, open for lemmas.
 
     Names are the variables of the part's ``elaborate``, or its ports: ``inside["views.kept"]`` is ``kept`` in the part that
-    the variable ``views`` holds. ``state("WAIT")`` is 1 in that state of the state machine; ``word(m, "views.memory", address)``
-    is a memory word, read without delay.
+    the variable ``views`` holds. ``state("WAIT")`` is 1 in that state of the state machine; ``word(m, "views.memory",
+    address)`` is a memory word, read without delay.
     """
 
     def __init__(self, m, part):

@@ -64,13 +64,16 @@ class CommandsBecomeWritesOrRefusals(Spec):
             "fire": fire, "write": write.valid & ~write.ready, "refused": refused.valid & ~refused.ready,
             "row": fire & is_row & good, "full": fire & is_row & bad, "plain": fire & (command.kind == Kind.PLAIN),
             "sink": fire & sink}.items()}
-        before, row_before = data.View(command.shape(), self.past(command, "command")), data.View(row.shape(), self.past(row, "row"))
+        before = data.View(command.shape(), self.past(command, "command"))
+        row_before = data.View(row.shape(), self.past(row, "row"))
         body, flat = data.View(own.row_body, before.body), data.View(own.plain_body, before.body)
         context = write.p.context
         self.always("answer taken by fresh rows", dut.alloc_taken == (fire & is_row & command.fresh))
         self.always("one of the two", (write.valid & ~was["write"]) ^ (refused.valid & ~was["refused"]), when=was["fire"])
-        self.always("nothing of its own", ~(write.valid & ~was["write"]) & ~(refused.valid & ~was["refused"]), when=~was["fire"])
-        self.always("row's address", write.valid & (write.p.addr == (row_before.addr + body.row_off * 16)[:48]), when=was["row"])
+        self.always("nothing of its own", ~(write.valid & ~was["write"]) & ~(refused.valid & ~was["refused"]),
+                    when=~was["fire"])
+        self.always("row's address", write.valid & (write.p.addr == (row_before.addr + body.row_off * 16)[:48]),
+                    when=was["row"])
         self.always("row's context", context.counted & ~context.plain & (context.region == body.region[:cfg.region_width]) &
                     (context.bank == body.epoch[0]) & (context.place == row_before.place) & (context.group == row_before.group),
                     when=was["row"])

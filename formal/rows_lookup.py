@@ -56,7 +56,8 @@ class RowKeepsItsSlot(Spec):
 
         # The row's packets, and where its mapping is.
         ours = Signal()
-        m.d.comb += ours.eq(head.valid & ~head.p.plain & (body.region == region) & (body.epoch == epoch) & (body.rowid == rowid))
+        m.d.comb += ours.eq(head.valid & ~head.p.plain & (body.region == region) & (body.epoch == epoch) &
+                            (body.rowid == rowid))
         taken = command.valid & command.ready & ours & (command.p.kind == Kind.ROW)
         in_rat, in_memory, index, missing = Signal(), Signal(), Signal.like(command.p.index), Signal(cfg.row_bytes_width)
         after = Signal(range(-cfg.packet_bytes, 2 * cfg.max_row_bytes))

@@ -1,6 +1,6 @@
 """Promises of the packet splitter (``hub_rtl/rows/packet_split.py``)."""
 
-from amaranth import Array, Cat, Mux, Signal
+from amaranth import Array, Mux, Signal
 from amaranth.lib import data
 
 from hub_rtl.formats import PacketType
@@ -50,7 +50,8 @@ class PacketsAreSplitExactly(Spec):
         amount, complete = Signal(cfg.bytes_width), Signal(2)
         groups = [tree_sum([flit.data[8 * n + k] for k in range(8)]) for n in range(16)]
         with m.If(starts):
-            m.d.sync += [have.eq(1), fields.plain.eq(header.type == PacketType.PLAIN), amount.eq(Mux(header.masked, 0, header.len << 4)),
+            m.d.sync += [have.eq(1), fields.plain.eq(header.type == PacketType.PLAIN),
+                         amount.eq(Mux(header.masked, 0, header.len << 4)),
                          complete.eq(Mux(header.masked, 0, 2)),
                          *(fields[name].eq(header[name]) for name in ("masked", "poison", "src", "len", "body"))]
         with m.Elif(head.ready):
@@ -85,7 +86,8 @@ class PacketsAreSplitExactly(Spec):
         pieces, full = Signal(range(4 * cfg.packet_flits + 2)), dut.o_piece.valid & dut.o_piece.ready
         m.d.sync += pieces.eq(pieces + (took & (left != 0)) - full)
         self.always("no piece invented", pieces != 0, when=dut.o_piece.valid)
-        for name, happens in {"masked": count.valid & fields.masked & (amount == 100), "two ends": open_ & (ahead == 1)}.items():
+        for name, happens in {"masked": count.valid & fields.masked & (amount == 100),
+                              "two ends": open_ & (ahead == 1)}.items():
             self.reach(name, happens)
 
         # Helper invariants.

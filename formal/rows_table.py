@@ -76,8 +76,8 @@ class TableSpec(Spec):
 
 
 class TableGivesDenseSlots(TableSpec):
-    """For any bank: the slots given out in it since it was opened, to its own rows and to those of regions that overflow into it,
-    are 0, 1, 2 and so on, all below its capacity."""
+    """For any bank: the slots given out in it since it was opened, to its own rows and to those of regions that overflow into
+    it, are 0, 1, 2 and so on, all below its capacity."""
 
     def build(self, m):
         cfg = self._cfg
@@ -102,8 +102,8 @@ class TableGivesDenseSlots(TableSpec):
 
 
 class TableAnswersEach(TableSpec):
-    """Every request is answered once, in order, to its slice. A new row's OK comes two cycles after its ``obs_alloc``, with that
-    slot; a known slot's OK names that slot, and only a slot outside its region is a MEM_ERROR. With OK go the place (the
+    """Every request is answered once, in order, to its slice. A new row's OK comes two cycles after its ``obs_alloc``, with
+    that slot; a known slot's OK names that slot, and only a slot outside its region is a MEM_ERROR. With OK go the place (the
     region, or its overflow region), addr = base[bank] + slot * stride and group = group_base + slot / tile of that place."""
 
     def build(self, m):
@@ -212,4 +212,5 @@ class TableAnswersEach(TableSpec):
         self.always("b: product", inside["product_low"] + (inside["product_high"] << half) == b.reply.slot * there.stride[low:],
                     when=ok)
         self.always("b: base", inside["base_b"] == Mux(req.bank, there.base[1][low:], there.base[0][low:]), when=ok)
-        self.always("b: group", b.reply.group == (there.group_base + (b.reply.slot >> there.log2_tile))[:cfg.group_width], when=ok)
+        self.always("b: group", b.reply.group == (there.group_base + (b.reply.slot >> there.log2_tile))[:cfg.group_width],
+                   when=ok)

@@ -4,7 +4,6 @@ from unittest import mock
 
 from amaranth import Cat, Mux, Signal
 
-from hub_rtl.formats import Reason
 from hub_rtl.rows import lookup
 from hub_rtl.rows.issue import Issue
 from hub_rtl.rows.lookup import Lookup
@@ -41,14 +40,14 @@ class WaitSpec(Spec):
 
 
 class LookupDrains(WaitSpec):
-    """A packet whose bytes are counted leaves the lookup within ``LIMIT`` cycles, whatever tags, region states, filter and spilled
-    words say, while each of byte count, command queue, allocation, spill memory, overlap port and issue stage answers within
-    ``FAIR`` cycles; a purge ends by itself. User: the next purge comes when ``purging`` is 0."""
+    """A packet whose bytes are counted leaves the lookup within ``LIMIT`` cycles, whatever tags, region states, filter and
+    spilled words say, while each of byte count, command queue, allocation, spill memory, overlap port and issue stage answers
+    within ``FAIR`` cycles; a purge ends by itself. User: the next purge comes when ``purging`` is 0."""
 
     LIMIT = 56
 
     def build(self, m):
-        cfg, dut = self._cfg, Lookup(self._cfg)
+        dut = Lookup(self._cfg)
         names = ("RowCheck", "PlainCheck", "SpillFilter", "RowTags")
         with mock.patch.multiple(lookup, **{name: free_part(getattr(lookup, name)) for name in names}):
             inside = Inside(m, dut)
@@ -108,6 +107,7 @@ class LookupDrains(WaitSpec):
         self.lemma("way to ACT", age <= Mux(dut.i_bytes.valid, stall + Mux(erased, 46, Mux(chosen, 38, Mux(fetched, 20, 13))),
                                                     11 + timers["bytes"]), when=state("ACT"))
         quiet = Cat(state(name) for name in ("READ", "PURGE", "WIPE", "LEAVE")).any()
+        begins = Cat(state(name) for name in ("CHECK", "GROUP", "FETCH", "FETCHED")).any()
         early = Cat(state(name) for name in ("CHECK", "GROUP", "ACT")).any()
         self.lemma("head stays", head.valid, when=~quiet)
         self.lemma("age of none", age == 0, when=~head.valid)
@@ -115,14 +115,13 @@ class LookupDrains(WaitSpec):
         self.lemma("bytes stay in ACT", dut.i_bytes.valid, when=state("ACT") & (fetched | chosen))
         self.lemma("restored was fetched", fetched | ~inside["restored"], when=~quiet)
         self.lemma("erased was restored", fetched, when=state("UNCOUNT") | state("ERASE") | state("ERASED"))
-        self.lemma("clean at first", ~inside["restored"], when=state("CHECK") | state("GROUP") | state("FETCH") | state("FETCHED"))
+        self.lemma("clean at first", ~inside["restored"], when=begins)
         self.lemma("fetching comes first", fetched | ~inside["maybe"],
                    when=~quiet & ~early & ~state("FETCH") & ~state("FETCHED") | state("ACT") & chosen)
         self.lemma("erased at last", fetched, when=erased & ~quiet)
-        self.lemma("fetched once", ~fetched & ~erased, when=state("CHECK") | state("GROUP") | state("FETCH") | state("FETCHED"))
+        self.lemma("fetched once", ~fetched & ~erased, when=begins)
         self.lemma("erased once", ~erased, when=~quiet & ~state("ACT"))
-        self.lemma("chosen once", ~chosen, when=Cat(state(name) for name in ("CHECK", "GROUP", "FETCH", "FETCHED", "DRAIN", "SCAN",
-                                                                                    "VICTIM")).any())
+        self.lemma("chosen once", ~chosen, when=begins | state("DRAIN") | state("SCAN") | state("VICTIM"))
         self.lemma("a way was chosen", inside["has_way"], when=chosen & ~quiet & ~state("VICTIM"))
         self.lemma("memory", busy == Cat(state(name) for name in ("FETCHED", "SPILLED", "ERASED")).any())
         self.lemma("unanswered", open_ + dut.o_alloc.valid == inside["unanswered"])
@@ -130,20 +129,21 @@ class LookupDrains(WaitSpec):
         self.lemma("walk", (inside["walk"] <= self._cfg.rat_sets) & ~(state("WIPE") & (inside["walk"] != 0)))
         self.lemma("purge first", age == 0, when=state("READ") & dut.purging)
         self.lemma("purging", dut.purging, when=quiet & ~state("READ"))
-        for name, longest in {"READ": 57, "PURGE": Mux(inside["walk"] == 0, 58, 60), "WIPE": 59, "LEAVE": 61 + timers["issue"]}.items():
+        for name, longest in {"READ": 57, "PURGE": Mux(inside["walk"] == 0, 58, 60), "WIPE": 59,
+                              "LEAVE": 61 + timers["issue"]}.items():
             self.lemma(f"purge at {name}", purge_age <= longest, when=state(name) & dut.purging)
         self.lemma("purge waits", purge_age <= age + 1, when=~quiet & dut.purging)
 
 
 class IssueDrains(WaitSpec):
-    """A packet that is all there, and whose answer has come, is taken within ``LIMIT`` cycles while the memory writer takes each
-    write and beat, the scoreboard each refusal, and the pieces of packets taken come, within ``FAIR`` cycles."""
+    """A packet that is all there, and whose answer has come, is taken within ``LIMIT`` cycles while the memory writer takes
+    each write and beat, the scoreboard each refusal, and the pieces of packets taken come, within ``FAIR`` cycles."""
 
     LIMIT = 40
 
     def build(self, m):
         cfg, dut = self._cfg, Issue(self._cfg)
-        inside = Inside(m, dut)
+        m.submodules.dut = dut
         self.free_inputs(dut)
         command = dut.i_command.p
         self.suppose("some payload", (command.len != 0) & (command.len <= cfg.packet_flits), when=dut.i_command.valid)

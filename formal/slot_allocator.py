@@ -14,9 +14,9 @@ __all__ = ["AllocatorJoinsItsParts"]
 
 
 class AllocatorJoinsItsParts(Spec):
-    """Whatever its parts say: each slice has its own packets, writes, beats, refusals and waiting cause; every slice hears every
-    broadcast; each overlap that a slice tells leaves as one ``o_overlap`` and none is invented; ``purging`` and ``clearing`` are 1
-    while any part's is; ``counts`` are the sums of one cycle before; the spill port is the engine's, the rest the table's.
+    """Whatever its parts say: each slice has its own packets, writes, beats, refusals and waiting cause; every slice hears
+    every broadcast; each overlap that a slice tells leaves as one ``o_overlap``; ``purging`` and ``clearing`` are 1 while any
+    part's is; ``counts`` are the sums of one cycle before; the spill port is the engine's, the rest the table's.
     User: dependency ranges exist."""
 
     def __init__(self, cfg):
@@ -26,11 +26,12 @@ class AllocatorJoinsItsParts(Spec):
     def build(self, m):
         cfg, dut = self._cfg, SlotAllocator(self._cfg)
         names = ("RowLookup", "AddressTable", "SpillEngine")
-        with mock.patch.multiple(slot_allocator, **{name: free_part(getattr(slot_allocator, name), cleared=False) for name in names}):
+        with mock.patch.multiple(slot_allocator, **{name: free_part(getattr(slot_allocator, name), cleared=False)
+                                                    for name in names}):
             inside = Inside(m, dut)
         self.free_inputs(dut)
         lanes, table, engine = inside["lanes"], inside["table"], inside["engine"]
-        for name, flow, port in streams(engine.mem):
+        for name, _, port in streams(engine.mem):
             outer = getattr(dut.spill, name)
             self.always(f"spill {name}", (port.valid == outer.valid) & (port.ready == outer.ready) &
                         (plain(port.payload) == plain(outer.payload)))
@@ -40,7 +41,8 @@ class AllocatorJoinsItsParts(Spec):
                 inner, outer = getattr(lane, name), getattr(dut, name)[n]
                 self.always(f"{name} of {n}", (inner.valid == outer.valid) & (inner.ready == outer.ready) &
                             (plain(inner.payload) == plain(outer.payload)))
-            for name, inner, outer in (("rows", lane.o_alloc, table.i_request[n]), ("words", lane.o_spill, engine.i_request[n])):
+            for name, inner, outer in (("rows", lane.o_alloc, table.i_request[n]),
+                                       ("words", lane.o_spill, engine.i_request[n])):
                 self.always(f"{name} of {n}", (inner.valid == outer.valid) & (inner.ready == outer.ready) &
                             (plain(inner.payload) == plain(outer.payload)))
             self.always(f"answers to {n}", (lane.reply_en == table.reply_en[n]) & (plain(lane.reply) == plain(table.reply)) &
@@ -49,12 +51,14 @@ class AllocatorJoinsItsParts(Spec):
                                                   for name in broadcasts).all())
             self.always(f"waiting of {n}", plain(dut.waiting[n]) == plain(lane.waiting))
         self.always("table and engine hear", (plain(table.geometry_write) == plain(dut.geometry_write)) &
-                    (plain(table.region_update) == plain(dut.region_update)) & (plain(table.rows_query) == plain(dut.rows_query)) &
+                    (plain(table.region_update) == plain(dut.region_update)) &
+                    (plain(table.rows_query) == plain(dut.rows_query)) &
                     (plain(engine.geometry_write) == plain(dut.geometry_write)))
         self.always("table tells", (dut.rows == table.rows) & (dut.slots == table.slots) & (dut.moved == table.moved) &
                     (plain(dut.obs_alloc) == plain(table.obs_alloc)))
         self.always("purging while any", dut.purging == Cat(lane.purging for lane in lanes).any())
-        self.always("clearing while any", dut.clearing == Cat(table.clearing, engine.clearing, *(lane.clearing for lane in lanes)).any())
+        self.always("clearing while any", dut.clearing == Cat(table.clearing, engine.clearing,
+                                                                *(lane.clearing for lane in lanes)).any())
         # Dependency ranges.
         index, kept, write = self.constant(range(cfg.dep_ranges), "range"), Signal(dut.dep_write.range.shape()), dut.dep_write
         self.suppose("range exists", write.index < cfg.dep_ranges, when=write.en)
@@ -74,7 +78,8 @@ class AllocatorJoinsItsParts(Spec):
         self.always("overlap named", plain(dut.o_overlap) == self.past(which, "which"), when=dut.o_overlap.en)
         # Counters.
         for name in inside["self"]._own.summed:
-            self.always(f"count {name}", dut.counts[name] == self.past(sum(lane.strobes[name] for lane in lanes), f"sum_{name}"))
+            self.always(f"count {name}", dut.counts[name] == self.past(
+                sum(lane.strobes[name] for lane in lanes), f"sum_{name}"))
         reason = self.constant(4, "reason")
         self.always("count refused", dut.counts.refused[reason] == self.past(sum(
             lane.strobes.refused & (lane.strobes.reason == reason) for lane in lanes), "refusals"))

@@ -25,7 +25,8 @@ class AddressTable(wiring.Component):
     multiplier pipelined over two cycles (stride and base count in packets, their low bits are ignored: rule R5).
 
     Latency 4 cycles from the request taken to the answer. One request per cycle; one that goes to an overflow region stops the
-    table for 3 cycles more. Answers in request order per slice, the slices in turn; an answer cannot be held up.
+    table for 3 cycles more (and until banks just opened have pointer 0). Answers in request order per slice, the slices in
+    turn; an answer cannot be held up.
     A bank's pointers start at 0 when ``region_update`` opens it: requests wait while such updates are applied.
 
     Parameters: ``cfg``. Ports: ``i_request`` In, stream per slice; ``reply_en`` Out, one bit per slice, with ``reply``;
