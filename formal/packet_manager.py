@@ -14,8 +14,8 @@ class ManagerSpec(Spec):
     """The packet manager with a free choice of what leaves and when: what holds here holds for every order.
 
     Selector, scanner, quota and emitter are cut out. Of them is supposed only what ``packet_manager.parts_fit_together`` proves
-    of the whole: an entry that is locked is there and not locked yet; an entry that is sunk is there and neither locked nor being
-    locked, and gives way to a release; a release is of a locked entry; a place is a free entry.
+    of the whole: an entry that is locked is there and not locked yet; an entry that is sunk is there and neither locked nor
+    being locked, and gives way to a release; a release is of a locked entry; a place is a free entry.
     """
 
     def __init__(self, cfg):
