@@ -31,7 +31,7 @@ class RowKeepsItsSlot(Spec):
         self._cfg, self._covered = cfg, covered
 
     def reach(self, name, happens):
-        """Without ``covered`` only a shallow cover: those of a spill and a restore lie 20 to 30 cycles deep and take minutes."""
+        """Without ``covered`` only a shallow cover: those of a spill and a restore lie 20 to 30 cycles deep: minutes."""
         if self._covered or name == "hit":
             super().reach(name, happens)
 
