@@ -77,5 +77,5 @@ def _elaborate(check):
 
 
 def identifier(name):
-    """A property's name as that of a cell."""
-    return re.sub(r"\W+", "_", name).strip("_")
+    """A property's name as that of a cell; no signal is called so."""
+    return "p_" + re.sub(r"\W+", "_", name)

@@ -38,15 +38,28 @@ def asserted_ports(spec, yosys, path):
     top = _netlist(yosys, path)
     bits = _cone(top["cells"].values(), lambda cell: cell["type"] == "$check")
     wires = {_plain(name) for name, net in top["netnames"].items() if not bits.isdisjoint(net["bits"])}
-    return sorted(f"{type(part).__name__}.{port}" for name, (part, *_) in spec.m._named_submodules.items()
-                  if isinstance(part, wiring.Component) for port in ports_of(part)
-                  if f"{name}.{port.replace('.', '__')}" in wires)
+    named = {name: part for name, (part, *_) in spec.m._named_submodules.items() if isinstance(part, wiring.Component)}
+    found = {f"{block}.{port}" for name, part in named.items() for port in ports_of(part) for block in _blocks(part)
+             if f"{name}.{port.replace('.', '__')}" in wires}
+    # A part that the specification opened has no name of its own: its ports lie in the top or one level below.
+    open_wires = {name.split(".")[-1] for name in wires if name.count(".") <= 1}
+    for part in spec.parts:
+        if not any(part is each for each in named.values()):
+            found |= {f"{block}.{port}" for port in ports_of(part) for block in _blocks(part)
+                      if port.replace(".", "__") in open_wires}
+    return sorted(found)
+
+
+def _blocks(part):
+    """The block that a component is, or extends to look into it."""
+    names = [each.__name__ for each in type(part).__mro__]
+    return [name for name in names if name in BLOCKS] or names[:1]
 
 
 def _netlist(yosys, path):
-    """Cells and nets of the flattened design; aliases of a net have the same bits."""
+    """Cells and nets of the flattened design; aliases of a net have the same bits, and nothing is folded away."""
     netlist = path.with_suffix(".json")
-    commands = (f"read_rtlil {path}", "hierarchy -top top", "proc", "flatten", "memory_collect", "opt_clean",
+    commands = (f"read_rtlil {path}", "hierarchy -top top", "proc -noopt", "flatten", "memory_collect", "opt_clean",
                 "chformal -assume -cover -remove", f"write_json {netlist}")
     subprocess.run([yosys, "-p", "; ".join(commands)], stdout=subprocess.DEVNULL, check=True)
     top = json.loads(netlist.read_text())["modules"]["top"]

@@ -11,6 +11,8 @@ HEAD = """# Proofs
 
 """
 
+COLUMNS = ("check", "properties", "lemmas", "result", "covers", "planted bug", "engine", "seconds")
+
 
 def _row(cells):
     return "| " + " | ".join(cells) + " |\n"
@@ -20,7 +22,7 @@ def write_report(path, checks, outcomes, goals):
     """Writes the Markdown page: targets, a row per check, the reason of each bound, and all properties by name."""
     text = [HEAD.format(name=path)]
     text += [f"- {'met' if met else '**missed**'}: {goal}\n" for goal, met in goals]
-    text += ["\n", _row(["check", "properties", "result", "covers", "planted bug", "engine", "seconds"]), _row(["---"] * 7)]
+    text += ["\n", _row(COLUMNS), _row(["---"] * len(COLUMNS))]
     text += [_row(row) for row in results(checks, outcomes)]
     bounded = [check for check in checks if check.because]
     if bounded:

@@ -43,6 +43,7 @@ class Spec(Elaboratable):
 
     def __init__(self):
         self.properties, self.assumptions, self.covers = [], [], []
+        self.parts = []         # whose inputs are free
         self.clk = Signal()
 
     def build(self, m):
@@ -73,6 +74,7 @@ class Spec(Elaboratable):
 
     def free_inputs(self, part, but=()):
         """Every input of ``part`` may be anything, except ports named in ``but``; its input streams obey the stream rules."""
+        self.parts.append(part)
         for path, member, value in part.signature.flatten(part):
             if member.flow == wiring.In and path[0] not in but:
                 self.free(value)
@@ -96,7 +98,8 @@ class Spec(Elaboratable):
         self._add(Assert, self.properties, name, holds, when)
 
     def lemma(self, name, holds, when=1):
-        """A helper invariant of a proof, no promise: asserted, but nothing is lost if ``when`` never occurs, so without a cover."""
+        """A helper invariant of a proof, no promise: asserted, but without a cover, since nothing is lost if ``when`` never
+        occurs; and a planted bug must be caught without it."""
         self._add(Assert, self.properties, f"lemma: {name}", ~Value.cast(when).bool() | holds, None)
 
     def suppose(self, name, holds, when=None):
