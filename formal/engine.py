@@ -81,8 +81,8 @@ def _script(check, task):
     unused = "chformal -assert -remove" if task == "cover" else "chformal -cover -remove"
     # A planted bug has to break a promise: what only helps the proof does not count there.
     helpers = [f"delete c:{identifier('lemma: ')}*"] if task == "bug" else []
-    lines = ["[options]", *options, "[engines]", engine, "[script]", "read_rtlil top.il", *helpers, "hierarchy -top top", "proc",
-             unused, "prep -flatten -top top", "[files]", "top.il"]
+    lines = ["[options]", *options, "[engines]", engine, "[script]", "read_rtlil top.il", *helpers, "hierarchy -top top",
+             "proc", unused, "prep -flatten -top top", "[files]", "top.il"]
     return "\n".join(lines) + "\n"
 
 

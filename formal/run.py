@@ -72,8 +72,8 @@ def results(checks, outcomes):
         known = [each for each in found.values() if each]
         names = max((each.properties for each in known), key=len)
         promises = len(_promises(names))
-        yield (check.name, str(promises), str(len(names) - promises), words["prove"], words["cover"], words["bug"], check.engine,
-               f"{sum(each.seconds for each in known):.0f}")
+        yield (check.name, str(promises), str(len(names) - promises), words["prove"], words["cover"], words["bug"],
+               check.engine, f"{sum(each.seconds for each in known):.0f}")
 
 
 def summary_table(checks, outcomes):
