@@ -153,7 +153,7 @@ def _control_page(cfg):
         Register("STATUS", 0x00, (
             Field("cleared", 0, 1, "ro", 0, "tables are cleared, traffic may start"),
             Field("command_busy", 1, 1, "ro", 0, "a command of COMMAND has no answer yet"),
-            Field("region_busy", 2, 1, "ro", 0, "a region command was not taken yet"),
+            Field("region_busy", 2, 1, "ro", 0, "a region command was not taken yet, or its OPEN is not done"),
             Field("fetch_busy", 3, 1, "ro", 0, "handles.FETCH is on its way"),
             Field("query_busy", 4, 1, "ro", 0, "regions.QUERY is on its way"),
             Field("snapshot_busy", 5, 1, "ro", 0, "counters.SNAPSHOT or CLEAR is on its way"),

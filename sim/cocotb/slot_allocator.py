@@ -7,8 +7,7 @@ from hub_rtl.rows.slice_types import slice_types_of
 from sim.bench.coverage import cover
 from sim.bench.streams import GRID, bus_pulse, bus_write
 from sim.cocotb.slot_allocator_rig import AllocatorBench
-from sim.cocotb.slot_allocator_traffic import mixed_traffic, packet, set_up
-from sim.golden.slot_allocator import fold
+from sim.cocotb.slot_allocator_traffic import mixed_traffic, packet, set_of, set_up
 
 OPEN, DONE, FREE = RegionState.OPEN, RegionState.DONE, RegionState.FREE
 
@@ -114,7 +113,7 @@ async def spill_faults_of(top, number):
     await top.region(0, row_bytes=row_bytes, capacity=min(cfg.capacity, 1000))
     await top.state(0, OPEN, 1)
     ways = cfg.rat_ways
-    ids = [n for n in range(1 << 16) if _set_of(cfg, n) == 0][:ways + 2]
+    ids = [n for n in range(1 << 16) if set_of(cfg, n) == 0][:ways + 2]
 
     def part(rowid, unit, src=0):
         return packet(src, traffic.words(1), row_off=unit, region=0, epoch=1, rowid=rowid)
@@ -170,10 +169,6 @@ async def overlap(dut):
         await top.run(queues)
     assert top.model.overlaps[0, 1] == 2 * slices
     cover("alloc.overlap")
-
-
-def _set_of(cfg, rowid):
-    return fold(rowid ^ 1 << 12, cfg.rat_sets)
 
 
 @cocotb.test()

@@ -3,6 +3,12 @@
 import random
 
 from hub_rtl.formats import BODIES, HEADER, PacketType, pack
+from sim.golden.slot_allocator import fold
+
+
+def set_of(cfg, rowid):
+    """The set of the RAT that a row of region 0, epoch 1 belongs to."""
+    return fold(rowid ^ 1 << 12, cfg.rat_sets)
 
 
 def packet(src=0, data=(), *, mask=None, errs=(), poison=0, mask_flits=1, **body):
