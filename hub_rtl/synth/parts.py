@@ -1,0 +1,53 @@
+"""The parts that are measured, out of context: each block, one lane, what all lanes share, the whole hub."""
+
+import importlib
+from dataclasses import dataclass, field
+
+from ..config import ConfigError
+from ..tools.netlist import to_rtlil
+
+__all__ = ["PARTS", "Part", "part_rtlil"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """name: as typed. source: ``module:Class`` within ``hub_rtl``. per: how many a hub has (``lane``, ``slice``, ``loop`` or
+    ``hub``). arguments: of the class, beside the configuration."""
+
+    name: str
+    source: str
+    per: str
+    configured: bool = True
+    arguments: dict = field(default_factory=dict)
+
+    def count(self, cfg):
+        """Instances in a hub of this configuration."""
+        return {"lane": cfg.lanes, "loop": cfg.loop_lanes, "slice": cfg.slices, "hub": 1}[self.per]
+
+
+PARTS = {part.name: part for part in (
+    Part("decoder", "decoder:LogicalDestinationDecoder", "lane"),
+    Part("packet_manager", "packet_manager:PacketManager", "slice"),
+    Part("link", "link:LinkPort", "lane"),
+    Part("loop_port", "loop_port:LoopPort", "loop"),
+    Part("row_lookup", "rows.row_lookup:RowLookup", "slice"),
+    Part("slot_allocator", "slot_allocator:SlotAllocator", "hub"),
+    Part("memory_writer", "memory_writer:MemoryWriter", "slice"),
+    Part("scoreboard", "scoreboard:ReadinessScoreboard", "hub"),
+    Part("producer_control", "producer_control:ProducerControl", "hub"),
+    Part("reject_sender", "report:RejectSender", "hub"),
+    Part("refusal_log", "report:RefusalLog", "hub"),
+    Part("spill_port_merge", "flag_port:SpillPortMerge", "hub", configured=False),
+    Part("csr", "csr:CsrBank", "hub"),
+    Part("hub", "hub:Hub", "hub"),
+)}
+
+
+def part_rtlil(name, cfg):
+    """RTLIL of a part with ``top`` as its top module. Raises ConfigError for an unknown part."""
+    if name not in PARTS:
+        raise ConfigError(f"part = {name!r}: must be one of {', '.join(PARTS)}")
+    part = PARTS[name]
+    module, _, cls = part.source.partition(":")
+    make = getattr(importlib.import_module(f"hub_rtl.{module}"), cls)
+    return to_rtlil(make(*([cfg] if part.configured else []), **part.arguments), "top")
