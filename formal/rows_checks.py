@@ -90,16 +90,16 @@ class RowPacketsAreCheckedExactly(Spec):
             self.reach(f"{each.name}", two.valid & (dut.reason == each))
 
         # Helper invariants: memory words are the region's values; epochs are kept relative to EPOCH_NEVER.
-        self.always("geometry kept", inside.word(m, "views.memory", number, "view") == geometry.as_value(),
-                    when=number < inside["views.walk"])
-        self.always("geometry untouched", geometry.as_value() == 0, when=dut.clearing)
+        self.lemma("geometry kept", inside.word(m, "views.memory", number, "view") == geometry.as_value(),
+                   when=number < inside["views.walk"])
+        self.lemma("geometry untouched", geometry.as_value() == 0, when=dut.clearing)
         for n in range(2):
             kept = bank(inside.word(m, "states.memory", Cat(Const(n, 1), number), f"state{n}"))
-            self.always(f"bank {n} kept", (kept.state == banks[n].state) & (kept.epoch == banks[n].epoch ^ (EPOCH_NEVER + n)),
-                        when=Cat(Const(n, 1), number) < inside["states.walk"])
-            self.always(f"bank {n} untouched", (banks[n].state == 0) & (banks[n].epoch == EPOCH_NEVER + n), when=dut.clearing)
+            self.lemma(f"bank {n} kept", (kept.state == banks[n].state) & (kept.epoch == banks[n].epoch ^ (EPOCH_NEVER + n)),
+                       when=Cat(Const(n, 1), number) < inside["states.walk"])
+            self.lemma(f"bank {n} untouched", (banks[n].state == 0) & (banks[n].epoch == EPOCH_NEVER + n), when=dut.clearing)
         for ram, depth in (("views", cfg.regions), ("states", 2 * cfg.regions)):
-            self.always(f"{ram} walked", inside[f"{ram}.walk"] <= depth)
+            self.lemma(f"{ram} walked", inside[f"{ram}.walk"] <= depth)
 
 
 class PlainPacketsAreCheckedExactly(Spec):
@@ -151,10 +151,10 @@ class PlainPacketsAreCheckedExactly(Spec):
         self.reach("inside the window", (since == 2) & mine & dut.allowed)
         self.reach("second range", (since == 3) & dut.counted & (dut.dep == 1))
         # Helper invariants: what the pipeline holds on its way; the memory word is the rank's window.
-        self.always("chosen", Mux(holds, (inside["base"] == first.base) & (inside["shift"] == first.log2_stride) &
-                                  (inside["group_base"] == first.group_base), 1), when=since >= 2)
-        self.always("place in range", inside["inside"] == place, when=(since == 3) & holds)
-        self.always("window kept", inside.word(m, "windows.memory", rank) == window.as_value(),
-                    when=rank < inside["windows.walk"])
-        self.always("window untouched", window.as_value() == 0, when=dut.clearing)
-        self.always("walked", inside["windows.walk"] <= cfg.ranks)
+        self.lemma("chosen", Mux(holds, (inside["base"] == first.base) & (inside["shift"] == first.log2_stride) &
+                                 (inside["group_base"] == first.group_base), 1), when=since >= 2)
+        self.lemma("place in range", inside["inside"] == place, when=(since == 3) & holds)
+        self.lemma("window kept", inside.word(m, "windows.memory", rank) == window.as_value(),
+                   when=rank < inside["windows.walk"])
+        self.lemma("window untouched", window.as_value() == 0, when=dut.clearing)
+        self.lemma("walked", inside["windows.walk"] <= cfg.ranks)

@@ -182,14 +182,14 @@ class EngineAddressesWords(Spec):
         # Helper invariants: the engine works on this request, and looks up what was written.
         view = data.StructLayout({"row_first": 24, "spill_base": data.ArrayLayout(48, 2)})
         kept, seen = view(inside.word(m, "views.memory", region)), view(inside["views.r_data"])
-        self.always("word kept", self._is(kept, first, bases), when=written)
-        self.always("word seen", self._is(seen, first, bases), when=mine & inside.state("ADDRESS"))
-        self.always("same request", inside["request"] == job, when=mine & ~inside.state("IDLE"))
-        self.always("known region", written, when=mine)
-        self.always("cleared before", ~dut.clearing, when=written)
+        self.lemma("word kept", self._is(kept, first, bases), when=written)
+        self.lemma("word seen", self._is(seen, first, bases), when=mine & inside.state("ADDRESS"))
+        self.lemma("same request", inside["request"] == job, when=mine & ~inside.state("IDLE"))
+        self.lemma("known region", written, when=mine)
+        self.lemma("cleared before", ~dut.clearing, when=written)
         waits, writes = inside.state("WAIT"), inside["request.write"]
         for name, kind in (("aw", writes), ("w", writes), ("ar", ~writes)):
-            self.always(f"one {name} each", getattr(mem, name).valid + left[name] == (waits & kind))
+            self.lemma(f"one {name} each", getattr(mem, name).valid + left[name] == (waits & kind))
 
     @staticmethod
     def _is(view, first, bases):

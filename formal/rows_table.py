@@ -135,7 +135,7 @@ class TableAnswersEach(TableSpec):
         self.always("one answer at a time", (dut.reply_en & (dut.reply_en - 1)) == 0)
         self.always("to the asking slice", dut.reply_en == who, when=answer)
         self.always("never unasked", self.inflight != 0, when=answered)
-        self._content("", answer, req, reply, before[1])
+        self._content(self.always, "", answer, req, reply, before[1])
         low, there = (cfg.packet_bytes - 1).bit_length(), self.region(reply.place)
         base, ok = Mux(req.bank, there.base[1], there.base[0]), reply.reason == Reason.OK
         self.always("address", reply.addr[low:] == (base[low:] + reply.slot * there.stride[low:])[:48 - low], when=answer & ok)
@@ -149,22 +149,22 @@ class TableAnswersEach(TableSpec):
         self.reach("overflowed", answer & ok & reply.overflow & ~req.translate)
         self.reach("last of three", answer & (age >= 6))
 
-    def _content(self, where, when, req, reply, seen):
-        """What a request's answer says, but for address and group."""
+    def _content(self, add, where, when, req, reply, seen):
+        """What a request's answer says, but for address and group: a promise of it, a lemma of what is on its way (``add``)."""
         own, ok, over = self.region(req.region), reply.reason == Reason.OK, reply.overflow
         there = self.region(reply.place)
-        self.always(f"{where}place", reply.place == Mux(over, own.overflow, req.region), when=when & ok)
-        self.always(f"{where}slot inside", reply.slot < there.capacity, when=when & ok)
-        self.always(f"{where}overflow where allowed", own.overflow_en, when=when & ok & over)
-        self.always(f"{where}new row observed", ok == (seen.en & (seen.region == req.region) & (seen.bank == req.bank) &
-                                                       (seen.rowid == req.rowid)), when=when & ~req.translate)
-        self.always(f"{where}new slot", (reply.slot == seen.slot) & (over == seen.overflow), when=when & ok & ~req.translate)
-        self.always(f"{where}new row or full", ok | (reply.reason == Reason.REGION_FULL), when=when & ~req.translate)
-        self.always(f"{where}known slot", (reply.slot == req.slot) & (over == req.overflow), when=when & ok & req.translate)
+        add(f"{where}place", reply.place == Mux(over, own.overflow, req.region), when=when & ok)
+        add(f"{where}slot inside", reply.slot < there.capacity, when=when & ok)
+        add(f"{where}overflow where allowed", own.overflow_en, when=when & ok & over)
+        add(f"{where}new row observed", ok == (seen.en & (seen.region == req.region) & (seen.bank == req.bank) &
+                                               (seen.rowid == req.rowid)), when=when & ~req.translate)
+        add(f"{where}new slot", (reply.slot == seen.slot) & (over == seen.overflow), when=when & ok & ~req.translate)
+        add(f"{where}new row or full", ok | (reply.reason == Reason.REGION_FULL), when=when & ~req.translate)
+        add(f"{where}known slot", (reply.slot == req.slot) & (over == req.overflow), when=when & ok & req.translate)
         known = self.region(Mux(req.overflow, own.overflow, req.region))
         usable = Mux(req.overflow, own.overflow_en & known.valid, 1) & (req.slot < known.capacity)
-        self.always(f"{where}known slot or error", reply.reason == Mux(usable, Reason.OK, Reason.MEM_ERROR),
-                    when=when & req.translate)
+        add(f"{where}known slot or error", reply.reason == Mux(usable, Reason.OK, Reason.MEM_ERROR),
+            when=when & req.translate)
 
     def _lemmas(self, req, who, open_, ahead, seen_before):
         """Helper invariants: where the request is in the pipeline, and what is there."""
@@ -174,43 +174,43 @@ class TableAnswersEach(TableSpec):
             inside[name] for name in ("one", "one_valid", "one_slice", "two", "two_slice", "busy", "target", "a", "b"))
         stages = {"reply": dut.reply_en.any(), "b": b.slice.any(), "a": a.slice.any(), "two": (busy == 1) | (busy == 2),
                   "one": one_valid}
-        self.always("occupancy", self.inflight == sum(stages.values()))
-        self.always("older ones", ahead < self.inflight, when=open_)
+        self.lemma("occupancy", self.inflight == sum(stages.values()))
+        self.lemma("older ones", ahead < self.inflight, when=open_)
         for name, slices, full in (("a", a.slice, stages["a"]), ("b", b.slice, stages["b"]), ("one", one_slice, one_valid),
                                    ("two", two_slice, stages["two"])):
-            self.always(f"a slice at {name}", (slices != 0) & ((slices & (slices - 1)) == 0), when=full)
+            self.lemma(f"a slice at {name}", (slices != 0) & ((slices & (slices - 1)) == 0), when=full)
         at, older = {}, 0
         for name, full in stages.items():
             at[name] = open_ & full & (ahead == older)
             older = older + full
-        self.always("at one", (one == req) & (one_slice == who), when=at["one"])
-        self.always("at two", (two == req) & (two_slice == who) & (target == own.overflow) & own.overflow_en &
-                    Mux(req.translate, req.overflow, 1), when=at["two"])
+        self.lemma("at one", (one == req) & (one_slice == who), when=at["one"])
+        self.lemma("at two", (two == req) & (two_slice == who) & (target == own.overflow) & own.overflow_en &
+                   Mux(req.translate, req.overflow, 1), when=at["two"])
         # Geometry: in memory, as read, on its way.
         g = inside["g"]
         for n, region in enumerate(self.regions):
             def same(view, region=region):
                 return Cat(view[name] == region[name] for name in self.GEOMETRY).all()
             word = g.shape()(inside.word(m, "geometry.memory", n, f"geometry{n}"))
-            self.always(f"geometry {n} kept", same(word), when=self.written[n])
-            self.always(f"geometry {n} read", same(g), when=(one_valid & (busy == 0) & (one.region == n)) |
-                        ((busy == 2) & (target == n)))
-        self.always("all written", self.written.all(), when=self.inflight != 0)
-        self.always("asked before", self.busy, when=self.inflight != 0)
-        self.always("cleared before", ~dut.clearing, when=self.written.any())
+            self.lemma(f"geometry {n} kept", same(word), when=self.written[n])
+            self.lemma(f"geometry {n} read", same(g), when=(one_valid & (busy == 0) & (one.region == n)) |
+                       ((busy == 2) & (target == n)))
+        self.lemma("all written", self.written.all(), when=self.inflight != 0)
+        self.lemma("asked before", self.busy, when=self.inflight != 0)
+        self.lemma("cleared before", ~dut.clearing, when=self.written.any())
         for where, stage, seen in (("a: ", a, dut.obs_alloc), ("b: ", b, seen_before)):
-            self._content(where, at[where[0]], req, stage.reply, seen)
-            self.always(f"{where}slice", stage.slice == who, when=at[where[0]])
+            self._content(self.lemma, where, at[where[0]], req, stage.reply, seen)
+            self.lemma(f"{where}slice", stage.slice == who, when=at[where[0]])
         there = self.region(a.reply.place)
         ok = at["a"] & (a.reply.reason == Reason.OK)
-        self.always("a: geometry", (inside["stride"] == there.stride[low:]) & (inside["group_base"] == there.group_base) &
-                    (inside["log2_tile"] == there.log2_tile) &
-                    (inside["base_a"] == Mux(req.bank, there.base[1][low:], there.base[0][low:])), when=ok)
+        self.lemma("a: geometry", (inside["stride"] == there.stride[low:]) & (inside["group_base"] == there.group_base) &
+                   (inside["log2_tile"] == there.log2_tile) &
+                   (inside["base_a"] == Mux(req.bank, there.base[1][low:], there.base[0][low:])), when=ok)
         there = self.region(b.reply.place)
         ok = at["b"] & (b.reply.reason == Reason.OK)
         half = inside["half"]
-        self.always("b: product", inside["product_low"] + (inside["product_high"] << half) == b.reply.slot * there.stride[low:],
-                    when=ok)
-        self.always("b: base", inside["base_b"] == Mux(req.bank, there.base[1][low:], there.base[0][low:]), when=ok)
-        self.always("b: group", b.reply.group == (there.group_base + (b.reply.slot >> there.log2_tile))[:cfg.group_width],
+        self.lemma("b: product", inside["product_low"] + (inside["product_high"] << half) == b.reply.slot * there.stride[low:],
                    when=ok)
+        self.lemma("b: base", inside["base_b"] == Mux(req.bank, there.base[1][low:], there.base[0][low:]), when=ok)
+        self.lemma("b: group", b.reply.group == (there.group_base + (b.reply.slot >> there.log2_tile))[:cfg.group_width],
+                  when=ok)
