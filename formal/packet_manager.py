@@ -50,11 +50,11 @@ class ManagerSpec(Spec):
         there = pool.valid & ~pool.locked
         for n in range(self._cfg.pool_depth):
             for k in range(n):
-                self.always(f"blocks of {k} and {n} differ", (inner.keys[k] != inner.keys[n]) | (pool.plain[k] != pool.plain[n])
+                self.lemma(f"blocks of {k} and {n} differ", (inner.keys[k] != inner.keys[n]) | (pool.plain[k] != pool.plain[n])
                             | (inner.ranks[k] != inner.ranks[n]), when=there[k] & there[n])
             equal = (inner.key == inner.keys[n]) & (inner.store.rank == inner.ranks[n]) & (inner.store.plain == pool.plain[n])
-            self.always(f"match {n}", inner.match[n] == equal, when=inner.waits & there[n])
-            self.always(f"lock only what is there, {n}", pool.valid[n], when=pool.locked[n])
+            self.lemma(f"match {n}", inner.match[n] == equal, when=inner.waits & there[n])
+            self.lemma(f"lock only what is there, {n}", pool.valid[n], when=pool.locked[n])
 
 
 class BytesMerge(ManagerSpec):
@@ -165,25 +165,25 @@ class BytesMerge(ManagerSpec):
         def key(item):
             return Mux(item.plain, item.block[:cfg.addr_block_width],
                        Cat(item.rowid, item.block[:cfg.row_block_width], item.epoch, item.region))
-        self.always("store waits", inner.waits == waits)
-        self.always("its fields wait", (inner.store.as_value() == store.as_value()) & (inner.key == key(store))
+        self.lemma("store waits", inner.waits == waits)
+        self.lemma("its fields wait", (inner.store.as_value() == store.as_value()) & (inner.key == key(store))
                     & store.mask.any() & (store.plain | (store.block >> cfg.row_block_width == 0)), when=waits)
-        self.always("place of the late write", stored.late_place == Cat(stored.late.sector, stored.late.index))
+        self.lemma("place of the late write", stored.late_place == Cat(stored.late.sector, stored.late.index))
         self.matches_mean_equal_blocks()
         for n, info in enumerate(infos):
             valid = pool.valid[n]
-            self.always(f"identity {n}", (key(info) == inner.keys[n]) & (info.rank == inner.ranks[n])
+            self.lemma(f"identity {n}", (key(info) == inner.keys[n]) & (info.rank == inner.ranks[n])
                         & (info.plain == pool.plain[n]) & (info.plain | (info.block >> cfg.row_block_width == 0)), when=valid)
             written = inner.sectors[n].bit_select(sector, 1)
             part = peek(m, stored.mask, Cat(sector, Const(n, self.types.index_width)))
             block = peek(m, stored.block_mask, n).word_select(sector, 32)
             at = late.en & (late.index == n) & (late.sector == sector)
-            self.always(f"sectors with bytes {n}", inner.sectors[n].any() & (written | ~has[n]), when=valid)
-            self.always(f"mask on its way {n}", (stored.new_mask.bit_select(byte, 1) == has[n]) & late.mask.any(),
+            self.lemma(f"sectors with bytes {n}", inner.sectors[n].any() & (written | ~has[n]), when=valid)
+            self.lemma(f"mask on its way {n}", (stored.new_mask.bit_select(byte, 1) == has[n]) & late.mask.any(),
                         when=at & valid)
-            self.always(f"mask stored {n}", (part.bit_select(byte, 1) == has[n]) & (block.bit_select(byte, 1) == has[n])
+            self.lemma(f"mask stored {n}", (part.bit_select(byte, 1) == has[n]) & (block.bit_select(byte, 1) == has[n])
                         & block.any(), when=valid & written & ~at)
-            self.always(f"sector on its way {n}", written, when=at & valid)
+            self.lemma(f"sector on its way {n}", written, when=at & valid)
 
 
 class FencesAreExact(ManagerSpec):
@@ -254,15 +254,15 @@ class FencesAreExact(ManagerSpec):
                     & (dut.o_sent.bytes == self.past(tail.bytes, "tail_bytes")), when=dut.o_sent.en)
         self.reach("drained at last", done & covered & ~inside & ~dut.draining.any())
         # Helpers: what marks and places of the pool mean.
-        self.always("in one place", (staged + entered + left + late.any() <= done) & (late <= 4))
-        self.always("chosen store waits", inner.waits & (inner.store.rank == rank) & (inner.store.plain == plain)
+        self.lemma("in one place", (staged + entered + left + late.any() <= done) & (late <= 4))
+        self.lemma("chosen store waits", inner.waits & (inner.store.rank == rank) & (inner.store.plain == plain)
                     & (inner.store.dest >> replicas == handle), when=staged)
-        self.always("mark waits with it", inner.marked, when=staged & covered)
-        self.always("entry of the store", pool.valid.bit_select(entry, 1) & (pool.plain.bit_select(entry, 1) == plain)
+        self.lemma("mark waits with it", inner.marked, when=staged & covered)
+        self.lemma("entry of the store", pool.valid.bit_select(entry, 1) & (pool.plain.bit_select(entry, 1) == plain)
                     & (Array(inner.ranks)[entry] == rank) & (plain | (Array(inner.dests)[entry] >> replicas == handle)),
                     when=entered)
-        self.always("entry is marked", pool.marked.bit_select(entry, 1), when=entered & covered)
-        self.always("tail of the store", tail.waiting & (tail.rank == rank) & (self.inner.tail_marked | ~covered), when=left)
+        self.lemma("entry is marked", pool.marked.bit_select(entry, 1), when=entered & covered)
+        self.lemma("tail of the store", tail.waiting & (tail.rank == rank) & (self.inner.tail_marked | ~covered), when=left)
         self.matches_mean_equal_blocks()
 
 

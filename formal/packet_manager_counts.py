@@ -57,20 +57,20 @@ class BytesAreCounted(ManagerSpec):
         # Helpers: the books against the memories.
         late = stored.late
         at = late.en & (late.index == entry)
-        self.always("place of the late write", stored.late_place == Cat(late.sector, late.index))
+        self.lemma("place of the late write", stored.late_place == Cat(late.sector, late.index))
         sectors = Array(inner.sectors)[entry]
         for n in range(cfg.packet_sectors):
             word, here = mask.word_select(n, 32), at & (late.sector == n)
             part = peek(m, stored.mask, Cat(Const(n, cfg.sector_width), entry))
             block = peek(m, stored.block_mask, entry).word_select(n, 32)
-            self.always(f"no byte without sector {n}", word == 0, when=there & ~sectors[n])
-            self.always(f"masks stored {n}", (part == word) & (block == word), when=there & sectors[n] & ~here)
-            self.always(f"mask on its way {n}", (stored.new_mask == word) & sectors[n], when=there & here)
+            self.lemma(f"no byte without sector {n}", word == 0, when=there & ~sectors[n])
+            self.lemma(f"masks stored {n}", (part == word) & (block == word), when=there & sectors[n] & ~here)
+            self.lemma(f"mask on its way {n}", (stored.new_mask == word) & sectors[n], when=there & here)
         for name in ("count", "block_count"):
-            self.always(f"{name} stored", peek(m, getattr(stored, name), entry) == count, when=there & ~at)
-        self.always("count on its way", stored.total == count, when=there & at)
-        self.always("full is known", pool.full.bit_select(entry, 1) == reached, when=there & ~at)
-        self.always("full is on its way", (pool.full.bit_select(entry, 1) | (stored.total == late.full)) == reached,
+            self.lemma(f"{name} stored", peek(m, getattr(stored, name), entry) == count, when=there & ~at)
+        self.lemma("count on its way", stored.total == count, when=there & at)
+        self.lemma("full is known", pool.full.bit_select(entry, 1) == reached, when=there & ~at)
+        self.lemma("full is on its way", (pool.full.bit_select(entry, 1) | (stored.total == late.full)) == reached,
                     when=there & at)
         self.always("class is known", pool.nop.bit_select(entry, 1) == nop, when=there)
         self.always("store has a byte", inner.store.mask.any(), when=inner.waits)
@@ -109,6 +109,6 @@ class RoomIsMade(ManagerSpec):
         self.always("a new entry is not old, full or expired", ~of(pool.full | pool.expired | pool.old | pool.locked), when=new)
         # Helpers.
         for n, rank in enumerate(inner.ranks):
-            self.always(f"rank {n} compared", inner.same_rank[n] == (rank == inner.store.rank),
+            self.lemma(f"rank {n} compared", inner.same_rank[n] == (rank == inner.store.rank),
                         when=inner.waits & pool.valid[n])
         self.matches_mean_equal_blocks()

@@ -79,31 +79,31 @@ class PartsFitTogether(Spec):
         self.reach("a packet sent while another one is locked", dut.o_sent.en & lock.en)
 
         # Helpers: where locked entries are, and what the books mean.
-        self.always("one selection at a time", (select.step & (select.step - 1)) == 0)
-        self.always("none pending in a selection", ~sends.pending, when=select.step.any())
+        self.lemma("one selection at a time", (select.step & (select.step - 1)) == 0)
+        self.lemma("none pending in a selection", ~sends.pending, when=select.step.any())
         running = select.alive & pool.valid
-        self.always("runners are of the rank, not locked", (running & (pool.locked | Cat(
+        self.lemma("runners are of the rank, not locked", (running & (pool.locked | Cat(
             pool.rank_onehot[n] != select.picked for n in range(depth)))) == 0, when=select.step[1] | select.step[2])
-        self.always("one rank picked", (select.picked & (select.picked - 1)) == 0)
-        self.always("sent entry is locked", (pool.valid & pool.locked).bit_select(sends.index, 1)
+        self.lemma("one rank picked", (select.picked & (select.picked - 1)) == 0)
+        self.lemma("sent entry is locked", (pool.valid & pool.locked).bit_select(sends.index, 1)
                     & (sends.current.rank == ranks[sends.index]), when=sends.busy)
-        self.always("pending entry is locked", (pool.valid & pool.locked).bit_select(locked.index, 1)
+        self.lemma("pending entry is locked", (pool.valid & pool.locked).bit_select(locked.index, 1)
                     & (locked.info.rank == ranks[locked.index]), when=sends.pending)
-        self.always("sent and pending differ", locked.index != sends.index, when=sends.busy & sends.pending)
+        self.lemma("sent and pending differ", locked.index != sends.index, when=sends.busy & sends.pending)
         for n in range(depth):
-            self.always(f"locked is on its way, {n}", (sends.busy & (sends.index == n)) | (sends.pending & (locked.index == n)),
+            self.lemma(f"locked is on its way, {n}", (sends.busy & (sends.index == n)) | (sends.pending & (locked.index == n)),
                         when=pool.locked[n])
             for name in ("info", "scan"):
-                self.always(f"rank in {name} {n}", data.View(memory._types.info, peek(m, getattr(stored, name), n)).rank
+                self.lemma(f"rank in {name} {n}", data.View(memory._types.info, peek(m, getattr(stored, name), n)).rank
                             == entries.ranks[n], when=pool.valid[n])
         after = (scan.index + 1)[:len(scan.index)]
-        self.always("one after the other", (scan.ahead == after) | (
+        self.lemma("one after the other", (scan.ahead == after) | (
             ~self.started & ~pool.valid.any() & (scan.ahead == scan.index)))
-        self.always("rank at its visit", timer.scanned.rank == ranks[scan.index], when=pool.valid.bit_select(scan.index, 1))
+        self.lemma("rank at its visit", timer.scanned.rank == ranks[scan.index], when=pool.valid.bit_select(scan.index, 1))
         for r, number in enumerate(of):
-            self.always(f"rank {r} counted", getattr(books, f"count_{r}") == number)
-        self.always("shared part counted", books.shared + tree_sum([number == 0 for number in of])
+            self.lemma(f"rank {r} counted", getattr(books, f"count_{r}") == number)
+        self.lemma("shared part counted", books.shared + tree_sum([number == 0 for number in of])
                     == depth - tree_sum([pool.valid[n] for n in range(depth)]))
-        self.always("nothing inside", ~(entries.waits | pool.valid.any() | sends.busy | sends.pending | emitter.tail.waiting
+        self.lemma("nothing inside", ~(entries.waits | pool.valid.any() | sends.busy | sends.pending | emitter.tail.waiting
                                         | scan.best.valid), when=empty)
-        self.always("flits are left", (sends.left != 0) & (sends.left > sends.masks_left), when=sends.busy)
+        self.lemma("flits are left", (sends.left != 0) & (sends.left > sends.masks_left), when=sends.busy)

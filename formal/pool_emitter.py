@@ -48,7 +48,7 @@ class PacketsAreEntries(Spec):
         may_lock = dut.go
         for n in range(3):
             may_lock = self.past(may_lock & ~dut.lock, f"may_lock_{n}")
-            self.always(f"place for a lock, {n}", ~inner.pending, when=may_lock)   # a helper, like those at the end
+            self.lemma(f"place for a lock, {n}", ~inner.pending, when=may_lock)   # a helper, like those at the end
         just = self.past(dut.lock, "just")
         self.suppose("locks when it may", may_lock, when=dut.lock)
         locked = dut.locked
@@ -146,24 +146,24 @@ class PacketsAreEntries(Spec):
         # Helpers: what the emitter's registers mean.
         busy, pending, newest = inner.busy, inner.pending & ~just, Signal(wanted)
         m.d.comb += newest.eq(Mux(out.valid, second, first))
-        self.always("sends what is at the output", out.valid, when=busy)
-        self.always("packets counted", queued + just == inner.pending + out.valid)
-        self.always("starts at the header", sent == 0, when=~out.valid)
-        self.always("newest is the locked one", newest.entry.as_value() == locked.as_value(), when=pending)
-        self.always("newest has its byte", newest.value == content, when=pending & (locked.index == entry))
-        self.always("flits to come", (inner.left == flits - 1 - sent) & ~ends, when=busy)
-        self.always("last flit copied", ends, when=out.valid & ~busy)
-        self.always("masks to come", inner.masks_left == Mux(masks > sent, masks - sent, 0), when=busy)
-        self.always("unit next", inner.unit == Mux(masks > sent, begin, begin + sent - masks), when=busy)
-        self.always("its mask, entry and byte", (inner.mask == of.mask) & (inner.index == of.index)
+        self.lemma("sends what is at the output", out.valid, when=busy)
+        self.lemma("packets counted", queued + just == inner.pending + out.valid)
+        self.lemma("starts at the header", sent == 0, when=~out.valid)
+        self.lemma("newest is the locked one", newest.entry.as_value() == locked.as_value(), when=pending)
+        self.lemma("newest has its byte", newest.value == content, when=pending & (locked.index == entry))
+        self.lemma("flits to come", (inner.left == flits - 1 - sent) & ~ends, when=busy)
+        self.lemma("last flit copied", ends, when=out.valid & ~busy)
+        self.lemma("masks to come", inner.masks_left == Mux(masks > sent, masks - sent, 0), when=busy)
+        self.lemma("unit next", inner.unit == Mux(masks > sent, begin, begin + sent - masks), when=busy)
+        self.lemma("its mask, entry and byte", (inner.mask == of.mask) & (inner.index == of.index)
                     & ((first.value == content) | (of.index != entry)), when=busy)
-        self.always("fetched its sector", fetched == ((of.index == entry) & (inner.unit[1:] == place[5:])), when=busy)
+        self.lemma("fetched its sector", fetched == ((of.index == entry) & (inner.unit[1:] == place[5:])), when=busy)
         for name, record in (("current", inner.current), ("tail", tail)):
-            self.always(f"{name} is the packet", (record.row == ~of.info.plain) & (record.rank == of.info.rank)
+            self.lemma(f"{name} is the packet", (record.row == ~of.info.plain) & (record.rank == of.info.rank)
                         & (record.dest == of.info.dest) & (record.bank == of.info.epoch[0]) & (record.bytes == of.bytes),
                         when=busy if name == "current" else tail.waiting)
         sends, waits = busy & (of.index == entry), pending & (locked.index == entry)
-        self.always("held from lock to release", (held == (sends | waits)) & ~(sends & waits))
+        self.lemma("held from lock to release", (held == (sends | waits)) & ~(sends & waits))
         for name, each, when in (("first", first, queued != 0), ("second", second, queued == 2)):
             parts = Cat(each.entry.mask.word_select(n, 32).any() for n in range(cfg.packet_sectors))
-            self.always(f"{name} has a byte", parts.any() & (each.entry.sectors == parts), when=when)
+            self.lemma(f"{name} has a byte", parts.any() & (each.entry.sectors == parts), when=when)

@@ -39,9 +39,9 @@ class _Quota(Spec):
         self.suppose("frees an entry that there is", self.of(dut.release.rank) != 0, when=dut.release.en)
         # Helpers: what the books of the quota mean.
         for r, count in enumerate(counts):
-            self.always(f"rank {r} counted", getattr(inner, f"count_{r}") == count)
-        self.always("never more than the pool", used <= cfg.pool_depth)
-        self.always("shared part counted", inner.shared + self.without == self.free_entries)
+            self.lemma(f"rank {r} counted", getattr(inner, f"count_{r}") == count)
+        self.lemma("never more than the pool", used <= cfg.pool_depth)
+        self.lemma("shared part counted", inner.shared + self.without == self.free_entries)
         self.specify(m, dut)
 
 
@@ -82,6 +82,6 @@ class AcceptedFindsPlace(_Quota):
         self.always("accepted finds a place", dut.place, when=mine & (left != 0) & ~reserved)
         self.always("accepted finds its reserve", dut.place, when=mine & (left != 0) & reserved & can)
         # Helper: why it does.
-        self.always("shared part is wide enough", (self.free_entries - self.without >= left)
+        self.lemma("shared part is wide enough", (self.free_entries - self.without >= left)
                     & (self.of(rank) + left <= dut.max_entries), when=(left != 0) & ~reserved & self.started)
         self.reach("flag falls and the last store comes", mine & dut.take & ~can & (left == 1))

@@ -39,7 +39,7 @@ class SelectorSpec(Spec):
             self.suppose(f"entry {n} stays what it is", (rank == self.past(rank)) & (dut.plain[n] == self.past(dut.plain[n]))
                          & (dut.rowid[n] == self.past(dut.rowid[n])), when=dut.valid[n] & there[n])
         self.step = self.inner.step
-        self.always("one selection at a time", (self.step & (self.step - 1)) == 0)      # a helper
+        self.lemma("one selection at a time", (self.step & (self.step - 1)) == 0)      # a helper
         self.specify(m, dut)
 
 
@@ -60,7 +60,7 @@ class LocksAreAllowed(SelectorSpec):
             may = self.past(may & ~lock.en, f"may_{n}")
         self.always("three cycles after a go", may, when=lock.en)
         # Helper.
-        self.always("runners are not locked", (self.inner.alive & self.held & dut.valid) == 0, when=self.step[1] | self.step[2])
+        self.lemma("runners are not locked", (self.inner.alive & self.held & dut.valid) == 0, when=self.step[1] | self.step[2])
         self.reach("two locks of one rank", lock.en & (self.held & Cat(each == rank for each in dut.rank_onehot)).any())
 
 
@@ -81,8 +81,8 @@ class CreditsTakenOnce(SelectorSpec):
         self.always("credit was there", credits != 0, when=takes)
         # Helper: a credit seen at the pick is still there at the lock.
         picked = self.inner.picked.bit_select(rank, 1)
-        self.always("credit waits", credits != 0, when=self.step.any() & picked)
-        self.always("one rank picked", (self.inner.picked & (self.inner.picked - 1)) == 0)
+        self.lemma("credit waits", credits != 0, when=self.step.any() & picked)
+        self.lemma("one rank picked", (self.inner.picked & (self.inner.picked - 1)) == 0)
 
 
 class BestLeavesFirst(SelectorSpec):
@@ -109,7 +109,7 @@ class BestLeavesFirst(SelectorSpec):
         m.d.comb += [mine.eq(merit(dut.lock.index)), its.eq(merit(other))]
         rival = (eligible & stayed).bit_select(other, 1) & (rank_of[other] == rank_of[dut.lock.index])
         self.always("no better one waits", mine <= its, when=dut.lock.en & rival)
-        self.always("kind locked last", self.inner.last_plain == last_plain)        # a helper
+        self.lemma("kind locked last", self.inner.last_plain == last_plain)        # a helper
         self.reach("a RowID decides", dut.lock.en & rival & (rowid[other] != rowid[dut.lock.index]) & (mine >> 26 == its >> 26))
 
 
@@ -142,8 +142,8 @@ class OldWaitTheirTurn(SelectorSpec):
         self.always("overtaken less than a pool", overtaken < depth, when=calm)
         # Helpers: only old ones overtake, and they grow fewer.
         rivals = dut.valid & dut.old & ~self.held & of_rank & ~(1 << entry)
-        self.always("only old ones overtake", rivals.bit_select(dut.lock.index, 1), when=overtakes & calm)
-        self.always("rivals grow fewer", overtaken + tree_sum([rivals[n] for n in range(depth)]) < depth, when=calm)
+        self.lemma("only old ones overtake", rivals.bit_select(dut.lock.index, 1), when=overtakes & calm)
+        self.lemma("rivals grow fewer", overtaken + tree_sum([rivals[n] for n in range(depth)]) < depth, when=calm)
         self.reach("overtaken by all others", overtaken == depth - 1)
 
 
@@ -172,7 +172,7 @@ class RanksTakeTurns(SelectorSpec):
         m.d.comb += [phase.eq(Mux(self.step[0], 3, Mux(self.step[1], 2, self.step[2]))),
                      before.eq(Array(Array(each)[encode(last)] for each in distance)[rank])]
         picked = inner.picked.bit_select(rank, 1) & self.step.any()
-        self.always("one rank was served last", last.any() & ((last & (last - 1)) == 0))
-        self.always("picked is served last", inner.picked == last, when=self.step.any())
-        self.always("bounded by the turns before", waited + phase <= 4 + 4 * (ranks - 1 - before), when=~picked)
-        self.always("bounded while picked", waited + phase <= 4 * ranks + 4, when=picked)
+        self.lemma("one rank was served last", last.any() & ((last & (last - 1)) == 0))
+        self.lemma("picked is served last", inner.picked == last, when=self.step.any())
+        self.lemma("bounded by the turns before", waited + phase <= 4 + 4 * (ranks - 1 - before), when=~picked)
+        self.lemma("bounded while picked", waited + phase <= 4 * ranks + 4, when=picked)

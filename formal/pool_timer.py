@@ -65,11 +65,11 @@ class TimerSpec(Spec):
         self.suppose("dead peers stay dead", (self.past(dut.peer_dead, "were_dead") & ~dut.peer_dead) == 0, when=self.started)
         # Helpers: what is looked at.
         after = (inner.index + 1)[:len(inner.index)]
-        self.always("one after the other", (inner.ahead == after) | (
+        self.lemma("one after the other", (inner.ahead == after) | (
             ~self.started & ~valid.any() & (inner.ahead == inner.index)))
         there = valid.bit_select(inner.index, 1)
-        self.always("shown is what is visited", shown.as_value() == self.identity(inner.index), when=there)
-        self.always("existing ranks", Array(self.ranks)[inner.index] < cfg.ranks, when=there)
+        self.lemma("shown is what is visited", shown.as_value() == self.identity(inner.index), when=there)
+        self.lemma("existing ranks", Array(self.ranks)[inner.index] < cfg.ranks, when=there)
         self.specify(m, dut)
 
 
@@ -91,7 +91,7 @@ class SinksDeadOnly(TimerSpec):
         # Helper: each visit before its own takes at most two cycles.
         ahead, held = Signal(range(depth)), Signal()
         m.d.comb += [ahead.eq(entry - inner.index), held.eq(self.past(~dut.scan.en, "stood"))]
-        self.always("its visit comes nearer", waited + 2 * ahead <= 2 * depth - 2 + held, when=waits)
+        self.lemma("its visit comes nearer", waited + 2 * ahead <= 2 * depth - 2 + held, when=waits)
 
 
 class AgesAreTrue(TimerSpec):
@@ -122,13 +122,13 @@ class AgesAreTrue(TimerSpec):
         with m.If(visited & fresh):
             m.d.sync += first.eq(age)
         exact = stored + since + first == age
-        self.always("stored age", exact | ((stored == LONGEST) & (age >= LONGEST)), when=there & ~fresh)
-        self.always("first visit soon", age + (entry - inner.index)[:len(inner.index)] < depth, when=there & fresh)
-        self.always("first visit was soon", first < depth, when=there & ~fresh)
-        self.always("pauses add", full_age >= age)
-        self.always("age at hand", inner.ages.r_data == stored, when=here & ~fresh)
-        self.always("told in time", told | (stored < dut.merge_timeout), when=there & ~fresh)
-        self.always("nothing told before the first visit", ~told, when=there & fresh)
+        self.lemma("stored age", exact | ((stored == LONGEST) & (age >= LONGEST)), when=there & ~fresh)
+        self.lemma("first visit soon", age + (entry - inner.index)[:len(inner.index)] < depth, when=there & fresh)
+        self.lemma("first visit was soon", first < depth, when=there & ~fresh)
+        self.lemma("pauses add", full_age >= age)
+        self.lemma("age at hand", inner.ages.r_data == stored, when=here & ~fresh)
+        self.lemma("told in time", told | (stored < dut.merge_timeout), when=there & ~fresh)
+        self.lemma("nothing told before the first visit", ~told, when=there & fresh)
 
 
 class OldComeInBatches(TimerSpec):
@@ -157,11 +157,11 @@ class OldComeInBatches(TimerSpec):
         self.always("the next batch becomes old", dut.visit.old, when=was_quiet & dut.visit.en & (inner.age >= dut.age_limit)
                     & (Array(self.ranks)[dut.visit.index] == some))
         # Helpers: met in this sweep, it closes the batch of the next one.
-        self.always("none noted in a quiet sweep", ~inner.old_seen.bit_select(some, 1), when=quiet)
-        self.always("batch open after a quiet sweep", inner.batch_open.bit_select(some, 1), when=was_quiet)
-        self.always("met and noted", inner.old_seen.bit_select(rank, 1), when=waits & met)
-        self.always("met when passed", met | (inner.index <= entry), when=waits & (sweeps != 0))
-        self.always("batch closed", ~inner.batch_open.bit_select(rank, 1), when=waits & (sweeps == 2))
+        self.lemma("none noted in a quiet sweep", ~inner.old_seen.bit_select(some, 1), when=quiet)
+        self.lemma("batch open after a quiet sweep", inner.batch_open.bit_select(some, 1), when=was_quiet)
+        self.lemma("met and noted", inner.old_seen.bit_select(rank, 1), when=waits & met)
+        self.lemma("met when passed", met | (inner.index <= entry), when=waits & (sweeps != 0))
+        self.lemma("batch closed", ~inner.batch_open.bit_select(rank, 1), when=waits & (sweeps == 2))
 
 
 class OldestIsShown(TimerSpec):
@@ -205,10 +205,10 @@ class OldestIsShown(TimerSpec):
                     & (records[leader_before] == oldest.as_value()), when=oldest.valid)
         # Helpers: the best so far. `leader` is the entry whose record it is.
         best, records = inner.best, Array([each.as_value() for each in seen])
-        self.always("best of any met", best.valid == met.any())
-        self.always("best was met", met.bit_select(leader, 1) & (records[leader] == best.as_value()), when=best.valid)
+        self.lemma("best of any met", best.valid == met.any())
+        self.lemma("best was met", met.bit_select(leader, 1) & (records[leader] == best.as_value()), when=best.valid)
         for n in range(depth):
-            self.always(f"best is not younger than {n}", seen[n].age <= best.age, when=met[n])
-            self.always(f"entry {n} is the same while the sweep stands", (seen[n].as_value() == now.as_value())
+            self.lemma(f"best is not younger than {n}", seen[n].age <= best.age, when=met[n])
+            self.lemma(f"entry {n} is the same while the sweep stands", (seen[n].as_value() == now.as_value())
                         & dut.valid[n] & ~dut.locked[n] & self.dead[n], when=met[n] & (inner.index == n))
-            self.always(f"only passed ones are met, {n}", inner.index >= n, when=met[n])
+            self.lemma(f"only passed ones are met, {n}", inner.index >= n, when=met[n])
