@@ -177,10 +177,10 @@ class _Followed(Spec):
         return status, place
 
     def together(self, name, **statements):
-        """One assertion of several statements ``(holds, when)``: so each may lean on the others in the step of an induction."""
+        """One lemma of several statements ``(holds, when)``: so each may lean on the others in the step of an induction."""
         for each, (_, when) in statements.items():
             self.reach(f"{name}, {each}: when", when)
-        self.always(name, Cat(holds | ~when for holds, when in statements.values()).all())
+        self.lemma(name, Cat(holds | ~when for holds, when in statements.values()).all())
 
     def ever(self, m, condition, shape, name):
         """Bits of ``condition`` that were 1 in some cycle from the followed store's acceptance up to this one."""
