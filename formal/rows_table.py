@@ -52,7 +52,7 @@ class TableSpec(Spec):
         """Constant geometry of a region."""
         return Array(self.regions)[number]
 
-    def bank_of(self, m, region, bank):
+    def bank_of(self, m, region, bank, name=""):
         """Environment of one bank: its updates, when it was left, requests for it. Returns the cycle of its opening."""
         dut = self.dut
         update = dut.region_update
@@ -67,12 +67,67 @@ class TableSpec(Spec):
             m.d.sync += older.eq(self.inflight + self.taken - answered)
         with m.Elif(answered & older.any()):
             m.d.sync += older.eq(older - 1)
-        self.is_open = is_open
-        self.suppose("opened when free", ~is_open & ~older.any(), when=opens)
+        self.is_open, self.older = is_open, older
+        self.suppose(f"{name}opened when free", ~is_open & ~older.any(), when=opens)
         for n, each in enumerate(dut.i_request):
-            self.suppose(f"bank open for {n}", is_open, when=each.valid & ~each.p.translate & (each.p.region == region) &
+            self.suppose(f"{name}bank open for {n}", is_open, when=each.valid & ~each.p.translate & (each.p.region == region) &
                          (each.p.bank == bank))
         return opens
+
+    def follow(self, m):
+        """One arbitrary request, its slice, whether it is unanswered, the answers ahead of it, the cycle of its answer."""
+        cfg, dut = self._cfg, self.dut
+        pick, marked, open_, ahead = Signal(), Signal(), Signal(), Signal(4)
+        req, who, taken_by = Signal(dut.i_request[0].p.shape()), Signal(cfg.slices), Signal(cfg.slices)
+        self.free(pick)
+        m.d.comb += taken_by.eq(Cat(each.valid & each.ready for each in dut.i_request))
+        answered = dut.reply_en.any()
+        answer = Signal()
+        m.d.comb += answer.eq(answered & open_ & (ahead == 0))
+        with m.If(self.taken & pick & ~marked):
+            m.d.sync += [marked.eq(1), open_.eq(1), ahead.eq(self.inflight - answered), who.eq(taken_by)]
+            for n, each in enumerate(dut.i_request):
+                with m.If(taken_by[n]):
+                    m.d.sync += req.eq(each.payload)
+        with m.Elif(answer):
+            m.d.sync += open_.eq(0)
+        with m.Elif(answered & open_):
+            m.d.sync += ahead.eq(ahead - 1)
+        return req, who, open_, ahead, answer
+
+    def stages(self, req, who, open_, ahead):
+        """Helper invariants: the pipeline, and the geometry it has read. Returns for each stage if the request is there."""
+        dut, inside = self.dut, self.inside
+        one, one_valid, one_slice, two, two_slice, busy, target, a, b = (
+            inside[name] for name in ("one", "one_valid", "one_slice", "two", "two_slice", "busy", "target", "a", "b"))
+        own = self.region(req.region)
+        stages = {"reply": dut.reply_en.any(), "b": b.slice.any(), "a": a.slice.any(), "two": (busy == 1) | (busy == 2),
+                  "one": one_valid}
+        self.lemma("occupancy", self.inflight == sum(stages.values()))
+        self.lemma("older ones", ahead < self.inflight, when=open_)
+        for name, slices, full in (("a", a.slice, stages["a"]), ("b", b.slice, stages["b"]), ("one", one_slice, one_valid),
+                                   ("two", two_slice, stages["two"])):
+            self.lemma(f"a slice at {name}", (slices != 0) & ((slices & (slices - 1)) == 0), when=full)
+        at, older = {}, 0
+        for name, full in stages.items():
+            at[name] = open_ & full & (ahead == older)
+            older = older + full
+        self.lemma("at one", (one == req) & (one_slice == who), when=at["one"])
+        self.lemma("at two", (two == req) & (two_slice == who) & (target == own.overflow) & own.overflow_en &
+                   Mux(req.translate, req.overflow, 1), when=at["two"])
+        # Geometry: in memory, as read, on its way.
+        g = inside["g"]
+        for n, region in enumerate(self.regions):
+            def same(view, region=region):
+                return Cat(view[name] == region[name] for name in self.GEOMETRY).all()
+            word = g.shape()(inside.word(self.m, "geometry.memory", n, f"geometry{n}"))
+            self.lemma(f"geometry {n} kept", same(word), when=self.written[n])
+            self.lemma(f"geometry {n} read", same(g), when=(one_valid & (busy == 0) & (one.region == n)) |
+                       ((busy == 2) & (target == n)))
+        self.lemma("all written", self.written.all(), when=self.inflight != 0)
+        self.lemma("asked before", self.busy, when=self.inflight != 0)
+        self.lemma("cleared before", ~dut.clearing, when=self.written.any())
+        return at
 
 
 class TableGivesDenseSlots(TableSpec):
@@ -111,23 +166,8 @@ class TableAnswersEach(TableSpec):
         self.table(m)
         dut = self.dut
         seen, reply = dut.obs_alloc, dut.reply
-        # One arbitrary request, the answers ahead of it, and its answer.
-        pick, marked, open_, ahead = Signal(), Signal(), Signal(), Signal(4)
-        req, who, taken_by = Signal(dut.i_request[0].p.shape()), Signal(cfg.slices), Signal(cfg.slices)
-        self.free(pick)
-        m.d.comb += taken_by.eq(Cat(each.valid & each.ready for each in dut.i_request))
+        req, who, open_, ahead, answer = self.follow(m)
         answered = dut.reply_en.any()
-        answer = Signal()
-        m.d.comb += answer.eq(answered & open_ & (ahead == 0))
-        with m.If(self.taken & pick & ~marked):
-            m.d.sync += [marked.eq(1), open_.eq(1), ahead.eq(self.inflight - answered), who.eq(taken_by)]
-            for n, each in enumerate(dut.i_request):
-                with m.If(taken_by[n]):
-                    m.d.sync += req.eq(each.payload)
-        with m.Elif(answer):
-            m.d.sync += open_.eq(0)
-        with m.Elif(answered & open_):
-            m.d.sync += ahead.eq(ahead - 1)
         self.suppose("regions exist", Cat(each.p.region < cfg.regions for each in dut.i_request).all())
 
         before = [Signal(seen.shape(), name=f"seen{n}") for n in range(2)]      # one, two cycles ago
@@ -168,36 +208,10 @@ class TableAnswersEach(TableSpec):
 
     def _lemmas(self, req, who, open_, ahead, seen_before):
         """Helper invariants: where the request is in the pipeline, and what is there."""
-        dut, inside, cfg, m = self.dut, self.inside, self._cfg, self.m
-        low, own = (cfg.packet_bytes - 1).bit_length(), self.region(req.region)
-        one, one_valid, one_slice, two, two_slice, busy, target, a, b = (
-            inside[name] for name in ("one", "one_valid", "one_slice", "two", "two_slice", "busy", "target", "a", "b"))
-        stages = {"reply": dut.reply_en.any(), "b": b.slice.any(), "a": a.slice.any(), "two": (busy == 1) | (busy == 2),
-                  "one": one_valid}
-        self.lemma("occupancy", self.inflight == sum(stages.values()))
-        self.lemma("older ones", ahead < self.inflight, when=open_)
-        for name, slices, full in (("a", a.slice, stages["a"]), ("b", b.slice, stages["b"]), ("one", one_slice, one_valid),
-                                   ("two", two_slice, stages["two"])):
-            self.lemma(f"a slice at {name}", (slices != 0) & ((slices & (slices - 1)) == 0), when=full)
-        at, older = {}, 0
-        for name, full in stages.items():
-            at[name] = open_ & full & (ahead == older)
-            older = older + full
-        self.lemma("at one", (one == req) & (one_slice == who), when=at["one"])
-        self.lemma("at two", (two == req) & (two_slice == who) & (target == own.overflow) & own.overflow_en &
-                   Mux(req.translate, req.overflow, 1), when=at["two"])
-        # Geometry: in memory, as read, on its way.
-        g = inside["g"]
-        for n, region in enumerate(self.regions):
-            def same(view, region=region):
-                return Cat(view[name] == region[name] for name in self.GEOMETRY).all()
-            word = g.shape()(inside.word(m, "geometry.memory", n, f"geometry{n}"))
-            self.lemma(f"geometry {n} kept", same(word), when=self.written[n])
-            self.lemma(f"geometry {n} read", same(g), when=(one_valid & (busy == 0) & (one.region == n)) |
-                       ((busy == 2) & (target == n)))
-        self.lemma("all written", self.written.all(), when=self.inflight != 0)
-        self.lemma("asked before", self.busy, when=self.inflight != 0)
-        self.lemma("cleared before", ~dut.clearing, when=self.written.any())
+        dut, inside, cfg = self.dut, self.inside, self._cfg
+        low = (cfg.packet_bytes - 1).bit_length()
+        a, b = inside["a"], inside["b"]
+        at = self.stages(req, who, open_, ahead)
         for where, stage, seen in (("a: ", a, dut.obs_alloc), ("b: ", b, seen_before)):
             self._content(self.lemma, where, at[where[0]], req, stage.reply, seen)
             self.lemma(f"{where}slice", stage.slice == who, when=at[where[0]])
