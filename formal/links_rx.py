@@ -134,9 +134,9 @@ class ControlArrives(Receiver):
 class PacketsArriveWhole(Receiver):
     """Every accepted packet is handed out once, in order, with exactly the flits that its header announces: those that came,
     unchanged, then as many with ``err`` and data 0 as were missing; surplus flits, and all of dropped packets, are nowhere.
-    Its buffer is freed in the cycle after its last flit was taken. Flits are supposed to find a place in the queue, which has
-    one for every credit of every source; a queue of two places stands for it (proved by lib.ram_queue). Shown for bits 31:0
-    of the header, 7:0 of the others."""
+    Its buffer is freed in the cycle after its last flit was taken. Flits are supposed to find a place in the queue (proved by
+    link.flits_find_a_place, link.sources_find_a_place); a queue of two places stands for it, of the same order (proved by
+    lib.ram_queue). Shown for bits 31:0 of the header, 7:0 of the others."""
 
     def prepare(self, dut):
         queues = []

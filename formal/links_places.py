@@ -1,0 +1,125 @@
+"""Promise of a link lane's receive queues (``hub_rtl/link.py``, docs/interfaces.md section 5): there is always a place."""
+
+import sys
+from types import SimpleNamespace
+from unittest import mock
+
+from amaranth import Const, Mux, Signal
+
+from hub_rtl.lib.register_queue import RegisterQueue
+from hub_rtl.link import LinkPort
+from hub_rtl.types import header_layout
+
+from .pool_parts import cut, look_into
+from .spec import Spec
+
+__all__ = ["FlitsFindAPlace"]
+
+
+def methods_of(part):
+    """Local variables of each method that ``part.elaborate`` calls, and its own, by name; only for lemmas."""
+    found, before = {}, sys.getprofile()
+
+    def watch(frame, event, _):
+        if event == "return" and frame.f_locals.get("self") is part:
+            found[frame.f_code.co_name] = SimpleNamespace(**frame.f_locals)
+    sys.setprofile(watch)
+    try:
+        module = part.elaborate(None)
+    finally:
+        sys.setprofile(before)
+    part.elaborate = lambda platform: module
+    return found
+
+
+class FlitsFindAPlace(Spec):
+    """Whatever the wire brings, from sources that keep their credits or not, however late packets and control flits are taken:
+    each flit that is queued finds a place, in the queue of packets and in that of control flits, so the wire need never wait.
+    Queues of registers of the same depth stand for those in memories (same promise: lib.ram_queue, lib.register_queue). The
+    transmitter is cut out: totals may be reported in any cycle."""
+
+    def __init__(self, cfg):
+        super().__init__()
+        self._cfg = cfg
+
+    def build(self, m):
+        cfg = self._cfg
+        m.submodules.dut = dut = LinkPort(cfg)
+        port = look_into(dut)
+        cut(self, port.tx)
+        with mock.patch("hub_rtl.links.link_rx.RamQueue", RegisterQueue):
+            methods = methods_of(port.rx)
+        rx = methods["elaborate"]
+        self.free_inputs(dut, but=("i_packet", "i_control", "rank", "lane"))
+        self.rank, lane = self.constant(cfg.rank_width, "rank"), self.constant(cfg.lane_width, "lane")
+        self.suppose("rank exists", self.rank < cfg.ranks)
+        m.d.comb += [dut.rank.eq(self.rank), dut.lane.eq(lane)]
+        self.always("the wire never waits", dut.rx.tready, when=self.started)
+        for name, queue in (("packets", rx.packets), ("control flits", rx.controls)):
+            self.always(f"{name} find a place", queue.i.ready, when=queue.i.valid)
+            self.reach(f"every place for {name} of others is used", look_into(queue).full[self._places(name) - 1])
+        self._packet_lemmas(port, rx.packets, methods["_receive"], methods["_hand_out"])
+        self._control_lemmas(port, rx.controls)
+
+    def _places(self, name):
+        """Places that others' packets or control flits can fill."""
+        cfg = self._cfg
+        return (cfg.ranks - 1) * (cfg.rx_credits * cfg.frame_flits if name == "packets" else cfg.ctl_credits)
+
+    def _source_exists(self, src):
+        return (src < self._cfg.ranks) & (src != self.rank)
+
+    def _book_lemmas(self, port, cls, limit, inside, free):
+        """The books of class ``cls`` hold what is inside (``inside``: source to sum), its freeing, and what is unreported."""
+        books = look_into(port.buffers)
+        for n in range(self._cfg.ranks):
+            used, unreported = getattr(books, f"used{cls}_{n}"), getattr(books, f"unreported{cls}_{n}")
+            self.lemma(f"books of class {cls}, source {n}", used == unreported + inside(n) + (free.en & (free.rank == n)))
+            self.lemma(f"limit of class {cls}, source {n}", used <= limit)
+
+    def _control_lemmas(self, port, queue):
+        queue = look_into(queue)
+        sources = [header_layout()(item).src for item in queue.items]
+        for n, src in enumerate(sources):
+            self.lemma(f"control item {n} has a source", self._source_exists(src), when=queue.full[n])
+            if n:
+                self.lemma(f"no gap before control item {n}", queue.full[n - 1], when=queue.full[n])
+        self._book_lemmas(port, 1, self._cfg.ctl_credits, lambda rank: sum(
+            queue.full[n] & (src == rank) for n, src in enumerate(sources)), port.rx.control_free)
+
+    def _packet_lemmas(self, port, queue, receive, hand_out):
+        """What is queued are packets, none longer than its header says; the first may have begun to leave, the last may still
+        be arriving. So there are at most ``frame_flits`` for each, and the books bound their number."""
+        cfg, m, queue = self._cfg, self.m, look_into(queue)
+        arriving, to_arrive = receive.inside, receive.left
+        leaving, to_leave, leaver, padding = hand_out.inside, hand_out.left, hand_out.src, hand_out.padding
+        self.lemma("flits to leave", (to_leave != 0) & (to_leave < cfg.frame_flits) & self._source_exists(leaver), when=leaving)
+        self.lemma("padding is within a packet", leaving, when=padding)
+        partly = leaving & ~padding              # the first item goes on with the packet that leaves
+        begins, is_open, left = ~partly, partly, Mux(partly, to_leave, 0)
+        headers, bound = [], left
+        for n, item in enumerate(queue.items):
+            there, header = queue.full[n], header_layout()(item.data)
+            length = (header.len + Mux(header.masked, cfg.mask_flits, 0))[:to_leave.shape().width]
+            after = Signal(to_leave.shape(), name=f"after{n}")      # flits that the packet still has after this one
+            m.d.comb += after.eq(Mux(begins, length, left - 1))
+            if n:
+                self.lemma(f"no gap before item {n}", queue.full[n - 1], when=there)
+            self.lemma(f"header {n} is good", (header.len != 0) & (header.len <= cfg.packet_flits)
+                       & self._source_exists(header.src), when=there & begins)
+            self.lemma(f"item {n} was announced", left != 0, when=there & ~begins)
+            self.lemma(f"item {n} is the last", item.last, when=there & (after == 0))
+            headers.append((there & begins, header.src))
+            top = Signal(range(cfg.frame_flits * (n + 3)), name=f"bound{n}")
+            m.d.comb += top.eq(bound + Mux(begins, cfg.frame_flits, 0))
+            bound = top
+            self.lemma(f"places of items to {n}", n + 1 + after <= bound, when=there)
+            is_open, left, begins = Mux(there, ~item.last, is_open), Mux(there, after, left), item.last
+        self.lemma("a packet arrives", arriving == is_open)
+        self.lemma("flits to arrive", to_arrive == left, when=arriving)
+        packets = sum((header for header, _ in headers), Const(0, 1)) + leaving
+        self.lemma("flits of packets", sum(queue.full[n] for n in range(len(headers))) + Mux(arriving, to_arrive, 0)
+                   <= packets * cfg.frame_flits)
+        self.lemma("packets inside", packets <= (cfg.ranks - 1) * cfg.rx_credits)
+        self._book_lemmas(port, 0, cfg.rx_credits, lambda rank: sum(
+            (header & (src == rank) for header, src in headers), leaving & (leaver == rank)), port.rx.free)
