@@ -85,10 +85,10 @@ class CombinerConservesBytes(_Combiner):
                             - Mux(self.mine_out, dut.o.payload.bytes, 0))
         self.always("nothing invented", dut.o.payload.bytes <= owed, when=self.mine_out)
         self.always("nothing kept back", owed == 0, when=~dut.o.valid)
-        self.always("lemma: inside", owed == sum(Mux(self.holds[n], total, 0) for n, total in enumerate(self.totals)))
+        self.lemma("inside", owed == sum(Mux(self.holds[n], total, 0) for n, total in enumerate(self.totals)))
         limit = (1 << len(self.totals[0]) - 1) + self._cfg.packet_bytes     # the last one still fits
         for n, total in enumerate(self.totals):
-            self.always(f"lemma: room {n}", (total < limit) | ~self.valid[n])
+            self.lemma(f"room {n}", (total < limit) | ~self.valid[n])
         bytes_are_packets = payload.context.bytes <= self._cfg.packet_bytes
         self.suppose("no more bytes than a packet", bytes_are_packets, when=dut.i.valid)
         self.reach("some merge", dut.merged & self.mine_in)
@@ -108,8 +108,8 @@ class CombinerKeepsBadNews(_Combiner):
                 m.d.sync += [due.eq(due & ~(self.mine_out & shown)), seen.eq(seen & dut.o.valid)]
             self.always(f"{name} told", ~due, when=~dut.o.valid)
             self.always(f"{name} not invented", seen, when=self.mine_out & shown)
-            self.always(f"lemma: {name} inside", (self.holds & kept).any(), when=due)
-            self.always(f"lemma: {name} came", seen, when=(self.holds & kept).any())
+            self.lemma(f"{name} inside", (self.holds & kept).any(), when=due)
+            self.lemma(f"{name} came", seen, when=(self.holds & kept).any())
 
 
 class CombinerNeverStalls(_Combiner):
@@ -129,9 +129,9 @@ class CombinerNeverStalls(_Combiner):
         self.always("only acknowledgements and their seconds",
                     (dut.o.payload.kind == OpKind.ACK) | (dut.o.payload.kind == OpKind.OVER))
         inside = sum(self.valid[1:], self.valid[0])
-        self.always("lemma: operations", ops == inside - self.second)
-        self.always("lemma: full while it waits", self.valid.all(), when=waits)
-        self.always("lemma: one gone is half gone", (left == 0) | self.second | ~self.valid.all())
+        self.lemma("operations", ops == inside - self.second)
+        self.lemma("full while it waits", self.valid.all(), when=waits)
+        self.lemma("one gone is half gone", (left == 0) | self.second | ~self.valid.all())
 
 
 class CombinerSweeps(_Combiner):
@@ -150,4 +150,4 @@ class CombinerSweeps(_Combiner):
         second = dut.o.valid & (dut.o.payload.kind == OpKind.OVER)
         self.always("no longer", ~dut.sweeping, when=(old == 0) & ~second)
         inside = sum(self.valid[1:], self.valid[0])
-        self.always("lemma: operations", ops == inside - self.second)
+        self.lemma("operations", ops == inside - self.second)

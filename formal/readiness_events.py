@@ -58,11 +58,11 @@ class _Scan(Spec):
         for each, name in ((index, "end"), (index ^ 1, "other_end")):
             row, _ = self.opened.row(self, "outcomes", each, name)
             waits = self.errors.bit_select(each, 1) | self.alls.bit_select(each, 1)
-            self.always(f"lemma: bank of {name}", View(types.outcome_word, row).epoch[0] == each[0],
+            self.lemma(f"bank of {name}", View(types.outcome_word, row).epoch[0] == each[0],
                         when=(waits | (self.pick_1 & (self.index_1 == each)) | (self.pick_2 & (self.index_2 == each)))
                         & (index < types.banks))
         spared = (self.spare_valid & (spare.kind != EventKind.READY) & ~spare.plain & (spare.region == region))
-        self.always("lemma: bank of the next end", self.spare_bank == spare.epoch[0], when=spared & (index < types.banks))
+        self.lemma("bank of the next end", self.spare_bank == spare.epoch[0], when=spared & (index < types.banks))
         return ((self.pick_1 & (self.index_1 == index)) | (self.pick_2 & (self.index_2 == index))
                 | (spared & (spare.epoch[0] == bank)))
 
@@ -145,13 +145,13 @@ class EachTileIsToldOnce(_Scan):
         mine = self.what.owner == region
         self.always("READY before the end of its bank", ~(self.must & mine), when=end_told)
         picked = self.end_lemmas(index, region, bank)
-        self.always("lemma: an end on its way comes after the tile", ended & ~(self.must & mine), when=picked)
+        self.lemma("an end on its way comes after the tile", ended & ~(self.must & mine), when=picked)
         pending = self.errors.bit_select(index, 1) | self.alls.bit_select(index, 1)
-        self.always("lemma: an end that waits is known", ended & (kills == 0) & ~picked, when=pending)
-        self.always("lemma: one end", ~(self.errors.bit_select(index, 1) & self.alls.bit_select(index, 1)))
+        self.lemma("an end that waits is known", ended & (kills == 0) & ~picked, when=pending)
+        self.lemma("one end", ~(self.errors.bit_select(index, 1) & self.alls.bit_select(index, 1)))
         for stage, (on_way, limit) in enumerate(((self.pick_1 & (self.index_1 == index), 1),
                                                  (self.pick_2 & (self.index_2 == index), 2), (picked, 3))):
-            self.always(f"lemma: a kill finds what is on its way, {stage}", kills <= limit, when=on_way)
+            self.lemma(f"a kill finds what is on its way, {stage}", kills <= limit, when=on_way)
 
     def locate(self, m):
         """Lemmas: where a pending tile is."""
@@ -170,30 +170,30 @@ class EachTileIsToldOnce(_Scan):
         waits = self.spare_valid & (spare.kind == EventKind.READY) & (Cat(spare.group, self.spare_bank) == at)
         bit_there = bit & known
         places = fresh + sets + bit_there + found + waits - (sets & bit_there)
-        self.always("lemma: one at a time", self.scan_1 + self.found_2 + self.pick_1 + self.pick_2 + self.spare_valid <= 1)
-        self.always("lemma: no more than owed", places <= self.owed)
-        self.always("lemma: not lost", places != 0, when=self.must)
-        self.always("lemma: nothing yet", (self.owed == 0) & ~self.scan_1 & ~self.found_2, when=~known)
-        self.always("lemma: summary", self.summary.bit_select(row, 1) == word.any(), when=known)
-        self.always("lemma: empty summary", ~self.summary.bit_select(row, 1), when=~known)
-        self.always("lemma: remembered", View(types.ready_info, info) == what, when=bit_there | sets | found)
-        self.always("lemma: as offered", (spare.plain == what.plain) & (spare.region == what.owner) & (spare.status == 0)
+        self.lemma("one at a time", self.scan_1 + self.found_2 + self.pick_1 + self.pick_2 + self.spare_valid <= 1)
+        self.lemma("no more than owed", places <= self.owed)
+        self.lemma("not lost", places != 0, when=self.must)
+        self.lemma("nothing yet", (self.owed == 0) & ~self.scan_1 & ~self.found_2, when=~known)
+        self.lemma("summary", self.summary.bit_select(row, 1) == word.any(), when=known)
+        self.lemma("empty summary", ~self.summary.bit_select(row, 1), when=~known)
+        self.lemma("remembered", View(types.ready_info, info) == what, when=bit_there | sets | found)
+        self.lemma("as offered", (spare.plain == what.plain) & (spare.region == what.owner) & (spare.status == 0)
                     & (spare.epoch == what.epoch) & (spare.rows == what.rows) & ~spare.refused, when=waits)
-        self.always("lemma: fresh", (news.plain == what.plain) & (news.owner == what.owner) & (news.epoch == what.epoch)
+        self.lemma("fresh", (news.plain == what.plain) & (news.owner == what.owner) & (news.epoch == what.epoch)
                     & (news.rows == what.rows), when=fresh)
-        self.always("lemma: bank of the news", news.bank == self.bank_of(news), when=news.en & ~news.clear)
-        self.always("lemma: bank of what is pending", self.bank_of(what) == at[cfg.group_width], when=self.owed != 0)
+        self.lemma("bank of the news", news.bank == self.bank_of(news), when=news.en & ~news.clear)
+        self.lemma("bank of what is pending", self.bank_of(what) == at[cfg.group_width], when=self.owed != 0)
         # The same group of the other bank must not pass for this one.
         other = at ^ (1 << cfg.group_width)
         word, known = self.opened.row(self, "bits", other >> (width - 1).bit_length(), "other_bits")
         info, _ = self.opened.row(self, "infos", other, "other_info")
         pending = word.bit_select(other[:(width - 1).bit_length()], 1) & known
         sets = self.past(news.en & ~news.clear & (Cat(news.group, news.bank) == other) & ~self.direct, "other_sets")
-        self.always("lemma: bank of the other", self.bank_of(View(types.ready_info, info)) == other[cfg.group_width],
+        self.lemma("bank of the other", self.bank_of(View(types.ready_info, info)) == other[cfg.group_width],
                     when=pending | sets | (self.found_2 & (self.place_2 == other)))
-        self.always("lemma: bank of the next event", self.spare_bank == self.bank_of(spare),
+        self.lemma("bank of the next event", self.spare_bank == self.bank_of(spare),
                     when=self.spare_valid & (spare.kind == EventKind.READY) & (spare.group == at[:cfg.group_width]))
-        self.always("lemma: a set is a set", self.set_1 | ~sets)
+        self.lemma("a set is a set", self.set_1 | ~sets)
 
 
 class EachEndIsToldOnce(_Scan):
@@ -244,14 +244,14 @@ class EachEndIsToldOnce(_Scan):
         row, _ = self.opened.row(self, "outcomes", index, "row")
         both = self.errors.bit_select(index, 1) + (self.alls.bit_select(index, 1) & ~of_range)
         places = both + picked + loading + spared
-        self.always("lemma: one at a time", self.scan_1 + self.found_2 + self.pick_1 + self.pick_2 + self.spare_valid <= 1)
-        self.always("lemma: no more than pending", places <= may)
-        self.always("lemma: not lost", waiting | picked | loading | spared, when=must)
-        self.always("lemma: remembered", row == word.as_value(), when=both.bool() | picked)
-        self.always("lemma: waits as", both == waiting)
-        self.always("lemma: picked as", self.error_1 == error, when=picked)
-        self.always("lemma: loading as", self.error_2 == error, when=loading)
+        self.lemma("one at a time", self.scan_1 + self.found_2 + self.pick_1 + self.pick_2 + self.spare_valid <= 1)
+        self.lemma("no more than pending", places <= may)
+        self.lemma("not lost", waiting | picked | loading | spared, when=must)
+        self.lemma("remembered", row == word.as_value(), when=both.bool() | picked)
+        self.lemma("waits as", both == waiting)
+        self.lemma("picked as", self.error_1 == error, when=picked)
+        self.lemma("loading as", self.error_2 == error, when=loading)
         kind = Mux(error, EventKind.ERROR, EventKind.ALL)
-        self.always("lemma: offered as", (spare.kind == kind) & (spare.epoch == word.epoch) & (spare.rows == word.rows)
+        self.lemma("offered as", (spare.kind == kind) & (spare.epoch == word.epoch) & (spare.rows == word.rows)
                     & (spare.status == word.status) & (spare.refused == word.refused), when=spared)
-        self.always("lemma: bank of what is pending", of_range | (word.epoch[0] == bank), when=may)
+        self.lemma("bank of what is pending", of_range | (word.epoch[0] == bank), when=may)

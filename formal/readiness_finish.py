@@ -21,10 +21,10 @@ def divides(spec, m, name, dividend, divisor, quotient, remainder, left, runs):
     width = len(quotient)
     mask, part = Signal(width, name=f"{name}_mask"), Signal(width, name=f"{name}_part")
     m.d.comb += [mask.eq((1 << width) - 1 >> left), part.eq(quotient & mask)]
-    spec.always(f"lemma: {name} so far", (part * divisor + remainder == dividend >> left) & (remainder < divisor), when=runs)
+    spec.lemma(f"{name} so far", (part * divisor + remainder == dividend >> left) & (remainder < divisor), when=runs)
     rest = (dividend << (width - left)[:width.bit_length()])[:width]
-    spec.always(f"lemma: {name} to come", (quotient & ~mask) == rest, when=runs)
-    spec.always(f"lemma: {name} steps", left <= width)
+    spec.lemma(f"{name} to come", (quotient & ~mask) == rest, when=runs)
+    spec.lemma(f"{name} steps", left <= width)
 
 
 class DividerDivides(Spec):
@@ -50,7 +50,7 @@ class DividerDivides(Spec):
         self.always("the quotient", (dut.quotient * divisor + dut.remainder == dividend) & (dut.remainder < divisor),
                     when=known & (age >= self._width))
         divides(self, m, "division", dividend, divisor, dut.quotient, dut.remainder, left, known)
-        self.always("lemma: age", (left == Mux(age < self._width, self._width - age, 0)), when=known)
+        self.lemma("age", (left == Mux(age < self._width, self._width - age, 0)), when=known)
 
 
 class _Finisher(Spec):
@@ -75,7 +75,7 @@ class _Finisher(Spec):
         m.d.sync += asked.eq(questions | (asked & ~answer))
         self.suppose("an answer follows a question", asked, when=answer)
         self.asked, self.answer = asked, answer
-        self.always("lemma: a question is open", (self.state == ANSWER) | (self.state == JUDGED), when=asked)
+        self.lemma("a question is open", (self.state == ANSWER) | (self.state == JUDGED), when=asked)
         self.promise(m)
 
 
@@ -136,25 +136,25 @@ class FinisherTellsTheTruth(_Finisher):
         # Lemmas: what the registers hold.
         own, inner_shape, verdict = self.opened.signals("$signal#5", "shape", "$signal#6")
         later = (self.state >= WEIGH)
-        self.always("lemma: the book", (own == book.as_value()) & (inner_shape == shape.as_value()), when=later)
-        self.always("lemma: whole rows", (shape.row_bytes[:4] == 0) & (shape.row_bytes != 0), when=later)
+        self.lemma("the book", (own == book.as_value()) & (inner_shape == shape.as_value()), when=later)
+        self.lemma("whole rows", (shape.row_bytes[:4] == 0) & (shape.row_bytes != 0), when=later)
         deciding = (self.state == DIVIDE) | (self.state == VERDICT) | (self.state == JUDGED) | (self.state == PASS)
-        self.always("lemma: weighed", complete & (total >= book.sent), when=deciding)
-        self.always("lemma: dividing", total == book.sent, when=self.state == DIVIDE)
+        self.lemma("weighed", complete & (total >= book.sent), when=deciding)
+        self.lemma("dividing", total == book.sent, when=self.state == DIVIDE)
         divided = deciding & (total == book.sent)
         for name, dividend in (("own_rows", here), ("over_rows", book.over)):
             left, quotient, remainder = self.opened.signals(f"{name}.left", f"{name}.quotient", f"{name}.remainder")
             width = len(quotient)
             divides(self, m, name, dividend[4:4 + width], shape.row_bytes[4:], quotient, remainder, left, divided)
-            self.always(f"lemma: {name} done", left == 0, when=divided & (self.state != DIVIDE))
-            self.always(f"lemma: {name} in step", left == self.opened.signals("own_rows.left")[0])
-        self.always("lemma: won", won == (verdict == 0), when=self.state == JUDGED)
-        self.always("lemma: telling", confirmed == (self.state == PASS))
-        self.always("lemma: told after ALL", (verdict == 0) & (total == book.sent), when=self.state == PASS)
+            self.lemma(f"{name} done", left == 0, when=divided & (self.state != DIVIDE))
+            self.lemma(f"{name} in step", left == self.opened.signals("own_rows.left")[0])
+        self.lemma("won", won == (verdict == 0), when=self.state == JUDGED)
+        self.lemma("telling", confirmed == (self.state == PASS))
+        self.lemma("told after ALL", (verdict == 0) & (total == book.sent), when=self.state == PASS)
         over_rows, = self.opened.signals("over_rows.quotient")
-        self.always("lemma: whole rows there", over_rows[:cfg.slot_width] * shape.row_bytes == book.over,
+        self.lemma("whole rows there", over_rows[:cfg.slot_width] * shape.row_bytes == book.over,
                     when=((self.state == VERDICT) | (self.state == JUDGED) | (self.state == PASS)) & (verdict == 0))
-        self.always("lemma: ALL of what was sent", total == book.sent,
+        self.lemma("ALL of what was sent", total == book.sent,
                     when=((self.state == VERDICT) | (self.state == JUDGED)) & (verdict == 0))
 
 
@@ -201,25 +201,25 @@ class FinisherJudgesEachBank(_Finisher):
         for n in range(types.banks):
             with m.If(last[n]):
                 m.d.comb += distance.eq(name - n - 1)
-        self.always("lemma: one was served last", sum((last == 1 << n for n in range(1, types.banks)), last == 1).bool())
-        self.always("lemma: it is being judged", last == 1 << number, when=dut.busy)
+        self.lemma("one was served last", sum((last == 1 << n for n in range(1, types.banks)), last == 1).bool())
+        self.lemma("it is being judged", last == 1 << number, when=dut.busy)
         waiting = self.waiting.bit_select(name, 1)
-        self.always("lemma: not lost", waiting | ((self.state == LOOK) & here), when=due)
-        self.always("lemma: its turn comes", others + ((self.state == LOOK) & ~here) + distance < types.banks,
+        self.lemma("not lost", waiting | ((self.state == LOOK) & here), when=due)
+        self.lemma("its turn comes", others + ((self.state == LOOK) & ~here) + distance < types.banks,
                     when=due & waiting & ~((self.state == LOOK) & here))
-        self.always("lemma: others before it", others < types.banks, when=due)
-        self.always("lemma: a move is remembered", waiting == stale, when=here & dut.busy)
+        self.lemma("others before it", others < types.banks, when=due)
+        self.lemma("a move is remembered", waiting == stale, when=here & dut.busy)
         judging = (self.state == WEIGH) | (self.state == DIVIDE) | (self.state == VERDICT)
-        self.always("lemma: still to be judged", here & judging & ~stale, when=open_)
+        self.lemma("still to be judged", here & judging & ~stale, when=open_)
         own, geometry = self.opened.signals("$signal#5", "shape")
         own, geometry = View(types.book, own), View(types.geometry, geometry)
-        self.always("lemma: still complete", (own.state == RegionState.OPEN) & (own.num_closes >= geometry.expected)
+        self.lemma("still complete", (own.state == RegionState.OPEN) & (own.num_closes >= geometry.expected)
                     & (own.acked + own.refused >= own.sent), when=open_)
-        self.always("lemma: both divide", left == both)
-        self.always("lemma: width", left <= width)
+        self.lemma("both divide", left == both)
+        self.lemma("width", left <= width)
         limits = {LOOK: 0, ANSWER: 1, WEIGH: 2, VERDICT: width + 5, JUDGED: width + 6, PASS: width + 7}
         for state, limit in limits.items():
-            self.always(f"lemma: steps in state {state}", steps <= limit, when=self.state == state)
-        self.always("lemma: steps while it divides", steps + left <= width + 4, when=self.state == DIVIDE)
-        self.always("lemma: rest", steps == 0, when=(self.state == IDLE) & self.past(self.state == IDLE, "idle_before"))
-        self.always("lemma: a question is being answered", self.asked == ((self.state == ANSWER) | (self.state == JUDGED)))
+            self.lemma(f"steps in state {state}", steps <= limit, when=self.state == state)
+        self.lemma("steps while it divides", steps + left <= width + 4, when=self.state == DIVIDE)
+        self.lemma("rest", steps == 0, when=(self.state == IDLE) & self.past(self.state == IDLE, "idle_before"))
+        self.lemma("a question is being answered", self.asked == ((self.state == ANSWER) | (self.state == JUDGED)))

@@ -44,12 +44,12 @@ class OverlapsAreKept(Spec):
             with m.If(last[n]):
                 m.d.comb += distance.eq(name - n - 1)
         kept = waiting.bit_select(name, 1)
-        self.always("lemma: one was served last", sum((last == 1 << n for n in range(1, banks)), last == 1).bool())
-        self.always("lemma: the one that is offered", last == 1 << told, when=dut.o_op.valid)
-        self.always("lemma: not lost", kept | mine, when=due)
-        self.always("lemma: kept when reported", kept + mine <= owed)
-        self.always("lemma: its turn comes", others + dut.o_op.valid + distance < banks, when=kept & ~mine)
-        self.always("lemma: others before it", others < banks)
+        self.lemma("one was served last", sum((last == 1 << n for n in range(1, banks)), last == 1).bool())
+        self.lemma("the one that is offered", last == 1 << told, when=dut.o_op.valid)
+        self.lemma("not lost", kept | mine, when=due)
+        self.lemma("kept when reported", kept + mine <= owed)
+        self.lemma("its turn comes", others + dut.o_op.valid + distance < banks, when=kept & ~mine)
+        self.lemma("others before it", others < banks)
 
 
 class TicksComeInTime(Spec):
@@ -82,17 +82,17 @@ class TicksComeInTime(Spec):
         self.always("0 never ticks", ~dut.o_op.valid, when=timeout == 0)
         self.always("a tick is a tick", op.kind == OpKind.TICK, when=dut.o_op.valid)
         self.always_held(dut.o_op, "o_op")
-        self.always("lemma: number", (index < banks) & (Cat(op.bank, op.region) == index))
-        self.always("lemma: due", elapsed == quarter + 1, when=dut.o_op.valid | (index != 0))
-        self.always("lemma: a pause", elapsed <= quarter + 1)
-        self.always("lemma: off", (elapsed == 0) & (index == 0), when=timeout == 0)
-        self.always("lemma: since the pause began", all_cycles >= elapsed, when=seen & (index <= name))
-        self.always("lemma: the first round", seen | (index <= name))
+        self.lemma("number", (index < banks) & (Cat(op.bank, op.region) == index))
+        self.lemma("due", elapsed == quarter + 1, when=dut.o_op.valid | (index != 0))
+        self.lemma("a pause", elapsed <= quarter + 1)
+        self.lemma("off", (elapsed == 0) & (index == 0), when=timeout == 0)
+        self.lemma("since the pause began", all_cycles >= elapsed, when=seen & (index <= name))
+        self.lemma("the first round", seen | (index <= name))
         this_round = seen & (index > name)
         passes = Mux(this_round, index - name, Mux(seen, banks - name, 0) + index)
         spent = Signal(34)
         m.d.comb += spent.eq((passes << 1) + dut.o_op.valid + Mux(this_round, 0, elapsed))
-        self.always("lemma: cycles", cycles <= spent + 1, when=timeout != 0)
+        self.lemma("cycles", cycles <= spent + 1, when=timeout != 0)
 
 
 class EachReadyHasItsFlag(Spec):
@@ -149,26 +149,26 @@ class EachReadyHasItsFlag(Spec):
         came = self.past(ready, "came")
         for n, each in enumerate(regions):
             word, known = opened.row(self, "words", each, f"words_{n}")
-            self.always(f"lemma: table {n}", word == Cat(enabled[n], base[n], group_base[n]), when=known)
-            self.always(f"lemma: nothing in the table {n}", ~enabled[n], when=~known)
+            self.lemma(f"table {n}", word == Cat(enabled[n], base[n], group_base[n]), when=known)
+            self.lemma(f"nothing in the table {n}", ~enabled[n], when=~known)
         queue = "queue.fifo."
         level, first, last, shows = opened.signals(*(queue + name for name in ("inner_level", "consume", "produce", "r_rdy")))
         push, payload, valid = opened.signals("i__valid", "i__payload", "$signal#0")
         depth = 3
         end = Mux(first + level >= depth, first + level - depth, first + level)
-        self.always("lemma: pointers", (first < depth) & (level <= depth) & (last == end) & (last < depth))
-        self.always("lemma: in the register", valid == came)
-        self.always("lemma: all inside", inside == level + shows + push)
+        self.lemma("pointers", (first < depth) & (level <= depth) & (last == end) & (last < depth))
+        self.lemma("in the register", valid == came)
+        self.lemma("all inside", inside == level + shows + push)
         expected = Cat(addr, data)
-        self.always("lemma: no room, no push", level + shows + push <= 4)
+        self.lemma("no room, no push", level + shows + push <= 4)
         position = Signal(4)
         m.d.comb += position.eq(ahead - shows)
-        self.always("lemma: it is inside", ahead < inside, when=watched)
+        self.lemma("it is inside", ahead < inside, when=watched)
         storage = [opened.word(queue + "storage", n, f"slot_{n}") for n in range(depth)]
         read = storage[0][1]._read_ports[0]._data
         for n, (word, _, _) in enumerate(storage):
             place = first + position
-            self.always(f"lemma: slot {n}", word == expected, when=watched & ((ahead != 0) | ~shows) & (position < level)
+            self.lemma(f"slot {n}", word == expected, when=watched & ((ahead != 0) | ~shows) & (position < level)
                         & ((place == n) | (place == n + depth)))
-        self.always("lemma: at the exit", read == expected, when=watched & (ahead == 0) & shows)
-        self.always("lemma: at the entry", payload == expected, when=watched & ((ahead != 0) | ~shows) & (position == level))
+        self.lemma("at the exit", read == expected, when=watched & (ahead == 0) & shows)
+        self.lemma("at the entry", payload == expected, when=watched & ((ahead != 0) | ~shows) & (position == level))

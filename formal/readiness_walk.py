@@ -40,7 +40,7 @@ class _Walker(Spec):
         m.d.sync += self.asked.eq(questions | (self.asked & ~self.answer))
         self.suppose("an answer follows a question", self.asked, when=self.answer)
         at = [self.state == each for each in (ORDERED, LOOKED, FREED)]
-        self.always("lemma: a question is open", self.asked == (at[0] | at[1] | at[2]))
+        self.lemma("a question is open", self.asked == (at[0] | at[1] | at[2]))
         self.promise(m)
 
 
@@ -141,23 +141,23 @@ class OrdersTakeTheirSteps(_Walker):
                   6: (SWEEPING, FLUSHING, LOOK), 7: (LOOKED,), 8: (WALK, TELL, FREE), 9: (FREED,), 10: (QUIET,)}
         for number, those in states.items():
             here = sum((self.state == each for each in those[1:]), self.state == those[0]).bool()
-            self.always(f"lemma: phase {number}", here, when=phase == number)
-        self.always("lemma: phases", (phase <= 10) & (self.command == command.as_value()))
+            self.lemma(f"phase {number}", here, when=phase == number)
+        self.lemma("phases", (phase <= 10) & (self.command == command.as_value()))
         walks = (self.state == RANGE) | (self.state == SHIFT)
-        self.always("lemma: a range", (phase == 0) & self.of_range, when=walks | ((self.state == WALK) & (phase == 0)))
-        self.always("lemma: no range", ~self.of_range, when=phase != 0)
-        self.always("lemma: the walk", (cleared + self.left == tiles) & (self.tell == owes) & (self.abort == book.touched)
+        self.lemma("a range", (phase == 0) & self.of_range, when=walks | ((self.state == WALK) & (phase == 0)))
+        self.lemma("no range", ~self.of_range, when=phase != 0)
+        self.lemma("the walk", (cleared + self.left == tiles) & (self.tell == owes) & (self.abort == book.touched)
                     & (self.over_at == shape.overflow) & (self.group == (shape.group_base + cleared)[:cfg.group_width]),
                     when=phase == 8)
-        self.always("lemma: cleared before", cleared == 0, when=(phase >= 1) & (phase <= 7))
-        self.always("lemma: told at the end", ~told, when=((phase >= 1) & (phase <= 7)) | ((phase == 8) & (self.state != FREE)))
-        self.always("lemma: nothing left", (self.left == 0) & (told == owes), when=(phase == 8) & (self.state == FREE))
-        self.always("lemma: telling", (self.left == 0) & owes, when=self.state == TELL)
+        self.lemma("cleared before", cleared == 0, when=(phase >= 1) & (phase <= 7))
+        self.lemma("told at the end", ~told, when=((phase >= 1) & (phase <= 7)) | ((phase == 8) & (self.state != FREE)))
+        self.lemma("nothing left", (self.left == 0) & (told == owes), when=(phase == 8) & (self.state == FREE))
+        self.lemma("telling", (self.left == 0) & owes, when=self.state == TELL)
         waits = (self.state == PURGING) | (self.state == QUIESCING) | (self.state == SWEEPING)
-        self.always("lemma: settling", Mux(self.wait == 0, age >= 2, self.wait + age == 2), when=waits)
-        self.always("lemma: flushing", swept + self.wait >= 8, when=self.state == FLUSHING)
-        self.always("lemma: flush", self.wait <= 8)
+        self.lemma("settling", Mux(self.wait == 0, age >= 2, self.wait + age == 2), when=waits)
+        self.lemma("flushing", swept + self.wait >= 8, when=self.state == FLUSHING)
+        self.lemma("flush", self.wait <= 8)
         for state, steps in ((ORDER, 1), (ORDERED, 2), (PURGE, 3), (PURGING, 6), (QUIESCING, 9), (SWEEPING, 12), (FLUSHING, 21),
                              (LOOK, 22), (LOOKED, 3), (WALK, 3), (TELL, 4), (FREE, 5), (FREED, 3), (QUIET, 4)):
             wait = self.wait if PURGING <= state <= FLUSHING else 0
-            self.always(f"lemma: idle in state {state}", idle + wait <= steps, when=(self.state == state) & (phase != 0))
+            self.lemma(f"idle in state {state}", idle + wait <= steps, when=(self.state == state) & (phase != 0))
