@@ -23,7 +23,7 @@ class RowKeepsItsSlot(Spec):
     its entry counts the bytes it still misses. It is spilled and restored with exactly that, and restored only when spilled.
 
     Supposed: the bank stays open and is not purged; a memory that works; the entry of the answer holds what the table gave
-    (proved by slot_allocator.issue_rows); a row of an open bank passes its checks (proved by slot_allocator.row_check); the
+    (proved by slot_allocator.issue_commands); a row of an open bank passes its checks (proved by slot_allocator.row_check); the
     filter says "maybe" for a spilled row (proved by slot_allocator.filter)."""
 
     def __init__(self, cfg, covered=True):

@@ -18,7 +18,8 @@ __all__ = ["PacketsAreSplitExactly"]
 class PacketsAreSplitExactly(Spec):
     """Each packet's header is offered from the next cycle until taken, with its fields; its byte count is the number of bits in
     its mask flits without ``err``, or 16 times its length, and comes at the latest two cycles after its last mask flit; each
-    packet has one end, in order, which tells whether any flit after the header had ``err``; every such flit is passed on.
+    packet has one end, in order, which tells whether any flit after the header had ``err``; every such flit is passed on
+    once through a queue, the only way to ``o_piece``, which keeps the order (proved by lib.stream_queue).
 
     User: packets have the flits that their header names, at least one of payload (the link checks it); header and byte count
     are taken together."""
@@ -86,6 +87,12 @@ class PacketsAreSplitExactly(Spec):
         pieces, full = Signal(range(4 * cfg.packet_flits + 2)), dut.o_piece.valid & dut.o_piece.ready
         m.d.sync += pieces.eq(pieces + (took & (left != 0)) - full)
         self.always("no piece invented", pieces != 0, when=dut.o_piece.valid)
+        queue = inside["pieces"]        # keeps its items in order: proved by lib.stream_queue
+        put = queue.i.valid & queue.i.ready
+        self.always("each flit is put once", put == (took & (left != 0)))
+        self.always("put as it came", (queue.i.p.data == flit.data) & (queue.i.p.err == flit.err), when=put)
+        self.always("pieces are the queue's", (dut.o_piece.valid == queue.o.valid) & (dut.o_piece.ready == queue.o.ready) &
+                    (dut.o_piece.p.as_value() == queue.o.p.as_value()))
         for name, happens in {"masked": count.valid & fields.masked & (amount == 100),
                               "two ends": open_ & (ahead == 1)}.items():
             self.reach(name, happens)
