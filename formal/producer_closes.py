@@ -27,10 +27,12 @@ class _Engine(Spec):
         super().__init__()
         self._cfg = ByteTotals(**cfg.as_dict())
 
+    def doubles(self):
+        return {"hub_rtl.lib.multi_queue.Ram": OpenRam, "hub_rtl.lib.ram_queue.Ram": OpenRam}
+
     def build(self, m):
         cfg = self._cfg
-        m.submodules.dut = dut = self.with_constants(CloseEngine(cfg), {
-            "hub_rtl.lib.multi_queue.Ram": OpenRam, "hub_rtl.lib.ram_queue.Ram": OpenRam})
+        m.submodules.dut = dut = self.with_constants(CloseEngine(cfg), self.doubles())
         self.free_inputs(dut, but=("i_close",))
         self.free(dut.i_close.valid, dut.i_close.payload)       # never stalled, so nothing to hold
         close, unpend = dut.i_close.payload, dut.unpend

@@ -1,0 +1,100 @@
+"""Doubles of the producer's queues, whose contents a proof sees at once, and what makes them such."""
+
+from amaranth import Array, Const, Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hub_rtl.lib.multi_queue import MultiQueue
+
+from .producer_tables import OpenRam
+from .spec import Spec
+
+__all__ = ["FilledIsExact", "OpenLists", "OpenQueue"]
+
+
+class OpenQueue(wiring.Component):
+    """Stands for :class:`~hub_rtl.lib.ram_queue.RamQueue` (``lib.ram_queue``): it accepts up to ``depth`` items (that one takes
+    one more)."""
+
+    def __init__(self, shape, depth):
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+        self.places, self.level = Array(Signal(shape, name=f"place{n}") for n in range(depth)), Signal(range(depth + 1))
+
+    def elaborate(self, platform):
+        m = Module()
+        put, take = self.i.valid & self.i.ready, self.o.valid & self.o.ready
+        m.d.comb += [self.i.ready.eq(self.level != len(self.places)), self.o.valid.eq(self.level != 0),
+                     self.o.payload.eq(self.places[0])]
+        m.d.sync += self.level.eq(self.level + put - take)
+        with m.If(take):
+            m.d.sync += [place.eq(behind) for place, behind in zip(self.places, list(self.places)[1:], strict=False)]
+        with m.If(put):
+            m.d.sync += self.places[self.level - take].eq(self.i.payload)
+        return m
+
+
+class OpenLists(MultiQueue):
+    """Stands for :class:`~hub_rtl.lib.multi_queue.MultiQueue` (``lib.multi_queue``, ``filled`` by :class:`FilledIsExact`): all
+    nodes in one row, the oldest first."""
+
+    def __init__(self, shape, count, nodes):
+        super().__init__(shape, count, nodes)
+        self.row, self.level = Array(Signal.like(self.append, name=f"row{n}") for n in range(nodes)), Signal(range(nodes + 1))
+
+    def has(self, node):
+        """Whether ``node`` is in some queue."""
+        return sum((n < self.level) & (each.node == node) for n, each in enumerate(self.row)) != 0
+
+    def elaborate(self, platform):
+        m = Module()
+        append, pop, popped = self.append, self.pop, self.popped
+        put, pop1, pop2 = Signal.like(append), Signal.like(pop), Signal.like(pop)
+        m.d.sync += [put.eq(append), pop1.eq(pop), pop2.eq(pop1), self.level.eq(self.level + append.en - popped.en)]
+        m.d.comb += [self.may_append.eq(~(pop.en | pop1.en)), popped.en.eq(pop2.en)]
+        moves = Const(0)    # places behind the popped one
+        for n, (each, behind) in enumerate(zip(self.row, [*list(self.row)[1:], append], strict=True)):
+            here = (n < self.level) & (each.queue == pop2.queue)
+            with m.If(here & ~moves):
+                m.d.comb += [popped.node.eq(each.node), popped.body.eq(each.body)]
+            moves = moves | here
+            with m.If(pop2.en & moves):
+                m.d.sync += each.eq(behind)
+        with m.If(append.en):
+            m.d.sync += self.row[self.level - popped.en].eq(append)
+        for q in range(self._count):
+            inside = sum((n < self.level) & (each.queue == q) for n, each in enumerate(self.row))
+            m.d.comb += self.filled[q].eq(inside > (put.en & (put.queue == q)) + (pop2.en & (pop2.queue == q)))
+        return m
+
+
+class FilledIsExact(Spec):
+    """``filled`` of any queue is 1 exactly while it has more nodes than were appended in the cycle before and are popped now.
+
+    As in ``lib.multi_queue``: a node is in one queue at a time; only a filled queue is popped, at least 3 cycles after the pop
+    before; appends come only with ``may_append``."""
+
+    def __init__(self, count, nodes):
+        super().__init__()
+        self._count, self._nodes = count, nodes
+
+    def build(self, m):
+        m.submodules.dut = dut = self.with_constants(MultiQueue(1, self._count, self._nodes),
+                                                     {"hub_rtl.lib.multi_queue.Ram": OpenRam})
+        self.free_inputs(dut)
+        append, pop, popped, past = dut.append, dut.pop, dut.popped, self.past
+        queue = self.constant(range(self._count), "queue")
+        used, recent = Signal(self._nodes), past(pop.en) | past(past(pop.en))
+        with m.If(append.en):
+            m.d.sync += used.bit_select(append.node, 1).eq(1)
+        with m.If(popped.en):
+            m.d.sync += used.bit_select(popped.node, 1).eq(0)
+        self.suppose("queues exist", (pop.queue < self._count) & (append.queue < self._count) & (queue < self._count))
+        self.suppose("a new node", (append.node < self._nodes) & ~used.bit_select(append.node, 1), when=append.en)
+        self.suppose("append when allowed", dut.may_append, when=append.en)
+        self.suppose("pop what is filled", dut.filled.bit_select(pop.queue, 1) & ~recent, when=pop.en)
+        put, leaves = append.en & (append.queue == queue), past(past(pop.en & (pop.queue == queue)))
+        inside = Signal(range(self._nodes + 2))
+        m.d.sync += inside.eq(inside + put - leaves)
+        self.always("filled", dut.filled.bit_select(queue, 1) == (inside > past(put) + leaves))
+        self.always("no more than the nodes", inside <= self._nodes)
+        self.reach("all in one queue", inside == self._nodes)
