@@ -87,7 +87,7 @@ class PacketsAreSplitExactly(Spec):
         pieces, full = Signal(range(4 * cfg.packet_flits + 2)), dut.o_piece.valid & dut.o_piece.ready
         m.d.sync += pieces.eq(pieces + (took & (left != 0)) - full)
         self.always("no piece invented", pieces != 0, when=dut.o_piece.valid)
-        queue = inside["pieces"]        # keeps its items in order: proved by lib.stream_queue
+        queue = inside["pieces"]        # its ports, no lemma: that it keeps the order is proved by lib.stream_queue
         put = queue.i.valid & queue.i.ready
         self.always("each flit is put once", put == (took & (left != 0)))
         self.always("put as it came", (queue.i.p.data == flit.data) & (queue.i.p.err == flit.err), when=put)
