@@ -106,7 +106,7 @@ class RowKeepsItsSlot(Spec):
 
         # Promises.
         asked = self.past(taken, "taken")
-        self.always("one new slot", ~in_rat & ~in_memory, when=taken & command.p.fresh & ~inside["restored"])
+        self.always("one new slot", ~in_rat, when=taken & command.p.fresh)       # in memory: the old slot, see below
         self.always("later packets find it", in_rat & (command.p.index == index), when=taken & ~command.p.fresh)
         self.always("asks with its command", alloc.valid & (alloc.p.region == region) & (alloc.p.bank == epoch[0]) &
                     (alloc.p.rowid == rowid), when=asked & self.past(command.p.fresh, "fresh"))
