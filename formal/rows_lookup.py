@@ -30,9 +30,13 @@ class RowKeepsItsSlot(Spec):
         super().__init__()
         self._cfg, self._covered = cfg, covered
 
+    #: Covers of a restore and of what leads to it, more than 20 cycles deep: minutes each.
+    DEEP = ("restored", "restored with a victim", "old slot asked for again: when", "counted out only when spilled: when",
+            "filter knows: when")
+
     def reach(self, name, happens):
-        """Without ``covered`` only a shallow cover: those of a spill and a restore lie 20 to 30 cycles deep: minutes."""
-        if self._covered or name == "hit":
+        """Only with ``covered`` the deep covers too."""
+        if self._covered or name not in self.DEEP:
             super().reach(name, happens)
 
     GHOST = ("rowid", "region", "epoch", "src", "slot", "overflow", "in_rat", "in_memory", "index", "missing", "word", "busy",
