@@ -71,10 +71,10 @@ class Opened:
                   for signal in statement._lhs_signals()}
         data = inside["r_data"]
         here = spec.past(read._en & (read._addr == row), f"{name}_read_here")
-        spec.always(f"lemma: {name} read", data == word, when=here)
+        spec.lemma(f"{name} read", data == word, when=here)
         known = Const(1, 1)
         if "walk" in inside:
             walk, depth = inside["walk"], memory._data.depth
             known = walk > row
-            spec.always(f"lemma: {name} walk", walk <= depth)
+            spec.lemma(f"{name} walk", walk <= depth)
         return word, known

@@ -58,7 +58,7 @@ class BooksAnnounceOnce(BooksSpec):
         with m.Elif(mine_ends):
             m.d.sync += ended.eq(1)
         self.always("nothing after the end", ~tile & (~mine_ends | self.opens), when=ended)
-        self.always("lemma: an open bank has not ended", ~ended, when=self.state == RegionState.OPEN)
+        self.lemma("an open bank has not ended", ~ended, when=self.state == RegionState.OPEN)
         clears = dut.ready.en & dut.ready.clear & self.mine
         self.always("a tile is forgotten exactly with CLEAR", clears == self.does(OpKind.CLEAR))
 

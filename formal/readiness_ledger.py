@@ -49,16 +49,16 @@ class BooksSpec(Spec):
             word, known = opened.row(self, table, Cat(self.bank, self.region), table)
             book = View(types.book, word)
             for field, model in self.book.items():
-                self.always(f"lemma: {field} in {table}", book[field] == model, when=known)
-                self.always(f"lemma: {field} starts as 0 in {table}", model == 0, when=~known)
+                self.lemma(f"{field} in {table}", book[field] == model, when=known)
+                self.lemma(f"{field} starts as 0 in {table}", model == 0, when=~known)
         walks = opened.signals("books.walk", "mirror.walk")
-        self.always("lemma: both tables are cleared together", walks[0] == walks[1])
+        self.lemma("both tables are cleared together", walks[0] == walks[1])
         rest = [model for field, model in self.book.items() if field not in ("epoch", "used", "taint", "tag")]
-        self.always("lemma: a FREE bank that keeps nothing has nothing", ~Cat(rest).any(),
+        self.lemma("a FREE bank that keeps nothing has nothing", ~Cat(rest).any(),
                     when=~self.busy & ~self.book["held"])
-        self.always("lemma: a busy bank keeps nothing and has been opened", ~self.book["held"] & self.book["used"],
+        self.lemma("a busy bank keeps nothing and has been opened", ~self.book["held"] & self.book["used"],
                     when=self.busy)
-        self.always("lemma: a close is seen", self.book["seen"], when=self.book["closes"].any())
+        self.lemma("a close is seen", self.book["seen"], when=self.book["closes"].any())
         self.promise(m)
 
     def _geometry(self, m, opened):
@@ -72,8 +72,8 @@ class BooksSpec(Spec):
             m.d.comb += now.valid.eq(write.geometry.valid & (write.geometry.row_bytes >= 16))
         m.d.sync += [last.eq(now), self.shape.eq(now)]
         word, known = opened.row(self, "shapes", self.region, "shapes")
-        self.always("lemma: geometry", word == last.as_value(), when=known)
-        self.always("lemma: no geometry yet", last.as_value() == 0, when=~known)
+        self.lemma("geometry", word == last.as_value(), when=known)
+        self.lemma("no geometry yet", last.as_value() == 0, when=~known)
 
     def does(self, *kinds):
         """The operation at the model is of one of these kinds."""

@@ -59,11 +59,11 @@ class _Tiles(Spec):
         self.always("ready exactly with the last byte", dut.hit == (~fired & (now == full)), when=counts & good)
         self.always("too many bytes are noticed", dut.over == too_many, when=counts & good)
         self.always("nothing else fires", ~dut.hit & ~dut.over, when=dut.o_valid & ~(acks & op.bytes.any()) & self.at_out)
-        self.always("lemma: the word is the count", (self.tile.bytes == total) & (self.tile.fired == fired),
+        self.lemma("the word is the count", (self.tile.bytes == total) & (self.tile.fired == fired),
                     when=self.known & good)
-        self.always("lemma: nothing yet", (total == 0) & ~fired & ~spoiled, when=~self.known)
+        self.lemma("nothing yet", (total == 0) & ~fired & ~spoiled, when=~self.known)
         if again:
-            self.always("lemma: a range starts again", ~fired)
+            self.lemma("a range starts again", ~fired)
         self.reach("fires", counts & good & dut.hit)
 
 
@@ -102,12 +102,12 @@ class TileFiresExactly(_Tiles):
                    told=self.at_out & (op.kind == OpKind.FINISH) & op.part, again=False)
         word, known = self.opened.row(self, "thresholds", region, "threshold")
         threshold = View(types.threshold, word)
-        self.always("lemma: threshold", (threshold.bytes == full) & (((1 << threshold.log2_tile)[:cfg.slot_width]) == rows),
+        self.lemma("threshold", (threshold.bytes == full) & (((1 << threshold.log2_tile)[:cfg.slot_width]) == rows),
                     when=known & ~before)
-        self.always("lemma: no geometry yet", (full == 0) & (rows == 1), when=~known)
+        self.lemma("no geometry yet", (full == 0) & (rows == 1), when=~known)
         word, known = self.opened.row(self, "lives", Cat(self.bank, region), "life")
-        self.always("lemma: life", word == live, when=known)
-        self.always("lemma: not yet alive", ~live, when=~known)
+        self.lemma("life", word == live, when=known)
+        self.lemma("not yet alive", ~live, when=~known)
 
 
 class RangeTilesFireExactly(_Tiles):
@@ -136,5 +136,5 @@ class RangeTilesFireExactly(_Tiles):
                    forget=self.at_out & (op.kind == OpKind.CLEAR), told=0, again=True)
         word, known = self.opened.row(self, "deps", dep, "threshold")
         threshold = View(types.dep_threshold, word)
-        self.always("lemma: threshold", (threshold.bytes == full) & (threshold.armed == armed), when=known)
-        self.always("lemma: no threshold yet", (full == 0) & ~armed, when=~known)
+        self.lemma("threshold", (threshold.bytes == full) & (threshold.armed == armed), when=known)
+        self.lemma("no threshold yet", (full == 0) & ~armed, when=~known)

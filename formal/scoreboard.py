@@ -46,12 +46,12 @@ class InputsNeverWaitForEvents(_Scoreboard):
                 with m.If(last[n]):
                     m.d.comb += distance.eq(number - n - 1)
             spare, valid = opened.signals(f"{name}.spare_valid", f"{name}.o__valid")
-            self.always(f"lemma: {name} before it", waits + distance <= 3, when=waiting)
-            self.always(f"lemma: {name} full", valid, when=spare)
-        self.always("lemma: one was served last", sum((last == 1 << n for n in range(1, 4)), last == 1).bool())
+            self.lemma(f"{name} before it", waits + distance <= 3, when=waiting)
+            self.lemma(f"{name} full", valid, when=spare)
+        self.lemma("one was served last", sum((last == 1 << n for n in range(1, 4)), last == 1).bool())
         slices = cfg.slices
         turn, = opened.signals("ack_arbiter.last")
-        self.always("lemma: one slice was served last", sum((turn == 1 << n for n in range(1, slices)), turn == 1).bool())
+        self.lemma("one slice was served last", sum((turn == 1 << n for n in range(1, slices)), turn == 1).bool())
         for number in range(slices):
             port, part = dut.i_ack[number], f"combiner_{number}"
             waits, left = Signal(8, name=f"ack_{number}_waits"), Signal(2, name=f"ack_{number}_left")
@@ -69,9 +69,9 @@ class InputsNeverWaitForEvents(_Scoreboard):
             for n in range(slices):
                 with m.If(turn[n]):
                     m.d.comb += inner.eq((number - n - 1) % slices)
-            self.always(f"lemma: slice {number} is full", valid.all(), when=waiting)
-            self.always(f"lemma: slice {number} has the first gone", (left == 0) | (second & (left == 1)), when=waiting)
-            self.always(f"lemma: turn of slice {number}",
+            self.lemma(f"slice {number} is full", valid.all(), when=waiting)
+            self.lemma(f"slice {number} has the first gone", (left == 0) | (second & (left == 1)), when=waiting)
+            self.lemma(f"turn of slice {number}",
                         waits + outer + 4 * inner + Mux(second, 0, 4 * slices) <= 8 * slices - 1, when=waiting)
 
 
@@ -130,13 +130,13 @@ class OutputsAgree(_Scoreboard):
                   "scan.bits": -(-2 * cfg.groups // 32), "flags.words": cfg.regions}
         for table, depth in depths.items():
             walk, = opened.signals(f"{table}.walk")
-            self.always(f"lemma: walk of {table}", walk == Mux(age < depth, age, depth))
+            self.lemma(f"walk of {table}", walk == Mux(age < depth, age, depth))
         state, order = opened.signals("walker.fsm_state", "walker.command")
-        self.always("lemma: purged", purged | (state != PURGING))
+        self.lemma("purged", purged | (state != PURGING))
         of_range, = opened.signals("walker.of_range")
-        self.always("lemma: the order", busy & (order == command.as_value()),
+        self.lemma("the order", busy & (order == command.as_value()),
                     when=(state >= ORDER) & (state < SHIFT) & ~((state == WALK) & of_range))
-        self.always("lemma: a range", of_range, when=(state == RANGE) | (state == SHIFT))
+        self.lemma("a range", of_range, when=(state == RANGE) | (state == SHIFT))
 
 
 class KillOutlastsClear(_Scoreboard):
@@ -169,7 +169,7 @@ class KillOutlastsClear(_Scoreboard):
             ("control.register.o__valid", "control.register.o__payload"),
             ("$signal#1", "op"), ("tiles.o_valid", "tiles.o_op"), ("books.$signal#8", "books.op"))]
         way = [(valid, View(types.op, payload)) for valid, payload in way]
-        self.implied("lemma: the spare waits behind", way[1][0], when=way[0][0])
+        self.lemma("the spare waits behind", way[1][0], when=way[0][0])
         questions = (OpKind.OPEN, OpKind.RELEASE, OpKind.ABORT, OpKind.FREE, OpKind.LOOK)
         clears = [valid & (op.kind == OpKind.CLEAR) & ~op.plain for valid, op in way]
         frees = [valid & (op.kind == OpKind.FREE) for valid, op in way]
@@ -179,22 +179,22 @@ class KillOutlastsClear(_Scoreboard):
         told, = opened.signals("overlaps.o_op__payload")
         valid, = opened.signals("overlaps.o_op__valid")
         told = View(types.op, told)
-        self.always("lemma: overlaps ask nothing", (told.source == 0) & ((told.kind == OpKind.OVERLAP) | ~valid))
+        self.lemma("overlaps ask nothing", (told.source == 0) & ((told.kind == OpKind.OVERLAP) | ~valid))
         self.reach("an order is asked", state == ORDERED)
         waits = (state == ORDERED) | (state == LOOKED) | (state == FREED)
-        self.always("lemma: one question, one answer", sum(asked, answered) == waits)
+        self.lemma("one question, one answer", sum(asked, answered) == waits)
         ends = (state == TELL) | (state == FREE) | (state == FREED)
         for n, (valid, op) in enumerate(way):
-            self.implied(f"lemma: a verdict at {n} is the finisher's", op.source == 0, when=valid & (op.kind == OpKind.FINISH))
+            self.lemma(f"a verdict at {n} is the finisher's", op.source == 0, when=valid & (op.kind == OpKind.FINISH))
             mine = (op.region == command.region) & (op.bank == command.epoch[0])
-            self.implied(f"lemma: a clear at {n} is the command's", mine & (ends | ((state == WALK) & ~of_range)),
+            self.lemma(f"a clear at {n} is the command's", mine & (ends | ((state == WALK) & ~of_range)),
                          when=clears[n])
-            self.implied(f"lemma: the walker frees at {n}", (state == FREED) & (op.source == 1) & ~Cat(clears[:n]).any(),
+            self.lemma(f"the walker frees at {n}", (state == FREED) & (op.source == 1) & ~Cat(clears[:n]).any(),
                         when=frees[n])
-            self.implied(f"lemma: nobody else clears or frees at {n}", op.source == 1, when=clears[n] | frees[n])
-        self.implied("lemma: free is on its way, or answered", Cat(*frees, answered).any(), when=state == FREED)
-        self.implied("lemma: no clear after the answer", ~Cat(clears).any(), when=(state == FREED) & answered)
-        self.always("lemma: no range in an order", ~of_range | (state < ORDER) | (state == WALK) | (state == SHIFT))
-        self.implied("lemma: a range", of_range, when=(state == RANGE) | (state == SHIFT))
-        self.implied("lemma: the one that is forgotten", (region == command.region) & (bank == command.epoch[0])
+            self.lemma(f"nobody else clears or frees at {n}", op.source == 1, when=clears[n] | frees[n])
+        self.lemma("free is on its way, or answered", Cat(*frees, answered).any(), when=state == FREED)
+        self.lemma("no clear after the answer", ~Cat(clears).any(), when=(state == FREED) & answered)
+        self.lemma("no range in an order", ~of_range | (state < ORDER) | (state == WALK) | (state == SHIFT))
+        self.lemma("a range", of_range, when=(state == RANGE) | (state == SHIFT))
+        self.lemma("the one that is forgotten", (region == command.region) & (bank == command.epoch[0])
                     & (ends | (state == QUIET) | ((state == WALK) & ~of_range)), when=calm != 0)
