@@ -10,8 +10,8 @@ from hub_rtl.lib.register_queue import RegisterQueue
 from hub_rtl.link import LinkPort
 from hub_rtl.types import header_layout
 
+from .links_rx import Receiver
 from .pool_parts import cut, look_into
-from .spec import Spec
 
 __all__ = ["FlitsFindAPlace"]
 
@@ -32,34 +32,29 @@ def methods_of(part):
     return found
 
 
-class FlitsFindAPlace(Spec):
+class FlitsFindAPlace(Receiver):
     """Whatever the wire brings, from sources that keep their credits or not, however late packets and control flits are taken:
     each flit that is queued finds a place, in the queue of packets and in that of control flits, so the wire need never wait.
     Queues of registers of the same depth stand for those in memories (same promise: lib.ram_queue, lib.register_queue). The
     transmitter is cut out: totals may be reported in any cycle."""
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
+    part, unused = LinkPort, ("i_packet", "i_control")
 
-    def build(self, m):
-        cfg = self._cfg
-        m.submodules.dut = dut = LinkPort(cfg)
-        port = look_into(dut)
-        cut(self, port.tx)
+    def prepare(self, dut):
+        self.port = look_into(dut)
+        cut(self, self.port.tx)
         with mock.patch("hub_rtl.links.link_rx.RamQueue", RegisterQueue):
-            methods = methods_of(port.rx)
-        rx = methods["elaborate"]
-        self.free_inputs(dut, but=("i_packet", "i_control", "rank", "lane"))
-        self.rank, lane = self.constant(cfg.rank_width, "rank"), self.constant(cfg.lane_width, "lane")
-        self.suppose("rank exists", self.rank < cfg.ranks)
-        m.d.comb += [dut.rank.eq(self.rank), dut.lane.eq(lane)]
+            self.methods = methods_of(self.port.rx)
+        return dut
+
+    def specify(self, m, dut):
+        rx = self.methods["elaborate"]
         self.always("the wire never waits", dut.rx.tready, when=self.started)
         for name, queue in (("packets", rx.packets), ("control flits", rx.controls)):
             self.always(f"{name} find a place", queue.i.ready, when=queue.i.valid)
             self.reach(f"every place for {name} of others is used", look_into(queue).full[self._places(name) - 1])
-        self._packet_lemmas(port, rx.packets, methods["_receive"], methods["_hand_out"])
-        self._control_lemmas(port, rx.controls)
+        self.packet_lemmas()
+        self.control_lemmas()
 
     def _places(self, name):
         """Places that others' packets or control flits can fill."""
@@ -77,8 +72,8 @@ class FlitsFindAPlace(Spec):
             self.lemma(f"books of class {cls}, source {n}", used == unreported + inside(n) + (free.en & (free.rank == n)))
             self.lemma(f"limit of class {cls}, source {n}", used <= limit)
 
-    def _control_lemmas(self, port, queue):
-        queue = look_into(queue)
+    def control_lemmas(self):
+        port, queue = self.port, look_into(self.methods["elaborate"].controls)
         sources = [header_layout()(item).src for item in queue.items]
         for n, src in enumerate(sources):
             self.lemma(f"control item {n} has a source", self._source_exists(src), when=queue.full[n])
@@ -87,17 +82,18 @@ class FlitsFindAPlace(Spec):
         self._book_lemmas(port, 1, self._cfg.ctl_credits, lambda rank: sum(
             queue.full[n] & (src == rank) for n, src in enumerate(sources)), port.rx.control_free)
 
-    def _packet_lemmas(self, port, queue, receive, hand_out):
+    def packet_lemmas(self):
         """What is queued are packets, none longer than its header says; the first may have begun to leave, the last may still
         be arriving. So there are at most ``frame_flits`` for each, and the books bound their number."""
-        cfg, m, queue = self._cfg, self.m, look_into(queue)
+        cfg, m, port, queue = self._cfg, self.m, self.port, look_into(self.methods["elaborate"].packets)
+        receive, hand_out = self.methods["_receive"], self.methods["_hand_out"]
         arriving, to_arrive = receive.inside, receive.left
         leaving, to_leave, leaver, padding = hand_out.inside, hand_out.left, hand_out.src, hand_out.padding
         self.lemma("flits to leave", (to_leave != 0) & (to_leave < cfg.frame_flits) & self._source_exists(leaver), when=leaving)
         self.lemma("padding is within a packet", leaving, when=padding)
         partly = leaving & ~padding              # the first item goes on with the packet that leaves
         begins, is_open, left = ~partly, partly, Mux(partly, to_leave, 0)
-        headers, bound = [], left
+        headers, bound = [], left       # of each item: whether it is a header, and its source
         for n, item in enumerate(queue.items):
             there, header = queue.full[n], header_layout()(item.data)
             length = (header.len + Mux(header.masked, cfg.mask_flits, 0))[:to_leave.shape().width]
@@ -123,3 +119,4 @@ class FlitsFindAPlace(Spec):
         self.lemma("packets inside", packets <= (cfg.ranks - 1) * cfg.rx_credits)
         self._book_lemmas(port, 0, cfg.rx_credits, lambda rank: sum(
             (header & (src == rank) for header, src in headers), leaving & (leaver == rank)), port.rx.free)
+        return headers, packets

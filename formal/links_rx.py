@@ -3,14 +3,13 @@
 from amaranth import Cat, Const, Mux, Signal
 
 from hub_rtl.formats import PacketType, Reason
-from hub_rtl.lib.stream import StreamRegister
 from hub_rtl.links.link_rx import LinkRx
 from hub_rtl.types import header_layout
 
 from .links_tx import CONTROL_TYPES, DATA_TYPES, is_type
 from .spec import Spec
 
-__all__ = ["ControlArrives", "HeadersAreJudged", "PacketsArriveWhole", "Receiver"]
+__all__ = ["ControlArrives", "HeadersAreJudged", "Receiver"]
 
 
 def header_reason(cfg, header, flit, rank, lane):
@@ -29,7 +28,7 @@ class Receiver(Spec):
     """A receiver, ``part``, with free inputs, and each flit two cycles after it was on the wire: ``came``, ``flit``,
     ``last``, ``first`` of its frame (what ``tlast`` delimits), and for a first flit what it means."""
 
-    part = LinkRx
+    part, unused = LinkRx, ()       # unused: ports without inputs here
 
     def __init__(self, cfg):
         super().__init__()
@@ -39,7 +38,7 @@ class Receiver(Spec):
         cfg = self._cfg
         dut = self.prepare(self.part(cfg))
         m.submodules.dut = dut
-        self.free_inputs(dut, but=("rank", "lane"))
+        self.free_inputs(dut, but=("rank", "lane", *self.unused))
         self.rank, self.lane = self.constant(cfg.rank_width, "rank"), self.constant(cfg.lane_width, "lane")
         self.suppose("rank exists", self.rank < cfg.ranks)
         m.d.comb += [dut.rank.eq(self.rank), dut.lane.eq(self.lane)]
@@ -129,60 +128,3 @@ class ControlArrives(Receiver):
         self.always("freed", dut.control_free.en == self.past(frees))
         self.always("freed of its source", dut.control_free.rank == self.past(out.src[:cfg.rank_width]),
                     when=dut.control_free.en)
-
-
-class PacketsArriveWhole(Receiver):
-    """Every accepted packet is handed out once, in order, with exactly the flits that its header announces: those that came,
-    unchanged, then as many with ``err`` and data 0 as were missing; surplus flits, and all of dropped packets, are nowhere.
-    Its buffer is freed in the cycle after its last flit was taken. Flits are supposed to find a place in the queue (proved by
-    link.flits_find_a_place, link.sources_find_a_place); a queue of two places stands for it, of the same order (proved by
-    lib.ram_queue). Shown for bits 31:0 of the header, 7:0 of the others."""
-
-    def prepare(self, dut):
-        queues = []
-
-        def shallow(shape, depth):
-            queues.append(StreamRegister(shape))
-            return queues[-1]
-        dut = self.with_constants(dut, {"hub_rtl.links.link_rx.RamQueue": shallow})
-        self.queue = queues[0]
-        return dut
-
-    def specify(self, m, dut):
-        out, accepted = dut.o_packet, dut.accept.en[0]
-        self.suppose("flits find a place", self.queue.i.ready, when=self.queue.i.valid)
-        taken = out.valid & out.ready
-        ends = taken & out.payload.last
-        # An arbitrary packet is followed, and an arbitrary flit of it, first from the wire ...
-        chosen, follows, inside, ahead = Signal(), Signal(), Signal(3), Signal(3)
-        place, header, kept, length = self.constant(4, "place"), Signal(32), Signal(8), Signal(5)
-        arriving, got = Signal(), Signal(5)
-        self.free(chosen)
-        m.d.sync += inside.eq(inside + accepted - ends)
-        with m.If(accepted & chosen & ~follows):
-            m.d.sync += [follows.eq(1), ahead.eq(inside - ends), header.eq(self.flit), length.eq(self.length), got.eq(0),
-                         arriving.eq(~self.last)]
-        with m.Elif(self.came & arriving):
-            m.d.sync += [got.eq(got + 1), arriving.eq(~self.last & (got + 1 != length))]
-            with m.If(got + 1 == place):
-                m.d.sync += kept.eq(self.flit)
-        # ... then at o_packet.
-        flit, number, mine = out.payload, Signal(5), Signal()
-        m.d.comb += mine.eq(out.valid & follows & (ahead == 0))
-        with m.If(follows & ends & (ahead != 0)):
-            m.d.sync += ahead.eq(ahead - 1)
-        with m.If(mine & taken):
-            m.d.sync += number.eq(Mux(ends, 0, number + 1))
-            with m.If(ends):
-                m.d.sync += follows.eq(0)
-        self.always("nothing invented", inside != 0, when=out.valid)
-        self.always("first and last", (flit.first == (number == 0)) & (flit.last == (number == length)), when=mine)
-        self.always("header as it came", (flit.data[:32] == header) & ~flit.err, when=mine & (number == 0))
-        self.always("no flit before it came", (number <= got) | ~arriving, when=mine)
-        self.always("missing flits are marked", flit.err == (number > got), when=mine)
-        self.always("missing flits are 0", flit.data == 0, when=mine & flit.err)
-        self.always("flit as it came", flit.data[:8] == kept, when=mine & ~flit.err & (number == place) & (number != 0))
-        self.always("freed", dut.free.en == self.past(ends))
-        self.always("freed of its source", dut.free.rank == self.past(header_layout()(Cat(header, Const(0, 96))).src),
-                    when=self.past(ends & mine))
-        self.reach("padded after a flit", mine & flit.err & (number == 2))
