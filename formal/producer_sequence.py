@@ -5,6 +5,7 @@ from amaranth.asserts import AnySeq
 from amaranth.lib import wiring
 
 from hub_rtl.formats import CommandOp, Reason
+from hub_rtl.lib.stream import StreamMerge
 from hub_rtl.producer.close_engine import CloseEngine
 from hub_rtl.producer.handle_table import HandleTable
 from hub_rtl.producer_control import ProducerControl
@@ -12,8 +13,7 @@ from hub_rtl.producer_control import ProducerControl
 from .producer_doubles import OpenQueue
 from .spec import Spec
 
-__all__ = ["ClosesAskTheTable", "CommandsAreAnsweredInTime", "CommandsAreAnsweredOnce", "FencesWaitForPeers",
-           "MarksHaveACause"]
+__all__ = ["ClosesAskTheTable", "CommandsAreAnsweredOnce", "FencesWaitForPeers", "MarksHaveACause"]
 
 
 def _free_outputs(m, part, but=()):
@@ -53,9 +53,24 @@ class _AnyEngine(CloseEngine):
         return m
 
 
+class _AnyMerge(StreamMerge):
+    """Passes on the items of any input, in any order between them: what ``lib.merge`` keeps but time and fairness."""
+
+    def elaborate(self, platform):
+        m = Module()
+        second = Signal()
+        m.d.comb += second.eq(AnySeq(1))
+        for n, i in enumerate(self.i):
+            with m.If(second == n):
+                m.d.comb += [self.o.valid.eq(i.valid), self.o.payload.eq(i.payload), i.ready.eq(self.o.ready)]
+        return m
+
+
 class _Sequence(Spec):
     """The sequence with free inputs, a table and pending closes that do anything; at most two fences wait (eight in the
     hub). An arbitrary tag is followed; of it alone it is supposed that no command comes with it while one is not answered."""
+
+    merge = StreamMerge
 
     def __init__(self, cfg):
         super().__init__()
@@ -63,17 +78,18 @@ class _Sequence(Spec):
 
     def build(self, m):
         def kept(name, part):
-            def make(cfg):
-                setattr(self, name, part(cfg))
+            def make(*arguments):
+                setattr(self, name, part(*arguments))
                 return getattr(self, name)
             return make
         m.submodules.dut = dut = self.with_constants(ProducerControl(self._cfg), {
             "hub_rtl.producer_control.HandleTable": kept("table", _AnyTable),
             "hub_rtl.producer_control.CloseEngine": kept("engine", _AnyEngine),
-            "hub_rtl.producer_control.RamQueue": OpenQueue, "hub_rtl.producer_control.FENCES": 2})
+            "hub_rtl.producer_control.RamQueue": kept("fences", OpenQueue), "hub_rtl.producer_control.FENCES": 2,
+            "hub_rtl.producer_control.StreamMerge": kept("answers", self.merge)})
         self.free_inputs(dut)
         offered, answer = dut.i_command.payload, dut.o_response.payload
-        tag = self.constant(self._cfg.tag_width, "tag")
+        self.tag = tag = self.constant(self._cfg.tag_width, "tag")
         self.taken = dut.i_command.valid & dut.i_command.ready
         self.comes = self.taken & (offered.tag == tag)
         self.answered = dut.o_response.valid & dut.o_response.ready & (answer.tag == tag)
@@ -88,31 +104,36 @@ class _Sequence(Spec):
 
 class CommandsAreAnsweredOnce(_Sequence):
     """Every answer is that of a command with its tag that was accepted and not answered before. An operation that does not
-    exist is answered UNKNOWN, a fence OK or PEER_DEAD."""
+    exist is answered UNKNOWN, a fence OK or PEER_DEAD. The merge of the answers is replaced by what ``lib.merge`` keeps."""
+
+    merge = _AnyMerge
 
     def specify(self, m, dut):
         op, status = self.command.op, dut.o_response.payload.status
+        first, fences = self.answers.i[0], self.fences
+        # Helper: the followed command is under way, or one of the fences.
+        under_way, current = Signal(), Signal.like(dut.i_command.payload)
+        with m.If(self.taken & (dut.i_command.payload.op != CommandOp.FENCE)):
+            m.d.sync += [under_way.eq(1), current.eq(dut.i_command.payload)]
+        with m.Elif(first.valid & first.ready):
+            m.d.sync += under_way.eq(0)
+        self.lemma("first answers", under_way & (first.payload.tag == current.tag), when=first.valid)
+        self.lemma("under way", self.open & (self.command.as_value() == current.as_value()),
+                   when=under_way & (current.tag == self.tag))
+        waiting = [(n < fences.level) & (place == self.tag) for n, place in enumerate(fences.places)]
+        self.lemma("one place", sum(waiting, under_way & (current.tag == self.tag)) == self.open)
+        self.lemma("in the queue", op == CommandOp.FENCE, when=sum(waiting) != 0)
         self.always("answer of a command", self.open, when=self.answered)
         self.always("no such operation", status == Reason.UNKNOWN, when=self.answered & (op == 3))
         self.always("status of a fence", (status == Reason.OK) | (status == Reason.PEER_DEAD),
                     when=self.answered & (op == CommandOp.FENCE))
 
 
-class CommandsAreAnsweredInTime(_Sequence):
-    """A command that was accepted is answered within 100 cycles in which flushes end, no peer drains, the table grants,
-    closes are listed and answers are taken at once."""
-
-    def specify(self, m, dut):
-        age = Signal(range(102))
-        helps = ((dut.flushing == 0) & (dut.merging == 0) & ~sum(dut.draining[1:], dut.draining[0]).any()
-                 & (self.table.close_granted == self.table.close.valid) & ~self.engine.staged & dut.o_response.ready)
-        m.d.sync += age.eq(Mux(self.open & helps & ~self.answered, age + 1, 0))
-        self.always("answered in time", age <= 100)
-
-
 class FencesWaitForPeers(_Sequence):
     """A fence is answered only after a mark of everything that came after it, and after each peer was seen, six cycles after
-    that mark or later, in a cycle in which no packet manager drained it."""
+    that mark or later, in a cycle in which no packet manager drained it. The merge as in :class:`CommandsAreAnsweredOnce`."""
+
+    merge = _AnyMerge
 
     def specify(self, m, dut):
         peer = self.constant(self._cfg.rank_width, "peer")
