@@ -1,4 +1,4 @@
-"""A pending close from its acceptance to the read of its totals (``hub_rtl/producer/close_engine.py``, interfaces.md section 3)."""
+"""A pending close from its acceptance to the read of its totals (``hub_rtl/producer/close_engine.py``)."""
 
 from amaranth import Mux, Signal
 
