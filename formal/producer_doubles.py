@@ -1,6 +1,7 @@
 """Doubles of the producer's queues, whose contents a proof sees at once, and what makes them such."""
 
-from amaranth import Array, Const, Module, Signal
+from amaranth import Array, Const, Module, Mux, Signal
+from amaranth.asserts import AnySeq
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -9,7 +10,7 @@ from hub_rtl.lib.multi_queue import MultiQueue
 from .producer_tables import OpenRam
 from .spec import Spec
 
-__all__ = ["FilledIsExact", "OpenLists", "OpenQueue"]
+__all__ = ["AnyLists", "FilledIsExact", "OpenLists", "OpenQueue"]
 
 
 class OpenQueue(wiring.Component):
@@ -64,6 +65,42 @@ class OpenLists(MultiQueue):
         for q in range(self._count):
             inside = sum((n < self.level) & (each.queue == q) for n, each in enumerate(self.row))
             m.d.comb += self.filled[q].eq(inside > (put.en & (put.queue == q)) + (pop2.en & (pop2.queue == q)))
+        return m
+
+
+class AnyLists(MultiQueue):
+    """As :class:`OpenLists`, but a pop gives any node of its queue, in any order."""
+
+    def __init__(self, shape, count, nodes):
+        super().__init__(shape, count, nodes)
+        self.inside = Signal(nodes)
+        self.queues = Array(Signal(range(count), name=f"queue{n}") for n in range(nodes))
+        self.bodies = Array(Signal(shape, name=f"body{n}") for n in range(nodes))
+
+    def elaborate(self, platform):
+        m = Module()
+        append, pop, popped = self.append, self.pop, self.popped
+        put, pop1, pop2 = Signal.like(append), Signal.like(pop), Signal.like(pop)
+        m.d.sync += [put.eq(append), pop1.eq(pop), pop2.eq(pop1)]
+        m.d.comb += self.may_append.eq(~(pop.en | pop1.en))
+        wish, listed = Signal(len(popped.node)), Signal(self._nodes)
+        m.d.comb += wish.eq(AnySeq(len(wish)))
+        for n in range(self._nodes):
+            m.d.comb += listed[n].eq(self.inside[n] & (self.queues[n] == pop2.queue))
+        first = 0
+        for n in reversed(range(self._nodes)):
+            first = Mux(listed[n], n, first)
+        m.d.comb += [popped.en.eq(pop2.en), popped.node.eq(Mux(listed.bit_select(wish, 1), wish, first)),
+                     popped.body.eq(self.bodies[popped.node])]
+        for q in range(self._count):
+            m.d.comb += self.filled[q].eq(
+                sum(self.inside[n] & (self.queues[n] == q) for n in range(self._nodes))
+                > (put.en & (put.queue == q)) + (pop2.en & (pop2.queue == q)))
+        with m.If(popped.en):
+            m.d.sync += self.inside.bit_select(popped.node, 1).eq(0)
+        with m.If(append.en):
+            m.d.sync += [self.inside.bit_select(append.node, 1).eq(1), self.queues[append.node].eq(append.queue),
+                         self.bodies[append.node].eq(append.body)]
         return m
 
 

@@ -1,19 +1,21 @@
 """A pending close from its acceptance to the read of its totals (``hub_rtl/producer/close_engine.py``)."""
 
-from amaranth import Mux, Signal
+from amaranth import Cat, Mux, Signal
 
 from .producer_closes import _Engine
-from .producer_doubles import OpenLists, OpenQueue
+from .producer_doubles import AnyLists, OpenLists, OpenQueue
 
-__all__ = ["ClosesAreReadOnce", "PeersDoNotWaitForEachOther"]
+__all__ = ["ClosesAreReadOnce", "MessagesTellTheClose", "PeersDoNotWaitForEachOther"]
 
 
 class _Pending(_Engine):
     """The engine with doubles for its queue and lists."""
 
+    lists_like = OpenLists
+
     def doubles(self):
         def lists(*arguments):
-            self.lists = OpenLists(*arguments)
+            self.lists = self.lists_like(*arguments)
             return self.lists
         return {"hub_rtl.producer.close_engine.MultiQueue": lists, "hub_rtl.producer.close_engine.RamQueue": OpenQueue}
 
@@ -60,6 +62,27 @@ class ClosesAreReadOnce(_Pending):
         self.always("a node is in one list", ~self.lists.has(append.node), when=append.en)
         self.always("append when allowed", self.lists.may_append, when=append.en)
         self.always("only filled lists are popped", self.lists.filled.bit_select(pop.queue, 1) & ~recent, when=pop.en)
+
+
+class MessagesTellTheClose(_Pending):
+    """While no peer is dead, the CLOSE messages carry dst, region and epoch of the closes whose totals were read, in the order
+    of the reads, one for each. Any one bit of them is followed."""
+
+    lists_like = AnyLists
+
+    def specify(self, m, dut):
+        cfg, close, read, out = self._cfg, dut.i_close.payload, dut.ledger_read, self.message
+        self.suppose("no peer is dead", dut.peer_dead == 0)
+
+        def told(rank, region, epoch):
+            return Cat(rank[:cfg.rank_width], region[:cfg.region_width], epoch[:4]).bit_select(bit, 1)
+        bit = self.constant(range(cfg.rank_width + cfg.region_width + 4), "bit")
+        known = Signal(2 * cfg.handles)         # that bit of each close, by handle and bank
+        with m.If(self.put):
+            m.d.sync += known.bit_select(Cat(close.epoch[0], close.index), 1).eq(
+                told(close.replica[0].rank, close.replica[0].region, close.epoch))
+        self.always_fifo("message", read.en, known.bit_select(Cat(read.bank, read.dest), 1), self.sent,
+                         told(out.dst, out.region, out.epoch), most=4)
 
 
 class PeersDoNotWaitForEachOther(_Pending):
