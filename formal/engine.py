@@ -13,6 +13,8 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from sim.bench.runner import lock
+
 from .elaborate import ROOT, elaborate, identifier
 from .ports import asserted_ports
 from .trace import stream_fields, transactions
@@ -88,15 +90,25 @@ def _script(check, task):
 
 def run_task(check, task, force=False):
     """The :class:`Outcome` of ``task``; the one in the cache if specification, design, engine and tools are the same."""
-    started = time.monotonic()
     command = tools()
     text, spec = elaborate(check, bug=task == "bug")
     script = _script(check, task)
     key = hashlib.sha256(repr((VERSION, text, script, _versions())).encode()).hexdigest()[:24]
-    cache = BUILD / "cache" / f"{key}.json"
-    if cache.exists() and not force:
-        return Outcome(**json.loads(cache.read_text()) | {"check": check.name, "cached": True})
-    folder = BUILD / check.name / task
+    cache, folder = BUILD / "cache" / f"{key}.json", BUILD / check.name / task
+    with lock(folder.with_suffix(".lock")):         # two runs of one check use one folder
+        if cache.exists() and not force:
+            return Outcome(**json.loads(cache.read_text()) | {"check": check.name, "cached": True})
+        outcome = _run(check, task, command, folder, script, text, spec)
+        if outcome.status == WANTED[task]:
+            cache.parent.mkdir(parents=True, exist_ok=True)
+            scratch = cache.with_suffix(f".{os.getpid()}")
+            scratch.write_text(json.dumps(asdict(outcome)))
+            scratch.rename(cache)
+    return outcome
+
+
+def _run(check, task, command, folder, script, text, spec):
+    started = time.monotonic()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     (folder / "top.il").write_text(text)
@@ -116,11 +128,6 @@ def run_task(check, task, force=False):
             lines = [*transactions(waves, stream_fields(spec)), f"failed: {', '.join(outcome.failed)}"]
             (folder / "trace.txt").write_text("\n".join(lines) + "\n")
             shutil.copy(waves, folder / "trace.vcd")
-    if outcome.status == WANTED[task]:
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        scratch = cache.with_suffix(f".{os.getpid()}")
-        scratch.write_text(json.dumps(asdict(outcome)))
-        scratch.rename(cache)
     return outcome
 
 
