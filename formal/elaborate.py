@@ -40,7 +40,8 @@ def _planted(bug):
     """Within the block, ``hub_rtl`` and ``formal`` are imported anew with ``bug``."""
     def forget():
         return {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] in ("hub_rtl", "formal")}
-    before, planter = forget(), _Planter(bug)
+    planter = _Planter(bug)     # may raise: first, while nothing is forgotten yet
+    before = forget()
     sys.meta_path.insert(0, planter)
     try:
         yield

@@ -83,6 +83,7 @@ def test_a_time_out_is_undetermined(folder):
 def test_a_bug_that_does_not_fit_the_text_is_an_error():
     with pytest.raises(ValueError, match="occurs 0 times, must be exactly once"):
         run_task(dataclasses.replace(TOY, bug=Bug("hub_rtl/lib/stream.py", "no such text", "")), "bug")
+    assert sys.modules["formal.engine"] is engine, "nothing was forgotten"
 
 
 def test_a_missing_solver_is_one_line(monkeypatch, tmp_path):
