@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from .config import PRESETS, ConfigError, preset
+from .synth.cli import synth
 
 __all__ = ["app", "configured", "main"]
 
@@ -106,6 +107,8 @@ def registers(preset: Preset = "small", settings: Settings = None,
     else:
         _write(output.parent, {output.name: text})
 
+
+app.command()(synth)
 
 if importlib.util.find_spec("sim") and importlib.util.find_spec("sim.run_cli"):
     from sim import run_cli

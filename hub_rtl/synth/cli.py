@@ -1,0 +1,69 @@
+"""Command ``moe-hub synth``."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from ..config import PRESETS, ConfigError
+from .measure import FLOWS, FlowError, Settings, measure
+from .parts import PARTS
+from .tables import markdown, screen, targets
+
+__all__ = ["synth"]
+
+
+def _fail(text, code=2):
+    print(f"moe-hub: {text}", file=sys.stderr)
+    raise typer.Exit(code)
+
+
+def synth(parts: Annotated[list[str] | None, typer.Argument(metavar="[PART]...",
+                                                            help=f"Of {', '.join(PARTS)}; all by default.")] = None,
+          preset: Annotated[str, typer.Option("--preset", "-p", help=f"Configuration: {', '.join(PRESETS)}.")] = "fpga",
+          settings: Annotated[list[str] | None, typer.Option("--set", "-s", metavar="FIELD=VALUE",
+                                                             help="Change a field, may be repeated.")] = None,
+          flow: Annotated[list[str] | None, typer.Option("--flow", help=f"Of {', '.join(FLOWS)}, may be repeated; by default "
+                                                         "generic and ecp5, and cells with --liberty.")] = None,
+          liberty: Annotated[list[Path] | None, typer.Option("--liberty", exists=True, dir_okay=False,
+                                                             help="Standard cells, may be repeated; .lib or .lib.gz.")] = None,
+          target: Annotated[int, typer.Option("--target", min=1, help="Delay in ps that the cell mapper aims for.")] = 200,
+          seeds: Annotated[int, typer.Option("--seeds", min=1, help="Placements of each part; the median counts.")] = 3,
+          jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Runs at a time; by default, cores.")] = None,
+          force: Annotated[bool, typer.Option("--force", help="Measure again what has not changed.")] = False,
+          output: Annotated[Path, typer.Option("--output", "-o", help="Folder for files and results.")] = Path("build/synth")):
+    """Area and speed of the blocks: gates, ECP5 place and route, standard cells. Exit code 1 when a target is missed."""
+    from ..cli import configured
+    try:
+        cfg = configured(preset, settings)
+    except ConfigError as error:
+        _fail(error)
+    for name in parts or ():
+        if name not in PARTS:
+            _fail(f"part = {name!r}: must be one of {', '.join(PARTS)}")
+    flows = tuple(flow) if flow else ("generic", "ecp5", *(["cells"] if liberty else []))
+    for name in flows:
+        if name not in FLOWS:
+            _fail(f"--flow {name}: must be one of {', '.join(FLOWS)}")
+    if "cells" in flows and not liberty:
+        _fail("--flow cells: needs --liberty FILE, a library of standard cells")
+    chosen, console = list(dict.fromkeys(parts or PARTS)), Console()
+    try:
+        found = measure(cfg, chosen, flows, Settings(range(1, seeds + 1), liberty or (), target), output, jobs, force,
+                        lambda text: console.print(text, highlight=False))
+    except FlowError as error:
+        _fail(error, 1)
+    counts = {name: PARTS[name].count(cfg) for name in chosen}
+    for name in flows:
+        console.print(screen(name, found, counts))
+    (output / cfg.name / "synth.json").write_text(json.dumps({"configuration": cfg.as_dict(), "parts": found}, indent=1) + "\n")
+    (output / cfg.name / "synth.md").write_text(markdown(found, counts, flows))
+    print(f"results: {output / cfg.name / 'synth.json'}, {output / cfg.name / 'synth.md'}")
+    goals = list(targets(cfg, found))
+    for text, met in goals:
+        console.print(f"{'met   ' if met else 'MISSED'} {text}", highlight=False)
+    if not all(met for _, met in goals):
+        raise typer.Exit(1)

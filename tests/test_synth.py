@@ -1,0 +1,114 @@
+"""``moe-hub synth``: the flows on a small part, what is kept, and what is said when something is wrong."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from hub_rtl.cli import app
+from hub_rtl.config import preset
+from hub_rtl.synth.generic import measure_generic
+from hub_rtl.synth.measure import FlowError, Settings, measure
+from hub_rtl.synth.parts import PARTS, part_rtlil
+from hub_rtl.synth.tables import targets
+
+TINY = preset("tiny")
+PART = "spill_port_merge"
+
+# The least a mapper needs. A NAND2 has area 2, so kGE is area / 2000.
+CELL = """  cell ({name}) {{ area : {area};
+    {inputs}
+    pin (Y) {{ direction : output; function : "{function}"; {arcs} }} }}
+"""
+ARC = """timing () {{ related_pin : "{pin}"; timing_sense : negative_unate;
+      cell_rise (scalar) {{ values ("0.01"); }} rise_transition (scalar) {{ values ("0.01"); }}
+      cell_fall (scalar) {{ values ("0.01"); }} fall_transition (scalar) {{ values ("0.01"); }} }}"""
+FLOP = """  cell (dff1) { area : 8; ff (IQ, IQN) { clocked_on : "C"; next_state : "D"; }
+    pin (C) { direction : input; clock : true; capacitance : 0.001; }
+    pin (D) { direction : input; capacitance : 0.001; }
+    pin (Q) { direction : output; function : "IQ"; } }
+"""
+
+
+def _cell(name, area, pins, function):
+    inputs = " ".join(f"pin ({pin}) {{ direction : input; capacitance : 0.001; }}" for pin in pins)
+    return CELL.format(name=name, area=area, inputs=inputs, function=function,
+                       arcs=" ".join(ARC.format(pin=pin) for pin in pins))
+
+
+def _library(path, cells):
+    path.write_text('library (toy) {\n  time_unit : "1ns"; capacitive_load_unit (1, pf);\n' + "".join(cells) + "}\n")
+    return path
+
+
+@pytest.fixture
+def library(tmp_path):
+    return _library(tmp_path / "toy.lib", [_cell("inv1", 1, "A", "!A"), _cell("buf1", 1.5, "A", "A"),
+                                           _cell("nand2", 2, "AB", "!(A B)"), FLOP])
+
+
+@pytest.fixture(autouse=True)
+def no_timer(monkeypatch):
+    """The mapper's own figures, whatever is installed."""
+    monkeypatch.setattr("shutil.which", lambda name: None)
+
+
+def test_every_part_is_a_module():
+    for name in PARTS:
+        if name != "hub":
+            assert "module \\top\n" in part_rtlil(name, TINY)
+
+
+def test_generic_counts(tmp_path):
+    """The memory writer keeps two queues in memories; their bits are no gates."""
+    found = measure_generic(part_rtlil("memory_writer", TINY), tmp_path)
+    assert found.memory_bits == sum(each["depth"] * each["width"] for each in found.memories) > 0
+    assert found.registers < found.cells and found.depth > 0
+    assert found.kge * 4000 >= 24 * found.registers
+
+
+def test_ecp5_and_cells(tmp_path, library):
+    """One small part through both; what is unchanged is not measured again."""
+    settings, told = Settings((1,), [library], 1000), []
+    found = measure(TINY, [PART], ("ecp5", "cells"), settings, tmp_path, tell=told.append)[PART]
+    assert found["ecp5"]["ff"] > 0 and found["ecp5"]["lut"] > 0 and found["ecp5"]["runs"] == [found["ecp5"]["mhz"]]
+    assert found["ecp5"]["path"]["start"] and found["ecp5"]["path"]["end"]
+    assert found["cells"]["kge"] == round(found["cells"]["area"] / 2000, 2)
+    assert found["cells"]["timer"] == "ABC"
+    assert len(told) == 2
+    kept = tmp_path / "tiny" / PART / "ecp5" / "result.json"
+    stamp = kept.stat().st_mtime_ns
+    assert measure(TINY, [PART], ("ecp5",), settings, tmp_path, tell=told.append)[PART]["ecp5"] == found["ecp5"]
+    assert kept.stat().st_mtime_ns == stamp
+
+
+def test_a_library_without_nand(tmp_path):
+    library = _library(tmp_path / "poor.lib", [_cell("inv1", 1, "A", "!A"), FLOP])
+    with pytest.raises(FlowError, match="spill_port_merge, cells: liberty: no two-input NAND cell"):
+        measure(TINY, [PART], ("cells",), Settings((1,), [library]), tmp_path)
+
+
+def test_targets_judge_the_fpga_preset_only():
+    figures = {"hub": {"ecp5": {"mhz": 124.9}}, "link": {"ecp5": {"mhz": 150.0}}}
+    assert [met for _, met in targets(preset("fpga"), figures)] == [False, True]
+    assert not list(targets(TINY, figures))
+
+
+def test_command(tmp_path):
+    done = CliRunner().invoke(app, ["synth", PART, "-p", "tiny", "--flow", "generic", "-o", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    written = json.loads((tmp_path / "tiny" / "synth.json").read_text())
+    assert written["configuration"]["name"] == "tiny" and written["parts"][PART]["generic"]["kge"] > 0
+    assert f"`{PART}`" in (tmp_path / "tiny" / "synth.md").read_text()
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (["nothing"], "part = 'nothing': must be one of"),
+    (["--flow", "x"], "--flow x: must be one of generic, ecp5, cells"),
+    (["--flow", "cells"], "--flow cells: needs --liberty FILE"),
+    (["--set", "lanes=0"], "lanes = 0: must be between 1 and 32"),
+])
+def test_wrong_words(words, said, capfd):
+    done = CliRunner().invoke(app, ["synth", *words])
+    assert done.exit_code == 2
+    assert said in done.output + capfd.readouterr().err
