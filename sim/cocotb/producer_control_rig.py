@@ -12,12 +12,14 @@ from hub_rtl.types import types_of
 from sim.bench.coverage import cover
 from sim.bench.runner import bench_params
 from sim.bench.streams import Codec, StreamSink, StreamSource, bus_write, start_clock
+from sim.cocotb.producer_control_checks import Control, Fences, Marks, Software
 from sim.golden.decoder import entry_usable
 from sim.golden.producer_control import ProducerModel
 
 CLOSE = {name: field for name, field in {**HEADER, **BODIES[PacketType.CLOSE]}.items() if name != "body"}
 OWNERS = (1, 1, 1, 2)
 INPUTS = ("handle_write", "handle_read", "flushing", "merging", "sunk", "ctl_ready", "ctl_other", "ctl_done", "peer_dead")
+COUNTS = ("closes", "closes_dropped", "fences")
 
 
 class Store:
@@ -44,11 +46,13 @@ class Pipe:
 class World:
     """Everything around ProducerControl, and the checks.
 
-    ``rate``: chance of a store per cycle; ``slow``: ranks whose packets never leave; ``broke``: ranks that give no control
-    credit back; ``dead``: ranks in state DRAIN.
+    ``rate``: chance of a store per cycle; ``peek``: of software reading an entry; ``others``: of the other sender of control
+    messages going to other peers; ``hops``: registers on the way to
+    decoders and packet managers and on the way back, 0 or 1; ``slow``: ranks whose packets never leave; ``broke``: ranks that
+    give no control credit back; ``dead``: ranks in state DRAIN.
     """
 
-    def __init__(self, dut, salt="", idle=None, stall=None, rate=0.5):
+    def __init__(self, dut, salt="", idle=None, stall=None, rate=0.5, peek=0.03, hops=None):
         self.dut = dut
         self.cfg, self.params, self.rng = cfg, _, rng = bench_params(salt)
         types = types_of(cfg)
@@ -64,8 +68,9 @@ class World:
         self.mark = Codec(struct({"en": 1, "all": 1, "handle": cfg.handle_width}))
         self.csr_write = Codec(struct({"en": 1, "index": cfg.handle_width, "handle": types.handle}))
         self.csr_read = Codec(struct({"en": 1, "index": cfg.handle_width}))
-        self.counts = Codec(struct({"closes": 1, "closes_dropped": 1, "fences": 1}))
-        self.rate, self.rank = rate, rng.randrange(cfg.ranks)
+        self.counts = Codec(struct(dict.fromkeys(COUNTS, 1)))
+        self.rate, self.peek, self.others, self.rank = rate, peek, 0.1, rng.randrange(cfg.ranks)
+        self.hops = rng.randrange(2) if hops is None else hops
         self.slow, self.broke, self.dead = set(), set(), set()
         self.clear()
         self.bench.add(self)
@@ -86,25 +91,36 @@ class World:
         self.accepted = Counter()                                   # bytes of (dest, epoch) that a close must carry
         self.number = 0
         self.csr, self.reads, self.jobs = {}, deque(), []
+        self.asks, self.ways = deque(), {}                          # reads of software; what is in the hub's registers
+        self.marks, self.fences, self.links, self.software = Marks(self), Fences(), Control(self), Software(self)
+        self.counted = dict.fromkeys(COUNTS, 0)
         self.open, self.running = {}, None                          # commands without answer by tag; the last close taken
         self.credits = dict.fromkeys(range(cfg.ranks), cfg.ctl_credits)
         self.shown, self.due = dict(self.credits), []               # as ctl_ready shows it; (cycle, what, rank)
-        self.done, self.sunk, self.sinks, self.other = 0, 0, 0, 0
+        self.done, self.sunk, self.other = 0, 0, 0
         self.last_dead = {}
-        self.reasons, self.messages, self.dropped, self.stamps = [], [], 0, []
+        self.reasons, self.messages, self.dropped, self.stamps, self.answered = [], [], 0, [], []
 
     def drive(self):
         dut, cfg = self.dut, self.cfg
-        dut.flushing.value = sum((pipe.older > 0) << n for n, pipe in enumerate(self.lanes))
-        dut.merging.value = sum((pipe.older > 0) << n for n, pipe in enumerate(self.merges))
+        dut.flushing.value = self._late("flushing", sum((pipe.older > 0) << n for n, pipe in enumerate(self.lanes)))
+        dut.merging.value = self._late("merging", sum((pipe.older > 0) << n for n, pipe in enumerate(self.merges)))
         for n, pool in enumerate(self.pools):
             ranks = {store.rank for store in pool if store.marked}
-            getattr(dut, f"draining__{n}").value = sum(1 << rank for rank in ranks)
+            getattr(dut, f"draining__{n}").value = self._late(f"draining{n}", sum(1 << rank for rank in ranks))
             getattr(dut, f"ledger_total__{n}").value = self.totals[n]
         dut.ctl_ready.value = sum((self.shown[rank] > 0) << rank for rank in range(cfg.ranks))
         dut.ctl_done.value, dut.sunk.value, dut.ctl_other.value = self.done, self.sunk, self.other
         dut.peer_dead.value = sum(1 << rank for rank in self.dead)
+        for rank in range(cfg.ranks):
+            if self.done >> rank & 1:
+                self.links.done(rank, self.bench.cycle)
+        if self.sunk:
+            self.fences.sunk(self.bench.cycle)
         self.done = self.sunk = 0
+        if not self.asks and self.rng.random() < self.peek:
+            self.asks.append(self.rng.randrange(cfg.handles))
+        dut.handle_read.value = self.csr_read.pack({"en": 1, "index": self.asks.popleft()}) if self.asks else 0
         self.last_dead |= dict.fromkeys(self.dead, self.bench.cycle)
 
     def sample(self):
@@ -113,6 +129,14 @@ class World:
         self._move()
         self._write_entry()
         self._strobes()
+        self.software.look()
+        self.links.look(self.bench.cycle)
+
+    def _late(self, way, value):
+        """What comes out of the hub's registers on this way."""
+        registers = self.ways.setdefault(way, deque([0] * self.hops))
+        registers.append(value)
+        return registers.popleft()
 
     def __str__(self):
         return f"world: {len(self.open)} commands open, due {self.model.due}, {sum(map(len, self.pools))} entries"
@@ -128,7 +152,7 @@ class World:
             if what in ("back", "both"):
                 self.credits[rank] += 1
             self.shown[rank] += 1 if what in ("back", "both") else -1
-        if self.params.get("other") and self.rng.random() < 0.1:
+        if self.params.get("other") and self.rng.random() < self.others:
             self.other = self.rng.getrandbits(self.cfg.ranks)
 
     def _store(self):
@@ -145,7 +169,8 @@ class World:
         if sum(store.rank == rank for store in self._inside()) >= 24:
             return                                                  # as the crossbar does, by `can_accept`
         # Now and then one stands for many: totals use their whole width.
-        size = self.rng.choice((16, 32, *[self.rng.randint(1, self.cfg.packet_bytes)] * 10, self.rng.getrandbits(28)))
+        size = self.rng.choice((16, 32, *[self.rng.randint(1, self.cfg.packet_bytes)] * 10,
+                                self.rng.getrandbits(self.cfg.total_width)))
         dest = index * self.cfg.replicas + number
         lane.items.append(Store(self.number, dest, entry["epoch"], rank, size))
         self.accepted[dest, entry["epoch"]] += size
@@ -160,7 +185,8 @@ class World:
         for n, lane in enumerate(self.lanes):
             if lane.items and rng.random() < 0.7:
                 merge = self.merges[n % cfg.loop_lanes]
-                if lane.items[0].rank != self.rank:
+                # The own rank's, and some others': to this block all packet managers are alike.
+                if lane.items[0].rank != self.rank and lane.items[0].number % 4:
                     self.pools[n].append(lane.leave())
                 elif len(merge.items) < merge.depth:
                     merge.items.append(lane.leave())
@@ -171,7 +197,7 @@ class World:
             for store in [store for store in pool if store.rank in self.dead]:
                 pool.remove(store)
                 self.accepted[store.dest, store.epoch] -= store.size
-                self.sunk, self.sinks = 1, self.sinks + 1
+                self.sunk = 1
             ready = [store for store in pool if store.rank not in self.slow]
             if ready and rng.random() < 0.5:
                 store = rng.choice(ready)
@@ -180,6 +206,10 @@ class World:
 
     def _write_entry(self):
         raw = int(self.dut.o_handle_write.value)
+        known = self._late("table", raw)
+        if known & 1:
+            known = self.broadcast.unpack(known)
+            self.view[known["index"]] = known["handle"], known["hold"]
         if not raw & 1:
             assert self.bench.cycle not in self.csr, "a write of software was not broadcast after 2 cycles"
             return
@@ -199,17 +229,23 @@ class World:
             command["closed"].add(index)
         assert entry == self.model.entries[index], f"broadcast {entry}\n expected {self.model.entries[index]}"
         assert write["hold"] == self.model.held(index), f"hold of handle {index}"
-        self.view[index] = (entry, write["hold"])
 
     def _strobes(self):
         dut, cfg = self.dut, self.cfg
-        if int(dut.o_flush.value):
+        flush, flush_merge, mark = int(dut.o_flush.value), int(dut.o_flush_merge.value), int(dut.o_mark.value)
+        if flush:
+            self.marks.flush()
+        if flush_merge:
+            self.marks.flush_merge()
+        if mark & 1 and (fences := self.marks.mark(self.mark.unpack(mark))) is not None:
+            self.fences.group(fences, self.bench.cycle)
+        if self._late("flush", flush):
             for pipe in self.lanes:
                 pipe.flush()
-        if int(dut.o_flush_merge.value):
+        if self._late("flush_merge", flush_merge):
             for pipe in self.merges:
                 pipe.flush()
-        mark = int(dut.o_mark.value)
+        mark = self._late("mark", mark)
         if mark & 1:
             mark = self.mark.unpack(mark)
             for store in (store for pool in self.pools for store in pool):
@@ -218,34 +254,39 @@ class World:
         if read & 1:
             read = self.read.unpack(read)
             key = read["dest"], read["bank"]
-            self.totals = [ledger.pop(key, 0) for ledger in self.ledgers]
+            self.totals = [ledger.pop(key, 0) % (1 << cfg.total_width) for ledger in self.ledgers]
             assert read["clear"]
             rank = next((rank for rank, due in self.model.due.items()
                          if due and (due[0][0], due[0][2] & 1) == key), None)
             assert rank is not None, f"dest {key[0]}, bank {key[1]} read out of turn; due: {self.model.due}"
             dest, region, epoch = self.model.sent(rank)
-            wanted = self.accepted.pop((dest, epoch), 0)
-            assert sum(self.totals) == wanted, f"close of dest {dest}, epoch {epoch}: {sum(self.totals)} of {wanted} bytes"
+            modulus = 1 << cfg.total_width
+            wanted, came = self.accepted.pop((dest, epoch), 0) % modulus, sum(self.totals) % modulus
+            assert came == wanted, f"close of dest {dest}, epoch {epoch}: {came} of {wanted} bytes"
             cover("producer.ragged", wanted % 16)
             cover("producer.zero_rows", wanted == 0)
             self.jobs.append((rank, region, epoch, wanted, self.bench.cycle))
+            self.links.read(rank, dest, epoch, self.bench.cycle)
             self.reads.append((dest // cfg.replicas * cfg.replicas, read["bank"]))
             self.stamps.append(self.bench.cycle)
             self.bench.moved()
-        if int(dut.counts.value) >> 1 & 1:
+        counts = self.counts.unpack(int(dut.counts.value))
+        for name, on in counts.items():
+            self.counted[name] += on
+        if counts["closes_dropped"]:
             # Drops come a fixed time after the reads; a message of the same peer may still wait for the link.
             job = next((job for job in self.jobs if job[4] == self.bench.cycle - tree_levels(cfg.slices) - 1), None)
             assert job is not None and self.bench.cycle - self.last_dead.get(job[0], -99) < 30, f"dropped {job}"
             self.jobs.remove(job)
+            self.links.dropped(job[0], job[4])
             self.dropped += 1
             cover("producer.dropped")
 
     def _control(self, flit, cycle):
         header = unpack(CLOSE, flit)
         rank = header["dst"]
-        job = next((job for job in self.jobs if job[0] == rank), None)
-        assert job is not None, f"cycle {cycle}: a message for rank {rank} that nobody asked for"
-        self.jobs.remove(job)
+        job = self.jobs.pop(0) if self.jobs else (None,)
+        assert job[0] == rank, f"cycle {cycle}: a message for rank {rank}, the next one is for {job[0]}"
         _, region, epoch, size, _ = job
         wanted = dict.fromkeys(CLOSE, 0) | {"type": PacketType.CLOSE, "dst": rank, "region": region, "epoch": epoch,
                                             "sent16": size // 16, "ragged": int(size % 16 > 0)}
@@ -260,7 +301,7 @@ class World:
     # -- commands -----------------------------------------------------------------------------------------------------------
 
     def _command(self, item, _):
-        command = {**item, "limit": self.number, "sinks": self.sinks, "closed": set()}
+        command = {**item, "limit": self.number, "closed": set()}
         if item["op"] == CommandOp.CLOSE:
             command["reason"] = self.model.refusal(item["handle"], item["epoch"], item["owner"])
         if item["op"] == CommandOp.CLOSE_ALL:
@@ -276,13 +317,14 @@ class World:
         assert command is not None, f"cycle {cycle}: an answer without a command: {answer}"
         status = Reason(answer["status"])
         self.reasons.append(status)
+        self.answered.append(command)
         op = command["op"]
         if op == CommandOp.FENCE:
             inside = [store for pipe in (*self.lanes, *self.merges) for store in pipe.items]
             left = [store for store in (*inside,
                                         *(one for pool in self.pools for one in pool)) if store.number < command["limit"]]
             assert not left, f"fence answered, {len(left)} older stores inside"
-            assert status == Reason.OK or (status == Reason.PEER_DEAD and self.sinks)
+            self.fences.answer(command, status, cycle)
         elif op == CommandOp.CLOSE:
             wanted = {Reason.OK} if command["closed"] else {command["reason"]}
             assert status in wanted, f"{command} answered {status!r}, expected {wanted}"
@@ -295,6 +337,8 @@ class World:
             cover("producer.close_all_held", left)
         else:
             assert status == Reason.UNKNOWN
+        if command["closed"]:
+            self.links.answered(command)
         cover(f"producer.answer.{CommandOp(op).name if op < 3 else 'NONE'}.{status.name}")
 
     def command(self, op, **fields):
@@ -330,6 +374,11 @@ class World:
         await self.bench.cycles(1)
         self.dut.handle_write.value = 0
 
+    async def read_back(self, index):
+        """Software reads an entry; what it sees is looked at in every cycle."""
+        self.asks.append(index)
+        await self.bench.cycles(4)
+
     async def ready(self, entries=True, **fields):
         """Reset, cleared tables, an entry for every handle."""
         await self.bench.reset()
@@ -343,6 +392,9 @@ class World:
         self.slow, self.broke = set(), set()
         await self.bench.until(lambda: not self.open and not self.commands.pending, limit, "all answers")
         await self.bench.until(lambda: not any(self.model.due.values()) and not self.jobs, limit, "all closes sent")
-        await self.bench.cycles(60)
+        await self.bench.cycles(30)
         assert not any(self.model.unsent.values()) and not self.reads
         assert not int(self.dut.pending.value)
+        fences = sum(one["op"] == CommandOp.FENCE for one in self.answered)
+        wanted = {"closes": len(self.messages), "closes_dropped": self.dropped, "fences": fences}
+        assert self.counted == wanted, f"counted {self.counted}, expected {wanted}"

@@ -63,9 +63,12 @@ BLOCKS = {
                            ("traffic", "rate", "full", "address_first", "valid_first", "reset_in_traffic"), {"writes": 50}),
     "scoreboard": Block(ReadinessScoreboard, TINY, "sim.cocotb.scoreboard,sim.cocotb.scoreboard_faults", params={"epochs": 8},
                         target=100),
-    "producer_control": Block(ProducerControl, ODD, "sim.cocotb.producer_control",
+    # With more ranks than places for messages, for no rank has two on their way.
+    "producer_control": Block(ProducerControl, ODD.replace(ranks=5),
+                              "sim.cocotb.producer_control,sim.cocotb.producer_control_limits",
                               ("random_commands", "every_fault", "two_epochs_ahead", "slow_peer", "dead_peer", "many_fences",
-                               "software_reads", "reset_in_traffic"), {"commands": 40, "other": True}),
+                               "software_reads", "reset_in_traffic", "latency", "turns", "blocked_messages",
+                               "software_turns", "before_cleared"), {"commands": 40, "other": True}),
     "reject_sender": Block(RejectSender, ODD, "sim.cocotb.report",
                            ("rejects", "input_never_stalls", "all_dead", "poor_rank", "one_reject")),
     # In a log of two entries most that is logged is never read.

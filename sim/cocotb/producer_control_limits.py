@@ -1,0 +1,128 @@
+"""cocotb tests of ProducerControl: latencies, whose turn it is, full queues, software at the full rate."""
+
+import cocotb
+
+from hub_rtl.formats import CommandOp, Reason
+from hub_rtl.lib.trees import tree_levels
+from sim.bench.coverage import cover
+from sim.bench.streams import bus_write
+from sim.cocotb.producer_control_rig import World
+
+CLOSE_CYCLES, FENCE_CYCLES = 34, 29     # from a command to its answer in an idle hub
+MESSAGE_CYCLES = 40                     # from a CLOSE to its message, with one ledger
+
+
+@cocotb.test()
+async def latency(dut):
+    """Nothing under way: answers and message come in the cycles that the documentation names."""
+    w = World(dut, rate=0, peek=0, hops=0)
+    w.others = 0
+    await w.ready(owner=1, epoch=2, log2_replicas=0)
+    for index in range(w.cfg.handles):
+        for op, cycles, fields in ((CommandOp.CLOSE, CLOSE_CYCLES, {"handle": index, "epoch": 2}),
+                                   (CommandOp.FENCE, FENCE_CYCLES, {})):
+            assert await w.do(op, **fields) == Reason.OK
+            took = w.answers.stamps[-1] - w.commands.stamps[-1]
+            assert took == cycles, f"{op.name} answered after {took} cycles"
+            await w.idle()
+            if op == CommandOp.CLOSE:
+                took = w.control.stamps[-1] - w.commands.stamps[-1]
+                assert took == MESSAGE_CYCLES + tree_levels(w.cfg.slices), f"message after {took} cycles"
+    cover("producer.latency")
+
+
+@cocotb.test()
+async def turns(dut):
+    """A fence goes before the next but one command, a command between two fences; a full answer port holds up both."""
+    w = World(dut, rate=0, peek=0)
+    await w.ready(owner=1, epoch=2)
+    for again in range(3):
+        before = len(w.answered)
+        w.command(CommandOp.FENCE)
+        for _ in range(4):
+            w.command(CommandOp.CLOSE, epoch=9)
+        w.command(CommandOp.FENCE)
+        w.command(CommandOp.FENCE)
+        for _ in range(4):
+            w.command(CommandOp.CLOSE, epoch=9)
+        w.answers.set_pause("stop" if again == 1 else "none")
+        await w.bench.cycles(150)
+        w.answers.set_pause("none")
+        await w.idle()
+        ops = [one["op"] for one in w.answered[before:]]
+        assert len(ops) == 11
+        if again != 1:
+            # The first fence is under way while the commands behind it come; those that come then wait for its answer.
+            assert ops.index(CommandOp.FENCE) <= 1 and ops[-1] == CommandOp.CLOSE, ops
+    cover("producer.turns")
+
+
+@cocotb.test()
+async def blocked_messages(dut):
+    """Nobody takes messages: few closes are read meanwhile; then all go, one per 4 cycles, the peers in turn."""
+    w = World(dut, rate=0.6)
+    w.others = 0
+    await w.ready(entries=False)
+    cfg = w.cfg
+    for index in range(cfg.handles):
+        await w.write(index, w.entry(owner=1, epoch=9, replica=[{"rank": (index + n) % cfg.ranks, "region": n % cfg.regions}
+                                                                for n in range(cfg.replicas)]))
+    await w.bench.cycles(60)
+    w.rate = 0
+    w.control.set_pause("stop")
+    assert await w.do(CommandOp.CLOSE_ALL, epoch=9) == Reason.OK
+    await w.bench.cycles(100)
+    peers = len({rank for rank, due in w.model.due.items() if due} | {job[0] for job in w.jobs})
+    assert not w.messages and len(w.jobs) == min(4, peers), f"{len(w.jobs)} closes on their way, peers {peers}"
+    cover("producer.messages_blocked", len(w.jobs) == 4)
+    w.control.set_pause("none")
+    await w.idle()
+    first = [rank for rank, _, _ in w.messages[:peers]]
+    assert len(set(first)) == peers, f"a peer had its second turn before the first of another: {first}"
+
+
+@cocotb.test()
+async def software_turns(dut):
+    """Software reads and writes in every cycle: they go first, nothing granted is lost, and closes go on afterwards."""
+    w = World(dut, "turns", rate=0, peek=0)
+    rng, cfg = w.rng, w.cfg
+    for _ in range(6):
+        await w.ready(owner=1, epoch=4)
+        w.broke = {rng.randrange(cfg.ranks)}
+        w.command(CommandOp.CLOSE_ALL, epoch=4)
+        await w.bench.cycles(rng.randrange(6))
+        w.asks.extend(rng.randrange(cfg.handles) for _ in range(24))
+        await w.bench.until(lambda: not w.open and not w.commands.pending, what="answer")
+        # Two closes may wait per handle, one of each bank, whatever software makes of the entry.
+        for _ in range(40):
+            index = rng.randrange(cfg.handles)
+            w.asks.extend(rng.choice(((index,), (index, index), (rng.randrange(cfg.handles),), ())))
+            await w.write(index, w.entry())
+        w.broke = set()
+        await w.bench.until(lambda: not any(w.model.due.values()), 2000, "all closes")
+        w.asks.extend(range(cfg.handles))
+        await w.idle()
+    cover("producer.software_turns")
+
+
+@cocotb.test()
+async def before_cleared(dut):
+    """While the table is cleared, software's writes are lost and commands wait."""
+    w = World(dut, "clearing", rate=0, peek=0)
+    await w.ready()
+    cleared = []
+    w.bench.on_sample(lambda cycle: cleared.append(not int(dut.clearing.value)))
+    await w.bench.reset()
+    w.command(CommandOp.CLOSE_ALL, epoch=1)
+    w.command(CommandOp.FENCE)
+    for index in range(w.cfg.handles):
+        bus_write(dut, "handle_write", {"en": 1, "index": w.cfg.handles - 1 - index, "handle": w.entry()}, w.csr_write)
+        await w.bench.cycles(1)
+        assert not w.commands.stamps, "a command was taken before the table was cleared"
+    dut.handle_write.value = 0
+    await w.bench.cycles(1)
+    assert cleared == [False] * w.cfg.handles + [True], f"the table was cleared by cycles {cleared}"
+    w.asks.extend(range(w.cfg.handles))
+    await w.idle()
+    assert w.reasons == [Reason.OK] * 2
+    cover("producer.before_cleared")
