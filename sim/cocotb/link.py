@@ -7,9 +7,9 @@ import cocotb
 from hub_rtl.formats import HEADER, PacketType, unpack
 from sim.bench.coverage import cover
 from sim.bench.streams import GRID
-from sim.cocotb.link_peer import Peer, conservation, watch_headers
-from sim.cocotb.link_rig import LANE, SETTLE, TB, random_control, random_packet, unfilled
-from sim.golden.link import CONTROL, DATA, LinkRxModel, LinkTxModel, credit_class
+from sim.cocotb.link_peer import Peer, watch_headers
+from sim.cocotb.link_rig import SETTLE, TB, random_control, random_packet, unfilled
+from sim.golden.link import CONTROL, DATA, credit_class
 
 
 @cocotb.test()
@@ -21,7 +21,6 @@ async def traffic(dut, grid):
     peer = Peer(tb, idle)
     watch_headers(tb, peer)
     await tb.start()
-    conservation(tb, peer)
     count = tb.params["packets"]
     for _ in range(count):
         src, dst = tb.rng.choice(tb.peers), tb.rng.choice(tb.peers)
@@ -301,13 +300,7 @@ async def reset_in_traffic(dut):
         tb.sender.put(rank, random_packet(cfg, rng, 0, rank, length=cfg.packet_flits))
         tb.send_wire(random_packet(cfg, rng, rank, tb.rank, length=cfg.packet_flits))
     await tb.bench.cycles(7)
-    tb.out.clear()
-    await tb.reset()
-    tb.rx, tb.tx = LinkRxModel(cfg, tb.rank, LANE), LinkTxModel(cfg, tb.rank, LANE)
-    tb.seq, tb._building = 0, []
-    tb._pending_wire.clear()
-    tb.counts.clear()
-    tb.wire_in.count = tb.wire_out.count = 0
+    await tb.start()
     taken = Counter(tb.sender.taken)
     for rank in tb.peers:
         for _ in range(cfg.rx_credits):

@@ -1,10 +1,9 @@
-"""The far side of the LinkPort bench: an honest peer, and the conservation of credits that it can judge."""
+"""The far side of the LinkPort bench: an honest peer."""
 
 from collections import Counter, deque
 
 from hub_rtl.formats import HEADER, PacketType, unpack
 from sim.bench.streams import pause_pattern
-from sim.cocotb.link_rig import SETTLE
 from sim.golden.link import CONTROL, DATA, SendBook, credit_class, header
 
 
@@ -110,17 +109,3 @@ def watch_headers(tb, peer):
         inside[0] = not item["last"]
     tb.wire_out.on_item(look)
 
-
-def conservation(tb, peer):
-    """Each cycle: ready for a rank exactly while credits are there (as many as were taken and told, give or take the way)."""
-    history = {rank: deque(maxlen=SETTLE) for rank in tb.peers}
-
-    def look(cycle):
-        ready = int(tb.dut.dest_ready.value)
-        for rank in tb.peers:
-            book = peer.port[rank, DATA]
-            history[rank].append(bool(book.left))
-            # What was told and is still on its way in may come late; nothing may be there that was not told.
-            if ready >> rank & 1:
-                assert any(history[rank]), f"dest_ready for rank {rank} without credit in cycle {cycle}"
-    tb.bench.on_sample(look)

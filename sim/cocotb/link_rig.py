@@ -4,12 +4,12 @@ from collections import Counter, deque
 
 from hub_rtl.config import ceil_log2
 from hub_rtl.formats import BODIES, HEADER, PacketType, unpack
-from hub_rtl.link import LINK_COUNTS
 from hub_rtl.links.credits import RankStrobe
 from hub_rtl.links.link_rx import BadHeader
 from hub_rtl.types import types_of
 from sim.bench.runner import bench_params
 from sim.bench.streams import Codec, SignalPort, StreamSink, StreamSource, bus_read, start_clock
+from sim.cocotb.link_watch import PortWatch
 from sim.golden.link import CONTROL, DATA, LinkRxModel, LinkTxModel, header, with_fields
 
 LANE = 0
@@ -128,51 +128,46 @@ class TB:
             "data": "tx__tdata", "last": "tx__tlast", "dest": "tx__tdest"}), pause=wire, rng=rng)
         self.sender = Sender(bench, cfg, self.packets)
         self.counts, self.bad = Counter(), []
-        bench.on_sample(self._strobes)
-        self.rx, self.tx = LinkRxModel(cfg, self.rank, LANE), LinkTxModel(cfg, self.rank, LANE)
+        self._bad_header = Codec(BadHeader())
         self.told = []              # (cycle, dst, totals) of each header on the wire
-        self.seq = 0
-        self._src = None
-        self._awake = 0             # cycles since reset
-        self._due = (0, {}, 0)      # cycle, counts due then
-        self.wire_in.on_item(lambda item, cycle: self.rx.flit(item["data"], item["last"]))
-        self.wire_out.on_item(self._wire_flit)
+        self.wire_in.on_item(self._arrived)
+        # The model must have the whole packet before its first flit: it gets it flit by flit, so look at the rest later.
+        self.wire_out.on_item(lambda item, cycle: self._pending_wire.append((item, cycle)))
         self.out.on_item(self._out_flit)
-        self.out_control.on_item(lambda item, cycle: self.tx.freed(unpack(HEADER, item)["src"], CONTROL))
-        self.controls.on_item(lambda item, cycle: self.tx.control(item))
-        self._building = []
+        self.out_control.on_item(lambda item, cycle: self._freed(unpack(HEADER, item)["src"], CONTROL, cycle))
+        self.controls.on_item(self._in_control)
         self.packets.on_item(self._in_flit)
+        self.sender.on_take.append(lambda rank: self.watch.took_credit(rank))
+        bench.on_sample(self._look)
+        bench.on_sample(self._judge_wire)
 
-    def _strobes(self, cycle):
-        counts = bus_read(self.dut, "counts", LINK_COUNTS)
-        for name, value in counts.items():
+    def _look(self, cycle):
+        self.watch.look(cycle)
+        for name, value in self.watch.counts.items():
             self.counts[name] += value
-        due, wanted, waiting = self._due
-        if due == cycle:
-            shown = {name: counts[name] for name in wanted}
-            assert shown == wanted, f"counts in cycle {cycle}: {shown}, must be {wanted}"
-            # Something may also wait inside.
-            assert counts["tx_idle_waiting"] >= waiting and not (wanted["tx_busy"] and counts["tx_idle_waiting"])
-        self._due = (cycle + 1, *self._next_counts())
-        bad = bus_read(self.dut, "o_bad", BadHeader())
+        bad = bus_read(self.dut, "o_bad", self._bad_header)
         if bad["en"]:
             self.bad.append((bad["header"], bad["reason"]))
-        ready, self._awake = int(self.dut.rx__tready.value), self._awake + 1
-        assert ready or self._awake == 1, "rx.tready is 0"      # it rises with the first edge out of reset
 
-    def _next_counts(self):
-        """Strobes of the next cycle that the ports of this one decide, and whether some flit waits for the wire."""
-        read = {name: int(getattr(self.dut, name).value) for name in (
-            "tx__tvalid", "tx__tready", "rx__tvalid", "rx__tready", "i_packet__valid", "i_control__valid",
-            "ctl_ready", "peer_dead")}
-        dst = unpack(HEADER, int(self.dut.i_control__payload.value))["dst"] % (1 << self.cfg.rank_width)
-        stalled = read["i_control__valid"] and not read["ctl_ready"] >> dst & 1
-        moved = read["tx__tvalid"] & read["tx__tready"]
-        waiting = not moved and (read["tx__tvalid"] | read["i_packet__valid"] | read["i_control__valid"])
-        return {"tx_busy": moved, "rx_busy": read["rx__tvalid"] & read["rx__tready"], "credit_stall": int(stalled),
-                "control_sunk": int(stalled and read["peer_dead"] >> dst & 1)}, int(waiting)
+    async def start(self):
+        """Reset, and models that know nothing yet."""
+        await self.bench.reset()
+        self.rx, self.tx = LinkRxModel(self.cfg, self.rank, LANE), LinkTxModel(self.cfg, self.rank, LANE)
+        self.watch = PortWatch(self)
+        self.seq, self._src, self._building, self._pending_wire = 0, None, [], deque()
+        self.counts.clear()
+        self.wire_in.count = self.wire_out.count = 0
+
+    def _arrived(self, item, cycle):
+        self.rx.flit(item["data"], item["last"])
+        self.watch.wire_in(cycle)
+
+    def _in_control(self, item, cycle):
+        self.tx.control(item)
+        self.watch.control_flit(item, cycle)
 
     def _in_flit(self, item, cycle):
+        self.watch.packet_flit(item, cycle)
         self._building.append(item["data"])
         if item["last"]:
             self.tx.packet(self._building)
@@ -182,22 +177,11 @@ class TB:
         if item["first"]:
             self._src = unpack(HEADER, item["data"])["src"]
         if item["last"]:
-            self.tx.freed(self._src, DATA)
+            self._freed(self._src, DATA, cycle)
 
-    def _wire_flit(self, item, cycle):
-        # The model must have the whole packet before its first flit: it gets it flit by flit, so look at the rest later.
-        self._pending_wire.append((item, cycle))
-
-    _pending_wire = None
-
-    async def start(self):
-        self._pending_wire = deque()
-        self.bench.on_sample(self._judge_wire)
-        await self.reset()
-
-    async def reset(self):
-        await self.bench.reset()
-        self._awake = 0
+    def _freed(self, src, cls, cycle):
+        self.tx.freed(src, cls)
+        self.watch.reports.freed(src, cls, cycle)
 
     def _judge_wire(self, cycle):
         """Judges the frames on the wire once they are complete."""
