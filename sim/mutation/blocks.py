@@ -64,7 +64,7 @@ BLOCKS = {
     "scoreboard": Block(ReadinessScoreboard, TINY, "sim.cocotb.scoreboard,sim.cocotb.scoreboard_faults", params={"epochs": 8},
                         target=100),
     # With more ranks than places for messages, for no rank has two on their way.
-    "producer_control": Block(ProducerControl, ODD.replace(ranks=5),
+    "producer_control": Block(ProducerControl, ODD.replace(ranks=5, pool_depth=8),
                               "sim.cocotb.producer_control,sim.cocotb.producer_control_limits",
                               ("random_commands", "every_fault", "two_epochs_ahead", "slow_peer", "dead_peer", "many_fences",
                                "software_reads", "reset_in_traffic", "latency", "turns", "blocked_messages",
