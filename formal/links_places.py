@@ -11,7 +11,8 @@ from hub_rtl.link import LinkPort
 from hub_rtl.types import header_layout
 
 from .links_rx import Receiver
-from .pool_parts import cut, look_into
+from .cuts import cut
+from .pool_parts import look_into
 
 __all__ = ["FlitsFindAPlace"]
 
