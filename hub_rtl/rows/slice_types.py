@@ -69,6 +69,8 @@ class SliceTypes:
         self.spill_reply = struct({"word": 64, "error": 1})
         self.bank = struct({"region": cfg.region_width, "bank": 1})
         self.purge = struct({"en": 1, "region": cfg.region_width, "bank": 1})
+        #: Which row a packet is of; 0 for a plain packet.
+        self.name = struct({"region": 11, "rowid": ROWID_WIDTH})
         self.waiting = struct({"valid": 1, "cause": 4, "region": 11, "rowid": ROWID_WIDTH})
         #: One-cycle strobes of one slice: of its lookup, of its issue stage, all.
         looked = ("rat_hits", "spills", "restores", "filter_false", "dropped", "spill_errors", "stall_lookup", "stall_spill",

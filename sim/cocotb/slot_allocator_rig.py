@@ -4,13 +4,14 @@ import random
 from collections import Counter, defaultdict
 
 from hub_rtl.formats import Reason
-from hub_rtl.rows.slice_types import WaitCause, slice_types_of
+from hub_rtl.rows.slice_types import slice_types_of
 from hub_rtl.types import types_of
 from sim.bench.axi import SpillMemory
 from sim.bench.coverage import cover
 from sim.bench.runner import bench_params
 from sim.bench.streams import Codec, StreamSink, StreamSource, bus_pulse, bus_write, start_clock
 from sim.cocotb.slot_allocator_traffic import Traffic
+from sim.cocotb.slot_allocator_waits import WaitMonitor
 from sim.golden.slot_allocator import SlotAllocatorModel
 
 
@@ -33,9 +34,8 @@ class AllocatorBench:
         self.beats = [StreamSink(bench, f"o_data__{n}", types.beat, stall, fresh()) for n in range(cfg.slices)]
         self.refused = [StreamSink(bench, f"o_refused__{n}", types.refusal, stall, fresh()) for n in range(cfg.slices)]
         self._obs, self._counts, self._bank = Codec(own.obs_alloc), Codec(own.counts), Codec(own.purge)
-        self._waiting = Codec(own.waiting)
-        self.causes = Counter()
         bench.on_sample(self._sample)
+        self.waits = WaitMonitor(self)
 
     def _sample(self, cycle):
         raw = int(self.dut.obs_alloc.value)
@@ -51,24 +51,24 @@ class AllocatorBench:
             for name, value in self._counts.unpack(raw).items():
                 if name == "refused":
                     for reason, count in enumerate(value):
-                        self.counts[f"refused_{Reason(reason).name}"] += count
+                        name = f"refused_{Reason(reason).name}"
+                        self.counts[name] += count
+                        self.peak[name] = max(self.peak[name], count)
                 else:
                     self.counts[name] += value
-        for n in range(self.cfg.slices):
-            raw = int(getattr(self.dut, f"waiting__{n}").value)
-            if raw & 1:
-                self.causes[WaitCause(self._waiting.unpack(raw)["cause"]).name] += 1
 
     async def start(self):
         """Resets design, memory and model, and waits until the tables are cleared."""
         self.model = SlotAllocatorModel(self.cfg)
         self.obs, self.obs_stamps, self.overlaps, self.counts = [], [], Counter(), Counter()
+        self.peak = Counter()       # most refusals of a reason in one cycle
         for name in ("geometry_write", "region_update", "window_write", "dep_write", "purge", "rows_query"):
             getattr(self.dut, name).value = 0
         await self.bench.reset()
         self.memory.writes.clear()
         self.memory.reads.clear()
         self.checked = {"obs": 0}
+        self.waits.reset()
         await self.bench.cycles(1)
         await self.bench.until(lambda: not int(self.dut.clearing.value), what="clearing")
 
@@ -146,8 +146,7 @@ class AllocatorBench:
             cover(f"alloc.refused.{reason.name}", model.counts[f"refused_{reason.name}"])
         for name in ("spills", "restores", "filter_false", "dropped", "spill_errors"):
             cover(f"alloc.{name}", model.counts[name])
-        for cause in self.causes:
-            cover(f"alloc.waits.{cause}")
+        self.waits.check()
 
     async def rows(self, region, bank):
         bus_write(self.dut, "rows_query", {"region": region, "bank": bank}, slice_types_of(self.cfg).bank)

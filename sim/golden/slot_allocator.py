@@ -40,6 +40,7 @@ class Slice:
         self.order = [list(range(cfg.rat_ways)) for _ in range(cfg.rat_sets)]      # ways, oldest installation first
         self.filter = [0] * cfg.filter_depth
         self.refused_before = None
+        self.packets = []           # {row: (region, rowid) or (0, 0), written, fresh: it asked for a slot}
         self.writes, self.beats, self.refusals = [], [], []
 
 
@@ -163,10 +164,15 @@ class SlotAllocatorModel:
                 "mask": mask if masks else None, "payload": payload,
                 "poison": int(header["poison"] or any(err for _, err in packet[1:])),
             }
+            note, written = {"row": (0, 0), "written": False, "fresh": False}, len(each.writes)
+            each.packets.append(note)
             if header["type"] == PacketType.PLAIN:
                 self._plain(each, info, formats.unpack(formats.BODIES[PacketType.PLAIN], packet[0][0])["addr16"] * 16)
             else:
-                yield from self._row(each, info, formats.unpack(formats.BODIES[PacketType.ROW], packet[0][0]))
+                head = formats.unpack(formats.BODIES[PacketType.ROW], packet[0][0])
+                note["row"] = head["region"], head["rowid"]
+                yield from self._row(each, info, head)
+            note["written"] = len(each.writes) > written
 
     def _plain(self, each, info, addr):
         base, limit = self.windows.get(info["src"], (0, 0))
@@ -215,7 +221,7 @@ class SlotAllocatorModel:
             row = yield from self._absent(each, info, region, epoch, rowid, key, geometry, ways, index)
             if row is None:
                 return
-            first = True
+            first = each.packets[-1]["fresh"] = True
         self._count(each, info, row, ways, index, at)
         self._issue(each, info, row, head, first)
 
