@@ -10,7 +10,7 @@ from hub_rtl.scoreboard import ReadinessScoreboard
 from sim.bench.planted import assert_caught, planted
 from sim.bench.runner import run_bench, to_verilog
 
-MODULES = "sim.cocotb.scoreboard,sim.cocotb.scoreboard_faults"
+MODULES = "sim.cocotb.scoreboard,sim.cocotb.scoreboard_faults,sim.cocotb.scoreboard_promises"
 CONFIGS = {
     "small": (preset("small", lanes=2), 5),
     "tiny": (preset("tiny"), 8),
