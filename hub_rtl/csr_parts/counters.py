@@ -27,6 +27,7 @@ class Counters(wiring.Component):
     ``clear`` is exact: what comes in later cycles counts, earlier does not. ``snapshot`` copies each counter on its next
     visit: the
     copies are at most N cycles apart. ``freeze`` stops all in the same cycle (what happens meanwhile is not counted).
+    After reset counters and copies are 0 after one round.
     Illegal input: ``snapshot`` and ``clear`` while ``busy`` are ignored.
 
     Parameters: ``cfg``.
@@ -53,7 +54,7 @@ class Counters(wiring.Component):
         place = Signal(range(number))                   # visited in this cycle
         m.d.sync += place.eq(Mux(place == number - 1, 0, place + 1))
         visits = Signal(range(number + 1), init=number)     # visits left that start from 0: the first round clears
-        copying = Signal(range(number + 1))                 # visits left that also copy
+        copying = Signal(range(number + 1), init=number)    # visits left that also copy: the first round, too
         m.d.comb += self.busy.eq((visits != 0) | (copying != 0))
         start_clear = Signal()
         m.d.comb += start_clear.eq(self.clear & ~self.busy)

@@ -54,7 +54,9 @@ BLOCKS = {
     "packet_manager": Block(PacketManager, TINY, "sim.cocotb.packet_manager,sim.cocotb.packet_manager_limits",
                             ("random_traffic", "latency", "back_to_back", "wire_efficiency", "sustained", "order", "starvation",
                              "timers", "pool_full", "fence_and_close", "dead_peer", "same_address")),
-    "link": Block(LinkPort, LINK, "sim.cocotb.link,sim.cocotb.link_faults", params={"packets": 40}, strobes=("o_bad",)),
+    # Turns can be told from priorities with three peers.
+    "link": Block(LinkPort, LINK.replace(ranks=4, pool_depth=8), "sim.cocotb.link,sim.cocotb.link_credits,sim.cocotb.link_faults",
+                  params={"packets": 40}, strobes=("o_bad",)),
     "loop_port": Block(_loop, LINK, "sim.cocotb.link_mesh", ("loop_traffic", "loop_full"), {"packets": 25}),
     "slot_allocator": Block(SlotAllocator, preset("tiny", groups=64), ",".join(
                                 f"sim.cocotb.slot_allocator{part}" for part in ("", "_limits", "_pressure")),
