@@ -93,8 +93,9 @@ class ReceiveCredits(wiring.Component):
 
     A buffer is used from ``accept`` until its free has been *reported*, so ``full`` is exactly "the source has used up what it
     was told". A CREDIT is due when a quarter of the buffers (at least one) is unreported, or when anything has been
-    unreported for 128 to 256 cycles. Due ranks are served round-robin; a rank whose totals left with another header
-    meanwhile is passed over. Picking takes one cycle; all updates show in the next cycle.
+    unreported for 128 to 256 cycles: at two ticks after each other. Ticks are 128 cycles apart, the first is in the first
+    cycle after reset. Due ranks are served round-robin; a rank whose totals left with another header meanwhile is passed
+    over. Picking takes one cycle; all updates show in the next cycle.
 
     Parameters: ``cfg``. Ports: ``accept`` In {en per class, src}; ``free``, ``control_free`` In {en, rank}; ``full``,
     ``control_full`` Out ``ranks``; ``reports`` In :class:`ReportSignature`.
@@ -137,7 +138,7 @@ class ReceiveCredits(wiring.Component):
         for n in range(ranks):
             waiting = pending[DATA][n] | pending[CONTROL][n]
             left = Cat(pending[DATA][n], pending[CONTROL][n]) & ~reports.report
-            with m.If(reports.report.any() & (reports.dst == n) & ~left.any()):
+            with m.If((reports.dst == n) & ~left.any()):    # without a report: nothing is pending, so nothing is marked
                 m.d.sync += [marked[n].eq(0), late[n].eq(0)]
             with m.Elif(tick == 0):
                 m.d.sync += [marked[n].eq(waiting), late[n].eq(late[n] | (marked[n] & waiting))]
