@@ -11,7 +11,7 @@ from sim.bench.link_mesh import LinkMesh
 from sim.bench.planted import assert_caught, planted
 from sim.bench.runner import run_bench
 
-PEER = "sim.cocotb.link,sim.cocotb.link_faults"
+PEER = "sim.cocotb.link,sim.cocotb.link_credits,sim.cocotb.link_faults"
 MESH = "sim.cocotb.link_mesh"
 CONFIGS = {
     "tiny": preset("tiny"),

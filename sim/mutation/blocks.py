@@ -55,8 +55,8 @@ BLOCKS = {
                             ("random_traffic", "latency", "back_to_back", "wire_efficiency", "sustained", "order", "starvation",
                              "timers", "pool_full", "fence_and_close", "dead_peer", "same_address")),
     # Turns can be told from priorities with three peers.
-    "link": Block(LinkPort, LINK.replace(ranks=4, pool_depth=8), "sim.cocotb.link,sim.cocotb.link_credits,sim.cocotb.link_faults",
-                  params={"packets": 40}, strobes=("o_bad",)),
+    "link": Block(LinkPort, LINK.replace(ranks=4, pool_depth=8),
+                  "sim.cocotb.link,sim.cocotb.link_credits,sim.cocotb.link_faults", params={"packets": 40}, strobes=("o_bad",)),
     "loop_port": Block(_loop, LINK, "sim.cocotb.link_mesh", ("loop_traffic", "loop_full"), {"packets": 25}),
     "slot_allocator": Block(SlotAllocator, preset("tiny", groups=64), ",".join(
                                 f"sim.cocotb.slot_allocator{part}" for part in ("", "_limits", "_pressure")),
@@ -70,8 +70,8 @@ BLOCKS = {
     "memory_writer": Block(MemoryWriter, TINY, "sim.cocotb.memory_writer",
                            ("traffic", "rate", "full", "address_first", "valid_first", "reset_in_traffic"), {"writes": 50}),
     "scoreboard": Block(ReadinessScoreboard, TINY,
-                        "sim.cocotb.scoreboard,sim.cocotb.scoreboard_faults,sim.cocotb.scoreboard_promises",
-                        params={"epochs": 8}, target=100,
+                        ",".join(f"sim.cocotb.scoreboard{part}" for part in ("", "_faults", "_promises", "_tables")),
+                        params={"epochs": 8, "pour": 40000}, target=100,
                         strobes=("command_error", "o_region_update", "purge", "o_timeout", "bad_close")),
     # With more ranks than places for messages, for no rank has two on their way.
     "producer_control": Block(ProducerControl, ODD.replace(ranks=5, pool_depth=8),
