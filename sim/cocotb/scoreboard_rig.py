@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 
-from cocotb.triggers import Event
+from cocotb.triggers import Event, FallingEdge, RisingEdge
 
 from hub_rtl.formats import EventKind, RegionOp, RegionState
 from hub_rtl.readiness.scoreboard_types import scoreboard_types
@@ -251,6 +251,34 @@ class Rig:
         """Closes of all expected producers, who have sent nothing."""
         for src in range(self.model.geometry[region]["expected"]):
             self.put_close(region, epoch, src)
+
+    async def pour(self, items, cycles):
+        """Offers the same item to each of some sources in every cycle, past the agents; returns how often it was taken."""
+        ports = [(source.port, source.port.pack(item)) for source, item in items]
+        taken = [0] * len(ports)
+        await self.drained()
+        self.bench.in_reset = True          # the agents rest
+        for port, word in ports:
+            port.write(word)
+            port.valid.value = 1
+        for _ in range(cycles):
+            await FallingEdge(self.dut.clk)
+            for n, (port, _) in enumerate(ports):
+                taken[n] += int(port.ready.value)
+        await RisingEdge(self.dut.clk)
+        for port, _ in ports:
+            port.valid.value = 0
+        self.bench.in_reset = False
+        self.bench.moved()
+        for key in self.model.banks:
+            self.inspector.touch(*key)
+        for (source, item), count in zip(items, taken, strict=True):
+            item = whole(source, item)
+            for _ in range(count if source is self.refusals else 0):
+                self.model.refuse(item)
+            if source in self.acks:
+                self.model.ack({**item["context"], "bytes": count * item["context"]["bytes"]}, item["ok"])
+        return taken
 
     @property
     def sources(self):

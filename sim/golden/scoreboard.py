@@ -202,7 +202,7 @@ class ScoreboardModel:
 
     def command(self, op, region, number):
         """True when the command is possible."""
-        if region >= self.cfg.regions:
+        if region >= self.cfg.regions or op not in tuple(RegionOp):
             return False
         bank = self.banks[region, number & 1]
         if op == RegionOp.OPEN:

@@ -78,7 +78,8 @@ BLOCKS = {
                               "sim.cocotb.producer_control,sim.cocotb.producer_control_limits",
                               ("random_commands", "every_fault", "two_epochs_ahead", "slow_peer", "dead_peer", "many_fences",
                                "software_reads", "reset_in_traffic", "latency", "turns", "blocked_messages",
-                               "software_turns", "before_cleared"), {"commands": 40, "other": True}),
+                               "software_turns", "before_cleared", "drains", "dead_turns"), {"commands": 40, "other": True},
+                              strobes=("o_handle_write", "o_mark", "ledger_read")),
     "reject_sender": Block(RejectSender, ODD, "sim.cocotb.report",
                            ("rejects", "input_never_stalls", "all_dead", "poor_rank", "one_reject")),
     # In a log of two entries most that is logged is never read.
