@@ -38,7 +38,7 @@ def test_bad_configuration(command, arguments, line, tmp_path):
 def test_generate(tmp_path):
     result = RUN.invoke(app, ["generate", "--preset", "tiny", "-o", str(tmp_path), "--set", "tag_width=3"])
     assert result.exit_code == 0
-    names = ["moehub.v", "moehub_axi.v", "moehub.json", "moehub_regs.h", "moehub.rdl", "moehub.sdc", "moehub.vlt", "moehub.core"]
+    names = [f"moehub{end}" for end in (".v", "_axi.v", ".json", "_regs.h", ".rdl", ".sdc", ".vlt", ".core")]
     assert result.stdout.split() == [str(tmp_path / "tiny" / name) for name in names]
     assert sorted(path.name for path in (tmp_path / "tiny").iterdir()) == sorted(names)
     side = json.loads((tmp_path / "tiny" / "moehub.json").read_text())
