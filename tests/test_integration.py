@@ -19,7 +19,7 @@ from hub_rtl.tools.axi_wrapper import AXI_TOP, axi_sidecar, axi_wrapper
 from hub_rtl.tools.flow_files import WAIVED, constraints
 from hub_rtl.tools.generate import RAMS, TOP, Generated, generate, write_files
 from hub_rtl.top.hub_ports import hub_interfaces, hub_ports
-from sim.bench.runner import verilator_env
+from sim.bench.runner import ROOT, verilator_env
 
 TINY = preset("tiny")
 WIDE = preset("tiny", ranks=3, lanes=3, loop_lanes=2, tag_width=8)
@@ -197,6 +197,25 @@ def test_fusesoc_synth_setup(tmp_path):
     script = "".join(path.read_text() for path in (tmp_path / "build").rglob("*.tcl"))
     assert f"set_property top {AXI_TOP}" in script and re.search(r"read_xdc .*moehub\.sdc", script)
     assert all(re.search(rf"read_verilog .*{name}", script) for name in (r"moehub\.v", r"moehub_axi\.v"))
+
+
+# -- guide ---------------------------------------------------------------------------------------------------------------------
+
+def test_guide():
+    """docs/integration.md lists the interfaces and the files there are, and the right bits of a store."""
+    rows = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in
+            (ROOT / "docs" / "integration.md").read_text().splitlines() if line.startswith("|")]
+    names = {name for row in rows for name in re.findall(r"`([\w<>*.]+)`", row[0])}
+    files = {name for name in names if "." in name}
+    assert files == {*Generated(TINY, "", "", {}).files(), RAMS}
+    interfaces = {re.sub(r"<\w>$", "0", name).removesuffix("_*") for name in names - files
+                  if re.match(r"[ms]_axi|can_|obs_|irq|cleared", name) and not name.endswith("tdata")}
+    assert interfaces == {interface["name"] for interface in axi_sidecar(TINY)["interfaces"] if interface["name"] != "m_axi_1"}
+    fields, bits = (next(row for row in rows if row[0] == first) for first in ("Field", "bits of `s_axis_store0_tdata`"))
+    store = next(i for i in axi_sidecar(TINY)["interfaces"] if i["name"] == "s_axis_store0")
+    assert dict(zip(fields[1:], bits[1:], strict=True)) == {
+        name.rpartition("_")[2]: f"{low + width - 1}:{low}" if width > 1 else str(low)
+        for name, low, width in (part.values() for part in store["ports"][0]["hub"])}
 
 
 # -- reset --------------------------------------------------------------------------------------------------------------------
