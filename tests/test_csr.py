@@ -22,9 +22,9 @@ EDGES = ["bus_in_turn", "addresses", "bits_cleared", "interrupts", "geometry_edg
          "region_busy", "counter_sweeps"]
 
 
-@pytest.mark.parametrize("name, cfg, tests", [("csr_small", SMALL, TESTS), ("csr_odd", ODD, TESTS + EDGES)])
-def test_csr(name, cfg, tests):
-    run_bench(CsrBank(cfg), module=MODULES, name=name, tests=tests, cfg=cfg)
+@pytest.mark.parametrize("name, cfg, tests, width", [("csr_small", SMALL, TESTS, 48), ("csr_odd", ODD, TESTS + EDGES, 14)])
+def test_csr(name, cfg, tests, width):
+    run_bench(CsrBank(cfg, width), module=MODULES, name=name, tests=tests, cfg=cfg, params={"counter_width": width})
 
 
 def test_csr_least():

@@ -61,13 +61,12 @@ async def addresses(dut):
     s = Setup(dut, "addresses")
     await s.bench.reset()
     await s.bench.cycles(SWEEP)
-    registers = [(path, address, register) for path, address, register in s.map if not register.external]
-    for path, _, register in registers:
-        if not register.order:
+    for path, _, register in s.map:
+        if not register.order and not register.external:
             await s.write(path, s.rng.getrandbits(32))
     mapped = {address for _, address, _ in s.map}
-    for _, address, register in registers + s.rng.sample([one for one in s.map if one[2].external], 8):
-        for bit in s.rng.sample(range(2, 16), 3):
+    for _, address, register in s.map:
+        for bit in s.rng.sample(range(2, 16), 1 if register.external else 3):
             other = address ^ 1 << bit
             await s.check(other | s.rng.randrange(4))
             if other not in mapped:
@@ -108,14 +107,15 @@ async def bits_cleared(dut):
             await bus_pulse(s.bench, port, 1)
             s.model.raised("control.IRQ_STATUS", name)
         await bus_pulse(s.bench, "bad", {"en": 1, "lane": again % s.cfg.lanes, "header": again, "reason": 9}, c.bad)
-        await bus_pulse(s.bench, "region_error", {"en": 1, "command": {"op": 1, "region": 0, "epoch": again}}, c.region_error)
+        failed = {"op": s.rng.randrange(3), "region": s.cfg.regions - 1 - again % s.cfg.regions, "epoch": s.rng.randrange(16)}
+        await bus_pulse(s.bench, "region_error", {"en": 1, "command": failed}, c.region_error)
         await bus_pulse(s.bench, "timed_out", {"en": 1, "region": 0, "bank": 1}, c.timeout)
         for path in ("logs.BAD", "regions.COMMAND_ERROR", "hang.TIMEOUT"):
             s.model.raised(path, "valid")
         for name in ("bad_packet", "command", "timeout"):
             s.model.raised("control.IRQ_STATUS", name)
         s.model.inputs |= {"logs.BAD.reason": 9, "logs.BAD.lane": again % s.cfg.lanes, "logs.BAD_HEADER0.value": again,
-                           "regions.COMMAND_ERROR.op": 1, "regions.COMMAND_ERROR.epoch": again, "hang.TIMEOUT.bank": 1}
+                           "hang.TIMEOUT.bank": 1, **{f"regions.COMMAND_ERROR.{name}": failed[name] for name in failed}}
         await s.bench.cycles(QUIET)
         await s.check_all()
         for path in {path for path, _ in cleared}:

@@ -40,7 +40,8 @@ async def geometry_edges(dut):
         "FLAGS": lambda: 1 | rng.getrandbits(2) << 1 | rng.randrange(16) << 4 | rng.getrandbits(20) << 8,
         "ROW_FIRST": lambda: rng.choice((rng.getrandbits(24), (1 << 24) - (1 << rng.randrange(25)))) % (1 << 24),
         "ROW_SPAN": lambda: rng.choice((rng.getrandbits(25), 1 << rng.randrange(25),
-                                        (1 << 24) - s.model.get("regions.ROW_FIRST") + rng.choice((0, 0, 1)))),
+                                        (1 << 24) - s.model.get("regions.ROW_FIRST") + rng.choice((0, 1 << rng.randrange(24)))
+                                        )),
     }
     for _ in range(12):
         await stage_geometry(s, rng.randrange(cfg.regions), good_geometry(cfg, rng))
@@ -182,7 +183,7 @@ async def counter_sweeps(dut):
             await s.bench.cycles(min(cycles, 1000))
         dut.counts.value = 0
         for name, value in values.items():
-            totals[name] += cycles * value
+            totals[name] = (totals[name] + cycles * value) % s.counter_limit
 
     async def read(name, half, *allowed):
         word = await s.axil.read(s.map.address(f"counters.{name.upper()}_{('LO', 'HI')[half]}"))

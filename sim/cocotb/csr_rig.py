@@ -1,6 +1,7 @@
 """The register bank with the blocks that answer it, its golden model, and accesses that compare both."""
 
 from hub_rtl.csr import CsrTypes
+from hub_rtl.csr_parts.counters import COUNTER_WIDTH
 from hub_rtl.registers import COUNTERS, register_map
 from hub_rtl.readiness.scoreboard_types import scoreboard_types
 from hub_rtl.types import types_of
@@ -66,7 +67,8 @@ class Setup:
 
     def __init__(self, dut, salt, pause="none", late=False):
         self.dut = dut
-        self.cfg, _, self.rng = bench_params(salt)
+        self.cfg, params, self.rng = bench_params(salt)
+        self.counter_limit = 1 << params.get("counter_width", COUNTER_WIDTH)
         self.bench = start_clock(dut, watchdog=2000)
         self.map = register_map(self.cfg)
         self.model = CsrModel(self.cfg, self.map.as_dict())

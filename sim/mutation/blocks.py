@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from hub_rtl.config import HubConfig, preset
 from hub_rtl.csr import CsrBank
@@ -54,8 +55,8 @@ BLOCKS = {
     "packet_manager": Block(PacketManager, TINY, "sim.cocotb.packet_manager,sim.cocotb.packet_manager_limits",
                             ("random_traffic", "latency", "back_to_back", "wire_efficiency", "sustained", "order", "starvation",
                              "timers", "pool_full", "fence_and_close", "dead_peer", "same_address")),
-    # Turns can be told from priorities with three peers.
-    "link": Block(LinkPort, LINK.replace(ranks=4, pool_depth=8),
+    # Turns can be told from priorities with four peers.
+    "link": Block(LinkPort, LINK.replace(ranks=5, pool_depth=8),
                   "sim.cocotb.link,sim.cocotb.link_credits,sim.cocotb.link_faults", params={"packets": 40}, strobes=("o_bad",)),
     "loop_port": Block(_loop, LINK, "sim.cocotb.link_mesh", ("loop_traffic", "loop_full"), {"packets": 25}),
     # With `tiny`'s four groups and eight slots bits that must be 0 are so anyway.
@@ -85,8 +86,9 @@ BLOCKS = {
     "reject_sender": Block(RejectSender, ODD, "sim.cocotb.report"),
     # In a log of two entries most that is logged is never read.
     "refusal_log": Block(RefusalLog, ODD.replace(log_depth=13), "sim.cocotb.report_log"),
-    "csr": Block(CsrBank, ODD, "sim.cocotb.csr,sim.cocotb.csr_access,sim.cocotb.csr_orders",
+    # Of 48 bits most would stay 0.
+    "csr": Block(partial(CsrBank, counter_width=14), ODD, "sim.cocotb.csr,sim.cocotb.csr_access,sim.cocotb.csr_orders",
                  ("random_access", "geometry", "views", "views_change", "every_bit", "counters", "not_cleared",
                   "reset_in_traffic", "bus_in_turn", "addresses", "bits_cleared", "interrupts", "geometry_edges", "fetch_any",
-                  "queries_and_timeouts", "region_busy", "counter_sweeps")),
+                  "queries_and_timeouts", "region_busy", "counter_sweeps"), {"counter_width": 14}),
 }
