@@ -120,9 +120,7 @@ async def ready_at_full_rate(dut):
         stamps = list(zip(rig.acks[at].stamps[-capacity:], rig.events.stamps[before:], strict=True))
         assert all(ready - taken <= LATENCY for taken, ready in stamps), f"acknowledgement taken, READY: {stamps}"
         rig.put_close(0, epoch, sent=16 * capacity)
-        await rig.final(0, 1)
-        await rig.drained()
-        await rig.give_back(RegionOp.RELEASE, 0, epoch)
+        await rig.end(0, epoch)
         before = rig.events.count
         for group in range(cfg.groups):
             rig.put_ack({"plain": 1, "group": group, "bytes": 16}, slice_=at)
@@ -243,9 +241,7 @@ async def walks_stay_at_home(dut):
             if (region, bank) != victim:
                 epoch = (2 * turn + bank) % 16
                 rig.put_close(region, epoch, sent=16 * rig.model.geometry[region]["capacity"])
-                assert (await rig.final(region, bank))["kind"] == EventKind.ALL
-                await rig.drained()
-                await rig.give_back(RegionOp.RELEASE, region, epoch)
+                assert (await rig.end(region, epoch))["kind"] == EventKind.ALL
     await rig.finish()
 
 
@@ -278,9 +274,7 @@ async def verdict_meets_news(dut):
             # The verdict and the close may have been on their way to the book at the same time.
             assert rig.changed[key] <= rig.closes.stamps[-1] + 2 * LATENCY, "the verdict is of before the last close"
         rig.refusals.put({"known": 1, "region": region, "epoch": epoch, "src": 1, "bytes": 16})
-        assert (await rig.final(*key))["kind"] == EventKind.ALL
-        await rig.drained()
-        await rig.give_back(RegionOp.RELEASE, region, epoch)
+        assert (await rig.end(region, epoch))["kind"] == EventKind.ALL
     assert 10 < voided < 40
     await rig.finish()
 

@@ -36,9 +36,7 @@ async def same_tables_again(dut):
             for _ in range(3):
                 rig.put_ack({"plain": 1, "group": group, "dep": group % cfg.dep_ranges, "bytes": 16})
         for region in range(cfg.regions):
-            assert (await rig.final(region, 1))["kind"] == EventKind.ALL
-            await rig.drained()
-            await rig.give_back(RegionOp.RELEASE, region, epoch)
+            assert (await rig.end(region, epoch))["kind"] == EventKind.ALL
     writing = False
     await writer
     await rig.finish()
@@ -68,7 +66,7 @@ async def wide_sums(dut):
     await rig.set_dep(0, **start | {"threshold": rig.model.plain_tiles[1] + 16})
     rig.put_ack({**plain, "bytes": 16})
     await rig.drained()
-    assert rig.counts["ready"] == 1 and min(poured) > cycles // 8, poured
+    assert rig.counts["ready"] == 1 and min(poured) > cycles // 10, poured
     book = rig.model.banks[0, 1].epoch
     rig.put_close(0, 1, sent=book.acked + book.refused)
     assert (await rig.final(0, 1))["status"] == (Reason.INCOMPLETE if last else Reason.OK)
@@ -99,10 +97,7 @@ async def taints_at_random(dut):
         book = rig.model.banks[0, 0].epoch
         if not book.causes:
             rig.put_close(0, epoch, sent=book.refused)
-        final = await rig.final(0, 0)
-        bad += final["kind"] == EventKind.ERROR
-        await rig.drained()
-        await rig.give_back(RegionOp.RELEASE, 0, epoch)
+        bad += (await rig.end(0, epoch))["kind"] == EventKind.ERROR
     assert 10 < bad < 90
     await rig.finish()
 
@@ -129,10 +124,7 @@ async def told_before_open(dut):
         await rig.drained()
         await rig.give_back(RegionOp.ABORT, 0, epoch)
         await rig.open(over, epoch)
-        final = await rig.final(over, bank)
-        assert final["kind"] == (EventKind.ERROR if touched else EventKind.ALL)
-        await rig.drained()
-        await rig.give_back(RegionOp.RELEASE, over, epoch)
+        assert (await rig.end(over, epoch))["kind"] == (EventKind.ERROR if touched else EventKind.ALL)
     await rig.finish()
 
 
@@ -143,7 +135,7 @@ async def orders_that_do_not_fit(dut):
     await rig.start()
     for row_bytes, valid in ((0, 1), (15, 1), (16, 0), (cfg.max_row_bytes, 0)):
         for region in range(cfg.regions):
-            await rig.set_geometry(region, row_bytes=row_bytes, valid=valid)
+            await rig.set_geometry(region, row_bytes=row_bytes, valid=valid, capacity=1)
             await rig.order(RegionOp.OPEN, region, 0)
             await rig.drained()
     bits = [1 << bit for bit in range(4, cfg.row_bytes_width) if 1 << bit <= cfg.max_row_bytes]
@@ -164,9 +156,7 @@ async def orders_that_do_not_fit(dut):
         await rig.bench.cycles(20)
         assert rig.state[0, bank] == RegionState.OPEN
         rig.put_close(0, epoch, sent=row_bytes)
-        assert (await rig.final(0, bank))["kind"] == EventKind.ALL
-        await rig.drained()
-        await rig.give_back(RegionOp.RELEASE, 0, epoch)
+        assert (await rig.end(0, epoch))["kind"] == EventKind.ALL
     await rig.finish()
 
 
@@ -234,9 +224,7 @@ async def flags_hold_events(dut):
             assert max(late) <= 4, f"flags {late} cycles after their events"
         for region, bank in banks:
             rig.put_close(region, 2 * turn + bank, sent=16 * share)
-            await rig.final(region, bank)
-            await rig.drained()
-            await rig.give_back(RegionOp.RELEASE, region, 2 * turn + bank)
+            await rig.end(region, 2 * turn + bank)
     await rig.finish()
 
 

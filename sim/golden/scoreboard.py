@@ -45,7 +45,8 @@ class Bank:
         self.taints = set()
         self.pending = {}           # event key -> content, must still come
         self.told = False           # the overflow region knows
-        self.ended = False          # ALL or ERROR has come out
+        self.ended = False          # ALL or ERROR has come out, or the bank is given back
+        self.aborting = False       # an acknowledgement may be worked off before the ABORT that was taken before it
 
 
 class ScoreboardModel:
@@ -165,7 +166,7 @@ class ScoreboardModel:
 
     def _fire(self, bank, group, rows):
         bank.epoch.fired[group] = rows
-        if not bank.ended:
+        if not bank.ended or bank.aborting:
             bank.pending[EventKind.READY, group] = rows
 
     def _plain(self, context, size, bad, cause):
@@ -215,6 +216,7 @@ class ScoreboardModel:
             return False
         if op == RegionOp.RELEASE and bank.state != RegionState.DONE:
             return False
+        bank.aborting = bank.state == RegionState.OPEN
         bank.state = RegionState.DONE
         bank.ended = True
         return True
@@ -224,7 +226,8 @@ class ScoreboardModel:
         if kept and kept.number != number:
             bank.taints.add(kept.number)
             kept = None
-        bank.state, bank.last, bank.ended, bank.told = RegionState.OPEN, number, False, False
+        bank.state, bank.last = RegionState.OPEN, number
+        bank.ended = bank.told = bank.aborting = False
         bank.epoch = kept or Epoch(number)
         bank.pending = {}
         if number in bank.taints:
