@@ -69,9 +69,9 @@ class FlitsFindAPlace(Receiver):
         """The books of class ``cls`` hold what is inside (``inside``: source to sum), its freeing, and what is unreported."""
         books = look_into(port.buffers)
         for n in range(self._cfg.ranks):
-            used, unreported = getattr(books, f"used{cls}_{n}"), getattr(books, f"unreported{cls}_{n}")
-            self.lemma(f"books of class {cls}, source {n}", used == unreported + inside(n) + (free.en & (free.rank == n)))
-            self.lemma(f"limit of class {cls}, source {n}", used <= limit)
+            room, unreported = getattr(books, f"room{cls}_{n}"), getattr(books, f"unreported{cls}_{n}")
+            self.lemma(f"books of class {cls}, source {n}",
+                       limit == room + unreported + inside(n) + (free.en & (free.rank == n)))
 
     def control_lemmas(self):
         port, queue = self.port, look_into(self.methods["elaborate"].controls)

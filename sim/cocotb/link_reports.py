@@ -107,8 +107,8 @@ class ReportWatch:
 
     def _late(self, event):
         """The cycle from which a CREDIT is due for what was freed then."""
-        waits = event + FREED - 1 - self._start
-        return self._start + (waits + TICK - 1) // TICK * TICK + TICK + 2
+        seen = event + FREED - 1 - self._start          # in the books, since reset
+        return self._start + (seen // TICK + 2) * TICK + 1
 
     def _judge_choice(self, choice, credit):
         cycle = choice.cycle

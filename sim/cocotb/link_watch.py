@@ -106,7 +106,8 @@ class PortWatch:
         """Strobes that the ports of the cycle before decide."""
         shown = {name: now["counts"][name] for name in self._strobes}
         assert shown == self._strobes, f"counts in cycle {cycle}: {shown}, must be {self._strobes}"
-        assert now["rx__tready"] or self._before is None, "rx.tready is 0"      # it rises with the first edge out of reset
+        # It rises with the first edge out of reset: what came before would be forgotten.
+        assert now["rx__tready"] == (self._before is not None), f"rx.tready is {now['rx__tready']} in cycle {cycle}"
         dst = unpack(HEADER, int(self.tb.dut.i_control__payload.value))["dst"] if now["i_control__valid"] else 0
         has_credit = now["ctl_ready"] >> dst & 1
         stalled = now["i_control__valid"] & ~has_credit

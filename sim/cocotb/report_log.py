@@ -233,7 +233,16 @@ async def many_lost(dut):
         bus_write(dut, f"bad__{n}", {"en": 1}, t.codec["bad"])
     bus_write(dut, "refusal", {"report": 1}, t.codec["refusal"])
     dut.refusal_valid.value = dut.reject_valid.value = 1
-    await t.bench.cycles(cycles)
+    before = None
+
+    def grows(cycle):
+        nonlocal before
+        lost = int(dut.lost.value)
+        assert not t.now or before in (None, lost - 2 - 2 * t.cfg.lanes), f"cycle {cycle}: {before}, then {lost} lost"
+        before = lost
+    await t.bench.cycles(t.cfg.log_depth + 20)      # until everything is full
+    t.bench.on_sample(grows)
+    await t.bench.cycles(cycles - t.cfg.log_depth - 20)
     t.quiet()
     await t.bench.cycles(4 * t.cfg.lanes + 20)
     await t.bench.sampled()
