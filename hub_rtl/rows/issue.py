@@ -67,7 +67,7 @@ class Issue(wiring.Component):
         row = Signal(own.alloc_reply)
         m.d.comb += [
             is_row.eq(command.kind == Kind.ROW),
-            rows.r_en.eq(self.victim_look | (self.i_command.valid & is_row & ~command.fresh & ~held)),
+            rows.r_en.eq(self.victim_look | self.i_command.valid),
             rows.r_addr.eq(Mux(self.victim_look, self.victim_index, command.index)),
             row.eq(Mux(command.fresh, answer, rows.r_data)),
             known_place.eq(~is_row | Mux(command.fresh, replies.o.valid | self.reply_en, held)),

@@ -50,6 +50,45 @@ async def plain_bounds(dut):
 
 
 @cocotb.test()
+async def range_groups(dut):
+    """Every tile size of a dependency range that an address can tell apart, in every range."""
+    top = AllocatorBench(dut, salt="groups")
+    await top.start()
+    cfg, rng, traffic = top.cfg, top.rng, top.traffic
+    await top.window(0, 0, ADDRS - 1)
+    for shift in range(52):
+        points = []
+        for index in range(cfg.dep_ranges):
+            at = (shift + 26 * index) % 52
+            size = min(ADDRS >> 1, 4 << max(4, at))
+            base = rng.randrange(ADDRS - size)
+            await top.dep(index, armed=1, base=base, limit=base + size, log2_stride=at,
+                          group_base=rng.randrange(1 << cfg.group_width), threshold=0)
+            points += [base + rng.randrange(size) for _ in range(6)] + [base + 16, base + size - 1]
+        await top.run([[packet(0, traffic.words(1), addr=at) for at in rng.sample(points, len(points))]
+                       for _ in range(cfg.slices)])
+
+
+@cocotb.test()
+async def refusals_told_apart(dut):
+    """Refusals whose packets differ in one bit of source, region, epoch or RowID, and twice the same."""
+    top = AllocatorBench(dut, salt="apart")
+    await top.start()
+    rng, widths = top.rng, {"src": 7, "region": 11, "epoch": 4, "rowid": 24}
+    lists = []
+    for _ in range(top.cfg.slices):
+        body, queue = {name: rng.getrandbits(width) for name, width in widths.items()}, []
+        bits = [(name, bit) for name, width in widths.items() for bit in range(width)]
+        for name, bit in rng.sample(bits, len(bits)):
+            body = {**body, name: body[name] ^ 1 << bit}
+            queue += [packet(data=[0], row_off=0, **body)] * rng.randrange(1, 3)
+            if rng.random() < 0.3:
+                queue += [packet(body["src"], [0], addr=rng.getrandbits(47))] * rng.randrange(1, 3)
+        lists.append(queue)
+    await top.run(lists)
+
+
+@cocotb.test()
 async def row_bounds(dut):
     """Row ranges and geometry anywhere, rows at their bounds and a bit away, spans at the end of the row."""
     top = AllocatorBench(dut, salt="rows")
@@ -62,7 +101,8 @@ async def row_bounds(dut):
             least, most = -(-units // cfg.packet_flits), ((1 << cfg.stride_width) - 1) // cfg.packet_bytes
             first = rng.randrange(1 << 24)
             span = rng.choice((1, rng.randrange(1, 64), rng.randrange(1 << 24), 1 << 24))
-            await top.region(region, row_bytes=16 * units, row_first=first, row_span=min(span, (1 << 24) - first),
+            odd = rng.choice((0, rng.randrange(16))) if 16 * units < cfg.max_row_bytes else 0       # only whole units can come
+            await top.region(region, row_bytes=16 * units + odd, row_first=first, row_span=min(span, (1 << 24) - first),
                              stride=rng.randrange(least, most + 1) * cfg.packet_bytes,
                              log2_tile=rng.randrange(16), group_base=rng.randrange(1 << cfg.group_width),
                              capacity=rng.randrange(1, cfg.capacity + 1))
@@ -192,18 +232,17 @@ async def every_slot(dut):
     top = AllocatorBench(dut, salt="slots")
     await top.start()
     cfg = top.cfg
-    last, rows = cfg.regions - 1, min(cfg.capacity, 8)
-    for region in range(cfg.regions):
-        await top.region(region, row_bytes=16, capacity=rows, overflow_en=int(region != last), overflow=last)
-        for epoch in (4, 5):
+    end, rows = cfg.regions - 1, min(cfg.capacity, 8)
+    for epoch, foreign, first, last in ((4, 0, 0, end), (5, 3, end, 0)):
+        for region in range(cfg.regions):
+            await top.region(region, row_bytes=16, capacity=rows, overflow_en=int(region != last), overflow=last)
             await top.state(region, OPEN, epoch)
-    for epoch, foreign in ((4, 0), (5, 3)):
         for n in range(2 * rows + 2):
-            region = last if n < foreign else 0
+            region = last if n < foreign else first
             queue = [packet(n, top.traffic.words(1), row_off=0, region=region, epoch=epoch, rowid=n)]
             await top.run([queue if number == n % cfg.slices else [] for number in range(cfg.slices)])
             await top.check_rows()
-        assert top.model.slots[0, epoch & 1] == rows and top.model.slots[last, epoch & 1] == rows
+        assert top.model.slots[first, epoch & 1] == rows and top.model.slots[last, epoch & 1] == rows
 
 
 @cocotb.test()
@@ -235,3 +274,102 @@ async def damaged_words(dut):
                 top.memory.memory.write(addr, word.to_bytes(8, "little"))
                 again.append(packet(data=traffic.words(1), row_off=1, rowid=first + (addr - base) // 8, **body))
         await alone(again)
+
+
+@cocotb.test()
+async def reset_forgets(dut):
+    """All tables are filled, then reset: regions, states, windows, ranges, rows, spill counts, row counts, the last refusal."""
+    top = AllocatorBench(dut, salt="forgets")
+    cfg, traffic = top.cfg, top.traffic
+
+    async def fill():
+        for region in range(cfg.regions):
+            await top.region(region, row_bytes=256 if cfg.max_row_bytes >= 256 else 16)
+            for epoch in (10, 11):
+                await top.state(region, OPEN, epoch)
+        for rank in range(cfg.ranks):
+            await top.window(rank, 0, 1 << 40)
+
+    async def send(unit):
+        rows = min(cfg.capacity, 4 * cfg.rat_ways)
+        await top.run([[packet(0, traffic.words(1), row_off=unit, region=region, epoch=epoch, rowid=cfg.slices * n + number)
+                        for n in range(rows) for region in range(cfg.regions) for epoch in (10, 11)] +
+                       [packet(rank, traffic.words(1), addr=16 * n) for n in range(8) for rank in range(cfg.ranks)] +
+                       [packet(0, traffic.words(1), row_off=0, region=0, epoch=9, rowid=1)] for number in range(cfg.slices)])
+        await top.check_rows()
+    for _ in range(2):
+        await top.start()
+        await top.check_rows()
+        await send(0)                   # nothing is known: no region, no window
+        for region in range(cfg.regions):
+            await top.region(region, row_bytes=16)
+        await send(0)                   # no bank was ever opened
+        await fill()
+        for index in range(cfg.dep_ranges):
+            await top.dep(index, armed=1, base=64 * index, limit=64 * index + 64, log2_stride=4, group_base=1, threshold=0)
+        await send(0)
+    await top.start()
+    await fill()
+    await send(1)
+
+
+@cocotb.test()
+async def overflow_region_ends_first(dut):
+    """Rows in an overflow region are spilled; that region's bank ends, theirs does not: they are found again and placed."""
+    top = AllocatorBench(dut, salt="first")
+    cfg, traffic = top.cfg, top.traffic
+    if cfg.rat_sets > 1:
+        return
+    row_bytes, end = min(cfg.max_row_bytes, 2 * cfg.packet_bytes), cfg.regions - 1
+    for own, other in ((0, end), (end, 0)):
+        await top.start()
+        for region in range(cfg.regions):
+            await top.region(region, row_bytes=row_bytes, capacity=1 if region == own else min(cfg.capacity, 5),
+                             overflow_en=int(region == own), overflow=other)
+            await top.state(region, OPEN, 3)
+
+        async def send(unit, own=own):
+            await top.run([[packet(0, traffic.words(1), row_off=unit, region=own, epoch=3, rowid=cfg.slices * n + number)
+                            for n in range(cfg.rat_ways + 1)] for number in range(cfg.slices)])
+        await send(0)
+        await top.state(other, DONE, 3)
+        await send(1)
+
+
+@cocotb.test()
+async def header_alone(dut):
+    """A header without payload is dropped, between other packets and in a row."""
+    top = AllocatorBench(dut, salt="alone")
+    await top.start()
+    await set_up(top)
+    await top.state(0, OPEN, 1)
+    body = {"region": 0, "epoch": 1, "rowid": top.model.regions[0]["row_first"]}
+    lone = [packet(1, **body), packet(0, addr=top.traffic.far)]
+    wholes = [[packet(0, top.traffic.words(1), row_off=0, **{**body, "rowid": body["rowid"] + number}), top.traffic.plain(1)]
+              for number in range(top.cfg.slices)]
+    for number, (row, plain) in enumerate(wholes):
+        top.send(number, [lone[0], row, lone[0], lone[1], plain, lone[1]])
+    await top.settle()
+    top.check(wholes)
+
+
+@cocotb.test()
+async def sources(dut):
+    """Rows of any source in every way of the RAT, and packets of another source that differs in one bit."""
+    top = AllocatorBench(dut, salt="sources")
+    await top.start()
+    cfg, rng, traffic = top.cfg, top.rng, top.traffic
+    await top.region(0, row_bytes=min(cfg.max_row_bytes, 2 * cfg.packet_bytes))
+    for turn in range(16):
+        await top.state(0, OPEN, turn)
+        lists = []
+        for number in range(cfg.slices):
+            rows = [(rng.randrange(128), cfg.slices * n + number) for n in range(cfg.rat_ways)]
+            queue = [packet(src, traffic.words(1), row_off=0, region=0, epoch=turn, rowid=rowid) for src, rowid in rows]
+            for src, rowid in rng.sample(rows, len(rows)):
+                bits = rng.sample(range(7), 3)
+                queue += [packet(src ^ change, traffic.words(1), row_off=1, region=0, epoch=turn, rowid=rowid)
+                          for change in (1 << bits[0], 0, 1 << bits[1], 1 << bits[2])]
+            lists.append(queue)
+        await top.run(lists)
+        await top.state(0, DONE, turn)

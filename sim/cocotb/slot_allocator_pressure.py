@@ -27,10 +27,11 @@ async def answers_wait(dut):
     top = AllocatorBench(dut, salt="answers")
     await top.start()
     cfg, rng, traffic = top.cfg, top.rng, top.traffic
-    for turn in range(10):
-        await opened(top, turn, row_bytes=16, log2_tile=rng.randrange(4), group_base=rng.randrange(1 << cfg.group_width),
-                     capacity=rng.randrange(1, min(cfg.capacity, 9) + 1), overflow_en=turn & 1, overflow=cfg.regions - 1,
-                     stride=rng.randrange(1, 4) * cfg.packet_bytes)
+    for turn in range(11):
+        await opened(top, turn, row_bytes=16, log2_tile=rng.randrange(4),
+                     group_base=rng.randrange(1 << cfg.group_width),
+                     capacity=rng.randrange(1, min(cfg.capacity, 9) + 1), overflow_en=turn & 1,
+                     overflow=rng.randrange(cfg.regions), stride=rng.randrange(1, 4) * cfg.packet_bytes)
         for sink in top.writes + top.refused:
             sink.set_pause("stop")
         packets = [[packet(0, traffic.words(1), row_off=0, region=rng.randrange(cfg.regions), epoch=turn,
@@ -38,7 +39,7 @@ async def answers_wait(dut):
         for number, queue in enumerate(packets):
             top.send(number, queue)
         await top.bench.cycles(60)
-        gap = rng.randrange(1, 7)
+        gap = 1 + turn      # an answer comes some cycles after one was taken: once in the same cycle as the next is taken
         for sink in top.writes + top.refused:
             sink.set_pause(n % gap != 0 for n in range(1 << 20))
         await top.settle()
@@ -289,3 +290,74 @@ async def purge_in_turns(dut):
     await mixed_traffic(top, 8, 2)
     going = False
     await purger
+
+
+@cocotb.test()
+async def purge_waits(dut):
+    """A purge with one output stopped, each in turn: it lasts until what was looked up before has left there."""
+    top = AllocatorBench(dut, salt="purge_waits")
+    await top.start()
+    cfg, traffic = top.cfg, top.traffic
+    await top.region(0, row_bytes=min(cfg.max_row_bytes, 2 * cfg.packet_bytes))
+    await top.state(0, OPEN, 6)
+    for turn, sinks in enumerate((top.writes, top.beats, top.refused) * cfg.slices):
+        number = turn // 3
+        good, bad = (packet(0, traffic.words(1), row_off=0, region=0, epoch=epoch, rowid=turn) for epoch in (6, 4))
+        packets = [[bad if sinks is top.refused else good] if n == number else [] for n in range(cfg.slices)]
+        sinks[number].set_pause("stop")
+        top.send(number, packets[number])
+        await top.bench.cycles(30)
+        await bus_pulse(top.bench, "purge", {"en": 1, "region": 0, "bank": 1}, slice_types_of(cfg).purge)
+        for _ in range(40 + 2 * cfg.rat_sets):
+            await top.bench.sampled()
+            assert int(dut.purging.value), "purging ended with a packet inside"
+            await top.bench.cycles(1)
+        sinks[number].set_pause(None)
+        start = top.bench.cycle
+        await top.bench.until(lambda: not int(dut.purging.value), what="purge")
+        assert top.bench.cycle - start <= 6
+        await top.settle()
+        top.check(packets)
+
+
+@cocotb.test()
+async def overflow_region_opens(dut):
+    """The overflow region opens in any cycle around a row that needs it: refused, or in its slot 0, never in an old slot."""
+    top = AllocatorBench(dut, salt="region_opens")
+    await top.start()
+    cfg, traffic, end = top.cfg, top.traffic, top.cfg.regions - 1
+    if not end:
+        return
+    for region in range(cfg.regions):
+        await top.region(region, row_bytes=16, capacity=min(cfg.capacity, 1 if region != end else 7),
+                         overflow_en=int(region != end), overflow=end)
+
+    async def row(region, epoch, rowid):
+        await top.run([[packet(0, traffic.words(1), row_off=0, region=region, epoch=epoch, rowid=rowid)]]
+                      + [[]] * (cfg.slices - 1))
+    for delay in range(2, 11):
+        before, now = (2 * delay - 2) % 16, 2 * delay % 16
+        await top.state(end, OPEN, before)
+        for n in range(3):
+            await row(end, before, n)
+        await top.state(end, DONE, before)
+        await top.state(0, OPEN, now)
+        await row(0, now, 0)
+        packets = [[packet(0, traffic.words(1), row_off=0, region=0, epoch=now, rowid=1)]] + [[]] * (cfg.slices - 1)
+        seen = len(top.obs)
+        top.send(0, packets[0])
+        await top.bench.cycles(delay)
+        update = {"en": 1, "region": end, "bank": 0, "state": OPEN, "epoch": now}
+        await bus_pulse(top.bench, "region_update", update, top.types.region_update)
+        await top.settle()
+        if len(top.obs) > seen:         # it was open in time
+            top.model.state(end, 0, OPEN, now)
+            top.check(packets)
+        else:
+            top.check(packets)
+            top.model.state(end, 0, OPEN, now)
+        await row(0, now, 2)
+        await row(end, now, 3)
+        await top.check_rows()
+        for region in (0, end):
+            await top.state(region, DONE, now)

@@ -57,20 +57,24 @@ class AllocatorBench:
                 else:
                     self.counts[name] += value
 
-    async def start(self):
+    async def start(self, cycles=2):
         """Resets design, memory and model, and waits until the tables are cleared."""
         self.model = SlotAllocatorModel(self.cfg)
         self.obs, self.obs_stamps, self.overlaps, self.counts = [], [], Counter(), Counter()
         self.peak = Counter()       # most refusals of a reason in one cycle
         for name in ("geometry_write", "region_update", "window_write", "dep_write", "purge", "rows_query"):
             getattr(self.dut, name).value = 0
-        await self.bench.reset()
+        await self.bench.reset(cycles)
+        start = self.bench.cycle
         self.memory.writes.clear()
         self.memory.reads.clear()
         self.checked = {"obs": 0}
         self.waits.reset()
         await self.bench.cycles(1)
         await self.bench.until(lambda: not int(self.dut.clearing.value), what="clearing")
+        cfg = self.cfg
+        words = max(cfg.filter_depth, cfg.rat_sets, cfg.ranks, 2 * cfg.regions)     # one in each cycle
+        assert self.bench.cycle - start == words + 1, f"tables of up to {words} words: {self.bench.cycle - start} cycles"
 
     async def region(self, number, **fields):
         """Sets a region's geometry; sensible values for what is not given."""
@@ -78,13 +82,18 @@ class AllocatorBench:
         row_bytes = fields.get("row_bytes", min(cfg.max_row_bytes, 2 * cfg.packet_bytes))
         stride = -(-row_bytes // cfg.packet_bytes) * cfg.packet_bytes
         draw = self.rng.getrandbits             # addresses, and what the allocator does not look at, are anything
-        values = {"valid": 1, "base": [draw(40) * cfg.packet_bytes, draw(40) * cfg.packet_bytes], "stride": stride,
+        room = 1 << 27                          # of a region or of a spill table, below the end of memory
+        bases = [at - at % cfg.packet_bytes for at in (self.rng.randrange((1 << 48) - room) for _ in range(2))]
+        tables = [8 * self.rng.randrange((1 << 45) - room // 8) for _ in range(2)]
+        values = {"valid": 1, "base": bases, "stride": stride,
                   "row_bytes": row_bytes,
                   "capacity": cfg.capacity, "group_base": number % (1 << cfg.group_width), "log2_tile": 1, "row_first": 0,
-                  "row_span": 1 << 24, "spill_base": [draw(44) * 8, draw(44) * 8], "overflow_en": 0,
+                  "row_span": 1 << 24, "spill_base": tables, "overflow_en": 0,
                   "overflow": 0, "expected": draw(8), "flag_en": draw(1), "flag_base": draw(48), **fields}
         self.model.geometry(number, values)
-        await bus_pulse(self.bench, "geometry_write", {"en": 1, "region": number, "geometry": values},
+        unit = cfg.packet_bytes             # lower bits of base and stride are ignored
+        noisy = {"base": [base + draw(16) % unit for base in values["base"]], "stride": values["stride"] + draw(16) % unit}
+        await bus_pulse(self.bench, "geometry_write", {"en": 1, "region": number, "geometry": values | noisy},
                         self.types.geometry_write)
 
     async def state(self, region, state, epoch):

@@ -13,6 +13,10 @@ LOOKUP = (WaitCause.LOOKUP, WaitCause.SPILL, WaitCause.PURGE)
 BEFORE = {WaitCause.SPILL: ISSUE, WaitCause.PURGE: (*ISSUE, WaitCause.SPILL), WaitCause.LOOKUP: (*ISSUE, WaitCause.PURGE)}
 #: So many cycles beyond its flits may pass without a movement before a packet that is in has to be told what it waits for.
 QUIET = 10
+#: Packet ends that a slice has room for, and full packets of payload.
+ENDS, PACKETS = 8, 4
+#: Packets that may be looked up and not issued.
+COMMANDS = 8
 
 
 class WaitMonitor:
@@ -40,11 +44,16 @@ class WaitMonitor:
         self._silent, self._moved = [0 for _ in self._slices], [None for _ in self._slices]
         self._before = None                                 # what the streams showed a cycle ago
         self._told = ()                                     # causes told then
+        self._flits = [0 for _ in self._slices]             # of payload and masks that may be inside, at most
+        self._beats = [0 for _ in self._slices]             # beats that were out when nothing was inside
+        self._moves = [0 for _ in self._slices]             # cycle of a slice's last flit
         self._purging = [0, 0, 0]
-        self.named = set()
+        self._clearing = 1
+        self.named, self._held_up = set(), set()
+        self._slow, self._pauses = [0 for _ in self._slices], {}    # cycle of the last such wait; pauses by packet
 
     def _took(self, n, item):
-        if item["first"] or item["last"]:
+        if not (item["first"] and item["last"]):            # a header without payload is dropped
             self._arrived.append((n, item["first"], item["last"]))
 
     def _sample(self, cycle):
@@ -57,10 +66,16 @@ class WaitMonitor:
         if any(counts.values()) or any(self._told):
             self._stalls(cycle, counts)
         self._before, self._told = [self._streams(n) for n in self._slices], causes
+        self._clearing = self._clearing and int(self.dut.clearing.value)
+        for n in self._slices:
+            assert not (self._clearing and int(self.top.sources[n].port.ready.value)), f"slice {n} takes packets while clearing"
+            self._input(cycle, n, *self._before[n][1:])
         self._purging = [*self._purging[1:], int(self.dut.purging.value)]
         for n, first, last in self._arrived:
             self.heads[n] += first
             self.ends[n] += last
+            self._flits[n] += not first
+            self._moves[n] = cycle
         self._arrived.clear()
 
     def _streams(self, n):
@@ -90,8 +105,31 @@ class WaitMonitor:
             assert cause != WaitCause.PURGE or self._purging[-1], f"{where}, but nothing is purged"
             self._silent[n] = 0
             self.named.add((n, cause, which, told["region"], told["rowid"]))
+            if cause == WaitCause.LOOKUP and heads - issued <= COMMANDS:
+                self._held_up.add((n, which))
+            self._slow_steps(cycle, n, cause, which)
             cover(f"alloc.waits.{cause.name}")
         self._moved[n] = counts
+
+    def _slow_steps(self, cycle, n, cause, which):
+        """Counts the pauses between a packet's waits for the spill engine; while an output waits nothing else is told."""
+        if cause == WaitCause.SPILL and (n, which) in self._pauses and cycle - self._slow[n] > 1:
+            assert cycle - self._slow[n] == 2, f"slice {n} in cycle {cycle}: packet {which} waited for nothing"
+            self._pauses[n, which] += 1
+        if cause == WaitCause.SPILL:
+            self._pauses.setdefault((n, which), 0)
+        if cause == WaitCause.SPILL or cause in ISSUE:
+            self._slow[n] = cycle
+
+    def _input(self, cycle, n, counts, issued, heads, ends):
+        """A header waits only for the one before to be looked up, another flit only for room."""
+        beats, source, room = self.top.beats[n], self.top.sources[n], PACKETS * self.top.cfg.packet_flits
+        if issued == heads == ends and beats._held is None and cycle - self._moves[n] > self._limit:
+            self._flits[n], self._beats[n] = 0, counts[0]           # what was sunk has left, too
+        if source._offered is not None and not self._clearing:
+            inside = self._flits[n] - (counts[0] + (beats._held is not None) - self._beats[n])
+            free = heads == issued if source._offered[1]["first"] else ends - issued < ENDS and inside < room
+            assert not free, f"slice {n} in cycle {cycle}: a flit waits although there is room"
 
     def _stalls(self, cycle, counts):
         """A cycle after a cause was told its counter counts the slice; a lookup's waiting may be behind an output's."""
@@ -117,7 +155,15 @@ class WaitMonitor:
                 assert packet["row"] == (region, rowid), (
                     f"slice {n}: {(region, rowid)} is said to wait for {cause.name}, it is packet {which} of {packet['row']}")
                 assert cause != WaitCause.ALLOC or packet["fresh"], f"slice {n}: packet {which} never asked for an answer"
-        self.named.clear()
+        packets = self.top.model.slices
+        for n, which in self._held_up:
+            packet = packets[n].packets[which]
+            assert packet["fresh"] or packet["over"], f"slice {n}: packet {which} waits for a place although there is one"
+        for (n, which), pauses in self._pauses.items():
+            steps = packets[n].packets[which]["slow"]
+            assert pauses < max(1, steps), f"slice {n}: packet {which} waits {pauses + 1} times in {steps} steps"
+        for each in (self.named, self._held_up, self._pauses):
+            each.clear()
 
 
 class _Cached:

@@ -40,7 +40,8 @@ class Slice:
         self.order = [list(range(cfg.rat_ways)) for _ in range(cfg.rat_sets)]      # ways, oldest installation first
         self.filter = [0] * cfg.filter_depth
         self.refused_before = None
-        self.packets = []           # {row: (region, rowid) or (0, 0), written, fresh: it asked for a slot}
+        self.packets = []           # {row: (region, rowid) or (0, 0), written, fresh: it asked for a slot, over: of bytes,
+                                    #  slow: in so many steps with the spill memory, or with a victim}
         self.writes, self.beats, self.refusals = [], [], []
 
 
@@ -164,7 +165,7 @@ class SlotAllocatorModel:
                 "mask": mask if masks else None, "payload": payload,
                 "poison": int(header["poison"] or any(err for _, err in packet[1:])),
             }
-            note, written = {"row": (0, 0), "written": False, "fresh": False}, len(each.writes)
+            note, written = {"row": (0, 0), "written": False, "fresh": False, "over": False, "slow": 0}, len(each.writes)
             each.packets.append(note)
             if header["type"] == PacketType.PLAIN:
                 self._plain(each, info, formats.unpack(formats.BODIES[PacketType.PLAIN], packet[0][0])["addr16"] * 16)
@@ -232,6 +233,7 @@ class SlotAllocatorModel:
         restored = None
         if each.filter[counter]:
             addr = self._spill_addr(region, bank, rowid)
+            each.packets[-1]["slow"] += 1
             word, error = self._access(addr, None)
             found = formats.unpack(formats.SPILL_WORD, word)
             if error:
@@ -250,6 +252,7 @@ class SlotAllocatorModel:
         if info["count"] < total and all(ways):
             self._evict(each, ways, index)
         if restored:
+            each.packets[-1]["slow"] += 1
             self._filter_step(each, counter, -1)
             self._access(addr, 0)
             place = self.regions.get(geometry["overflow"]) if restored.overflow else geometry
@@ -266,6 +269,7 @@ class SlotAllocatorModel:
             if now["state"] != RegionState.OPEN or now["epoch"] != row.epoch:
                 return 0
             return 1 if row.reason == Reason.OK else 2
+        each.packets[-1]["slow"] += 1
         victim = min(each.order[index], key=lambda way: rank(ways[way]))       # min keeps the first, so the oldest, of equals
         row, ways[victim] = ways[victim], None
         if rank(row) != 1:
@@ -283,6 +287,7 @@ class SlotAllocatorModel:
         """Bytes go off the row's missing ones; it is kept while some are missing."""
         if info["count"] > row.missing:
             self.overlaps[row.region, row.bank] += 1
+            each.packets[-1]["over"] = True
         left = max(0, row.missing - info["count"])
         if at is None and left:
             at = ways.index(None)

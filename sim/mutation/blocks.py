@@ -52,9 +52,11 @@ LINK = preset("tiny", ranks=3, rx_credits=8, ctl_credits=2)
 
 BLOCKS = {
     "decoder": Block(LogicalDestinationDecoder, ODD, "sim.cocotb.decoder", params={"rounds": 6}),
-    "packet_manager": Block(PacketManager, TINY, "sim.cocotb.packet_manager,sim.cocotb.packet_manager_limits",
+    "packet_manager": Block(PacketManager, TINY,
+                            "sim.cocotb.packet_manager,sim.cocotb.packet_manager_limits,sim.cocotb.packet_manager_places",
                             ("random_traffic", "latency", "back_to_back", "wire_efficiency", "sustained", "order", "starvation",
-                             "timers", "pool_full", "fence_and_close", "dead_peer", "same_address")),
+                             "timers", "pool_full", "fence_and_close", "dead_peer", "same_address", "places", "neighbours",
+                             "marks_of_one")),
     # Turns can be told from priorities with four peers.
     "link": Block(LinkPort, LINK.replace(ranks=5, pool_depth=8),
                   "sim.cocotb.link,sim.cocotb.link_credits,sim.cocotb.link_faults", params={"packets": 40}, strobes=("o_bad",)),
