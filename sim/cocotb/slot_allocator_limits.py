@@ -16,6 +16,36 @@ def near(rng, value, low=0):
     return rng.choice((value, value - 16, value + 16, value ^ 1 << rng.randrange(low, 48), value ^ 1 << rng.randrange(low, 48)))
 
 
+async def written_again(top, traffic):
+    """Awaits ``traffic``; in every cycle of it tables are written with what they hold: no read must notice."""
+    cfg, rng, going = top.cfg, top.rng, [True]
+
+    async def write():
+        while going[0]:
+            model, values = top.model, {}
+            if model.regions:
+                region = rng.choice(list(model.regions))
+                values["geometry_write"] = {"region": region, "geometry": model.regions[region]}
+            rank, index = rng.randrange(cfg.ranks), rng.randrange(cfg.dep_ranges)
+            base, limit = model.windows.get(rank, (0, 0))
+            values["window_write"] = {"rank": rank, "window": {"base": base, "limit": limit}}
+            if model.deps[index]:
+                values["dep_write"] = {"index": index, "range": model.deps[index]}
+            still = [key for key, bank in model.banks.items() if bank["state"] != OPEN]     # OPEN would clear its pointers
+            if still:
+                region, bank = rng.choice(still)
+                values["region_update"] = {"region": region, "bank": bank, **model.banks[region, bank]}
+            for name, fields in values.items():
+                bus_write(top.dut, name, {"en": 1, **fields}, getattr(top.types, name))
+            await top.bench.cycles(1)
+    writer = cocotb.start_soon(write())
+    await traffic
+    going[0] = False
+    await writer
+    for name in ("geometry_write", "region_update", "window_write", "dep_write"):
+        getattr(top.dut, name).value = 0
+
+
 @cocotb.test()
 async def plain_bounds(dut):
     """Windows and dependency ranges anywhere in memory, plain packets at their first and last bytes and a bit away."""
@@ -46,7 +76,7 @@ async def plain_bounds(dut):
                                                       limit // 16 * 16 - 16 * count)]
             queue += [(wide, ADDRS - 16 * rng.randrange(1, 3), 1), (rng.randrange(cfg.ranks, 128), rng.choice(points), 1)]
             lists.append([packet(src, traffic.words(count), addr=at % ADDRS) for src, at, count in queue])
-        await top.run(lists)
+        await (written_again(top, top.run(lists)) if turn % 4 > 1 else top.run(lists))
 
 
 @cocotb.test()
@@ -120,7 +150,7 @@ async def row_bounds(dut):
                     lists[owner].append(packet(rng.randrange(128), traffic.words(count), row_off=unit, **body))
         for queue in lists:
             rng.shuffle(queue)
-        await top.run(lists)
+        await (written_again(top, top.run(lists)) if turn % 2 else top.run(lists))
         await top.check_rows()
         for region in range(cfg.regions):
             for epoch in (2 * turn % 16, 2 * turn % 16 + 1):
@@ -141,7 +171,7 @@ async def epochs(dut):
             queue = [packet(n, top.traffic.words(1), row_off=0, region=region, epoch=epoch, rowid=cfg.slices * epoch + number)
                      for n in (0, 1) for epoch in range(16)]
             lists.append(top.rng.sample(queue, len(queue)))
-        await top.run(lists)
+        await (written_again(top, top.run(lists)) if region else top.run(lists))
     for region in range(cfg.regions):
         await top.region(region, row_bytes=16)
         await all_epochs(region)
@@ -187,42 +217,18 @@ async def state_changes_in_check(dut):
 
 @cocotb.test()
 async def tables_written_again(dut):
-    """Tables are written with what they hold in every cycle of the traffic: a read of the word being written finds it whole."""
+    """Mixed traffic while all tables are written with what they hold."""
     top = AllocatorBench(dut, salt="again")
-    cfg, rng, going = top.cfg, top.rng, [False]
-
-    async def write_again():
-        while going[0]:
-            model = top.model
-            region, rank, index = (rng.randrange(count) for count in (cfg.regions, cfg.ranks, cfg.dep_ranges))
-            bus_write(dut, "geometry_write", {"en": 1, "region": region, "geometry": model.regions[region]},
-                      top.types.geometry_write)
-            base, limit = model.windows.get(rank, (0, 0))
-            bus_write(dut, "window_write", {"en": 1, "rank": rank, "window": {"base": base, "limit": limit}},
-                      top.types.window_write)
-            bus_write(dut, "dep_write", {"en": 1, "index": index, "range": model.deps[index]}, top.types.dep_write)
-            still = [key for key, bank in model.banks.items() if bank["state"] != OPEN]     # OPEN would clear its pointers
-            if still:
-                region, bank = rng.choice(still)
-                bus_write(dut, "region_update", {"en": 1, "region": region, "bank": bank, **model.banks[region, bank]},
-                          top.types.region_update)
-            await top.bench.cycles(1)
     for turn in range(3):
         await top.start()
         await set_up(top)
-        epochs = [(2 * rng.randrange(8)), (2 * rng.randrange(8) + 1)]
-        for region in range(cfg.regions):
+        epochs = [(2 * top.rng.randrange(8)), (2 * top.rng.randrange(8) + 1)]
+        for region in range(top.cfg.regions):
             for epoch in epochs:
                 if turn < 2 or (region, epoch & 1) == (0, 1):
                     await top.state(region, OPEN, epoch)
-        going[0] = True
-        writer = cocotb.start_soon(write_again())
         for epoch in epochs:
-            await mixed_traffic(top, 6, epoch, faults=0.2)
-        going[0] = False
-        await writer
-        for name in ("geometry_write", "region_update", "window_write", "dep_write"):
-            getattr(dut, name).value = 0
+            await written_again(top, mixed_traffic(top, 6, epoch, faults=0.2))
         await top.check_rows()
 
 
