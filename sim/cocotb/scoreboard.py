@@ -119,6 +119,16 @@ async def throughput(dut):
     limit = each + 4 if cfg.combine_depth > 1 else max(2 * each, count) * 5 // 4
     assert took <= limit, f"{each} acknowledgements per slice took {took} cycles, at most {limit}"
     cover("sb.throughput")
+    # What waits merges, whatever its tile.
+    for _ in range(12):
+        keys = [{"plain": rng.randrange(2), "region": rng.randrange(cfg.regions), "bank": rng.randrange(2), "bytes": 1,
+                 "group": rng.randrange(cfg.groups), "dep": rng.randrange(cfg.dep_ranges)} for _ in range(cfg.slices)]
+        start = rig.bench.cycle
+        for n in range(40 * cfg.slices):
+            rig.put_ack(keys[n % cfg.slices], slice_=n % cfg.slices)
+        await rig.drained()
+        took = max(source.stamps[-1] for source in rig.acks) - start
+        assert cfg.combine_depth == 1 or took <= 44, f"40 acknowledgements per slice of {keys} took {took} cycles"
     await rig.finish()
 
 
@@ -175,7 +185,7 @@ async def overflowed_rows(dut):
     for region in range(cfg.regions):
         await rig.set_geometry(region, row_bytes=row_bytes, log2_tile=log2_tile, group_base=region * share,
                                capacity=min(cfg.capacity, share << log2_tile) if region == over else 1, flag_en=1,
-                               flag_base=region << 12, expected=len(primaries) if region == over else 1,
+                               flag_base=region << 12, expected=len(primaries) + 1 if region == over else 1,
                                overflow_en=int(region != over), overflow=over)
     for turn in range(10):
         epoch = turn % 16
@@ -207,6 +217,9 @@ async def overflowed_rows(dut):
             spoilt |= (await rig.final(region, bank))["kind"] == EventKind.ERROR
             await rig.give_back(RegionOp.RELEASE, region, epoch)
         assert spoilt == failing
+        await rig.drained()
+        await rig.check_status(over, bank)          # what the primaries have told
+        rig.put_close(over, epoch)
         final = await rig.final(over, bank)
         assert final["kind"] == EventKind.ALL or failing
         assert final["kind"] == EventKind.ERROR or final["rows"] == used

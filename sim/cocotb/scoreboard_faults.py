@@ -131,8 +131,11 @@ async def wide_closes(dut):
                 rig.put_close(0, epoch, 1 << bit, rng.getrandbits(34))
         for src in range(cfg.ranks):
             rig.put_close(0, epoch, src, rng.getrandbits(33 if src else 34) // cfg.ranks)
-            await rig.drained()
-            await rig.check_status(0, epoch & 1)
+            if epoch % 3:               # else one directly behind the other
+                await rig.drained()
+                await rig.check_status(0, epoch & 1)
+        await rig.drained()
+        await rig.check_status(0, epoch & 1)
         await rig.give_back(RegionOp.ABORT, 0, epoch)
     await rig.finish()
 
@@ -200,12 +203,18 @@ async def overlaps_of_all_banks(dut):
 
 @cocotb.test()
 async def abort_meets_verdict(dut):
-    """ABORT in every cycle around the verdict of a complete bank: ALL before it or not at all, and the bank is clean."""
+    """ABORT in every cycle around the verdict of a complete bank: ALL before it or not at all, the overflow region is told
+    once, and the bank is clean."""
     rig, cfg, _, rng = make(dut, "abort_verdict")
     await rig.start()
-    await one_region(rig)
+    over = cfg.regions - 1
+    await one_region(rig, overflow_en=int(over > 0), overflow=over)
+    if over:
+        await rig.set_geometry(over, row_bytes=16, log2_tile=0, group_base=cfg.groups - 1, capacity=1, expected=2)
     for delay in range(0, 70):
         epoch = 2 * delay % 16
+        if over:
+            await rig.open(over, epoch)
         plan = plan_epoch(rig, rng, 0, epoch, rows=1)
         rig.model.rows[0, 0] = 1
         await rig.open(0, epoch)
@@ -220,6 +229,10 @@ async def abort_meets_verdict(dut):
             rig.put_ack({"bank": 1, "group": rng.randrange(cfg.groups), "bytes": 16, "poison": rng.randrange(2)},
                         rng.randrange(2))
         await rig.give_back(RegionOp.ABORT, 0, epoch)
+        if over:
+            await rig.drained()
+            await rig.check_status(over, 0)
+            await rig.give_back(RegionOp.ABORT, over, epoch)
     await rig.finish()
 
 

@@ -161,6 +161,87 @@ async def orders_that_do_not_fit(dut):
 
 
 @cocotb.test()
+async def pending_survives(dut):
+    """Of the ends that wait for the event stream an order or a write to a range drops its own, and no other."""
+    rig, cfg, _, rng = make(dut, "survives")
+    await rig.start()
+    for region in range(cfg.regions):
+        await rig.set_geometry(region, row_bytes=16, log2_tile=0, capacity=1, expected=1)
+    keys, ranges = [*rig.model.banks], range(cfg.dep_ranges)
+    span = {"armed": 1, "base": 0, "limit": 64, "log2_stride": 4, "group_base": 0, "threshold": 16}
+    for turn in range(2 * (len(keys) + len(ranges))):
+        for index in ranges:
+            await rig.set_dep(index, **span)
+        rig.events.set_pause("stop")
+        for group in (0, 1):            # one is offered, one stands behind it
+            rig.put_ack({"plain": 1, "group": group, "bytes": 16})
+        await rig.drained()
+        for index in ranges:
+            rig.put_ack({"plain": 1, "group": 2, "dep": index, "bytes": 16}, ok=0)
+        for region, bank in keys:
+            epoch = 2 * (turn % 8) + bank
+            rig.model.rows[region, bank] = 0
+            await rig.open(region, epoch)
+            if rng.randrange(2):
+                await rig.pulse_overlap(region, bank)
+            else:
+                rig.put_close(region, epoch)
+        await rig.drained()
+        await rig.bench.cycles(40 * len(keys))
+        for region, bank in keys:       # a RELEASE of another epoch changes nothing
+            await rig.order(RegionOp.RELEASE, region, 2 * (turn % 8) + bank ^ 8)
+        await rig.bench.cycles(20)
+        chosen = turn % (len(keys) + len(ranges))
+        gone = keys[chosen] if chosen < len(keys) else None
+        if gone:
+            await rig.give_back(rng.choice((RegionOp.RELEASE, RegionOp.ABORT)), gone[0], 2 * (turn % 8) + gone[1])
+        else:
+            await rig.set_dep(chosen - len(keys), **span)
+        rig.events.set_pause(None)
+        await rig.bench.until(lambda: not rig.model.outstanding(), what="all other events")
+        await rig.drained()
+        for region, bank in keys:
+            if (region, bank) != gone:
+                await rig.end(region, 2 * (turn % 8) + bank)
+    await rig.finish()
+
+
+@cocotb.test()
+async def failed_ranges_are_silent(dut):
+    """A range in ERROR says nothing more until it is written, and the others go on, whichever failed first."""
+    rig, cfg, _, rng = make(dut, "silent")
+    await rig.start()
+    span = {"armed": 1, "base": 0, "limit": 16, "log2_stride": 4, "threshold": 16}
+    for _ in range(6):
+        ranges = rng.sample(range(cfg.dep_ranges), min(2, cfg.dep_ranges))
+        for index in ranges:
+            await rig.set_dep(index, **span, group_base=index % cfg.groups)
+        for failed in range(1, len(ranges) + 1):
+            before = dict(rig.counts)
+            for n, index in enumerate(ranges):
+                ack = {"plain": 1, "group": index % cfg.groups, "dep": index, "bytes": 16}
+                if n == failed - 1:
+                    rig.put_ack({**ack, "bytes": 0}, ok=0)
+                    await rig.drained()
+                    rig.model.deps[index]["causes"].clear()
+                if n < failed:
+                    for ok in (0, 1):
+                        rig.acks[0].put({"context": {"counted": 1, **ack}, "ok": ok})
+                else:
+                    rig.put_ack(ack)
+                await rig.drained()
+                for silent in ranges[:failed]:
+                    rig.model.deps[silent]["causes"].clear()
+                    rig.model.plain_pending.pop((silent, silent % cfg.groups), None)
+                    rig.model.plain_tiles[silent % cfg.groups] = 0
+            assert rig.counts["error"] - before.get("error", 0) == 1
+            assert rig.counts["ready"] - before.get("ready", 0) == len(ranges) - failed
+        for index in ranges:
+            await rig.set_dep(index, **span | {"armed": 0}, group_base=index % cfg.groups)
+    await rig.finish()
+
+
+@cocotb.test()
 async def only_open_banks_stall(dut):
     """Each open bank that waits is reported once, and no bank that is DONE, whatever its book has seen."""
     rig, cfg, _, rng = make(dut, "which", watchdog=0)
