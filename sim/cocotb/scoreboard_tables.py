@@ -166,7 +166,7 @@ async def pending_survives(dut):
     rig, cfg, _, rng = make(dut, "survives")
     await rig.start()
     for region in range(cfg.regions):
-        await rig.set_geometry(region, row_bytes=16, log2_tile=0, capacity=1, expected=1)
+        await rig.set_geometry(region, row_bytes=16, log2_tile=0, group_base=2 + region, capacity=1, expected=1)
     keys, ranges = [*rig.model.banks], range(cfg.dep_ranges)
     span = {"armed": 1, "base": 0, "limit": 64, "log2_stride": 4, "group_base": 0, "threshold": 16}
     for turn in range(2 * (len(keys) + len(ranges))):
@@ -177,15 +177,17 @@ async def pending_survives(dut):
             rig.put_ack({"plain": 1, "group": group, "bytes": 16})
         await rig.drained()
         for index in ranges:
-            rig.put_ack({"plain": 1, "group": 2, "dep": index, "bytes": 16}, ok=0)
+            rig.put_ack({"plain": 1, "group": 0, "dep": index, "bytes": 16}, ok=0)
         for region, bank in keys:
             epoch = 2 * (turn % 8) + bank
-            rig.model.rows[region, bank] = 0
+            rig.model.rows[region, bank] = 1
             await rig.open(region, epoch)
+            rig.put_ack({"region": region, "bank": bank, "group": 2 + region, "bytes": 16})
+            await rig.drained()
             if rng.randrange(2):
                 await rig.pulse_overlap(region, bank)
             else:
-                rig.put_close(region, epoch)
+                rig.put_close(region, epoch, 0, 16)
         await rig.drained()
         await rig.bench.cycles(40 * len(keys))
         for region, bank in keys:       # a RELEASE of another epoch changes nothing
