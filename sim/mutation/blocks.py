@@ -63,14 +63,15 @@ BLOCKS = {
     "loop_port": Block(_loop, LINK, "sim.cocotb.link_mesh", ("loop_traffic", "loop_full"), {"packets": 25}),
     # With `tiny`'s four groups and eight slots bits that must be 0 are so anyway.
     "slot_allocator": Block(SlotAllocator, preset("tiny", groups=64, capacity=15), ",".join(
-                                f"sim.cocotb.slot_allocator{part}" for part in ("", "_limits", "_pressure")),
+                                f"sim.cocotb.slot_allocator{part}" for part in ("", "_limits", "_pressure", "_turns")),
                             ("traffic", "thrash", "full_regions", "spill_faults", "overlap", "purge", "blocked_outputs",
                              "opened_in_a_row", "old_rows", "reset_in_traffic", "latency", "full_rate", "plain_bounds",
                              "range_groups", "refusals_told_apart", "row_bounds", "epochs", "state_changes_in_check",
                              "tables_written_again", "every_slot", "damaged_words", "reset_forgets", "header_alone",
                              "overflow_region_ends_first", "answers_wait", "queues_stay_full", "all_at_once", "turns",
                              "turns_of_words", "opened_while_answering", "ended_while_answering", "purge_each",
-                             "purge_in_turns", "purge_waits", "overflow_region_opens", "sources"), target=100,
+                             "purge_in_turns", "purge_waits", "overflow_region_opens", "sources", "turns_of_overlaps",
+                             "hits_do_not_wait"), target=100,
                             strobes=("obs_alloc", "o_overlap", "waiting__0", "waiting__1")),
     "memory_writer": Block(MemoryWriter, TINY, "sim.cocotb.memory_writer",
                            ("traffic", "rate", "full", "address_first", "valid_first", "reset_in_traffic"), {"writes": 50}),
