@@ -211,10 +211,11 @@ async def exact_limits(dut):
     cfg, rng = tb.cfg, tb.rng
 
     def send(data, control):
-        for rank in tb.peers:
-            for _ in range(data):
+        for _ in range(data):
+            for rank in tb.peers:
                 tb.send_wire(random_packet(cfg, rng, rank, tb.rank, length=1, masked=0))
-            for _ in range(control):
+        for _ in range(control):
+            for rank in tb.peers:
                 tb.send_wire([random_control(rng, rank, tb.rank)])
     for n in range(2 * cfg.rx_credits):
         count, busy = n % cfg.rx_credits + 1, tb.peers[0]
@@ -299,6 +300,40 @@ async def settled_by_headers(dut):
         for rank in {src, busy}:
             tb.send_credit(rank, sent[rank])
         await tb.bench.cycles(rng.choice((10, 140, 270)))
+    tb.finish()
+
+
+@cocotb.test()
+async def told_in_parts(dut):
+    """While the wire stands a tick passes; then headers tell one class after the other: the rest is late at the next tick."""
+    tb = await started(dut, "parts")
+    cfg, rng = tb.cfg, tb.rng
+    sent = [0] * cfg.ranks
+
+    def put(rank, length):
+        tb.sender.put(rank, random_packet(cfg, rng, 0, rank, length=length, masked=0))
+        sent[rank] += 1
+    for src in 4 * tb.peers:
+        tb.wire_out.set_pause("stop")
+        put(tb.peers[-1], rng.choice((1, 1, 2)))        # stands at the wire, and the next header behind it
+        await tb.bench.cycles(4)
+        put(src, cfg.packet_flits)
+        await tb.bench.cycles(rng.randrange(4, 100))
+        if rng.random() < 0.7:
+            tb.send_wire(random_packet(cfg, rng, src, tb.rank, length=1, masked=0))
+        tb.send_wire([random_control(rng, src, tb.rank)])
+        await tb.bench.cycles(140)
+        tb.wire_out.set_pause(None)
+        if sent[src] - tb.watch.books[DATA][src].total < cfg.rx_credits:
+            put(src, 1)
+        tb.send_wire(random_packet(cfg, rng, src, tb.rank, length=1, masked=0))
+        await tb.bench.cycles(280)
+        for rank in tb.peers:
+            tb.send_credit(rank, [sent[rank], 0])
+        await tb.bench.until(lambda: not tb.sender.pending, limit=200, what="all sent")
+        for rank in tb.peers:
+            tb.send_credit(rank, [sent[rank], 0])
+        await tb.settle(rng.randrange(128))
     tb.finish()
 
 

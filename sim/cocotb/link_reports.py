@@ -25,7 +25,8 @@ class _Peer:
 
     events: tuple = field(default_factory=lambda: ([], []))
     told: list = field(default_factory=lambda: [0, 0])
-    since: int | None = None            # from then on something was unreported at all times
+    since: int | None = None            # from then on something was unreported at all times ...
+    surely: int | None = None           # ... if totals were filled in at that time which suits it best, or least
     due_since: int | None = None        # from then on a CREDIT was due, for certain
     not_before: int = 0                 # after a CREDIT the next one is not picked before
 
@@ -37,7 +38,7 @@ class _Peer:
         return self.freed(cls, cycle) - self.told[cls]
 
     def oldest(self):
-        """The first event that is not told."""
+        """The first buffer freed that is not told."""
         left = [events[told] for events, told in zip(self.events, self.told, strict=True) if told < len(events)]
         return min(left, default=None)
 
@@ -77,8 +78,8 @@ class ReportWatch:
         """The last flit has left a buffer of ``rank``."""
         peer = self._peers[rank]
         peer.events[cls].append(cycle)
-        if peer.since is None:
-            peer.since = cycle
+        peer.since = cycle if peer.since is None else peer.since
+        peer.surely = cycle if peer.surely is None else peer.surely
 
     def look(self, cycle, credit_sent, header, first_fill, others, free, kind):
         """Judges a cycle. ``credit_sent``: a CREDIT was chosen in the one before; ``header``: one is on the wire for the first
@@ -90,10 +91,10 @@ class ReportWatch:
         self._start = cycle if self._start is None else self._start
         possible = set()
         for rank, peer in self._peers.items():
-            oldest, certain = peer.oldest(), False
-            if oldest is not None and (cycle + 1 >= self._late(peer.since) or self._much(peer, cycle + 1 - FREED)):
+            certain = False
+            if peer.since is not None and (cycle + 1 >= self._late(peer.since) or self._much(peer, cycle + 1 - FREED)):
                 possible.add(rank)
-                certain = not self._under_way[rank] and (cycle >= self._late(oldest) or self._much(peer, cycle - FREED))
+                certain = not self._under_way[rank] and (cycle >= self._late(peer.surely) or self._much(peer, cycle - FREED))
             since = peer.due_since if peer.due_since is not None else max(cycle, peer.not_before)
             peer.due_since = since if certain else None
         due = {rank: peer.due_since for rank, peer in self._peers.items() if peer.due_since is not None}
@@ -146,8 +147,9 @@ class ReportWatch:
             more = (total - peer.told[each]) % 256
             peer.told[each] += more
             news |= more != 0
-        if all(peer.untold(each, when) == 0 for each in CLASSES for when in times):
-            peer.since = peer.oldest()
+        settled = [not any(peer.untold(each, when) for each in CLASSES) for when in times]
+        peer.since = peer.oldest() if all(settled) else peer.since
+        peer.surely = peer.oldest() if any(settled) else peer.surely
         if kind == PacketType.CREDIT:
             # It may have been chosen just before a header told the same.
             assert news or self._last_header[0] == rank and self._last_header[1] != PacketType.CREDIT, \
