@@ -238,10 +238,12 @@ async def every_slot(dut):
     top = AllocatorBench(dut, salt="slots")
     await top.start()
     cfg = top.cfg
-    end, rows = cfg.regions - 1, min(cfg.capacity, 8)
+    end, rows = cfg.regions - 1, min(cfg.capacity, 15)
+    most = ((1 << cfg.stride_width) - 1) // cfg.packet_bytes
     for epoch, foreign, first, last in ((4, 0, 0, end), (5, 3, end, 0)):
         for region in range(cfg.regions):
-            await top.region(region, row_bytes=16, capacity=rows, overflow_en=int(region != last), overflow=last)
+            await top.region(region, row_bytes=16, capacity=rows, overflow_en=int(region != last), overflow=last,
+                             stride=(most - region) * cfg.packet_bytes)
             await top.state(region, OPEN, epoch)
         for n in range(2 * rows + 2):
             region = last if n < foreign else first

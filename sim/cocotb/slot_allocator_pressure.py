@@ -132,55 +132,6 @@ async def all_at_once(dut):
 
 
 @cocotb.test()
-async def turns(dut):
-    """Slices that ask for slots, spill words or an overlap in the same cycle are served in turn, after the one served last."""
-    top = AllocatorBench(dut, salt="turns")
-    await top.start()
-    rng, traffic, slices = top.rng, top.traffic, top.cfg.slices
-    await top.region(0, row_bytes=16)
-    last = slices - 1
-    for turn in range(12):
-        await top.state(0, OPEN, turn)
-        chosen = [n for n in range(slices) if rng.random() < 0.7 or turn % 3 == 0] or [rng.randrange(slices)]
-        seen = len(top.obs)
-        await top.run([[packet(0, traffic.words(1), row_off=0, region=0, epoch=turn, rowid=number)] if number in chosen else []
-                       for number in range(slices)])
-        order = [each["rowid"] for each in top.obs[seen:]]
-        assert order == sorted(chosen, key=lambda n, last=last: (n - last - 1) % slices), f"after slice {last}: {order}"
-        last = order[-1]
-        await top.state(0, DONE, turn)
-
-
-@cocotb.test()
-async def turns_of_words(dut):
-    """The same for the spill engine."""
-    top = AllocatorBench(dut, salt="words")
-    await top.start()
-    cfg, rng, traffic, slices = top.cfg, top.rng, top.traffic, top.cfg.slices
-    if cfg.rat_sets > 1:
-        return
-    row_bytes = min(cfg.max_row_bytes, 2 * cfg.packet_bytes)
-    last = slices - 1
-    for turn in range(10):
-        await top.region(0, row_bytes=row_bytes, row_first=0)
-        await top.state(0, OPEN, turn)
-
-        def row(n, number, turn=turn):
-            return packet(0, traffic.words(1), row_off=0, region=0, epoch=turn, rowid=slices * n + number)
-        for n in range(cfg.rat_ways):
-            await top.run([[row(n, number)] for number in range(slices)])
-        chosen = [n for n in range(slices) if rng.random() < 0.7 or turn % 3 == 0] or [rng.randrange(slices)]
-        seen = len(top.memory.writes)
-        await top.run([[row(cfg.rat_ways, number)] if number in chosen else [] for number in range(slices)])
-        base = top.model.regions[0]["spill_base"][turn & 1]
-        order = [(each["addr"] - base) // 8 % slices for each in top.memory.writes[seen:]]
-        if order:
-            assert order == sorted(chosen, key=lambda n, last=last: (n - last - 1) % slices), f"after slice {last}: {order}"
-            last = order[-1]
-        await top.state(0, DONE, turn)
-
-
-@cocotb.test()
 async def opened_while_answering(dut):
     """Banks open in successive cycles while rows overflow: no opening is lost, nobody else's slots change."""
     top = AllocatorBench(dut, salt="opening")

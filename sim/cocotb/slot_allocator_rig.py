@@ -46,6 +46,7 @@ class AllocatorBench:
         if raw & 1:
             bank = self._bank.unpack(raw)
             self.overlaps[bank["region"], bank["bank"]] += 1
+            self.overlap_order.append(bank["region"])
         raw = int(self.dut.counts.value)
         if raw:
             for name, value in self._counts.unpack(raw).items():
@@ -61,6 +62,7 @@ class AllocatorBench:
         """Resets design, memory and model, and waits until the tables are cleared."""
         self.model = SlotAllocatorModel(self.cfg)
         self.obs, self.obs_stamps, self.overlaps, self.counts = [], [], Counter(), Counter()
+        self.overlap_order = []     # regions
         self.peak = Counter()       # most refusals of a reason in one cycle
         for name in ("geometry_write", "region_update", "window_write", "dep_write", "purge", "rows_query"):
             getattr(self.dut, name).value = 0
