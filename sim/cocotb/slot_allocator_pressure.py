@@ -55,8 +55,8 @@ async def queues_stay_full(dut):
     await set_up(top)
     await top.window(0, traffic.far, traffic.far + 4096)
     for units in (1, cfg.packet_flits, 2):
-        packets = [[packet(0, traffic.words(units), addr=traffic.far + 16 * cfg.packet_flits * rng.randrange(16))
-                    if rng.random() < 0.8 else packet(0, traffic.words(units), addr=traffic.far - 4096)
+        packets = [[packet(0, traffic.words(units), errs=rng.choice(((), (0,))),
+                           addr=traffic.far + (16 * cfg.packet_flits * rng.randrange(16) if rng.random() < 0.8 else -4096))
                     for _ in range(90 // (units + 2))] for _ in range(cfg.slices)]
         for sink in top.writes + top.beats + top.refused:
             sink.set_pause("stop")

@@ -3,6 +3,8 @@
 import cocotb
 
 from hub_rtl.formats import RegionState
+from hub_rtl.rows.slice_types import slice_types_of
+from sim.bench.streams import bus_pulse
 from sim.cocotb.slot_allocator_rig import AllocatorBench
 from sim.cocotb.slot_allocator_traffic import packet
 
@@ -117,3 +119,66 @@ async def hits_do_not_wait(dut):
         top.counts["stall_lookup"] = 0
         for region in (0, end):
             await top.state(region, DONE, number)
+
+
+@cocotb.test()
+async def waits_named(dut):
+    """Packets of any region and row that wait for a purge, for their payload, and for their refusal to be taken."""
+    top = AllocatorBench(dut, salt="named")
+    await top.start()
+    rng, slices = top.rng, range(top.cfg.slices)
+    for turn in range(24):
+        queues = [packet(rng.randrange(128), top.traffic.words(1), row_off=0, region=rng.randrange(top.cfg.regions, 2048),
+                         epoch=rng.randrange(16), rowid=rng.getrandbits(24)) for _ in slices]
+        await bus_pulse(top.bench, "purge", {"en": 1, "region": 0, "bank": turn & 1}, slice_types_of(top.cfg).purge)
+        for sink in top.refused:
+            sink.set_pause("stop")
+        for number, (header, _) in enumerate(queues):
+            top.sources[number].put({"data": header[0], "err": 0, "first": 1, "last": 0})
+        await top.bench.cycles(16)
+        for number, (_, last) in enumerate(queues):
+            top.sources[number].put({"data": last[0], "err": 0, "first": 0, "last": 1})
+        await top.bench.cycles(8)
+        for sink in top.refused:
+            sink.set_pause(None)
+        await top.bench.cycles(5)
+        await top.settle(20)
+        top.check([[queue] for queue in queues])
+
+
+@cocotb.test()
+async def stalls_counted(dut):
+    """On an idle block: how long a packet waits, and for what."""
+    top = AllocatorBench(dut, salt="stalls")
+    await top.start()
+    cfg, traffic = top.cfg, top.traffic
+    await top.region(0, row_bytes=min(cfg.max_row_bytes, 2 * cfg.packet_bytes))
+    await top.state(0, OPEN, 2)
+    names = ("alloc", "payload", "write", "data", "refused", "lookup", "spill", "purge")
+
+    for number in range(cfg.slices):
+        body = {"region": 0, "epoch": 2, "rowid": number}
+
+        async def run(flits, sinks=(), number=number):
+            """Waits of one packet, by cause; ``sinks`` are stopped for 40 cycles."""
+            before = top.counts.copy()
+            for sink in sinks:
+                sink.set_pause("stop")
+            top.send(number, [flits])
+            await top.bench.cycles(40 * len(sinks))
+            for sink in sinks:
+                sink.set_pause(None)
+            await top.bench.cycles(5)
+            await top.settle(20)
+            top.check([[flits] if n == number else [] for n in range(cfg.slices)])
+            return {name: top.counts[f"stall_{name}"] - before[f"stall_{name}"] for name in names}
+        none = dict.fromkeys(names, 0)
+        new = await run(packet(0, traffic.words(1), row_off=0, **body))
+        assert new["alloc"] >= 3 and new == none | {"alloc": new["alloc"]}, new         # 9 cycles to the write, not 6
+        known = await run(packet(0, traffic.words(1), row_off=1, **body))
+        assert known == none, known
+        full = await run(packet(0, traffic.words(cfg.packet_flits), row_off=cfg.packet_flits, **{**body, "rowid": 50 + number}))
+        assert full["payload"] + full["alloc"] >= cfg.packet_flits - 4, full
+        for cause, sink, epoch in (("write", top.writes, 2), ("data", top.beats, 2), ("refused", top.refused, 0)):
+            waits = await run(packet(0, traffic.words(1), row_off=2, **{**body, "epoch": epoch}), [sink[number]])
+            assert 30 <= waits[cause] <= 40 and waits == none | {cause: waits[cause]}, waits
