@@ -3,7 +3,7 @@
 from amaranth import Cat, Mux, Signal, Value
 from amaranth.lib.data import View
 
-from hub_rtl.formats import EventKind, RegionState
+from hub_rtl.formats import EventKind, RegionOp, RegionState
 from hub_rtl.readiness.scoreboard_types import OpKind, scoreboard_types
 from hub_rtl.scoreboard import ReadinessScoreboard
 from hub_rtl.types import types_of
@@ -12,7 +12,7 @@ from .readiness import Opened
 from .readiness_walk import FREE, FREED, LOOKED, ORDER, ORDERED, PURGING, QUIET, RANGE, SHIFT, TELL, WALK
 from .spec import Spec
 
-__all__ = ["InputsNeverWaitForEvents", "KillOutlastsClear", "OutputsAgree"]
+__all__ = ["InputsNeverWaitForEvents", "KillOutlastsClear", "OpensShowBeforeTheNext", "OutputsAgree"]
 
 
 class _Scoreboard(Spec):
@@ -27,6 +27,34 @@ class _Scoreboard(Spec):
         self.opened = Opened(m, self.dut)
         self.free_inputs(self.dut)
         self.promise(m)
+
+
+    def implied(self, name, holds, when):
+        """As :meth:`always`, without a cover of ``when``, where that is too long a way for one."""
+        self.always(name, ~Value.cast(when).bool() | holds)
+
+    def questions(self):
+        """What the walker asks and what becomes of it: its state, whether it clears a range, its command, the operations
+        between its port and the books (the youngest first), which of these are questions of the walker, whether one is
+        answered. With the lemmas that it waits for one answer at a time."""
+        opened, types = self.opened, scoreboard_types(self._cfg)
+        state, of_range, command = opened.signals("walker.fsm_state", "walker.of_range", "walker.command")
+        way = [[opened.signals(path)[0] for path in pair] for pair in (
+            ("control.register.spare_valid", "control.register.spare"),
+            ("control.register.o__valid", "control.register.o__payload"),
+            ("$signal#1", "op"), ("tiles.o_valid", "tiles.o_op"), ("books.$signal#8", "books.op"))]
+        way = [(valid, View(types.op, payload)) for valid, payload in way]
+        questions = (OpKind.OPEN, OpKind.RELEASE, OpKind.ABORT, OpKind.FREE, OpKind.LOOK)
+        asked = [valid & (op.source == 1) & Cat(op.kind == each for each in questions).any() for valid, op in way]
+        result = View(types.result, opened.signals("books.result")[0])
+        answered = result.valid & (result.source == 1)
+        self.lemma("the spare waits behind", way[1][0], when=way[0][0])
+        told, valid = opened.signals("overlaps.o_op__payload", "overlaps.o_op__valid")
+        told = View(types.op, told)
+        self.lemma("overlaps ask nothing", (told.source == 0) & ((told.kind == OpKind.OVERLAP) | ~valid))
+        waits = (state == ORDERED) | (state == LOOKED) | (state == FREED)
+        self.lemma("one question, one answer", sum(asked, answered) == waits)
+        return state, of_range, View(types_of(self._cfg).region_command, command), way, asked, answered
 
 
 class InputsNeverWaitForEvents(_Scoreboard):
@@ -141,16 +169,13 @@ class OutputsAgree(_Scoreboard):
 
 class KillOutlastsClear(_Scoreboard):
     """While a tile of a bank is forgotten by the event scan, and in the three cycles after, the bank's events are killed; so
-    what the scan had picked up before does not come out (assumed by ``scoreboard.tile_is_told_once``)."""
-
-    def implied(self, name, holds, when):
-        """Without a cover of ``when``: a whole RELEASE is too long for one here; OrdersTakeTheirSteps reaches its steps."""
-        self.always(name, ~Value.cast(when).bool() | holds)
+    what the scan had picked up before does not come out (assumed by ``scoreboard.tile_is_told_once``). (A whole RELEASE is
+    too long for a cover here; OrdersTakeTheirSteps reaches its steps.)"""
 
     def promise(self, m):
         opened, types = self.opened, scoreboard_types(self._cfg)
-        ready, kill, result = (View(shape, opened.signals(path)[0]) for path, shape in (
-            ("books.ready", types.ready), ("walker.kill", types.bank_strobe), ("books.result", types.result)))
+        ready, kill = (View(shape, opened.signals(path)[0]) for path, shape in (
+            ("books.ready", types.ready), ("walker.kill", types.bank_strobe)))
         forgets, calm, region, bank = Signal(), Signal(2), Signal.like(kill.region), Signal()
         m.d.comb += forgets.eq(ready.en & ready.clear & ~ready.plain)
         with m.If(forgets):
@@ -162,27 +187,10 @@ class KillOutlastsClear(_Scoreboard):
         self.implied("killed for three cycles", kill.en & (kill.region == region) & (kill.bank == bank), when=calm != 0)
 
         # Lemmas: the walker's operations between its port and the books, the youngest first.
-        state, of_range, command = opened.signals("walker.fsm_state", "walker.of_range", "walker.command")
-        command = View(types_of(self._cfg).region_command, command)
-        way = [[opened.signals(path)[0] for path in pair] for pair in (
-            ("control.register.spare_valid", "control.register.spare"),
-            ("control.register.o__valid", "control.register.o__payload"),
-            ("$signal#1", "op"), ("tiles.o_valid", "tiles.o_op"), ("books.$signal#8", "books.op"))]
-        way = [(valid, View(types.op, payload)) for valid, payload in way]
-        self.lemma("the spare waits behind", way[1][0], when=way[0][0])
-        questions = (OpKind.OPEN, OpKind.RELEASE, OpKind.ABORT, OpKind.FREE, OpKind.LOOK)
+        state, of_range, command, way, asked, answered = self.questions()
         clears = [valid & (op.kind == OpKind.CLEAR) & ~op.plain for valid, op in way]
         frees = [valid & (op.kind == OpKind.FREE) for valid, op in way]
-        asked = [valid & (op.source == 1) & sum((op.kind == each for each in questions[1:]), op.kind == questions[0]).bool()
-                 for valid, op in way]
-        answered = result.valid & (result.source == 1)
-        told, = opened.signals("overlaps.o_op__payload")
-        valid, = opened.signals("overlaps.o_op__valid")
-        told = View(types.op, told)
-        self.lemma("overlaps ask nothing", (told.source == 0) & ((told.kind == OpKind.OVERLAP) | ~valid))
         self.reach("an order is asked", state == ORDERED)
-        waits = (state == ORDERED) | (state == LOOKED) | (state == FREED)
-        self.lemma("one question, one answer", sum(asked, answered) == waits)
         ends = (state == TELL) | (state == FREE) | (state == FREED)
         for n, (valid, op) in enumerate(way):
             self.lemma(f"a verdict at {n} is the finisher's", op.source == 0, when=valid & (op.kind == OpKind.FINISH))
@@ -198,3 +206,41 @@ class KillOutlastsClear(_Scoreboard):
         self.lemma("a range", of_range, when=(state == RANGE) | (state == SHIFT))
         self.lemma("the one that is forgotten", (region == command.region) & (bank == command.epoch[0])
                     & (ends | (state == QUIET) | ((state == WALK) & ~of_range)), when=calm != 0)
+
+
+class OpensShowBeforeTheNext(_Scoreboard):
+    """After a command was taken ``i_command`` is not ready for a cycle. A bank becomes OPEN by an OPEN that was taken for it,
+    and ``o_region_update`` tells so before ``i_command`` is ready again (assumed by ``hub.geometry_of_busy_region_stays``)."""
+
+    def promise(self, m):
+        dut = self.dut
+        command, busy, update = Signal(types_of(self._cfg).region_command), Signal(), dut.o_region_update
+        taken = dut.i_command.valid & dut.i_command.ready
+        with m.If(taken):
+            m.d.sync += [command.eq(dut.i_command.payload), busy.eq(1)]
+        with m.Elif(dut.i_command.ready):
+            m.d.sync += busy.eq(0)
+        named = (command.op == RegionOp.OPEN) & (command.region == update.region) & (command.epoch[0] == update.bank)
+        opens = update.en & (update.state == RegionState.OPEN)
+        self.always("not ready after a command", ~dut.i_command.ready, when=self.past(taken, "taken"))
+        self.implied("a bank becomes OPEN by its OPEN, in time", busy & ~dut.i_command.ready & named, opens)
+        # A free search does not get there: a geometry right after the clearing, an OPEN of bank 0, and nothing else.
+        other = Cat(*(port.valid for port in (*dut.i_ack, dut.i_refused, dut.i_close)), dut.dep_write.en, dut.overlap.en,
+                    dut.timeout, dut.i_command.payload, dut.geometry_write.region)
+        written, gave, strayed = Signal(), Signal(), Signal()
+        m.d.sync += [written.eq(written | dut.geometry_write.en), gave.eq(gave | taken),
+                     strayed.eq(strayed | other.any() | (dut.geometry_write.en != (~dut.clearing & ~written))
+                                | (dut.i_command.valid != (written & ~gave)))]
+        self.reach("a bank becomes OPEN", opens & ~strayed)
+
+        state, of_range, order, way, _, answered = self.questions()
+        self.lemma("the order", busy & (order.as_value() == command.as_value()),
+                   when=(state >= ORDER) & (state < SHIFT) & ~((state == WALK) & of_range))
+        self.lemma("no range in an order", ~of_range | (state < ORDER) | (state == WALK) | (state == SHIFT))
+        self.lemma("a range", of_range, when=(state == RANGE) | (state == SHIFT))
+        self.lemma("the answer comes with the update", (state == ORDERED) & answered & named, when=opens)
+        for n, (valid, op) in enumerate(way):
+            asks = valid & (op.kind == OpKind.OPEN)
+            self.lemma(f"an OPEN at {n} is the command's", (op.source == 1) & (state == ORDERED) & (op.region == command.region)
+                       & (op.bank == command.epoch[0]) & (command.op == RegionOp.OPEN), when=asks)
+            self.lemma(f"a verdict at {n} is the finisher's", op.source == 0, when=valid & (op.kind == OpKind.FINISH))
