@@ -8,6 +8,7 @@ from sim.golden.packet_manager import NOT_BETTER, SEEN_FULL, PacketManagerGolden
 __all__ = ["Judge", "SidePorts"]
 
 STILL = 10              # cycles without any movement after which the side ports have settled
+FALLS = 6               # cycles from a marked packet's last flit until `draining` falls
 DRAINED = 9             # cycles after the last reason to drain, seen from outside
 LEFT_AT_LOCK = 6        # flits of a packet that are not yet taken when the next one is locked: 4 to load, and the pipeline
 
@@ -60,6 +61,7 @@ class SidePorts:
 
     def __init__(self, env):
         self._env, self._still, self._recent, self._shown = env, 0, {}, None
+        self._drained = 0
         self._clear, self._leaving = Counter(), Counter()   # cycles without a reason to drain, by rank
 
     def look(self, cycle, moved, mark):
@@ -70,7 +72,7 @@ class SidePorts:
         busy = golden.arriving or golden.takes or golden.flits
         self._still = 0 if moved or mark or busy or died else self._still + 1
         self._oldest(cycle)
-        self._drains(mark)
+        self._drains(cycle, mark)
         if self._still >= STILL:
             self._can_accept()
             self._credit(cycle)
@@ -126,7 +128,7 @@ class SidePorts:
             first = cycle - min(placed.values())
             assert max(ages) >= first - 2 * depth - 2, f"{shown} is not the oldest, another has {first} cycles"
 
-    def _drains(self, mark):
+    def _drains(self, cycle, mark):
         env, golden = self._env, self._env.golden
         word = int(env.dut.draining.value)
         for rank in range(env.cfg.ranks):
@@ -135,3 +137,7 @@ class SidePorts:
             reason = mark or self._leaving[rank] or golden.covered[rank] or golden.dead_since[rank] is not None
             self._clear[rank] = 0 if reason else self._clear[rank] + 1
             assert self._clear[rank] < DRAINED or not word >> rank & 1, f"rank {rank} drains without a reason"
+            if self._drained & ~word & 1 << rank and golden.dead_since[rank] is None:
+                last = max((p.last for p in golden.packets if p.rank == rank and any(s.marked for s in p.stores)), default=-99)
+                assert cycle - last >= FALLS, f"rank {rank} has drained {cycle - last} cycles after its last flit"
+        self._drained = word

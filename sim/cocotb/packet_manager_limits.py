@@ -45,21 +45,25 @@ async def pool_full(dut):
 
     # The maximum of one rank holds only that rank up.
     env.limits["max_entries"] = 2
-    await env.start()
-    env.credits.left[stuck] = 0
-    await env.bench.cycles(3)
-    env.source.put(*(traffic.bytes_of(traffic.row(dest=by_rank[stuck]), 0, 8)[0] for _ in range(2)))
-    env.source.put(*(traffic.bytes_of(traffic.row(dest=by_rank[rank]), 0, 8)[0] for rank in others))
-    await env.source.drained()
-    await env.bench.cycles(8)
-    assert not env.golden.packets and env.counted["stall_pool"] == 0
-    env.source.put(*traffic.bytes_of(traffic.row(dest=by_rank[stuck]), 0, 8))
-    await env.bench.cycles(40)
-    assert env.counted["stall_pool"] > 0 and not env.golden.packets, "others must not be squeezed for this rank's maximum"
-    env.credits.left[stuck] = 1000
-    await env.mark()
-    await env.quiet()
-    env.finish()
+    for place in range(3):                  # in each entry of the pool once
+        await env.start()
+        env.credits.left[stuck] = 0
+        await env.bench.cycles(3)
+        ranks = [stuck, stuck]
+        ranks[place:place] = others
+        env.source.put(*(traffic.bytes_of(traffic.row(dest=by_rank[rank]), 0, 8)[0] for rank in ranks))
+        await env.source.drained()
+        await env.bench.cycles(8)
+        assert not env.golden.packets and env.counted["stall_pool"] == 0
+        env.source.put(*traffic.bytes_of(traffic.row(dest=by_rank[stuck]), 0, 8))
+        await env.bench.cycles(40)
+        assert env.counted["stall_pool"] > 0 and not env.golden.packets, "others must not be squeezed for this rank's maximum"
+        env.credits.left[stuck] = 1000
+        await env.bench.cycles(100)
+        assert len(env.golden.packets) == 1 and env.golden.packets[0].rank == stuck, "one entry is enough to make room"
+        await env.mark()
+        await env.quiet()
+        env.finish()
     cover("pm.pool.maximum")
 
 
