@@ -313,20 +313,26 @@ async def told_in_parts(dut):
     def put(rank, length):
         tb.sender.put(rank, random_packet(cfg, rng, 0, rank, length=length, masked=0))
         sent[rank] += 1
-    for src in 4 * tb.peers:
+    for src in 6 * tb.peers:
         tb.wire_out.set_pause("stop")
         put(tb.peers[-1], rng.choice((1, 1, 2)))        # stands at the wire, and the next header behind it
         await tb.bench.cycles(4)
         put(src, cfg.packet_flits)
         await tb.bench.cycles(rng.randrange(4, 100))
-        if rng.random() < 0.7:
-            tb.send_wire(random_packet(cfg, rng, src, tb.rank, length=1, masked=0))
+        data = random_packet(cfg, rng, src, tb.rank, length=1, masked=0)
+        before = rng.random() < 0.5
+        if before:
+            tb.send_wire(data)
         tb.send_wire([random_control(rng, src, tb.rank)])
         await tb.bench.cycles(140)
+        if not before:
+            tb.send_wire(data)
+            await tb.settle(8)
         tb.wire_out.set_pause(None)
-        if sent[src] - tb.watch.books[DATA][src].total < cfg.rx_credits:
-            put(src, 1)
-        tb.send_wire(random_packet(cfg, rng, src, tb.rank, length=1, masked=0))
+        if before:
+            if sent[src] - tb.watch.books[DATA][src].total < cfg.rx_credits:
+                put(src, 1)
+            tb.send_wire(random_packet(cfg, rng, src, tb.rank, length=1, masked=0))
         await tb.bench.cycles(280)
         for rank in tb.peers:
             tb.send_credit(rank, [sent[rank], 0])

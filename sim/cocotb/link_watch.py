@@ -39,6 +39,7 @@ class PortWatch:
         self._offered = deque([False] * TO_WIRE)
         self._packet_open = self._was_open = self._new_packet = self._wire_open = False
         self._kind, self._since_wire, self._flowing = None, 0, 0
+        self._moved = [-1, -1]          # cycles in which the last two flits left
         self._start = (tb.out.count, tb.out_control.count)
         self._arrivals, self._complete, self._flits = deque(), 0, 0     # arrivals: (cycle, flits per class until then)
         self._available, self._gone = [0, 0], [0, 0]
@@ -137,12 +138,15 @@ class PortWatch:
         self._offered.append(bool(now["i_packet__valid"] or now["sendable"] and boundary))
         header, first_fill = None, cycle - 1
         if now["tx__tvalid"] and (before is None or before["tx__tready"] or not before["tx__tvalid"]):
-            if before is not None and before["tx__tvalid"]:     # if that one stood, this one may have been filled in since
-                first_fill = min(self._since_wire, first_fill)
+            if before is not None and before["tx__tvalid"]:
+                # If that one stood, this one may have been filled in since; two that are filled in fit in the port.
+                first_fill = min(max(self._since_wire, self._moved[0] + 1), first_fill)
             self._since_wire = cycle
             if not self._wire_open:
                 header = int(tb.dut.tx__tdata.value)
             self._wire_open = not int(tb.dut.tx__tlast.value)
+        if now["tx__tvalid"] and now["tx__tready"]:
+            self._moved = [self._moved[1], cycle]
         self._flowing = self._flowing + 1 if now["tx__tready"] or not now["tx__tvalid"] else 0
         self.reports.look(cycle, now["counts"]["credits_sent"], header, first_fill, boundary and others,
                           boundary and not others and self._flowing > TO_WIRE, self._kind)
