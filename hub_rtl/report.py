@@ -156,7 +156,8 @@ class RefusalLog(wiring.Component):
     Contract: every pulse becomes one entry, or ``lost`` grows by one: the log was full, or more than two of one source were
     waiting. Of packets refused here only those with ``report`` count (one per row). ``clear`` empties the log, ``lost`` too.
 
-    Latency 3 cycles from a pulse to ``count``; one entry per cycle. ``entry`` belongs to the ``index`` of the cycle before.
+    Latency 3 cycles from a pulse to ``count``, or to ``lost`` when it finds no place; one entry per cycle. ``entry`` belongs
+    to the ``index`` of the cycle before.
 
     Order: per source as they came; simultaneous sources in turn. Nothing is ever stalled.
 

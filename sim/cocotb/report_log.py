@@ -1,6 +1,6 @@
 """cocotb tests of RefusalLog."""
 
-from collections import deque
+from collections import Counter, deque
 
 import cocotb
 
@@ -14,6 +14,7 @@ from sim.bench.streams import Codec, bus_write, start_clock
 from sim.cocotb.report import refusal
 from sim.golden.report import LogModel
 
+LATENCY = 3     # cycles from a pulse to `count`, or to `lost` when it finds no place
 PLACES = 2      # for entries that wait, at each source and where the sources meet
 
 
@@ -65,27 +66,35 @@ class Log:
         self.turns = Turns([("refusal",), ("reject",), *(("store", n) for n in lanes), *(("bad", n) for n in lanes)])
         self.model.sources.clear()
         self.entries = []               # what the log holds
-        self._before = deque(maxlen=2)  # (count, lost, logged, index) of the last cycles
+        self._lost, self._losses = 0, Counter()     # what is lost; what becomes so, by cycle
+        self._logged, self._index = set(), None     # cycles of `logged`; the index of the cycle before
 
     def _look(self, cycle):
         dut = self.dut
-        now = count, lost, logged, index = [int(getattr(dut, name).value) for name in ("count", "lost", "logged", "index")]
+        count, lost, logged, index, clear = [int(getattr(dut, name).value)
+                                             for name in ("count", "lost", "logged", "index", "clear")]
+        self._lost += self._losses.pop(cycle, 0)
         assert count == len(self.entries), f"cycle {cycle}: {count} entries, must be {len(self.entries)}"
-        if self._before:
-            shown = self._before[-1][3]
-            entry = self.entry.unpack(int(dut.entry.value)) if shown < count else None
-            assert entry is None or entry == self.entries[shown], f"cycle {cycle}: entry {shown} is {entry}"
-        if len(self._before) == 2:      # `logged` comes with the entry, or one cycle before `lost` grows
-            (count0, *_), (count1, lost1, logged1, _) = self._before
-            assert logged1 == (count1 > count0 or lost > lost1), f"cycle {cycle - 1}: `logged` is {logged1}"
-        self._before.append(now)
-        clear = int(dut.clear.value)
-        entry, _ = self.turns.step(self.now, clear)
-        if entry is not None and len(self.entries) < self.cfg.log_depth:
-            self.entries.append(entry)
+        assert lost == self._lost, f"cycle {cycle}: {lost} lost, must be {self._lost}"
+        assert logged == (cycle in self._logged), f"cycle {cycle}: `logged` is {logged}"
+        if self._index is not None and self._index < count:
+            entry = self.entry.unpack(int(dut.entry.value))
+            assert entry == self.entries[self._index], f"cycle {cycle}: entry {self._index} is {entry}"
+        self._index = index
+        entry, homeless = self.turns.step(self.now, clear)
+        if entry is not None:
+            self._logged.add(cycle + 1)
+            if len(self.entries) < self.cfg.log_depth:
+                self.entries.append(entry)
+            else:
+                self._losses[cycle + 2] += 1
+        if homeless:
+            self._logged.add(cycle + LATENCY - 1)
+            self._losses[cycle + LATENCY] += homeless
         if clear:
             self.entries.clear()
-            self._before.clear()
+            self._lost = 0
+            self._losses.pop(cycle + 1, None)
 
     def quiet(self):
         """No pulse: what lies beside means nothing."""
@@ -207,6 +216,16 @@ async def pulses_while_cleared(dut):
         dut.clear.value = 0
         await t.bench.cycles(12)
         await t.check()
+    for _ in range(6):              # from all sources: they take turns, what finds no place is told
+        dut.clear.value = 1
+        for _ in range(3 * PLACES):
+            await t.pulses(0.4)
+        dut.clear.value = 0
+        await t.bench.cycles(4 * t.cfg.lanes + 20)
+        dut.clear.value = 1
+        await t.bench.cycles(1)
+        dut.clear.value = 0
+        t.model.sources.clear()
 
 
 @cocotb.test()
