@@ -16,7 +16,8 @@ COMMON = ["traffic", "thrash", "full_regions", "spill_faults", "overlap", "purge
           "epochs", "state_changes_in_check", "tables_written_again", "every_slot", "damaged_words", "reset_forgets",
           "header_alone", "overflow_region_ends_first", "answers_wait", "queues_stay_full", "all_at_once", "turns",
           "turns_of_words", "opened_while_answering", "ended_while_answering", "purge_each", "purge_in_turns", "purge_waits",
-          "overflow_region_opens", "sources", "turns_of_overlaps", "hits_do_not_wait", "waits_named", "stalls_counted"]
+          "overflow_region_opens", "sources", "turns_of_overlaps", "hits_do_not_wait",
+          "waits_named", "stalls_counted", "tables_change_in_check"]
 MODULES = ",".join(f"sim.cocotb.slot_allocator{part}" for part in ("", "_limits", "_pressure", "_turns"))
 
 

@@ -3,7 +3,7 @@
 import cocotb
 
 from hub_rtl.formats import RegionState
-from hub_rtl.rows.slice_types import slice_types_of
+from hub_rtl.rows.slice_types import WaitCause, slice_types_of
 from sim.bench.streams import bus_pulse
 from sim.cocotb.slot_allocator_rig import AllocatorBench
 from sim.cocotb.slot_allocator_traffic import packet
@@ -135,7 +135,7 @@ async def waits_named(dut):
             sink.set_pause("stop")
         for number, (header, _) in enumerate(queues):
             top.sources[number].put({"data": header[0], "err": 0, "first": 1, "last": 0})
-        await top.bench.cycles(16)
+        await top.bench.cycles(14 + 2 * top.cfg.rat_sets)           # the purge is over
         for number, (_, last) in enumerate(queues):
             top.sources[number].put({"data": last[0], "err": 0, "first": 0, "last": 1})
         await top.bench.cycles(8)
@@ -143,6 +143,8 @@ async def waits_named(dut):
             sink.set_pause(None)
         await top.bench.cycles(5)
         await top.settle(20)
+        told = {(n, cause) for n, cause, *_ in top.waits.named}
+        assert told >= {(n, cause) for n in slices for cause in (WaitCause.PURGE, WaitCause.PAYLOAD, WaitCause.REFUSED)}, told
         top.check([[queue] for queue in queues])
 
 
@@ -182,3 +184,39 @@ async def stalls_counted(dut):
         for cause, sink, epoch in (("write", top.writes, 2), ("data", top.beats, 2), ("refused", top.refused, 0)):
             waits = await run(packet(0, traffic.words(1), row_off=2, **{**body, "epoch": epoch}), [sink[number]])
             assert 30 <= waits[cause] <= 40 and waits == none | {cause: waits[cause]}, waits
+
+
+@cocotb.test()
+async def tables_change_in_check(dut):
+    """A window or a geometry that is written up to the cycle after a packet's header counts, one written later does not."""
+    top = AllocatorBench(dut, salt="tables")
+    await top.start()
+    cfg, rng, traffic, bench = top.cfg, top.rng, top.traffic, top.bench
+    base, valid = 0, 0
+    for turn in range(24):
+        delay = 1 + turn % 2
+        if turn % 4 < 2:
+            queue = [packet(0, traffic.words(1), addr=64)]
+            base = 0 if base else 1 << 30
+            name, values = "window_write", {"rank": 0, "window": {"base": base, "limit": base + 4096}}
+
+            def tell(base=base):
+                top.model.window(0, base, base + 4096)
+        else:
+            queue = [packet(0, traffic.words(1), row_off=0, region=0, epoch=rng.randrange(16), rowid=turn)]
+            valid ^= 1
+            geometry = {"valid": valid, "base": [0, 0], "stride": cfg.packet_bytes, "row_bytes": 16, "capacity": 1,
+                        "row_first": 0, "row_span": 1 << 24, "spill_base": [0, 0], "overflow_en": 0}
+            name, values = "geometry_write", {"region": 0, "geometry": geometry}
+
+            def tell(geometry=geometry):
+                top.model.geometry(0, geometry)
+        for number in range(cfg.slices):
+            top.send(number, queue)
+        await bench.cycles(delay)
+        await bus_pulse(bench, name, {"en": 1, **values}, getattr(top.types, name))
+        await top.settle(20)
+        if delay == 1:
+            tell()
+        top.check([queue] * cfg.slices)
+        tell()

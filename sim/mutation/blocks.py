@@ -71,7 +71,7 @@ BLOCKS = {
                              "overflow_region_ends_first", "answers_wait", "queues_stay_full", "all_at_once", "turns",
                              "turns_of_words", "opened_while_answering", "ended_while_answering", "purge_each",
                              "purge_in_turns", "purge_waits", "overflow_region_opens", "sources", "turns_of_overlaps",
-                             "hits_do_not_wait", "waits_named", "stalls_counted"), target=100,
+                             "hits_do_not_wait", "waits_named", "stalls_counted", "tables_change_in_check"), target=100,
                             strobes=("obs_alloc", "o_overlap", "waiting__0", "waiting__1")),
     "memory_writer": Block(MemoryWriter, TINY, "sim.cocotb.memory_writer",
                            ("traffic", "rate", "full", "address_first", "valid_first", "reset_in_traffic"), {"writes": 50}),
