@@ -229,6 +229,55 @@ async def overflowed_rows(dut):
 
 
 @cocotb.test()
+async def told_before_open(dut):
+    """A primary that ends before its overflow region is opened: what it tells is kept for the OPEN."""
+    rig, cfg, _, rng = make(dut, "told")
+    await rig.start()
+    over = cfg.regions - 1
+    if not over:
+        return
+    await rig.set_geometry(over, row_bytes=16, log2_tile=0, group_base=cfg.groups - 1, capacity=1, expected=1)
+    await rig.set_geometry(0, row_bytes=16, log2_tile=0, capacity=1, expected=1, overflow_en=1, overflow=over)
+    for epoch in range(12):
+        bank, touched = epoch & 1, epoch % 3 == 2
+        rig.model.rows[0, bank] = 0
+        await rig.open(0, epoch)
+        if touched:
+            rig.put_ack({"region": 0, "place": over, "bank": bank, "group": cfg.groups - 1, "bytes": 16})
+        elif epoch % 3:
+            rig.put_close(0, epoch)
+            await rig.final(0, bank)
+        await rig.drained()
+        await rig.give_back(RegionOp.ABORT, 0, epoch)
+        await rig.open(over, epoch)
+        assert (await rig.end(over, epoch))["kind"] == (EventKind.ERROR if touched else EventKind.ALL)
+    await rig.finish()
+
+
+@cocotb.test()
+async def told_another_epoch(dut):
+    """A primary that ends while its overflow region is open for another epoch: too early it taints, too late it is stale."""
+    rig, cfg, _, rng = make(dut, "another")
+    await rig.start()
+    over = cfg.regions - 1
+    if not over:
+        return
+    await rig.set_geometry(over, row_bytes=16, log2_tile=0, group_base=cfg.groups - 1, capacity=1, expected=1)
+    await rig.set_geometry(0, row_bytes=16, log2_tile=0, capacity=1, expected=1, overflow_en=1, overflow=over)
+    for epoch in (4, 8):
+        await rig.open(over, epoch)
+        for other in (epoch - 2, epoch + 2):
+            await rig.open(0, other)
+            await rig.drained()
+            await rig.give_back(RegionOp.ABORT, 0, other)
+        rig.put_close(over, epoch)
+        assert (await rig.end(over, epoch))["kind"] == EventKind.ALL
+        await rig.open(over, epoch + 2)
+        assert (await rig.end(over, epoch + 2))["status"] == Reason.EPOCH_EARLY
+    await rig.finish()
+
+
+@cocotb.test()
 @cocotb.parametrize(first=[True, False])
 async def plain_ranges(dut, first):
     """Dependency ranges: READY at the threshold, again and again; ERROR once; disarming clears."""
