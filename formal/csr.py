@@ -11,7 +11,6 @@ from hub_rtl.readiness.scoreboard_types import scoreboard_types
 from hub_rtl.registers import register_map
 
 from .csr_bus import bus_obeys
-from .lib_parts import keeps_order
 from .spec import Spec, Stream
 
 __all__ = ["AccessesAreAnswered", "GeometryIsChecked", "GeometryRulesAreExact", "OnlyGoodGeometriesAreWritten",
@@ -63,7 +62,7 @@ class AccessesAreAnswered(Spec):
                 m.d.sync += done.eq(0)
             self.always(f"{kind} once", ~done, when=ends)
             if name == "b":
-                keeps_order(self, "strobes", taken["w"], dut.axil.wstrb.all(), taken["b"], done, 2)
+                self.always_fifo("strobes", taken["w"], dut.axil.wstrb.all(), taken["b"], done, 2)
                 self.always("write answer", dut.axil.bresp == Mux(~done | error, SLVERR, 0), when=port["b"].valid)
             else:
                 value = Signal(32)
@@ -231,7 +230,7 @@ class GeometryIsChecked(Spec):
         self.suppose("command when idle", ~dut.command_busy, when=dut.command_en)
         self.suppose("query when idle", ~dut.query_busy, when=dut.query_en)
         self.always_held(Stream(command.valid, command.ready, command.payload), "o_command")
-        keeps_order(self, "commands", dut.command_en, dut.command, command.valid & command.ready,
+        self.always_fifo("commands", dut.command_en, dut.command, command.valid & command.ready,
                     command.payload.as_value(), 1)
 
         # The scoreboard: the state of the followed region's banks, seen by a query with a delay.

@@ -13,7 +13,6 @@ from hub_rtl.formats import OPERAND_PLAIN, OPERAND_ROW, LaneMode, Reason
 from hub_rtl.producer.handles import entry_known
 from hub_rtl.types import types_of
 
-from .lib_parts import keeps_order
 from .spec import Spec
 
 __all__ = ["AnswersAreOnePerStore", "FlushCoversOlderStores", "RefusalsAreReported", "StoreGoesWhereItsEntrySays",
@@ -288,7 +287,7 @@ class AnswersAreOnePerStore(Spec):
         m.submodules.dut = dut = LogicalDestinationDecoder(self._cfg)
         self.free_inputs(dut)
         put, take = dut.i_store.valid & dut.i_store.ready, dut.o_response.valid & dut.o_response.ready
-        inside = keeps_order(self, "answers", put, dut.i_store.payload.tag, take, dut.o_response.payload.tag, 6)
+        inside, *_ = self.always_fifo("answers", put, dut.i_store.payload.tag, take, dut.o_response.payload.tag, 6)
         cycles = Signal(range(self._cfg.handles + 1))
         m.d.sync += cycles.eq(Mux(cycles == self._cfg.handles, cycles, cycles + 1))
         self.always("nothing accepted while clearing", ~put, when=dut.clearing)
@@ -338,7 +337,7 @@ class RefusalsAreReported(_Followed):
         bad = answer.valid & answer.ready & (answer.payload.status != Reason.OK)
         # The answer is looked at one cycle later: its pulse has come by then.
         take, status = self.past(bad, "bad"), self.past(answer.payload.status, "status")
-        keeps_order(self, "reports", pulse.en, pulse.reason, take, status, 3)
+        self.always_fifo("reports", pulse.en, pulse.reason, take, status, 3, placed=True)
         self.always("refused counts", dut.counts.refused == pulse.en)
         queue, level = [Signal.like(pulse, name=f"pulse{n}") for n in range(4)], Signal(3)
         m.d.sync += level.eq(level + pulse.en - take)

@@ -14,29 +14,7 @@ from hub_rtl.lib.stream import StreamMerge
 from .spec import Spec
 
 __all__ = ["FlushCovers", "MergeKeepsItems", "MultiQueueKeepsItems", "QueueKeepsItems", "RamReturnsLastWrite",
-           "RoundRobinServes", "keeps_order"]
-
-
-def keeps_order(spec, name, put, came, take, left, most):
-    """Asserts that items ``came`` (accepted with ``put``) leave as ``left`` (with ``take``) once, in order and unchanged, and
-    that nothing else leaves. Returns the number inside, at most ``most``.
-
-    One item, any, is followed: it waits until as many have left as were inside when it came.
-    """
-    m, chosen = spec.m, Signal(name=f"{name}_chosen")
-    spec.free(chosen)
-    inside, ahead = Signal(range(most + 2), name=f"{name}_inside"), Signal(range(most + 2), name=f"{name}_ahead")
-    follows, item = Signal(name=f"{name}_follows"), Signal(len(left), name=f"{name}_item")
-    m.d.sync += inside.eq(inside + put - take)
-    with m.If(~follows & put & chosen):
-        m.d.sync += [follows.eq(1), item.eq(came), ahead.eq(inside - take)]
-    with m.Elif(follows & take):
-        m.d.sync += [follows.eq(ahead != 0), ahead.eq(ahead - 1)]
-    spec.always(f"{name}: at most {most} inside", inside <= most)
-    spec.always(f"{name}: nothing invented", inside != 0, when=take)
-    spec.always(f"{name}: in order and unchanged", left == item, when=take & follows & (ahead == 0))
-    spec.always(f"{name}: followed one is inside", ahead < inside, when=follows)
-    return inside
+           "RoundRobinServes"]
 
 
 class QueueKeepsItems(Spec):
@@ -58,7 +36,7 @@ class QueueKeepsItems(Spec):
         self.free_inputs(dut)
         self.always_held_all(dut)
         put, take = dut.i.valid & dut.i.ready, dut.o.valid & dut.o.ready
-        inside = keeps_order(self, "items", put, dut.i.payload, take, dut.o.payload, self._most)
+        inside, *_ = self.always_fifo("items", put, dut.i.payload, take, dut.o.payload, self._most)
         self.always("accepts while there is room", dut.i.ready, when=inside < self._room)
         young = 0
         for n in range(1, self._latency):
@@ -91,7 +69,7 @@ class MergeKeepsItems(Spec):
             with m.If(accepted[n]):
                 m.d.comb += item.eq(i.payload)
         take = dut.o.valid & dut.o.ready
-        inside = keeps_order(self, "items", accepted.any(), item.as_value(), take, dut.o.payload.as_value(), 2)
+        inside, *_ = self.always_fifo("items", accepted.any(), item.as_value(), take, dut.o.payload.as_value(), 2)
         self.always("one at a time", (accepted & (accepted - 1)) == 0)
 
         holder, in_packet = Signal(count), Signal()         # who sent last; whether its packet goes on
@@ -237,7 +215,8 @@ class MultiQueueKeepsItems(Spec):
         mine = self.past(recent[0] & self.past(pop.queue == queue, "mine_before"), "mine")
         self.always("answers after two cycles", popped.en == recent[1])
         put, take = append.en & (append.queue == queue), popped.en & mine
-        inside = keeps_order(self, "nodes", put, Cat(append.node, append.body), take, Cat(popped.node, popped.body), nodes)
+        inside, *_ = self.always_fifo("nodes", put, Cat(append.node, append.body), take, Cat(popped.node, popped.body), nodes,
+                                      placed=True)
         put1 = self.past(put, "put_before")
         # Nodes asked for have left in this sense.
         ask = self.past(pop.en & (pop.queue == queue), "asked")

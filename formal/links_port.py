@@ -87,4 +87,4 @@ class PortTellsEvents(Receiver):
         with m.If(dut.i_packet.valid & dut.i_packet.ready):
             m.d.sync += within.eq(~dut.i_packet.payload.last)
         self.suppose("packets are whole", dut.i_packet.payload.first == ~within, when=dut.i_packet.valid)
-        self.always_fifo("credit", counts.credits_sent, 0, past(credit), 0, most=3)
+        self.always_fifo("credit", counts.credits_sent, 0, past(credit), 0, most=3, placed=True)

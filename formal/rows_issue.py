@@ -13,29 +13,37 @@ from .spec import Spec
 __all__ = ["BeatsFollowTheirWrite", "CommandsBecomeWritesOrRefusals"]
 
 
-class CommandsBecomeWritesOrRefusals(Spec):
-    """Every command becomes, in the cycle after it is taken, exactly one write or one refusal, and nothing else becomes one.
-    A row's write goes to the address of its answer plus row_off, in its place and group; a fresh command takes the next answer
-    in order, every other one that which was kept in its entry; a refusal names the packet, its exact bytes and its reason, and
-    reports a row refused by the table with its first packet only, any other not twice in a row. ``victim`` shows the entry.
-    User: at most ``REPLIES`` answers wait; an entry is used after it was filled (proved by slot_allocator.row_slot)."""
+class _Issue(Spec):
+    """The issue stage with free inputs; a command has a reason exactly if it is to be sunk."""
 
     def __init__(self, cfg):
         super().__init__()
         self._cfg = cfg
 
     def build(self, m):
-        cfg, dut = self._cfg, Issue(self._cfg)
+        dut = Issue(self._cfg)
         inside = Inside(m, dut)
         self.free_inputs(dut)
-        command, write, refused = dut.i_command.p, dut.o_write, dut.o_refused
+        command = dut.i_command
+        self.suppose("kinds", command.p.kind <= Kind.SINK, when=command.valid)
+        self.suppose("reasons", (command.p.reason != Reason.OK) == (command.p.kind == Kind.SINK), when=command.valid)
+        self.specify(m, dut, inside)
+
+
+class CommandsBecomeWritesOrRefusals(_Issue):
+    """Every command becomes, in the cycle after it is taken, exactly one write or one refusal, and nothing else becomes one.
+    A row's write goes to the address of its answer plus row_off, in its place and group; a fresh command takes the next answer
+    in order, every other one that which was kept in its entry; a refusal names the packet, its exact bytes and its reason, and
+    reports a row refused by the table with its first packet only, any other not twice in a row. ``victim`` shows the entry.
+    User: at most ``REPLIES`` answers wait; an entry is used after it was filled (proved by slot_allocator.row_slot)."""
+
+    def specify(self, m, dut, inside):
+        cfg, command, write, refused = self._cfg, dut.i_command.p, dut.o_write, dut.o_refused
         own = inside["own"]
         fire = dut.i_command.valid & dut.i_command.ready
         level = Signal(range(REPLIES + 1))
         m.d.sync += level.eq(level + dut.reply_en - dut.alloc_taken)
         self.suppose("answers fit", level < REPLIES, when=dut.reply_en)
-        self.suppose("kinds", command.kind <= Kind.SINK, when=dut.i_command.valid)
-        self.suppose("reasons", (command.reason != Reason.OK) == (command.kind == Kind.SINK), when=dut.i_command.valid)
         self.suppose("victims only between commands", ~dut.i_command.valid, when=dut.victim_look)
 
         # One arbitrary answer, and one arbitrary entry with the answer kept in it.
@@ -125,25 +133,16 @@ class CommandsBecomeWritesOrRefusals(Spec):
         self.lemma("some refused", inside["some"] == (some | fresh))
 
 
-class BeatsFollowTheirWrite(Spec):
+class BeatsFollowTheirWrite(_Issue):
     """The pieces of each packet in order: mask flits, then ``len`` payload flits, each of which becomes one beat with its data,
     ``last`` on the last; strobes are all bytes, or the mask's bits of that unit of the block, or none for an ``err`` flit or
     mask. The pieces of a refused packet are taken and leave nothing. A piece is taken only for a command taken before.
 
     User: packets have at least one payload flit and do not leave their block."""
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
-    def build(self, m):
-        cfg, dut = self._cfg, Issue(self._cfg)
-        inside = Inside(m, dut)
-        self.free_inputs(dut)
-        command, beat, piece = dut.i_command.p, dut.o_data, dut.i_piece
+    def specify(self, m, dut, inside):
+        cfg, command, beat, piece = self._cfg, dut.i_command.p, dut.o_data, dut.i_piece
         self.suppose("some payload", (command.len != 0) & (command.len <= cfg.packet_flits), when=dut.i_command.valid)
-        self.suppose("kinds", command.kind <= Kind.SINK, when=dut.i_command.valid)
-        self.suppose("reasons", (command.reason != Reason.OK) == (command.kind == Kind.SINK), when=dut.i_command.valid)
         fire, take = dut.i_command.valid & dut.i_command.ready, piece.valid & piece.ready
         body = data.View(inside["own"].row_body, command.body)
         flat = data.View(inside["own"].plain_body, command.body)

@@ -136,9 +136,10 @@ class Spec(Elaboratable):
 
     # -- queues -------------------------------------------------------------------------------------------------------------
 
-    def always_fifo(self, name, put, item, take, result, most):
+    def always_fifo(self, name, put, item, take, result, most, placed=False):
         """The items taken are those put, in order, each once: an arbitrary one is followed. At most ``most`` are between the
-        two sides. Returns their number, the followed one's place (0: next; without meaning outside), whether it is inside."""
+        two sides. ``placed``: with the lemma that it is inside, which helps some proofs. Returns their number, the followed
+        one's place (0: next; without meaning outside), whether it is inside."""
         item, result = _bits(item), _bits(result)
         inside, ahead, kept, chosen, follows = (
             Signal(shape, name=f"{name.replace(' ', '_')}_{what}") for shape, what in
@@ -152,6 +153,8 @@ class Spec(Elaboratable):
         self.always(f"{name}: nothing invented", inside != 0, when=take)
         self.always(f"{name}: at most {most} inside", inside <= most)
         self.always(f"{name}: as it came, in order", result == kept, when=take & follows & (ahead == 0))
+        if placed:
+            self.lemma(f"{name}: the followed one is inside", ahead < inside, when=follows)
         return inside, ahead, follows
 
     # -- stream rules -----------------------------------------------------------------------------------------------------

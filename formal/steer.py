@@ -8,7 +8,6 @@ from hub_rtl.formats import OPERAND_PLAIN, OPERAND_ROW
 from hub_rtl.lib.residue import is_residue, residue, residue_parts
 from hub_rtl.steer import StoreMerge, StoreSteer
 
-from .lib_parts import keeps_order
 from .spec import Spec
 
 __all__ = ["MergeKeepsStores", "ResidueIsExact", "SteerFindsTheLane"]
@@ -57,7 +56,7 @@ class SteerFindsTheLane(Spec):
             key = Signal(12, name=f"key{n}")
             m.d.comb += key.eq(Mux(row.plain, plain.addr >> ceil_log2(cfg.packet_bytes), row.rowid + row.handle))
             self.always(f"lane {n}", key % cfg.lanes == n, when=o.valid)
-        keeps_order(self, "stores", put, word(dut.i_store.payload), takes.any(), left, 4)
+        self.always_fifo("stores", put, word(dut.i_store.payload), takes.any(), left, 4, placed=True)
 
 
 class MergeKeepsStores(Spec):
@@ -80,7 +79,7 @@ class MergeKeepsStores(Spec):
             with m.If(accepted[n]):
                 m.d.comb += came.eq(Cat(word(i.payload)))
         put, take = accepted.any(), dut.o_store.valid & dut.o_store.ready
-        inside = keeps_order(self, "stores", put, came, take, Cat(word(dut.o_store.payload)), 2)
+        inside, *_ = self.always_fifo("stores", put, came, take, Cat(word(dut.o_store.payload)), 2)
         self.always("one at a time", (accepted & (accepted - 1)) == 0)
         strobed, since = Signal(), Signal(2)
         m.d.sync += [strobed.eq(strobed | dut.flush), since.eq(Mux(dut.flush, 0, Mux(since == 2, since, since + put)))]
