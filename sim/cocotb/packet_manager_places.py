@@ -13,7 +13,7 @@ async def places(dut):
     cfg, rng = env.cfg, env.rng
     still = 16 + 3 * min(cfg.pool_depth, 32)
     for most in (0, 2, cfg.pool_depth - 1, cfg.pool_depth):
-        env.limits["max_entries"] = most
+        env.limits |= {"max_entries": most, "age_limit": 200 if most == cfg.pool_depth else 60000}     # all are old at last
         await env.start()
         traffic = Traffic(cfg, rng)
         dests = list(traffic.dests)
