@@ -199,7 +199,7 @@ async def ages_saturate(dut):
     env.source.put(*traffic.bytes_of(traffic.row(), 3, 20))
     await env.source.drained()
     for cycles in (1 << 16, 50, 50):
-        await env.bench.cycles(cycles + 2 * env.cfg.pool_depth)
+        await env.bench.cycles(cycles + 3 * env.cfg.pool_depth)
         await env.bench.sampled()
         assert env.codecs["oldest"].unpack(int(dut.oldest.value))["age"] == 0xFFFF
         await env.bench.cycles(1)
