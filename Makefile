@@ -52,8 +52,17 @@ smoke: $(READY)  ## under a minute: unit tests and the stream parts under cocotb
 	  tests/test_lib_memory.py tests/test_lib_parts.py tests/test_lib.py $(ARGS)
 
 .PHONY: verilog
-verilog: $(READY)  ## Verilog, sidecar and C header of every preset into build/<preset>
+verilog: $(READY)  ## Verilog, AXI wrapper, registers and tool files of every preset into build/<preset>
 	@for preset in $(PRESETS); do $(BIN)/moe-hub generate --preset $$preset || exit 1; done
+
+PRESET ?= small
+REGISTERS ?= build/registers
+
+.PHONY: registers
+registers: $(READY)  ## register manual in HTML, SystemRDL and C header by PeakRDL into build/registers (PRESET=small)
+	@$(BIN)/moe-hub registers --systemrdl --preset $(PRESET) --output $(REGISTERS)/moehub.rdl
+	$(BIN)/peakrdl html $(REGISTERS)/moehub.rdl -o $(REGISTERS)/html
+	$(BIN)/peakrdl c-header $(REGISTERS)/moehub.rdl -o $(REGISTERS)/moehub_peakrdl.h
 
 .PHONY: formal
 formal: $(READY)  ## prove the promises with SymbiYosys (ARGS="..." for `moe-hub formal`)

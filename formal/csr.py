@@ -1,9 +1,8 @@
-"""Promises of the registers: AXI4-Lite front end, register file, region access, and the bank's outputs."""
+"""Promises of the parts of the registers: AXI4-Lite front end, register file, region access. The bank: ``csr_bank.py``."""
 
 from amaranth import Cat, Const, Mux, Signal
 
 from hub_rtl.config import ceil_log2
-from hub_rtl.csr import CsrBank
 from hub_rtl.csr_parts.axil import AxiLiteTarget
 from hub_rtl.csr_parts.csr_regions import GeometryCheck, RegionAccess
 from hub_rtl.csr_parts.register_file import RegisterFile
@@ -11,22 +10,14 @@ from hub_rtl.formats import RegionState
 from hub_rtl.readiness.scoreboard_types import scoreboard_types
 from hub_rtl.registers import register_map
 
+from .csr_bus import bus_obeys
 from .lib_parts import keeps_order
 from .spec import Spec, Stream
-from .streams import BlockHoldsItems, channels
 
-__all__ = ["AccessesAreAnswered", "CsrHoldsItems", "GeometryIsChecked", "GeometryRulesAreExact",
-           "OnlyGoodGeometriesAreWritten", "OutputsFollowTheirRegister", "RegisterKeepsItsValue"]
+__all__ = ["AccessesAreAnswered", "GeometryIsChecked", "GeometryRulesAreExact", "OnlyGoodGeometriesAreWritten",
+           "RegisterKeepsItsValue"]
 
 SLVERR = 2
-
-
-def _axil_obeys(spec, axil):
-    """Assumes that the bus keeps what waits; returns its channels by name."""
-    found = {name.split(".")[-1]: (name, port) for name, _, port in channels(axil)}
-    for each in ("aw", "w", "ar"):
-        spec.suppose_held(found[each][1], found[each][0])
-    return {name: port for name, (_, port) in found.items()}
 
 
 class AccessesAreAnswered(Spec):
@@ -39,7 +30,7 @@ class AccessesAreAnswered(Spec):
     def build(self, m):
         m.submodules.dut = dut = AxiLiteTarget()
         self.free_inputs(dut)
-        port, bus = _axil_obeys(self, dut), dut.bus
+        port, bus = bus_obeys(self, dut), dut.bus
         for name in ("b", "r"):
             self.always_held(port[name], name)
         taken = {name: each.valid & each.ready for name, each in port.items()}
@@ -303,55 +294,3 @@ class OnlyGoodGeometriesAreWritten(Spec):
         self.suppose("fields stay", staged == self.past(staged, "staged"), when=dut.busy)
         self.always("rules hold", rules.errors == 0, when=dut.geometry_write.en)
         self.always("rules named", dut.errors[1:] == rules.errors[1:], when=dut.errors.any())
-
-
-class CsrHoldsItems(BlockHoldsItems):
-    """The bank's output streams and AXI channels keep valid and payload until the item is taken.
-
-    A command is answered after it was taken, once."""
-
-    def __init__(self, cfg):
-        super().__init__("hub_rtl.csr:CsrBank", cfg, never_wait=["i_command_response"])
-
-    def build(self, m):
-        super().build(m)
-        dut, taken = self._part, Signal()
-        with m.If(dut.o_command.valid & dut.o_command.ready):
-            m.d.sync += taken.eq(1)
-        with m.Elif(dut.i_command_response.valid):
-            m.d.sync += taken.eq(0)
-        self.suppose("answer to a command", taken, when=dut.i_command_response.valid)
-
-
-class OutputsFollowTheirRegister(Spec):
-    """An output of the bank that software sets changes, and an order of software is given, only by a write to its own
-    register with all strobes: a write to any other address changes nothing there. (Values and regions: csr.registers,
-    csr.geometry.)"""
-
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
-    def build(self, m):
-        cfg = self._cfg
-        m.submodules.dut = dut = CsrBank(cfg)
-        self.free_inputs(dut, but=("i_command_response",))
-        self.free(dut.i_command_response.valid, dut.i_command_response.payload)     # taken at once: nothing waits
-        _axil_obeys(self, dut)
-        axil, at, full = dut.axil, Signal(14), Signal()
-        with m.If(axil.awvalid & axil.awready):
-            m.d.sync += at.eq(axil.awaddr[2:])
-        with m.If(axil.wvalid & axil.wready):
-            m.d.sync += full.eq(axil.wstrb.all())
-        values = {"id.RANK": dut.rank, "control.MERGE_TIMEOUT": dut.merge_timeout, "control.AGE_LIMIT": dut.age_limit,
-                  "control.TIMEOUT": dut.timeout, "peers.MAX_ENTRIES": dut.max_entries, "peers.DRAIN0": dut.peer_dead,
-                  "logs.INDEX": dut.log_index, "hang.SLICE": dut.slice}
-        orders = {"control.COMMAND": dut.o_command.valid & ~self.past(dut.o_command.valid, "command"),
-                  "regions.COMMAND": dut.o_region_command.valid & ~self.past(dut.o_region_command.valid, "region_command"),
-                  "handles.COMMIT": dut.handle_write.en, "handles.FETCH": dut.handle_read.en, "deps.COMMIT": dut.dep_write.en,
-                  "windows.COMMIT": dut.window_write.en, "logs.CLEAR": dut.log_clear}
-        for path, value in values.items():
-            orders[path] = self.started & (value != self.past(value, f"{path}_before".replace(".", "_")))
-        where = register_map(cfg)
-        for path, happens in orders.items():
-            self.always(f"{path} only by its register", full & (at == where.address(path) // 4), when=happens)

@@ -1,46 +1,15 @@
 """Hubs in which some blocks are cut out: their outputs become free, or what a specification says."""
 
-import contextlib
-import importlib
-from unittest.mock import patch
-
-from amaranth import Cat, Module
-from amaranth.hdl import Fragment, ValueCastable
-from amaranth.lib import wiring
+from amaranth import Cat
+from amaranth.hdl import ValueCastable
 
 from hub_rtl.hub import Hub
 from hub_rtl.top.hub_ports import hub_interfaces
 
+from .cuts import cut_out
 from .spec import Spec, Stream
 
-__all__ = ["CutHub", "cut_out", "fields_of", "whole"]
-
-
-def cut_out(part, cuts):
-    """``part`` with the classes ``cuts`` (``module:Class``, as the module that uses them names them) replaced by empty ones.
-
-    Returns {cut: [stand-ins in the order of their making]}. A stand-in has the ports of its block and drives none of them:
-    the specification has to.
-    """
-    made = {cut: [] for cut in cuts}
-
-    def stand_in(cut, block):
-        empty = type(block.__name__, (block,), {"elaborate": lambda self, platform: Module()})
-
-        def make(*arguments, **named):
-            made[cut].append(empty(*arguments, **named))
-            return made[cut][-1]
-        return make
-
-    with contextlib.ExitStack() as stack:
-        for cut in cuts:
-            user, _, name = cut.partition(":")
-            module = importlib.import_module(user)
-            stack.enter_context(patch.object(module, name, stand_in(cut, getattr(module, name))))
-        fragment = Fragment.get(part, None)
-    fragment.origins = fragment.origins[1:]     # `part` is entered again when the specification is elaborated
-    part.elaborate = lambda platform: fragment
-    return made
+__all__ = ["CutHub", "fields_of", "whole"]
 
 
 CUTS = {"hub_rtl.hub": ("CsrBank", "RejectSender", "RefusalLog", "CounterSums", "SliceView", "LinkPort", "LoopPort"),
@@ -66,9 +35,7 @@ class CutHub(Spec):
             name = cut.partition(":")[2]
             self.blocks[name] = made
             for block in made:
-                for _, member, value in block.signature.flatten(block):
-                    if member.flow == wiring.Out:
-                        self.free(value)
+                self.free_outputs(block)
         self.free_inputs(dut)
         return dut
 

@@ -6,7 +6,7 @@ from amaranth.lib import wiring
 from hub_rtl.formats import OPERAND_ROW, EventKind, Reason, RegionOp
 from hub_rtl.hub import Hub
 
-from .hub_cut import cut_out
+from .cuts import cut_out
 from .spec import Spec
 
 __all__ = ["RowReachesTheOtherRank"]

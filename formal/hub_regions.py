@@ -2,9 +2,11 @@
 
 from amaranth import Cat, Signal
 
+from hub_rtl.axi import AxiLite
 from hub_rtl.formats import EventKind, RegionOp, RegionState
-from hub_rtl.registers import IRQ_SOURCES, register_map
+from hub_rtl.top.hub_ports import CSR_ADDR_WIDTH
 
+from .csr_bus import BusWatch, always_answers, always_interrupts
 from .hub_cut import CutHub, whole
 
 __all__ = ["GeometryOfBusyRegionStays", "InterruptTellsWhatIsEnabled", "RegistersAlwaysAnswer"]
@@ -14,27 +16,11 @@ class RegistersSpec(CutHub):
     """A hub with its real registers but for the event counters; the other blocks are cut out."""
 
     def registers(self, m, also=()):
-        """The hub; ``answered``: a write was answered in this cycle, ``accessed``: with OKAY; ``address``, ``data``: of the
-        write under way, which is ``in_flight`` from its address to its answer."""
+        """The hub; ``bus``: the accesses to its registers."""
         dut = self.hub(m, keep=("CsrBank",), also=("hub_rtl.csr:Counters", *also))
-        self.map = register_map(self.cfg)
-        aw, w, b = ({name: getattr(dut, f"s_axil_csr_{prefix}{name}") for name in names} for prefix, names in (
-            ("aw", ("valid", "ready", "addr")), ("w", ("valid", "ready", "data")), ("b", ("valid", "ready", "resp"))))
-        address, self.data = Signal(16, name="address"), Signal(32, name="data")
-        with m.If(aw["valid"] & aw["ready"]):
-            m.d.sync += address.eq(aw["addr"])
-        with m.If(w["valid"] & w["ready"]):
-            m.d.sync += self.data.eq(w["data"])
-        self.answered = b["valid"] & ~self.past(b["valid"] & ~b["ready"])
-        self.accessed = self.answered & (b["resp"] == 0)
-        self.address, began = address, Signal()
-        m.d.sync += began.eq((aw["valid"] & aw["ready"]) | (began & ~self.answered))
-        self.in_flight = began & ~self.answered
+        names = AxiLite(CSR_ADDR_WIDTH).members
+        self.bus = BusWatch(self, self.cfg, {name: getattr(dut, f"s_axil_csr_{name}") for name in names})
         return dut
-
-    def wrote(self, path):
-        """A write to this register was answered OKAY in this cycle."""
-        return self.accessed & (self.address[2:] == self.map.address(path) // 4)
 
 
 class GeometryOfBusyRegionStays(RegistersSpec):
@@ -78,9 +64,9 @@ class GeometryOfBusyRegionStays(RegistersSpec):
 
         write = scoreboard.geometry_write
         index, named = Signal(cfg.region_width), Signal(cfg.region_width)
-        with m.If(self.wrote("regions.INDEX")):
-            m.d.sync += index.eq(self.data)
-        with m.If(self.wrote("regions.COMMIT")):
+        with m.If(self.bus.wrote("regions.INDEX")):
+            m.d.sync += index.eq(self.bus.data)
+        with m.If(self.bus.wrote("regions.COMMIT")):
             m.d.sync += named.eq(index)
         self.always("both banks are FREE, nothing opens", (free == 3) & (due == 0), when=write.en & (write.region == region))
         self.always("the region that COMMIT meant", write.region == named, when=write.en)
@@ -104,26 +90,7 @@ class InterruptTellsWhatIsEnabled(RegistersSpec):
             "error": event.valid & event.ready & (event.payload.kind == EventKind.ERROR), "timeout": regions.timeout_set,
             "refusal": self.one("RefusalLog").logged, "command": scoreboard.command_error.en,
             "geometry": regions.errors.any(), "bad_packet": self.one("SliceView").bad.en}
-        aimed = {name: (self.in_flight | self.answered) & (self.address[2:] == self.map.address(f"control.{name}") // 4)
-                 for name in ("IRQ_STATUS", "IRQ_ENABLE")}
-        cleared, enable = self.wrote("control.IRQ_STATUS"), Signal(len(IRQ_SOURCES), name="enable")
-        with m.If(self.wrote("control.IRQ_ENABLE")):
-            m.d.sync += enable.eq(self.data)
-        status, unsure = [event.valid], []
-        for bit, (name, strobe) in enumerate(strobes.items(), 1):
-            is_set, doubt, met = Signal(name=name), Signal(name=f"{name}_doubt"), Signal(name=f"{name}_met")
-            m.d.sync += met.eq(self.in_flight & aimed["IRQ_STATUS"] & (met | strobe))
-            with m.If(strobe):
-                m.d.sync += [is_set.eq(1), doubt.eq(0)]
-            with m.Elif(cleared & self.data[bit]):
-                m.d.sync += [is_set.eq(0), doubt.eq(met)]
-            status.append(is_set)
-            unsure.append(doubt)
-        judged = ~Cat(unsure, *aimed.values()).any()
-        expected = self.past((Cat(status) & enable).any(), "expected")
-        self.always("irq is what is set and enabled", dut.irq == expected, when=self.past(judged) & judged)
-        for bit, name in enumerate(IRQ_SOURCES):
-            self.reach(f"irq by {name}", dut.irq & (enable == 1 << bit) & self.past(judged))
+        always_interrupts(self, self.bus, dut.irq, event.valid, strobes)
 
 
 class RegistersAlwaysAnswer(RegistersSpec):
@@ -134,25 +101,5 @@ class RegistersAlwaysAnswer(RegistersSpec):
     LIMIT = 40      # an access of the other kind, and a COMMIT's check, may come first
 
     def build(self, m):
-        dut = self.registers(m)
-        port = {f"{channel}{end}": getattr(dut, f"s_axil_csr_{channel}{end}")
-                for channel in ("aw", "w", "b", "ar", "r") for end in ("valid", "ready")}
-        took = {name: port[f"{name}valid"] & port[f"{name}ready"] for name in ("aw", "w", "ar")}
-        pending = {name: Signal(name=f"{name}_pending") for name in ("aw", "w", "ar")}      # taken, not answered yet
-        shown = {name: Signal(name=f"{name}_shown") for name in ("b", "r")}
-        for answer, asks in (("b", ("aw", "w")), ("r", ("ar",))):
-            valid, fresh = port[f"{answer}valid"], Signal(name=f"{answer}_fresh")
-            m.d.sync += shown[answer].eq(valid & ~port[f"{answer}ready"])
-            m.d.comb += fresh.eq(valid & ~shown[answer])
-            waited = Signal(range(self.LIMIT + 2), name=f"{answer}_waited")
-            complete = Cat(pending[ask] for ask in asks).all()
-            for ask in asks:
-                self.always(f"{ask}: one access at a time", ~pending[ask] | fresh, when=took[ask])
-                m.d.sync += pending[ask].eq(took[ask] | (pending[ask] & ~fresh))
-            self.always(f"{answer}: there was an access", complete, when=fresh)
-            with m.If(fresh | ~complete):
-                m.d.sync += waited.eq(0)
-            with m.Elif(~port["bvalid"] & ~port["rvalid"] & (waited <= self.LIMIT)):
-                m.d.sync += waited.eq(waited + 1)
-            self.always(f"{answer}: comes in time", waited <= self.LIMIT)
-        self.reach("both wait", pending["ar"] & pending["aw"] & pending["w"])
+        self.registers(m)
+        always_answers(self, self.bus.port, self.LIMIT)

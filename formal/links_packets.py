@@ -99,7 +99,7 @@ class PacketsArriveWhole(FlitsFindAPlace):
             self.lemma(f"header at {n}", starts & (item.data[:32] == header), when=here & (base == n))
             self.lemma(f"within the packet at {n}", ~starts, when=here & (base < n) & (end >= n))
             self.lemma(f"goes on at {n}", ~item.last, when=here & (base <= n) & (end > n))
-            self.lemma(f"ends at {n}", item.last == ~arriving, when=here & (end == n) & (base <= n))
+            self.lemma(f"ends at {n}", (item.last | (got == length)) == ~arriving, when=here & (end == n) & (base <= n))
             self.lemma(f"flit at {n}", item.data[:8] == kept,
                        when=here & (base + place == n) & (place != 0) & (place <= got))
             before = before + starts

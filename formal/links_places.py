@@ -11,7 +11,8 @@ from hub_rtl.link import LinkPort
 from hub_rtl.types import header_layout
 
 from .links_rx import Receiver
-from .pool_parts import cut, look_into
+from .cuts import cut
+from .pool_parts import look_into
 
 __all__ = ["FlitsFindAPlace"]
 
@@ -68,9 +69,9 @@ class FlitsFindAPlace(Receiver):
         """The books of class ``cls`` hold what is inside (``inside``: source to sum), its freeing, and what is unreported."""
         books = look_into(port.buffers)
         for n in range(self._cfg.ranks):
-            used, unreported = getattr(books, f"used{cls}_{n}"), getattr(books, f"unreported{cls}_{n}")
-            self.lemma(f"books of class {cls}, source {n}", used == unreported + inside(n) + (free.en & (free.rank == n)))
-            self.lemma(f"limit of class {cls}, source {n}", used <= limit)
+            room, unreported = getattr(books, f"room{cls}_{n}"), getattr(books, f"unreported{cls}_{n}")
+            self.lemma(f"books of class {cls}, source {n}",
+                       limit == room + unreported + inside(n) + (free.en & (free.rank == n)))
 
     def control_lemmas(self):
         port, queue = self.port, look_into(self.methods["elaborate"].controls)
@@ -90,6 +91,7 @@ class FlitsFindAPlace(Receiver):
         arriving, to_arrive = receive.inside, receive.left
         leaving, to_leave, leaver, padding = hand_out.inside, hand_out.left, hand_out.src, hand_out.padding
         self.lemma("flits to leave", (to_leave != 0) & (to_leave < cfg.frame_flits) & self._source_exists(leaver), when=leaving)
+        self.lemma("nothing to leave", to_leave == 0, when=~leaving)
         self.lemma("padding is within a packet", leaving, when=padding)
         partly = leaving & ~padding              # the first item goes on with the packet that leaves
         begins, is_open, left = ~partly, partly, Mux(partly, to_leave, 0)
@@ -104,13 +106,13 @@ class FlitsFindAPlace(Receiver):
             self.lemma(f"header {n} is good", (header.len != 0) & (header.len <= cfg.packet_flits)
                        & self._source_exists(header.src), when=there & begins)
             self.lemma(f"item {n} was announced", left != 0, when=there & ~begins)
-            self.lemma(f"item {n} is the last", item.last, when=there & (after == 0))
             headers.append((there & begins, header.src))
             top = Signal(range(cfg.frame_flits * (n + 3)), name=f"bound{n}")
             m.d.comb += top.eq(bound + Mux(begins, cfg.frame_flits, 0))
             bound = top
             self.lemma(f"places of items to {n}", n + 1 + after <= bound, when=there)
-            is_open, left, begins = Mux(there, ~item.last, is_open), Mux(there, after, left), item.last
+            ends = item.last | (after == 0)
+            is_open, left, begins = Mux(there, ~ends, is_open), Mux(there, after, left), ends
         self.lemma("a packet arrives", arriving == is_open)
         self.lemma("flits to arrive", to_arrive == left, when=arriving)
         packets = sum((header for header, _ in headers), Const(0, 1)) + leaving

@@ -3,12 +3,15 @@
 from amaranth import Cat, Const, Mux, Signal
 
 from hub_rtl.formats import PacketType
+from hub_rtl.link import LinkPort
 from hub_rtl.links.link_tx import LinkTx
 from hub_rtl.types import header_layout
 
+from .cuts import cut
+from .pool_parts import look_into
 from .spec import Spec
 
-__all__ = ["HeadersAreFilled", "NothingStarves", "PacketsLeaveWhole"]
+__all__ = ["HeadersAreFilled", "NothingStarves", "PacketsLeaveWhole", "PacketsReachTheWire"]
 
 DATA_TYPES = (PacketType.ROW, PacketType.PLAIN)
 CONTROL_TYPES = (PacketType.CLOSE, PacketType.REJECT)
@@ -22,20 +25,23 @@ def is_type(header, *types):
 class _Transmitter(Spec):
     """The transmitter, the shape of its inputs, and what leaves: ``kind`` of the frame on ``tx``, ``first``, ``moves``."""
 
+    part = LinkTx
+
     def __init__(self, cfg, patience=4):
         super().__init__()
         self._cfg, self._patience = cfg, patience
 
     def build(self, m):
-        dut = self.with_constants(LinkTx(self._cfg), {"hub_rtl.links.link_tx.PATIENCE": self._patience})
-        m.submodules.dut = dut
+        m.submodules.dut = dut = self.part(self._cfg)
+        control_sunk = self.prepare(dut)
+        self.with_constants(dut, {"hub_rtl.links.link_tx.PATIENCE": self._patience})
         self.free_inputs(dut, but=("rank", "lane"))
         self.rank, self.lane = self.constant(self._cfg.rank_width, "rank"), self.constant(self._cfg.lane_width, "lane")
         m.d.comb += [dut.rank.eq(self.rank), dut.lane.eq(self.lane)]
         packet, control, tx = dut.i_packet, dut.i_control, dut.tx
         within, self.first, self.moves = Signal(), Signal(), tx.tvalid & tx.tready
         self.packet = packet.valid & packet.ready
-        self.control = control.valid & control.ready & ~dut.control_sunk
+        self.control = control.valid & control.ready & ~control_sunk
         with m.If(self.packet):
             m.d.sync += within.eq(~packet.payload.last)
         header = header_layout()(packet.payload.data)
@@ -53,6 +59,10 @@ class _Transmitter(Spec):
             m.d.sync += [on_wire.eq(~tx.tlast), kind.eq(self.kind)]
         self.specify(m, dut)
 
+    def prepare(self, dut):
+        """Tells when a control flit is sunk, not sent."""
+        return dut.control_sunk
+
 
 def own_fields_blank(m, name, flit, is_header):
     """``flit`` without the fields that the transmitter fills, if it is a header."""
@@ -63,12 +73,12 @@ def own_fields_blank(m, name, flit, is_header):
     return blank.as_value()
 
 
-class PacketsLeaveWhole(_Transmitter):
-    """Packets leave whole, in order and unchanged but for the fields filled here; so do control flits, each a frame of
-    its own, between packets; nothing else leaves but CREDIT flits, one for each that was due and taken, for its rank.
-    Shown for bits 14:0 of the flits: type, flags, dst."""
+class _Frames(_Transmitter):
+    """What leaves, as frames."""
 
-    def specify(self, m, dut):
+    def frames(self, m, dut):
+        """Asserts of packets and control flits that they leave whole, in order, unchanged but for the fields filled here, and
+        that nothing else leaves but CREDIT flits; returns when a flit of each kind leaves. Bits 14:0 are looked at."""
         tx = dut.tx
         out = own_fields_blank(m, "out", tx.tdata, self.first)
         data = own_fields_blank(m, "data", dut.i_packet.payload.data, dut.i_packet.payload.first)
@@ -78,9 +88,43 @@ class PacketsLeaveWhole(_Transmitter):
         self.always_fifo("data", self.packet, Cat(data[low], dut.i_packet.payload.last), leaves[0], Cat(out[low], tx.tlast),
                          most=3)
         self.always_fifo("control", self.control, control[low], leaves[1], out[low], most=3)
-        self.always_fifo("credit", dut.reports.due_take, dut.reports.due_rank, leaves[2], self.out.dst, most=3)
         self.always("of a known kind", self.kind.any(), when=tx.tvalid)
         self.always("control and CREDIT are one flit", tx.tlast, when=tx.tvalid & ~self.kind[0])
+        return leaves
+
+
+class PacketsLeaveWhole(_Frames):
+    """Packets leave whole, in order and unchanged but for the fields filled here; so do control flits, each a frame of
+    its own, between packets; nothing else leaves but CREDIT flits, one for each that was due and taken, for its rank.
+    Shown for bits 14:0 of the flits: type, flags, dst."""
+
+    def specify(self, m, dut):
+        leaves = self.frames(m, dut)
+        self.always_fifo("credit", dut.reports.due_take, dut.reports.due_rank, leaves[2], self.out.dst, most=3)
+
+
+class PacketsReachTheWire(_Frames):
+    """Of the whole port: each flit taken at ``i_packet`` is on the wire, in order, its packet whole and unchanged but for the
+    fields filled here, with no other flit between; control flits likewise. A packet once begun is taken flit by flit unless
+    the wire took nothing in the cycle before; one that has not begun waits for the wire, for control flits and CREDITs alone.
+    Whatever arrives. Shown for bits 14:0 of the flits, with the patience cut from 64 to 4 cycles, the receiver cut out."""
+
+    part = LinkPort
+
+    def prepare(self, dut):
+        cut(self, look_into(dut).rx)
+        control = dut.i_control
+        dst = header_layout()(control.payload).dst[:self._cfg.rank_width]
+        return control.valid & ~dut.ctl_ready.bit_select(dst, 1) & dut.peer_dead.bit_select(dst, 1)
+
+    def specify(self, m, dut):
+        self.frames(m, dut)
+        packet, tx = dut.i_packet, dut.tx
+        waits = packet.valid & ~packet.ready & ~self.past(tx.tvalid & ~tx.tready, "stalled")
+        self.always("a packet goes on", ~waits | ~self.within)
+        self.always("waits for a control flit or a CREDIT", dut.counts.credits_sent,
+                    when=self.past(waits & ~self.control, "passed_over"))
+        self.reach("passed over by a control flit", waits & self.control)
 
 
 class HeadersAreFilled(_Transmitter):

@@ -4,7 +4,8 @@ from amaranth import Array, Cat, Const, Mux, Signal
 
 from hub_rtl.packet_manager import PacketManager
 
-from .pool_parts import cut, look_into, peek
+from .cuts import cut
+from .pool_parts import look_into, peek
 from .spec import Spec
 
 __all__ = ["BytesMerge", "DrainingEnds", "FencesAreExact", "ManagerSpec"]

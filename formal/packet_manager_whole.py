@@ -6,7 +6,8 @@ from amaranth.lib import data
 from hub_rtl.lib.onehot import tree_sum
 from hub_rtl.packet_manager import PacketManager
 
-from .pool_parts import cut, look_into, peek
+from .cuts import cut
+from .pool_parts import look_into, peek
 from .spec import Spec
 
 __all__ = ["PartsFitTogether"]

@@ -1,12 +1,9 @@
-"""Looking into a part of the packet manager, for helper invariants, and cutting one out of it."""
+"""Looking into a part of the packet manager, for helper invariants."""
 
 import sys
 from types import SimpleNamespace
 
-from amaranth import Module
-from amaranth.lib import wiring
-
-__all__ = ["cut", "look_into", "peek"]
+__all__ = ["look_into", "peek"]
 
 
 def look_into(part):
@@ -34,11 +31,3 @@ def peek(m, ram, address):
     port = look_into(ram).memory.read_port(domain="comb")
     m.d.comb += port.addr.eq(address)
     return port.data
-
-
-def cut(spec, part, but=()):
-    """Empties ``part``: its outputs may be anything, except ``but``, which the specification drives."""
-    part.elaborate = lambda platform: Module()
-    for path, member, value in part.signature.flatten(part):
-        if member.flow == wiring.Out and path[0] not in but:
-            spec.free(value)

@@ -5,7 +5,8 @@ from amaranth import Array, Cat, Mux, Signal
 
 from hub_rtl.pool.pool_timer import AGE_WIDTH, PoolTimer
 
-from .pool_parts import cut, look_into, peek
+from .cuts import cut
+from .pool_parts import look_into, peek
 from .spec import Spec
 
 __all__ = ["AgesAreTrue", "OldComeInBatches", "OldestIsShown", "SinksDeadOnly"]

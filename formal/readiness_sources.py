@@ -1,16 +1,14 @@
-"""Promises of the small sources of operations and of the flag writer (``bank_sources.py``, ``event_flags.py``)."""
+"""Promises of the small sources of operations (``hub_rtl/readiness/bank_sources.py``)."""
 
 from amaranth import Cat, Mux, Signal
 
-from hub_rtl.formats import EventKind
 from hub_rtl.readiness.bank_sources import OverlapInbox, StallClock
-from hub_rtl.readiness.event_flags import EventFlags
 from hub_rtl.readiness.scoreboard_types import OpKind, scoreboard_types
 
 from .readiness import Opened
 from .spec import Spec
 
-__all__ = ["EachReadyHasItsFlag", "OverlapsAreKept", "TicksComeInTime"]
+__all__ = ["OverlapsAreKept", "TicksComeInTime"]
 
 
 class OverlapsAreKept(Spec):
@@ -93,82 +91,3 @@ class TicksComeInTime(Spec):
         spent = Signal(34)
         m.d.comb += spent.eq((passes << 1) + dut.o_op.valid + Mux(this_round, 0, elapsed))
         self.lemma("cycles", cycles <= spent + 1, when=timeout != 0)
-
-
-class EachReadyHasItsFlag(Spec):
-    """Each READY of a region with flag_en makes one flag, in order, at flag_base + 8 * (group - group_base) with kind, epoch
-    and rows of the event; nothing else makes one. None is lost while events are loaded only when there is room. (READYs of one
-    arbitrary region are watched, the others come between them.)"""
-
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
-    def build(self, m):
-        cfg = self._cfg
-        dut = EventFlags(cfg)
-        opened = Opened(m, dut)
-        self.free_inputs(dut)
-        event, write = dut.event, dut.geometry_write
-        region, mark = self.constant(cfg.region_width, "region"), Signal()
-        self.free(mark)
-        self.suppose("events are loaded when there is room", dut.room, when=dut.loaded)
-        self.suppose("nothing comes while clearing", ~dut.loaded & ~write.en, when=dut.clearing)
-        ready = dut.loaded & (event.kind == EventKind.READY) & ~event.plain
-        self.suppose("a geometry is not written while its region announces", write.region != event.region,
-                     when=ready & write.en)
-        base = [Signal(48, name=f"base_{n}") for n in (0, 1)]
-        group_base = [Signal(cfg.group_width, name=f"first_{n}") for n in (0, 1)]
-        enabled = Signal(2)
-        regions = (region, ~region[0])      # the tiny hub has two
-        for n, each in enumerate(regions):
-            with m.If(write.en & (write.region == each)):
-                m.d.sync += [base[n].eq(write.geometry.flag_base), group_base[n].eq(write.geometry.group_base),
-                             enabled[n].eq(write.geometry.flag_en)]
-        flagged = ready & Mux(event.region == region, enabled[0], enabled[1])
-        taken = dut.o_flag.valid & dut.o_flag.ready
-        inside, ahead, watched = Signal(3), Signal(3), Signal()
-        addr, data = Signal(48), Signal(64)
-        m.d.sync += inside.eq(inside + flagged - taken)
-        with m.If(~watched & mark & flagged & (event.region == region)):
-            m.d.sync += [watched.eq(1), ahead.eq(inside - taken), data.eq(Cat(event.kind, event.epoch, event.rows)),
-                         addr.eq(base[0] + ((event.group - group_base[0])[:cfg.group_width] << 3))]
-        with m.Elif(watched & taken):
-            m.d.sync += [ahead.eq(ahead - 1), watched.eq(ahead != 0)]
-        shown = dut.o_flag.payload
-        self.always("the flag of its event", (shown.addr == addr) & (shown.data == data), when=taken & watched & (ahead == 0))
-        self.always("nothing else is a flag", inside != 0, when=dut.o_flag.valid)
-        self.always("at most four wait", inside <= 4)
-        empty = Signal(3)
-        m.d.sync += empty.eq(Mux((inside != 0) & ~dut.o_flag.valid, empty + 1, 0))
-        self.always("offered within three cycles", empty <= 2)
-        self.always("room when nothing waits", dut.room, when=inside == 0)
-        self.always_held(dut.o_flag, "o_flag")
-
-        # Lemmas: what the table, the register behind it and the queue hold.
-        came = self.past(ready, "came")
-        for n, each in enumerate(regions):
-            word, known = opened.row(self, "words", each, f"words_{n}")
-            self.lemma(f"table {n}", word == Cat(enabled[n], base[n], group_base[n]), when=known)
-            self.lemma(f"nothing in the table {n}", ~enabled[n], when=~known)
-        queue = "queue.fifo."
-        level, first, last, shows = opened.signals(*(queue + name for name in ("inner_level", "consume", "produce", "r_rdy")))
-        push, payload, valid = opened.signals("i__valid", "i__payload", "$signal#0")
-        depth = 3
-        end = Mux(first + level >= depth, first + level - depth, first + level)
-        self.lemma("pointers", (first < depth) & (level <= depth) & (last == end) & (last < depth))
-        self.lemma("in the register", valid == came)
-        self.lemma("all inside", inside == level + shows + push)
-        expected = Cat(addr, data)
-        self.lemma("no room, no push", level + shows + push <= 4)
-        position = Signal(4)
-        m.d.comb += position.eq(ahead - shows)
-        self.lemma("it is inside", ahead < inside, when=watched)
-        storage = [opened.word(queue + "storage", n, f"slot_{n}") for n in range(depth)]
-        read = storage[0][1]._read_ports[0]._data
-        for n, (word, _, _) in enumerate(storage):
-            place = first + position
-            self.lemma(f"slot {n}", word == expected, when=watched & ((ahead != 0) | ~shows) & (position < level)
-                        & ((place == n) | (place == n + depth)))
-        self.lemma("at the exit", read == expected, when=watched & (ahead == 0) & shows)
-        self.lemma("at the entry", payload == expected, when=watched & ((ahead != 0) | ~shows) & (position == level))

@@ -5,6 +5,7 @@ from unittest import mock
 from amaranth import Cat, Signal
 
 from hub_rtl import slot_allocator
+from hub_rtl.rows.slice_types import REASONS
 from hub_rtl.slot_allocator import SlotAllocator
 
 from .rows_inner import Inside, free_part
@@ -81,6 +82,7 @@ class AllocatorJoinsItsParts(Spec):
             self.always(f"count {name}", dut.counts[name] == self.past(
                 sum(lane.strobes[name] for lane in lanes), f"sum_{name}"))
         reason = self.constant(4, "reason")
+        self.suppose("reasons of this block", Cat(reason == each for each in REASONS).any())
         self.always("count refused", dut.counts.refused[reason] == self.past(sum(
             lane.strobes.refused & (lane.strobes.reason == reason) for lane in lanes), "refusals"))
         self.always("count new rows", dut.counts.rat_new == self.past(table.obs_alloc.en, "given"))

@@ -66,6 +66,12 @@ class Spec(Elaboratable):
         for value in map(_bits, values):
             self.m.d.comb += value.eq(AnySeq(len(value)))
 
+    def free_outputs(self, part, but=()):
+        """Every output of ``part``, which drives none itself, may be anything, except ports named in ``but``."""
+        for path, member, value in part.signature.flatten(part):
+            if member.flow == wiring.Out and path[0] not in but:
+                self.free(value)
+
     def constant(self, shape=1, name="constant"):
         """An arbitrary value that stays the same: what is proved of it is proved of all."""
         chosen = Signal(shape, name=name)

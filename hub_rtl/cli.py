@@ -47,10 +47,10 @@ def _configured(name, settings):
         _fail(error)
 
 
-def _texts(cfg):
+def _texts(cfg, ram_modules=False):
     from .tools.generate import generate as texts_of
     try:
-        return texts_of(cfg)
+        return texts_of(cfg, ram_modules)
     except ConfigError as error:
         _fail(error)
 
@@ -65,22 +65,26 @@ def _write(folder, files):
 
 @app.command()
 def generate(preset: Preset = "small", settings: Settings = None,
+             ram_modules: Annotated[bool, typer.Option("--ram-modules", help="Each memory is an instance of a module named "
+                                                       "after its shape; the modules are in moehub_rams.v.")] = False,
              output: Annotated[Path, typer.Option("--output", "-o",
                                                   help="Folder; files go to <folder>/<preset>/.")] = Path("build")):
-    """Write moehub.v, moehub.json (ports, sizes, maps, memories) and moehub_regs.h."""
-    for path in _write(output / preset, _texts(_configured(preset, settings)).files()):
+    """Write the Verilog, its AXI wrapper, moehub.json (ports, sizes, maps, memories), registers, and files for tools."""
+    for path in _write(output / preset, _texts(_configured(preset, settings), ram_modules).files()):
         print(path)
 
 
 @app.command()
 def lint(preset: Annotated[str | None, typer.Option("--preset", "-p", help="Only this one; all by default.")] = None,
          settings: Settings = None):
-    """Check the Verilog with Verilator and Yosys; exit code 1 on a finding."""
+    """Check the Verilog and its AXI wrapper with Verilator and Yosys; exit code 1 on a finding."""
+    from .tools.axi_wrapper import AXI_TOP
     from .tools.generate import TOP
     from .tools.lint import WAIVED, lint_verilog
     found = False
     for cfg in [_configured(name, settings) for name in ([preset] if preset else PRESETS)]:
-        findings = lint_verilog(_texts(cfg).verilog, TOP)
+        around = _texts(cfg).sources()
+        findings = lint_verilog(around.pop(f"{TOP}.v"), TOP, around=around, top=AXI_TOP)
         print(f"{cfg.name}: {'clean' if not findings else 'NOT clean'}")
         for finding in findings:
             print(finding)
@@ -94,14 +98,16 @@ def lint(preset: Annotated[str | None, typer.Option("--preset", "-p", help="Only
 def registers(preset: Preset = "small", settings: Settings = None,
               markdown: Annotated[bool, typer.Option("--markdown", help="The manual, in Markdown.")] = False,
               c_header: Annotated[bool, typer.Option("--c-header", help="The C header.")] = False,
+              systemrdl: Annotated[bool, typer.Option("--systemrdl", help="SystemRDL, for register tools.")] = False,
               output: Annotated[Path | None, typer.Option("--output", "-o",
                                                           help="File to write; standard output by default.")] = None):
-    """Print the register manual or the C header."""
+    """Print the register manual, the C header or the SystemRDL."""
+    from .tools.register_rdl import registers_systemrdl
     from .tools.register_text import registers_header, registers_markdown
-    if markdown and c_header:
-        _fail("--markdown and --c-header: choose one")
+    if markdown + c_header + systemrdl > 1:
+        _fail("--markdown, --c-header, --systemrdl: choose one")
     cfg = _configured(preset, settings)
-    text = registers_header(cfg) if c_header else registers_markdown(cfg)
+    text = (registers_header if c_header else registers_systemrdl if systemrdl else registers_markdown)(cfg)
     if output is None:
         sys.stdout.write(text)
     else:

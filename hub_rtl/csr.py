@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from .axi import AxiLite
 from .csr_parts.axil import AxiLiteTarget
 from .config import index_width
-from .csr_parts.counters import Counters, count_layout
+from .csr_parts.counters import COUNTER_WIDTH, Counters, count_layout
 from .csr_parts.csr_regions import RegionAccess
 from .top.hub_ports import CSR_ADDR_WIDTH
 from .csr_parts.register_file import RegisterFile
@@ -49,7 +49,7 @@ class CsrBank(wiring.Component):
     Latency: an access takes five cycles, one behind regions.COMMIT up to 15; nothing outside this block can stall an access.
     Illegal input: answered SLVERR, without effect.
 
-    Parameters: ``cfg``.
+    Parameters: ``cfg``; ``counter_width``, see :class:`~hub_rtl.csr_parts.counters.Counters`.
     Ports: ``axil`` In; configuration Out: ``rank``, ``merge_timeout``, ``age_limit``, ``timeout`` (cycles), ``max_entries``,
     ``peer_dead``; orders Out:
     ``o_command`` stream(command, tag 0), ``i_command_response`` In, ``handle_write``, ``handle_read`` {en, index} with
@@ -62,7 +62,7 @@ class CsrBank(wiring.Component):
     Source: architecture section 7, CSR pages.
     """
 
-    def __init__(self, cfg):
+    def __init__(self, cfg, counter_width=COUNTER_WIDTH):
         t, c = types_of(cfg), CsrTypes(cfg)
         status = scoreboard_types(cfg).status
         where = data.StructLayout({"region": cfg.region_width, "bank": 1})
@@ -82,7 +82,7 @@ class CsrBank(wiring.Component):
             "slice": Out(cfg.slice_width), "view": In(c.view),
             "cleared": In(1), "purging": In(1), "in_flight": In(1), "range_busy": In(1),
         })
-        self._cfg, self._status = cfg, status
+        self._cfg, self._status, self._counter_width = cfg, status, counter_width
 
     def elaborate(self, platform):
         m = Module()
@@ -90,7 +90,7 @@ class CsrBank(wiring.Component):
         m.submodules.front = front = AxiLiteTarget()
         m.submodules.file = r = RegisterFile(cfg)
         m.submodules.regions = regions = RegionAccess(cfg, self._status)
-        m.submodules.counters = counters = Counters(cfg)
+        m.submodules.counters = counters = Counters(cfg, self._counter_width)
         connect(m, flipped(self.axil), front.axil)
         connect(m, front.bus, r.bus)
         m.d.comb += [

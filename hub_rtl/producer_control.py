@@ -139,14 +139,14 @@ class ProducerControl(wiring.Component):
         """The sequence of a command: change the entries, wait for older stores, mark, list the closes, answer."""
         cfg = self._cfg
         command, count, timer = Signal(self._types.command), Signal(cfg.handle_width), Signal(range(SETTLE + 1))
-        index, skip = Signal(cfg.handle_width), Signal()
+        index = Signal(cfg.handle_width)
         is_fence, skipped, any_ok, held, status = Signal(), Signal(), Signal(), Signal(), Signal(4)
         flushing, merging = Signal(), Signal()
         offered, close_all = self.i_command.payload, command.op == CommandOp.CLOSE_ALL
         m.d.comb += [
             # All handles with the counter's bits reversed: neighbours, often of one peer, are not listed one after the other,
-            # so that the messages of all peers are on their way at the same time.
-            index.eq(Mux(close_all, count[::-1], command.handle)), skip.eq(close_all & (index >= cfg.handles)),
+            # so that the messages of all peers are on their way at the same time. Numbers beyond the table are UNKNOWN there.
+            index.eq(Mux(close_all, count[::-1], command.handle)),
             table.close.index.eq(index), table.close.epoch.eq(command.epoch), table.close.owner.eq(command.owner),
             fence.payload.eq(offered.tag), self.o_mark.all.eq(is_fence | close_all), self.o_mark.handle.eq(command.handle),
             answer.payload.tag.eq(command.tag), answer.payload.status.eq(status),
@@ -178,8 +178,8 @@ class ProducerControl(wiring.Component):
                         with m.If((offered.op != CommandOp.CLOSE) & (offered.op != CommandOp.CLOSE_ALL)):
                             m.next = "ANSWER"
             with m.State("WALK"):
-                m.d.comb += table.close.valid.eq(~skip)
-                with m.If(table.close_granted | skip):
+                m.d.comb += table.close.valid.eq(1)
+                with m.If(table.close_granted):
                     m.d.sync += count.eq(count + 1)
                     with m.If(~close_all | count.all()):
                         m.d.sync += timer.eq(3)

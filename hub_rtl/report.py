@@ -156,14 +156,15 @@ class RefusalLog(wiring.Component):
     Contract: every pulse becomes one entry, or ``lost`` grows by one: the log was full, or more than two of one source were
     waiting. Of packets refused here only those with ``report`` count (one per row). ``clear`` empties the log, ``lost`` too.
 
-    Latency 4 cycles from a pulse to ``count``; one entry per cycle. ``entry`` belongs to the ``index`` of the cycle before.
+    Latency 3 cycles from a pulse to ``count``; one entry per cycle. ``entry`` belongs to the ``index`` of the cycle before.
 
     Order: per source as they came; simultaneous sources in turn. Nothing is ever stalled.
 
     Parameters: ``cfg``. Ports: ``stores`` In, one ``handles.store_refusal`` per lane; ``refusal_valid`` In, ``refusal`` In;
     ``reject_valid`` In, ``reject_flit`` In 128, a received REJECT; ``bad`` In, one :func:`bad_packet` per lane; ``index`` In;
     ``entry`` Out :func:`log_entry`; ``count`` Out, entries; ``lost`` Out 32, saturating; ``clear`` In strobe; ``logged`` Out
-    strobe, something was written or lost. Source: our specification, guarantee G6.
+    strobe, something was written (``count`` shows it) or lost (``lost`` shows it in the next cycle). Source: our
+    specification, guarantee G6.
     """
 
     def __init__(self, cfg):

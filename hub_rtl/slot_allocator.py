@@ -9,7 +9,7 @@ from .axi import SpillSignature
 from .lib.arbiter import RoundRobin
 from .lib.onehot import select, tree_sum
 from .rows.row_lookup import RowLookup
-from .rows.slice_types import slice_types_of
+from .rows.slice_types import REASONS, slice_types_of
 from .rows.spill import SpillEngine
 from .types import types_of
 
@@ -96,7 +96,7 @@ class SlotAllocator(wiring.Component):
                      self.o_overlap.bank.eq(chosen.bank), self.counts.rat_new.eq(table.obs_alloc.en)]
         for name in self._own.summed:
             m.d.sync += self.counts[name].eq(tree_sum([lane.strobes[name] for lane in lanes]))
-        for reason in range(16):
+        for reason in REASONS:
             m.d.sync += self.counts.refused[reason].eq(tree_sum(
                 [lane.strobes.refused & (lane.strobes.reason == reason) for lane in lanes]))
         return m

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from hub_rtl.tools import lint
 from hub_rtl.cli import app
 from hub_rtl.config import preset
+from hub_rtl.tools.register_rdl import registers_systemrdl
 from hub_rtl.tools.register_text import registers_header, registers_markdown
 from sim.bench.runner import ROOT
 
@@ -37,7 +38,7 @@ def test_bad_configuration(command, arguments, line, tmp_path):
 def test_generate(tmp_path):
     result = RUN.invoke(app, ["generate", "--preset", "tiny", "-o", str(tmp_path), "--set", "tag_width=3"])
     assert result.exit_code == 0
-    names = ["moehub.v", "moehub.json", "moehub_regs.h"]
+    names = [f"moehub{end}" for end in (".v", "_axi.v", ".json", "_regs.h", ".rdl", ".sdc", ".vlt", ".core")]
     assert result.stdout.split() == [str(tmp_path / "tiny" / name) for name in names]
     assert sorted(path.name for path in (tmp_path / "tiny").iterdir()) == sorted(names)
     side = json.loads((tmp_path / "tiny" / "moehub.json").read_text())
@@ -54,10 +55,12 @@ def test_folder_that_cannot_be(tmp_path):
 def test_registers(tmp_path):
     assert RUN.invoke(app, ["registers", "--preset", "tiny"]).stdout == registers_markdown(preset("tiny"))
     assert RUN.invoke(app, ["registers", "--c-header", "--preset", "tiny"]).stdout == registers_header(preset("tiny"))
+    assert RUN.invoke(app, ["registers", "--systemrdl", "--preset", "tiny"]).stdout == registers_systemrdl(preset("tiny"))
     assert RUN.invoke(app, ["registers", "--markdown", "-o", str(tmp_path / "r.md")]).exit_code == 0
     assert (tmp_path / "r.md").read_text() == registers_markdown(preset("small"))
-    both = RUN.invoke(app, ["registers", "--markdown", "--c-header"])
-    assert both.exit_code == 2 and both.stderr == "moe-hub: --markdown and --c-header: choose one\n"
+    for both in (["--markdown", "--c-header"], ["--c-header", "--systemrdl"]):
+        result = RUN.invoke(app, ["registers", *both])
+        assert result.exit_code == 2 and result.stderr == "moe-hub: --markdown, --c-header, --systemrdl: choose one\n"
 
 
 def test_lint_says_what_it_waives(monkeypatch):
@@ -65,7 +68,7 @@ def test_lint_says_what_it_waives(monkeypatch):
     clean = RUN.invoke(app, ["lint", "--preset", "tiny"])
     assert clean.exit_code == 0 and clean.stdout.startswith("tiny: clean\n")
     assert all(name in clean.stdout for name in lint.WAIVED)
-    monkeypatch.setattr(lint, "lint_verilog", lambda text, top: ["verilator: something"])
+    monkeypatch.setattr(lint, "lint_verilog", lambda *given, **more: ["verilator: something"])
     found = RUN.invoke(app, ["lint", "--preset", "tiny"])
     assert found.exit_code == 1 and found.stdout.startswith("tiny: NOT clean\nverilator: something\n")
 

@@ -16,12 +16,15 @@ SMALL = preset("small")
 ODD = preset("tiny", ranks=5, pool_depth=8, handles=5, regions=3, dep_ranges=3, lanes=3, loop_lanes=2, log_depth=5, capacity=13,
              replicas=4, groups=16, packet_bytes=256, max_row_bytes=1040)
 LEAST = preset("tiny", handles=1, regions=1, capacity=1, dep_ranges=1, log_depth=1, tag_width=1, max_row_bytes=16)
+MODULES = "sim.cocotb.csr,sim.cocotb.csr_access,sim.cocotb.csr_orders"
 TESTS = ["random_access", "geometry", "views", "views_change", "every_bit", "counters", "not_cleared", "reset_in_traffic"]
+EDGES = ["bus_in_turn", "addresses", "bits_cleared", "interrupts", "geometry_edges", "fetch_any", "queries_and_timeouts",
+         "region_busy", "counter_sweeps"]
 
 
-@pytest.mark.parametrize("name, cfg", [("csr_small", SMALL), ("csr_odd", ODD)])
-def test_csr(name, cfg):
-    run_bench(CsrBank(cfg), module="sim.cocotb.csr", name=name, tests=TESTS, cfg=cfg)
+@pytest.mark.parametrize("name, cfg, tests, width", [("csr_small", SMALL, TESTS, 48), ("csr_odd", ODD, TESTS + EDGES, 14)])
+def test_csr(name, cfg, tests, width):
+    run_bench(CsrBank(cfg, width), module=MODULES, name=name, tests=tests, cfg=cfg, params={"counter_width": width})
 
 
 def test_csr_least():

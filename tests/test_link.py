@@ -11,7 +11,7 @@ from sim.bench.link_mesh import LinkMesh
 from sim.bench.planted import assert_caught, planted
 from sim.bench.runner import run_bench
 
-PEER = "sim.cocotb.link,sim.cocotb.link_faults"
+PEER = "sim.cocotb.link,sim.cocotb.link_credits,sim.cocotb.link_faults"
 MESH = "sim.cocotb.link_mesh"
 CONFIGS = {
     "tiny": preset("tiny"),
@@ -48,7 +48,7 @@ def test_over_switch():
     ("hub_rtl/links/link_rx.py", "cfg.rx_credits * cfg.frame_flits)", "cfg.rx_credits * cfg.frame_flits - 2)", "credit_abuse",
      "tiny"),
     # A due CREDIT never pushes in before packets that keep coming.
-    ("hub_rtl/links/link_tx.py", "(((patience == PATIENCE) & ~paced)", "((Const(0, 1))", "credit_flits", "small"),
+    ("hub_rtl/links/link_tx.py", "((urgent & ~paced)", "((Const(0, 1))", "credit_flits", "small"),
 ])
 def test_planted(path, old, new, test, name):
     cfg = CONFIGS[name]

@@ -9,7 +9,7 @@ from hub_rtl.packet_manager import PacketManager
 from sim.bench.planted import assert_caught, planted
 from sim.bench.runner import run_bench
 
-MODULE = "sim.cocotb.packet_manager,sim.cocotb.packet_manager_limits"
+MODULE = "sim.cocotb.packet_manager,sim.cocotb.packet_manager_limits,sim.cocotb.packet_manager_places"
 CONFIGS = {
     "tiny": preset("tiny"),
     "small": preset("small"),
@@ -18,6 +18,7 @@ CONFIGS = {
 }
 DIRECTED = ["latency", "back_to_back", "wire_efficiency", "sustained", "order", "starvation", "timers", "pool_full",
             "fence_and_close", "dead_peer", "same_address"]
+PLACES = ["places", "neighbours", "marks_of_one"]
 
 
 def run(config, *tests, component=None):
@@ -32,7 +33,7 @@ def test_random_traffic(config):
 
 @pytest.mark.parametrize("config", CONFIGS)
 def test_directed(config):
-    run(config, *DIRECTED)
+    run(config, *DIRECTED, *(PLACES if config != "small" else ()))
 
 
 def test_saturated_ages():

@@ -13,7 +13,8 @@ ODD = HubConfig(name="odd", ranks=3, lanes=3, loop_lanes=2, handles=5, replicas=
                 pool_depth=4, tag_width=5)
 WIDE = HubConfig(name="wide", ranks=8, lanes=18, loop_lanes=3, handles=256, regions=64, pool_depth=64)
 TESTS = ["random_commands", "every_fault", "two_epochs_ahead", "slow_peer", "dead_peer", "many_fences", "software_reads",
-         "reset_in_traffic", "latency", "turns", "blocked_messages", "software_turns", "before_cleared"]
+         "reset_in_traffic", "latency", "turns", "blocked_messages", "software_turns", "before_cleared",
+         "drains", "dead_turns"]
 
 
 def run(component, cfg, name, tests=TESTS, other=True):

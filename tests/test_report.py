@@ -10,21 +10,20 @@ from sim.bench.runner import run_bench
 SMALLEST = HubConfig(name="smallest", ranks=2, lanes=1, handles=1, regions=1, groups=4, capacity=1, max_row_bytes=16,
                      pool_depth=4, log_depth=1, reject_depth=1)
 ODD = HubConfig(name="odd", ranks=3, lanes=3, loop_lanes=2, handles=5, regions=5, log_depth=13, reject_depth=5)
-REJECTS = ["rejects", "input_never_stalls", "all_dead", "poor_rank", "one_reject"]
 
 
-def run(component, cfg, name, tests):
-    run_bench(component, name=name, module="sim.cocotb.report", tests=tests, cfg=cfg)
+def run(component, cfg, name, tests=None, module="sim.cocotb.report"):
+    run_bench(component, name=name, module=module, tests=tests, cfg=cfg)
 
 
 @pytest.mark.parametrize("cfg", [SMALLEST, ODD], ids=lambda cfg: cfg.name)
 def test_reject_sender(cfg):
-    run(RejectSender(cfg), cfg, f"report_reject_{cfg.name}", REJECTS)
+    run(RejectSender(cfg), cfg, f"report_reject_{cfg.name}")
 
 
 @pytest.mark.parametrize("cfg", [SMALLEST, ODD], ids=lambda cfg: cfg.name)
 def test_refusal_log(cfg):
-    run(RefusalLog(cfg), cfg, f"report_log_{cfg.name}", ["keeps_oldest", "all_at_once", "pulses_while_cleared", "storm"])
+    run(RefusalLog(cfg), cfg, f"report_log_{cfg.name}", module="sim.cocotb.report_log")
 
 
 def test_planted_no_confirm():

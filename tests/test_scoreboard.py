@@ -10,7 +10,7 @@ from hub_rtl.scoreboard import ReadinessScoreboard
 from sim.bench.planted import assert_caught, planted
 from sim.bench.runner import run_bench, to_verilog
 
-MODULES = "sim.cocotb.scoreboard,sim.cocotb.scoreboard_faults"
+MODULES = "sim.cocotb.scoreboard,sim.cocotb.scoreboard_faults,sim.cocotb.scoreboard_promises,sim.cocotb.scoreboard_tables"
 CONFIGS = {
     "small": (preset("small", lanes=2), 5),
     "tiny": (preset("tiny"), 8),
@@ -24,7 +24,7 @@ def test_against_golden(name):
     """All cocotb tests of the scoreboard on one configuration."""
     cfg, epochs = CONFIGS[name]
     run_bench(ReadinessScoreboard(cfg), name=f"scoreboard_{name}", module=MODULES, cfg=cfg,
-              params={"epochs": epochs})
+              params={"epochs": epochs, "pour": 40000 if name == "tiny" else 200})
 
 
 PLANTED = {

@@ -11,12 +11,17 @@ from sim.bench.planted import assert_caught, planted
 from sim.bench.runner import run_bench
 
 ODD = {"regions": 3, "ranks": 3, "rat_ways": 3, "capacity": 5, "packet_bytes": 256, "max_row_bytes": 512}
-COMMON = ["traffic", "thrash", "full_regions", "spill_faults", "overlap", "purge", "blocked_outputs",
-          "opened_in_a_row", "old_rows", "reset_in_traffic", "latency"]
+COMMON = ["traffic", "thrash", "full_regions", "spill_faults", "overlap", "purge", "blocked_outputs", "opened_in_a_row",
+          "old_rows", "reset_in_traffic", "latency", "plain_bounds", "range_groups", "refusals_told_apart", "row_bounds",
+          "epochs", "state_changes_in_check", "tables_written_again", "every_slot", "damaged_words", "reset_forgets",
+          "header_alone", "overflow_region_ends_first", "answers_wait", "queues_stay_full", "all_at_once", "turns",
+          "turns_of_words", "opened_while_answering", "ended_while_answering", "purge_each", "purge_in_turns", "purge_waits",
+          "overflow_region_opens", "sources", "turns_of_overlaps", "hits_do_not_wait"]
+MODULES = ",".join(f"sim.cocotb.slot_allocator{part}" for part in ("", "_limits", "_pressure", "_turns"))
 
 
 def run_allocator(component, cfg, name, tests):
-    run_bench(component(cfg), name=f"slot_allocator_{name}", module="sim.cocotb.slot_allocator", tests=tests, cfg=cfg)
+    run_bench(component(cfg), name=f"slot_allocator_{name}", module=MODULES, tests=tests, cfg=cfg)
 
 
 def test_tiny():

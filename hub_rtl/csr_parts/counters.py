@@ -8,7 +8,7 @@ from ..config import index_width
 from ..lib.ram import Ram
 from ..registers import COUNTERS
 
-__all__ = ["Counters", "count_layout"]
+__all__ = ["COUNTER_WIDTH", "Counters", "count_layout"]
 
 COUNTER_WIDTH = 48
 
@@ -21,31 +21,32 @@ def count_layout(cfg):
 class Counters(wiring.Component):
     """All counters of the hub. Few gates: one wide adder walks over a memory and collects narrow accumulators.
 
-    Contract: no increment is lost (an accumulator holds all that can come between two visits); counters wrap at 2**48.
+    Contract: no increment is lost (an accumulator holds all that can come between two visits); counters wrap at 2**width.
     Throughput: every counter takes an increment of up to 2 * slices in every cycle. A counter is visited every N cycles (N
     counters).
     ``clear`` is exact: what comes in later cycles counts, earlier does not. ``snapshot`` copies each counter on its next
     visit: the
     copies are at most N cycles apart. ``freeze`` stops all in the same cycle (what happens meanwhile is not counted).
+    After reset counters and copies are 0 after one round.
     Illegal input: ``snapshot`` and ``clear`` while ``busy`` are ignored.
 
-    Parameters: ``cfg``.
+    Parameters: ``cfg``; ``width``, bits of a counter, 48 in a hub; less where a test has to see them wrap.
     Ports: ``counts`` In :func:`count_layout`; ``freeze`` In; ``snapshot``, ``clear`` In strobes; ``busy`` Out; ``read_en`` In,
     ``read_index`` In (word:
     counter * 2 + half), ``read_data`` Out, copies, one cycle later.
     Source: architecture section 6.5.
     """
 
-    def __init__(self, cfg):
-        self._layout = count_layout(cfg)
+    def __init__(self, cfg, width=COUNTER_WIDTH):
+        self._layout, self._width = count_layout(cfg), width
         super().__init__({"counts": In(self._layout), "freeze": In(1), "snapshot": In(1), "clear": In(1), "busy": Out(1),
                           "read_en": In(1), "read_index": In(index_width(2 * len(COUNTERS))), "read_data": Out(32)})
 
     def elaborate(self, platform):
         m = Module()
         number = len(COUNTERS)
-        m.submodules.live = live = Ram(COUNTER_WIDTH, number)
-        m.submodules.copies = copies = Ram(COUNTER_WIDTH, number)
+        m.submodules.live = live = Ram(self._width, number)
+        m.submodules.copies = copies = Ram(self._width, number)
         step = next(iter(self._layout.members.values()))
         # Between two visits: `number` increments of at most 2**step - 1.
         fronts = Array(Signal(step + number.bit_length(), name=f"front_{name}") for name in COUNTERS)
@@ -53,7 +54,7 @@ class Counters(wiring.Component):
         place = Signal(range(number))                   # visited in this cycle
         m.d.sync += place.eq(Mux(place == number - 1, 0, place + 1))
         visits = Signal(range(number + 1), init=number)     # visits left that start from 0: the first round clears
-        copying = Signal(range(number + 1))                 # visits left that also copy
+        copying = Signal(range(number + 1), init=number)    # visits left that also copy: the first round, too
         m.d.comb += self.busy.eq((visits != 0) | (copying != 0))
         start_clear = Signal()
         m.d.comb += start_clear.eq(self.clear & ~self.busy)
@@ -76,7 +77,7 @@ class Counters(wiring.Component):
         fresh, keep, valid = Signal(), Signal(), Signal()
         m.d.sync += [taken.eq(Mux(start_clear, 0, fronts[place])), at.eq(place), valid.eq(1)]
         m.d.sync += [fresh.eq((visits != 0) | start_clear), keep.eq(copying != 0)]
-        total = Signal(COUNTER_WIDTH)
+        total = Signal(self._width)
         m.d.comb += [
             live.r_en.eq(1), live.r_addr.eq(place),
             total.eq(Mux(fresh, 0, live.r_data) + taken),

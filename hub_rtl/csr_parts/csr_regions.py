@@ -118,10 +118,9 @@ class RegionAccess(wiring.Component):
         m.d.comb += self.command_busy.eq(settle != 0)
 
         asked, commit, seen = Signal(), Signal(), Signal()      # waiting orders: query, commit, timeout
-        asked_bank = Signal()
-        seen_at = Signal.like(self.query)
+        asked_at, seen_at = Signal.like(self.query), Signal.like(self.query)
         with m.If(self.query_en):
-            m.d.sync += [asked.eq(1), asked_bank.eq(self.query_bank)]
+            m.d.sync += [asked.eq(1), asked_at.region.eq(self.region), asked_at.bank.eq(self.query_bank)]
         with m.If(self.commit):
             m.d.sync += commit.eq(1)
         # One cycle longer than the commit: by then `errors` is in its register, and the next access reads it.
@@ -142,7 +141,7 @@ class RegionAccess(wiring.Component):
                     m.d.sync += [self.query.region.eq(self.region), self.query.bank.eq(0)]
                     m.next = "bank0"
                 with m.Elif(asked):
-                    m.d.sync += [self.query.region.eq(self.region), self.query.bank.eq(asked_bank)]
+                    m.d.sync += self.query.eq(asked_at)
                     m.next = "query"
                 with m.Elif(seen):
                     m.d.sync += self.query.eq(seen_at)

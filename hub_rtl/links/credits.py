@@ -93,8 +93,9 @@ class ReceiveCredits(wiring.Component):
 
     A buffer is used from ``accept`` until its free has been *reported*, so ``full`` is exactly "the source has used up what it
     was told". A CREDIT is due when a quarter of the buffers (at least one) is unreported, or when anything has been
-    unreported for 128 to 256 cycles. Due ranks are served round-robin; a rank whose totals left with another header
-    meanwhile is passed over. Picking takes one cycle; all updates show in the next cycle.
+    unreported for 128 to 256 cycles: at two ticks, the last of each 128 cycles since reset, after each other. Due ranks are
+    served round-robin; a rank whose totals left with another header meanwhile is passed over. Picking takes one cycle; all
+    updates show in the next cycle.
 
     Parameters: ``cfg``. Ports: ``accept`` In {en per class, src}; ``free``, ``control_free`` In {en, rank}; ``full``,
     ``control_full`` Out ``ranks``; ``reports`` In :class:`ReportSignature`.
@@ -118,16 +119,16 @@ class ReceiveCredits(wiring.Component):
             m.d.comb += [reports.total[cls].eq(_of_rank(freed, reports.dst)),
                          reports.pending[cls].eq(pending[cls].bit_select(reports.dst, 1))]
             for n in range(ranks):
-                used = Signal(range(limit + 1), name=f"used{cls}_{n}")
+                room = Signal(range(limit + 1), init=limit, name=f"room{cls}_{n}")      # what the source may still send
                 unreported = Signal(range(limit + 1), name=f"unreported{cls}_{n}")
                 is_freed = free.en & (free.rank == n)
                 reported = reports.report[cls] & (reports.dst == n)
                 m.d.sync += [
                     freed[n].eq(freed[n] + is_freed),
                     unreported.eq(Mux(reported, 0, unreported) + is_freed),
-                    used.eq(used + (self.accept.en[cls] & (self.accept.src == n)) - Mux(reported, unreported, 0)),
+                    room.eq(room - (self.accept.en[cls] & (self.accept.src == n)) + Mux(reported, unreported, 0)),
                 ]
-                m.d.comb += [full[n].eq(used == limit), pending[cls][n].eq(unreported.any()),
+                m.d.comb += [full[n].eq(~room.any()), pending[cls][n].eq(unreported.any()),
                              enough[cls][n].eq(unreported >= max(1, limit // 4))]
 
         # A shared tick marks what is pending; what is still pending and marked at the next tick has waited long enough.
@@ -137,9 +138,9 @@ class ReceiveCredits(wiring.Component):
         for n in range(ranks):
             waiting = pending[DATA][n] | pending[CONTROL][n]
             left = Cat(pending[DATA][n], pending[CONTROL][n]) & ~reports.report
-            with m.If(reports.report.any() & (reports.dst == n) & ~left.any()):
+            with m.If((reports.dst == n) & ~left.any()):    # without a report: nothing is pending, so nothing is marked
                 m.d.sync += [marked[n].eq(0), late[n].eq(0)]
-            with m.Elif(tick == 0):
+            with m.Elif(tick.all()):
                 m.d.sync += [marked[n].eq(waiting), late[n].eq(late[n] | (marked[n] & waiting))]
 
         m.submodules.arbiter = arbiter = RoundRobin(ranks)

@@ -103,11 +103,11 @@ class LinkRx(wiring.Component):
                     & (header.src < cfg.ranks) & (header.src != self.rank) & (header.dst == self.rank)),
         ]
         arrived = Signal(flit_shape)
-        checked = Signal(data.StructLayout({"skip": 1, "reason": 4, "data": 1, "control": 1, "credit": 1}))
+        checked = Signal(data.StructLayout({"skip": 1, "good": 1, "lane": 1, "data": 1, "control": 1, "credit": 1}))
         m.d.sync += [
             arrived.eq(first),
             checked.skip.eq(kinds["idle"] & first.last),
-            checked.reason.eq(Mux(~good, Reason.BAD_HEADER, Mux(header.lane == self.lane, Reason.OK, Reason.BAD_LANE))),
+            checked.good.eq(good), checked.lane.eq(header.lane == self.lane),
             *(checked[name].eq(kinds[name]) for name in ("data", "control", "credit")),
         ]
         return arrived, checked
@@ -125,20 +125,20 @@ class LinkRx(wiring.Component):
             begins.eq(arrived.valid & ~inside & ~dropping & ~checked.skip),
             ahead.eq(header.seq - expected),
             fresh.eq(begins & ~ahead[-1]),      # less than half the numbers ahead: not a repeat
-            good.eq(fresh & (checked.reason == Reason.OK)),
+            good.eq(fresh & checked.good & checked.lane),
             has_room[DATA].eq(~self.full.bit_select(src, 1)), has_room[CONTROL].eq(~self.control_full.bit_select(src, 1)),
             accepted[DATA].eq(good & checked.data & has_room[DATA]),
             accepted[CONTROL].eq(good & checked.control & has_room[CONTROL]),
             self.accept.en.eq(accepted), self.accept.src.eq(src),
             packets.valid.eq(accepted[DATA] | (arrived.valid & inside)), packets.payload.data.eq(arrived.data),
-            packets.payload.last.eq(arrived.last | (inside & (left == 1))),
+            packets.payload.last.eq(arrived.last),
             controls.valid.eq(accepted[CONTROL]), controls.payload.eq(arrived.data),
         ]
         m.d.sync += [
             self.seq_error.eq(begins & ahead.any()),
             self.violation.eq(good & ((checked.data & ~has_room[DATA]) | (checked.control & ~has_room[CONTROL]))),
-            self.bad.en.eq(fresh & (checked.reason != Reason.OK)), self.bad.header.eq(arrived.data),
-            self.bad.reason.eq(checked.reason),
+            self.bad.en.eq(fresh & ~(checked.good & checked.lane)), self.bad.header.eq(arrived.data),
+            self.bad.reason.eq(Mux(checked.good, Reason.BAD_LANE, Reason.BAD_HEADER)),
             # Totals of a CREDIT are in its body, those of the others in the common field.
             totals.src.eq(src), totals.en.eq(0),
             totals.total[DATA].eq(Mux(checked.credit, credit_body.total0, header.credit)),
@@ -170,7 +170,7 @@ class LinkRx(wiring.Component):
         m.d.comb += [
             out.valid.eq(packets.valid | padding), packets.ready.eq(out.ready & ~padding), taken.eq(out.valid & out.ready),
             out.payload.data.eq(Mux(padding, 0, packets.payload.data)), out.payload.first.eq(~inside),
-            out.payload.last.eq(inside & (left == 1)), out.payload.err.eq(padding),
+            out.payload.last.eq(left == 1), out.payload.err.eq(padding),     # 0 between packets
         ]
         m.d.sync += [self.free.en.eq(taken & out.payload.last), self.free.rank.eq(src)]
         with m.If(taken & ~inside):

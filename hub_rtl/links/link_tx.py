@@ -69,13 +69,13 @@ class LinkTx(wiring.Component):
         cfg, reports = self._cfg, self.reports
         control = header_layout()(self.i_control.payload)
         control_dst = control.dst[:cfg.rank_width]
-        inside, paced, patience = Signal(), Signal(), Signal(range(PATIENCE + 1))
+        inside, paced, patience, urgent = Signal(), Signal(), Signal(range(PATIENCE)), Signal()
         has_credit, is_dead = Signal(), Signal()
         go_control, go_packet, go_credit = Signal(), Signal(), Signal()
         m.d.comb += [
             has_credit.eq(self.control_ready.bit_select(control_dst, 1)),
             is_dead.eq(self.peer_dead.bit_select(control_dst, 1)),
-            go_credit.eq(~inside & reports.due & (((patience == PATIENCE) & ~paced)
+            go_credit.eq(~inside & reports.due & ((urgent & ~paced)
                                                   | ~(self.i_packet.valid | (self.i_control.valid & has_credit)))),
             go_control.eq(~inside & self.i_control.valid & has_credit & ~go_credit),
             go_packet.eq(inside | (self.i_packet.valid & ~go_credit & ~go_control)),
@@ -102,9 +102,9 @@ class LinkTx(wiring.Component):
             with m.Elif(~inside):
                 m.d.sync += paced.eq(0)
         with m.If(~reports.due):
-            m.d.sync += patience.eq(0)
-        with m.Elif(patience != PATIENCE):
-            m.d.sync += patience.eq(patience + 1)
+            m.d.sync += [patience.eq(0), urgent.eq(0)]
+        with m.Else():
+            m.d.sync += [patience.eq(patience + 1), urgent.eq(urgent | (patience == PATIENCE - 1))]
 
     def _fill(self, m, chosen, moves, flit):
         """Second stage: own fields into headers; the totals are those of this very cycle."""

@@ -57,7 +57,7 @@ class AddressTable(wiring.Component):
         m.submodules.states = states = Ram(data.StructLayout({"state": 2, "epoch": EPOCH_WIDTH}), 2 * cfg.regions, clear=True)
         m.submodules.pointers = pointers = Ram(count, 2 * cfg.regions, granules=2, clear=True)
         m.submodules.shown = shown = Ram(count, 2 * cfg.regions, granules=2, clear=True)    # copy for rows_query
-        m.submodules.opened = opened = RegisterQueue(own.bank, 8)
+        m.submodules.opened = opened = RegisterQueue(own.bank, 4)   # three wait at most, whatever is being answered
         m.submodules.arbiter = arbiter = RoundRobin(cfg.slices)
         write, update = self.geometry_write, self.region_update
         m.d.comb += [

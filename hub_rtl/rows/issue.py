@@ -30,8 +30,8 @@ class Issue(wiring.Component):
 
     Parameters: ``cfg``. Ports: ``i_command``, ``i_piece``, ``i_end`` In, streams; ``reply_en``, ``reply`` In, allocation
     answer, at most 4 unasked for; ``alloc_taken`` Out; ``o_write``, ``o_data``, ``o_refused`` Out, streams; ``victim_look``,
-    ``victim_index`` In, ``victim`` Out: reads the data part while no command waits; ``idle`` Out, nothing is left; ``stalls``
-    Out, one bit per WaitCause that holds; ``refused``, ``reports`` Out, strobes. """
+    ``victim_index`` In, ``victim`` Out: reads the data part while no command waits; ``idle`` Out, nothing is left; ``cause``
+    Out, the WaitCause that holds for the oldest packet that waits, ``waits`` Out, the row of that packet. """
 
     def __init__(self, cfg):
         types, own = types_of(cfg), slice_types_of(cfg)
@@ -42,7 +42,7 @@ class Issue(wiring.Component):
             "o_write": Out(stream.Signature(types.write)), "o_data": Out(stream.Signature(types.beat)),
             "o_refused": Out(stream.Signature(types.refusal)),
             "victim_look": In(1), "victim_index": In(own.index_width), "victim": Out(own.alloc_reply), "idle": Out(1),
-            "cause": Out(4),
+            "cause": Out(4), "waits": Out(own.name),
         })
 
     def elaborate(self, platform):
@@ -67,7 +67,7 @@ class Issue(wiring.Component):
         row = Signal(own.alloc_reply)
         m.d.comb += [
             is_row.eq(command.kind == Kind.ROW),
-            rows.r_en.eq(self.victim_look | (self.i_command.valid & is_row & ~command.fresh & ~held)),
+            rows.r_en.eq(self.victim_look | self.i_command.valid),
             rows.r_addr.eq(Mux(self.victim_look, self.victim_index, command.index)),
             row.eq(Mux(command.fresh, answer, rows.r_data)),
             known_place.eq(~is_row | Mux(command.fresh, replies.o.valid | self.reply_en, held)),
@@ -78,7 +78,8 @@ class Issue(wiring.Component):
         with m.Elif(self.i_command.valid & is_row & ~command.fresh):
             m.d.sync += held.eq(1)
 
-        job = data.StructLayout({"sink": 1, "masked": 1, "len": 5, "unit": index_width(cfg.packet_flits)})
+        name, write_name = Signal(own.name), Signal(own.name)       # of the command; of the packet at o_write
+        job = data.StructLayout({"sink": 1, "masked": 1, "len": 5, "unit": index_width(cfg.packet_flits), "name": own.name})
         next_job, next_valid, take_job = Signal(job), Signal(), Signal()
         m.d.comb += [
             ready.eq(self.i_command.valid & self.i_end.valid & known_place),
@@ -94,14 +95,14 @@ class Issue(wiring.Component):
         with m.If(fire):
             m.d.sync += [next_valid.eq(1), next_job.sink.eq(bad), next_job.masked.eq(command.masked),
                          next_job.len.eq(command.len),
-                         next_job.unit.eq(offset)]
+                         next_job.unit.eq(offset), next_job.name.eq(name)]
 
         with m.If(write.ready):
             m.d.sync += write.valid.eq(0)
         with m.If(fire & ~bad):
             context = write.p.context
             m.d.sync += [
-                write.valid.eq(1), write.p.beats.eq(command.len),
+                write.valid.eq(1), write.p.beats.eq(command.len), write_name.eq(name),
                 write.p.addr.eq(Mux(is_row, row.addr + Cat(Const(0, 4), body.row_off), Cat(Const(0, 4), flat.addr16))),
                 context.counted.eq(is_row | command.counted), context.plain.eq(~is_row), context.bytes.eq(command.bytes),
                 context.poison.eq(command.poison | self.i_end.payload), context.dep.eq(Mux(is_row, 0, command.dep)),
@@ -115,8 +116,9 @@ class Issue(wiring.Component):
         last, whom, some = Signal(who), Signal(who), Signal()
         plain = command.reason == Reason.WINDOW             # only plain packets are refused for their window
         m.d.comb += [whom.plain.eq(plain), whom.src.eq(command.src)]
-        with m.If(~plain):
+        with m.If(~plain & (command.kind != Kind.PLAIN)):
             m.d.comb += [whom.region.eq(body.region), whom.epoch.eq(body.epoch), whom.rowid.eq(body.rowid)]
+        m.d.comb += [name.region.eq(whom.region), name.rowid.eq(whom.rowid)]
         with m.If(refused.ready):
             m.d.sync += refused.valid.eq(0)
         with m.If(fire & bad):
@@ -134,6 +136,7 @@ class Issue(wiring.Component):
         masks, left = Signal(range(cfg.mask_flits + 1)), Signal(5)
         unit = Signal(index_width(cfg.packet_flits))
         plain_strb = Signal()                               # no mask: all bytes
+        piece_name, beat_name = Signal(own.name), Signal(own.name)
         mask = Signal(128 * cfg.mask_flits)
         piece, beat = self.i_piece, self.o_data
         take, last_piece = Signal(), Signal()
@@ -153,22 +156,25 @@ class Issue(wiring.Component):
             m.d.sync += [
                 active.eq(1), sink.eq(next_job.sink), left.eq(next_job.len), unit.eq(next_job.unit),
                 plain_strb.eq(~next_job.masked), masks.eq(Mux(next_job.masked, cfg.mask_flits, 0)),
+                piece_name.eq(next_job.name),
             ]
         with m.If(beat.ready):
             m.d.sync += beat.valid.eq(0)
         with m.If(take & ~masks.any() & ~sink):
             m.d.sync += [
-                beat.valid.eq(1), beat.p.data.eq(piece.p.data), beat.p.last.eq(last_piece),
+                beat.valid.eq(1), beat.p.data.eq(piece.p.data), beat.p.last.eq(last_piece), beat_name.eq(piece_name),
                 beat.p.strb.eq(Mux(piece.p.err, 0, Mux(plain_strb, 0xFFFF, mask.word_select(unit, 16)))),
             ]
 
         m.d.comb += self.idle.eq(~(self.i_command.valid | next_valid | active | write.valid | beat.valid | refused.valid))
+        m.d.comb += self.waits.eq(name)
         with m.If(beat.valid & ~beat.ready):
-            m.d.comb += self.cause.eq(WaitCause.DATA)
+            m.d.comb += [self.cause.eq(WaitCause.DATA), self.waits.eq(beat_name)]
         with m.Elif(write.valid & ~write.ready):
-            m.d.comb += self.cause.eq(WaitCause.WRITE)
+            m.d.comb += [self.cause.eq(WaitCause.WRITE), self.waits.eq(write_name)]
         with m.Elif(refused.valid & ~refused.ready):
-            m.d.comb += self.cause.eq(WaitCause.REFUSED)
+            m.d.comb += [self.cause.eq(WaitCause.REFUSED), self.waits.region.eq(refused.p.region),
+                         self.waits.rowid.eq(refused.p.rowid)]
         with m.Elif(self.i_command.valid & ~known_place & command.fresh):
             m.d.comb += self.cause.eq(WaitCause.ALLOC)
         with m.Elif(self.i_command.valid & ~self.i_end.valid):

@@ -117,10 +117,12 @@ class Lookup(wiring.Component):
             m.d.sync += unanswered.eq(unanswered - 1)
         with m.If(alloc.ready):
             m.d.sync += alloc.valid.eq(0)
+        # A damaged word may name a slot beyond what a request holds: it must not become another row's.
+        slot = Mux(word.slot[cfg.slot_width:].any(), Const(-1, cfg.slot_width), word.slot[:cfg.slot_width])
         with m.If(ask):
             m.d.sync += [
                 alloc.valid.eq(1), alloc.p.translate.eq(restored), alloc.p.region.eq(region), alloc.p.bank.eq(bank),
-                alloc.p.overflow.eq(word.overflow & restored), alloc.p.slot.eq(word.slot), alloc.p.rowid.eq(row.rowid),
+                alloc.p.overflow.eq(word.overflow & restored), alloc.p.slot.eq(slot), alloc.p.rowid.eq(row.rowid),
             ]
         lost = Signal()                                     # the victim's spill was answered with an error
         victim = Signal(own.tag)
@@ -331,7 +333,7 @@ class Lookup(wiring.Component):
         m.d.comb += [
             strobes.stall_spill.eq(slow), strobes.stall_purge.eq(self.purging & self.i_head.valid),
             strobes.stall_lookup.eq(stalled),
-            self.cause.eq(Mux(slow, WaitCause.SPILL, Mux(self.purging, WaitCause.PURGE,
+            self.cause.eq(Mux(slow, WaitCause.SPILL, Mux(strobes.stall_purge, WaitCause.PURGE,
                                                          Mux(stalled, WaitCause.LOOKUP, WaitCause.NONE)))),
         ]
         return m

@@ -70,14 +70,14 @@ class RowLookup(wiring.Component):
 
         # What the oldest packet waits for; the issue stage holds older packets than the lookup.
         issue_waits = issue.cause != WaitCause.NONE
-        body = Signal(own.row_body)
+        head, body = split.o_head.payload, Signal(own.row_body)
+        looked, waits = Signal(own.name), Signal(own.name)
         cause = Signal(4)
-        m.d.comb += [
-            body.eq(Mux(issue_waits, commands.o.payload.body, split.o_head.payload.body)),
-            cause.eq(Mux(issue_waits, issue.cause, lookup.cause)),
-        ]
+        with m.If(~head.plain):
+            m.d.comb += [body.eq(head.body), looked.region.eq(body.region), looked.rowid.eq(body.rowid)]
+        m.d.comb += [waits.eq(Mux(issue_waits, issue.waits, looked)), cause.eq(Mux(issue_waits, issue.cause, lookup.cause))]
         m.d.sync += [self.waiting.valid.eq(cause != WaitCause.NONE), self.waiting.cause.eq(cause),
-                     self.waiting.region.eq(body.region), self.waiting.rowid.eq(body.rowid)]
+                     self.waiting.region.eq(waits.region), self.waiting.rowid.eq(waits.rowid)]
         strobes, refused = Signal(own.strobes), self.o_refused
         m.d.comb += [
             *(strobes[name].eq(lookup.strobes[name]) for name, _ in own.lookup_strobes),

@@ -7,15 +7,21 @@ from amaranth import Cat, Const
 from amaranth.lib import data
 
 from ..config import EPOCH_WIDTH, ROWID_WIDTH, ceil_log2, index_width
+from ..formats import Reason
 from ..types import types_of
 
-__all__ = ["COMMANDS", "EPOCH_NEVER", "REPLIES", "SliceTypes", "Kind", "WaitCause", "fold_key", "slice_types_of"]
+__all__ = ["COMMANDS", "EPOCH_NEVER", "REASONS", "REPLIES", "SliceTypes", "Kind", "WaitCause", "fold_key", "slice_types_of"]
 
 #: Commands between lookup and issue of one slice, and allocation answers on their way.
 COMMANDS, REPLIES = 8, 4
 
 #: A bank that was never opened counts as if this epoch were over (plus 1 for the odd bank): the first packets are early.
 EPOCH_NEVER = 14
+
+
+#: Why a packet is refused here.
+REASONS = (Reason.UNKNOWN, Reason.FOREIGN, Reason.REGION_FULL, Reason.EPOCH_STALE, Reason.EPOCH_EARLY, Reason.ROW_OVERRUN,
+           Reason.ROW_RANGE, Reason.MEM_ERROR, Reason.WINDOW)
 
 
 class Kind(IntEnum):
@@ -69,6 +75,8 @@ class SliceTypes:
         self.spill_reply = struct({"word": 64, "error": 1})
         self.bank = struct({"region": cfg.region_width, "bank": 1})
         self.purge = struct({"en": 1, "region": cfg.region_width, "bank": 1})
+        #: Which row a packet is of; 0 for a plain packet.
+        self.name = struct({"region": 11, "rowid": ROWID_WIDTH})
         self.waiting = struct({"valid": 1, "cause": 4, "region": 11, "rowid": ROWID_WIDTH})
         #: One-cycle strobes of one slice: of its lookup, of its issue stage, all.
         looked = ("rat_hits", "spills", "restores", "filter_false", "dropped", "spill_errors", "stall_lookup", "stall_spill",

@@ -1,4 +1,4 @@
-"""Writes the hub: Verilog, JSON sidecar, C header.
+"""Writes the hub: Verilog, its AXI wrapper, registers, and the files with which tools take them in.
 
 Same configuration, same bytes: nothing in the files depends on time, place, hash seed or order of a dictionary.
 """
@@ -11,35 +11,55 @@ from pathlib import Path
 
 from ..config import HubConfig
 from ..top.hub_ports import hub_interfaces
+from .axi_wrapper import AXI_TOP, axi_sidecar, axi_wrapper
+from .flow_files import constraints, fusesoc_core, verilator_waivers
+from .register_rdl import registers_systemrdl
 from .register_text import registers_header
 from ..registers import VERSION, register_map
 
-__all__ = ["TOP", "Generated", "generate", "sidecar", "write_files"]
+__all__ = ["RAMS", "TOP", "Generated", "generate", "sidecar", "write_files"]
 
 TOP = "moehub"
+RAMS = f"{TOP}_rams.v"
 
 
 @dataclass(frozen=True)
 class Generated:
-    """Texts of one hub, and the RTLIL they were made of."""
+    """Texts of one hub. ``rams``: Verilog of the memory modules, empty when memories are left inside the hub's modules."""
 
+    cfg: HubConfig
     verilog: str
+    rams: str
     sidecar: dict
-    header: str
+
+    def sources(self):
+        """{file name: text} of the Verilog: the hub, memory modules if any, the AXI wrapper."""
+        return {f"{TOP}.v": self.verilog, **({RAMS: self.rams} if self.rams else {}),
+                f"{AXI_TOP}.v": axi_wrapper(self.cfg, TOP)}
 
     def files(self):
-        return {f"{TOP}.v": self.verilog, f"{TOP}.json": json.dumps(self.sidecar, indent=1) + "\n",
-                f"{TOP}_regs.h": self.header}
+        """{file name: text} of everything that is written."""
+        sources = self.sources()
+        return {**sources, f"{TOP}.json": json.dumps(self.sidecar, indent=1) + "\n",
+                f"{TOP}_regs.h": registers_header(self.cfg), f"{TOP}.rdl": registers_systemrdl(self.cfg),
+                f"{TOP}.sdc": constraints(self.cfg), f"{TOP}.vlt": verilator_waivers(f"{TOP}.v"),
+                f"{TOP}.core": fusesoc_core(TOP, list(sources), f"{TOP}.vlt", f"{TOP}.sdc")}
 
 
-def generate(cfg):
-    """The :class:`Generated` texts of a configuration."""
+def generate(cfg, ram_modules=False):
+    """The :class:`Generated` texts of a configuration; ``ram_modules``: every memory is an instance of a module of its own."""
     from ..hub import Hub
     from .netlist import ModuleLibrary, memories, to_rtlil, to_verilog
+    from .ram_modules import RamShape, ram_modules_verilog, with_ram_modules
     library = ModuleLibrary()
     top = to_rtlil(Hub(cfg, library=library), TOP)
-    texts = [*library.rtlil.values(), top]
-    return Generated(to_verilog(texts), sidecar(cfg, memories(texts, TOP)), registers_header(cfg))
+    texts, rams = [*library.rtlil.values(), top], ""
+    found = memories(texts, TOP)
+    if ram_modules:
+        texts, shapes = with_ram_modules(texts, found)
+        rams = ram_modules_verilog(shapes)
+        found = [memory | {"ram": RamShape(memory["depth"], memory["width"], memory["granules"]).name} for memory in found]
+    return Generated(cfg, to_verilog(texts), rams, sidecar(cfg, found))
 
 
 def sidecar(cfg, memory_list):
@@ -55,6 +75,7 @@ def sidecar(cfg, memory_list):
             "name": interface.name, "kind": interface.kind, "index": interface.index, "text": interface.text,
             "ports": [{"name": p.name, "field": p.field, "direction": p.direction, "width": p.width} for p in interface.ports],
         } for interface in hub_interfaces(cfg)],
+        "axi_wrapper": axi_sidecar(cfg),
         "address_map": {page.name: page.base for page in registers.pages},
         "registers": {path: address for path, address, _ in registers},
         "register_map": registers.as_dict(),

@@ -7,21 +7,9 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
-__all__ = ["WAIVED", "lint_verilog"]
+from .flow_files import WAIVED, verilator_waivers
 
-#: Verilator warnings that are waived, all of them about the style of machine-written Verilog. Everything else is an error.
-WAIVED = {
-    "DECLFILENAME": "one file holds all modules, so module and file names differ",
-    "UNUSEDSIGNAL": "Amaranth names every field of a struct, used or not; the optimiser removes them",
-    "UNUSEDPARAM": "written for every cell parameter, used or not",
-    "WIDTHEXPAND": "operands of unequal width are extended as Amaranth means it; RTLIL states every width",
-    "WIDTHTRUNC": "Yosys writes `x == 0` as `!x`; RTLIL has no assignment between unequal widths",
-    "PROCASSINIT": "registers have an initial value beside their reset, for FPGAs",
-    "CASEINCOMPLETE": "every process gives its outputs a value before the case; LATCH stays an error",
-    "VARHIDDEN": "a net may carry the name of an instance",
-    "PINCONNECTEMPTY": "outputs nobody listens to are left open on purpose",
-    "PINMISSING": "same, when the port is not named at all",
-}
+__all__ = ["WAIVED", "lint_verilog"]
 
 
 def _verilator():
@@ -42,22 +30,27 @@ def _run(command, env):
     return done.returncode, done.stdout.strip()
 
 
-def lint_verilog(text, top):
-    """Findings on a Verilog text, as a list of strings; empty means clean."""
-    findings = []
+def lint_verilog(text, name, around=None, top=None):
+    """Findings on machine-written Verilog, as a list of strings; empty means clean.
+
+    ``name``: of its top module and its file. ``around``: {file name: text} of further files, for which no warning is waived;
+    ``top``: the top module, when it is among them.
+    """
+    findings, files = [], {f"{name}.v": text, **(around or {})}
     with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder, f"{top}.v")
-        source.write_text(text)
+        for file, content in {f"{name}.vlt": verilator_waivers(f"{name}.v"), **files}.items():
+            Path(folder, file).write_text(content)
+        paths = [str(Path(folder, file)) for file in files]
         verilator, env = _verilator()
-        code, output = _run([verilator, "--lint-only", "-Wall", "--language", "1364-2001", "--top-module", top,
-                             *(f"-Wno-{name}" for name in WAIVED), str(source)], env)
+        code, output = _run([verilator, "--lint-only", "-Wall", "--language", "1364-2001", "--top-module", top or name,
+                             str(Path(folder, f"{name}.vlt")), *paths], env)
         if code:
             findings.append(f"verilator: {output}")
         # In a process of its own: Yosys keeps one design per process and ends it on an error.
         script = ("import sys\nfrom pyosys import libyosys as ys\ndesign = ys.Design()\n"
                   "for step in sys.argv[1:]:\n    ys.run_pass(step, design)\n")
-        code, output = _run([sys.executable, "-c", script, f"tee -q read_verilog {source}",
-                             f"tee -q hierarchy -check -top {top}",
+        code, output = _run([sys.executable, "-c", script, f"tee -q read_verilog {' '.join(paths)}",
+                             f"tee -q hierarchy -check -top {top or name}",
                              "tee -q proc", "check -assert"], dict(os.environ))
         if code:
             findings.append(f"yosys: {output}")

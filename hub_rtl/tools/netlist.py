@@ -19,6 +19,7 @@ _INSTANCE = re.compile(r"^  cell \\(\S+) \\(\S+)\n((?:    .*\n)*)  end\n", re.M)
 _CONNECT = re.compile(r"^    connect \\(\S+) ", re.M)
 _NAMELESS = re.compile(r"\\(port\$\d+\$\d+)(?!\S)")
 _PORT = re.compile(r"^  wire width (\d+) (input|output) \d+ +\\(\S+)$", re.M)
+_WIRE = re.compile(r"^  wire width (\d+) (?:(?:input|output) \d+ +)?\\(\S+)$", re.M)
 _MEMORY = re.compile(r"^  memory width (\d+) size (\d+) \\(\S+)$", re.M)
 
 
@@ -128,24 +129,24 @@ def module_names(text):
 
 
 def memories(texts, top):
-    """Every memory below ``top``: [{path, module, depth, width, granules, collision}].
+    """Every memory below ``top``: [{path, module, depth, width, granules, cleared, collision}].
 
-    The wrapper :class:`~hub_rtl.lib.ram.Ram` is known by its names; other memories are the storage of queues, which never
-    read the word that is being written.
+    The wrapper :class:`~hub_rtl.lib.ram.Ram` is known by the names in it; other memories are the storage of queues, which
+    never read the word that is being written. ``cleared``: a walker writes 0 to every word after reset.
     """
     modules = {}
     for text in texts:
         for part in re.split(r"^(?=module )", text, flags=re.M)[1:]:
-            modules[_MODULE.match(part)[1]] = (_CELL.findall(part), {n: int(w) for w, _, n in _PORT.findall(part)},
+            modules[_MODULE.match(part)[1]] = (_CELL.findall(part), {n: int(w) for w, n in _WIRE.findall(part)},
                                                _MEMORY.findall(part))
     found = []
 
     def walk(module, path):
-        cells, ports, words = modules[module]
+        cells, wires, words = modules[module]
         for width, depth, name in words:
-            ram = name == "memory" and "w_en" in ports
+            ram = name == "memory"
             found.append({"path": path if ram else f"{path}.{name}", "module": module, "depth": int(depth), "width": int(width),
-                          "granules": ports["w_en"] if ram else 1,
+                          "granules": wires["write__en"] if ram else 1, "cleared": ram and "walk" in wires,
                           "collision": "new data, by a bypass outside the memory" if ram else "does not occur"})
         for cell, name in cells:
             if cell in modules:

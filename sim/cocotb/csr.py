@@ -281,7 +281,7 @@ async def counters(dut):
             await s.bench.cycles(1)
             if counted:
                 for name, value in values.items():
-                    totals[name] += value
+                    totals[name] = (totals[name] + value) % s.counter_limit
         dut.counts.value = 0
 
     async def compare():

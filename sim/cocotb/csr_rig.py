@@ -1,6 +1,7 @@
 """The register bank with the blocks that answer it, its golden model, and accesses that compare both."""
 
 from hub_rtl.csr import CsrTypes
+from hub_rtl.csr_parts.counters import COUNTER_WIDTH
 from hub_rtl.registers import COUNTERS, register_map
 from hub_rtl.readiness.scoreboard_types import scoreboard_types
 from hub_rtl.types import types_of
@@ -14,18 +15,18 @@ SWEEP = 2 * len(COUNTERS) + 8   # ... and these two
 
 
 class Scoreboard:
-    """Answers ``query`` two cycles later, from the model's banks."""
+    """Answers ``query`` so many cycles later, from the model's banks."""
 
-    def __init__(self, bench, cfg, model):
+    def __init__(self, bench, cfg, model, cycles):
         self.bench, self.model = bench, model
         self._query = Codec(CsrTypes(cfg).timeout)          # {en, region, bank}; a query has no en
         self._status = Codec(scoreboard_types(cfg).status)
-        self._pipe = [(0, 0)] * 2
+        self._pipe = [(0, 0)] * cycles
         self._region_width = cfg.region_width
         bench.add(self)
 
     def clear(self, forget=True):
-        self._pipe = [(0, 0)] * 2
+        self._pipe = [(0, 0)] * len(self._pipe)
 
     def drive(self):
         status = self.model.banks.get(self._pipe[0], {})
@@ -34,20 +35,20 @@ class Scoreboard:
 
     def sample(self):
         word = int(self.bench.dut.query.value)
-        self._pipe = [self._pipe[1], (word & ((1 << self._region_width) - 1), word >> self._region_width & 1)]
+        self._pipe = [*self._pipe[1:], (word & ((1 << self._region_width) - 1), word >> self._region_width & 1)]
 
 
 class Table:
-    """The decoder table of the producer side: takes writes, shows an entry two cycles after it was asked for."""
+    """The decoder table of the producer side: takes writes, shows an entry so many cycles after it was asked for."""
 
-    def __init__(self, bench, cfg):
-        self.bench = bench
+    def __init__(self, bench, cfg, cycles):
+        self.bench, self._cycles = bench, cycles
         self._write, self._handle = Codec(CsrTypes(cfg).handle_write), Codec(types_of(cfg).handle)
         bench.add(self)
         self.clear()
 
     def clear(self, forget=True):
-        self._entries, self._asked, self._shown = {}, [0, 0], {}
+        self._entries, self._asked, self._shown = {}, [0] * self._cycles, {}
 
     def drive(self):
         if self._asked[0] & 1:
@@ -58,21 +59,22 @@ class Table:
         write = self._write.unpack(int(self.bench.dut.handle_write.value))
         if write["en"]:
             self._entries[write["index"]] = write["handle"]
-        self._asked = [self._asked[1], int(self.bench.dut.handle_read.value)]
+        self._asked = [*self._asked[1:], int(self.bench.dut.handle_read.value)]
 
 
 class Setup:
-    """Design, model and everything around them."""
+    """Design, model and everything around them. ``late``: with as many registers on the way to blocks as there may be."""
 
-    def __init__(self, dut, salt, pause="none"):
+    def __init__(self, dut, salt, pause="none", late=False):
         self.dut = dut
-        self.cfg, _, self.rng = bench_params(salt)
+        self.cfg, params, self.rng = bench_params(salt)
+        self.counter_limit = 1 << params.get("counter_width", COUNTER_WIDTH)
         self.bench = start_clock(dut, watchdog=2000)
         self.map = register_map(self.cfg)
         self.model = CsrModel(self.cfg, self.map.as_dict())
         self.axil = AxiLiteMaster(self.bench, "axil__", pause=dict.fromkeys(("aw", "w", "b", "ar", "r"), pause), rng=self.rng)
-        Scoreboard(self.bench, self.cfg, self.model)
-        Table(self.bench, self.cfg)
+        Scoreboard(self.bench, self.cfg, self.model, 4 if late else 2)
+        Table(self.bench, self.cfg, 3 if late else 2)
         self.commands = StreamSink(self.bench, "o_command", types_of(self.cfg).command)
         self.region_commands = StreamSink(self.bench, "o_region_command", types_of(self.cfg).region_command)
         t = types_of(self.cfg)

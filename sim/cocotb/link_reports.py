@@ -1,6 +1,6 @@
 """How LinkPort tells its peers of freed buffers: which class a header carries, which CREDITs are due, late or needless.
 
-From docs/interfaces.md, section 5, and docs/blocks/link.md, "Timing" and "Ordering and stalls".
+From docs/interfaces.md, section 5, docs/blocks/link.md, "Timing" and "Ordering and stalls", and the ticks of ReceiveCredits.
 """
 
 from bisect import bisect_right
@@ -13,9 +13,9 @@ from sim.golden.link import CONTROL, DATA
 __all__ = ["ReportWatch"]
 
 FREED = 3           # cycles from the last flit out of a buffer until a CREDIT may be due, or the wire shows the total
-SOON, LATE = 128, 256           # cycles that anything freed may, and must at the latest, wait until it is due
+TICK = 128          # cycles between ticks: what is unreported at one and at the next is due then
 PATIENCE = 64       # cycles that due CREDITs let others go first
-PICK = 2            # cycles to pick the next rank when the totals of the one that was picked have left meanwhile
+PICK = 2            # cycles from a change of what is due until another rank is picked
 CLASSES = (DATA, CONTROL)
 
 
@@ -25,8 +25,10 @@ class _Peer:
 
     events: tuple = field(default_factory=lambda: ([], []))
     told: list = field(default_factory=lambda: [0, 0])
-    since: int | None = None            # from then on something was unreported at all times
+    since: int | None = None            # from then on something was unreported at all times ...
+    surely: int | None = None           # ... if totals were filled in at that time which suits it best, or least
     due_since: int | None = None        # from then on a CREDIT was due, for certain
+    not_before: int = 0                 # after a CREDIT the next one is not picked before
 
     def freed(self, cls, cycle):
         """Buffers freed up to a cycle."""
@@ -36,7 +38,7 @@ class _Peer:
         return self.freed(cls, cycle) - self.told[cls]
 
     def oldest(self):
-        """The first event that is not told."""
+        """The first buffer freed that is not told."""
         left = [events[told] for events, told in zip(self.events, self.told, strict=True) if told < len(events)]
         return min(left, default=None)
 
@@ -63,8 +65,9 @@ class ReportWatch:
         self._enough = [max(1, limit // 4) for limit in (cfg.rx_credits, cfg.ctl_credits)]
         self._under_way = Counter()     # headers in the port, by rank
         self._credits = deque()         # CREDITs in the port: the choices
-        self._last_class = self._last_kind = self._last_choice = self._possible_since = self._run = None
-        self._last_header = -PICK
+        self._start = self._last_class = self._last_kind = self._last_choice = self._possible_since = self._run = None
+        self._last_header = (None, None)    # rank, kind
+        self._settled = -PICK               # cycle of the last header other than a CREDIT
         self._served = {}               # rank: (cycle of its last CREDIT's choice, ranks served since)
 
     def accepted(self, rank):
@@ -75,8 +78,8 @@ class ReportWatch:
         """The last flit has left a buffer of ``rank``."""
         peer = self._peers[rank]
         peer.events[cls].append(cycle)
-        if peer.since is None:
-            peer.since = cycle
+        peer.since = cycle if peer.since is None else peer.since
+        peer.surely = cycle if peer.surely is None else peer.surely
 
     def look(self, cycle, credit_sent, header, first_fill, others, free, kind):
         """Judges a cycle. ``credit_sent``: a CREDIT was chosen in the one before; ``header``: one is on the wire for the first
@@ -85,13 +88,15 @@ class ReportWatch:
             self._judge_choice(self._last_choice, credit_sent)
         if header is not None:
             self._judge_header(cycle, header, first_fill)
+        self._start = cycle if self._start is None else self._start
         possible = set()
         for rank, peer in self._peers.items():
-            oldest, certain = peer.oldest(), False
-            if oldest is not None and (cycle - peer.since >= SOON or self._much(peer, cycle + 1 - FREED)):
+            certain = False
+            if peer.since is not None and (cycle + 1 >= self._late(peer.since) or self._much(peer, cycle + 1 - FREED)):
                 possible.add(rank)
-                certain = not self._under_way[rank] and (cycle - oldest >= LATE + FREED or self._much(peer, cycle - FREED))
-            peer.due_since = (peer.due_since if peer.due_since is not None else cycle) if certain else None
+                certain = not self._under_way[rank] and (cycle >= self._late(peer.surely) or self._much(peer, cycle - FREED))
+            since = peer.due_since if peer.due_since is not None else max(cycle, peer.not_before)
+            peer.due_since = since if certain else None
         due = {rank: peer.due_since for rank, peer in self._peers.items() if peer.due_since is not None}
         self._possible_since = (self._possible_since or cycle) if possible else None
         self._run = (self._run or cycle) if due else None
@@ -100,6 +105,11 @@ class ReportWatch:
     def _much(self, peer, cycle):
         """A quarter of the buffers of some class was freed up to then, and is not told."""
         return any(peer.untold(cls, cycle) >= self._enough[cls] for cls in CLASSES)
+
+    def _late(self, event):
+        """The cycle from which a CREDIT is due for what was freed then."""
+        seen = event + FREED - 1 - self._start          # in the books, since reset
+        return self._start + (seen // TICK + 2) * TICK + 1
 
     def _judge_choice(self, choice, credit):
         cycle = choice.cycle
@@ -111,9 +121,9 @@ class ReportWatch:
             self._credits.append(choice)
             self._last_kind = "credit"
             return
+        owed = [rank for rank, since in choice.certain.items() if since <= cycle and self._settled < cycle]
+        assert not choice.free or len(owed) <= len(self._credits), f"cycle {cycle}: no CREDIT though due for ranks {owed}"
         if not self._credits:
-            owed = [rank for rank, since in choice.certain.items() if max(since, self._last_header + PICK) <= cycle]
-            assert not (choice.free and owed), f"cycle {cycle}: no CREDIT to any of {owed} though nothing else goes"
             assert not choice.kind or self._last_kind == "credit" or choice.run is None or cycle - choice.run < PATIENCE, \
                 f"cycle {cycle}: {choice.kind} goes, CREDITs are due since cycle {choice.run}"
         self._last_kind = choice.kind or self._last_kind
@@ -137,19 +147,24 @@ class ReportWatch:
             more = (total - peer.told[each]) % 256
             peer.told[each] += more
             news |= more != 0
-        if all(peer.untold(each, when) == 0 for each in CLASSES for when in times):
-            peer.since = peer.oldest()
+        settled = [not any(peer.untold(each, when) for each in CLASSES) for when in times]
+        peer.since = peer.oldest() if all(settled) else peer.since
+        peer.surely = peer.oldest() if any(settled) else peer.surely
         if kind == PacketType.CREDIT:
+            # It may have been chosen just before a header told the same.
+            assert news or self._last_header[0] == rank and self._last_header[1] != PacketType.CREDIT, \
+                f"cycle {cycle}: a CREDIT for rank {rank} tells nothing new"
             self._judge_turn(rank, self._credits.popleft())
-            peer.due_since = None
+            peer.due_since, peer.not_before = None, cycle + 1
             others = [since for since in (each.due_since for each in self._peers.values()) if since is not None]
             if not others or min(others) > self._served[rank][0] - PICK:
                 self._run = cycle + PICK
         else:
             self._under_way[rank] -= 1
+            self._settled = cycle
             if news:
                 self._run = cycle + PICK
-        self._last_header = cycle
+        self._last_header = rank, kind
 
     def _in_turn(self, peer, when, cls):
         """The class whose total changed; in turn when both or none did."""

@@ -18,6 +18,7 @@ TO_OUTPUT = 3       # from the wire to `o_packet`, `o_control`
 TO_BOOKS = 4        # from a total on the wire to `dest_ready`
 PORTS = ("tx__tvalid", "tx__tready", "rx__tvalid", "rx__tready", "i_packet__valid", "i_control__valid", "o_packet__valid",
          "o_control__valid", "dest_ready", "ctl_ready", "peer_dead", "counts")
+STROBES = ("tx_busy", "tx_idle_waiting", "rx_busy", "credit_stall", "control_sunk")     # decided by the ports one cycle before
 
 
 class PortWatch:
@@ -28,11 +29,12 @@ class PortWatch:
         self._handles = {name: getattr(tb.dut, name) for name in PORTS}
         self._counts, self.counts = Codec(LINK_COUNTS), {}      # strobes of the cycle
         limits = (self.cfg.rx_credits, self.cfg.ctl_credits)
-        self._books = [[SendBook(limit) for _ in range(self.cfg.ranks)] for limit in limits]
+        self.books = [[SendBook(limit) for _ in range(self.cfg.ranks)] for limit in limits]
         self._news = deque()            # (cycle, class, rank, total): reaches the books then
         self._heard = 0                 # totals of the model that are in there
         self._took, self._taking = [], []       # (class, rank): credits taken in the last cycle, in this one
-        self._before, self._strobes = None, {}  # ports of the last cycle, strobes that they ask for
+        self._before = None             # ports of the last cycle
+        self._strobes = dict.fromkeys(STROBES, 0)       # due in the next cycle
         self._inside = 0                # flits that are in the port on their way to the wire
         self._offered = deque([False] * TO_WIRE)
         self._packet_open = self._was_open = self._new_packet = self._wire_open = False
@@ -91,11 +93,11 @@ class PortWatch:
         refused = False
         while self._news and self._news[0][0] == cycle:
             _, cls, rank, total = self._news.popleft()
-            refused |= not self._books[cls][rank].announce(total)
+            refused |= not self.books[cls][rank].announce(total)
         for cls, rank in self._took:
-            self._books[cls][rank].take()
+            self.books[cls][rank].take()
         self._took, self._taking = self._taking, []
-        for name, books in (("dest_ready", self._books[DATA]), ("ctl_ready", self._books[CONTROL])):
+        for name, books in (("dest_ready", self.books[DATA]), ("ctl_ready", self.books[CONTROL])):
             left = sum((book.left > 0) << rank for rank, book in enumerate(books))
             assert now[name] == left, f"{name} in cycle {cycle}: {now[name]:#b}, credits are left for {left:#b}"
         assert now["counts"]["bad_totals"] == refused, f"bad_totals in cycle {cycle}"
@@ -104,16 +106,16 @@ class PortWatch:
         """Strobes that the ports of the cycle before decide."""
         shown = {name: now["counts"][name] for name in self._strobes}
         assert shown == self._strobes, f"counts in cycle {cycle}: {shown}, must be {self._strobes}"
-        assert now["rx__tready"] or self._before is None, "rx.tready is 0"      # it rises with the first edge out of reset
+        # It rises with the first edge out of reset: what came before would be forgotten.
+        assert now["rx__tready"] == (self._before is not None), f"rx.tready is {now['rx__tready']} in cycle {cycle}"
         dst = unpack(HEADER, int(self.tb.dut.i_control__payload.value))["dst"] if now["i_control__valid"] else 0
         has_credit = now["ctl_ready"] >> dst & 1
         stalled = now["i_control__valid"] & ~has_credit
         now["sendable"] = now["i_control__valid"] & has_credit
         moved = now["tx__tvalid"] & now["tx__tready"]
         waits = self._inside or now["i_packet__valid"] or now["i_control__valid"]
-        self._strobes = {
-            "tx_busy": moved, "rx_busy": now["rx__tvalid"] & now["rx__tready"], "credit_stall": stalled,
-            "control_sunk": stalled & now["peer_dead"] >> dst, "tx_idle_waiting": int(bool(waits and not moved))}
+        came, sunk = now["rx__tvalid"] & now["rx__tready"], stalled & now["peer_dead"] >> dst
+        self._strobes = dict(zip(STROBES, (moved, int(bool(waits and not moved)), came, stalled, sunk), strict=True))
         self._inside -= moved
 
     def _judge_arrivals(self, now, cycle):

@@ -59,13 +59,21 @@ async def every_fault(dut):
             answer = await w.do(CommandOp.CLOSE, handle=0, epoch=entry["epoch"], owner=entry["owner"])
             assert (answer == Reason.UNKNOWN) == (not entry_usable(cfg, entry))
             await w.idle()
+    for row_bytes in (0, *(16 << n for n in range(cfg.row_bytes_width - 4)), *(cfg.max_row_bytes + 16 * n for n in (-1, 0, 1))):
+        if row_bytes < 1 << cfg.row_bytes_width:
+            await w.write(0, w.entry(owner=1, epoch=7, row_bytes=row_bytes))
+            await w.bench.cycles(4)
+            answer = await w.do(CommandOp.CLOSE, handle=0, epoch=7)
+            assert answer == (Reason.OK if row_bytes <= cfg.max_row_bytes else Reason.UNKNOWN), f"row_bytes = {row_bytes}"
+            await w.idle()
 
 
 @cocotb.test()
 async def two_epochs_ahead(dut):
     """While a close waits for its peer, the epoch after the next is held; its stores come again when the close went."""
     w = World(dut, rate=0.8)
-    await w.ready(owner=1, epoch=3, replica=[{"rank": 1, "region": 0}] * w.cfg.replicas)
+    await w.ready(owner=1, epoch=3, log2_replicas=w.cfg.replicas.bit_length() - 1,
+                  replica=[{"rank": 1, "region": 0}] * w.cfg.replicas)
     await w.bench.cycles(60)
     w.slow = {1}
     await w.bench.cycles(60)

@@ -97,6 +97,7 @@ class Control:
 
     def read(self, rank, dest, epoch, cycle):
         self._listed.discard((dest, epoch))
+        self._wait[rank] = 0
         self._busy[rank].append([cycle - BUSY_BEFORE_READ, None])
 
     def done(self, rank, cycle):

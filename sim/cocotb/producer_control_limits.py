@@ -126,3 +126,73 @@ async def before_cleared(dut):
     await w.idle()
     assert w.reasons == [Reason.OK] * 2
     cover("producer.before_cleared")
+
+
+@cocotb.test()
+async def drains(dut):
+    """Packets of some peers stay in some packet managers: closes and fences wait for just these, and for each of them."""
+    w = World(dut, "drains", rate=0.9)
+    rng, cfg = w.rng, w.cfg
+    await w.ready(entries=False)
+    for again in range(12):
+        epoch = again % 16
+        ranks = rng.sample(range(cfg.ranks), rng.randint(1, cfg.ranks))
+        w.rate = 0
+        for index in range(cfg.handles):
+            await w.write(index, w.entry(owner=1, epoch=epoch, log2_replicas=min(1, cfg.replicas.bit_length() - 1), replica=[
+                {"rank": rng.choice(ranks), "region": index % cfg.regions} for _ in range(cfg.replicas)]))
+        w.stuck = {(n, rank) for n in range(cfg.slices) for rank in ranks if rng.random() < 0.2}
+        w.broke = {rank for rank in ranks if rng.random() < 0.3}
+        await w.bench.cycles(5)             # the decoders know the entries
+        w.rate = 0.9
+        await w.bench.cycles(50)
+        if rng.random() < 0.5:
+            w.command(CommandOp.FENCE)
+        for index in rng.sample(range(cfg.handles), cfg.handles):
+            assert await w.do(CommandOp.CLOSE, handle=index, epoch=epoch) in (Reason.OK, Reason.PEER_DEAD)
+            w.stuck |= {(n, rank) for n in range(cfg.slices) for rank in ranks if rng.random() < 0.05}
+            if rng.random() < 0.3:
+                w.broke = set()
+        w.rate, w.broke = 0, set()
+        await w.bench.until(lambda: {rank for rank, due in w.model.due.items() if due}
+                            <= {store.rank for pool in w.pools for store in pool if store.marked}, 1000, "closes")
+        await w.bench.cycles(20)
+        while w.stuck:
+            w.stuck.pop()
+            await w.bench.cycles(rng.choice((0, 4, 12)))
+        await w.idle()
+        await w.bench.until(lambda: not w.inside(), 1000, "stores of the next epoch")
+    cover("producer.drains")
+
+
+@cocotb.test()
+async def dead_turns(dut):
+    """Many closes for dead peers, which wait for no link: each has its turn."""
+    w = World(dut, "dead", rate=0.8)
+    rng, cfg = w.rng, w.cfg
+    for _ in range(4):
+        w.dead = set()
+        await w.ready(entries=False)
+        ranks = rng.sample(range(cfg.ranks), min(3, cfg.ranks))
+        for index in range(cfg.handles):
+            await w.write(index, w.entry(owner=1, epoch=2, log2_replicas=cfg.replicas.bit_length() - 1, replica=[
+                {"rank": ranks[(index + n) % len(ranks)], "region": 0} for n in range(cfg.replicas)]))
+        await w.bench.cycles(40)
+        w.slow = set(ranks)
+        await w.bench.cycles(40)
+        assert await w.do(CommandOp.CLOSE_ALL, epoch=2) == Reason.OK
+        w.dead = set(ranks)
+        await w.bench.cycles(8)             # what was chosen before has been read
+        first = len(w.turns)
+        left = {rank: len(due) for rank, due in w.model.due.items()}
+        await w.bench.until(lambda: not any(w.model.due.values()), 500, "dropped closes")
+        since = {}
+        for at, rank in enumerate(w.turns[first:]):
+            before = since.get(rank, -1)        # the first turns depend on when each peer has drained
+            missed = [other for other, seen in since.items() if left[other] and seen < before]
+            assert not missed, f"rank {rank} again, but not {missed}: {w.turns[first:]}"
+            since[rank] = at
+            left[rank] -= 1
+        w.rate = 0
+        await w.idle()
+    cover("producer.dead_turns")

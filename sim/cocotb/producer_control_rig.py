@@ -13,34 +13,13 @@ from sim.bench.coverage import cover
 from sim.bench.runner import bench_params
 from sim.bench.streams import Codec, StreamSink, StreamSource, bus_write, start_clock
 from sim.cocotb.producer_control_checks import Control, Fences, Marks, Software
+from sim.cocotb.producer_control_parts import Pipe, Store, random_entry
 from sim.golden.decoder import entry_usable
 from sim.golden.producer_control import ProducerModel
 
 CLOSE = {name: field for name, field in {**HEADER, **BODIES[PacketType.CLOSE]}.items() if name != "body"}
-OWNERS = (1, 1, 1, 2)
 INPUTS = ("handle_write", "handle_read", "flushing", "merging", "sunk", "ctl_ready", "ctl_other", "ctl_done", "peer_dead")
 COUNTS = ("closes", "closes_dropped", "fences")
-
-
-class Store:
-    """A store that the bench's decoder accepted."""
-
-    def __init__(self, number, dest, epoch, rank, size):
-        self.number, self.dest, self.epoch, self.rank, self.size, self.marked = number, dest, epoch, rank, size, False
-
-
-class Pipe:
-    """A decoder's or merge's queue with the flush handshake."""
-
-    def __init__(self, depth):
-        self.items, self.older, self.depth = deque(), 0, depth
-
-    def flush(self):
-        self.older = len(self.items)
-
-    def leave(self):
-        self.older = max(0, self.older - 1)
-        return self.items.popleft()
 
 
 class World:
@@ -48,8 +27,8 @@ class World:
 
     ``rate``: chance of a store per cycle; ``peek``: of software reading an entry; ``others``: of the other sender of control
     messages going to other peers; ``hops``: registers on the way to
-    decoders and packet managers and on the way back, 0 or 1; ``slow``: ranks whose packets never leave; ``broke``: ranks that
-    give no control credit back; ``dead``: ranks in state DRAIN.
+    decoders and packet managers and on the way back, 0 or 1; ``slow``: ranks whose packets never leave; ``stuck``: the same
+    for a (packet manager, rank); ``broke``: ranks that give no control credit back; ``dead``: ranks in state DRAIN.
     """
 
     def __init__(self, dut, salt="", idle=None, stall=None, rate=0.5, peek=0.03, hops=None):
@@ -71,7 +50,7 @@ class World:
         self.counts = Codec(struct(dict.fromkeys(COUNTS, 1)))
         self.rate, self.peek, self.others, self.rank = rate, peek, 0.1, rng.randrange(cfg.ranks)
         self.hops = rng.randrange(2) if hops is None else hops
-        self.slow, self.broke, self.dead = set(), set(), set()
+        self.slow, self.broke, self.dead, self.stuck = set(), set(), set(), set()
         self.clear()
         self.bench.add(self)
         for name in INPUTS:
@@ -99,7 +78,7 @@ class World:
         self.shown, self.due = dict(self.credits), []               # as ctl_ready shows it; (cycle, what, rank)
         self.done, self.sunk, self.other = 0, 0, 0
         self.last_dead = {}
-        self.reasons, self.messages, self.dropped, self.stamps, self.answered = [], [], 0, [], []
+        self.reasons, self.messages, self.dropped, self.stamps, self.answered, self.turns = [], [], 0, [], [], []
 
     def drive(self):
         dut, cfg = self.dut, self.cfg
@@ -166,7 +145,7 @@ class World:
             return
         number = self.rng.randrange(1 << entry["log2_replicas"])
         rank = entry["replica"][number]["rank"]
-        if sum(store.rank == rank for store in self._inside()) >= 24:
+        if sum(store.rank == rank for store in self.inside()) >= 24:
             return                                                  # as the crossbar does, by `can_accept`
         # Now and then one stands for many: totals use their whole width.
         size = self.rng.choice((16, 32, *[self.rng.randint(1, self.cfg.packet_bytes)] * 10,
@@ -176,7 +155,7 @@ class World:
         self.accepted[dest, entry["epoch"]] += size
         self.number += 1
 
-    def _inside(self):
+    def inside(self):
         """Every store between its acceptance and the ledger."""
         return [store for items in (*(pipe.items for pipe in (*self.lanes, *self.merges)), *self.pools) for store in items]
 
@@ -193,12 +172,12 @@ class World:
         for n, merge in enumerate(self.merges):
             if merge.items and rng.random() < 0.6:
                 self.pools[cfg.lanes + n].append(merge.leave())
-        for pool, ledger in zip(self.pools, self.ledgers, strict=True):
+        for n, (pool, ledger) in enumerate(zip(self.pools, self.ledgers, strict=True)):
             for store in [store for store in pool if store.rank in self.dead]:
                 pool.remove(store)
                 self.accepted[store.dest, store.epoch] -= store.size
                 self.sunk = 1
-            ready = [store for store in pool if store.rank not in self.slow]
+            ready = [store for store in pool if store.rank not in self.slow and (n, store.rank) not in self.stuck]
             if ready and rng.random() < 0.5:
                 store = rng.choice(ready)
                 pool.remove(store)
@@ -269,6 +248,7 @@ class World:
             self.links.read(rank, dest, epoch, self.bench.cycle)
             self.reads.append((dest // cfg.replicas * cfg.replicas, read["bank"]))
             self.stamps.append(self.bench.cycle)
+            self.turns.append(rank)
             self.bench.moved()
         counts = self.counts.unpack(int(dut.counts.value))
         for name, on in counts.items():
@@ -359,14 +339,7 @@ class World:
         return self.reasons[-1]
 
     def entry(self, **fields):
-        cfg, rng = self.cfg, self.rng
-        entry = {"valid": 1, "owner": rng.choice(OWNERS), "epoch": rng.randrange(16), "closed": rng.randrange(2),
-                 "row_bytes": 16 * rng.randint(1, cfg.max_row_bytes // 16), "lane_mode": rng.randrange(4),
-                 "lane": rng.getrandbits(cfg.lane_width),
-                 "log2_replicas": rng.randrange(cfg.replicas.bit_length()),
-                 "replica": [{"rank": rng.randrange(cfg.ranks),
-                              "region": rng.randrange(cfg.regions)} for _ in range(cfg.replicas)]}
-        return {**entry, **fields}
+        return {**random_entry(self.cfg, self.rng), **fields}
 
     async def write(self, index, entry):
         self.csr[self.bench.cycle + 2] = (index, entry)
@@ -389,7 +362,7 @@ class World:
 
     async def idle(self, limit=20000):
         """All commands answered, all closes sent."""
-        self.slow, self.broke = set(), set()
+        self.slow, self.broke, self.stuck = set(), set(), set()
         await self.bench.until(lambda: not self.open and not self.commands.pending, limit, "all answers")
         await self.bench.until(lambda: not any(self.model.due.values()) and not self.jobs, limit, "all closes sent")
         await self.bench.cycles(30)

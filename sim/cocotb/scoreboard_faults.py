@@ -5,7 +5,7 @@ import cocotb
 from hub_rtl.formats import EventKind, Reason, RegionOp, RegionState
 from sim.bench.coverage import cover
 from sim.cocotb.scoreboard_rig import make
-from sim.cocotb.scoreboard_traffic import all_banks, feed, live, one_region, plan_epoch, setup_regions
+from sim.cocotb.scoreboard_traffic import all_banks, begin, feed, live, one_region, plan_epoch, setup_regions
 
 
 @cocotb.test()
@@ -20,13 +20,9 @@ async def aborts_in_traffic(dut):
         epoch = 2 * turn % 16
         good = turn % 3 == 2
         plan = plan_epoch(rig, rng, 0, epoch, rows=None if good else rig.model.geometry[0]["capacity"])
-        rig.model.rows[0, 0] = plan.rows
-        await rig.open(0, epoch)
-        await feed(rig, rng, plan, 1.0 if good else rng.random())
+        await begin(rig, rng, plan, 1.0 if good else rng.random())
         if good:
-            await rig.final(0, 0)
-            await rig.drained()
-            await rig.give_back(RegionOp.RELEASE, 0, epoch)
+            await rig.end(0, epoch)
         else:
             await rig.give_back(RegionOp.ABORT, 0, epoch)
             cover("sb.abort")
@@ -46,10 +42,7 @@ async def abort_drops_pending(dut):
     await setup_regions(rig, rng, flag_en=0)
     region = cfg.regions - 1
     for epoch in (0, 1):
-        plan = plan_epoch(rig, rng, region, epoch, rows=rig.model.geometry[region]["capacity"])
-        rig.model.rows[region, epoch] = plan.rows
-        await rig.open(region, epoch)
-        await feed(rig, rng, plan)
+        await begin(rig, rng, plan_epoch(rig, rng, region, epoch, rows=rig.model.geometry[region]["capacity"]))
     await rig.drained()
     await rig.bench.cycles(200)
     for epoch in (0, 1):
@@ -58,8 +51,7 @@ async def abort_drops_pending(dut):
     await rig.bench.cycles(100)
     assert rig.events.count <= 1
     await rig.open(region, 2)
-    rig.closes.put(*({"region": region, "epoch": 2, "src": n, "sent": 0}
-                     for n in range(rig.model.geometry[region]["expected"])))
+    rig.close_all(region, 2)
     assert (await rig.final(region, 0))["kind"] == EventKind.ALL
     await rig.finish()
 
@@ -74,26 +66,28 @@ async def taints_and_stale(dut):
     await rig.open(0, 4)
     await rig.drained()
     rig.refusals.put({**refusal, "epoch": 6}, {**refusal, "epoch": 2}, {**refusal, "epoch": 10}, {**refusal, "epoch": 14})
-    rig.closes.put({"region": 0, "epoch": 2, "src": 1, "sent": 64}, {"region": 0, "epoch": 8, "src": 1, "sent": 64})
+    for epoch in (2, 8):
+        rig.put_close(0, epoch, 1, 64)
     await rig.drained()
     assert (rig.counts["tainted"], rig.counts["refused_stale"], rig.counts["close_stale"]) == (3, 2, 1)
-    rig.closes.put(*({"region": 0, "epoch": 4, "src": n, "sent": 0} for n in (0, 1)))
-    assert (await rig.final(0, 0))["kind"] == EventKind.ALL
-    await rig.give_back(RegionOp.RELEASE, 0, 4)
-    for epoch in (6, 8):
+    rig.close_all(0, 4)
+    assert (await rig.end(0, 4))["kind"] == EventKind.ALL
+
+    async def spoilt(epoch):
         await rig.open(0, epoch)
-        final = await rig.final(0, 0)
+        final = await rig.end(0, epoch)
         assert (final["kind"], final["status"]) == (EventKind.ERROR, Reason.EPOCH_EARLY)
-        await rig.give_back(RegionOp.RELEASE, 0, epoch)
+
+    await spoilt(6)
+    await spoilt(8)
     # 10 was tainted too. What is kept for 12 is lost when 10 is opened in its place, and taints it.
-    rig.closes.put({"region": 0, "epoch": 12, "src": 0, "sent": 0}, {"region": 0, "epoch": 14, "src": 0, "sent": 0})
+    for epoch in (12, 14):
+        rig.put_close(0, epoch)
     await rig.drained()
-    for epoch, status in ((10, Reason.EPOCH_EARLY), (12, Reason.EPOCH_EARLY), (14, Reason.EPOCH_EARLY)):
-        await rig.open(0, epoch)
-        assert (await rig.final(0, 0))["status"] == status
-        await rig.give_back(RegionOp.RELEASE, 0, epoch)
+    for epoch in (10, 12, 14):
+        await spoilt(epoch)
     await rig.open(0, 0)
-    rig.closes.put(*({"region": 0, "epoch": 0, "src": n, "sent": 0} for n in (0, 1)))
+    rig.close_all(0, 0)
     assert (await rig.final(0, 0))["kind"] == EventKind.ALL
     cover("sb.taint")
     cover("sb.stale")
@@ -107,14 +101,15 @@ async def second_close(dut):
     await rig.start()
     await one_region(rig, expected=2)
     await rig.open(0, 0)
-    rig.closes.put({"region": 0, "epoch": 0, "src": 1, "sent": 0}, {"region": 0, "epoch": 0, "src": 1, "sent": 0, "abort": 1},
-                   {"region": cfg.regions, "epoch": 0, "src": 0, "sent": 16},
-                   {"region": 0, "epoch": 0, "src": cfg.ranks, "sent": 16})
+    rig.put_close(0, 0, 1)
+    rig.put_close(0, 0, 1, abort=1)
+    rig.put_close(cfg.regions, 0, 0, 16)
+    rig.put_close(0, 0, cfg.ranks, 16)
     await rig.drained()
     assert [found["src"] for _, found in rig.bad_closes] == [1]
     _, missing = await rig.status(0, 0)
     assert missing == (1 << cfg.ranks) - 1 & ~2
-    rig.closes.put({"region": 0, "epoch": 0, "src": 0, "sent": 0})
+    rig.put_close(0, 0)
     assert (await rig.final(0, 0))["kind"] == EventKind.ALL
     cover("sb.close.twice")
     cover("sb.close.bad")
@@ -131,13 +126,16 @@ async def wide_closes(dut):
         await rig.open(0, epoch)
         for bit in range(11):
             if 1 << bit >= cfg.regions:
-                rig.closes.put({"region": 1 << bit, "epoch": epoch, "src": 0, "sent": rng.getrandbits(34)})
+                rig.put_close(1 << bit, epoch, 0, rng.getrandbits(34))
             if bit < 7 and 1 << bit >= cfg.ranks:
-                rig.closes.put({"region": 0, "epoch": epoch, "src": 1 << bit, "sent": rng.getrandbits(34)})
+                rig.put_close(0, epoch, 1 << bit, rng.getrandbits(34))
         for src in range(cfg.ranks):
-            rig.closes.put({"region": 0, "epoch": epoch, "src": src, "sent": rng.getrandbits(33 if src else 34) // cfg.ranks})
-            await rig.drained()
-            await rig.check_status(0, epoch & 1)
+            rig.put_close(0, epoch, src, rng.getrandbits(33 if src else 34) // cfg.ranks)
+            if epoch % 3:               # else one directly behind the other
+                await rig.drained()
+                await rig.check_status(0, epoch & 1)
+        await rig.drained()
+        await rig.check_status(0, epoch & 1)
         await rig.give_back(RegionOp.ABORT, 0, epoch)
     await rig.finish()
 
@@ -163,13 +161,12 @@ async def wrong_sums(dut):
             size = rng.choice((16, 48, cfg.packet_bytes, rng.randint(1, cfg.packet_bytes)))
             size = size if elsewhere else min(size, left)
             if size:
-                rig.put_ack({"plain": 0, "region": 0, "place": int(elsewhere), "bank": bank, "group": 0, "dep": 0,
-                             "bytes": size, "poison": 0})
+                rig.put_ack({"region": 0, "place": int(elsewhere), "bank": bank, "bytes": size})
                 sent, left = sent + size, left - (0 if elsewhere else size)
         await rig.drained()
         refused = rng.choice((0, 0, 16, 7))
         rig.refusals.put({"known": 1, "region": 0, "epoch": epoch, "src": 0, "bytes": refused})
-        rig.closes.put({"region": 0, "epoch": epoch, "src": 0, "sent": sent + refused})
+        rig.put_close(0, epoch, 0, sent + refused)
         await rig.final(0, bank)
         await rig.drained()
         await rig.check_status(0, bank)
@@ -191,8 +188,7 @@ async def overlaps_of_all_banks(dut):
         await rig.drained()
         chosen = rng.sample(keys, rng.randint(1, len(keys)))
         for _ in range(20):             # stray ones keep the pipeline busy
-            rig.put_ack({"plain": 1, "region": 0, "place": 0, "bank": 0, "group": rng.randrange(cfg.groups), "dep": 0,
-                         "bytes": 16, "poison": 0})
+            rig.put_ack({"plain": 1, "group": rng.randrange(cfg.groups), "bytes": 16})
         await rig.bench.cycles(rng.randrange(8))
         for key in chosen:
             await rig.pulse_overlap(*key)
@@ -207,12 +203,18 @@ async def overlaps_of_all_banks(dut):
 
 @cocotb.test()
 async def abort_meets_verdict(dut):
-    """ABORT in every cycle around the verdict of a complete bank: ALL before it or not at all, and the bank is clean."""
+    """ABORT in every cycle around the verdict of a complete bank: ALL before it or not at all, the overflow region is told
+    once, and the bank is clean."""
     rig, cfg, _, rng = make(dut, "abort_verdict")
     await rig.start()
-    await one_region(rig)
+    over = cfg.regions - 1
+    await one_region(rig, overflow_en=int(over > 0), overflow=over)
+    if over:
+        await rig.set_geometry(over, row_bytes=16, log2_tile=0, group_base=cfg.groups - 1, capacity=1, expected=2)
     for delay in range(0, 70):
         epoch = 2 * delay % 16
+        if over:
+            await rig.open(over, epoch)
         plan = plan_epoch(rig, rng, 0, epoch, rows=1)
         rig.model.rows[0, 0] = 1
         await rig.open(0, epoch)
@@ -224,9 +226,13 @@ async def abort_meets_verdict(dut):
         await rig.closes.drained()
         await rig.bench.cycles(delay)
         for _ in range(12):             # stray ones, still in the combiners when the bank is given back
-            rig.put_ack({"plain": 0, "region": 0, "place": 0, "bank": 1, "group": rng.randrange(cfg.groups), "dep": 0,
-                         "bytes": 16, "poison": rng.randrange(2)}, rng.randrange(2))
+            rig.put_ack({"bank": 1, "group": rng.randrange(cfg.groups), "bytes": 16, "poison": rng.randrange(2)},
+                        rng.randrange(2))
         await rig.give_back(RegionOp.ABORT, 0, epoch)
+        if over:
+            await rig.drained()
+            await rig.check_status(over, 0)
+            await rig.give_back(RegionOp.ABORT, over, epoch)
     await rig.finish()
 
 
@@ -245,12 +251,9 @@ async def ranges_beside_rows(dut):
         await rig.open(0, epoch % 16)
         for index in ranges:
             for _ in range(2):
-                rig.put_ack({"plain": 1, "region": 0, "place": 0, "bank": 0, "group": 2 + index, "dep": index, "bytes": 16,
-                             "poison": 0})
+                rig.put_ack({"plain": 1, "group": 2 + index, "dep": index, "bytes": 16})
         await feed(rig, rng, plan)
-        await rig.final(0, epoch & 1)
-        await rig.drained()
-        await rig.give_back(RegionOp.RELEASE, 0, epoch % 16)
+        await rig.end(0, epoch % 16)
     assert rig.counts["ready"] > 24
     await rig.finish()
 
@@ -269,11 +272,9 @@ async def taints_of_every_epoch(dut):
             if step == 0:
                 rig.refusals.put({"known": 1, "region": 0, "src": 0, "epoch": (first + 4) % 16, "bytes": 16})
                 await rig.drained()
-            rig.closes.put({"region": 0, "epoch": epoch, "src": 0, "sent": 0})
-            final = await rig.final(0, 0)
+            rig.put_close(0, epoch)
+            final = await rig.end(0, epoch)
             assert (final["kind"], final["status"]) == ((EventKind.ERROR, status) if status else (EventKind.ALL, 0))
-            await rig.drained()
-            await rig.give_back(RegionOp.RELEASE, 0, epoch)
     await rig.finish()
 
 
@@ -286,10 +287,7 @@ async def stalled_flags(dut):
     rig.flags.set_pause("stop")
     for region in range(cfg.regions):
         for bank in (0, 1):
-            plan = plan_epoch(rig, rng, region, bank, rows=rig.model.geometry[region]["capacity"])
-            rig.model.rows[region, bank] = plan.rows
-            await rig.open(region, bank)
-            await feed(rig, rng, plan)
+            await begin(rig, rng, plan_epoch(rig, rng, region, bank, rows=rig.model.geometry[region]["capacity"]))
     await rig.drained()
     await rig.bench.cycles(400)
     assert not rig.flags.items
@@ -306,8 +304,7 @@ async def writes_beside_reads(dut):
         await setup_regions(rig, rng)
         for index in range(cfg.dep_ranges):
             for _ in range(16):
-                rig.put_ack({"plain": 1, "region": 0, "place": 0, "bank": 0, "group": rng.randrange(cfg.groups), "dep": index,
-                             "bytes": 16, "poison": 0})
+                rig.put_ack({"plain": 1, "group": rng.randrange(cfg.groups), "dep": index, "bytes": 16})
             log2 = rng.randrange(4, 46)
             base = rng.randrange(1 << 46 - log2) << log2
             await rig.bench.cycles(rng.randrange(8))
@@ -354,7 +351,7 @@ async def stalls_are_reported(dut):
     await rig.open(0, 0)
     await rig.bench.cycles(1500)
     assert not rig.timeouts, "nothing was seen of this epoch yet"
-    rig.closes.put({"region": 0, "epoch": 0, "src": 1, "sent": 0})
+    rig.put_close(0, 0, 1)
     for turn in (1, 2):
         await rig.drained()
         start = rig.refusals.stamps[-1] if turn == 2 else rig.closes.stamps[-1]
@@ -366,7 +363,7 @@ async def stalls_are_reported(dut):
         assert missing == (1 << cfg.ranks) - 1 & ~2 and status["state"] == RegionState.OPEN
         if turn == 1:
             rig.refusals.put({"known": 1, "region": 0, "epoch": 0, "src": 0, "bytes": 16})
-    rig.closes.put({"region": 0, "epoch": 0, "src": 0, "sent": 16})
+    rig.put_close(0, 0, 0, 16)
     final = await rig.final(0, 0)
     assert final["kind"] == EventKind.ALL and final["refused"]
     cover("sb.timeout")
@@ -385,10 +382,7 @@ async def reset_in_traffic(dut):
     await rig.start()
     await setup_regions(rig, rng)
     for region in range(cfg.regions):
-        plan = plan_epoch(rig, rng, region, 1)
-        rig.model.rows[region, 1] = plan.rows
-        await rig.open(region, 1)
-        await feed(rig, rng, plan, 0.8)
+        await begin(rig, rng, plan_epoch(rig, rng, region, 1), 0.8)
     rig.forget()
     await rig.start()
     rig.events.set_pause(None)

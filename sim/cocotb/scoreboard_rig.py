@@ -1,15 +1,16 @@
 """Surroundings of a scoreboard under test: streams, allocator and writers, software's orders, the golden model as judge."""
 
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 
-from cocotb.triggers import Event, Lock
+from cocotb.triggers import Event, FallingEdge, RisingEdge
 
 from hub_rtl.formats import EventKind, RegionOp, RegionState
 from hub_rtl.readiness.scoreboard_types import scoreboard_types
 from hub_rtl.types import types_of
 from sim.bench.coverage import cover
 from sim.bench.runner import bench_params
-from sim.bench.streams import Codec, StreamSink, StreamSource, bus_read, bus_write, start_clock
+from sim.bench.streams import Codec, StreamSink, StreamSource, bus_write, start_clock
+from sim.cocotb.scoreboard_watch import Inspector, Patience, Surroundings
 from sim.golden.scoreboard import ScoreboardModel
 
 __all__ = ["Rig", "make"]
@@ -20,49 +21,6 @@ PLAIN_INPUTS = ("geometry_write", "dep_write", "overlap", "rows", "purging", "qu
 def whole(source, item):
     """An item with all its fields."""
     return source.port.unpack(source.port.pack(item))
-
-
-class _Surroundings:
-    """Answers of the slot allocator (rows, purge) and of the memory writers (quiesce)."""
-
-    def __init__(self, rig):
-        self.rig = rig
-        self.queries = deque([0, 0], maxlen=2)
-        self.purge_left = self.quiesce_left = 0
-        self.purged = None
-
-    def drive(self):
-        rig, dut = self.rig, self.rig.dut
-        bus_write(dut, "rows", self.queries[0])
-        dut.purging.value = int(self.purge_left > 0)
-        # Nothing of the purged bank may still be on its way when the writers are quiet.
-        busy = self.quiesce_left > 0 or (self.purged is not None and rig.on_way[self.purged] > 0)
-        dut.quiescing.value = int(busy and self.quiesce_left >= 0)
-        self.purge_left = max(0, self.purge_left - 1)
-        self.quiesce_left = max(0, self.quiesce_left - 1)
-        if not busy:
-            self.purged = None
-
-    def sample(self):
-        rig = self.rig
-        at = bus_read(rig.dut, "rows_query", rig.codecs["name"])
-        self.queries.append(rig.model.rows[at["region"], at["bank"]])
-        purge = bus_read(rig.dut, "purge", rig.codecs["strobe"])
-        if purge["en"]:
-            key = purge["region"], purge["bank"]
-            assert rig.state[key] == RegionState.DONE, f"purge of bank {key} in state {rig.state[key]}"
-            rig.model.rows[key] = 0
-            self.purged = key
-            self.purge_left = rig.rng.choice((0, 1, 2, 9))
-        if int(rig.dut.quiesce.value):
-            self.quiesce_left = rig.rng.choice((0, 1, 2, 9))
-
-    def clear(self, forget=True):
-        self.purge_left = self.quiesce_left = 0
-        self.purged = None
-
-    def __str__(self):
-        return f"surroundings: purge {self.purge_left}, quiesce {self.quiesce_left}, purged {self.purged}"
 
 
 class Rig:
@@ -86,19 +44,21 @@ class Rig:
         self.flags = StreamSink(bench, "o_flag", own.flag, "none" if stall == "stop" else stall, rng)
         for source in self.acks:
             source.on_item(self._acked)
-        self.refusals.on_item(lambda item, cycle: self.model.refuse(whole(self.refusals, item)))
+        self.refusals.on_item(self._refused)
         self.closes.on_item(self._closed)
         self.commands.on_item(self._ordered)
         self.events.on_item(self._event)
-        bench.add(_Surroundings(self))
-        bench.on_sample(self._watch)
-        self.query_lock = Lock()
         self.forget()
+        self.inspector, self.surroundings = Inspector(self), Surroundings(self)
+        for agent in (self.surroundings, Patience(self), self.inspector):
+            bench.add(agent)
+        bench.on_sample(self._watch)
 
     def forget(self):
         """Everything as after a reset."""
         self.model = ScoreboardModel(self.cfg)
         self.state = defaultdict(lambda: RegionState.FREE)      # as broadcast
+        self.changed = {}               # cycle of the last broadcast
         self.on_way = Counter()         # (region, bank) -> acknowledgements not yet taken
         self.finals = {}                # (region, bank) -> ALL or ERROR event of its epoch
         self.expected_flags = []
@@ -106,6 +66,7 @@ class Rig:
         self.timeouts, self.errors, self.bad_closes = [], [], []
         self.closed_twice = []
         self.counts = Counter()
+        self.ordered = None             # bank whose RELEASE or ABORT is under way
         self._waiting = defaultdict(list)
 
     async def start(self):
@@ -122,19 +83,31 @@ class Rig:
         context = item["context"]
         for region in {context["region"], context["place"]}:
             self.on_way[region, context["bank"]] -= not context["plain"]
+            if not context["plain"]:
+                self.inspector.touch(region, context["bank"])
         self.model.ack(context, item["ok"])
+
+    def _refused(self, item, cycle):
+        item = whole(self.refusals, item)
+        self.inspector.touch(item["region"], item["epoch"] & 1)
+        self.model.refuse(item)
 
     def _closed(self, item, cycle):
         item, before = whole(self.closes, item), self.model.counts["close_twice"]
+        self.inspector.touch(item["region"], item["epoch"] & 1)
         self.model.close(item)
         if self.model.counts["close_twice"] != before:
             self.closed_twice.append({"en": 1, **{name: item[name] for name in ("region", "epoch", "src")}})
 
     def _ordered(self, item, cycle):
         key = item["region"], item["epoch"] & 1
-        if item["op"] == RegionOp.OPEN:
+        self.inspector.touch(*key)
+        possible = self.model.command(item["op"], item["region"], item["epoch"])
+        if item["op"] != RegionOp.OPEN:
+            self.ordered = key if possible else None
+        elif possible:
             self.finals.pop(key, None)
-        self.errors.append(None if self.model.command(item["op"], item["region"], item["epoch"]) else item)
+        self.errors.append(None if possible else item)
 
     def _event(self, item, cycle):
         if item in self.ghosts:
@@ -155,6 +128,7 @@ class Rig:
             return
         assert self.state[key] == RegionState.DONE, f"event before the broadcast of DONE: {item}"
         self.finals[key] = item
+        self.inspector.touch(*key)
         self._wake(key)
 
     def _wake(self, key):
@@ -165,7 +139,7 @@ class Rig:
         dut, codecs = self.dut, self.codecs
         update = int(dut.o_region_update.value)
         if update & 1:
-            self._update(codecs["update"].unpack(update))
+            self._update(codecs["update"].unpack(update), cycle)
         for name, kept, codec in (("o_timeout", self.timeouts, "strobe"), ("bad_close", self.bad_closes, "bad_close")):
             word = int(getattr(dut, name).value)
             if word & 1:
@@ -179,14 +153,18 @@ class Rig:
         if counts:
             self.counts.update(name for name, bit in codecs["counts"].unpack(counts).items() if bit)
 
-    def _update(self, update):
+    def _update(self, update, cycle):
         key, state = (update["region"], update["bank"]), RegionState(update["state"])
         legal = {RegionState.FREE: (RegionState.OPEN, RegionState.DONE), RegionState.OPEN: (RegionState.DONE,),
                  RegionState.DONE: (RegionState.FREE,)}
         assert state in legal[self.state[key]], f"bank {key}: {self.state[key].name} to {state.name}"
         assert state == RegionState.FREE or update["epoch"] == self.model.banks[key].epoch.number
-        self.state[key] = state
+        self.state[key], self.changed[key] = state, cycle
+        self.inspector.touch(*key)
+        self.inspector.touch_overflow(*key)
         if state == RegionState.FREE:
+            self.ordered = None
+            self.surroundings.check_quiet(key)
             self.model.freed(*key)
             if int(self.events.port.valid.value) and not self.events._ready:
                 item = self.events.port.unpack(self.events.port.read())
@@ -196,9 +174,9 @@ class Rig:
 
     # -- software -----------------------------------------------------------------------------------------------------------
 
-    async def pulse(self, name, value, codec):
+    async def pulse(self, name, value, codec, cycles=1):
         bus_write(self.dut, name, value, self.codecs[codec])
-        await self.bench.cycles(1)
+        await self.bench.cycles(cycles)
         getattr(self.dut, name).value = 0
 
     async def set_geometry(self, region, **fields):
@@ -211,14 +189,16 @@ class Rig:
         self.model.geometry[region] = full
         await self.pulse("geometry_write", {"en": 1, "region": region, "geometry": full}, "geometry")
 
-    async def set_dep(self, index, **fields):
+    async def set_dep(self, index, cycles=1, **fields):
+        """Writes a dependency range, in each of some successive cycles."""
         await self.bench.cycles(1)
-        await self.pulse("dep_write", {"en": 1, "index": index, "range": fields}, "dep")
+        await self.pulse("dep_write", {"en": 1, "index": index, "range": fields}, "dep", cycles)
         self.model.write_dep(index, fields)
         await self.bench.cycles(2)
-        await self.bench.until(lambda: not int(self.dut.dep_busy.value), what="range cleared")
+        await self.bench.until(lambda: not int(self.dut.dep_busy.value), 100 + 8 * self.cfg.groups, "range cleared")
 
     async def pulse_overlap(self, region, bank):
+        self.inspector.touch(region, bank)
         self.model.overlap(region, bank)
         await self.pulse("overlap", {"en": 1, "region": region, "bank": bank}, "strobe")
 
@@ -248,26 +228,64 @@ class Rig:
             self._waiting[key].append(event)
             await event.wait()
 
+    async def end(self, region, epoch):
+        """Waits for the epoch's ALL or ERROR, gives the bank back, and returns that event."""
+        final = await self.final(region, epoch & 1)
+        await self.drained()
+        await self.give_back(RegionOp.RELEASE, region, epoch)
+        return final
+
     async def status(self, region, bank):
-        async with self.query_lock:
-            await self.bench.cycles(1)
-            bus_write(self.dut, "query", {"region": region, "bank": bank}, self.codecs["name"])
-            await self.bench.cycles(2)
-            await self.bench.sampled()
-            return bus_read(self.dut, "status", self.codecs["status"]), int(self.dut.missing_from.value)
+        return await self.inspector.look((region, bank))
 
     async def check_status(self, region, bank):
-        got, _ = await self.status(region, bank)
-        wanted = self.model.status(region, bank)
-        shown = {name: got[name] for name in wanted}
-        assert shown == wanted, f"status of {region}, {bank}: shows {shown}, expected {wanted}"
+        got, missing = await self.status(region, bank)
+        self.inspector.compare((region, bank), got, missing)
         return got
 
     def put_ack(self, context, ok=1, slice_=None):
+        """One acknowledgement; fields that are not given are 0, ``place`` is the region."""
+        context = {"counted": 1, "region": 0, "place": context.get("region", 0), "bank": 0, **context}
         for region in {context["region"], context["place"]}:
             self.on_way[region, context["bank"]] += not context.get("plain", 0)
         at = self.rng.randrange(self.cfg.slices) if slice_ is None else slice_
-        self.acks[at].put({"context": {"counted": 1, **context}, "ok": ok})
+        self.acks[at].put({"context": context, "ok": ok})
+
+    def put_close(self, region, epoch, src=0, sent=0, **fields):
+        self.closes.put({"region": region, "epoch": epoch, "src": src, "sent": sent, **fields})
+
+    def close_all(self, region, epoch):
+        """Closes of all expected producers, who have sent nothing."""
+        for src in range(self.model.geometry[region]["expected"]):
+            self.put_close(region, epoch, src)
+
+    async def pour(self, items, cycles):
+        """Offers the same item to each of some sources in every cycle, past the agents; returns how often it was taken."""
+        ports = [(source.port, source.port.pack(item)) for source, item in items]
+        taken = [0] * len(ports)
+        await self.drained()
+        self.bench.in_reset = True          # the agents rest
+        for port, word in ports:
+            port.write(word)
+            port.valid.value = 1
+        for _ in range(cycles):
+            await FallingEdge(self.dut.clk)
+            for n, (port, _) in enumerate(ports):
+                taken[n] += int(port.ready.value)
+        await RisingEdge(self.dut.clk)
+        for port, _ in ports:
+            port.valid.value = 0
+        self.bench.in_reset = False
+        self.bench.moved()
+        for key in self.model.banks:
+            self.inspector.touch(*key)
+        for (source, item), count in zip(items, taken, strict=True):
+            item = whole(source, item)
+            for _ in range(count if source is self.refusals else 0):
+                self.model.refuse(item)
+            if source in self.acks:
+                self.model.ack({**item["context"], "bytes": count * item["context"]["bytes"]}, item["ok"])
+        return taken
 
     @property
     def sources(self):
@@ -289,12 +307,16 @@ class Rig:
         assert self.flags.items == self.expected_flags, f"flags {self.flags.items}, expected {self.expected_flags}"
         assert all(error in (None, "reported") for error in self.errors), f"command errors {self.errors}"
         kinds = Counter(item["kind"] for item in self.events.items)
+        exact, near = ["close_twice", "close_bad"], ["close_stale", "refused_stale", "early_kept", "tainted"]
+        if not self.counts["merges"]:       # what merges is counted once
+            exact += ["mem_errors", "poisoned", "overlaps"]
+            near += ["acks_stray"]
         counted = {"ready": kinds[EventKind.READY], "all": kinds[EventKind.ALL], "error": kinds[EventKind.ERROR],
-                   "timeouts": len(self.timeouts), **{name: self.model.counts[name] for name in ("close_twice", "close_bad")}}
+                   "timeouts": len(self.timeouts), **{name: self.model.counts[name] for name in exact}}
         for name, count in counted.items():
             assert self.counts[name] == count, f"counts: {name} {self.counts[name]} times, expected {count}"
         # News that meets an order inside may be judged before or after it.
-        for name in ("close_stale", "refused_stale", "early_kept", "tainted"):
+        for name in near:
             assert abs(self.counts[name] - self.model.counts[name]) <= 2, f"counts: {name} {self.counts[name]} times"
         assert [strobe for _, strobe in self.bad_closes] == self.closed_twice
 

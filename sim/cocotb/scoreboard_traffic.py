@@ -7,7 +7,7 @@ import cocotb
 from hub_rtl.formats import RegionOp, RegionState
 from sim.bench.coverage import cover
 
-__all__ = ["FAULTS", "Plan", "all_banks", "plan_epoch", "feed", "live", "one_region", "setup_regions"]
+__all__ = ["FAULTS", "Plan", "all_banks", "begin", "plan_epoch", "feed", "live", "one_region", "setup_regions"]
 
 FAULTS = ("memory", "poison", "twice", "missing", "abort", "ragged", "overlap")
 
@@ -135,6 +135,13 @@ async def feed(rig, rng, plan, part=1.0):
     if closes_last:
         await rig.drained()
         rig.closes.put(*(item for _, item in closes_last))
+
+
+async def begin(rig, rng, plan, part=1.0):
+    """Opens a plan's epoch, with its rows placed, and feeds it."""
+    rig.model.rows[plan.region, plan.epoch & 1] = plan.rows
+    await rig.open(plan.region, plan.epoch)
+    await feed(rig, rng, plan, part)
 
 
 async def live(rig, rng, region, bank, epochs, faults=(), early=False):

@@ -306,7 +306,7 @@ async def reset_in_traffic(dut):
         top.send(number, [top.traffic.plain(2) for _ in range(10)] + [flits for n in range(4) for flits in top.traffic.row(
             top.model.regions[0]["row_bytes"], 0, region=0, epoch=1, rowid=10 * number + n)])
     await top.bench.cycles(45)
-    await top.start()
+    await top.start(1)
     await set_up(top)
     for region in range(top.cfg.regions):
         await top.state(region, OPEN, 1)

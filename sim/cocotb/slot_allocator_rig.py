@@ -4,13 +4,14 @@ import random
 from collections import Counter, defaultdict
 
 from hub_rtl.formats import Reason
-from hub_rtl.rows.slice_types import WaitCause, slice_types_of
+from hub_rtl.rows.slice_types import slice_types_of
 from hub_rtl.types import types_of
 from sim.bench.axi import SpillMemory
 from sim.bench.coverage import cover
 from sim.bench.runner import bench_params
 from sim.bench.streams import Codec, StreamSink, StreamSource, bus_pulse, bus_write, start_clock
 from sim.cocotb.slot_allocator_traffic import Traffic
+from sim.cocotb.slot_allocator_waits import WaitMonitor
 from sim.golden.slot_allocator import SlotAllocatorModel
 
 
@@ -33,9 +34,8 @@ class AllocatorBench:
         self.beats = [StreamSink(bench, f"o_data__{n}", types.beat, stall, fresh()) for n in range(cfg.slices)]
         self.refused = [StreamSink(bench, f"o_refused__{n}", types.refusal, stall, fresh()) for n in range(cfg.slices)]
         self._obs, self._counts, self._bank = Codec(own.obs_alloc), Codec(own.counts), Codec(own.purge)
-        self._waiting = Codec(own.waiting)
-        self.causes = Counter()
         bench.on_sample(self._sample)
+        self.waits = WaitMonitor(self)
 
     def _sample(self, cycle):
         raw = int(self.dut.obs_alloc.value)
@@ -46,31 +46,37 @@ class AllocatorBench:
         if raw & 1:
             bank = self._bank.unpack(raw)
             self.overlaps[bank["region"], bank["bank"]] += 1
+            self.overlap_order.append(bank["region"])
         raw = int(self.dut.counts.value)
         if raw:
             for name, value in self._counts.unpack(raw).items():
                 if name == "refused":
                     for reason, count in enumerate(value):
-                        self.counts[f"refused_{Reason(reason).name}"] += count
+                        name = f"refused_{Reason(reason).name}"
+                        self.counts[name] += count
+                        self.peak[name] = max(self.peak[name], count)
                 else:
                     self.counts[name] += value
-        for n in range(self.cfg.slices):
-            raw = int(getattr(self.dut, f"waiting__{n}").value)
-            if raw & 1:
-                self.causes[WaitCause(self._waiting.unpack(raw)["cause"]).name] += 1
 
-    async def start(self):
+    async def start(self, cycles=2):
         """Resets design, memory and model, and waits until the tables are cleared."""
         self.model = SlotAllocatorModel(self.cfg)
         self.obs, self.obs_stamps, self.overlaps, self.counts = [], [], Counter(), Counter()
+        self.overlap_order = []     # regions
+        self.peak = Counter()       # most refusals of a reason in one cycle
         for name in ("geometry_write", "region_update", "window_write", "dep_write", "purge", "rows_query"):
             getattr(self.dut, name).value = 0
-        await self.bench.reset()
+        await self.bench.reset(cycles)
+        start = self.bench.cycle
         self.memory.writes.clear()
         self.memory.reads.clear()
         self.checked = {"obs": 0}
+        self.waits.reset()
         await self.bench.cycles(1)
         await self.bench.until(lambda: not int(self.dut.clearing.value), what="clearing")
+        cfg = self.cfg
+        words = max(cfg.filter_depth, cfg.rat_sets, cfg.ranks, 2 * cfg.regions)     # one in each cycle
+        assert self.bench.cycle - start == words + 1, f"tables of up to {words} words: {self.bench.cycle - start} cycles"
 
     async def region(self, number, **fields):
         """Sets a region's geometry; sensible values for what is not given."""
@@ -78,13 +84,18 @@ class AllocatorBench:
         row_bytes = fields.get("row_bytes", min(cfg.max_row_bytes, 2 * cfg.packet_bytes))
         stride = -(-row_bytes // cfg.packet_bytes) * cfg.packet_bytes
         draw = self.rng.getrandbits             # addresses, and what the allocator does not look at, are anything
-        values = {"valid": 1, "base": [draw(40) * cfg.packet_bytes, draw(40) * cfg.packet_bytes], "stride": stride,
+        room = 1 << 27                          # of a region or of a spill table, below the end of memory
+        bases = [at - at % cfg.packet_bytes for at in (self.rng.randrange((1 << 48) - room) for _ in range(2))]
+        tables = [8 * self.rng.randrange((1 << 45) - room // 8) for _ in range(2)]
+        values = {"valid": 1, "base": bases, "stride": stride,
                   "row_bytes": row_bytes,
                   "capacity": cfg.capacity, "group_base": number % (1 << cfg.group_width), "log2_tile": 1, "row_first": 0,
-                  "row_span": 1 << 24, "spill_base": [draw(44) * 8, draw(44) * 8], "overflow_en": 0,
+                  "row_span": 1 << 24, "spill_base": tables, "overflow_en": 0,
                   "overflow": 0, "expected": draw(8), "flag_en": draw(1), "flag_base": draw(48), **fields}
         self.model.geometry(number, values)
-        await bus_pulse(self.bench, "geometry_write", {"en": 1, "region": number, "geometry": values},
+        unit = cfg.packet_bytes             # lower bits of base and stride are ignored
+        noisy = {"base": [base + draw(16) % unit for base in values["base"]], "stride": values["stride"] + draw(16) % unit}
+        await bus_pulse(self.bench, "geometry_write", {"en": 1, "region": number, "geometry": values | noisy},
                         self.types.geometry_write)
 
     async def state(self, region, state, epoch):
@@ -146,8 +157,7 @@ class AllocatorBench:
             cover(f"alloc.refused.{reason.name}", model.counts[f"refused_{reason.name}"])
         for name in ("spills", "restores", "filter_false", "dropped", "spill_errors"):
             cover(f"alloc.{name}", model.counts[name])
-        for cause in self.causes:
-            cover(f"alloc.waits.{cause}")
+        self.waits.check()
 
     async def rows(self, region, bank):
         bus_write(self.dut, "rows_query", {"region": region, "bank": bank}, slice_types_of(self.cfg).bank)

@@ -22,6 +22,7 @@ class Epoch:
     refused: int = 0
     sent: int = 0
     over: int = 0                                   # acknowledged bytes that lie in the overflow region
+    brought: int = 0                                # rows that primaries have left here
     touched: bool = False                           # ... some acknowledgement, good or bad, came from there
     closes: int = 0
     closed: set = field(default_factory=set)        # ranks
@@ -44,7 +45,8 @@ class Bank:
         self.taints = set()
         self.pending = {}           # event key -> content, must still come
         self.told = False           # the overflow region knows
-        self.ended = False          # ALL or ERROR has come out
+        self.ended = False          # ALL or ERROR has come out, or the bank is given back
+        self.aborting = False       # an acknowledgement may be worked off before the ABORT that was taken before it
 
 
 class ScoreboardModel:
@@ -112,13 +114,14 @@ class ScoreboardModel:
         self._settle(region, epoch.number & 1)
 
     def _tell(self, region, number, sent, abort):
-        """Internal close of a primary to its overflow region."""
+        """Internal close of a primary to its overflow region: bytes and rows that it has left there."""
         geometry = self.geometry[region]
         bank = self.banks[region, number & 1]
         if geometry["overflow_en"] and not bank.told:
             bank.told = True
             epoch = self._epoch_of(geometry["overflow"], number, "close")
             if epoch:
+                epoch.brought += sent // geometry["row_bytes"]
                 self._closed(geometry["overflow"], epoch, sent, abort)
 
     # -- memory's answers -----------------------------------------------------------------------------------------------
@@ -129,6 +132,8 @@ class ScoreboardModel:
         size = context["bytes"] if ok else 0
         bad = not ok or context["poison"]
         cause = Reason.INCOMPLETE if ok else Reason.MEM_ERROR
+        self.counts["mem_errors"] += not ok
+        self.counts["poisoned"] += context["poison"]
         if context["plain"]:
             return self._plain(context, size, bad, cause)
         where = self.banks[context["place"], context["bank"]]
@@ -155,12 +160,13 @@ class ScoreboardModel:
         epoch.tiles[group] += size
         if epoch.tiles[group] == limit and group not in epoch.fired:
             self._fire(bank, group, 1 << geometry["log2_tile"])
-        elif epoch.tiles[group] > limit and size:
+        elif size and (group in epoch.fired or epoch.tiles[group] > limit):
             epoch.causes.append(Reason.OVERLAP)
+            self.counts["overlaps"] += 1
 
     def _fire(self, bank, group, rows):
         bank.epoch.fired[group] = rows
-        if not bank.ended:
+        if not bank.ended or bank.aborting:
             bank.pending[EventKind.READY, group] = rows
 
     def _plain(self, context, size, bad, cause):
@@ -170,6 +176,7 @@ class ScoreboardModel:
             return
         key = context["group"]
         self.plain_tiles[key] += size
+        self.counts["overlaps"] += bool(size) and self.plain_tiles[key] > dep["threshold"]
         if bad or self.plain_tiles[key] > dep["threshold"]:
             dep["causes"].append(cause if bad else Reason.OVERLAP)
         elif self.plain_tiles[key] == dep["threshold"] and size:
@@ -181,24 +188,27 @@ class ScoreboardModel:
     def write_dep(self, index, given):
         self.deps[index] = {**given, "causes": []}
         if not given["armed"]:
-            for n in range(max(0, (given["limit"] - given["base"] - 1 >> given["log2_stride"]) + 1)):
+            count = (given["limit"] - given["base"] - 1 >> given["log2_stride"]) + 1
+            for n in range(min(count, self.cfg.groups)):
                 group = (given["group_base"] + n) % self.cfg.groups
                 self.plain_tiles[group] = 0
                 self.plain_pending.pop((index, group), None)
 
     def overlap(self, region, bank):
         target = self.banks[region, bank]
+        self.counts["overlaps"] += 1
         if target.state == RegionState.OPEN:
             target.epoch.causes.append(Reason.OVERLAP)
             self._settle(region, bank)
 
     def command(self, op, region, number):
         """True when the command is possible."""
-        if region >= self.cfg.regions:
+        if region >= self.cfg.regions or op not in tuple(RegionOp):
             return False
         bank = self.banks[region, number & 1]
         if op == RegionOp.OPEN:
-            if bank.state != RegionState.FREE or not self.geometry.get(region, {}).get("valid"):
+            geometry = self.geometry.get(region)
+            if bank.state != RegionState.FREE or not geometry or not geometry["valid"] or geometry["row_bytes"] < 16:
                 return False
             self._open(bank, number)
             return True
@@ -206,6 +216,7 @@ class ScoreboardModel:
             return False
         if op == RegionOp.RELEASE and bank.state != RegionState.DONE:
             return False
+        bank.aborting = bank.state == RegionState.OPEN
         bank.state = RegionState.DONE
         bank.ended = True
         return True
@@ -215,7 +226,8 @@ class ScoreboardModel:
         if kept and kept.number != number:
             bank.taints.add(kept.number)
             kept = None
-        bank.state, bank.last, bank.ended, bank.told = RegionState.OPEN, number, False, False
+        bank.state, bank.last = RegionState.OPEN, number
+        bank.ended = bank.told = bank.aborting = False
         bank.epoch = kept or Epoch(number)
         bank.pending = {}
         if number in bank.taints:
@@ -265,6 +277,12 @@ class ScoreboardModel:
         bank.state = RegionState.DONE
         bank.pending[EventKind.ALL, None] = epoch.verdict
         self._tell(bank.region, epoch.number, over, False)
+
+    def void(self, region, bank):
+        """News met the verdict before it was given: the bank is judged anew."""
+        target = self.banks[region, bank]
+        del target.pending[EventKind.ALL, None]
+        target.state, target.epoch.verdict = RegionState.OPEN, None
 
     # -- what comes out -----------------------------------------------------------------------------------------------------
 

@@ -40,6 +40,8 @@ class Slice:
         self.order = [list(range(cfg.rat_ways)) for _ in range(cfg.rat_sets)]      # ways, oldest installation first
         self.filter = [0] * cfg.filter_depth
         self.refused_before = None
+        self.packets = []           # {row: (region, rowid) or (0, 0), written, fresh: it asked for a slot, over: of bytes,
+                                    #  slow: in so many steps with the spill memory, or with a victim}
         self.writes, self.beats, self.refusals = [], [], []
 
 
@@ -163,10 +165,15 @@ class SlotAllocatorModel:
                 "mask": mask if masks else None, "payload": payload,
                 "poison": int(header["poison"] or any(err for _, err in packet[1:])),
             }
+            note, written = {"row": (0, 0), "written": False, "fresh": False, "over": False, "slow": 0}, len(each.writes)
+            each.packets.append(note)
             if header["type"] == PacketType.PLAIN:
                 self._plain(each, info, formats.unpack(formats.BODIES[PacketType.PLAIN], packet[0][0])["addr16"] * 16)
             else:
-                yield from self._row(each, info, formats.unpack(formats.BODIES[PacketType.ROW], packet[0][0]))
+                head = formats.unpack(formats.BODIES[PacketType.ROW], packet[0][0])
+                note["row"] = head["region"], head["rowid"]
+                yield from self._row(each, info, head)
+            note["written"] = len(each.writes) > written
 
     def _plain(self, each, info, addr):
         base, limit = self.windows.get(info["src"], (0, 0))
@@ -215,7 +222,7 @@ class SlotAllocatorModel:
             row = yield from self._absent(each, info, region, epoch, rowid, key, geometry, ways, index)
             if row is None:
                 return
-            first = True
+            first = each.packets[-1]["fresh"] = True
         self._count(each, info, row, ways, index, at)
         self._issue(each, info, row, head, first)
 
@@ -226,6 +233,7 @@ class SlotAllocatorModel:
         restored = None
         if each.filter[counter]:
             addr = self._spill_addr(region, bank, rowid)
+            each.packets[-1]["slow"] += 1
             word, error = self._access(addr, None)
             found = formats.unpack(formats.SPILL_WORD, word)
             if error:
@@ -244,6 +252,7 @@ class SlotAllocatorModel:
         if info["count"] < total and all(ways):
             self._evict(each, ways, index)
         if restored:
+            each.packets[-1]["slow"] += 1
             self._filter_step(each, counter, -1)
             self._access(addr, 0)
             place = self.regions.get(geometry["overflow"]) if restored.overflow else geometry
@@ -260,6 +269,7 @@ class SlotAllocatorModel:
             if now["state"] != RegionState.OPEN or now["epoch"] != row.epoch:
                 return 0
             return 1 if row.reason == Reason.OK else 2
+        each.packets[-1]["slow"] += 1
         victim = min(each.order[index], key=lambda way: rank(ways[way]))       # min keeps the first, so the oldest, of equals
         row, ways[victim] = ways[victim], None
         if rank(row) != 1:
@@ -277,6 +287,7 @@ class SlotAllocatorModel:
         """Bytes go off the row's missing ones; it is kept while some are missing."""
         if info["count"] > row.missing:
             self.overlaps[row.region, row.bank] += 1
+            each.packets[-1]["over"] = True
         left = max(0, row.missing - info["count"])
         if at is None and left:
             at = ways.index(None)

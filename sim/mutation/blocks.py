@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from hub_rtl.config import HubConfig, preset
 from hub_rtl.csr import CsrBank
@@ -51,30 +52,46 @@ LINK = preset("tiny", ranks=3, rx_credits=8, ctl_credits=2)
 
 BLOCKS = {
     "decoder": Block(LogicalDestinationDecoder, ODD, "sim.cocotb.decoder", params={"rounds": 6}),
-    "packet_manager": Block(PacketManager, TINY, "sim.cocotb.packet_manager,sim.cocotb.packet_manager_limits",
+    "packet_manager": Block(PacketManager, TINY,
+                            "sim.cocotb.packet_manager,sim.cocotb.packet_manager_limits,sim.cocotb.packet_manager_places",
                             ("random_traffic", "latency", "back_to_back", "wire_efficiency", "sustained", "order", "starvation",
-                             "timers", "pool_full", "fence_and_close", "dead_peer", "same_address")),
-    "link": Block(LinkPort, LINK, "sim.cocotb.link,sim.cocotb.link_faults", params={"packets": 40}, strobes=("o_bad",)),
+                             "timers", "pool_full", "fence_and_close", "dead_peer", "same_address", "places", "neighbours",
+                             "marks_of_one")),
+    # Turns can be told from priorities with four peers.
+    "link": Block(LinkPort, LINK.replace(ranks=5, pool_depth=8),
+                  "sim.cocotb.link,sim.cocotb.link_credits,sim.cocotb.link_faults", params={"packets": 40}, strobes=("o_bad",)),
     "loop_port": Block(_loop, LINK, "sim.cocotb.link_mesh", ("loop_traffic", "loop_full"), {"packets": 25}),
-    "slot_allocator": Block(SlotAllocator, TINY, "sim.cocotb.slot_allocator",
+    # With `tiny`'s four groups and eight slots bits that must be 0 are so anyway.
+    "slot_allocator": Block(SlotAllocator, preset("tiny", groups=64, capacity=15), ",".join(
+                                f"sim.cocotb.slot_allocator{part}" for part in ("", "_limits", "_pressure", "_turns")),
                             ("traffic", "thrash", "full_regions", "spill_faults", "overlap", "purge", "blocked_outputs",
-                             "opened_in_a_row", "old_rows", "reset_in_traffic", "latency"), target=100),
+                             "opened_in_a_row", "old_rows", "reset_in_traffic", "latency", "full_rate", "plain_bounds",
+                             "range_groups", "refusals_told_apart", "row_bounds", "epochs", "state_changes_in_check",
+                             "tables_written_again", "every_slot", "damaged_words", "reset_forgets", "header_alone",
+                             "overflow_region_ends_first", "answers_wait", "queues_stay_full", "all_at_once", "turns",
+                             "turns_of_words", "opened_while_answering", "ended_while_answering", "purge_each",
+                             "purge_in_turns", "purge_waits", "overflow_region_opens", "sources", "turns_of_overlaps",
+                             "hits_do_not_wait"), target=100,
+                            strobes=("obs_alloc", "o_overlap", "waiting__0", "waiting__1")),
     "memory_writer": Block(MemoryWriter, TINY, "sim.cocotb.memory_writer",
                            ("traffic", "rate", "full", "address_first", "valid_first", "reset_in_traffic"), {"writes": 50}),
-    "scoreboard": Block(ReadinessScoreboard, TINY, "sim.cocotb.scoreboard,sim.cocotb.scoreboard_faults", params={"epochs": 8},
-                        target=100),
+    "scoreboard": Block(ReadinessScoreboard, TINY,
+                        ",".join(f"sim.cocotb.scoreboard{part}" for part in ("", "_faults", "_promises", "_tables")),
+                        params={"epochs": 8, "pour": 40000}, target=100,
+                        strobes=("command_error", "o_region_update", "purge", "o_timeout", "bad_close")),
     # With more ranks than places for messages, for no rank has two on their way.
     "producer_control": Block(ProducerControl, ODD.replace(ranks=5, pool_depth=8),
                               "sim.cocotb.producer_control,sim.cocotb.producer_control_limits",
                               ("random_commands", "every_fault", "two_epochs_ahead", "slow_peer", "dead_peer", "many_fences",
                                "software_reads", "reset_in_traffic", "latency", "turns", "blocked_messages",
-                               "software_turns", "before_cleared"), {"commands": 40, "other": True}),
-    "reject_sender": Block(RejectSender, ODD, "sim.cocotb.report",
-                           ("rejects", "input_never_stalls", "all_dead", "poor_rank", "one_reject")),
+                               "software_turns", "before_cleared", "drains", "dead_turns"), {"commands": 40, "other": True},
+                              strobes=("o_handle_write", "o_mark", "ledger_read")),
+    "reject_sender": Block(RejectSender, ODD, "sim.cocotb.report"),
     # In a log of two entries most that is logged is never read.
-    "refusal_log": Block(RefusalLog, ODD.replace(log_depth=13), "sim.cocotb.report",
-                         ("keeps_oldest", "all_at_once", "pulses_while_cleared", "storm")),
-    "csr": Block(CsrBank, ODD, "sim.cocotb.csr",
+    "refusal_log": Block(RefusalLog, ODD.replace(log_depth=13), "sim.cocotb.report_log"),
+    # Of 48 bits most would stay 0.
+    "csr": Block(partial(CsrBank, counter_width=14), ODD, "sim.cocotb.csr,sim.cocotb.csr_access,sim.cocotb.csr_orders",
                  ("random_access", "geometry", "views", "views_change", "every_bit", "counters", "not_cleared",
-                  "reset_in_traffic")),
+                  "reset_in_traffic", "bus_in_turn", "addresses", "bits_cleared", "interrupts", "geometry_edges", "fetch_any",
+                  "queries_and_timeouts", "region_busy", "counter_sweeps"), {"counter_width": 14}),
 }
