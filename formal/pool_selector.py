@@ -3,6 +3,7 @@
 
 from amaranth import Array, Cat, Mux, Signal
 
+from hub_rtl.config import ROWID_WIDTH
 from hub_rtl.lib.onehot import encode, tree_sum
 from hub_rtl.pool.selector import Selector
 
@@ -110,13 +111,13 @@ class BestLeavesFirst(SelectorSpec):
             kind = dut.plain.bit_select(index, 1)
             return Cat(index, Mux(kind, 0, rowid[index]), kind == last_plain, nop.bit_select(index, 1),
                        ~full.bit_select(index, 1), ~old.bit_select(index, 1))
-        mine, its = Signal(40), Signal(40)
+        mine, its, below = Signal(40), Signal(40), len(other) + ROWID_WIDTH
         m.d.comb += [mine.eq(merit(dut.lock.index, dut.old, dut.full, dut.nop)),
                      its.eq(merit(other, was["old"], was["full"], was["nop"]))]
         rival = (was["eligible"] & stayed).bit_select(other, 1) & (rank_of[other] == rank_of[dut.lock.index])
         self.always("no better one waits", mine <= its, when=dut.lock.en & rival)
         self.lemma("kind locked last", self.inner.last_plain == last_plain)        # a helper
-        self.reach("a RowID decides", dut.lock.en & rival & (rowid[other] != rowid[dut.lock.index]) & (mine >> 26 == its >> 26))
+        self.reach("a RowID decides", dut.lock.en & rival & (rowid[other] != rowid[dut.lock.index]) & (mine >> below == its >> below))
 
 
 class OldWaitTheirTurn(SelectorSpec):

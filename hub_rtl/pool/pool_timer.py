@@ -50,7 +50,8 @@ class PoolTimer(wiring.Component):
         m.submodules.ages = ages = Ram(AGE_WIDTH, depth)
 
         # One entry is visited, the next one is looked up. A sink that has to wait holds both (the visit is then repeated and
-        # changes nothing): skipped, it could meet the end of a packet again in each sweep.
+        # changes nothing, `first` keeps in mind that it is the entry's first one): skipped, it could meet the end of a packet
+        # again in each sweep.
         index, ahead, run = Signal(self._types.index_width), Signal(self._types.index_width), Signal()
         here = Signal(depth, init=1)                            # one-hot of `index`
         m.d.comb += [run.eq(~(self.sinks.any() & self.busy)), self.scan.en.eq(run), self.scan.index.eq(ahead),
@@ -59,9 +60,11 @@ class PoolTimer(wiring.Component):
             m.d.sync += [ahead.eq(ahead + 1), index.eq(ahead), here.eq(1 << ahead)]
 
         valid, fresh, old, age, aged = Signal(), Signal(), Signal(), Signal(AGE_WIDTH), Signal(AGE_WIDTH + 1)
+        first = Signal()
+        m.d.sync += first.eq(fresh & ~run)
         m.d.comb += [
-            valid.eq((self.valid & here).any()), fresh.eq((self.fresh & here).any()),
-            old.eq((self.old & ~self.locked & here).any()),
+            valid.eq((self.valid & here).any()), fresh.eq((self.fresh & here).any() | first),
+            old.eq((self.valid & self.old & ~self.locked & here).any()),    # an entry that has left keeps its flag
             aged.eq(ages.r_data + depth),
             age.eq(Mux(fresh, 0, Mux(aged[-1], LONGEST, aged[:AGE_WIDTH]))),
             ages.w_en.eq(valid & run), ages.w_addr.eq(index), ages.w_data.eq(age),
