@@ -23,8 +23,9 @@ class Pool(wiring.Component):
     Latency: a store is accepted (cycle 0, match against all entries), finds its entry and goes to the memories (1), is merged
     and counted (2); the entry is seen as full in cycle 3. One store per cycle.
 
-    Stalls: only for a place. While a store waits and no entry is being sent, partial entries become eligible (``squeeze``):
-    all of them when no shared entry is free, those of the store's own rank when that is at its maximum.
+    Stalls: only for a place. While a store waits and no entry that could make room is being sent or has just left, partial
+    entries become eligible (``squeeze``): all of them when no shared entry is free, those of the store's own rank when that
+    is at its maximum.
 
     Marks: all entries and accepted stores (of the handle, or all) are marked in the cycle of ``mark``; a mark goes with the
     store into its entry.
@@ -124,10 +125,12 @@ class Pool(wiring.Component):
         with m.If(waits & ~go):
             m.d.sync += marked.eq(marked_now)
 
-        # A locked entry is a place soon: only without one must partial entries go. Nothing arrives meanwhile, so this ends.
-        squeeze, among = Signal(depth), Signal(depth)
+        # A locked entry is a place soon, one that has just left is a place in the next cycle, when the quota knows it: only
+        # without one must partial entries go. Nothing arrives meanwhile, so this ends.
+        squeeze, among, left = Signal(depth), Signal(depth), Signal(depth)
         m.d.comb += among.eq(Mux(self.at_max, same_rank, (1 << depth) - 1))
-        m.d.sync += squeeze.eq(Mux(self.stalled & ~(among & self.locked).any(), among, 0))
+        m.d.sync += [left.eq(self.freed),
+                     squeeze.eq(Mux(self.stalled & ~(among & (self.locked | left)).any(), among, 0))]
         self._flags(m, hit, new, squeeze, store, marked_now, dests, opened)
 
         for n in range(depth):
