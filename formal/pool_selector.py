@@ -16,8 +16,8 @@ __all__ = ["BestLeavesFirst", "CreditsTakenOnce", "LocksAreAllowed", "OldWaitThe
 
 class SelectorSpec(Spec):
     """The selector, with entries that come and go as in the pool: an entry keeps its rank, kind and RowID and grows no worse, as
-    long as it is there and in the cycle after; it is eligible only while it is there and not locked
-    (``packet_manager.parts_fit_together``). The emitter lets nothing be picked in the cycle after a lock
+    long as it is there and in the cycle after (``packet_manager.room_is_made``); it is eligible only while it is there and not
+    locked (``packet_manager.parts_fit_together``). The emitter lets nothing be picked in the cycle after a lock
     (``packet_manager.packets_are_entries``)."""
 
     def __init__(self, cfg):

@@ -95,10 +95,10 @@ class PoolMemory(wiring.Component):
                          self.locked.nop.eq(self.nop)]
         for sector in range(cfg.packet_sectors):
             part = slice(32 * sector, 32 * (sector + 1))
-            here, pair = self.locked.sectors[sector], units[sector]
+            here, its_units = self.locked.sectors[sector], units[sector]
             m.d.comb += [self.locked.mask[part].eq(Mux(here, block_mask.r_data[part], 0)),
-                         self.locked.some[2 * sector:2 * sector + 2].eq(Mux(here, pair.some, 0)),
-                         self.locked.all[2 * sector:2 * sector + 2].eq(Mux(here, pair.all, 0))]
+                         self.locked.some[2 * sector:2 * sector + 2].eq(Mux(here, its_units.some, 0)),
+                         self.locked.all[2 * sector:2 * sector + 2].eq(Mux(here, its_units.all, 0))]
         return m
 
     def _units(self, m, late, new_mask):
