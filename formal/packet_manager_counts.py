@@ -66,7 +66,8 @@ class BytesAreCounted(ManagerSpec):
         self.always("overlaps counted", counts.overlaps == self.past(self.past(overlaps, "overlapped"), "overlapped_before"),
                     when=was_mine)
         packets = counts.packets_full | counts.packets_partial | counts.packets_timeout
-        self.always("no packet counted without a lock", ~packets, when=~self.past(self.past(self.just, "was_locked"), "was_lock"))
+        was_lock = self.past(self.past(self.just, "was_locked"), "was_lock")
+        self.always("no packet counted without a lock", ~packets, when=~was_lock)
         self.always("sunk entries counted", counts.sunk == self.past(self.sink.en, "sank"))
         self.always("stalls counted", counts.stall_pool == self.past(pool.stalled, "stalled"))
         self.always("waits for credit counted", counts.stall_credit == self.past(self.inner.selector.starved, "starved"))

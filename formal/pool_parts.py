@@ -7,8 +7,8 @@ __all__ = ["look_into", "peek"]
 
 
 def look_into(part):
-    """What ``part.elaborate`` names: its local variables, signals by their own names, and the local variables of the part's other
-    methods. The part is elaborated now, so that its submodules can still be cut out and its memories still get a port."""
+    """What ``part.elaborate`` names: its local variables, signals by their own names, and the local variables of the part's
+    other methods. The part is elaborated now, so that its submodules can still be cut out and its memories still get a port."""
     if "seen_inside" in vars(part):
         return part.seen_inside
     found, others, before, code = {}, {}, sys.getprofile(), type(part).elaborate.__code__

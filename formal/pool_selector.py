@@ -15,10 +15,10 @@ __all__ = ["BestLeavesFirst", "CreditsTakenOnce", "LocksAreAllowed", "OldWaitThe
 
 
 class SelectorSpec(Spec):
-    """The selector, with entries that come and go as in the pool: an entry keeps its rank, kind and RowID and grows no worse, as
-    long as it is there and in the cycle after (``packet_manager.room_is_made``); it is eligible only while it is there and not
-    locked (``packet_manager.parts_fit_together``). The emitter lets nothing be picked in the cycle after a lock
-    (``packet_manager.packets_are_entries``)."""
+    """The selector, with entries that come and go as in the pool: an entry keeps its rank, kind and RowID and grows no
+    worse, as long as it is there and in the cycle after (``packet_manager.room_is_made``); it is eligible only while it is
+    there and not locked (``packet_manager.parts_fit_together``). The emitter lets nothing be picked in the cycle after a
+    lock (``packet_manager.packets_are_entries``)."""
 
     def __init__(self, cfg):
         super().__init__()
@@ -48,9 +48,9 @@ class SelectorSpec(Spec):
 
 
 class LocksAreAllowed(SelectorSpec):
-    """An entry that is locked is there, was not locked before, has the rank that is told as taken, and this rank was not dead in
-    the cycle before; a lock comes three cycles after a ``go``, with no other lock since; ``lock``, ``lock_onehot`` and ``take``
-    agree, and ``locking`` names no other entry that is there."""
+    """An entry that is locked is there, was not locked before, has the rank that is told as taken, and this rank was not
+    dead in the cycle before; a lock comes three cycles after a ``go``, with no other lock since; ``lock``, ``lock_onehot``
+    and ``take`` agree, and ``locking`` names no other entry that is there."""
 
     def specify(self, m, dut):
         lock, take = dut.lock, dut.take
@@ -90,9 +90,9 @@ class CreditsTakenOnce(SelectorSpec):
 
 
 class BestLeavesFirst(SelectorSpec):
-    """Nothing is locked while a better entry of its rank was eligible three cycles before (so much the less when it has been for
-    four). Better is, the locked one as it is and the other as of then: old, then full, then not ``.nop``, then the kind that was
-    not locked last, then the smaller RowID (0 for plain ones), then the smaller entry number."""
+    """Nothing is locked while a better entry of its rank was eligible three cycles before (so much the less when it has been
+    for four). Better is, the locked one as it is and the other as of then: old, then full, then not ``.nop``, then the kind
+    that was not locked last, then the smaller RowID (0 for plain ones), then the smaller entry number."""
 
     def specify(self, m, dut):
         other = self.constant(dut.lock.index.shape(), "other")
@@ -117,7 +117,8 @@ class BestLeavesFirst(SelectorSpec):
         rival = (was["eligible"] & stayed).bit_select(other, 1) & (rank_of[other] == rank_of[dut.lock.index])
         self.always("no better one waits", mine <= its, when=dut.lock.en & rival)
         self.lemma("kind locked last", self.inner.last_plain == last_plain)        # a helper
-        self.reach("a RowID decides", dut.lock.en & rival & (rowid[other] != rowid[dut.lock.index]) & (mine >> below == its >> below))
+        differ = rowid[other] != rowid[dut.lock.index]
+        self.reach("a RowID decides", dut.lock.en & rival & differ & (mine >> below == its >> below))
 
 
 class OldWaitTheirTurn(SelectorSpec):

@@ -101,8 +101,8 @@ class SinksDeadOnly(TimerSpec):
 
 class AgesAreTrue(TimerSpec):
     """An entry is called expired, or old, at a visit only when it has been there for ``merge_timeout``, or ``age_limit``,
-    cycles (of the cycle before), and it has been called expired when it has been there for the time-out and two sweeps more. A sweep is
-    ``pool_depth`` cycles; for the latter, cycles in which a sink waits for the end of a packet are not counted."""
+    cycles (of the cycle before), and it has been called expired when it has been there for the time-out and two sweeps more.
+    A sweep is ``pool_depth`` cycles; for the latter, cycles in which a sink waits for the end of a packet are not counted."""
 
     def specify(self, m, dut):
         depth, inner = self._cfg.pool_depth, self.inner
@@ -173,9 +173,9 @@ class OldComeInBatches(TimerSpec):
 
 
 class OldestIsShown(TimerSpec):
-    """``oldest`` is refreshed once per sweep, two cycles after its last visit: it is valid if an entry was there at its visit in
-    this sweep, none of them was older, by its age then, and identity and age are those of one of them. Ages are as the memory shows them, whatever that is
-    (``packet_manager.ages_true``)."""
+    """``oldest`` is refreshed once per sweep, two cycles after its last visit: it is valid if an entry was there at its
+    visit in this sweep, none of them was older, by its age then, and identity and age are those of one of them. Ages are as
+    the memory shows them, whatever that is (``packet_manager.ages_true``)."""
 
     def specify(self, m, dut):
         depth, inner, oldest = self._cfg.pool_depth, self.inner, dut.oldest
@@ -215,8 +215,9 @@ class OldestIsShown(TimerSpec):
         # Helpers: the best so far, of this sweep or of the one that has just ended. `leader` is the entry whose record it is.
         best = inner.best_now
         self.lemma("sweep has just ended", inner.wrapped == self.past(ends, "ended"))
-        for name, among, of_each, first, when in (("", met, seen, leader, ~inner.wrapped),
-                                                  (" in the sweep before", met_before, seen_before, leader_before, inner.wrapped)):
+        for name, among, of_each, first, when in (
+                ("", met, seen, leader, ~inner.wrapped),
+                (" in the sweep before", met_before, seen_before, leader_before, inner.wrapped)):
             kept = Array([each.as_value() for each in of_each])
             self.lemma(f"best of any met{name}", best.valid == among.any(), when=when)
             self.lemma(f"best was met{name}", among.bit_select(first, 1) & (kept[first] == best.as_value()),

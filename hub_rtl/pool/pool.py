@@ -21,7 +21,7 @@ class Pool(wiring.Component):
     does nothing.
 
     Latency: a store is accepted (cycle 0, match against all entries), finds its entry and goes to the memories (1), is merged
-    and counted (2); the entry is seen as full in cycle 3. One store per cycle.
+    (2), and is known to fill the entry or not (3); the entry is seen as full in cycle 4. One store per cycle.
 
     Stalls: only for a place. While a store waits and no entry that could make room is being sent or has just left, partial
     entries become eligible (``squeeze``): all of them when no shared entry is free, those of the store's own rank when that

@@ -23,6 +23,7 @@ class PoolTimer(wiring.Component):
     order a batch leaves. Entries of a dead peer are sunk at their visit, unless locked.
 
     Latency: a visit takes two cycles (``scan`` in the first; ``visit``, ``sink`` in the second); every entry once per sweep.
+    ``merge_timeout`` and ``age_limit`` count from the next cycle on; ``oldest`` shows a sweep two cycles after its last visit.
 
     Parameters: ``cfg``, HubConfig.
     Ports: ``valid``, ``locked``, ``fresh`` (not visited since allocation), ``old``, ``of_dead`` (its peer is dead) In, one bit

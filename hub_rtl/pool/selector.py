@@ -1,4 +1,4 @@
-"""Chooses which pool entry leaves next: round-robin over destinations, then a tournament over one destination's entries."""
+"""Chooses which pool entry leaves next: round-robin over destinations, then the best of one destination's entries."""
 
 from itertools import combinations
 
