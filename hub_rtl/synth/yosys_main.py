@@ -1,7 +1,7 @@
-"""Yosys for SymbiYosys: runs a script with the native library of the ``pyosys`` package, which starts at once.
+"""Yosys for tools that call it as a program: the native library of the ``pyosys`` package, which starts at once.
 
-``python yosys.py [-q] [-l LOG] [-p COMMANDS] [SCRIPT]``: the options that SymbiYosys uses, also joined as in ``-ql``. Exit code
-1 when a command fails.
+``python yosys_main.py [-q] [-l LOG] [-p COMMANDS] [SCRIPT]``: the options that SymbiYosys and board builds use, also joined as
+in ``-ql``. Exit code 1 when a command fails.
 """
 
 import getopt
