@@ -27,8 +27,8 @@ def test_producer_control(cfg):
     run(ProducerControl(cfg), cfg, f"producer_{cfg.name}")
 
 
-def test_close_all_rate():
-    run(ProducerControl(WIDE), WIDE, "producer_wide", ["close_all_rate"], other=False)
+def test_many_peers():
+    run(ProducerControl(WIDE), WIDE, "producer_wide", ["close_all_rate", "blocked_messages"], other=False)
 
 
 def test_planted_early_close():
