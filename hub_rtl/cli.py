@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from .config import PRESETS, ConfigError, preset
+from .fpga.cli import fpga
 from .synth.cli import synth
 
 __all__ = ["app", "configured", "main"]
@@ -115,6 +116,7 @@ def registers(preset: Preset = "small", settings: Settings = None,
 
 
 app.command()(synth)
+app.command()(fpga)
 
 if importlib.util.find_spec("sim") and importlib.util.find_spec("sim.run_cli"):
     from sim import run_cli

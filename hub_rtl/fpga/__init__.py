@@ -1,0 +1,1 @@
+"""FPGA targets: a self-testing system of two hubs, and the boards it is built for."""
