@@ -16,7 +16,8 @@ class ManagerSpec(Spec):
 
     Selector, scanner, quota and emitter are cut out. Of them is supposed only what ``packet_manager.parts_fit_together`` proves
     of the whole: an entry that is locked is there and not locked yet; an entry that is sunk is there and neither locked nor
-    being locked, and gives way to a release; a release is of a locked entry; a place is a free entry.
+    being locked, and gives way to a release; a release is of a locked entry; a place is an entry that was free in the cycle
+    before.
     """
 
     def __init__(self, cfg):
@@ -29,19 +30,24 @@ class ManagerSpec(Spec):
         self.pool, self.memory, quota, timer = inner.pool, inner.memory, inner.quota, inner.timer
         self.types = dut._types
         self.free_inputs(dut)
-        for part in (quota, timer, inner.emitter):
+        for part in (quota, inner.emitter):
             cut(self, part)
-        cut(self, inner.selector, but=("lock_onehot", "take"))
+        cut(self, timer, but=("sinks",))
+        cut(self, inner.selector, but=("lock_onehot", "locking", "take"))
         lock, sink, release, pool = inner.selector.lock, timer.sink, inner.emitter.release, self.pool
+        gone = Signal(self._cfg.pool_depth)
+        self.free(gone)
         m.d.comb += [inner.selector.lock_onehot.eq(Mux(lock.en, 1 << lock.index, 0)), inner.selector.take.en.eq(lock.en),
-                     inner.selector.take.rank.eq(0)]
+                     inner.selector.locking.eq(inner.selector.lock_onehot | (gone & ~pool.valid)),
+                     inner.selector.take.rank.eq(0), timer.sinks.eq(Mux(sink.en, 1 << sink.index, 0))]
         there = pool.valid & ~pool.locked
         self.just = self.past(lock.en, "just")
         self.suppose("locks what is there", there.bit_select(lock.index, 1), when=lock.en)
         self.suppose("sinks what is there", there.bit_select(sink.index, 1) & ~release.en
                      & ~(lock.en & (lock.index == sink.index)), when=sink.en)
         self.suppose("releases what is locked", (pool.valid & pool.locked).bit_select(release.index, 1), when=release.en)
-        self.suppose("a place is a free entry", ~pool.valid.all(), when=quota.place)
+        self.just_freed = self.past(pool.freed, "just_freed")
+        self.suppose("a place is a free entry", ~(pool.valid | self.just_freed).all(), when=quota.place)
         self.lock, self.sink, self.release, self.quota, self.emitter = lock, sink, release, quota, inner.emitter
         self.specify(m, dut)
 
@@ -49,6 +55,10 @@ class ManagerSpec(Spec):
         """Helpers for any promise that follows a store into its entry."""
         pool, inner = self.pool, look_into(self.pool)
         there = pool.valid & ~pool.locked
+        self.lemma("opened is there and not locked", inner.opened == there)
+        free = ~(pool.valid | self.just_freed)
+        self.lemma("next entry is the first free one", inner.free_entry == (free & (~free + 1))[:len(free)])
+        self.lemma("its number", inner.free_entry == Mux(free.any(), 1 << inner.free_index, 0))
         for n in range(self._cfg.pool_depth):
             for k in range(n):
                 self.lemma(f"blocks of {k} and {n} differ", (inner.keys[k] != inner.keys[n]) | (pool.plain[k] != pool.plain[n])
@@ -169,14 +179,14 @@ class BytesMerge(ManagerSpec):
         self.lemma("store waits", inner.waits == waits)
         self.lemma("its fields wait", (inner.store.as_value() == store.as_value()) & (inner.key == key(store))
                     & store.mask.any() & (store.plain | (store.block >> cfg.row_block_width == 0)), when=waits)
-        self.lemma("place of the late write", stored.late_place == Cat(stored.late.sector, stored.late.index))
+        self.lemma("sector of the late write", stored.again == (late.had & (1 << late.sector)), when=late.en)
         self.matches_mean_equal_blocks()
         for n, info in enumerate(infos):
             valid = pool.valid[n]
             self.lemma(f"identity {n}", (key(info) == inner.keys[n]) & (info.rank == inner.ranks[n])
                         & (info.plain == pool.plain[n]) & (info.plain | (info.block >> cfg.row_block_width == 0)), when=valid)
             written = inner.sectors[n].bit_select(sector, 1)
-            part = peek(m, stored.mask, Cat(sector, Const(n, self.types.index_width)))
+            part = peek(m, stored.mask, n).word_select(sector, 32)
             block = peek(m, stored.block_mask, n).word_select(sector, 32)
             at = late.en & (late.index == n) & (late.sector == sector)
             self.lemma(f"sectors with bytes {n}", inner.sectors[n].any() & (written | ~has[n]), when=valid)
@@ -252,7 +262,7 @@ class FencesAreExact(ManagerSpec):
         self.always("bytes sent are told", dut.o_sent.en == (was_taken & self.past(tail.row, "tail_row")))
         self.always("bytes sent as the packet", (dut.o_sent.dest == self.past(tail.dest, "tail_dest"))
                     & (dut.o_sent.bank == self.past(tail.bank, "tail_bank"))
-                    & (dut.o_sent.bytes == self.past(tail.bytes, "tail_bytes")), when=dut.o_sent.en)
+                    & (dut.o_sent.bytes == self.past(emitter.tail_bytes, "tail_bytes")), when=dut.o_sent.en)
         self.reach("drained at last", done & covered & ~inside & ~dut.draining.any())
         # Helpers: what marks and places of the pool mean.
         self.lemma("in one place", (staged + entered + left + late.any() <= done) & (late <= 4))

@@ -1,6 +1,6 @@
 """Promises of the whole packet manager: what its parts suppose of one another holds, and what its ports show."""
 
-from amaranth import Array, Cat, Signal
+from amaranth import Array, Cat, Mux, Signal
 from amaranth.lib import data
 
 from hub_rtl.lib.onehot import tree_sum
@@ -15,12 +15,13 @@ __all__ = ["PartsFitTogether"]
 
 class PartsFitTogether(Spec):
     """In the whole packet manager each part keeps to what the proofs of the others suppose of it: locks, sinks and releases are
-    of entries that allow it, a place is a free entry, each rank's entries are counted, nothing is picked while an entry is
-    pending. So at the ports: ``o_take`` comes only three cycles after ``dest_ready`` of its rank, and not for a dead one; a
-    rank gets a further entry only below its maximum, and its first one always; ``can_accept`` of a rank without an entry is 1
-    in the next cycle; before the first store nothing happens.
+    of entries that allow it, a place is an entry that was free in the cycle before, each rank's entries are counted, nothing is
+    picked while an entry is pending. So at the ports: ``o_take`` comes only three cycles after ``dest_ready`` of its rank, and
+    not for a dead one; a rank gets a further entry only below its maximum (of the cycle before), and its first one always;
+    ``can_accept`` of a rank without an entry is 1 in the next cycle; before the first store nothing happens. An entry that has
+    left counts one cycle longer as its rank's.
 
-    Contents of payload, masks and counts do not matter here and may be anything.
+    Contents of payload, masks and units do not matter here and may be anything.
     """
 
     def __init__(self, cfg):
@@ -35,8 +36,8 @@ class PartsFitTogether(Spec):
         pool, memory, quota, timer, selector, emitter = (getattr(top, name) for name in (
             "pool", "memory", "quota", "timer", "selector", "emitter"))
         entries, stored, books, scan, select, sends = map(look_into, (pool, memory, quota, timer, selector, emitter))
-        for name in ("payload", "mask", "count", "block_mask", "block_count"):
-            cut(self, getattr(stored, name))
+        for ram in (stored.payload, stored.mask, stored.block_mask, stored.done, stored.m.submodules.units):
+            cut(self, ram)
 
         # What the parts suppose.
         lock, sink, release, locked = selector.lock, timer.sink, emitter.release, memory.locked
@@ -45,7 +46,11 @@ class PartsFitTogether(Spec):
         self.always("sinks what is there", there.bit_select(sink.index, 1) & ~release.en
                     & ~(lock.en & (lock.index == sink.index)), when=sink.en)
         self.always("releases what is locked", (pool.valid & pool.locked).bit_select(release.index, 1), when=release.en)
-        self.always("a place is a free entry", ~pool.valid.all(), when=quota.place)
+        self.always("sunk one way or the other", timer.sinks == Mux(sink.en, 1 << sink.index, 0), when=~release.en)
+        self.always("locking is the lock, or gone", (selector.locking & pool.valid) == Mux(lock.en, 1 << lock.index, 0))
+        self.always("locked one way or the other", selector.lock_onehot == Mux(lock.en, 1 << lock.index, 0))
+        just_freed = self.past(pool.freed, "just_freed")
+        self.always("a place is a free entry", ~(pool.valid | just_freed).all(), when=quota.place)
         self.always("takes a place that there is", quota.place, when=quota.take)
         self.always("eligible entries are there and not locked", (pool.eligible & ~there) == 0)
         self.always("nothing is pending at a lock", ~sends.pending, when=lock.en)
@@ -66,10 +71,12 @@ class PartsFitTogether(Spec):
         self.always("each lock takes one", dut.o_take.en == lock.en)
         of = [tree_sum([pool.valid[n] & (entries.ranks[n] == r) for n in range(depth)]) for r in range(cfg.ranks)]
         mine = Array(of)[entries.store.rank]
-        self.always("a further entry only below the maximum", (mine == 0) | (mine < dut.max_entries), when=pool.claim)
-        self.always("a first entry always", quota.place, when=entries.waits & (mine == 0))
-        for r, number in enumerate(of):
-            self.always(f"can accept without an entry, {r}", dut.can_accept[r], when=self.past(number == 0, f"had_none_{r}"))
+        most = self.past(dut.max_entries, "most")
+        self.always("a further entry only below the maximum", (mine == 0) | (mine < most), when=pool.claim)
+        none = [(number == 0) & self.past(number == 0, f"had_none_{r}") for r, number in enumerate(of)]
+        self.always("a first entry always", quota.place, when=entries.waits & Array(none)[entries.store.rank])
+        for r, each in enumerate(none):
+            self.always(f"can accept without an entry, {r}", dut.can_accept[r], when=self.past(each, f"none_before_{r}"))
         self.always("oldest as the scanner says", dut.oldest.as_value() == timer.oldest.as_value())
         empty = Signal(init=1)
         with m.If(dut.i_store.valid & dut.i_store.ready):
@@ -82,9 +89,13 @@ class PartsFitTogether(Spec):
         # Helpers: where locked entries are, and what the books mean.
         self.lemma("one selection at a time", (select.step & (select.step - 1)) == 0)
         self.lemma("none pending in a selection", ~sends.pending, when=select.step.any())
-        running = select.alive & pool.valid
-        self.lemma("runners are of the rank, not locked", (running & (pool.locked | Cat(
-            pool.rank_onehot[n] != select.picked for n in range(depth)))) == 0, when=select.step[1] | select.step[2])
+        others = pool.locked | Cat(pool.rank_onehot[n] != select.picked for n in range(depth))
+        self.lemma("runners were there", (select.could_run & pool.locked & pool.valid) == 0, when=select.step[0])
+        self.lemma("runners are of the rank, not locked", ((select.alive & select.best_0 & pool.valid) & others) == 0,
+                    when=select.step[1])
+        self.lemma("the best one is of the rank, not locked", (select.winner & pool.valid & others) == 0)
+        self.lemma("one winner, when it is time", ((select.winner & (select.winner - 1)) == 0)
+                    & ((select.winner == 0) | select.step[2]))
         self.lemma("one rank picked", (select.picked & (select.picked - 1)) == 0)
         self.lemma("sent entry is locked", (pool.valid & pool.locked).bit_select(sends.index, 1)
                     & (sends.current.rank == ranks[sends.index]), when=sends.busy)
@@ -98,13 +109,27 @@ class PartsFitTogether(Spec):
                 self.lemma(f"rank in {name} {n}", data.View(memory._types.info, peek(m, getattr(stored, name), n)).rank
                             == entries.ranks[n], when=pool.valid[n])
         after = (scan.index + 1)[:len(scan.index)]
+        self.lemma("one entry at hand", scan.here == 1 << scan.index)
         self.lemma("one after the other", (scan.ahead == after) | (
             ~self.started & ~pool.valid.any() & (scan.ahead == scan.index)))
         self.lemma("rank at its visit", timer.scanned.rank == ranks[scan.index], when=pool.valid.bit_select(scan.index, 1))
+        leaves = [quota.release.en & (quota.release.rank == r) for r in range(cfg.ranks)]
+        counts = [getattr(books, f"count_{r}") for r in range(cfg.ranks)]
         for r, number in enumerate(of):
-            self.lemma(f"rank {r} counted", getattr(books, f"count_{r}") == number)
-        self.lemma("shared part counted", books.shared + tree_sum([number == 0 for number in of])
-                    == depth - tree_sum([pool.valid[n] for n in range(depth)]))
+            self.lemma(f"rank {r} counted", counts[r] == number + leaves[r])
+        self.lemma("one leaves at a time", (quota.release.en == just_freed.any()) & ((just_freed & (just_freed - 1)) == 0)
+                    & ((just_freed & pool.valid) == 0))
+        self.lemma("shared part counted", books.shared + tree_sum([count == 0 for count in counts])
+                    == depth - tree_sum([pool.valid[n] | just_freed[n] for n in range(depth)]))
+        for name, flags in (("none", [count == 0 for count in counts]), ("one", [count == 1 for count in counts]),
+                            ("full", [self.started & (count >= most) for count in counts])):
+            self.lemma(f"ranks with {name}", getattr(books, name) == Cat(flags))
+        self.lemma("some shared", books.any_shared == (books.shared != 0))
+        self.lemma("rank that asks", pool.asks == 1 << entries.store.rank, when=entries.waits)
+        self.lemma("opened is there and not locked", entries.opened == there)
+        free = ~(pool.valid | just_freed)
+        self.lemma("next entry is the first free one", entries.free_entry == (free & (~free + 1))[:depth])
+        self.lemma("its number", entries.free_entry == Mux(free.any(), 1 << entries.free_index, 0))
         self.lemma("nothing inside", ~(entries.waits | pool.valid.any() | sends.busy | sends.pending | emitter.tail.waiting
-                                        | scan.best.valid), when=empty)
+                                        | scan.best.valid | scan.seen.valid), when=empty)
         self.lemma("flits are left", (sends.left != 0) & (sends.left > sends.masks_left), when=sends.busy)

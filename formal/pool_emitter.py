@@ -4,6 +4,7 @@ from amaranth import Cat, Mux, Signal
 from amaranth.lib import data
 
 from hub_rtl.formats import PacketType
+from hub_rtl.lib.onehot import tree_sum
 from hub_rtl.pool.emitter import Emitter
 from hub_rtl.pool.pool_types import pool_types_of
 from hub_rtl.types import header_layout
@@ -26,11 +27,13 @@ class PacketsAreEntries(Spec):
     """Each locked entry leaves as one packet, in the order of the locks, without a bubble: a header with its class, rank,
     place and length; mask flits exactly if a byte between its first and last unit is missing; the units from the first to the
     last one with a byte, each byte as the payload memory holds it, and 0 where the mask has none. ``release`` comes once per
-    packet, with its last flit copied; ``tail`` and ``tail_taken`` name it when its last flit is taken.
+    packet, with its last flit copied; ``tail``, ``tail_taken`` and ``tail_bytes`` name it, and the number of bytes that stores
+    wrote, when its last flit is taken.
 
     Of the payload an arbitrary byte of an arbitrary entry is followed. Entries are locked three cycles after a ``go`` with no
     other lock between (``packet_manager.locks_allowed``), hold still from lock to release and have a byte
-    (``packet_manager.bytes_merge``).
+    (``packet_manager.bytes_merge``); which units have bytes, and which have all, is told with them
+    (``packet_manager.bytes_counted``).
     """
 
     def __init__(self, cfg):
@@ -55,6 +58,10 @@ class PacketsAreEntries(Spec):
         self.suppose("locked entry holds", locked.as_value() == self.past(locked), when=inner.pending & ~just)
         sectors = Cat(locked.mask.word_select(n, 32).any() for n in range(cfg.packet_sectors))
         self.suppose("locked entry has a byte", sectors.any() & (locked.sectors == sectors), when=just)
+        units = [locked.mask.word_select(n, 16) for n in range(t.units)]
+        told = (locked.some == Cat(unit.any() for unit in units)) & (locked.all == Cat(unit.all() for unit in units))
+        self.suppose("units are told", told, when=just)
+        self.lemma("units stay told", told, when=inner.pending)     # a helper
         entry, place = self.constant(t.index_width, "entry"), self.constant(5 + cfg.sector_width, "place")
         content, held, fetched, next_content = Signal(8), Signal(), Signal(), Signal(8)
         self.free(next_content)
@@ -131,7 +138,9 @@ class PacketsAreEntries(Spec):
         self.always("last flit told", dut.tail_taken == (taken & ends))
         tail = dut.tail
         self.always("packet sent told", (tail.row == ~of.info.plain) & (tail.rank == of.info.rank) & (tail.dest == of.info.dest)
-                    & (tail.bank == of.info.epoch[0]) & (tail.bytes == of.bytes), when=dut.tail_taken)
+                    & (tail.bank == of.info.epoch[0]), when=dut.tail_taken)
+        bytes_of = [tree_sum(of.mask.word_select(n, 16)) for n in range(t.units)]
+        self.always("bytes sent told", dut.tail_bytes == tree_sum(bytes_of), when=dut.tail_taken)
         self.always("last flit waits", tail.waiting == (out.valid & ends))
         self.always("released as the last flit is copied", dut.release.en == (taken & (sent + 2 == flits)))
         self.always("entry and rank released", (dut.release.index == of.index) & (dut.release.rank == of.info.rank),
@@ -160,8 +169,11 @@ class PacketsAreEntries(Spec):
         self.lemma("fetched its sector", fetched == ((of.index == entry) & (inner.unit[1:] == place[5:])), when=busy)
         for name, record in (("current", inner.current), ("tail", tail)):
             self.lemma(f"{name} is the packet", (record.row == ~of.info.plain) & (record.rank == of.info.rank)
-                        & (record.dest == of.info.dest) & (record.bank == of.info.epoch[0]) & (record.bytes == of.bytes),
+                        & (record.dest == of.info.dest) & (record.bank == of.info.epoch[0]),
                         when=busy if name == "current" else tail.waiting)
+        self.lemma("mask of the last flit", inner.mask == of.mask, when=tail.waiting)
+        for n, count in enumerate(inner.counts):
+            self.lemma(f"bytes of unit {n}", count == bytes_of[n], when=(sent != 0) & (busy | tail.waiting))
         sends, waits = busy & (of.index == entry), pending & (locked.index == entry)
         self.lemma("held from lock to release", (held == (sends | waits)) & ~(sends & waits))
         for name, each, when in (("first", first, queued != 0), ("second", second, queued == 2)):

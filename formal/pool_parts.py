@@ -7,22 +7,22 @@ __all__ = ["look_into", "peek"]
 
 
 def look_into(part):
-    """What ``part.elaborate`` names: its local variables, and signals by their own names. The part is elaborated now, so that
-    its submodules can still be cut out and its memories still get a port."""
+    """What ``part.elaborate`` names: its local variables, signals by their own names, and the local variables of the part's
+    other methods. The part is elaborated now, so that its submodules can still be cut out and its memories still get a port."""
     if "seen_inside" in vars(part):
         return part.seen_inside
-    found, before, code = {}, sys.getprofile(), type(part).elaborate.__code__
+    found, others, before, code = {}, {}, sys.getprofile(), type(part).elaborate.__code__
 
     def watch(frame, event, _):
-        if event == "return" and frame.f_code is code:
-            found.update(frame.f_locals)
+        if event == "return" and frame.f_locals.get("self") is part:
+            (found if frame.f_code is code else others).update(frame.f_locals)
     sys.setprofile(watch)
     try:
         module = part.elaborate(None)
     finally:
         sys.setprofile(before)
     part.elaborate = lambda platform: module
-    part.seen_inside = SimpleNamespace(**{signal.name: signal for signal in module._driving} | found)
+    part.seen_inside = SimpleNamespace(**{signal.name: signal for signal in module._driving} | others | found)
     return part.seen_inside
 
 

@@ -1,6 +1,6 @@
 """Promises of the packet manager's quota (``hub_rtl/pool/pool_quota.py``): the reserve per rank and ``can_accept``."""
 
-from amaranth import Array, Mux, Signal
+from amaranth import Array, Cat, Mux, Signal
 
 from hub_rtl.lib.onehot import tree_sum
 from hub_rtl.pool.pool_quota import ON_THE_WAY, PoolQuota
@@ -26,15 +26,18 @@ class _Quota(Spec):
         cfg = self._cfg
         m.submodules.dut = self.dut = dut = PoolQuota(cfg)
         inner = look_into(dut)
-        self.free_inputs(dut)
+        self.free_inputs(dut, but=("asks",))
         counts = [Signal(range(cfg.pool_depth + 2), name=f"entries_{r}") for r in range(cfg.ranks)]
+        ask = self.ask = Signal(range(cfg.ranks), name="ask")
+        self.free(ask)
+        m.d.comb += dut.asks.eq(1 << ask)
         for r, count in enumerate(counts):
-            m.d.sync += count.eq(count + (dut.take & (dut.ask == r)) - (dut.release.en & (dut.release.rank == r)))
+            m.d.sync += count.eq(count + (dut.take & (ask == r)) - (dut.release.en & (dut.release.rank == r)))
         self.of = lambda rank: Array(counts)[rank]
         used, self.free_entries, self.without = Signal(8), Signal(8), Signal(range(cfg.ranks + 1))
         m.d.comb += [used.eq(tree_sum(counts)), self.free_entries.eq(cfg.pool_depth - used),
                      self.without.eq(tree_sum([count == 0 for count in counts]))]
-        self.suppose("ranks exist", (dut.ask < cfg.ranks) & (dut.release.rank < cfg.ranks))
+        self.suppose("ranks exist", (ask < cfg.ranks) & (dut.release.rank < cfg.ranks))
         self.suppose("takes only a place that there is", dut.place, when=dut.take)
         self.suppose("frees an entry that there is", self.of(dut.release.rank) != 0, when=dut.release.en)
         # Helpers: what the books of the quota mean.
@@ -42,20 +45,25 @@ class _Quota(Spec):
             self.lemma(f"rank {r} counted", getattr(inner, f"count_{r}") == count)
         self.lemma("never more than the pool", used <= cfg.pool_depth)
         self.lemma("shared part counted", inner.shared + self.without == self.free_entries)
+        self.most = self.past(dut.max_entries, "most")      # a maximum counts from the next cycle on
+        for name, flags in (("none", [count == 0 for count in counts]), ("one", [count == 1 for count in counts]),
+                            ("full", [self.started & (count >= self.most) for count in counts])):
+            self.lemma(f"ranks with {name}", getattr(inner, name) == Cat(flags))
+        self.lemma("some shared", inner.any_shared == (inner.shared != 0))
         self.specify(m, dut)
 
 
 class QuotaKeepsReserve(_Quota):
     """Free entries are never fewer than ranks without an entry; a rank without an entry always finds a place; one with entries
-    finds one exactly if it has fewer than ``max_entries`` and an entry is free that no other rank's reserve needs; ``at_max``
-    tells which of the two was missing."""
+    finds one exactly if it has fewer than ``max_entries`` (of the cycle before) and an entry is free that no other rank's
+    reserve needs; ``at_max`` tells which of the two was missing."""
 
     def specify(self, m, dut):
-        mine = self.of(dut.ask)
+        mine = self.of(self.ask)
         self.always("reserve kept", self.free_entries >= self.without)
         self.always("a rank without entry finds a place", dut.place, when=mine == 0)
-        self.always("at maximum told", dut.at_max == (mine >= dut.max_entries), when=mine != 0)
-        self.always("place exact", dut.place == ((mine < dut.max_entries) & (self.free_entries > self.without)), when=mine != 0)
+        self.always("at maximum told", dut.at_max == (mine >= self.most), when=mine != 0)
+        self.always("place exact", dut.place == ((mine < self.most) & (self.free_entries > self.without)), when=mine != 0)
         self.reach("all entries in use", self.free_entries == 0)
 
 
@@ -70,7 +78,7 @@ class AcceptedFindsPlace(_Quota):
         self.suppose("maximum stands still", dut.max_entries == self.past(dut.max_entries), when=self.started)
         rank = self.constant(range(cfg.ranks), "rank")
         can, had_none = (dut.can_accept >> rank)[0], self.past(self.of(rank) == 0, "had_none")
-        mine, taken = dut.ask == rank, self.past(dut.take, "taken")
+        mine, taken = self.ask == rank, self.past(dut.take, "taken")
         taken_mine = self.past(dut.take & mine, "taken_mine")
         # Takes of anyone since the cycle that the flag was computed in: it is a register. `left`: those that may still come.
         left, before = Signal(range(room + 2)), Signal(range(room + 2))

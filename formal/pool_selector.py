@@ -3,6 +3,7 @@
 
 from amaranth import Array, Cat, Mux, Signal
 
+from hub_rtl.config import ROWID_WIDTH
 from hub_rtl.lib.onehot import encode, tree_sum
 from hub_rtl.pool.selector import Selector
 
@@ -14,9 +15,10 @@ __all__ = ["BestLeavesFirst", "CreditsTakenOnce", "LocksAreAllowed", "OldWaitThe
 
 
 class SelectorSpec(Spec):
-    """The selector, with entries that come and go as in the pool: an entry keeps its rank, kind and RowID while it is there; it
-    is eligible only while it is there and not locked (``packet_manager.parts_fit_together``). The emitter lets nothing be
-    picked in the cycle after a lock (``packet_manager.packets_are_entries``)."""
+    """The selector, with entries that come and go as in the pool: an entry keeps its rank, kind and RowID and grows no
+    worse, as long as it is there and in the cycle after (``packet_manager.room_is_made``); it is eligible only while it is
+    there and not locked (``packet_manager.parts_fit_together``). The emitter lets nothing be picked in the cycle after a
+    lock (``packet_manager.packets_are_entries``)."""
 
     def __init__(self, cfg):
         super().__init__()
@@ -37,30 +39,32 @@ class SelectorSpec(Spec):
             rank = dut.rank_onehot[n]
             self.suppose(f"entry {n} has a rank", (rank != 0) & ((rank & (rank - 1)) == 0), when=dut.valid[n])
             self.suppose(f"entry {n} stays what it is", (rank == self.past(rank)) & (dut.plain[n] == self.past(dut.plain[n]))
-                         & (dut.rowid[n] == self.past(dut.rowid[n])), when=dut.valid[n] & there[n])
+                         & (dut.rowid[n] == self.past(dut.rowid[n])), when=there[n])
+            self.suppose(f"entry {n} grows no worse", (dut.old[n] | ~self.past(dut.old[n]))
+                         & (dut.full[n] | ~self.past(dut.full[n])) & (~dut.nop[n] | self.past(dut.nop[n])), when=there[n])
         self.step = self.inner.step
         self.lemma("one selection at a time", (self.step & (self.step - 1)) == 0)      # a helper
         self.specify(m, dut)
 
 
 class LocksAreAllowed(SelectorSpec):
-    """An entry that is locked is there, was not locked before, has the rank that is told as taken, and this rank is not dead; a
-    lock comes three cycles after a ``go``, with no other lock since; ``lock``, ``lock_onehot`` and ``take`` agree."""
+    """An entry that is locked is there, was not locked before, has the rank that is told as taken, and this rank was not
+    dead in the cycle before; a lock comes three cycles after a ``go``, with no other lock since; ``lock``, ``lock_onehot``
+    and ``take`` agree, and ``locking`` names no other entry that is there."""
 
     def specify(self, m, dut):
         lock, take = dut.lock, dut.take
         rank = Array(dut.rank_onehot)[lock.index]
         self.always("locked entry is there and free", (dut.valid & ~self.held).bit_select(lock.index, 1), when=lock.en)
         self.always("rank told", rank == (1 << take.rank), when=lock.en)
-        self.always("rank is alive", (rank & dut.peer_dead) == 0, when=lock.en)
+        self.always("rank is alive", (rank & self.past(dut.peer_dead, "were_dead")) == 0, when=lock.en)
         self.always("lock, one-hot and take agree",
                     (dut.lock_onehot == Mux(lock.en, 1 << lock.index, 0)) & (take.en == lock.en))
+        self.always("locking is the lock, or gone", (dut.locking & dut.valid) == dut.lock_onehot)
         may = dut.go
         for n in range(3):
             may = self.past(may & ~lock.en, f"may_{n}")
         self.always("three cycles after a go", may, when=lock.en)
-        # Helper.
-        self.lemma("runners are not locked", (self.inner.alive & self.held & dut.valid) == 0, when=self.step[1] | self.step[2])
         self.reach("two locks of one rank", lock.en & (self.held & Cat(each == rank for each in dut.rank_onehot)).any())
 
 
@@ -86,31 +90,35 @@ class CreditsTakenOnce(SelectorSpec):
 
 
 class BestLeavesFirst(SelectorSpec):
-    """Nothing is locked while a better entry of its rank was eligible two cycles before (so much the less when it has been for
-    four). Better is, as of then: old, then full, then not ``.nop``, then the kind that was not locked last, then the smaller
-    RowID (0 for plain ones), then the smaller entry number."""
+    """Nothing is locked while a better entry of its rank was eligible three cycles before (so much the less when it has been
+    for four). Better is, the locked one as it is and the other as of then: old, then full, then not ``.nop``, then the kind
+    that was not locked last, then the smaller RowID (0 for plain ones), then the smaller entry number."""
 
     def specify(self, m, dut):
         other = self.constant(dut.lock.index.shape(), "other")
         last_plain = Signal()
         with m.If(dut.lock.en):
             m.d.sync += last_plain.eq(dut.plain.bit_select(dut.lock.index, 1))
-        old, full, nop, plain, eligible, was_there = (
-            self.past(self.past(getattr(dut, name), f"{name}_1"), f"{name}_2")
-            for name in ("old", "full", "nop", "plain", "eligible", "valid"))
-        stayed = was_there & self.past(dut.valid, "valid_before") & dut.valid
+        was, stayed = {name: getattr(dut, name) for name in ("old", "full", "nop", "eligible")}, dut.valid
+        valid = dut.valid
+        for cycle in (1, 2, 3):
+            was = {name: self.past(flags, f"{name}_{cycle}") for name, flags in was.items()}
+            valid = self.past(valid, f"valid_{cycle}")
+            stayed = stayed & valid
         rowid, rank_of = Array(dut.rowid), Array(dut.rank_onehot)
 
-        def merit(index):
-            kind = plain.bit_select(index, 1)
+        def merit(index, old, full, nop):
+            kind = dut.plain.bit_select(index, 1)
             return Cat(index, Mux(kind, 0, rowid[index]), kind == last_plain, nop.bit_select(index, 1),
                        ~full.bit_select(index, 1), ~old.bit_select(index, 1))
-        mine, its = Signal(40), Signal(40)
-        m.d.comb += [mine.eq(merit(dut.lock.index)), its.eq(merit(other))]
-        rival = (eligible & stayed).bit_select(other, 1) & (rank_of[other] == rank_of[dut.lock.index])
+        mine, its, below = Signal(40), Signal(40), len(other) + ROWID_WIDTH
+        m.d.comb += [mine.eq(merit(dut.lock.index, dut.old, dut.full, dut.nop)),
+                     its.eq(merit(other, was["old"], was["full"], was["nop"]))]
+        rival = (was["eligible"] & stayed).bit_select(other, 1) & (rank_of[other] == rank_of[dut.lock.index])
         self.always("no better one waits", mine <= its, when=dut.lock.en & rival)
         self.lemma("kind locked last", self.inner.last_plain == last_plain)        # a helper
-        self.reach("a RowID decides", dut.lock.en & rival & (rowid[other] != rowid[dut.lock.index]) & (mine >> 26 == its >> 26))
+        differ = rowid[other] != rowid[dut.lock.index]
+        self.reach("a RowID decides", dut.lock.en & rival & differ & (mine >> below == its >> below))
 
 
 class OldWaitTheirTurn(SelectorSpec):
@@ -156,7 +164,7 @@ class RanksTakeTurns(SelectorSpec):
         ranks, rank = cfg.ranks, self.constant(range(cfg.ranks), "rank")
         mine = Cat(each.bit_select(rank, 1) for each in dut.rank_onehot)
         was_mine = self.past(dut.valid & mine & ~self.held, "was_mine")
-        alive = ~dut.peer_dead.bit_select(rank, 1)
+        alive = ~(dut.peer_dead | self.past(dut.peer_dead, "were_dead")).bit_select(rank, 1)
         self.suppose("entries of an alive rank stay until their lock", (was_mine & ~dut.valid) == 0, when=alive)
         waits, waited = Signal(), Signal(range(4 * ranks + 8))
         m.d.comb += waits.eq((dut.eligible & mine).any() & dut.dest_ready.bit_select(rank, 1) & alive)

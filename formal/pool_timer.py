@@ -26,7 +26,7 @@ class TimerSpec(Spec):
         cfg, depth = self._cfg, self._cfg.pool_depth
         m.submodules.dut = self.dut = dut = PoolTimer(cfg)
         self.inner = inner = look_into(dut)
-        self.free_inputs(dut, but=("valid", "locked", "fresh", "old", "scanned"))
+        self.free_inputs(dut, but=("valid", "locked", "fresh", "old", "scanned", "of_dead"))
         t = dut._types
         new, lock, frees = Signal(depth), Signal(depth), Signal(depth)
         self.free(new, lock, frees)
@@ -59,16 +59,19 @@ class TimerSpec(Spec):
         self.identity = lambda index: Array([info.as_value() for info in infos])[index]
         self.infos, self.came, self.gone = infos, came, gone
         self.lock = lock & valid & ~locked
-        dead = Cat((dut.peer_dead >> rank)[0] for rank in self.ranks)
+        peer_dead, dead = Signal(cfg.ranks), Signal(depth)
+        self.free(peer_dead)
+        m.d.comb += [dead.eq(Cat((peer_dead >> rank)[0] for rank in self.ranks)), dut.of_dead.eq(dead)]
         self.dead = dead
         self.suppose("dead entries are not locked", (self.lock & dead) == 0)
         self.suppose("ends of packets are apart", ~self.past(dut.busy, "was_busy"), when=dut.busy)
-        self.suppose("dead peers stay dead", (self.past(dut.peer_dead, "were_dead") & ~dut.peer_dead) == 0, when=self.started)
+        self.suppose("dead peers stay dead", (self.past(peer_dead, "were_dead") & ~peer_dead) == 0, when=self.started)
         # Helpers: what is looked at.
         after = (inner.index + 1)[:len(inner.index)]
         self.lemma("one after the other", (inner.ahead == after) | (
             ~self.started & ~valid.any() & (inner.ahead == inner.index)))
         there = valid.bit_select(inner.index, 1)
+        self.lemma("one entry at hand", inner.here == 1 << inner.index)
         self.lemma("shown is what is visited", shown.as_value() == self.identity(inner.index), when=there)
         self.lemma("existing ranks", Array(self.ranks)[inner.index] < cfg.ranks, when=there)
         self.specify(m, dut)
@@ -84,6 +87,7 @@ class SinksDeadOnly(TimerSpec):
         self.always("rank told", sink.rank == Array(self.ranks)[sink.index], when=sink.en)
         self.always("peer is dead", self.dead.bit_select(sink.index, 1), when=sink.en)
         self.always("not as a packet ends", ~dut.busy, when=sink.en)
+        self.always("sunk one way or the other", dut.sinks == Mux(sink.en, 1 << sink.index, 0), when=~dut.busy)
         entry = self.constant(range(depth), "entry")
         waits = (dut.valid & ~dut.locked & self.dead).bit_select(entry, 1)
         waited = Signal(range(4 * depth))
@@ -97,8 +101,8 @@ class SinksDeadOnly(TimerSpec):
 
 class AgesAreTrue(TimerSpec):
     """An entry is called expired, or old, at a visit only when it has been there for ``merge_timeout``, or ``age_limit``,
-    cycles, and it has been called expired when it has been there for the time-out and two sweeps more. A sweep is
-    ``pool_depth`` cycles; for the latter, cycles in which a sink waits for the end of a packet are not counted."""
+    cycles (of the cycle before), and it has been called expired when it has been there for the time-out and two sweeps more.
+    A sweep is ``pool_depth`` cycles; for the latter, cycles in which a sink waits for the end of a packet are not counted."""
 
     def specify(self, m, dut):
         depth, inner = self._cfg.pool_depth, self.inner
@@ -114,7 +118,7 @@ class AgesAreTrue(TimerSpec):
                      full_age.eq(Mux(comes, 0, Mux(full_age != most, full_age + 1, full_age)))]
         m.d.sync += told.eq(~comes & (told | (visited & dut.visit.expired)))
         for name, happens, limit in (("expired", dut.visit.expired, dut.merge_timeout), ("old", dut.visit.old, dut.age_limit)):
-            self.always(f"{name} not early", full_age >= limit, when=visited & happens)
+            self.always(f"{name} not early", full_age >= self.past(limit, f"limit_{name}"), when=visited & happens)
         self.suppose("timeout stands still", dut.merge_timeout == self.past(dut.merge_timeout), when=self.started)
         self.always("expired not late", told, when=there & (age >= dut.merge_timeout + 2 * depth))
         # Helpers: the stored age against the true one.
@@ -123,12 +127,15 @@ class AgesAreTrue(TimerSpec):
         with m.If(visited & fresh):
             m.d.sync += first.eq(age)
         exact = stored + since + first == age
-        self.lemma("stored age", exact | ((stored == LONGEST) & (age >= LONGEST)), when=there & ~fresh)
+        met = there & ~fresh & ~((inner.index == entry) & inner.first)     # its first visit is over
+        self.lemma("stored age", exact | ((stored == LONGEST) & (age >= LONGEST)), when=met)
+        self.lemma("first visit goes on", (age == first) & (told | (dut.merge_timeout != 0)),
+                    when=there & ~fresh & ~met)
         self.lemma("first visit soon", age + (entry - inner.index)[:len(inner.index)] < depth, when=there & fresh)
         self.lemma("first visit was soon", first < depth, when=there & ~fresh)
         self.lemma("pauses add", full_age >= age)
-        self.lemma("age at hand", inner.ages.r_data == stored, when=here & ~fresh)
-        self.lemma("told in time", told | (stored < dut.merge_timeout), when=there & ~fresh)
+        self.lemma("age at hand", inner.ages.r_data == stored, when=here & met)
+        self.lemma("told in time", told | (stored < dut.merge_timeout), when=met)
         self.lemma("nothing told before the first visit", ~told, when=there & fresh)
 
 
@@ -155,8 +162,8 @@ class OldComeInBatches(TimerSpec):
         m.d.sync += quiet.eq(ends | (quiet & none_waits))
         with m.If(ends):
             m.d.sync += was_quiet.eq(quiet & none_waits)
-        self.always("the next batch becomes old", dut.visit.old, when=was_quiet & dut.visit.en & (inner.age >= dut.age_limit)
-                    & (Array(self.ranks)[dut.visit.index] == some))
+        self.always("the next batch becomes old", dut.visit.old, when=was_quiet & dut.visit.en
+                    & (inner.age >= self.past(dut.age_limit, "limit")) & (Array(self.ranks)[dut.visit.index] == some))
         # Helpers: met in this sweep, it closes the batch of the next one.
         self.lemma("none noted in a quiet sweep", ~inner.old_seen.bit_select(some, 1), when=quiet)
         self.lemma("batch open after a quiet sweep", inner.batch_open.bit_select(some, 1), when=was_quiet)
@@ -166,9 +173,9 @@ class OldComeInBatches(TimerSpec):
 
 
 class OldestIsShown(TimerSpec):
-    """``oldest`` is refreshed once per sweep: it is valid if an entry was there at its visit in this sweep, none of them was
-    older, by its age then, and identity and age are those of one of them. Ages are as the memory shows them, whatever that is
-    (``packet_manager.ages_true``)."""
+    """``oldest`` is refreshed once per sweep, two cycles after its last visit: it is valid if an entry was there at its
+    visit in this sweep, none of them was older, by its age then, and identity and age are those of one of them. Ages are as
+    the memory shows them, whatever that is (``packet_manager.ages_true``)."""
 
     def specify(self, m, dut):
         depth, inner, oldest = self._cfg.pool_depth, self.inner, dut.oldest
@@ -198,18 +205,26 @@ class OldestIsShown(TimerSpec):
                 m.d.sync += met[n].eq(there)
         with m.If(ends):
             m.d.sync += leader_before.eq(leader_now)
-        records = Array([each.as_value() for each in seen_before])
-        self.always("valid if any was there", oldest.valid == met_before.any())
+        # The port shows a sweep two cycles after its last visit.
+        were, led = self.past(met_before, "were_met"), self.past(leader_before, "had_led")
+        records = Array([self.past(each, f"record_{n}") for n, each in enumerate(seen_before)])
+        self.always("valid if any was there", oldest.valid == were.any())
         for n in range(depth):
-            self.always(f"entry {n} is not older", seen_before[n].age <= oldest.age, when=met_before[n])
-        self.always("one that was there", met_before.bit_select(leader_before, 1)
-                    & (records[leader_before] == oldest.as_value()), when=oldest.valid)
-        # Helpers: the best so far. `leader` is the entry whose record it is.
-        best, records = inner.best, Array([each.as_value() for each in seen])
-        self.lemma("best of any met", best.valid == met.any())
-        self.lemma("best was met", met.bit_select(leader, 1) & (records[leader] == best.as_value()), when=best.valid)
+            self.always(f"entry {n} is not older", self.past(seen_before[n].age, f"age_{n}") <= oldest.age, when=were[n])
+        self.always("one that was there", were.bit_select(led, 1) & (records[led] == oldest.as_value()), when=oldest.valid)
+        # Helpers: the best so far, of this sweep or of the one that has just ended. `leader` is the entry whose record it is.
+        best = inner.best_now
+        self.lemma("sweep has just ended", inner.wrapped == self.past(ends, "ended"))
+        for name, among, of_each, first, when in (
+                ("", met, seen, leader, ~inner.wrapped),
+                (" in the sweep before", met_before, seen_before, leader_before, inner.wrapped)):
+            kept = Array([each.as_value() for each in of_each])
+            self.lemma(f"best of any met{name}", best.valid == among.any(), when=when)
+            self.lemma(f"best was met{name}", among.bit_select(first, 1) & (kept[first] == best.as_value()),
+                        when=when & best.valid)
+            for n in range(depth):
+                self.lemma(f"best is not younger than {n}{name}", of_each[n].age <= best.age, when=when & among[n])
         for n in range(depth):
-            self.lemma(f"best is not younger than {n}", seen[n].age <= best.age, when=met[n])
             self.lemma(f"entry {n} is the same while the sweep stands", (seen[n].as_value() == now.as_value())
                         & dut.valid[n] & ~dut.locked[n] & self.dead[n], when=met[n] & (inner.index == n))
             self.lemma(f"only passed ones are met, {n}", inner.index >= n, when=met[n])

@@ -1,6 +1,6 @@
 """PacketManager: merges small stores into full packets and decides what leaves next, for whom. The paper's RPM."""
 
-from amaranth import Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -26,7 +26,7 @@ class PacketManager(wiring.Component):
     Order: ranks with ``dest_ready`` in turn; within a rank old, full, normal before ``.nop``, plain and row-sparse in turn,
     smallest RowID; nothing is locked while a better entry of the rank has been eligible for 4 cycles.
 
-    Latency and throughput: one store per cycle; store accepted to header valid 8 cycles when it completes a packet and the
+    Latency and throughput: one store per cycle; store accepted to header valid 9 cycles when it completes a packet and the
     block is idle; packets with payloads of 64 bytes and more leave back to back, one flit per cycle, at most one locked
     ahead.
 
@@ -70,23 +70,24 @@ class PacketManager(wiring.Component):
         wiring.connect(m, wiring.flipped(self.i_store), pool.i_store)
         wiring.connect(m, emitter.o_packet, wiring.flipped(self.o_packet))
         dead = Signal(cfg.ranks)
-        m.d.sync += dead.eq(self.peer_dead)
+        m.d.sync += [dead.eq(self.peer_dead), quota.release.eq(Mux(timer.sink.en, timer.sink, emitter.release))]
 
         m.d.comb += [
             # Store side.
-            quota.ask.eq(pool.ask), quota.take.eq(pool.claim), pool.place.eq(quota.place), pool.at_max.eq(quota.at_max),
+            quota.asks.eq(pool.asks), quota.take.eq(pool.claim), pool.place.eq(quota.place), pool.at_max.eq(quota.at_max),
             quota.max_entries.eq(self.max_entries), self.can_accept.eq(quota.can_accept),
             memory.write.eq(pool.write), memory.info.eq(pool.info), pool.full_now.eq(memory.full), pool.mark.eq(self.mark),
             # Scanner. One entry is freed per cycle: sinking gives way to the end of a packet.
-            memory.look.eq(timer.scan), timer.scanned.eq(memory.looked), timer.peer_dead.eq(dead),
+            memory.look.eq(timer.scan), timer.scanned.eq(memory.looked),
+            timer.of_dead.eq(Cat((dead & rank).any() for rank in pool.rank_onehot)),
             timer.merge_timeout.eq(self.merge_timeout), timer.age_limit.eq(self.age_limit), timer.busy.eq(emitter.release.en),
             timer.valid.eq(pool.valid), timer.locked.eq(pool.locked), timer.fresh.eq(pool.fresh), timer.old.eq(pool.old),
             pool.visit.eq(timer.visit), self.oldest.eq(timer.oldest),
-            pool.free.eq(Mux(timer.sink.en, timer.sink, emitter.release)), quota.release.eq(pool.free),
+            pool.freed.eq(Mux(emitter.release.en, 1 << emitter.release.index, timer.sinks)),
             # Selection.
-            selector.dest_ready.eq(self.dest_ready), selector.peer_dead.eq(dead), selector.go.eq(emitter.go),
+            selector.dest_ready.eq(self.dest_ready), selector.peer_dead.eq(self.peer_dead), selector.go.eq(emitter.go),
             selector.hint.eq(pool.hint), self.o_take.eq(selector.take),
-            pool.lock_onehot.eq(selector.lock_onehot),
+            pool.lock_onehot.eq(selector.lock_onehot), pool.locking.eq(selector.locking),
             memory.lock.eq(selector.lock), memory.sectors.eq(pool.sectors),
             memory.nop.eq((pool.nop & selector.lock_onehot).any()),
             # Sending.
@@ -106,7 +107,8 @@ class PacketManager(wiring.Component):
         cfg, tail = self._cfg, emitter.tail
         m.d.sync += [
             self.o_sent.en.eq(emitter.tail_taken & tail.row),
-            self.o_sent.dest.eq(tail.dest), self.o_sent.bank.eq(tail.bank), self.o_sent.bytes.eq(tail.bytes),
+            self.o_sent.dest.eq(tail.dest), self.o_sent.bank.eq(tail.bank),
+            self.o_sent.bytes.eq(emitter.tail_bytes),
         ]
         # A mark during these last cycles covers them whatever their handle: that is only a few cycles too careful.
         released_marked, tail_marked = Signal(), Signal()
@@ -133,11 +135,12 @@ class PacketManager(wiring.Component):
         m.d.comb += self.draining.eq(drains | just_marked.replicate(cfg.ranks))
 
     def _counts(self, m, pool, memory, timer, selector):
-        """A packet is counted in the cycle after its lock, when its last store has been merged."""
-        locked = Signal(self._cfg.pool_depth)
+        """A packet is counted two cycles after its lock, when its last store has been merged and is known to fill it."""
+        depth = self._cfg.pool_depth
+        just_locked, locked = Signal(depth), Signal(depth)
         full, expired = Signal(), Signal()
         counts = self.counts
-        m.d.sync += locked.eq(selector.lock_onehot)
+        m.d.sync += [just_locked.eq(selector.lock_onehot), locked.eq(just_locked)]
         m.d.comb += [full.eq((locked & pool.full).any()), expired.eq((locked & pool.expired).any())]
         m.d.sync += [
             counts.merges.eq(pool.merged), counts.overlaps.eq(memory.overlap), counts.sunk.eq(timer.sink.en),

@@ -12,7 +12,7 @@ Combine is as in the hub's way. Merging, links, credits and memory are the same,
 import numpy as np
 
 from hub_rtl.formats import Reason
-from sim.driver import Driver
+from hub_rtl.driver import Driver
 from sim.golden.observed import expert_rows
 from sim.golden.system import SystemModel
 from sim.layer import COLUMN, MARK_CLOSED, MARK_START, MARK_STORED, add_payload, finish, new_system, rows_of

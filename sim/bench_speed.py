@@ -18,7 +18,7 @@ from hub_rtl.formats import EventKind, PacketType, RegionState
 from hub_rtl.models import model
 from hub_rtl.rows.address_table import AddressTable
 from sim.baseline import baseline_programs, check_baseline
-from sim.driver import Handle, Region
+from hub_rtl.driver import Handle, Region
 from sim.layer import hub_programs, plan_layer
 from sim.layer_check import check_layer
 from sim.report import baseline_report, layer_report

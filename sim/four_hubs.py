@@ -6,7 +6,7 @@ from hub_rtl.config import preset
 from hub_rtl.formats import EventKind, PacketType
 from sim.bench.coverage import cover
 from sim.bench.runner import bench_seed
-from sim.driver import Handle, Region
+from hub_rtl.driver import Handle, Region
 from sim.scenario import Scenario
 
 __all__ = ["CFG", "PATTERNS", "PLAIN", "ROW", "SPILL", "all_to_all", "finish", "region", "scatter", "scenario", "verify"]

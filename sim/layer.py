@@ -17,7 +17,7 @@ from hub_rtl.config import ConfigError, HubConfig
 from hub_rtl.formats import EventKind
 from hub_rtl.models import ModelShape
 from hub_rtl.registers import register_map
-from sim.driver import DepRange, Driver, Handle, Region
+from hub_rtl.driver import DepRange, Driver, Handle, Region
 from sim.system import System, row_operand
 from sim.traces import Routing
 

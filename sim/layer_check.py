@@ -7,7 +7,7 @@ import numpy as np
 
 from hub_rtl.formats import EventKind
 from hub_rtl.registers import register_map
-from sim.driver import Handle
+from hub_rtl.driver import Handle
 from sim.golden.observed import check_arrivals, expert_rows
 from sim.golden.system import ModelError, SystemModel
 from sim.layer import EPOCH, MARK_QUERY, QUERY, rows_of

@@ -15,7 +15,7 @@ import numpy as np
 from hub_rtl.formats import BODIES, LaneMode, PacketType, Reason, RegionState, unpack
 from hub_rtl.registers import register_map
 from sim.bench.runner import bench_seed
-from sim.driver import Handle
+from hub_rtl.driver import Handle
 from sim.four_hubs import ROW, all_to_all, region, scenario
 
 __all__ = ["CULPRIT", "VICTIM", "WRONG", "HANDLE", "ROWID", "TRAVEL", "Registers", "Runs", "Unmodelled", "differences", "ends",

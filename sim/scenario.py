@@ -10,7 +10,7 @@ import numpy as np
 
 from hub_rtl.formats import BODIES, OPERAND_ROW, PacketType, Reason, unpack
 from hub_rtl.registers import register_map
-from sim.driver import Driver
+from hub_rtl.driver import Driver
 from sim.golden.observed import check_arrivals
 from sim.golden.system import ModelError, SystemModel
 from sim.layer import MARK_QUERY, QUERY

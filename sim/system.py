@@ -153,7 +153,7 @@ def _prune():
 # -- programs ---------------------------------------------------------------------------------------------------------------
 
 class Program:
-    """One thread of a rank's program: operations in order. Also a transport for :class:`~sim.driver.Driver`.
+    """One thread of a rank's program: operations in order. Also a transport for :class:`~hub_rtl.driver.Driver`.
 
     Stores are handed to the lanes at once and run beside what follows; ``sync`` waits for all their answers.
     """

@@ -5,7 +5,7 @@ import pytest
 
 from hub_rtl.config import preset
 from hub_rtl.formats import Reason
-from sim.driver import DepRange, Handle, Region
+from hub_rtl.driver import DepRange, Handle, Region
 from sim.golden.observed import check_arrivals, expert_rows
 from sim.golden.system import ModelError, SystemModel
 from sim.system import ALLOC, PACKET, plain_operand, row_operand

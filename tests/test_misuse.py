@@ -7,7 +7,7 @@ import pytest
 
 from hub_rtl.formats import HEADER, EventKind, LaneMode, Reason, RegionState, pack
 from sim.bench.coverage import cover
-from sim.driver import Handle
+from hub_rtl.driver import Handle
 from sim.four_hubs import CFG, PLAIN, ROW, all_to_all, finish, region, scatter
 from sim.misuse import (CULPRIT, HANDLE, ROWID, TRAVEL, VICTIM, WRONG, Registers, Unmodelled, ends, playground, send,
                         start, unmodelled)

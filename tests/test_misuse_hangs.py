@@ -3,7 +3,7 @@
 import pytest
 
 from hub_rtl.formats import EventKind, Reason, RegionState
-from sim.driver import Handle
+from hub_rtl.driver import Handle
 from sim.four_hubs import CFG, ROW, all_to_all, finish, region, scatter
 from sim.misuse import CULPRIT, HANDLE, ROWID, TRAVEL, VICTIM, WRONG, Unmodelled, playground, send, start, unmodelled
 from sim.system import row_operand

@@ -2,7 +2,7 @@
 
 
 from hub_rtl.formats import EventKind, Reason
-from sim.driver import Handle
+from hub_rtl.driver import Handle
 from sim.four_hubs import CFG, ROW, all_to_all, finish, region, scatter
 from sim.golden.system import SystemModel
 from sim.misuse import CULPRIT, HANDLE, TRAVEL, VICTIM, WRONG, Unmodelled, ends, playground, start, unmodelled

@@ -17,8 +17,8 @@ CONFIGS = {
     "odd": preset("small", ranks=3, pool_depth=8, packet_bytes=256, handles=3, replicas=1, regions=1, max_row_bytes=512),
 }
 DIRECTED = ["latency", "back_to_back", "wire_efficiency", "sustained", "order", "starvation", "timers", "pool_full",
-            "fence_and_close", "dead_peer", "same_address"]
-PLACES = ["places", "neighbours", "marks_of_one"]
+            "fence_and_close", "dead_peer", "same_address", "next_batch", "young_and_dead"]
+PLACES = ["places", "neighbours", "marks_of_one", "place_in_a_moment"]
 
 
 def run(config, *tests, component=None):
@@ -46,9 +46,12 @@ def test_can_accept():
 
 # Bug: (file, good text, bad text, cocotb test that must fail)
 BUGS = {
-    "locked_entry_merges": ("hub_rtl/pool/pool.py", "match & self.valid & ~self.locked & ~self.lock_onehot",
-                            "match & self.valid", "random_traffic"),
+    "locked_entry_merges": ("hub_rtl/pool/pool.py", "match & opened & ~self.locking", "match & self.valid", "random_traffic"),
     "drained_before_ledger": ("hub_rtl/packet_manager.py", "range(LEDGER_CYCLES + 1)", "range(1)", "fence_and_close"),
+    "left_but_old": ("hub_rtl/pool/pool_timer.py", "self.valid & self.old & ~self.locked", "self.old & ~self.locked",
+                     "next_batch"),
+    "visited_twice": ("hub_rtl/pool/pool_timer.py", "first.eq(fresh & ~run)", "first.eq(0)", "young_and_dead"),
+    "squeezed_in_vain": ("hub_rtl/pool/pool.py", "among & (self.locked | left)", "among & self.locked", "place_in_a_moment"),
 }
 
 

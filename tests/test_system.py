@@ -11,7 +11,7 @@ from hub_rtl.models import model
 from sim.baseline import baseline_programs, check_baseline
 from sim.bench.coverage import cover
 from sim.bench.runner import bench_seed, run_bench
-from sim.driver import DepRange, Handle
+from hub_rtl.driver import DepRange, Handle
 from sim.four_hubs import CFG, PATTERNS, PLAIN, ROW, SPILL, all_to_all, finish, region, scatter, scenario, verify
 from sim.layer import hub_programs, plan_layer
 from sim.layer_check import check_layer

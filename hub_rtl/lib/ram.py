@@ -19,23 +19,25 @@ class Ram(wiring.Component):
     after reset, if ``clear``) the walker owns the write port and writes by the user are lost: wait for it.
 
     Parameters: ``shape``, the word; ``depth``, words, 1 or more; ``granules``, write-enable bits per word (must divide its
-    width); ``clear``, zero the words after reset.
+    width); ``clear``, zero the words after reset; ``quick``, FPGA tools are asked for distributed memory, whose word is there
+    early in the cycle.
     Ports: ``r_en`` In, ``r_addr`` In, ``r_data`` Out; ``w_en`` In, ``granules`` bits; ``w_addr`` In; ``w_data`` In;
     ``clearing`` Out.
     """
 
-    def __init__(self, shape, depth, granules=1, clear=False):
+    def __init__(self, shape, depth, granules=1, clear=False, quick=False):
         self._width = len(Signal(shape).as_value() if not isinstance(shape, int) else Signal(shape))
         if self._width % granules:
             raise ValueError(f"granules = {granules}: must divide the word width {self._width}")
         super().__init__({"r_en": In(1), "r_addr": In(index_width(depth)), "r_data": Out(shape), "w_en": In(granules),
                           "w_addr": In(index_width(depth)), "w_data": In(shape), "clearing": Out(1)})
         self._depth, self._granules, self._clear = depth, granules, clear
+        self._attrs = {"ram_style": "distributed"} if quick else {}
 
     def elaborate(self, platform):
         m = Module()
         grain = self._width // self._granules
-        m.submodules.memory = memory = Memory(shape=self._width, depth=max(2, self._depth), init=[])
+        m.submodules.memory = memory = Memory(shape=self._width, depth=max(2, self._depth), init=[], attrs=self._attrs)
         write = memory.write_port(granularity=grain if self._granules > 1 else None)
         read = memory.read_port(domain="sync")      # macro returns the old word on a collision; the bypass repairs it
 

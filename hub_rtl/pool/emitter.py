@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..formats import PacketType
 from ..lib.arbiter import any_before
+from ..lib.onehot import tree_sum
 from .pool_types import encode, pool_types_of
 from ..types import header_layout
 
@@ -28,8 +29,8 @@ class Emitter(wiring.Component):
     Parameters: ``cfg``, HubConfig.
     Ports: ``lock`` In, strobe; ``locked`` In, the entry, from the next cycle on; ``fetch`` Out, ``payload`` In, a sector one
     cycle later; ``o_packet`` Out stream(flit), registered; ``go`` Out; ``release`` Out {en, index, rank}: the entry's last
-    flit has been copied; ``tail`` Out: {waiting, row, rank, dest, bank, bytes}, the packet whose last flit waits at the
-    output; ``tail_taken`` Out strobe.
+    flit has been copied; ``tail`` Out: {waiting, row, rank, dest, bank}, the packet whose last flit waits at the
+    output; ``tail_taken`` Out strobe; ``tail_bytes`` Out, with it: bytes of that packet.
 
     Source: architecture 7 (header), interfaces section 4 (masked packets).
     """
@@ -40,7 +41,7 @@ class Emitter(wiring.Component):
         super().__init__({
             "lock": In(1), "locked": In(t.locked), "fetch": Out(t.fetch), "payload": In(256),
             "o_packet": Out(stream.Signature(t.flit)), "go": Out(1), "release": Out(t.release),
-            "tail": Out(t.tail), "tail_taken": Out(1),
+            "tail": Out(t.tail), "tail_taken": Out(1), "tail_bytes": Out(cfg.bytes_width),
         })
 
     def elaborate(self, platform):
@@ -84,10 +85,11 @@ class Emitter(wiring.Component):
         info = self.locked.info
         with m.If(load_header):
             m.d.sync += [
-                busy.eq(1), masks_left.eq(Mux(masked, cfg.mask_flits, 0)), left.eq(length + Mux(masked, cfg.mask_flits, 0)),
-                unit.eq(first), mask.eq(self.locked.mask), index.eq(self.locked.index),
+                busy.eq(1), masks_left.eq(Mux(masked, cfg.mask_flits, 0)),
+                left.eq(Mux(masked, length + cfg.mask_flits, length)), unit.eq(first), mask.eq(self.locked.mask),
+                index.eq(self.locked.index),
                 current.row.eq(~info.plain), current.rank.eq(info.rank), current.dest.eq(info.dest),
-                current.bank.eq(info.epoch[0]), current.bytes.eq(self.locked.bytes),
+                current.bank.eq(info.epoch[0]),
             ]
 
         # A sector is fetched with the header, and with the last unit of the sector before.
@@ -107,6 +109,11 @@ class Emitter(wiring.Component):
             m.d.sync += [tail.eq(current), tail.waiting.eq(1)]
         with m.Elif(self.tail_taken):
             m.d.sync += tail.waiting.eq(0)
+
+        # The mask of a packet stays until the next header is loaded, when the last flit has been taken.
+        counts = [Signal(5, name=f"unit_bytes_{n}") for n in range(t.units)]
+        m.d.sync += [count.eq(tree_sum(mask.word_select(n, 16))) for n, count in enumerate(counts)]
+        m.d.comb += self.tail_bytes.eq(tree_sum(counts))
         return m
 
     def _bytes(self, odd):
@@ -116,10 +123,7 @@ class Emitter(wiring.Component):
     def _header(self, m):
         """Header of the locked entry, its first unit, its units, and whether it needs a mask."""
         t, info = self._types, self.locked.info
-        any_byte, all_bytes, upward = (Signal(t.units, name=name) for name in ("unit_any", "unit_all", "unit_any_upward"))
-        for n in range(t.units):
-            part = self.locked.mask[16 * n:16 * (n + 1)]
-            m.d.comb += [any_byte[n].eq(part.any()), all_bytes[n].eq(part.all())]
+        any_byte, all_bytes, upward = self.locked.some, self.locked.all, Signal(t.units, name="unit_any_upward")
         m.d.comb += upward.eq(any_byte[::-1])
         below, above = any_before(m, any_byte, "units_below"), any_before(m, upward, "units_above")
         first, final, length, masked = Signal(t.log2_units), Signal(t.log2_units), Signal(5), Signal()

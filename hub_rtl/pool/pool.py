@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..config import EPOCH_WIDTH, ROWID_WIDTH, ceil_log2
 from ..lib.arbiter import lowest_set
+from ..lib.onehot import select
 from .pool_types import decode, encode, pool_types_of
 
 __all__ = ["Pool"]
@@ -20,21 +21,23 @@ class Pool(wiring.Component):
     does nothing.
 
     Latency: a store is accepted (cycle 0, match against all entries), finds its entry and goes to the memories (1), is merged
-    and counted (2); the entry is seen as full in cycle 3. One store per cycle.
+    (2), and is known to fill the entry or not (3); the entry is seen as full in cycle 4. One store per cycle.
 
-    Stalls: only for a place. While a store waits and no entry is being sent, partial entries become eligible (``squeeze``):
-    all of them when no shared entry is free, those of the store's own rank when that is at its maximum.
+    Stalls: only for a place. While a store waits and no entry that could make room is being sent or has just left, partial
+    entries become eligible (``squeeze``): all of them when no shared entry is free, those of the store's own rank when that
+    is at its maximum.
 
     Marks: all entries and accepted stores (of the handle, or all) are marked in the cycle of ``mark``; a mark goes with the
     store into its entry.
 
     Parameters: ``cfg``, HubConfig.
-    Ports: ``i_store`` In stream(resolved); ``ask`` Out rank, ``place``, ``at_max`` In, ``claim`` Out: the quota; ``write``,
-    ``info`` Out: to the memories; ``full_now`` In {en, index}; ``lock_onehot`` In; ``free`` In {en, index, rank}; ``visit``
-    In; ``mark`` In; per entry Out: ``valid``, ``locked``, ``fresh``, ``full``, ``expired``, ``old``, ``nop``, ``plain``,
-    ``marked``, ``eligible`` (one bit each), ``rank_onehot``, ``rowid``; ``sectors`` Out: sectors with bytes of the entry
-    being locked; ``waiting`` Out {en, rank}: a marked store is not yet in an entry; ``hint`` Out {en, rank}: an entry has
-    just become full; ``merged``, ``stalled`` Out strobes.
+    Ports: ``i_store`` In stream(resolved); ``asks`` Out, one-hot rank, ``place``, ``at_max`` In, ``claim`` Out: the quota;
+    ``write``, ``info`` Out: to the memories; ``full_now`` In {en, index}; ``lock_onehot`` In, entry being locked, ``locking``
+    In, the same or an entry that is not there; ``freed`` In, entry that leaves; ``visit`` In; ``mark`` In; per entry Out:
+    ``valid``, ``locked``, ``fresh``, ``full``, ``expired``, ``old``, ``nop``, ``plain``, ``marked``, ``eligible`` (one bit
+    each), ``rank_onehot``, ``rowid``; ``sectors`` Out: sectors with bytes of the entry being locked; ``waiting`` Out {en,
+    rank}: a marked store is not yet in an entry; ``hint`` Out {en, rank}: an entry has just become full; ``merged``,
+    ``stalled`` Out strobes.
 
     Source: architecture 6.2 (merge); paper: Runtime Packet Manager.
     """
@@ -45,9 +48,9 @@ class Pool(wiring.Component):
         flags = ("valid", "locked", "fresh", "full", "expired", "old", "nop", "plain", "marked", "eligible")
         super().__init__({name: Out(depth) for name in flags} | {
             "i_store": In(stream.Signature(t.resolved)),
-            "ask": Out(cfg.rank_width), "place": In(1), "at_max": In(1), "claim": Out(1),
+            "asks": Out(cfg.ranks), "place": In(1), "at_max": In(1), "claim": Out(1),
             "write": Out(t.write), "info": Out(t.info), "full_now": In(t.entry),
-            "lock_onehot": In(depth), "free": In(t.release), "visit": In(t.visit), "mark": In(t.mark),
+            "locking": In(depth), "lock_onehot": In(depth), "freed": In(depth), "visit": In(t.visit), "mark": In(t.mark),
             "rank_onehot": Out(cfg.ranks).array(depth), "rowid": Out(ROWID_WIDTH).array(depth),
             "sectors": Out(cfg.packet_sectors), "waiting": Out(t.take), "hint": Out(t.take),
             "merged": Out(1), "stalled": Out(1),
@@ -78,36 +81,43 @@ class Pool(wiring.Component):
         key, match, same_rank = Signal.like(keys[0]), Signal(depth), Signal(depth)
         in_key, set_in_key = self._key(incoming)
         hit, new, go = Signal(depth), Signal(depth), Signal()
-        m.d.comb += [set_in_key, self.i_store.ready.eq(~waits | go)]
+        equal_tag, equal_rank, was_new = Signal(depth), Signal(depth), Signal(depth)
+        equal_front, rank_front = Signal(), Signal()
+        m.d.comb += [
+            set_in_key, self.i_store.ready.eq(~waits | go),
+            # The entry of the store in front has its key only now.
+            match.eq(Mux(equal_front, equal_tag | was_new, equal_tag & ~was_new)),
+            same_rank.eq(Mux(rank_front, equal_rank | was_new, equal_rank & ~was_new)),
+        ]
         with m.If(self.i_store.ready):
             m.d.sync += [
                 waits.eq(self.i_store.valid & incoming.mask.any()), store.eq(incoming), key.eq(in_key),
-                marked.eq(self._handle_marked(incoming.plain, incoming.dest)),
+                marked.eq(self._handle_marked(incoming.plain, incoming.dest)), self.asks.eq(1 << incoming.rank),
             ]
-            equal_front, equal_rank = Signal(), Signal()
-            m.d.comb += [
-                equal_rank.eq(incoming.rank == store.rank),
-                equal_front.eq((in_key == key) & equal_rank & (incoming.plain == store.plain)),
+            m.d.sync += [
+                was_new.eq(new), rank_front.eq(incoming.rank == store.rank),
+                equal_front.eq((in_key == key) & (incoming.rank == store.rank) & (incoming.plain == store.plain)),
             ]
             for n in range(depth):
                 rank_n = incoming.rank == ranks[n]
-                tag_n = (in_key == keys[n]) & rank_n & (incoming.plain == self.plain[n])
-                m.d.sync += [match[n].eq(Mux(new[n], equal_front, tag_n)), same_rank[n].eq(Mux(new[n], equal_rank, rank_n))]
+                m.d.sync += [equal_rank[n].eq(rank_n),
+                             equal_tag[n].eq((in_key == keys[n]) & rank_n & (incoming.plain == self.plain[n]))]
 
         # Cycle 1: hit or allocate.
-        marked_now, is_hit, chosen = Signal(), Signal(), Signal(depth)
-        free_entry = lowest_set(m, ~self.valid, "free_entry")
+        marked_now, is_hit, opened = Signal(), Signal(), Signal(depth)     # opened: valid and not locked
+        free_entry, free_index = self._free_entry(m)
+        # Of an entry that is being locked nobody asks for the number.
+        hit_index = Cat(encode(match & opened, self._types.index_width))
         m.d.comb += [
             marked_now.eq(marked | self._handle_marked(store.plain, store.dest)),
-            hit.eq(match & self.valid & ~self.locked & ~self.lock_onehot & waits.replicate(depth)),
+            hit.eq(match & opened & ~self.locking & waits.replicate(depth)),
             is_hit.eq(hit.any()),
-            self.ask.eq(store.rank), self.claim.eq(waits & ~is_hit & self.place),
+            self.claim.eq(waits & ~is_hit & self.place),
             new.eq(free_entry & self.claim.replicate(depth)),
             go.eq(is_hit | self.place),
-            chosen.eq(Mux(is_hit, hit, free_entry)),
             self.merged.eq(is_hit), self.stalled.eq(waits & ~go),
             self.waiting.en.eq(waits & marked), self.waiting.rank.eq(store.rank),
-            self.write.en.eq(waits & go), self.write.index.eq(Cat(encode(chosen, self._types.index_width))),
+            self.write.en.eq(waits & go), self.write.index.eq(Mux(is_hit, hit_index, free_index)),
             self.write.fresh.eq(~is_hit),
         ]
         m.d.comb += [self.write[name].eq(store[name]) for name in ("sector", "full", "data", "mask")]
@@ -115,28 +125,28 @@ class Pool(wiring.Component):
         with m.If(waits & ~go):
             m.d.sync += marked.eq(marked_now)
 
-        # A locked entry is a place soon: only without one must partial entries go. Nothing arrives meanwhile, so this ends.
-        squeeze, among = Signal(depth), Signal(depth)
+        # A locked entry is a place soon, one that has just left is a place in the next cycle, when the quota knows it: only
+        # without one must partial entries go. Nothing arrives meanwhile, so this ends.
+        squeeze, among, left = Signal(depth), Signal(depth), Signal(depth)
         m.d.comb += among.eq(Mux(self.at_max, same_rank, (1 << depth) - 1))
-        m.d.sync += squeeze.eq(Mux(self.stalled & ~(among & self.locked).any(), among, 0))
-        self._flags(m, hit, new, squeeze, store, marked_now, dests)
+        m.d.sync += [left.eq(self.freed),
+                     squeeze.eq(Mux(self.stalled & ~(among & (self.locked | left)).any(), among, 0))]
+        self._flags(m, hit, new, squeeze, store, marked_now, dests, opened)
 
-        again = Signal(depth)
         for n in range(depth):
-            m.d.comb += again[n].eq(hit[n] & sectors[n].bit_select(store.sector, 1))
             with m.If(new[n]):
                 m.d.sync += [keys[n].eq(key), ranks[n].eq(store.rank), dests[n].eq(store.dest),
                              sectors[n].eq(1 << store.sector)]
             with m.Elif(hit[n]):
                 m.d.sync += sectors[n].eq(sectors[n] | (1 << store.sector))
             m.d.comb += [self.rowid[n].eq(keys[n][:ROWID_WIDTH]), self.rank_onehot[n].eq(1 << ranks[n])]
-        m.d.comb += self.write.again.eq(again.any())
+        m.d.comb += self.write.had.eq(Cat(select(hit, sectors)))
         for s in range(self._cfg.packet_sectors):
             m.d.comb += self.sectors[s].eq((self.lock_onehot & Cat(sectors[n][s] for n in range(depth))).any())
 
-        # Cycle 2 ends: the memories say that the entry is full.
-        late_rank = Signal.like(store.rank)
-        m.d.sync += [late_rank.eq(store.rank), self.hint.en.eq(self.full_now.en), self.hint.rank.eq(late_rank)]
+        # Cycle 3 ends: the memories have said that the entry is full.
+        rank_2, rank_3 = Signal.like(store.rank), Signal.like(store.rank)
+        m.d.sync += [rank_2.eq(store.rank), rank_3.eq(rank_2), self.hint.en.eq(self.full_now.en), self.hint.rank.eq(rank_3)]
         return m
 
     def _entries(self):
@@ -145,10 +155,22 @@ class Pool(wiring.Component):
         return tuple([Signal(bits, name=f"{name}_{n}") for n in range(cfg.pool_depth)] for name, bits in (
             ("key", width), ("rank", cfg.rank_width), ("dest", cfg.dest_width), ("sectors", cfg.packet_sectors)))
 
-    def _flags(self, m, hit, new, squeeze, store, marked_now, dests):
+    def _free_entry(self, m):
+        """One-hot and number of an entry for the next new block, chosen one cycle ahead; 0 if the quota has no place either:
+        it learns of a freed entry as late as this does."""
+        depth = self._cfg.pool_depth
+        chosen, number = Signal(depth, init=1, name="free_entry"), Signal(self._types.index_width, name="free_index")
+        first = lowest_set(m, ~self.valid, "first_free")
+        other = lowest_set(m, ~self.valid & ~chosen, "other_free")
+        width = self._types.index_width
+        m.d.sync += [chosen.eq(Mux(self.claim, other, first)),
+                     number.eq(Mux(self.claim, Cat(encode(other, width)), Cat(encode(first, width))))]
+        return chosen, number
+
+    def _flags(self, m, hit, new, squeeze, store, marked_now, dests, opened):
         """One bit per entry each."""
         depth = self._cfg.pool_depth
-        freed = decode(m, self.free.index, depth, self.free.en, "freed")
+        freed = self.freed
         filled = decode(m, self.full_now.index, depth, self.full_now.en, "filled")
         visited = Signal(depth)
         m.d.comb += visited.eq(decode(m, self.visit.index, depth, self.visit.en, "visited") & self.valid)
@@ -159,6 +181,7 @@ class Pool(wiring.Component):
         m.d.sync += [
             self.valid.eq((self.valid | new) & ~freed),
             self.locked.eq((self.locked | self.lock_onehot) & ~freed & old),
+            opened.eq((opened & ~self.lock_onehot & ~freed) | new),
             self.fresh.eq((self.fresh & ~visited) | new),
             self.full.eq((self.full | filled) & old),
             self.expired.eq((self.expired | (visited & self.visit.expired.replicate(depth))) & old),
@@ -167,4 +190,4 @@ class Pool(wiring.Component):
             self.nop.eq(Mux(store.cls, self.nop | new, self.nop & ~(new | hit))),
             self.marked.eq(Mux(marked_now, self.marked | marks | new | hit, (self.marked | marks) & ~new)),
         ]
-        m.d.comb += self.eligible.eq(self.valid & ~self.locked & (self.full | self.expired | self.old | self.marked | squeeze))
+        m.d.comb += self.eligible.eq(opened & (self.full | self.expired | self.old | self.marked | squeeze))

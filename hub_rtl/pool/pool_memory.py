@@ -1,36 +1,29 @@
-"""Memories of the packet pool: payload, byte masks, byte counts and identities, and the merging of masks."""
+"""Memories of the packet pool: payload, byte masks and identities, the merging of masks, and when an entry is full."""
 
-from amaranth import Cat, Module, Mux, Signal
-from amaranth.lib import wiring
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import index_width
+from ..lib.onehot import select
 from ..lib.ram import Ram
 from .pool_types import pool_types_of
 
 __all__ = ["PoolMemory"]
 
 
-def popcount(bits):
-    """Number of set bits, an adder tree."""
-    parts = list(bits)
-    while len(parts) > 1:
-        parts = [parts[n] + parts[n + 1] if n + 1 < len(parts) else parts[n] for n in range(0, len(parts), 2)]
-    return parts[0]
-
-
 class PoolMemory(wiring.Component):
     """What the pool's entries hold, in memories; only what selection needs is kept in registers elsewhere.
 
     Contract: a ``write`` puts its masked bytes into the payload (newer bytes win) and, one cycle later, adds its mask to the
-    entry's mask and byte count, each byte counted once. Nothing needs clearing: ``fresh`` starts a new count, and mask words
-    are only looked at for sectors that the pool says have bytes (``again`` here, ``locked.sectors`` at the lock). The lock
-    ports give the entry as it is after all writes issued before the ``lock`` cycle.
+    entry's mask; yet one cycle later it is known which units of 16 bytes are whole. Nothing needs clearing: words are only
+    looked at for sectors that the pool says have bytes (``had`` here, ``sectors`` at the lock). The lock ports give the entry
+    as it is after all writes issued before the ``lock`` cycle.
 
-    Latency: ``full`` comes one cycle after ``write``; ``locked`` one cycle after ``lock``, and it holds until the next lock;
+    Latency: ``full`` comes two cycles after ``write``; ``locked`` one cycle after ``lock``, and it holds until the next lock;
     ``payload`` one cycle after ``fetch``, and it holds until the next fetch. One write per cycle, also to the same sector.
 
-    Illegal input: a byte that is written twice shows on ``overlap`` (one cycle after the write).
+    Illegal input: a byte that is written twice shows on ``overlap`` (two cycles after the write).
 
     Parameters: ``cfg``, HubConfig.
     Ports: ``write`` In; ``info`` In, identity of a fresh entry; ``full`` Out {en, index}, the entry has all bytes of its
@@ -38,8 +31,9 @@ class PoolMemory(wiring.Component):
     its class; ``locked`` Out; ``fetch`` In {en, index of entry, sector}; ``payload`` Out 256; ``look`` In {en, index},
     ``looked`` Out identity, one cycle later.
 
-    Memories: payload (one word per sector, byte write enables), masks twice (per sector for merging, per block for sending),
-    byte counts twice, identities twice (sending, scanner), because every memory has one read port.
+    Memories: payload (one word per sector, byte write enables), masks twice (merging, sending),
+    whole sectors (is the entry full?) and units (what does its header say?), identities twice (sending, scanner): every
+    memory has one read port.
     """
 
     def __init__(self, cfg):
@@ -74,40 +68,78 @@ class PoolMemory(wiring.Component):
         for ram in (info, scan):
             m.d.comb += [ram.w_en.eq(write.en & write.fresh), ram.w_addr.eq(write.index), ram.w_data.eq(self.info)]
 
-        # The cycle after: old mask and count are there, new ones are written.
-        m.submodules.mask = mask = Ram(32, words)
-        m.submodules.count = count = Ram(cfg.bytes_width, cfg.pool_depth)
+        # The cycle after: the sector's old mask is there, the new one is written.
+        m.submodules.mask = mask = Ram(cfg.packet_bytes, cfg.pool_depth, granules=cfg.packet_sectors, quick=True)
         m.submodules.block_mask = block_mask = Ram(cfg.packet_bytes, cfg.pool_depth, granules=cfg.packet_sectors)
-        m.submodules.block_count = block_count = Ram(cfg.bytes_width, cfg.pool_depth)
-        late, late_place = Signal(t.write), Signal(index_width(words))
-        old_mask, new_mask, total = Signal(32), Signal(32), Signal(cfg.bytes_width)
-        m.d.sync += [late.eq(write), late_place.eq(place)]
+        late, again, twice = Signal(t.write), Signal(cfg.packet_sectors), Signal(32)
+        old_mask, new_mask = Signal(32), Signal(32)
+        m.d.sync += [late.eq(write), again.eq(write.had & (1 << write.sector)),
+                     twice.eq(Mux(late.en, late.mask & old_mask, 0))]
         m.d.comb += [
-            mask.r_en.eq(write.en), mask.r_addr.eq(place),
-            count.r_en.eq(write.en), count.r_addr.eq(write.index),
-            old_mask.eq(Mux(late.again, mask.r_data, 0)),
-            new_mask.eq(old_mask | late.mask),
-            total.eq(Mux(late.fresh, 0, count.r_data) + popcount(late.mask & ~old_mask)),
-            mask.w_en.eq(late.en), mask.w_addr.eq(late_place), mask.w_data.eq(new_mask),
-            count.w_en.eq(late.en), count.w_addr.eq(late.index), count.w_data.eq(total),
-            block_count.w_en.eq(late.en), block_count.w_addr.eq(late.index), block_count.w_data.eq(total),
-            block_mask.w_addr.eq(late.index), block_mask.w_data.eq(new_mask.replicate(cfg.packet_sectors)),
-            self.full.en.eq(late.en & (total == late.full)), self.full.index.eq(late.index),
-            self.overlap.eq(late.en & (late.mask & old_mask).any()),
+            mask.r_en.eq(write.en), mask.r_addr.eq(write.index),
+            old_mask.eq(select(again, [mask.r_data[32 * n:32 * (n + 1)] for n in range(cfg.packet_sectors)])),
+            new_mask.eq(old_mask | late.mask), self.overlap.eq(twice.any()),
         ]
-        for sector in range(cfg.packet_sectors):
-            m.d.comb += block_mask.w_en[sector].eq(late.en & (late.sector == sector))
+        for ram in (mask, block_mask):
+            m.d.comb += [ram.w_en.eq(Mux(late.en, 1 << late.sector, 0)), ram.w_addr.eq(late.index),
+                         ram.w_data.eq(new_mask.replicate(cfg.packet_sectors))]
+        units = self._units(m, late, new_mask)
 
         # The cycle after a lock: everything about that entry, unchanged until the next lock.
         m.d.comb += [
             block_mask.r_en.eq(self.lock.en), block_mask.r_addr.eq(self.lock.index),
-            block_count.r_en.eq(self.lock.en), block_count.r_addr.eq(self.lock.index),
-            self.locked.info.eq(info.r_data), self.locked.bytes.eq(block_count.r_data),
+            self.locked.info.eq(info.r_data),
         ]
         with m.If(self.lock.en):
             m.d.sync += [self.locked.index.eq(self.lock.index), self.locked.sectors.eq(self.sectors),
                          self.locked.nop.eq(self.nop)]
         for sector in range(cfg.packet_sectors):
             part = slice(32 * sector, 32 * (sector + 1))
-            m.d.comb += self.locked.mask[part].eq(Mux(self.locked.sectors[sector], block_mask.r_data[part], 0))
+            here, its_units = self.locked.sectors[sector], units[sector]
+            m.d.comb += [self.locked.mask[part].eq(Mux(here, block_mask.r_data[part], 0)),
+                         self.locked.some[2 * sector:2 * sector + 2].eq(Mux(here, its_units.some, 0)),
+                         self.locked.all[2 * sector:2 * sector + 2].eq(Mux(here, its_units.all, 0))]
         return m
+
+    def _units(self, m, late, new_mask):
+        """Two cycles after the write: which units of its sector have bytes, and whether the entry is full with it. Returns the
+        units of the locked entry, sectors without bytes aside."""
+        cfg, t = self._cfg, self._types
+        sectors = cfg.packet_sectors
+        wanted = late.full[4:]                                  # units; rows and blocks are whole units
+        last, pair = Signal(t.entry), Signal(t.sector_units)
+        onehot, needed, had, own = Signal(sectors), Signal(sectors), Signal(sectors), Signal(2)
+        m.d.sync += [last.en.eq(late.en), last.index.eq(late.index), had.eq(late.had), onehot.eq(1 << late.sector),
+                     own.eq(Cat(wanted > Cat(n, late.sector) for n in (Const(0, 1), Const(1, 1))))]
+        m.d.sync += [needed[n].eq(wanted > 2 * n) for n in range(sectors)]
+        for n in range(2):
+            half = new_mask[16 * n:16 * n + 16]
+            m.d.sync += [pair.some[n].eq(half.any()), pair.all[n].eq(half.all())]
+
+        m.submodules.done = done = Ram(sectors, cfg.pool_depth, granules=sectors)
+        sector_done, others_done = Signal(), Signal()
+        m.d.comb += [
+            sector_done.eq((~own | pair.all).all()),
+            others_done.eq((onehot | ~needed | (had & done.r_data)).all()),
+            done.r_en.eq(late.en), done.r_addr.eq(late.index),
+            done.w_en.eq(Mux(last.en, onehot, 0)), done.w_addr.eq(last.index), done.w_data.eq(sector_done.replicate(sectors)),
+            self.full.en.eq(last.en & sector_done & others_done), self.full.index.eq(last.index),
+        ]
+
+        # The write before the lock gets here in the cycle after the lock: it is put over what was read.
+        layout = data.ArrayLayout(t.sector_units, sectors)
+        m.submodules.units = units = Ram(layout, cfg.pool_depth, granules=sectors)
+        m.d.comb += [
+            units.w_en.eq(Mux(last.en, onehot, 0)), units.w_addr.eq(last.index),
+            units.w_data.as_value().eq(pair.as_value().replicate(sectors)),
+            units.r_en.eq(self.lock.en), units.r_addr.eq(self.lock.index),
+        ]
+        just, over, kept, found = Signal(), Signal(sectors), Signal(t.sector_units), Signal(layout)
+        m.d.sync += just.eq(self.lock.en)
+        with m.If(self.lock.en):
+            m.d.sync += over.eq(Mux(late.en & (late.index == self.lock.index), 1 << late.sector, 0))
+        with m.If(just):
+            m.d.sync += kept.eq(pair)
+        newest = Mux(just, pair.as_value(), kept.as_value())
+        m.d.comb += [found[n].as_value().eq(Mux(over[n], newest, units.r_data[n].as_value())) for n in range(sectors)]
+        return found

@@ -35,9 +35,11 @@ class PoolTypes:
         #: What identifies an entry; kept in memory because only one entry at a time is looked at.
         self.info = struct({"plain": 1, "rank": cfg.rank_width, "region": cfg.region_width, "epoch": EPOCH_WIDTH,
                             "rowid": ROWID_WIDTH, "block": self.resolved["block"].width, "dest": cfg.dest_width})
-        #: One store on its way into the memories. ``fresh``: the entry was just allocated. ``again``: its sector has bytes.
-        self.write = struct({"en": 1, "index": index, "fresh": 1, "again": 1, "sector": cfg.sector_width,
+        #: One store on its way into the memories. ``fresh``: the entry was just allocated. ``had``: its sectors with bytes.
+        self.write = struct({"en": 1, "index": index, "fresh": 1, "had": cfg.packet_sectors, "sector": cfg.sector_width,
                              "full": cfg.bytes_width, "data": 256, "mask": 32})
+        #: The two 16-byte units of a sector: which have a byte, which have all.
+        self.sector_units = struct({"some": 2, "all": 2})
         #: One entry, this cycle.
         self.entry = struct({"en": 1, "index": index})
         #: One sector of one entry, to be read.
@@ -45,12 +47,11 @@ class PoolTypes:
         #: One entry leaves the pool.
         self.release = struct({"en": 1, "index": index, "rank": cfg.rank_width})
         #: The packet whose last flit waits at the output. ``row``: its bytes count for (dest, bank).
-        self.tail = struct({"waiting": 1, "row": 1, "rank": cfg.rank_width, "dest": cfg.dest_width, "bank": 1,
-                            "bytes": cfg.bytes_width})
+        self.tail = struct({"waiting": 1, "row": 1, "rank": cfg.rank_width, "dest": cfg.dest_width, "bank": 1})
         #: The scanner's visit to an entry and what it found.
         self.visit = struct({"en": 1, "index": index, "expired": 1, "old": 1})
-        #: A locked entry, from the cycle after its lock until the next lock.
-        self.locked = struct({"info": self.info, "mask": cfg.packet_bytes, "bytes": cfg.bytes_width, "nop": 1,
+        #: A locked entry, from the cycle after its lock until the next lock. ``some``, ``all``: units with a byte, with all.
+        self.locked = struct({"info": self.info, "mask": cfg.packet_bytes, "some": self.units, "all": self.units, "nop": 1,
                               "index": index, "sectors": cfg.packet_sectors})
 
 

@@ -1,14 +1,20 @@
-"""Chooses which pool entry leaves next: round-robin over destinations, then a tournament over one destination's entries."""
+"""Chooses which pool entry leaves next: round-robin over destinations, then the best of one destination's entries."""
 
-from amaranth import Cat, Module, Mux, Signal
+from itertools import combinations
+
+from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import ROWID_WIDTH
 from ..lib.arbiter import RoundRobin
+from ..lib.onehot import select
 from .pool_types import by_rank, decode, encode, pool_types_of
 
 __all__ = ["Selector"]
+
+FAN = 4                             # entries that are compared each with each
+MERIT_WIDTH = ROWID_WIDTH + 4       # old, full, class, kind, RowID; smaller is better
 
 
 class Selector(wiring.Component):
@@ -19,16 +25,18 @@ class Selector(wiring.Component):
     number. An entry is never locked while a better one of its rank has been eligible for 4 cycles or more: what is eligible
     in the cycle of the pick takes part, and the lock comes 3 cycles after the pick.
 
-    Latency: pick (cycle 0), first half of the tournament (1), second half (2), lock and ``take`` (3). A rank's entry shows to
-    the pick one cycle after it became eligible, or at once through ``hint``. One lock per 5 cycles at most.
+    Latency: pick (cycle 0), the best one of each four entries (1), the best of these (2), lock and ``take`` (3). A rank's entry
+    shows to the pick one cycle after it became eligible, or at once through ``hint``. One lock per 5 cycles at most.
 
     Stalls: picks only while ``go``. ``dest_ready`` may answer to a ``take`` one cycle later (it is looked at again two cycles
     after the take), so a single credit is never taken twice.
 
     Parameters: ``cfg``, HubConfig.
     Ports: ``valid``, ``eligible``, ``old``, ``full``, ``nop``, ``plain`` In, one bit per entry; ``rank_onehot``, ``rowid``
-    In, per entry; ``hint`` In {en, rank}, an entry of this rank has just become full; ``dest_ready``, ``peer_dead`` In ranks;
-    ``go`` In; ``lock`` Out {en, index}, ``lock_onehot`` Out; ``take`` Out {en, rank}; ``starved`` Out, eligible entries wait
+    In, per entry; ``hint`` In {en, rank}, an entry of this rank has just become full; ``dest_ready`` In ranks;
+    ``peer_dead`` In ranks, one cycle ahead: no rank is locked for in the cycle after its bit was set;
+    ``go`` In; ``lock`` Out {en, index}, ``lock_onehot`` Out, ``locking`` Out: the same, or an entry
+    that is gone; ``take`` Out {en, rank}; ``starved`` Out, eligible entries wait
     and none has a credit.
 
     Source: architecture 6.2 (order); the paper's priority queue, with a bounded age added.
@@ -40,7 +48,7 @@ class Selector(wiring.Component):
         super().__init__({name: In(depth) for name in ("valid", "eligible", "old", "full", "nop", "plain")} | {
             "rank_onehot": In(cfg.ranks).array(depth), "rowid": In(ROWID_WIDTH).array(depth),
             "hint": In(t.take), "dest_ready": In(cfg.ranks), "peer_dead": In(cfg.ranks), "go": In(1),
-            "lock": Out(t.entry), "lock_onehot": Out(depth), "take": Out(t.take), "starved": Out(1),
+            "lock": Out(t.entry), "locking": Out(depth), "lock_onehot": Out(depth), "take": Out(t.take), "starved": Out(1),
         })
 
     def elaborate(self, platform):
@@ -49,12 +57,12 @@ class Selector(wiring.Component):
 
         # Cycle 0: the rank.
         has, has_now, could, picked = (Signal(cfg.ranks, name=name) for name in ("has", "has_now", "could", "picked"))
-        pick = Signal()
+        pick, dead = Signal(), Signal(cfg.ranks)
         step = Signal(3)                                        # one-hot: cycles 1, 2, 3 of a selection
         m.submodules.ranks = ranks = RoundRobin(cfg.ranks)
-        m.d.sync += has.eq(by_rank(m, self.eligible, self.rank_onehot, cfg.ranks, "has"))
+        m.d.sync += [has.eq(by_rank(m, self.eligible, self.rank_onehot, cfg.ranks, "has")), dead.eq(self.peer_dead)]
         m.d.comb += [
-            has_now.eq((has | decode(m, self.hint.rank, cfg.ranks, self.hint.en, "hinted")) & ~self.peer_dead),
+            has_now.eq((has | decode(m, self.hint.rank, cfg.ranks, self.hint.en, "hinted")) & ~dead),
             could.eq(has_now & self.dest_ready),
             ranks.requests.eq(could),
             pick.eq(self.go & (step == 0) & could.any()),
@@ -65,52 +73,66 @@ class Selector(wiring.Component):
         with m.If(pick):
             m.d.sync += picked.eq(ranks.grant_onehot)
 
-        # Cycles 1 and 2: the tournament. Smallest key wins; the lower entry number on a tie.
+        # Of the entries as they are in cycle 0: who beats whom, within fours.
         last_plain = Signal()                                   # kind of the entry locked last: the other kind is preferred
-        runners = Signal(depth)
-        keys = []
+        could_run = Signal(depth)
+        m.d.sync += could_run.eq(self.eligible)
+        merits = []
         for n in range(depth):
-            key = Signal(ROWID_WIDTH + 5, name=f"key_{n}")
-            m.d.comb += [
-                runners[n].eq(self.eligible[n] & (self.rank_onehot[n] & picked).any()),
-                key.eq(Cat(Mux(self.plain[n], 0, self.rowid[n]), self.plain[n] == last_plain, self.nop[n],
-                           ~self.full[n], ~self.old[n], ~runners[n])),
-            ]
-            keys.append((key, []))
-        levels = (depth - 1).bit_length()
-        for level in range(levels):
-            keys = [self._better(m, keys[n], keys[n + 1], f"{level}_{n // 2}") for n in range(0, len(keys), 2)]
-            if level in ((levels + 1) // 2 - 1, levels - 1):
-                keys = [self._register(m, key, index, f"{level}_{n}") for n, (key, index) in enumerate(keys)]
-        winner, index = keys[0]
+            merit = Signal(MERIT_WIDTH, name=f"merit_{n}")
+            m.d.comb += merit.eq(Cat(Mux(self.plain[n], 0, self.rowid[n]), self.plain[n] == last_plain, self.nop[n],
+                                     ~self.full[n], ~self.old[n]))
+            merits.append(merit)
+        fours = [range(n, min(n + FAN, depth)) for n in range(0, depth, FAN)]
+        ahead = [self._compare(m, [merits[n] for n in four], f"four_{four[0]}", m.d.sync) for four in fours]
 
-        # Cycle 3: the lock. A runner that was sunk meanwhile has lost its place.
-        alive = Signal(depth)
-        m.d.sync += alive.eq(Mux(step[0], runners, alive) & self.valid)
+        # Cycle 1: the best one of each four, among those of the rank. Cycle 2: the best of these.
+        runners = Signal(depth)
+        m.d.comb += [runners[n].eq(could_run[n] & (self.rank_onehot[n] & picked).any()) for n in range(depth)]
+        field = []
+        for four, lead in zip(fours, ahead, strict=True):
+            runs, merit, onehot = self._best([(runners[n], merits[n], Const(1 << n, depth)) for n in four], lead)
+            candidate = [Signal(len(each), name=f"{name}_{four[0]}")
+                         for name, each in (("runs", runs), ("best_merit", merit), ("best", onehot))]
+            m.d.sync += [signal.eq(each) for signal, each in zip(candidate, (runs, merit, onehot), strict=True)]
+            field.append(candidate)
+        level = 0
+        while len(field) > 1:
+            groups, level = [field[n:n + FAN] for n in range(0, len(field), FAN)], level + 1
+            field = [self._best(group, self._compare(m, [merit for _, merit, _ in group], f"level_{level}_{n}", m.d.comb))
+                     for n, group in enumerate(groups)]
+        winner = Signal(depth)                                  # one-hot
+        alive = Signal(depth)                                   # a runner that was sunk meanwhile has lost its place
+        m.d.sync += [
+            alive.eq(runners & self.valid),
+            winner.eq(Mux(step[1] & ~(picked & self.peer_dead).any(), field[0][2] & alive & self.valid, 0)),
+        ]
+
+        # Cycle 3: the lock.
         m.d.comb += [
-            self.lock.index.eq(Cat(index)),
-            self.lock.en.eq(step[2] & ~winner[-1] & (alive & self.valid).bit_select(self.lock.index, 1)
-                            & ~(picked & self.peer_dead).any()),
-            self.lock_onehot.eq(decode(m, self.lock.index, depth, self.lock.en, "locks")),
+            self.locking.eq(winner), self.lock_onehot.eq(winner & self.valid),
+            self.lock.en.eq(self.lock_onehot.any()), self.lock.index.eq(Cat(encode(winner, self._types.index_width))),
             self.take.en.eq(self.lock.en), self.take.rank.eq(Cat(encode(picked, cfg.rank_width))),
         ]
         with m.If(self.lock.en):
-            m.d.sync += last_plain.eq(self.plain.bit_select(self.lock.index, 1))
+            m.d.sync += last_plain.eq((self.plain & winner).any())
         return m
 
-    def _better(self, m, left, right, name):
-        """The better of two (key, index bits); the loser's side becomes the next index bit."""
-        (left_key, left_index), (right_key, right_index) = left, right
-        take_right = Signal(name=f"right_{name}")
-        key, index = Signal.like(left_key, name=f"best_{name}"), Signal(len(left_index) + 1, name=f"where_{name}")
-        m.d.comb += [
-            take_right.eq(right_key < left_key),
-            key.eq(Mux(take_right, right_key, left_key)),
-            index.eq(Cat(*(Mux(take_right, b, a) for a, b in zip(left_index, right_index, strict=True)), take_right)),
-        ]
-        return key, list(index)
+    @staticmethod
+    def _compare(m, merits, name, domain):
+        """{(i, j), i < j: bit, i goes before j}: the smaller merit does, on a tie the lower number."""
+        found = {}
+        for i, j in combinations(range(len(merits)), 2):
+            found[i, j] = Signal(name=f"{name}_{i}_before_{j}")
+            domain += found[i, j].eq(merits[i] <= merits[j])
+        return found
 
-    def _register(self, m, key, index, name):
-        key_q, index_q = Signal.like(key, name=f"key_q_{name}"), Signal(len(index), name=f"where_q_{name}")
-        m.d.sync += [key_q.eq(key), index_q.eq(Cat(index))]
-        return key_q, list(index_q)
+    @staticmethod
+    def _best(candidates, before):
+        """The first of up to FAN candidates (runs, merit, one-hot): the same of the one that runs and has none before it."""
+        wins = []
+        for i, (runs, _, _) in enumerate(candidates):
+            lost = [others[0] & (~before[i, j] if i < j else before[j, i]) for j, others in enumerate(candidates) if j != i]
+            wins.append(runs & ~Cat(lost).any() if lost else runs)
+        runs, merits, onehots = zip(*candidates, strict=True)
+        return Cat(runs).any(), select(Cat(wins), merits), select(Cat(wins), onehots)

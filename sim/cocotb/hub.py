@@ -6,7 +6,7 @@ from hub_rtl.formats import CommandOp, Reason
 from sim.bench.coverage import cover
 from sim.bench.streams import GRID
 from sim.cocotb.hub_rig import HubRig, log, region, status
-from sim.driver import DepRange, Handle
+from hub_rtl.driver import DepRange, Handle
 from sim.system import plain_operand, row_operand
 
 

@@ -6,7 +6,7 @@ from hub_rtl.formats import CommandOp, Reason
 from hub_rtl.registers import IRQ_SOURCES
 from sim.bench.coverage import cover
 from sim.cocotb.hub_rig import HubRig, log, region, status
-from sim.driver import Handle
+from hub_rtl.driver import Handle
 from sim.golden.system import SystemModel
 from sim.system import row_operand
 

@@ -7,7 +7,7 @@ from sim.bench.axi import AxiLiteMaster, AxiMemory, ByteMemory
 from sim.bench.runner import bench_params
 from sim.bench.streams import SignalPort, StreamSink, StreamSource, start_clock
 from sim.cocotb.hub_pair import SIDES
-from sim.driver import Driver, Recorder, Region
+from hub_rtl.driver import Driver, Recorder, Region
 from sim.golden.system import SystemModel
 
 __all__ = ["HubRig", "Node", "MEMORY", "log", "region", "status"]

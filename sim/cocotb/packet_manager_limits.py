@@ -203,10 +203,65 @@ async def ages_saturate(dut):
     env.source.put(*traffic.bytes_of(traffic.row(), 3, 20))
     await env.source.drained()
     for cycles in (1 << 16, 50, 50):
-        await env.bench.cycles(cycles + 2 * env.cfg.pool_depth)
+        await env.bench.cycles(cycles + 3 * env.cfg.pool_depth)
         await env.bench.sampled()
         assert env.codecs["oldest"].unpack(int(dut.oldest.value))["age"] == 0xFFFF
         await env.bench.cycles(1)
     env.credits.left = [1] * env.cfg.ranks
     await env.quiet()
     env.finish()
+
+
+@cocotb.test()
+async def next_batch(dut):
+    """Old entries that have left close no batch: one that comes later grows old as soon, whatever places they had."""
+    limit = 50
+    env = Env(dut, merge_timeout=60000, age_limit=limit)
+    await env.start()
+    cfg = env.cfg
+    traffic = Traffic(cfg, env.rng)
+    dest = next(iter(traffic.dests))
+    for count in (cfg.pool_depth - cfg.ranks + 1, 1):
+        before = len(env.golden.packets)
+        env.source.put(*(traffic.bytes_of(traffic.row(dest=dest), 0, 8)[0] for _ in range(count)))
+        await env.source.drained()
+        await env.bench.cycles(limit + 4 * cfg.pool_depth + 8 * count)
+        assert len(env.golden.packets) == before + count, "not old in time"
+    await env.quiet()
+    env.finish()
+    cover("pm.order.next_batch")
+
+
+@cocotb.test()
+async def young_and_dead(dut):
+    """Entries of a dead peer that are first visited just as a packet ends are as young as they are, not as old as those before.
+    """
+    held = 300
+    env = Env(dut, merge_timeout=60000, age_limit=60000)
+    cfg = env.cfg
+    places = cfg.pool_depth - cfg.ranks + 1         # of one rank
+    for wait in range(32):
+        await env.start()
+        traffic = Traffic(cfg, env.rng)
+        by_rank = {rank: dest for dest, (rank, _) in traffic.dests.items()}
+        victim, other = sorted(by_rank)[:2]
+        env.credits.left = [0] * cfg.ranks
+        for rank, count in ((victim, places), (other, 1)):
+            env.source.put(*(traffic.bytes_of(traffic.row(dest=by_rank[rank]), 0, 8)[0] for _ in range(count)))
+        await env.bench.cycles(held)
+        env.credits.left = [1000] * cfg.ranks
+        await env.mark()
+        await env.quiet()
+        # Its first packet ends in any phase of a sweep, some cycles after the dead peer's store has got the last place.
+        await env.bench.cycles(3 * cfg.pool_depth + wait % 4)
+        env.kill(1 << victim)
+        env.source.put(*(traffic.bytes_of(traffic.row(dest=by_rank[other], full=16), 0, 16)[0] for _ in range(places)))
+        await env.bench.cycles(places + wait // 4)
+        env.source.put(*traffic.bytes_of(traffic.row(dest=by_rank[victim]), 0, 8))
+        for _ in range(40):
+            await env.bench.sampled()
+            shown = env.codecs["oldest"].unpack(int(dut.oldest.value))
+            assert not shown["valid"] or shown["age"] < held // 2, f"{shown} is too old"
+            await env.bench.cycles(1)
+        await env.quiet()
+    cover("pm.dead.young")

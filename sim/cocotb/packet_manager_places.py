@@ -101,3 +101,44 @@ async def marks_of_one(dut):
         await env.quiet()
         env.finish()
     cover("pm.mark.one")
+
+
+@cocotb.test()
+async def place_in_a_moment(dut):
+    """A store waits for the place of an entry that is leaving: no other one is squeezed out for it, also in the cycle in which
+    that entry has left and its place is not yet given."""
+    timeout = 60
+    env = Env(dut, merge_timeout=timeout, age_limit=60000, credits=0)
+    cfg = env.cfg
+    waited = 0
+    for wait in range(24):
+        await env.start()
+        traffic = Traffic(cfg, env.rng)
+        dest = next(iter(traffic.dests))
+        rank = traffic.dests[dest][0]
+        young, expired, whole = (traffic.row(rowid=rowid, dest=dest) for rowid in (1, 2, 3))
+        env.source.put(*traffic.bytes_of(expired, 0, 8))
+        await env.source.drained()
+        await env.bench.cycles(timeout + 3 * cfg.pool_depth)
+        # The whole one is locked and held at the output; then one more store than the rank has places for.
+        env.sink.set_pause("stop")
+        env.source.put(*traffic.bytes_of(whole, 0, cfg.packet_bytes))
+        await env.source.drained()
+        await env.bench.cycles(6)
+        env.credits.left[rank] = 1
+        await env.bench.cycles(10)
+        fillers = [traffic.row(rowid=100 + n, dest=dest) for n in range(cfg.pool_depth - cfg.ranks - 1)]
+        for base in (young, *fillers):
+            env.source.put(*traffic.bytes_of(base, 0, 8))
+        await env.bench.cycles(cfg.pool_depth + 4)
+        env.sink.set_pause(None)
+        await env.bench.cycles(wait)
+        env.credits.left[rank] = 1
+        await env.bench.cycles(14)
+        waited += env.counted["stall_pool"] > 0
+        env.credits.left[rank] = 1000
+        await env.quiet()
+        env.finish()
+        assert [p.rowid for p in env.golden.packets[:2]] == [3, 2], f"wait {wait}: not the expired one"
+    assert waited
+    cover("pm.pool.in_a_moment")

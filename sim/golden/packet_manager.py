@@ -12,7 +12,7 @@ from hub_rtl.formats import BODIES, HEADER, PacketType, pack, unpack
 
 __all__ = ["PacketManagerGolden", "Store", "Packet"]
 
-SEEN_FULL = 2       # cycles from "in its entry" to "the entry is seen as full"
+SEEN_FULL = 3       # cycles from "in its entry" to "the entry is seen as full"
 NOT_BETTER = 4      # nothing is locked while a better entry has been eligible for this long
 LEDGER = 3          # cycles from o_sent to the ledger
 SLACK = 4           # pipeline slack where only the content decides

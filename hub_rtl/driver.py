@@ -1,15 +1,15 @@
 """Driver library: what system software writes to a hub's registers, in the order it has to.
 
 Transport is a parameter: anything with ``write(address, value)`` and ``poll(address, mask, value)``. The native harness'
-:class:`~sim.system.Program` is one, :class:`Recorder` another. Nothing here reads back: what can go wrong (SLVERR, a refused
+``Program`` (``sim.system``) is one, :class:`Recorder` another. Nothing here reads back: what can go wrong (SLVERR, a refused
 geometry) shows in the status registers, see ``docs/registers.md``.
 """
 
 from dataclasses import dataclass, field
 
-from hub_rtl.config import HubConfig
-from hub_rtl.formats import LaneMode, RegionOp
-from hub_rtl.registers import register_map
+from .config import HubConfig
+from .formats import LaneMode, RegionOp
+from .registers import register_map
 
 __all__ = ["Driver", "Handle", "Region", "DepRange", "Recorder"]
 
