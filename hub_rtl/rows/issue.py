@@ -49,7 +49,7 @@ class Issue(wiring.Component):
         m = Module()
         cfg, own = self._cfg, self._own
         m.submodules.replies = replies = RegisterQueue(own.alloc_reply, REPLIES)
-        m.submodules.rows = rows = Ram(own.alloc_reply, own.rat_entries)
+        m.submodules.rows = rows = Ram(own.alloc_reply, own.rat_entries, quick=own.rat_entries <= 64)
         command, write, refused = self.i_command.p, self.o_write, self.o_refused
         body = data.View(own.row_body, command.body)
         flat = data.View(own.plain_body, command.body)
