@@ -90,8 +90,9 @@ class RowPacketsAreCheckedExactly(Spec):
             self.reach(f"{each.name}", two.valid & (dut.reason == each))
 
         # Helper invariants: memory words are the region's values; epochs are kept relative to EPOCH_NEVER.
-        self.lemma("geometry kept", inside.word(m, "views.memory", number, "view") == geometry.as_value(),
-                   when=number < inside["views.walk"])
+        kept_view = inside["views.r_data"].shape()(inside.word(m, "views.memory", number, "view"))
+        self.lemma("geometry kept", Cat(kept_view[name] == geometry[name] for name in ("valid", "row_bytes", "row_first")).all()
+                   & (kept_view.row_behind == geometry.row_first + geometry.row_span), when=number < inside["views.walk"])
         self.lemma("geometry untouched", geometry.as_value() == 0, when=dut.clearing)
         for n in range(2):
             kept = bank(inside.word(m, "states.memory", Cat(Const(n, 1), number), f"state{n}"))
@@ -103,8 +104,8 @@ class RowPacketsAreCheckedExactly(Spec):
 
 
 class PlainPacketsAreCheckedExactly(Spec):
-    """For any source rank: ``allowed`` two cycles after ``look`` says that the whole packet lies in the rank's window; one
-    cycle later ``counted``, ``dep``, ``group`` are those of the lowest armed range that holds its address.
+    """For any source rank: three cycles after ``look``, ``allowed`` says that the whole packet lies in the rank's window;
+    ``counted``, ``dep``, ``group`` are those of the lowest armed range that holds its address.
     User: nothing while clearing; the packet's fields and the ranges hold for three cycles after ``look``."""
 
     def __init__(self, cfg):
@@ -135,8 +136,8 @@ class PlainPacketsAreCheckedExactly(Spec):
         with m.If(dut.look):
             m.d.sync += [seen.eq(now), mine.eq(dut.src == rank), nobody.eq(dut.src >= cfg.ranks)]
         addr, end = Cat(Const(0, 4), dut.addr16), Cat(Const(0, 4), dut.addr16 + dut.len)
-        self.always("allowed exact", dut.allowed == ((seen.base <= addr) & (end <= seen.limit)), when=(since >= 2) & mine)
-        self.always("no rank, no window", ~dut.allowed, when=(since >= 2) & nobody)
+        self.always("allowed exact", dut.allowed == ((seen.base <= addr) & (end <= seen.limit)), when=(since == 3) & mine)
+        self.always("no rank, no window", ~dut.allowed, when=(since == 3) & nobody)
         holds, dep, first = Signal(), Signal(cfg.dep_width), Signal(dut.ranges[0].shape())
         for n in reversed(range(cfg.dep_ranges)):
             each = dut.ranges[n]
@@ -148,12 +149,14 @@ class PlainPacketsAreCheckedExactly(Spec):
         self.always("counted exact", dut.counted == holds, when=since == 3)
         self.always("range exact", dut.dep == dep, when=(since == 3) & holds)
         self.always("group exact", dut.group == group, when=(since == 3) & holds)
-        self.reach("inside the window", (since == 2) & mine & dut.allowed)
+        self.reach("inside the window", (since == 3) & mine & dut.allowed)
         self.reach("second range", (since == 3) & dut.counted & (dut.dep == 1))
         # Helper invariants: what the pipeline holds on its way; the memory word is the rank's window.
         self.lemma("chosen", Mux(holds, (inside["base"] == first.base) & (inside["shift"] == first.log2_stride) &
                                  (inside["group_base"] == first.group_base), 1), when=since >= 2)
         self.lemma("place in range", inside["inside"] == place, when=(since == 3) & holds)
+        self.lemma("window read", inside["window"] == seen, when=(since >= 2) & mine)
+        self.lemma("rank judged", inside["is_rank"] == ~nobody, when=(since >= 2) & nobody)
         self.lemma("window kept", inside.word(m, "windows.memory", rank) == window.as_value(),
                    when=rank < inside["windows.walk"])
         self.lemma("window untouched", window.as_value() == 0, when=dut.clearing)

@@ -68,29 +68,41 @@ class LogicalDestinationDecoder(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         types = self._types
-        m.submodules.input = entry = StreamRegister(types.store)
         m.submodules.table = table = Ram(self._word, self._cfg.handles, clear=True)
         m.submodules.flusher = flusher = FlushCounter(4)
 
+        entry = stream.Signature(types.store).create(path=("entry",))
         accept = self.i_store.valid & self.i_store.ready
         m.d.comb += [
-            self.i_store.ready.eq(entry.i.ready & ~table.clearing), entry.i.valid.eq(self.i_store.valid & ~table.clearing),
-            entry.i.payload.eq(self.i_store.payload), self.clearing.eq(table.clearing),
+            self.i_store.ready.eq((~entry.valid | entry.ready) & ~table.clearing), self.clearing.eq(table.clearing),
             flusher.enter.eq(accept), flusher.flush.eq(self.flush), self.flushing.eq(flusher.flushing),
             self.in_flight.eq(flusher.occupied),
             self.counts.stores.eq(accept), self.counts.stall.eq(self.i_store.valid & ~self.i_store.ready),
         ]
+        with m.If(~entry.valid | entry.ready):
+            m.d.sync += [entry.valid.eq(accept), entry.payload.eq(self.i_store.payload)]
         self._write_table(m, table)
 
-        looked_up, look_valid, look_ready = self._look_up(m, entry.o, table)
-        judged, judged_valid = Signal(self._judged()), Signal()
-        leave = Signal()
-        m.d.comb += [look_ready.eq(~judged_valid | leave), flusher.leave.eq(leave)]
-        with m.If(look_ready):
-            m.d.sync += judged_valid.eq(look_valid)
-            self._judge(m, looked_up, table.r_data, judged)
+        looked_up, look_valid, look_ready = self._look_up(m, entry, table)
+        judged, judged_valid, leave = Signal(self._judged()), Signal(), Signal()
+        self._two_places(m, look_valid, look_ready, self._judge(m, looked_up, table.r_data), judged, judged_valid, leave)
+        m.d.comb += flusher.leave.eq(leave)
         self._hand_over(m, judged, judged_valid, leave)
         return m
+
+    def _two_places(self, m, valid, ready, verdict, judged, judged_valid, leave):
+        """Two places filled and emptied in turn: whether one leaves now decides nothing about the wide registers before it.
+
+        An empty place takes whatever stands before it; ``full`` says whether that counts."""
+        places = [Signal.like(judged, name=f"place{n}") for n in range(2)]
+        full, fill, drain = Signal(2), Signal(), Signal()
+        m.d.comb += [ready.eq(~full.all()), judged.eq(Mux(drain, *reversed(places))), judged_valid.eq(full.any())]
+        m.d.sync += [fill.eq(fill ^ (valid & ready)), drain.eq(drain ^ leave)]
+        for n, place in enumerate(places):
+            with m.If(~full[n]):
+                m.d.sync += [place.eq(verdict), full[n].eq(valid & (fill == n))]
+            with m.Elif(leave & (drain == n)):
+                m.d.sync += full[n].eq(0)
 
     def _write_table(self, m, table):
         cfg = self._cfg
@@ -134,8 +146,9 @@ class LogicalDestinationDecoder(wiring.Component):
         return data.StructLayout({"resolved": self._types.resolved, "status": 4, "deliver": 1, "own": 1,
                                   "tag": self._cfg.tag_width, "owner": 4, "handle": 11, "rank": 7, "epoch": 4})
 
-    def _judge(self, m, held, word, judged):
+    def _judge(self, m, held, word):
         """Third cycle: the checks, all side by side, and the destination."""
+        judged = Signal(self._judged(), name="verdict")
         cfg, store = self._cfg, held.store
         row, plain = operand_layout(OPERAND_ROW)(store.operand), operand_layout(OPERAND_PLAIN)(store.operand)
         handle = word.handle
@@ -184,7 +197,7 @@ class LogicalDestinationDecoder(wiring.Component):
         whole = handle.row_bytes[block_bits:] > row_block if cfg.row_bytes_width > block_bits else 0
         full = Mux(row.plain | whole, cfg.packet_bytes, handle.row_bytes[:block_bits])
         out = judged.resolved
-        m.d.sync += [
+        m.d.comb += [
             out.plain.eq(row.plain), out.cls.eq(store.cls), out.rank.eq(rank), out.data.eq(store.data), out.mask.eq(store.mask),
             out.region.eq(Mux(row.plain, 0, replica.region)), out.epoch.eq(Mux(row.plain, 0, row.epoch)),
             out.rowid.eq(Mux(row.plain, 0, row.rowid)), out.full.eq(full),
@@ -196,6 +209,7 @@ class LogicalDestinationDecoder(wiring.Component):
             judged.handle.eq(Mux(row.plain, 0, row.handle)), judged.epoch.eq(Mux(row.plain, 0, row.epoch)),
             judged.rank.eq(Mux(row.plain, plain.rank, rank)),
         ]
+        return judged
 
     def _hand_over(self, m, judged, judged_valid, leave):
         """To the packet manager and, in the same cycle, the response into its register. Only that register's state lets

@@ -20,8 +20,9 @@ class Issue(wiring.Component):
     Owns the RAT's data part. A `fresh` command takes the next allocation answer (and keeps it in the data part if `install`),
     any other row command reads the data part; both happen here, in order, so a row's first packet always fills what the later
     ones read. A packet is issued once its last flit has come, because `poison` must be known when the write goes. Beats
-    follow at one per cycle without a bubble to the next packet; commands may run one packet ahead of the beats. What is
-    refused goes to `o_refused` and its payload is sunk. Strobes: all 16 bytes, the mask's bits, or none for an `err` flit.
+    follow at one per cycle without a bubble to the next packet (one behind a packet of a single piece); commands may run one
+    packet ahead of the beats. What is refused goes to `o_refused` and its payload is sunk. Strobes: all 16 bytes, the mask's
+    bits, or none for an `err` flit.
 
     Latency from answer (or packet end) to `o_write`: one cycle. Waits only for `o_write`, `o_data`, `o_refused`.
 
@@ -49,7 +50,7 @@ class Issue(wiring.Component):
         m = Module()
         cfg, own = self._cfg, self._own
         m.submodules.replies = replies = RegisterQueue(own.alloc_reply, REPLIES)
-        m.submodules.rows = rows = Ram(own.alloc_reply, own.rat_entries)
+        m.submodules.rows = rows = Ram(own.alloc_reply, own.rat_entries, quick=own.rat_entries <= 64)
         command, write, refused = self.i_command.p, self.o_write, self.o_refused
         body = data.View(own.row_body, command.body)
         flat = data.View(own.plain_body, command.body)
@@ -83,7 +84,7 @@ class Issue(wiring.Component):
         next_job, next_valid, take_job = Signal(job), Signal(), Signal()
         m.d.comb += [
             ready.eq(self.i_command.valid & self.i_end.valid & known_place),
-            space.eq((~next_valid | take_job) & Mux(bad, ~refused.valid | refused.ready, ~write.valid | write.ready)),
+            space.eq(~next_valid & Mux(bad, ~refused.valid | refused.ready, ~write.valid | write.ready)),
             fire.eq(ready & space), self.i_command.ready.eq(fire), self.i_end.ready.eq(fire),
             use_answer.eq(fire & is_row & command.fresh), self.alloc_taken.eq(use_answer),
             rows.w_en.eq(use_answer & command.install), rows.w_addr.eq(command.index),

@@ -16,8 +16,8 @@ __all__ = ["PlainCheck"]
 class PlainCheck(wiring.Component):
     """Is a plain packet allowed, and which dependency group does it count for?
 
-    ``look`` starts with the packet's fields, which must hold for 3 more cycles. ``allowed`` is valid 2 cycles later,
-    ``counted``, ``dep`` and ``group`` 3 cycles later, for as long as the fields hold. All ranges are compared at once; the
+    ``look`` starts with the packet's fields, which must hold for 3 more cycles. ``allowed``, ``counted``, ``dep`` and
+    ``group`` are valid 3 cycles later, for as long as the fields hold. All ranges are compared at once; the
     lowest armed one that holds the address wins. A rank without a window (or no rank at all) is not allowed anything.
 
     Parameters: ``cfg``. Ports: ``look`` In; ``src`` In, ``addr16`` In (address / 16), ``len`` In, flits; ``ranges`` In, array
@@ -49,8 +49,10 @@ class PlainCheck(wiring.Component):
         for n in range(cfg.dep_ranges):
             each = self.ranges[n]
             m.d.sync += holds[n].eq(each.armed & (each.base <= addr) & (addr < each.limit))
-        # Cycle 1: window, choice of the range.
-        m.d.sync += self.allowed.eq(is_rank & (windows.r_data.base <= addr) & (end <= windows.r_data.limit))
+        # Cycles 1 and 2: window; a memory is slow to answer, so its word is compared in the cycle after.
+        window = Signal(self._types.window)
+        m.d.sync += [window.eq(windows.r_data), self.allowed.eq(is_rank & (window.base <= addr) & (end <= window.limit))]
+        # Cycle 1: choice of the range.
         chosen = lowest_set(m, holds, "chosen")
         base, shift, group_base = Signal(ADDR_WIDTH), Signal(6), Signal(cfg.group_width)
         m.d.sync += [

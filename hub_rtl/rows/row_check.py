@@ -38,8 +38,9 @@ class RowCheck(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         cfg, body = self._cfg, self.body
+        # The first row behind the region is worked out when the geometry is written, so a check only compares.
         view = data.StructLayout({"valid": 1, "row_bytes": cfg.row_bytes_width, "row_first": ROWID_WIDTH,
-                                  "row_span": ROWID_WIDTH + 1})
+                                  "row_behind": ROWID_WIDTH + 2})
         state = data.StructLayout({"state": 2, "epoch": EPOCH_WIDTH})
         m.submodules.views = views = Ram(view, cfg.regions, clear=True)
         m.submodules.states = states = Ram(state, 2 * cfg.regions, clear=True)
@@ -48,7 +49,8 @@ class RowCheck(wiring.Component):
         seen_epoch, bank = Signal(EPOCH_WIDTH), Signal()
         m.d.comb += [
             views.w_en.eq(write.en), views.w_addr.eq(write.region),
-            *(views.w_data[name].eq(write.geometry[name]) for name in ("valid", "row_bytes", "row_first", "row_span")),
+            *(views.w_data[name].eq(write.geometry[name]) for name in ("valid", "row_bytes", "row_first")),
+            views.w_data.row_behind.eq(write.geometry.row_first + write.geometry.row_span),
             states.w_en.eq(update.en), states.w_addr.eq(Cat(update.bank, update.region)),
             states.w_data.state.eq(update.state), states.w_data.epoch.eq(_kept(update.epoch, update.bank)),
             views.r_en.eq(self.look), views.r_addr.eq(region),
@@ -67,14 +69,13 @@ class RowCheck(wiring.Component):
             self.alive.eq((states.r_data.state == RegionState.OPEN) & (ahead == 0)),
         ]
         unknown, alive, early, overrun, outside = Signal(), Signal(), Signal(), Signal(), Signal()
-        end, place = Signal(11), Signal(ROWID_WIDTH + 1)
-        m.d.comb += [end.eq(body.row_off + self.len), place.eq(body.rowid - views.r_data.row_first)]
+        end = Signal(11)
+        m.d.comb += end.eq(body.row_off + self.len)
         with m.If(with_state):
             m.d.sync += [
                 unknown.eq((body.region >= cfg.regions) | ~views.r_data.valid), alive.eq(self.alive),
                 early.eq((ahead >= 1) & (ahead <= 7)), overrun.eq(end > views.r_data.row_bytes[4:]),
-                # Below row_first the difference is negative: its top bit is set, and no legal span reaches there.
-                outside.eq(place[-1] | (place >= views.r_data.row_span)),
+                outside.eq((body.rowid < views.r_data.row_first) | (body.rowid >= views.r_data.row_behind)),
                 self.row_bytes.eq(views.r_data.row_bytes),
             ]
         with m.If(unknown):

@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .issue import Issue
-from ..lib.register_queue import RegisterQueue
+from ..lib.ram_queue import RamQueue
 from .lookup import Lookup
 from .packet_split import PacketSplit
 from .slice_types import COMMANDS, WaitCause, slice_types_of
@@ -44,7 +44,7 @@ class RowLookup(wiring.Component):
         cfg, own, flipped = self._cfg, self._own, wiring.flipped
         m.submodules.split = split = PacketSplit(cfg)
         m.submodules.lookup = lookup = Lookup(cfg)
-        m.submodules.commands = commands = RegisterQueue(own.command, COMMANDS)
+        m.submodules.commands = commands = RamQueue(own.command, COMMANDS - 1)        # and one at its output
         m.submodules.issue = issue = Issue(cfg)
         wiring.connect(m, flipped(self.i_packet), split.i)
         wiring.connect(m, split.o_head, lookup.i_head)

@@ -19,7 +19,7 @@ class SpillEngine(wiring.Component):
     """One word of the spill table at a time: address = spill_base[bank] + 8 * (RowID - row_first).
 
     A request is answered when memory has answered, so whoever waits for the answer never reads before its write has landed.
-    3 cycles plus the memory's latency per request; the slices in turn. Waits for memory only.
+    4 cycles plus the memory's latency per request; the slices in turn. Waits for memory only.
 
     Parameters: ``cfg``. Ports: ``i_request`` In, stream per slice; ``done`` Out, one bit per slice, with ``reply`` {word,
     error}; ``geometry_write`` In; ``mem`` Out, :class:`~hub_rtl.axi.SpillSignature`; ``clearing`` Out, after reset. """
@@ -40,7 +40,7 @@ class SpillEngine(wiring.Component):
         m.submodules.views = views = Ram(view, cfg.regions, clear=True)
         m.submodules.arbiter = arbiter = RoundRobin(cfg.slices)
         request, who = Signal(self._own.spill_request), Signal(cfg.slices)
-        address = Signal(ADDR_WIDTH)
+        base, distance, address = Signal(ADDR_WIDTH), Signal(ROWID_WIDTH), Signal(ADDR_WIDTH)
         m.d.comb += [
             views.w_en.eq(write.en), views.w_addr.eq(write.region), views.w_data.row_first.eq(write.geometry.row_first),
             views.w_data.spill_base.eq(write.geometry.spill_base), views.r_addr.eq(request.region),
@@ -64,11 +64,14 @@ class SpillEngine(wiring.Component):
                     m.next = "LOOK"
             with m.State("LOOK"):
                 m.d.comb += views.r_en.eq(1)
+                m.next = "DISTANCE"
+            with m.State("DISTANCE"):
+                m.d.sync += [base.eq(Mux(request.bank, views.r_data.spill_base[1], views.r_data.spill_base[0])),
+                             distance.eq((request.rowid - views.r_data.row_first)[:ROWID_WIDTH])]
                 m.next = "ADDRESS"
             with m.State("ADDRESS"):
-                base = Mux(request.bank, views.r_data.spill_base[1], views.r_data.spill_base[0])
                 m.d.sync += [
-                    address.eq(base + Cat(Const(0, 3), (request.rowid - views.r_data.row_first)[:ROWID_WIDTH])),
+                    address.eq(base + Cat(Const(0, 3), distance)),
                     mem.aw.valid.eq(request.write), mem.w.valid.eq(request.write), mem.ar.valid.eq(~request.write),
                 ]
                 m.next = "WAIT"
