@@ -4,16 +4,30 @@ from amaranth import Mux, Signal
 
 from hub_rtl.links.credits import CONTROL, DATA, ReceiveCredits, SendCredits
 
+from .pool_parts import look_into
 from .spec import Spec
 
 __all__ = ["BadTotalsGiveNothing", "CreditsAreConserved", "ReportsComeInTime"]
 
 
+def books_lemmas(spec, send, cls, rank, left, heard, told, hears):
+    """What the sender's books hold of a rank with ``left`` credits, ``heard`` its last total; ``told``: the one before us."""
+    books = look_into(send)
+    for n in range(spec._cfg.ranks):
+        mine, none_at = rank == n, getattr(books, f"none_at{cls}_{n}")
+        spec.lemma(f"credits of class {cls}, rank {n}", (getattr(books, f"left{cls}_{n}") == left)
+                   & (none_at == (heard - left)[:8]), when=mine)
+        spec.lemma(f"total of class {cls}, rank {n}",
+                   (getattr(books, f"told{cls}") & (getattr(books, f"src{cls}") == n)) == hears, when=mine)
+        spec.lemma(f"credits after the total of class {cls}, rank {n}", getattr(books, f"after{cls}") == (told - none_at)[:8],
+                   when=mine & hears)
+
+
 class CreditsAreConserved(Spec):
-    """For a peer, in each class, always: credits at the sender + packets on their way + buffers occupied + freed buffers
-    not reported + reported ones of which the sender has not heard = the configured number. So the receiver is never full
-    for an honest source, an honest total is never refused, and nothing leaks. Reports may be lost or late, but not
-    overtake each other; whatever other ranks do changes nothing."""
+    """For a peer, in each class, always: credits at the sender + those heard of in the cycle before + packets on their way +
+    buffers occupied + freed buffers not reported + reported ones of which the sender has not heard = the configured number.
+    So the receiver is never full for an honest source, an honest total is never refused, and nothing leaks. Reports may be
+    lost or late, but not overtake each other; whatever other ranks do changes nothing."""
 
     PEER = 1
 
@@ -37,12 +51,13 @@ class CreditsAreConserved(Spec):
             on_way, occupied, unreported, unheard = (
                 Signal(range(limit + 1), name=f"{name}_{what}") for what in ("on_way", "occupied", "unreported", "unheard"))
             heard, freed, news = Signal(8, name=f"{name}_heard"), Signal(8, name=f"{name}_freed"), Signal(8)
+            gained = Signal(range(limit + 1), name=f"{name}_gained")
             takes, frees = take.en & (take.rank == peer), free.en & (free.rank == peer)
             accepts = receive.accept.en[cls] & (receive.accept.src == peer)
             tells, hears = reports.report[cls] & (reports.dst == peer), send.totals.en[cls] & (send.totals.src == peer)
             m.d.comb += news.eq(send.totals.total[cls] - heard)
             m.d.sync += [
-                left.eq(left - takes + Mux(hears, news, 0)), on_way.eq(on_way + takes - accepts),
+                gained.eq(Mux(hears, news, 0)), left.eq(left - takes + gained), on_way.eq(on_way + takes - accepts),
                 occupied.eq(occupied + accepts - frees), unreported.eq(Mux(tells, 0, unreported) + frees),
                 unheard.eq(unheard + Mux(tells, unreported, 0) - Mux(hears, news, 0)),
                 freed.eq(freed + frees), heard.eq(heard + Mux(hears, news, 0)),
@@ -51,7 +66,7 @@ class CreditsAreConserved(Spec):
             self.suppose(f"{name} arrives only when sent", on_way != 0, when=accepts)
             self.suppose(f"{name} freed only when occupied", occupied != 0, when=frees)
             self.suppose(f"{name} totals are those told", news <= unheard, when=hears)
-            self.always(f"{name} credits conserved", left + on_way + occupied + unreported + unheard == limit)
+            self.always(f"{name} credits conserved", left + gained + on_way + occupied + unreported + unheard == limit)
             self.always(f"{name} ready exactly with a credit left", ready[peer] == (left != 0))
             self.always(f"{name} full exactly without a place", full[peer] == (occupied + unreported == limit))
             self.always(f"{name} a packet on its way finds a place", ~full[peer], when=on_way != 0)
@@ -59,14 +74,23 @@ class CreditsAreConserved(Spec):
             self.always(f"{name} pending exactly while unreported", reports.pending[cls] == (unreported != 0),
                         when=reports.dst == peer)
             self.reach(f"{name} all credits out", left == 0)
+            books_lemmas(self, send, cls, peer, left, heard - gained, heard, self.past(hears))
+            books = look_into(receive)
+            self.lemma(f"{name} gained of what was heard", self.past(hears), when=gained != 0)
+            self.lemma(f"{name} totals", (getattr(books, f"freed{cls}_{peer}") == freed)
+                       & ((freed - heard)[:8] == unreported + unheard))
+            self.lemma(f"{name} books", (getattr(books, f"room{cls}_{peer}") == limit - occupied - unreported)
+                       & (getattr(books, f"unreported{cls}_{peer}") == unreported)
+                       & (books.pending[cls][peer] == (unreported != 0)))
         self.reach("a total is lost", self.past(reports.report.any()) & send.totals.en.any())
-        self.always("an honest total is not refused", ~send.bad_total, when=send.totals.en.any() & (send.totals.src == peer))
+        self.always("an honest total is not refused", ~send.bad_total,
+                    when=self.past(send.totals.en.any() & (send.totals.src == peer)))
 
 
 class BadTotalsGiveNothing(Spec):
     """Whatever a peer announces, it has never more credits than buffers: a total that would give more is told by
     ``bad_total``, and changes nothing; any other gives as many credits as it is ahead of the last good one. Other ranks'
-    announcements and takes change nothing. An announcement or a taken credit shows in the next cycle."""
+    announcements and takes change nothing. A taken credit shows in the next cycle, an announcement in the one after."""
 
     def __init__(self, cfg):
         super().__init__()
@@ -83,7 +107,8 @@ class BadTotalsGiveNothing(Spec):
                                               (CONTROL, cfg.ctl_credits, send.control_take, send.control_ready, "control")):
             left, heard = Signal(range(limit + 1), init=limit, name=f"{name}_left"), Signal(8, name=f"{name}_heard")
             news, hears, takes = Signal(8, name=f"{name}_news"), Signal(), Signal()
-            m.d.comb += [news.eq(send.totals.total[cls] - heard), hears.eq(send.totals.en[cls] & (send.totals.src == rank)),
+            told = self.past(send.totals.total[cls], f"{name}_told")
+            m.d.comb += [news.eq(told - heard), hears.eq(self.past(send.totals.en[cls] & (send.totals.src == rank))),
                          takes.eq(take.en & (take.rank == rank)), refused[cls].eq(hears & (news + left > limit))]
             self.suppose(f"{name} taken only when ready", ready.bit_select(rank, 1), when=takes)
             with m.If(hears & ~refused[cls]):
@@ -91,8 +116,9 @@ class BadTotalsGiveNothing(Spec):
             with m.Else():
                 m.d.sync += left.eq(left - takes)
             self.always(f"{name} ready exactly with a credit left", ready.bit_select(rank, 1) == (left != 0))
-        self.always("impossible totals are told", send.bad_total == refused.any(), when=send.totals.src == rank)
-        self.always("no totals, none bad", ~send.bad_total, when=~send.totals.en.any())
+            books_lemmas(self, send, cls, rank, left, heard, told, hears)
+        self.always("impossible totals are told", send.bad_total == refused.any(), when=self.past(send.totals.src == rank))
+        self.always("no totals, none bad", ~send.bad_total, when=~self.past(send.totals.en.any()))
         self.reach("impossible total of each class", refused.all())
 
 

@@ -1,7 +1,5 @@
 """Promise of a link lane's receive queues (``hub_rtl/link.py``, docs/interfaces.md section 5): there is always a place."""
 
-import sys
-from types import SimpleNamespace
 from unittest import mock
 
 from amaranth import Const, Mux, Signal
@@ -10,27 +8,11 @@ from hub_rtl.lib.register_queue import RegisterQueue
 from hub_rtl.link import LinkPort
 from hub_rtl.types import header_layout
 
-from .links_rx import Receiver
+from .links_rx import Receiver, methods_of
 from .cuts import cut
 from .pool_parts import look_into
 
 __all__ = ["FlitsFindAPlace"]
-
-
-def methods_of(part):
-    """Local variables of each method that ``part.elaborate`` calls, and its own, by name; only for lemmas."""
-    found, before = {}, sys.getprofile()
-
-    def watch(frame, event, _):
-        if event == "return" and frame.f_locals.get("self") is part:
-            found[frame.f_code.co_name] = SimpleNamespace(**frame.f_locals)
-    sys.setprofile(watch)
-    try:
-        module = part.elaborate(None)
-    finally:
-        sys.setprofile(before)
-    part.elaborate = lambda platform: module
-    return found
 
 
 class FlitsFindAPlace(Receiver):
@@ -72,22 +54,27 @@ class FlitsFindAPlace(Receiver):
             room, unreported = getattr(books, f"room{cls}_{n}"), getattr(books, f"unreported{cls}_{n}")
             self.lemma(f"books of class {cls}, source {n}",
                        limit == room + unreported + inside(n) + (free.en & (free.rank == n)))
+            full = (port.buffers.full, port.buffers.control_full)[cls]
+            self.lemma(f"no room in class {cls}, source {n}", full[n] == ~room.any())
 
     def control_lemmas(self):
         port, queue = self.port, look_into(self.methods["elaborate"].controls)
         sources = [header_layout()(item).src for item in queue.items]
+        comes, comer = queue.self.i.valid, header_layout()(queue.self.i.payload).src
+        self.lemma("a control flit that comes has a source", self._source_exists(comer), when=comes)
         for n, src in enumerate(sources):
             self.lemma(f"control item {n} has a source", self._source_exists(src), when=queue.full[n])
             if n:
                 self.lemma(f"no gap before control item {n}", queue.full[n - 1], when=queue.full[n])
         self._book_lemmas(port, 1, self._cfg.ctl_credits, lambda rank: sum(
-            queue.full[n] & (src == rank) for n, src in enumerate(sources)), port.rx.control_free)
+            (queue.full[n] & (src == rank) for n, src in enumerate(sources)), comes & (comer == rank)), port.rx.control_free)
 
     def packet_lemmas(self):
         """What is queued are packets, none longer than its header says; the first may have begun to leave, the last may still
         be arriving. So there are at most ``frame_flits`` for each, and the books bound their number."""
         cfg, m, port, queue = self._cfg, self.m, self.port, look_into(self.methods["elaborate"].packets)
         receive, hand_out = self.methods["_receive"], self.methods["_hand_out"]
+        self.arrival_lemmas(self.methods)
         arriving, to_arrive = receive.inside, receive.left
         leaving, to_leave, leaver, padding = hand_out.inside, hand_out.left, hand_out.src, hand_out.padding
         self.lemma("flits to leave", (to_leave != 0) & (to_leave < cfg.frame_flits) & self._source_exists(leaver), when=leaving)

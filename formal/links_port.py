@@ -6,9 +6,11 @@ from hub_rtl.formats import PacketType
 from hub_rtl.link import LinkPort
 from hub_rtl.types import header_layout
 
-from .links_rx import Receiver
+from .links_credits import books_lemmas
+from .links_rx import Receiver, methods_of
+from .pool_parts import look_into
 
-__all__ = ["PortKeepsBooks", "PortTellsEvents"]
+__all__ = ["PortKeepsBooks", "PortTellsEvents", "PortTellsSending"]
 
 
 class PortKeepsBooks(Receiver):
@@ -18,8 +20,13 @@ class PortKeepsBooks(Receiver):
 
     part = LinkPort
 
+    def prepare(self, dut):
+        self.methods = methods_of(look_into(dut).rx)
+        return dut
+
     def specify(self, m, dut):
         cfg, header, past = self._cfg, self.header, self.past
+        self.arrival_lemmas(self.methods)
         peer = self.constant(cfg.rank_width, "peer")
         self.suppose("peer exists", peer < cfg.ranks)
         body = header_layout(PacketType.CREDIT)(self.flit)
@@ -42,15 +49,41 @@ class PortKeepsBooks(Receiver):
             with m.Else():
                 m.d.sync += left.eq(left - takes)
             self.always(f"{name} ready exactly with a credit left", ready.bit_select(peer, 1) == (left != 0))
+            books_lemmas(self, look_into(dut).send, cls, peer, left, heard, told, hears)
+            books = look_into(look_into(dut).send)
+            self.lemma(f"{name} told of the same source", (getattr(books, f"src{cls}") == peer) == past(self.src == peer),
+                       when=getattr(books, f"told{cls}"))
             self.reach(f"{name} credit comes back", hears & (news != 0) & ~refused[cls] & (left == 0))
         from_peer = past(past(self.src == peer))
         self.always("impossible totals counted", dut.counts.bad_totals == past(refused.any()), when=from_peer)
 
 
 class PortTellsEvents(Receiver):
-    """The port tells each dropped header on ``o_bad``, each wrong number, each flit that moved, each cycle in which a
-    flit waits for the wire and each in which a control flit waits for a credit, each control flit sunk for a dead peer;
-    of a packet without credit or of wrong length only if its header was good. The wire never waits."""
+    """The port tells each dropped header on ``o_bad``, each wrong number, each flit that came; of a packet without credit or
+    of wrong length only if its header was good. The wire never waits."""
+
+    part = LinkPort
+
+    def prepare(self, dut):
+        self.methods = methods_of(look_into(dut).rx)
+        return dut
+
+    def specify(self, m, dut):
+        self.arrival_lemmas(self.methods)
+        counts, past = dut.counts, self.past
+        self.always("the wire never waits", dut.rx.tready, when=self.started)
+        self.always("bad header told", dut.o_bad.en == past(self.bad))
+        self.always("bad header shown", (dut.o_bad.header == past(self.flit)) & (dut.o_bad.reason == past(self.reason)),
+                    when=dut.o_bad.en)
+        for name, event in (("seq_errors", past(self.off_sequence)), ("rx_busy", past(dut.rx.tvalid & dut.rx.tready))):
+            self.always(f"{name} told", counts[name] == event)
+        self.always("no credit only of good packets", past(self.data | self.control), when=counts.credit_violations)
+        self.always("wrong length only of flits", past(self.came), when=counts.truncated)
+
+
+class PortTellsSending(Receiver):
+    """The port tells each flit that left, each cycle in which a flit waits for the wire and each in which a control flit
+    waits for a credit, each control flit sunk for a dead peer, each CREDIT flit."""
 
     part = LinkPort
 
@@ -60,19 +93,12 @@ class PortTellsEvents(Receiver):
         no_credit = control.valid & ~dut.ctl_ready.bit_select(dst, 1)
         sunk = no_credit & dut.peer_dead.bit_select(dst, 1)
         moved = tx.tvalid & tx.tready
-        self.always("the wire never waits", dut.rx.tready, when=self.started)
-        self.always("bad header told", dut.o_bad.en == past(self.bad))
-        self.always("bad header shown", (dut.o_bad.header == past(self.flit)) & (dut.o_bad.reason == past(self.reason)),
-                    when=dut.o_bad.en)
-        for name, event in (("seq_errors", past(self.off_sequence)), ("rx_busy", past(dut.rx.tvalid & dut.rx.tready)),
-                            ("tx_busy", past(moved)), ("credit_stall", past(no_credit)), ("control_sunk", past(sunk))):
+        for name, event in (("tx_busy", past(moved)), ("credit_stall", past(no_credit)), ("control_sunk", past(sunk))):
             self.always(f"{name} told", counts[name] == event)
         self.always("sunk at once", control.ready, when=sunk)
         self.always("waiting for the wire told", counts.tx_idle_waiting,
                     when=past((tx.tvalid | dut.i_packet.valid | control.valid) & ~moved))
         self.always("no wait told while flits move", ~counts.tx_idle_waiting, when=past(moved))
-        self.always("no credit only of good packets", past(self.data | self.control), when=counts.credit_violations)
-        self.always("wrong length only of flits", past(self.came), when=counts.truncated)
         # A CREDIT flit is on the wire two cycles after it was chosen if the wire is free.
         header = header_layout()(tx.tdata)
         on_wire = Signal()

@@ -1,5 +1,8 @@
 """Promises of the receiving side of a link lane (``hub_rtl/links/link_rx.py``, docs/interfaces.md section 5)."""
 
+import sys
+from types import SimpleNamespace
+
 from amaranth import Cat, Const, Mux, Signal
 
 from hub_rtl.formats import PacketType, Reason
@@ -9,7 +12,23 @@ from hub_rtl.types import header_layout
 from .links_tx import CONTROL_TYPES, DATA_TYPES, is_type
 from .spec import Spec
 
-__all__ = ["ControlArrives", "HeadersAreJudged", "Receiver"]
+__all__ = ["ControlArrives", "HeadersAreJudged", "Receiver", "methods_of"]
+
+
+def methods_of(part):
+    """Local variables of each method that ``part.elaborate`` calls, and its own, by name; only for lemmas."""
+    found, before = {}, sys.getprofile()
+
+    def watch(frame, event, _):
+        if event == "return" and frame.f_locals.get("self") is part:
+            found[frame.f_code.co_name] = SimpleNamespace(**frame.f_locals)
+    sys.setprofile(watch)
+    try:
+        module = part.elaborate(None)
+    finally:
+        sys.setprofile(before)
+    part.elaborate = lambda platform: module
+    return found
 
 
 def header_reason(cfg, header, flit, rank, lane):
@@ -43,13 +62,14 @@ class Receiver(Spec):
         self.suppose("rank exists", self.rank < cfg.ranks)
         m.d.comb += [dut.rank.eq(self.rank), dut.lane.eq(self.lane)]
         rx, past = dut.rx, self.past
-        self.came = past(past(rx.tvalid & rx.tready))
-        self.flit, self.last = past(past(rx.tdata), "flit"), past(past(rx.tlast), "last")
+        self.comes, self.next_flit, self.next_last = past(rx.tvalid & rx.tready), past(rx.tdata), past(rx.tlast)
+        self.came, self.flit, self.last = past(self.comes), past(self.next_flit, "flit"), past(self.next_last, "last")
         within, self.first, expected, ahead = Signal(), Signal(), Signal(10), Signal(10)
         m.d.comb += [self.first.eq(self.came & ~within)]
         with m.If(self.came):
             m.d.sync += within.eq(~self.last)
         self.header = header = header_layout()(self.flit)
+        self.within, self.expected = within, expected
         self.idle = self.first & (header.type == PacketType.IDLE) & self.last
         numbered = self.first & ~self.idle
         m.d.comb += ahead.eq(header.seq - expected)
@@ -70,6 +90,21 @@ class Receiver(Spec):
         """The part under proof, changed if need be."""
         return dut
 
+    def arrival_lemmas(self, methods):
+        """The receiver's first two stages (``methods``: its local variables) hold the flits in sight here, and judge alike."""
+        check, receive = methods["_check"], methods["_receive"]
+        numbered, checked = self.first & ~self.idle, check.checked
+        self.lemma("flit comes", self.comes == check.first.valid)
+        self.lemma("next flit", (self.next_flit == check.first.data) & (self.next_last == check.first.last), when=self.comes)
+        self.lemma("flit came", self.came == check.arrived.valid)
+        self.lemma("flit in sight", (self.flit == check.arrived.data) & (self.last == check.arrived.last), when=self.came)
+        self.lemma("frame in sight", check.within == Mux(self.came, ~self.last, self.within))
+        self.lemma("number in sight", check.expected == Mux(numbered, (self.header.seq + 1)[:10], self.expected))
+        self.lemma("header in sight", (checked.begins == numbered) & (checked.off_sequence == self.off_sequence)
+                   & (checked.bad == self.bad) & (checked.data == self.data) & (checked.control == self.control)
+                   & (checked.credit == self.credit))
+        self.lemma("packets arrive within frames", self.within, when=receive.inside)
+
 
 class HeadersAreJudged(Receiver):
     """Every header is judged once, in this order: IDLE frames are skipped; a number that is not the expected one is told, a
@@ -77,8 +112,13 @@ class HeadersAreJudged(Receiver):
     anything else is accepted. Totals of good headers are passed on. A frame that is not as long as its header says is told.
     The wire never waits."""
 
+    def prepare(self, dut):
+        self.methods = methods_of(dut)
+        return dut
+
     def specify(self, m, dut):
         header, src = self.header, self.src
+        self.arrival_lemmas(self.methods)
         full = Cat(dut.full.bit_select(src, 1), dut.control_full.bit_select(src, 1))
         self.always("the wire never waits", dut.rx.tready, when=self.started)
         self.always("packet accepted", dut.accept.en[0] == (self.data & ~full[0]))
@@ -92,17 +132,19 @@ class HeadersAreJudged(Receiver):
         self.always("flit told", dut.busy == self.past(dut.rx.tvalid & dut.rx.tready))
         body = header_layout(PacketType.CREDIT)(self.flit)
         common = Mux(self.data | self.control, Const(1, 2) << header.credit_cls, 0)
-        self.always("totals passed on", dut.totals.en == self.past(Mux(self.credit, 3, common)))
+        self.always("totals passed on", dut.totals.en == Mux(self.credit, 3, common))
         for cls, total in enumerate((body.total0, body.total1)):
-            self.always(f"total of class {cls}", dut.totals.total[cls] == self.past(Mux(self.credit, total, header.credit)),
+            self.always(f"total of class {cls}", dut.totals.total[cls] == Mux(self.credit, total, header.credit),
                         when=dut.totals.en[cls])
-        self.always("totals of their source", dut.totals.src == self.past(src), when=dut.totals.en.any())
+        self.always("totals of their source", dut.totals.src == src, when=dut.totals.en.any())
         # Length: flits still to come of an accepted packet.
         left, accepted = Signal(5), self.data & ~full[0]
         with m.If(self.first):
             m.d.sync += left.eq(Mux(accepted & ~self.last, self.length, 0))
         with m.Elif(self.came & (left != 0)):
             m.d.sync += left.eq(Mux(self.last, 0, left - 1))
+        receive = self.methods["_receive"]
+        self.lemma("flits to come", (receive.inside == (left != 0)) & (~receive.inside | (receive.left == left)))
         wrong = ((accepted & self.last) | ((self.control & ~full[1] | self.credit) & ~self.last)
                  | (self.came & ~self.first & (left != 0) & ((left == 1) != self.last)))
         for name, outcome in (("packet", accepted), ("repeat", self.off_sequence & ~self.good & ~self.bad), ("IDLE", self.idle),

@@ -37,7 +37,8 @@ class LinkPort(wiring.Component):
     order, if the fabric keeps order and loses nothing; what the fabric spoils is dropped or padded, and counted. No packet
     leaves without a buffer for it at the far end.
 
-    Latency: two cycles from ``i_packet`` to the wire, three from the wire to ``o_packet``. One flit per cycle each way, no
+    Latency: two cycles from ``i_packet`` to the wire, three from the wire to ``o_packet``, four to
+    ``o_control``. One flit per cycle each way, no
     bubble between packets.
 
     Ordering and stalls: see :class:`~hub_rtl.links.link_tx.LinkTx` and

@@ -28,20 +28,25 @@ class RamQueue(wiring.Component):
         m.submodules.ram = ram = Ram(self._shape, self._depth)
         head, tail = Signal(index_width(self._depth)), Signal(index_width(self._depth))
         stored = Signal(range(self._depth + 1))     # items in memory, without the one at the output
-        push, load = Signal(), Signal()
+        some, room = Signal(), Signal(init=1)       # stored is not 0, is not depth: registers, so that nothing is compared
+        push, load, open_ = Signal(), Signal(), Signal()
 
         def after(pointer):
             return Mux(pointer == self._depth - 1, 0, pointer + 1)
 
         m.d.comb += [
-            self.i.ready.eq(stored != self._depth),
+            self.i.ready.eq(room),
             push.eq(self.i.valid & self.i.ready),
-            load.eq((stored.any() | push) & (self.o.ready | ~self.o.valid)),
+            open_.eq(self.o.ready | ~self.o.valid),
+            load.eq((some | push) & open_),
             ram.w_en.eq(push), ram.w_addr.eq(tail), ram.w_data.eq(self.i.payload),
-            ram.r_en.eq(load), ram.r_addr.eq(head),
+            ram.r_en.eq(open_), ram.r_addr.eq(head),    # read even if there is nothing: what is pushed decides late
             self.o.payload.eq(ram.r_data),
         ]
-        m.d.sync += stored.eq(stored + push - load)
+        with m.If(push & ~load):
+            m.d.sync += [stored.eq(stored + 1), some.eq(1), room.eq(stored != self._depth - 1)]
+        with m.Elif(load & ~push):
+            m.d.sync += [stored.eq(stored - 1), some.eq(stored != 1), room.eq(1)]
         with m.If(push):
             m.d.sync += tail.eq(after(tail))
         with m.If(load):

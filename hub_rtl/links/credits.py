@@ -48,19 +48,20 @@ class ReportSignature(wiring.Signature):
 class SendCredits(wiring.Component):
     """Credits for sending: how many packets each peer has room for.
 
-    A taken credit shows in the next cycle; an announced total as well. One announcement per cycle, both classes at once. An
+    A taken credit shows in the next cycle, an announced total one later. One announcement per cycle, both classes at once. An
     announcement that would leave more credits than the peer has buffers is ignored and counted: a garbled or stale total
     neither gives credits nor disturbs the honest totals after it. ``take`` and ``control_take`` only while the rank's ready
     bit is set.
 
     Parameters: ``cfg``. Ports: ``take``, ``control_take`` In {en, rank}; ``totals`` In :func:`TotalsReport`; ``ready``,
-    ``control_ready`` Out ``ranks``, from registers; ``bad_total`` Out, strobe.
+    ``control_ready`` Out ``ranks``, registers; ``bad_total`` Out, strobe in the cycle after the total.
     """
 
     def __init__(self, cfg):
         strobe = RankStrobe(cfg)
         super().__init__({"take": In(strobe), "control_take": In(strobe), "totals": In(TotalsReport(cfg)),
-                          "ready": Out(cfg.ranks), "control_ready": Out(cfg.ranks), "bad_total": Out(1)})
+                          "ready": Out(cfg.ranks, init=(1 << cfg.ranks) - 1),
+                          "control_ready": Out(cfg.ranks, init=(1 << cfg.ranks) - 1), "bad_total": Out(1)})
         self._cfg = cfg
 
     def elaborate(self, platform):
@@ -69,21 +70,26 @@ class SendCredits(wiring.Component):
         bad = Signal(2)
         for cls, limit, take, ready in ((DATA, cfg.rx_credits, self.take, self.ready),
                                         (CONTROL, cfg.ctl_credits, self.control_take, self.control_ready)):
+            # Per rank: credits left, and the total at which none would be (the packets sent, less the buffers, mod 256).
             left = [Signal(range(limit + 1), init=limit, name=f"left{cls}_{n}") for n in range(cfg.ranks)]
-            last = [Signal(8, name=f"last{cls}_{n}") for n in range(cfg.ranks)]
-            gain, after, good = Signal(8, name=f"gain{cls}"), Signal(9, name=f"after{cls}"), Signal(name=f"good{cls}")
-            m.d.comb += [
-                gain.eq(totals.total[cls] - _of_rank(last, totals.src)),
-                after.eq(gain + _of_rank(left, totals.src)),
-                good.eq(totals.en[cls] & (after <= limit)),
-                bad[cls].eq(totals.en[cls] & (after > limit)),
-            ]
+            none_at = [Signal(8, init=256 - limit, name=f"none_at{cls}_{n}") for n in range(cfg.ranks)]
+            # First cycle: the credits that the total leaves, were it good; a credit taken meanwhile is one less.
+            told, src = Signal(name=f"told{cls}"), Signal(cfg.rank_width, name=f"src{cls}")
+            after, total, none = Signal(8, name=f"after{cls}"), totals.total[cls], Signal(8, name=f"none{cls}")
+            m.d.comb += none.eq(_of_rank(none_at, totals.src))
+            m.d.sync += [told.eq(totals.en[cls]), src.eq(totals.src),
+                         after.eq(Mux(take.en & (take.rank == totals.src), total + ~none, total - none))]  # + ~x: - x - 1
+            # Second cycle: it is good if it takes none away and gives no more than there are buffers.
+            possible = Signal(name=f"possible{cls}")
+            m.d.comb += [possible.eq((after <= limit) & (after >= _of_rank(left, src))), bad[cls].eq(told & ~possible)]
             for n in range(cfg.ranks):
-                mine = good & (totals.src == n)
-                m.d.sync += left[n].eq(left[n] + Mux(mine, gain, 0) - (take.en & (take.rank == n)))
-                with m.If(mine):
-                    m.d.sync += last[n].eq(totals.total[cls])
-                m.d.comb += ready[n].eq(left[n].any())
+                good, taken = told & possible & (src == n), take.en & (take.rank == n)
+                m.d.sync += [
+                    left[n].eq(Mux(good, after - taken, left[n] - taken)),
+                    ready[n].eq(Mux(good, after != taken, Mux(taken, left[n] != 1, ready[n]))),
+                ]
+                with m.If(taken):
+                    m.d.sync += none_at[n].eq(none_at[n] + 1)
         m.d.comb += self.bad_total.eq(bad.any())
         return m
 
@@ -122,14 +128,21 @@ class ReceiveCredits(wiring.Component):
                 room = Signal(range(limit + 1), init=limit, name=f"room{cls}_{n}")      # what the source may still send
                 unreported = Signal(range(limit + 1), name=f"unreported{cls}_{n}")
                 is_freed = free.en & (free.rank == n)
+                accepts = self.accept.en[cls] & (self.accept.src == n)
                 reported = reports.report[cls] & (reports.dst == n)
+                after_report, quarter = room + unreported, max(1, limit // 4)
+                with m.If(is_freed):
+                    m.d.sync += freed[n].eq(freed[n] + 1)
                 m.d.sync += [
-                    freed[n].eq(freed[n] + is_freed),
                     unreported.eq(Mux(reported, 0, unreported) + is_freed),
-                    room.eq(room - (self.accept.en[cls] & (self.accept.src == n)) + Mux(reported, unreported, 0)),
+                    # Each outcome is computed, then one chosen; what the others look at is known a cycle ahead.
+                    room.eq(Mux(reported, Mux(accepts, after_report - 1, after_report), Mux(accepts, room - 1, room))),
+                    full[n].eq(Mux(reported, Mux(accepts, after_report == 1, after_report == 0),
+                                   Mux(accepts, room == 1, full[n]))),
+                    pending[cls][n].eq(is_freed | (pending[cls][n] & ~reported)),
+                    enough[cls][n].eq(Mux(reported, is_freed & int(quarter == 1),
+                                          Mux(is_freed, unreported >= quarter - 1, enough[cls][n]))),
                 ]
-                m.d.comb += [full[n].eq(~room.any()), pending[cls][n].eq(unreported.any()),
-                             enough[cls][n].eq(unreported >= max(1, limit // 4))]
 
         # A shared tick marks what is pending; what is still pending and marked at the next tick has waited long enough.
         tick = Signal(TICK_BITS)

@@ -27,9 +27,10 @@ class LinkRx(wiring.Component):
 
     Contract: ``o_packet`` carries ROW and PLAIN packets in order of arrival, each exactly 1 + mask flits + ``len`` flits long,
     with headers that hold (type, len, span within its packet-sized block, src, dst, lane, fan); ``o_control`` CLOSE and REJECT.
-    Totals in good headers go to ``totals``. ``rx.tready`` is 1 from the first cycle after reset: credits guarantee the place.
+    Totals in good headers go to ``totals``, in the cycle of ``accept``. ``rx.tready`` is 1 from the first cycle after reset:
+    credits guarantee the place.
 
-    Latency three cycles from a flit on the wire to ``o_packet`` or ``o_control``, one flit per cycle, no gap added.
+    Latency from a flit on the wire to ``o_packet`` three cycles, to ``o_control`` four; one flit per cycle, no gap added.
 
     Order: within packets and within control flits that of the wire; control never waits for packets. Packets are handed out
     while they arrive: a packet that the wire delivers with gaps has gaps here.
@@ -77,7 +78,7 @@ class LinkRx(wiring.Component):
         return (header.len + Mux(header.masked, self._cfg.mask_flits, 0))[:self._count_width]
 
     def _check(self, m):
-        """Two register stages: the flit as it came, then the flit and what its header would mean."""
+        """Two register stages: the flit as it came; then the flit and, for a header, its number and its fields judged."""
         cfg = self._cfg
         flit_shape = data.StructLayout({"valid": 1, "data": 128, "last": 1})
         first = Signal(flit_shape)
@@ -85,7 +86,7 @@ class LinkRx(wiring.Component):
                      first.last.eq(self.rx.tlast)]
         m.d.comb += self.busy.eq(first.valid)
 
-        header = header_layout()(first.data)
+        header, credit_body = header_layout()(first.data), header_layout(PacketType.CREDIT)(first.data)
         kinds = {name: Signal(name=f"is_{name}") for name in ("idle", "data", "control", "credit", "ack")}
         types = {"idle": (PacketType.IDLE,), "data": DATA_TYPES, "control": CONTROL_TYPES, "credit": (PacketType.CREDIT,),
                  "ack": (PacketType.ACK,)}
@@ -102,65 +103,68 @@ class LinkRx(wiring.Component):
             good.eq((kinds["data"] | kinds["control"] | kinds["credit"] | kinds["ack"]) & good_len & ~header.fan
                     & (header.src < cfg.ranks) & (header.src != self.rank) & (header.dst == self.rank)),
         ]
+        # What delimits frames is ``tlast`` alone, so which flit is a header, and its number, are known before it is judged.
+        within, begins, fresh, right = Signal(), Signal(), Signal(), Signal()
+        expected, ahead = Signal(10), Signal(10)
+        m.d.comb += [
+            begins.eq(first.valid & ~within & ~(kinds["idle"] & first.last)),
+            ahead.eq(header.seq - expected),
+            fresh.eq(begins & ~ahead[-1]),      # less than half the numbers ahead: not a repeat
+            right.eq(fresh & good & (header.lane == self.lane)),
+        ]
+        with m.If(first.valid):
+            m.d.sync += within.eq(~first.last)
+        with m.If(begins):
+            m.d.sync += expected.eq(header.seq + 1)
         arrived = Signal(flit_shape)
-        checked = Signal(data.StructLayout({"skip": 1, "good": 1, "lane": 1, "data": 1, "control": 1, "credit": 1}))
+        checked = Signal(data.StructLayout(dict.fromkeys(
+            ("begins", "off_sequence", "bad", "bad_lane", "data", "control", "credit"), 1)
+            | {"totals_en": 2, "total": data.ArrayLayout(8, 2)}))
         m.d.sync += [
             arrived.eq(first),
-            checked.skip.eq(kinds["idle"] & first.last),
-            checked.good.eq(good), checked.lane.eq(header.lane == self.lane),
-            *(checked[name].eq(kinds[name]) for name in ("data", "control", "credit")),
+            checked.begins.eq(begins), checked.off_sequence.eq(begins & (header.seq != expected)),
+            checked.bad.eq(fresh & ~(good & (header.lane == self.lane))), checked.bad_lane.eq(good),
+            *(checked[name].eq(right & kinds[name]) for name in ("data", "control", "credit")),
+            # Totals of a CREDIT are in its body, those of the others in the common field.
+            checked.totals_en.eq(Mux(kinds["credit"], 3, (kinds["data"] | kinds["control"]) << header.credit_cls)
+                                 & right.replicate(2)),
+            checked.total[DATA].eq(Mux(kinds["credit"], credit_body.total0, header.credit)),
+            checked.total[CONTROL].eq(Mux(kinds["credit"], credit_body.total1, header.credit)),
         ]
         return arrived, checked
 
     def _receive(self, m, arrived, checked, packets, controls):
-        """Third stage: sequence, credits, and where the packet goes."""
+        """Third stage: credits, and where the packet goes."""
         cfg, totals = self._cfg, self.totals
         header = header_layout()(arrived.data)
-        credit_body = header_layout(PacketType.CREDIT)(arrived.data)
         src = header.src[:cfg.rank_width]
-        inside, dropping, left = Signal(), Signal(), Signal(self._count_width)
-        expected, ahead = Signal(10), Signal(10)
-        begins, fresh, good, has_room, accepted = Signal(), Signal(), Signal(), Signal(2), Signal(2)
+        inside, left = Signal(), Signal(self._count_width)      # of an accepted packet: it goes on, flits to come
+        has_room, accepted = Signal(2), Signal(2)
         m.d.comb += [
-            begins.eq(arrived.valid & ~inside & ~dropping & ~checked.skip),
-            ahead.eq(header.seq - expected),
-            fresh.eq(begins & ~ahead[-1]),      # less than half the numbers ahead: not a repeat
-            good.eq(fresh & checked.good & checked.lane),
             has_room[DATA].eq(~self.full.bit_select(src, 1)), has_room[CONTROL].eq(~self.control_full.bit_select(src, 1)),
-            accepted[DATA].eq(good & checked.data & has_room[DATA]),
-            accepted[CONTROL].eq(good & checked.control & has_room[CONTROL]),
+            accepted[DATA].eq(checked.data & has_room[DATA]),
+            accepted[CONTROL].eq(checked.control & has_room[CONTROL]),
             self.accept.en.eq(accepted), self.accept.src.eq(src),
             packets.valid.eq(accepted[DATA] | (arrived.valid & inside)), packets.payload.data.eq(arrived.data),
-            packets.payload.last.eq(arrived.last),
-            controls.valid.eq(accepted[CONTROL]), controls.payload.eq(arrived.data),
+            packets.payload.last.eq(arrived.last), controls.payload.eq(self.bad.header),
+            totals.src.eq(src), totals.en.eq(checked.totals_en), totals.total.eq(checked.total),
         ]
         m.d.sync += [
-            self.seq_error.eq(begins & ahead.any()),
-            self.violation.eq(good & ((checked.data & ~has_room[DATA]) | (checked.control & ~has_room[CONTROL]))),
-            self.bad.en.eq(fresh & ~(checked.good & checked.lane)), self.bad.header.eq(arrived.data),
-            self.bad.reason.eq(Mux(checked.good, Reason.BAD_LANE, Reason.BAD_HEADER)),
-            # Totals of a CREDIT are in its body, those of the others in the common field.
-            totals.src.eq(src), totals.en.eq(0),
-            totals.total[DATA].eq(Mux(checked.credit, credit_body.total0, header.credit)),
-            totals.total[CONTROL].eq(Mux(checked.credit, credit_body.total1, header.credit)),
+            self.seq_error.eq(checked.off_sequence),
+            self.violation.eq((checked.data & ~has_room[DATA]) | (checked.control & ~has_room[CONTROL])),
+            self.bad.en.eq(checked.bad), self.bad.header.eq(arrived.data), controls.valid.eq(accepted[CONTROL]),
+            self.bad.reason.eq(Mux(checked.bad_lane, Reason.BAD_LANE, Reason.BAD_HEADER)),
         ]
-        with m.If(good & checked.credit):
-            m.d.sync += totals.en.eq(3)
-        with m.Elif(good & (checked.data | checked.control)):
-            m.d.sync += totals.en.eq(1 << header.credit_cls)
 
         m.d.sync += self.truncated.eq(0)
-        with m.If(begins):
-            m.d.sync += [expected.eq(header.seq + 1), left.eq(self._flits(header)), inside.eq(accepted[DATA] & ~arrived.last),
-                         dropping.eq(~accepted[DATA] & ~arrived.last),
+        with m.If(checked.begins):
+            m.d.sync += [left.eq(self._flits(header)), inside.eq(accepted[DATA] & ~arrived.last),
                          self.truncated.eq((accepted[DATA] & arrived.last)
-                                           | (~arrived.last & (accepted[CONTROL] | (good & checked.credit))))]
+                                           | (~arrived.last & (accepted[CONTROL] | checked.credit)))]
         with m.Elif(arrived.valid & inside):
             m.d.sync += left.eq(left - 1)
             with m.If(arrived.last | (left == 1)):
-                m.d.sync += [inside.eq(0), dropping.eq(~arrived.last), self.truncated.eq((left != 1) | ~arrived.last)]
-        with m.Elif(arrived.valid & arrived.last):
-            m.d.sync += dropping.eq(0)
+                m.d.sync += [inside.eq(0), self.truncated.eq((left != 1) | ~arrived.last)]
 
     def _hand_out(self, m, packets):
         """Queue to ``o_packet``: marks first and last, pads what is missing, frees the buffer with the last flit."""

@@ -14,7 +14,7 @@ from sim.golden.link import CONTROL, DATA, SendBook
 __all__ = ["PortWatch"]
 
 TO_WIRE = 2         # cycles from `i_packet` to the wire
-TO_OUTPUT = 3       # from the wire to `o_packet`, `o_control`
+TO_OUTPUT = (3, 4)  # from the wire to `o_packet`, to `o_control`
 TO_BOOKS = 4        # from a total on the wire to `dest_ready`
 PORTS = ("tx__tvalid", "tx__tready", "rx__tvalid", "rx__tready", "i_packet__valid", "i_control__valid", "o_packet__valid",
          "o_control__valid", "dest_ready", "ctl_ready", "peer_dead", "counts")
@@ -41,7 +41,7 @@ class PortWatch:
         self._kind, self._since_wire, self._flowing = None, 0, 0
         self._moved = [-1, -1]          # cycles in which the last two flits left
         self._start = (tb.out.count, tb.out_control.count)
-        self._arrivals, self._complete, self._flits = deque(), 0, 0     # arrivals: (cycle, flits per class until then)
+        self._arrivals, self._complete, self._flits = (deque(), deque()), 0, 0  # arrivals: (cycle, flits until then) per class
         self._available, self._gone = [0, 0], [0, 0]
         self.reports = ReportWatch(self.cfg, tb.peers)
 
@@ -72,7 +72,8 @@ class PortWatch:
             self._flits += len(packets[self._complete][1])
             self._complete += 1
         flits = self._flits + (len(packets[-1][1]) if packets else 0)
-        self._arrivals.append((cycle + TO_OUTPUT, flits, len(self.tb.rx.controls)))
+        for cls, arrived in ((DATA, flits), (CONTROL, len(self.tb.rx.controls))):
+            self._arrivals[cls].append((cycle + TO_OUTPUT[cls], arrived))
         for src, cls, total in totals[self._heard:]:
             self._news.append((cycle + TO_BOOKS, cls, src, total))
         self._heard = len(totals)
@@ -121,9 +122,10 @@ class PortWatch:
 
     def _judge_arrivals(self, now, cycle):
         """What has come on the wire is handed out as soon as it may be, without a gap."""
-        while self._arrivals and self._arrivals[0][0] == cycle:
-            _, *self._available = self._arrivals.popleft()
         for cls, name, sink in ((DATA, "o_packet", self.tb.out), (CONTROL, "o_control", self.tb.out_control)):
+            arrivals = self._arrivals[cls]
+            while arrivals and arrivals[0][0] == cycle:
+                _, self._available[cls] = arrivals.popleft()
             valid = self._available[cls] > self._gone[cls]
             assert now[f"{name}__valid"] == valid, f"{name}.valid in cycle {cycle}: {1 - valid}, must be {int(valid)}"
             self._gone[cls] = sink.count - self._start[cls]
