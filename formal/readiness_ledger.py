@@ -16,7 +16,7 @@ __all__ = ["BooksSpec"]
 class BooksSpec(Spec):
     """RegionBooks with free operations; one arbitrary (region, bank) is watched and kept in a model beside it.
 
-    The model sees an operation one cycle after the books took it (``mine``, ``op``): then its effects show at the ports.
+    The model sees an operation two cycles after the books took it (``mine``, ``op``): then its effects show at the ports.
     """
 
     def __init__(self, cfg):
@@ -38,9 +38,10 @@ class BooksSpec(Spec):
         self.suppose("only acknowledgements and CLEAR are plain", (came.kind == OpKind.ACK) | (came.kind == OpKind.CLEAR),
                      when=dut.i_valid & came.plain)
         self.suppose("nothing comes while clearing", ~dut.i_valid & ~dut.geometry_write.en, when=dut.clearing)
-        self.mine, self.op = mine, op = self.past(here, "mine"), Signal(types.op)
+        read, between = self.past(here, "read"), Signal(types.op)
+        self.mine, self.op = mine, op = self.past(read, "mine"), Signal(types.op)
         self.hit, self.over, self.rows = self.past(dut.hit, "hit1"), self.past(dut.over, "over1"), self.past(dut.rows, "rows1")
-        m.d.sync += op.eq(came)
+        m.d.sync += [between.eq(came), op.eq(between)]
         self._geometry(m, opened)
         self._model(m, op, mine)
         self.suppose("FREE is given to banks that are DONE", self.state == RegionState.DONE, when=self.does(OpKind.FREE))
@@ -51,6 +52,9 @@ class BooksSpec(Spec):
             for field, model in self.book.items():
                 self.lemma(f"{field} in {table}", book[field] == model, when=known)
                 self.lemma(f"{field} starts as 0 in {table}", model == 0, when=~known)
+        kept, = opened.signals("was")
+        for field, model in self.book.items():
+            self.lemma(f"{field} at the change", View(types.book, kept)[field] == model, when=mine)
         walks = opened.signals("books.walk", "mirror.walk")
         self.lemma("both tables are cleared together", walks[0] == walks[1])
         rest = [model for field, model in self.book.items() if field not in ("epoch", "used", "taint", "tag")]
@@ -70,7 +74,8 @@ class BooksSpec(Spec):
         with m.If(write.en & (write.region == self.region)):
             m.d.comb += [now[field].eq(write.geometry[field]) for field, _ in types.geometry]
             m.d.comb += now.valid.eq(write.geometry.valid & (write.geometry.row_bytes >= 16))
-        m.d.sync += [last.eq(now), self.shape.eq(now)]
+        read = Signal(types.geometry)
+        m.d.sync += [last.eq(now), read.eq(now), self.shape.eq(read)]
         word, known = opened.row(self, "shapes", self.region, "shapes")
         self.lemma("geometry", word == last.as_value(), when=known)
         self.lemma("no geometry yet", last.as_value() == 0, when=~known)

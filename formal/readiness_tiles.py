@@ -30,7 +30,10 @@ class _Tiles(Spec):
         op = dut.i_op
         self.mine = mine = Signal()
         m.d.comb += mine.eq(dut.i_valid & (op.group == self.group) & (op.bank == self.bank))
-        self.at_out = self.past(mine, "mine_out")       # the verdict of a watched operation is out
+        self.at_read = self.past(mine, "mine_read")
+        self.at_out = self.past(self.at_read, "mine_out")       # the verdict of a watched operation is out
+        self.op = Signal(types.op)                              # that operation
+        m.d.sync += self.op.eq(dut.o_op)
         self.always("an operation leaves after one cycle", dut.o_valid == self.past(dut.i_valid, "valid_before"))
         self.always("an operation leaves as it came", dut.o_op.as_value() == self.past(op, "op_before"), when=dut.o_valid)
         word, self.known = opened.row(self, "tiles", Cat(self.group, self.bank), "tile")
@@ -38,7 +41,7 @@ class _Tiles(Spec):
 
     def count(self, m, acks, full, forget, told, again):
         """The exact count: ``acks`` counts an operation, ``full`` bytes make the tile; ``again``: it starts again then."""
-        dut, op, width = self.dut, self.dut.o_op, self._cfg.tile_width
+        dut, op, width = self.dut, self.op, self._cfg.tile_width
         total, fired, spoiled = Signal(width), Signal(), Signal()
         counts, now = Signal(), Signal(width + 1)
         bytes_fit = op.bytes < (1 << width)
@@ -58,9 +61,11 @@ class _Tiles(Spec):
         good = ~spoiled
         self.always("ready exactly with the last byte", dut.hit == (~fired & (now == full)), when=counts & good)
         self.always("too many bytes are noticed", dut.over == too_many, when=counts & good)
-        self.always("nothing else fires", ~dut.hit & ~dut.over, when=dut.o_valid & ~(acks & op.bytes.any()) & self.at_out)
+        self.always("nothing else fires", ~dut.hit & ~dut.over, when=~(acks & op.bytes.any()) & self.at_out)
         self.lemma("the word is the count", (self.tile.bytes == total) & (self.tile.fired == fired),
                     when=self.known & good)
+        kept = View(scoreboard_types(self._cfg).tile, self.opened.signals("tile")[0])
+        self.lemma("the count at the change", (kept.bytes == total) & (kept.fired == fired), when=self.at_out & good)
         self.lemma("nothing yet", (total == 0) & ~fired & ~spoiled, when=~self.known)
         if again:
             self.lemma("a range starts again", ~fired)
@@ -75,7 +80,7 @@ class TileFiresExactly(_Tiles):
         super().build(m)
         cfg, dut, types = self._cfg, self.dut, scoreboard_types(self._cfg)
         region = self.constant(cfg.region_width, "region")
-        op = dut.o_op
+        op = self.op
         self.suppose("a group belongs to one region", ~dut.i_op.plain & (dut.i_op.region == region), when=self.mine)
         geometry = dut.geometry_write.geometry
         writes = dut.geometry_write.en & (dut.geometry_write.region == region)
@@ -90,11 +95,12 @@ class TileFiresExactly(_Tiles):
         wakes = dut.live_write.en & (dut.live_write.region == region) & (dut.live_write.bank == self.bank)
         m.d.comb += live_now.eq(Mux(wakes, dut.live_value, live))
         m.d.sync += live.eq(live_now)
-        live_out = self.past(live_now, "live_out")
+        live_out = self.past(self.past(live_now, "live_read"), "live_out")
         before = self.past(writes, "writes_before")
         self.suppose("geometry rests while operations come", ~writes & ~before, when=self.mine)
-        self.suppose("geometry rests while the bank is live", ~live_now & ~self.at_out, when=writes)
-        named = self.past(dut.i_valid & (dut.i_op.region == region) & (dut.i_op.bank == self.bank) & ~dut.i_op.plain, "named")
+        self.suppose("geometry rests while the bank is live", ~live_now & ~self.at_read & ~self.at_out, when=writes)
+        named = self.past(self.past(dut.i_valid & (dut.i_op.region == region) & (dut.i_op.bank == self.bank) & ~dut.i_op.plain,
+                                    "named_read"), "named")
         self.always("live as the books say", dut.live == live_out, when=named)
         self.always("rows of a full tile", dut.rows == rows, when=self.at_out)
         self.count(m, acks=self.at_out & (op.kind == OpKind.ACK) & live_out, full=full,
@@ -118,7 +124,7 @@ class RangeTilesFireExactly(_Tiles):
         super().build(m)
         cfg, dut, types = self._cfg, self.dut, scoreboard_types(self._cfg)
         dep = self.constant(cfg.dep_width, "dep")
-        op = dut.o_op
+        op = self.op
         self.suppose("a group belongs to one range", dut.i_op.plain & (dut.i_op.dep == dep)
                      & ((dut.i_op.kind == OpKind.ACK) | (dut.i_op.kind == OpKind.CLEAR)), when=self.mine)
         setting = dut.dep_write.range
@@ -127,8 +133,9 @@ class RangeTilesFireExactly(_Tiles):
         full_now = Signal(cfg.tile_width)
         m.d.comb += [full_now.eq(Mux(writes, setting.threshold, full)), armed_now.eq(Mux(writes, setting.armed, armed))]
         m.d.sync += [full.eq(full_now), armed.eq(armed_now)]
-        full_out, armed_out = self.past(full_now, "full_out"), self.past(armed_now, "armed_out")
-        named = self.past(dut.i_valid & (dut.i_op.dep == dep) & dut.i_op.plain, "named")
+        full_out, armed_out = (self.past(self.past(now, f"{name}_read"), f"{name}_out")
+                               for name, now in (("full", full_now), ("armed", armed_now)))
+        named = self.past(self.past(dut.i_valid & (dut.i_op.dep == dep) & dut.i_op.plain, "named_read"), "named")
         self.always("armed as written", dut.live == armed_out, when=named)
         self.always("no rows", dut.rows == 0, when=named)
         # A threshold that is written below what a group has makes its next bytes too many.

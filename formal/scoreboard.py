@@ -42,7 +42,8 @@ class _Scoreboard(Spec):
         way = [[opened.signals(path)[0] for path in pair] for pair in (
             ("control.register.spare_valid", "control.register.spare"),
             ("control.register.o__valid", "control.register.o__payload"),
-            ("$signal#1", "op"), ("tiles.o_valid", "tiles.o_op"), ("books.$signal#8", "books.op"))]
+            ("$signal#1", "op"), ("tiles.o_valid", "tiles.o_op"), ("books.read_valid", "books.read_op"),
+            ("books.valid", "books.op"))]
         way = [(valid, View(types.op, payload)) for valid, payload in way]
         questions = (OpKind.OPEN, OpKind.RELEASE, OpKind.ABORT, OpKind.FREE, OpKind.LOOK)
         asked = [valid & (op.source == 1) & Cat(op.kind == each for each in questions).any() for valid, op in way]

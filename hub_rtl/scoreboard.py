@@ -28,7 +28,7 @@ class ReadinessScoreboard(wiring.Component):
     has closed and every byte sent was acknowledged or refused, with the true number of rows, after all its READYs; in their
     place one ERROR when that cannot come true any more. Everything is counted exactly and in any order of arrival.
 
-    Latency: last acknowledgement taken to READY valid: 6 cycles when idle. Throughput: one operation per cycle of all slices
+    Latency: last acknowledgement taken to READY valid: 7 cycles when idle. Throughput: one operation per cycle of all slices
     together (two for overflowed rows); waiting acknowledgements of one tile merge. Closes and refusals are in the books within
     a few cycles.
     Ordering and stalls: events as in EventScan. Acknowledgements, refusals, closes and overlaps never wait for ``o_event``,
@@ -123,16 +123,22 @@ class ReadinessScoreboard(wiring.Component):
             tiles.i_valid.eq(valid), tiles.i_op.eq(op),
             books.i_valid.eq(tiles.o_valid), books.i_op.eq(tiles.o_op), books.hit.eq(tiles.hit), books.over.eq(tiles.over),
             books.live.eq(tiles.live), books.rows.eq(tiles.rows),
-            tiles.live_write.eq(books.live_write), tiles.live_value.eq(books.live_value),
-            scan.ready.eq(books.ready), scan.outcome.eq(books.outcome), scan.drop.eq(books.drop), scan.kill.eq(walker.kill),
+            scan.ready.eq(books.ready), scan.kill.eq(walker.kill),
             scan.room.eq(flags.room), flags.loaded.eq(scan.loaded), flags.event.eq(scan.offered),
-            finisher.check.eq(books.check), finisher.result.eq(books.result), walker.result.eq(books.result),
+            finisher.result.eq(books.result), walker.result.eq(books.result),
             walker.judging.eq(finisher.busy), walker.judged_at.eq(finisher.at), walker.enable.eq(~clearing),
             walker.sweeping.eq(Cat(c.sweeping for c in combiners).any()),
         ]
+        # What does not decide when a READY comes takes a register: the books' change is the longest path. Ends, drops and
+        # writes to ranges keep their order.
+        m.d.sync += [
+            tiles.live_write.eq(books.live_write), tiles.live_value.eq(books.live_value),
+            scan.outcome.eq(books.outcome), scan.drop.eq(books.drop), scan.dep_write.eq(self.dep_write),
+            finisher.check.eq(books.check),
+        ]
         for part in (tiles, books, flags):
             m.d.comb += part.geometry_write.eq(self.geometry_write)
-        for part in (tiles, books, scan, walker):
+        for part in (tiles, books, walker):
             m.d.comb += part.dep_write.eq(self.dep_write)
 
         # -- outside ----------------------------------------------------------------------------------------------------------

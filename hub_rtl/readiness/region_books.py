@@ -18,12 +18,13 @@ class RegionBooks(wiring.Component):
     Contract: totals are exact and do not depend on the order of acknowledgements, refusals and closes. A bank leaves OPEN
     once per epoch: by a verdict of the finisher (ALL), by bad news (ERROR, at once) or by ABORT. News for an epoch that is not
     open yet are kept while the bank is FREE and of that epoch, else they taint it. News of an epoch that is over is counted as
-    stale. Latency: an operation at ``i_op`` in cycle 0 has its effects at ``ready``, ``outcome`` and ``drop`` in cycle 1, at
-    the registered ``region_update`` and ``result`` in cycle 2. Throughput one per cycle. Never stalls.
+    stale. Latency: an operation at ``i_op`` in cycle 0, its tile's verdict in cycle 1, has its effects at ``ready``,
+    ``outcome`` and ``drop`` in cycle 2, at the registered ``region_update`` and ``result`` in cycle 3: the book is read,
+    registered, changed. Throughput one per cycle, of one bank too (forwarded). Never stalls.
     Illegal input: a producer's second close and closes of unknown producers change nothing and are reported (``bad_close``).
 
-    Parameters: ``cfg``. Ports: ``i_op`` In {valid, op, hit, over, live, rows} of TileCounters; ``region_update`` Out;
-    ``ready``, ``outcome`` Out to EventScan; ``drop`` Out: pending news of this bank is forgotten;
+    Parameters: ``cfg``. Ports: ``i_op`` In {valid, op} and, a cycle later, {hit, over, live, rows} of TileCounters;
+    ``region_update`` Out; ``ready``, ``outcome`` Out to EventScan; ``drop`` Out: pending news of this bank is forgotten;
     ``check`` Out: this bank may be complete; ``live_write`` Out; ``result`` Out; ``timeout`` Out; ``bad_close`` Out;
     ``query`` In, ``status``, ``missing`` Out two cycles later; ``geometry_write``, ``dep_write`` In; ``counts`` Out;
     ``clearing`` Out. Source: design 6.4, rules R1, R2, R6.
@@ -58,14 +59,19 @@ class RegionBooks(wiring.Component):
         # -- read ---------------------------------------------------------------------------------------------------------
         m.d.comb += [books.r_en.eq(self.i_valid), books.r_addr.eq(bank_index(self.i_op.region, self.i_op.bank)),
                      shapes.r_en.eq(self.i_valid), shapes.r_addr.eq(self.i_op.region)]
-        valid, op = Signal(), Signal(types.op)
+        read_valid, valid = (Signal(name=name) for name in ("read_valid", "valid"))
+        read_op, op = (Signal(types.op, name=name) for name in ("read_op", "op"))   # read_op: the table shows its book
+        was, now = (Signal(types.book, name=name) for name in ("was", "now"))
+        shape = Signal(types.geometry)
         hit, over, live, full_rows = Signal(), Signal(), Signal(), Signal(cfg.slot_width)
-        m.d.sync += [valid.eq(self.i_valid), op.eq(self.i_op), hit.eq(self.hit), over.eq(self.over), live.eq(self.live),
-                     full_rows.eq(self.rows)]
+        name = bank_index(op.region, op.bank)
+        # The operation in front may be changing that very book.
+        follows = books.w_en & (name == bank_index(read_op.region, read_op.bank))
+        m.d.sync += [read_valid.eq(self.i_valid), read_op.eq(self.i_op), valid.eq(read_valid), op.eq(read_op),
+                     was.eq(Mux(follows, now, books.r_data)), shape.eq(shapes.r_data),
+                     hit.eq(self.hit), over.eq(self.over), live.eq(self.live), full_rows.eq(self.rows)]
 
         # -- change -------------------------------------------------------------------------------------------------------
-        was, shape, now = books.r_data, shapes.r_data, Signal(types.book)
-        name = bank_index(op.region, op.bank)
         busy, opened, same = Signal(), Signal(), Signal()
         ahead, early, mine, take = Signal(4), Signal(), Signal(), Signal()
         m.d.comb += [

@@ -17,12 +17,14 @@ class TileCounters(wiring.Component):
     Contract: ``hit`` when this operation's bytes make the tile complete (row_bytes << log2_tile, or the range's threshold),
     once per tile and epoch; ``over`` when a tile gets more than it holds. The counters of a bank that is FREE, and of a range
     that is not armed, do not move. A dependency range starts again from 0 after each hit.
-    Latency: an operation valid in cycle 0 appears at ``o_op`` with its verdict in cycle 1. Throughput one per cycle, also
-    for the same tile back to back (the table's collision rule forwards the sum). Never stalls.
+    Latency: an operation valid in cycle 0 appears at ``o_op`` in cycle 1, its verdict in cycle 2: the counter is read, then
+    registered, then changed. Throughput one per cycle, also for the same tile back to back: the table's collision rule and
+    the register behind it forward the sum. Never stalls.
     Illegal input: none; a row-sparse tile that was announced keeps ``fired`` until a CLEAR.
 
     Parameters: ``cfg``. Ports: ``i_op`` In {valid, op}; ``o_op`` Out {valid, op}; ``hit``, ``over``, ``live``, ``rows`` Out
-    (rows of a full tile); ``geometry_write``, ``dep_write`` In; ``live_write`` In {en, region, bank, live}; ``clearing`` Out.
+    one cycle later (rows of a full tile); ``geometry_write``, ``dep_write`` In; ``live_write`` In {en, region, bank, live};
+    ``clearing`` Out.
     Source: design 6.4, rule R1.
     """
 
@@ -70,28 +72,34 @@ class TileCounters(wiring.Component):
         ]
         m.d.sync += [self.o_valid.eq(self.i_valid), self.o_op.eq(op)]
 
-        op, tile = self.o_op, tiles.r_data
-        limit, total = Signal(cfg.tile_width), Signal(cfg.tile_width + 1)
-        counts, some = Signal(), Signal()
+        # What was read, registered; the operation in front may be changing that very tile.
+        op, valid, tile = Signal(types.op), Signal(), Signal(types.tile)
+        limit, acks, some = Signal(cfg.tile_width), Signal(), Signal()
+        follows = tiles.w_en & (op.group == self.o_op.group) & (op.bank == self.o_op.bank)
+        live = Mux(self.o_op.plain, deps.r_data.armed, lives.r_data)
+        m.d.sync += [
+            valid.eq(self.o_valid), op.eq(self.o_op), tile.eq(Mux(follows, tiles.w_data, tiles.r_data)),
+            limit.eq(Mux(self.o_op.plain, deps.r_data.bytes, thresholds.r_data.bytes)),
+            self.rows.eq(Mux(self.o_op.plain, 0, (1 << thresholds.r_data.log2_tile)[:cfg.slot_width])),
+            self.live.eq(live), acks.eq(self.o_valid & (self.o_op.kind == OpKind.ACK) & live),
+            some.eq(self.o_op.bytes.any()),
+        ]
+
+        total = Signal(cfg.tile_width + 1)
         m.d.comb += [
-            limit.eq(Mux(op.plain, deps.r_data.bytes, thresholds.r_data.bytes)),
-            self.live.eq(Mux(op.plain, deps.r_data.armed, lives.r_data)),
             total.eq(tile.bytes + op.bytes[:cfg.tile_width]),
-            counts.eq(self.o_valid & (op.kind == OpKind.ACK) & self.live),
-            some.eq(op.bytes.any()),
-            self.hit.eq(counts & some & ~tile.fired & (total == limit)),
-            self.over.eq(counts & some & (tile.fired | (total > limit))),
-            self.rows.eq(Mux(op.plain, 0, (1 << thresholds.r_data.log2_tile)[:cfg.slot_width])),
+            self.hit.eq(acks & some & ~tile.fired & (total == limit)),
+            self.over.eq(acks & some & (tile.fired | (total > limit))),
             tiles.w_addr.eq(Cat(op.group, op.bank)),
         ]
-        with m.If(counts):
+        with m.If(acks):
             m.d.comb += [
                 tiles.w_en.eq(1), tiles.w_data.fired.eq(~op.plain & (tile.fired | self.hit)),
                 # A tile with too many bytes stands still: its region is about to become ERROR.
                 tiles.w_data.bytes.eq(Mux(self.hit, 0, Mux(self.over, tile.bytes, total[:cfg.tile_width]))),
             ]
-        with m.Elif(self.o_valid & (op.kind == OpKind.CLEAR)):
+        with m.Elif(valid & (op.kind == OpKind.CLEAR)):
             m.d.comb += tiles.w_en.eq(1)
-        with m.Elif(self.o_valid & (op.kind == OpKind.FINISH) & op.part):
+        with m.Elif(valid & (op.kind == OpKind.FINISH) & op.part):
             m.d.comb += [tiles.w_en.eq(1), tiles.w_data.fired.eq(1)]
         return m

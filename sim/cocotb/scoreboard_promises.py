@@ -8,7 +8,7 @@ from hub_rtl.formats import EventKind, Reason, RegionOp, RegionState
 from sim.cocotb.scoreboard_rig import make
 from sim.cocotb.scoreboard_traffic import begin, plan_epoch, row_acks, setup_regions
 
-LATENCY = 6         # cycles from the last acknowledgement taken to a READY that is valid
+LATENCY = 7         # cycles from the last acknowledgement taken to a READY that is valid
 
 
 def load(rig, cycles, stray=0):
@@ -44,13 +44,13 @@ async def orders_under_load(dut):
         tiles = -(-geometry["capacity"] // (1 << geometry["log2_tile"]))
         busy = bool(turn % 3)
         # Under load each step waits for three others, and what is in the combiners leaves first.
-        limit = 4 * (tiles + cfg.slices * cfg.combine_depth) + 90 if busy else tiles + 40
+        limit = 4 * (tiles + cfg.slices * cfg.combine_depth) + 90 if busy else tiles + 43
         if busy:
             load(rig, 3 * limit)
             await rig.bench.cycles(20)
         await rig.open(region, epoch)
         took = rig.changed[region, epoch & 1] - rig.commands.stamps[-1]
-        assert took <= 7 + 4 * busy, f"OPEN after {took} cycles"
+        assert took <= 8 + 4 * busy, f"OPEN after {took} cycles"
         await rig.give_back(RegionOp.ABORT, region, epoch)
         took = rig.changed[region, epoch & 1] - rig.commands.stamps[-1] - rig.surroundings.took
         assert took <= limit, f"FREE after {took} cycles, at most {limit}"

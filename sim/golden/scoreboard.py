@@ -163,6 +163,7 @@ class ScoreboardModel:
         elif size and (group in epoch.fired or epoch.tiles[group] > limit):
             epoch.causes.append(Reason.OVERLAP)
             self.counts["overlaps"] += 1
+            epoch.tiles[group] -= size      # what is too many is not counted; what comes later is judged without it
 
     def _fire(self, bank, group, rows):
         bank.epoch.fired[group] = rows
