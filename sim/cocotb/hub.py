@@ -211,7 +211,7 @@ async def latency_and_rate(dut):
         path = "own rank" if node is here else "link"
         dut._log.info(f"{path}: last store to awvalid {address - last} cycles, to wvalid {data - last}; "
                       f"memory's answer to READY {node.events.stamps[0] - answer}")
-        assert address - last <= (27 if node is there else 24) and node.events.stamps[0] - answer <= 8
+        assert address - last <= (28 if node is there else 25) and node.events.stamps[0] - answer <= 8
     rows = region(cfg, 1).capacity
     before = sum(writer.w.count for writer in there.writers)
     for rowid in range(rows):
