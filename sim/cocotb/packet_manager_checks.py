@@ -138,6 +138,7 @@ class SidePorts:
             self._clear[rank] = 0 if reason else self._clear[rank] + 1
             assert self._clear[rank] < DRAINED or not word >> rank & 1, f"rank {rank} drains without a reason"
             if self._drained & ~word & 1 << rank and golden.dead_since[rank] is None:
-                last = max((p.last for p in golden.packets if p.rank == rank and any(s.marked for s in p.stores)), default=-99)
+                last = max((p.last for p in golden.packets if p.rank == rank      # a mark shows from the next cycle on
+                            and any(s.marked is not None and s.marked < cycle for s in p.stores)), default=-99)
                 assert cycle - last >= FALLS, f"rank {rank} has drained {cycle - last} cycles after its last flit"
         self._drained = word
