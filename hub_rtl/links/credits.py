@@ -131,6 +131,7 @@ class ReceiveCredits(wiring.Component):
                 accepts = self.accept.en[cls] & (self.accept.src == n)
                 reported = reports.report[cls] & (reports.dst == n)
                 after_report, quarter = room + unreported, max(1, limit // 4)
+                one_more = 1 if quarter == 1 else unreported >= quarter - 1     # is enough
                 with m.If(is_freed):
                     m.d.sync += freed[n].eq(freed[n] + 1)
                 m.d.sync += [
@@ -141,7 +142,7 @@ class ReceiveCredits(wiring.Component):
                                    Mux(accepts, room == 1, full[n]))),
                     pending[cls][n].eq(is_freed | (pending[cls][n] & ~reported)),
                     enough[cls][n].eq(Mux(reported, is_freed & int(quarter == 1),
-                                          Mux(is_freed, unreported >= quarter - 1, enough[cls][n]))),
+                                          Mux(is_freed, one_more, enough[cls][n]))),
                 ]
 
         # A shared tick marks what is pending; what is still pending and marked at the next tick has waited long enough.
