@@ -1,0 +1,1 @@
+"""Event-driven model of N GPUs running Mixture-of-Experts layers, with the hub and with software systems: ``moe-hub evaluate``."""
