@@ -1,6 +1,6 @@
 """Links, switch planes and hubs of N GPUs, event by event, at the granularity of batches of packets.
 
-It models what the hub does (``docs/blocks/packet_manager.md``, ``docs/blocks/link.md``), batch by batch in place of flit by flit:
+It models what the hub does (``docs/blocks/packet_manager.md``, ``docs/blocks/link.md``), by batches in place of flits:
 
 * a GPU's egress link serves its destinations **round robin**, a batch of packets at a turn, and skips those without credit:
   a congested destination holds nobody else up;
@@ -52,12 +52,13 @@ class NetworkSettings:
     """Rates and latencies of a network, in bytes and in one unit of time of the caller's choice.
 
     ``rate``: bytes per unit of time that a GPU's links carry in one direction, all planes together. ``planes``: switch planes,
-    each with an equal share of the rate; with ``spray`` every message is spread evenly over all of them, so that they act as one.
+    each with an equal share of the rate; with ``spray`` every message is spread evenly over all, so that they act as one.
     ``latency``: from the end of a packet on the sender's link to its beginning on the receiver's, both hops and the switch.
     ``store_latency``: last store of a packet to its header on the link. ``write_latency``: last flit at the receiver to
-    memory's acknowledgement. ``credits``: packets that may be on their way per source, destination and plane, None: any number.
-    ``credit_latency``: from a packet's end at the receiver to its credit at the sender. ``local_rate``, ``local_latency``: of the
-    loopback path, from the last store to the acknowledgement. ``batch_packets``: packets of one turn of the round robin.
+    memory's acknowledgement. ``credits``: packets that may be on their way per source, destination and plane, None: any
+    number. ``credit_latency``: from a packet's end at the receiver to its credit at the sender. ``local_rate``,
+    ``local_latency``: of the loopback path, the latter from the last store to the acknowledgement. ``batch_packets``: packets
+    of one turn of the round robin.
     """
 
     ranks: int
@@ -89,24 +90,26 @@ class NetworkSettings:
             raise ValueError(f"credits = {self.credits}: must be at least 1, or None")
 
     @classmethod
-    def of(cls, machine, *, hub_ghz=HUB_GHZ, memory_us=0.0, hub=None):
-        """Settings of a machine, in microseconds: ``machine.ranks``, ``machine.fabric.gbs`` (10^9 bytes per second, GPU and
-        direction) and ``machine.fabric.hop_ns`` (GPU to switch); hub cycles of ``hub_ghz`` from ``data/hub.json``.
+    def of(cls, machine, *, hub=None, hub_ghz=HUB_GHZ, memory_us=0.0, batch_packets=128):
+        """Settings of a machine, in microseconds: ``machine.ranks`` and ``machine.fabric`` (``sim/evaluate/hardware.py``).
 
-        ``memory_us``: time that memory takes for a write, beside what the hub takes. Every message is spread over the lanes, so
-        the planes act as one. Credits are those of the measured configuration for each lane.
+        ``hub``: figures in place of those of ``data/hub.json``; ``hub_ghz``: the hub's clock. ``memory_us``: time that memory
+        takes to answer a write. A link has as many of the measured hub's lanes as its rate needs, credits in proportion, and
+        its messages are spread over them and over the planes.
         """
         hub, fabric = hub or hub_figures(), machine.fabric
-        cycle, rate = 1e-3 / hub_ghz, fabric.gbs * 1e3
-        latency, lanes = hub["latency_cycles"], max(1, round(rate * cycle / 16))
-        return cls(ranks=machine.ranks, rate=rate, latency=2e-3 * fabric.hop_ns, planes=getattr(fabric, "planes", 1),
-                   store_latency=cycle * latency["store_to_link"], write_latency=cycle * latency["last_flit_to_write"] + memory_us,
-                   credits=hub["credits"]["packets_per_lane"] * lanes, credit_latency=cycle * latency["credit_return"] + 2e-3 * fabric.hop_ns,
-                   local_latency=cycle * latency["loop_store_to_write"] + memory_us)
+        cycle, rate, cycles = 1e-3 / hub_ghz, fabric.link_gbps * 1e3, hub["latency_cycles"]
+        lanes = max(1, round(rate * cycle / fabric.flit_bytes))
+        return cls(ranks=machine.ranks, rate=rate, latency=2e-3 * fabric.hop_ns, planes=fabric.planes,
+                   store_latency=cycle * cycles["store_to_link"], write_latency=cycle * cycles["arrival_to_write"] + memory_us,
+                   credits=lanes * hub["credits"]["packets"],
+                   credit_latency=cycle * cycles["arrival_to_credit"] + 2e-3 * fabric.hop_ns,
+                   local_latency=cycle * cycles["store_to_own_write"] + memory_us,
+                   flit_bytes=fabric.flit_bytes, header_flits=fabric.header_flits, batch_packets=batch_packets)
 
 
 def flits_of(payload_bytes, *, packet_bytes=128, row_bytes=None, flit_bytes=16, header_flits=1):
-    """(packets, flits) that carry ``payload_bytes``, in rows of ``row_bytes`` (None: one row): a packet never spans two rows."""
+    """(packets, flits) that carry ``payload_bytes`` in rows of ``row_bytes`` (None: one row); a packet never spans two rows."""
     row_bytes = row_bytes or payload_bytes
     rows, rest = divmod(payload_bytes, row_bytes) if row_bytes else (0, 0)
     packets = flits = 0
@@ -175,9 +178,8 @@ class Network:
 
     Parameters: ``env``, a simpy environment; ``machine`` (see :meth:`NetworkSettings.of`, which also takes ``options``) or
     ``settings``. Figures, all of what has left so far: ``payload_bytes``, ``wire_bytes`` (headers included, links only),
-    ``local_bytes`` (payload within a GPU), ``messages``; ``egress_busy[gpu]`` and ``ingress_busy[gpu]``, time of flits on all planes
-    divided by their number.
-    Same calls at the same times, same result.
+    ``local_bytes`` (payload within a GPU), ``messages``; ``egress_busy[gpu]`` and ``ingress_busy[gpu]``, the time that the
+    links carried flits (mean of the planes). Same calls at the same times, same result.
     """
 
     def __init__(self, env, machine=None, *, settings=None, **options):
@@ -282,7 +284,7 @@ class Network:
         while queue and room > packets:
             head = queue[0]
             count = min(room - packets, head.packets_waiting)
-            share = head.flits_waiting if count == head.packets_waiting else -(-head.flits_waiting * count // head.packets_waiting)
+            share = -(-head.flits_waiting * count // head.packets_waiting)
             head.packets_waiting -= count
             head.flits_waiting -= share
             packets, flits = packets + count, flits + share
