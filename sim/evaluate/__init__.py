@@ -1,1 +1,1 @@
-"""Event-driven model of N GPUs running Mixture-of-Experts layers, with the hub and with software systems: ``moe-hub evaluate``."""
+"""Event-driven model of N GPUs running Mixture-of-Experts layers, with the hub and with software: ``moe-hub evaluate``."""
