@@ -25,9 +25,9 @@ class MoeShape:
 
     ``layers``: all, of them ``dense_layers`` without experts. ``hidden``: values of a token; ``row``: values of a routed row
     where it is shorter (latent experts). ``inter``: width of an expert; ``shared``: width of what every token goes through
-    beside them, all shared experts together. ``dtype``: of rows on the way to the experts and of their GEMMs, ``bf16`` or ``fp8``
-    (with one FP32 scale per 128 values); answers are BF16. ``weight_bytes``: of one expert weight. ``heads``, ``kv_heads``,
-    ``head_dim``: attention, 0 where the end-to-end model does not need it. ``source``: where it is published.
+    beside them, all shared experts together. ``dtype``: of rows on the way to the experts and of their GEMMs, ``bf16`` or
+    ``fp8`` (with one FP32 scale per 128 values); answers are BF16. ``weight_bytes``: of one expert weight. ``heads``,
+    ``kv_heads``, ``head_dim``: attention, 0 where the end-to-end model does not need it. ``source``: where it is published.
     """
 
     name: str
@@ -111,8 +111,8 @@ def fractions(experts, top_k, std, rng):
 
     low, high = 0.0, 16.0
     if not 0 <= std <= made(high).std() + 1e-12:
-        raise WorkloadError(f"skew: a standard deviation of {std:.4f} is above the {made(high).std():.4f} that {experts} experts "
-                            f"with top-{top_k} can have")
+        raise WorkloadError(f"skew: a standard deviation of {std:.4f} is not between 0 and the {made(high).std():.4f} that "
+                            f"{experts} experts with top-{top_k} can have")
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if made(middle).std() < std else (low, middle)
