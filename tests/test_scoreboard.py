@@ -32,6 +32,11 @@ PLANTED = {
     "merged_error": ("hub_rtl/readiness/ack_combiner.py", "mem[n].eq(mem[n] | ~ok)", "mem[n].eq(mem[n])"),
     # ALL does not wait for the READYs that are still pending.
     "all_overtakes": ("hub_rtl/readiness/event_scan.py", "~clear_1 & ~summary.any()", "~clear_1"),
+    # Bytes of two acknowledgements in a row for one tile: the second is added to what was there before the first.
+    "tile_in_front": ("hub_rtl/readiness/tile_counters.py", "tile.eq(Mux(follows, tiles.w_data, tiles.r_data))",
+                      "tile.eq(tiles.r_data)"),
+    # The same for the totals of a region.
+    "book_in_front": ("hub_rtl/readiness/region_books.py", "was.eq(Mux(follows, now, books.r_data))", "was.eq(books.r_data)"),
 }
 
 
@@ -41,8 +46,9 @@ def test_planted(bug):
     with planted(*PLANTED[bug], also=["hub_rtl.scoreboard"]):
         design = importlib.import_module("hub_rtl.scoreboard").ReadinessScoreboard
         cfg = preset("tiny")
-        assert_caught(lambda: run_bench(design(cfg), name=f"scoreboard_planted_{bug}", module="sim.cocotb.scoreboard", cfg=cfg,
-                                        tests=["bad_news_survives_merging", "stalled_events"]))
+        assert_caught(lambda: run_bench(design(cfg), name=f"scoreboard_planted_{bug}", cfg=cfg,
+                                        module="sim.cocotb.scoreboard,sim.cocotb.scoreboard_faults",
+                                        tests=["bad_news_survives_merging", "stalled_events", "stalled_flags"]))
 
 
 def test_lint():
