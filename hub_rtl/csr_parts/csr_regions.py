@@ -60,24 +60,20 @@ class RegionAccess(wiring.Component):
     """Does what software orders for a region, one thing at a time.
 
     Contract: a geometry is written, atomically, only if both banks of the region are FREE, no command for it is on its way and
-    every
-    rule holds; otherwise ``errors`` pulses and nothing changes. A command waits here until the scoreboard takes it. A query
-    and a timeout read the scoreboard's state and keep it.
+    every rule holds; otherwise ``errors`` pulses and nothing changes. A command waits here until the scoreboard takes it. A
+    query and a timeout read the scoreboard's state and keep it.
     Latency: commit about 12 cycles (``busy``), query 6 cycles.
     Stalls: ``command_busy`` from a command until the scoreboard took it (OPEN: has done it) and SETTLE_CYCLES have passed;
     never waits for anything else.
-    Illegal input: orders while their busy is 1 are the caller's to refuse. A second timeout before the first was looked up
-    replaces it.
+    Illegal input: orders while their busy is 1 are the caller's to refuse. A second timeout replaces the first, also while that
+    is looked up.
 
     Parameters: ``cfg``.
     Ports: ``region`` In; ``geometry`` In; ``commit`` In strobe; ``busy`` Out; ``errors`` Out strobe per rule;
-    ``geometry_write`` Out;
-    ``command_en`` In strobe, ``command`` In; ``command_busy`` Out; ``o_command`` Out stream(region_command); ``query_en`` In
-    strobe,
-    ``query_bank`` In; ``query_busy`` Out; ``result``, ``missing`` Out, kept; ``timeout`` In {en, region, bank};
-    ``timeout_set`` Out strobe;
-    ``timeout_result`` Out {bank, epoch, region}, ``timeout_missing`` Out, kept; to the scoreboard: ``query`` Out, ``status``,
-    ``missing_from`` In.
+    ``geometry_write`` Out; ``command_en`` In strobe, ``command`` In; ``command_busy`` Out; ``o_command`` Out
+    stream(region_command); ``query_en`` In strobe, ``query_bank`` In; ``query_busy`` Out; ``result``, ``missing`` Out, kept;
+    ``timeout`` In {en, region, bank}; ``timeout_set`` Out strobe; ``timeout_result`` Out {bank, epoch, region},
+    ``timeout_missing`` Out, kept; to the scoreboard: ``query`` Out, ``status``, ``missing_from`` In.
     Source: architecture sections 6.4 and 7.
     """
 
@@ -144,7 +140,8 @@ class RegionAccess(wiring.Component):
                     m.d.sync += self.query.eq(asked_at)
                     m.next = "query"
                 with m.Elif(seen):
-                    m.d.sync += self.query.eq(seen_at)
+                    # From here on another timeout waits for its own turn.
+                    m.d.sync += [self.query.eq(seen_at), seen.eq(0)]
                     m.next = "timeout"
             with m.State("bank0"):
                 with m.If(wait == 0):
@@ -169,7 +166,7 @@ class RegionAccess(wiring.Component):
                     m.d.sync += [
                         self.timeout_set.eq(1), self.timeout_result.region.eq(self.query.region),
                         self.timeout_result.bank.eq(self.query.bank), self.timeout_result.epoch.eq(self.status.epoch),
-                        self.timeout_missing.eq(self.missing_from), seen.eq(0),
+                        self.timeout_missing.eq(self.missing_from),
                     ]
                     m.next = "idle"
         with m.If(self.timeout.en):
