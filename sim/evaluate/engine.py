@@ -235,18 +235,40 @@ class Cluster:
         yield self.env.all_of(arrived[0])
         arrived[1].succeed()
 
-    def exchange(self, rank, bytes_per_peer, group="counts"):
+    def meet(self, rank, group):
+        """Ranks wait until all of them have come to this point; costs nothing by itself (what a collective's start needs)."""
+        inbox = self._inbox(rank, ("meet", group))
+        inbox.setdefault("here", []).append(rank)
+        event = inbox.setdefault("event", self.env.event())
+        if len(inbox["here"]) == self.machine.ranks:
+            event.succeed()
+        yield event
+
+    def exchange(self, rank, bytes_per_peer=0, group="counts"):
         """A small all-to-all inside a kernel: every rank writes ``bytes_per_peer`` to every other and waits for theirs."""
-        number = self._passed[rank, group] = self._passed.get((rank, group), -1) + 1
-        inbox = self._counts.setdefault((group, number), {})
         with self.phase(rank, "counts"):
-            for peer in range(self.machine.ranks):
-                if peer != rank:
-                    sent = self.network.send(rank, peer, bytes_per_peer + FLAG_BYTES)
-                    sent.callbacks.append(lambda _, box=self._box(inbox, peer): self._arrived(box))
-            box = self._box(inbox, rank)
-            yield box[1]
+            yield from self.all_to_all(rank, [bytes_per_peer + FLAG_BYTES] * self.machine.ranks, group=group)
             yield from self.gpus[rank].poll()
+
+    def all_to_all(self, rank, bytes_to, group, **send_options):
+        """Sends ``bytes_to[peer]`` to every other rank and waits until theirs are here and its own have left.
+
+        ``send_options``: of :meth:`Network.send`. ``group``: name of this exchange, the same on all ranks; it may be reused.
+        """
+        inbox = self._inbox(rank, ("all_to_all", group))
+        left = []
+        for step in range(1, self.machine.ranks):
+            peer = (rank + step) % self.machine.ranks
+            transfer = self.network.send(rank, peer, int(bytes_to[peer]), **send_options)
+            left.append(transfer.left)
+            transfer.callbacks.append(lambda _, box=self._box(inbox, peer): self._arrived(box))
+        yield self._box(inbox, rank)[1]
+        yield self.env.all_of(left)
+
+    def _inbox(self, rank, group):
+        """What the ranks share about the next use of ``group``."""
+        number = self._passed[rank, group] = self._passed.get((rank, group), -1) + 1
+        return self._counts.setdefault((group, number), {})
 
     def _box(self, inbox, rank):
         return inbox.setdefault(rank, [0, self.env.event()])
@@ -275,7 +297,7 @@ class Cluster:
 
 
 def run_layer(scheme, machine, workload, seed=1, **network_options):
-    """Runs a layer of ``workload`` on ``machine`` by ``scheme``; returns its :class:`LayerResult`. Same arguments, same result."""
+    """Runs a layer of ``workload`` on ``machine`` by ``scheme``: a :class:`LayerResult`. Same arguments, same result."""
     cluster = Cluster(machine, workload, seed, **network_options)
     scheme(cluster)
     cluster.env.run()

@@ -1,0 +1,286 @@
+"""MoE-Hub and its ablations: rows are stored to logical destinations, the hub packs, places, and says what is ready.
+
+The paper's steps, each adding one part of the hub (arXiv 2605.05888):
+
+================ ============================================================================================================
+moe_hub_base     kernels store rows to addresses: counts are exchanged, offsets computed, ranks synchronised before and after
+moe_hub_packets  + packet manager: 32-byte stores are merged into full packets
+moe_hub_signal   + readiness: thread blocks start tile by tile, no barrier behind the transfers
+moe_hub          + address allocation: rows go to {expert, RowID}, nothing is counted or exchanged first
+================ ============================================================================================================
+
+Latencies of the hub are those of the network model, measured on the RTL. A row is sent per token and expert, with a 16-byte
+column that says where the answer goes; answers are stored by the epilogue of GEMM2 and summed at the source.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from math import ceil
+
+from ..compute import TILE_ROWS, expert_gemms, pass_us
+from ..engine import GroupedGemm
+
+__all__ = ["SCHEMES", "Hub", "hub_layer"]
+
+COLUMN_BYTES = 16       # docs/formats.md: address of the answer, source rank, token
+SECTOR_BYTES = 32       # a store as it leaves an SM, when nothing merges it
+CHUNK_BYTES = 1 << 18   # rows of one pair that are tracked together, at least
+CHUNKS = 24             # parts of a rank's dispatch, at most
+MESSAGES = 60_000       # of one direction, at most: larger machines track coarser parts
+EPILOGUE_PARTS = 4      # points of a batch at which its finished columns have left
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hub:
+    """Which parts of the hub there are; all True is MoE-Hub, all False plain stores between GPUs."""
+
+    packets: bool
+    signal: bool
+    allocation: bool
+
+
+class _Inbox:
+    """Rows of one expert as they arrive: in which tile they lie, and whose they are.
+
+    ``dense``: rows lie in the order of arrival (the slot allocator); else in the order of their source ranks, at offsets
+    known before. ``on_tile(rows)`` is called when all rows of a tile are in memory.
+    """
+
+    def __init__(self, rows_of_source, dense, on_tile):
+        self.expected, self.dense, self.on_tile = [int(rows) for rows in rows_of_source], dense, on_tile
+        self.total, self.arrived, self.order = sum(self.expected), 0, deque()
+        self.come = [0] * len(self.expected)
+        self.next_tile, self.tiles = 0, ceil(self.total / TILE_ROWS)
+        if not dense:
+            starts = [sum(self.expected[:source]) for source in range(len(self.expected))]
+            self.missing = [{} for _ in range(self.tiles)]
+            for source, (start, count) in enumerate(zip(starts, self.expected, strict=True)):
+                for tile in range(start // TILE_ROWS, ceil((start + count) / TILE_ROWS) if count else 0):
+                    self.missing[tile][source] = min(start + count, (tile + 1) * TILE_ROWS) - start
+            self.released = [False] * self.tiles
+
+    def arrive(self, source, rows):
+        self.arrived += rows
+        self.come[source] += rows
+        self.order.append([source, rows])
+        if self.dense:
+            while self.next_tile < self.tiles and min((self.next_tile + 1) * TILE_ROWS, self.total) <= self.arrived:
+                self._release(self.next_tile)
+                self.next_tile += 1
+            return
+        for tile in range(self.tiles):
+            if not self.released[tile] and all(self.come[s] >= need for s, need in self.missing[tile].items()):
+                self.released[tile] = True
+                self._release(tile)
+
+    def _release(self, tile):
+        self.on_tile(min(TILE_ROWS, self.total - tile * TILE_ROWS))
+
+    def take(self, rows):
+        """{source: rows} of the next ``rows`` rows, for the answers."""
+        taken = {}
+        while rows:
+            source, count = self.order[0]
+            part = min(count, rows)
+            taken[source] = taken.get(source, 0) + part
+            rows -= part
+            if part == count:
+                self.order.popleft()
+            else:
+                self.order[0][1] -= part
+        return taken
+
+
+class _Sums:
+    """Answers that have come back to one rank, and when its tokens' sums can be done."""
+
+    def __init__(self, expected):
+        self.expected, self.arrivals = expected, []
+        self.count = 0
+
+    def end(self, start, top_k, sum_us):
+        """When the sums are done, if tiles of tokens are summed as they get complete: a token needs all its answers.
+
+        With a fraction f of all answers here, about f**top_k of the tokens have all of theirs.
+        """
+        done, at, came = 0.0, start, 0
+        for time, rows in sorted(self.arrivals):
+            available = (came / self.expected) ** top_k
+            done = min(available, done + max(0.0, time - at) / sum_us)
+            at, came = max(at, time), came + rows
+        return at + (1 - done) * sum_us
+
+
+def hub_layer(hub):
+    """The scheme of a machine whose hubs have these parts."""
+    def scheme(cluster):
+        layer = _Layer(cluster, hub)
+        for gpu in cluster.gpus:
+            cluster.env.process(layer.rank(gpu))
+    return scheme
+
+
+class _Layer:
+    """What the ranks share: inboxes of all experts, the answers of all tokens."""
+
+    def __init__(self, cluster, hub):
+        self.cluster, self.env, self.hub, self.workload = cluster, cluster.env, hub, cluster.workload
+        self.shape, self.machine = cluster.workload.shape, cluster.machine
+        self.row_bytes = self.shape.dispatch_bytes + COLUMN_BYTES
+        self.packet_bytes = self.machine.fabric.max_payload_bytes if hub.packets else SECTOR_BYTES
+        ranks = self.machine.ranks
+        self.experts_of = [self.workload.experts_of(rank).tolist() for rank in range(ranks)]
+        self.arrived_all = [self.env.event() for _ in range(ranks)]
+        self.answered = [self.env.event() for _ in range(ranks)]
+        self.sums = [_Sums(int(self.workload.tokens_of[rank]) * self.shape.top_k) for rank in range(ranks)]
+        self.waiting_rows = [int(self.workload.rows_at(rank).sum()) for rank in range(ranks)]
+        self.gemm1, self.boxes = {}, {}
+        for rank in range(ranks):
+            for expert in self.experts_of[rank]:
+                self.boxes[expert] = _Inbox(self.workload.rows[:, expert], hub.allocation,
+                                            lambda rows, rank=rank, expert=expert: self._tile(rank, expert, rows))
+
+    # -- one rank -----------------------------------------------------------------------------------------------------------
+
+    def rank(self, gpu):
+        cluster, rank, hub = self.cluster, gpu.rank, self.hub
+        rows = self.workload.rows_at(rank)
+        taken, tokens = int(rows.sum()), int(self.workload.tokens_of[rank])
+        first, second = expert_gemms(self.shape)
+        yield from gpu.kernel(cluster.gate_us(rank), "gate")
+        if not hub.allocation:
+            yield from self._addresses(gpu)
+
+        # Dispatch: a few SMs read tokens and store rows; thread blocks of GEMM1 run on the others, as tiles get ready.
+        work = self.gemm1[rank] = GroupedGemm(gpu, first, rows)
+        start = self.env.now
+        yield from gpu.launch()
+        sent = self.env.process(self._dispatch(gpu))
+        if hub.signal:
+            yield self.arrived_all[rank]
+            cluster.book("dispatch", self.env.now - start)
+            yield work.done & sent
+            cluster.book("gemm1 after dispatch", max(0.0, self.env.now - start))
+        else:
+            yield sent
+            yield from cluster.device_barrier(rank)
+            cluster.book("dispatch", self.env.now - start)
+            cluster.first_ready(rank)
+            cluster.all_ready(rank)
+            yield from gpu.gemm(first, rows, "gemm1")
+        yield from gpu.move(taken * 6 * self.shape.inter, "activation")
+
+        # GEMM2: its epilogue stores answers to their tokens.
+        start = self.env.now
+        leaving = []
+        yield from gpu.gemm(second, rows, "gemm2", on_batch=lambda *batch: self._answer(gpu, leaving, *batch))
+        yield self.env.all_of(leaving)
+        sum_us = pass_us(gpu.gpu, tokens * (self.shape.top_k + 1) * self.shape.combine_bytes)
+        if hub.signal:
+            # Sums run as tiles of tokens get complete; the stream is at the kernel since GEMM2 was placed.
+            yield self.answered[rank]
+            end = self.sums[rank].end(start, self.shape.top_k, sum_us)
+            yield self.env.timeout(max(0.0, end - self.env.now))
+        else:
+            yield from cluster.device_barrier(rank)
+            yield from gpu.move(tokens * (self.shape.top_k + 1) * self.shape.combine_bytes, "sum")
+        cluster.book("combine", self.env.now - start)
+        cluster.done(rank)
+
+    def _addresses(self, gpu):
+        """Address mediation: count, exchange, prefix sums; the host reads the sizes of the grouped GEMM."""
+        counts = 4 * self.shape.experts
+        tokens = int(self.workload.tokens_of[gpu.rank])
+        yield from gpu.move(tokens * self.shape.top_k * 8, "counts")
+        yield from gpu.launch()
+        yield from self.cluster.exchange(gpu.rank, counts)
+        yield from gpu.move(self.machine.ranks * counts, "counts")
+        yield from gpu.host_sync()
+
+    # -- rows to experts ----------------------------------------------------------------------------------------------------
+
+    def _dispatch(self, gpu):
+        """Stores the rank's rows in the order of its tokens, as fast as its SMs can, in parts that are tracked together."""
+        ranks, rank, fabric = self.machine.ranks, gpu.rank, self.machine.fabric
+        total = int(self.workload.rows[rank].sum()) * self.row_bytes
+        sms = min(gpu.gpu.sms // 2, ceil(fabric.link_gbps / gpu.gpu.sm_copy_gbps))
+        parts = max(1, min(CHUNKS, MESSAGES // ranks ** 2, total // (ranks * CHUNK_BYTES)))
+        yield from gpu.hold(sms)
+        part_us = total / parts / (sms * gpu.gpu.sm_copy_gbps * 1e3)
+        leaving = []
+        for part in range(parts):
+            yield self.env.timeout(part_us)
+            for step in range(ranks):
+                peer = (rank + step) % ranks
+                counts = {}
+                for expert in self.experts_of[peer]:
+                    rows = int(self.workload.rows[rank, expert])
+                    counts[expert] = rows * (part + 1) // parts - rows * part // parts
+                size = sum(counts.values()) * self.row_bytes
+                if size:
+                    transfer = self._send(rank, peer, size, self.row_bytes)
+                    transfer.callbacks.append(lambda _, peer=peer, counts=counts: self._arrive(rank, peer, counts))
+                    leaving.append(transfer.left)
+        yield self.env.all_of(leaving)
+        gpu.release(sms)
+
+    def _send(self, src, dst, size, row_bytes):
+        return self.cluster.network.send(src, dst, size, packet_bytes=self.packet_bytes, row_bytes=row_bytes)
+
+    def _arrive(self, source, rank, counts):
+        """Memory has acknowledged these rows."""
+        for expert, rows in counts.items():
+            if rows:
+                self.boxes[expert].arrive(source, rows)
+        self.waiting_rows[rank] -= sum(counts.values())
+        if not self.waiting_rows[rank]:
+            if self.hub.signal:
+                self.gemm1[rank].close()
+                self.cluster.all_ready(rank)
+            self.arrived_all[rank].succeed()
+
+    def _tile(self, rank, expert, rows):
+        """All rows of a tile are in memory: the hub releases its thread blocks."""
+        if self.hub.signal:
+            self.cluster.first_ready(rank)
+            self.gemm1[rank].ready(expert, rows)
+
+    # -- answers back -------------------------------------------------------------------------------------------------------
+
+    def _answer(self, gpu, leaving, index, rows, start, end):
+        """A batch of GEMM2 was placed: its blocks store their columns as they finish."""
+        expert = self.experts_of[gpu.rank][index]
+        self.env.process(self._store_answers(gpu.rank, self.boxes[expert].take(rows), start, end, leaving))
+
+    def _store_answers(self, rank, rows_of, start, end, leaving):
+        finished = self.env.event()
+        leaving.append(finished)
+        parts = EPILOGUE_PARTS if self.machine.ranks <= 16 else 1
+        left = []
+        for part in range(parts):
+            at = start + (end - start) * (part + 1) / parts
+            yield self.env.timeout(max(0.0, at - self.env.now))
+            for source, rows in rows_of.items():
+                size = rows * self.shape.combine_bytes
+                size = size * (part + 1) // parts - size * part // parts
+                transfer = self._send(rank, source, size, size)
+                left.append(transfer.left)
+                if part == parts - 1:
+                    transfer.callbacks.append(lambda _, source=source, rows=rows: self._answered(source, rows))
+        yield self.env.all_of(left)
+        finished.succeed()
+
+    def _answered(self, source, rows):
+        sums = self.sums[source]
+        sums.arrivals.append((self.env.now, rows))
+        sums.count += rows
+        if sums.count == sums.expected:
+            self.answered[source].succeed()
+
+
+SCHEMES = {
+    "moe_hub_base": hub_layer(Hub(packets=False, signal=False, allocation=False)),
+    "moe_hub_packets": hub_layer(Hub(packets=True, signal=False, allocation=False)),
+    "moe_hub_signal": hub_layer(Hub(packets=True, signal=True, allocation=False)),
+    "moe_hub": hub_layer(Hub(packets=True, signal=True, allocation=True)),
+}
