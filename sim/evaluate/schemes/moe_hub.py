@@ -17,7 +17,7 @@ from collections import deque
 from dataclasses import dataclass
 from math import ceil
 
-from ..compute import TILE_ROWS, expert_gemms, pass_us
+from ..compute import TILE_ROWS, expert_gemms, pass_us, tiles_of
 from ..engine import GroupedGemm
 
 __all__ = ["SCHEMES", "Hub", "hub_layer"]
@@ -39,42 +39,57 @@ class Hub:
     allocation: bool
 
 
+def group_tiles(gpu, gemm, experts):
+    """Row tiles whose thread blocks the hub releases together: a power of two, as a dependency range has it.
+
+    One, where the weights of all ``experts`` of a rank stay in level-2 cache. Else every group streams them from HBM anew, so there are as many
+    tiles as it takes to compute for as long as that stream takes.
+    """
+    if experts * gemm.bytes_of_weights <= gpu.l2_mbytes * 1e6:
+        return 1
+    stream_us = gemm.bytes_of_weights / (gpu.stream_gbps * 1e3)
+    tiles = 1
+    while tiles * gemm.blocks * gemm.tile_us(gpu, TILE_ROWS) / gpu.sms < stream_us:
+        tiles *= 2
+    return tiles
+
+
 class _Inbox:
-    """Rows of one expert as they arrive: in which tile they lie, and whose they are.
+    """Rows of one expert as they arrive: in which group of thread blocks they lie, and whose they are.
 
     ``dense``: rows lie in the order of arrival (the slot allocator); else in the order of their source ranks, at offsets
-    known before. ``on_tile(rows)`` is called when all rows of a tile are in memory.
+    known before. ``on_group(rows)`` is called when all rows of a group, ``group_rows`` of them, are in memory.
     """
 
-    def __init__(self, rows_of_source, dense, on_tile):
-        self.expected, self.dense, self.on_tile = [int(rows) for rows in rows_of_source], dense, on_tile
+    def __init__(self, rows_of_source, dense, group_rows, on_group):
+        self.expected, self.dense, self.on_group = [int(rows) for rows in rows_of_source], dense, on_group
         self.total, self.arrived, self.order = sum(self.expected), 0, deque()
         self.come = [0] * len(self.expected)
-        self.next_tile, self.tiles = 0, ceil(self.total / TILE_ROWS)
+        self.size, self.next_group, self.groups = group_rows, 0, ceil(self.total / group_rows)
         if not dense:
             starts = [sum(self.expected[:source]) for source in range(len(self.expected))]
-            self.missing = [{} for _ in range(self.tiles)]
+            self.missing = [{} for _ in range(self.groups)]
             for source, (start, count) in enumerate(zip(starts, self.expected, strict=True)):
-                for tile in range(start // TILE_ROWS, ceil((start + count) / TILE_ROWS) if count else 0):
-                    self.missing[tile][source] = min(start + count, (tile + 1) * TILE_ROWS) - start
-            self.released = [False] * self.tiles
+                for group in range(start // self.size, ceil((start + count) / self.size) if count else 0):
+                    self.missing[group][source] = min(count, (group + 1) * self.size - start)
+            self.open = list(range(self.groups))
 
     def arrive(self, source, rows):
+        """Rows of a source are in memory."""
         self.arrived += rows
         self.come[source] += rows
         self.order.append([source, rows])
         if self.dense:
-            while self.next_tile < self.tiles and min((self.next_tile + 1) * TILE_ROWS, self.total) <= self.arrived:
-                self._release(self.next_tile)
-                self.next_tile += 1
+            while self.next_group < self.groups and min((self.next_group + 1) * self.size, self.total) <= self.arrived:
+                self._release(self.next_group)
+                self.next_group += 1
             return
-        for tile in range(self.tiles):
-            if not self.released[tile] and all(self.come[s] >= need for s, need in self.missing[tile].items()):
-                self.released[tile] = True
-                self._release(tile)
+        for group in [g for g in self.open if all(self.come[s] >= need for s, need in self.missing[g].items())]:
+            self.open.remove(group)
+            self._release(group)
 
-    def _release(self, tile):
-        self.on_tile(min(TILE_ROWS, self.total - tile * TILE_ROWS))
+    def _release(self, group):
+        self.on_group(min(self.size, self.total - group * self.size))
 
     def take(self, rows):
         """{source: rows} of the next ``rows`` rows, for the answers."""
@@ -135,10 +150,11 @@ class _Layer:
         self.sums = [_Sums(int(self.workload.tokens_of[rank]) * self.shape.top_k) for rank in range(ranks)]
         self.waiting_rows = [int(self.workload.rows_at(rank).sum()) for rank in range(ranks)]
         self.gemm1, self.boxes = {}, {}
+        group_rows = TILE_ROWS * group_tiles(self.machine.gpu, expert_gemms(self.shape)[0], len(self.experts_of[0]))
         for rank in range(ranks):
             for expert in self.experts_of[rank]:
-                self.boxes[expert] = _Inbox(self.workload.rows[:, expert], hub.allocation,
-                                            lambda rows, rank=rank, expert=expert: self._tile(rank, expert, rows))
+                self.boxes[expert] = _Inbox(self.workload.rows[:, expert], hub.allocation, group_rows,
+                                            lambda rows, rank=rank, expert=expert: self._ready(rank, expert, rows))
 
     # -- one rank -----------------------------------------------------------------------------------------------------------
 
@@ -239,11 +255,12 @@ class _Layer:
                 self.cluster.all_ready(rank)
             self.arrived_all[rank].succeed()
 
-    def _tile(self, rank, expert, rows):
-        """All rows of a tile are in memory: the hub releases its thread blocks."""
+    def _ready(self, rank, expert, rows):
+        """All rows of a group are in memory: the hub releases its thread blocks."""
         if self.hub.signal:
             self.cluster.first_ready(rank)
-            self.gemm1[rank].ready(expert, rows)
+            for tile in tiles_of(rows):
+                self.gemm1[rank].ready(expert, tile)
 
     # -- answers back -------------------------------------------------------------------------------------------------------
 
