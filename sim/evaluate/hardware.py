@@ -24,7 +24,7 @@ class Gpu:
 
     Rates: ``hbm_gbps``, ``l2_gbps`` in GB/s (1e9 bytes); ``bf16_tflops``, ``fp8_tflops``, ``tf32_tflops``: published dense
     peaks in TFLOP/s. Efficiencies, fractions of those: ``bf16_efficiency``, ``fp8_efficiency`` (main loop of a large GEMM),
-    ``hbm_efficiency`` (streaming). ``l2_mbytes``: level-2 cache. ``tile_overhead_us``: fill and epilogue of one GEMM tile
+    ``attention_efficiency`` (of the BF16 peak), ``hbm_efficiency`` (streaming). ``l2_mbytes``: level-2 cache. ``tile_overhead_us``: fill and epilogue of one GEMM tile
     on one SM. ``sm_copy_gbps``: what one SM reads and stores to a peer. ``sm_hbm_gbps``: what one SM at most streams from HBM.
 
     Times, microseconds: ``launch_us``, host time of one asynchronous launch; ``launch_latency_us``, from the end of it to the
@@ -41,6 +41,7 @@ class Gpu:
     tf32_tflops: float
     bf16_efficiency: float
     fp8_efficiency: float
+    attention_efficiency: float
     hbm_gbps: float
     hbm_efficiency: float
     l2_mbytes: float
@@ -57,7 +58,7 @@ class Gpu:
 
     def __post_init__(self):
         _positive(self, [field.name for field in fields(self) if field.name != "name"])
-        for name in ("bf16_efficiency", "fp8_efficiency", "hbm_efficiency"):
+        for name in ("bf16_efficiency", "fp8_efficiency", "attention_efficiency", "hbm_efficiency"):
             if getattr(self, name) > 1:
                 raise HardwareError(f"{name} = {getattr(self, name)}: must not exceed 1")
 

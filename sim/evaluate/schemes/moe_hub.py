@@ -42,8 +42,8 @@ class Hub:
 def group_tiles(gpu, gemm, experts):
     """Row tiles whose thread blocks the hub releases together: a power of two, as a dependency range has it.
 
-    One, where the weights of all ``experts`` of a rank stay in level-2 cache. Else every group streams them from HBM anew, so there are as many
-    tiles as it takes to compute for as long as that stream takes.
+    One, where the weights of all ``experts`` of a rank stay in level-2 cache. Else every group streams its expert's weights
+    from HBM anew, so there are as many tiles as it takes to compute for as long as that stream takes.
     """
     if experts * gemm.bytes_of_weights <= gpu.l2_mbytes * 1e6:
         return 1

@@ -1,0 +1,137 @@
+"""Points of an experiment, run over the cores of this machine or over a Dask cluster; same points, same results in same order."""
+
+import json
+import os
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from multiprocessing import get_context
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from sim.traces import read_trace
+
+from .engine import run_layer
+from .hardware import machine
+from .schemes import scheme
+from .workload import TYPICAL_SKEW, Workload, shape
+
+__all__ = ["Point", "Result", "machine_of", "run_point", "run_points", "workload_of"]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One layer to simulate. ``gpu``, ``fabric``: fields of the machine to replace, as (name, value) pairs.
+
+    ``trace``: path of a routing log in place of ``skew``; ``tokens`` 0 takes all of it.
+    """
+
+    system: str
+    model: str
+    tokens: int
+    machine: str = "h800_400"
+    ranks: int = 8
+    skew: float = TYPICAL_SKEW
+    seed: int = 1
+    trace: str = ""
+    gpu: tuple = ()
+    fabric: tuple = ()
+
+
+@dataclass(frozen=True)
+class Result:
+    """What :func:`run_point` found; times in microseconds, see :class:`sim.evaluate.engine.LayerResult`."""
+
+    point: Point
+    us: float
+    first_ready_us: float
+    all_ready_us: float
+    wire_bytes: int
+    payload_bytes: int
+    sm_busy: float
+    imbalance: float
+    breakdown: tuple
+
+    def row(self):
+        """Flat dictionary, for a CSV."""
+        row = {field.name: getattr(self.point, field.name) for field in fields(Point)}
+        row["trace"] = os.path.basename(row["trace"])
+        row["gpu"], row["fabric"] = (json.dumps(dict(row[name])) if row[name] else "" for name in ("gpu", "fabric"))
+        row |= {name: getattr(self, name) for name in ("us", "first_ready_us", "all_ready_us", "wire_bytes", "payload_bytes",
+                                                       "sm_busy", "imbalance")}
+        return row | {"breakdown": json.dumps({name: round(us, 3) for name, us in self.breakdown})}
+
+
+def machine_of(point):
+    """The machine of a point. Raises :class:`sim.evaluate.hardware.HardwareError`."""
+    return machine(point.machine, point.ranks).changed(gpu=dict(point.gpu), fabric=dict(point.fabric))
+
+
+@lru_cache(maxsize=4)
+def _trace(path):
+    return read_trace(path)
+
+
+@lru_cache(maxsize=16)
+def _workload(model, ranks, tokens, seed, skew, trace):
+    return Workload.make(shape(model), ranks, tokens or None, seed=seed, skew=skew, routing=_trace(trace) if trace else None)
+
+
+def workload_of(point):
+    """The workload of a point. Raises :class:`sim.evaluate.workload.WorkloadError`, and what reading a trace raises."""
+    return _workload(point.model, point.ranks, point.tokens, point.seed, point.skew, point.trace)
+
+
+def run_point(point):
+    """Simulates one layer."""
+    workload = workload_of(point)
+    layer = run_layer(scheme(point.system), machine_of(point), workload, point.seed)
+    return Result(point, layer.us, layer.first_ready_us, layer.all_ready_us, layer.wire_bytes, layer.payload_bytes,
+                  layer.sm_busy, workload.imbalance, tuple(layer.breakdown.items()))
+
+
+def _pool(points, jobs):
+    """Yields (number, result) from this machine's cores as they come."""
+    if jobs == 1:
+        for number, point in enumerate(points):
+            yield number, run_point(point)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        running = {pool.submit(run_point, point): number for number, point in enumerate(points)}
+        for done in as_completed(running):
+            yield running[done], done.result()
+
+
+def _cluster(points, address):
+    """Yields (number, result) from the workers of a Dask scheduler; they need this package, and the traces under the same path."""
+    try:
+        from distributed import Client
+        from distributed import as_completed as completed
+    except ImportError:
+        raise ValueError("--scheduler: needs the package `distributed` (pip install moe-hub[cluster])") from None
+    try:
+        client = Client(address, timeout="10s")
+    except (OSError, ValueError) as error:
+        raise ValueError(f"--scheduler {address}: {error}") from None
+    with client:
+        running = {future: number for number, future in enumerate(client.map(run_point, points, pure=False))}
+        for done, result in completed(list(running), with_results=True):
+            yield running[done], result
+
+
+def run_points(points, *, jobs=None, scheduler=None, console=None):
+    """{point: result} of all points, equal ones once, longest first.
+
+    ``jobs``: processes, all cores by default. ``scheduler``: address of a Dask scheduler in their place. ``console``: a rich
+    console for the progress bar; none without it. Raises ValueError when the cluster cannot be used, and what a point raises.
+    """
+    unique = sorted(dict.fromkeys(points), key=lambda p: (-p.tokens * shape(p.model).top_k * p.ranks, repr(p)))
+    jobs = min(jobs or os.cpu_count() or 1, max(1, len(unique)))
+    results = [None] * len(unique)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=console is None) as bar:
+        task = bar.add_task("layers", total=len(unique))
+        for number, result in _cluster(unique, scheduler) if scheduler else _pool(unique, jobs):
+            results[number] = result
+            bar.advance(task)
+    return dict(zip(unique, results, strict=True))
