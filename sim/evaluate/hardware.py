@@ -24,8 +24,9 @@ class Gpu:
 
     Rates: ``hbm_gbps``, ``l2_gbps`` in GB/s (1e9 bytes); ``bf16_tflops``, ``fp8_tflops``, ``tf32_tflops``: published dense
     peaks in TFLOP/s. Efficiencies, fractions of those: ``bf16_efficiency``, ``fp8_efficiency`` (main loop of a large GEMM),
-    ``attention_efficiency`` (of the BF16 peak), ``hbm_efficiency`` (streaming). ``l2_mbytes``: level-2 cache. ``tile_overhead_us``: fill and epilogue of one GEMM tile
-    on one SM. ``sm_copy_gbps``: what one SM reads and stores to a peer. ``sm_hbm_gbps``: what one SM at most streams from HBM.
+    ``attention_efficiency`` (of the BF16 peak), ``hbm_efficiency`` (streaming). ``l2_mbytes``: level-2 cache.
+    ``tile_overhead_us``: fill and epilogue of one GEMM tile on one SM. ``sm_copy_gbps``: what one SM reads and stores to a
+    peer. ``sm_hbm_gbps``: what one SM at most streams from HBM.
 
     Times, microseconds: ``launch_us``, host time of one asynchronous launch; ``launch_latency_us``, from the end of it to the
     first instruction; ``kernel_gap_us``, between two queued kernels of a stream; ``host_sync_us``, from the last instruction

@@ -1,4 +1,4 @@
-"""Points of an experiment, run over the cores of this machine or over a Dask cluster; same points, same results in same order."""
+"""Points of an experiment, run over the cores of this machine or over a Dask cluster; same points, same results."""
 
 import json
 import os
@@ -103,7 +103,7 @@ def _pool(points, jobs):
 
 
 def _cluster(points, address):
-    """Yields (number, result) from the workers of a Dask scheduler; they need this package, and the traces under the same path."""
+    """Yields (number, result) from the workers of a Dask scheduler; they need this package, and traces under the same path."""
     try:
         from distributed import Client
         from distributed import as_completed as completed
