@@ -1,4 +1,4 @@
-"""Command line: ``moe-hub generate``, ``lint``, ``registers``; and ``run``, ``bench``, ``formal``, if installed."""
+"""Command line: ``moe-hub generate``, ``lint``, ``registers``; ``run``, ``bench``, ``evaluate``, ``formal``, if installed."""
 
 import importlib.util
 import sys
@@ -123,6 +123,11 @@ if importlib.util.find_spec("sim") and importlib.util.find_spec("sim.run_cli"):
 
     for command in ("run", "bench"):
         app.command(command)(getattr(run_cli, command))
+
+if importlib.util.find_spec("sim") and importlib.util.find_spec("sim.evaluate"):
+    from sim.evaluate.cli import evaluate
+
+    app.command()(evaluate)
 
 if importlib.util.find_spec("formal"):
     from formal.cli import formal

@@ -1,0 +1,68 @@
+"""How far the model can be trusted: what the speed-ups hang on, and its GEMMs beside published measurements."""
+
+import numpy as np
+
+from .compute import Gemm, grouped_gemm_us
+from .hardware import load_data, machine
+from .plots import Panel, Plot
+from .study import PAPER_SYSTEMS, Report, grid, mean, models_of, speedup, systems_of, tokens_of
+
+__all__ = ["gemm_report", "sensitivity_points", "sensitivity_report"]
+
+#: name: (where the field is, low and high factor)
+ASSUMPTIONS = {
+    "bf16_efficiency": ("gpu", 0.75, 1.15), "hbm_efficiency": ("gpu", 0.8, 1.2), "tile_overhead_us": ("gpu", 0.5, 2.0),
+    "l2_mbytes": ("gpu", 0.5, 2.0), "sm_copy_gbps": ("gpu", 0.5, 2.0), "launch_us": ("gpu", 0.5, 2.0),
+    "launch_latency_us": ("gpu", 0.5, 2.0), "kernel_gap_us": ("gpu", 0.5, 2.0), "host_sync_us": ("gpu", 0.5, 2.0),
+    "poll_us": ("gpu", 0.5, 2.0), "hop_ns": ("fabric", 0.5, 2.0), "link_gbps": ("fabric", 0.5, 2.0),
+    "header_flits": ("fabric", 1.0, 2.0),
+}
+
+
+def _cases(options):
+    """{(assumption, value): points}; the first case changes nothing."""
+    systems, tokens = systems_of(options, PAPER_SYSTEMS), tokens_of(options, (512, 8192))
+    preset = machine(options.machine or "h800_400", 8)
+    cases = {("as it is", ""): grid(options, systems, models_of(options), tokens)}
+    for name, (part, *factors) in ASSUMPTIONS.items():
+        for factor in dict.fromkeys(factors):
+            if factor != 1.0:
+                value = type(getattr(getattr(preset, part), name))(getattr(getattr(preset, part), name) * factor)
+                cases[name, f"{value:g}"] = grid(options, systems, models_of(options), tokens, **{part: ((name, value),)})
+    for skew in (0.0, 0.05):
+        cases["skew", f"{skew:g}"] = grid(options, systems, models_of(options), tokens, skew=skew)
+    return cases
+
+
+def sensitivity_points(options):
+    return [point for points in _cases(options).values() for point in points]
+
+
+def sensitivity_report(options, results):
+    systems = systems_of(options, PAPER_SYSTEMS)[:-1]
+    summary, base = [], None
+    for (name, value), points in _cases(options).items():
+        means = {s: mean(speedup(results, p) for p in points if p.system == s) for s in systems}
+        base = base or means
+        summary.append({"assumption": name, "value": value} | means
+                       | {"largest change, %": 100 * max((abs(means[s] / base[s] - 1) for s in systems), default=0.0)})
+    x = tuple(f"{row['assumption']} {row['value']}" for row in summary)
+    panel = Panel(title="mean speed-up of the hub", kind="bars", x=x, line=1.0,
+                  series={s: tuple(row[s] for row in summary) for s in systems})
+    return Report(rows=summary, summary=summary, plot=Plot(title="What the speed-ups hang on", panels=[panel], columns=1))
+
+
+def gemm_report(options, results):
+    data = load_data("gemm_published.toml")
+    gpu, rows = machine(data["machine"], 8).gpu, []
+    for entry in data["measured"]:
+        gemm = Gemm(entry["n"], entry["k"], "fp8", 1)
+        us = grouped_gemm_us(gpu, gemm, [entry["rows"]] * entry["groups"])
+        ours = entry["groups"] * gemm.flops(entry["rows"]) / us / 1e6
+        rows.append(entry | {"ours": ours, "error, %": 100 * (ours / entry["tflops"] - 1)})
+    errors = [abs(row["error, %"]) for row in rows if row["role"] == "test"]
+    x = tuple(f"{row['groups']}x{row['rows']}x{row['n']}x{row['k']}" for row in rows)
+    panel = Panel(title="FP8 on H800", kind="bars", x=x, ylabel="TFLOP/s",
+                  series={"published": tuple(r["tflops"] for r in rows), "model": tuple(r["ours"] for r in rows)})
+    return Report(rows=rows, summary=rows, plot=Plot(title="Grouped GEMM model against DeepGEMM", panels=[panel]),
+                  notes=[data["source"], f"median error of the rows not fitted on: {np.median(errors):.1f} %"])

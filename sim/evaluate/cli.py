@@ -1,0 +1,95 @@
+"""Command ``moe-hub evaluate``: runs experiments of the system model, prints their tables, writes CSV files and plots."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+__all__ = ["evaluate"]
+
+
+def _fail(text):
+    """One line on stderr, exit code 2."""
+    print(f"moe-hub: {text}", file=sys.stderr)
+    raise typer.Exit(2)
+
+
+def _chosen(names, traces):
+    """The experiments called ``names``; the standard set without any, the traces with it where some are given."""
+    from .experiments import EXPERIMENTS, STANDARD
+    names = list(names or STANDARD) + (["traces"] if traces and not names else [])
+    for name in names:
+        if name not in EXPERIMENTS:
+            raise ValueError(f"experiment = {name!r}: must be one of {', '.join(EXPERIMENTS)}")
+    if "traces" in names and not traces:
+        raise ValueError("traces: needs at least one --trace FILE")
+    return [EXPERIMENTS[name] for name in dict.fromkeys(names)]
+
+
+def _options(models, tokens, systems, machine, traces, seed):
+    """Checked options."""
+    from .hardware import machine as machine_named
+    from .schemes import scheme
+    from .study import Options
+    from .workload import shape
+    for model in models:
+        shape(model)
+    for system in systems:
+        scheme(system)
+    if machine:
+        machine_named(machine)
+    for count in tokens:
+        if count < 1:
+            raise ValueError(f"tokens = {count}: must be at least 1")
+    return Options(models=tuple(models), tokens=tuple(tokens), systems=tuple(systems), machine=machine,
+                   traces=tuple(map(str, traces)), seed=seed)
+
+
+def _write(console, folder, experiment, report):
+    """CSV, plot and table of one experiment."""
+    from .plots import draw
+    from .tables import csv_text, rich_table
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{experiment.name}.csv").write_text(csv_text(report.rows), encoding="utf-8")
+    (folder / f"{experiment.name}-summary.csv").write_text(csv_text(report.summary), encoding="utf-8")
+    if report.plot:
+        draw(report.plot, folder / f"{experiment.name}.png")
+    console.print(rich_table(experiment.title, report.summary))
+    for note in report.notes:
+        console.print(note)
+    console.print(f"{folder / experiment.name}.csv, -summary.csv, .png\n", highlight=False)
+
+
+def evaluate(
+    experiments: Annotated[list[str] | None, typer.Argument(help="Experiments, all of the standard set by default: layer, "
+                                                            "end-to-end, tokens, skew, gpus, ablation, links, shapes, pangu, "
+                                                            "traces, sensitivity, gemm.")] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of CSV files and plots.")] = Path("build/evaluate"),
+    model: Annotated[list[str] | None, typer.Option(help="Only this model, may be repeated.")] = None,
+    tokens: Annotated[list[int] | None, typer.Option(help="Only so many tokens over all GPUs, may be repeated.")] = None,
+    system: Annotated[list[str] | None, typer.Option(help="Only this system beside the hub, may be repeated.")] = None,
+    machine: Annotated[str, typer.Option(help="Another machine than the experiment's.")] = "",
+    trace: Annotated[list[Path] | None, typer.Option(help="Routing log (JSON lines) for `traces`, may be repeated.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the made-up routing.")] = 1,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes; all cores by default.")] = None,
+    scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler, in place of the cores here.")] = None,
+):
+    """Compare MoE-Hub with software systems on a model of the whole machine: tables, CSV files, plots.
+
+    Exit code 2: the order was wrong.
+    """
+    from .runner import run_points
+    console = Console()
+    try:
+        chosen = _chosen(experiments, trace)
+        options = _options(model or (), tokens or (), system or (), machine, trace or (), seed)
+        points = [point for experiment in chosen for point in experiment.points(options)]
+        results = run_points(points, jobs=jobs, scheduler=scheduler, console=Console(stderr=True))
+        for experiment in chosen:
+            _write(console, output, experiment, experiment.report(options, results))
+    except ValueError as error:
+        _fail(error)
+    except OSError as error:
+        _fail(f"{error.filename or output}: {error.strerror or error}")

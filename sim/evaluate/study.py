@@ -1,0 +1,110 @@
+"""What experiments have in common: options, reports, points of a grid, speed-ups, the paper's averages.
+
+An experiment has ``points(options)``, the layers to simulate, and ``report(options, results)``, rows for the CSV, a short
+table, notes and a plot. Speed-up is always another system's time over the hub's: above 1 the hub is faster.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+import numpy as np
+
+from .end_to_end import forward_us
+from .hardware import load_data
+from .plots import Plot
+from .runner import Point, machine_of
+from .schemes import SCHEMES
+from .workload import shape
+
+__all__ = ["ABLATIONS", "HUB", "PAPER_SYSTEMS", "Experiment", "Options", "Report", "forward", "grid", "mean", "models_of",
+           "paper", "rows_of", "speedup", "systems_of", "tokens_of"]
+
+HUB = "moe_hub"
+PAPER_SYSTEMS = ("megatron", "fastermoe", "tutel", "comet", "ccfuser")
+ABLATIONS = ("moe_hub_base", "moe_hub_packets", "moe_hub_signal", HUB)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What narrows the experiments: empty means what each of them takes by itself. ``traces``: paths of routing logs."""
+
+    models: tuple = ()
+    tokens: tuple = ()
+    systems: tuple = ()
+    machine: str = ""
+    traces: tuple = ()
+    seed: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Outcome of an experiment: ``rows`` for the CSV, ``summary`` for the terminal, ``notes``, one line each, ``plot``."""
+
+    rows: list
+    summary: list
+    notes: list = field(default_factory=list)
+    plot: Plot | None = None
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One experiment; ``points(options)``, ``report(options, results)``; see the module's text."""
+
+    name: str
+    title: str
+    points: Callable
+    report: Callable
+
+
+@cache
+def paper():
+    """What the paper averages over: its models, tokens and skew; and its averages, {(metric, system): value}."""
+    data = load_data("published.toml")
+    averages = {(figure["metric"], figure["over"][0]): figure["value"] for figure in data["figure"]
+                if figure["system"] == HUB and figure.get("set") == "moe_hub_paper" and len(figure.get("over", ())) == 1}
+    return data["set"]["moe_hub_paper"], averages
+
+
+def models_of(options):
+    """Models to simulate; the paper's by default."""
+    return options.models or tuple(paper()[0]["models"])
+
+
+def tokens_of(options, default=None):
+    """Token counts over all ranks; ``default``, or the paper's."""
+    return options.tokens or tuple(default or paper()[0]["tokens"])
+
+
+def systems_of(options, default=None):
+    """The systems to compare, those that exist, and the hub."""
+    wanted = options.systems or default or [name for name in SCHEMES if name not in ABLATIONS[:-1]]
+    ordered = [name for name in (*PAPER_SYSTEMS, *sorted(SCHEMES)) if name in SCHEMES and name in wanted and name != HUB]
+    return (*dict.fromkeys(ordered), HUB)
+
+
+def grid(options, systems, models, tokens, **fixed):
+    """Points of all combinations; ``fixed``: fields that all of them have."""
+    fixed = {"machine": options.machine or "h800_400", "seed": options.seed} | fixed
+    return [Point(system, model, count, **fixed) for model in models for count in tokens for system in systems]
+
+
+def speedup(results, point):
+    """Time of the point's system over the hub's on the same layer."""
+    return results[point].us / results[replace(point, system=HUB)].us
+
+
+def rows_of(results, points):
+    """CSV rows of the points, with the speed-up of the hub."""
+    return [results[point].row() | {"speedup_of_hub": speedup(results, point)} for point in points]
+
+
+def mean(values):
+    """Arithmetic mean, None of nothing."""
+    values = list(values)
+    return float(np.mean(values)) if values else None
+
+
+def forward(results, point):
+    """Forward time of the whole model, microseconds."""
+    return forward_us(machine_of(point), shape(point.model), point.tokens, results[point].us)
