@@ -135,9 +135,11 @@ class GpuTimes:
                 end = max(end, begin + each)
         start = at if start is None else start
         if hbm_bytes:
+            # The loads of a batch that follows at once are issued while the one before ends.
+            begin = self._hbm_free if start - self._hbm_free <= self.gpu.tile_overhead_us else start
             self._streamed += hbm_bytes
-            self._hbm_free = max(self._hbm_free, start) + hbm_bytes / (self.gpu.stream_gbps * 1e3)
-            late = self._hbm_free - end
+            self._hbm_free = begin + hbm_bytes / (self.gpu.stream_gbps * 1e3)
+            late = self._hbm_free + self.gpu.tile_overhead_us - end
             if late > 0:
                 self._free = [(time + late if time in placed else time, sms) for time, sms in free]
                 heapify(self._free)
