@@ -1,25 +1,28 @@
 """Megatron-LM with Transformer Engine: the all-to-all dispatcher, every step a kernel, counts known to the host first.
 
-Source: NVIDIA/Megatron-LM ``megatron/core/transformer/moe/token_dispatcher.py`` (MoEAlltoAllTokenDispatcher),
-``router.py``, ``experts.py`` (TEGroupedMLP); NVIDIA/TransformerEngine ``permutation.py``.
+Source: NVIDIA/Megatron-LM d98e8a6 ``megatron/core/transformer/moe/token_dispatcher.py`` (MoEAlltoAllTokenDispatcher, no token
+dropped), ``router.py``, ``experts.py`` (TEGroupedMLP), with the fused permutation of NVIDIA/TransformerEngine
+(``--moe-permute-fusion``; without it there are more kernels and host synchronisations).
 """
 
 import numpy as np
 
 from ..compute import expert_gemms, pass_us
 from ..systems import constants
+from .steps import small_ops, start
 
 __all__ = ["SCHEMES", "megatron"]
 
-COUNT_OPS = 6           # preprocess(): sum of the map, reshape, sums over ranks and experts, casts, each a small kernel
-PERMUTE_OPS = 2         # permutation.py: row id map, then the permutation itself
-SMALL_BYTES = 64e3      # what such a small kernel moves
+COUNT_OPS = 7           # preprocess(): sum of the map, cast, sums over ranks, slice, three sums of what was gathered
+MAP_OPS = 3             # TransformerEngine permutation.py: the row id map takes three kernels
+COPIES = 5              # _maybe_dtoh_and_synchronize(): tensors of counts copied to the host before the all-to-all
+COPY_US = 2.4           # of each after the first; see host_sync_us in hardware.toml
+PROBABILITY_BYTES = 4   # the routing weights travel in an all-to-all of their own
 
 
 def megatron(cluster):
     """One process per rank."""
-    for gpu in cluster.gpus:
-        cluster.env.process(_rank(cluster, gpu))
+    start(cluster, _rank)
 
 
 def _rank(cluster, gpu):
@@ -28,43 +31,43 @@ def _rank(cluster, gpu):
     tokens, sent, taken = int(workload.tokens_of[rank]), int(pairs[rank].sum()), int(rows.sum())
     op, row, answer = host.eager_op_us, shape.dispatch_bytes, shape.combine_bytes
 
-    def small(count, phase):
-        for _ in range(count):
-            yield from gpu.move(SMALL_BYTES, phase, host_us=op)
-
-    def collective(bytes_to, phase, **options):
+    def collective(bytes_to, phase, group, **options):
         """An NCCL all-to-all: its kernel, its start on all ranks, the transfers."""
         with cluster.phase(rank, phase):
             yield from gpu.launch(op)
-            yield from cluster.meet(rank, phase)
+            yield from cluster.meet(rank, group)
             yield cluster.env.timeout(host.collective_us)
-            yield from cluster.all_to_all(rank, bytes_to, phase, **options)
+            yield from cluster.all_to_all(rank, bytes_to, group, **options)
 
     # 1. Router.
     yield from gpu.kernel(cluster.gate_us(rank), "gate", op)
-    yield from small(host.gate_ops - 2, "gate")
-    # 2. Counts of every rank to every rank; the host needs them for the sizes of the all-to-all and of the GEMMs.
-    yield from small(COUNT_OPS, "counts")
-    yield from collective(np.full(cluster.machine.ranks, 8 * shape.experts), "counts")
-    yield from gpu.host_sync(extra_us=op)
-    # 3. Rows in the order of their experts, then to the ranks that hold these.
-    yield from small(PERMUTE_OPS - 1, "permute")
+    yield from small_ops(gpu, host.gate_ops - 2, "gate")
+    # 2. Counts of every rank to every rank.
+    yield from small_ops(gpu, COUNT_OPS, "counts")
+    yield from collective(np.full(cluster.machine.ranks, 8 * shape.experts), "counts", "counts")
+    # 3. Rows in the order of their experts; the host needs the counts for the sizes of what follows.
+    yield from small_ops(gpu, MAP_OPS, "permute")
     yield from gpu.move((tokens + sent) * row, "permute", host_us=op)
-    yield from collective(pairs[rank] * row, "dispatch", row_bytes=row)
+    yield from gpu.host_sync(extra_us=op + (COPIES - 1) * COPY_US)
+    # 4. Rows, then their weights, to the ranks that hold the experts.
+    yield from collective(pairs[rank] * row, "dispatch", "dispatch", row_bytes=row)
+    yield from collective(pairs[rank] * PROBABILITY_BYTES, "dispatch", "probabilities")
     cluster.first_ready(rank)
     cluster.all_ready(rank)
-    # 4. Rows of one expert together, when there are several.
+    # 5. Rows of one expert together, when there are several.
     if len(rows) > 1:
+        yield from small_ops(gpu, 1, "permute")
         yield from gpu.move(2 * taken * row, "permute", host_us=op)
-    # 5. Expert.
+    # 6. Expert.
     first, second = expert_gemms(shape)
     yield from _grouped(gpu, first, rows, "gemm1", op)
     yield from gpu.kernel(pass_us(gpu.gpu, taken * 6 * shape.inter), "activation", op)
     yield from _grouped(gpu, second, rows, "gemm2", op)
-    # 6. The way back.
+    # 7. The way back.
     if len(rows) > 1:
+        yield from small_ops(gpu, 1, "unpermute")
         yield from gpu.move(2 * taken * answer, "unpermute", host_us=op)
-    yield from collective(pairs[:, rank] * answer, "combine", row_bytes=answer)
+    yield from collective(pairs[:, rank] * answer, "combine", "combine", row_bytes=answer)
     yield from gpu.move((sent + tokens) * answer, "unpermute", host_us=op)
     cluster.done(rank)
 
