@@ -25,10 +25,12 @@ import simpy
 
 from . import compute
 from .network import Network
+from .systems import constants
 
 __all__ = ["Cluster", "GpuSim", "GroupedGemm", "LayerResult", "run_layer"]
 
 FLAG_BYTES = 16         # a flag or a few counts: one flit
+SMALL_BYTES = 64e3      # what a framework's operation on a few thousand numbers moves
 
 
 @dataclass(frozen=True)
@@ -283,6 +285,13 @@ class Cluster:
     def gate_us(self, rank):
         """Router GEMM, softmax and top-k of the rank's tokens."""
         return compute.gate_us(self.machine.gpu, self.workload.shape, int(self.workload.tokens_of[rank]))
+
+    def gate(self, gpu):
+        """The framework's router, as in every system that does not fuse it: the kernels of :meth:`gate_us`, and small ones."""
+        host = constants("host")
+        yield from gpu.kernel(self.gate_us(gpu.rank), "gate", host.eager_op_us)
+        for _ in range(host.gate_ops - 2):
+            yield from gpu.move(SMALL_BYTES, "gate", host_us=host.eager_op_us)
 
     def result(self):
         """:class:`LayerResult` of a layer that has run. Raises RuntimeError when a rank did not finish."""

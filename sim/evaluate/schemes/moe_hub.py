@@ -19,6 +19,7 @@ from math import ceil
 
 from ..compute import TILE_ROWS, expert_gemms, pass_us, tiles_of
 from ..engine import GroupedGemm
+from ..network import HUB_GHZ, hub_figures
 
 __all__ = ["SCHEMES", "Hub", "hub_layer"]
 
@@ -88,6 +89,10 @@ class _Inbox:
             self.open.remove(group)
             self._release(group)
 
+    @property
+    def missing_rows(self):
+        return self.total - self.arrived
+
     def _release(self, group):
         self.on_group(min(self.size, self.total - group * self.size))
 
@@ -149,12 +154,17 @@ class _Layer:
         self.answered = [self.env.event() for _ in range(ranks)]
         self.sums = [_Sums(int(self.workload.tokens_of[rank]) * self.shape.top_k) for rank in range(ranks)]
         self.waiting_rows = [int(self.workload.rows_at(rank).sum()) for rank in range(ranks)]
-        self.gemm1, self.boxes = {}, {}
+        self.ready_us = hub_figures()["latency_cycles"]["answer_to_ready"] / (HUB_GHZ * 1e3)
+        self.gemm1, self.boxes, self.waiting_groups = {}, {}, [0] * ranks
+        self.launched = [self.env.event() for _ in range(ranks)]
         group_rows = TILE_ROWS * group_tiles(self.machine.gpu, expert_gemms(self.shape)[0], len(self.experts_of[0]))
         for rank in range(ranks):
             for expert in self.experts_of[rank]:
                 self.boxes[expert] = _Inbox(self.workload.rows[:, expert], hub.allocation, group_rows,
                                             lambda rows, rank=rank, expert=expert: self._ready(rank, expert, rows))
+                self.waiting_groups[rank] += self.boxes[expert].groups
+            if not self.waiting_rows[rank]:
+                self.arrived_all[rank].succeed()
 
     # -- one rank -----------------------------------------------------------------------------------------------------------
 
@@ -163,20 +173,23 @@ class _Layer:
         rows = self.workload.rows_at(rank)
         taken, tokens = int(rows.sum()), int(self.workload.tokens_of[rank])
         first, second = expert_gemms(self.shape)
-        yield from gpu.kernel(cluster.gate_us(rank), "gate")
+        yield from cluster.gate(gpu)
         if not hub.allocation:
             yield from self._addresses(gpu)
 
         # Dispatch: a few SMs read tokens and store rows; thread blocks of GEMM1 run on the others, as tiles get ready.
         work = self.gemm1[rank] = GroupedGemm(gpu, first, rows)
+        if not taken or not hub.signal:
+            work.close()
         start = self.env.now
         yield from gpu.launch()
+        self.launched[rank].succeed()
         sent = self.env.process(self._dispatch(gpu))
         if hub.signal:
             yield self.arrived_all[rank]
             cluster.book("dispatch", self.env.now - start)
             yield work.done & sent
-            cluster.book("gemm1 after dispatch", max(0.0, self.env.now - start))
+            cluster.book("dispatch and gemm1", self.env.now - start)
         else:
             yield sent
             yield from cluster.device_barrier(rank)
@@ -190,7 +203,8 @@ class _Layer:
         start = self.env.now
         leaving = []
         yield from gpu.gemm(second, rows, "gemm2", on_batch=lambda *batch: self._answer(gpu, leaving, *batch))
-        yield self.env.all_of(leaving)
+        if leaving:
+            yield self.env.all_of(leaving)
         sum_us = pass_us(gpu.gpu, tokens * (self.shape.top_k + 1) * self.shape.combine_bytes)
         if hub.signal:
             # Sums run as tiles of tokens get complete; the stream is at the kernel since GEMM2 was placed.
@@ -250,17 +264,30 @@ class _Layer:
                 self.boxes[expert].arrive(source, rows)
         self.waiting_rows[rank] -= sum(counts.values())
         if not self.waiting_rows[rank]:
-            if self.hub.signal:
-                self.gemm1[rank].close()
-                self.cluster.all_ready(rank)
             self.arrived_all[rank].succeed()
 
     def _ready(self, rank, expert, rows):
         """All rows of a group are in memory: the hub releases its thread blocks."""
         if self.hub.signal:
-            self.cluster.first_ready(rank)
-            for tile in tiles_of(rows):
-                self.gemm1[rank].ready(expert, tile)
+            last = not self.boxes[expert].missing_rows
+            self.env.process(self._release(rank, expert, rows, self.last_us(rank, expert) if last else self.ready_us))
+
+    def last_us(self, rank, expert):
+        """A group that is not full waits for the producers' close: it follows the data, expert by expert."""
+        cycles = hub_figures()["latency_cycles"]
+        waited = cycles["close_to_all"] + cycles["close_interval"] * self.experts_of[rank].index(expert)
+        return self.machine.fabric.one_way_us + waited / (HUB_GHZ * 1e3)
+
+    def _release(self, rank, expert, rows, delay):
+        yield self.env.timeout(delay)
+        yield self.launched[rank]
+        self.cluster.first_ready(rank)
+        for tile in tiles_of(rows):
+            self.gemm1[rank].ready(expert, tile)
+        self.waiting_groups[rank] -= 1
+        if not self.waiting_groups[rank]:
+            self.gemm1[rank].close()
+            self.cluster.all_ready(rank)
 
     # -- answers back -------------------------------------------------------------------------------------------------------
 
