@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from hub_rtl.tools.console import table_console
 
 from .engine import TASKS, MissingTool, tools
 from .report import write_report
@@ -48,7 +49,7 @@ def formal(checks: Names = None,
         tools()
     except (TableError, MissingTool) as error:
         _fail(error)
-    chosen, console = _chosen(table, checks or [], quick), Console()
+    chosen, console = _chosen(table, checks or [], quick), table_console()
     if names:
         print("\n".join(check.name for check in chosen))
         return

@@ -12,6 +12,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from hub_rtl.config import PRESETS, ConfigError
 from hub_rtl.config import preset as preset_of
 from hub_rtl.models import MODELS, ModelShape, model
+from hub_rtl.tools.console import table_console
 from sim.traces import TraceError, generate, read_trace
 
 __all__ = ["run", "bench"]
@@ -147,7 +148,7 @@ def run(
             reports[-1] = reports[-1] or {"way": name, "differences": verdict.differences}
     (output / "report.json").write_text(json.dumps(dict(zip(("hub", "baseline"), reports, strict=False)), indent=1) + "\n")
     if all(report and "rows" in report for report in reports):
-        Console().print(table(*reports))
+        table_console().print(table(*reports))
     print(f"report: {output / 'report.json'}, picture: {output / 'timeline.png'}")
     if any(report is None or report["differences"] for report in reports):
         raise typer.Exit(1)
@@ -161,7 +162,7 @@ def bench(
     from sim.bench_speed import measure, speed_table
 
     lines = measure(quick=quick)
-    Console().print(speed_table(lines))
+    table_console().print(speed_table(lines))
     output.mkdir(parents=True, exist_ok=True)
     (output / "bench.json").write_text(json.dumps([line.as_dict() for line in lines], indent=1) + "\n")
     if not all(line.met for line in lines):
