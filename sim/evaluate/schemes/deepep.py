@@ -1,0 +1,193 @@
+"""DeepEP: V1 for throughput, V1 for low latency, V2. A token goes once to each rank (V1 low latency: once to each expert).
+
+Source: deepseek-ai/DeepEP dd758ca. V1: ``csrc/kernels/legacy/{layout,intranode,internode_ll}.cu``, ``buffer.hpp``;
+V2: ``deep_ep/include/deep_ep/impls/{dispatch,dispatch_copy_epilogue,combine,combine_reduce_epilogue}.cuh``.
+Every phase is a function of its own, so that ``published.py`` can time dispatch or combine alone, as DeepEP's tests do.
+"""
+
+from ..systems import constants
+from .steps import RowExchange, experts, start
+
+__all__ = ["SCHEMES", "dispatch_row_bytes", "ll_combine", "ll_dispatch", "normal_combine", "normal_dispatch", "v2_combine",
+           "v2_dispatch"]
+
+CACHED_BYTES = 64e3     # what the kernels of layout and prefix sums read and write
+
+
+def dispatch_row_bytes(shape, system, *, cached=False):
+    """Bytes of a dispatched row: values and scales, and what says where it came from and where it goes.
+
+    ``cached``: the layout of an earlier dispatch is used again, so V1 sends no choices (its benchmark does this).
+    """
+    system = constants(system)
+    choices = 0 if cached else system.meta_bytes_per_choice * shape.top_k
+    size = shape.dispatch_bytes + system.meta_bytes + choices
+    align = getattr(system, "row_align", 1)
+    return -(-size // align) * align
+
+
+# -- V1, throughput -------------------------------------------------------------------------------------------------------
+
+
+def normal_dispatch(cluster, cached=False):
+    """Exchange of V1's dispatch: rings of (rank, channel), their senders and receivers on ``sms`` SMs."""
+    system, row = constants("deepep_v1_normal"), dispatch_row_bytes(cluster.workload.shape, "deepep_v1_normal", cached=cached)
+    return RowExchange(cluster, cluster.workload.distinct * row, row, efficiency=system.link_efficiency)
+
+
+def normal_combine(cluster):
+    """Exchange of V1's combine, the same way back; the receiver adds up."""
+    system, row = constants("deepep_v1_normal"), cluster.workload.shape.combine_bytes
+    return RowExchange(cluster, cluster.workload.distinct.T * row, row, efficiency=system.link_efficiency)
+
+
+def normal_notify(cluster, gpu):
+    """Counts of rows per rank and expert: layout, then barriers around an exchange; the host spins on the sums."""
+    system = constants("deepep_v1_normal")
+    yield from gpu.kernel(system.layout_us, "layout")
+    yield from gpu.launch()
+    for _ in range(system.notify_barriers - 1):
+        yield from cluster.device_barrier(gpu.rank)
+    yield from cluster.exchange(gpu.rank, 4 * cluster.workload.shape.experts)
+    yield from cluster.device_barrier(gpu.rank)
+    yield from gpu.host_sync()
+
+
+def copy_kernel(cluster, gpu, exchange, phase, sms, before_us=0.0):
+    """A communication kernel on its own SMs: rows leave and arrive."""
+    with cluster.phase(gpu.rank, phase):
+        yield from gpu.launch()
+        yield from gpu.hold(sms)
+        yield cluster.env.timeout(before_us)
+        yield from exchange.run(gpu.rank)
+        yield exchange.arrived[gpu.rank]
+        yield from gpu.poll()
+        gpu.release(sms)
+
+
+def _normal(cluster, gpu, exchanges):
+    system, workload, rank = constants("deepep_v1_normal"), cluster.workload, gpu.rank
+    dispatch, combine = exchanges
+    shape, rows, taken = workload.shape, workload.rows_at(rank), int(workload.distinct[:, rank].sum())
+    yield from gpu.kernel(cluster.gate_us(rank), "gate")
+    yield from normal_notify(cluster, gpu)
+    yield from copy_kernel(cluster, gpu, dispatch, "dispatch", system.sms)
+    # Received rows lie in the order of source ranks: one copy per local expert, in the experts' order.
+    yield from gpu.move((taken + int(rows.sum())) * shape.dispatch_bytes, "permute")
+    cluster.first_ready(rank)
+    cluster.all_ready(rank)
+    yield from experts(gpu, rows)
+    yield from gpu.move((taken + int(rows.sum())) * shape.combine_bytes, "unpermute")
+    yield from gpu.move(CACHED_BYTES, "combine")
+    yield from cluster.device_barrier(rank)
+    yield from copy_kernel(cluster, gpu, combine, "combine", system.sms)
+    cluster.done(rank)
+
+
+def deepep_v1_normal(cluster):
+    """V1's kernels for throughput, with the counts exchanged first."""
+    start(cluster, _normal, (normal_dispatch(cluster), normal_combine(cluster)))
+
+
+# -- V1, low latency ------------------------------------------------------------------------------------------------------
+
+
+def ll_sms(gpu, experts):
+    """SMs of a low-latency kernel: as many as give each the same number of experts."""
+    return -(-experts // -(-experts // gpu.sms))
+
+
+def ll_dispatch(cluster, network=None):
+    """Exchange of V1's low-latency dispatch: a row per token and expert into a slot of its own, no counts before."""
+    row = cluster.workload.shape.dispatch_bytes + constants("deepep_v1_ll").header_bytes
+    return RowExchange(cluster, cluster.workload.pair_rows * row, row, parts=1, network=network)
+
+
+def ll_combine(cluster, network=None):
+    """Exchange of V1's low-latency combine: an answer per token and expert; the receiver weighs and adds."""
+    row = cluster.workload.shape.combine_bytes
+    return RowExchange(cluster, cluster.workload.pair_rows.T * row, row, parts=1, network=network)
+
+
+def ll_kernel(cluster, gpu, exchange, phase, copied_bytes, before_us=0.0):
+    """Send, poll the flags of all (source, expert) pairs, then copy or add up what lies in the slots."""
+    sms = min(ll_sms(gpu.gpu, cluster.workload.shape.experts), gpu.gpu.sms - 1)
+    with cluster.phase(gpu.rank, phase):
+        yield from gpu.launch()
+        yield from gpu.hold(sms)
+        yield cluster.env.timeout(before_us)
+        yield from exchange.run(gpu.rank)
+        yield exchange.arrived[gpu.rank]
+        yield from gpu.poll()
+        rate = min(gpu.gpu.stream_gbps, sms * gpu.gpu.sm_hbm_gbps)
+        yield cluster.env.timeout(gpu.gpu.grid_sync_us + copied_bytes / (rate * 1e3))
+        gpu.release(sms)
+
+
+def ll_copied(workload, rank):
+    """(dispatch, combine): bytes that the receiving part of the two kernels reads and writes in memory."""
+    taken, sent = int(workload.pair_rows[:, rank].sum()), int(workload.pair_rows[rank].sum())
+    tokens = int(workload.tokens_of[rank])
+    return 2 * taken * workload.shape.dispatch_bytes, (sent + tokens) * workload.shape.combine_bytes
+
+
+def _low_latency(cluster, gpu, exchanges):
+    system, workload, rank = constants("deepep_v1_ll"), cluster.workload, gpu.rank
+    there, back = ll_copied(workload, rank)
+    yield from gpu.kernel(cluster.gate_us(rank), "gate")
+    yield from ll_kernel(cluster, gpu, exchanges[0], "dispatch", there, system.kernel_us)
+    cluster.first_ready(rank)
+    cluster.all_ready(rank)
+    yield from experts(gpu, workload.rows_at(rank))     # masked GEMM: slots without a row cost nothing
+    yield from ll_kernel(cluster, gpu, exchanges[1], "combine", back, system.kernel_us)
+    cluster.done(rank)
+
+
+def deepep_v1_ll(cluster):
+    """V1's kernels for low latency."""
+    start(cluster, _low_latency, (ll_dispatch(cluster), ll_combine(cluster)))
+
+
+# -- V2 -------------------------------------------------------------------------------------------------------------------
+
+
+def v2_dispatch(cluster, sms=None):
+    """Exchange of V2's dispatch: slots by atomics per destination rank, rows by TMA, counts beside them."""
+    system, row = constants("deepep_v2"), dispatch_row_bytes(cluster.workload.shape, "deepep_v2")
+    return RowExchange(cluster, cluster.workload.distinct * row, row, efficiency=system.link_efficiency,
+                       sm_gbps=(sms or system.sms) * system.sm_gbps)
+
+
+def v2_combine(cluster, sms=None):
+    """Exchange of V2's combine: a row per token and rank, added up by the epilogue."""
+    system, row = constants("deepep_v2"), cluster.workload.shape.combine_bytes
+    return RowExchange(cluster, cluster.workload.distinct.T * row, row, efficiency=system.link_efficiency,
+                       sm_gbps=(sms or system.sms) * system.sm_gbps)
+
+
+def _v2(cluster, gpu, exchanges):
+    system, workload, rank = constants("deepep_v2"), cluster.workload, gpu.rank
+    dispatch, combine = exchanges
+    shape, rows, taken = workload.shape, workload.rows_at(rank), int(workload.distinct[:, rank].sum())
+    yield from gpu.kernel(cluster.gate_us(rank), "gate")
+    yield from copy_kernel(cluster, gpu, dispatch, "dispatch", system.sms)
+    yield from cluster.device_barrier(rank)
+    # dispatch_copy_epilogue: from a slot per source rank to the experts' order.
+    yield from gpu.move((taken + int(rows.sum())) * shape.dispatch_bytes, "permute")
+    cluster.first_ready(rank)
+    cluster.all_ready(rank)
+    yield from experts(gpu, rows)
+    yield from gpu.move((taken + int(rows.sum())) * shape.combine_bytes, "unpermute")
+    yield from copy_kernel(cluster, gpu, combine, "combine", system.sms)
+    yield from cluster.device_barrier(rank)
+    # combine_reduce_epilogue: sum over the ranks of a token.
+    tokens, parts = int(workload.tokens_of[rank]), int(workload.distinct[rank].sum())
+    yield from gpu.move((parts + tokens) * shape.combine_bytes, "combine")
+    cluster.done(rank)
+
+
+def deepep_v2(cluster):
+    """V2, no count known to the host, worst-case buffers."""
+    start(cluster, _v2, (v2_dispatch(cluster), v2_combine(cluster)))
+
+SCHEMES = {"deepep_v1_normal": deepep_v1_normal, "deepep_v1_ll": deepep_v1_ll, "deepep_v2": deepep_v2}

@@ -1,0 +1,105 @@
+"""FasterMoE: groups of ranks exchange rows pairwise while the experts work on what the group before has brought.
+
+Source: laekov/fastmoe ``cuda/fastermoe/smart_schedule.h``, ``fmoe/fastermoe/schedule.py``, ``fmoe/functions.py``. Each expert
+of each group is one exchange (an ncclGroup) and one call back into Python. Shadowing of experts is off, as by default.
+"""
+
+import numpy as np
+
+from ..compute import expert_gemms
+from ..systems import constants
+from .steps import RowExchange, collective, small_ops, start
+
+__all__ = ["SCHEMES", "fastermoe"]
+
+
+def _exchanges(cluster, groups, group_of):
+    """[step][expert]: (rows[src, dst], there, back). At a step, ranks of group g send to group g + step."""
+    workload, shape = cluster.workload, cluster.workload.shape
+    ranks, local = workload.ranks, max(len(workload.experts_of(rank)) for rank in range(workload.ranks))
+    result = []
+    for step in range(groups):
+        result.append([])
+        for number in range(local):
+            rows = np.zeros((ranks, ranks), dtype=np.int64)
+            for dst in range(ranks):
+                of = workload.experts_of(dst)
+                if number < len(of):
+                    sources = [src for src in range(ranks) if (group_of[src] + step) % groups == group_of[dst]]
+                    rows[sources, dst] = workload.rows[sources, of[number]]
+            result[-1].append((rows, RowExchange(cluster, rows * shape.dispatch_bytes, shape.dispatch_bytes, parts=2),
+                               RowExchange(cluster, rows.T * shape.combine_bytes, shape.combine_bytes, parts=2)))
+    return result
+
+
+def fastermoe(cluster):
+    """One process per rank."""
+    ranks = cluster.machine.ranks
+    width = min(constants("fastermoe").pipeline_ranks, ranks)
+    groups = max(1, ranks // width)
+    group_of = [min(rank // width, groups - 1) for rank in range(ranks)]
+    start(cluster, _rank, _exchanges(cluster, groups, group_of))
+
+
+def _rank(cluster, gpu, steps):
+    host, system, workload, rank = constants("host"), constants("fastermoe"), cluster.workload, gpu.rank
+    shape, op, tokens = workload.shape, host.eager_op_us, int(workload.tokens_of[rank])
+    sent = tokens * shape.top_k
+    yield from gpu.kernel(cluster.gate_us(rank), "gate", op)
+    yield from small_ops(gpu, host.gate_ops - 2, "gate")
+    # Counts: per expert, exchanged, and copied to the host piece by piece.
+    yield from small_ops(gpu, system.count_ops, "counts")
+    with cluster.phase(rank, "counts"):
+        yield from gpu.launch(op)
+        yield from cluster.meet(rank, "counts")
+        yield cluster.env.timeout(host.collective_us)
+        yield from cluster.exchange(rank, 8 * len(workload.experts_of(rank)), "counts")
+    for _ in range(system.count_syncs):
+        yield from gpu.host_sync(extra_us=op)
+    yield from gpu.move((tokens + sent) * shape.dispatch_bytes, "permute", host_us=op)
+    # Stream of communication beside the default stream.
+    taken = [cluster.env.event() for _ in steps]
+    answered = [cluster.env.event() for _ in steps]
+    over = cluster.env.process(_communicate(cluster, gpu, steps, taken, answered))
+    first, second = expert_gemms(shape)
+    host_free = cluster.env.now
+    for step, arrived in enumerate(taken):
+        yield arrived
+        cluster.first_ready(rank)
+        if step == len(steps) - 1:
+            cluster.all_ready(rank)
+        for number, (rows, _, _) in enumerate(steps[step]):
+            count = int(rows[:, rank].sum())
+            if count:
+                # Python's call back: its operations, of which four are the kernels below.
+                host_free = max(host_free, cluster.env.now) + system.expert_ops * op
+                gpu.host_at = max(gpu.host_at, host_free - 4 * op)
+                yield from gpu.launch(op)
+                yield from gpu.gemm(first, [0] * number + [count], "gemm1", launch=False)
+                yield from gpu.move(count * shape.inter * 6, "activation", host_us=op)
+                yield from gpu.launch(op)
+                yield from gpu.gemm(second, [0] * number + [count], "gemm2", launch=False)
+                yield from gpu.move(2 * count * shape.combine_bytes, "copy", host_us=op)
+        answered[step].succeed()
+    yield over
+    yield from gpu.host_sync()
+    # _local_gather: zeros, rows to their places; then the weighed sum.
+    yield from gpu.move(sent * shape.combine_bytes, "unpermute", host_us=op)
+    yield from gpu.move(2 * sent * shape.combine_bytes, "unpermute", host_us=op)
+    yield from gpu.move((sent + tokens) * shape.combine_bytes, "unpermute", host_us=op)
+    cluster.done(rank)
+
+
+def _communicate(cluster, gpu, steps, taken, answered):
+    sms = constants("host").collective_sms if len(steps) > 1 else 0
+    for step, experts in enumerate(steps):
+        for number, (_, there, _) in enumerate(experts):
+            yield from collective(cluster, gpu, there, "dispatch", f"there {step} {number}", sms)
+        taken[step].succeed()
+    for step, experts in enumerate(steps):
+        yield answered[step]
+        for number, (_, _, back) in enumerate(experts):
+            yield from collective(cluster, gpu, back, "combine", f"back {step} {number}", sms)
+
+
+SCHEMES = {"fastermoe": fastermoe}

@@ -1,0 +1,60 @@
+"""mori v2 within a node: the sender takes the next row of the destination's one cursor by a remote atomic.
+
+Source: ROCm/mori 624002c8, ``python/mori/ops/dispatch_combine_v2/intranode_kernels.py`` (dispatch, gather combine). A token
+goes once to each rank, into a dense row in the order of arrival; counts follow the rows. Nothing is exchanged before.
+"""
+
+from ..systems import constants
+from .deepep import dispatch_row_bytes
+from .steps import RowExchange, experts, start
+
+__all__ = ["SCHEMES", "combine", "dispatch", "kernel", "mori"]
+
+
+def dispatch(cluster):
+    """Exchange of the dispatch kernel."""
+    system, row = constants("mori"), dispatch_row_bytes(cluster.workload.shape, "mori")
+    return RowExchange(cluster, cluster.workload.distinct * row, row, efficiency=system.link_efficiency)
+
+
+def combine(cluster):
+    """Exchange of the combine kernel: the source rank reads its tokens' answers at all ranks and adds them up."""
+    system, row = constants("mori"), cluster.workload.shape.combine_bytes
+    return RowExchange(cluster, cluster.workload.distinct.T * row, row, efficiency=system.link_efficiency)
+
+
+def kernel(cluster, gpu, exchange, phase):
+    """Atomics for rows, payload, barrier of the grid, counts as flags, polling."""
+    system = constants("mori")
+    with cluster.phase(gpu.rank, phase):
+        yield from gpu.launch()
+        yield from gpu.hold(min(system.blocks, gpu.gpu.sms - 1))
+        yield cluster.env.timeout(system.kernel_us)
+        yield from exchange.run(gpu.rank)
+        yield exchange.arrived[gpu.rank]
+        yield from gpu.poll()
+        gpu.release(min(system.blocks, gpu.gpu.sms - 1))
+
+
+def mori(cluster):
+    """One process per rank."""
+    start(cluster, _rank, dispatch(cluster), combine(cluster))
+
+
+def _rank(cluster, gpu, there, back):
+    workload, rank = cluster.workload, gpu.rank
+    shape, rows, taken = workload.shape, workload.rows_at(rank), int(workload.distinct[:, rank].sum())
+    yield from gpu.kernel(cluster.gate_us(rank), "gate")
+    yield from kernel(cluster, gpu, there, "dispatch")
+    # Rows lie in the order of arrival, one per token: counts per local expert, then a copy for each.
+    yield from gpu.move(12 * taken * shape.top_k, "permute")
+    yield from gpu.move((taken + int(rows.sum())) * shape.dispatch_bytes, "permute")
+    cluster.first_ready(rank)
+    cluster.all_ready(rank)
+    yield from experts(gpu, rows)
+    yield from gpu.move((taken + int(rows.sum())) * shape.combine_bytes, "unpermute")
+    yield from kernel(cluster, gpu, back, "combine")
+    cluster.done(rank)
+
+
+SCHEMES = {"mori": mori}

@@ -1,0 +1,135 @@
+"""Steps that several software systems take: row exchanges by copy kernels, collectives of the host, slower GEMMs."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..compute import Gemm, expert_gemms
+from ..systems import constants
+
+__all__ = ["RowExchange", "ScaledGemm", "activation", "collective", "experts", "link_payload_gbps", "scaled_gemms",
+           "small_ops", "start", "stock_fabric"]
+
+SMALL_BYTES = 64e3
+PARTS = 8       # pieces in which a copy kernel hands its rows to the network
+
+
+@dataclass(frozen=True)
+class ScaledGemm(Gemm):
+    """A GEMM whose tiles take ``1 / efficiency`` times as long as those of the GPU model."""
+
+    efficiency: float = 1.0
+
+    def tile_us(self, gpu, rows):
+        return super().tile_us(gpu, rows) / self.efficiency
+
+
+def scaled_gemms(shape, efficiency):
+    """(GEMM1, GEMM2) of an expert, slowed down."""
+    return tuple(ScaledGemm(gemm.n, gemm.k, gemm.dtype, gemm.weight_bytes, efficiency=efficiency)
+                 for gemm in expert_gemms(shape))
+
+
+def link_payload_gbps(machine, packet_bytes=128):
+    """GB/s of payload that one GPU's links carry in full packets, in one direction."""
+    fabric = machine.fabric
+    flits = -(-packet_bytes // fabric.flit_bytes)
+    return fabric.link_gbps * packet_bytes / ((flits + fabric.header_flits) * fabric.flit_bytes)
+
+
+def stock_fabric(cluster):
+    """Takes away the hub's credits per destination: links of today's GPUs have flow control of their own, link by link."""
+    cluster.network.settings = replace(cluster.network.settings, credits=None)
+
+
+def start(cluster, process, *shared):
+    """Starts ``process(cluster, gpu, *shared)`` for every rank, on links without a hub."""
+    stock_fabric(cluster)
+    for gpu in cluster.gpus:
+        cluster.env.process(process(cluster, gpu, *shared))
+
+
+class RowExchange:
+    """Rows that copy kernels of all ranks store to each other, each rank to all others in turn.
+
+    ``bytes_to[src, dst]``; ``row_bytes``, of one row; ``efficiency``, fraction of the links' payload rate that the kernels
+    reach; ``sm_gbps``, what all copying SMs of a rank move at most, rows that stay at the rank included (None: no limit);
+    ``on_part(src, dst, part)``, called when that part of the pair's rows is in memory at ``dst``.
+    ``arrived[rank]``: event, all rows for the rank are in its memory. Start every rank once by :meth:`run`.
+    """
+
+    def __init__(self, cluster, bytes_to, row_bytes, *, efficiency=1.0, sm_gbps=None, parts=PARTS, on_part=None, network=None):
+        self.cluster, self.env, self.network = cluster, cluster.env, network or cluster.network
+        self.bytes_to, self.row_bytes, self.parts, self.on_part = np.asarray(bytes_to), int(row_bytes), parts, on_part
+        self.gbps, self.sm_gbps = efficiency * link_payload_gbps(cluster.machine), sm_gbps
+        ranks = cluster.machine.ranks
+        self.arrived = [self.env.event() for _ in range(ranks)]
+        self._open = [ranks * parts] * ranks
+
+    def seconds_us(self, rank):
+        """Least time of the rank's copy kernel."""
+        own = int(self.bytes_to[rank].sum())
+        remote = own - int(self.bytes_to[rank, rank])
+        return max(remote / (self.gbps * 1e3), own / (self.sm_gbps * 1e3) if self.sm_gbps else 0.0)
+
+    def run(self, rank):
+        """The rank's copy kernel: ends when its last row has left. A generator."""
+        ranks, pace, left = self.cluster.machine.ranks, self.seconds_us(rank) / self.parts, []
+        order = [(rank + step) % ranks for step in range(ranks)]
+        for part in range(self.parts):
+            for dst in order:
+                total = int(self.bytes_to[rank, dst])
+                rows = total // self.row_bytes
+                first, last = rows * part // self.parts, rows * (part + 1) // self.parts
+                size = (last - first) * self.row_bytes
+                if part == self.parts - 1:
+                    size += total - rows * self.row_bytes
+                sent = self.network.send(rank, dst, size, row_bytes=self.row_bytes)
+                sent.callbacks.append(lambda _, dst=dst, part=part: self._took(rank, dst, part))
+                left.append(sent.left)
+            yield self.env.timeout(pace)
+        yield self.env.all_of(left)
+
+    def _took(self, src, dst, part):
+        if self.on_part:
+            self.on_part(src, dst, part)
+        self._open[dst] -= 1
+        if not self._open[dst]:
+            self.arrived[dst].succeed()
+
+
+def collective(cluster, gpu, exchange, phase, group, sms=0):
+    """The kernel of an NCCL all-to-all: starts on all ranks together, ends when the rank has sent and received all rows.
+
+    ``group``: name of this collective, the same on all ranks. ``sms``: SMs that it takes from kernels that run beside it.
+    """
+    with cluster.phase(gpu.rank, phase):
+        if sms:
+            yield from gpu.hold(sms)
+        yield from cluster.meet(gpu.rank, group)
+        yield cluster.env.timeout(constants("host").collective_us)
+        yield from exchange.run(gpu.rank)
+        yield exchange.arrived[gpu.rank]
+        if sms:
+            gpu.release(sms)
+
+
+def small_ops(gpu, count, phase):
+    """Operations of PyTorch on a few thousand numbers, one kernel each."""
+    op = constants("host").eager_op_us
+    for _ in range(count):
+        yield from gpu.move(SMALL_BYTES, phase, host_us=op)
+
+
+def activation(gpu, rows, host_us=None):
+    """SwiGLU of ``rows`` rows: reads gate and up, writes their product."""
+    inter = gpu.cluster.workload.shape.inter
+    yield from gpu.move(rows * inter * 2 * 3, "activation", host_us=host_us)
+
+
+def experts(gpu, rows_per_expert, gemms=None, host_us=None):
+    """First GEMM, activation, second GEMM, one kernel after the other, all rows being there."""
+    first, second = gemms or expert_gemms(gpu.cluster.workload.shape)
+    yield from gpu.gemm(first, rows_per_expert, "gemm1")
+    yield from activation(gpu, int(sum(rows_per_expert)), host_us)
+    yield from gpu.gemm(second, rows_per_expert, "gemm2")

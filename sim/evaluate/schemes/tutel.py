@@ -1,0 +1,96 @@
+"""Tutel: rows padded to one capacity per expert, all-to-all in chunks of the capacity that overlap with the experts' GEMMs.
+
+Source: microsoft/tutel ``tutel/impls/{moe_layer,fast_dispatch,overlap}.py``, ``tutel/experts/ffn.py``. The capacity factor is
+0: the capacity is the largest number of rows that any rank has for any expert, so that no token is dropped.
+"""
+
+from math import ceil
+
+import numpy as np
+
+from ..compute import expert_gemms
+from ..systems import constants
+from .steps import RowExchange, collective, small_ops, start
+
+__all__ = ["SCHEMES", "capacity", "tutel"]
+
+
+def capacity(workload, degree):
+    """Rows per expert and source rank after padding, a multiple of the number of chunks (128 of those above 256)."""
+    rows = int(workload.rows.max())
+    step = degree if rows <= 256 else 128
+    return ceil(rows / step) * step
+
+
+def tutel(cluster):
+    """One process per rank."""
+    degree, workload = constants("tutel").overlap_degree, cluster.workload
+    rows = capacity(workload, degree) // degree
+    local = np.array([len(workload.experts_of(rank)) for rank in range(workload.ranks)])
+    shape = workload.shape
+    there, back = np.tile(local * rows, (workload.ranks, 1)), np.tile((local * rows)[:, None], (1, workload.ranks))
+    chunks = [(RowExchange(cluster, there * shape.dispatch_bytes, shape.dispatch_bytes),
+               RowExchange(cluster, back * shape.combine_bytes, shape.combine_bytes)) for _ in range(degree)]
+    start(cluster, _rank, chunks, rows)
+
+
+def _rank(cluster, gpu, chunks, rows):
+    host, system, workload, rank = constants("host"), constants("tutel"), cluster.workload, gpu.rank
+    shape, op, tokens, ranks = workload.shape, host.eager_op_us, int(workload.tokens_of[rank]), workload.ranks
+    sent, local = tokens * shape.top_k, len(workload.experts_of(rank))
+    padded = shape.experts * rows * len(chunks)
+    # 1. Gate; place of each row in its expert by one-hot masks and sums over tokens, once per choice.
+    yield from gpu.kernel(cluster.gate_us(rank), "gate", op)
+    yield from small_ops(gpu, system.gate_ops, "gate")
+    for _ in range(shape.top_k):
+        for _ in range(system.gate_ops_per_choice):
+            yield from gpu.move(8 * tokens * shape.experts, "gate", host_us=op)
+    # 2. The largest count of all ranks is the capacity; the host needs it for the sizes.
+    with cluster.phase(rank, "counts"):
+        yield from gpu.launch(op)
+        yield from cluster.meet(rank, "capacity")
+        yield cluster.env.timeout(host.collective_us)
+        yield from cluster.exchange(rank, 8, "capacity")
+    for _ in range(system.host_syncs):
+        yield from gpu.host_sync(extra_us=op)
+    # 3. Rows into [experts, capacity] (fast_encode): zeros, then the rows.
+    wide = system.encode_bytes_scale
+    yield from gpu.move(wide * padded * shape.dispatch_bytes, "permute", host_us=op)
+    yield from gpu.move(wide * (tokens + sent) * shape.dispatch_bytes, "permute", host_us=op)
+    # 4. Chunk by chunk, on two streams: all-to-all, expert, all-to-all back.
+    taken = [cluster.env.event() for _ in chunks]
+    answered = [cluster.env.event() for _ in chunks]
+    cluster.env.process(_communicate(cluster, gpu, chunks, taken, answered))
+    first, second = expert_gemms(shape)
+    for number, arrived in enumerate(taken):
+        yield arrived
+        cluster.first_ready(rank)
+        if number == len(chunks) - 1:
+            cluster.all_ready(rank)
+        batch = [rows * ranks] * local
+        if local > 1:
+            yield from gpu.move(2 * sum(batch) * shape.dispatch_bytes, "permute", host_us=op)
+        yield from gpu.gemm(first, batch, "gemm1")
+        yield from gpu.move(sum(batch) * shape.inter * 6, "activation", host_us=op)
+        yield from gpu.gemm(second, batch, "gemm2")
+        if local > 1:
+            yield from gpu.move(2 * sum(batch) * shape.combine_bytes, "unpermute", host_us=op)
+        answered[number].succeed()
+    yield chunks[-1][1].arrived[rank]
+    # 5. fast_decode: weighed sum, one pass per choice.
+    yield from gpu.move(wide * (sent + tokens * shape.top_k) * shape.combine_bytes, "unpermute", host_us=op * shape.top_k)
+    cluster.done(rank)
+
+
+def _communicate(cluster, gpu, chunks, taken, answered):
+    """The communication stream: dispatch of all chunks first, then the answers in order."""
+    sms = constants("host").collective_sms if len(chunks) > 1 else 0
+    for number, (there, _) in enumerate(chunks):
+        yield from collective(cluster, gpu, there, "dispatch", f"there {number}", sms)
+        taken[number].succeed()
+    for number, (_, back) in enumerate(chunks):
+        yield answered[number]
+        yield from collective(cluster, gpu, back, "combine", f"back {number}", sms)
+
+
+SCHEMES = {"tutel": tutel}
