@@ -12,24 +12,27 @@ A *scheme* is a function ``scheme(cluster)`` that starts one simpy process per r
         ...
         cluster.first_ready(gpu.rank); cluster.all_ready(gpu.rank); cluster.done(gpu.rank)
 
+A scheme of GPUs with hubs has the attribute ``hub`` = True, see :class:`Cluster`.
+
 Time is in microseconds. The layer begins at 0 on all ranks, with the gate; until a rank's first ``host_sync`` its host has
 launched everything ahead.
 """
 
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 import numpy as np
 import simpy
 
 from . import compute
-from .network import Network
+from .network import Network, NetworkSettings
 from .systems import constants
 
 __all__ = ["Cluster", "GpuSim", "GroupedGemm", "LayerResult", "run_layer"]
 
 FLAG_BYTES = 16         # a flag or a few counts: one flit
+ENDLESS = 1 << 40       # credits: more packets than any layer has
 SMALL_BYTES = 64e3      # what a framework's operation on a few thousand numbers moves
 
 
@@ -178,14 +181,17 @@ class Cluster:
     """The machine with its network, one workload, and what the ranks of a scheme share.
 
     ``env``, ``machine``, ``workload``, ``network``, ``gpus`` (:class:`GpuSim`), ``rng`` (numpy, from ``seed``).
-    ``network_options`` go to :meth:`Network`.
+    ``hub``: the GPUs have hubs, with their credits per destination and their loopback lanes; without, links have flow control
+    of their own, which holds nobody up, and rows for the own rank do not leave memory. ``network_options``: of
+    :meth:`NetworkSettings.of`.
     """
 
-    def __init__(self, machine, workload, seed=1, **network_options):
+    def __init__(self, machine, workload, seed=1, hub=False, **network_options):
         if workload.ranks != machine.ranks:
             raise ValueError(f"ranks = {workload.ranks}: the machine has {machine.ranks}")
         self.machine, self.workload, self.env = machine, workload, simpy.Environment()
-        self.network = Network(self.env, machine, **network_options)
+        settings = NetworkSettings.of(machine, **network_options)
+        self.network = Network(self.env, settings=settings if hub else replace(settings, credits=ENDLESS, local_rate=inf))
         self.rng = np.random.default_rng([seed, 0xC0])
         self.gpus = [GpuSim(self, rank) for rank in range(machine.ranks)]
         self.breakdown = {}
@@ -307,7 +313,7 @@ class Cluster:
 
 def run_layer(scheme, machine, workload, seed=1, **network_options):
     """Runs a layer of ``workload`` on ``machine`` by ``scheme``: a :class:`LayerResult`. Same arguments, same result."""
-    cluster = Cluster(machine, workload, seed, **network_options)
+    cluster = Cluster(machine, workload, seed, getattr(scheme, "hub", False), **network_options)
     scheme(cluster)
     cluster.env.run()
     return cluster.result()

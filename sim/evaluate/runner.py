@@ -129,7 +129,8 @@ def run_points(points, *, jobs=None, scheduler=None, console=None):
     jobs = min(jobs or os.cpu_count() or 1, max(1, len(unique)))
     results = [None] * len(unique)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=console is None) as bar:
+    shown = console is not None and console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
         task = bar.add_task("layers", total=len(unique))
         for number, result in _cluster(unique, scheduler) if scheduler else _pool(unique, jobs):
             results[number] = result

@@ -19,7 +19,7 @@ from math import ceil
 
 from ..compute import TILE_ROWS, expert_gemms, pass_us, tiles_of
 from ..engine import GroupedGemm
-from ..network import HUB_GHZ, hub_figures
+from ..network_settings import HUB_GHZ, hub_figures, hub_preset
 
 __all__ = ["SCHEMES", "Hub", "hub_layer"]
 
@@ -137,6 +137,7 @@ def hub_layer(hub):
         layer = _Layer(cluster, hub)
         for gpu in cluster.gpus:
             cluster.env.process(layer.rank(gpu))
+    scheme.hub = True
     return scheme
 
 
@@ -269,14 +270,15 @@ class _Layer:
     def _ready(self, rank, expert, rows):
         """All rows of a group are in memory: the hub releases its thread blocks."""
         if self.hub.signal:
-            last = not self.boxes[expert].missing_rows
+            last = self.hub.allocation and not self.boxes[expert].missing_rows
             self.env.process(self._release(rank, expert, rows, self.last_us(rank, expert) if last else self.ready_us))
 
     def last_us(self, rank, expert):
-        """A group that is not full waits for the producers' close: it follows the data, expert by expert."""
-        cycles = hub_figures()["latency_cycles"]
-        waited = cycles["close_to_all"] + cycles["close_interval"] * self.experts_of[rank].index(expert)
-        return self.machine.fabric.one_way_us + waited / (HUB_GHZ * 1e3)
+        """The last group waits for the producers' CLOSE: it follows the data, expert by expert, as control credits allow."""
+        hub, one_way, cycle = hub_figures(), self.machine.fabric.one_way_us, 1e-3 / HUB_GHZ
+        turn = 2 * one_way + cycle * hub["latency_cycles"]["close_round_trip"]
+        before = self.experts_of[rank].index(expert) / hub_preset(self.machine.ranks, hub)["ctl_credits"]
+        return one_way + cycle * hub["latency_cycles"]["close_to_all"] + before * turn
 
     def _release(self, rank, expert, rows, delay):
         yield self.env.timeout(delay)
