@@ -82,7 +82,8 @@ def _credit_return(latency):
     first = _rows(result, (1,))["first"].astype(int)[100:]
     result.remove()
     window = CONFIG.rx_credits * (first[-1] - first[0]) / (len(first) - 1)
-    return window - 2 * latency - 2 * (CONFIG.packet_flits + 1)
+    # A window goes round once per both ways, a packet on each, and the packets that wait until a quarter is reported.
+    return window - 2 * latency - (1 + CONFIG.rx_credits // 4) * (CONFIG.packet_flits + 1)
 
 
 def _closes(latency):

@@ -29,7 +29,7 @@ from .network_settings import HUB_FILE, NetworkSettings, flits_of, hub_figures
 
 __all__ = ["HUB_FILE", "Network", "NetworkSettings", "Transfer", "flits_of", "hub_figures"]
 
-TURNS = 256             # turns that a long message takes at least
+TURNS = 256             # turns that the longest message takes, at least and about
 
 
 class Transfer(simpy.Event):
@@ -52,19 +52,19 @@ class Transfer(simpy.Event):
         if self._left is None:
             self._left = simpy.Event(self.env)
             if self._left_at is not None:
-                _fire(self._left, max(0.0, self._left_at - self.env.now))
+                _fire(self._left, self._left_at)
         return self._left
 
-    def _leave(self, delay):
-        self._left_at = self.env.now + delay
+    def _leave(self, time):
+        self._left_at = time
         if self._left is not None:
-            _fire(self._left, delay)
+            _fire(self._left, time)
 
 
-def _fire(event, delay):
-    """Makes an event happen ``delay`` from now; its value is that time."""
-    event._ok, event._value = True, event.env.now + delay
-    event.env.schedule(event, delay=delay)
+def _fire(event, time):
+    """Makes an event happen at ``time``, or now if that is over; its value is ``time``."""
+    event._ok, event._value = True, time
+    event.env.schedule(event, delay=max(0.0, time - event.env.now))
 
 
 class _Pair:
@@ -90,11 +90,12 @@ class _Pair:
 class _Port:
     """One plane of a GPU's egress: destinations that have messages, in the order of their turns."""
 
-    __slots__ = ("src", "plane", "pairs", "turns", "busy", "reports")
+    __slots__ = ("src", "plane", "pairs", "turns", "busy", "batch", "reports")
 
-    def __init__(self, src, plane, ranks, credits):
+    def __init__(self, src, plane, settings, credits):
         self.src, self.plane, self.turns, self.busy = src, plane, deque(), False
-        self.pairs = [_Pair(dst, credits) for dst in range(ranks)]
+        self.pairs = [_Pair(dst, credits) for dst in range(settings.ranks)]
+        self.batch = settings.batch_packets     # packets of a turn, the same for all destinations: turns are fair
         self.reports = 0            # flits that only tell credits and wait for the link
 
 
@@ -117,7 +118,8 @@ class Network:
         self._cycle = s.flit_bytes * self._planes / s.rate      # of a flit on one plane
         self._packet = self._cycle * flits_of(128, flit_bytes=s.flit_bytes, header_flits=s.header_flits)[1]
         credits = inf if s.credits is None else s.credits
-        self._ports = [[_Port(src, plane, s.ranks, credits) for plane in range(self._planes)] for src in range(s.ranks)]
+        self._quarter = inf if s.credits is None else max(1, s.credits // 4)    # packets that are reported together
+        self._ports = [[_Port(src, plane, s, credits) for plane in range(self._planes)] for src in range(s.ranks)]
         self._ingress_free = [[0.0] * self._planes for _ in range(s.ranks)]
         self._local_free = [0.0] * s.ranks
         self.payload_bytes = self.wire_bytes = self.local_bytes = self.report_bytes = self.messages = 0
@@ -145,8 +147,8 @@ class Network:
         transfer = Transfer(self.env, src, dst, payload_bytes, packets, flits, priority)
         self.messages += 1
         if not packets:
-            _fire(transfer, 0.0)
-            transfer._leave(0.0)
+            _fire(transfer, self.env.now)
+            transfer._leave(self.env.now)
         elif src == dst:
             self._loop(transfer)
         else:
@@ -158,6 +160,7 @@ class Network:
             if pair.queue() is None:
                 port.turns.append(pair)
             pair.queues.setdefault(priority, deque()).append(transfer)
+            port.batch = max(port.batch, packets // TURNS)
             self._serve(port)
         return transfer
 
@@ -165,15 +168,15 @@ class Network:
         """Calls ``function(*arguments)`` after ``delay``."""
         event = simpy.Event(self.env)
         event.callbacks.append(lambda _: function(*arguments))
-        _fire(event, delay)
+        _fire(event, self.env.now + delay)
 
     def _loop(self, transfer):
         s, now = self.settings, self.env.now
         self.local_bytes += transfer.payload_bytes
         end = max(now, self._local_free[transfer.src]) + transfer.flits * s.flit_bytes / s.local_rate
         self._local_free[transfer.src] = end
-        transfer._leave(end - now + s.store_latency)
-        _fire(transfer, end - now + s.local_latency)
+        transfer._leave(end + s.store_latency)
+        _fire(transfer, end + s.local_latency)
 
     def _serve(self, port):
         """Gives an idle link to the next destination that has a credit; without one, until a credit or a message comes."""
@@ -192,7 +195,7 @@ class Network:
         s, now = self.settings, self.env.now
         old = now - s.age_limit
         queue = pair.queue(old)
-        room = min(max(s.batch_packets, queue[0].packets // TURNS), pair.credits)
+        room = min(port.batch, self._quarter, pair.credits)
         packets = flits = 0
         ended = []                  # (message, flits of the batch up to its end)
         while queue and room > packets:
@@ -216,7 +219,7 @@ class Network:
         port.busy = True
         self.egress_busy[port.src] += length / self._planes
         for transfer, at in ended:
-            transfer._leave(s.store_latency + at * self._cycle)
+            transfer._leave(now + s.store_latency + at * self._cycle)
         self.call(length, self._sent, port, pair, packets, flits, ended)
 
     def _sent(self, port, pair, packets, flits, ended):
@@ -229,7 +232,7 @@ class Network:
         free[port.plane] = end
         self.ingress_busy[pair.dst] += length / self._planes
         for transfer, at in ended:
-            _fire(transfer, end - (flits - at) * self._cycle - now + s.store_latency + s.write_latency)
+            _fire(transfer, end - (flits - at) * self._cycle + s.store_latency + s.write_latency)
         if s.credits is not None:
             self.call(end - now + s.credit_latency, self._freed, port, pair.dst, packets)
         port.busy = False
@@ -243,7 +246,7 @@ class Network:
         if pair.queue() is not None and pair.credits > 0:
             # Headers for this source leave once per round of packets, whatever the batches are.
             self._tell(back, pair, s.latency + len(back.turns) * self._packet / 2)
-        elif pair.owed >= max(1, s.credits // 4):
+        elif pair.owed >= self._quarter:
             waits = back.busy and back.turns
             back.reports += bool(back.busy)
             self.report_bytes += s.flit_bytes

@@ -281,11 +281,11 @@ def settings_of(cfg, harness, hub, piece):
                            age_limit=hub["reports"]["age_limit"], flit_bytes=cfg.flit_bytes, batch_packets=piece)
 
 
-def model_layer(plan, harness=None, hub=None, piece=1):
+def model_layer(plan, harness=None, hub=None, batch_packets=1):
     """Times of the layer of ``plan`` (:func:`sim.layer.plan_layer`, one lane) on the network model: :class:`LayerTimes`.
 
-    ``piece``: packets that are stored and sent as one.
+    ``batch_packets``: packets that are stored and sent as one.
     """
     if plan.cfg.lanes != 1:
         raise ValueError(f"lanes = {plan.cfg.lanes}: the harness is modelled for 1")
-    return _Layer(plan, harness or Harness(), hub or hub_figures(), piece).run()
+    return _Layer(plan, harness or Harness(), hub or hub_figures(), batch_packets).run()
