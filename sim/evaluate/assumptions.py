@@ -6,16 +6,18 @@ from .compute import Gemm, grouped_gemm_us
 from .hardware import load_data, machine
 from .plots import Panel, Plot
 from .study import PAPER_SYSTEMS, Report, grid, mean, models_of, speedup, systems_of, tokens_of
+from .systems import constants
 
 __all__ = ["gemm_report", "sensitivity_points", "sensitivity_report"]
 
-#: name: (where the field is, low and high factor)
+#: name: (where it is: the machine's ``gpu`` or ``fabric``, or a section of systems.toml; factors)
 ASSUMPTIONS = {
     "bf16_efficiency": ("gpu", 0.75, 1.15), "hbm_efficiency": ("gpu", 0.8, 1.2), "tile_overhead_us": ("gpu", 0.5, 2.0),
     "l2_mbytes": ("gpu", 0.5, 2.0), "sm_copy_gbps": ("gpu", 0.5, 2.0), "launch_us": ("gpu", 0.5, 2.0),
     "launch_latency_us": ("gpu", 0.5, 2.0), "kernel_gap_us": ("gpu", 0.5, 2.0), "host_sync_us": ("gpu", 0.5, 2.0),
     "poll_us": ("gpu", 0.5, 2.0), "hop_ns": ("fabric", 0.5, 2.0), "link_gbps": ("fabric", 0.5, 2.0),
-    "header_flits": ("fabric", 1.0, 2.0),
+    "header_flits": ("fabric", 1.0, 2.0), "eager_op_us": ("host", 0.5, 2.0, 4.0), "collective_us": ("host", 0.5, 2.0),
+    "collective_sms": ("host", 0.5, 2.0),
 }
 
 
@@ -25,10 +27,11 @@ def _cases(options):
     preset = machine(options.machine or "h800_400", 8)
     cases = {("as it is", ""): grid(options, systems, models_of(options), tokens)}
     for name, (part, *factors) in ASSUMPTIONS.items():
-        for factor in dict.fromkeys(factors):
-            if factor != 1.0:
-                value = type(getattr(getattr(preset, part), name))(getattr(getattr(preset, part), name) * factor)
-                cases[name, f"{value:g}"] = grid(options, systems, models_of(options), tokens, **{part: ((name, value),)})
+        of_machine = part in ("gpu", "fabric")
+        now = getattr(getattr(preset, part) if of_machine else constants(part), name)
+        for value in [type(now)(now * factor) for factor in factors if factor != 1.0]:
+            changed = {part: ((name, value),)} if of_machine else {"constants": ((part, name, value),)}
+            cases[name, f"{value:g}"] = grid(options, systems, models_of(options), tokens, **changed)
     for skew in (0.0, 0.05):
         cases["skew", f"{skew:g}"] = grid(options, systems, models_of(options), tokens, skew=skew)
     return cases

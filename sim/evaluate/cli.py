@@ -82,6 +82,8 @@ def evaluate(
     """
     from .runner import run_points
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=160)        # in a file nothing has to be cut
     try:
         chosen = _chosen(experiments, trace)
         options = _options(model or (), tokens or (), system or (), machine, trace or (), seed)

@@ -50,9 +50,10 @@ def layer_report(options, results):
 def tokens_report(options, results):
     points = main_points(options)
     machine_name = points[0].machine
-    summary = [{"model": model, "tokens": tokens}
-               | {p.system: results[p].us for p in points if (p.machine, p.model, p.tokens) == (machine_name, model, tokens)}
-               for model in models_of(options) for tokens in tokens_of(options)]
+    summary = [{"model": model, "system": system}
+               | {f"{p.tokens}": results[p].us for p in points
+                  if (p.machine, p.model, p.system) == (machine_name, model, system)}
+               for model in models_of(options) for system in systems_of(options)]
     panels = _by_tokens(options, points, lambda point: results[point].us, kind="lines", log_x=True, log_y=True,
                         ylabel="layer, microseconds")
     return Report(rows=rows_of(results, points), summary=summary, notes=[f"microseconds, {machine_name}"],

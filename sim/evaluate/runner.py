@@ -3,6 +3,7 @@
 import json
 import os
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from multiprocessing import get_context
@@ -14,6 +15,7 @@ from sim.traces import read_trace
 from .engine import run_layer
 from .hardware import machine
 from .schemes import scheme
+from .systems import override
 from .workload import TYPICAL_SKEW, Workload, shape
 
 __all__ = ["Point", "Result", "machine_of", "run_point", "run_points", "workload_of"]
@@ -23,7 +25,8 @@ __all__ = ["Point", "Result", "machine_of", "run_point", "run_points", "workload
 class Point:
     """One layer to simulate. ``gpu``, ``fabric``: fields of the machine to replace, as (name, value) pairs.
 
-    ``trace``: path of a routing log in place of ``skew``; ``tokens`` 0 takes all of it.
+    ``trace``: path of a routing log in place of ``skew``; ``tokens`` 0 takes all of it. ``constants``: constants of software
+    to replace, as (section of systems.toml, name, value).
     """
 
     system: str
@@ -36,6 +39,7 @@ class Point:
     trace: str = ""
     gpu: tuple = ()
     fabric: tuple = ()
+    constants: tuple = ()
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,7 @@ class Result:
         row = {field.name: getattr(self.point, field.name) for field in fields(Point)}
         row["trace"] = os.path.basename(row["trace"])
         row["gpu"], row["fabric"] = (json.dumps(dict(row[name])) if row[name] else "" for name in ("gpu", "fabric"))
+        row["constants"] = " ".join(f"{part}.{name}={value:g}" for part, name, value in self.point.constants)
         row |= {name: getattr(self, name) for name in ("us", "first_ready_us", "all_ready_us", "wire_bytes", "payload_bytes",
                                                        "sm_busy", "imbalance")}
         return row | {"breakdown": json.dumps({name: round(us, 3) for name, us in self.breakdown})}
@@ -85,7 +90,10 @@ def workload_of(point):
 def run_point(point):
     """Simulates one layer."""
     workload = workload_of(point)
-    layer = run_layer(scheme(point.system), machine_of(point), workload, point.seed)
+    with ExitStack() as replaced:
+        for part, name, value in point.constants:
+            replaced.enter_context(override(part, **{name: value}))
+        layer = run_layer(scheme(point.system), machine_of(point), workload, point.seed)
     return Result(point, layer.us, layer.first_ready_us, layer.all_ready_us, layer.wire_bytes, layer.payload_bytes,
                   layer.sm_busy, workload.imbalance, tuple(layer.breakdown.items()))
 
