@@ -223,8 +223,8 @@ class _Layer:
         for expert in range(self.plan.shape.experts):
             dst, local = self.plan.place(expert)
             turn = self.hub["close_round_trip"] + 2 * self.harness.latency * (dst != rank)
-            delay = self.hub["close_to_all"] + (dst != rank) * self.harness.latency + turn * local / self.plan.cfg.ctl_credits
-            self.call(delay, self.closed, dst, self.regions[dst][local])
+            delay = self.hub["close_to_all"] + (dst != rank) * self.harness.latency
+            self.call(delay + turn * (local // self.plan.cfg.ctl_credits), self.closed, dst, self.regions[dst][local])
 
     def closed(self, rank, region):
         region.closes += 1
