@@ -180,7 +180,7 @@ def test_message_of_no_bytes_is_done_at_once():
 def exchange(batch):
     """An uneven all-to-all; its messages' ends."""
     rng = np.random.default_rng(3)
-    return ends(run([(src, (src + step) % 8, int(rng.integers(1, 60)) * 4096, {"row_bytes": 4096})
+    return ends(run([(src, (src + step) % 8, int(rng.integers(1, 24)) * 4096, {"row_bytes": 4096})
                      for step in range(1, 8) for src in range(8)], batch_packets=batch, credits=64)[1])
 
 
@@ -241,3 +241,52 @@ def test_layer_on_the_model_is_whole_and_the_same_each_time():
     rows = plan.routing.loads
     assert sum(len(ready) for ready in times.ready) == sum(-(-int(n) // plan.tile_rows) for n in rows)
     assert min(map(min, times.ready)) < max(map(max, times.done)) < max(map(max, times.answers))
+
+
+@pytest.fixture(scope="module")
+def comparison():
+    """Both sides from the model, so that errors are known; nothing of the RTL runs."""
+    from sim.evaluate import validate
+    case = validate.Case(model="tiny", tokens=16, ranks=4)
+    patch = pytest.MonkeyPatch()
+    patch.setattr(validate, "rtl_layer", lambda plan, harness, check, threads: _as_rtl(validate, plan, harness))
+    yield validate.compare(case, spread=(-1, 0, 1), batches=(1, 4), progress=lambda text: None)
+    patch.undo()
+
+
+def _as_rtl(validate, plan, harness):
+    from sim.evaluate.rtl_layer import model_layer
+    times = model_layer(plan, harness)
+    return validate._times(times.ready, times.done, times.answers) | {"wire_bytes": times.wire_bytes}
+
+
+def test_comparison_of_a_side_with_itself_has_no_error(comparison):
+    from sim.evaluate.validate import FIGURES, page, validation_table
+    for name in FIGURES:
+        assert comparison.error(name) == 0 and not comparison.rank_errors(name).any()
+        assert comparison.whole(comparison.rtl, name).shape == (3,)
+        assert comparison.spread(name) > 0      # other latencies, other times
+    assert comparison.good
+    assert validation_table(comparison).row_count == len(FIGURES) + 1
+    text = page([comparison])
+    assert text == page([comparison]) and "all answers ready" in text and "NO" not in text
+
+
+def test_comparison_tells_what_is_outside(comparison):
+    from sim.evaluate.validate import page
+    kept = comparison.rtl["all_answers"]
+    comparison.rtl["all_answers"] = kept / 1.06
+    try:
+        assert comparison.error("all_answers") == pytest.approx(0.06)
+        assert not comparison.good
+        assert "| NO |" in page([comparison])
+    finally:
+        comparison.rtl["all_answers"] = kept
+
+
+def test_case_with_too_few_tokens_in_the_log_is_refused(tmp_path):
+    from sim.evaluate.validate import Case
+    from sim.traces import generate, write_trace
+    write_trace(generate(tokens=20, top_k=2, experts=4), tmp_path / "log")
+    with pytest.raises(ValueError, match="has only 2 per rank for 8 ranks"):
+        Case(model="tiny", trace=tmp_path / "log", tokens=16).plan()
