@@ -1,4 +1,4 @@
-"""Command line: ``moe-hub generate``, ``lint``, ``registers``; ``run``, ``bench``, ``evaluate``, ``formal``, if installed."""
+"""Command line: ``moe-hub generate``, ``lint``, ``registers``, ``synth``, ``fpga``; and what else of the project is there."""
 
 import importlib.util
 import sys
@@ -121,7 +121,7 @@ app.command()(fpga)
 if importlib.util.find_spec("sim") and importlib.util.find_spec("sim.run_cli"):
     from sim import run_cli
 
-    for command in ("run", "bench"):
+    for command in ("run", "bench", "lanes"):
         app.command(command)(getattr(run_cli, command))
 
 if importlib.util.find_spec("sim") and importlib.util.find_spec("sim.evaluate"):

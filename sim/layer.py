@@ -18,6 +18,7 @@ from hub_rtl.formats import EventKind
 from hub_rtl.models import ModelShape
 from hub_rtl.registers import register_map
 from hub_rtl.driver import DepRange, Driver, Handle, Region
+from sim.numbering import NUMBERINGS
 from sim.system import System, row_operand
 from sim.traces import Routing
 
@@ -60,6 +61,7 @@ class LayerPlan:
     scratch: int                # free memory behind, for the address-centric way
     arena: int
     seed: int
+    numbering: str = "token"    # of the rows, one of sim.numbering.NUMBERINGS
 
     def tokens(self, rank):
         return int(self.starts[rank + 1] - self.starts[rank])
@@ -121,6 +123,20 @@ class LayerPlan:
     def combine_tiles(self, rank):
         return -(-self.tokens(rank) // self.combine_tile)
 
+    def rowids(self, rank):
+        """RowIDs [tokens, choices] of a rank's rows."""
+        first, end = self.starts[rank:rank + 2]
+        return NUMBERINGS[self.numbering](self.routing.experts[first:end].astype(np.int64), first)
+
+    def origins(self, expert):
+        """{RowID: (rank, local token, choice)} of all rows for an expert."""
+        out = {}
+        for rank in range(self.cfg.ranks):
+            chosen = self.routing.experts[self.starts[rank]:self.starts[rank + 1]] == expert
+            rowids = self.rowids(rank)[chosen].tolist()
+            out |= {rowid: (rank, *place) for rowid, place in zip(rowids, np.argwhere(chosen).tolist(), strict=True)}
+        return out
+
     def activations(self, rank):
         """The rank's tokens: (tokens, dispatch_bytes) random bytes."""
         rng = np.random.default_rng((self.seed, rank))
@@ -136,13 +152,15 @@ class LayerPlan:
         return out.view(np.uint8).reshape(tokens, choices, COLUMN)
 
 
-def plan_layer(shape, routing, *, ranks, lanes=1, tile_rows=None, seed=1, packet_bytes=128, base=None):
+def plan_layer(shape, routing, *, ranks, lanes=1, tile_rows=None, seed=1, packet_bytes=128, base=None, numbering="token"):
     """Layout and configuration for a layer.
 
     Parameters: ``shape``, the model; ``routing``, tokens of all ranks, dealt out in equal runs; ``tile_rows``, a power of two
     (by default about half of a mean expert's rows, 4..128); ``base``, a configuration to use (with these ranks, lanes and
-    packets) in place of one made to measure. Raises ConfigError when the layer does not fit it.
+    packets) in place of one made to measure; ``numbering`` of the rows. Raises ConfigError when the layer does not fit it.
     """
+    if numbering not in NUMBERINGS:
+        raise ConfigError(f"numbering = {numbering!r}: must be one of {', '.join(NUMBERINGS)}")
     tokens, local = routing.tokens, shape.local_experts(ranks)
     if tokens < ranks:
         raise ConfigError(f"tokens = {tokens}: must be at least ranks = {ranks}")
@@ -178,7 +196,8 @@ def plan_layer(shape, routing, *, ranks, lanes=1, tile_rows=None, seed=1, packet
     arena = scratch + _up(ranks * (_up(4 * shape.experts, packet_bytes) + 32 * packet_bytes * lanes), 4096)
     return LayerPlan(cfg=cfg, shape=shape, routing=routing, starts=starts, local=local, row_bytes=row_bytes, stride=stride,
                      capacity=capacity, tile_rows=tile_rows, combine_tile=combine_tile, spill_base=spill_base,
-                     region_base=region_base, combine_base=combine_base, scratch=scratch, arena=arena, seed=seed)
+                     region_base=region_base, combine_base=combine_base, scratch=scratch, arena=arena, seed=seed,
+                     numbering=numbering)
 
 
 def new_system(plan, *, expert_cycles=200, expert_units=4, **settings):
@@ -244,7 +263,7 @@ def hub_programs(plan, **settings):
         program.mark(MARK_START)
         data, columns = add_payload(plan, rank)
         token, choice, expert = rows_of(plan, number)
-        rowid = plan.starts[number] + token
+        rowid = plan.rowids(number).ravel()
         operand = row_operand(0, EPOCH, 0) + expert + (rowid << 15)
         length = plan.shape.dispatch_bytes
         program.bulk("ROW", rank=expert // plan.local, m=(rowid + expert) % 4096 % cfg.lanes, a=operand,

@@ -61,8 +61,8 @@ def golden_layer(plan, result):
             model.dep_range(rank, index, dep)
     for rank in range(cfg.ranks):
         column_off = plan.shape.dispatch_bytes // 16
-        for token, choice, expert in zip(*(a.tolist() for a in rows_of(plan, rank)), strict=True):
-            rowid = int(plan.starts[rank]) + token
+        rows = (*rows_of(plan, rank), plan.rowids(rank).ravel())
+        for token, choice, expert, rowid in zip(*(a.tolist() for a in rows), strict=True):
             model.row(rank, row_operand(expert, EPOCH, rowid), data[rank][token])
             model.row(rank, row_operand(expert, EPOCH, rowid, column_off), columns[rank][token, choice])
         model.close_all(rank, EPOCH)
@@ -79,16 +79,13 @@ def golden_layer(plan, result):
 def answer_rows(plan, model, rank, data, columns):
     """Adds the expert stand-ins' answers of one rank to the model."""
     for local, expert in enumerate(plan.experts(rank)):
-        rowids = np.array([row.rowid for _, row in model.banks[rank][local, EPOCH & 1][0].placed], dtype=np.int64)
-        if not len(rowids):
+        placed, origins = model.banks[rank][local, EPOCH & 1][0].placed, plan.origins(expert)
+        if not placed:
             continue
-        source = np.searchsorted(plan.starts, rowids, side="right") - 1
-        token = rowids - plan.starts[source]
-        rows = np.stack([data[s][t] for s, t in zip(source, token, strict=True)])
-        choice = np.argmax(plan.routing.experts[rowids] == expert, axis=1)
-        answers = expert_rows(rows, expert, plan.shape.combine_bytes)
-        for s, t, c, answer in zip(source.tolist(), token.tolist(), choice.tolist(), answers, strict=True):
-            model.plain(rank, s, plan.answer_address(t, c), answer)
+        rows = [origins[row.rowid] for _, row in placed]
+        answers = expert_rows(np.stack([data[source][token] for source, token, _ in rows]), expert, plan.shape.combine_bytes)
+        for (source, token, choice), answer in zip(rows, answers, strict=True):
+            model.plain(rank, source, plan.answer_address(token, choice), answer)
 
 
 def compare(plan, result, model, ranks=None):

@@ -1,4 +1,5 @@
-"""Commands ``moe-hub run`` (a whole MoE layer on the generated Verilog) and ``moe-hub bench`` (speed figures)."""
+"""Commands ``moe-hub run`` (a whole MoE layer on the generated Verilog), ``moe-hub bench`` (speed figures) and
+``moe-hub lanes`` (how evenly routing uses the lanes of a link)."""
 
 import json
 import sys
@@ -8,17 +9,21 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
 from hub_rtl.config import PRESETS, ConfigError
 from hub_rtl.config import preset as preset_of
-from hub_rtl.models import MODELS, ModelShape, model
+from hub_rtl.models import MODELS, ModelShape
+from hub_rtl.models import model as model_of
 from hub_rtl.tools.console import table_console
+from sim.numbering import NUMBERINGS, lane_use
 from sim.traces import TraceError, generate, read_trace
 
-__all__ = ["run", "bench"]
+__all__ = ["run", "bench", "lanes"]
 
 BIN = 256           # cycles per bin of the timeline
 LATENCY = 64        # cycles from hub to hub, switch included
+LANE_TOKENS, LANE_RUNS = (16, 32, 64, 128, 256, 512, 1024), 8
 
 
 def _fail(text):
@@ -41,7 +46,7 @@ def _routing(shape, trace, ranks, tokens, seed):
 
 def _shape(name, trace, experts, row_bytes):
     """The model's shape; a log says how many experts there are and how many a token takes."""
-    shape = model(name)
+    shape = model_of(name)
     if trace is not None:
         routing = read_trace(trace)
         shape = _changed(shape, experts=routing.num_experts, top_k=routing.top_k)
@@ -87,6 +92,7 @@ def run(
     preset: Annotated[str | None, typer.Option(help=f"Hubs of this preset ({', '.join(PRESETS)}) in place of ones made to "
                                                     "measure.")] = None,
     tile_rows: Annotated[int | None, typer.Option(help="Rows of a tile, a power of two.")] = None,
+    numbering: Annotated[str, typer.Option(help=f"What a RowID is: {', '.join(NUMBERINGS)}.")] = "token",
     expert_cycles: Annotated[int, typer.Option(help="Cycles the expert stand-in takes per tile.")] = 200,
     latency: Annotated[int, typer.Option(help="Cycles from hub to hub.")] = LATENCY,
     baseline: Annotated[bool, typer.Option("--baseline", help="Also run the address-centric way and compare.")] = False,
@@ -113,7 +119,7 @@ def run(
         shape = _shape(model, trace, experts, row_bytes)
         routing = _routing(shape, trace, ranks, tokens, seed)
         plan = plan_layer(shape, routing, ranks=ranks, lanes=lanes, tile_rows=tile_rows, seed=seed, packet_bytes=packet_bytes,
-                          base=preset_of(preset) if preset else None)
+                          base=preset_of(preset) if preset else None, numbering=numbering)
         ways = [("hub", hub_programs(plan, expert_cycles=expert_cycles, **settings), check_layer, layer_report)]
         if baseline:
             from sim.baseline import baseline_programs, check_baseline
@@ -167,3 +173,36 @@ def bench(
     (output / "bench.json").write_text(json.dumps([line.as_dict() for line in lines], indent=1) + "\n")
     if not all(line.met for line in lines):
         raise typer.Exit(1)
+
+
+def lanes(
+    trace: Annotated[Path | None, typer.Option(help="Routing log (JSON lines) in place of made-up routing.")] = None,
+    model: Annotated[str, typer.Option(help="Without a log: shape of the layer.")] = "deepseek-v3",
+    ranks: Annotated[int, typer.Option(min=2, help="GPUs.")] = 8,
+    count: Annotated[int, typer.Option("--lanes", min=1, help="Lanes of each GPU's link.")] = 18,
+    seed: Annotated[int, typer.Option(help="Of made-up routing.")] = 1,
+):
+    """Show how much of its link a rank can use, by tokens per rank and by what the RowIDs are.
+
+    The mean over lanes divided by the fullest lane, of the rows to other ranks; the mean over ranks, and over at most eight
+    runs of tokens that the log has room for.
+    """
+    try:
+        whole = read_trace(trace) if trace else None
+        shape = model_of(model)
+    except (ConfigError, TraceError) as error:
+        _fail(error)
+    except OSError as error:
+        _fail(f"{error.filename}: {error.strerror}")
+    table = Table("tokens per rank", *(f"RowID by {name}, %" for name in NUMBERINGS),
+                  title=f"use of {count} lanes: {trace.name if trace else shape.name}, {ranks} ranks")
+    for tokens in LANE_TOKENS:
+        total = ranks * tokens
+        if whole is None:
+            runs = [generate(tokens=total, top_k=shape.top_k, experts=shape.experts, seed=seed + n) for n in range(LANE_RUNS)]
+        else:
+            runs = [whole.window(n * total, total) for n in range(min(LANE_RUNS, whole.tokens // total))]
+        if runs:
+            means = (sum(lane_use(run, ranks, count, name).mean() for run in runs) / len(runs) for name in NUMBERINGS)
+            table.add_row(str(tokens), *(f"{100 * mean:.1f}" for mean in means))
+    table_console().print(table)

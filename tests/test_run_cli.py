@@ -1,4 +1,4 @@
-"""The commands ``moe-hub run`` and ``moe-hub bench``: orders, messages, exit codes, files; on the smallest layer."""
+"""The commands ``moe-hub run``, ``bench`` and ``lanes``: orders, messages, exit codes, files; on the smallest layer."""
 
 import json
 
@@ -41,7 +41,7 @@ def test_run_writes_report_and_picture(call, tmp_path):
 
 def test_run_takes_a_routing_log(call, tmp_path):
     write_trace(generate(tokens=21, top_k=2, experts=4, seed=3), tmp_path / "log.jsonl")
-    result = call(*SMALL, "--trace", str(tmp_path / "log.jsonl"), "--tokens", "0")
+    result = call(*SMALL, "--trace", str(tmp_path / "log.jsonl"), "--tokens", "0", "--numbering", "place")
     assert result.exit_code == 0, result.output
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert report["hub"]["tokens"] == 21 and report["hub"]["rows"] == 42
@@ -57,6 +57,7 @@ def test_run_takes_a_routing_log(call, tmp_path):
     (["--tokens", "0"], "tokens = 0"),
     (["--tokens", "400"], "groups = 64"),
     (["--preset", "huge"], "preset = 'huge'"),
+    (["--numbering", "odd"], "numbering = 'odd'"),
 ])
 def test_wrong_orders_end_with_one_line(call, arguments, text):
     result = call(*SMALL, *arguments)
@@ -92,3 +93,17 @@ def test_lines_of_the_bench():
     lines = [Line("a", 99.5, "%", ">=", 99), Line("b", 15, "cycles", "<=", 14), Line("c", 3, "1/s")]
     assert [line.met for line in lines] == [True, False, True]
     assert speed_table(lines).row_count == 3
+
+
+def test_lanes(tmp_path):
+    write_trace(generate(tokens=300, top_k=2, experts=4, seed=3), tmp_path / "log.jsonl")
+    result = CliRunner().invoke(app, ["lanes", "--trace", str(tmp_path / "log.jsonl"), "--ranks", "2", "--lanes", "3"])
+    assert result.exit_code == 0, result.output
+    rows = [line.split("│")[1:4] for line in result.output.splitlines() if "│" in line]
+    assert [int(row[0]) for row in rows] == [16, 32, 64, 128]       # 150 tokens per rank
+    assert all(0 < float(share) <= 100 for row in rows for share in row[1:])
+
+
+def test_lanes_without_the_log(tmp_path):
+    result = CliRunner().invoke(app, ["lanes", "--trace", str(tmp_path / "none.jsonl")])
+    assert result.exit_code == 2 and "none.jsonl: No such file" in result.stderr and result.stderr.count("\n") == 1
