@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from .compute import Gemm
 from .engine import Cluster
-from .network import Network, NetworkSettings
+from .network import Network
 from .schemes import comet, deepep, mori
 from .schemes.steps import ScaledGemm, stock_fabric
 from .systems import constants
@@ -20,8 +20,7 @@ class TwoLevel:
     """Two networks behind one ``send``: NVLink between ranks of a node, one network card per GPU between nodes."""
 
     def __init__(self, cluster, node_ranks, nic_gbps):
-        settings = cluster.network.settings
-        wires = NetworkSettings(ranks=settings.ranks, rate=nic_gbps * 1e3, latency=settings.latency, header_flits=0)
+        wires = replace(cluster.network.settings, rate=nic_gbps * 1e3, header_flits=0)
         self.near, self.far, self.node_ranks = cluster.network, Network(cluster.env, settings=wires), node_ranks
 
     def send(self, src, dst, payload_bytes, **options):

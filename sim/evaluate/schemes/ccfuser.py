@@ -26,8 +26,7 @@ def _rank(cluster, gpu, inbox):
     host, system, workload, rank = constants("host"), constants("ccfuser"), cluster.workload, gpu.rank
     shape, op, tokens = workload.shape, host.eager_op_us, int(workload.tokens_of[rank])
     sent, rows = tokens * shape.top_k, [int(count) for count in workload.rows_at(rank)]
-    yield from gpu.kernel(cluster.gate_us(rank), "gate", op)
-    yield from small_ops(gpu, host.gate_ops - 2, "gate")
+    yield from cluster.gate(gpu)
     # Counts of all ranks to all, copied to the host piece by piece.
     yield from small_ops(gpu, system.count_ops, "counts")
     with cluster.phase(rank, "counts"):

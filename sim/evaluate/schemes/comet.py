@@ -113,10 +113,13 @@ def _reduce(cluster, gpu, placement, rows, part_bytes, before, inbox):
         yield before
     system, rank, ranks = constants("comet"), gpu.rank, cluster.machine.ranks
     moved = (rows + int(placement.partial[rank].sum())) * part_bytes
+    # Experts at different ranks: sums are added to the token's row by remote reductions of 32 bits a lane (global_red).
+    packet = system.reduction_bytes if placement.tensor_parallel < ranks else 128
     pace, left = moved / (system.combine_ctas * system.combine_cta_gbps * 1e3) / ranks, []
     for step in range(1, ranks + 1):
         peer = (rank + step) % ranks
-        sent = cluster.network.send(rank, peer, int(placement.partial[rank][peer]) * part_bytes, row_bytes=part_bytes)
+        sent = cluster.network.send(rank, peer, int(placement.partial[rank][peer]) * part_bytes, row_bytes=part_bytes,
+                                    packet_bytes=packet)
         sent.callbacks.append(lambda _, peer=peer: _took(inbox[peer]))
         left.append(sent.left)
         yield cluster.env.timeout(pace)
@@ -142,8 +145,7 @@ def comet(cluster):
 def _rank(cluster, gpu, placement, inbox):
     host, system, shape = constants("host"), constants("comet"), cluster.workload.shape
     first, second = expert_gemms(shape)
-    yield from gpu.kernel(cluster.gate_us(gpu.rank), "gate", host.eager_op_us)
-    yield from small_ops(gpu, host.gate_ops - 2, "gate")
+    yield from cluster.gate(gpu)
     # Splits of all ranks to all, then gather and scatter indices.
     yield from small_ops(gpu, system.count_ops, "counts")
     with cluster.phase(gpu.rank, "counts"):

@@ -69,7 +69,7 @@ def _normal(cluster, gpu, exchanges):
     system, workload, rank = constants("deepep_v1_normal"), cluster.workload, gpu.rank
     dispatch, combine = exchanges
     shape, rows, taken = workload.shape, workload.rows_at(rank), int(workload.distinct[:, rank].sum())
-    yield from gpu.kernel(cluster.gate_us(rank), "gate")
+    yield from cluster.gate(gpu)
     yield from normal_notify(cluster, gpu)
     yield from copy_kernel(cluster, gpu, dispatch, "dispatch", system.sms)
     # Received rows lie in the order of source ranks: one copy per local expert, in the experts' order.
@@ -134,7 +134,7 @@ def ll_copied(workload, rank):
 def _low_latency(cluster, gpu, exchanges):
     system, workload, rank = constants("deepep_v1_ll"), cluster.workload, gpu.rank
     there, back = ll_copied(workload, rank)
-    yield from gpu.kernel(cluster.gate_us(rank), "gate")
+    yield from cluster.gate(gpu)
     yield from ll_kernel(cluster, gpu, exchanges[0], "dispatch", there, system.kernel_us)
     cluster.first_ready(rank)
     cluster.all_ready(rank)
@@ -169,7 +169,7 @@ def _v2(cluster, gpu, exchanges):
     system, workload, rank = constants("deepep_v2"), cluster.workload, gpu.rank
     dispatch, combine = exchanges
     shape, rows, taken = workload.shape, workload.rows_at(rank), int(workload.distinct[:, rank].sum())
-    yield from gpu.kernel(cluster.gate_us(rank), "gate")
+    yield from cluster.gate(gpu)
     yield from copy_kernel(cluster, gpu, dispatch, "dispatch", system.sms)
     yield from cluster.device_barrier(rank)
     # dispatch_copy_epilogue: from a slot per source rank to the experts' order.

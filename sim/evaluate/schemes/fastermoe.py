@@ -45,8 +45,7 @@ def _rank(cluster, gpu, steps):
     host, system, workload, rank = constants("host"), constants("fastermoe"), cluster.workload, gpu.rank
     shape, op, tokens = workload.shape, host.eager_op_us, int(workload.tokens_of[rank])
     sent = tokens * shape.top_k
-    yield from gpu.kernel(cluster.gate_us(rank), "gate", op)
-    yield from small_ops(gpu, host.gate_ops - 2, "gate")
+    yield from cluster.gate(gpu)
     # Counts: per expert, exchanged, and copied to the host piece by piece.
     yield from small_ops(gpu, system.count_ops, "counts")
     with cluster.phase(rank, "counts"):

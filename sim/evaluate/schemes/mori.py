@@ -44,7 +44,7 @@ def mori(cluster):
 def _rank(cluster, gpu, there, back):
     workload, rank = cluster.workload, gpu.rank
     shape, rows, taken = workload.shape, workload.rows_at(rank), int(workload.distinct[:, rank].sum())
-    yield from gpu.kernel(cluster.gate_us(rank), "gate")
+    yield from cluster.gate(gpu)
     yield from kernel(cluster, gpu, there, "dispatch")
     # Rows lie in the order of arrival, one per token: counts per local expert, then a copy for each.
     yield from gpu.move(12 * taken * shape.top_k, "permute")

@@ -1,17 +1,20 @@
 """Steps that several software systems take: row exchanges by copy kernels, collectives of the host, slower GEMMs."""
 
 from dataclasses import dataclass, replace
+from math import inf
 
 import numpy as np
 
 from ..compute import Gemm, expert_gemms
+from ..network import Network
 from ..systems import constants
 
 __all__ = ["RowExchange", "ScaledGemm", "activation", "collective", "experts", "link_payload_gbps", "scaled_gemms",
            "small_ops", "start", "stock_fabric"]
 
 SMALL_BYTES = 64e3
-PARTS = 8       # pieces in which a copy kernel hands its rows to the network
+TURNS = 2000        # of a rank's links while its rows leave
+PARTS = 8           # pieces in which a copy kernel hands its rows to the network
 
 
 @dataclass(frozen=True)
@@ -38,8 +41,14 @@ def link_payload_gbps(machine, packet_bytes=128):
 
 
 def stock_fabric(cluster):
-    """Takes away the hub's credits per destination: links of today's GPUs have flow control of their own, link by link."""
-    cluster.network.settings = replace(cluster.network.settings, credits=None)
+    """Gives the cluster links of today's GPUs: no credits per destination, no hub's loopback path.
+
+    A turn of the links is a two-thousandth of what a rank sends, 8 KB at least: enough turns to be fair, few enough to be fast.
+    """
+    workload = cluster.workload
+    packets = workload.tokens * workload.shape.top_k // workload.ranks * workload.shape.combine_bytes // 128
+    settings = replace(cluster.network.settings, credits=None, local_rate=inf, batch_packets=max(64, packets // TURNS))
+    cluster.network = Network(cluster.env, settings=settings)
 
 
 def start(cluster, process, *shared):
@@ -54,12 +63,13 @@ class RowExchange:
 
     ``bytes_to[src, dst]``; ``row_bytes``, of one row; ``efficiency``, fraction of the links' payload rate that the kernels
     reach; ``sm_gbps``, what all copying SMs of a rank move at most, rows that stay at the rank included (None: no limit);
-    ``on_part(src, dst, part)``, called when that part of the pair's rows is in memory at ``dst``.
+    ``on_part(src, dst, part)``, called when that part of the pair's rows is in memory at ``dst``; ``network``, in place of
+    the cluster's.
     ``arrived[rank]``: event, all rows for the rank are in its memory. Start every rank once by :meth:`run`.
     """
 
     def __init__(self, cluster, bytes_to, row_bytes, *, efficiency=1.0, sm_gbps=None, parts=PARTS, on_part=None, network=None):
-        self.cluster, self.env, self.network = cluster, cluster.env, network or cluster.network
+        self.cluster, self.env, self.network = cluster, cluster.env, network
         self.bytes_to, self.row_bytes, self.parts, self.on_part = np.asarray(bytes_to), int(row_bytes), parts, on_part
         self.gbps, self.sm_gbps = efficiency * link_payload_gbps(cluster.machine), sm_gbps
         ranks = cluster.machine.ranks
@@ -75,6 +85,7 @@ class RowExchange:
     def run(self, rank):
         """The rank's copy kernel: ends when its last row has left. A generator."""
         ranks, pace, left = self.cluster.machine.ranks, self.seconds_us(rank) / self.parts, []
+        network = self.network or self.cluster.network
         order = [(rank + step) % ranks for step in range(ranks)]
         for part in range(self.parts):
             for dst in order:
@@ -84,7 +95,7 @@ class RowExchange:
                 size = (last - first) * self.row_bytes
                 if part == self.parts - 1:
                     size += total - rows * self.row_bytes
-                sent = self.network.send(rank, dst, size, row_bytes=self.row_bytes)
+                sent = network.send(rank, dst, size, row_bytes=self.row_bytes)
                 sent.callbacks.append(lambda _, dst=dst, part=part: self._took(rank, dst, part))
                 left.append(sent.left)
             yield self.env.timeout(pace)
