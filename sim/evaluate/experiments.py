@@ -25,7 +25,7 @@ EXPERIMENTS = {experiment.name: experiment for experiment in (
     Experiment("skew", "Skew of the routing", skew_points,
                varied_report(skew_points, lambda p: p.skew, "skew", "Skew of the routing, 8,192 tokens")),
     Experiment("gpus", "2 to 72 GPUs", gpu_points,
-               varied_report(gpu_points, lambda p: p.ranks, "GPUs", "Number of GPUs", log_x=True)),
+               varied_report(gpu_points, lambda p: p.ranks, "GPUs", "Number of GPUs", log_x=True, group="model")),
     Experiment("ablation", "Parts of the hub", ablation_points, ablation_report),
     Experiment("links", "Bandwidth of the links", link_points,
                varied_report(link_points, lambda p: dict(p.fabric)["link_gbps"], "GB/s per GPU and direction",

@@ -16,30 +16,30 @@ __all__ = ["gpu_points", "link_points", "pangu_points", "pangu_report", "shape_p
 
 LINKS = (200.0, 450.0, 900.0)       # GB/s per GPU and direction
 SKEWS = (0.0, 0.01, 0.02, TYPICAL_SKEW, 0.04, 0.05)
+LARGE_SYSTEMS = ("megatron", "comet", "deepep_v1_normal", "deepep_v2", "ideal")      # those that are used on many GPUs
 SHAPE_SYSTEMS = ("megatron", "comet", "deepep_v1_normal", "deepep_v2", "mori", "ideal")
 
 
-def _varied(points, key, results, systems, label):
-    """Mean speed-up per system for each value of ``key(point)``."""
-    values = list(dict.fromkeys(key(point) for point in points))
-    return values, [{label: value} | {system: mean(speedup(results, p) for p in points
-                                                    if key(p) == value and p.system == system) for system in systems[:-1]}
-                    for value in values]
+def varied_report(points, key, label, title, log_x=False, group="machine"):
+    """Report of a sweep: ``key(point)`` is varied; the table has the mean speed-up for each value and each ``group``."""
+    def means(layers, systems, results):
+        return {system: mean(speedup(results, p) for p in layers if p.system == system) for system in systems}
 
-
-def varied_report(points, key, label, title, log_x=False):
     def report(options, results):
-        layers, systems = points(options), systems_of(options)
+        layers = points(options)
+        systems = [system for system in dict.fromkeys(point.system for point in layers) if system != HUB]
+        cases = dict.fromkeys((getattr(point, group), key(point)) for point in layers)
+        summary = [{group: name, label: value} | means([p for p in layers if (getattr(p, group), key(p)) == (name, value)],
+                                                       systems, results) for name, value in cases]
         panels = []
         for model in dict.fromkeys(point.model for point in layers):
             own = [point for point in layers if point.model == model]
-            values, rows = _varied(own, key, results, systems, label)
-            series = {system: tuple(row[system] for row in rows) for system in systems[:-1]}
-            panels.append(Panel(title=model, kind="lines", x=tuple(values), series=series, xlabel=label, log_x=log_x, line=1.0,
-                                ylabel="speed-up of the hub"))
-        return Report(rows=rows_of(results, layers), summary=_varied(layers, key, results, systems, label)[1],
-                      notes=["mean over models and tokens of a system's time over the hub's"],
-                      plot=Plot(title=title, panels=panels, columns=3))
+            values = tuple(dict.fromkeys(key(point) for point in own))
+            at = [means([p for p in own if key(p) == value], systems, results) for value in values]
+            panels.append(Panel(title=f"{model}, {own[0].machine}", kind="lines", x=values, xlabel=label, log_x=log_x, line=1.0,
+                                series={s: tuple(row[s] for row in at) for s in systems}, ylabel="speed-up of the hub"))
+        return Report(rows=rows_of(results, layers), summary=summary, plot=Plot(title=title, panels=panels, columns=2),
+                      notes=["a system's time over the hub's, mean over models and tokens"])
     return report
 
 
@@ -55,7 +55,7 @@ def link_points(options):
 
 
 def gpu_points(options):
-    """1,024 tokens per GPU on the paper's machine; 512 on an NVL72 for a model with experts for all of them."""
+    """1,024 tokens per GPU on the paper's machine; 256 on an NVL72 for a model with experts for all of them."""
     points = []
     for model in models_of(options):
         for ranks in (2, 4, 8, 16):
@@ -63,7 +63,8 @@ def gpu_points(options):
                 points += grid(options, systems_of(options), (model,), tokens_of(options, (1024 * ranks,)), ranks=ranks)
     if not options.models:
         for ranks in (8, 16, 32, 64, 72):
-            points += grid(options, systems_of(options), ("deepseek-v3",), (512 * ranks,), ranks=ranks, machine="gb200_nvl72")
+            points += grid(options, systems_of(options, LARGE_SYSTEMS), ("deepseek-v3",), (256 * ranks,), ranks=ranks,
+                           machine="gb200_nvl72")
     return points
 
 
@@ -129,8 +130,8 @@ def pangu_points(options):
     name = options.machine or "gb200_nvl72"
     points = []
     for ranks in (8, 16, 64):
-        points += grid(options, systems_of(options), ("pangu-ultra-moe-718b",),
-                        tokens_of(options, tuple(ranks * count for count in (128, 512))), ranks=ranks, machine=name)
+        points += grid(options, systems_of(options, LARGE_SYSTEMS), ("pangu-ultra-moe-718b",),
+                       tokens_of(options, tuple(ranks * count for count in (128, 512))), ranks=ranks, machine=name)
     return points
 
 
@@ -144,6 +145,6 @@ def pangu_report(options, results):
         own = [p for p in points if p.ranks == ranks]
         panels.append(Panel(title=f"{ranks} GPUs", kind="bars", x=tuple(dict.fromkeys(p.tokens for p in own)), line=1.0,
                             series={s: tuple(speedup(results, p) for p in own if p.system == s)
-                                    for s in systems_of(options)[:-1]},
+                                    for s in systems_of(options, LARGE_SYSTEMS)[:-1]},
                             xlabel="tokens, all GPUs", ylabel="speed-up of the hub, layer"))
     return Report(rows=rows_of(results, points), summary=summary, plot=Plot(title="Pangu Ultra MoE, 718B", panels=panels))
