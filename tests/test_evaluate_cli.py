@@ -55,6 +55,14 @@ def test_the_other_experiments(call, tmp_path, name):
     assert (tmp_path / "out" / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
 
 
+def test_published_figures_of_a_system(call, tmp_path):
+    result = call("published", "--system", "deepep_v2")
+    assert result.exit_code == 0, result.output
+    figures = rows(tmp_path / "out" / "published.csv")
+    assert {row["role"] for row in figures} == {"fit", "test"} and all(row["source"] for row in figures)
+    assert all(abs(float(row["ours"]) / float(row["published"]) - 1) < 0.15 for row in figures if row["met"] == "yes")
+
+
 def test_routing_logs(call, tmp_path):
     write_trace(generate(tokens=120, top_k=4, experts=60, seed=3), tmp_path / "log.jsonl")
     result = call("traces", "--trace", str(tmp_path / "log.jsonl"), "--system", "megatron", "--jobs", "1")

@@ -1,14 +1,16 @@
-"""How far the model can be trusted: what the speed-ups hang on, and its GEMMs beside published measurements."""
+"""How far the model can be trusted: what the speed-ups hang on, and everything published beside what the model says."""
 
 import numpy as np
 
 from .compute import Gemm, grouped_gemm_us
 from .hardware import load_data, machine
 from .plots import Panel, Plot
+from .published import median_error
+from .published import rows as asked
 from .study import PAPER_SYSTEMS, Report, grid, mean, models_of, speedup, systems_of, tokens_of
 from .systems import constants
 
-__all__ = ["gemm_report", "sensitivity_points", "sensitivity_report"]
+__all__ = ["gemm_report", "published_report", "sensitivity_points", "sensitivity_report"]
 
 #: name: (where it is: the machine's ``gpu`` or ``fabric``, or a section of systems.toml; factors)
 ASSUMPTIONS = {
@@ -69,3 +71,22 @@ def gemm_report(options, results):
                   series={"published": tuple(r["tflops"] for r in rows), "model": tuple(r["ours"] for r in rows)})
     return Report(rows=rows, summary=rows, plot=Plot(title="Grouped GEMM model against DeepGEMM", panels=[panel]),
                   notes=[data["source"], f"median error of the rows not fitted on: {np.median(errors):.1f} %"])
+
+
+def published_report(options, results):
+    """Every published figure that the model can be asked, of the systems chosen: ours, error, whether its target is met."""
+    found = asked(lambda figure: figure.role in ("fit", "test") and (not options.systems or figure.system in options.systems))
+    summary = [{"figure": row.figure.id, "role": row.figure.role, "published": float(row.figure.value), "ours": float(row.ours),
+                "unit": row.figure.unit, "error, %": 100 * row.error, "target, %": 100 * row.figure.target,
+                "met": "yes" if row.met else "no"} for row in found]
+    rows = [row | {name: getattr(one.figure, name) for name in ("system", "metric", "source", "note")}
+            for row, one in zip(summary, found, strict=True)]
+    notes = []
+    for role, group in dict.fromkeys((row.figure.role, row.figure.group) for row in found):
+        own = [row for row in found if (row.figure.role, row.figure.group) == (role, group)]
+        notes.append(f"{role}{', ' + group if group else ''}: {len(own)} figures, median error "
+                     f"{100 * median_error(own, role, group):.1f} %, {sum(row.met for row in own)} within their targets")
+    panel = Panel(title="ours over published", kind="bars", x=tuple(row["figure"] for row in summary), line=1.0,
+                  series={role: tuple(row["ours"] / row["published"] if row["role"] == role else None for row in summary)
+                          for role in ("fit", "test")})
+    return Report(rows=rows, summary=summary, notes=notes, plot=Plot(title="Published figures", panels=[panel], columns=1))

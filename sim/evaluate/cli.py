@@ -65,7 +65,7 @@ def _write(console, folder, experiment, report):
 def evaluate(
     experiments: Annotated[list[str] | None, typer.Argument(help="Experiments, all of the standard set by default: layer, "
                                                             "end-to-end, tokens, skew, gpus, ablation, links, shapes, pangu, "
-                                                            "traces, sensitivity, gemm.")] = None,
+                                                            "traces, sensitivity, published, gemm.")] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of CSV files and plots.")] = Path("build/evaluate"),
     model: Annotated[list[str] | None, typer.Option(help="Only this model, may be repeated.")] = None,
     tokens: Annotated[list[int] | None, typer.Option(help="Only so many tokens over all GPUs, may be repeated.")] = None,

@@ -1,6 +1,6 @@
 """The experiments of ``moe-hub evaluate`` by name; points that several of them share are simulated once."""
 
-from .assumptions import gemm_report, sensitivity_points, sensitivity_report
+from .assumptions import gemm_report, published_report, sensitivity_points, sensitivity_report
 from .paper_figures import ablation_points, ablation_report, end_report, layer_report, main_points, tokens_report
 from .study import Experiment
 from .sweeps import (
@@ -34,6 +34,7 @@ EXPERIMENTS = {experiment.name: experiment for experiment in (
     Experiment("pangu", "Pangu Ultra MoE, 718B", pangu_points, pangu_report),
     Experiment("traces", "Routing logs of real models (--trace)", trace_points, trace_report),
     Experiment("sensitivity", "What the speed-ups hang on", sensitivity_points, sensitivity_report),
+    Experiment("published", "Every published figure beside ours", lambda options: [], published_report),
     Experiment("gemm", "GEMM model against published measurements", lambda options: [], gemm_report),
 )}
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from multiprocessing import get_context
+from threading import Lock
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -19,6 +20,9 @@ from .systems import override
 from .workload import TYPICAL_SKEW, Workload, shape
 
 __all__ = ["Point", "Result", "machine_of", "run_point", "run_points", "workload_of"]
+
+
+_CONSTANTS = Lock()     # replaced constants are seen by the whole process, and a cluster's worker may have several threads
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,7 @@ def workload_of(point):
 def run_point(point):
     """Simulates one layer."""
     workload = workload_of(point)
-    with ExitStack() as replaced:
+    with _CONSTANTS, ExitStack() as replaced:
         for part, name, value in point.constants:
             replaced.enter_context(override(part, **{name: value}))
         layer = run_layer(scheme(point.system), machine_of(point), workload, point.seed)
@@ -106,8 +110,12 @@ def _pool(points, jobs):
         return
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         running = {pool.submit(run_point, point): number for number, point in enumerate(points)}
-        for done in as_completed(running):
-            yield running[done], done.result()
+        try:
+            for done in as_completed(running):
+                yield running[done], done.result()
+        except BaseException:       # an error or Ctrl-C: do not work on what nobody will see
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
 def _cluster(points, address):
