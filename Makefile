@@ -85,6 +85,12 @@ coverage: $(READY)  ## all tests once more, counting: bins, lines, branches, exp
 mutate: $(READY)  ## mutants of every block against its bench, results in docs/results/mutation.md (ARGS="BLOCK..." for some)
 	@$(BIN)/python -m sim.mutation $(ARGS)
 
+LIBERTY ?=
+
+.PHONY: ppa
+ppa: $(READY)  ## area and clock of blocks, lane and hub, growth, targets (LIBERTY="FILE..." for standard cells, ARGS="--only STEP")
+	@$(BIN)/python -m hub_rtl.synth.ppa $(foreach file,$(LIBERTY),--liberty $(file)) $(ARGS)
+
 .PHONY: plan
 plan: $(READY)  ## write docs/testplan.md anew from docs/testplan/*.toml
 	@$(BIN)/python -m sim.bench.testplan

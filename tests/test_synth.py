@@ -8,9 +8,10 @@ from typer.testing import CliRunner
 from hub_rtl.cli import app
 from hub_rtl.config import preset
 from hub_rtl.synth.generic import measure_generic
+from hub_rtl.synth.liberty import Library, libraries
 from hub_rtl.synth.measure import FlowError, Settings, measure
 from hub_rtl.synth.parts import PARTS, part_rtlil
-from hub_rtl.synth.tables import targets
+from hub_rtl.synth.targets import clock_targets
 
 TINY = preset("tiny")
 PART = "spill_port_merge"
@@ -43,8 +44,8 @@ def _library(path, cells):
 
 @pytest.fixture
 def library(tmp_path):
-    return _library(tmp_path / "toy.lib", [_cell("inv1", 1, "A", "!A"), _cell("buf1", 1.5, "A", "A"),
-                                           _cell("nand2", 2, "AB", "!(A B)"), FLOP])
+    cells = [_cell("inv1", 1, "A", "!A"), _cell("buf1", 1.5, "A", "A"), _cell("nand2", 2, "AB", "!(A B)"), FLOP]
+    return Library([_library(tmp_path / "toy.lib", cells)], tmp_path / "liberty")
 
 
 @pytest.fixture(autouse=True)
@@ -69,29 +70,59 @@ def test_generic_counts(tmp_path):
 
 def test_ecp5_and_cells(tmp_path, library):
     """One small part through both; what is unchanged is not measured again."""
-    settings, told = Settings((1,), [library], 1000), []
+    settings, told = Settings((1,), library, 1000), []
     found = measure(TINY, [PART], ("ecp5", "cells"), settings, tmp_path, tell=told.append)[PART]
     assert found["ecp5"]["ff"] > 0 and found["ecp5"]["lut"] > 0 and found["ecp5"]["runs"] == [found["ecp5"]["mhz"]]
     assert found["ecp5"]["path"]["start"] and found["ecp5"]["path"]["end"]
     assert found["cells"]["kge"] == round(found["cells"]["area"] / 2000, 2)
     assert found["cells"]["timer"] == "ABC"
     assert len(told) == 2
-    kept = tmp_path / "tiny" / PART / "ecp5" / "result.json"
+    (kept,) = tmp_path.glob(f"tiny/{PART}-*/ecp5/result.json")
     stamp = kept.stat().st_mtime_ns
     assert measure(TINY, [PART], ("ecp5",), settings, tmp_path, tell=told.append)[PART]["ecp5"] == found["ecp5"]
     assert kept.stat().st_mtime_ns == stamp
 
 
+def test_routed_seeds_are_kept(tmp_path):
+    """A second placement of the same netlist asks for the missing seed only."""
+    measure(TINY, [PART], ("ecp5",), Settings((1,)), tmp_path, tell=str)
+    (folder,) = tmp_path.glob(f"tiny/{PART}-*/ecp5")
+    stamps = {name: (folder / name).stat().st_mtime_ns for name in ("top.json", "route_1.json")}
+    found = measure(TINY, [PART], ("ecp5",), Settings((1, 2)), tmp_path, tell=str)[PART]["ecp5"]
+    assert len(found["runs"]) == 2
+    assert {name: (folder / name).stat().st_mtime_ns for name in stamps} == stamps
+
+
 def test_a_library_without_nand(tmp_path):
-    library = _library(tmp_path / "poor.lib", [_cell("inv1", 1, "A", "!A"), FLOP])
-    with pytest.raises(FlowError, match="spill_port_merge, cells: liberty: no two-input NAND cell"):
-        measure(TINY, [PART], ("cells",), Settings((1,), [library]), tmp_path)
+    poor = _library(tmp_path / "poor.lib", [_cell("inv1", 1, "A", "!A"), FLOP])
+    with pytest.raises(ValueError, match="liberty: no two-input NAND cell found in toy"):
+        Library([poor], tmp_path)
 
 
-def test_targets_judge_the_fpga_preset_only():
-    figures = {"hub": {"ecp5": {"mhz": 124.9}}, "link": {"ecp5": {"mhz": 150.0}}}
-    assert [met for _, met in targets(preset("fpga"), figures)] == [False, True]
-    assert not list(targets(TINY, figures))
+def test_files_of_one_library_belong_together(tmp_path):
+    """Libraries are told apart by the first word of their names."""
+    whole = [_cell("inv1", 1, "A", "!A"), _cell("buf1", 1.5, "A", "A"), _cell("nand2", 2, "AB", "!(A B)"), FLOP]
+    paths = [_library(tmp_path / "a.lib", whole[:2]), _library(tmp_path / "b.lib", whole[2:]),
+             _library(tmp_path / "c.lib", whole)]
+    paths[2].write_text(paths[2].read_text().replace("library (toy)", "library (other_tt)"))
+    found = libraries(paths, tmp_path / "store")
+    assert [(each.name, len(each.files)) for each in found] == [("toy", 2), ("other", 1)]
+    assert found[0].nand_area == 2 and found[0].register_area == 8
+    assert [path.name for path in found[0].unpack()] == ["a.lib", "b.lib"]
+
+
+def test_a_tool_that_fails_is_named(tmp_path, library, monkeypatch):
+    monkeypatch.setattr("hub_rtl.synth.cells.ABC", "no_such_command\n")
+    with pytest.raises(FlowError, match="spill_port_merge, cells: yosys: "):
+        measure(TINY, [PART], ("cells",), Settings((1,), library), tmp_path, tell=str)
+
+
+def test_clock_targets():
+    """A block, the hub, LUTs beside the peer's; fewer than three seeds judge no clock."""
+    figures = {"hub": {"ecp5": {"mhz": 124.9, "lut": 30000, "runs": [1, 2, 3]}},
+               "decoder": {"ecp5": {"mhz": 150.0, "lut": 1315, "runs": [1, 2, 3]}},
+               "link": {"ecp5": {"mhz": 300.0, "lut": 10, "runs": [300.0]}}, "csr": {}}
+    assert [goal.met for goal in clock_targets(figures)] == [False, True, False, None, None]
 
 
 def test_command(tmp_path):

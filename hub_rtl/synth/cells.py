@@ -1,23 +1,45 @@
 """Standard cells: area, and register-to-register timing without wires, for Liberty files that the user names."""
 
-import gzip
 import json
 import re
-import shutil
-import subprocess
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
-from .generic import BLACK_BOXES, READ
+from .generic import READ
+from .memory_models import MODEL, memory_cells, memory_models
+from .timer import has_timer, slowest_path
 from .yosys import run_yosys
 
-__all__ = ["CellsResult", "map_cells"]
+__all__ = ["NETLIST", "CellsResult", "map_cells"]
+
+NETLIST = "mapped.v"
+
+#: Delay-driven mapping, then trees of buffers and cells of the size that their loads ask for. Yosys' own script leaves large
+#: fan-outs to the smallest gates. ``{goal}``: ps.
+ABC = """strash
+dch -f
+map -B 0.9
+topo
+buffer -c -N 10
+topo
+upsize -c -D {goal}
+dnsize -c -D {goal}
+upsize -c -D {goal}
+dnsize -c -D {goal}
+stime -p
+"""
+
+
+#: Timers do not read lists of bits on the left of an assignment. No name of the RTL has braces, so that none is met twice.
+#: Ports of black boxes are split too, as those of the modules that will stand in their places.
+SINGLE_BITS = ("setattr -mod -set box 1 =A:blackbox", "setattr -mod -unset blackbox =A:box", "splitnets -format {} -ports =*",
+               "setattr -mod -set blackbox 1 A:box")
 
 
 @dataclass
 class CellsResult:
     """area: in the library's units, memories apart. kge: thousands of the library's smallest NAND2. ps: slowest path between
-    registers (OpenSTA), or, without OpenSTA, the slowest logic between them (ABC). timer: which of the two."""
+    registers (OpenSTA), or, without OpenSTA, the slowest logic between them (ABC). timer: which of the two. gates: cells on
+    the path. start, end: its registers by their names in the RTL."""
 
     area: float
     kge: float
@@ -25,79 +47,45 @@ class CellsResult:
     timer: str
     start: str = ""
     end: str = ""
+    gates: int = 0
 
     def as_dict(self):
         return asdict(self)
 
 
-def map_cells(rtlil, libraries, target_ps, folder):
-    """The :class:`CellsResult` of a part, mapped to the cells of ``libraries`` (Liberty files, plain or ``.gz``) with
-    ``target_ps`` as the goal. Raises YosysError, OSError; ValueError when no library has a NAND2."""
+def map_cells(rtlil, library, goal_ps, folder):
+    """The :class:`CellsResult` of a part, mapped to the cells of ``library`` (:class:`~.liberty.Library`) with ``goal_ps`` as
+    the mapper's goal. The netlist is ``mapped.v`` in ``folder``: only cells, instances and aliases of single bits.
+
+    Raises YosysError, OSError; ValueError when the library lacks a NAND2, a buffer or a flip-flop.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "top.il").write_text(rtlil)
-    plain = [_plain(Path(each), folder) for each in libraries]
-    nands, buffers = _areas(plain, r"\w*nand2\w*"), _areas(plain, r"\w*buf_?x?\d+\w*")
-    if not nands:
-        raise ValueError("liberty: no two-input NAND cell found, its area is the unit of gate equivalents")
-    if not buffers:
-        raise ValueError("liberty: no buffer cell found, it stands for what drives a register's output net")
-    named = " ".join(f"-liberty {each.name}" for each in plain)
+    files = library.unpack()
+    run_yosys([*READ, "write_json memories.json", "write_rtlil flat.il"], folder)
+    models, placed = memory_models(memory_cells(folder / "memories.json"))
+    (folder / "memories.v").write_text(models)
+    named = " ".join(f"-liberty {each}" for each in files)
     # With constraints ABC buffers and sizes, and takes the nets of registers to be driven by a cell, not by an ideal source.
-    drive = sorted(buffers, key=buffers.get)[len(buffers) // 4]
-    (folder / "top.constr").write_text(f"set_driving_cell {drive}\nset_load 1 [all_outputs]\n")
-    run_yosys([*READ, BLACK_BOXES, "synth -top top -run coarse:fine", "techmap", "opt -full", "rename -wire t:$_*DFF*",
-               f"dfflibmap {named}", f"abc {named} -D {target_ps} -constr top.constr", "opt_clean -purge",
-               f"tee -q -o stat.json stat -json {named}", "write_verilog -noattr mapped.v"], folder)
-    area = json.loads((folder / "stat.json").read_text())["design"]["area"]
-    ps, start, end = _sta(plain, folder) if shutil.which("sta") else (_abc_delay(folder), "", "")
-    return CellsResult(area=round(area, 1), kge=round(area / min(nands.values()) / 1000, 2), ps=ps,
-                       timer="OpenSTA" if start else "ABC", start=start, end=end)
+    (folder / "top.abc").write_text(ABC.format(goal=goal_ps))
+    (folder / "top.constr").write_text(f"set_driving_cell {library.driver}\nset_load 1 [all_outputs]\n")
+    run_yosys(["read_rtlil flat.il", *placed, *(["read_verilog memories.v"] if models else []), "hierarchy -top top",
+               "proc", "synth -top top -run coarse:fine", "techmap", "opt -full", "simplemap", "rename -wire t:$_*DFF*",
+               f"dfflibmap {named}", "simplemap", f"abc {named} -script top.abc -constr top.constr", "setundef -zero",
+               *SINGLE_BITS, "opt_clean -purge", f"tee -q -o stat.json stat -json {named}",
+               f"write_verilog -noattr -noexpr -nodec {NETLIST}"], folder)
+    area = _own_area(folder / "stat.json")
+    ps, start, end, gates = slowest_path(files, [NETLIST], folder) if has_timer() else (_abc_delay(folder), "", "", 0)
+    return CellsResult(area=round(area, 1), kge=round(area / library.nand_area / 1000, 2), ps=ps,
+                       timer="OpenSTA" if start else "ABC", start=start, end=end, gates=gates)
 
 
-def _plain(path, folder):
-    """The library, unpacked, in ``folder``."""
-    target = folder / path.name.removesuffix(".gz")
-    opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rb") as source, open(target, "wb") as sink:
-        shutil.copyfileobj(source, sink)
-    return target
-
-
-def _areas(libraries, pattern):
-    """{cell whose name matches: area}."""
-    cell = re.compile(rf'\bcell\s*\(\s*"?({pattern})"?\s*\)\s*\{{(?:(?!cell\s*\().)*?area\s*:\s*"?([\d.]+)', re.S | re.I)
-    return {name: float(area) for each in libraries for name, area in cell.findall(each.read_text(errors="replace"))}
+def _own_area(path):
+    """Area of ``top`` without the stand-ins of memories."""
+    modules = {name.lstrip("\\"): each.get("area", 0) for name, each in json.loads(path.read_text())["modules"].items()}
+    return modules["top"] - sum(area for name, area in modules.items() if name.startswith(MODEL))
 
 
 def _abc_delay(folder):
     found = re.findall(r"Delay =\s*([\d.]+) ps", (folder / "yosys.log").read_text(errors="replace"))
-    return float(found[-1]) if found else 0.0
-
-
-def _sta(libraries, folder):
-    """Period in ps of the slowest register-to-register path, its first and last register."""
-    mapped = folder / "mapped.v"
-    # The timer reads no parameters; memories are boxes to it.
-    mapped.write_text(re.sub(r"^(  MEMORY) #\(.*?\n  \) ", r"\1 ", mapped.read_text(), flags=re.S | re.M))
-    lines = [*(f"read_liberty {each.name}" for each in libraries), "read_verilog mapped.v", "link_design top",
-             "create_clock -name clk -period 1000 [get_ports clk]",
-             "report_checks -from [all_registers -clock_pins] -to [all_registers -data_pins] -digits 4"]
-    (folder / "sta.tcl").write_text("\n".join(lines) + "\nexit\n")
-    command = ["sta", "-no_splash", "-exit", "sta.tcl"]
-    text = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout
-    arrival = re.search(r"([\d.]+)\s+data arrival time", text)
-    setup = re.search(r"(-?[\d.]+)\s+[\d.]+\s+library setup time", text)
-    start, end = (re.search(rf"{word}point: (\S+)", text) for word in ("Start", "End"))
-    if not (arrival and start and end):
-        raise OSError(1, "OpenSTA reports no register-to-register path", str(folder / "sta.tcl"))
-    scale = 1000 if "ns" in _time_unit(libraries[0]) else 1
-    return round((float(arrival[1]) - float(setup[1] if setup else 0)) * scale, 1), _register(start[1]), _register(end[1])
-
-
-def _register(instance):
-    """The signal of the RTL that a mapped register was named after."""
-    return re.sub(r"_?\$_.*", "", instance).replace("\\", "")
-
-
-def _time_unit(library):
-    return re.search(r"time_unit\s*:\s*\"?(\w+)", library.read_text(errors="replace"))[1]
+    return max(map(float, found), default=0.0)

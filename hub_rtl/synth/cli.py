@@ -9,9 +9,11 @@ import typer
 from rich.console import Console
 
 from ..config import PRESETS, ConfigError
+from .liberty import libraries
 from .measure import FLOWS, FlowError, Settings, measure
 from .parts import PARTS
-from .tables import markdown, screen, targets
+from .tables import markdown, screen
+from .targets import TARGET_PRESET, clock_targets
 
 __all__ = ["synth"]
 
@@ -52,7 +54,14 @@ def synth(parts: Annotated[list[str] | None, typer.Argument(metavar="[PART]...",
         _fail("--flow cells: needs --liberty FILE, a library of standard cells")
     chosen, console = list(dict.fromkeys(parts or PARTS)), Console()
     try:
-        found = measure(cfg, chosen, flows, Settings(range(1, seeds + 1), liberty or (), target), output, jobs, force,
+        given = libraries(liberty or (), output / "liberty")
+        if len(given) > 1:
+            raise ValueError(f"--liberty: files of {', '.join(each.name for each in given)}: must be of one library")
+    except (ValueError, OSError) as error:
+        _fail(error)
+    options = Settings(tuple(range(1, seeds + 1)), given[0] if given else None, target)
+    try:
+        found = measure(cfg, chosen, flows, options, output, jobs, force,
                         lambda text: console.print(text, highlight=False))
     except FlowError as error:
         _fail(error, 1)
@@ -62,8 +71,8 @@ def synth(parts: Annotated[list[str] | None, typer.Argument(metavar="[PART]...",
     (output / cfg.name / "synth.json").write_text(json.dumps({"configuration": cfg.as_dict(), "parts": found}, indent=1) + "\n")
     (output / cfg.name / "synth.md").write_text(markdown(found, counts, flows))
     print(f"results: {output / cfg.name / 'synth.json'}, {output / cfg.name / 'synth.md'}")
-    goals = list(targets(cfg, found))
-    for text, met in goals:
-        console.print(f"{'met   ' if met else 'MISSED'} {text}", highlight=False)
-    if not all(met for _, met in goals):
+    goals = list(clock_targets(found)) if cfg.name == TARGET_PRESET and "ecp5" in flows else []
+    for goal in goals:
+        console.print(f"{goal.word:12} {goal.text}: {goal.value}", highlight=False)
+    if any(goal.met is False for goal in goals):
         raise typer.Exit(1)

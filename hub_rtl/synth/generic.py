@@ -8,7 +8,9 @@ from .yosys import run_yosys
 
 __all__ = ["BLACK_BOXES", "READ", "GenericResult", "measure_generic"]
 
-READ = ("read_rtlil top.il", "hierarchy -top top", "proc", "flatten", "opt -full", "memory -nomap", "opt_clean")
+#: Gates have no state at power-up, every register that matters is reset.
+READ = ("read_rtlil top.il", "hierarchy -top top", "proc", "flatten", "setattr -unset init w:*", "opt -full", "memory -nomap",
+        "opt_clean")
 #: Memories become cells of an unknown type: nothing that feeds them is lost, and no path goes through them.
 BLACK_BOXES = "chtype -set MEMORY t:$mem_v2"
 
@@ -40,7 +42,7 @@ def measure_generic(rtlil, folder):
     (folder / "top.il").write_text(rtlil)
     run_yosys([*READ, "write_json memories.json", BLACK_BOXES, "synth -top top -run coarse:fine", "techmap", "opt -full",
                "abc -g NAND,NOR,AND,OR,XOR,XNOR,MUX,ANDNOT,ORNOT", "opt_clean", "tee -q -o stat.json stat -json",
-               "tee -q -o path.txt ltp -noff"], folder)
+               "delete =A:blackbox", "tee -q -o path.txt ltp -noff"], folder)
     counts = json.loads((folder / "stat.json").read_text())["design"]["num_cells_by_type"]
     registers = sum(count for name, count in counts.items() if "DFF" in name)
     gates = sum(count * TRANSISTORS[name] for name, count in counts.items() if name in TRANSISTORS)

@@ -28,9 +28,11 @@ class Part:
 PARTS = {part.name: part for part in (
     Part("decoder", "decoder:LogicalDestinationDecoder", "lane"),
     Part("packet_manager", "packet_manager:PacketManager", "slice"),
+    Part("ledger", "producer.ledger:SendLedger", "slice"),
     Part("link", "link:LinkPort", "lane"),
     Part("loop_port", "loop_port:LoopPort", "loop"),
     Part("row_lookup", "rows.row_lookup:RowLookup", "slice"),
+    Part("address_table", "rows.address_table:AddressTable", "hub"),
     Part("slot_allocator", "slot_allocator:SlotAllocator", "hub"),
     Part("memory_writer", "memory_writer:MemoryWriter", "slice"),
     Part("scoreboard", "scoreboard:ReadinessScoreboard", "hub"),

@@ -1,16 +1,13 @@
-"""Tables and targets of what was measured: for the screen, and as Markdown."""
+"""Tables of what was measured: for the screen, and as Markdown."""
 
 from rich.table import Table
 
-__all__ = ["BLOCK_MHZ", "HUB_MHZ", "markdown", "rows", "screen", "targets"]
-
-BLOCK_MHZ, HUB_MHZ = 150, 125       # ECP5-85F, speed 8, preset `fpga`, out of context
-TARGET_PRESET = "fpga"
+__all__ = ["markdown", "rows", "screen"]
 
 HEADS = {
     "generic": ("part", "of each", "cells", "kGE", "registers", "memory bits", "memories", "gates in a row"),
     "ecp5": ("part", "LUT", "FF", "BRAM", "DSP", "MHz", "seeds", "slowest path"),
-    "cells": ("part", "area", "kGE", "ps", "timer", "slowest path"),
+    "cells": ("part", "area", "kGE", "ps", "cells on it", "timer", "slowest path"),
 }
 TITLES = {"generic": "Gates (NAND2 equivalents; memories apart)",
           "ecp5": "ECP5-85F, speed 8, placed and routed, out of context",
@@ -30,7 +27,8 @@ def rows(flow, found, counts):
             yield (name, f"{each['lut']:,}", f"{each['ff']:,}", str(each["bram"]), str(each["dsp"]), f"{each['mhz']:.0f}",
                    " ".join(f"{mhz:.0f}" for mhz in each["runs"]), where)
         else:
-            yield (name, f"{each['area']:,.0f}", f"{each['kge']:.1f}", f"{each['ps']:,.0f}", each["timer"],
+            yield (name, f"{each['area']:,.0f}", f"{each['kge']:.1f}", f"{each['ps']:,.0f}", str(each["gates"]),
+                   each["timer"],
                    f"{each['start']} → {each['end']}" if each["start"] else "-")
 
 
@@ -51,13 +49,3 @@ def markdown(found, counts, flows):
                   for row in rows(flow, found, counts)]
         lines.append("")
     return "\n".join(lines)
-
-
-def targets(cfg, found):
-    """``(text, met)`` for each target that these figures can judge."""
-    if cfg.name != TARGET_PRESET:
-        return
-    for name, flows in found.items():
-        if flows.get("ecp5"):
-            goal, mhz = HUB_MHZ if name == "hub" else BLOCK_MHZ, flows["ecp5"]["mhz"]
-            yield f"{name}: {mhz:.0f} MHz on ECP5 (at least {goal})", mhz >= goal
