@@ -13,7 +13,7 @@ __all__ = ["RowExchange", "ScaledGemm", "activation", "collective", "experts", "
            "small_ops", "start", "stock_fabric"]
 
 SMALL_BYTES = 64e3
-TURNS = 2000        # of a rank's links while its rows leave
+TURNS = 1000        # of a rank's links while its rows leave
 PARTS = 8           # pieces in which a copy kernel hands its rows to the network
 
 
@@ -43,7 +43,7 @@ def link_payload_gbps(machine, packet_bytes=128):
 def stock_fabric(cluster):
     """Gives the cluster links of today's GPUs: no credits per destination, no hub's loopback path.
 
-    A turn of the links is a two-thousandth of what a rank sends, 8 KB at least: enough turns to be fair, few enough to be fast.
+    A turn of the links is a thousandth of what a rank sends, 8 KB at least: enough turns to be fair, few enough to be fast.
     """
     workload = cluster.workload
     packets = workload.tokens * workload.shape.top_k // workload.ranks * workload.shape.combine_bytes // 128
