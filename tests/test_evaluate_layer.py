@@ -4,8 +4,9 @@ import pytest
 
 from sim.evaluate.compute import Gemm, expert_gemms, grouped_gemm_us, pass_us
 from sim.evaluate.end_to_end import forward_us, rest_us
-from sim.evaluate.engine import Cluster, GroupedGemm, run_layer
+from sim.evaluate.engine import Cluster, GroupedGemm, hub_settings, run_layer
 from sim.evaluate.hardware import machine
+from sim.evaluate.network_settings import NetworkSettings, hub_preset
 from sim.evaluate.schemes import SCHEMES, UnknownScheme, scheme
 from sim.evaluate.schemes.ideal import link_us
 from sim.evaluate.schemes.moe_hub import COLUMN_BYTES, SECTOR_BYTES, _Inbox, _Sums, group_tiles
@@ -115,6 +116,14 @@ def test_a_scheme_that_waits_forever_is_named():
 def test_ranks_of_machine_and_workload_must_agree():
     with pytest.raises(ValueError, match="ranks = 4: the machine has 2"):
         Cluster(machine("h800", 2), workload(ranks=4))
+
+
+def test_hubs_between_the_presets_are_sized_alike():
+    for ranks, credits, lanes in ((2, 127, 18), (4, 127, 6), (8, 64, 3), (16, 37, 2), (72, 8, 1)):
+        given = NetworkSettings.of(machine("h800_400", ranks))
+        made = hub_settings(given)
+        assert made.credits == given.credits * credits // hub_preset(ranks)["rx_credits"]
+        assert made.local_rate == pytest.approx(given.rate * lanes / 18)
 
 
 # -- schemes -------------------------------------------------------------------------------------------------------------------

@@ -20,21 +20,36 @@ ahead when it begins is how far it was ahead when the one before ended (:func:`r
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from math import inf
+from math import ceil, inf
 
 import numpy as np
 import simpy
 
 from . import compute
-from .network import Network, NetworkSettings
+from .network import Network
+from .network_settings import NetworkSettings, hub_preset
 from .systems import constants
 
 __all__ = ["Cluster", "GpuSim", "GroupedGemm", "LayerResult", "run_layer"]
 
 FLAG_BYTES = 16         # a flag or a few counts: one flit
 LAYERS = 2              # simulated to find out how far the host is ahead; its lead hardly changes after one
+MOST_CREDITS = 127      # hub_rtl/config.py: rx_credits, per source and lane
 ENDLESS = 1 << 40       # credits: more packets than any layer has
 SMALL_BYTES = 64e3      # what a framework's operation on a few thousand numbers moves
+
+
+def hub_settings(settings):
+    """Settings with a hub made for so many ranks: as many receive buffers and loopback lanes as the presets give them.
+
+    Presets are there for 8 and 72 ranks. Between them a hub gets the same receive memory, shared by its sources, and enough
+    loopback lanes for one row in ``ranks``, which is how both presets are sized.
+    """
+    made_for = hub_preset(settings.ranks)
+    sized = 8 if settings.ranks <= 8 else 72
+    buffers = min(MOST_CREDITS, made_for["rx_credits"] * (sized - 1) // (settings.ranks - 1))
+    return replace(settings, credits=settings.credits * buffers // made_for["rx_credits"],
+                   local_rate=settings.rate * ceil(made_for["lanes"] / (settings.ranks - 1)) / made_for["lanes"])
 
 
 @dataclass(frozen=True)
@@ -194,7 +209,8 @@ class Cluster:
             raise ValueError(f"ranks = {workload.ranks}: the machine has {machine.ranks}")
         self.machine, self.workload, self.env = machine, workload, simpy.Environment()
         settings = NetworkSettings.of(machine, **network_options)
-        self.network = Network(self.env, settings=settings if hub else replace(settings, credits=ENDLESS, local_rate=inf))
+        stock = replace(settings, credits=ENDLESS, local_rate=inf)
+        self.network = Network(self.env, settings=hub_settings(settings) if hub else stock)
         self.rng = np.random.default_rng([seed, 0xC0])
         self.leads = leads or [inf] * machine.ranks
         self.gpus = [GpuSim(self, rank) for rank in range(machine.ranks)]

@@ -17,6 +17,8 @@ from collections import deque
 from dataclasses import dataclass
 from math import ceil
 
+import simpy
+
 from ..compute import TILE_ROWS, expert_gemms, pass_us, tiles_of
 from ..engine import GroupedGemm
 from ..network_settings import HUB_GHZ, hub_figures, hub_preset
@@ -131,13 +133,21 @@ class _Sums:
         return at + (1 - done) * sum_us
 
 
+class _Stored(simpy.Timeout):
+    """Stores to the own memory: no way to go, over at once."""
+
+    def __init__(self, env):
+        super().__init__(env, 0)
+        self.left = env.timeout(0)
+
+
 def hub_layer(hub):
     """The scheme of a machine whose hubs have these parts."""
     def scheme(cluster):
         layer = _Layer(cluster, hub)
         for gpu in cluster.gpus:
             cluster.env.process(layer.rank(gpu))
-    scheme.hub = True
+    scheme.hub = hub.packets
     return scheme
 
 
@@ -256,6 +266,9 @@ class _Layer:
         gpu.release(sms)
 
     def _send(self, src, dst, size, row_bytes):
+        """Stores to a peer, through the hub; to the own rank too, where the hub has to count them."""
+        if src == dst and not self.hub.signal:
+            return _Stored(self.env)
         return self.cluster.network.send(src, dst, size, packet_bytes=self.packet_bytes, row_bytes=row_bytes)
 
     def _arrive(self, source, rank, counts):
