@@ -1,5 +1,7 @@
 """Schemes of the software systems: what they send, what they wait for, and that they end on any workload."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -121,10 +123,17 @@ def test_deepep_v1_waits_for_counts_and_v2_does_not():
 
 def test_tutel_pads_to_the_largest_count():
     made = workload(skew=0.05)
-    rows = tutel.capacity(made, 2)
-    assert rows >= made.rows.max() and rows % 2 == 0
-    padded = made.ranks * (made.ranks - 1) * made.shape.experts // made.ranks * rows
+    assert made.rows.max() <= tutel.capacity(made, 1) <= tutel.capacity(made, 2)
+    assert tutel.capacity(made, 2) % 2 == 0
+    padded = made.ranks * (made.ranks - 1) * made.shape.experts // made.ranks * tutel.capacity(made, 1)
     assert layer("tutel", made).payload_bytes >= padded * (made.shape.dispatch_bytes + made.shape.combine_bytes)
+
+
+def test_systems_that_tune_themselves_take_the_fastest_way():
+    made = workload("mixtral-8x7b", ranks=8, tokens=4096)
+    spec = machine("h800", 8)
+    ways = [run_layer(partial(tutel.pipelined, degree=degree), spec, made).us for degree in (1, 2, 4)]
+    assert layer("tutel", made).us == min(ways) < max(ways)
 
 
 def test_fastermoe_exchanges_every_row_once():

@@ -2,12 +2,12 @@
 
 Source: WongHuLin/CCFuser (PPoPP 2025) ``mix_moe/mix_moe/functions.py``, ``mix_moe/csrc/cuda/mix_gemm.cu``: ``moe_first_mm``
 (nvshmem gets of the next tile while one is computed), ``moe_second_mm`` (nvshmem puts of finished rows). A tile has rows of one
-source rank and one expert. Counts are gathered and copied to the host first.
+source rank and one expert. Counts are gathered and copied to the host first. What the host then does in Python to plan tiles,
+and moving experts to other ranks, are left out.
 """
 
 from collections import deque
 
-from ..compute import tiles_of
 from ..engine import GroupedGemm
 from ..systems import constants
 from .steps import activation, scaled_gemms, small_ops, start
@@ -58,12 +58,14 @@ def _rank(cluster, gpu, inbox):
 
 def _tiles(cluster, rank):
     """(expert, source, rows) of a rank's tiles, sources in turn beginning with its own."""
-    workload, ranks = cluster.workload, cluster.machine.ranks
+    workload, ranks, size = cluster.workload, cluster.machine.ranks, constants("ccfuser").tile_rows
     for step in range(ranks):
         source = (rank + step) % ranks
         for number, expert in enumerate(workload.experts_of(rank)):
-            for rows in tiles_of(workload.rows[source, expert]):
-                yield number, source, rows
+            rows = int(workload.rows[source, expert])
+            while rows:
+                yield number, source, min(rows, size)
+                rows -= min(rows, size)
 
 
 def _fetch(cluster, gpu, work):

@@ -8,9 +8,9 @@ import numpy as np
 
 from ..compute import expert_gemms
 from ..systems import constants
-from .steps import RowExchange, collective, small_ops, start
+from .steps import RowExchange, collective, fastest, small_ops, start
 
-__all__ = ["SCHEMES", "fastermoe"]
+__all__ = ["SCHEMES", "fastermoe", "grouped"]
 
 
 def _exchanges(cluster, groups, group_of):
@@ -33,9 +33,15 @@ def _exchanges(cluster, groups, group_of):
 
 
 def fastermoe(cluster):
-    """One process per rank."""
+    """Groups of the default size, or all ranks in one where that is faster."""
+    widths = constants("fastermoe").pipeline_ranks, cluster.machine.ranks
+    grouped(cluster, fastest(cluster, grouped, widths, ("fastermoe", "host")))
+
+
+def grouped(cluster, width):
+    """One process per rank; groups of ``width`` ranks."""
     ranks = cluster.machine.ranks
-    width = min(constants("fastermoe").pipeline_ranks, ranks)
+    width = min(width, ranks)
     groups = max(1, ranks // width)
     group_of = [min(rank // width, groups - 1) for rank in range(ranks)]
     start(cluster, _rank, _exchanges(cluster, groups, group_of))

@@ -2,19 +2,21 @@
 
 from dataclasses import dataclass, replace
 from math import inf
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from ..compute import Gemm, expert_gemms
+from ..engine import Cluster
 from ..network import Network
 from ..systems import constants
 
-__all__ = ["RowExchange", "ScaledGemm", "activation", "collective", "experts", "link_payload_gbps", "scaled_gemms",
-           "small_ops", "start", "stock_fabric"]
+__all__ = ["RowExchange", "ScaledGemm", "activation", "collective", "experts", "fastest", "link_payload_gbps",
+           "scaled_gemms", "small_ops", "start", "stock_fabric"]
 
 SMALL_BYTES = 64e3
 TURNS = 1000        # of a rank's links while its rows leave
-PARTS = 8           # pieces in which a copy kernel hands its rows to the network
+PARTS = 64          # pieces of a pair's rows, times ranks, in which a copy kernel hands them to the network
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,27 @@ def start(cluster, process, *shared):
         cluster.env.process(process(cluster, gpu, *shared))
 
 
+_chosen = WeakKeyDictionary()       # {workload: {(variants, machine, constants): variant}}
+
+
+def fastest(cluster, scheme, variants, systems):
+    """The one of ``variants`` with which ``scheme(cluster, variant)`` ends first: what a system that tunes itself settles on.
+
+    Tried on the cluster's own machine and workload; ``systems``: whose constants the answer depends on.
+    """
+    used = tuple(tuple(vars(constants(system)).items()) for system in systems)
+    known, key = _chosen.setdefault(cluster.workload, {}), (scheme, variants, cluster.machine, used)
+    if key not in known:
+        def us(variant):
+            trial = Cluster(cluster.machine, cluster.workload)
+            scheme(trial, variant)
+            trial.env.run()
+            return trial.result().us
+
+        known[key] = min(variants, key=us)
+    return known[key]
+
+
 class RowExchange:
     """Rows that copy kernels of all ranks store to each other, each rank to all others in turn.
 
@@ -68,7 +91,8 @@ class RowExchange:
     ``arrived[rank]``: event, all rows for the rank are in its memory. Start every rank once by :meth:`run`.
     """
 
-    def __init__(self, cluster, bytes_to, row_bytes, *, efficiency=1.0, sm_gbps=None, parts=PARTS, on_part=None, network=None):
+    def __init__(self, cluster, bytes_to, row_bytes, *, efficiency=1.0, sm_gbps=None, parts=None, on_part=None, network=None):
+        parts = parts or max(2, PARTS // cluster.machine.ranks)
         self.cluster, self.env, self.network = cluster, cluster.env, network
         self.bytes_to, self.row_bytes, self.parts, self.on_part = np.asarray(bytes_to), int(row_bytes), parts, on_part
         self.gbps, self.sm_gbps = efficiency * link_payload_gbps(cluster.machine), sm_gbps

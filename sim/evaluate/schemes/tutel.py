@@ -10,9 +10,9 @@ import numpy as np
 
 from ..compute import expert_gemms
 from ..systems import constants
-from .steps import RowExchange, collective, small_ops, start
+from .steps import RowExchange, collective, fastest, small_ops, start
 
-__all__ = ["SCHEMES", "capacity", "tutel"]
+__all__ = ["SCHEMES", "capacity", "pipelined", "tutel"]
 
 
 def capacity(workload, degree):
@@ -23,8 +23,14 @@ def capacity(workload, degree):
 
 
 def tutel(cluster):
-    """One process per rank."""
-    degree, workload = constants("tutel").overlap_degree, cluster.workload
+    """Adaptive pipelining: as many chunks as make the layer fastest."""
+    degrees = tuple(2 ** power for power in range(constants("tutel").overlap_degrees))
+    pipelined(cluster, fastest(cluster, pipelined, degrees, ("tutel", "host")))
+
+
+def pipelined(cluster, degree):
+    """One process per rank; ``degree`` chunks."""
+    workload = cluster.workload
     rows = capacity(workload, degree) // degree
     local = np.array([len(workload.experts_of(rank)) for rank in range(workload.ranks)])
     shape = workload.shape
