@@ -43,7 +43,7 @@ Open modules through the same flow and device, out of context, one seed, the pla
 were measured once and stand in `hub_rtl/synth/peers.py`; `make ppa` does not fetch and measure them again. A peer
 does a job that resembles the block's, never all of it: our blocks also check, refuse and count. Blocks without a line
 have no peer of their kind. Peers' cells were mapped with Yosys' own script, which leaves large fan-outs to small
-gates, and their memories are flip-flops there: their cell figures flatter ours."""
+gates, and their memories are flip-flops there: a comparison of cell figures is not fair to them."""
 
 GATES = f"""
 ## Gates of the blocks
