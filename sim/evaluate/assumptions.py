@@ -4,11 +4,13 @@ import numpy as np
 
 from .compute import Gemm, grouped_gemm_us
 from .hardware import load_data, machine
+from .network_settings import HUB_GHZ
 from .plots import Panel, Plot
 from .published import median_error
 from .published import rows as asked
 from .study import PAPER_SYSTEMS, Report, grid, mean, models_of, speedup, systems_of, tokens_of
 from .systems import constants
+from .workload import SKEW_EXPERTS, TYPICAL_SKEW, shape
 
 __all__ = ["gemm_report", "published_report", "sensitivity_points", "sensitivity_report"]
 
@@ -36,6 +38,12 @@ def _cases(options):
             cases[name, f"{value:g}"] = grid(options, systems, models_of(options), tokens, **changed)
     for skew in (0.0, 0.05):
         cases["skew", f"{skew:g}"] = grid(options, systems, models_of(options), tokens, skew=skew)
+    # The paper's number taken as that of each expert, however many there are, in place of holding the coefficient of variation.
+    cases["skew of each expert", f"{TYPICAL_SKEW:g}"] = [
+        point for model in models_of(options)
+        for point in grid(options, systems, (model,), tokens, skew=TYPICAL_SKEW * shape(model).experts / SKEW_EXPERTS)]
+    for ghz in (HUB_GHZ / 2, HUB_GHZ / 8):
+        cases["hub's clock, GHz", f"{ghz:g}"] = grid(options, systems, models_of(options), tokens, network=(("hub_ghz", ghz),))
     return cases
 
 

@@ -30,7 +30,7 @@ class Point:
     """One layer to simulate. ``gpu``, ``fabric``: fields of the machine to replace, as (name, value) pairs.
 
     ``trace``: path of a routing log in place of ``skew``; ``tokens`` 0 takes all of it. ``constants``: constants of software
-    to replace, as (section of systems.toml, name, value).
+    to replace, as (section of systems.toml, name, value). ``network``: options of ``NetworkSettings.of``, as (name, value).
     """
 
     system: str
@@ -44,6 +44,7 @@ class Point:
     gpu: tuple = ()
     fabric: tuple = ()
     constants: tuple = ()
+    network: tuple = ()
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,8 @@ class Result:
         """Flat dictionary, for a CSV."""
         row = {field.name: getattr(self.point, field.name) for field in fields(Point)}
         row["trace"] = os.path.basename(row["trace"])
-        row["gpu"], row["fabric"] = (json.dumps(dict(row[name])) if row[name] else "" for name in ("gpu", "fabric"))
+        for name in ("gpu", "fabric", "network"):
+            row[name] = json.dumps(dict(row[name])) if row[name] else ""
         row["constants"] = " ".join(f"{part}.{name}={value:g}" for part, name, value in self.point.constants)
         row |= {name: getattr(self, name) for name in ("us", "first_ready_us", "all_ready_us", "wire_bytes", "payload_bytes",
                                                        "sm_busy", "imbalance")}
@@ -97,7 +99,7 @@ def run_point(point):
     with _CONSTANTS, ExitStack() as replaced:
         for part, name, value in point.constants:
             replaced.enter_context(override(part, **{name: value}))
-        layer = run_layer(scheme(point.system), machine_of(point), workload, point.seed)
+        layer = run_layer(scheme(point.system), machine_of(point), workload, point.seed, **dict(point.network))
     return Result(point, layer.us, layer.first_ready_us, layer.all_ready_us, layer.wire_bytes, layer.payload_bytes,
                   layer.sm_busy, workload.imbalance, tuple(layer.breakdown.items()))
 

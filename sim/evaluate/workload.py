@@ -9,7 +9,7 @@ import numpy as np
 
 from .hardware import load_data
 
-__all__ = ["SHAPES", "TYPICAL_SKEW", "MoeShape", "Workload", "WorkloadError", "shape"]
+__all__ = ["SHAPES", "SKEW_EXPERTS", "TYPICAL_SKEW", "MoeShape", "Workload", "WorkloadError", "shape"]
 
 TYPICAL_SKEW = 0.032    # production training jobs, COMET (arXiv 2502.19811)
 SKEW_EXPERTS = 8        # experts of the layer COMET states its standard deviations for
