@@ -16,6 +16,7 @@ __all__ = ["gpu_points", "link_points", "pangu_points", "pangu_report", "shape_p
 
 LINKS = (200.0, 450.0, 900.0)       # GB/s per GPU and direction
 SKEWS = (0.0, 0.01, 0.02, TYPICAL_SKEW, 0.04, 0.05)
+PANGU_RANKS = (8, 16, 64)
 LARGE_SYSTEMS = ("megatron", "comet", "deepep_v1_normal", "deepep_v2", "ideal")      # those that are used on many GPUs
 SHAPE_SYSTEMS = ("megatron", "comet", "deepep_v1_normal", "deepep_v2", "mori", "ideal")
 
@@ -129,7 +130,7 @@ def shape_report(options, results):
 def pangu_points(options):
     name = options.machine or "gb200_nvl72"
     points = []
-    for ranks in (8, 16, 64):
+    for ranks in PANGU_RANKS:
         points += grid(options, systems_of(options, LARGE_SYSTEMS), ("pangu-ultra-moe-718b",),
                        tokens_of(options, tuple(ranks * count for count in (128, 512))), ranks=ranks, machine=name)
     return points
