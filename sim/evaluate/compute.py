@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from math import ceil
 
-__all__ = ["GROUP_TILES", "TILE_ROWS", "Gemm", "GpuTimes", "expert_gemms", "gate_us", "grouped_gemm_us", "pass_us", "tiles_of"]
+__all__ = ["GROUP_TILES", "TILE_ROWS", "Gemm", "GpuTimes", "expert_gemms", "gate_us", "grouped_gemm_us", "pass_us",
+           "run_batch", "tiles_of"]
 
 TILE_ROWS = 128
 ROW_STEP = 64           # rows of the smallest tensor-core instruction of a warp group
