@@ -22,7 +22,7 @@ import hashlib
 import json
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -48,14 +48,14 @@ FIGURES = {"first_ready": ("first tile ready", min, True), "all_ready": ("all ro
 JUDGED = tuple(name for name, (_, _, judged) in FIGURES.items() if judged)
 SPREAD = -2, -1, 0, 1, 2            # cycles around the fabric's latency
 ROOM = {"handles": 64, "groups": 512, "capacity": 4608, "max_row_bytes": 4112}      # tables, which no time depends on
-BATCHES = 1, 4, 16                  # packets of a batch; the first is judged
+BATCHES = 1, 16                     # packets of a batch; the first is judged
 MAX_CYCLES = 50_000_000
 INTRODUCTION = """# The network model against the RTL
 
 Written by `python -m sim.evaluate.validate MODEL=LOG ... --tokens N`. Each layer (dispatch, expert stand-in, combine) runs on
 the generated Verilog of eight hubs with one lane each, every byte checked, and on the network model of `moe-hub evaluate`
 with the same rows, the same kind of crossbar and the same stand-in ([running.md](../running.md)). Times are cycles since
-the layer's start, means of five runs with fabric latencies of 62 to 66 cycles: the order in which rows overtake each other is
+the layer's start, means of runs with slightly different fabric latencies: the order in which rows overtake each other is
 chaotic, one cycle more changes it; *spread* is the standard deviation of the RTL's own runs. The error judged is that of the
 whole layer's figure, earliest or latest over the ranks.
 
@@ -95,7 +95,8 @@ class Case:
 class Comparison:
     """A case on both sides. Times are cycles since the start of the layer; arrays [run, rank] per figure.
 
-    ``rtl``; ``model[batch]``; ``wire_bytes``: of the nominal run, RTL and by batch; ``seconds[batch]``: for one run.
+    ``rtl``; ``model[batch]``; ``wire_bytes``: of the nominal run, RTL and by batch; ``latencies``: of the fabric, by run;
+    ``seconds[batch]``: what one run of the model took.
     """
 
     case: Case
@@ -103,7 +104,8 @@ class Comparison:
     rtl: dict
     model: dict
     wire_bytes: dict
-    seconds: dict = field(default_factory=dict)
+    latencies: tuple
+    seconds: dict
 
     def whole(self, times, name):
         """The layer's figure of each run."""
@@ -180,7 +182,13 @@ def rtl_layer(plan, harness, check, threads=1):
 
 
 def compare(case, spread=SPREAD, batches=BATCHES, threads=1, progress=print):
-    """Runs a case on both sides: a :class:`Comparison`."""
+    """Runs a case on both sides: a :class:`Comparison`.
+
+    ``spread``: cycles around the nominal latency of the fabric, one run each; 0, which is checked byte by byte, is among them.
+    Raises ValueError when it is not.
+    """
+    if 0 not in spread:
+        raise ValueError(f"spread = {tuple(spread)}: must contain 0, the run that is checked")
     plan = case.plan()
     harnesses = [Harness(latency=Harness.latency + more) for more in spread]
     rtl, model, seconds = [], {batch: [] for batch in batches}, {}
@@ -200,7 +208,8 @@ def compare(case, spread=SPREAD, batches=BATCHES, threads=1, progress=print):
     def gathered(runs):
         return {name: np.array([run[name] for run in runs], dtype=float) for name in FIGURES}
 
-    return Comparison(case, plan, gathered(rtl), {batch: gathered(runs) for batch, runs in model.items()}, wire, seconds)
+    return Comparison(case, plan, gathered(rtl), {batch: gathered(runs) for batch, runs in model.items()}, wire,
+                      tuple(harness.latency for harness in harnesses), seconds)
 
 
 def validate(cases, spread=SPREAD, batches=BATCHES, threads=1, progress=print):
@@ -267,7 +276,9 @@ def page(comparisons):
     """The results page, Markdown."""
     parts = [INTRODUCTION]
     for comparison in comparisons:
-        parts += [f"## {_title(comparison)}", _markdown(HEAD, _lines(comparison))]
+        latencies = ", ".join(map(str, comparison.latencies))
+        parts += [f"## {_title(comparison)}", f"Fabric latencies of the runs: {latencies} cycles.",
+                  _markdown(HEAD, _lines(comparison))]
         for name in JUDGED[:2]:
             parts += [f"By rank, {FIGURES[name][0]}, cycles:", _markdown(("rank", "RTL", "model", "error, %"),
                                                                          _by_rank(comparison, name))]
@@ -286,10 +297,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("case", nargs="+", help="model, or model=routing log")
     parser.add_argument("--tokens", type=int, default=64, help="tokens per rank, 0: all of the log")
+    parser.add_argument("--spread", type=int, nargs="+", default=SPREAD, help="cycles around the fabric's latency, one per run")
     parser.add_argument("--threads", type=int, default=1, help="threads of the RTL simulation")
     parser.add_argument("--output", type=Path, default=PAGE, help="page to write")
     options = parser.parse_args()
-    comparisons = validate([_case(text, options.tokens) for text in options.case], threads=options.threads)
+    comparisons = validate([_case(text, options.tokens) for text in options.case], options.spread, threads=options.threads)
     for comparison in comparisons:
         Console().print(validation_table(comparison))
     options.output.write_text(page(comparisons))
