@@ -72,6 +72,9 @@ def test_comet_gathers_every_token_at_every_rank():
     gathered = made.tokens * 3 * made.shape.dispatch_bytes
     sums = across(made.distinct) * made.shape.combine_bytes
     assert gathered + sums <= layer("comet", made).payload_bytes <= gathered + sums + FLAGS
+    with systems.override("comet", gather_all=0):
+        fewer = across(made.distinct) * made.shape.dispatch_bytes
+        assert fewer + sums <= layer("comet", made).payload_bytes <= fewer + sums + FLAGS
 
 
 def test_flashdmoe_in_fp32_sends_twice_the_bytes():

@@ -43,12 +43,13 @@ def prepare(cluster, gpu):
         yield from gpu.host_sync(extra_us=constants("host").eager_op_us)
 
 
-def _pull(cluster, gpu, token_bytes, on_source):
+def _pull(cluster, gpu, placement, token_bytes, on_source):
     """The copy engine: own tokens first, then those of the next ranks in turn; a flag after each."""
     rank, ranks, system = gpu.rank, cluster.machine.ranks, constants("comet")
     for step in range(ranks):
         source = (rank + step) % ranks
-        size = int(cluster.workload.tokens_of[source]) * token_bytes
+        tokens = cluster.workload.tokens_of if system.gather_all else placement.partial[rank]
+        size = int(tokens[source]) * token_bytes
         if source != rank:
             yield cluster.network.send(source, rank, size, packet_bytes=system.copy_packet_bytes)
         on_source(step)
@@ -80,7 +81,7 @@ def layer0(cluster, gpu, placement, gemm):
                 cluster.all_ready(rank)
                 work.close()
 
-        cluster.env.process(_pull(cluster, gpu, cluster.workload.shape.dispatch_bytes, on_source))
+        cluster.env.process(_pull(cluster, gpu, placement, cluster.workload.shape.dispatch_bytes, on_source))
         yield work.done
 
 
