@@ -18,7 +18,7 @@ CONFIGS = {
 }
 DIRECTED = ["latency", "back_to_back", "wire_efficiency", "sustained", "order", "starvation", "timers", "pool_full",
             "fence_and_close", "dead_peer", "same_address", "next_batch", "young_and_dead"]
-PLACES = ["places", "neighbours", "marks_of_one", "place_in_a_moment"]
+PLACES = ["places", "neighbours", "marks_of_one", "place_in_a_moment", "old_at_once"]
 
 
 def run(config, *tests, component=None):

@@ -197,7 +197,7 @@ async def timers(dut):
     env = Env(dut)
     cfg = env.cfg
     old = env.rng.getrandbits(16) | 1 << 15
-    for timeout, limit in ((0, old), (50, old), (257, old), (2901, old), *((old, n) for n in (72, 55, 200, 411))):
+    for timeout, limit in ((0, old), (50, old), (257, old), (1024, old), (2901, old), *((old, n) for n in (72, 55, 200, 411))):
         env.limits |= {"merge_timeout": timeout, "age_limit": limit}
         await env.start()
         traffic = Traffic(cfg, env.rng)

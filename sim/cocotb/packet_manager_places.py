@@ -1,4 +1,4 @@
-"""cocotb tests of the packet manager: places of the pool filled one by one, and stores whose tags differ in one bit."""
+"""cocotb tests of the packet manager: places of the pool filled and emptied, and stores whose tags differ in one bit."""
 
 import cocotb
 
@@ -142,3 +142,23 @@ async def place_in_a_moment(dut):
         assert [p.rowid for p in env.golden.packets[:2]] == [3, 2], f"wait {wait}: not the expired one"
     assert waited
     cover("pm.pool.in_a_moment")
+
+
+@cocotb.test()
+async def old_at_once(dut):
+    """A shorter age limit makes all entries of a full pool old in one sweep; all leave, in an order that the rules allow."""
+    env = Env(dut, credits=0, merge_timeout=60000, age_limit=60000, seed="old", watchdog=6000)
+    cfg = env.cfg
+    env.limits |= {"max_entries": cfg.pool_depth}
+    await env.start()
+    traffic = Traffic(cfg, env.rng)
+    for block, rank in enumerate([*(cfg.pool_depth - cfg.ranks) * [0], *range(cfg.ranks)]):
+        env.source.put(*traffic.bytes_of(traffic.plain(rank, block), 0, 8))
+        await env.source.drained()
+    await env.bench.cycles(300)
+    env.golden.age_limit = dut.age_limit.value = 200
+    await env.bench.cycles(3 * cfg.pool_depth + 8)
+    env.credits.left = [cfg.pool_depth] * cfg.ranks
+    await env.quiet()
+    env.finish()
+    assert len(env.golden.packets) == cfg.pool_depth

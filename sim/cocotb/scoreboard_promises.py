@@ -38,7 +38,7 @@ async def orders_under_load(dut):
             await reopened(rig, region, epoch)
     if cfg.regions > 1:             # the first one has to tell another that it has gone
         await rig.set_geometry(0, **rig.model.geometry[0] | {"overflow_en": 1, "overflow": cfg.regions - 1})
-    for turn in range(9):
+    for turn in range(18):
         region, epoch = rng.choice((0, rng.randrange(cfg.regions))), 2 + turn % 2
         geometry = rig.model.geometry[region]
         tiles = -(-geometry["capacity"] // (1 << geometry["log2_tile"]))

@@ -1,5 +1,7 @@
 """cocotb tests of the slot allocator at the limits of its tables: each bound, each bit, tables written while they are read."""
 
+from itertools import product
+
 import cocotb
 
 from hub_rtl.formats import SPILL_WORD, RegionState
@@ -257,21 +259,27 @@ async def every_slot(dut):
 async def damaged_words(dut):
     """Spill words with one bit changed: what does not name the row is none; a slot outside the region is a memory error."""
     top = AllocatorBench(dut, salt="words")
+    cfg = top.cfg
+    if cfg.rat_sets * cfg.rat_ways > 4:
+        return
+    for number, row_bytes in product(range(cfg.slices), (min(cfg.max_row_bytes, 2 * cfg.packet_bytes), 80)):
+        await damage_each_bit(top, number, row_bytes)
+
+
+async def damage_each_bit(top, number, row_bytes):
+    """One slice; rows of this length."""
     cfg, traffic, rng = top.cfg, top.traffic, top.rng
     low, width = SPILL_WORD["missing"]
     bits = [bit for bit in range(64) if not low <= bit < low + width]       # with another missing count a word is good, too
     rng.shuffle(bits)
-    row_bytes = min(cfg.max_row_bytes, 2 * cfg.packet_bytes)
-    if cfg.rat_sets * cfg.rat_ways > 4:
-        return
+
+    async def alone(queue):
+        await top.run([queue if n == number else [] for n in range(cfg.slices)])
     while bits:
         await top.start()
-        first, epoch, src, number = rng.randrange(1 << 23), rng.randrange(16), rng.randrange(128), rng.randrange(cfg.slices)
+        first, epoch, src = rng.randrange(1 << 23), rng.randrange(16), rng.randrange(128)
         await top.region(0, row_bytes=row_bytes, row_first=first)
         await top.state(0, OPEN, epoch)
-
-        async def alone(queue, number=number):
-            await top.run([queue if n == number else [] for n in range(cfg.slices)])
         body = {"src": src, "region": 0, "epoch": epoch}
         await alone([packet(data=traffic.words(1), row_off=0, rowid=first + n, **body)
                      for n in range(min(cfg.capacity, 4 * cfg.rat_ways))])

@@ -56,7 +56,8 @@ BLOCKS = {
                             "sim.cocotb.packet_manager,sim.cocotb.packet_manager_limits,sim.cocotb.packet_manager_places",
                             ("random_traffic", "latency", "back_to_back", "wire_efficiency", "sustained", "order", "starvation",
                              "timers", "pool_full", "fence_and_close", "dead_peer", "same_address", "next_batch",
-                             "young_and_dead", "places", "neighbours", "marks_of_one", "place_in_a_moment")),
+                             "young_and_dead", "places", "neighbours", "marks_of_one", "place_in_a_moment",
+                             "old_at_once")),
     # Turns can be told from priorities with four peers.
     "link": Block(LinkPort, LINK.replace(ranks=5, pool_depth=8),
                   "sim.cocotb.link,sim.cocotb.link_credits,sim.cocotb.link_faults", params={"packets": 40}, strobes=("o_bad",)),
