@@ -29,7 +29,7 @@ class TwoLevel:
 
 
 def _run(machine, workload, process):
-    """Latest end of ``process(cluster, gpu, shared)`` over the ranks; ``process(cluster)`` gives the process and ``shared``."""
+    """Time at which the last rank ends; ``process(cluster)`` gives a function that makes the process of a GPU."""
     cluster = Cluster(machine, workload)
     stock_fabric(cluster)
     rank_process = process(cluster)
@@ -55,7 +55,7 @@ def _normal(workload, way, options):
 def _low_latency(workload, way, options):
     def process(cluster):
         system, network = constants("deepep_v1_ll"), None
-        before = system.kernel_us
+        before = system.kernel_us     # a message through a network card takes longer to post and to pass
         if "nodes_of" in options:
             network = TwoLevel(cluster, options["nodes_of"], options["nic_gbps"] * system.rdma_efficiency)
             before += system.rdma_us
@@ -147,4 +147,4 @@ def flag_us(machine, workload):
                 yield cluster.env.timeout(0)
 
         return rank
-    return _run(replace(machine), workload, process)
+    return _run(machine, workload, process)

@@ -253,12 +253,3 @@ def median_error(rows, role="test", group=""):
     errors = [abs(row.error) for row in rows if row.figure.role == role and row.figure.group == group]
     return median(errors)
 
-
-if __name__ == "__main__":
-    import sys
-    words = sys.argv[1:]
-    found = rows(lambda figure: figure.role in ("fit", "test") and (not words or any(word in figure.id for word in words)))
-    for row in found:
-        one = row.figure
-        ours, error = ("-", "-") if row.ours is None else (f"{row.ours:.4g}", f"{row.error:+.1%}")
-        print(f"{one.id:44s} {one.role:5s} {one.metric:19s} {one.value:10.4g} {ours:>10s} {error:>8s}")
