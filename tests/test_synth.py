@@ -1,12 +1,14 @@
 """``moe-hub synth``: the flows on a small part, what is kept, and what is said when something is wrong."""
 
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
 
 from hub_rtl.cli import app
 from hub_rtl.config import preset
+from hub_rtl.synth.cells import NETLIST, map_cells
 from hub_rtl.synth.generic import measure_generic
 from hub_rtl.synth.liberty import Library, libraries
 from hub_rtl.synth.measure import FlowError, Settings, measure
@@ -91,6 +93,17 @@ def test_routed_seeds_are_kept(tmp_path):
     found = measure(TINY, [PART], ("ecp5",), Settings((1, 2)), tmp_path, tell=str)[PART]["ecp5"]
     assert len(found["runs"]) == 2
     assert {name: (folder / name).stat().st_mtime_ns for name in stamps} == stamps
+
+
+def test_netlist_has_what_timers_read(tmp_path, library):
+    """Cells, instances and aliases of single bits; stand-ins of memories are there and do not count as area."""
+    found = map_cells(part_rtlil("memory_writer", TINY), library, 1000, tmp_path)
+    text = (tmp_path / NETLIST).read_text()
+    assert not re.search(r"^  assign \{| \? |#\(|^  \\?\$", text, re.M)
+    modules = dict(re.findall(r"^module (\w+)\((.*?)^endmodule", text, re.M | re.S))
+    assert "MEMORY_0" in modules and re.search(r"^  MEMORY_0 ", modules["top"], re.M)
+    cells = re.findall(r"^  (inv1|buf1|nand2|dff1) ", modules["top"], re.M)
+    assert found.area == sum({"inv1": 1, "buf1": 1.5, "nand2": 2, "dff1": 8}[cell] for cell in cells)
 
 
 def test_a_library_without_nand(tmp_path):
