@@ -53,11 +53,12 @@ MAX_CYCLES = 50_000_000
 INTRODUCTION = """# The network model against the RTL
 
 Written by `python -m sim.evaluate.validate MODEL=LOG ... --tokens N`. Each layer (dispatch, expert stand-in, combine) runs on
-the generated Verilog of eight hubs with one lane each, every byte checked, and on the network model of `moe-hub evaluate`
+the generated Verilog of eight hubs with one lane each, and on the network model of `moe-hub evaluate`
 with the same rows, the same kind of crossbar and the same stand-in ([running.md](../running.md)). Times are cycles since
 the layer's start, means of runs with slightly different fabric latencies: the order in which rows overtake each other is
-chaotic, one cycle more changes it; *spread* is the standard deviation of the RTL's own runs. The error judged is that of the
-whole layer's figure, earliest or latest over the ranks.
+chaotic, one cycle more changes it; *spread* is the standard deviation of the RTL's own runs. At the nominal latency of 64
+cycles every byte of every memory was compared with the golden model. The error judged is that of the whole layer's figure,
+earliest or latest over the ranks.
 
 The model has no parameter that was adjusted to a layer. Latencies are measured one by one on idle hubs
 (`sim/evaluate/calibrate.py`); the rest is mechanism: round robin over destinations, credits that come back through the
@@ -66,6 +67,10 @@ stores that take turns, answers that share the links with rows still being sent.
 BATCH_TEXT = """The model moves batches of packets. In the comparison above a batch is one packet; the model of a whole machine
 uses larger ones, as a GPU has 8 to 36 such lanes. Error of the same layers with larger batches:"""
 CAVEATS = """## What this does not show
+
+*First tile ready* is the time of one tile of one expert. Of all figures it depends most on chance: in the model as well it
+differs by several per cent from one latency to the next, so few runs do not average it. Within a destination the model sends
+messages of one priority in the order of their stores; the hub prefers the smallest RowID, which is not modelled.
 
 The harness has one lane per hub and a fabric latency of 64 cycles; links of many lanes, switch planes and latencies of a real
 NVSwitch are the same mechanism with other numbers, but were not simulated as RTL. The routing logs are public files without a
