@@ -74,12 +74,14 @@ def evaluate(
     trace: Annotated[list[Path] | None, typer.Option(help="Routing log (JSON lines) for `traces`, may be repeated.")] = None,
     seed: Annotated[int, typer.Option(help="Of the made-up routing.")] = 1,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes; all cores by default.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Simulate layers again that were kept from before.")] = False,
     scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler, in place of the cores here.")] = None,
 ):
     """Compare MoE-Hub with software systems on a model of the whole machine: tables, CSV files, plots.
 
     Exit code 2: the order was wrong.
     """
+    from .kept import Kept
     from .runner import run_points
     console = Console()
     if not console.is_terminal:
@@ -88,7 +90,8 @@ def evaluate(
         chosen = _chosen(experiments, trace)
         options = _options(model or (), tokens or (), system or (), machine, trace or (), seed)
         points = [point for experiment in chosen for point in experiment.points(options)]
-        results = run_points(points, jobs=jobs, scheduler=scheduler, console=Console(stderr=True))
+        results = run_points(points, jobs=jobs, scheduler=scheduler, console=Console(stderr=True),
+                             kept=None if fresh else Kept())
         for experiment in chosen:
             _write(console, output, experiment, experiment.report(options, results))
     except ValueError as error:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from multiprocessing import get_context
 from threading import Lock
+from time import process_time
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -104,14 +105,21 @@ def run_point(point):
                   layer.sm_busy, workload.imbalance, tuple(layer.breakdown.items()))
 
 
+def _timed(point):
+    """(result, processor seconds)"""
+    start = process_time()
+    result = run_point(point)
+    return result, process_time() - start
+
+
 def _pool(points, jobs):
-    """Yields (number, result) from this machine's cores as they come."""
+    """Yields (number, (result, seconds)) from this machine's cores as they come."""
     if jobs == 1:
         for number, point in enumerate(points):
-            yield number, run_point(point)
+            yield number, _timed(point)
         return
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        running = {pool.submit(run_point, point): number for number, point in enumerate(points)}
+        running = {pool.submit(_timed, point): number for number, point in enumerate(points)}
         try:
             for done in as_completed(running):
                 yield running[done], done.result()
@@ -121,7 +129,7 @@ def _pool(points, jobs):
 
 
 def _cluster(points, address):
-    """Yields (number, result) from the workers of a Dask scheduler; they need this package, and traces under the same path."""
+    """The same from the workers of a Dask scheduler; they need this package, and traces under the same path."""
     try:
         from distributed import Client
         from distributed import as_completed as completed
@@ -132,25 +140,33 @@ def _cluster(points, address):
     except (OSError, ValueError) as error:
         raise ValueError(f"--scheduler {address}: {error}") from None
     with client:
-        running = {future: number for number, future in enumerate(client.map(run_point, points, pure=False))}
+        running = {future: number for number, future in enumerate(client.map(_timed, points, pure=False))}
         for done, result in completed(list(running), with_results=True):
             yield running[done], result
 
 
-def run_points(points, *, jobs=None, scheduler=None, console=None):
+def run_points(points, *, jobs=None, scheduler=None, console=None, kept=None):
     """{point: result} of all points, equal ones once, longest first.
 
     ``jobs``: processes, all cores by default. ``scheduler``: address of a Dask scheduler in their place. ``console``: a rich
-    console for the progress bar; none without it. Raises ValueError when the cluster cannot be used, and what a point raises.
+    console for the progress bar and for what the layers cost; none without it. ``kept``: a :class:`sim.evaluate.kept.Kept`,
+    layers in it are not simulated again. Raises ValueError when the cluster cannot be used, and what a point raises.
     """
     unique = sorted(dict.fromkeys(points), key=lambda p: (-p.tokens * shape(p.model).top_k * p.ranks, repr(p)))
-    jobs = min(jobs or os.cpu_count() or 1, max(1, len(unique)))
-    results = [None] * len(unique)
+    before = {point: found for point in unique if (found := kept.get(point)) is not None} if kept else {}
+    results = {point: Result(point, **found) for point, (found, _) in before.items()}
+    seconds, todo = sum(spent for _, spent in before.values()), [point for point in unique if point not in results]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     shown = console is not None and console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
-        task = bar.add_task("layers", total=len(unique))
-        for number, result in _cluster(unique, scheduler) if scheduler else _pool(unique, jobs):
-            results[number] = result
+        task = bar.add_task("layers", total=len(unique), completed=len(before))
+        jobs = min(jobs or os.cpu_count() or 1, max(1, len(todo)))
+        for number, (result, spent) in _cluster(todo, scheduler) if scheduler and todo else _pool(todo, jobs):
+            results[todo[number]], seconds = result, seconds + spent
+            if kept:
+                kept.put(todo[number], result, spent)
             bar.advance(task)
-    return dict(zip(unique, results, strict=True))
+    if console is not None and unique:
+        console.print(f"{len(unique)} layers, {seconds:.0f} processor seconds; {len(before)} were kept from before",
+                      highlight=False)
+    return {point: results[point] for point in unique}
