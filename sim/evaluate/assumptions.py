@@ -87,7 +87,7 @@ def published_report(options, results):
     summary = [{"figure": row.figure.id, "role": row.figure.role, "published": float(row.figure.value), "ours": float(row.ours),
                 "unit": row.figure.unit, "error, %": 100 * row.error, "target, %": 100 * row.figure.target,
                 "met": "yes" if row.met else "no"} for row in found]
-    rows = [row | {name: getattr(one.figure, name) for name in ("system", "metric", "source", "note")}
+    rows = [row | {name: getattr(one.figure, name) for name in ("system", "metric", "group", "source", "note")}
             for row, one in zip(summary, found, strict=True)]
     notes = []
     for role, group in dict.fromkeys((row.figure.role, row.figure.group) for row in found):

@@ -28,6 +28,23 @@ def _chosen(names, traces):
     return [EXPERIMENTS[name] for name in dict.fromkeys(names)]
 
 
+def _command(console, names, output, models, tokens, traces, page):
+    """(exit code,) of a command that is no experiment; None when ``names`` has none."""
+    from .commands import COMMANDS, PAGE, fit, validate, write_page
+    asked = [name for name in names if name in COMMANDS]
+    if not asked:
+        return None
+    if len(names) > 1:
+        raise ValueError(f"{asked[0]}: must stand alone")
+    if asked == ["fit"]:
+        return (fit(console),)
+    if asked == ["validate"]:
+        if len(tokens or ()) > 1:
+            raise ValueError("validate: takes one --tokens, tokens per rank")
+        return (validate(console, models or (), traces or (), (tokens or [64])[0]),)
+    return (write_page(console, page or PAGE, output),)
+
+
 def _options(models, tokens, systems, machine, traces, seed):
     """Checked options."""
     from .hardware import machine as machine_named
@@ -65,7 +82,8 @@ def _write(console, folder, experiment, report):
 def evaluate(
     experiments: Annotated[list[str] | None, typer.Argument(help="Experiments, all of the standard set by default: layer, "
                                                             "end-to-end, tokens, skew, gpus, ablation, links, shapes, pangu, "
-                                                            "traces, sensitivity, published, gemm.")] = None,
+                                                            "traces, sensitivity, published, gemm. Or one of: fit, "
+                                                            "validate, page.")] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of CSV files and plots.")] = Path("build/evaluate"),
     model: Annotated[list[str] | None, typer.Option(help="Only this model, may be repeated.")] = None,
     tokens: Annotated[list[int] | None, typer.Option(help="Only so many tokens over all GPUs, may be repeated.")] = None,
@@ -74,19 +92,27 @@ def evaluate(
     trace: Annotated[list[Path] | None, typer.Option(help="Routing log (JSON lines) for `traces`, may be repeated.")] = None,
     seed: Annotated[int, typer.Option(help="Of the made-up routing.")] = 1,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes; all cores by default.")] = None,
+    page: Annotated[Path | None, typer.Option(help="Results page whose tables and pictures are written from the CSV "
+                                                   "files.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Simulate layers again that were kept from before.")] = False,
     scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler, in place of the cores here.")] = None,
 ):
     """Compare MoE-Hub with software systems on a model of the whole machine: tables, CSV files, plots.
 
-    Exit code 2: the order was wrong.
+    `fit` fits the free constants of the software systems anew; `validate` compares the network model with the RTL (--model,
+    --trace, --tokens per rank); `page` writes the results page from the CSV files that are there.
+
+    Exit code 1: `validate` found an error above its limit. 2: the order was wrong.
     """
+    from .commands import write_page
     from .kept import Kept
     from .runner import run_points
     console = Console()
     if not console.is_terminal:
         console = Console(width=160)        # in a file nothing has to be cut
     try:
+        if code := _command(console, experiments or [], output, model, tokens, trace, page):
+            raise typer.Exit(code[0])
         chosen = _chosen(experiments, trace)
         options = _options(model or (), tokens or (), system or (), machine, trace or (), seed)
         points = [point for experiment in chosen for point in experiment.points(options)]
@@ -94,6 +120,8 @@ def evaluate(
                              kept=None if fresh else Kept())
         for experiment in chosen:
             _write(console, output, experiment, experiment.report(options, results))
+        if page:
+            write_page(console, page, output)
     except ValueError as error:
         _fail(error)
     except OSError as error:

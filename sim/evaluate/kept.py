@@ -15,9 +15,10 @@ __all__ = ["FOLDER", "Kept", "model_key"]
 PACKAGE = Path(__file__).parent
 FOLDER = PACKAGE.parents[1] / "build" / "evaluate_layers"
 #: Files that no layer's time depends on.
-SHOWING = {"assumptions.py", "bench.py", "calibrate.py", "cli.py", "end_to_end.py", "experiments.py", "fit.py", "kept.py",
-           "page.py", "page_plots.py", "paper_figures.py", "plots.py", "published.py", "rtl_layer.py", "runner.py", "study.py",
-           "sweeps.py", "tables.py", "validate.py", "published.toml", "gemm_published.toml"}
+SHOWING = {"assumptions.py", "bench.py", "calibrate.py", "cli.py", "commands.py", "end_to_end.py", "experiments.py", "fit.py",
+           "kept.py", "page.py", "page_numbers.py", "page_plots.py", "paper_figures.py", "plots.py", "published.py",
+           "rtl_layer.py", "runner.py", "study.py", "sweeps.py", "tables.py", "validate.py", "published.toml",
+           "gemm_published.toml"}
 
 
 @cache
