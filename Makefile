@@ -72,6 +72,10 @@ formal: $(READY)  ## prove the promises with SymbiYosys (ARGS="..." for `moe-hub
 bench: $(READY)  ## measure the design and write the results (ARGS="..." for `moe-hub bench`)
 	@$(BIN)/moe-hub bench $(ARGS)
 
+.PHONY: evaluate
+evaluate: $(READY)  ## MoE-Hub against software systems on a model of the whole machine (ARGS="..." for `moe-hub evaluate`)
+	@$(BIN)/moe-hub evaluate $(ARGS)
+
 .PHONY: lint
 lint: $(READY)  ## Ruff, then Verilator -Wall and Yosys on the generated Verilog
 	$(BIN)/ruff check .
