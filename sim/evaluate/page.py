@@ -12,18 +12,27 @@ from .hardware import machine
 from .page_numbers import NAMES, error, mean, number, percent, ratio
 from .study import PAPER_SYSTEMS
 
-__all__ = ["MARK", "TABLES", "fill", "markdown", "read"]
+__all__ = ["MARK", "NOT_RUN", "TABLES", "NotRun", "fill", "markdown", "read"]
 
 MARK = re.compile(r"<!-- table: ([a-z0-9_]+) -->\n(.*?)<!-- end -->", re.S)
 MACHINES_SHOWN = ("h800_400", "h800", "h100", "b200", "gb200_nvl72")
 PAPER_MACHINE = "h800_400"
+NOT_RUN = "Not run yet:"
+
+
+class NotRun(ValueError):
+    """An experiment's file is not there."""
+
+    def __init__(self, path, experiment):
+        super().__init__(f"{path}: is not there; run `moe-hub evaluate {experiment}` first")
+        self.experiment = experiment
 
 
 def read(folder, name):
-    """Rows of one of the experiments' CSV files. Raises ValueError when it has not been run."""
+    """Rows of one of the experiments' CSV files. Raises :class:`NotRun`."""
     path = Path(folder) / f"{name}.csv"
     if not path.is_file():
-        raise ValueError(f"{path}: is not there; run `moe-hub evaluate {name.removesuffix('-summary')}` first")
+        raise NotRun(path, name.removesuffix("-summary"))
     with open(path, newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
@@ -197,11 +206,18 @@ TABLES = {
 
 
 def fill(text, folder):
-    """The page's text with all its tables written anew. Raises ValueError for an unknown table or a missing file."""
+    """The page's text with its tables written anew; of experiments that have not been run, the page says so.
+
+    Raises ValueError for an unknown table.
+    """
     def table(match):
         name = match.group(1)
         if name not in TABLES:
             raise ValueError(f"table = {name!r}: must be one of {', '.join(TABLES)}")
-        return f"<!-- table: {name} -->\n\n{TABLES[name](folder)}\n<!-- end -->"
+        try:
+            body = TABLES[name](folder)
+        except NotRun as error:
+            body = f"{NOT_RUN} `moe-hub evaluate {error.experiment}`.\n"
+        return f"<!-- table: {name} -->\n\n{body}\n<!-- end -->"
 
     return MARK.sub(table, text)

@@ -6,7 +6,7 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from .page import PAPER_MACHINE, read
+from .page import PAPER_MACHINE, NotRun, read
 from .page_numbers import NAMES, mean
 from .plots import SYSTEM_COLORS
 from .study import PAPER_SYSTEMS, paper
@@ -148,12 +148,15 @@ PICTURES = {"layer": (_layer, 9.5, 6.6), "averages": (_averages, 9, 3.6), "sweep
 
 
 def draw_all(folder, images):
-    """Draws ``images/evaluation_<name>.png`` for all pictures; their paths."""
+    """Draws ``images/evaluation_<name>.png``, the pictures whose experiments have been run; their paths."""
     paths = []
     for name, (picture, width, height) in PICTURES.items():
         with matplotlib.rc_context(STYLE):
             figure = Figure(figsize=(width, height), dpi=110, layout="constrained")
-            picture(folder, figure)
+            try:
+                picture(folder, figure)
+            except NotRun:
+                continue
             labelled = [axes.get_legend_handles_labels() for axes in figure.axes]
             handles = {label: handle for group in labelled for handle, label in zip(*group, strict=True)}
             figure.legend(handles.values(), handles, loc="outside lower center", ncols=min(len(handles), 6), frameon=False)
