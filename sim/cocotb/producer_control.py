@@ -1,5 +1,7 @@
 """cocotb tests of ProducerControl against its golden model."""
 
+from itertools import product
+
 import cocotb
 
 from hub_rtl.formats import CommandOp, Reason
@@ -59,6 +61,15 @@ async def every_fault(dut):
             answer = await w.do(CommandOp.CLOSE, handle=0, epoch=entry["epoch"], owner=entry["owner"])
             assert (answer == Reason.UNKNOWN) == (not entry_usable(cfg, entry))
             await w.idle()
+    limits = {"rank": (cfg.ranks, cfg.rank_width), "region": (cfg.regions, cfg.region_width)}
+    for n, (name, (limit, width)) in product(range(cfg.replicas), limits.items()):
+        if limit < 1 << width:
+            entry = w.entry(owner=1, epoch=7, log2_replicas=cfg.replicas.bit_length() - 1)
+            entry["replica"][n] |= {name: limit}
+            await w.write(0, entry)
+            await w.bench.cycles(4)
+            answer = await w.do(CommandOp.CLOSE, handle=0, epoch=7)
+            assert answer == Reason.UNKNOWN, f"{name} = {limit} of replica {n}"
     for row_bytes in (0, *(16 << n for n in range(cfg.row_bytes_width - 4)), *(cfg.max_row_bytes + 16 * n for n in (-1, 0, 1))):
         if row_bytes < 1 << cfg.row_bytes_width:
             await w.write(0, w.entry(owner=1, epoch=7, row_bytes=row_bytes))
