@@ -358,3 +358,28 @@ async def overlaps_in_turn(dut):
             assert (await rig.final(*key))["status"] == Reason.OVERLAP
             await rig.give_back(RegionOp.RELEASE, key[0], 2 * turn + key[1])
     await rig.finish()
+
+
+@cocotb.test()
+async def tells_wait_their_turn(dut):
+    """An aborted region tells its overflow region that it has gone, also while the verdict on another bank is being written."""
+    rig, cfg, _, _ = make(dut, "tells")
+    if cfg.regions < 2 or cfg.groups < 2:
+        return
+    await rig.start()
+    over = cfg.regions - 1
+    await rig.set_geometry(over, row_bytes=16, log2_tile=0, capacity=1, expected=1)
+    await rig.set_geometry(0, row_bytes=16, log2_tile=0, group_base=1, capacity=1, expected=1, overflow_en=1, overflow=over)
+    for delay in range(60):
+        epoch = 2 * delay % 16
+        rig.model.rows[over, 0] = 1
+        await rig.open(over, epoch)
+        await rig.open(0, epoch + 1)
+        rig.put_ack({"region": over, "bank": 0, "group": 0, "bytes": 16})
+        await rig.drained()
+        abort = cocotb.start_soon(rig.give_back(RegionOp.ABORT, 0, epoch + 1))
+        await rig.bench.cycles(delay)
+        rig.put_close(over, epoch, 0, 16)
+        await abort
+        assert (await rig.end(over, epoch))["kind"] == EventKind.ALL
+    await rig.finish()
