@@ -15,7 +15,7 @@ from sim.evaluate.study import Options
 from sim.evaluate.tables import csv_text, shown
 from sim.traces import generate, write_trace
 
-SMALL = ["--model", "qwen2-moe-2.7b", "--tokens", "256", "--system", "megatron", "--jobs", "1"]
+SMALL = ["--model", "qwen2-moe-2.7b", "--tokens", "256", "--system", "megatron", "--jobs", "1", "--fresh"]
 
 
 @pytest.fixture
