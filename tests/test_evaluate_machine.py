@@ -119,3 +119,10 @@ def test_published_gemms():
         if entry["role"] == "test":
             errors.append(abs(entry["groups"] * gemm.flops(entry["rows"]) / us / 1e6 / entry["tflops"] - 1))
     assert len(errors) >= 20 and statistics.median(errors) < 0.06 and max(errors) < 0.5
+
+
+def test_last_tiles_count_whole():
+    """A row or a column beyond a tile costs a tile more, so it decides how narrow tiles have to be."""
+    assert [Gemm(n, 512).blocks for n in (1, 128, 129)] == [1, 1, 2]
+    gemm = Gemm(128 * GPU.sms // 2, 512)
+    assert gemm.fitted(GPU, [129]).columns == 128 > gemm.fitted(GPU, [128]).columns
