@@ -26,7 +26,7 @@ from sim.scenario import Scenario
 from sim.system import build, hub_verilog
 from sim.traces import fit_skew, generate
 
-__all__ = ["Line", "measure", "speed_table"]
+__all__ = ["SMALL", "Line", "close", "measure", "one_to_many", "row_packets", "run_checked", "speed_table"]
 
 MEMORY = 1 << 20
 BASE = 0x10000
@@ -55,7 +55,7 @@ class Line:
 SMALL = preset("small")
 
 
-def _one_to_many(cfg, row_bytes, *, producers=(0,), consumers=(1, 2, 3), tile=3, span=4096, **settings):
+def one_to_many(cfg, row_bytes, *, producers=(0,), consumers=(1, 2, 3), tile=3, span=4096, **settings):
     """A scenario in which ``producers`` may send rows to region 0 of each consumer; handle number = consumer."""
     s = Scenario(cfg, arena=4 * MEMORY, hidden=[(0, BASE)], mem_spill=(0, BASE), **settings)
     stride = -(-row_bytes // cfg.packet_bytes) * cfg.packet_bytes
@@ -69,16 +69,17 @@ def _one_to_many(cfg, row_bytes, *, producers=(0,), consumers=(1, 2, 3), tile=3,
     return s
 
 
-def _close(s, producers, consumers):
+def close(s, producers, consumers):
+    """The producers close all handles; the consumers wait for ALL of their region."""
     for rank in producers:
         s.close_all(rank)
     for rank in consumers:
         s.program(rank).wait_events(EventKind.ALL, 1)
 
 
-def _run(s, cfg):
-    """Runs and checks; a figure of a wrong run is worth nothing."""
-    result = s.run(build(cfg))
+def run_checked(s, cfg, optimise=True):
+    """Runs a scenario and checks it; a figure of a wrong run is worth nothing. ``optimise``: see :func:`sim.system.build`."""
+    result = s.run(build(cfg, optimise=optimise))
     differences = s.differences(result)
     if differences:
         result.remove()
@@ -86,7 +87,7 @@ def _run(s, cfg):
     return result
 
 
-def _rows(result, ranks):
+def row_packets(result, ranks):
     """ROW packets received by these ranks."""
     packets = np.concatenate([result.log("packets", rank) for rank in ranks])
     return packets[(packets["low"] & np.uint64(15)) == PacketType.ROW]
@@ -100,12 +101,12 @@ def _busy(packets):
 def link_use():
     """A producer with full rows for three peers: its link never idles."""
     cfg, rng = SMALL, np.random.default_rng(1)
-    s = _one_to_many(cfg, 2048)
+    s = one_to_many(cfg, 2048)
     for n in range(48):
         s.row(0, 1 + n % 3, n, rng.bytes(2048))
-    _close(s, (0,), (1, 2, 3))
-    result = _run(s, cfg)
-    busy = _busy(_rows(result, (1, 2, 3)))
+    close(s, (0,), (1, 2, 3))
+    result = run_checked(s, cfg)
+    busy = _busy(row_packets(result, (1, 2, 3)))
     result.remove()
     return [Line("link busy while rows of 2,048 bytes wait", busy, "%", ">=", 99)]
 
@@ -113,12 +114,12 @@ def link_use():
 def rows_back_to_back():
     """1,000 rows of one packet each from three producers: every packet opens a row, the receiver's link never idles."""
     cfg, rng = SMALL, np.random.default_rng(2)
-    s = _one_to_many(cfg, 128, producers=(1, 2, 3), consumers=(0,), tile=4)
+    s = one_to_many(cfg, 128, producers=(1, 2, 3), consumers=(0,), tile=4)
     for n in range(1000):
         s.row(1 + n % 3, 0, n, rng.bytes(128))
-    _close(s, (1, 2, 3), (0,))
-    result = _run(s, cfg)
-    allocs, packets = result.log("allocs", 0), _rows(result, (0,))
+    close(s, (1, 2, 3), (0,))
+    result = run_checked(s, cfg)
+    allocs, packets = result.log("allocs", 0), row_packets(result, (0,))
     spacing = np.diff(allocs["cycle"].astype(np.int64))
     busy = _busy(packets)
     result.remove()
@@ -172,21 +173,21 @@ def merging():
     lines, rng = [], np.random.default_rng(3)
     for packet_bytes, target in ((128, 88.8), (256, 94.0)):
         cfg = SMALL.replace(packet_bytes=packet_bytes, pool_depth=32)   # room for 16 rows of one peer beside the others' share
-        s = _one_to_many(cfg, 2048, consumers=(1,), streams=16, burst=1)
+        s = one_to_many(cfg, 2048, consumers=(1,), streams=16, burst=1)
         for n in range(48):
             s.row(0, 1, n, rng.bytes(2048))
-        _close(s, (0,), (1,))
-        result = _run(s, cfg)
+        close(s, (0,), (1,))
+        result = run_checked(s, cfg)
         lines.append(Line(f"wire efficiency, stores of 16 rows in turn, {packet_bytes}-byte packets",
-                          _efficiency(_rows(result, (1,))), "%", ">=", target))
+                          _efficiency(row_packets(result, (1,))), "%", ">=", target))
         result.remove()
     cfg = SMALL
-    s = _one_to_many(cfg, 32, consumers=(1,), tile=4)
+    s = one_to_many(cfg, 32, consumers=(1,), tile=4)
     for n in range(200):
         s.row(0, 1, n, rng.bytes(32))
-    _close(s, (0,), (1,))
-    result = _run(s, cfg)
-    lines.append(Line("wire efficiency of single 32-byte stores (nothing to merge)", _efficiency(_rows(result, (1,))),
+    close(s, (0,), (1,))
+    result = run_checked(s, cfg)
+    lines.append(Line("wire efficiency of single 32-byte stores (nothing to merge)", _efficiency(row_packets(result, (1,))),
                       "%", ">=", 66.6))
     result.remove()
     return lines
@@ -199,14 +200,14 @@ def _efficiency(packets):
 def latencies():
     """One full packet through idle hubs."""
     cfg = SMALL
-    s = _one_to_many(cfg, 128, consumers=(1,), tile=0, window=1)
+    s = one_to_many(cfg, 128, consumers=(1,), tile=0, window=1)
     s.row(0, 1, 0, bytes(range(128)))
     s.program(0).sync()
     s.program(0).wait_cycles(300)
-    _close(s, (0,), (1,))
-    result = _run(s, cfg)
+    close(s, (0,), (1,))
+    result = run_checked(s, cfg)
     sender, receiver = result.ranks[0], result.ranks[1]
-    packet, events = _rows(result, (1,))[0], result.log("events", 1)
+    packet, events = row_packets(result, (1,))[0], result.log("events", 1)
     ready = int(events["cycle"][events["kind"] == EventKind.READY][0])
     sent, written = sender["first_flit"] - sender["last_accept"], receiver["first_write"] - int(packet["first"])
     lines = [Line("last store of a packet to header on the link", sent, "cycles", "<=", 14),
@@ -254,12 +255,12 @@ def simulation_rate():
     rates = []
     for rows in (400, 8):
         folder = Path(tempfile.mkdtemp(prefix="moe-hub-"))
-        s = _one_to_many(cfg, 2048, producers=(0, 1, 2, 3), consumers=(0, 1, 2, 3), threads=2, latency=64, window=64,
+        s = one_to_many(cfg, 2048, producers=(0, 1, 2, 3), consumers=(0, 1, 2, 3), threads=2, latency=64, window=64,
                          **({"record": 1} if rows == 8 else {}))
         for rank in range(4):
             for n in range(rows // 4):
                 s.row(rank, n % 4, rank * rows + n, rng.bytes(2048))
-        _close(s, range(4), range(4))
+        close(s, range(4), range(4))
         result = s.run(build(cfg), folder=folder)
         if rows == 8:
             run_bench(hub_verilog(cfg), name="moehub", module="sim.cocotb.replay", cfg=cfg,

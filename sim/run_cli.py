@@ -163,11 +163,14 @@ def run(
 def bench(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for bench.json.")] = Path("build/bench"),
     quick: Annotated[bool, typer.Option("--quick", help="Without the lines that take longer than seconds.")] = False,
+    lanes: Annotated[list[int] | None, typer.Option(min=1, max=32, help="Only this: do rows that are all new keep a link of so "
+                                                    "many lanes full? May be repeated; 18 lanes take 20 minutes.")] = None,
 ):
     """Measure speed: link use, latencies, merging, simulation rate. Exit code 1 when a target is missed."""
+    from sim.bench_lanes import line_rate
     from sim.bench_speed import measure, speed_table
 
-    lines = measure(quick=quick)
+    lines = [line for count in lanes for line in line_rate(count)] if lanes else measure(quick=quick)
     table_console().print(speed_table(lines))
     output.mkdir(parents=True, exist_ok=True)
     (output / "bench.json").write_text(json.dumps([line.as_dict() for line in lines], indent=1) + "\n")

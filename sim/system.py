@@ -29,9 +29,7 @@ __all__ = ["build", "System", "Rank", "Program", "Result", "HarnessError", "OP",
 
 NATIVE = ROOT / "sim" / "native"
 KEEP_BUILDS = 6
-CXX_FLAGS = "-std=c++17 -O2"
-# The last: the wheel was built without knowing the compiler's way to include a precompiled header.
-MODEL_FLAGS = ("OPT_FAST=-O2", "OPT_SLOW=-O0", "OPT_GLOBAL=-O2", "CFG_CXXFLAGS_PCH_I=-include")
+CXX_STANDARD = "-std=c++17"
 
 OPS = ("ROW", "PLAIN", "STORE", "COMMAND", "SYNC", "CSR_WRITE", "CSR_READ", "CSR_POLL", "WAIT_CYCLES", "WAIT_EVENTS",
        "WAIT_MEMORY", "BARRIER", "MARK", "EXPERT", "SIGNAL")
@@ -104,15 +102,18 @@ def _pins(cfg):
     return "\n".join([*lines, "}", ""])
 
 
-def build(cfg, verilog=None, trace=False, jobs=2):
+def build(cfg, verilog=None, trace=False, jobs=2, optimise=True):
     """Path of the harness program for a configuration; built when Verilog, harness and flags were never seen together.
 
     ``verilog``: text to use in place of the generated one (planted bugs). ``trace``: unused signals are kept and waves can be
-    written.
+    written. ``optimise``: off for short runs of large hubs, where compiling takes longer than running.
     """
     text = hub_verilog(cfg) if verilog is None else verilog
     harness = sorted([*NATIVE.glob("*.h"), *NATIVE.glob("*.cpp")])
-    flags = (CXX_FLAGS, MODEL_FLAGS, trace, sys.prefix)
+    level = "-O2" if optimise else "-O0"
+    # The last: the wheel was built without knowing the compiler's way to include a precompiled header.
+    model_flags = (f"OPT_FAST={level}", "OPT_SLOW=-O0", f"OPT_GLOBAL={level}", "CFG_CXXFLAGS_PCH_I=-include")
+    flags = (CXX_STANDARD, model_flags, trace, sys.prefix)
     key = _digest(text, _pins(cfg), *(path.read_text() for path in harness), *flags)
     folder = BUILD / "native" / key
     program = folder / "harness"
@@ -128,8 +129,8 @@ def build(cfg, verilog=None, trace=False, jobs=2):
                      "--noassert", "-Wno-lint", "-Wno-style", "-Wno-UNOPTFLAT", "--output-split", "20000"]
             command = ["verilator", "--cc", "--exe", "--build", "-j", str(jobs), "-Mdir", folder, "-o", "harness", *model,
                        *(["--trace"] if trace else []),
-                       "-CFLAGS", f"{CXX_FLAGS} -I{NATIVE} -I{folder}", "-LDFLAGS", "-pthread",
-                       *(a for flag in MODEL_FLAGS for a in ("-MAKEFLAGS", flag)),
+                       "-CFLAGS", f"{CXX_STANDARD} {level} -I{NATIVE} -I{folder}", "-LDFLAGS", "-pthread",
+                       *(a for flag in model_flags for a in ("-MAKEFLAGS", flag)),
                        folder / "moehub.v", *(path for path in harness if path.suffix == ".cpp")]
             with open(log, "w") as file:
                 code = subprocess.run([str(part) for part in command], env=verilator_env(), stdout=file,

@@ -19,7 +19,7 @@ from hub_rtl.driver import Handle, Region
 from hub_rtl.formats import EventKind
 from hub_rtl.links.link_tx import PATIENCE
 from hub_rtl.registers import register_map
-from sim.bench_speed import _close, _one_to_many, _rows, _run, measure
+from sim.bench_speed import close, measure, one_to_many, row_packets, run_checked
 from sim.evaluate.network import HUB_FILE, hub_figures
 from sim.scenario import Scenario
 from sim.system import NATIVE, hub_verilog
@@ -59,14 +59,14 @@ def _event(result, rank, kind):
 
 def _one_packet(dest):
     """One full packet through idle hubs, to another rank or the own one: (last store to memory's answer, header to answer)."""
-    s = _one_to_many(CONFIG, 128, consumers=(dest,), tile=0, mem_latency=MEMORY_LATENCY)
+    s = one_to_many(CONFIG, 128, consumers=(dest,), tile=0, mem_latency=MEMORY_LATENCY)
     s.row(0, dest, 0, bytes(range(128)))
     s.program(0).sync()
     s.program(0).wait_cycles(300)
-    _close(s, (0,), (dest,))
-    result = _run(s, CONFIG)
+    close(s, (0,), (dest,))
+    result = run_checked(s, CONFIG)
     stored, answer = result.ranks[0]["last_accept"], result.ranks[dest]["last_answer"]
-    arrived = int(_rows(result, (1,))[0]["last"]) if dest else None
+    arrived = int(row_packets(result, (1,))[0]["last"]) if dest else None
     result.remove()
     return answer - stored - MEMORY_LATENCY, arrived and answer - arrived - MEMORY_LATENCY
 
@@ -74,12 +74,12 @@ def _one_packet(dest):
 def _credit_return(latency):
     """From a packet's end at an idle receiver until its credit has made the sender send: one stream, bound by its credits."""
     rng, rows = np.random.default_rng(1), 40
-    s = _one_to_many(CONFIG, 2048, consumers=(1,), latency=latency, window=latency)
+    s = one_to_many(CONFIG, 2048, consumers=(1,), latency=latency, window=latency)
     for n in range(rows):
         s.row(0, 1, n, rng.bytes(2048))
-    _close(s, (0,), (1,))
-    result = _run(s, CONFIG)
-    first = _rows(result, (1,))["first"].astype(int)[100:]
+    close(s, (0,), (1,))
+    result = run_checked(s, CONFIG)
+    first = row_packets(result, (1,))["first"].astype(int)[100:]
     result.remove()
     window = CONFIG.rx_credits * (first[-1] - first[0]) / (len(first) - 1)
     # A window goes round once per both ways, a packet on each, and the packets that wait until a quarter is reported.
@@ -102,7 +102,7 @@ def _closes(latency):
     s.program(0).mark(MARK)
     s.close_all(0)
     s.program(1).wait_events(EventKind.ALL, CONFIG.regions)
-    result = _run(s, CONFIG)
+    result = run_checked(s, CONFIG)
     done, start = _event(result, 1, EventKind.ALL), result.marks(0)[MARK]
     result.remove()
     rounds = np.diff(done[::CONFIG.ctl_credits])     # so many CLOSEs are on their way at once
@@ -113,12 +113,12 @@ def _row_lengths():
     """What rows of a length cost on the wire, stored by four streams in turns as by warps of a GPU."""
     rng, table = np.random.default_rng(2), []
     for row_bytes in ROW_BYTES:
-        s, rows = _one_to_many(CONFIG, row_bytes), 24
+        s, rows = one_to_many(CONFIG, row_bytes), 24
         for n in range(rows):
             s.row(0, 1 + n % 3, n, rng.bytes(row_bytes))
-        _close(s, (0,), (1, 2, 3))
-        result = _run(s, CONFIG)
-        packets = _rows(result, (1, 2, 3))
+        close(s, (0,), (1, 2, 3))
+        result = run_checked(s, CONFIG)
+        packets = row_packets(result, (1, 2, 3))
         stores = result.ranks[0]["stores"]
         result.remove()
         flits = int(packets["flits"].sum())
