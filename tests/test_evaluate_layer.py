@@ -2,7 +2,7 @@
 
 import pytest
 
-from sim.evaluate.compute import Gemm, expert_gemms, grouped_gemm_us, pass_us
+from sim.evaluate.compute import Gemm, expert_gemms, gate_us, grouped_gemm_us, pass_us
 from sim.evaluate.end_to_end import forward_us, rest_us
 from sim.evaluate.engine import Cluster, GroupedGemm, hub_settings, run_layer
 from sim.evaluate.hardware import machine
@@ -165,6 +165,19 @@ def test_the_ideal_layer_is_bound_by_links_where_experts_are_small():
     assert run_layer(scheme("ideal"), box, load).us > link_us(box, load)
     faster = box.changed(fabric={"link_gbps": 2000.0})
     assert run_layer(scheme("ideal"), faster, load).us < link_us(box, load)
+
+
+def test_the_ideal_layer_is_its_kernels_back_to_back():
+    """The busiest rank's gate, both GEMMs, activation and weighed sum; no links where they are fast."""
+    load, box = workload(), machine("h800", 4).changed(fabric={"link_gbps": 1e6})
+    first, second = expert_gemms(load.shape)
+
+    def us(rank):
+        rows, tokens = load.rows_at(rank), int(load.tokens_of[rank])
+        return (gate_us(box.gpu, load.shape, tokens) + grouped_gemm_us(box.gpu, first, rows)
+                + pass_us(box.gpu, int(rows.sum()) * 3 * load.shape.inter * 2) + grouped_gemm_us(box.gpu, second, rows)
+                + pass_us(box.gpu, (tokens * load.shape.top_k + tokens) * load.shape.combine_bytes))
+    assert run_layer(scheme("ideal"), box, load).rank_us == pytest.approx([us(rank) for rank in range(4)])
 
 
 def test_an_unknown_scheme_is_refused():

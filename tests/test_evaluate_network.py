@@ -290,3 +290,11 @@ def test_case_with_too_few_tokens_in_the_log_is_refused(tmp_path):
     write_trace(generate(tokens=20, top_k=2, experts=4), tmp_path / "log")
     with pytest.raises(ValueError, match="has only 2 per rank for 8 ranks"):
         Case(model="tiny", trace=tmp_path / "log", tokens=16).plan()
+
+
+def test_a_credit_in_a_header_waits_half_a_round_of_packets_with_their_headers():
+    """0 has a window of 16 packets for 1, and one packet more; 1 has packets for everybody, whose headers tell credits."""
+    _, (_, last, *_) = run([(0, 1, 16 * 128), (0, 1, 128), *((1, dst, 20 * 128) for dst in (0, *range(2, 8)))])
+    freed = FULL + LATENCY + FULL + CREDIT                  # the first packet has been taken at 1
+    told = freed + LATENCY + 7 * FULL / 2
+    assert last.left.value == STORE + told + FULL

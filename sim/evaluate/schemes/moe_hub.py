@@ -315,7 +315,13 @@ class _Layer:
         finished = self.env.event()
         leaving.append(finished)
         parts = EPILOGUE_PARTS if self.machine.ranks <= 16 else 1
-        left = []
+        left, missing = [], dict.fromkeys(rows_of, parts)
+
+        def arrived(source):
+            missing[source] -= 1
+            if not missing[source]:
+                self._answered(source, rows_of[source])
+
         for part in range(parts):
             at = start + (end - start) * (part + 1) / parts
             yield self.env.timeout(max(0.0, at - self.env.now))
@@ -324,8 +330,7 @@ class _Layer:
                 size = size * (part + 1) // parts - size * part // parts
                 transfer = self._send(rank, source, size, size)
                 left.append(transfer.left)
-                if part == parts - 1:
-                    transfer.callbacks.append(lambda _, source=source, rows=rows: self._answered(source, rows))
+                transfer.callbacks.append(lambda _, source=source: arrived(source))
         yield self.env.all_of(left)
         finished.succeed()
 

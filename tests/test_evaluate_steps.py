@@ -1,0 +1,89 @@
+"""Steps of all schemes, process by process, and that their times are paid.
+
+Expected steps are those of each scheme's module, which has them from the published system's source.
+"""
+
+from itertools import groupby
+
+import pytest
+
+from sim.evaluate.engine import run_layer
+from sim.evaluate.systems import constants, override
+from tests.evaluate_record import RANKS, SHAPE, SYSTEM, WORKLOAD, recorded
+
+
+def steps_of(name):
+    """(processes of a rank, polls beside them), as each module's text and source have them; GEMMs that take tiles as
+    they come are not steps."""
+    host = constants("host")
+    gate = f"gate*{host.gate_ops - 1}"
+    experts = "gemm1 activation gemm2"
+    copy = "hold rows poll release"
+    barrier, counts = "barrier poll", "all-to-all poll"
+    chunk = f"permute {experts} unpermute"
+    expert = f"{experts} copy"
+    if name.startswith("fastermoe"):
+        s, local, steps = constants("fastermoe"), SHAPE.experts // RANKS, 2 if "groups" in name else 1
+        exchange = "hold meet rows release" if steps > 1 else "meet rows"
+        return [f"{gate} counts*{s.count_ops} meet {counts} sync*{s.count_syncs} permute " + f"{expert} " * (local * steps)
+                + "sync unpermute*3", " ".join([exchange] * 2 * local * steps)], 0
+    if name.startswith("tutel"):
+        s, chunks = constants("tutel"), 2 if "chunks" in name else 1
+        exchange = "hold meet rows release" if chunks > 1 else "meet rows"
+        main = f"gate*{1 + s.gate_ops + s.gate_ops_per_choice * SHAPE.top_k} meet {counts} sync permute*2 "
+        return [_joined(main + f"{chunk} " * chunks + "unpermute"), " ".join([exchange] * 2 * chunks)], 0
+    if name.startswith("flashdmoe"):
+        return ["hold release"], 2 * SHAPE.experts // RANKS * RANKS
+    main = {
+        "megatron": f"{gate} counts*7 meet all-to-all permute*4 sync meet all-to-all meet all-to-all permute*2 {experts} "
+                    "unpermute*2 meet all-to-all unpermute",
+        "comet": f"{gate} counts*8 meet {counts} counts*3 sync gather {barrier} activation hold gemm2*4 release poll kernel",
+        "ccfuser": f"{gate} counts*10 meet {counts} sync*5 permute {barrier} activation {barrier} unpermute",
+        "deepep_v1_normal": f"{gate} layout {barrier} {barrier} {counts} {barrier} sync {copy} permute {experts} unpermute "
+                            f"combine {barrier} {copy}",
+        "deepep_v1_ll": f"{gate} {copy} {experts} {copy}",
+        "deepep_v2": f"{gate} {copy} {barrier} permute {experts} unpermute {copy} {barrier} combine",
+        "mori": f"{gate} {copy} permute*2 {experts} unpermute {copy}",
+        "moe_hub_base": f"{gate} counts {counts} counts sync {barrier} {experts} {barrier} sum",
+        "moe_hub_packets": f"{gate} counts {counts} counts sync {barrier} {experts} {barrier} sum",
+        "moe_hub_signal": f"{gate} counts {counts} counts sync activation gemm2",
+        "moe_hub": f"{gate} activation gemm2",
+    }[name]
+    return [main, *["hold release"] * name.startswith("moe_hub")], RANKS * (name == "comet")
+
+
+def _joined(text):
+    """The same steps, equal neighbours joined."""
+    parts = [(step, int(count or 1)) for step, _, count in (part.partition("*") for part in text.split())]
+    groups = [(step, sum(count for _, count in group)) for step, group in groupby(parts, key=lambda part: part[0])]
+    return " ".join(f"{step}*{count}" if count > 1 else step for step, count in groups)
+
+
+@pytest.mark.parametrize("name", SYSTEM)
+def test_every_rank_takes_the_systems_steps(name):
+    for rank in range(RANKS):
+        texts, polls = recorded(name).streams(rank)
+        expected, spins = steps_of(name)
+        assert (texts, polls) == (expected, spins)
+
+
+@pytest.mark.parametrize("name, system, constant, times", [
+    ("megatron", "host", "collective_us", 4), ("comet", "host", "collective_us", 1), ("ccfuser", "host", "collective_us", 1),
+    ("fastermoe", "host", "collective_us", 1 + 4), ("tutel", "host", "collective_us", 1 + 2),
+    ("deepep_v1_normal", "deepep_v1_normal", "layout_us", 1), ("deepep_v1_ll", "deepep_v1_ll", "kernel_us", 2),
+    ("mori", "mori", "kernel_us", 2)])
+def test_a_time_without_rows_is_paid_as_often_as_its_step_is_taken(name, system, constant, times):
+    more = 100.0
+    with override(system, **{constant: getattr(constants(system), constant) + more}):
+        layer = run_layer(SYSTEM[name], recorded(name).cluster.machine, WORKLOAD)
+    # Half a time more, where one of two streams has to wait once more for the other.
+    assert times - 0.01 < (layer.us - max(recorded(name).done)) / more < times + 0.5
+
+
+@pytest.mark.parametrize("name, system, constant, value", [
+    ("comet", "comet", "combine_cta_gbps", 1.0), ("comet", "comet", "combine_ctas", 100),
+    ("deepep_v2", "deepep_v2", "sm_gbps", 1.0), ("deepep_v1_normal", "deepep_v1_normal", "link_efficiency", 0.1),
+    ("mori", "mori", "link_efficiency", 0.1), ("flashdmoe_fp16", "flashdmoe", "os_blocks", 100)])
+def test_a_slow_part_holds_the_layer_up(name, system, constant, value):
+    with override(system, **{constant: value}):
+        assert run_layer(SYSTEM[name], recorded(name).cluster.machine, WORKLOAD).us > 1.1 * max(recorded(name).done)
