@@ -1,12 +1,11 @@
 """Command ``moe-hub formal``."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from hub_rtl.tools.console import table_console
+from hub_rtl.tools.console import fail, table_console
 
 from .engine import TASKS, MissingTool, tools
 from .report import write_report
@@ -19,16 +18,11 @@ Names = Annotated[list[str] | None, typer.Argument(metavar="[CHECK]...",
                                                    help="Names, or blocks (all their checks); all by default.")]
 
 
-def _fail(text):
-    print(f"moe-hub: {text}", file=sys.stderr)
-    raise typer.Exit(2)
-
-
 def _chosen(table, names, quick):
     blocks = {check.block for check in table.values()}
     for name in names:
         if name not in table and name not in blocks:
-            _fail(f"{name}: no such check; `moe-hub formal --list` prints them")
+            fail(f"{name}: no such check; `moe-hub formal --list` prints them")
     return [check for check in table.values() if (not names or check.name in names or check.block in names)
             and (check.quick or not quick)]
 
@@ -43,12 +37,12 @@ def formal(checks: Names = None,
     """Prove the hub's promises with SymbiYosys; exit code 1 if one is not proved."""
     for each in task or ():
         if each not in TASKS:
-            _fail(f"--task {each}: must be one of {', '.join(TASKS)}")
+            fail(f"--task {each}: must be one of {', '.join(TASKS)}")
     try:
         table = load_table()
         tools()
     except (TableError, MissingTool) as error:
-        _fail(error)
+        fail(error)
     chosen, console = _chosen(table, checks or [], quick), table_console()
     if names:
         print("\n".join(check.name for check in chosen))

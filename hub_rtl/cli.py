@@ -7,45 +7,22 @@ from typing import Annotated
 
 import typer
 
-from .config import PRESETS, ConfigError, preset
+from .config import PRESETS, ConfigError
 from .fpga.cli import fpga
 from .synth.cli import synth
+from .tools.console import fail
+from .tools.options import PresetOption, SettingsOption, configured
 
-__all__ = ["app", "configured", "main"]
+__all__ = ["app", "main"]
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
                   help="MoE-Hub: a GPU hub for Mixture-of-Experts communication, in Verilog.")
-
-Preset = Annotated[str, typer.Option("--preset", "-p", help=f"Configuration to start from: {', '.join(PRESETS)}.")]
-Settings = Annotated[list[str] | None, typer.Option("--set", "-s", metavar="FIELD=VALUE",
-                                                    help="Change a field, may be repeated.")]
-
-
-def configured(name, settings):
-    """The preset with ``FIELD=VALUE`` settings applied. Raises ConfigError."""
-    changes = {}
-    for setting in settings or ():
-        field, equals, value = setting.partition("=")
-        if not equals:
-            raise ConfigError(f"--set {setting}: must be FIELD=VALUE")
-        try:
-            changes[field] = value if field == "name" else int(value, 0)
-        except ValueError:
-            raise ConfigError(f"{field} = {value!r}: must be an integer") from None
-    return preset(name, **changes)
-
-
-def _fail(text):
-    """One line on stderr, exit code 2."""
-    print(f"moe-hub: {text}", file=sys.stderr)
-    raise typer.Exit(2)
-
 
 def _configured(name, settings):
     try:
         return configured(name, settings)
     except ConfigError as error:
-        _fail(error)
+        fail(error)
 
 
 def _texts(cfg, ram_modules=False):
@@ -53,7 +30,7 @@ def _texts(cfg, ram_modules=False):
     try:
         return texts_of(cfg, ram_modules)
     except ConfigError as error:
-        _fail(error)
+        fail(error)
 
 
 def _write(folder, files):
@@ -61,11 +38,11 @@ def _write(folder, files):
     try:
         return write_files(folder, files)
     except OSError as error:
-        _fail(f"{error.filename}: {error.strerror}")
+        fail(f"{error.filename}: {error.strerror}")
 
 
 @app.command()
-def generate(preset: Preset = "small", settings: Settings = None,
+def generate(preset: PresetOption = "small", settings: SettingsOption = None,
              ram_modules: Annotated[bool, typer.Option("--ram-modules", help="Each memory is an instance of a module named "
                                                        "after its shape; the modules are in moehub_rams.v.")] = False,
              output: Annotated[Path, typer.Option("--output", "-o",
@@ -77,7 +54,7 @@ def generate(preset: Preset = "small", settings: Settings = None,
 
 @app.command()
 def lint(preset: Annotated[str | None, typer.Option("--preset", "-p", help="Only this one; all by default.")] = None,
-         settings: Settings = None):
+         settings: SettingsOption = None):
     """Check the Verilog and its AXI wrapper with Verilator and Yosys; exit code 1 on a finding."""
     from .tools.axi_wrapper import AXI_TOP
     from .tools.generate import TOP
@@ -96,7 +73,7 @@ def lint(preset: Annotated[str | None, typer.Option("--preset", "-p", help="Only
 
 
 @app.command()
-def registers(preset: Preset = "small", settings: Settings = None,
+def registers(preset: PresetOption = "small", settings: SettingsOption = None,
               markdown: Annotated[bool, typer.Option("--markdown", help="The manual, in Markdown.")] = False,
               c_header: Annotated[bool, typer.Option("--c-header", help="The C header.")] = False,
               systemrdl: Annotated[bool, typer.Option("--systemrdl", help="SystemRDL, for register tools.")] = False,
@@ -106,7 +83,7 @@ def registers(preset: Preset = "small", settings: Settings = None,
     from .tools.register_rdl import registers_systemrdl
     from .tools.register_text import registers_header, registers_markdown
     if markdown + c_header + systemrdl > 1:
-        _fail("--markdown, --c-header, --systemrdl: choose one")
+        fail("--markdown, --c-header, --systemrdl: choose one")
     cfg = _configured(preset, settings)
     text = (registers_header if c_header else registers_systemrdl if systemrdl else registers_markdown)(cfg)
     if output is None:

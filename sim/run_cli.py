@@ -15,7 +15,7 @@ from hub_rtl.config import PRESETS, ConfigError
 from hub_rtl.config import preset as preset_of
 from hub_rtl.models import MODELS, ModelShape
 from hub_rtl.models import model as model_of
-from hub_rtl.tools.console import table_console
+from hub_rtl.tools.console import fail, table_console
 from sim.numbering import NUMBERINGS, lane_use
 from sim.traces import TraceError, generate, read_trace
 
@@ -24,12 +24,6 @@ __all__ = ["run", "bench", "lanes"]
 BIN = 256           # cycles per bin of the timeline
 LATENCY = 64        # cycles from hub to hub, switch included
 LANE_TOKENS, LANE_RUNS = (16, 32, 64, 128, 256, 512, 1024), 8
-
-
-def _fail(text):
-    """One line on stderr, exit code 2: the order was wrong, nothing was simulated."""
-    print(f"moe-hub: {text}", file=sys.stderr)
-    raise typer.Exit(2)
 
 
 def _routing(shape, trace, ranks, tokens, seed):
@@ -126,17 +120,16 @@ def run(
             ways.append(("address-centric", baseline_programs(plan, prefix_cycles, expert_cycles=expert_cycles, **settings),
                          check_baseline, baseline_report))
     except (ConfigError, TraceError, ValueError) as error:
-        _fail(error)
+        fail(error)
     except OSError as error:
-        _fail(f"{error.filename}: {error.strerror}")
+        fail(f"{error.filename}: {error.strerror}")
     reports = []
     output.mkdir(parents=True, exist_ok=True)
     for name, system, check, figures in ways:
         try:
             result = _simulate(console, name, system, output / name if keep else None, plan)
         except HarnessError as error:
-            print(f"moe-hub: {error}", file=sys.stderr)
-            raise typer.Exit(1) from None
+            fail(error, 1)
         with console.status(f"{name}: comparing every byte with the golden model"):
             verdict = check(plan, result)
         for line in verdict.differences:
@@ -194,9 +187,9 @@ def lanes(
         whole = read_trace(trace) if trace else None
         shape = model_of(model)
     except (ConfigError, TraceError) as error:
-        _fail(error)
+        fail(error)
     except OSError as error:
-        _fail(f"{error.filename}: {error.strerror}")
+        fail(f"{error.filename}: {error.strerror}")
     table = Table("tokens per rank", *(f"RowID by {name}, %" for name in NUMBERINGS),
                   title=f"use of {count} lanes: {trace.name if trace else shape.name}, {ranks} ranks")
     for tokens in LANE_TOKENS:

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 import sysconfig
 from pathlib import Path
 from typing import Annotated
@@ -10,17 +9,13 @@ from typing import Annotated
 import typer
 
 from ..synth.yosys import yosys_program
+from ..tools.console import fail
 from .boards import BOARDS, BoardTop, platform
 from .plan import GROUP_ROWS, Plan
 
 __all__ = ["fpga"]
 
 NAME = "moehub_selftest"
-
-
-def _fail(text, code=2):
-    print(f"moe-hub: {text}", file=sys.stderr)
-    raise typer.Exit(code)
 
 
 def _tools(folder):
@@ -38,9 +33,9 @@ def fpga(board: Annotated[str, typer.Option("--board", "-b", help=f"One of {', '
              "build/fpga")):
     """Build a self-testing system of two hubs for a board: a bitstream, or the project files for the vendor's tool."""
     if board not in BOARDS:
-        _fail(f"board = {board!r}: must be one of {', '.join(BOARDS)}")
+        fail(f"board = {board!r}: must be one of {', '.join(BOARDS)}")
     if rows & (rows - 1) or not GROUP_ROWS <= rows <= 32:
-        _fail(f"rows = {rows}: must be a power of two between {GROUP_ROWS} and 32")
+        fail(f"rows = {rows}: must be a power of two between {GROUP_ROWS} and 32")
     known, folder = BOARDS[board], output / board
     target = platform(known)
     plan = target.prepare(BoardTop(Plan(rows=rows, rounds=rounds)), NAME)
@@ -53,7 +48,7 @@ def fpga(board: Annotated[str, typer.Option("--board", "-b", help=f"One of {', '
         code = subprocess.run(["sh", f"build_{NAME}.sh"], cwd=folder, env=_tools(folder / "tools"), stdout=file,
                               stderr=subprocess.STDOUT).returncode
     if code:
-        _fail(f"{board}: the build failed, see {log}", 1)
+        fail(f"{board}: the build failed, see {log}", 1)
     for line in (folder / f"{NAME}.tim").read_text().splitlines():
         if "Max frequency" in line or "TRELLIS_COMB:" in line:
             print(line.removeprefix("Info: ").strip())

@@ -1,14 +1,14 @@
 """Command ``moe-hub synth``."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from ..config import PRESETS, ConfigError
+from ..config import ConfigError
+from ..tools.console import fail, table_console
+from ..tools.options import PresetOption, SettingsOption, configured
 from .liberty import libraries
 from .measure import FLOWS, FlowError, Settings, measure
 from .parts import PARTS
@@ -18,16 +18,9 @@ from .targets import TARGET_PRESET, clock_targets
 __all__ = ["synth"]
 
 
-def _fail(text, code=2):
-    print(f"moe-hub: {text}", file=sys.stderr)
-    raise typer.Exit(code)
-
-
 def synth(parts: Annotated[list[str] | None, typer.Argument(metavar="[PART]...",
                                                             help=f"Of {', '.join(PARTS)}; all by default.")] = None,
-          preset: Annotated[str, typer.Option("--preset", "-p", help=f"Configuration: {', '.join(PRESETS)}.")] = "fpga",
-          settings: Annotated[list[str] | None, typer.Option("--set", "-s", metavar="FIELD=VALUE",
-                                                             help="Change a field, may be repeated.")] = None,
+          preset: PresetOption = "fpga", settings: SettingsOption = None,
           flow: Annotated[list[str] | None, typer.Option("--flow", help=f"Of {', '.join(FLOWS)}, may be repeated; by default "
                                                          "generic and ecp5, and cells with --liberty.")] = None,
           liberty: Annotated[list[Path] | None, typer.Option("--liberty", exists=True, dir_okay=False,
@@ -38,33 +31,32 @@ def synth(parts: Annotated[list[str] | None, typer.Argument(metavar="[PART]...",
           force: Annotated[bool, typer.Option("--force", help="Measure again what has not changed.")] = False,
           output: Annotated[Path, typer.Option("--output", "-o", help="Folder for files and results.")] = Path("build/synth")):
     """Area and speed of the blocks: gates, ECP5 place and route, standard cells. Exit code 1 when a target is missed."""
-    from ..cli import configured
     try:
         cfg = configured(preset, settings)
     except ConfigError as error:
-        _fail(error)
+        fail(error)
     for name in parts or ():
         if name not in PARTS:
-            _fail(f"part = {name!r}: must be one of {', '.join(PARTS)}")
+            fail(f"part = {name!r}: must be one of {', '.join(PARTS)}")
     flows = tuple(flow) if flow else ("generic", "ecp5", *(["cells"] if liberty else []))
     for name in flows:
         if name not in FLOWS:
-            _fail(f"--flow {name}: must be one of {', '.join(FLOWS)}")
+            fail(f"--flow {name}: must be one of {', '.join(FLOWS)}")
     if "cells" in flows and not liberty:
-        _fail("--flow cells: needs --liberty FILE, a library of standard cells")
-    chosen, console = list(dict.fromkeys(parts or PARTS)), Console()
+        fail("--flow cells: needs --liberty FILE, a library of standard cells")
+    chosen, console = list(dict.fromkeys(parts or PARTS)), table_console()
     try:
         given = libraries(liberty or (), output / "liberty")
         if len(given) > 1:
             raise ValueError(f"--liberty: files of {', '.join(each.name for each in given)}: must be of one library")
     except (ValueError, OSError) as error:
-        _fail(error)
+        fail(error)
     options = Settings(tuple(range(1, seeds + 1)), given[0] if given else None, target)
     try:
         found = measure(cfg, chosen, flows, options, output, jobs, force,
                         lambda text: console.print(text, highlight=False))
     except FlowError as error:
-        _fail(error, 1)
+        fail(error, 1)
     counts = {name: PARTS[name].count(cfg) for name in chosen}
     for name in flows:
         console.print(screen(name, found, counts))

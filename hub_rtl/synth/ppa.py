@@ -5,26 +5,20 @@ met; 1: a target is missed or could not be measured, or a tool failed; 2: a wron
 """
 
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from ..tools.console import fail, table_console
 from .liberty import libraries
 from .page import draw, page
 from .ppa_run import STEPS, Measurement
 from .targets import judge
 
 __all__ = ["ppa"]
-
-
-def _fail(text):
-    print(f"make ppa: {text}", file=sys.stderr)
-    raise typer.Exit(2)
 
 
 def ppa(only: Annotated[list[str] | None, typer.Option("--only", metavar="STEP", help="Run this step only, may be repeated; "
@@ -40,18 +34,18 @@ def ppa(only: Annotated[list[str] | None, typer.Option("--only", metavar="STEP",
     try:
         measurement = Measurement(output, libraries(liberty or (), output / "liberty"), range(1, seeds + 1))
     except (ValueError, OSError) as error:
-        _fail(error)
+        fail(error, command="make ppa")
     for name in only or ():
         if name not in STEPS:
-            _fail(f"--only {name}: must be one of {', '.join(STEPS)}")
+            fail(f"--only {name}: must be one of {', '.join(STEPS)}", command="make ppa")
         if name not in measurement.steps():
-            _fail(f"--only {name}: needs --liberty FILE, a library of standard cells")
+            fail(f"--only {name}: needs --liberty FILE, a library of standard cells", command="make ppa")
     raise typer.Exit(report(measurement, only or measurement.steps(), jobs, output, results))
 
 
 def report(measurement, steps, jobs, output, results):
     """Runs the steps, prints, writes ``ppa.json`` into ``output`` and the page with its pictures; returns the exit code."""
-    console = Console()
+    console = table_console()
     for step in steps:
         console.print(f"{step}: {STEPS[step]}", highlight=False)
         measurement.run(step, jobs, lambda text: console.print(f"  {text}", highlight=False))

@@ -1,19 +1,14 @@
 """Command ``moe-hub evaluate``: runs experiments of the system model, prints their tables, writes CSV files and plots."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from hub_rtl.tools.console import fail, table_console
+
 __all__ = ["evaluate"]
-
-
-def _fail(text):
-    """One line on stderr, exit code 2."""
-    print(f"moe-hub: {text}", file=sys.stderr)
-    raise typer.Exit(2)
 
 
 def _chosen(names, traces):
@@ -28,7 +23,7 @@ def _chosen(names, traces):
     return [EXPERIMENTS[name] for name in dict.fromkeys(names)]
 
 
-def _command(console, names, output, models, tokens, traces, page):
+def _command(console, names, output, models, tokens, traces, page, scheduler):
     """(exit code,) of a command that is no experiment; None when ``names`` has none."""
     from .commands import COMMANDS, PAGE, fit, validate, write_page
     asked = [name for name in names if name in COMMANDS]
@@ -36,6 +31,8 @@ def _command(console, names, output, models, tokens, traces, page):
         return None
     if len(names) > 1:
         raise ValueError(f"{asked[0]}: must stand alone")
+    if scheduler:
+        raise ValueError(f"--scheduler {scheduler}: {asked[0]} runs on this machine")
     if asked == ["fit"]:
         return (fit(console),)
     if asked == ["validate"]:
@@ -107,11 +104,9 @@ def evaluate(
     from .commands import write_page
     from .kept import Kept
     from .runner import run_points
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=160)        # in a file nothing has to be cut
+    console = table_console()
     try:
-        if code := _command(console, experiments or [], output, model, tokens, trace, page):
+        if code := _command(console, experiments or [], output, model, tokens, trace, page, scheduler):
             raise typer.Exit(code[0])
         chosen = _chosen(experiments, trace)
         options = _options(model or (), tokens or (), system or (), machine, trace or (), seed)
@@ -123,6 +118,6 @@ def evaluate(
         if page:
             write_page(console, page, output)
     except ValueError as error:
-        _fail(error)
+        fail(error)
     except OSError as error:
-        _fail(f"{error.filename or output}: {error.strerror or error}")
+        fail(f"{error.filename or output}: {error.strerror or error}")
