@@ -2,6 +2,8 @@
 
 import csv
 import json
+import sys
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -9,6 +11,7 @@ from typer.testing import CliRunner
 from hub_rtl.cli import app
 from sim.evaluate import assumptions, sweeps
 from sim.evaluate.experiments import EXPERIMENTS, STANDARD
+from sim.evaluate.kept import Kept
 from sim.evaluate.plots import Panel, Plot, draw
 from sim.evaluate.runner import Point, run_point, run_points
 from sim.evaluate.study import Options
@@ -92,6 +95,22 @@ def test_processes_give_the_same_results():
     assert run_points(points, jobs=2) == {point: run_point(point) for point in points}
 
 
+@pytest.fixture
+def nobody_answers(monkeypatch):
+    """Dask as it behaves when nobody listens at the address, which takes it ten seconds; it need not be installed."""
+    def client(address, timeout):
+        raise OSError(f"Timed out trying to connect to {address} after {timeout}")
+    monkeypatch.setitem(sys.modules, "distributed", SimpleNamespace(Client=client))
+
+
+def test_a_scheduler_has_to_answer_also_when_all_layers_were_kept(tmp_path, nobody_answers):
+    kept, points = Kept(tmp_path), [Point("moe_hub", "qwen2-moe-2.7b", 64, ranks=4)]
+    found = run_points(points, jobs=1, kept=kept)
+    assert run_points(points, jobs=1, kept=kept) == found
+    with pytest.raises(ValueError, match="--scheduler tcp://127.0.0.1:1: Timed out"):
+        run_points(points, scheduler="tcp://127.0.0.1:1", kept=kept)
+
+
 @pytest.mark.parametrize("arguments, text", [
     (["layers"], "experiment = 'layers'"),
     (["layer", "--model", "gpt-99"], "model = 'gpt-99'"),
@@ -101,9 +120,11 @@ def test_processes_give_the_same_results():
     (["layer", *SMALL, "--tokens", "4"], "tokens = 4"),
     (["traces"], "needs at least one --trace"),
     (["traces", "--trace", "missing.jsonl"], "missing.jsonl"),
-    (["layer", *SMALL, "--scheduler", "tcp://127.0.0.1:1"], "--scheduler"),
+    (["layer", *SMALL, "--scheduler", "tcp://127.0.0.1:1"], "--scheduler tcp://127.0.0.1:1: Timed out"),
+    (["gemm", "--scheduler", "tcp://127.0.0.1:1"], "--scheduler tcp://127.0.0.1:1: Timed out"),     # no layer to simulate
+    (["fit", "--scheduler", "tcp://127.0.0.1:1"], "--scheduler tcp://127.0.0.1:1: fit runs on this machine"),
 ])
-def test_wrong_orders_give_one_line(call, arguments, text):
+def test_wrong_orders_give_one_line(call, nobody_answers, arguments, text):
     result = call(*arguments)
     assert result.exit_code == 2
     assert text in result.stderr and result.stderr.count("\n") == 1

@@ -3,7 +3,7 @@
 import json
 import os
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from multiprocessing import get_context
@@ -128,29 +128,33 @@ def _pool(points, jobs):
             raise
 
 
-def _cluster(points, address):
-    """The same from the workers of a Dask scheduler; they need this package, and traces under the same path."""
+def _client(address):
+    """A client of the Dask scheduler there. Raises ValueError when nobody answers."""
     try:
         from distributed import Client
-        from distributed import as_completed as completed
     except ImportError:
         raise ValueError("--scheduler: needs the package `distributed` (pip install moe-hub[cluster])") from None
     try:
-        client = Client(address, timeout="10s")
+        return Client(address, timeout="10s")
     except (OSError, ValueError) as error:
         raise ValueError(f"--scheduler {address}: {error}") from None
-    with client:
-        running = {future: number for number, future in enumerate(client.map(_timed, points, pure=False))}
-        for done, result in completed(list(running), with_results=True):
-            yield running[done], result
+
+
+def _cluster(points, client):
+    """As :func:`_pool`, from the workers of a cluster; they need this package, and traces under the same path."""
+    from distributed import as_completed as completed
+    running = {future: number for number, future in enumerate(client.map(_timed, points, pure=False))}
+    for done, result in completed(list(running), with_results=True):
+        yield running[done], result
 
 
 def run_points(points, *, jobs=None, scheduler=None, console=None, kept=None):
     """{point: result} of all points, equal ones once, longest first.
 
-    ``jobs``: processes, all cores by default. ``scheduler``: address of a Dask scheduler in their place. ``console``: a rich
-    console for the progress bar and for what the layers cost; none without it. ``kept``: a :class:`sim.evaluate.kept.Kept`,
-    layers in it are not simulated again. Raises ValueError when the cluster cannot be used, and what a point raises.
+    ``jobs``: processes, all cores by default. ``scheduler``: address of a Dask scheduler in their place; it has to answer, also
+    when there is nothing to simulate. ``console``: a rich console for the progress bar and for what the layers cost; none
+    without it. ``kept``: a :class:`sim.evaluate.kept.Kept`, layers in it are not simulated again. Raises ValueError when the
+    cluster cannot be used, and what a point raises.
     """
     unique = sorted(dict.fromkeys(points), key=lambda p: (-p.tokens * shape(p.model).top_k * p.ranks, repr(p)))
     before = {point: found for point in unique if (found := kept.get(point)) is not None} if kept else {}
@@ -158,10 +162,11 @@ def run_points(points, *, jobs=None, scheduler=None, console=None, kept=None):
     seconds, todo = sum(spent for _, spent in before.values()), [point for point in unique if point not in results]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     shown = console is not None and console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
+    with _client(scheduler) if scheduler else nullcontext() as client, \
+            Progress(*columns, console=console, transient=True, disable=not shown) as bar:
         task = bar.add_task("layers", total=len(unique), completed=len(before))
         jobs = min(jobs or os.cpu_count() or 1, max(1, len(todo)))
-        for number, (result, spent) in _cluster(todo, scheduler) if scheduler and todo else _pool(todo, jobs):
+        for number, (result, spent) in _cluster(todo, client) if client else _pool(todo, jobs):
             results[todo[number]], seconds = result, seconds + spent
             if kept:
                 kept.put(todo[number], result, spent)
