@@ -298,3 +298,36 @@ def test_a_credit_in_a_header_waits_half_a_round_of_packets_with_their_headers()
     freed = FULL + LATENCY + FULL + CREDIT                  # the first packet has been taken at 1
     told = freed + LATENCY + 7 * FULL / 2
     assert last.left.value == STORE + told + FULL
+
+
+def leave_order(*messages, **changes):
+    """Indices of messages of one packet from 0 to 1, given as options of ``send``, in the order in which they leave."""
+    _, transfers = run([(0, 1, 128, options) for options in ({}, *messages)], credits=None, **changes)     # {}: takes the link
+    return sorted(range(len(messages)), key=lambda number: transfers[number + 1].left.value)
+
+
+def test_small_rowids_leave_first_and_take_turns_with_plain_stores():
+    assert leave_order(*({"rowid": rowid} for rowid in (7, 3, 5, 3))) == [1, 3, 2, 0]
+    assert leave_order(*({"rowid": rowid} for rowid in (7, None, 5, None, 6))) == [2, 1, 4, 3, 0]
+    assert leave_order({"rowid": 9}, {"rowid": 1, "priority": 1}) == [0, 1]
+
+
+def test_a_large_rowid_grows_old_and_goes():
+    def left(age_limit):
+        env = simpy.Environment()
+        network = Network(env, settings=settings(credits=None, age_limit=age_limit, store_latency=0))
+
+        def stream():
+            ahead = network.send(0, 1, 128, rowid=1)
+            for _ in range(200):
+                ahead, before = network.send(0, 1, 128, rowid=1), ahead
+                yield before.left
+
+        env.process(stream())
+        env.run(until=1)
+        large = network.send(0, 1, 128, rowid=2)
+        env.run()
+        return large.value
+
+    assert left(float("inf")) > 1800
+    assert 500 < left(500) < 700

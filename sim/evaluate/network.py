@@ -4,6 +4,7 @@ It models what the hub does (``docs/blocks/packet_manager.md``, ``docs/blocks/li
 
 * a GPU's egress link serves its destinations **round robin**, a batch of packets at a turn, and skips those without credit:
   a congested destination holds nobody else up;
+* for one destination the **smallest RowID** leaves first, rows and plain stores take turns, what has grown old goes before them;
 * **credits** bound the packets on their way from one GPU to another. The receiver tells them in headers of what it sends that
   GPU, or in a flit of their own for each quarter; they travel back through the sender's ingress, queue and all;
 * a packet costs a header flit beside its payload flits, so the wire carries more than the payload;
@@ -20,6 +21,7 @@ Time of the environment is in microseconds when the network is made for a machin
 use: cycles, when the model is compared with the RTL (``sim/evaluate/validate.py``).
 """
 
+from bisect import bisect_right
 from collections import deque
 from math import inf
 
@@ -35,13 +37,13 @@ TURNS = 256             # turns that the longest message takes, at least and abo
 class Transfer(simpy.Event):
     """A message on its way; as an event it fires with the time at which memory acknowledged its last byte.
 
-    ``src``, ``dst``, ``payload_bytes``, ``wire_bytes`` (0 within a GPU), ``packets``, ``priority``.
+    ``src``, ``dst``, ``payload_bytes``, ``wire_bytes`` (0 within a GPU), ``packets``, ``priority``, ``rowid``.
     """
 
-    def __init__(self, env, src, dst, payload_bytes, packets, flits, priority):
+    def __init__(self, env, src, dst, payload_bytes, packets, flits, priority, rowid):
         super().__init__(env)
         self.src, self.dst, self.payload_bytes, self.packets = src, dst, payload_bytes, packets
-        self.flits, self.wire_bytes, self.priority = flits, 0, priority
+        self.flits, self.wire_bytes, self.priority, self.rowid = flits, 0, priority, rowid
         self.packets_waiting, self.flits_waiting = packets, flits       # not yet on the link
         self.sent_at = env.now
         self._left, self._left_at = None, None
@@ -68,23 +70,44 @@ def _fire(event, time):
 
 
 class _Pair:
-    """One source, one destination, one plane: messages that wait, by priority, and the credits between the two."""
+    """One source, one destination, one plane: messages that wait, and the credits between the two.
 
-    __slots__ = ("dst", "queues", "credits", "owed")
+    Messages of one priority without a RowID leave in the order in which they came, those with one smallest RowID first.
+    """
+
+    __slots__ = ("dst", "queues", "credits", "owed", "plain_last")
 
     def __init__(self, dst, credits):
-        self.dst, self.queues, self.credits = dst, {}, credits
+        self.dst, self.queues, self.credits = dst, {}, credits      # queues by (priority, without a RowID)
         self.owed = 0               # packets received from there whose credits have not been told yet
+        self.plain_last = False     # what left last had no RowID
 
-    def queue(self, old=-inf):
-        """The messages to serve next: those of the smallest priority number, or one whose first was sent before ``old``."""
-        best = None
-        for priority, queue in self.queues.items():
+    def push(self, transfer):
+        plain = transfer.rowid is None
+        queue = self.queues.setdefault((transfer.priority, plain), deque())
+        place = len(queue) if plain else bisect_right(queue, transfer.rowid, key=lambda other: other.rowid)
+        queue.insert(place, transfer)
+
+    @property
+    def waiting(self):
+        return any(self.queues.values())
+
+    def head(self, old=-inf):
+        """The message to serve next: sent before ``old``, then of the smallest priority number, then plain and not in turn."""
+        found, best = None, None
+        for (priority, plain), queue in self.queues.items():
             if queue:
-                merit = (queue[0].sent_at >= old, priority)
+                first = queue[0] if plain else next((other for other in queue if other.sent_at < old), queue[0])
+                merit = (first.sent_at >= old, priority, plain == self.plain_last)
                 if best is None or merit < best:
-                    best = merit
-        return self.queues[best[1]] if best else None
+                    found, best = first, merit
+        return found
+
+    def sent(self, transfer):
+        """Packets of a message have left; the last ones take it out of its queue."""
+        self.plain_last = transfer.rowid is None
+        if not transfer.packets_waiting:
+            self.queues[transfer.priority, self.plain_last].remove(transfer)
 
 
 class _Port:
@@ -125,13 +148,14 @@ class Network:
         self.payload_bytes = self.wire_bytes = self.local_bytes = self.report_bytes = self.messages = 0
         self.egress_busy, self.ingress_busy = [0.0] * s.ranks, [0.0] * s.ranks
 
-    def send(self, src, dst, payload_bytes, *, packet_bytes=128, row_bytes=None, priority=0, plane=None):
+    def send(self, src, dst, payload_bytes, *, packet_bytes=128, row_bytes=None, priority=0, rowid=None, plane=None):
         """Sends a message now; returns its :class:`Transfer`.
 
         ``packet_bytes``: payload of a packet at most; 32 for stores that nothing merges. ``row_bytes``: the message consists of
         rows of this length, and a packet never spans two of them. ``priority``: smaller numbers leave first among the messages
-        for one destination (the paper's ``.nop`` is 1). ``plane``: by default all of them, with ``spray``, else
-        (src + dst) mod planes. A message of 0 bytes is done at once.
+        for one destination (the paper's ``.nop`` is 1). ``rowid``: the smallest leaves first among those of one priority that
+        have one; they and those without take turns. ``plane``: by default all of them, with ``spray``, else (src + dst) mod
+        planes. A message of 0 bytes is done at once.
         Raises ValueError for a GPU, plane or size that is not there.
         """
         s = self.settings
@@ -144,7 +168,7 @@ class Network:
             raise ValueError(f"plane = {plane}: must be between 0 and {s.planes - 1}, on a network without spray")
         packets, flits = flits_of(payload_bytes, packet_bytes=packet_bytes, row_bytes=row_bytes, flit_bytes=s.flit_bytes,
                                   header_flits=s.header_flits)
-        transfer = Transfer(self.env, src, dst, payload_bytes, packets, flits, priority)
+        transfer = Transfer(self.env, src, dst, payload_bytes, packets, flits, priority, rowid)
         self.messages += 1
         if not packets:
             _fire(transfer, self.env.now)
@@ -157,9 +181,9 @@ class Network:
             self.payload_bytes += payload_bytes
             port = self._ports[src][(src + dst) % self._planes if plane is None else plane]
             pair = port.pairs[dst]
-            if pair.queue() is None:
+            if not pair.waiting:
                 port.turns.append(pair)
-            pair.queues.setdefault(priority, deque()).append(transfer)
+            pair.push(transfer)
             port.batch = max(port.batch, packets // TURNS)
             self._serve(port)
         return transfer
@@ -194,21 +218,21 @@ class Network:
         """One turn of a destination: packets of its first messages, as many as a batch and its credits allow."""
         s, now = self.settings, self.env.now
         old = now - s.age_limit
-        queue = pair.queue(old)
+        head = pair.head(old)
         room = min(port.batch, self._quarter, pair.credits)
         packets = flits = 0
         ended = []                  # (message, flits of the batch up to its end)
-        while queue and room > packets:
-            head = queue[0]
+        while head and room > packets:
             count = min(room - packets, head.packets_waiting)
             share = -(-head.flits_waiting * count // head.packets_waiting)
             head.packets_waiting -= count
             head.flits_waiting -= share
             packets, flits = packets + count, flits + share
             if not head.packets_waiting:
-                ended.append((queue.popleft(), flits))
-                queue = pair.queue(old)
-        if queue is None:
+                ended.append((head, flits))
+            pair.sent(head)
+            head = pair.head(old)
+        if head is None:
             port.turns.remove(pair)
         pair.credits -= packets
         if pair.owed:
@@ -243,7 +267,7 @@ class Network:
         s, back = self.settings, self._ports[receiver][port.plane]
         pair = back.pairs[port.src]
         pair.owed += packets
-        if pair.queue() is not None and pair.credits > 0:
+        if pair.waiting and pair.credits > 0:
             # Headers for this source leave once per round of packets, whatever the batches are.
             self._tell(back, pair, s.latency + len(back.turns) * self._packet / 2)
         elif pair.owed >= self._quarter:

@@ -57,6 +57,7 @@ class _Job:
     tail_bytes: int             # of a last, short packet
     arrived: object
     row: tuple = ()
+    rowid: int | None = None    # of an answer none: plain stores
     sent: int = 0               # packets
     arrived_packets: int = 0
     slot: int = -1
@@ -146,7 +147,8 @@ class _StorePort:
         layer.call(-(-length // 32), self.stored, source, job, length, packets or 1, NOP if tail else URGENT, ends)
 
     def stored(self, source, job, length, packets, priority, ends):
-        transfer = self.layer.network.send(self.rank, job.dst, length, packet_bytes=self.layer.packet_bytes, priority=priority)
+        transfer = self.layer.network.send(self.rank, job.dst, length, packet_bytes=self.layer.packet_bytes, priority=priority,
+                                           rowid=job.rowid)
         transfer.left.callbacks.append(lambda _: self.release(job.dst, packets))
         transfer.callbacks.append(lambda _: job.arrived(job, packets))
         self.unstored[source] -= ends
@@ -192,9 +194,9 @@ class _Layer:
         whole, tail = divmod(plan.row_bytes, self.packet_bytes)
         for rank, port in enumerate(self.ports):
             token, _, expert = rows_of(plan, rank)
-            for t, e in zip(token.tolist(), expert.tolist(), strict=True):
+            for t, e, rowid in zip(token.tolist(), expert.tolist(), plan.rowids(rank).ravel().tolist(), strict=True):
                 dst, local = plan.place(e)
-                port.push(ROWS, _Job(dst, whole, tail, self.row_arrived, row=(local, rank, t)))
+                port.push(ROWS, _Job(dst, whole, tail, self.row_arrived, row=(local, rank, t), rowid=rowid))
         self.env.run()
         self.times.wire_bytes = self.network.wire_bytes + self.network.report_bytes
         return self.times

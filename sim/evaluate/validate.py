@@ -61,16 +61,17 @@ cycles every byte of every memory was compared with the golden model. The error 
 earliest or latest over the ranks.
 
 The model has no parameter that was adjusted to a layer. Latencies are measured one by one on idle hubs
-(`sim/evaluate/calibrate.py`); the rest is mechanism: round robin over destinations, credits that come back through the
-sender's own ingress queue, packet headers, the pool with one reserved entry per destination and `can_accept`, streams of
-stores that take turns, answers that share the links with rows still being sent."""
+(`sim/evaluate/calibrate.py`); the rest is mechanism: round robin over destinations, small RowIDs first within one, credits that
+come back through the sender's own ingress queue, packet headers, the pool with one reserved entry per destination and
+`can_accept`, streams of stores that take turns, answers that share the links with rows still being sent."""
 BATCH_TEXT = """The model moves batches of packets. In the comparison above a batch is one packet; the model of a whole machine
 uses larger ones, as a GPU has 8 to 36 such lanes. Error of the same layers with larger batches:"""
 CAVEATS = """## What this does not show
 
 *First tile ready* is the time of one tile of one expert. Of all figures it depends most on chance: in the model as well it
-differs by several per cent from one latency to the next, so few runs do not average it. Within a destination the model sends
-messages of one priority in the order of their stores; the hub prefers the smallest RowID, which is not modelled.
+differs by several per cent from one latency to the next, so few runs do not average it. Within a destination the model prefers
+the smallest RowID and lets rows and plain stores take turns, as the hub does; without either of the two the OLMoE log's first
+tile is as early, so its cause lies elsewhere and was not found.
 
 The harness has one lane per hub and a fabric latency of 64 cycles; links of many lanes, switch planes and latencies of a real
 NVSwitch are the same mechanism with other numbers, but were not simulated as RTL. The routing logs are public files without a
