@@ -10,7 +10,7 @@ from .compute import Gemm
 from .engine import Cluster
 from .network import Network
 from .schemes import comet, deepep, mori
-from .schemes.steps import ScaledGemm, stock_fabric
+from .schemes.steps import ScaledGemm, copy_kernel, stock_fabric
 from .systems import constants
 
 __all__ = ["TwoLevel", "comet_layer", "combine_us", "dispatch_call_us", "dispatch_us", "flag_us"]
@@ -46,7 +46,7 @@ def _normal(workload, way, options):
             # The layout is known (cached handle): prefix sums and a barrier, then the copy.
             yield from gpu.move(deepep.CACHED_BYTES)
             yield from cluster.device_barrier(gpu.rank)
-            yield from deepep.copy_kernel(cluster, gpu, exchange, None, constants("deepep_v1_normal").sms)
+            yield from copy_kernel(cluster, gpu, exchange, None, constants("deepep_v1_normal").sms)
 
         return rank
     return process
@@ -75,7 +75,7 @@ def _v2(workload, way, options):
         exchange = (deepep.v2_dispatch if way == "dispatch" else deepep.v2_combine)(cluster, sms)
 
         def rank(gpu):
-            yield from deepep.copy_kernel(cluster, gpu, exchange, None, sms)
+            yield from copy_kernel(cluster, gpu, exchange, None, sms)
             yield from cluster.device_barrier(gpu.rank)
 
         return rank
@@ -109,7 +109,7 @@ def dispatch_call_us(machine, workload):
 
         def rank(gpu):
             yield from deepep.normal_notify(cluster, gpu)
-            yield from deepep.copy_kernel(cluster, gpu, exchange, None, constants("deepep_v1_normal").sms)
+            yield from copy_kernel(cluster, gpu, exchange, None, constants("deepep_v1_normal").sms)
 
         return rank
     return _run(machine, workload, process)

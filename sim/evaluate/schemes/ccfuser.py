@@ -10,7 +10,7 @@ from collections import deque
 
 from ..engine import GroupedGemm
 from ..systems import constants
-from .steps import activation, scaled_gemms, small_ops, start
+from .steps import activation, exchange_counts, scaled_gemms, small_ops, start
 
 __all__ = ["SCHEMES", "ccfuser"]
 
@@ -29,11 +29,7 @@ def _rank(cluster, gpu, inbox):
     yield from cluster.gate(gpu)
     # Counts of all ranks to all, copied to the host piece by piece.
     yield from small_ops(gpu, system.count_ops, "counts")
-    with cluster.phase(rank, "counts"):
-        yield from gpu.launch(op)
-        yield from cluster.meet(rank, "counts")
-        yield cluster.env.timeout(host.collective_us)
-        yield from cluster.exchange(rank, 8 * shape.experts, "counts")
+    yield from exchange_counts(cluster, gpu, 8 * shape.experts)
     for _ in range(system.count_syncs):
         yield from gpu.host_sync(extra_us=op)
     # Own rows in the experts' order into the symmetric heap; then peers may fetch.

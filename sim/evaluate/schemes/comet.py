@@ -13,7 +13,7 @@ import numpy as np
 from ..compute import TILE_ROWS, expert_gemms, pass_us
 from ..engine import GroupedGemm
 from ..systems import constants
-from .steps import ScaledGemm, activation, small_ops, start
+from .steps import ScaledGemm, activation, exchange_counts, small_ops, start
 
 __all__ = ["SCHEMES", "Placement", "comet", "layer0", "layer1", "prepare"]
 
@@ -149,11 +149,7 @@ def _rank(cluster, gpu, placement, inbox):
     yield from cluster.gate(gpu)
     # Splits of all ranks to all, then gather and scatter indices.
     yield from small_ops(gpu, system.count_ops, "counts")
-    with cluster.phase(gpu.rank, "counts"):
-        yield from gpu.launch(host.eager_op_us)
-        yield from cluster.meet(gpu.rank, "splits")
-        yield cluster.env.timeout(host.collective_us)
-        yield from cluster.exchange(gpu.rank, 4 * int(cluster.workload.tokens_of[gpu.rank]) * shape.top_k, "splits")
+    yield from exchange_counts(cluster, gpu, 4 * int(cluster.workload.tokens_of[gpu.rank]) * shape.top_k)
     yield from prepare(cluster, gpu)
     gather = ScaledGemm(first.n, first.k, first.dtype, first.weight_bytes, efficiency=system.gather_gemm_efficiency)
     yield from layer0(cluster, gpu, placement, gather)

@@ -6,7 +6,7 @@ Every phase is a function of its own, so that ``published.py`` can time dispatch
 """
 
 from ..systems import constants
-from .steps import RowExchange, experts, start
+from .steps import RowExchange, copy_kernel, experts, start
 
 __all__ = ["SCHEMES", "dispatch_row_bytes", "ll_combine", "ll_dispatch", "normal_combine", "normal_dispatch", "v2_combine",
            "v2_dispatch"]
@@ -51,18 +51,6 @@ def normal_notify(cluster, gpu):
     yield from cluster.exchange(gpu.rank, 4 * cluster.workload.shape.experts)
     yield from cluster.device_barrier(gpu.rank)
     yield from gpu.host_sync()
-
-
-def copy_kernel(cluster, gpu, exchange, phase, sms, before_us=0.0):
-    """A communication kernel on its own SMs: rows leave and arrive."""
-    with cluster.phase(gpu.rank, phase):
-        yield from gpu.launch()
-        yield from gpu.hold(sms)
-        yield cluster.env.timeout(before_us)
-        yield from exchange.run(gpu.rank)
-        yield exchange.arrived[gpu.rank]
-        yield from gpu.poll()
-        gpu.release(sms)
 
 
 def _normal(cluster, gpu, exchanges):
@@ -112,16 +100,9 @@ def ll_combine(cluster, network=None):
 def ll_kernel(cluster, gpu, exchange, phase, copied_bytes, before_us=0.0):
     """Send, poll the flags of all (source, expert) pairs, then copy or add up what lies in the slots."""
     sms = min(ll_sms(gpu.gpu, cluster.workload.shape.experts), gpu.gpu.sms - 1)
-    with cluster.phase(gpu.rank, phase):
-        yield from gpu.launch()
-        yield from gpu.hold(sms)
-        yield cluster.env.timeout(before_us)
-        yield from exchange.run(gpu.rank)
-        yield exchange.arrived[gpu.rank]
-        yield from gpu.poll()
-        rate = min(gpu.gpu.stream_gbps, sms * gpu.gpu.sm_hbm_gbps)
-        yield cluster.env.timeout(gpu.gpu.grid_sync_us + copied_bytes / (rate * 1e3))
-        gpu.release(sms)
+    rate = min(gpu.gpu.stream_gbps, sms * gpu.gpu.sm_hbm_gbps)
+    copy_us = gpu.gpu.grid_sync_us + copied_bytes / (rate * 1e3)
+    yield from copy_kernel(cluster, gpu, exchange, phase, sms, before_us, copy_us)
 
 
 def ll_copied(workload, rank):

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..compute import expert_gemms
 from ..systems import constants
-from .steps import RowExchange, collective, fastest, small_ops, start
+from .steps import RowExchange, collective, exchange_counts, fastest, small_ops, start
 
 __all__ = ["SCHEMES", "fastermoe", "grouped"]
 
@@ -54,11 +54,7 @@ def _rank(cluster, gpu, steps):
     yield from cluster.gate(gpu)
     # Counts: per expert, exchanged, and copied to the host piece by piece.
     yield from small_ops(gpu, system.count_ops, "counts")
-    with cluster.phase(rank, "counts"):
-        yield from gpu.launch(op)
-        yield from cluster.meet(rank, "counts")
-        yield cluster.env.timeout(host.collective_us)
-        yield from cluster.exchange(rank, 8 * len(workload.experts_of(rank)), "counts")
+    yield from exchange_counts(cluster, gpu, 8 * len(workload.experts_of(rank)))
     for _ in range(system.count_syncs):
         yield from gpu.host_sync(extra_us=op)
     yield from gpu.move((tokens + sent) * shape.dispatch_bytes, "permute", host_us=op)

@@ -6,7 +6,7 @@ goes once to each rank, into a dense row in the order of arrival; counts follow 
 
 from ..systems import constants
 from .deepep import dispatch_row_bytes
-from .steps import RowExchange, experts, start
+from .steps import RowExchange, copy_kernel, experts, start
 
 __all__ = ["SCHEMES", "combine", "dispatch", "kernel", "mori"]
 
@@ -26,14 +26,7 @@ def combine(cluster):
 def kernel(cluster, gpu, exchange, phase):
     """Atomics for rows, payload, barrier of the grid, counts as flags, polling."""
     system = constants("mori")
-    with cluster.phase(gpu.rank, phase):
-        yield from gpu.launch()
-        yield from gpu.hold(min(system.blocks, gpu.gpu.sms - 1))
-        yield cluster.env.timeout(system.kernel_us)
-        yield from exchange.run(gpu.rank)
-        yield exchange.arrived[gpu.rank]
-        yield from gpu.poll()
-        gpu.release(min(system.blocks, gpu.gpu.sms - 1))
+    yield from copy_kernel(cluster, gpu, exchange, phase, min(system.blocks, gpu.gpu.sms - 1), system.kernel_us)
 
 
 def mori(cluster):

@@ -11,8 +11,8 @@ from ..engine import Cluster
 from ..network import Network
 from ..systems import constants
 
-__all__ = ["RowExchange", "ScaledGemm", "activation", "collective", "experts", "fastest", "link_payload_gbps",
-           "scaled_gemms", "small_ops", "start", "stock_fabric"]
+__all__ = ["RowExchange", "ScaledGemm", "activation", "collective", "copy_kernel", "exchange_counts", "experts", "fastest",
+           "link_payload_gbps", "scaled_gemms", "small_ops", "start", "stock_fabric"]
 
 SMALL_BYTES = 64e3
 TURNS = 1000        # of a rank's links while its rows leave
@@ -147,6 +147,32 @@ def collective(cluster, gpu, exchange, phase, group, sms=0):
         yield exchange.arrived[gpu.rank]
         if sms:
             gpu.release(sms)
+
+
+def exchange_counts(cluster, gpu, bytes_per_peer, group="counts"):
+    """A framework's collective of a few numbers: its launch, its start on all ranks, ``bytes_per_peer`` to every other."""
+    host = constants("host")
+    with cluster.phase(gpu.rank, "counts"):
+        yield from gpu.launch(host.eager_op_us)
+        yield from cluster.meet(gpu.rank, group)
+        yield cluster.env.timeout(host.collective_us)
+        yield from cluster.exchange(gpu.rank, bytes_per_peer, group)
+
+
+def copy_kernel(cluster, gpu, exchange, phase, sms, before_us=0.0, after_us=0.0):
+    """A communication kernel on ``sms`` SMs of its own: rows leave and arrive, flags are polled.
+
+    ``before_us``, ``after_us``: what it does before its rows leave and after all have arrived.
+    """
+    with cluster.phase(gpu.rank, phase):
+        yield from gpu.launch()
+        yield from gpu.hold(sms)
+        yield cluster.env.timeout(before_us)
+        yield from exchange.run(gpu.rank)
+        yield exchange.arrived[gpu.rank]
+        yield from gpu.poll()
+        yield cluster.env.timeout(after_us)
+        gpu.release(sms)
 
 
 def small_ops(gpu, count, phase):

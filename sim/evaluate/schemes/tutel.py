@@ -10,7 +10,7 @@ import numpy as np
 
 from ..compute import expert_gemms
 from ..systems import constants
-from .steps import RowExchange, collective, fastest, small_ops, start
+from .steps import RowExchange, collective, exchange_counts, fastest, small_ops, start
 
 __all__ = ["SCHEMES", "capacity", "pipelined", "tutel"]
 
@@ -52,11 +52,7 @@ def _rank(cluster, gpu, chunks, rows):
         for _ in range(system.gate_ops_per_choice):
             yield from gpu.move(8 * tokens * shape.experts, "gate", host_us=op)
     # 2. The largest count of all ranks is the capacity; the host needs it for the sizes.
-    with cluster.phase(rank, "counts"):
-        yield from gpu.launch(op)
-        yield from cluster.meet(rank, "capacity")
-        yield cluster.env.timeout(host.collective_us)
-        yield from cluster.exchange(rank, 8, "capacity")
+    yield from exchange_counts(cluster, gpu, 8)
     for _ in range(system.host_syncs):
         yield from gpu.host_sync(extra_us=op)
     # 3. Rows into [experts, capacity] (fast_encode): zeros, then the rows.
