@@ -62,13 +62,13 @@ class Late(simpy.Event):
 class Record:
     """A layer that ran: ``messages``, ``batches``, ``steps[rank][process]``, ``done[rank]``."""
 
-    def __init__(self, name, late=None):
-        """``late``: number of the message that arrives :data:`LATE` microseconds late."""
+    def __init__(self, name, late=None, **gpu):
+        """``late``: number of the message that arrives :data:`LATE` microseconds late. ``gpu``: its fields to replace."""
         self.messages, self.batches, self.late = [], [], late
         self.dtype = "fp32" if name.endswith("fp32") else "fp16"
         self.steps = [{} for _ in range(RANKS)]
         scheme = SYSTEM[name]
-        self.cluster = Cluster(machine("h800", RANKS), WORKLOAD, hub=getattr(scheme, "hub", False))
+        self.cluster = Cluster(machine("h800", RANKS).changed(gpu=gpu), WORKLOAD, hub=getattr(scheme, "hub", False))
         self.rank_of = {id(gpu.times): gpu.rank for gpu in self.cluster.gpus}
         with pytest.MonkeyPatch.context() as patch:
             for owner, attribute, wrapper in ((Network, "send", self._send), (GpuSim, "compute", self._task),

@@ -70,6 +70,15 @@ def test_a_barrier_opens_when_the_last_rank_is_there():
     assert 30 + 2 * fabric.one_way_us < ends[0] < 30 + 2 * (fabric.one_way_us + made.machine.gpu.poll_us) + 0.5
 
 
+def test_ranks_meet_when_the_last_is_there():
+    made = cluster(ranks=4)
+
+    def rank(gpu):
+        yield made.env.timeout(10.0 * gpu.rank)
+        yield from made.meet(gpu.rank, "here")
+    assert run(made, *(rank(gpu) for gpu in made.gpus)) == [30.0] * 4
+
+
 def test_an_exchange_ends_for_each_rank_when_all_of_its_rows_are_there():
     made = cluster(ranks=4)
     ends = run(made, *(made.all_to_all(rank, [1_000_000 if peer == 3 else 0 for peer in range(4)], "rows", row_bytes=1000)

@@ -15,6 +15,7 @@ from sim.evaluate.schemes import tutel
 from sim.evaluate.schemes.flashdmoe import ELEMENT_BYTES
 from sim.evaluate.schemes.moe_hub import COLUMN_BYTES
 from sim.evaluate.schemes.steps import RowExchange
+from sim.evaluate.systems import constants, override
 from tests.evaluate_record import LATE, RANKS, SHAPE, SYSTEM, WORKLOAD, Record, recorded
 
 STORES = "moe_hub_base", "moe_hub_packets"      # plain stores with a barrier behind them; own rows do not leave memory
@@ -106,6 +107,14 @@ def never_ahead(causes, effects):
 
 
 @pytest.mark.parametrize("name", SYSTEM)
+def test_no_row_leaves_before_its_ranks_gate(name):
+    record = recorded(name)
+    for rank in range(RANKS):
+        first = min(message.sent for message in record.messages if message.rows and message.src == rank)
+        assert first >= record.cluster.gate_us(rank)
+
+
+@pytest.mark.parametrize("name", SYSTEM)
 def test_no_tile_starts_before_its_rows_have_arrived(name):
     record, (there, _) = recorded(name), bytes_of(name)
     arrived = [record.messages[number] for number in record.split(there)[0]]
@@ -136,6 +145,25 @@ def test_ccfusers_reads_ask_first():
         begun = min(batch.start for batch in record.batches if batch.rank == rank)      # with the own rows
         first = min(message.sent for message in record.messages if message.rows and message.dst == rank)
         assert first >= begun + record.cluster.machine.fabric.one_way_us - 1e-6
+
+
+def test_ccfuser_has_one_tile_in_flight_for_each_block():
+    """The next tile's, beside the one that the block computes."""
+    record = Record("ccfuser", sms=4)
+    rows = [record.messages[number] for number in record.split(bytes_of("ccfuser")[0])[0]]
+    for rank in range(RANKS):
+        changes = sorted([(message.arrived, -1) for message in rows if message.dst == rank]
+                         + [(message.sent, 1) for message in rows if message.dst == rank])
+        assert np.cumsum([change for _, change in changes]).max() == 4
+
+
+def test_comet_sums_one_part_of_the_columns_after_the_other():
+    with override("comet", combine_cta_gbps=1.0):       # slow enough to be overtaken
+        record = Record("comet")
+    answers = [record.messages[number] for number in record.split(bytes_of("comet")[0])[1]]
+    for rank in range(RANKS):
+        peers = [message.dst for message in sorted(answers, key=lambda message: message.sent) if message.src == rank]
+        assert peers == [(rank + step) % RANKS for step in range(1, RANKS + 1)] * constants("comet").combine_splits
 
 
 @pytest.mark.parametrize("name", SYSTEM)
@@ -210,6 +238,7 @@ def test_a_rank_is_busy_until_its_own_rows_have_left():
     bytes_to = np.zeros((RANKS, RANKS), dtype=np.int64)
     bytes_to[0, 1] = 4 << 20
     ends = []
+    bytes_to[0, 1] += 100       # not a multiple of a row
     for fast in (False, True):
         cluster = Cluster(machine("h800", RANKS), WORKLOAD)
         exchange = RowExchange(cluster, bytes_to, 4096, efficiency=10.0)
@@ -217,4 +246,5 @@ def test_a_rank_is_busy_until_its_own_rows_have_left():
                  for rank in range(RANKS)]
         cluster.env.run(ranks[0])
         ends.append(cluster.env.now)
+        assert cluster.network.payload_bytes == bytes_to[0, 1]
     assert min(ends) > bytes_to[0, 1] / (machine("h800", RANKS).fabric.link_gbps * 1e3)

@@ -7,7 +7,8 @@ from itertools import groupby
 
 import pytest
 
-from sim.evaluate.engine import run_layer
+from sim.evaluate.engine import Cluster, run_layer
+from sim.evaluate.schemes import deepep
 from sim.evaluate.systems import constants, override
 from tests.evaluate_record import RANKS, SHAPE, SYSTEM, WORKLOAD, recorded
 
@@ -73,11 +74,41 @@ def test_every_rank_takes_the_systems_steps(name):
     ("deepep_v1_normal", "deepep_v1_normal", "layout_us", 1), ("deepep_v1_ll", "deepep_v1_ll", "kernel_us", 2),
     ("mori", "mori", "kernel_us", 2)])
 def test_a_time_without_rows_is_paid_as_often_as_its_step_is_taken(name, system, constant, times):
-    more = 100.0
-    with override(system, **{constant: getattr(constants(system), constant) + more}):
-        layer = run_layer(SYSTEM[name], recorded(name).cluster.machine, WORKLOAD)
+    more, us = 100.0, []
+    for added in (0.0, more):       # on a host that is always ahead, else its time hides some of it
+        with override("host", eager_op_us=0.1), override(system, **{constant: getattr(constants(system), constant) + added}):
+            us.append(run_layer(SYSTEM[name], recorded(name).cluster.machine, WORKLOAD).us)
     # Half a time more, where one of two streams has to wait once more for the other.
-    assert times - 0.01 < (layer.us - max(recorded(name).done)) / more < times + 0.5
+    assert times - 0.01 < (us[1] - us[0]) / more < times + 0.5
+
+
+def test_megatrons_host_calls_cublas_for_each_expert():
+    """After the host has waited for the counts every launch shows: two grouped GEMMs of two experts each."""
+    box, more = recorded("megatron").cluster.machine, 100.0
+    slow = box.changed(gpu={"launch_us": box.gpu.launch_us + more})
+    with override("host", eager_op_us=0.1):
+        assert run_layer(SYSTEM["megatron"], slow, WORKLOAD).us - run_layer(SYSTEM["megatron"], box, WORKLOAD).us > 3 * more
+
+
+def test_fastermoe_calls_back_into_python_for_each_expert():
+    box, experts = recorded("fastermoe").cluster.machine, SHAPE.experts // RANKS
+    with override("fastermoe", expert_ops=constants("fastermoe").expert_ops + 100):
+        more = run_layer(SYSTEM["fastermoe"], box, WORKLOAD).us - max(recorded("fastermoe").done)
+    assert more > 0.9 * experts * 100 * constants("host").eager_op_us
+
+
+def test_low_latency_kernels_copy_what_lies_in_the_slots():
+    ends = []
+    for copied in (0, 1e8):
+        cluster = Cluster(recorded("deepep_v1_ll").cluster.machine, WORKLOAD)
+        exchange = deepep.ll_dispatch(cluster)
+        for gpu in cluster.gpus:
+            cluster.env.process(deepep.ll_kernel(cluster, gpu, exchange, "dispatch", copied))
+        cluster.env.run()
+        ends.append(cluster.env.now)
+    gpu = cluster.machine.gpu
+    rate = min(gpu.stream_gbps, deepep.ll_sms(gpu, SHAPE.experts) * gpu.sm_hbm_gbps)
+    assert ends[1] - ends[0] == pytest.approx(1e8 / (rate * 1e3))
 
 
 @pytest.mark.parametrize("name, system, constant, value", [

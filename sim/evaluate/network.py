@@ -4,7 +4,7 @@ It models what the hub does (``docs/blocks/packet_manager.md``, ``docs/blocks/li
 
 * a GPU's egress link serves its destinations **round robin**, a batch of packets at a turn, and skips those without credit:
   a congested destination holds nobody else up;
-* for one destination the **smallest RowID** leaves first, rows and plain stores take turns, what has grown old goes before them;
+* for one destination the **smallest RowID** leaves first, rows and plain stores take turns, what has grown old goes before;
 * **credits** bound the packets on their way from one GPU to another. The receiver tells them in headers of what it sends that
   GPU, or in a flit of their own for each quarter; they travel back through the sender's ingress, queue and all;
 * a packet costs a header flit beside its payload flits, so the wire carries more than the payload;
