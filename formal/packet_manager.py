@@ -16,8 +16,8 @@ class ManagerSpec(Spec):
 
     Selector, scanner, quota and emitter are cut out. Of them is supposed only what ``packet_manager.parts_fit_together`` proves
     of the whole: an entry that is locked is there and not locked yet; an entry that is sunk is there and neither locked nor
-    being locked, and gives way to a release; a release is of a locked entry; a place is an entry that was free in the cycle
-    before.
+    being locked, and gives way to a release; releases and fetches are of locked entries; a place is an entry that was free
+    in the cycle before.
     """
 
     def __init__(self, cfg):
@@ -46,6 +46,8 @@ class ManagerSpec(Spec):
         self.suppose("sinks what is there", there.bit_select(sink.index, 1) & ~release.en
                      & ~(lock.en & (lock.index == sink.index)), when=sink.en)
         self.suppose("releases what is locked", (pool.valid & pool.locked).bit_select(release.index, 1), when=release.en)
+        fetch = inner.emitter.fetch
+        self.suppose("fetches what is locked", (pool.valid & pool.locked).bit_select(fetch.index, 1), when=fetch.en)
         self.just_freed = self.past(pool.freed, "just_freed")
         self.suppose("a place is a free entry", ~(pool.valid | self.just_freed).all(), when=quota.place)
         self.lock, self.sink, self.release, self.quota, self.emitter = lock, sink, release, quota, inner.emitter
@@ -64,7 +66,7 @@ class ManagerSpec(Spec):
                 self.lemma(f"blocks of {k} and {n} differ", (inner.keys[k] != inner.keys[n]) | (pool.plain[k] != pool.plain[n])
                             | (inner.ranks[k] != inner.ranks[n]), when=there[k] & there[n])
             equal = (inner.key == inner.keys[n]) & (inner.store.rank == inner.ranks[n]) & (inner.store.plain == pool.plain[n])
-            self.lemma(f"match {n}", inner.match[n] == equal, when=inner.waits & there[n])
+            self.lemma(f"match {n}", inner.match[n] == (equal & inner.waits & there[n]))
             self.lemma(f"lock only what is there, {n}", pool.valid[n], when=pool.locked[n])
 
 
@@ -72,7 +74,8 @@ class BytesMerge(ManagerSpec):
     """Every accepted store with a byte is written into one entry, once, in order. For an arbitrary byte of an arbitrary block
     (row or address): stores to it go to the one unlocked entry of its block, or open a new one; the next packet of that block
     has the byte exactly if a store to it came since the packet before, with the value of the newest one, which the memory holds
-    until the packet's end and shows when it is fetched; and until then the entry stays, unless it is sunk.
+    until the packet's end and shows when it is fetched; and until then the entry stays, unless it is sunk. Payload and identity
+    are never read in the cycle in which they are written.
 
     With ``packet_manager.packets_are_entries``, which takes over at the lock, this is: no byte is lost, doubled, invented or
     altered, and two stores to one place leave in order. Blocks of rows are short enough for the longest row, as the
@@ -154,6 +157,9 @@ class BytesMerge(ManagerSpec):
             word = peek(m, stored.payload, Cat(sector, Const(n, self.types.index_width)))
             self.always(f"newest value, {n}", value[n] == newest, when=unsent & unlocked[n])
             self.always(f"memory holds the value, {n}", word.word_select(byte, 8) == value[n], when=pool.valid[n] & has[n])
+        for name in ("payload", "info"):        # memories without bypass
+            ram = getattr(stored, name)
+            self.always(f"{name} is not read as it is written", ~(ram.r_en & ram.w_en.any() & (ram.r_addr == ram.w_addr)))
         # What the emitter reads: a sector of a locked entry, held until the next fetch.
         fetch, fetched, reads = memory.fetch, Signal(), Signal(self.types.index_width)
         with m.If(fetch.en):

@@ -155,8 +155,4 @@ class RoomIsMade(ManagerSpec):
             Cat(Array(pool.rowid)[entry], Array(pool.rank_onehot)[entry]) == self.past(
                 Cat(Array(pool.rowid)[entry], Array(pool.rank_onehot)[entry]), "were_identity")), when=of(were["valid"]))
         self.always("a new entry is not old, full or expired", ~of(pool.full | pool.expired | pool.old | pool.locked), when=new)
-        # Helpers.
-        for n, rank in enumerate(inner.ranks):
-            self.lemma(f"rank {n} compared", inner.same_rank[n] == (rank == inner.store.rank),
-                        when=inner.waits & (pool.valid[n] | self.just_freed[n]))
         self.matches_mean_equal_blocks()

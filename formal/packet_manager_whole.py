@@ -14,12 +14,12 @@ __all__ = ["PartsFitTogether"]
 
 
 class PartsFitTogether(Spec):
-    """In the whole packet manager each part keeps to what the proofs of the others suppose of it: locks, sinks and releases are
-    of entries that allow it, a place is an entry that was free in the cycle before, each rank's entries are counted, nothing is
-    picked while an entry is pending. So at the ports: ``o_take`` comes only three cycles after ``dest_ready`` of its rank, and
-    not for a dead one; a rank gets a further entry only below its maximum (of the cycle before), and its first one always;
-    ``can_accept`` of a rank without an entry is 1 in the next cycle; before the first store nothing happens. An entry that has
-    left counts one cycle longer as its rank's.
+    """In the whole packet manager each part keeps to what the proofs of the others suppose of it: locks, sinks, fetches and
+    releases are of entries that allow it, a place is an entry that was free in the cycle before, each rank's entries are
+    counted, nothing is picked while an entry is pending. So at the ports: ``o_take`` comes only three cycles after
+    ``dest_ready`` of its rank, and not for a dead one; a rank gets a further entry only below its maximum (of the cycle
+    before), and its first one always; ``can_accept`` of a rank without an entry is 1 in the next cycle; before the first store
+    nothing happens. An entry that has left counts one cycle longer as its rank's.
 
     Contents of payload, masks and units do not matter here and may be anything.
     """
@@ -46,6 +46,8 @@ class PartsFitTogether(Spec):
         self.always("sinks what is there", there.bit_select(sink.index, 1) & ~release.en
                     & ~(lock.en & (lock.index == sink.index)), when=sink.en)
         self.always("releases what is locked", (pool.valid & pool.locked).bit_select(release.index, 1), when=release.en)
+        fetch = emitter.fetch
+        self.always("fetches what is locked", (pool.valid & pool.locked).bit_select(fetch.index, 1), when=fetch.en)
         self.always("sunk one way or the other", timer.sinks == Mux(sink.en, 1 << sink.index, 0), when=~release.en)
         self.always("locking is the lock, or gone", (selector.locking & pool.valid) == Mux(lock.en, 1 << lock.index, 0))
         self.always("locked one way or the other", selector.lock_onehot == Mux(lock.en, 1 << lock.index, 0))

@@ -121,6 +121,8 @@ class AgesAreTrue(TimerSpec):
             self.always(f"{name} not early", full_age >= self.past(limit, f"limit_{name}"), when=visited & happens)
         self.suppose("timeout stands still", dut.merge_timeout == self.past(dut.merge_timeout), when=self.started)
         self.always("expired not late", told, when=there & (age >= dut.merge_timeout + 2 * depth))
+        ages = inner.ages               # without bypass
+        self.always("no age is read as it is written", ~(ages.r_en & ages.w_en & (ages.r_addr == ages.w_addr)))
         # Helpers: the stored age against the true one.
         stored, first, since = peek(m, inner.ages, entry), Signal(range(depth + 1)), Signal(range(depth + 1))
         m.d.comb += since.eq((inner.index - entry - 1)[:len(inner.index)] + 1)

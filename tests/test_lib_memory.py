@@ -11,6 +11,7 @@ from amaranth.sim import Simulator
 
 from hub_rtl.lib.arbiter import RoundRobin, any_before, lowest_set
 from hub_rtl.lib.ram import Ram
+from hub_rtl.tools.netlist import to_rtlil
 from sim.bench.planted import planted
 from sim.bench.runner import bench_seed
 
@@ -78,6 +79,26 @@ def test_ram_of_structs():
         await ctx.tick()
         assert ctx.get(part.r_data.a) == 5 and ctx.get(part.r_data.b) == 17
     simulate(part, bench)
+
+
+def test_ram_without_bypass():
+    """Reads of words that are not written in the same cycle are as ever; no register is kept beside the memory."""
+    part, rng, words, expected = Ram(8, 5, bypass=False), random.Random(bench_seed()), [0] * 5, None
+
+    async def bench(ctx):
+        nonlocal expected
+        for _ in range(300):
+            write, read, w_addr, word = rng.random() < 0.5, rng.random() < 0.7, rng.randrange(5), rng.getrandbits(8)
+            r_addr = rng.choice([n for n in range(5) if n != w_addr])
+            for port, value in ((part.w_en, write), (part.w_addr, w_addr), (part.w_data, word), (part.r_en, read),
+                                (part.r_addr, r_addr)):
+                ctx.set(port, value)
+            await ctx.tick()
+            expected = words[r_addr] if read else expected
+            words[w_addr] = word if write else words[w_addr]
+            assert expected is None or ctx.get(part.r_data) == expected
+    simulate(part, bench)
+    assert "kept" not in to_rtlil(Ram(8, 5, bypass=False), "part") and "kept" in to_rtlil(Ram(8, 5), "part")
 
 
 def test_ram_planted_collision():

@@ -51,9 +51,10 @@ def write(folder, component):
     (lambda: Ram(1, 1), RamShape(2, 1)),
     (lambda: Ram(6, 3, granules=3), RamShape(3, 6, 3)),
     (lambda: Ram(4, 4, granules=4, clear=True), RamShape(4, 4, 4)),
+    (lambda: Ram(6, 3, granules=2, bypass=False), RamShape(3, 6, 2)),
     (lambda: RamQueue(3, 3), RamShape(3, 3)),
     (lambda: StreamQueue(2, 4), RamShape(3, 2)),
-], ids=["plain", "least", "granules", "cleared", "queue", "fifo"])
+], ids=["plain", "least", "granules", "cleared", "bare", "queue", "fifo"])
 def test_same_machine(make, shape, tmp_path):
     """With the memory in a module of its own the part does the same, whatever comes in; proved by induction."""
     assert write(tmp_path, make()) == [shape]

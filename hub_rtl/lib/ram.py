@@ -1,6 +1,6 @@
 """The one memory wrapper: every table of the hub is an instance, so that a memory macro can replace it."""
 
-from amaranth import Const, Module, Mux, Signal
+from amaranth import Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -15,23 +15,24 @@ class Ram(wiring.Component):
 
     A read takes one cycle: ``r_data`` belongs to the ``r_addr`` of the cycle before with ``r_en``, and holds until the next
     read. **Collision rule:** a read of the word written in the same cycle gives the *new* data (bypass register outside the
-    macro), for every write-enable granule. One read and one write per cycle. While ``clearing`` is high (``depth`` cycles
+    macro), for every write-enable granule. Without ``bypass`` the user never reads the word written in the same cycle, which
+    is for a proof of the user to show. One read and one write per cycle. While ``clearing`` is high (``depth`` cycles
     after reset, if ``clear``) the walker owns the write port and writes by the user are lost: wait for it.
 
     Parameters: ``shape``, the word; ``depth``, words, 1 or more; ``granules``, write-enable bits per word (must divide its
     width); ``clear``, zero the words after reset; ``quick``, FPGA tools are asked for distributed memory, whose word is there
-    early in the cycle.
+    early in the cycle; ``bypass``, see the collision rule.
     Ports: ``r_en`` In, ``r_addr`` In, ``r_data`` Out; ``w_en`` In, ``granules`` bits; ``w_addr`` In; ``w_data`` In;
     ``clearing`` Out.
     """
 
-    def __init__(self, shape, depth, granules=1, clear=False, quick=False):
+    def __init__(self, shape, depth, granules=1, clear=False, quick=False, bypass=True):
         self._width = len(Signal(shape).as_value() if not isinstance(shape, int) else Signal(shape))
         if self._width % granules:
             raise ValueError(f"granules = {granules}: must divide the word width {self._width}")
         super().__init__({"r_en": In(1), "r_addr": In(index_width(depth)), "r_data": Out(shape), "w_en": In(granules),
                           "w_addr": In(index_width(depth)), "w_data": In(shape), "clearing": Out(1)})
-        self._depth, self._granules, self._clear = depth, granules, clear
+        self._depth, self._granules, self._clear, self._bypass = depth, granules, clear, bypass
         self._attrs = {"ram_style": "distributed"} if quick else {}
 
     def elaborate(self, platform):
@@ -53,6 +54,9 @@ class Ram(wiring.Component):
             write.en.eq(w_en), write.addr.eq(w_addr), write.data.eq(w_data),
             read.en.eq(self.r_en), read.addr.eq(self.r_addr),
         ]
+        if not self._bypass:
+            m.d.comb += Value.cast(self.r_data).eq(read.data)
+            return m
         # Bypass: a collision in the read cycle is remembered with the written data until the next read.
         hit, kept = Signal(self._granules), Signal(self._width)
         with m.If(self.r_en):

@@ -75,42 +75,44 @@ class Pool(wiring.Component):
         depth = self._cfg.pool_depth
         keys, ranks, dests, sectors = self._entries()
 
-        # Cycle 0: match against all entries and against the entry that the store in front is just getting.
+        # Cycle 0: match against all open entries and against the entry that the store in front is just getting.
         store, incoming = Signal(self._types.resolved), self.i_store.p
         waits, marked = Signal(), Signal()                      # a store is in cycle 1; a mark covers it
         key, match, same_rank = Signal.like(keys[0]), Signal(depth), Signal(depth)
         in_key, set_in_key = self._key(incoming)
         hit, new, go = Signal(depth), Signal(depth), Signal()
-        equal_tag, equal_rank, was_new = Signal(depth), Signal(depth), Signal(depth)
-        equal_front, rank_front = Signal(), Signal()
+        equal_tag, equal_front, was_new = Signal(depth), Signal(), Signal(depth)
+        opened, stays = Signal(depth), Signal(depth)            # valid and not locked, now and in the next cycle
         m.d.comb += [
-            set_in_key, self.i_store.ready.eq(~waits | go),
+            set_in_key, self.i_store.ready.eq(~waits | go), stays.eq(opened & ~self.lock_onehot & ~self.freed),
             # The entry of the store in front has its key only now.
-            match.eq(Mux(equal_front, equal_tag | was_new, equal_tag & ~was_new)),
-            same_rank.eq(Mux(rank_front, equal_rank | was_new, equal_rank & ~was_new)),
+            match.eq(equal_tag | Mux(equal_front, was_new, 0)),
+            same_rank.eq(Cat(store.rank == rank for rank in ranks)),
         ]
         with m.If(self.i_store.ready):
             m.d.sync += [
                 waits.eq(self.i_store.valid & incoming.mask.any()), store.eq(incoming), key.eq(in_key),
                 marked.eq(self._handle_marked(incoming.plain, incoming.dest)), self.asks.eq(1 << incoming.rank),
             ]
-            m.d.sync += [
-                was_new.eq(new), rank_front.eq(incoming.rank == store.rank),
-                equal_front.eq((in_key == key) & (incoming.rank == store.rank) & (incoming.plain == store.plain)),
-            ]
-            for n in range(depth):
-                rank_n = incoming.rank == ranks[n]
-                m.d.sync += [equal_rank[n].eq(rank_n),
-                             equal_tag[n].eq((in_key == keys[n]) & rank_n & (incoming.plain == self.plain[n]))]
+        # A store that waits on has met no open entry of its tag, and there will be none before its own.
+        comes = Signal()
+        m.d.comb += comes.eq(self.i_store.valid & self.i_store.ready & incoming.mask.any())
+        m.d.sync += [
+            was_new.eq(new),
+            equal_front.eq(comes & (in_key == key) & (incoming.rank == store.rank) & (incoming.plain == store.plain)),
+        ]
+        for n in range(depth):
+            m.d.sync += equal_tag[n].eq((in_key == keys[n]) & (incoming.rank == ranks[n]) & (incoming.plain == self.plain[n])
+                                        & stays[n] & comes)
 
         # Cycle 1: hit or allocate.
-        marked_now, is_hit, opened = Signal(), Signal(), Signal(depth)     # opened: valid and not locked
+        marked_now, is_hit = Signal(), Signal()
         free_entry, free_index = self._free_entry(m)
         # Of an entry that is being locked nobody asks for the number.
-        hit_index = Cat(encode(match & opened, self._types.index_width))
+        hit_index = Cat(encode(match, self._types.index_width))
         m.d.comb += [
             marked_now.eq(marked | self._handle_marked(store.plain, store.dest)),
-            hit.eq(match & opened & ~self.locking & waits.replicate(depth)),
+            hit.eq(match & ~self.locking),
             is_hit.eq(hit.any()),
             self.claim.eq(waits & ~is_hit & self.place),
             new.eq(free_entry & self.claim.replicate(depth)),
@@ -131,10 +133,11 @@ class Pool(wiring.Component):
         m.d.comb += among.eq(Mux(self.at_max, same_rank, (1 << depth) - 1))
         m.d.sync += [left.eq(self.freed),
                      squeeze.eq(Mux(self.stalled & ~(among & (self.locked | left)).any(), among, 0))]
-        self._flags(m, hit, new, squeeze, store, marked_now, dests, opened)
+        self._flags(m, hit, new, free_entry, squeeze, store, marked_now, dests, opened, stays)
 
+        # The entry that comes next takes everything from each store; claimed or not, nobody looks at it until it is valid.
         for n in range(depth):
-            with m.If(new[n]):
+            with m.If(free_entry[n]):
                 m.d.sync += [keys[n].eq(key), ranks[n].eq(store.rank), dests[n].eq(store.dest),
                              sectors[n].eq(1 << store.sector)]
             with m.Elif(hit[n]):
@@ -158,16 +161,16 @@ class Pool(wiring.Component):
     def _free_entry(self, m):
         """One-hot and number of an entry for the next new block, chosen one cycle ahead; 0 if the quota has no place either:
         it learns of a freed entry as late as this does."""
-        depth = self._cfg.pool_depth
-        chosen, number = Signal(depth, init=1, name="free_entry"), Signal(self._types.index_width, name="free_index")
-        first = lowest_set(m, ~self.valid, "first_free")
-        other = lowest_set(m, ~self.valid & ~chosen, "other_free")
-        width = self._types.index_width
-        m.d.sync += [chosen.eq(Mux(self.claim, other, first)),
-                     number.eq(Mux(self.claim, Cat(encode(other, width)), Cat(encode(first, width))))]
+        depth, width = self._cfg.pool_depth, self._types.index_width
+        chosen, number = Signal(depth, name="free_entry"), Signal(width, name="free_index")
+        # Whether the one chosen has been claimed is known late: both outcomes are kept, and chosen from in the next cycle.
+        first, other, claimed = Signal(depth, init=1, name="first_q"), Signal(depth, name="other_q"), Signal(name="claimed")
+        m.d.sync += [first.eq(lowest_set(m, ~self.valid, "first_free")), claimed.eq(self.claim),
+                     other.eq(lowest_set(m, ~self.valid & ~chosen, "other_free"))]
+        m.d.comb += [chosen.eq(Mux(claimed, other, first)), number.eq(Cat(encode(chosen, width)))]
         return chosen, number
 
-    def _flags(self, m, hit, new, squeeze, store, marked_now, dests, opened):
+    def _flags(self, m, hit, new, free_entry, squeeze, store, marked_now, dests, opened, stays):
         """One bit per entry each."""
         depth = self._cfg.pool_depth
         freed = self.freed
@@ -177,17 +180,17 @@ class Pool(wiring.Component):
         marks = Signal(depth)
         for n in range(depth):
             m.d.comb += marks[n].eq(self.valid[n] & self._handle_marked(self.plain[n], dests[n]))
-        old = ~new                                              # entries that are not just being allocated
+        old = ~free_entry                                       # entries that are not about to be allocated
         m.d.sync += [
             self.valid.eq((self.valid | new) & ~freed),
             self.locked.eq((self.locked | self.lock_onehot) & ~freed & old),
-            opened.eq((opened & ~self.lock_onehot & ~freed) | new),
+            opened.eq(stays | new),
             self.fresh.eq((self.fresh & ~visited) | new),
             self.full.eq((self.full | filled) & old),
             self.expired.eq((self.expired | (visited & self.visit.expired.replicate(depth))) & old),
             self.old.eq((self.old | (visited & self.visit.old.replicate(depth))) & old),
-            self.plain.eq(Mux(store.plain, self.plain | new, self.plain & ~new)),
-            self.nop.eq(Mux(store.cls, self.nop | new, self.nop & ~(new | hit))),
-            self.marked.eq(Mux(marked_now, self.marked | marks | new | hit, (self.marked | marks) & ~new)),
+            self.plain.eq(Mux(store.plain, self.plain | free_entry, self.plain & old)),
+            self.nop.eq(Mux(store.cls, self.nop | free_entry, self.nop & old & ~hit)),
+            self.marked.eq(Mux(marked_now, self.marked | marks | free_entry | hit, (self.marked | marks) & old)),
         ]
         m.d.comb += self.eligible.eq(opened & (self.full | self.expired | self.old | self.marked | squeeze))

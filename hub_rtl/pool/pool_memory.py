@@ -55,8 +55,8 @@ class PoolMemory(wiring.Component):
         m.d.comb += place.eq(Cat(write.sector, write.index))
 
         # Cycle of the write: payload and identity.
-        m.submodules.payload = payload = Ram(256, words, granules=32)
-        m.submodules.info = info = Ram(t.info, cfg.pool_depth)
+        m.submodules.payload = payload = Ram(256, words, granules=32, bypass=False)
+        m.submodules.info = info = Ram(t.info, cfg.pool_depth, bypass=False)
         m.submodules.scan = scan = Ram(t.info, cfg.pool_depth)
         m.d.comb += [
             payload.w_en.eq(Mux(write.en, write.mask, 0)), payload.w_addr.eq(place), payload.w_data.eq(write.data),

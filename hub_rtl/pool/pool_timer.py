@@ -48,7 +48,7 @@ class PoolTimer(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         cfg, depth = self._cfg, self._cfg.pool_depth
-        m.submodules.ages = ages = Ram(AGE_WIDTH, depth)
+        m.submodules.ages = ages = Ram(AGE_WIDTH, depth, bypass=False)
 
         # One entry is visited, the next one is looked up. A sink that has to wait holds both (the visit is then repeated and
         # changes nothing, `first` keeps in mind that it is the entry's first one): skipped, it could meet the end of a packet

@@ -132,7 +132,8 @@ def memories(texts, top):
     """Every memory below ``top``: [{path, module, depth, width, granules, cleared, collision}].
 
     The wrapper :class:`~hub_rtl.lib.ram.Ram` is known by the names in it; other memories are the storage of queues, which
-    never read the word that is being written. ``cleared``: a walker writes 0 to every word after reset.
+    never read the word that is being written, nor do the users of a wrapper without bypass.
+    ``cleared``: a walker writes 0 to every word after reset.
     """
     modules = {}
     for text in texts:
@@ -147,7 +148,7 @@ def memories(texts, top):
             ram = name == "memory"
             found.append({"path": path if ram else f"{path}.{name}", "module": module, "depth": int(depth), "width": int(width),
                           "granules": wires["write__en"] if ram else 1, "cleared": ram and "walk" in wires,
-                          "collision": "new data, by a bypass outside the memory" if ram else "does not occur"})
+                          "collision": "new data, by a bypass outside the memory" if "kept" in wires else "does not occur"})
         for cell, name in cells:
             if cell in modules:
                 walk(cell, f"{path}.{name}")
