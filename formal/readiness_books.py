@@ -52,6 +52,7 @@ class BooksAnnounceOnce(BooksSpec):
         self.always("the last tile has the rest", dut.ready.rows == (op.rows & mask), when=last)
         self.always("ALL and ERROR exactly when the bank ends", mine_ends == (self.all | self.error))
         self.always("ERROR or ALL", dut.outcome.error == self.error, when=mine_ends)
+        self.always("no end and drop at once", ~dut.outcome.en | ~dut.drop.en)
         ended = Signal(init=1)      # by what the ports have shown alone
         with m.If(self.opens):
             m.d.sync += ended.eq(mine_ends)

@@ -4,6 +4,7 @@ from amaranth import Cat, Mux, Signal
 from amaranth.lib.data import View
 
 from hub_rtl.formats import EventKind
+from hub_rtl.readiness.end_bits import word_banks
 from hub_rtl.readiness.event_scan import EventScan
 from hub_rtl.readiness.scoreboard_types import scoreboard_types
 from hub_rtl.types import types_of
@@ -26,11 +27,14 @@ class _Scan(Spec):
         self.dut = dut = EventScan(cfg)
         self.opened = opened = Opened(m, dut)
         self.free_inputs(dut)
-        (self.news, self.set_1, self.clear_1, self.scan_1, self.found_2, self.pick_1, self.pick_2, self.index_1, self.error_1,
-         self.error_2, self.errors, self.spare, self.spare_bank) = opened.signals(*(f"$signal#{n}" for n in range(1, 14)))
-        self.direct, self.scan, self.place_2, self.index_2, self.alls, self.spare_valid, self.summary = opened.signals(
-            "direct", "scan", "place_2", "index_2", "alls", "spare_valid", "summary")
-        self.suppose("nothing comes while clearing", ~dut.ready.en & ~dut.outcome.en, when=dut.clearing)
+        (self.news, self.set_1, self.clear_1, self.scan_1, self.found_2, self.place_2, self.spare, self.spare_bank,
+         self.spare_valid, self.summary, self.direct) = opened.signals(
+            "news", "set_1", "clear_1", "scan_1", "found_2", "place_2", "spare", "spare_bank", "spare_valid", "summary",
+            "direct")
+        found, self.end_scan, self.end_range = opened.signals("ends.found", "ends.scan_1", "ends.range_1")
+        self.end_found = View(scoreboard_types(cfg).outcome, found)
+        self.suppose("nothing comes while clearing", ~dut.ready.en & ~dut.outcome.en & ~dut.drop.en, when=dut.clearing)
+        self.suppose("no end and drop at once", ~dut.outcome.en | ~dut.drop.en)
         self.suppose("the bank is the epoch's lowest bit, that of a range is 0",
                      dut.ready.bank == Mux(dut.ready.plain, 0, dut.ready.epoch[0]), when=dut.ready.en & ~dut.ready.clear)
         banks, outcome = scoreboard_types(cfg).banks, dut.outcome
@@ -52,19 +56,54 @@ class _Scan(Spec):
         for name, kind in (("ready", EventKind.READY), ("all", EventKind.ALL), ("error", EventKind.ERROR)):
             self.always(f"counts {name}", dut.counts[name] == (taken & (dut.o_event.payload.kind == kind)))
 
+    def end_words(self):
+        """Lemmas: the summaries and turns of the table of ends. Sets ``end_rows``, the words of the table."""
+        opened, half = self.opened, word_banks(self._cfg)
+        errors, alls, set_1, clear_1, last, served = opened.signals(*(
+            f"ends.{each}" for each in ("errors", "alls", "set_1", "clear_1", "arbiter.last", "served")))
+        self.end_rows = [opened.row(self, "ends.bits", n, f"ends_{n}") for n in range(len(errors))]
+        for n, (word, known) in enumerate(self.end_rows):
+            halves = Mux(known, Cat(word[:half].any(), word[half:].any()), 0)
+            self.lemma(f"summary of ends {n}", Cat(errors[n], alls[n]) == halves)
+            self.lemma(f"no end before {n} is known", ~set_1 & ~clear_1 & ~self.end_scan, when=~known)
+        self.lemma("one was served last", sum((last == 1 << n for n in range(1, len(last))), last == 1).bool())
+        self.lemma("served last", (served == 0) | (served == last))
+        self.lemma("one at a time", self.scan_1 + self.found_2 + self.end_scan + self.end_range + self.end_found.en
+                   + self.spare_valid <= 1)
+        self.lemma("ranges only fail", opened.signals("ends.error_1")[0], when=self.end_range)
+
+    def end_places(self, index, name):
+        """Where the end of a bank or range is: ``(error, all, arrives, leaves, ranged, found)``: its bits; one is being set;
+        one is being taken; a range's on its way to what was found; found."""
+        opened, types, half, dut = self.opened, scoreboard_types(self._cfg), word_banks(self._cfg), self.dut
+        low, banks, word = (half - 1).bit_length(), types.banks, Signal(2 * half, name=f"{name}_ends")
+        for n, (each, known) in enumerate(self.end_rows):
+            with self.m.If((index >> low == n) & known):
+                self.m.d.comb += word.eq(each)
+        range_errors, range_at, picked, error_1, word_1 = opened.signals(*(
+            f"ends.{each}" for each in ("range_errors", "range_at_1", "picked", "error_1", "word_1")))
+        of_range, at = index >= banks, index[:low]
+        bit = Mux(of_range, range_errors.bit_select((index - banks)[:len(range_at)], 1), word[:half].bit_select(at, 1))
+        whole = ~of_range & word[half:].bit_select(at, 1)
+        arrives = ~of_range & self.past(dut.outcome.en & (dut.outcome.index == index), f"{name}_arrives")
+        self.lemma(f"{name} arrives as it came", (error_1 == self.past(dut.outcome.error, f"{name}_was_error")), when=arrives)
+        leaves = ~of_range & self.end_scan & (word_1 == index >> low) & picked.bit_select(at, 1)
+        ranged = of_range & self.end_range & (range_at == index - banks)
+        return bit, whole, arrives, leaves, ranged, self.end_found.en & (self.end_found.index == index)
+
     def end_lemmas(self, index, region, bank):
-        """Whether the end of bank ``index`` is on its way; an end shows its bank by its epoch, that of the other bank too."""
+        """Where the end of bank ``index`` is; an end shows its bank by its epoch, that of the other bank too. Returns the
+        places of :meth:`end_places`, ``spared``: it is the next event, and what is remembered of it."""
         types, spare = scoreboard_types(self._cfg), View(types_of(self._cfg).event, self.spare)
-        for each, name in ((index, "end"), (index ^ 1, "other_end")):
-            row, _ = self.opened.row(self, "outcomes", each, name)
-            waits = self.errors.bit_select(each, 1) | self.alls.bit_select(each, 1)
+        self.end_words()
+        for each, name in ((index ^ 1, "other_end"), (index, "end")):
+            row, _ = self.opened.row(self, "ends.outcomes", each, name)
+            places = self.end_places(each, name)
             self.lemma(f"bank of {name}", View(types.outcome_word, row).epoch[0] == each[0],
-                        when=(waits | (self.pick_1 & (self.index_1 == each)) | (self.pick_2 & (self.index_2 == each)))
-                        & (index < types.banks))
+                        when=Cat(places).any() & (each < types.banks))
         spared = (self.spare_valid & (spare.kind != EventKind.READY) & ~spare.plain & (spare.region == region))
         self.lemma("bank of the next end", self.spare_bank == spare.epoch[0], when=spared & (index < types.banks))
-        return ((self.pick_1 & (self.index_1 == index)) | (self.pick_2 & (self.index_2 == index))
-                | (spared & (spare.epoch[0] == bank)))
+        return *places, spared & (spare.epoch[0] == bank), row
 
 
 class EachTileIsToldOnce(_Scan):
@@ -144,14 +183,15 @@ class EachTileIsToldOnce(_Scan):
                      when=dut.outcome.en & (dut.outcome.index == index))
         mine = self.what.owner == region
         self.always("READY before the end of its bank", ~(self.must & mine), when=end_told)
-        picked = self.end_lemmas(index, region, bank)
-        self.lemma("an end on its way comes after the tile", ended & ~(self.must & mine), when=picked)
-        pending = self.errors.bit_select(index, 1) | self.alls.bit_select(index, 1)
-        self.lemma("an end that waits is known", ended & (kills == 0) & ~picked, when=pending)
-        self.lemma("one end", ~(self.errors.bit_select(index, 1) & self.alls.bit_select(index, 1)))
-        for stage, (on_way, limit) in enumerate(((self.pick_1 & (self.index_1 == index), 1),
-                                                 (self.pick_2 & (self.index_2 == index), 2), (picked, 3))):
-            self.lemma(f"a kill finds what is on its way, {stage}", kills <= limit, when=on_way)
+        error, whole, arrives, leaves, _, found, spared, _ = self.end_lemmas(index, region, bank)
+        clears = self.past(drops, "dropped_before")
+        pending = ((error | whole) & ~clears) | arrives
+        self.lemma("an end on its way comes after the tile", ended & ~(self.must & mine),
+                    when=(leaves & ~clears) | found | spared)
+        self.lemma("an end that waits is known", ended & (kills == 0) & ~found & ~spared, when=pending)
+        self.lemma("one end", error + whole + arrives <= 1)
+        self.lemma("a kill finds what was found", kills <= 1, when=found)
+        self.lemma("a kill finds the next event", kills <= 2, when=spared)
 
     def locate(self, m):
         """Lemmas: where a pending tile is."""
@@ -170,7 +210,8 @@ class EachTileIsToldOnce(_Scan):
         waits = self.spare_valid & (spare.kind == EventKind.READY) & (Cat(spare.group, self.spare_bank) == at)
         bit_there = bit & known
         places = fresh + sets + bit_there + found + waits - (sets & bit_there)
-        self.lemma("one at a time", self.scan_1 + self.found_2 + self.pick_1 + self.pick_2 + self.spare_valid <= 1)
+        if self._plain:
+            self.end_words()
         self.lemma("no more than owed", places <= self.owed)
         self.lemma("not lost", places != 0, when=self.must)
         self.lemma("nothing yet", (self.owed == 0) & ~self.scan_1 & ~self.found_2, when=~known)
@@ -236,22 +277,18 @@ class EachEndIsToldOnce(_Scan):
 
         # Lemmas: where it is.
         spare = View(types_of(self._cfg).event, self.spare)
-        waiting = Mux(error, self.errors.bit_select(index, 1), self.alls.bit_select(index, 1))
-        picked, loading = self.pick_1 & (self.index_1 == index), self.pick_2 & (self.index_2 == index)
+        at_error, at_all, arrives, _, ranged, found, _, row = self.end_lemmas(index, region, bank)
         spared = (self.spare_valid & (spare.kind != EventKind.READY) & (spare.plain == of_range) & (spare.region == region)
                   & (of_range | (spare.epoch[0] == bank)))
-        self.end_lemmas(index, region, bank)
-        row, _ = self.opened.row(self, "outcomes", index, "row")
-        both = self.errors.bit_select(index, 1) + (self.alls.bit_select(index, 1) & ~of_range)
-        places = both + picked + loading + spared
-        self.lemma("one at a time", self.scan_1 + self.found_2 + self.pick_1 + self.pick_2 + self.spare_valid <= 1)
+        places = at_error + at_all + arrives + ranged + found + spared
         self.lemma("no more than pending", places <= may)
-        self.lemma("not lost", waiting | picked | loading | spared, when=must)
-        self.lemma("remembered", row == word.as_value(), when=both.bool() | picked)
-        self.lemma("waits as", both == waiting)
-        self.lemma("picked as", self.error_1 == error, when=picked)
-        self.lemma("loading as", self.error_2 == error, when=loading)
+        self.lemma("not lost", places != 0, when=must)
+        self.lemma("remembered", row == word.as_value(), when=Cat(at_error, at_all, arrives, ranged, found).any())
+        self.lemma("waits as", Cat(at_error, at_all) == Cat(error, ~error), when=at_error | at_all)
+        self.lemma("arrives as", self.past(outcome.error, "came_as") == error, when=arrives)
+        self.lemma("found as", self.end_found.error == error, when=found)
         kind = Mux(error, EventKind.ERROR, EventKind.ALL)
         self.lemma("offered as", (spare.kind == kind) & (spare.epoch == word.epoch) & (spare.rows == word.rows)
                     & (spare.status == word.status) & (spare.refused == word.refused), when=spared)
         self.lemma("bank of what is pending", of_range | (word.epoch[0] == bank), when=may)
+        self.lemma("a range has failed", error, when=may & of_range)

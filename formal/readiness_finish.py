@@ -8,12 +8,13 @@ from hub_rtl.readiness.region_finish import Divider, RegionFinisher
 from hub_rtl.readiness.scoreboard_types import OpKind, scoreboard_types
 
 from .readiness import Opened
-from .spec import Spec
+from .readiness_sources import queue_lemmas
+from .spec import Spec, Stream
 
 __all__ = ["DividerDivides", "FinisherJudgesEachBank", "FinisherTellsTheTruth"]
 
 # The finisher's states in the order in which its text names them.
-IDLE, LOOK, ANSWER, WEIGH, VERDICT, DIVIDE, JUDGED, PASS = range(8)
+IDLE, LOOK, ANSWER, WEIGH, VERDICT, DIVIDE, EXACT, JUDGED, PASS = range(9)
 
 
 def divides(spec, m, name, dividend, divisor, quotient, remainder, left, runs):
@@ -66,7 +67,8 @@ class _Finisher(Spec):
         self.dut = dut = RegionFinisher(cfg)
         self.opened = Opened(m, dut)
         self.free_inputs(dut)
-        self.state, self.waiting = self.opened.signals("fsm_state", "waiting")
+        self.state, = self.opened.signals("fsm_state")
+        self.suppose("nothing comes while clearing", ~dut.check.en, when=dut.clearing)
         kind = dut.o_op.payload.kind
         self.taken, asked = Signal(), Signal()
         answer = dut.result.valid & (dut.result.source == 0)
@@ -75,6 +77,7 @@ class _Finisher(Spec):
         m.d.sync += asked.eq(questions | (asked & ~answer))
         self.suppose("an answer follows a question", asked, when=answer)
         self.asked, self.answer = asked, answer
+        self.lemma("states", self.state <= PASS)
         self.lemma("a question is open", (self.state == ANSWER) | (self.state == JUDGED), when=asked)
         self.promise(m)
 
@@ -134,20 +137,28 @@ class FinisherTellsTheTruth(_Finisher):
         self.always("operations come as they should", finishes | passes | (op.kind == OpKind.LOOK), when=dut.o_op.valid)
 
         # Lemmas: what the registers hold.
-        own, inner_shape, verdict = self.opened.signals("$signal#5", "shape", "$signal#6")
+        own, inner_shape, verdict = self.opened.signals("book", "shape", "verdict")
         later = (self.state >= WEIGH)
         self.lemma("the book", (own == book.as_value()) & (inner_shape == shape.as_value()), when=later)
         self.lemma("whole rows", (shape.row_bytes[:4] == 0) & (shape.row_bytes != 0), when=later)
-        deciding = (self.state == DIVIDE) | (self.state == VERDICT) | (self.state == JUDGED) | (self.state == PASS)
+        dividing = (self.state == DIVIDE) | (self.state == EXACT)
+        deciding = dividing | (self.state == VERDICT) | (self.state == JUDGED) | (self.state == PASS)
+        inner_here, inner_total = self.opened.signals("here", "total")
+        self.lemma("sums", (inner_here == here) & (inner_total == total), when=later)
         self.lemma("weighed", complete & (total >= book.sent), when=deciding)
-        self.lemma("dividing", total == book.sent, when=self.state == DIVIDE)
+        self.lemma("dividing", total == book.sent, when=dividing)
         divided = deciding & (total == book.sent)
         for name, dividend in (("own_rows", here), ("over_rows", book.over)):
             left, quotient, remainder = self.opened.signals(f"{name}.left", f"{name}.quotient", f"{name}.remainder")
             width = len(quotient)
-            divides(self, m, name, dividend[4:4 + width], shape.row_bytes[4:], quotient, remainder, left, divided)
+            divides(self, m, name, dividend[4:4 + width], shape.row_bytes[4:], quotient, remainder, left, later)
             self.lemma(f"{name} done", left == 0, when=divided & (self.state != DIVIDE))
+            self.lemma(f"{name} has begun", left == width, when=self.state == WEIGH)
             self.lemma(f"{name} in step", left == self.opened.signals("own_rows.left")[0])
+        placed, over = (self.opened.signals(f"{each}.quotient")[0][:cfg.slot_width] for each in ("own_rows", "over_rows"))
+        full, part, inner_rows = self.opened.signals("full", "part", "rows")
+        self.lemma("what the quotients say", (full == placed >> shape.log2_tile) & (inner_rows == placed + over)
+                    & (part == (placed & ((1 << shape.log2_tile) - 1)).any()), when=divided & (self.state != DIVIDE))
         self.lemma("won", won == (verdict == 0), when=self.state == JUDGED)
         self.lemma("telling", confirmed == (self.state == PASS))
         self.lemma("told after ALL", (verdict == 0) & (total == book.sent), when=self.state == PASS)
@@ -172,7 +183,7 @@ class FinisherJudgesEachBank(_Finisher):
         here = Cat(dut.at.bank, dut.at.region) == name
         looks, finishes = self.taken & (op.kind == OpKind.LOOK), self.taken & (op.kind == OpKind.FINISH)
         due, stale, others, open_, steps = Signal(), Signal(), Signal(8), Signal(), Signal(8)
-        m.d.sync += [due.eq(asks | (due & ~(looks & here))), stale.eq(asks | (stale & dut.busy)),
+        m.d.sync += [due.eq(asks | (due & ~(looks & here))), stale.eq(asks | (stale & dut.busy & ~looks)),
                      others.eq(Mux(due & ~(looks & here), others + (looks & ~here), 0))]
         self.always("looked at in its turn", others < types.banks, when=due)
         self.always("no stale verdict", ~stale, when=dut.o_op.valid & (op.kind == OpKind.FINISH) & here)
@@ -194,32 +205,26 @@ class FinisherJudgesEachBank(_Finisher):
         self.always("a judgement ends", steps <= width + 8)
 
         # Lemmas.
-        last, = self.opened.signals("arbiter.last")
-        number = Signal(types.bank_width)
-        m.d.comb += number.eq(Cat(dut.at.bank, dut.at.region))
-        distance = Signal(types.bank_width)     # banks between the one served last and this
-        for n in range(types.banks):
-            with m.If(last[n]):
-                m.d.comb += distance.eq(name - n - 1)
-        self.lemma("one was served last", sum((last == 1 << n for n in range(1, types.banks)), last == 1).bool())
-        self.lemma("it is being judged", last == 1 << number, when=dut.busy)
-        waiting = self.waiting.bit_select(name, 1)
-        self.lemma("not lost", waiting | ((self.state == LOOK) & here), when=due)
-        self.lemma("its turn comes", others + ((self.state == LOOK) & ~here) + distance < types.banks,
-                    when=due & waiting & ~((self.state == LOOK) & here))
+        number, again = Cat(dut.at.bank, dut.at.region), self.opened.signals("again")[0]
+        first = Stream(*self.opened.signals("queue.o__valid", "fsm_state", "queue.o__payload"))
+        inside, arrives, place = queue_lemmas(self, self.opened, "queue", first, self._cfg, name)
+        self.lemma("the first one is looked at", first.valid & (first.payload == number), when=self.state == LOOK)
+        self.lemma("not lost", inside | arrives, when=due)
+        self.lemma("its turn comes", others + place < types.banks, when=due & inside)
         self.lemma("others before it", others < types.banks, when=due)
-        self.lemma("a move is remembered", waiting == stale, when=here & dut.busy)
-        judging = (self.state == WEIGH) | (self.state == DIVIDE) | (self.state == VERDICT)
+        self.lemma("nobody before it yet", others == 0, when=due & ~inside)
+        self.lemma("a move is remembered", again == stale, when=here & dut.busy & (self.state != LOOK))
+        judging = (self.state == WEIGH) | (self.state == DIVIDE) | (self.state == EXACT) | (self.state == VERDICT)
         self.lemma("still to be judged", here & judging & ~stale, when=open_)
-        own, geometry = self.opened.signals("$signal#5", "shape")
+        own, geometry = self.opened.signals("book", "shape")
         own, geometry = View(types.book, own), View(types.geometry, geometry)
         self.lemma("still complete", (own.state == RegionState.OPEN) & (own.num_closes >= geometry.expected)
                     & (own.acked + own.refused >= own.sent), when=open_)
         self.lemma("both divide", left == both)
         self.lemma("width", left <= width)
-        limits = {LOOK: 0, ANSWER: 1, WEIGH: 2, VERDICT: width + 5, JUDGED: width + 6, PASS: width + 7}
+        limits = {LOOK: 0, ANSWER: 1, WEIGH: 2, EXACT: width + 4, VERDICT: width + 5, JUDGED: width + 6, PASS: width + 7}
         for state, limit in limits.items():
             self.lemma(f"steps in state {state}", steps <= limit, when=self.state == state)
-        self.lemma("steps while it divides", steps + left <= width + 4, when=self.state == DIVIDE)
+        self.lemma("steps while it divides", steps + left <= width + 3, when=(self.state == DIVIDE) | (self.state == WEIGH))
         self.lemma("rest", steps == 0, when=(self.state == IDLE) & self.past(self.state == IDLE, "idle_before"))
         self.lemma("a question is being answered", self.asked == ((self.state == ANSWER) | (self.state == JUDGED)))

@@ -8,7 +8,43 @@ from hub_rtl.readiness.scoreboard_types import OpKind, scoreboard_types
 from .readiness import Opened
 from .spec import Spec
 
-__all__ = ["OverlapsAreKept", "TicksComeInTime"]
+__all__ = ["OverlapsAreKept", "TicksComeInTime", "queue_lemmas"]
+
+
+def queue_lemmas(spec, opened, path, queue, cfg, name):
+    """Lemmas about a BankQueue at ``path``: each bank is inside once or not at all, and the tables agree.
+
+    Returns ``(inside, arrives, place)`` of bank ``name``: it is in the queue; it was put in one cycle ago; how many are in
+    front of it if it is inside.
+    """
+    banks, width = scoreboard_types(cfg).banks, scoreboard_types(cfg).bank_width
+    head, tail, asked, asked_bank = opened.signals(*(f"{path}.{each}" for each in ("head", "tail", "asked", "asked_bank")))
+    level, slots = Signal(width + 1), 1 << width
+    spec.m.d.comb += level.eq(tail - head)
+    came = [opened.row(spec, f"{path}.came", n, f"came_{n}") for n in range(banks)]
+    gone = [opened.row(spec, f"{path}.gone", n, f"gone_{n}") for n in range(banks)]
+    entries = [opened.row(spec, f"{path}.names", n, f"entry_{n}")[0] for n in range(slots)]
+    used = [((n - head)[:width] < level) & (level <= slots) for n in range(slots)]
+    inside, place = Signal(banks), Signal(width)
+    for bank in range(banks):
+        (put, known), (took, also_known) = came[bank], gone[bank]
+        spec.lemma(f"both tables know bank {bank}", known == also_known)
+        spec.m.d.comb += inside[bank].eq(known & (put != took))
+        here = [used[n] & (entries[n][:width] == bank) for n in range(slots)]
+        spec.lemma(f"bank {bank} is in the queue once", sum(here[1:], here[0]) == inside[bank])
+        for n in range(slots):
+            spec.lemma(f"entry {n} turns bank {bank}", entries[n][width] == put, when=here[n])
+            with spec.m.If(here[n] & (name == bank)):
+                spec.m.d.comb += place.eq(n - head)
+        spec.lemma(f"nobody asks before bank {bank} is known", ~asked, when=~known)
+    spec.lemma("no more than there are banks", level == sum(inside[1:], inside[0]))
+    shown = Signal(width + 1)
+    for n in range(slots):
+        with spec.m.If(head[:width] == n):
+            spec.m.d.comb += shown.eq(entries[n])
+    data = opened.signals(f"{path}.names.r_data")[0]
+    spec.lemma("the first one is shown", (level != 0) & (data == shown), when=queue.valid)
+    return inside.bit_select(name, 1), asked & (asked_bank == name), place
 
 
 class OverlapsAreKept(Spec):
@@ -23,8 +59,8 @@ class OverlapsAreKept(Spec):
         banks, width = scoreboard_types(self._cfg).banks, scoreboard_types(self._cfg).bank_width
         dut = OverlapInbox(self._cfg)
         opened = Opened(m, dut)
-        waiting, last = opened.signals("$signal", "arbiter.last")
         self.free_inputs(dut)
+        self.suppose("nothing comes while clearing", ~dut.overlap.en, when=dut.clearing)
         name, op = self.constant(width, "name"), dut.o_op.payload
         self.suppose("it is a bank", name < banks)
         told = Cat(op.bank, op.region)
@@ -37,17 +73,12 @@ class OverlapsAreKept(Spec):
         self.always("in its turn", others < banks, when=due)
         self.always("offered within two cycles", dut.o_op.valid, when=due & self.past(due & ~dut.o_op.valid, "due_before"))
         self.always_held(dut.o_op, "o_op")
-        distance = Signal(width)
-        for n in range(banks):
-            with m.If(last[n]):
-                m.d.comb += distance.eq(name - n - 1)
-        kept = waiting.bit_select(name, 1)
-        self.lemma("one was served last", sum((last == 1 << n for n in range(1, banks)), last == 1).bool())
-        self.lemma("the one that is offered", last == 1 << told, when=dut.o_op.valid)
-        self.lemma("not lost", kept | mine, when=due)
-        self.lemma("kept when reported", kept + mine <= owed)
-        self.lemma("its turn comes", others + dut.o_op.valid + distance < banks, when=kept & ~mine)
+        inside, arrives, place = queue_lemmas(self, opened, "queue", dut.o_op, self._cfg, name)
+        self.lemma("not lost", inside | arrives, when=due)
+        self.lemma("kept when reported", inside + (arrives & ~inside) <= owed)
+        self.lemma("its turn comes", others + place < banks, when=due & inside)
         self.lemma("others before it", others < banks)
+        self.lemma("nobody before it yet", others == 0, when=due & ~inside)
 
 
 class TicksComeInTime(Spec):

@@ -12,8 +12,8 @@ from .spec import Spec
 __all__ = ["OrdersTakeTheirSteps"]
 
 # The walker's states in the order in which its text names them.
-(IDLE, RANGE, ORDER, ORDERED, PURGE, PURGING, QUIESCING, SWEEPING, FLUSHING, LOOK, LOOKED, WALK, FREE, TELL, FREED,
- QUIET, SHIFT) = range(17)
+(IDLE, RANGE, ORDER, ORDERED, PURGE, PURGING, QUIESCING, SWEEPING, FLUSHING, LOOK, LOOKED, COUNT, WALK, FREE, TELL,
+ FREED, QUIET, SHIFT) = range(18)
 
 
 class _Walker(Spec):
@@ -137,18 +137,23 @@ class OrdersTakeTheirSteps(_Walker):
         self.always("it goes on by itself", idle <= 24)
 
         # Lemmas: the phase is the state.
-        states = {0: (IDLE, RANGE, SHIFT, WALK), 1: (ORDER,), 2: (ORDERED,), 3: (PURGE,), 4: (PURGING,), 5: (QUIESCING,),
-                  6: (SWEEPING, FLUSHING, LOOK), 7: (LOOKED,), 8: (WALK, TELL, FREE), 9: (FREED,), 10: (QUIET,)}
+        states = {0: (IDLE, RANGE, SHIFT, COUNT, WALK), 1: (ORDER,), 2: (ORDERED,), 3: (PURGE,), 4: (PURGING,), 5: (QUIESCING,),
+                  6: (SWEEPING, FLUSHING, LOOK), 7: (LOOKED,), 8: (COUNT, WALK, TELL, FREE), 9: (FREED,), 10: (QUIET,)}
         for number, those in states.items():
             here = sum((self.state == each for each in those[1:]), self.state == those[0]).bool()
             self.lemma(f"phase {number}", here, when=phase == number)
         self.lemma("phases", (phase <= 10) & (self.command == command.as_value()))
         walks = (self.state == RANGE) | (self.state == SHIFT)
-        self.lemma("a range", (phase == 0) & self.of_range, when=walks | ((self.state == WALK) & (phase == 0)))
+        walks |= ((self.state == COUNT) | (self.state == WALK)) & (phase == 0)
+        self.lemma("a range", (phase == 0) & self.of_range, when=walks)
         self.lemma("no range", ~self.of_range, when=phase != 0)
-        self.lemma("the walk", (cleared + self.left == tiles) & (self.tell == owes) & (self.abort == book.touched)
-                    & (self.over_at == shape.overflow) & (self.group == (shape.group_base + cleared)[:cfg.group_width]),
-                    when=phase == 8)
+        rest, more = self.opened.signals("rest", "more")
+        counts = (phase == 8) & (self.state == COUNT)
+        self.lemma("the last tile", rest == (shape.capacity & ((1 << shape.log2_tile) - 1)).any(), when=counts)
+        self.lemma("more", more == (self.left != 0), when=(self.state == WALK) | (self.state == TELL) | (self.state == FREE))
+        self.lemma("the walk", (cleared + self.left + (rest & counts) == tiles) & (self.tell == owes)
+                    & (self.abort == book.touched) & (self.over_at == shape.overflow)
+                    & (self.group == (shape.group_base + cleared)[:cfg.group_width]), when=phase == 8)
         self.lemma("cleared before", cleared == 0, when=(phase >= 1) & (phase <= 7))
         self.lemma("told at the end", ~told, when=((phase >= 1) & (phase <= 7)) | ((phase == 8) & (self.state != FREE)))
         self.lemma("nothing left", (self.left == 0) & (told == owes), when=(phase == 8) & (self.state == FREE))
@@ -158,6 +163,6 @@ class OrdersTakeTheirSteps(_Walker):
         self.lemma("flushing", swept + self.wait >= 8, when=self.state == FLUSHING)
         self.lemma("flush", self.wait <= 8)
         for state, steps in ((ORDER, 1), (ORDERED, 2), (PURGE, 3), (PURGING, 6), (QUIESCING, 9), (SWEEPING, 12), (FLUSHING, 21),
-                             (LOOK, 22), (LOOKED, 3), (WALK, 3), (TELL, 4), (FREE, 5), (FREED, 3), (QUIET, 4)):
+                             (LOOK, 22), (LOOKED, 3), (COUNT, 4), (WALK, 5), (TELL, 6), (FREE, 7), (FREED, 3), (QUIET, 4)):
             wait = self.wait if PURGING <= state <= FLUSHING else 0
             self.lemma(f"idle in state {state}", idle + wait <= steps, when=(self.state == state) & (phase != 0))

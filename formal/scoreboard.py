@@ -4,12 +4,13 @@ from amaranth import Cat, Mux, Signal, Value
 from amaranth.lib.data import View
 
 from hub_rtl.formats import EventKind, RegionOp, RegionState
+from hub_rtl.readiness.end_bits import word_banks
 from hub_rtl.readiness.scoreboard_types import OpKind, scoreboard_types
 from hub_rtl.scoreboard import ReadinessScoreboard
 from hub_rtl.types import types_of
 
 from .readiness import Opened
-from .readiness_walk import FREE, FREED, LOOKED, ORDER, ORDERED, PURGING, QUIET, RANGE, SHIFT, TELL, WALK
+from .readiness_walk import COUNT, FREE, FREED, LOOKED, ORDER, ORDERED, PURGING, QUIET, RANGE, SHIFT, TELL, WALK
 from .spec import Spec
 
 __all__ = ["InputsNeverWaitForEvents", "KillOutlastsClear", "OpensShowBeforeTheNext", "OutputsAgree"]
@@ -156,7 +157,9 @@ class OutputsAgree(_Scoreboard):
         # Lemmas.
         depths = {"tiles.tiles": 2 * cfg.groups, "tiles.thresholds": cfg.regions, "tiles.deps": cfg.dep_ranges,
                   "tiles.lives": types.banks, "books.books": types.banks, "books.shapes": cfg.regions,
-                  "scan.bits": -(-2 * cfg.groups // 32), "flags.words": cfg.regions}
+                  "scan.bits": -(-2 * cfg.groups // 32), "flags.words": cfg.regions,
+                  "scan.ends.bits": -(-types.banks // word_banks(cfg))}
+        depths |= {f"{queue}.queue.{table}": types.banks for queue in ("finisher", "overlaps") for table in ("came", "gone")}
         for table, depth in depths.items():
             walk, = opened.signals(f"{table}.walk")
             self.lemma(f"walk of {table}", walk == Mux(age < depth, age, depth))
@@ -164,7 +167,7 @@ class OutputsAgree(_Scoreboard):
         self.lemma("purged", purged | (state != PURGING))
         of_range, = opened.signals("walker.of_range")
         self.lemma("the order", busy & (order == command.as_value()),
-                    when=(state >= ORDER) & (state < SHIFT) & ~((state == WALK) & of_range))
+                    when=(state >= ORDER) & (state < SHIFT) & ~(((state == COUNT) | (state == WALK)) & of_range))
         self.lemma("a range", of_range, when=(state == RANGE) | (state == SHIFT))
 
 
@@ -203,7 +206,7 @@ class KillOutlastsClear(_Scoreboard):
             self.lemma(f"nobody else clears or frees at {n}", op.source == 1, when=clears[n] | frees[n])
         self.lemma("free is on its way, or answered", Cat(*frees, answered).any(), when=state == FREED)
         self.lemma("no clear after the answer", ~Cat(clears).any(), when=(state == FREED) & answered)
-        self.lemma("no range in an order", ~of_range | (state < ORDER) | (state == WALK) | (state == SHIFT))
+        self.lemma("no range in an order", ~of_range | (state < ORDER) | (state == COUNT) | (state == WALK) | (state == SHIFT))
         self.lemma("a range", of_range, when=(state == RANGE) | (state == SHIFT))
         self.lemma("the one that is forgotten", (region == command.region) & (bank == command.epoch[0])
                     & (ends | (state == QUIET) | ((state == WALK) & ~of_range)), when=calm != 0)
@@ -236,8 +239,8 @@ class OpensShowBeforeTheNext(_Scoreboard):
 
         state, of_range, order, way, _, answered = self.questions()
         self.lemma("the order", busy & (order.as_value() == command.as_value()),
-                   when=(state >= ORDER) & (state < SHIFT) & ~((state == WALK) & of_range))
-        self.lemma("no range in an order", ~of_range | (state < ORDER) | (state == WALK) | (state == SHIFT))
+                   when=(state >= ORDER) & (state < SHIFT) & ~(((state == COUNT) | (state == WALK)) & of_range))
+        self.lemma("no range in an order", ~of_range | (state < ORDER) | (state == COUNT) | (state == WALK) | (state == SHIFT))
         self.lemma("a range", of_range, when=(state == RANGE) | (state == SHIFT))
         self.lemma("the answer comes with the update", (state == ORDERED) & answered & named, when=opens)
         for n, (valid, op) in enumerate(way):

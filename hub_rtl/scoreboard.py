@@ -77,7 +77,8 @@ class ReadinessScoreboard(wiring.Component):
             m.d.comb += [combiner.enable.eq(~self.clearing), combiner.sweep.eq(walker.sweep)]
 
         clearing = Signal(init=1)
-        m.d.sync += clearing.eq(tiles.clearing | books.clearing | scan.clearing | flags.clearing)
+        m.d.sync += clearing.eq(tiles.clearing | books.clearing | scan.clearing | flags.clearing | finisher.clearing
+                                | overlaps.clearing)
         m.d.comb += self.clearing.eq(clearing)
 
         # -- sources of the pipeline ----------------------------------------------------------------------------------------
@@ -134,8 +135,8 @@ class ReadinessScoreboard(wiring.Component):
         m.d.sync += [
             tiles.live_write.eq(books.live_write), tiles.live_value.eq(books.live_value),
             scan.outcome.eq(books.outcome), scan.drop.eq(books.drop), scan.dep_write.eq(self.dep_write),
-            finisher.check.eq(books.check),
         ]
+        m.d.comb += finisher.check.eq(books.check)
         for part in (tiles, books, flags):
             m.d.comb += part.geometry_write.eq(self.geometry_write)
         for part in (tiles, books, walker):

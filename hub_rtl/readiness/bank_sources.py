@@ -1,12 +1,11 @@
 """Small sources of work for the scoreboard's pipeline: overlap reports, and the clock that notices stalls."""
 
-from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..lib.arbiter import RoundRobin
-from ..lib.onehot import encode
-from .scoreboard_types import OpKind, bank_index, scoreboard_types
+from .bank_queue import BankQueue
+from .scoreboard_types import OpKind, scoreboard_types
 
 __all__ = ["OverlapInbox", "StallClock"]
 
@@ -14,28 +13,22 @@ __all__ = ["OverlapInbox", "StallClock"]
 class OverlapInbox(wiring.Component):
     """Keeps overlap pulses until the pipeline takes them; several of one bank count as one.
 
-    Latency two cycles, never loses a bank. Order round-robin over banks.
-    Parameters: ``cfg``. Ports: ``overlap`` In {en, region, bank}; ``o_op`` Out stream(op).
+    Latency two cycles, never loses a bank. Order: first come, first served. None may come while ``clearing``.
+    Parameters: ``cfg``. Ports: ``overlap`` In {en, region, bank}; ``o_op`` Out stream(op); ``clearing`` Out.
     """
 
     def __init__(self, cfg):
-        self._types = scoreboard_types(cfg)
-        super().__init__({"overlap": In(self._types.bank_strobe), "o_op": Out(stream.Signature(self._types.op))})
+        self._cfg, self._types = cfg, scoreboard_types(cfg)
+        super().__init__({"overlap": In(self._types.bank_strobe), "o_op": Out(stream.Signature(self._types.op)),
+                          "clearing": Out(1)})
 
     def elaborate(self, platform):
         m = Module()
-        banks, op = self._types.banks, self.o_op.payload
-        waiting, chosen = Signal(banks), Signal(banks)
-        m.submodules.arbiter = arbiter = RoundRobin(banks)
-        free = ~self.o_op.valid | self.o_op.ready
-        m.d.comb += [arbiter.requests.eq(waiting), arbiter.advance.eq(free),
-                     chosen.eq(Mux(free, arbiter.grant_onehot, 0))]
-        name = bank_index(self.overlap.region, self.overlap.bank)
-        m.d.sync += waiting.eq((waiting & ~chosen)
-                               | ((Const(1, banks) << name) & self.overlap.en.replicate(banks))[:banks])
-        with m.If(free):
-            m.d.sync += [self.o_op.valid.eq(chosen.any()), op.kind.eq(OpKind.OVERLAP)]
-            m.d.sync += Cat(op.bank, op.region).eq(encode(chosen))
+        op = self.o_op.payload
+        m.submodules.queue = queue = BankQueue(self._cfg)
+        m.d.comb += [queue.put.eq(self.overlap), self.clearing.eq(queue.clearing), op.kind.eq(OpKind.OVERLAP),
+                     Cat(op.bank, op.region).eq(queue.o.payload), self.o_op.valid.eq(queue.o.valid),
+                     queue.o.ready.eq(self.o_op.ready)]
         return m
 
 

@@ -9,7 +9,8 @@ from ..formats import EventKind
 from ..lib.arbiter import RoundRobin, lowest_set
 from ..lib.onehot import encode
 from ..lib.ram import Ram
-from .scoreboard_types import bank_index, scoreboard_types
+from .end_bits import EndBits
+from .scoreboard_types import scoreboard_types
 from ..types import types_of
 
 __all__ = ["EventScan"]
@@ -22,8 +23,8 @@ class EventScan(wiring.Component):
     READYs. A stream that is never taken delays nothing else (rule R4): the bits have room for everything.
     Latency: ``ready`` in cycle 0 gives a valid event in cycle 2 when nothing is pending, else by scan. Throughput: one event
     per cycle while the consumer keeps up, one per four cycles from the bits.
-    Order: READYs fairly over the words of bits, ERROR and ALL round-robin. An event that is offered stays offered, also when
-    its bank is aborted.
+    Order: READYs fairly over the words of bits, ERROR and ALL in turn (EndBits). An event that is offered stays offered, also
+    when its bank is aborted.
     Structure: bits in a table of words with a summary bit per word; one read-modify-write per cycle, sets first.
 
     Parameters: ``cfg``. Ports: ``ready`` In: a tile becomes pending or is cleared; ``outcome`` In: ALL or ERROR of a bank or
@@ -49,16 +50,15 @@ class EventScan(wiring.Component):
         bit_width = index_width(width)
         m.submodules.bits = bits = Ram(width, words, clear=True)
         m.submodules.infos = infos = Ram(types.ready_info, 2 * cfg.groups)
-        m.submodules.outcomes = outcomes = Ram(types.outcome_word, types.sources)
-        m.d.comb += self.clearing.eq(bits.clearing)
 
         event_shape = types_of(cfg).event
-        spare, spare_bank, spare_valid = Signal(event_shape), Signal(), Signal()    # next event
+        spare = Signal(event_shape)                                                 # next event
+        spare_bank, spare_valid = Signal(name="spare_bank"), Signal(name="spare_valid")
         under_way = Signal()                                                        # one more comes to `spare`
         out_free = ~self.o_event.valid | self.o_event.ready
 
         # -- a tile becomes pending: straight to the output when all is idle, else a bit ----------------------------------
-        news, summary = Signal(types.ready), Signal(words)
+        news, summary = Signal(types.ready, name="news"), Signal(words, name="summary")
         m.d.sync += news.eq(self.ready)
         direct = Signal()
         place = Cat(news.group, news.bank)
@@ -76,7 +76,8 @@ class EventScan(wiring.Component):
             infos.w_en.eq(news.en & ~news.clear & ~direct), infos.w_addr.eq(place), infos.w_data.plain.eq(news.plain),
             infos.w_data.owner.eq(news.owner), infos.w_data.epoch.eq(news.epoch), infos.w_data.rows.eq(news.rows),
         ]
-        set_1, clear_1, scan_1, word_1 = Signal(), Signal(), Signal(), Signal.like(word)
+        set_1, clear_1, scan_1 = (Signal(name=name) for name in ("set_1", "clear_1", "scan_1"))
+        word_1 = Signal.like(word)
         bit_1 = Signal(width)
         m.d.sync += [set_1.eq(news.en & ~news.clear & ~direct), clear_1.eq(news.en & news.clear), scan_1.eq(scan),
                      word_1.eq(word), bit_1.eq((Const(1, width) << place[:bit_width])[:width])]
@@ -90,52 +91,32 @@ class EventScan(wiring.Component):
         with m.If(bits.w_en):
             m.d.sync += summary.eq(Mux(left.any(), summary | (Const(1, words) << word_1)[:words],
                                        summary & ~(Const(1, words) << word_1)[:words]))
-        found_2, place_2 = Signal(), Signal(index_width(2 * cfg.groups))
+        found_2, place_2 = Signal(name="found_2"), Signal(index_width(2 * cfg.groups), name="place_2")
         m.d.sync += [found_2.eq(scan_1 & bits.r_data.any()), place_2.eq(infos.r_addr)]
 
         # -- ALL and ERROR ------------------------------------------------------------------------------------------------
-        errors, alls = Signal(types.sources), Signal(types.banks)
-        m.submodules.arbiter = arbiter = RoundRobin(types.sources)
-        pick, pick_1, pick_2, error_1, error_2 = Signal(), Signal(), Signal(), Signal(), Signal()
-        index_1, index_2 = Signal(types.source_width), Signal(types.source_width)
-        grant = arbiter.grant_onehot
-        m.d.comb += [
-            arbiter.requests.eq(Mux(errors.any(), errors, alls)), arbiter.advance.eq(pick),
-            outcomes.w_en.eq(self.outcome.en), outcomes.w_addr.eq(self.outcome.index),
-            outcomes.w_data.eq(self.outcome.word), outcomes.r_en.eq(pick_1), outcomes.r_addr.eq(index_1),
-        ]
-        m.d.sync += [pick_1.eq(pick), pick_2.eq(pick_1), index_1.eq(encode(grant)), index_2.eq(index_1),
-                     error_1.eq(errors.any()), error_2.eq(error_1)]
-
-        def one(index, enable):
-            return ((Const(1, types.sources) << index) & enable.replicate(types.sources))[:types.sources]
-
-        new = one(self.outcome.index, self.outcome.en)
-        # A write to a dependency range forgets its ERROR; the ranges come behind the banks.
-        gone = Signal(types.sources)
-        m.d.comb += gone.eq(one(bank_index(self.drop.region, self.drop.bank), self.drop.en)
-                            | one(types.banks + self.dep_write.index, self.dep_write.en) | Mux(pick, grant, 0))
-        m.d.sync += [errors.eq((errors & ~gone) | Mux(self.outcome.error, new, 0)),
-                     alls.eq((alls & ~gone) | Mux(self.outcome.error, 0, new))]
+        m.submodules.ends = ends = EndBits(cfg)
+        m.d.comb += [ends.outcome.eq(self.outcome), ends.drop.eq(self.drop), ends.dep_write.eq(self.dep_write),
+                     self.clearing.eq(bits.clearing | ends.clearing)]
 
         # -- choice: one at a time on its way to `spare`, READY first ----------------------------------------------------
         quiet = ~news.en & ~set_1 & ~clear_1 & ~summary.any()
         m.d.comb += [
-            under_way.eq(scan_1 | found_2 | pick_1 | pick_2),
+            under_way.eq(scan_1 | found_2 | ends.on_way),
             scan.eq(~under_way & ~spare_valid & ~news.en & summary.any()),
-            pick.eq(~under_way & ~spare_valid & quiet & (errors.any() | alls.any())),
+            ends.pick.eq(~under_way & ~spare_valid & quiet & ends.some & ~ends.busy),
         ]
-        outcome, info = outcomes.r_data, infos.r_data
+        info, end = infos.r_data, ends.found
         with m.If(found_2):
             m.d.sync += [spare_valid.eq(1), spare.eq(0), spare.kind.eq(EventKind.READY), spare.plain.eq(info.plain),
                          spare.region.eq(info.owner), spare.epoch.eq(info.epoch), spare.rows.eq(info.rows),
                          spare.group.eq(place_2[:cfg.group_width]), spare_bank.eq(place_2[cfg.group_width])]
-        with m.Elif(pick_2):
-            of_range = index_2 >= types.banks
-            m.d.sync += [spare_valid.eq(1), spare.eq(0), spare.kind.eq(Mux(error_2, EventKind.ERROR, EventKind.ALL)),
-                         spare.plain.eq(of_range), spare.region.eq(Mux(of_range, index_2 - types.banks, index_2[1:])),
-                         spare.epoch.eq(outcome.epoch), spare.rows.eq(outcome.rows), spare.status.eq(outcome.status),
-                         spare.refused.eq(outcome.refused), spare_bank.eq(index_2[0] & ~of_range)]
+        with m.Elif(end.en):
+            of_range = end.index >= types.banks
+            m.d.sync += [spare_valid.eq(1), spare.eq(0), spare.kind.eq(Mux(end.error, EventKind.ERROR, EventKind.ALL)),
+                         spare.plain.eq(of_range), spare.region.eq(Mux(of_range, end.index - types.banks, end.index[1:])),
+                         spare.epoch.eq(end.word.epoch), spare.rows.eq(end.word.rows), spare.status.eq(end.word.status),
+                         spare.refused.eq(end.word.refused), spare_bank.eq(end.index[0] & ~of_range)]
         with m.Elif(self._killed(spare.plain, spare.region, spare_bank) | (out_free & self.room)):
             m.d.sync += spare_valid.eq(0)
 

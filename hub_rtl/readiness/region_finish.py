@@ -1,13 +1,12 @@
 """Decides whether a bank whose producers have all closed is complete, and announces its last tile and ALL, or ERROR."""
 
-from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..formats import Reason, RegionState
-from ..lib.arbiter import RoundRobin
-from ..lib.onehot import encode
-from .scoreboard_types import OpKind, bank_index, compose, scoreboard_types
+from .bank_queue import BankQueue
+from .scoreboard_types import OpKind, compose, scoreboard_types
 
 __all__ = ["RegionFinisher", "Divider"]
 
@@ -49,10 +48,11 @@ class RegionFinisher(wiring.Component):
     INCOMPLETE; more bytes than sent: ERROR OVERLAP. Before that nothing happens. A bank that changes while it is judged is
     judged again. After ALL the overflow region is told.
     Latency: from ``check`` to the verdict about 16 cycles and one per quotient bit (at most 31).
-    Order: round-robin over the banks. Waits for the pipeline only.
+    Order: first come, first judged. Waits for the pipeline only. No ``check`` may come while ``clearing``.
 
     Parameters: ``cfg``. Ports: ``check`` In {en, region, bank}: look at this one; ``o_op`` Out stream(op);
-    ``result`` In; ``rows_query`` Out, ``rows`` In (allocator, two cycles); ``busy`` Out, ``at`` Out: bank being judged.
+    ``result`` In; ``rows_query`` Out, ``rows`` In (allocator, two cycles); ``busy`` Out, ``at`` Out: bank being judged;
+    ``clearing`` Out.
     Source: design 6.4.
     """
 
@@ -61,65 +61,69 @@ class RegionFinisher(wiring.Component):
         own = self._types
         super().__init__({"check": In(own.bank_strobe), "o_op": Out(stream.Signature(own.op)),
                           "result": In(own.result), "rows_query": Out(own.bank_name), "rows": In(cfg.slot_width + 1),
-                          "busy": Out(1), "at": Out(own.bank_name)})
+                          "busy": Out(1), "at": Out(own.bank_name), "clearing": Out(1)})
 
     def elaborate(self, platform):
         m = Module()
         cfg, types = self._cfg, self._types
-        banks = types.banks
-        waiting = Signal(banks)
-        m.submodules.arbiter = arbiter = RoundRobin(banks)
-        m.d.comb += arbiter.requests.eq(waiting)
+        m.submodules.queue = queue = BankQueue(cfg)
+        m.d.comb += [queue.put.eq(self.check), self.clearing.eq(queue.clearing)]
 
         row16 = cfg.row_bytes_width - 4
         width = min(cfg.total_width - 4, cfg.slot_width + row16)
         m.submodules.own_rows = own_rows = Divider(width, row16)
         m.submodules.over_rows = over_rows = Divider(width, row16)
 
-        book, shape = Signal(types.book), Signal(types.geometry)
-        here, total, wide = Signal(cfg.total_width), Signal(cfg.total_width + 1), Signal()
+        book, shape = Signal(types.book, name="book"), Signal(types.geometry, name="shape")
+        answer = self.result.book
+        here, total = Signal(cfg.total_width, name="here"), Signal(cfg.total_width + 1, name="total")
         placed, over, mask = Signal(cfg.slot_width), Signal(cfg.slot_width), Signal(16)
-        exact = Signal()
+        exact, divides = Signal(), Signal()
         m.d.comb += [
-            here.eq(book.acked - book.over),            # bytes that lie in this region
-            total.eq(book.acked + book.refused),
-            own_rows.dividend.eq(here[4:]), over_rows.dividend.eq(book.over[4:]),
+            # Bytes that lie in this region, and those in the overflow region.
+            own_rows.dividend.eq((answer.acked - answer.over)[4:cfg.total_width]), over_rows.dividend.eq(answer.over[4:]),
             own_rows.divisor.eq(shape.row_bytes[4:]), over_rows.divisor.eq(shape.row_bytes[4:]),
-            wide.eq((here >> (width + 4)).any() | (book.over >> (width + 4)).any()),
+            own_rows.start.eq(divides), over_rows.start.eq(divides),
             placed.eq(own_rows.quotient[:cfg.slot_width]), over.eq(over_rows.quotient[:cfg.slot_width]),
             mask.eq((1 << shape.log2_tile) - 1),
-            # Whole rows, as many as were placed, and each full tile announced.
-            exact.eq(~wide & ~here[:4].any() & ~book.over[:4].any() & ~own_rows.remainder.any() & ~over_rows.remainder.any()
-                     & ~own_rows.quotient[cfg.slot_width:].any() & ~over_rows.quotient[cfg.slot_width:].any()
-                     & (placed + over == self.rows) & (placed >> shape.log2_tile == book.tiles)),
         ]
-        name = bank_index(self.at.region, self.at.bank)
-        again = Signal()
-        m.d.comb += [self.rows_query.eq(self.at), again.eq(waiting.bit_select(name, 1))]
+        # Whole rows, as many as were placed, and each full tile announced: what the quotients say a cycle later.
+        full, part, rows = Signal(cfg.slot_width, name="full"), Signal(name="part"), Signal(cfg.slot_width + 1, name="rows")
+        whole, fits = Signal(name="whole"), Signal(name="fits")
+        m.d.sync += [
+            full.eq(placed >> shape.log2_tile), part.eq((placed & mask).any()), rows.eq(placed + over),
+            fits.eq(~(here >> (width + 4)).any() & ~(book.over >> (width + 4)).any() & ~here[:4].any() & ~book.over[:4].any()),
+            whole.eq(~Cat(each.remainder.any() | each.quotient[cfg.slot_width:].any() for each in (own_rows, over_rows)).any()),
+        ]
+        m.d.comb += exact.eq(fits & whole & (rows == self.rows) & (full == book.tiles))
+        # The bank has moved since the look; it is in the queue again.
+        again, moves = Signal(name="again"), Signal()
+        m.d.comb += [self.rows_query.eq(self.at), moves.eq(self.check.en & (self.check.region == self.at.region)
+                                                           & (self.check.bank == self.at.bank))]
+        m.d.sync += again.eq(again | moves)
         answered = self.result.valid & (self.result.source == 0)
 
-        kind, verdict, passing = Signal(4), Signal(4), Signal()
+        kind, verdict, passing = Signal(4), Signal(4, name="verdict"), Signal()
         m.d.comb += self.o_op.payload.eq(compose(
             types.op, kind=kind, region=Mux(passing, shape.overflow, self.at.region), bank=self.at.bank, epoch=book.epoch,
-            status=verdict, rows=Mux(passing, over, placed), part=(verdict == 0) & (placed & mask).any(), bytes=book.over,
-            group=(shape.group_base + (placed >> shape.log2_tile))[:cfg.group_width]))
-        choice = Signal(types.bank_width)
-        cleared = Signal(banks)
-        m.d.comb += choice.eq(encode(arbiter.grant_onehot))
+            status=verdict, rows=Mux(passing, over, placed), part=(verdict == 0) & part, bytes=book.over,
+            group=(shape.group_base + full)[:cfg.group_width]))
         with m.FSM() as fsm:
             m.d.comb += self.busy.eq(~fsm.ongoing("IDLE"))
             with m.State("IDLE"):
-                with m.If(waiting.any()):
-                    m.d.comb += [arbiter.advance.eq(1), cleared.eq(arbiter.grant_onehot)]
-                    m.d.sync += Cat(self.at.bank, self.at.region).eq(choice)
+                m.d.sync += Cat(self.at.bank, self.at.region).eq(queue.o.payload)
+                with m.If(queue.o.valid):
                     m.next = "LOOK"
             with m.State("LOOK"):
-                m.d.comb += [self.o_op.valid.eq(1), kind.eq(OpKind.LOOK)]
+                m.d.comb += [self.o_op.valid.eq(1), kind.eq(OpKind.LOOK), queue.o.ready.eq(self.o_op.ready)]
+                m.d.sync += again.eq(moves)             # the look shows all that was before
                 with m.If(self.o_op.ready):
                     m.next = "ANSWER"
             with m.State("ANSWER"):
                 with m.If(answered):
-                    m.d.sync += [book.eq(self.result.book), shape.eq(self.result.geometry)]
+                    m.d.comb += divides.eq(1)
+                    m.d.sync += [book.eq(answer), shape.eq(self.result.geometry), here.eq(answer.acked - answer.over),
+                                 total.eq(answer.acked + answer.refused)]
                     m.next = "WEIGH"
             with m.State("WEIGH"):
                 m.d.sync += verdict.eq(Reason.OVERLAP)
@@ -128,12 +132,13 @@ class RegionFinisher(wiring.Component):
                 with m.Elif(total > book.sent):
                     m.next = "VERDICT"
                 with m.Else():
-                    m.d.comb += [own_rows.start.eq(1), over_rows.start.eq(1)]
                     m.next = "DIVIDE"
             with m.State("DIVIDE"):                     # the allocator's count has long been there at the end
                 with m.If(~own_rows.busy):
-                    m.d.sync += verdict.eq(Mux(exact, Reason.OK, Reason.INCOMPLETE))
-                    m.next = "VERDICT"
+                    m.next = "EXACT"
+            with m.State("EXACT"):
+                m.d.sync += verdict.eq(Mux(exact, Reason.OK, Reason.INCOMPLETE))
+                m.next = "VERDICT"
             with m.State("VERDICT"):
                 m.d.comb += [self.o_op.valid.eq(~again), kind.eq(OpKind.FINISH)]
                 with m.If(again):                       # it has moved: the numbers are old
@@ -149,6 +154,4 @@ class RegionFinisher(wiring.Component):
                 m.d.comb += [self.o_op.valid.eq(1), kind.eq(OpKind.PASS), passing.eq(1)]
                 with m.If(self.o_op.ready):
                     m.next = "IDLE"
-        asked = ((Const(1, banks) << bank_index(self.check.region, self.check.bank)) & self.check.en.replicate(banks))[:banks]
-        m.d.sync += waiting.eq((waiting & ~cleared) | asked)
         return m

@@ -24,7 +24,7 @@ class RegionWalker(wiring.Component):
     the writers and the combiners are emptied of what they hold, its tiles' counters and pending bits are cleared, the overflow
     region is told if it was not yet (abort, if some byte of this epoch went there), then the bank is FREE. A range that is
     written with ``armed`` = 0 has its groups cleared.
-    Latency: OPEN about 6 cycles. RELEASE and ABORT: purge and quiesce, then one cycle per tile of the capacity and about 40.
+    Latency: OPEN about 6 cycles. RELEASE and ABORT: purge and quiesce, then one cycle per tile of the capacity and about 41.
     Order: as taken; ``i_command.ready`` is low meanwhile. Waits for the allocator's, writers' and pipeline's progress only.
     Illegal input: a command that does not fit the bank's state or epoch, or names no region with a geometry, changes
     nothing and pulses ``command_error``.
@@ -58,10 +58,11 @@ class RegionWalker(wiring.Component):
         m.d.comb += unknown.eq((command.region >= cfg.regions) | (command.op == 3))
 
         # -- dependency ranges that were disarmed -------------------------------------------------------------------------
-        m.submodules.ranges = ranges = Ram(types_of(cfg).dep_range, cfg.dep_ranges)
+        m.submodules.ranges = ranges = Ram(types_of(cfg).dep_range, cfg.dep_ranges, quick=True)
         dirty, served = Signal(cfg.dep_ranges), Signal(cfg.dep_ranges)
         first_dirty = lowest_set(m, dirty, "dirty_first")
         span, shift = Signal(ADDR_WIDTH), Signal(6)
+        reach = Signal(ADDR_WIDTH + 1)
         m.d.comb += [ranges.w_en.eq(self.dep_write.en), ranges.w_addr.eq(self.dep_write.index),
                      ranges.w_data.eq(self.dep_write.range)]
         written = Signal(cfg.dep_ranges)
@@ -72,11 +73,8 @@ class RegionWalker(wiring.Component):
         group, left, of_range = Signal(cfg.group_width), Signal(max(cfg.slot_width, cfg.group_width) + 1), Signal()
         tell, over_at, abort = Signal(), Signal(cfg.region_width), Signal()
         wait = Signal(range(FLUSH + 1))
-        tiles = Signal(cfg.slot_width + 1)
-        rest = Signal(cfg.slot_width)
+        rest, more = Signal(name="rest"), Signal(name="more")       # a last, partial tile; ``left`` is not 0
         m.d.comb += [
-            rest.eq(shape.capacity & ((1 << shape.log2_tile) - 1)),
-            tiles.eq((shape.capacity >> shape.log2_tile) + rest.any()),
             self.o_op.payload.eq(compose(
                 types.op, kind=kind, source=1, region=Mux(telling, over_at, command.region), bank=bank & ~of_range,
                 epoch=command.epoch, group=group, plain=of_range, abort=abort)),
@@ -147,20 +145,25 @@ class RegionWalker(wiring.Component):
                     m.next = "LOOKED"
             with m.State("LOOKED"):
                 m.d.comb += self.kill.en.eq(1)
-                m.d.sync += [group.eq(shape.group_base), left.eq(tiles), over_at.eq(shape.overflow),
+                m.d.sync += [group.eq(shape.group_base), left.eq(shape.capacity >> shape.log2_tile),
+                             rest.eq((shape.capacity & ((1 << shape.log2_tile) - 1)).any()), over_at.eq(shape.overflow),
                              tell.eq(shape.overflow_en & ~book.passed), abort.eq(book.touched)]
                 with m.If(answered):
-                    m.next = "WALK"
+                    m.next = "COUNT"
+            with m.State("COUNT"):
+                m.d.comb += self.kill.en.eq(~of_range)
+                m.d.sync += [left.eq(left + rest), more.eq(left.any() | rest)]
+                m.next = "WALK"
             with m.State("WALK"):
-                m.d.comb += [self.kill.en.eq(~of_range), self.o_op.valid.eq(left != 0), kind.eq(OpKind.CLEAR)]
-                with m.If(left == 0):
+                m.d.comb += [self.kill.en.eq(~of_range), self.o_op.valid.eq(more), kind.eq(OpKind.CLEAR)]
+                with m.If(~more):
                     m.next = "FREE"
                     with m.If(of_range):
                         m.next = "IDLE"
                     with m.Elif(tell):
                         m.next = "TELL"
                 with m.Elif(self.o_op.ready):
-                    m.d.sync += [left.eq(left - 1), group.eq(group + 1)]
+                    m.d.sync += [left.eq(left - 1), more.eq(left != 1), group.eq(group + 1)]
             with m.State("TELL"):
                 m.d.comb += [self.kill.en.eq(1), self.o_op.valid.eq(1), kind.eq(OpKind.PASS), telling.eq(1)]
                 with m.If(self.o_op.ready):
@@ -179,14 +182,16 @@ class RegionWalker(wiring.Component):
                 m.next = "IDLE"
             with m.State("RANGE"):
                 gone = ranges.r_data
-                m.d.sync += [span.eq(gone.limit - gone.base - 1), shift.eq(gone.log2_stride), group.eq(gone.group_base)]
+                # limit - base - 1, and a carry if the limit is above the base.
+                m.d.comb += reach.eq(gone.limit + (~gone.base)[:ADDR_WIDTH])
+                m.d.sync += [span.eq(reach), shift.eq(gone.log2_stride), group.eq(gone.group_base), rest.eq(0)]
                 m.next = "SHIFT"
-                with m.If(gone.limit <= gone.base):     # never armed
+                with m.If(~reach[ADDR_WIDTH]):          # never armed
                     m.next = "IDLE"
             with m.State("SHIFT"):                      # one bit per cycle: no 48-bit shifter for a rare command
                 with m.If(shift != 0):
                     m.d.sync += [shift.eq(shift - 1), span.eq(span >> 1)]
                 with m.Else():
-                    m.d.sync += left.eq(Mux(span >= cfg.groups, cfg.groups, span + 1))
-                    m.next = "WALK"
+                    m.d.sync += left.eq(Mux(span >= cfg.groups, cfg.groups, span[:cfg.group_width] + 1))
+                    m.next = "COUNT"
         return m

@@ -1,0 +1,112 @@
+"""Keeps which banks and dependency ranges have ended and not yet been told so: ALL and ERROR."""
+
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from ..config import index_width
+from ..lib.arbiter import RoundRobin, lowest_set
+from ..lib.onehot import encode
+from ..lib.ram import Ram
+from .scoreboard_types import bank_index, scoreboard_types
+from ..types import types_of
+
+__all__ = ["EndBits", "word_banks"]
+
+
+def word_banks(cfg):
+    """Banks whose bits share one word: an ERROR bit of each, then an ALL bit of each."""
+    return min(16, scoreboard_types(cfg).banks)
+
+
+class EndBits(wiring.Component):
+    """Pending bits of ALL and ERROR. Those of banks are in a table of words with a summary bit per word, those of the few
+    ranges in registers.
+
+    Contract: each ``outcome`` is shown once, with its word, by a ``found`` that answers a ``pick``, unless it is dropped, or
+    its range written, before the pick. ERROR before ALL. A pick that comes when ``some`` is up and ``busy`` is not finds one.
+    Latency: an outcome of cycle 0 can be picked in cycle 1; a pick of cycle 0 is ``found`` in cycle 2. Nothing else of the
+    same two cycles may be picked. Order: in turn over the words and ranges, the lowest bank of a word first.
+    Illegal input: ``outcome`` and ``drop`` do not come in the same cycle. Nothing comes while ``clearing``.
+
+    Parameters: ``cfg``. Ports: ``outcome``, ``drop``, ``dep_write`` In as EventScan; ``some`` Out, ``busy`` Out; ``pick`` In;
+    ``on_way`` Out: a pick is not yet found; ``found`` Out {en, error, index, word}; ``clearing`` Out. Source: design 6.4.
+    """
+
+    def __init__(self, cfg):
+        self._cfg, self._types = cfg, scoreboard_types(cfg)
+        own = self._types
+        super().__init__({
+            "outcome": In(own.outcome), "drop": In(own.bank_strobe), "dep_write": In(types_of(cfg).dep_write),
+            "some": Out(1), "busy": Out(1), "pick": In(1), "on_way": Out(1), "found": Out(own.outcome), "clearing": Out(1)})
+
+    def elaborate(self, platform):
+        m = Module()
+        cfg, types = self._cfg, self._types
+        half, ranges = word_banks(cfg), cfg.dep_ranges
+        words, low = -(-types.banks // half), (half - 1).bit_length()
+        m.submodules.bits = bits = Ram(2 * half, words, clear=True, quick=words <= 64)
+        m.submodules.outcomes = outcomes = Ram(types.outcome_word, types.sources)
+        m.d.comb += [self.clearing.eq(bits.clearing), outcomes.w_en.eq(self.outcome.en),
+                     outcomes.w_addr.eq(self.outcome.index), outcomes.w_data.eq(self.outcome.word)]
+
+        # -- what is done to the bits ---------------------------------------------------------------------------------------
+        set_1, clear_1, scan_1 = (Signal(name=name) for name in ("set_1", "clear_1", "scan_1"))
+        error_1, bit_1, word_1 = Signal(name="error_1"), Signal(half, name="bit_1"), Signal(index_width(words), name="word_1")
+        of_range = self.outcome.index >= types.banks
+        sets = self.outcome.en & ~of_range
+
+        # -- whose turn it is -----------------------------------------------------------------------------------------------
+        errors, alls = (Signal(words, name=name) for name in ("errors", "alls"))        # words with such bits
+        range_errors = Signal(ranges)
+        fresh = Mux(set_1, (Const(1, words) << word_1)[:words], 0)
+        m.submodules.arbiter = arbiter = RoundRobin(words + ranges)
+        some_error, asks, served = Signal(), Signal(words + ranges), Signal(words + ranges, name="served")
+        grant = arbiter.grant_onehot
+        m.d.comb += [
+            asks.eq(Cat(errors | Mux(error_1, fresh, 0), range_errors)), some_error.eq(asks.any()),
+            arbiter.requests.eq(Mux(some_error, asks, alls | Mux(error_1, 0, fresh))), arbiter.advance.eq(self.pick),
+            arbiter.hold.eq((arbiter.requests & served).any()),     # a word is served until it is empty
+            self.some.eq(arbiter.requests.any()), self.busy.eq(self.outcome.en | self.drop.en | clear_1 | scan_1),
+        ]
+        with m.If(self.pick):
+            m.d.sync += served.eq(grant)
+
+        # -- one word is changed per cycle ----------------------------------------------------------------------------------
+        at = Signal(types.bank_width)
+        m.d.comb += [
+            at.eq(Mux(self.drop.en, bank_index(self.drop.region, self.drop.bank), self.outcome.index)),
+            bits.r_en.eq(1), bits.r_addr.eq(Mux(sets | self.drop.en, at >> low, encode(grant[:words]))),
+        ]
+        range_1, range_at_1 = Signal(name="range_1"), Signal(index_width(ranges), name="range_at_1")
+        m.d.sync += [
+            set_1.eq(sets), clear_1.eq(self.drop.en), scan_1.eq(self.pick & ~grant[words:].any()), word_1.eq(bits.r_addr),
+            error_1.eq(Mux(self.pick, some_error, self.outcome.error)), bit_1.eq((Const(1, half) << at[:low])[:half]),
+            range_1.eq(self.pick & grant[words:].any()), range_at_1.eq(encode(grant[words:])),
+        ]
+        word = bits.r_data
+        picked = lowest_set(m, Mux(error_1, word[:half], word[half:]), "picked")
+        chosen, either = Signal(half), Signal(2 * half)
+        m.d.comb += [
+            chosen.eq(Mux(scan_1, picked, bit_1)),
+            either.eq(Mux(clear_1, Cat(chosen, chosen), Mux(error_1, chosen, Cat(Const(0, half), chosen)))),
+            bits.w_en.eq(set_1 | clear_1 | scan_1), bits.w_addr.eq(word_1),
+            bits.w_data.eq(Mux(set_1, word | either, word & ~either)),
+        ]
+        with m.If(bits.w_en):
+            here = (Const(1, words) << word_1)[:words]
+            m.d.sync += [errors.eq(Mux(bits.w_data[:half].any(), errors | here, errors & ~here)),
+                         alls.eq(Mux(bits.w_data[half:].any(), alls | here, alls & ~here))]
+
+        # A write to a dependency range forgets its ERROR.
+        fails_at = (self.outcome.index - types.banks)[:len(range_at_1)]
+        failed = Mux(self.outcome.en & of_range, (Const(1, ranges) << fails_at)[:ranges], 0)
+        written = Mux(self.dep_write.en, (Const(1, ranges) << self.dep_write.index)[:ranges], 0)
+        m.d.sync += range_errors.eq((range_errors & ~written & ~Mux(self.pick, grant[words:], 0)) | failed)
+
+        # -- what was found -------------------------------------------------------------------------------------------------
+        place = Cat(encode(picked), word_1) if words > 1 else encode(picked)
+        m.d.comb += [outcomes.r_en.eq(1), outcomes.r_addr.eq(Mux(range_1, types.banks + range_at_1, place)),
+                     self.found.word.eq(outcomes.r_data), self.on_way.eq(scan_1 | range_1 | self.found.en)]
+        m.d.sync += [self.found.en.eq(range_1 | scan_1), self.found.error.eq(error_1), self.found.index.eq(outcomes.r_addr)]
+        return m
