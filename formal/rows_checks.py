@@ -6,17 +6,19 @@ from amaranth.lib import data
 from hub_rtl.formats import Reason, RegionState
 from hub_rtl.rows.plain_check import PlainCheck
 from hub_rtl.rows.row_check import RowCheck
-from hub_rtl.rows.slice_types import EPOCH_NEVER
+from hub_rtl.rows.range_ring import RangeRing
+from hub_rtl.rows.slice_types import EPOCH_NEVER, RANGE_STEPS
 
 from .rows_inner import Inside
 from .spec import Spec
 
-__all__ = ["PlainPacketsAreCheckedExactly", "RowPacketsAreCheckedExactly"]
+__all__ = ["PlainPacketsAreCheckedExactly", "RangesAreShownInTurn", "RowPacketsAreCheckedExactly"]
 
 
 class RowPacketsAreCheckedExactly(Spec):
-    """For any region: ``reason``, ``known``, ``row_bytes`` two cycles after ``look``, and ``alive`` one cycle after ``look`` or
-    ``look_bank``, are those of the region's last geometry and of its banks' last updates, checked in the documented order.
+    """For any region: ``reason``, ``known`` two cycles after ``look``, ``row_bytes`` one cycle after it, and ``alive`` one
+    cycle after ``look`` or ``look_bank``, are those of the region's last geometry and of its banks' last updates, checked in
+    the documented order.
     User: nothing is looked at or written while clearing; body and length hold for the cycle after ``look``."""
 
     def __init__(self, cfg):
@@ -84,7 +86,7 @@ class RowPacketsAreCheckedExactly(Spec):
             m.d.sync += [bank_mine.eq(Mux(dut.look, body.region, dut.region) == number), bank_alive.eq(alive)]
         self.always("reason exact", dut.reason == two.reason, when=two.valid)
         self.always("known exact", dut.known == two.known, when=two.valid)
-        self.always("row bytes exact", dut.row_bytes == two.row_bytes, when=two.valid & (two.reason != Reason.UNKNOWN))
+        self.always("row bytes exact", dut.row_bytes == one.row_bytes, when=one.valid & (one.reason != Reason.UNKNOWN))
         self.always("alive exact", dut.alive == bank_alive, when=bank_mine)
         for each in (Reason.OK, Reason.UNKNOWN, Reason.EPOCH_EARLY, Reason.EPOCH_STALE, Reason.ROW_OVERRUN, Reason.ROW_RANGE):
             self.reach(f"{each.name}", two.valid & (dut.reason == each))
@@ -106,7 +108,8 @@ class RowPacketsAreCheckedExactly(Spec):
 class PlainPacketsAreCheckedExactly(Spec):
     """For any source rank: three cycles after ``look``, ``allowed`` says that the whole packet lies in the rank's window;
     ``counted``, ``dep``, ``group`` are those of the lowest armed range that holds its address.
-    User: nothing while clearing; the packet's fields and the ranges hold for three cycles after ``look``."""
+    User: nothing while clearing; all ranges are shown in turn (proved by slot_allocator.ring); the packet's fields and the
+    ranges hold for three cycles after ``look``."""
 
     def __init__(self, cfg):
         super().__init__()
@@ -119,7 +122,18 @@ class PlainPacketsAreCheckedExactly(Spec):
         rank, write = self.constant(cfg.rank_width, "rank"), dut.window_write
         self.suppose("rank exists", rank < cfg.ranks)
         self.suppose("nothing while clearing", ~(write.en | dut.look), when=dut.clearing)
-        fields = Cat(dut.src, dut.addr16, dut.len, dut.ranges)
+        own = inside["self"]._own
+        ranges, step = Signal(data.ArrayLayout(own.range, cfg.dep_ranges)), Signal(range(RANGE_STEPS))
+        self.free(ranges)
+        m.d.sync += step.eq(Mux(step == RANGE_STEPS - 1, 0, step + 1))
+        self.suppose("ranges in turn", dut.show.step == step)
+        for n in range(RANGE_STEPS * own.range_places):
+            shown, turn = dut.show.ranges[n % own.range_places], step == n // own.range_places
+            if n < cfg.dep_ranges:
+                self.suppose(f"range {n} shown", shown.as_value() == ranges[n].as_value(), when=turn)
+            else:
+                self.suppose(f"no range {n}", ~shown.armed, when=turn)
+        fields = Cat(dut.src, dut.addr16, dut.len, ranges)
         since = Signal(2)                               # cycles since look while the fields hold, 0: none
         same = fields == self.past(fields, "fields")
         self.suppose("fields hold", same, when=since != 0)
@@ -138,26 +152,76 @@ class PlainPacketsAreCheckedExactly(Spec):
         addr, end = Cat(Const(0, 4), dut.addr16), Cat(Const(0, 4), dut.addr16 + dut.len)
         self.always("allowed exact", dut.allowed == ((seen.base <= addr) & (end <= seen.limit)), when=(since == 3) & mine)
         self.always("no rank, no window", ~dut.allowed, when=(since == 3) & nobody)
-        holds, dep, first = Signal(), Signal(cfg.dep_width), Signal(dut.ranges[0].shape())
+        holds, dep, first = Signal(), Signal(cfg.dep_width), Signal(ranges[0].shape())
         for n in reversed(range(cfg.dep_ranges)):
-            each = dut.ranges[n]
+            each = ranges[n]
             with m.If(each.armed & (each.base <= addr) & (addr < each.limit)):
                 m.d.comb += [holds.eq(1), dep.eq(n), first.eq(each)]
         place = Signal(48)
         m.d.comb += place.eq(addr - first.base)
         group = ((place >> first.log2_stride) + first.group_base)[:cfg.group_width]
         self.always("counted exact", dut.counted == holds, when=since == 3)
-        self.always("range exact", dut.dep == dep, when=(since == 3) & holds)
+        self.always("range exact", dut.dep == dep, when=since == 3)
         self.always("group exact", dut.group == group, when=(since == 3) & holds)
         self.reach("inside the window", (since == 3) & mine & dut.allowed)
         self.reach("second range", (since == 3) & dut.counted & (dut.dep == 1))
-        # Helper invariants: what the pipeline holds on its way; the memory word is the rank's window.
-        self.lemma("chosen", Mux(holds, (inside["base"] == first.base) & (inside["shift"] == first.log2_stride) &
-                                 (inside["group_base"] == first.group_base), 1), when=since >= 2)
-        self.lemma("place in range", inside["inside"] == place, when=(since == 3) & holds)
-        self.lemma("window read", inside["window"] == seen, when=(since >= 2) & mine)
+        # Helper invariants: the memory word is the rank's window.
+        self.lemma("window read", inside["window"].as_value() == seen.as_value(), when=(since != 0) & mine)
         self.lemma("rank judged", inside["is_rank"] == ~nobody, when=(since >= 2) & nobody)
         self.lemma("window kept", inside.word(m, "windows.memory", rank) == window.as_value(),
                    when=rank < inside["windows.walk"])
         self.lemma("window untouched", window.as_value() == 0, when=dut.clearing)
         self.lemma("walked", inside["windows.walk"] <= cfg.ranks)
+
+
+class RangesAreShownInTurn(Spec):
+    """Each dependency range is shown once in any three cycles, in its place of its step, as it was written up to two cycles
+    before. Places behind the last range are not armed. User: ranges exist; nothing is written while clearing."""
+
+    def __init__(self, cfg):
+        super().__init__()
+        self._cfg = cfg
+
+    def build(self, m):
+        cfg, dut = self._cfg, RangeRing(self._cfg)
+        inside = Inside(m, dut)
+        self.free_inputs(dut)
+        own, write, show = inside["own"], dut.dep_write, dut.show
+        self.suppose("range exists", write.index < cfg.dep_ranges, when=write.en)
+        self.suppose("nothing while clearing", ~write.en, when=dut.clearing)
+        index, kept = self.constant(cfg.dep_width, "index"), Signal(own.range)
+        self.suppose("a range", index < cfg.dep_ranges)
+        with m.If(write.en & (write.index == index)):
+            m.d.sync += [kept[name].eq(write.range[name]) for name, _ in own.range]
+        ready = ~self.past(self.past(dut.clearing, "cleared"), "cleared_before") & self.past(self.started, "started_before")
+        before = self.past(kept, "before")
+        for n in range(RANGE_STEPS * own.range_places):
+            there = ready & (show.step == n // own.range_places)
+            if n < cfg.dep_ranges:
+                self.always(f"range {n} as written", show.ranges[n % own.range_places].as_value() == before,
+                            when=there & (index == n))
+            else:
+                self.always(f"no range {n}", ~show.ranges[n % own.range_places].armed, when=there)
+        step, shown = inside["step"], inside["shown"]
+        self.always("in turn", show.step == Mux(self.past(show.step, "step") == RANGE_STEPS - 1, 0, self.past(show.step) + 1),
+                    when=ready & self.past(ready, "was_ready"))
+        self.reach("a range shown", ready & show.ranges[0].armed)
+        # Helper invariants: steps on their way; memory words.
+        self.lemma("steps", (step < RANGE_STEPS) & (step == Mux(shown == RANGE_STEPS - 1, 0, shown + 1)), when=self.started)
+        self.lemma("step begins", step == 0, when=~self.started)
+        self.lemma("steps shown", shown == Mux(show.step == RANGE_STEPS - 1, 0, show.step + 1),
+                   when=self.past(self.started, "running"))
+        self.lemma("walked", inside["ram.walk"] <= RANGE_STEPS)
+        self.lemma("untouched", kept.as_value() == 0, when=dut.clearing)
+        for n in range(RANGE_STEPS * own.range_places):
+            at, place = n // own.range_places, n % own.range_places
+            word = inside["ram"].r_data.shape()(inside.word(m, "ram.memory", at, f"word{n}"))[place]
+            read = inside["ram"].r_data[place]
+            if n < cfg.dep_ranges:
+                self.lemma(f"range {n} kept", word.as_value() == kept.as_value(), when=(index == n) & (at < inside["ram.walk"]))
+                self.lemma(f"range {n} read", read.as_value() == kept.as_value(),
+                           when=(index == n) & (shown == at) & ~self.past(dut.clearing, "was_clearing") & self.started)
+            else:
+                self.lemma(f"no range {n} kept", ~word.armed, when=at < inside["ram.walk"])
+                self.lemma(f"no range {n} read", ~read.armed,
+                           when=(shown == at) & ~self.past(dut.clearing, "was_clearing") & self.started)

@@ -1,6 +1,6 @@
 """Promises of the issue stage (``hub_rtl/rows/issue.py``)."""
 
-from amaranth import Array, Cat, Const, Mux, Signal
+from amaranth import Cat, Const, Mux, Signal
 from amaranth.lib import data
 
 from hub_rtl.formats import Reason
@@ -116,9 +116,13 @@ class CommandsBecomeWritesOrRefusals(_Issue):
 
     def _lemmas(self, m, inside, dut, level, open_, ahead, answer, index, filled, entry, last, some, thing):
         """Helper invariants: where the answer waits, what the entry holds, what was refused last."""
-        full, items = inside["replies.full"], inside["replies.items"]
-        self.lemma("level", full == ((1 << level) - 1))
-        self.lemma("answer waits", Array(each.as_value() for each in items)[ahead] == answer.as_value(), when=open_)
+        out, head, stored = inside["replies.o"], inside["replies.head"], inside["replies.stored"]
+        self.lemma("level", (level == stored + out.valid) & (level <= REPLIES))
+        self.lemma("queue", (inside["replies.tail"] == (head + stored)[:len(head)]) & (out.valid | (stored == 0)) &
+                   (inside["replies.some"] == (stored != 0)) & (inside["replies.room"] == (stored != REPLIES)))
+        self.lemma("answer at the output", out.p.as_value() == answer.as_value(), when=open_ & (ahead == 0))
+        self.lemma("answer waits", inside.word(m, "replies.ram.memory", (head + ahead - 1)[:len(head)], "waiting") ==
+                   answer.as_value(), when=open_ & (ahead != 0))
         self.lemma("answer ahead", ahead < level, when=open_)
         self.lemma("entry kept", inside.word(m, "rows.memory", index) == entry.as_value(), when=filled)
         self.lemma("entry read", inside["rows.r_data"].as_value() == entry.as_value(),
@@ -126,10 +130,8 @@ class CommandsBecomeWritesOrRefusals(_Issue):
                     (dut.i_command.p.kind == Kind.ROW) & ~dut.i_command.p.fresh)
         self.lemma("held", dut.i_command.valid & (dut.i_command.p.kind == Kind.ROW) & ~dut.i_command.p.fresh,
                     when=inside["held"])
-        who = inside["last"]
-        named = Cat(who.plain, who.src, who.region, who.epoch, who.rowid)
         fresh = dut.o_refused.valid & ~self.past(dut.o_refused.valid & ~dut.o_refused.ready, "refusal_waits")
-        self.lemma("last refused", named == Mux(fresh, thing, last), when=some | fresh)
+        self.lemma("last refused", thing == last, when=some & ~fresh)
         self.lemma("some refused", inside["some"] == (some | fresh))
 
 

@@ -40,7 +40,7 @@ class RowKeepsItsSlot(Spec):
             super().reach(name, happens)
 
     GHOST = ("rowid", "region", "epoch", "src", "slot", "overflow", "in_rat", "in_memory", "index", "missing", "word", "busy",
-             "reading", "head", "dut")
+             "reading", "head", "row_bytes", "dut")
 
     def build(self, m):
         cfg, dut = self._cfg, Lookup(self._cfg)
@@ -93,12 +93,13 @@ class RowKeepsItsSlot(Spec):
         at_ours = self.past(dut.victim_look, "looked") & in_rat & (step_index == index)
         self.suppose("entry holds the answer", (dut.victim.slot == slot) & (dut.victim.overflow == overflow) &
                      (dut.victim.reason == Reason.OK), when=at_ours)
-        scanned, state = inside["seen_tag"], inside.state
+        scanned = data.View(inside["own"].tag, self.past(inside["victim"], "scanned"))
+        state = inside.state
         acting = ~Cat(state(name) for name in ("READ", "CHECK", "GROUP", "PURGE", "WIPE", "LEAVE")).any()
-        said = Cat(inside["rows.reason"], inside["rows.row_bytes"], inside["plain.allowed"])
+        said = Cat(inside["rows.reason"], inside["plain.allowed"])
         self.suppose("what a check says holds", said == self.past(said, "said"), when=acting & self.past(acting, "acted"))
-        self.suppose("row passes its checks", (inside["rows.reason"] == Reason.OK) & (inside["rows.row_bytes"] == row_bytes),
-                     when=ours & acting)
+        self.suppose("row passes its checks", inside["rows.reason"] == Reason.OK, when=ours & acting)
+        self.suppose("length of the row", inside["rows.row_bytes"] == row_bytes, when=ours & state("CHECK"))
         self.suppose("no such region", inside["rows.reason"] != Reason.OK, when=acting & (body.region >= cfg.regions))
         self.suppose("other epochs refused", inside["rows.reason"] != Reason.OK,
                      when=acting & (body.region == region) & (body.epoch[0] == epoch[0]) & (body.epoch != epoch))
@@ -145,14 +146,17 @@ class RowKeepsItsSlot(Spec):
 
         tag = inside["own"].tag
         array = data.ArrayLayout(tag, ways)
-        kept = array(inside.word(m, "tags.tag_ram.memory", 0, "kept"))
+        stored = array(inside.word(m, "tags.tag_ram.memory", 0, "stored"))
+        writing = inside["tags.writing"]                # on its way to memory
+        kept = [Signal(tag, name=f"kept{n}") for n in range(ways)]
+        m.d.comb += [each.eq(Mux(writing[n], inside["tags.written"].as_value(), stored[n].as_value()))
+                     for n, each in enumerate(kept)]
         read = array(inside["tags.tag_ram.r_data"].as_value())
         match = Cat(kept[n].valid & is_ours(kept[n]) & ~g.dut.clearing for n in range(ways))
         ours_at = Cat(g.index == n for n in range(ways))
         hit, way, fetched, restored, erased, maybe, has_way = (
             inside[name] for name in ("hit", "way", "fetched", "restored", "erased", "maybe", "has_way"))
-        victim, best_way, best_key, best_slot, step = (
-            inside[name] for name in ("victim", "best_way", "best_key", "best_slot", "step"))
+        best_way, best_key, best_slot, step = (inside[name] for name in ("best_way", "best_key", "best_slot", "step"))
         looking = acting | within("CHECK", "GROUP")
         # Tags.
         self.lemma("walked", inside["tags.tag_ram.walk"] <= self._cfg.rat_sets)
@@ -160,7 +164,8 @@ class RowKeepsItsSlot(Spec):
                     when=g.dut.clearing)
         self.lemma("one set", inside["tags.looked"] == 0)
         self.lemma("walk", (inside["walk"] <= self._cfg.rat_sets) & ~(state("WIPE") & (inside["walk"] != 0)))
-        self.lemma("read is kept", read.as_value() == kept.as_value(), when=looking | state("WIPE"))
+        self.lemma("read is kept", read.as_value() == stored.as_value(), when=looking | state("WIPE"))
+        self.lemma("written at once", writing == 0, when=~within("READ", "PURGE") | g.dut.clearing)
         self.lemma("entry matches", (match == ours_at) & (g.index < ways), when=g.in_rat)
         stale = (match != 0) & ~g.in_rat
         self.lemma("stale entry goes", g.in_memory & within("SPILLED", "ACT", "UNCOUNT", "ERASE", "ERASED") & ~hit & has_way &
@@ -173,8 +178,9 @@ class RowKeepsItsSlot(Spec):
         self.lemma("head stays", g.head.valid, when=looking)
         self.lemma("bytes stay", g.dut.i_bytes.valid & ~g.head.p.plain & ~hit & ~inside["refuse"],
                     when=acting & ~state("ACT"))
-        self.lemma("hit", (hit == g.in_rat) & Mux(hit, (way == ours_at) & (inside["missing"] == g.missing) &
-                                                   ~inside["foreign"], 1), when=ours & acting)
+        self.lemma("hit", (hit == g.in_rat) & Mux(hit, (way == ours_at) & ~inside["foreign"], 1), when=ours & acting)
+        self.lemma("bytes missing", inside["base"] == Mux(hit | restored, g.missing, g.row_bytes), when=ours & acting)
+        self.lemma("judged", g.dut.i_bytes.valid & (inside["fits"] == inside["complete"]), when=state("ACT") & inside["judged"])
         self.lemma("other hits", (way & match) == 0, when=acting & hit & ~ours & ~g.head.p.plain & ~inside["refuse"])
         self.lemma("memory works", ~state("LOST"))
         self.lemma("plain", g.head.p.plain, when=state("GROUP"))
@@ -189,7 +195,7 @@ class RowKeepsItsSlot(Spec):
         self.lemma("fetching once", ~fetched & ~restored & ~erased, when=within("FETCH", "FETCHED"))
         self.lemma("erasing once", restored & ~erased, when=within("UNCOUNT", "ERASE", "ERASED"))
         found = inside["word"]
-        self.lemma("found", (found.slot == g.slot) & (found.overflow == g.overflow) & (inside["missing"] == g.missing),
+        self.lemma("found", (found.slot == g.slot) & (found.overflow == g.overflow),
                     when=ours & acting & restored)
         # Memory.
         self.lemma("busy", g.busy == within("FETCHED", "SPILLED", "ERASED"))
@@ -206,12 +212,11 @@ class RowKeepsItsSlot(Spec):
         self.lemma("no way, full set", full, when=acting & ~has_way)
         self.lemma("still needed", inside["need_way"] & has_way & (way == best_way), when=within("COUNT", "SPILL", "SPILLED"))
         self.lemma("steps", step <= ways)
+        victim = Signal(tag, name="best")
         for n in range(ways):
-            seen = inside["seen_tag"]
-            self.lemma(f"scanned {n}", (seen.as_value() == read[n].as_value()) & (inside["seen_way"] == 1 << n),
-                        when=state("SCAN") & (step == n + 1))
-            self.lemma(f"victim is {n}", victim.as_value() == read[n].as_value(),
-                        when=(state("SCAN") & (step > 1) | within("VICTIM", "COUNT", "SPILL")) & best_way[n])
+            self.lemma(f"scanned {n}", inside["seen_way"] == 1 << n, when=state("SCAN") & (step == n + 1))
+            with m.If(best_way[n]):
+                m.d.comb += victim.eq(read[n])
         chosen = (state("SCAN") & (step > 1)) | within("VICTIM", "COUNT", "SPILL")
         self.lemma("a victim", one_hot(best_way) & (best_key.rank != 0), when=chosen)
         self.lemma("no victim yet", best_key.as_value() == 0, when=state("SCAN") & (step <= 1))

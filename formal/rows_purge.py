@@ -2,7 +2,7 @@
 
 from unittest import mock
 
-from amaranth import Array, Cat, Signal
+from amaranth import Array, Cat, Mux, Signal
 from amaranth.lib import data
 
 from hub_rtl.rows import lookup
@@ -20,7 +20,7 @@ class PurgeForgetsItsBank(Spec):
     table. For any entry of the RAT: it changes only with a packet that is looked up, or in a purge of its own bank, and a
     purge only removes it. ``purging`` begins in the cycle after ``purge`` and ends only when nothing of earlier packets is
     left in the issue stage. User: the next purge comes when ``purging`` is 0; a row of no region fails its checks (proved by
-    slot_allocator.row_check). Entries are watched in the tag memory."""
+    slot_allocator.row_check). Entries are watched in the tag memory and on their way to it."""
 
     def __init__(self, cfg):
         super().__init__()
@@ -63,7 +63,15 @@ class PurgeForgetsItsBank(Spec):
         tag = data.ArrayLayout(own.tag, cfg.rat_ways)
         which, way = self.constant(max(1, own.set_width), "set"), self.constant(own.way_width, "way")
         self.suppose("entry exists", (which < cfg.rat_sets) & (way < cfg.rat_ways))
-        word = tag(inside.word(m, "tags.tag_ram.memory", which, "entry_set"))
+        writing, looked = inside["tags.writing"], inside["tags.looked"]     # on its way to memory
+
+        def content(address, name):
+            stored = tag(inside.word(m, "tags.tag_ram.memory", address, name))
+            now = [Signal(own.tag, name=f"{name}{n}") for n in range(cfg.rat_ways)]
+            m.d.comb += [each.eq(Mux(writing[n] & (looked == address), inside["tags.written"].as_value(), stored[n].as_value()))
+                         for n, each in enumerate(now)]
+            return now
+        word = content(which, "entry_set")
         entry = data.View(own.tag, Array(word[n].as_value() for n in range(cfg.rat_ways))[way])
         before = data.View(own.tag, self.past(entry, "before"))
         calm = self.started & ~self.past(dut.clearing | (command.valid & command.ready), "changes")
@@ -76,10 +84,10 @@ class PurgeForgetsItsBank(Spec):
         self.reach("an entry is removed", calm & before.valid & ~entry.valid)
 
         # Helper invariants: where the walk is, and what it has left.
-        state, walk, looked = inside.state, inside["walk"], inside["tags.looked"]
+        state, walk = inside.state, inside["walk"]
         home = Signal(max(1, own.set_width))
         m.d.comb += home.eq(fold_key(region, epoch[0], rowid, own.set_width))
-        mine = tag(inside.word(m, "tags.tag_ram.memory", home, "home_set"))
+        mine = content(home, "home_set")
         read = tag(inside["tags.tag_ram.r_data"].as_value())
         walking = Cat(state(name) for name in ("PURGE", "WIPE", "LEAVE")).any()
         looking = ~walking & ~state("READ")
@@ -97,11 +105,14 @@ class PurgeForgetsItsBank(Spec):
         self.lemma("walk ends", (walk <= cfg.rat_sets) & ~(state("WIPE") & (walk == cfg.rat_sets)))
         self.lemma("all walked", walk == cfg.rat_sets, when=state("LEAVE"))
         self.lemma("walks", looked == walk, when=state("WIPE"))
-        self.lemma("reads its home", read.as_value() == mine.as_value(), when=(looking | state("WIPE")) & (looked == home))
-        self.lemma("reads the set", read.as_value() == word.as_value(), when=(looking | state("WIPE")) & (looked == which))
+        self.lemma("reads its home", read.as_value() == Cat(each.as_value() for each in mine),
+                   when=(looking | state("WIPE")) & (looked == home))
+        self.lemma("reads the set", read.as_value() == Cat(each.as_value() for each in word),
+                   when=(looking | state("WIPE")) & (looked == which))
         self.lemma("home wiped", ~Cat(holds(each, purged) for each in (mine[n] for n in range(cfg.rat_ways))).any(),
                    when=walking & (walk > home) | ended)
         self.lemma("none left", ~Cat(is_ours(mine[n]) for n in range(cfg.rat_ways)).any(), when=gone)
         self.lemma("looked at home", (looked == home) & (inside["looked_set"] == home), when=looking & ours)
         self.lemma("no hit", ~inside["hit"], when=gone & ours & looking & ~state("CHECK") & ~state("GROUP"))
         self.lemma("head stays", head.valid, when=looking)
+        self.lemma("written at once", writing == 0, when=~(state("READ") | state("PURGE")) | dut.clearing)

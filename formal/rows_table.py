@@ -36,6 +36,9 @@ class TableSpec(Spec):
         self.busy, self.written = Signal(), Signal(cfg.regions)
         with m.If(asked):
             m.d.sync += self.busy.eq(1)
+        busy, second = self.inside["busy"], self.inside["second"]
+        self.lemma("second step", second == (busy == 2))
+        self.lemma("step 1", self.inside["now"] == (second | (self.inside["one_valid"] & (busy == 0))))
         self.taken, self.inflight = Signal(), Signal(4)
         m.d.comb += self.taken.eq(Cat(each.valid & each.ready for each in dut.i_request).any())
         m.d.sync += self.inflight.eq(self.inflight + self.taken - dut.reply_en.any())

@@ -77,7 +77,7 @@ class LookupDrains(WaitSpec):
         timers["issue"] = self.serve(m, "issue", ~dut.issue_idle)
         self.suppose("one purge at a time", ~dut.purging, when=dut.purge.en)
         acting = ~Cat(inside.state(name) for name in ("READ", "CHECK", "GROUP", "PURGE", "WIPE", "LEAVE")).any()
-        said = Cat(inside["rows.reason"], inside["rows.row_bytes"], inside["plain.allowed"])
+        said = Cat(inside["rows.reason"], inside["plain.allowed"])
         self.suppose("what a check says holds", said == self.past(said, "said"), when=acting & self.past(acting, "acted"))
         age = self.bounded(m, "packet", head.valid & ~head.ready, self.LIMIT)
         purge_age = self.bounded(m, "purge", dut.purging, self.LIMIT + 8)
@@ -96,15 +96,15 @@ class LookupDrains(WaitSpec):
         m.d.sync += stall.eq(Mux(state("ACT") & dut.i_bytes.valid & ~head.ready, stall + ~stall.all(), 0))
         self.lemma("stalls end", stall <= 9, when=state("ACT"))
         at = {"READ": 7, "CHECK": 8, "GROUP": 9, "FETCH": 14 + timers["spill"], "FETCHED": 17 + timers["answer"],
-              "DRAIN": 21 + timers["filled"], "SCAN": 24 + inside["step"], "VICTIM": 27, "COUNT": 28,
-              "SPILL": 29 + timers["spill"], "SPILLED": 32 + timers["answer"], "LOST": 35 + timers["overlap"], "UNCOUNT": 39,
-              "ERASE": 40 + timers["spill"], "ERASED": 43 + timers["answer"], "WIPE": 2, "LEAVE": 4 + timers["issue"],
+              "DRAIN": 22 + timers["filled"], "SCAN": 25 + inside["step"], "VICTIM": 28, "COUNT": 29,
+              "SPILL": 30 + timers["spill"], "SPILLED": 33 + timers["answer"], "LOST": 36 + timers["overlap"], "UNCOUNT": 40,
+              "ERASE": 41 + timers["spill"], "ERASED": 44 + timers["answer"], "WIPE": 2, "LEAVE": 4 + timers["issue"],
               "PURGE": Mux(inside["walk"] == 0, 1, 3)}
         for name, longest in at.items():
             self.lemma(f"way to {name}", age <= longest, when=state(name) & head.valid)
         self.lemma("some state", Cat(state(name) for name in (*at, "ACT")).any())
         self.lemma("answers on their way", inside["unanswered"] <= REPLIES)
-        self.lemma("way to ACT", age <= Mux(dut.i_bytes.valid, stall + Mux(erased, 46, Mux(chosen, 38, Mux(fetched, 20, 13))),
+        self.lemma("way to ACT", age <= Mux(dut.i_bytes.valid, stall + Mux(erased, 47, Mux(chosen, 39, Mux(fetched, 20, 13))),
                                                     11 + timers["bytes"]), when=state("ACT"))
         quiet = Cat(state(name) for name in ("READ", "PURGE", "WIPE", "LEAVE")).any()
         begins = Cat(state(name) for name in ("CHECK", "GROUP", "FETCH", "FETCHED")).any()

@@ -18,15 +18,15 @@ class AllocatorJoinsItsParts(Spec):
     """Whatever its parts say: each slice has its own packets, writes, beats, refusals and waiting cause; every slice hears
     every broadcast; each overlap that a slice tells leaves as one ``o_overlap``; ``purging`` and ``clearing`` are 1 while any
     part's is; ``counts`` are the sums of one cycle before; the spill port is the engine's, the rest the table's.
-    User: dependency ranges exist."""
+    The dependency ranges that the slices see are the ring's."""
 
     def __init__(self, cfg):
         super().__init__()
         self._cfg = cfg
 
     def build(self, m):
-        cfg, dut = self._cfg, SlotAllocator(self._cfg)
-        names = ("RowLookup", "AddressTable", "SpillEngine")
+        dut = SlotAllocator(self._cfg)
+        names = ("RowLookup", "AddressTable", "SpillEngine", "RangeRing")
         with mock.patch.multiple(slot_allocator, **{name: free_part(getattr(slot_allocator, name), cleared=False)
                                                     for name in names}):
             inside = Inside(m, dut)
@@ -58,15 +58,13 @@ class AllocatorJoinsItsParts(Spec):
         self.always("table tells", (dut.rows == table.rows) & (dut.slots == table.slots) & (dut.moved == table.moved) &
                     (plain(dut.obs_alloc) == plain(table.obs_alloc)))
         self.always("purging while any", dut.purging == Cat(lane.purging for lane in lanes).any())
-        self.always("clearing while any", dut.clearing == Cat(table.clearing, engine.clearing,
+        self.always("clearing while any", dut.clearing == Cat(table.clearing, engine.clearing, inside["ranges"].clearing,
                                                                 *(lane.clearing for lane in lanes)).any())
         # Dependency ranges.
-        index, kept, write = self.constant(range(cfg.dep_ranges), "range"), Signal(dut.dep_write.range.shape()), dut.dep_write
-        self.suppose("range exists", write.index < cfg.dep_ranges, when=write.en)
-        with m.If(write.en & (write.index == index)):
-            m.d.sync += kept.eq(write.range)
+        ring = inside["ranges"]
+        self.always("ring hears", plain(ring.dep_write) == plain(dut.dep_write))
         for n, lane in enumerate(lanes):
-            self.always(f"range at {n}", plain(lane.ranges[index]) == plain(kept), when=index < cfg.dep_ranges)
+            self.always(f"ranges at {n}", plain(lane.ranges) == plain(ring.show))
         # Overlaps: one slice is heard in each cycle, none twice.
         heard, which = Signal(), Signal(dut.o_overlap.shape())
         m.d.comb += [heard.eq(Cat(lane.o_overlap.valid & lane.o_overlap.ready for lane in lanes).any()), which.en.eq(heard)]

@@ -1,13 +1,14 @@
 """SlotAllocator: gives each arriving row a dense place in its region."""
 
 from amaranth import Cat, Module, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .rows.address_table import AddressTable
 from .axi import SpillSignature
 from .lib.arbiter import RoundRobin
 from .lib.onehot import select, tree_sum
+from .rows.range_ring import RangeRing
 from .rows.row_lookup import RowLookup
 from .rows.slice_types import REASONS, slice_types_of
 from .rows.spill import SpillEngine
@@ -59,10 +60,7 @@ class SlotAllocator(wiring.Component):
         m.submodules.table = table = AddressTable(cfg)
         m.submodules.engine = engine = SpillEngine(cfg)
         lanes = [RowLookup(cfg) for _ in range(cfg.slices)]
-        ranges = Signal(data.ArrayLayout(self._types.dep_range, cfg.dep_ranges))
-        with m.If(self.dep_write.en):
-            m.d.sync += ranges[self.dep_write.index].eq(self.dep_write.range)
-
+        m.submodules.ranges = ranges = RangeRing(cfg)
         m.submodules.overlaps = overlaps = RoundRobin(cfg.slices)
         for n, lane in enumerate(lanes):
             m.submodules[f"slice{n}"] = lane
@@ -77,18 +75,18 @@ class SlotAllocator(wiring.Component):
                 lane.spill_done.eq(engine.done[n]), lane.spill_reply.eq(engine.reply),
                 lane.purge.eq(self.purge), lane.geometry_write.eq(self.geometry_write),
                 lane.region_update.eq(self.region_update),
-                lane.window_write.eq(self.window_write), lane.ranges.eq(ranges), self.waiting[n].eq(lane.waiting),
+                lane.window_write.eq(self.window_write), lane.ranges.eq(ranges.show), self.waiting[n].eq(lane.waiting),
                 overlaps.requests[n].eq(lane.o_overlap.valid), lane.o_overlap.ready.eq(overlaps.grant_onehot[n]),
             ]
         wiring.connect(m, engine.mem, flipped(self.spill))
         chosen = Signal(self._own.bank)
         m.d.comb += [
             table.geometry_write.eq(self.geometry_write), table.region_update.eq(self.region_update),
-            engine.geometry_write.eq(self.geometry_write),
+            engine.geometry_write.eq(self.geometry_write), ranges.dep_write.eq(self.dep_write),
             table.rows_query.eq(self.rows_query), self.rows.eq(table.rows), self.slots.eq(table.slots),
             self.moved.eq(table.moved),
             self.obs_alloc.eq(table.obs_alloc), self.purging.eq(Cat(lane.purging for lane in lanes).any()),
-            self.clearing.eq(table.clearing | engine.clearing | Cat(lane.clearing for lane in lanes).any()),
+            self.clearing.eq(table.clearing | engine.clearing | ranges.clearing | Cat(lane.clearing for lane in lanes).any()),
             overlaps.advance.eq(1),
             chosen.eq(select(overlaps.grant_onehot, [lane.o_overlap.payload.as_value() for lane in lanes])),
         ]

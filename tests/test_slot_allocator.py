@@ -48,6 +48,15 @@ def test_planted_lost_filter_count():
         assert_caught(lambda: run_allocator(slot_allocator.SlotAllocator, preset("tiny", lanes=1), "planted", ["thrash"]))
 
 
+def test_planted_lost_tag_write():
+    """A RAT entry that is not written when its set is looked at in the next cycle: packets back to back lose their row."""
+    bug = ("hub_rtl/rows/rat.py", "tag_ram.w_en.eq(writing)", "tag_ram.w_en.eq(Mux(self.look, 0, writing))")
+    also = ("hub_rtl.rows.lookup", "hub_rtl.rows.row_lookup", "hub_rtl.slot_allocator")
+    with planted(*bug, also=also):
+        from hub_rtl import slot_allocator
+        assert_caught(lambda: run_allocator(slot_allocator.SlotAllocator, preset("tiny", lanes=1), "planted", ["all_at_once"]))
+
+
 def simulate(dut, bench):
     simulator = Simulator(dut)
     simulator.add_clock(1e-9)

@@ -84,40 +84,42 @@ class AddressTable(wiring.Component):
         own_row_bytes, own_epoch, own_moved = Signal(cfg.row_bytes_width), Signal(EPOCH_WIDTH), Signal(cfg.slot_width)
         target = Signal(cfg.region_width)
         region, bank, read = Signal(cfg.region_width), Signal(), Signal()
+        second, now = Signal(), Signal()                    # busy is 2; step 1 has a request
         with m.Switch(busy):
-            with m.Case(0):
-                m.d.comb += [region.eq(chosen.region), bank.eq(chosen.bank), read.eq(granted.any())]
-                m.d.sync += [one.eq(chosen), one_valid.eq(granted.any()), one_slice.eq(granted)]
+            with m.Case(0):                                 # read even if nothing is granted: that is known late
+                m.d.comb += [region.eq(chosen.region), bank.eq(chosen.bank), read.eq(1)]
+                m.d.sync += [one.eq(chosen), one_valid.eq(granted.any()), one_slice.eq(granted), now.eq(granted.any())]
             with m.Case(1):                                 # the overflow region may be opening: its pointer must be 0 first
                 m.d.comb += [region.eq(target), bank.eq(two.bank), read.eq(~(opened.i.valid | opened.o.valid))]
                 with m.If(read):
-                    m.d.sync += busy.eq(2)
+                    m.d.sync += [busy.eq(2), second.eq(1), now.eq(1)]
             with m.Case(2):
-                m.d.sync += busy.eq(3)
+                m.d.sync += [busy.eq(3), second.eq(0), now.eq(0)]
             with m.Case(3):                                 # the request behind reads again
                 m.d.comb += [region.eq(one.region), bank.eq(one.bank), read.eq(1)]
-                m.d.sync += busy.eq(0)
+                m.d.sync += [busy.eq(0), now.eq(one_valid)]
         at = Cat(bank, region)
         m.d.comb += [geometry.r_en.eq(read), geometry.r_addr.eq(region), states.r_en.eq(read), states.r_addr.eq(at),
                      pointers.r_en.eq(read), pointers.r_addr.eq(at)]
 
         # -- step 1: slot -------------------------------------------------------------------------------------------------
         g, state, pointer = geometry.r_data, states.r_data, pointers.r_data
-        req, now, second = Signal(types.alloc_request), Signal(), Signal()
-        m.d.comb += [second.eq(busy == 2), req.eq(Mux(second, two, one)), now.eq(second | (one_valid & (busy == 0)))]
+        req = Signal(types.alloc_request)
+        m.d.comb += req.eq(Mux(second, two, one))
         full, usable, elsewhere, given = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
-            full.eq(Mux(req.translate, req.slot, pointer.slots) >= g.capacity),
+            full.eq(Mux(req.translate, req.slot >= g.capacity, pointer.slots >= g.capacity)),
             usable.eq(~second | (g.valid & (req.translate | ((state.state == RegionState.OPEN) & (state.epoch == own_epoch) &
                                                              (g.row_bytes == own_row_bytes))))),
             elsewhere.eq(now & ~second & g.overflow_en & Mux(req.translate, req.overflow, full)),
-            given.eq(now & ~elsewhere & ~full & usable & (second | ~req.translate | ~req.overflow)),
+            given.eq(~full & usable & (second | ~req.translate | ~req.overflow)),
         ]
         slot = Mux(req.translate, req.slot, pointer.slots)
-        fresh = given & ~req.translate
+        fresh = Signal()                                    # one that overflows is full
+        m.d.comb += fresh.eq(now & ~req.translate & ~full & usable)
         with m.If(elsewhere):
-            m.d.sync += [busy.eq(1), two.eq(one), two_slice.eq(one_slice), target.eq(g.overflow), own_row_bytes.eq(g.row_bytes),
-                         own_epoch.eq(state.epoch), own_moved.eq(pointer.moved)]
+            m.d.sync += [busy.eq(1), now.eq(0), two.eq(one), two_slice.eq(one_slice), target.eq(g.overflow),
+                         own_row_bytes.eq(g.row_bytes), own_epoch.eq(state.epoch), own_moved.eq(pointer.moved)]
         moves = Signal()                                    # the row counts as moved at its own region in the next cycle
         m.d.sync += moves.eq(fresh & second)
         place = Signal(cfg.region_width)
@@ -125,11 +127,11 @@ class AddressTable(wiring.Component):
         # One write port: a slot given out, a row moved, a bank opened; the last waits for a cycle without the others.
         for ram in (pointers, shown):
             m.d.comb += [ram.w_data.slots.eq(pointer.slots + 1), ram.w_data.moved.eq(own_moved + 1)]
-            with m.If(fresh):
-                m.d.comb += [ram.w_en.eq(0b01), ram.w_addr.eq(Cat(req.bank, place))]
+            with m.If(now):
+                m.d.comb += [ram.w_en.eq(fresh), ram.w_addr.eq(Cat(req.bank, place))]
             with m.Elif(moves):
                 m.d.comb += [ram.w_en.eq(0b10), ram.w_addr.eq(Cat(two.bank, two.region))]
-            with m.Elif(opened.o.valid & Mux(busy == 0, ~one_valid, busy == 1)):
+            with m.Elif(opened.o.valid & ~busy[1]):
                 m.d.comb += [ram.w_en.eq(0b11), ram.w_addr.eq(Cat(opened.o.payload.bank, opened.o.payload.region)),
                              ram.w_data.eq(0), opened.o.ready.eq(1)]
 

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from ..config import EPOCH_WIDTH, ROWID_WIDTH, index_width
 from ..formats import Reason
 from ..lib.ram import Ram
-from ..lib.register_queue import RegisterQueue
+from ..lib.ram_queue import RamQueue
 from .slice_types import REPLIES, Kind, WaitCause, slice_types_of
 from ..types import types_of
 
@@ -49,7 +49,7 @@ class Issue(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         cfg, own = self._cfg, self._own
-        m.submodules.replies = replies = RegisterQueue(own.alloc_reply, REPLIES)
+        m.submodules.replies = replies = RamQueue(own.alloc_reply, REPLIES)
         m.submodules.rows = rows = Ram(own.alloc_reply, own.rat_entries, quick=own.rat_entries <= 64)
         command, write, refused = self.i_command.p, self.o_write, self.o_refused
         body = data.View(own.row_body, command.body)
@@ -84,7 +84,8 @@ class Issue(wiring.Component):
         next_job, next_valid, take_job = Signal(job), Signal(), Signal()
         m.d.comb += [
             ready.eq(self.i_command.valid & self.i_end.valid & known_place),
-            space.eq(~next_valid & Mux(bad, ~refused.valid | refused.ready, ~write.valid | write.ready)),
+            # Whether it is refused is known too late to choose between the two.
+            space.eq(~next_valid & (~refused.valid | refused.ready) & (~write.valid | write.ready)),
             fire.eq(ready & space), self.i_command.ready.eq(fire), self.i_end.ready.eq(fire),
             use_answer.eq(fire & is_row & command.fresh), self.alloc_taken.eq(use_answer),
             rows.w_en.eq(use_answer & command.install), rows.w_addr.eq(command.index),
@@ -94,16 +95,19 @@ class Issue(wiring.Component):
         with m.If(take_job):
             m.d.sync += next_valid.eq(0)
         with m.If(fire):
-            m.d.sync += [next_valid.eq(1), next_job.sink.eq(bad), next_job.masked.eq(command.masked),
-                         next_job.len.eq(command.len),
+            m.d.sync += next_valid.eq(1)
+        with m.If(~next_valid):
+            m.d.sync += [next_job.sink.eq(bad), next_job.masked.eq(command.masked), next_job.len.eq(command.len),
                          next_job.unit.eq(offset), next_job.name.eq(name)]
 
         with m.If(write.ready):
             m.d.sync += write.valid.eq(0)
         with m.If(fire & ~bad):
+            m.d.sync += write.valid.eq(1)
+        with m.If(~write.valid | write.ready):              # whether there is one is known later than what it would be
             context = write.p.context
             m.d.sync += [
-                write.valid.eq(1), write.p.beats.eq(command.len), write_name.eq(name),
+                write.p.beats.eq(command.len), write_name.eq(name),
                 write.p.addr.eq(Mux(is_row, row.addr + Cat(Const(0, 4), body.row_off), Cat(Const(0, 4), flat.addr16))),
                 context.counted.eq(is_row | command.counted), context.plain.eq(~is_row), context.bytes.eq(command.bytes),
                 context.poison.eq(command.poison | self.i_end.payload), context.dep.eq(Mux(is_row, 0, command.dep)),
@@ -114,9 +118,9 @@ class Issue(wiring.Component):
 
         # -- refusals ---------------------------------------------------------------------------------------------------
         who = data.StructLayout({"plain": 1, "src": 7, "region": 11, "epoch": EPOCH_WIDTH, "rowid": ROWID_WIDTH})
-        last, whom, some = Signal(who), Signal(who), Signal()
+        last, whom, some = Signal(who), Signal(who), Signal()      # last: stays in the registers of the refusal
         plain = command.reason == Reason.WINDOW             # only plain packets are refused for their window
-        m.d.comb += [whom.plain.eq(plain), whom.src.eq(command.src)]
+        m.d.comb += [whom.plain.eq(plain), whom.src.eq(command.src), *(last[name].eq(refused.p[name]) for name, _ in who)]
         with m.If(~plain & (command.kind != Kind.PLAIN)):
             m.d.comb += [whom.region.eq(body.region), whom.epoch.eq(body.epoch), whom.rowid.eq(body.rowid)]
         m.d.comb += [name.region.eq(whom.region), name.rowid.eq(whom.rowid)]
@@ -124,7 +128,7 @@ class Issue(wiring.Component):
             m.d.sync += refused.valid.eq(0)
         with m.If(fire & bad):
             m.d.sync += [
-                last.eq(whom), some.eq(1), refused.valid.eq(1), refused.p.known.eq(is_row | command.known),
+                some.eq(1), refused.valid.eq(1), refused.p.known.eq(is_row | command.known),
                 refused.p.plain.eq(plain),
                 refused.p.report.eq(Mux(is_row, command.fresh, ~some | (last.as_value() != whom.as_value()))),
                 refused.p.region.eq(whom.region), refused.p.epoch.eq(whom.epoch), refused.p.rowid.eq(whom.rowid),

@@ -24,7 +24,7 @@ class Lookup(wiring.Component):
     """Finds or installs the row of each packet, one packet at a time, and tells the issue stage what to do with it.
 
     A row packet is refused, or hits, or is new (an allocation is requested and its answer goes to the issue stage, nobody waits
-    here). A masked packet waits for its byte count. 3 cycles per row packet, 4 per plain packet.
+    here). A masked packet waits for its byte count. 3 cycles per row packet, 4 per plain packet or new row whose set is full.
 
     Slow path, only with rows spilled or a full set: the filter says "maybe" → read the spill word, restore the row or find
     nothing. A way is needed and none is free → wait until all commands before are issued (then the data part is filled), choose
@@ -33,8 +33,9 @@ class Lookup(wiring.Component):
     A packet is served in the same step that restores its row, so a restored row has always served one before it is a victim.
 
     Stalls: command queue full; 4 allocations unanswered; spill memory; purge. More bytes than the row has left: the row
-    retires, `o_overlap` tells, the bytes are written (they are inside the row). A spill that memory refuses: `o_overlap` too,
-    since the row's slot is lost. A restore that memory refuses: the packet is refused with MEM_ERROR.
+    retires, `o_overlap` tells, the bytes are written (they are inside the row); row packets wait until it has told. A spill
+    that memory refuses: `o_overlap` too, since the row's slot is lost. A restore that memory refuses: the packet is refused
+    with MEM_ERROR.
 
     Parameters: ``cfg``. Ports: ``i_head``, ``i_bytes`` In, streams, taken together; ``o_command``, ``o_alloc``, ``o_spill``,
     ``o_overlap`` Out, streams; ``alloc_taken`` In, an answer was used; ``spill_done`` In, strobe with ``spill_reply``;
@@ -54,7 +55,7 @@ class Lookup(wiring.Component):
             "victim_look": Out(1), "victim_index": Out(own.index_width), "victim": In(own.alloc_reply),
             "filled": In(1), "issue_idle": In(1), "purge": In(own.purge), "purging": Out(1),
             "geometry_write": In(types.geometry_write), "region_update": In(types.region_update),
-            "window_write": In(types.window_write), "ranges": In(data.ArrayLayout(types.dep_range, cfg.dep_ranges)),
+            "window_write": In(types.window_write), "ranges": In(own.range_show),
             "cause": Out(4), "strobes": Out(own.lookup_strobes), "clearing": Out(1),
         })
 
@@ -73,7 +74,7 @@ class Lookup(wiring.Component):
         m.d.comb += [
             self.clearing.eq(tags.clearing | spilled.clearing | rows.clearing | plain.clearing),
             rows.geometry_write.eq(self.geometry_write), rows.region_update.eq(self.region_update),
-            plain.window_write.eq(self.window_write), plain.ranges.eq(self.ranges),
+            plain.window_write.eq(self.window_write), plain.show.eq(self.ranges),
             rows.body.eq(row), rows.len.eq(head.len), plain.src.eq(head.src), plain.addr16.eq(flat.addr16),
             plain.len.eq(head.len),
             tags.region.eq(region), tags.epoch.eq(row.epoch), tags.rowid.eq(row.rowid), spilled.index.eq(row_index),
@@ -83,14 +84,14 @@ class Lookup(wiring.Component):
         hit, foreign, fetched, restored, erased = Signal(), Signal(), Signal(), Signal(), Signal()
         maybe, has_way = Signal(), Signal()
         way = Signal(ways)                                  # one-hot: of the hit, or to install in
-        missing = Signal(cfg.row_bytes_width)               # of the hit or of the restored row
         late_reason = Signal(4)                             # found out while fetching
-        word = Signal(WORD)
+        word = Signal(data.StructLayout({"slot": cfg.slot_width, "overflow": 1}))      # of the restored row
         looked_set = Signal(max(1, own.set_width))
         refuse, need_way, complete, over = Signal(), Signal(), Signal(), Signal()
-        base = Signal(cfg.row_bytes_width)
+        base = Signal(cfg.row_bytes_width)                  # bytes missing: of the hit, of the restored row, or all
+        judging = Signal()
+        judged, fits = Signal(), Signal()                   # in the cycle before: bytes were known, were the row's last
         m.d.comb += [
-            base.eq(Mux(hit | restored, missing, rows.row_bytes)),
             complete.eq(self.i_bytes.payload >= base), over.eq(self.i_bytes.payload > base),
             need_way.eq(~hit & ~complete),
         ]
@@ -117,22 +118,23 @@ class Lookup(wiring.Component):
             m.d.sync += unanswered.eq(unanswered - 1)
         with m.If(alloc.ready):
             m.d.sync += alloc.valid.eq(0)
-        # A damaged word may name a slot beyond what a request holds: it must not become another row's.
-        slot = Mux(word.slot[cfg.slot_width:].any(), Const(-1, cfg.slot_width), word.slot[:cfg.slot_width])
         with m.If(ask):
+            m.d.sync += alloc.valid.eq(1)
+        with m.If(~alloc.valid):                            # whether something is asked is known later than what
             m.d.sync += [
-                alloc.valid.eq(1), alloc.p.translate.eq(restored), alloc.p.region.eq(region), alloc.p.bank.eq(bank),
-                alloc.p.overflow.eq(word.overflow & restored), alloc.p.slot.eq(slot), alloc.p.rowid.eq(row.rowid),
+                alloc.p.translate.eq(restored), alloc.p.region.eq(region), alloc.p.bank.eq(bank),
+                alloc.p.overflow.eq(word.overflow & restored), alloc.p.slot.eq(word.slot), alloc.p.rowid.eq(row.rowid),
             ]
         lost = Signal()                                     # the victim's spill was answered with an error
+        losing = Signal()
         victim = Signal(own.tag)
         with m.If(overlap.ready):
             m.d.sync += overlap.valid.eq(0)
-        over_now = commit & ~head.plain & ~refuse & over
-        with m.If(over_now):
-            m.d.sync += [overlap.valid.eq(1), overlap.p.region.eq(region), overlap.p.bank.eq(bank)]
-        with m.Elif(lost):
-            m.d.sync += [overlap.valid.eq(1), overlap.p.region.eq(victim.region), overlap.p.bank.eq(victim.epoch[0])]
+        with m.If((commit & ~head.plain & ~refuse & over) | lost):
+            m.d.sync += overlap.valid.eq(1)
+        with m.If(~overlap.valid):
+            m.d.sync += [overlap.p.region.eq(Mux(losing, victim.region, region)),
+                         overlap.p.bank.eq(Mux(losing, victim.epoch[0], bank))]
 
         # -- command ----------------------------------------------------------------------------------------------------
         command = self.o_command.p
@@ -171,11 +173,12 @@ class Lookup(wiring.Component):
         key, best_key = Signal(best), Signal(best)
         best_way, seen_way = Signal(ways), Signal(ways)
         best_slot = Signal(data.StructLayout({"slot": cfg.slot_width, "overflow": 1}))
-        seen_tag = Signal(own.tag)
-        scanned = Signal(own.tag)
+        scanning = Signal()
         m.d.comb += [
-            scanned.eq(select(Cat(step == n for n in range(ways)), [tags.tags[n].as_value() for n in range(ways)])),
-            rows.region.eq(scanned.region), rows.epoch.eq(scanned.epoch),
+            # The tag that is scanned, and after the scan the victim's: the set stays in view.
+            victim.eq(select(Mux(scanning, Cat(step == n for n in range(ways)), best_way),
+                             [tags.tags[n].as_value() for n in range(ways)])),
+            rows.region.eq(victim.region), rows.epoch.eq(victim.epoch),
             self.victim_index.eq(Cat(step[:ceil_log2(ways)], looked_set[:own.set_width])),
             # Oldest first: fewer older ways give a larger key. Rank 3: epoch over, 2: has a slot, 1: refused.
             key.age.eq(~select(seen_way, [tags.ages[n] for n in range(ways)])),
@@ -192,7 +195,10 @@ class Lookup(wiring.Component):
         ]
         found = Signal(WORD)
         m.d.comb += found.eq(self.spill_reply.word)
+        # A damaged word may name a slot beyond what a request holds: it must not become another row's.
+        slot = Mux(found.slot[cfg.slot_width:].any(), Const(-1, cfg.slot_width), found.slot[:cfg.slot_width])
         stalled = Signal()
+        m.d.sync += judged.eq(0)
         with m.FSM() as fsm:
             with m.State("READ"):
                 with m.If(self.clearing):
@@ -208,7 +214,9 @@ class Lookup(wiring.Component):
                 m.d.sync += [
                     hit.eq(tags.match.any()), way.eq(Mux(tags.match.any(), tags.match, tags.free)), has_way.eq(tags.free.any()),
                     foreign.eq(Cat(tags.match[n] & (tags.tags[n].src != head.src) for n in range(ways)).any()),
-                    missing.eq(select(tags.match, [tags.tags[n].missing for n in range(ways)])), maybe.eq(spilled.maybe),
+                    base.eq(Mux(tags.match.any(), select(tags.match, [tags.tags[n].missing for n in range(ways)]),
+                                rows.row_bytes)),
+                    maybe.eq(spilled.maybe),
                 ]
                 m.next = "ACT"
                 with m.If(head.plain):
@@ -216,19 +224,22 @@ class Lookup(wiring.Component):
             with m.State("GROUP"):
                 m.next = "ACT"
             with m.State("ACT"):
+                m.d.sync += [judged.eq(self.i_bytes.valid), fits.eq(complete)]
                 with m.If(~self.i_bytes.valid):
                     pass
                 with m.Elif(head.plain | refuse):
                     m.d.comb += [commit.eq(self.o_command.ready), stalled.eq(~commit)]
                 with m.Elif(~hit & maybe & ~fetched):
                     m.next = "FETCH"
-                with m.Elif(need_way & ~has_way):
-                    m.next = "DRAIN"
+                with m.Elif(~hit & ~has_way & ~(judged & fits)):
+                    m.d.comb += judging.eq(~judged)
+                    with m.If(judged):
+                        m.next = "DRAIN"
                 with m.Elif(restored & ~erased):
                     m.d.comb += spilled.look.eq(1)          # the victim's counter was looked at since
                     m.next = "UNCOUNT"
                 with m.Else():
-                    m.d.comb += commit.eq(self.o_command.ready & ~(over & overlap.valid) &
+                    m.d.comb += commit.eq(self.o_command.ready & ~overlap.valid &
                                           (hit | ~(alloc.valid | (unanswered == REPLIES))))
                     m.d.comb += stalled.eq(~commit)
                 with m.If(commit):
@@ -240,7 +251,7 @@ class Lookup(wiring.Component):
                     m.next = "FETCHED"
             with m.State("FETCHED"):
                 with m.If(self.spill_done):
-                    m.d.sync += [fetched.eq(1), word.eq(found)]
+                    m.d.sync += [fetched.eq(1), word.slot.eq(slot), word.overflow.eq(found.overflow)]
                     with m.If(self.spill_reply.error):
                         m.d.sync += late_reason.eq(Reason.MEM_ERROR)
                         m.d.comb += strobes.spill_errors.eq(1)
@@ -249,7 +260,7 @@ class Lookup(wiring.Component):
                     with m.Elif(found.src != head.src):
                         m.d.sync += late_reason.eq(Reason.FOREIGN)
                     with m.Else():
-                        m.d.sync += [restored.eq(1), missing.eq(found.missing)]
+                        m.d.sync += [restored.eq(1), base.eq(found.missing)]
                         m.d.comb += strobes.restores.eq(1)
                     m.next = "ACT"
             # A way is needed: choose a victim once every row of the set has its answer in the data part.
@@ -259,9 +270,10 @@ class Lookup(wiring.Component):
                     m.next = "SCAN"
             with m.State("SCAN"):
                 m.d.comb += [self.victim_look.eq(step != ways), rows.look_bank.eq(step != ways)]
-                m.d.sync += [step.eq(step + 1), seen_tag.eq(scanned), seen_way.eq(Cat(step == n for n in range(ways)))]
+                m.d.comb += scanning.eq(1)
+                m.d.sync += [step.eq(step + 1), seen_way.eq(Cat(step == n for n in range(ways)))]
                 with m.If((step != 0) & (key.as_value() > best_key.as_value())):
-                    m.d.sync += [best_key.eq(key), best_way.eq(seen_way), victim.eq(seen_tag),
+                    m.d.sync += [best_key.eq(key), best_way.eq(seen_way),
                                  best_slot.slot.eq(self.victim.slot), best_slot.overflow.eq(self.victim.overflow)]
                 with m.If(step == ways):
                     m.d.sync += step.eq(0)
@@ -294,7 +306,7 @@ class Lookup(wiring.Component):
                         m.d.comb += strobes.spill_errors.eq(1)
                         m.next = "LOST"
             with m.State("LOST"):
-                m.d.comb += lost.eq(~overlap.valid)
+                m.d.comb += [losing.eq(1), lost.eq(~overlap.valid)]
                 with m.If(lost):
                     m.next = "ACT"
             # The restored row's word is overwritten and no longer counted.
@@ -331,9 +343,9 @@ class Lookup(wiring.Component):
                                                   "LOST",
                                                   "UNCOUNT", "ERASE", "ERASED")).any()
         m.d.comb += [
-            strobes.stall_spill.eq(slow), strobes.stall_purge.eq(self.purging & self.i_head.valid),
+            strobes.stall_spill.eq(slow | (judging & fetched)), strobes.stall_purge.eq(self.purging & self.i_head.valid),
             strobes.stall_lookup.eq(stalled),
-            self.cause.eq(Mux(slow, WaitCause.SPILL, Mux(strobes.stall_purge, WaitCause.PURGE,
+            self.cause.eq(Mux(strobes.stall_spill, WaitCause.SPILL, Mux(strobes.stall_purge, WaitCause.PURGE,
                                                          Mux(stalled, WaitCause.LOOKUP, WaitCause.NONE)))),
         ]
         return m

@@ -17,8 +17,9 @@ class RowTags(wiring.Component):
 
     ``look`` reads a set; from the next cycle on (until the next ``look``) ``tags``, ``match`` and ``free`` show it. ``match``
     is one-hot: the way that holds (region, epoch, rowid); ``free`` is one-hot: the lowest way without a row. A write goes to
-    the set looked at last; ``install`` makes the way the youngest of its set. ``age`` of a way counts the ways that are
-    older. One operation per cycle.
+    the set looked at last, one cycle later: a ``look`` in the cycle after ``write`` sees it, what the set showed stays for
+    that cycle. ``install`` makes the way the youngest of its set. ``age`` of a way counts the ways that are older. One
+    operation per cycle.
 
     Parameters: ``cfg``. Ports: ``look`` In, ``set`` In; ``region``, ``epoch``, ``rowid`` In, compared in the cycle after
     ``look``; ``tags``, ``ages`` Out, arrays over ways; ``match``, ``free`` Out; ``write`` In, one bit per way, ``install``
@@ -37,8 +38,13 @@ class RowTags(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         cfg, own, ways = self._cfg, self._own, self._cfg.rat_ways
-        m.submodules.tag_ram = tag_ram = Ram(data.ArrayLayout(own.tag, ways), cfg.rat_sets, granules=ways, clear=True)
-        m.submodules.age_ram = age_ram = Ram(data.ArrayLayout(own.way_width, ways), cfg.rat_sets, clear=True)
+        m.submodules.tag_ram = tag_ram = Ram(data.ArrayLayout(own.tag, ways), cfg.rat_sets, granules=ways, clear=True,
+                                             quick=cfg.rat_sets <= 64)
+        m.submodules.age_ram = age_ram = Ram(data.ArrayLayout(own.way_width, ways), cfg.rat_sets, clear=True,
+                                             quick=cfg.rat_sets <= 64)
+        # What to write is known late in a cycle: it goes to memory in the next one, in which the set can be looked at again.
+        writing, installing, written = Signal(ways), Signal(), Signal(own.tag)
+        m.d.sync += [writing.eq(self.write), installing.eq(self.install), written.eq(self.tag)]
         looked = Signal.like(self.set)
         with m.If(self.look):
             m.d.sync += looked.eq(self.set)
@@ -51,22 +57,22 @@ class RowTags(wiring.Component):
                 self.ages[n].eq(age_ram.r_data[n] ^ n),
                 self.match[n].eq(tag.valid & (tag.region == self.region) & (tag.epoch == self.epoch) &
                                  (tag.rowid == self.rowid)),
-                tag_ram.w_data[n].eq(self.tag),
+                tag_ram.w_data[n].eq(written),
             ]
         m.d.comb += [
             tag_ram.r_en.eq(self.look), tag_ram.r_addr.eq(self.set), age_ram.r_en.eq(self.look), age_ram.r_addr.eq(self.set),
-            tag_ram.w_en.eq(self.write), tag_ram.w_addr.eq(looked), age_ram.w_addr.eq(looked),
-            age_ram.w_en.eq(self.install & self.write.any()),
+            tag_ram.w_en.eq(writing), tag_ram.w_addr.eq(looked), age_ram.w_addr.eq(looked),
+            age_ram.w_en.eq(installing & writing.any()),
             self.free.eq(lowest_set(m, ~valid, "free_way")),
             self.clearing.eq(tag_ram.clearing | age_ram.clearing),
         ]
         old_age = Signal(own.way_width)
         m.d.comb += old_age.eq(Cat(
-            (Cat(self.write[n] & self.ages[n][bit] for n in range(ways))).any() for bit in range(own.way_width)))
+            (Cat(writing[n] & self.ages[n][bit] for n in range(ways))).any() for bit in range(own.way_width)))
         for n in range(ways):
             younger = Signal(own.way_width, name=f"age_next{n}")
             m.d.comb += [
-                younger.eq(Mux(self.write[n], Const(ways - 1, own.way_width),
+                younger.eq(Mux(writing[n], Const(ways - 1, own.way_width),
                                Mux(self.ages[n] > old_age, self.ages[n] - 1, self.ages[n]))),
                 age_ram.w_data[n].eq(younger ^ n),
             ]

@@ -16,8 +16,8 @@ __all__ = ["RowCheck"]
 class RowCheck(wiring.Component):
     """May this row packet be placed? Keeps the slice's copy of each region's row geometry and of each bank's {state, epoch}.
 
-    ``look`` starts with the header's body and length, which must hold. ``reason`` (OK or why not) and ``row_bytes`` are valid
-    2 cycles later, ``alive`` (the bank is OPEN with the given epoch) 1 cycle later combinationally; ``look_bank`` reads the
+    ``look`` starts with the header's body and length, which must hold. ``reason`` (OK or why not) is valid 2 cycles later,
+    ``row_bytes`` and ``alive`` (the bank is OPEN with the given epoch) 1 cycle later combinationally; ``look_bank`` reads the
     bank only, for ``alive`` of another row. A check that starts in the cycle of a ``region_update`` sees the new state.
     Checks, first wins: UNKNOWN (number out of range, or no geometry), EPOCH_EARLY, EPOCH_STALE, ROW_OVERRUN, ROW_RANGE.
 
@@ -42,8 +42,8 @@ class RowCheck(wiring.Component):
         view = data.StructLayout({"valid": 1, "row_bytes": cfg.row_bytes_width, "row_first": ROWID_WIDTH,
                                   "row_behind": ROWID_WIDTH + 2})
         state = data.StructLayout({"state": 2, "epoch": EPOCH_WIDTH})
-        m.submodules.views = views = Ram(view, cfg.regions, clear=True)
-        m.submodules.states = states = Ram(state, 2 * cfg.regions, clear=True)
+        m.submodules.views = views = Ram(view, cfg.regions, clear=True, quick=cfg.regions <= 64)
+        m.submodules.states = states = Ram(state, 2 * cfg.regions, clear=True, quick=cfg.regions <= 32)
         write, update = self.geometry_write, self.region_update
         region, epoch = Signal(cfg.region_width), Signal(EPOCH_WIDTH)
         seen_epoch, bank = Signal(EPOCH_WIDTH), Signal()
@@ -68,6 +68,7 @@ class RowCheck(wiring.Component):
             seen_epoch.eq(_kept(states.r_data.epoch, bank)), ahead.eq(wanted - seen_epoch),
             self.alive.eq((states.r_data.state == RegionState.OPEN) & (ahead == 0)),
         ]
+        m.d.comb += self.row_bytes.eq(views.r_data.row_bytes)
         unknown, alive, early, overrun, outside = Signal(), Signal(), Signal(), Signal(), Signal()
         end = Signal(11)
         m.d.comb += end.eq(body.row_off + self.len)
@@ -76,7 +77,6 @@ class RowCheck(wiring.Component):
                 unknown.eq((body.region >= cfg.regions) | ~views.r_data.valid), alive.eq(self.alive),
                 early.eq((ahead >= 1) & (ahead <= 7)), overrun.eq(end > views.r_data.row_bytes[4:]),
                 outside.eq((body.rowid < views.r_data.row_first) | (body.rowid >= views.r_data.row_behind)),
-                self.row_bytes.eq(views.r_data.row_bytes),
             ]
         with m.If(unknown):
             m.d.comb += self.reason.eq(Reason.UNKNOWN)

@@ -1,7 +1,7 @@
 """One slice of the slot allocator: packets in, memory writes out."""
 
 from amaranth import Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .issue import Issue
@@ -35,7 +35,7 @@ class RowLookup(wiring.Component):
             "o_spill": Out(stream.Signature(own.spill_request)), "spill_done": In(1), "spill_reply": In(own.spill_reply),
             "o_overlap": Out(stream.Signature(own.bank)), "purge": In(own.purge), "purging": Out(1),
             "geometry_write": In(types.geometry_write), "region_update": In(types.region_update),
-            "window_write": In(types.window_write), "ranges": In(data.ArrayLayout(types.dep_range, cfg.dep_ranges)),
+            "window_write": In(types.window_write), "ranges": In(own.range_show),
             "waiting": Out(own.waiting), "strobes": Out(own.strobes), "clearing": Out(1),
         })
 

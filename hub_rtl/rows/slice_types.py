@@ -10,10 +10,14 @@ from ..config import EPOCH_WIDTH, ROWID_WIDTH, ceil_log2, index_width
 from ..formats import Reason
 from ..types import types_of
 
-__all__ = ["COMMANDS", "EPOCH_NEVER", "REASONS", "REPLIES", "SliceTypes", "Kind", "WaitCause", "fold_key", "slice_types_of"]
+__all__ = ["COMMANDS", "EPOCH_NEVER", "RANGE_STEPS", "REASONS", "REPLIES", "SliceTypes", "Kind", "WaitCause", "fold_key",
+           "slice_types_of"]
 
 #: Commands between lookup and issue of one slice, and allocation answers on their way.
 COMMANDS, REPLIES = 8, 4
+
+#: Cycles in which all dependency ranges are shown once.
+RANGE_STEPS = 3
 
 #: A bank that was never opened counts as if this epoch were over (plus 1 for the odd bank): the first packets are early.
 EPOCH_NEVER = 14
@@ -73,6 +77,10 @@ class SliceTypes:
         #: Row to read or write in the spill table.
         self.spill_request = struct({"write": 1, "region": cfg.region_width, "bank": 1, "rowid": ROWID_WIDTH, "word": 64})
         self.spill_reply = struct({"word": 64, "error": 1})
+        #: Dependency range as the slices see it, and those shown in one cycle.
+        self.range = struct({name: field.shape for name, field in types.dep_range if name != "threshold"})
+        self.range_places = -(-cfg.dep_ranges // RANGE_STEPS)
+        self.range_show = struct({"step": 2, "ranges": data.ArrayLayout(self.range, self.range_places)})
         self.bank = struct({"region": cfg.region_width, "bank": 1})
         self.purge = struct({"en": 1, "region": cfg.region_width, "bank": 1})
         #: Which row a packet is of; 0 for a plain packet.
