@@ -1,6 +1,6 @@
 """Promises of the register bank as a whole (``hub_rtl/csr.py``, docs/registers.md, docs/blocks/csr.md)."""
 
-from amaranth import Mux, Signal
+from amaranth import Cat, Mux, Signal
 
 from hub_rtl.csr import CsrBank
 from hub_rtl.registers import register_map
@@ -12,7 +12,7 @@ from .spec import Spec
 from .streams import BlockHoldsItems
 
 __all__ = ["AccessesFindTheBankReady", "CsrHoldsItems", "GeometryIsWhatWasStaged", "InterruptOfTheBank",
-           "OutputsFollowTheirRegister"]
+           "OutputsFollowTheirRegister", "WritesStay"]
 
 
 class _Bank(Spec):
@@ -145,6 +145,19 @@ class GeometryIsWhatWasStaged(_Bank):
         """The field in the register file."""
         port = f"regions_{name.lower()}" + ("" if field.name == "value" else f"_{field.name}")
         return getattr(self.inner.r, port)
+
+
+class WritesStay(_Bank):
+    """What a strobe writes to a handle, a geometry, a range or a window is still shown in the cycle after the strobe."""
+
+    cuts = ("counters",)
+
+    def specify(self, m, dut):
+        for name in ("handle_write", "geometry_write", "dep_write", "window_write"):
+            write = getattr(dut, name)
+            shown = Cat(write[field] for field, _ in write.shape() if field != "en")
+            self.always(f"{name} stays", shown == self.past(shown, f"{name}_before"),
+                        when=self.started & self.past(write.en, f"{name}_strobe"))
 
 
 class CsrHoldsItems(BlockHoldsItems):

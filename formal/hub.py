@@ -84,7 +84,9 @@ class PacketsStayInTheirSlice(CutHub):
 
 
 class OrdersReachAllLanes(CutHub):
-    """What ProducerControl and the registers order reaches every lane or slice one cycle later, unchanged; the scoreboard's
+    """What ProducerControl orders reaches every lane or slice one cycle later, unchanged. So does the strobe with which the
+    registers write a geometry, window or range, and with it what they show then (csr.writes_stay: still the same). The
+    scoreboard's
     orders to allocator and writers reach them at once, and so do the answers of all."""
 
     def build(self, m):
@@ -97,12 +99,17 @@ class OrdersReachAllLanes(CutHub):
                 ("handle writes", control.o_handle_write, [each.handle_write for each in decoders]),
                 ("flush", control.o_flush, [each.flush for each in decoders]),
                 ("flush of the merges", control.o_flush_merge, [each.flush for each in merges]),
-                ("mark", control.o_mark, [each.mark for each in pools]),
+                ("mark", control.o_mark, [each.mark for each in pools])):
+            before = self.past(order)
+            self.same(f"{name}, one cycle later", *((whole(target), before) for target in targets))
+        for name, order, targets in (
                 ("geometry", csr.geometry_write, [allocator.geometry_write, scoreboard.geometry_write]),
                 ("windows", csr.window_write, [allocator.window_write]),
                 ("ranges", csr.dep_write, [allocator.dep_write, scoreboard.dep_write])):
-            before = self.past(order)
-            self.same(f"{name}, one cycle later", *((whole(target), before) for target in targets))
+            before = self.past(order.en)
+            self.same(f"{name}: the strobe, one cycle later", *((target.en, before) for target in targets))
+            self.same(f"{name}: what is written", *((target[field], order[field]) for target in targets
+                                                    for field, _ in order.shape() if field != "en"))
         self.same("answers of the lanes", *((control.flushing[n], each.flushing) for n, each in enumerate(decoders)),
                   *((control.merging[n], each.flushing) for n, each in enumerate(merges)),
                   *((control.draining[n], each.draining) for n, each in enumerate(pools)))
@@ -171,8 +178,8 @@ class CommandsAreAnsweredToTheirGiver(CutHub):
 
 
 class RefusalsReachTheirReaders(CutHub):
-    """A refusal of a slice reaches the scoreboard once, unchanged, and in the cycle after the scoreboard took it the log and
-    the sender of REJECT, each once. Followed: an arbitrary one, known by the top bit of its region, which nobody looks at
+    """A refusal of a slice reaches the scoreboard once, unchanged, and in the cycle in which the scoreboard takes it the log
+    and the sender of REJECT, each once. Followed: an arbitrary one, known by the top bit of its region, which nobody looks at
     here."""
 
     def build(self, m):
@@ -191,11 +198,9 @@ class RefusalsReachTheirReaders(CutHub):
             m.d.sync += [inside.eq(0), gone.eq(1)]
         self.always("to the scoreboard, once, unchanged", inside & (whole(scoreboard.i_refused.payload) == whole(kept)),
                     when=scoreboard.i_refused.valid & scoreboard.i_refused.payload.region[-1])
-        before = self.past(Cat(taken, whole(scoreboard.i_refused.payload)))
-        shown = Cat(log.refusal_valid, whole(log.refusal))
-        self.always("to the log, one cycle later", shown == before)
-        shown = Cat(sender.i_refused.valid, whole(sender.i_refused.payload))
-        self.always("to the sender of REJECT, one cycle later", shown == before)
+        for name, reader in (("the log", (log.refusal_valid, log.refusal)),
+                             ("the sender of REJECT", (sender.i_refused.valid, sender.i_refused.payload))):
+            self.same(f"to {name}, at once", (reader[0], taken), (reader[1], scoreboard.i_refused.payload))
 
 
 class ClearedMeansCleared(CutHub):

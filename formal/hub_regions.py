@@ -89,7 +89,7 @@ class InterruptTellsWhatIsEnabled(RegistersSpec):
         strobes = {
             "error": event.valid & event.ready & (event.payload.kind == EventKind.ERROR), "timeout": regions.timeout_set,
             "refusal": self.one("RefusalLog").logged, "command": scoreboard.command_error.en,
-            "geometry": regions.errors.any(), "bad_packet": self.one("SliceView").bad.en}
+            "geometry": regions.errors.any(), "bad_packet": self.one("RefusalLog").o_bad.en}
         always_interrupts(self, self.bus, dut.irq, event.valid, strobes)
 
 

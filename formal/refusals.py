@@ -8,7 +8,8 @@ from hub_rtl.types import header_layout
 
 from .spec import Spec
 
-__all__ = ["EveryPulseIsLogged", "LogShowsWhatCame", "LostNeverFalls", "MessageHasItsCredit", "ReportsAreSentOrCounted"]
+__all__ = ["EveryPulseIsLogged", "FirstBadPacketIsShown", "LogShowsWhatCame", "LostNeverFalls", "MessageHasItsCredit",
+           "ReportsAreSentOrCounted"]
 
 
 class ReportsAreSentOrCounted(Spec):
@@ -117,17 +118,18 @@ class MessageHasItsCredit(Spec):
 
 
 class _Log(Spec):
-    """A log with any pulses. Sources in order: refusal, REJECT, a store per lane, a bad packet per lane."""
+    """A log with any pulses. Sources in order: refusal, REJECT, a store per lane, a bad packet per lane. ``waiting``: of the
+    log; every place of its queues is alike."""
 
-    def __init__(self, cfg):
+    def __init__(self, cfg, waiting=3):
         super().__init__()
-        self._cfg = cfg
+        self._cfg, self._waiting = cfg, waiting
 
     def build(self, m):
         cfg = self._cfg
-        m.submodules.dut = self.dut = dut = RefusalLog(cfg)
+        m.submodules.dut = self.dut = dut = RefusalLog(cfg, self._waiting)
         self.free_inputs(dut)
-        reject = header_layout(PacketType.REJECT)(dut.reject_flit)
+        reject = dut.reject
         bad = [header_layout(PacketType.ROW)(each.header) for each in dut.bad]
         self.pulses = Cat(dut.refusal_valid & dut.refusal.report, dut.reject_valid, (s.en for s in dut.stores),
                           (b.en for b in dut.bad))
@@ -184,32 +186,61 @@ class LogShowsWhatCame(_Log):
     one source stand in the order in which they came.
 
     Followed: two pulses, any, of one source, any, coloured 1 and 2 in ``rowid[1:0]``, those of others are 0; a row number
-    decides nothing. The log is not cleared."""
+    decides nothing. The log is not cleared. Compared: the lowest bit of every field and the colour; a field's other bits are
+    wires like it."""
 
     def promise(self, m):
         dut, cfg = self.dut, self._cfg
         self.suppose("not cleared", ~dut.clear)
         source = self.constant(range(len(self.rows)), "source")
-        expected, came = [Signal(log_entry(), name=f"expected{n}") for n in range(2)], Signal(2)
+
+        def seen(entry):
+            return Cat(*(entry[name][0] for name, _ in log_entry()), entry.rowid[1])
+
+        shown = seen(dut.entry)
+        expected, came = [Signal(len(shown), name=f"expected{n}") for n in range(2)], Signal(2)
         for n, (row, entry) in enumerate(zip(self.rows, self.entries, strict=True)):
             pulse, colour = self.pulses[n], row[:2]
             self.suppose(f"colours of source {n}", (colour == 0) | ((source == n) & (colour == came + 1) & (came < 2)),
                          when=pulse)
             for which in range(2):
                 with m.If(pulse & (colour == which + 1)):
-                    m.d.sync += [expected[which].eq(entry), came.eq(which + 1)]
+                    m.d.sync += [expected[which].eq(seen(entry)), came.eq(which + 1)]
         low, high = self.constant(range(cfg.log_depth), "low"), self.constant(range(cfg.log_depth), "high")
         read = self.past(dut.index, "read_index")
         known = self.past(dut.index < dut.count, "read_known")
-        first, first_known = Signal(log_entry()), Signal()
+        first, first_colour, first_known = Signal(len(shown)), Signal(2), Signal()
         with m.If(known & (read == low)):
-            m.d.sync += [first.eq(dut.entry), first_known.eq(1)]
+            m.d.sync += [first.eq(shown), first_colour.eq(dut.entry.rowid[:2]), first_known.eq(1)]
         colour = dut.entry.rowid[:2]
         for which in range(2):
-            self.always(f"shows pulse {which + 1}", (came > which) & (dut.entry == expected[which]),
+            self.always(f"shows pulse {which + 1}", (came > which) & (shown == expected[which]),
                         when=known & (colour == which + 1))
         self.always("only what came", colour != 3, when=known)
-        self.always("stays", dut.entry == first, when=first_known & (read == low))
-        both = first_known & known & (read == high) & (low < high) & (first.rowid[:2] != 0)
-        self.always("not twice", colour != first.rowid[:2], when=both)
-        self.always("as they came", (first.rowid[:2] == 1) | (colour == 0), when=both)
+        self.always("stays", shown == first, when=first_known & (read == low))
+        both = first_known & known & (read == high) & (low < high) & (first_colour != 0)
+        self.always("not twice", colour != first_colour, when=both)
+        self.always("as they came", (first_colour == 1) | (colour == 0), when=both)
+
+
+class FirstBadPacketIsShown(_Log):
+    """The first ``o_bad`` is the first bad packet that came, of several in one cycle that of the lowest lane, whatever else
+    fills the log. It comes at the latest 5 cycles after the packet in which the log is not being cleared."""
+
+    LIMIT = 5
+
+    def promise(self, m):
+        dut = self.dut
+        came, shown, lane, first = Signal(), Signal(), Signal.like(dut.o_bad.lane), Signal(dut.bad[0].shape())
+        waited = Signal(range(self.LIMIT + 2))
+        with m.If(~came):
+            for n, port in reversed(list(enumerate(dut.bad))):
+                with m.If(port.en):
+                    m.d.sync += [came.eq(1), lane.eq(n), first.eq(port)]
+        with m.Elif(~dut.clear & (waited <= self.LIMIT)):
+            m.d.sync += waited.eq(waited + 1)
+        with m.If(dut.o_bad.en):
+            m.d.sync += shown.eq(1)
+        self.always("the first one", came & (dut.o_bad.lane == lane) & (dut.o_bad.header == first.header)
+                    & (dut.o_bad.reason == first.reason), when=dut.o_bad.en & ~shown)
+        self.always("in time", shown, when=waited > self.LIMIT)

@@ -44,8 +44,8 @@ class CsrBank(wiring.Component):
     """All registers of the hub.
 
     Contract: the registers are those of :mod:`hub_rtl.registers`. An indirect entry (handle, region, range, window) changes in
-    one cycle,
-    with its COMMIT. A geometry is written only if it breaks no rule and no bank of the region is in use.
+    one cycle, with its COMMIT: the staged fields are what is written, and stay for a cycle more. A geometry is written only if
+    it breaks no rule and no bank of the region is in use.
     Latency: an access takes five cycles, one behind regions.COMMIT up to 15; nothing outside this block can stall an access.
     Illegal input: answered SLVERR, without effect.
 
@@ -137,15 +137,15 @@ class CsrBank(wiring.Component):
                      r.handles_fetch_deny.eq(missing | fetching), r.control_status_fetch_busy.eq(fetching)]
         write, answer = self.handle_write, self.handle_data
         m.d.sync += write.en.eq(r.handles_commit_strobe)
-        m.d.sync += [write.index.eq(r.handles_index), write.handle.row_bytes.eq(r.handles_row_bytes)]
+        m.d.comb += [write.index.eq(r.handles_index), write.handle.row_bytes.eq(r.handles_row_bytes)]
         m.d.comb += r.handles_row_bytes_next.eq(answer.row_bytes)
         for name in ("valid", "closed", "owner", "epoch", "log2_replicas", "lane_mode", "lane"):
-            m.d.sync += getattr(write.handle, name).eq(getattr(r, f"handles_flags_{name}"))
+            m.d.comb += getattr(write.handle, name).eq(getattr(r, f"handles_flags_{name}"))
             m.d.comb += getattr(r, f"handles_flags_{name}_next").eq(getattr(answer, name))
         loads = [r.handles_flags_load, r.handles_row_bytes_load]
         for n in range(cfg.replicas):
             for name in ("rank", "region"):
-                m.d.sync += getattr(write.handle.replica[n], name).eq(getattr(r, f"handles_replica{n}_{name}"))
+                m.d.comb += getattr(write.handle.replica[n], name).eq(getattr(r, f"handles_replica{n}_{name}"))
                 m.d.comb += getattr(r, f"handles_replica{n}_{name}_next").eq(getattr(answer.replica[n], name))
             loads.append(getattr(r, f"handles_replica{n}_load"))
         wait = Signal(range(FETCH_CYCLES + 1))
@@ -207,12 +207,13 @@ class CsrBank(wiring.Component):
         dep, window = self.dep_write, self.window_write
         m.d.comb += [r.deps_commit_deny.eq((r.deps_index >= cfg.dep_ranges) | self.range_busy | ~self.cleared),
                      r.windows_commit_deny.eq((r.windows_index >= cfg.ranks) | ~self.cleared)]
-        m.d.sync += [
-            dep.en.eq(r.deps_commit_strobe), dep.index.eq(r.deps_index), dep.range.armed.eq(r.deps_flags_armed),
+        m.d.sync += [dep.en.eq(r.deps_commit_strobe), window.en.eq(r.windows_commit_strobe)]
+        m.d.comb += [
+            dep.index.eq(r.deps_index), dep.range.armed.eq(r.deps_flags_armed),
             dep.range.log2_stride.eq(r.deps_flags_log2_stride), dep.range.base.eq(_wide(r, "deps_base")),
             dep.range.limit.eq(_wide(r, "deps_limit")), dep.range.group_base.eq(r.deps_group_base),
             dep.range.threshold.eq(r.deps_threshold),
-            window.en.eq(r.windows_commit_strobe), window.rank.eq(r.windows_index), window.window.base.eq(_wide(r,
+            window.rank.eq(r.windows_index), window.window.base.eq(_wide(r,
                                                                                                                 "windows_base")),
             window.window.limit.eq(_wide(r, "windows_limit")),
         ]

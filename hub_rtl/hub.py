@@ -158,13 +158,13 @@ class Hub(wiring.Component):
         m.d.comb += [
             csr.event_valid.eq(event.valid),
             csr.event_error.eq(event.valid & event.ready & (event.payload.kind == EventKind.ERROR)),
-            csr.counts.eq(sums.counts), csr.view.eq(views.view), csr.bad.eq(views.bad), views.slice.eq(csr.slice),
+            csr.counts.eq(sums.counts), csr.view.eq(views.view), csr.bad.eq(log.o_bad), views.slice.eq(csr.slice),
             sums.close.eq(producer.close_counts), sums.alloc.eq(consumer.alloc_counts), sums.ready.eq(consumer.ready_counts),
             sums.bad.eq(Cat(port.o_bad.en for port in ports[:cfg.lanes])), sums.single.flag_errors.eq(consumer.flag_error),
             sums.single.closes_received.eq(router.close_taken), sums.single.rejects_received.eq(router.reject_valid),
         ]
         for n in range(cfg.lanes):
-            m.d.comb += [sums.store[n].eq(producer.store_counts[n]), views.i_bad[n].eq(ports[n].o_bad)]
+            m.d.comb += sums.store[n].eq(producer.store_counts[n])
         for n, port in enumerate(ports):
             m.d.comb += [
                 sums.pool[n].eq(producer.pool_counts[n]), sums.link[n].eq(port.counts),
@@ -175,7 +175,7 @@ class Hub(wiring.Component):
             ]
         m.d.comb += [
             log.refusal_valid.eq(consumer.refusal_valid), log.refusal.eq(consumer.refusal),
-            log.reject_valid.eq(router.reject_valid), log.reject_flit.eq(router.reject_flit),
+            log.reject_valid.eq(router.reject_valid), log.reject.eq(router.reject),
             log.index.eq(csr.log_index), log.clear.eq(csr.log_clear), csr.log_entry.eq(log.entry), csr.log_count.eq(log.count),
             csr.log_lost.eq(log.lost), csr.refused.eq(log.logged),
             sums.single.rejects_sent.eq(reject.sent), sums.single.rejects_lost.eq(reject.dropped),

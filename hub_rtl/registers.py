@@ -7,7 +7,7 @@ configuration.
 from .config import ADDR_WIDTH, EPOCH_WIDTH, ROWID_WIDTH
 from .register_map import Field, Page, Register, RegisterMap
 
-__all__ = ["register_map", "COUNTER_BASE", "COUNTERS", "MAGIC", "VERSION", "IRQ_SOURCES", "GEOMETRY_RULES"]
+__all__ = ["register_map", "COUNTER_BASE", "COUNTERS", "MAGIC", "ONE_SOURCE", "VERSION", "IRQ_SOURCES", "GEOMETRY_RULES"]
 
 MAGIC = 0x4D485542              # "MHUB"
 VERSION = (0, 1, 0)
@@ -114,6 +114,11 @@ COUNTERS = {
     "rejects_sent": "REJECT messages sent",
     "rejects_lost": "REJECT messages lost because the queue was full",
 }
+#: Counters of which a hub has one strobe; the others have one for each lane or slice.
+ONE_SOURCE = frozenset((
+    "closes", "closes_dropped", "fences", "closes_received", "rejects_received", "rat_new", "flag_errors", "ready", "all",
+    "error", "acks_stray", "refused_stale", "close_stale", "early_kept", "tainted", "close_twice", "close_bad", "mem_errors",
+    "poisoned", "row_overlaps", "timeouts", "ack_merges", "rejects_sent", "rejects_lost"))
 
 
 def _wide(name, offset, access, text, width=ADDR_WIDTH):

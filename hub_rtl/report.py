@@ -8,12 +8,13 @@ from .producer.close_engine import ControlGate
 from .config import index_width
 from .formats import PacketType
 from .producer.handles import store_refusal
-from .lib.onehot import tree_sum
+from .lib.arbiter import RoundRobin
+from .lib.onehot import ones, select
+from .lib.pulse_queue import PulseQueue
 from .lib.ram import Ram
-from .lib.stream import StreamMerge, StreamRegister
 from .types import header_layout, types_of
 
-__all__ = ["RefusalLog", "RejectSender", "bad_packet", "log_entry"]
+__all__ = ["RefusalLog", "RejectSender", "bad_packet", "first_bad", "log_entry", "reject_report"]
 
 
 def log_entry():
@@ -29,6 +30,16 @@ def log_entry():
 def bad_packet():
     """Layout of a link's pulse for a dropped packet: {en, header, reason}."""
     return data.StructLayout({"en": 1, "header": 128, "reason": 4})
+
+
+def first_bad(cfg):
+    """Layout of one dropped packet of all lanes: {en, lane, header, reason}."""
+    return data.StructLayout({"en": 1, "lane": cfg.lane_width, "header": 128, "reason": 4})
+
+
+def reject_report():
+    """Layout of what a received REJECT says: {region, epoch, rowid, reason, src}."""
+    return data.StructLayout({"region": 11, "epoch": 4, "rowid": 24, "reason": 4, "src": 7})
 
 
 class RejectSender(wiring.Component):
@@ -153,34 +164,35 @@ class RejectSender(wiring.Component):
 class RefusalLog(wiring.Component):
     """Keeps the oldest refusals with enough detail to name the culprit, and counts the rest.
 
-    Contract: every pulse becomes one entry, or ``lost`` grows by one: the log was full, or more than two of one source were
-    waiting. Of packets refused here only those with ``report`` count (one per row). ``clear`` empties the log, ``lost`` too.
+    Contract: every pulse becomes one entry, or ``lost`` grows by one: the log was full, or pulses of ``waiting`` earlier cycles
+    were still waiting. Bad packets wait apart from the others, so neither kind can displace the other there. Of packets refused
+    here only those with ``report`` count (one per row). ``clear`` empties the log, ``lost`` too.
 
-    Latency 3 cycles from a pulse to ``count``, or to ``lost`` when it finds no place; one entry per cycle. ``entry`` belongs
+    Latency 4 cycles from a pulse to ``count``, 3 to ``lost`` when it finds no place; one entry per cycle. ``entry`` belongs
     to the ``index`` of the cycle before.
 
-    Order: per source as they came; simultaneous sources in turn. Nothing is ever stalled.
+    Order: of bad packets, and of all others, as they came; of those of one cycle refusal, REJECT, stores, each by its lane.
+    When both kinds wait they go in turn. Nothing is ever stalled.
 
-    Parameters: ``cfg``. Ports: ``stores`` In, one ``handles.store_refusal`` per lane; ``refusal_valid`` In, ``refusal`` In;
-    ``reject_valid`` In, ``reject_flit`` In 128, a received REJECT; ``bad`` In, one :func:`bad_packet` per lane; ``index`` In;
+    Parameters: ``cfg``; ``waiting``, cycles with pulses that wait of bad packets, and of all others, 3 or more.
+    Ports: ``stores`` In, one ``handles.store_refusal`` per lane; ``refusal_valid`` In, ``refusal`` In;
+    ``reject_valid`` In, ``reject`` In, a received REJECT; ``bad`` In, one :func:`bad_packet` per lane; ``index`` In;
     ``entry`` Out :func:`log_entry`; ``count`` Out, entries; ``lost`` Out 32, saturating; ``clear`` In strobe; ``logged`` Out
-    strobe, something was written (``count`` shows it) or lost (``lost`` shows it in the next cycle). Source: our
-    specification, guarantee G6.
+    strobe, something was written (``count`` shows it) or lost (``lost`` shows it in the next cycle); ``o_bad`` Out
+    {en, lane, header, reason}, the bad packet that goes to the log in this cycle. Source: our specification, guarantee G6.
     """
 
-    def __init__(self, cfg):
+    def __init__(self, cfg, waiting=8):
         super().__init__({
             "stores": In(store_refusal(cfg)).array(cfg.lanes), "refusal_valid": In(1), "refusal": In(types_of(cfg).refusal),
-            "reject_valid": In(1), "reject_flit": In(128), "bad": In(bad_packet()).array(cfg.lanes),
+            "reject_valid": In(1), "reject": In(reject_report()), "bad": In(bad_packet()).array(cfg.lanes),
             "index": In(index_width(cfg.log_depth)), "entry": Out(log_entry()), "count": Out(range(cfg.log_depth + 1)),
-            "lost": Out(32), "clear": In(1), "logged": Out(1)})
-        self._cfg = cfg
+            "lost": Out(32), "clear": In(1), "logged": Out(1), "o_bad": Out(first_bad(cfg))})
+        self._cfg, self._waiting = cfg, waiting
 
     def elaborate(self, platform):
         m = Module()
-        cfg = self._cfg
-        reject = header_layout(PacketType.REJECT)(self.reject_flit)
-        refusal = self.refusal
+        cfg, refusal, reject = self._cfg, self.refusal, self.reject
         sources = [
             (self.refusal_valid & refusal.report, {
                 "reason": refusal.reason, "plain": refusal.plain, "epoch": refusal.epoch, "number": refusal.region,
@@ -190,31 +202,37 @@ class RefusalLog(wiring.Component):
                 "rank": reject.src}),
             *((one.en, {"side": 1, "reason": one.reason, "plain": one.plain, "owner": one.owner, "epoch": one.epoch,
                         "number": one.handle, "rowid": one.rowid, "rank": one.rank}) for one in self.stores)]
-        for one in self.bad:
-            header = header_layout(PacketType.ROW)(one.header)
-            sources.append((one.en, {"side": 1, "remote": 1, "reason": one.reason, "plain": header.type == PacketType.PLAIN,
-                                     "epoch": header.epoch, "number": header.region, "rowid": header.rowid,
-                                     "rank": header.src}))
-
-        m.submodules.merge = merge = StreamMerge(log_entry(), len(sources))
-        overflow = Signal(len(sources))
+        m.submodules.others = others = PulseQueue(log_entry(), len(sources), self._waiting)
         for n, (valid, fields) in enumerate(sources):
-            m.submodules[f"source{n}"] = source = StreamRegister(log_entry())
-            wiring.connect(m, source.o, merge.i[n])
-            m.d.comb += [source.i.valid.eq(valid), overflow[n].eq(valid & ~source.i.ready)]
-            m.d.comb += [source.i.payload[name].eq(value) for name, value in fields.items()]
+            m.d.comb += others.en[n].eq(valid)
+            m.d.comb += [others.items[n][name].eq(value) for name, value in fields.items()]
+
+        m.submodules.bads = bads = PulseQueue(data.StructLayout({"header": 128, "reason": 4}), cfg.lanes, self._waiting)
+        for n, one in enumerate(self.bad):
+            m.d.comb += [bads.en[n].eq(one.en), bads.items[n].header.eq(one.header), bads.items[n].reason.eq(one.reason)]
+        bad, told = bads.o.payload, Signal(log_entry())
+        header = header_layout(PacketType.ROW)(bad.header)
+        m.d.comb += [
+            told.side.eq(1), told.remote.eq(1), told.reason.eq(bad.reason), told.plain.eq(header.type == PacketType.PLAIN),
+            told.epoch.eq(header.epoch), told.number.eq(header.region), told.rowid.eq(header.rowid), told.rank.eq(header.src),
+            self.o_bad.en.eq(bads.o.valid & bads.o.ready), self.o_bad.lane.eq(bads.source),
+            self.o_bad.header.eq(bad.header), self.o_bad.reason.eq(bad.reason),
+        ]
 
         m.submodules.log = log = Ram(log_entry(), cfg.log_depth)
-        full, write = Signal(), Signal()
-        overflow_q, extra, total = Signal(len(sources)), Signal(range(len(sources) + 2)), Signal(33)
+        m.submodules.turns = turns = RoundRobin(2)
+        full, write, lost = Signal(), Signal(), Cat(others.lost, bads.lost)
+        lost_q, extra, total = Signal(len(lost)), Signal(range(len(lost) + 2)), Signal(33)
         m.d.comb += [
-            full.eq(self.count == cfg.log_depth), merge.o.ready.eq(~self.clear), write.eq(merge.o.valid & ~self.clear),
-            log.w_en.eq(write & ~full), log.w_addr.eq(self.count), log.w_data.eq(merge.o.payload),
+            turns.requests.eq(Cat(others.o.valid, bads.o.valid)), turns.advance.eq(write),
+            others.o.ready.eq(turns.grant_onehot[0] & ~self.clear), bads.o.ready.eq(turns.grant_onehot[1] & ~self.clear),
+            full.eq(self.count == cfg.log_depth), write.eq(turns.requests.any() & ~self.clear),
+            log.w_en.eq(write & ~full), log.w_addr.eq(self.count),
+            log.w_data.eq(select(turns.grant_onehot, [others.o.payload, told])),
             log.r_en.eq(1), log.r_addr.eq(self.index), self.entry.eq(log.r_data), total.eq(self.lost + extra),
         ]
         m.d.sync += [
-            overflow_q.eq(overflow), extra.eq(tree_sum(overflow_q) + (write & full)),
-            self.logged.eq(write | overflow_q.any()),
+            lost_q.eq(lost), extra.eq(ones(lost_q) + (write & full)), self.logged.eq(write | lost_q.any()),
         ]
         with m.If(self.clear):
             m.d.sync += [self.count.eq(0), self.lost.eq(0)]

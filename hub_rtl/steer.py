@@ -9,7 +9,7 @@ from .decoder import operand_layout
 from .formats import OPERAND_PLAIN, OPERAND_ROW
 from .lib.flush import FlushCounter
 from .lib.residue import residue, residue_parts
-from .lib.stream import StreamMerge, StreamRegister
+from .lib.stream import StreamMerge, StreamRegister, StreamStage
 from .types import types_of
 
 __all__ = ["StoreMerge", "StoreSteer"]
@@ -81,8 +81,8 @@ class StoreMerge(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.merge = merge = StreamMerge(self._resolved, self._count)
-        m.submodules.flusher = flusher = FlushCounter(2)
+        m.submodules.merge = merge = StreamMerge(self._resolved, self._count, stage=StreamStage)
+        m.submodules.flusher = flusher = FlushCounter(1)
         for mine, its in zip(self.i_store, merge.i, strict=True):
             wiring.connect(m, wiring.flipped(mine), its)
         wiring.connect(m, merge.o, wiring.flipped(self.o_store))

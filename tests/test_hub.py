@@ -15,7 +15,7 @@ SMALL = preset("small", lanes=2)
 
 def test_planted_close_without_source():
     """The own rank's CLOSE must say who closed: without it rank 1's close counts as rank 0's."""
-    with planted("hub_rtl/top/hub_control.py", "stamped.src.eq(self.rank)", "stamped.src.eq(0)",
+    with planted("hub_rtl/top/hub_control.py", "to_own[n].payload.src.eq(self.rank)", "to_own[n].payload.src.eq(0)",
                  also=["hub_rtl.hub", "sim.cocotb.hub_pair"]):
         text = importlib.import_module("sim.cocotb.hub_pair").pair_verilog(TINY, "pair_planted")
     caught = assert_caught(lambda: run_bench(text, module="sim.cocotb.hub", name="pair_planted", cfg=TINY, tests=["many_rows"]))

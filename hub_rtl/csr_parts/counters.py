@@ -1,12 +1,13 @@
 """Event counters: 48 bits each in one memory, fed by narrow accumulators."""
 
-from amaranth import Array, Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import index_width
+from ..lib.onehot import select
 from ..lib.ram import Ram
-from ..registers import COUNTERS
+from ..registers import COUNTERS, ONE_SOURCE
 
 __all__ = ["COUNTER_WIDTH", "Counters", "count_layout"]
 
@@ -14,15 +15,15 @@ COUNTER_WIDTH = 48
 
 
 def count_layout(cfg):
-    """Layout of the increments: one field per counter, wide enough for every slice and lane at once."""
-    return data.StructLayout({name: (2 * cfg.slices).bit_length() for name in COUNTERS})
+    """Layout of the increments: one field per counter, wide enough for every slice or lane at once."""
+    return data.StructLayout({name: 1 if name in ONE_SOURCE else cfg.slices.bit_length() for name in COUNTERS})
 
 
 class Counters(wiring.Component):
     """All counters of the hub. Few gates: one wide adder walks over a memory and collects narrow accumulators.
 
     Contract: no increment is lost (an accumulator holds all that can come between two visits); counters wrap at 2**width.
-    Throughput: every counter takes an increment of up to 2 * slices in every cycle. A counter is visited every N cycles (N
+    Throughput: every counter takes the largest increment of its field in every cycle. A counter is visited every N cycles (N
     counters).
     ``clear`` is exact: what comes in later cycles counts, earlier does not. ``snapshot`` copies each counter on its next
     visit: the
@@ -47,11 +48,13 @@ class Counters(wiring.Component):
         number = len(COUNTERS)
         m.submodules.live = live = Ram(self._width, number)
         m.submodules.copies = copies = Ram(self._width, number)
-        step = next(iter(self._layout.members.values()))
-        # Between two visits: `number` increments of at most 2**step - 1.
-        fronts = Array(Signal(step + number.bit_length(), name=f"front_{name}") for name in COUNTERS)
+        # Between two visits: `number` increments.
+        fronts = [Signal(range(number * ((1 << width) - 1) + 1), name=f"front_{name}")
+                  for name, width in self._layout.members.items()]
 
         place = Signal(range(number))                   # visited in this cycle
+        visited = Signal(number)
+        m.d.comb += visited.eq(Cat(place == n for n in range(number)))
         m.d.sync += place.eq(Mux(place == number - 1, 0, place + 1))
         visits = Signal(range(number + 1), init=number)     # visits left that start from 0: the first round clears
         copying = Signal(range(number + 1), init=number)    # visits left that also copy: the first round, too
@@ -68,14 +71,14 @@ class Counters(wiring.Component):
             m.d.sync += copying.eq(copying - 1)
 
         for n, name in enumerate(COUNTERS):
-            add = Signal(step, name=f"add_{name}")
+            add = Signal.like(self.counts[name], name=f"add_{name}")
             m.d.comb += add.eq(Mux(self.freeze, 0, self.counts[name]))
-            m.d.sync += fronts[n].eq(Mux((place == n) | start_clear, 0, fronts[n]) + add)
+            m.d.sync += fronts[n].eq(Mux(visited[n] | start_clear, 0, fronts[n]) + add)
 
         # First cycle: read the counter, take the accumulator. Second cycle: add and write back.
-        taken, at = Signal.like(fronts[0]), Signal.like(place)
+        taken, at = Signal(max(map(len, fronts))), Signal.like(place)
         fresh, keep, valid = Signal(), Signal(), Signal()
-        m.d.sync += [taken.eq(Mux(start_clear, 0, fronts[place])), at.eq(place), valid.eq(1)]
+        m.d.sync += [taken.eq(Mux(start_clear, 0, select(visited, fronts))), at.eq(place), valid.eq(1)]
         m.d.sync += [fresh.eq((visits != 0) | start_clear), keep.eq(copying != 0)]
         total = Signal(self._width)
         m.d.comb += [

@@ -119,10 +119,12 @@ class RegionAccess(wiring.Component):
             m.d.sync += [asked.eq(1), asked_at.region.eq(self.region), asked_at.bank.eq(self.query_bank)]
         with m.If(self.commit):
             m.d.sync += commit.eq(1)
-        # One cycle longer than the commit: by then `errors` is in its register, and the next access reads it.
+        # One cycle longer than the commit: by then `errors` is in its register, and the next access reads it; the staged
+        # fields are what is written, so they must stay.
         behind = Signal()
         m.d.sync += behind.eq(commit)
-        m.d.comb += [self.busy.eq(commit | behind), self.query_busy.eq(asked)]
+        m.d.comb += [self.busy.eq(commit | behind), self.query_busy.eq(asked),
+                     self.geometry_write.region.eq(self.region), self.geometry_write.geometry.eq(self.geometry)]
 
         wait = Signal(range(QUERY_CYCLES + 1))
         blocked = Signal()          # bank 0 was not FREE, or about to leave it
@@ -151,11 +153,7 @@ class RegionAccess(wiring.Component):
             with m.State("bank1"):
                 with m.If(wait == 0):
                     errors = check.errors | (blocked | ordered | (self.status.state != RegionState.FREE))
-                    m.d.sync += [
-                        self.errors.eq(errors), self.geometry_write.en.eq(errors == 0),
-                        self.geometry_write.region.eq(self.region), self.geometry_write.geometry.eq(self.geometry),
-                        commit.eq(0),
-                    ]
+                    m.d.sync += [self.errors.eq(errors), self.geometry_write.en.eq(errors == 0), commit.eq(0)]
                     m.next = "idle"
             with m.State("query"):
                 with m.If(wait == 0):

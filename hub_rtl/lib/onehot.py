@@ -1,8 +1,8 @@
 """One-hot multiplexers and encoders as balanced trees: depth grows with the logarithm of the width."""
 
-from amaranth import Cat, Mux, Value
+from amaranth import Cat, Const, Mux, Value
 
-__all__ = ["select", "encode", "tree_sum"]
+__all__ = ["select", "encode", "ones", "tree_sum"]
 
 
 def select(onehot, values):
@@ -24,3 +24,21 @@ def tree_sum(values):
     while len(values) > 1:
         values = [sum(values[n + 1:n + 2], values[n]) for n in range(0, len(values), 2)]
     return values[0]
+
+
+def ones(bits):
+    """How many bits are set: full adders column by column, fewer gates than a tree of sums."""
+    columns, total, weight = [list(bits)], [], 0
+    while weight < len(columns):
+        column = columns[weight]
+        if len(columns) == weight + 1 and len(column) > 1:
+            columns.append([])
+        while len(column) > 1:
+            a, b, *rest = column[:3]
+            c = rest[0] if rest else None
+            half = a ^ b
+            columns[weight + 1].append((a & b) | (half & c) if rest else a & b)
+            column = columns[weight] = column[3 if rest else 2:] + [half ^ c if rest else half]
+        total.append(column[0] if column else Const(0, 1))
+        weight += 1
+    return Cat(total)

@@ -6,8 +6,9 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from .arbiter import RoundRobin
+from .onehot import select
 
-__all__ = ["StreamRegister", "StreamQueue", "StreamMerge"]
+__all__ = ["StreamMerge", "StreamQueue", "StreamRegister", "StreamStage"]
 
 
 class StreamRegister(wiring.Component):
@@ -39,6 +40,25 @@ class StreamRegister(wiring.Component):
                 m.d.sync += self.o.payload.eq(self.i.payload)
         with m.Elif(self.i.valid & ~spare_valid):
             m.d.sync += [spare.eq(self.i.payload), spare_valid.eq(1)]
+        return m
+
+
+class StreamStage(wiring.Component):
+    """Register without a spare place: half the flip-flops of a skid stage, for a consumer whose ``ready`` is early.
+
+    Latency one cycle, one item per cycle, order kept. ``i.ready`` follows ``o.ready`` in the same cycle.
+
+    Parameters: ``shape``, the payload. Ports: ``i`` In, ``o`` Out, streams of ``shape``.
+    """
+
+    def __init__(self, shape):
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.d.comb += self.i.ready.eq(self.o.ready | ~self.o.valid)
+        with m.If(self.i.ready):
+            m.d.sync += [self.o.valid.eq(self.i.valid), self.o.payload.eq(self.i.payload)]
         return m
 
 
@@ -75,22 +95,25 @@ class StreamMerge(wiring.Component):
     Latency one cycle, one item per cycle in total. Order is kept per input. With ``packets`` the payload must have fields
     ``first`` and ``last``, and a packet is never interleaved with another.
 
-    Parameters: ``shape``; ``count``, 1 or more; ``packets``. Ports: ``i`` In, list of streams; ``o`` Out, stream.
+    Parameters: ``shape``; ``count``, 1 or more; ``packets``; ``stage``, the class of the output register: with
+    :class:`StreamStage` the inputs' ``ready`` follow that of the output in the same cycle. Ports: ``i`` In, list of streams;
+    ``o`` Out, stream.
     """
 
-    def __init__(self, shape, count, packets=False):
+    def __init__(self, shape, count, packets=False, stage=StreamRegister):
         super().__init__({"i": In(stream.Signature(shape)).array(count), "o": Out(stream.Signature(shape))})
-        self._shape, self._count, self._packets = shape, count, packets
+        self._shape, self._count, self._packets, self._stage = shape, count, packets, stage
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.register = register = StreamRegister(self._shape)
+        m.submodules.register = register = self._stage(self._shape)
         m.submodules.arbiter = arbiter = RoundRobin(self._count)
         wiring.connect(m, register.o, wiring.flipped(self.o))
+        grant = arbiter.grant_onehot
         for n, i in enumerate(self.i):
-            m.d.comb += arbiter.requests[n].eq(i.valid)
-            with m.If(arbiter.grant_onehot[n]):
-                m.d.comb += [register.i.payload.eq(i.payload), register.i.valid.eq(i.valid), i.ready.eq(register.i.ready)]
+            m.d.comb += [arbiter.requests[n].eq(i.valid), i.ready.eq(grant[n] & register.i.ready)]
+        m.d.comb += [register.i.valid.eq((grant & arbiter.requests).any()),
+                     register.i.payload.eq(select(grant, [i.payload for i in self.i]))]
         taken = register.i.valid & register.i.ready
         if self._packets:
             inside = Signal()

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from ..axi import Axi4, Axi4Write
 from ..config import ADDR_WIDTH
 from ..flag_port import SpillPortMerge
-from ..lib.stream import StreamMerge
+from ..lib.stream import StreamMerge, StreamStage
 from ..memory_writer import MEMORY_COUNTS, MemoryWriter
 from ..tools.netlist import placer
 from ..scoreboard import ReadinessScoreboard
@@ -59,7 +59,7 @@ class HubConsumer(wiring.Component):
         m.submodules.allocator = allocator = SlotAllocator(cfg)
         m.submodules.scoreboard = scoreboard = ReadinessScoreboard(cfg)
         m.submodules.flag_port = flag_port = SpillPortMerge()
-        m.submodules.refusals = refusals = StreamMerge(types_of(cfg).refusal, cfg.slices)
+        m.submodules.refusals = refusals = StreamMerge(types_of(cfg).refusal, cfg.slices, stage=StreamStage)
         writers = [self._place("moehub_memory_writer", lambda: MemoryWriter(cfg)) for _ in range(cfg.slices)]
         for n, writer in enumerate(writers):
             m.submodules[f"writer{n}"] = writer
@@ -81,10 +81,13 @@ class HubConsumer(wiring.Component):
         connect(m, scoreboard.o_flag, flag_port.i_flag)
         connect(m, flag_port.mem, flipped(self.spill))
 
-        # Broadcasts of configuration, one register each: they go to every slice.
+        # Broadcasts of configuration go to every slice: the strobe through a register, what is written stays that long.
         geometry_write, window_write, dep_write = (Signal.like(self.geometry_write), Signal.like(self.window_write),
                                                    Signal.like(self.dep_write))
-        m.d.sync += [geometry_write.eq(self.geometry_write), window_write.eq(self.window_write), dep_write.eq(self.dep_write)]
+        for late, early in ((geometry_write, self.geometry_write), (window_write, self.window_write),
+                            (dep_write, self.dep_write)):
+            m.d.sync += late.en.eq(early.en)
+            m.d.comb += [late[name].eq(early[name]) for name, _ in early.shape() if name != "en"]
         for part in (allocator, scoreboard):
             m.d.comb += [part.geometry_write.eq(geometry_write), part.dep_write.eq(dep_write)]
         m.d.comb += [
@@ -99,9 +102,7 @@ class HubConsumer(wiring.Component):
             self.obs_alloc.eq(allocator.obs_alloc), self.alloc_counts.eq(allocator.counts),
             self.ready_counts.eq(scoreboard.counts), self.flag_error.eq(flag_port.flag_error),
             self.purging.eq(allocator.purging),
-        ]
-        m.d.sync += [
-            self.clearing.eq(allocator.clearing | scoreboard.clearing),
             self.refusal_valid.eq(refusals.o.valid & refusals.o.ready), self.refusal.eq(refusals.o.payload),
         ]
+        m.d.sync += self.clearing.eq(allocator.clearing | scoreboard.clearing)
         return m

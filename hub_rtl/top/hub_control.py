@@ -1,22 +1,29 @@
 """Control messages of the hub: CLOSE and REJECT to their links or to the own rank, received ones to their readers."""
 
 from amaranth import Cat, Const, Module, Mux, Signal
-from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
 
-from ..formats import PacketType
-from ..lib.stream import StreamMerge
+from ..formats import HEADER, PacketType
+from ..lib.stream import StreamMerge, StreamStage
+from ..report import reject_report
 from ..types import header_layout, types_of
 
 __all__ = ["ControlRouter"]
+
+
+def _some(*names):
+    """Layout of these header fields alone: of the others none is read, or the link fills it in."""
+    return data.StructLayout({name: HEADER[name][1] for name in names})
 
 
 class ControlRouter(wiring.Component):
     """Takes control flits from the two senders to link lane 0 or to the own rank, and received ones to scoreboard and log.
 
     Contract: each flit leaves once. A sender offers at most one flit per peer until ``ctl_done`` for it and never for a peer
-    without a control credit, so ``o_link`` waits for the wire only. The own rank always has a place.
-    Latency: one cycle to the link, two to the own rank's readers, one from a received flit. One flit per cycle each way.
+    without a control credit, so ``o_link`` waits for the wire only. The own rank always has a place. A sender fills ``type``,
+    ``dst`` and the body; all else is 0 at ``o_link``.
+    Latency: one cycle to the link, one to the own rank's readers, one from a received flit. One flit per cycle each way.
     Order: per sender and destination. Local flits of a sender do not wait for another sender's.
     Stalls: received flits wait for the scoreboard alone, which always drains.
     Illegal input: link receivers pass CLOSE and REJECT only; anything else is dropped.
@@ -25,7 +32,7 @@ class ControlRouter(wiring.Component):
     ``link_ready`` In ``ranks``, control
     credits of lane 0; ``ctl_ready``, ``ctl_done`` Out ``ranks``, for both senders; ``i_received`` In stream(128), one per
     slice; ``o_close`` Out
-    stream(close); ``reject_valid``, ``reject_flit`` Out, a REJECT in this cycle; ``close_taken`` Out, strobe.
+    stream(close); ``reject_valid``, ``reject`` Out, a REJECT in this cycle; ``close_taken`` Out, strobe.
     Source: interfaces sections 3 and 9.
     """
 
@@ -37,7 +44,7 @@ class ControlRouter(wiring.Component):
             "o_link": Out(stream.Signature(128)),
             "link_ready": In(cfg.ranks), "ctl_ready": Out(cfg.ranks), "ctl_done": Out(cfg.ranks),
             "i_received": In(stream.Signature(128)).array(cfg.slices), "o_close": Out(stream.Signature(types_of(cfg).close)),
-            "reject_valid": Out(1), "reject_flit": Out(header_layout(PacketType.REJECT)), "close_taken": Out(1),
+            "reject_valid": Out(1), "reject": Out(reject_report()), "close_taken": Out(1),
         })
         self._cfg = cfg
 
@@ -45,32 +52,36 @@ class ControlRouter(wiring.Component):
         m = Module()
         cfg = self._cfg
         header = header_layout()
-        m.submodules.to_link = to_link = StreamMerge(128, self.SENDERS)
-        m.submodules.to_own = to_own = StreamMerge(128, self.SENDERS)
-        m.submodules.received = received = StreamMerge(128, cfg.slices + 1)
-        own_rank = Signal(cfg.ranks)
+        m.submodules.to_link = to_link = StreamMerge(_some("type", "dst", "body"), self.SENDERS, stage=StreamStage)
+        m.submodules.received = received = StreamMerge(_some("type", "src", "body"), cfg.slices + self.SENDERS,
+                                                       stage=StreamStage)
+        own_rank, own_done = Signal(cfg.ranks), Signal()
+        to_own = received.i[cfg.slices:]
         for n, sender in enumerate(self.i_control):
             flit = header(sender.payload)
             local = Signal(name=f"local{n}")
-            stamped = Signal(header, name=f"stamped{n}")
             m.d.comb += [
-                local.eq(flit.dst == self.rank), stamped.eq(sender.payload), stamped.src.eq(self.rank),
-                to_link.i[n].valid.eq(sender.valid & ~local), to_link.i[n].payload.eq(sender.payload),
-                to_own.i[n].valid.eq(sender.valid & local), to_own.i[n].payload.eq(stamped),
-                sender.ready.eq(Mux(local, to_own.i[n].ready, to_link.i[n].ready)),
+                local.eq(flit.dst == self.rank),
+                to_link.i[n].valid.eq(sender.valid & ~local), to_own[n].valid.eq(sender.valid & local),
+                to_own[n].payload.src.eq(self.rank), to_link.i[n].payload.dst.eq(flit.dst),
+                sender.ready.eq(Mux(local, to_own[n].ready, to_link.i[n].ready)),
             ]
-        connect(m, to_link.o, flipped(self.o_link))
-        connect(m, to_own.o, received.i[cfg.slices])
+            m.d.comb += [target.payload[name].eq(flit[name])
+                         for target in (to_link.i[n], to_own[n]) for name in ("type", "body")]
+        link = header(self.o_link.payload)
+        m.d.comb += [self.o_link.valid.eq(to_link.o.valid), to_link.o.ready.eq(self.o_link.ready)]
+        m.d.comb += [link[name].eq(to_link.o.payload[name]) for name in ("type", "dst", "body")]
         for n, source in enumerate(self.i_received):
-            connect(m, flipped(source), received.i[n])
+            m.d.comb += [received.i[n].valid.eq(source.valid), source.ready.eq(received.i[n].ready)]
+            m.d.comb += [received.i[n].payload[name].eq(header(source.payload)[name]) for name in ("type", "src", "body")]
 
-        # Credits: those of lane 0, the own rank always. Done: a link took the flit, or the merge to the own rank did.
-        own_done = to_own.o.valid & to_own.o.ready
-        link_done, link_dst = self.o_link.valid & self.o_link.ready, header(self.o_link.payload).dst
+        # Credits: those of lane 0, the own rank always. Done: a link took the flit, or the merge of received ones did.
+        link_done = self.o_link.valid & self.o_link.ready
+        m.d.sync += own_done.eq(Cat(own.valid & own.ready for own in to_own).any())
         for rank in range(cfg.ranks):
             m.d.comb += [
                 own_rank[rank].eq(self.rank == rank),
-                self.ctl_done[rank].eq((link_done & (link_dst == rank)) | (own_done & own_rank[rank])),
+                self.ctl_done[rank].eq((link_done & (link.dst == rank)) | (own_done & own_rank[rank])),
             ]
         m.d.comb += self.ctl_ready.eq(self.link_ready | own_rank)
 
@@ -78,13 +89,16 @@ class ControlRouter(wiring.Component):
         close, reject = Signal(header_layout(PacketType.CLOSE)), Signal(header_layout(PacketType.REJECT))
         out = received.o
         is_close = Signal()
+        for flit in (header(close.as_value()), header(reject.as_value())):
+            m.d.comb += [flit[name].eq(out.payload[name]) for name in ("type", "src", "body")]
         m.d.comb += [
-            close.eq(out.payload), reject.eq(out.payload), is_close.eq(close.type == PacketType.CLOSE),
+            is_close.eq(close.type == PacketType.CLOSE),
             self.o_close.valid.eq(out.valid & is_close), out.ready.eq(~is_close | self.o_close.ready),
             self.o_close.payload.region.eq(close.region), self.o_close.payload.epoch.eq(close.epoch),
             self.o_close.payload.src.eq(close.src), self.o_close.payload.sent.eq(Cat(Const(0, 4), close.sent16)),
             self.o_close.payload.ragged.eq(close.ragged), self.o_close.payload.abort.eq(close.abort),
             self.close_taken.eq(self.o_close.valid & self.o_close.ready),
+            self.reject_valid.eq(out.valid & (reject.type == PacketType.REJECT)),
+            *[self.reject[name].eq(reject[name]) for name, _ in self.reject.shape()],
         ]
-        m.d.sync += [self.reject_valid.eq(out.valid & (reject.type == PacketType.REJECT)), self.reject_flit.eq(reject)]
         return m

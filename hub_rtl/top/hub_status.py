@@ -1,6 +1,6 @@
-"""What registers show of the blocks: counter increments, the HANG page's view of one slice, the first bad packet."""
+"""What registers show of the blocks: counter increments, the HANG page's view of one slice."""
 
-from amaranth import Array, Cat, Module, Signal
+from amaranth import Cat, Module, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -8,10 +8,8 @@ from ..csr_parts.counters import count_layout
 from ..csr import CsrTypes
 from ..formats import Reason
 from .hub_producer import CLOSE_COUNTS, STORE_COUNTS
-from ..lib.arbiter import lowest_set
-from ..lib.onehot import encode, select, tree_sum
+from ..lib.onehot import ones, select
 from ..link import LINK_COUNTS
-from ..links.link_rx import BadHeader
 from ..memory_writer import MEMORY_COUNTS
 from ..pool.pool_types import pool_types_of
 from ..registers import COUNTERS
@@ -53,16 +51,19 @@ class CounterSums(wiring.Component):
         def give(counter, value):
             if counter in sources or counter not in COUNTERS:
                 raise ValueError(f"{counter}: must be the name of one counter, and have one source")
+            if len(Value.cast(value)) > len(self.counts[counter]):
+                raise ValueError(f"{counter}: increments of {len(Value.cast(value))} bits, must be at most "
+                                 f"{len(self.counts[counter])}: see registers.ONE_SOURCE")
             sources[counter] = value
 
         def add_all(ports, rename=None):
             for name, _ in ports[0].shape():
-                give((rename or {}).get(name, name), tree_sum([port[name] for port in ports]))
+                give((rename or {}).get(name, name), ones([port[name] for port in ports]))
 
         add_all(self.store, self._store_names)
         for ports in (self.pool, self.link, self.memory):
             add_all(ports)
-        give("bad_packets", tree_sum(list(self.bad)))
+        give("bad_packets", ones(list(self.bad)))
         for name, _ in self.close.shape():
             give(name, self.close[name])
         for name, _ in self.alloc.shape():
@@ -82,39 +83,31 @@ class CounterSums(wiring.Component):
 
 
 class SliceView(wiring.Component):
-    """Shows one slice's oldest entries to the HANG page, and picks one of the bad packets of a cycle.
+    """Shows one slice's oldest entries to the HANG page.
 
-    Latency: one cycle from ``slice`` or a change to ``view``, two from ``i_bad`` to ``bad``; of several in one cycle the
-    lowest lane wins.
+    Latency: one cycle from ``slice`` or a change to ``view``.
 
     Parameters: ``cfg``. Ports: ``slice`` In; per slice ``oldest``, ``waiting``, ``outstanding``, ``dest_ready``, ``ctl_ready``
-    In; ``view`` Out; ``i_bad`` In per link lane;
-    ``bad`` Out.
+    In; ``view`` Out.
     """
 
     def __init__(self, cfg):
         c = CsrTypes(cfg)
         super().__init__({
             "slice": In(cfg.slice_width), "oldest": In(pool_types_of(cfg).oldest).array(cfg.slices),
-            "waiting": In(slice_types_of(cfg).waiting).array(cfg.slices), "outstanding": In(16).array(cfg.slices),
+            "waiting": In(slice_types_of(cfg).waiting).array(cfg.slices),
+            "outstanding": In(range(cfg.write_depth + 1)).array(cfg.slices),
             "dest_ready": In(cfg.ranks).array(cfg.slices), "ctl_ready": In(cfg.ranks).array(cfg.slices), "view": Out(c.view),
-            "i_bad": In(BadHeader()).array(cfg.lanes), "bad": Out(c.bad),
         })
 
     def elaborate(self, platform):
         m = Module()
         view = self.view
+        chosen = Signal(len(self.oldest))
+        m.d.comb += chosen.eq(Cat(self.slice == n for n in range(len(chosen))))
         m.d.sync += [
-            view.oldest.eq(Array(self.oldest)[self.slice]), view.waiting.eq(Array(self.waiting)[self.slice]),
-            view.outstanding.eq(Array(self.outstanding)[self.slice]), view.no_credit.eq(~Array(self.dest_ready)[self.slice]),
-            view.no_ctl_credit.eq(~Array(self.ctl_ready)[self.slice]),
-        ]
-        kept = [Signal(bad.shape(), name=f"bad{n}") for n, bad in enumerate(self.i_bad)]
-        m.d.sync += [mine.eq(bad) for mine, bad in zip(kept, self.i_bad, strict=True)]
-        first = lowest_set(m, Cat(bad.en for bad in kept), "first_bad")
-        m.d.sync += [
-            self.bad.en.eq(first.any()), self.bad.lane.eq(encode(first)),
-            self.bad.header.eq(select(first, [bad.header for bad in kept])),
-            self.bad.reason.eq(select(first, [bad.reason for bad in kept])),
+            view.oldest.eq(select(chosen, self.oldest)), view.waiting.eq(select(chosen, self.waiting)),
+            view.outstanding.eq(select(chosen, self.outstanding)), view.no_credit.eq(~select(chosen, self.dest_ready)),
+            view.no_ctl_credit.eq(~select(chosen, self.ctl_ready)),
         ]
         return m

@@ -271,12 +271,12 @@ async def counters(dut):
     await s.bench.reset()
     await s.bench.cycles(SWEEP)
     layout = count_layout(s.cfg)
-    most = (1 << layout["stores"].width) - 1
+    most = {name: (1 << field.width) - 1 for name, field in layout}
     totals = dict.fromkeys(COUNTERS, 0)
 
     async def add(cycles, pick, counted=True):
         for _ in range(cycles):
-            values = {name: pick() for name in COUNTERS}
+            values = {name: pick(most[name]) for name in COUNTERS}
             bus_write(dut, "counts", values, layout)
             await s.bench.cycles(1)
             if counted:
@@ -293,13 +293,13 @@ async def counters(dut):
             await s.check(f"counters.{name.upper()}_HI")
 
     await compare()
-    await add(3 * len(COUNTERS), lambda: most)
+    await add(3 * len(COUNTERS), lambda limit: limit)
     cover("csr.counters_highest_rate")
     await compare()
-    await add(60, lambda: s.rng.randint(0, most))
+    await add(60, lambda limit: s.rng.randint(0, limit))
     await compare()
     await s.write("counters.CONTROL", 1)
-    await add(20, lambda: most, counted=False)
+    await add(20, lambda limit: limit, counted=False)
     await s.write("counters.CONTROL", 0)
     await compare()
     # Busy: a second order is refused until the sweep is over.
@@ -307,7 +307,7 @@ async def counters(dut):
     assert await s.axil.write_resp(s.map.address("counters.SNAPSHOT"), 1) == SLVERR
     cover("csr.counters_busy")
     totals.update(dict.fromkeys(COUNTERS, 0))
-    await add(10, lambda: s.rng.randint(0, most))       # while the sweep runs
+    await add(10, lambda limit: s.rng.randint(0, limit))       # while the sweep runs
     await s.bench.cycles(SWEEP)
     await compare()
 

@@ -178,12 +178,12 @@ async def counter_sweeps(dut):
     await s.bench.reset()
     await s.bench.cycles(SWEEP)
     layout = count_layout(s.cfg)
-    most = (1 << layout["stores"].width) - 1
+    most = {name: (1 << field.width) - 1 for name, field in layout}
     shown, totals = dict.fromkeys(COUNTERS, 0), dict.fromkeys(COUNTERS, 0)
     status, words = s.map.address("control.STATUS"), [(name, half) for name in COUNTERS for half in range(2)]
 
     async def add(cycles):
-        values = {name: s.rng.randint(most // 2, most) for name in COUNTERS}
+        values = {name: s.rng.randint(most[name] // 2, most[name]) for name in COUNTERS}
         bus_write(dut, "counts", values, layout)
         for _ in range(0, cycles, 1000):
             s.bench.moved()

@@ -4,44 +4,70 @@ from collections import Counter, deque
 
 import cocotb
 
-from hub_rtl.formats import HEADER, PacketType, pack
+from hub_rtl.formats import HEADER, PacketType, pack, unpack
 from hub_rtl.producer.handles import store_refusal
-from hub_rtl.report import bad_packet, log_entry
+from hub_rtl.report import bad_packet, first_bad, log_entry, reject_report
 from hub_rtl.types import types_of
 from sim.bench.coverage import cover
 from sim.bench.runner import bench_params
 from sim.bench.streams import Codec, bus_write, start_clock
 from sim.cocotb.report import refusal
-from sim.golden.report import LogModel
+from sim.golden.report import REJECT, LogModel
 
-LATENCY = 3     # cycles from a pulse to `count`, or to `lost` when it finds no place
-PLACES = 2      # for entries that wait, at each source and where the sources meet
+REPORT = ("region", "epoch", "rowid", "reason", "src")      # of a received REJECT
+LATENCY = 4     # cycles from a pulse to `count`
+LOSS = 3        # cycles from a pulse that finds no place to `lost`
+WAITING = 8     # cycles with pulses that wait, of bad packets and of all others
+
+
+class Line:
+    """Pulses that wait for the log: all of one cycle share a place; they leave lowest source first."""
+
+    def __init__(self):
+        self._words = deque()       # (cycle from which on it can be given out, entries left)
+        self._free = 0              # cycle from which on the next word can be given out
+
+    def head(self, cycle):
+        """What it offers in this cycle, None if nothing."""
+        return self._words[0][1][0] if self._words and cycle >= max(self._words[0][0], self._free) else None
+
+    def step(self, cycle, entries, taken):
+        """One cycle: ``entries`` come, ``taken``: the head leaves. Returns how many are lost."""
+        room = len(self._words) < WAITING
+        if taken:
+            self._words[0][1].popleft()
+            if not self._words[0][1]:
+                self._words.popleft()
+                self._free = cycle + 1
+        if entries and room:
+            self._words.append((cycle + LATENCY - 1, deque(entries)))
+        return 0 if room else len(entries)
 
 
 class Turns:
-    """Which pulses are kept, in which order and cycle: one entry per cycle, sources in turn; what finds no place is lost."""
+    """Which pulses are kept, in which order and cycle: one entry per cycle, bad packets and others in turn."""
 
-    def __init__(self, sources):
-        self._waiting = {source: deque() for source in sources}
-        self._met = deque()
-        self._next = list(sources)          # the one whose turn it is comes first
+    def __init__(self):
+        self._lines, self._next = {"other": Line(), "bad": Line()}, "other"
 
-    def step(self, pulses, clear):
-        """One cycle with ``pulses`` {source: entry}: the entry that is logged, None if none, and the number of lost ones."""
-        logged = self._met[0] if self._met and not clear else None
-        room = len(self._met) < PLACES
-        places = {source: len(queue) < PLACES for source, queue in self._waiting.items()}
-        if logged is not None:
-            self._met.popleft()
-        served = next((source for source in self._next if self._waiting[source]), None)
-        if room and served is not None:
-            self._met.append(self._waiting[served].popleft())
-            turn = self._next.index(served) + 1
-            self._next = self._next[turn:] + self._next[:turn]
-        for source, entry in pulses.items():
-            if places[source]:
-                self._waiting[source].append(entry)
-        return logged, sum(not places[source] for source in pulses)
+    def step(self, cycle, pulses, clear):
+        """One cycle with ``pulses`` {source: entry}: the entry that is logged, None if none, whether it is a bad packet, and
+        the number of lost ones."""
+        order = sorted(self._lines, key=lambda kind: kind != self._next)
+        served = next((kind for kind in order if self._lines[kind].head(cycle) is not None), None) if not clear else None
+        entry = self._lines[served].head(cycle) if served else None
+        if served:
+            self._next = "bad" if served == "other" else "other"
+        lost = 0
+        for kind, line in self._lines.items():
+            came = [pulses[source] for source in sorted(pulses, key=place) if (source[0] == "bad") == (kind == "bad")]
+            lost += line.step(cycle, came, kind == served)
+        return entry, served == "bad", lost
+
+
+def place(source):
+    """Where a source stands among those of one cycle."""
+    return ("refusal", "reject", "store", "bad").index(source[0]), source[1:]
 
 
 class Log:
@@ -53,17 +79,19 @@ class Log:
         cfg = self.cfg
         self.bench = start_clock(dut, watchdog=0)
         self.model = LogModel(cfg)
-        self.codec = {"stores": Codec(store_refusal(cfg)), "bad": Codec(bad_packet()), "refusal": Codec(types_of(cfg).refusal)}
-        self.entry = Codec(log_entry())
+        self.codec = {"stores": Codec(store_refusal(cfg)), "bad": Codec(bad_packet()), "refusal": Codec(types_of(cfg).refusal),
+                      "reject": Codec(reject_report())}
+        self.entry, self.first_bad = Codec(log_entry()), Codec(first_bad(cfg))
+        self.headers = {}               # of bad packets: lane, header and reason, by the entry
         dut.index.value = dut.clear.value = 0
+        self.drain = WAITING * (2 + 2 * cfg.lanes) + 20     # cycles after which nothing waits
         self.quiet()
         if watched:
             self.bench.on_sample(self._look)
 
     async def reset(self):
         await self.bench.reset()
-        lanes = range(self.cfg.lanes)
-        self.turns = Turns([("refusal",), ("reject",), *(("store", n) for n in lanes), *(("bad", n) for n in lanes)])
+        self.turns = Turns()
         self.model.sources.clear()
         self.entries = []               # what the log holds
         self._lost, self._losses = 0, Counter()     # what is lost; what becomes so, by cycle
@@ -81,7 +109,8 @@ class Log:
             entry = self.entry.unpack(int(dut.entry.value))
             assert entry == self.entries[self._index], f"cycle {cycle}: entry {self._index} is {entry}"
         self._index = index
-        entry, homeless = self.turns.step(self.now, clear)
+        entry, is_bad, homeless = self.turns.step(cycle, self.now, clear)
+        self._judge_bad(cycle, entry if is_bad else None)
         if entry is not None:
             self._logged.add(cycle + 1)
             if len(self.entries) < self.cfg.log_depth:
@@ -89,12 +118,20 @@ class Log:
             else:
                 self._losses[cycle + 2] += 1
         if homeless:
-            self._logged.add(cycle + LATENCY - 1)
-            self._losses[cycle + LATENCY] += homeless
+            self._logged.add(cycle + LOSS - 1)
+            self._losses[cycle + LOSS] += homeless
         if clear:
             self.entries.clear()
             self._lost = 0
             self._losses.pop(cycle + 1, None)
+
+    def _judge_bad(self, cycle, entry):
+        """``o_bad`` shows the whole header of the bad packet that is logged."""
+        shown = self.first_bad.unpack(int(self.dut.o_bad.value))
+        assert shown["en"] == (entry is not None), f"cycle {cycle}: `o_bad` is {shown}, {entry} is logged"
+        if entry is not None:
+            came = (shown["lane"], shown["header"], shown["reason"])
+            assert self.headers[id(entry)] == came, f"cycle {cycle}: `o_bad` is {shown}"
 
     def quiet(self):
         """No pulse: what lies beside means nothing."""
@@ -103,7 +140,7 @@ class Log:
                 bus_write(self.dut, f"{name}__{n}", self.rng.getrandbits(self.codec[name].width) & ~1)
         self.dut.refusal_valid.value = self.dut.reject_valid.value = 0
         self.dut.refusal.value = self.rng.getrandbits(self.codec["refusal"].width)
-        self.dut.reject_flit.value = self.rng.getrandbits(128)
+        self.dut.reject.value = self.rng.getrandbits(self.codec["reject"].width)
         self.now = {}
 
     async def pulses(self, chance):
@@ -117,6 +154,7 @@ class Log:
                 bus_write(dut, f"bad__{n}", {"en": 1, "header": flit, "reason": reason}, self.codec["bad"])
                 self.model.bad(n, flit, reason)
                 self._came("bad", n)
+                self.headers[id(self.now["bad", n])] = n, flit, reason
         if rng.random() < chance:
             item = refusal(cfg, rng, report=rng.randrange(2), plain=rng.randrange(2))
             bus_write(dut, "refusal", item, self.codec["refusal"])
@@ -127,7 +165,9 @@ class Log:
         if rng.random() < chance:
             flit = pack(HEADER, **{name: rng.getrandbits(width) for name, (_, width) in HEADER.items()}
                         | {"type": PacketType.REJECT})
-            dut.reject_valid.value, dut.reject_flit.value = 1, flit
+            bus_write(dut, "reject", {name: value for name, value in unpack(REJECT, flit).items() if name in REPORT},
+                      self.codec["reject"])
+            dut.reject_valid.value = 1
             self.model.reject(flit)
             self._came("reject")
         dut.index.value = rng.randrange(cfg.log_depth)
@@ -197,7 +237,7 @@ async def all_at_once(dut):
         chance = t.rng.choice((0.2, 0.5, 1.0))
         for _ in range(t.rng.choice((1, 2, 2, 6))):
             await t.pulses(chance)
-        await t.bench.cycles(6 * t.cfg.lanes + 12)
+        await t.bench.cycles(t.drain)
         await t.check(overflow=True)
 
 
@@ -208,7 +248,7 @@ async def pulses_while_cleared(dut):
     await t.reset()
     for _ in range(6):
         dut.clear.value = 1
-        for _ in range(2 * PLACES):
+        for _ in range(WAITING):
             t.store(0)
             await t.bench.cycles(1)
             t.quiet()
@@ -218,10 +258,10 @@ async def pulses_while_cleared(dut):
         await t.check()
     for _ in range(6):              # from all sources: they take turns, what finds no place is told
         dut.clear.value = 1
-        for _ in range(3 * PLACES):
+        for _ in range(WAITING + 4):
             await t.pulses(0.4)
         dut.clear.value = 0
-        await t.bench.cycles(4 * t.cfg.lanes + 20)
+        await t.bench.cycles(t.drain)
         dut.clear.value = 1
         await t.bench.cycles(1)
         dut.clear.value = 0
@@ -236,7 +276,7 @@ async def storm(dut):
     for chance in (1.0, 0.5):
         for _ in range(40):
             await t.pulses(chance)
-        await t.bench.cycles(4 * t.cfg.lanes + 20)
+        await t.bench.cycles(t.drain)
         assert await t.check(overflow=True) > 0
     cover("report.log_storm")
 
@@ -257,13 +297,13 @@ async def many_lost(dut):
     def grows(cycle):
         nonlocal before
         lost = int(dut.lost.value)
-        assert not t.now or before in (None, lost - 2 - 2 * t.cfg.lanes), f"cycle {cycle}: {before}, then {lost} lost"
+        assert before is None or 0 <= lost - before <= 3 + 2 * t.cfg.lanes, f"cycle {cycle}: {before}, then {lost} lost"
         before = lost
     await t.bench.cycles(t.cfg.log_depth + 20)      # until everything is full
     t.bench.on_sample(grows)
     await t.bench.cycles(cycles - t.cfg.log_depth - 20)
     t.quiet()
-    await t.bench.cycles(4 * t.cfg.lanes + 20)
+    await t.bench.cycles(t.drain)
     await t.bench.sampled()
     assert int(dut.count.value) == t.cfg.log_depth
     assert int(dut.lost.value) == cycles * (2 + 2 * t.cfg.lanes) - t.cfg.log_depth
