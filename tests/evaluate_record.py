@@ -51,20 +51,21 @@ class Batch:
 
 
 class Late(simpy.Event):
-    """A transfer whose arrival is seen later than it is."""
+    """A transfer whose arrival, or with ``leaving`` its leaving, is seen :data:`LATE` microseconds later than it is."""
 
-    def __init__(self, transfer, us):
+    def __init__(self, transfer, leaving):
         super().__init__(transfer.env)
-        self.left = transfer.left
-        transfer.callbacks.append(lambda _: self.env.timeout(us).callbacks.append(lambda _: self.succeed()))
+        self.left = self.env.event()
+        for event, seen, us in ((transfer, self, LATE * (not leaving)), (transfer.left, self.left, LATE * leaving)):
+            event.callbacks.append(lambda _, seen=seen, us=us: self.env.timeout(us).callbacks.append(lambda _: seen.succeed()))
 
 
 class Record:
     """A layer that ran: ``messages``, ``batches``, ``steps[rank][process]``, ``done[rank]``."""
 
-    def __init__(self, name, late=None, **gpu):
-        """``late``: number of the message that arrives :data:`LATE` microseconds late. ``gpu``: its fields to replace."""
-        self.messages, self.batches, self.late = [], [], late
+    def __init__(self, name, late=None, leaving=False, **gpu):
+        """``late``: number of the message that is :class:`Late`. ``gpu``: its fields to replace."""
+        self.messages, self.batches, self.late, self.leaving = [], [], late, leaving
         self.dtype = "fp32" if name.endswith("fp32") else "fp16"
         self.steps = [{} for _ in range(RANKS)]
         scheme = SYSTEM[name]
@@ -98,7 +99,7 @@ class Record:
         message = Message(src, dst, size, bool(options.keys() & {"row_bytes", "packet_bytes"}), network.env.now)
         self.messages.append(message)
         if len(self.messages) - 1 == self.late:
-            transfer = Late(transfer, LATE)
+            transfer = Late(transfer, self.leaving)
         transfer.callbacks.append(lambda _: setattr(message, "arrived", network.env.now))
         return transfer
 

@@ -233,6 +233,15 @@ def test_every_message_is_waited_for(name):
         assert record.done[who] >= message.sent + LATE, (message, number in rows)
 
 
+@pytest.mark.parametrize("name", [name for name in SYSTEM if not name.startswith(("ccfuser", "flashdmoe"))])
+def test_a_kernel_that_stores_rows_ends_when_they_have_left(name):
+    """Rows and answers; COMET's tokens are copied by engines. CCFuser's are read and put, FlashDMoE's kernel goes on."""
+    before, (there, _) = recorded(name), bytes_of(name)
+    for numbers in before.split(there)[name == "comet":]:
+        number = next(number for number in numbers if (before.messages[number].src, before.messages[number].dst) == (0, 1))
+        assert Record(name, late=number, leaving=True).done[0] >= before.messages[number].sent + LATE
+
+
 def test_a_rank_is_busy_until_its_own_rows_have_left():
     """Also when nothing comes for it: an all-to-all, and a copy kernel that could go faster than the links."""
     bytes_to = np.zeros((RANKS, RANKS), dtype=np.int64)

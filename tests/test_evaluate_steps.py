@@ -118,3 +118,9 @@ def test_low_latency_kernels_copy_what_lies_in_the_slots():
 def test_a_slow_part_holds_the_layer_up(name, system, constant, value):
     with override(system, **{constant: value}):
         assert run_layer(SYSTEM[name], recorded(name).cluster.machine, WORKLOAD).us > 1.1 * max(recorded(name).done)
+
+
+@pytest.mark.parametrize("name", [name for name in SYSTEM if name.startswith("moe_hub")])
+def test_stores_take_the_time_of_the_sms_that_make_them(name):
+    slow = recorded(name).cluster.machine.changed(gpu={"sm_copy_gbps": 0.1})
+    assert run_layer(SYSTEM[name], slow, WORKLOAD).us > 1.5 * max(recorded(name).done)

@@ -62,7 +62,7 @@ def _rank(cluster, gpu, chunks, rows):
     # 4. Chunk by chunk, on two streams: all-to-all, expert, all-to-all back.
     taken = [cluster.env.event() for _ in chunks]
     answered = [cluster.env.event() for _ in chunks]
-    cluster.env.process(_communicate(cluster, gpu, chunks, taken, answered))
+    over = cluster.env.process(_communicate(cluster, gpu, chunks, taken, answered))
     first, second = expert_gemms(shape)
     for number, arrived in enumerate(taken):
         yield arrived
@@ -78,7 +78,7 @@ def _rank(cluster, gpu, chunks, rows):
         if local > 1:
             yield from gpu.move(2 * sum(batch) * shape.combine_bytes, "unpermute", host_us=op)
         answered[number].succeed()
-    yield chunks[-1][1].arrived[rank]
+    yield over
     # 5. fast_decode: weighed sum, one pass per choice.
     yield from gpu.move(wide * (sent + tokens * shape.top_k) * shape.combine_bytes, "unpermute", host_us=op * shape.top_k)
     cluster.done(rank)
