@@ -119,14 +119,16 @@ class RegionBooks(wiring.Component):
                 with m.If(take & ~twice):
                     m.d.comb += [now.sent.eq(was.sent + op.bytes), now.num_closes.eq(was.num_closes + 1),
                                  now.closes.eq(was.closes | (Const(1, cfg.ranks) << op.src)[:cfg.ranks]),
-                                 now.aborted.eq(was.aborted | op.abort), fail.eq(opened & op.abort),
-                                 status.eq(Reason.INCOMPLETE)]
+                                 now.aborted.eq(was.aborted | op.abort)]
+                # As `take`, of an open bank.
+                m.d.comb += [fail.eq(opened & same & op.abort & ~was.closes.bit_select(op.src, 1)),
+                             status.eq(Reason.INCOMPLETE)]
             with m.Case(OpKind.PASS):
                 m.d.comb += [news.eq(1), counts.close_stale.eq(~take & ~early)]
                 with m.If(take):
                     m.d.comb += [now.sent.eq(was.sent + op.bytes), now.num_closes.eq(was.num_closes + 1),
-                                 now.brought.eq(was.brought + op.rows), now.aborted.eq(was.aborted | op.abort),
-                                 fail.eq(opened & op.abort), status.eq(Reason.INCOMPLETE)]
+                                 now.brought.eq(was.brought + op.rows), now.aborted.eq(was.aborted | op.abort)]
+                m.d.comb += [fail.eq(opened & same & op.abort), status.eq(Reason.INCOMPLETE)]
             with m.Case(OpKind.OVERLAP):
                 m.d.comb += [fail.eq(opened), status.eq(Reason.OVERLAP), counts.overlaps.eq(1)]
             with m.Case(OpKind.OPEN):
@@ -171,7 +173,9 @@ class RegionBooks(wiring.Component):
         writes = valid & ~op.plain
         for table in (books, mirror):
             m.d.comb += [table.w_en.eq(writes), table.w_addr.eq(name), table.w_data.eq(now)]
-        changed = writes & ((now.state != was.state) | (ok & (op.kind == OpKind.OPEN)))
+        moves = Cat(op.kind == OpKind.OPEN, op.kind == OpKind.FINISH, (op.kind == OpKind.FREE) & busy,
+                    (op.kind == OpKind.ABORT) & (was.state != RegionState.DONE)).any()
+        changed = writes & (fail | (ok & moves))
         m.d.sync += [self.region_update.en.eq(changed), self.region_update.region.eq(op.region),
                      self.region_update.bank.eq(op.bank), self.region_update.state.eq(now.state),
                      self.region_update.epoch.eq(now.epoch)]
