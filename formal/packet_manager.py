@@ -66,7 +66,7 @@ class ManagerSpec(Spec):
                 self.lemma(f"blocks of {k} and {n} differ", (inner.keys[k] != inner.keys[n]) | (pool.plain[k] != pool.plain[n])
                             | (inner.ranks[k] != inner.ranks[n]), when=there[k] & there[n])
             equal = (inner.key == inner.keys[n]) & (inner.store.rank == inner.ranks[n]) & (inner.store.plain == pool.plain[n])
-            self.lemma(f"match {n}", inner.match[n] == (equal & inner.waits & there[n]))
+            self.lemma(f"match {n}", (inner.match[n] & inner.tries) == (equal & inner.waits & there[n]))
             self.lemma(f"lock only what is there, {n}", pool.valid[n], when=pool.locked[n])
 
 
@@ -274,6 +274,7 @@ class FencesAreExact(ManagerSpec):
         self.lemma("in one place", (staged + entered + left + late.any() <= done) & (late <= 4))
         self.lemma("chosen store waits", inner.waits & (inner.store.rank == rank) & (inner.store.plain == plain)
                     & (inner.store.dest >> replicas == handle), when=staged)
+        self.lemma("only a store that waits tries", inner.waits, when=inner.tries)
         self.lemma("mark waits with it", inner.marked, when=staged & covered)
         self.lemma("entry of the store", pool.valid.bit_select(entry, 1) & (pool.plain.bit_select(entry, 1) == plain)
                     & (Array(inner.ranks)[entry] == rank) & (plain | (Array(inner.dests)[entry] >> replicas == handle)),

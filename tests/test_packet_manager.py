@@ -46,8 +46,8 @@ def test_can_accept():
 
 # Bug: (file, good text, bad text, cocotb test that must fail)
 BUGS = {
-    "locked_entry_merges": ("hub_rtl/pool/pool.py", "hit.eq(match & ~self.locking)", "hit.eq(match)", "random_traffic"),
-    "closed_on_the_way": ("hub_rtl/pool/pool.py", "& stays[n] & comes", "& opened[n] & comes", "random_traffic"),
+    "locked_entry_merges": ("hub_rtl/pool/pool.py", "hit.eq(match & ~self.locking &", "hit.eq(match &", "random_traffic"),
+    "closed_on_the_way": ("hub_rtl/pool/pool.py", "& stays[n])", "& opened[n])", "random_traffic"),
     "drained_before_ledger": ("hub_rtl/packet_manager.py", "range(LEDGER_CYCLES + 1)", "range(1)", "fence_and_close"),
     "left_but_old": ("hub_rtl/pool/pool_timer.py", "self.valid & self.old & ~self.locked", "self.old & ~self.locked",
                      "next_batch"),

@@ -94,16 +94,15 @@ class Pool(wiring.Component):
                 waits.eq(self.i_store.valid & incoming.mask.any()), store.eq(incoming), key.eq(in_key),
                 marked.eq(self._handle_marked(incoming.plain, incoming.dest)), self.asks.eq(1 << incoming.rank),
             ]
-        # A store that waits on has met no open entry of its tag, and there will be none before its own.
-        comes = Signal()
-        m.d.comb += comes.eq(self.i_store.valid & self.i_store.ready & incoming.mask.any())
+        # A store tries once: if it waits on, it has met no open entry of its tag, and there will be none before its own.
+        tries = Signal()
         m.d.sync += [
-            was_new.eq(new),
-            equal_front.eq(comes & (in_key == key) & (incoming.rank == store.rank) & (incoming.plain == store.plain)),
+            tries.eq(self.i_store.valid & self.i_store.ready & incoming.mask.any()), was_new.eq(new),
+            equal_front.eq((in_key == key) & (incoming.rank == store.rank) & (incoming.plain == store.plain)),
         ]
         for n in range(depth):
             m.d.sync += equal_tag[n].eq((in_key == keys[n]) & (incoming.rank == ranks[n]) & (incoming.plain == self.plain[n])
-                                        & stays[n] & comes)
+                                        & stays[n])
 
         # Cycle 1: hit or allocate.
         marked_now, is_hit = Signal(), Signal()
@@ -112,7 +111,7 @@ class Pool(wiring.Component):
         hit_index = Cat(encode(match, self._types.index_width))
         m.d.comb += [
             marked_now.eq(marked | self._handle_marked(store.plain, store.dest)),
-            hit.eq(match & ~self.locking),
+            hit.eq(match & ~self.locking & tries.replicate(depth)),
             is_hit.eq(hit.any()),
             self.claim.eq(waits & ~is_hit & self.place),
             new.eq(free_entry & self.claim.replicate(depth)),
