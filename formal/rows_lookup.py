@@ -93,7 +93,7 @@ class RowKeepsItsSlot(Spec):
         at_ours = self.past(dut.victim_look, "looked") & in_rat & (step_index == index)
         self.suppose("entry holds the answer", (dut.victim.slot == slot) & (dut.victim.overflow == overflow) &
                      (dut.victim.reason == Reason.OK), when=at_ours)
-        scanned = data.View(inside["own"].tag, self.past(inside["victim"], "scanned"))
+        scanned = data.View(inside["own"].tag, self.past(inside["scanned"], "scanned"))
         state = inside.state
         acting = ~Cat(state(name) for name in ("READ", "CHECK", "GROUP", "PURGE", "WIPE", "LEAVE")).any()
         said = Cat(inside["rows.reason"], inside["plain.allowed"])
@@ -215,6 +215,7 @@ class RowKeepsItsSlot(Spec):
         victim = Signal(tag, name="best")
         for n in range(ways):
             self.lemma(f"scanned {n}", inside["seen_way"] == 1 << n, when=state("SCAN") & (step == n + 1))
+            self.lemma(f"scans {n}", inside["scan_way"] == 1 << n, when=state("SCAN") & (step == n))
             with m.If(best_way[n]):
                 m.d.comb += victim.eq(read[n])
         chosen = (state("SCAN") & (step > 1)) | within("VICTIM", "COUNT", "SPILL")

@@ -107,6 +107,8 @@ class PacketsAreSplitExactly(Spec):
         self.lemma("counted", inside["counted"] == (complete == 2), when=have)
         self.lemma("summing", (complete == 1) == (summing & inside["last_mask"]), when=have)
         self.lemma("sum", (count.p + Mux(summing, sums, 0))[:cfg.bytes_width] == amount, when=have)
+        self.lemma("first sum", count.p == 0, when=have & (complete == 1) & (cfg.mask_flits == 1))
+        self.lemma("nothing yet", count.p == 0, when=have & (complete == 0) & (cfg.mask_flits == 1))
         self.lemma("counting", (complete == 0) == (masks != 0), when=have & fields.masked)
         self.lemma("all counted", masks == 0, when=~have | ~fields.masked)
         self.lemma("idle sum", ~summing, when=~have)

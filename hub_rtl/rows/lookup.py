@@ -171,14 +171,14 @@ class Lookup(wiring.Component):
         step = Signal(range(ways + 1))
         best = data.StructLayout({"age": own.way_width, "rank": 2})     # compared as one number: rank first, then age
         key, best_key = Signal(best), Signal(best)
-        best_way, seen_way = Signal(ways), Signal(ways)
+        best_way, seen_way, scan_way = Signal(ways), Signal(ways), Signal(ways)     # one-hot
+        best_index, seen_index = Signal(filter_width), Signal(filter_width)         # in the filter
         best_slot = Signal(data.StructLayout({"slot": cfg.slot_width, "overflow": 1}))
-        scanning = Signal()
+        scanned = Signal(own.tag)
         m.d.comb += [
-            # The tag that is scanned, and after the scan the victim's: the set stays in view.
-            victim.eq(select(Mux(scanning, Cat(step == n for n in range(ways)), best_way),
-                             [tags.tags[n].as_value() for n in range(ways)])),
-            rows.region.eq(victim.region), rows.epoch.eq(victim.epoch),
+            scanned.eq(select(scan_way, [tags.tags[n].as_value() for n in range(ways)])),
+            victim.eq(select(best_way, [tags.tags[n].as_value() for n in range(ways)])),    # the set stays in view
+            rows.region.eq(scanned.region), rows.epoch.eq(scanned.epoch),
             self.victim_index.eq(Cat(step[:ceil_log2(ways)], looked_set[:own.set_width])),
             # Oldest first: fewer older ways give a larger key. Rank 3: epoch over, 2: has a slot, 1: refused.
             key.age.eq(~select(seen_way, [tags.ages[n] for n in range(ways)])),
@@ -266,24 +266,21 @@ class Lookup(wiring.Component):
             # A way is needed: choose a victim once every row of the set has its answer in the data part.
             with m.State("DRAIN"):
                 with m.If(self.filled):
-                    m.d.sync += [step.eq(0), best_key.eq(0)]
+                    m.d.sync += [step.eq(0), scan_way.eq(1), best_key.eq(0)]
                     m.next = "SCAN"
             with m.State("SCAN"):
                 m.d.comb += [self.victim_look.eq(step != ways), rows.look_bank.eq(step != ways)]
-                m.d.comb += scanning.eq(1)
-                m.d.sync += [step.eq(step + 1), seen_way.eq(Cat(step == n for n in range(ways)))]
+                m.d.sync += [step.eq(step + 1), scan_way.eq(scan_way << 1), seen_way.eq(scan_way),
+                             seen_index.eq(fold_key(scanned.region, scanned.epoch[0], scanned.rowid, filter_width))]
                 with m.If((step != 0) & (key.as_value() > best_key.as_value())):
-                    m.d.sync += [best_key.eq(key), best_way.eq(seen_way),
+                    m.d.sync += [best_key.eq(key), best_way.eq(seen_way), best_index.eq(seen_index),
                                  best_slot.slot.eq(self.victim.slot), best_slot.overflow.eq(self.victim.overflow)]
                 with m.If(step == ways):
                     m.d.sync += step.eq(0)
                     m.next = "VICTIM"
             with m.State("VICTIM"):
                 m.d.sync += [way.eq(best_way), has_way.eq(1)]
-                m.d.comb += [
-                    spilled.look.eq(1),
-                    spilled.index.eq(fold_key(victim.region, victim.epoch[0], victim.rowid, filter_width)),
-                ]
+                m.d.comb += [spilled.look.eq(1), spilled.index.eq(best_index)]
                 with m.If(best_key.rank == 2):
                     m.next = "COUNT"
                 with m.Else():

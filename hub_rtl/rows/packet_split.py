@@ -85,7 +85,7 @@ class PacketSplit(wiring.Component):
                 bits = flit.data[8 * n:8 * n + 8]
                 m.d.sync += group.eq(Mux(flit.err, 0, tree_sum([bits[k] for k in range(8)])))
         with m.If(summing):
-            m.d.sync += [self.o_bytes.payload.eq((self.o_bytes.payload + tree_sum(groups))[:cfg.bytes_width]),
-                         counted.eq(last_mask)]
+            before = self.o_bytes.payload if cfg.mask_flits > 1 else 0      # of the mask flits before
+            m.d.sync += [self.o_bytes.payload.eq((before + tree_sum(groups))[:cfg.bytes_width]), counted.eq(last_mask)]
         return m
 

@@ -53,7 +53,7 @@ class RowCheck(wiring.Component):
             views.w_data.row_behind.eq(write.geometry.row_first + write.geometry.row_span),
             states.w_en.eq(update.en), states.w_addr.eq(Cat(update.bank, update.region)),
             states.w_data.state.eq(update.state), states.w_data.epoch.eq(_kept(update.epoch, update.bank)),
-            views.r_en.eq(self.look), views.r_addr.eq(region),
+            views.r_en.eq(self.look), views.r_addr.eq(body.region[:cfg.region_width]),
             region.eq(Mux(self.look, body.region[:cfg.region_width], self.region)),
             epoch.eq(Mux(self.look, body.epoch, self.epoch)),
             states.r_en.eq(self.look | self.look_bank), states.r_addr.eq(Cat(epoch[0], region)),
