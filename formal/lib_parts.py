@@ -6,6 +6,7 @@ from amaranth import Cat, Mux, Signal
 from amaranth.lib import data
 
 from hub_rtl.lib.arbiter import RoundRobin
+from hub_rtl.lib.early_queue import EarlyQueue
 from hub_rtl.lib.flush import FlushCounter
 from hub_rtl.lib.multi_queue import MultiQueue
 from hub_rtl.lib.ram import Ram
@@ -13,8 +14,8 @@ from hub_rtl.lib.stream import StreamMerge
 
 from .spec import Spec
 
-__all__ = ["FlushCovers", "MergeKeepsItems", "MultiQueueKeepsItems", "QueueKeepsItems", "RamReturnsLastWrite",
-           "RoundRobinServes"]
+__all__ = ["EarlyQueueKeepsItems", "FlushCovers", "MergeKeepsItems", "MultiQueueKeepsItems", "QueueKeepsItems",
+           "RamReturnsLastWrite", "RoundRobinServes"]
 
 
 class QueueKeepsItems(Spec):
@@ -46,6 +47,27 @@ class QueueKeepsItems(Spec):
         self.reach("full", inside == self._most)
         if "level" in dut.signature.members:
             self.always("level counts the items", dut.level == inside)
+
+
+class EarlyQueueKeepsItems(Spec):
+    """What was at ``early`` in the cycle before ``push`` leaves the queue once, in order and unchanged; one that came in the
+    cycle before is offered, if those before it have left. At most ``depth`` items are inside when one is pushed."""
+
+    def __init__(self, width, depth):
+        super().__init__()
+        self._width, self._depth = width, depth
+
+    def build(self, m):
+        m.submodules.dut = dut = EarlyQueue(self._width, self._depth)
+        self.free_inputs(dut)
+        self.always_held_all(dut)
+        take = dut.o.valid & dut.o.ready
+        inside, *_ = self.always_fifo("items", dut.push, self.past(dut.early, "early_before"), take, dut.o.payload,
+                                      self._depth + 1)
+        self.suppose("pushed after it was written", self.past(dut.write, "written"), when=dut.push)
+        self.suppose("pushed while there is room", inside - dut.o.valid < self._depth, when=dut.push)
+        self.always("offers what has come", dut.o.valid == (inside != 0))
+        self.reach("full", inside == self._depth + 1)
 
 
 class MergeKeepsItems(Spec):

@@ -62,9 +62,9 @@ class PacketsArriveWhole(FlitsFindAPlace):
         """Where the followed packet is: its flit ``n`` is item ``base + n`` of the queue, or has left if that is negative."""
         (follows, arriving, ahead, inside), (place, kept), (header, length, src), (got, number) = state, one, kind, counts
         headers, packets = self.packet_lemmas()
-        queue, methods = look_into(self.methods["elaborate"].packets), self.methods
+        queue, methods = look_into(self.methods["elaborate"].packets.queue), self.methods
         port, receive, hand_out = queue.self, methods["_receive"], methods["_hand_out"]
-        leaving, to_leave, padding = hand_out.inside, hand_out.left, hand_out.padding
+        leaving, to_leave, padding = hand_out.inside, hand_out.left + hand_out.masks, hand_out.padding
         depth = len(queue.items)
         base, end, count = Signal(signed(8)), Signal(signed(8)), Signal(range(depth + 1))
         leaves = port.o.valid & port.o.ready

@@ -2,7 +2,9 @@
 
 from unittest import mock
 
-from amaranth import Const, Mux, Signal
+from amaranth import Cat, Const, Module, Mux, Shape, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
 
 from hub_rtl.lib.register_queue import RegisterQueue
 from hub_rtl.link import LinkPort
@@ -13,6 +15,24 @@ from .cuts import cut
 from .pool_parts import look_into
 
 __all__ = ["FlitsFindAPlace"]
+
+
+class EarlyDouble(wiring.Component):
+    """Stands for :class:`~hub_rtl.lib.early_queue.EarlyQueue` (lib.early_queue, lib.register_queue prove the same of both),
+    with items that an invariant can see, and without the word that it has at its output."""
+
+    def __init__(self, shape, depth):
+        super().__init__({"early": In(shape), "write": In(1), "push": In(1), "o": Out(stream.Signature(shape))})
+        self.queue = RegisterQueue(shape, max(2, depth))
+        self.before = Signal(Shape.cast(shape).width)
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.queue = queue = self.queue
+        wiring.connect(m, queue.o, wiring.flipped(self.o))
+        m.d.sync += self.before.eq(self.early)
+        m.d.comb += [queue.i.valid.eq(self.push), queue.i.payload.eq(self.before)]
+        return m
 
 
 class FlitsFindAPlace(Receiver):
@@ -26,14 +46,14 @@ class FlitsFindAPlace(Receiver):
     def prepare(self, dut):
         self.port = look_into(dut)
         cut(self, self.port.tx)
-        with mock.patch("hub_rtl.links.link_rx.RamQueue", RegisterQueue):
+        with mock.patch("hub_rtl.links.link_rx.EarlyQueue", EarlyDouble):
             self.methods = methods_of(self.port.rx)
         return dut
 
     def specify(self, m, dut):
         rx = self.methods["elaborate"]
         self.always("the wire never waits", dut.rx.tready, when=self.started)
-        for name, queue in (("packets", rx.packets), ("control flits", rx.controls)):
+        for name, queue in (("packets", rx.packets.queue), ("control flits", rx.controls.queue)):
             self.always(f"{name} find a place", queue.i.ready, when=queue.i.valid)
             self.reach(f"every place for {name} of others is used", look_into(queue).full[self._places(name) - 1])
         self.packet_lemmas()
@@ -58,7 +78,7 @@ class FlitsFindAPlace(Receiver):
             self.lemma(f"no room in class {cls}, source {n}", full[n] == ~room.any())
 
     def control_lemmas(self):
-        port, queue = self.port, look_into(self.methods["elaborate"].controls)
+        port, queue = self.port, look_into(self.methods["elaborate"].controls.queue)
         sources = [header_layout()(item).src for item in queue.items]
         comes, comer = queue.self.i.valid, header_layout()(queue.self.i.payload).src
         self.lemma("a control flit that comes has a source", self._source_exists(comer), when=comes)
@@ -72,13 +92,18 @@ class FlitsFindAPlace(Receiver):
     def packet_lemmas(self):
         """What is queued are packets, none longer than its header says; the first may have begun to leave, the last may still
         be arriving. So there are at most ``frame_flits`` for each, and the books bound their number."""
-        cfg, m, port, queue = self._cfg, self.m, self.port, look_into(self.methods["elaborate"].packets)
+        cfg, m, port, queue = self._cfg, self.m, self.port, look_into(self.methods["elaborate"].packets.queue)
         receive, hand_out = self.methods["_receive"], self.methods["_hand_out"]
         self.arrival_lemmas(self.methods)
         arriving, to_arrive = receive.inside, receive.left
-        leaving, to_leave, leaver, padding = hand_out.inside, hand_out.left, hand_out.src, hand_out.padding
-        self.lemma("flits to leave", (to_leave != 0) & (to_leave < cfg.frame_flits) & self._source_exists(leaver), when=leaving)
-        self.lemma("nothing to leave", to_leave == 0, when=~leaving)
+        leaving, leaver, padding = hand_out.inside, hand_out.src, hand_out.padding
+        to_leave = Signal(range(cfg.frame_flits), name="to_leave")
+        m.d.comb += to_leave.eq(hand_out.left + hand_out.masks)
+        check, double = self.methods["_check"], self.methods["elaborate"].packets
+        self.lemma("what may be pushed", double.before == Cat(check.arrived.data, check.arrived.last))
+        self.lemma("flits to leave", (hand_out.left != 0) & (hand_out.left <= cfg.packet_flits)
+                   & (hand_out.masks <= cfg.mask_flits) & self._source_exists(leaver), when=leaving)
+        self.lemma("nothing to leave", (hand_out.left == 0) & (hand_out.masks == 0), when=~leaving)
         self.lemma("padding is within a packet", leaving, when=padding)
         partly = leaving & ~padding              # the first item goes on with the packet that leaves
         begins, is_open, left = ~partly, partly, Mux(partly, to_leave, 0)

@@ -72,8 +72,8 @@ class PortTellsEvents(Receiver):
         self.arrival_lemmas(self.methods)
         counts, past = dut.counts, self.past
         self.always("the wire never waits", dut.rx.tready, when=self.started)
-        self.always("bad header told", dut.o_bad.en == past(self.bad))
-        self.always("bad header shown", (dut.o_bad.header == past(self.flit)) & (dut.o_bad.reason == past(self.reason)),
+        self.always("bad header told", dut.o_bad.en == self.bad)
+        self.always("bad header shown", (dut.o_bad.header == self.flit) & (dut.o_bad.reason == self.reason),
                     when=dut.o_bad.en)
         for name, event in (("seq_errors", past(self.off_sequence)), ("rx_busy", past(dut.rx.tvalid & dut.rx.tready))):
             self.always(f"{name} told", counts[name] == event)

@@ -126,8 +126,8 @@ class HeadersAreJudged(Receiver):
         self.always("accepted of its source", dut.accept.src == src, when=dut.accept.en.any())
         self.always("wrong number told", dut.seq_error == self.past(self.off_sequence))
         self.always("no credit told", dut.violation == self.past((self.data & full[0]) | (self.control & full[1])))
-        self.always("bad header told", dut.bad.en == self.past(self.bad))
-        self.always("bad header shown", (dut.bad.header == self.past(self.flit)) & (dut.bad.reason == self.past(self.reason)),
+        self.always("bad header told", dut.bad.en == self.bad)
+        self.always("bad header shown", (dut.bad.header == self.flit) & (dut.bad.reason == self.reason),
                     when=dut.bad.en)
         self.always("flit told", dut.busy == self.past(dut.rx.tvalid & dut.rx.tready))
         body = header_layout(PacketType.CREDIT)(self.flit)

@@ -58,13 +58,13 @@ class _Engine(Spec):
 
 class MessagesTellTotals(_Engine):
     """While no peer is dead, every clearing read is followed by one CLOSE message, in order, with the sum of all ledgers'
-    totals of the cycle after the read; at most four are between. Nothing is dropped."""
+    totals of the second cycle after the read; at most four are between. Nothing is dropped."""
 
     def specify(self, m, dut):
         self.suppose("no peer is dead", dut.peer_dead == 0)
         total = sum(dut.ledger_total[1:], dut.ledger_total[0])[:self._cfg.total_width]
-        out = self.message
-        self.always_fifo("total", self.past(dut.ledger_read.en), Cat(total[:4] != 0, total[4:]),
+        out, shown = self.message, self.past(self.past(dut.ledger_read.en))
+        self.always_fifo("total", shown, Cat(total[:4] != 0, total[4:]),
                          self.sent, Cat(out.ragged, out.sent16[:self._cfg.total_width - 4]), most=4)
         self.always("a CLOSE", (out.type == PacketType.CLOSE) & ~out.abort & (out.sent16 >> self._cfg.total_width - 4 == 0),
                     when=dut.o_control.valid)

@@ -53,7 +53,7 @@ class ClosesAreReadOnce(_Pending):
         self.always("read once", self.waiting, when=self.reads)
         self.always("read after it has drained", drained, when=self.reads)
         self.always("every read clears", dut.ledger_read.clear, when=dut.ledger_read.en)
-        self.always("unpend asked from the read until granted", self.asks == (owes | self.reads))
+        self.always("unpend asked from the cycle after the read until granted", self.asks == owes)
         nowhere = self.waiting & ~self.reads & ~dut.staged & ~dut.pending.bit_select(self.rank, 1)
         self.always("staged or pending until the cycle before the read", self.reads, when=self.past(nowhere))
 

@@ -23,8 +23,8 @@ class NarrowTotals(HubConfig):
 
 class TotalsAreExact(Spec):
     """A read shows exactly the bytes sent for its (dest, bank) in the cycles before it and not taken away by a clearing read;
-    ``clear`` takes them away. So each byte is in exactly one clearing read, the first after it. The answer comes in the next
-    cycle and is held until the next read. Shown with totals modulo 4.
+    ``clear`` takes them away. So each byte is in exactly one clearing read, the first after it. The answer comes two
+    cycles later and is held until that of the next read. Shown with totals modulo 4.
 
     Updates come at most every second cycle, reads as well (a row packet has at least two flits).
     """
@@ -47,10 +47,10 @@ class TotalsAreExact(Spec):
         news, total = Signal(cfg.bytes_width), Signal(cfg.total_width)      # total: sent before this cycle, not yet taken away
         mine = read.en & (read.dest == dest) & (read.bank == bank)
         m.d.comb += news.eq(Mux(sent.en & (sent.dest == dest) & (sent.bank == bank), sent.bytes, 0))
-        answered, cleared = past(mine), past(mine & read.clear)
-        m.d.sync += total.eq(total + news - Mux(cleared, dut.total, 0))
-        self.always("the answer is the total", dut.total == past(total), when=answered)
-        self.always("answer held", dut.total == past(dut.total), when=~past(read.en) & self.started)
+        answered, cleared = past(past(mine)), past(mine & read.clear)
+        m.d.sync += total.eq(total + news - Mux(cleared, past(total), 0))
+        self.always("the answer is the total", dut.total == past(past(total)), when=answered)
+        self.always("answer held", dut.total == past(dut.total), when=~past(past(read.en)) & self.started)
         self.reach("two reads", answered & (dut.total != 0) & past(past(answered)))
 
 

@@ -1,5 +1,8 @@
 """LogicalDestinationDecoder, StoreSteer, StoreMerge and SendLedger under cocotb, against their golden models."""
 
+import sys
+from unittest.mock import patch
+
 import pytest
 from amaranth import Module
 from amaranth.lib import stream, wiring
@@ -73,3 +76,11 @@ def test_planted_early_fall():
         import importlib
         module = importlib.import_module("hub_rtl.decoder")
         assert_caught(lambda: run(module.LogicalDestinationDecoder(SMALLEST), SMALLEST, "decoder_planted", ["random_traffic"]))
+
+
+def test_planted_stale_total():
+    """A ledger that does not see the change before, still on its way to the memory, loses bytes."""
+    with planted("hub_rtl/producer/ledger.py", "word.eq(Mux(same, new, totals.r_data))", "word.eq(totals.r_data)") as module, \
+            patch.object(sys.modules[__name__], "SendLedger", module.SendLedger):
+        assert_caught(lambda: run_bench(Parts(PARTS), name="ledger_planted", module="sim.cocotb.steer", cfg=PARTS,
+                                        tests=["ledger_totals"]))

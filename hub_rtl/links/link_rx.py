@@ -8,7 +8,7 @@ from ..axi import AxiStream
 from ..config import ceil_log2
 from .credits import CONTROL, DATA, RankStrobe, TotalsReport
 from ..formats import PacketType, Reason
-from ..lib.ram_queue import RamQueue
+from ..lib.early_queue import EarlyQueue
 from ..types import header_layout, types_of
 
 __all__ = ["LinkRx", "BadHeader"]
@@ -61,10 +61,12 @@ class LinkRx(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         cfg = self._cfg
-        m.submodules.packets = packets = RamQueue(self._queue_shape, (cfg.ranks - 1) * cfg.rx_credits * cfg.frame_flits)
-        m.submodules.controls = controls = RamQueue(128, cfg.ranks * cfg.ctl_credits)
-        arrived, checked = self._check(m)
-        self._receive(m, arrived, checked, packets.i, controls.i)
+        m.submodules.packets = packets = EarlyQueue(self._queue_shape, (cfg.ranks - 1) * cfg.rx_credits * cfg.frame_flits)
+        m.submodules.controls = controls = EarlyQueue(128, (cfg.ranks - 1) * cfg.ctl_credits)
+        first, arrived, checked = self._check(m)
+        m.d.comb += [packets.early.data.eq(first.data), packets.early.last.eq(first.last), packets.write.eq(first.valid),
+                     controls.early.eq(arrived.data), controls.write.eq(arrived.valid)]
+        self._receive(m, arrived, checked, packets, controls)
         self._hand_out(m, packets.o)
         wiring.connect(m, controls.o, wiring.flipped(self.o_control))
         m.d.sync += [
@@ -131,7 +133,7 @@ class LinkRx(wiring.Component):
             checked.total[DATA].eq(Mux(kinds["credit"], credit_body.total0, header.credit)),
             checked.total[CONTROL].eq(Mux(kinds["credit"], credit_body.total1, header.credit)),
         ]
-        return arrived, checked
+        return first, arrived, checked
 
     def _receive(self, m, arrived, checked, packets, controls):
         """Third stage: credits, and where the packet goes."""
@@ -145,15 +147,15 @@ class LinkRx(wiring.Component):
             accepted[DATA].eq(checked.data & has_room[DATA]),
             accepted[CONTROL].eq(checked.control & has_room[CONTROL]),
             self.accept.en.eq(accepted), self.accept.src.eq(src),
-            packets.valid.eq(accepted[DATA] | (arrived.valid & inside)), packets.payload.data.eq(arrived.data),
-            packets.payload.last.eq(arrived.last), controls.payload.eq(self.bad.header),
+            packets.push.eq(accepted[DATA] | (arrived.valid & inside)),
+            self.bad.en.eq(checked.bad), self.bad.header.eq(arrived.data),
+            self.bad.reason.eq(Mux(checked.bad_lane, Reason.BAD_LANE, Reason.BAD_HEADER)),
             totals.src.eq(src), totals.en.eq(checked.totals_en), totals.total.eq(checked.total),
         ]
         m.d.sync += [
             self.seq_error.eq(checked.off_sequence),
             self.violation.eq((checked.data & ~has_room[DATA]) | (checked.control & ~has_room[CONTROL])),
-            self.bad.en.eq(checked.bad), self.bad.header.eq(arrived.data), controls.valid.eq(accepted[CONTROL]),
-            self.bad.reason.eq(Mux(checked.bad_lane, Reason.BAD_LANE, Reason.BAD_HEADER)),
+            controls.push.eq(accepted[CONTROL]),
         ]
 
         m.d.sync += self.truncated.eq(0)
@@ -169,19 +171,23 @@ class LinkRx(wiring.Component):
     def _hand_out(self, m, packets):
         """Queue to ``o_packet``: marks first and last, pads what is missing, frees the buffer with the last flit."""
         out, header = self.o_packet, header_layout()(packets.payload.data)
-        inside, padding, left, src = Signal(), Signal(), Signal(self._count_width), Signal(self._cfg.rank_width)
-        taken = Signal()
+        inside, padding, src, taken = Signal(), Signal(), Signal(self._cfg.rank_width), Signal()
+        masks, left = Signal(range(self._cfg.mask_flits + 1)), Signal(5)       # flits to come: of the mask, then of data
         m.d.comb += [
             out.valid.eq(packets.valid | padding), packets.ready.eq(out.ready & ~padding), taken.eq(out.valid & out.ready),
             out.payload.data.eq(Mux(padding, 0, packets.payload.data)), out.payload.first.eq(~inside),
-            out.payload.last.eq(left == 1), out.payload.err.eq(padding),     # 0 between packets
+            out.payload.last.eq((left == 1) & (masks == 0)), out.payload.err.eq(padding),       # 0 between packets
         ]
         m.d.sync += [self.free.en.eq(taken & out.payload.last), self.free.rank.eq(src)]
         with m.If(taken & ~inside):
-            m.d.sync += [inside.eq(1), left.eq(self._flits(header)), src.eq(header.src), padding.eq(packets.payload.last)]
+            m.d.sync += [inside.eq(1), left.eq(header.len), masks.eq(Mux(header.masked, self._cfg.mask_flits, 0)),
+                         src.eq(header.src), padding.eq(packets.payload.last)]
+        with m.Elif(taken & masks.any()):
+            m.d.sync += masks.eq(masks - 1)
         with m.Elif(taken):
             m.d.sync += left.eq(left - 1)
-            with m.If(left == 1):
+        with m.If(taken & inside):
+            with m.If(out.payload.last):
                 m.d.sync += [inside.eq(0), padding.eq(0)]
             with m.Elif(packets.payload.last):
                 m.d.sync += padding.eq(1)

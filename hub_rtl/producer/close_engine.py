@@ -7,18 +7,26 @@ from amaranth.lib.wiring import In, Out
 from ..config import EPOCH_WIDTH, ceil_log2
 from ..formats import PacketType
 from .handle_table import staged_close
-from .ledger import ledger_read
+from .ledger import LEDGER_CYCLES, ledger_read
 from ..lib.arbiter import RoundRobin
 from ..lib.multi_queue import MultiQueue
 from ..lib.onehot import encode
 from ..lib.ram_queue import RamQueue
 from ..lib.register_queue import RegisterQueue
-from ..lib.trees import add_tree, tree_levels
 from ..types import header_layout
 
-__all__ = ["CloseEngine", "ControlGate"]
+__all__ = ["CloseEngine", "ControlGate", "sum_cycles"]
 
 JOBS = 4        # closes between being chosen and leaving on o_control
+ADDED = 4       # totals that are added in one cycle
+
+
+def sum_cycles(cfg):
+    """Cycles from the read of the ledgers to the sum of their totals."""
+    cycles, parts = LEDGER_CYCLES, cfg.slices
+    while parts > 1:
+        cycles, parts = cycles + 1, -(-parts // ADDED)
+    return cycles
 
 
 class ControlGate(wiring.Component):
@@ -55,7 +63,7 @@ class CloseEngine(wiring.Component):
     ``ctl_done`` tells that a link took it, no second message for the same peer is chosen: a link never holds one without a
     credit.
 
-    Latency: 6 cycles + log2(slices), rounded up, from the choice of a peer to ``o_control``; one close per 4 cycles over all
+    Latency: 6 cycles + log4(slices), rounded up, from the choice of a peer to ``o_control``; one close per 4 cycles over all
     peers. One replica is listed per cycle while nothing is sent, one per 2 cycles else.
 
     Order: per peer as staged; peers round-robin. A peer that drains, has no control credit or is slow holds up only its own
@@ -144,14 +152,14 @@ class CloseEngine(wiring.Component):
         with m.If(choose):
             m.d.sync += [rank.eq(encode(arbiter.grant_onehot)), drop.eq((arbiter.grant_onehot & dead).any())]
 
-        # Third cycle after the choice: ledgers are read, the handle's count of unsent closes goes down.
+        # Third cycle after the choice: ledgers are read; then the handle's count of unsent closes goes down.
         job, popped = Signal(self._job), lists.popped
         dest = popped.node[1:]
-        m.d.sync += [
-            job.valid.eq(popped.en), job.drop.eq(drop), job.rank.eq(rank), job.body.eq(popped.body),
+        m.d.comb += [
             self.ledger_read.en.eq(popped.en), self.ledger_read.clear.eq(1), self.ledger_read.dest.eq(dest),
             self.ledger_read.bank.eq(popped.node[0]),
         ]
+        m.d.sync += [job.valid.eq(popped.en), job.drop.eq(drop), job.rank.eq(rank), job.body.eq(popped.body)]
         with m.If(popped.en):
             m.d.sync += [self.unpend.valid.eq(1), self.unpend.index.eq(dest >> ceil_log2(cfg.replicas) if len(dest) else 0),
                          self.unpend.bank.eq(popped.node[0])]
@@ -161,13 +169,18 @@ class CloseEngine(wiring.Component):
         return job
 
     def _send(self, m, job):
-        """Adds the ledgers' totals and writes the message."""
+        """Adds the ledgers' totals, four at a time, and writes the message."""
         cfg = self._cfg
-        total = add_tree(m, self.ledger_total, cfg.total_width, registered=True, name="total")
-        for n in range(tree_levels(cfg.slices) + 1):        # one more: the ledgers answer in the next cycle
+        for n in range(sum_cycles(cfg) - 1):        # the job is one cycle behind the read
             later = Signal(self._job, name=f"job{n}")
             m.d.sync += later.eq(job)
             job = later
+        parts, level = list(self.ledger_total), 0
+        while len(parts) > 1:
+            sums = [Signal(cfg.total_width, name=f"total{level}_{n}") for n in range(-(-len(parts) // ADDED))]
+            m.d.sync += [each.eq(sum(parts[n * ADDED:(n + 1) * ADDED])) for n, each in enumerate(sums)]
+            parts, level = sums, level + 1
+        total, = parts
         m.submodules.out = out = RegisterQueue(128, JOBS)
         wiring.connect(m, out.o, wiring.flipped(self.o_control))
         header = Signal(header_layout(PacketType.CLOSE))

@@ -6,9 +6,10 @@ from amaranth.lib.wiring import In, Out
 
 from ..config import index_width
 from ..lib.ram import Ram
-from ..types import types_of
 
-__all__ = ["SendLedger", "ledger_read", "ledger_sent"]
+__all__ = ["LEDGER_CYCLES", "SendLedger", "ledger_read", "ledger_sent"]
+
+LEDGER_CYCLES = 2       # from a read to its total
 
 
 def ledger_sent(cfg):
@@ -27,9 +28,10 @@ class SendLedger(wiring.Component):
     Contract: a read in cycle t shows all updates of cycles before t - 1; with ``clear`` the total is 0 afterwards and later
     updates count on from there. Totals are free-running modulo ``2**total_width``.
 
-    Latency: ``total`` in the cycle after ``read.en``, held until the next read. One update per cycle, but a read takes the
+    Latency: ``total`` two cycles after ``read.en``, held until the next read's. One update per cycle, but a read takes the
     memory's read port: on average an update may come in at most every second cycle (a row packet has two flits or more), and
-    two reads are at least two cycles apart. An update that meets a read waits in a register.
+    two reads are at least two cycles apart. An update that meets a read waits in a register. A total is read in one cycle,
+    registered in the next and written back in the third; one that is changed in two cycles after each other is passed on.
 
     Nothing stalls. After reset a walker clears the totals: ``clearing`` is 1, neither updates nor reads may come.
 
@@ -41,7 +43,7 @@ class SendLedger(wiring.Component):
     def __init__(self, cfg):
         super().__init__({"sent": In(ledger_sent(cfg)), "read": In(ledger_read(cfg)), "total": Out(cfg.total_width),
                           "clearing": Out(1)})
-        self._cfg, self._types = cfg, types_of(cfg)
+        self._cfg = cfg
 
     def elaborate(self, platform):
         m = Module()
@@ -56,20 +58,23 @@ class SendLedger(wiring.Component):
             with m.If(self.sent.en | ~self.read.en):
                 m.d.sync += waiting.eq(self.sent)
 
-        address, write, bytes_, clear = Signal(index_width(depth)), Signal(), Signal(cfg.bytes_width), Signal()
+        # First cycle: the memory is read. Second: its word is registered. Third: the new total is written.
+        stage = data.StructLayout({"address": index_width(depth), "write": 1, "bytes": cfg.bytes_width, "clear": 1})
+        second, third, same, old, new = Signal(stage), Signal(stage), Signal(), *(Signal(cfg.total_width) for _ in range(2))
+        read2, word = Signal(), Signal(cfg.total_width)
         m.d.comb += [
             totals.r_en.eq(self.read.en | update.en),
             totals.r_addr.eq(Mux(self.read.en, self.read.dest << 1 | self.read.bank, update.dest << 1 | update.bank)),
-            totals.w_en.eq(write), totals.w_addr.eq(address), totals.w_data.eq(Mux(clear, 0, totals.r_data + bytes_)),
+            new.eq(Mux(third.clear, 0, old + third.bytes)), word.eq(Mux(same, new, totals.r_data)),
+            totals.w_en.eq(third.write), totals.w_addr.eq(third.address), totals.w_data.eq(new),
         ]
         m.d.sync += [
-            address.eq(totals.r_addr), write.eq(Mux(self.read.en, self.read.clear, update.en)),
-            clear.eq(self.read.en), bytes_.eq(update.bytes),
+            second.address.eq(totals.r_addr), second.write.eq(Mux(self.read.en, self.read.clear, update.en)),
+            second.clear.eq(self.read.en), second.bytes.eq(update.bytes), read2.eq(self.read.en),
+            # The word that was just read is being changed: what the memory gave is out of date.
+            same.eq(second.write & (totals.r_addr == second.address)),
+            third.eq(second), old.eq(word),
         ]
-        # The memory's output moves on with the next update: keep the total of a read.
-        was_read, kept = Signal(), Signal(cfg.total_width)
-        m.d.sync += was_read.eq(self.read.en)
-        with m.If(was_read):
-            m.d.sync += kept.eq(totals.r_data)
-        m.d.comb += self.total.eq(Mux(was_read, totals.r_data, kept))
+        with m.If(read2):
+            m.d.sync += self.total.eq(word)
         return m

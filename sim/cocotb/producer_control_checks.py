@@ -7,7 +7,7 @@ from hub_rtl.types import types_of
 from sim.bench.coverage import cover
 from sim.bench.streams import Codec
 
-BUSY_BEFORE_READ = 3    # cycles from `ctl_busy` to the read of the ledgers: both follow the choice at fixed distances
+BUSY_BEFORE_READ = 2    # cycles from `ctl_busy` to the read of the ledgers: both follow the choice at fixed distances
 SETTLED = 4             # `ctl_busy` falls so many cycles after `ctl_done`
 JUDGED_AFTER = 16       # by then it is known whether a chosen close was dropped
 

@@ -6,8 +6,8 @@ from amaranth.lib import data
 
 from hub_rtl.formats import BODIES, HEADER, CommandOp, PacketType, Reason, unpack
 from hub_rtl.producer.handles import handle_broadcast
+from hub_rtl.producer.close_engine import sum_cycles
 from hub_rtl.producer.ledger import ledger_read
-from hub_rtl.lib.trees import tree_levels
 from hub_rtl.types import types_of
 from sim.bench.coverage import cover
 from sim.bench.runner import bench_params
@@ -66,7 +66,7 @@ class World:
         self.merges = [Pipe(2) for _ in range(cfg.loop_lanes)]
         self.pools = [[] for _ in range(cfg.slices)]
         self.ledgers = [Counter() for _ in range(cfg.slices)]
-        self.totals = [0] * cfg.slices
+        self.totals = self.shown_totals = [0] * cfg.slices
         self.accepted = Counter()                                   # bytes of (dest, epoch) that a close must carry
         self.number = 0
         self.csr, self.reads, self.jobs = {}, deque(), []
@@ -87,7 +87,8 @@ class World:
         for n, pool in enumerate(self.pools):
             ranks = {store.rank for store in pool if store.marked}
             getattr(dut, f"draining__{n}").value = self._late(f"draining{n}", sum(1 << rank for rank in ranks))
-            getattr(dut, f"ledger_total__{n}").value = self.totals[n]
+            getattr(dut, f"ledger_total__{n}").value = self.shown_totals[n]
+        self.shown_totals = self.totals         # two cycles after the read
         dut.ctl_ready.value = sum((self.shown[rank] > 0) << rank for rank in range(cfg.ranks))
         dut.ctl_done.value, dut.sunk.value, dut.ctl_other.value = self.done, self.sunk, self.other
         dut.peer_dead.value = sum(1 << rank for rank in self.dead)
@@ -255,7 +256,7 @@ class World:
             self.counted[name] += on
         if counts["closes_dropped"]:
             # Drops come a fixed time after the reads; a message of the same peer may still wait for the link.
-            job = next((job for job in self.jobs if job[4] == self.bench.cycle - tree_levels(cfg.slices) - 1), None)
+            job = next((job for job in self.jobs if job[4] == self.bench.cycle - sum_cycles(cfg)), None)
             assert job is not None and self.bench.cycle - self.last_dead.get(job[0], -99) < 30, f"dropped {job}"
             self.jobs.remove(job)
             self.links.dropped(job[0], job[4])
