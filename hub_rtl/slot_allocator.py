@@ -60,8 +60,9 @@ class SlotAllocator(wiring.Component):
         m.submodules.engine = engine = SpillEngine(cfg)
         lanes = [RowLookup(cfg) for _ in range(cfg.slices)]
         ranges = Signal(data.ArrayLayout(self._types.dep_range, cfg.dep_ranges))
-        with m.If(self.dep_write.en):
-            m.d.sync += ranges[self.dep_write.index].eq(self.dep_write.range)
+        with m.If(self.dep_write.en):       # all but the threshold, which only the scoreboard asks for
+            m.d.sync += [ranges[self.dep_write.index][name].eq(self.dep_write.range[name])
+                         for name in ("armed", "base", "limit", "log2_stride", "group_base")]
 
         m.submodules.overlaps = overlaps = RoundRobin(cfg.slices)
         for n, lane in enumerate(lanes):
