@@ -97,7 +97,7 @@ class Hub(wiring.Component):
     def _control(self, m, producer, consumer, router, csr, link):
         """CLOSE and REJECT between their senders, link lane 0 and the own rank. Returns the sender of REJECT."""
         connect(m, producer.o_control, router.i_control[0])
-        m.submodules.reject = reject = RejectSender(self._cfg)
+        m.submodules.reject_sender = reject = RejectSender(self._cfg)
         connect(m, reject.o_control, router.i_control[1])
         connect(m, router.o_link, link.i_control)
         connect(m, router.o_close, consumer.i_close)

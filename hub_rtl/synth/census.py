@@ -42,7 +42,7 @@ UNITS = {unit.name: unit for unit in (
     Unit("producer_control", "moehub_producer_control", "hub"),
     Unit("csr", "moehub_csr", "hub", mechanism=False),
     Unit("refusal_log", "moehub_log", "hub", mechanism=False),
-    Unit("reject_sender", "moehub_reject", "hub", mechanism=False),
+    Unit("reject_sender", "moehub_reject_sender", "hub", mechanism=False),
     Unit("control_router", "moehub_router", "hub", mechanism=False),
     Unit("spill_port_merge", "moehub_consumer_flag_port", "hub", mechanism=False),
 )}
