@@ -8,11 +8,13 @@ from amaranth import Cat, Mux, Signal
 from amaranth.lib import data
 
 from hub_rtl.config import ceil_log2
-from hub_rtl.decoder import LogicalDestinationDecoder, operand_layout
+from hub_rtl.decoder import STORES, LogicalDestinationDecoder, operand_layout
 from hub_rtl.formats import OPERAND_PLAIN, OPERAND_ROW, LaneMode, Reason
 from hub_rtl.producer.handles import entry_known
 from hub_rtl.types import types_of
 
+from .links_rx import methods_of
+from .pool_parts import look_into
 from .spec import Spec
 
 __all__ = ["AnswersAreOnePerStore", "FlushCoversOlderStores", "RefusalsAreReported", "StoreGoesWhereItsEntrySays",
@@ -36,21 +38,19 @@ class _Open(LogicalDestinationDecoder):
 
     def __init__(self, cfg):
         super().__init__(cfg)
-        self.fetched, self.fetched_valid, self.reads = Signal(self._types.store), Signal(), Signal()        # second stage
-        self.held, self.held_valid, self.word = Signal(self._types.store), Signal(), Signal(self._word)     # third stage
-        self.lows, self.highs = Signal(), Signal()
+        self.fetched, self.fetched_valid, self.reads = Signal(self._asked), Signal(), Signal()        # second stage
+        self.held, self.held_valid, self.word = Signal(self._asked), Signal(), Signal(self._word)     # third stage
         self.judged, self.judged_valid = Signal(self._judged()), Signal()               # fourth stage
 
     def _look_up(self, m, source, table):
         held, valid, ready = super()._look_up(m, source, table)
         m.d.comb += [self.fetched.eq(source.payload), self.fetched_valid.eq(source.valid), self.reads.eq(table.r_en),
-                     self.held.eq(held.store), self.held_valid.eq(valid),
-                     self.lows.eq(held.lows), self.highs.eq(held.highs), self.word.eq(table.r_data)]
+                     self.held.eq(held.store), self.held_valid.eq(valid), self.word.eq(table.r_data)]
         return held, valid, ready
 
-    def _hand_over(self, m, judged, judged_valid, leave):
+    def _hand_over(self, m, judged, judged_valid, leave, bytes_):
         m.d.comb += [self.judged.eq(judged), self.judged_valid.eq(judged_valid)]
-        super()._hand_over(m, judged, judged_valid, leave)
+        super()._hand_over(m, judged, judged_valid, leave, bytes_)
 
 
 class _Followed(Spec):
@@ -106,7 +106,9 @@ class _Followed(Spec):
         self.promise(m)
 
     def _same(self, store):
-        return Cat(*(store[field] == self.store[field] for field in ("operand", "owner", "mask", "cls"))).all()
+        mask = self.store.mask
+        return Cat(*(store[field] == self.store[field] for field in ("operand", "owner", "cls")),
+                   store.lows == mask[:16].any(), store.highs == mask[16:].any()).all()
 
     def met(self, m):
         """Status and destination by the entry that the followed store met, which a lemma says to be in the third stage."""
@@ -119,7 +121,6 @@ class _Followed(Spec):
                       here & ~self.row.plain & (self.row.handle == self.index)),
             **{name: (self.inside & ~self.given & self.came & self._same(store), valid & store.tag[0])
                for name, valid, store in (("second", dut.fetched_valid, dut.fetched), ("third", dut.held_valid, dut.held))},
-            "halves": ((dut.lows == self.store.mask[:16].any()) & (dut.highs == self.store.mask[16:].any()), here),
             "last": (self.inside & ~self.given & self.came, dut.judged_valid & dut.judged.tag[0]),
         }
         return here, *self.judge(m, met, hold)
@@ -270,6 +271,20 @@ class StoreKeepsItsBytes(_Followed):
         dut, hands = self.dut, Cat(self.hands.values()).any()
         self.always("data", dut.o_link.payload.data == self.store.data, when=hands)
         self.always("mask", dut.o_link.payload.mask == self.store.mask, when=hands)
+        # In memory, and at its output, what was written and has the colour is the followed store's, also after it has left.
+        queue = look_into(methods_of(dut)["elaborate"].waiting)
+        mine, written, read = Cat(self.store.data, self.store.mask), Signal(STORES), Signal()
+        with m.If(queue.self.write):
+            m.d.sync += written.bit_select(queue.next_word, 1).eq(1)
+        with m.If(queue.load):
+            m.d.sync += read.eq(written.bit_select(queue.head, 1))
+        for n in range(STORES):
+            port = queue.storage.read_port(domain="comb")
+            m.d.comb += port.addr.eq(n)
+            self.lemma(f"word {n}", self.came & (port.data == mine), when=port.data[0] & written[n])
+        out = dut.o_link.payload
+        self.lemma("word at the output", self.came & (Cat(out.data, out.mask) == mine), when=out.data[0] & read)
+        self.lemma("written before it is read", read, when=queue.self.o.valid)
         moves = Signal(4)
         m.d.sync += moves.eq(Mux(self.inside, moves + (dut.o_response.ready & dut.o_link.ready & dut.o_loop.ready), 0))
         self.always("bounded wait", moves < 6, when=self.inside)

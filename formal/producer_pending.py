@@ -37,7 +37,7 @@ class _Pending(_Engine):
 
 class ClosesAreReadOnce(_Pending):
     """An accepted close is never stalled; its totals are read and cleared exactly once, and only after ``release`` and then a
-    cycle in which its peer's ``draining`` was 0; until the cycle before it is staged or its peer pending. ``unpend`` follows
+    cycle in which its peer's ``draining`` was 0; until then it is staged or its peer pending. ``unpend`` follows
     each read, once. The lists are used as ``lib.multi_queue`` wants it."""
 
     def specify(self, m, dut):
@@ -54,8 +54,8 @@ class ClosesAreReadOnce(_Pending):
         self.always("read after it has drained", drained, when=self.reads)
         self.always("every read clears", dut.ledger_read.clear, when=dut.ledger_read.en)
         self.always("unpend asked from the cycle after the read until granted", self.asks == owes)
-        nowhere = self.waiting & ~self.reads & ~dut.staged & ~dut.pending.bit_select(self.rank, 1)
-        self.always("staged or pending until the cycle before the read", self.reads, when=self.past(nowhere))
+        self.always("staged or pending until the read", dut.staged | dut.pending.bit_select(self.rank, 1),
+                    when=self.waiting & ~self.reads)
 
         append, pop = self.lists.append, self.lists.pop
         recent = self.past(pop.en) | self.past(self.past(pop.en))

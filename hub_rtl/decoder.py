@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from .config import ADDR_WIDTH, ceil_log2
 from .formats import OPERAND_PLAIN, OPERAND_ROW, LaneMode, Reason
 from .producer.handles import check_epoch, entry_known, handle_broadcast, store_refusal
+from .lib.early_queue import EarlyQueue
 from .lib.flush import FlushCounter
 from .lib.ram import Ram
 from .lib.residue import is_residue, residue_parts
@@ -14,6 +15,8 @@ from .lib.stream import StreamRegister
 from .types import types_of
 
 __all__ = ["LogicalDestinationDecoder", "operand_layout"]
+
+STORES = 4      # inside at most: accepted, looked up, and two judged
 
 
 def operand_layout(fields):
@@ -64,15 +67,20 @@ class LogicalDestinationDecoder(wiring.Component):
         self._cfg, self._types = cfg, types
         #: What the lane keeps of an entry: the range checks are made once, when it is written.
         self._word = data.StructLayout({"known": 1, "hold": 1, "handle": types.handle})
+        #: Of a store, what decides: instead of the mask, whether it has bytes in the lower half and in the upper one.
+        self._asked = data.StructLayout({"operand": 64, "cls": 1, "owner": 4, "tag": cfg.tag_width, "lows": 1, "highs": 1})
+        self._bytes = data.StructLayout({"data": 256, "mask": 32})
+        self._placed = data.StructLayout({name: field.shape for name, field in types.resolved if name not in ("data", "mask")})
 
     def elaborate(self, platform):
         m = Module()
-        types = self._types
         m.submodules.table = table = Ram(self._word, self._cfg.handles, clear=True)
-        m.submodules.flusher = flusher = FlushCounter(4)
+        m.submodules.flusher = flusher = FlushCounter(STORES)
+        # Bytes and mask decide nothing: they wait in memory and meet their store where it leaves. One is at the output by then.
+        m.submodules.waiting = waiting = EarlyQueue(self._bytes, STORES - 1, quick=True)
 
-        entry = stream.Signature(types.store).create(path=("entry",))
-        accept = self.i_store.valid & self.i_store.ready
+        entry = stream.Signature(self._asked).create(path=("entry",))
+        accept, store = self.i_store.valid & self.i_store.ready, self.i_store.payload
         m.d.comb += [
             self.i_store.ready.eq((~entry.valid | entry.ready) & ~table.clearing), self.clearing.eq(table.clearing),
             flusher.enter.eq(accept), flusher.flush.eq(self.flush), self.flushing.eq(flusher.flushing),
@@ -80,14 +88,20 @@ class LogicalDestinationDecoder(wiring.Component):
             self.counts.stores.eq(accept), self.counts.stall.eq(self.i_store.valid & ~self.i_store.ready),
         ]
         with m.If(~entry.valid | entry.ready):
-            m.d.sync += [entry.valid.eq(accept), entry.payload.eq(self.i_store.payload)]
+            m.d.sync += [
+                entry.valid.eq(accept),
+                entry.payload.lows.eq(store.mask[:16].any()), entry.payload.highs.eq(store.mask[16:].any()),
+                *(entry.payload[name].eq(store[name]) for name in ("operand", "cls", "owner", "tag")),
+            ]
+        m.d.comb += [waiting.early.data.eq(store.data), waiting.early.mask.eq(store.mask), waiting.write.eq(accept)]
+        m.d.sync += waiting.push.eq(accept)
         self._write_table(m, table)
 
         looked_up, look_valid, look_ready = self._look_up(m, entry, table)
         judged, judged_valid, leave = Signal(self._judged()), Signal(), Signal()
         self._two_places(m, look_valid, look_ready, self._judge(m, looked_up, table.r_data), judged, judged_valid, leave)
         m.d.comb += flusher.leave.eq(leave)
-        self._hand_over(m, judged, judged_valid, leave)
+        self._hand_over(m, judged, judged_valid, leave, waiting.o)
         return m
 
     def _two_places(self, m, valid, ready, verdict, judged, judged_valid, leave):
@@ -128,9 +142,8 @@ class LogicalDestinationDecoder(wiring.Component):
         keys = [residue_parts(m, Mux(row.plain, address_key, rotate_key)[:12], cfg.lanes, "rotate"),
                 residue_parts(m, hash_key, cfg.lanes, "hash")]
 
-        bit = {"lows": store.mask[:16].any(), "highs": store.mask[16:].any(), "rank_ok": plain.rank < cfg.ranks,
-               "handle_ok": row.handle < cfg.handles}
-        held = Signal(data.StructLayout({"store": self._types.store, **dict.fromkeys(bit, 1),
+        bit = {"rank_ok": plain.rank < cfg.ranks, "handle_ok": row.handle < cfg.handles}
+        held = Signal(data.StructLayout({"store": self._asked, **dict.fromkeys(bit, 1),
                                          "keys": data.ArrayLayout(data.ArrayLayout(cfg.lane_width, len(keys[0])), 2)}),
                       name="looked_up")
         valid, ready = Signal(name="look_valid"), Signal(name="look_ready")
@@ -143,7 +156,7 @@ class LogicalDestinationDecoder(wiring.Component):
         return held, valid, ready
 
     def _judged(self):
-        return data.StructLayout({"resolved": self._types.resolved, "status": 4, "deliver": 1, "own": 1,
+        return data.StructLayout({"resolved": self._placed, "status": 4, "deliver": 1, "own": 1,
                                   "tag": self._cfg.tag_width, "owner": 4, "handle": 11, "rank": 7, "epoch": 4})
 
     def _judge(self, m, held, word):
@@ -175,7 +188,7 @@ class LogicalDestinationDecoder(wiring.Component):
         # Row lengths are multiples of 16: count 32-byte sectors and a half.
         sector, sectors, overrun = row.row_off[1:], handle.row_bytes[5:], Signal()
         inside = sectors > sector if len(sectors) else Const(0, 1)
-        m.d.comb += overrun.eq((held.lows & ~inside & ~((sectors == sector) & handle.row_bytes[4])) | (held.highs & ~inside))
+        m.d.comb += overrun.eq((store.lows & ~inside & ~((sectors == sector) & handle.row_bytes[4])) | (store.highs & ~inside))
 
         status, epoch_status = Signal(4), Signal(4)
         m.d.comb += epoch_status.eq(check_epoch(row.epoch, handle, word.hold))
@@ -198,27 +211,30 @@ class LogicalDestinationDecoder(wiring.Component):
         full = Mux(row.plain | whole, cfg.packet_bytes, handle.row_bytes[:block_bits])
         out = judged.resolved
         m.d.comb += [
-            out.plain.eq(row.plain), out.cls.eq(store.cls), out.rank.eq(rank), out.data.eq(store.data), out.mask.eq(store.mask),
+            out.plain.eq(row.plain), out.cls.eq(store.cls), out.rank.eq(rank),
             out.region.eq(Mux(row.plain, 0, replica.region)), out.epoch.eq(Mux(row.plain, 0, row.epoch)),
             out.rowid.eq(Mux(row.plain, 0, row.rowid)), out.full.eq(full),
             out.block.eq(Mux(row.plain, plain.addr[block_bits:ADDR_WIDTH], row_block)),
             out.sector.eq(Mux(row.plain, plain.addr[5:block_bits], row.row_off[1:block_bits - 4])),
             out.dest.eq(Mux(row.plain, 0, Cat(which, row.handle) if cfg.replicas > 1 else row.handle)),
-            judged.status.eq(status), judged.deliver.eq((status == Reason.OK) & (held.lows | held.highs)),
+            judged.status.eq(status), judged.deliver.eq((status == Reason.OK) & (store.lows | store.highs)),
             judged.own.eq(rank == self.rank), judged.tag.eq(store.tag), judged.owner.eq(store.owner),
             judged.handle.eq(Mux(row.plain, 0, row.handle)), judged.epoch.eq(Mux(row.plain, 0, row.epoch)),
             judged.rank.eq(Mux(row.plain, plain.rank, rank)),
         ]
         return judged
 
-    def _hand_over(self, m, judged, judged_valid, leave):
+    def _hand_over(self, m, judged, judged_valid, leave, bytes_):
         """To the packet manager and, in the same cycle, the response into its register. Only that register's state lets
         ``o_link`` or ``o_loop`` become valid; it never goes back, so a valid store stays valid."""
         m.submodules.answer = answer = StreamRegister(self._types.store_response)
         wiring.connect(m, answer.o, wiring.flipped(self.o_response))
         may_leave = judged_valid & answer.i.ready
+        for out in (self.o_link.payload, self.o_loop.payload):
+            m.d.comb += [out.data.eq(bytes_.payload.data), out.mask.eq(bytes_.payload.mask),
+                         *(out[name].eq(judged.resolved[name]) for name, _ in self._placed)]
         m.d.comb += [
-            self.o_link.payload.eq(judged.resolved), self.o_loop.payload.eq(judged.resolved),
+            bytes_.ready.eq(leave),
             self.o_link.valid.eq(may_leave & judged.deliver & ~judged.own),
             self.o_loop.valid.eq(may_leave & judged.deliver & judged.own),
             leave.eq(may_leave & (~judged.deliver | Mux(judged.own, self.o_loop.ready, self.o_link.ready))),
