@@ -16,7 +16,6 @@ from hub_rtl.lib.ram_queue import RamQueue
 from hub_rtl.lib.register_queue import RegisterQueue
 from hub_rtl.lib.residue import is_residue, residue, residue_parts
 from hub_rtl.lib.stream import StreamQueue, StreamRegister
-from hub_rtl.lib.trees import add_tree, tree_levels
 from sim.bench.planted import planted
 from sim.bench.runner import bench_seed
 
@@ -162,16 +161,6 @@ def test_sums(count):
     def parts(value):
         return [value[4 * n:4 * n + 4] for n in range(count)]
     check_function(Function(4 * count, 8, lambda m, value: tree_sum(parts(value))), cases)
-    check_function(Function(4 * count, 8, lambda m, value: add_tree(m, parts(value), 8)), cases)
-    pipelined = Function(4 * count, 8, lambda m, value: add_tree(m, parts(value), 8, registered=True))
-
-    async def bench(ctx):
-        for n in range(len(cases) + tree_levels(count)):
-            ctx.set(pipelined.i, cases[n][0] if n < len(cases) else 0)
-            if n >= tree_levels(count):
-                assert ctx.get(pipelined.o) == cases[n - tree_levels(count)][1]
-            await ctx.tick()
-    simulate(pipelined, bench)
 
 
 @pytest.mark.parametrize("depth", [1, 3, 8])
