@@ -19,7 +19,7 @@ TABLE = load_table()
 #: Stream register whose planted bug lets a waiting item be overwritten.
 TOY = Check(name="toy.held", spec="streams:BlockHoldsItems",
             arguments={"block": "hub_rtl.lib.stream:StreamRegister", "shape": 8},
-            bug=Bug("hub_rtl/lib/stream.py", "self.o.ready | ~self.o.valid", "self.o.ready | self.i.valid"))
+            bug=Bug("hub_rtl/lib/stream.py", "m.If(self.o.ready | ~self.o.valid)", "m.If(self.o.ready | self.i.valid)"))
 
 
 @pytest.fixture
