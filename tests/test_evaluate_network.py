@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import simpy
 
+from sim.evaluate.calibrate import is_current
 from sim.evaluate.network import HUB_FILE, Network, NetworkSettings, flits_of
 
 FULL = 9                # flits of a full packet of 128 bytes
@@ -331,3 +332,7 @@ def test_a_large_rowid_grows_old_and_goes():
 
     assert left(float("inf")) > 1800
     assert 500 < left(500) < 700
+
+
+def test_hub_figures_are_of_the_present_design():
+    assert is_current(), "the design has changed: python -m sim.evaluate.calibrate"
