@@ -1,6 +1,8 @@
 """Schemes of the software systems: what they send, what they wait for, and that they end on any workload."""
 
+import re
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -215,6 +217,14 @@ def test_constants_of_a_system():
             assert systems.constants("comet").combine_ctas == 8
     assert systems.constants("comet").combine_ctas == before
     assert all(source for system in systems.SYSTEMS for _, source in systems.provenance(system).values())
+
+
+def test_every_constant_is_read():
+    """A constant that no code reads would look like part of the model."""
+    code = "\n".join(path.read_text() for path in Path(systems.__file__).parent.rglob("*.py"))
+    unread = [f"{system}.{name}" for system in systems.SYSTEMS for name in vars(systems.constants(system))
+              if not re.search(rf'\.{name}\b|"{name}"', code)]
+    assert not unread, unread
 
 
 def test_constants_that_are_not_there():
