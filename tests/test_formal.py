@@ -80,6 +80,12 @@ def test_a_time_out_is_undetermined(folder):
     assert verdict(slow, run_task(slow, "prove")) == ("UNDETERMINED", False)
 
 
+def test_planted_bugs_fit_the_text():
+    for check in TABLE.values():
+        text = (ROOT / check.bug.file).read_text()
+        assert text.count(check.bug.old) == 1, f"{check.name}: {check.bug.old!r} in {check.bug.file}"
+
+
 def test_a_bug_that_does_not_fit_the_text_is_an_error():
     with pytest.raises(ValueError, match="occurs 0 times, must be exactly once"):
         run_task(dataclasses.replace(TOY, bug=Bug("hub_rtl/lib/stream.py", "no such text", "")), "bug")
