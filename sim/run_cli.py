@@ -157,7 +157,7 @@ def bench(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for bench.json.")] = Path("build/bench"),
     quick: Annotated[bool, typer.Option("--quick", help="Without the lines that take longer than seconds.")] = False,
     lanes: Annotated[list[int] | None, typer.Option(min=1, max=32, help="Only this: do rows that are all new keep a link of so "
-                                                    "many lanes full? May be repeated; 18 lanes take 20 minutes.")] = None,
+                                                    "many lanes full? May be repeated; 18 lanes take three minutes.")] = None,
 ):
     """Measure speed: link use, latencies, merging, simulation rate. Exit code 1 when a target is missed."""
     from sim.bench_lanes import line_rate
