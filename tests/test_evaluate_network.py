@@ -13,6 +13,14 @@ FULL = 9                # flits of a full packet of 128 bytes
 LATENCY, STORE, WRITE, CREDIT = 64, 14, 15, 17
 
 
+def stream_of_blocks(network, **options):
+    """Process: 200 blocks to rank 1, always one waiting behind the one that is leaving."""
+    ahead = network.send(0, 1, 128, **options)
+    for _ in range(200):
+        ahead, before = network.send(0, 1, 128, **options), ahead
+        yield before.left
+
+
 def settings(**changes):
     """Hubs of one lane, in cycles."""
     return NetworkSettings(**{"ranks": 8, "rate": 16, "latency": LATENCY, "store_latency": STORE, "write_latency": WRITE,
@@ -128,13 +136,7 @@ def test_message_of_low_priority_grows_old_and_goes():
         env = simpy.Environment()
         network = Network(env, settings=settings(credits=None, age_limit=age_limit, store_latency=0))
 
-        def stream():
-            ahead = network.send(0, 1, 128)
-            for _ in range(200):
-                ahead, before = network.send(0, 1, 128), ahead
-                yield before.left
-
-        env.process(stream())
+        env.process(stream_of_blocks(network))
         env.run(until=1)
         low = network.send(0, 1, 128, priority=1)
         env.run()
@@ -318,13 +320,7 @@ def test_a_large_rowid_grows_old_and_goes():
         env = simpy.Environment()
         network = Network(env, settings=settings(credits=None, age_limit=age_limit, store_latency=0))
 
-        def stream():
-            ahead = network.send(0, 1, 128, rowid=1)
-            for _ in range(200):
-                ahead, before = network.send(0, 1, 128, rowid=1), ahead
-                yield before.left
-
-        env.process(stream())
+        env.process(stream_of_blocks(network, rowid=1))
         env.run(until=1)
         large = network.send(0, 1, 128, rowid=2)
         env.run()
