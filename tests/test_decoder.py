@@ -78,9 +78,12 @@ def test_planted_early_fall():
         assert_caught(lambda: run(module.LogicalDestinationDecoder(SMALLEST), SMALLEST, "decoder_planted", ["random_traffic"]))
 
 
-def test_planted_stale_total():
-    """A ledger that does not see the change before, still on its way to the memory, loses bytes."""
-    with planted("hub_rtl/producer/ledger.py", "word.eq(Mux(same, new, totals.r_data))", "word.eq(totals.r_data)") as module, \
+@pytest.mark.parametrize("good, bad", [("word.eq(Mux(same, written, old))", "word.eq(old)"),
+                                       ("old.eq(Mux(changed, written, totals.r_data))", "old.eq(totals.r_data)")],
+                         ids=["one_before", "two_before"])
+def test_planted_stale_total(good, bad):
+    """A ledger that does not see the change before, or the one before that, still on its way to the memory, loses bytes."""
+    with planted("hub_rtl/producer/ledger.py", good, bad) as module, \
             patch.object(sys.modules[__name__], "SendLedger", module.SendLedger):
         assert_caught(lambda: run_bench(Parts(PARTS), name="ledger_planted", module="sim.cocotb.steer", cfg=PARTS,
                                         tests=["ledger_totals"]))

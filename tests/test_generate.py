@@ -72,7 +72,7 @@ def test_sidecar(tiny):
         one = next(m for m in side["memories"] if path in m["path"])
         assert (one["granules"], one["cleared"], one["collision"][:8]) == (granules, cleared, "new data")
     one = next(m for m in side["memories"] if "pool0.memory.payload" in m["path"])
-    assert (one["granules"], one["cleared"], one["collision"]) == (32, False, "does not occur")
+    assert (one["granules"], one["cleared"], one["collision"]) == (32, False, "not used")
     modules = set(re.findall(r"^module (\w+)\(", tiny.verilog, re.M))
     assert {memory["module"] for memory in side["memories"]} <= modules
 

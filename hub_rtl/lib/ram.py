@@ -15,9 +15,10 @@ class Ram(wiring.Component):
 
     A read takes one cycle: ``r_data`` belongs to the ``r_addr`` of the cycle before with ``r_en``, and holds until the next
     read. **Collision rule:** a read of the word written in the same cycle gives the *new* data (bypass register outside the
-    macro), for every write-enable granule. Without ``bypass`` the user never reads the word written in the same cycle, which
-    is for a proof of the user to show. One read and one write per cycle. While ``clearing`` is high (``depth`` cycles
-    after reset, if ``clear``) the walker owns the write port and writes by the user are lost: wait for it.
+    macro), for every write-enable granule. Without ``bypass`` the user never reads the word written in the same cycle, or does
+    not use what it gets, which is for a proof of the user to show. One read and one write per cycle. While ``clearing`` is
+    high (``depth`` cycles after reset, if ``clear``) the walker owns the write port and writes by the user are lost: wait for
+    it.
 
     Parameters: ``shape``, the word; ``depth``, words, 1 or more; ``granules``, write-enable bits per word (must divide its
     width); ``clear``, zero the words after reset; ``quick``, FPGA tools are asked for distributed memory, whose word is there

@@ -31,7 +31,7 @@ class SendLedger(wiring.Component):
     Latency: ``total`` two cycles after ``read.en``, held until the next read's. One update per cycle, but a read takes the
     memory's read port: on average an update may come in at most every second cycle (a row packet has two flits or more), and
     two reads are at least two cycles apart. An update that meets a read waits in a register. A total is read in one cycle,
-    registered in the next and written back in the third; one that is changed in two cycles after each other is passed on.
+    registered in the next and written back in the third; one that is changed again before it is back is passed on.
 
     Nothing stalls. After reset a walker clears the totals: ``clearing`` is 1, neither updates nor reads may come.
 
@@ -49,7 +49,7 @@ class SendLedger(wiring.Component):
         m = Module()
         cfg = self._cfg
         depth = 2 * cfg.dests
-        m.submodules.totals = totals = Ram(cfg.total_width, depth, clear=True)
+        m.submodules.totals = totals = Ram(cfg.total_width, depth, clear=True, bypass=False)
         waiting = Signal(ledger_sent(cfg))
         update = Signal(ledger_sent(cfg))
         m.d.comb += [self.clearing.eq(totals.clearing), update.eq(Mux(waiting.en, waiting, self.sent))]
@@ -60,21 +60,25 @@ class SendLedger(wiring.Component):
 
         # First cycle: the memory is read. Second: its word is registered. Third: the new total is written.
         stage = data.StructLayout({"address": index_width(depth), "write": 1, "bytes": cfg.bytes_width, "clear": 1})
-        second, third, same, old, new = Signal(stage), Signal(stage), Signal(), *(Signal(cfg.total_width) for _ in range(2))
-        read2, word = Signal(), Signal(cfg.total_width)
+        second, third, read2, read3 = Signal(stage), Signal(stage), Signal(), Signal()
+        width = cfg.total_width
+        old, word, new, written, kept = (Signal(width, name=name) for name in ("old", "word", "new", "written", "kept"))
+        # The word is changed in the cycle in which it is read, or in the next: what the memory gives is out of date. It comes
+        # late in its cycle, so what was written is put in its place on the way into the next register, or behind it.
+        changed, changes, same = Signal(), Signal(), Signal()
         m.d.comb += [
             totals.r_en.eq(self.read.en | update.en),
             totals.r_addr.eq(Mux(self.read.en, self.read.dest << 1 | self.read.bank, update.dest << 1 | update.bank)),
-            new.eq(Mux(third.clear, 0, old + third.bytes)), word.eq(Mux(same, new, totals.r_data)),
+            word.eq(Mux(same, written, old)), new.eq(Mux(third.clear, 0, word + third.bytes)),
             totals.w_en.eq(third.write), totals.w_addr.eq(third.address), totals.w_data.eq(new),
+            self.total.eq(Mux(read3, word, kept)),
         ]
         m.d.sync += [
             second.address.eq(totals.r_addr), second.write.eq(Mux(self.read.en, self.read.clear, update.en)),
             second.clear.eq(self.read.en), second.bytes.eq(update.bytes), read2.eq(self.read.en),
-            # The word that was just read is being changed: what the memory gave is out of date.
-            same.eq(second.write & (totals.r_addr == second.address)),
-            third.eq(second), old.eq(word),
+            changed.eq(third.write & (totals.r_addr == third.address)),
+            changes.eq(second.write & (totals.r_addr == second.address)), same.eq(changes),
+            third.eq(second), read3.eq(read2), old.eq(Mux(changed, written, totals.r_data)), written.eq(new),
+            kept.eq(self.total),
         ]
-        with m.If(read2):
-            m.d.sync += self.total.eq(word)
         return m

@@ -132,7 +132,7 @@ def memories(texts, top):
     """Every memory below ``top``: [{path, module, depth, width, granules, cleared, collision}].
 
     The wrapper :class:`~hub_rtl.lib.ram.Ram` is known by the names in it; other memories are the storage of queues, which
-    never read the word that is being written, nor do the users of a wrapper without bypass.
+    never read the word that is being written; the users of a wrapper without bypass do not either, or do not use what they get.
     ``cleared``: a walker writes 0 to every word after reset.
     """
     modules = {}
@@ -148,7 +148,7 @@ def memories(texts, top):
             ram = name == "memory"
             found.append({"path": path if ram else f"{path}.{name}", "module": module, "depth": int(depth), "width": int(width),
                           "granules": wires["write__en"] if ram else 1, "cleared": ram and "walk" in wires,
-                          "collision": "new data, by a bypass outside the memory" if "kept" in wires else "does not occur"})
+                          "collision": "new data, by a bypass outside the memory" if "kept" in wires else "not used"})
         for cell, name in cells:
             if cell in modules:
                 walk(cell, f"{path}.{name}")
