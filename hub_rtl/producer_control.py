@@ -146,7 +146,7 @@ class ProducerControl(wiring.Component):
         m.d.comb += [
             # All handles with the counter's bits reversed: neighbours, often of one peer, are not listed one after the other,
             # so that the messages of all peers are on their way at the same time. Numbers beyond the table are UNKNOWN there.
-            index.eq(Mux(close_all, count[::-1], command.handle)),
+            index.eq(count[::-1]),
             table.close.index.eq(index), table.close.epoch.eq(command.epoch), table.close.owner.eq(command.owner),
             fence.payload.eq(offered.tag), self.o_mark.all.eq(is_fence | close_all), self.o_mark.handle.eq(command.handle),
             answer.payload.tag.eq(command.tag), answer.payload.status.eq(status),
@@ -173,7 +173,7 @@ class ProducerControl(wiring.Component):
                         m.d.comb += [fence.valid.eq(1), self.i_command.ready.eq(fence.ready)]
                     with m.Else():
                         m.d.comb += self.i_command.ready.eq(1)
-                        m.d.sync += count.eq(0)
+                        m.d.sync += count.eq(Mux(offered.op == CommandOp.CLOSE_ALL, 0, offered.handle[::-1]))
                         m.next = "WALK"
                         with m.If((offered.op != CommandOp.CLOSE) & (offered.op != CommandOp.CLOSE_ALL)):
                             m.next = "ANSWER"

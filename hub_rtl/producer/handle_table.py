@@ -73,8 +73,8 @@ class HandleTable(wiring.Component):
             self.clearing.eq(table.clearing),
             self.unpend_granted.eq(self.unpend.valid & idle & ~self.write.en & ~self.read.en),
             self.close_granted.eq(self.close.valid & idle & ~self.write.en & ~self.read.en & ~self.unpend.valid),
-            index.eq(Mux(self.write.en, self.write.index, Mux(self.read.en, self.read.index,
-                     Mux(self.unpend.valid, self.unpend.index, self.close.index)))),
+            index.eq(Mux(self.write.en | self.read.en, Mux(self.write.en, self.write.index, self.read.index),
+                     Mux(self.unpend.valid, self.unpend.index, self.close.index))),
             table.r_addr.eq(index), table.r_en.eq(write_ok | self.read.en | self.unpend_granted | self.close_granted),
         ]
         m.d.sync += [
@@ -89,7 +89,8 @@ class HandleTable(wiring.Component):
         held = word.unsent[word.handle.epoch[0]].any()
         m.d.comb += [
             word.eq(table.r_data), after.eq(word), epoch_reason.eq(check_epoch(op_in.epoch, word.handle, held)),
-            table.w_en.eq(change), table.w_addr.eq(op_index), table.w_data.eq(after),
+            # Written back even if a close is refused and nothing changes: whether it is, is known late.
+            table.w_en.eq(op["write"] | op["unpend"] | op["close"]), table.w_addr.eq(op_index), table.w_data.eq(after),
         ]
         with m.If((op_in.index >= cfg.handles) | ~entry_known(cfg, word.handle)):
             m.d.comb += reason.eq(Reason.UNKNOWN)
