@@ -19,8 +19,8 @@ class _Loop(Spec):
         self._cfg, self._words = cfg, words
 
     def build(self, m):
-        def shallow(shape, depth):
-            return RamQueue(shape, min(depth, self._words))
+        def shallow(shape, depth, **options):
+            return RamQueue(shape, min(depth, self._words), **options)
         dut = self.with_constants(LoopPort(self._cfg), {"hub_rtl.loop_port.RamQueue": shallow})
         m.submodules.dut = dut
         self.free_inputs(dut, but=("rank", "lane"))

@@ -67,7 +67,7 @@ class OpenRam(wiring.Component):
     """Stands for :class:`~hub_rtl.lib.ram.Ram` (``lib.ram`` proves the same of it), with ``words`` that an invariant can
     name."""
 
-    def __init__(self, shape, depth, clear=False):
+    def __init__(self, shape, depth, clear=False, quick=False):
         index = index_width(depth)
         super().__init__({"r_en": In(1), "r_addr": In(index), "r_data": Out(shape), "w_en": In(1), "w_addr": In(index),
                           "w_data": In(shape), "clearing": Out(1)})

@@ -34,7 +34,8 @@ class LoopPort(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         cfg = self._cfg
-        m.submodules.packets = packets = RamQueue(types_of(cfg).flit, LOOP_PACKETS * cfg.frame_flits)
+        words = LOOP_PACKETS * cfg.frame_flits
+        m.submodules.packets = packets = RamQueue(types_of(cfg).flit, words, quick=words <= 64)
         m.submodules.controls = controls = RamQueue(128, cfg.ctl_credits)
         wiring.connect(m, packets.o, wiring.flipped(self.o_packet))
         wiring.connect(m, controls.o, wiring.flipped(self.o_control))

@@ -16,16 +16,17 @@ class RamQueue(wiring.Component):
     Latency one cycle when empty (the memory's bypass), one item per cycle, order kept. The item at the output has left the
     memory, so ``depth + 1`` items fit. ``i.ready`` and ``o.valid`` come from registers.
 
-    Parameters: ``shape``, the payload; ``depth``, words of memory, 1 or more. Ports: ``i`` In, ``o`` Out, streams of ``shape``.
+    Parameters: ``shape``, the payload; ``depth``, words of memory, 1 or more; ``quick``, FPGA tools are asked for distributed
+    memory. Ports: ``i`` In, ``o`` Out, streams of ``shape``.
     """
 
-    def __init__(self, shape, depth):
+    def __init__(self, shape, depth, quick=False):
         super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
-        self._shape, self._depth = shape, depth
+        self._shape, self._depth, self._quick = shape, depth, quick
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.ram = ram = Ram(self._shape, self._depth)
+        m.submodules.ram = ram = Ram(self._shape, self._depth, quick=self._quick)
         head, tail = Signal(index_width(self._depth)), Signal(index_width(self._depth))
         stored = Signal(range(self._depth + 1))     # items in memory, without the one at the output
         some, room = Signal(), Signal(init=1)       # stored is not 0, is not depth: registers, so that nothing is compared
