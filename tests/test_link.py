@@ -48,7 +48,7 @@ def test_over_switch():
     ("hub_rtl/links/link_rx.py", "cfg.rx_credits * cfg.frame_flits)", "cfg.rx_credits * cfg.frame_flits - 2)", "credit_abuse",
      "tiny"),
     # A due CREDIT never pushes in before packets that keep coming.
-    ("hub_rtl/links/link_tx.py", "((urgent & ~paced)", "((Const(0, 1))", "credit_flits", "small"),
+    ("hub_rtl/links/link_tx.py", "pushes_in.eq(reports.due & urgent & ~paced)", "pushes_in.eq(0)", "credit_flits", "small"),
 ])
 def test_planted(path, old, new, test, name):
     cfg = CONFIGS[name]

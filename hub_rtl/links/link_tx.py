@@ -71,13 +71,13 @@ class LinkTx(wiring.Component):
         control_dst = control.dst[:cfg.rank_width]
         inside, paced, patience, urgent = Signal(), Signal(), Signal(range(PATIENCE)), Signal()
         has_credit, is_dead = Signal(), Signal()
-        go_control, go_packet, go_credit = Signal(), Signal(), Signal()
+        go_control, go_packet, go_credit, pushes_in = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
             has_credit.eq(self.control_ready.bit_select(control_dst, 1)),
             is_dead.eq(self.peer_dead.bit_select(control_dst, 1)),
-            go_credit.eq(~inside & reports.due & ((urgent & ~paced)
-                                                  | ~(self.i_packet.valid | (self.i_control.valid & has_credit)))),
-            go_control.eq(~inside & self.i_control.valid & has_credit & ~go_credit),
+            pushes_in.eq(reports.due & urgent & ~paced),
+            go_credit.eq(~inside & reports.due & (pushes_in | ~(self.i_packet.valid | (self.i_control.valid & has_credit)))),
+            go_control.eq(~inside & self.i_control.valid & has_credit & ~pushes_in),
             go_packet.eq(inside | (self.i_packet.valid & ~go_credit & ~go_control)),
             self.i_packet.ready.eq(advance & go_packet),
             self.control_sunk.eq(self.i_control.valid & ~has_credit & is_dead),
