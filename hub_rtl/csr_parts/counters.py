@@ -46,7 +46,7 @@ class Counters(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         number = len(COUNTERS)
-        m.submodules.live = live = Ram(self._width, number)
+        m.submodules.live = live = Ram(self._width, number, quick=True)        # its word goes through the adder
         m.submodules.copies = copies = Ram(self._width, number)
         # Between two visits: `number` increments.
         fronts = [Signal(range(number * ((1 << width) - 1) + 1), name=f"front_{name}")
@@ -58,17 +58,17 @@ class Counters(wiring.Component):
         m.d.sync += place.eq(Mux(place == number - 1, 0, place + 1))
         visits = Signal(range(number + 1), init=number)     # visits left that start from 0: the first round clears
         copying = Signal(range(number + 1), init=number)    # visits left that also copy: the first round, too
-        m.d.comb += self.busy.eq((visits != 0) | (copying != 0))
+        clears, copies_too = Signal(init=1), Signal(init=1)     # such visits are left: registers, so that nothing is compared
         start_clear = Signal()
-        m.d.comb += start_clear.eq(self.clear & ~self.busy)
+        m.d.comb += [self.busy.eq(clears | copies_too), start_clear.eq(self.clear & ~self.busy)]
         with m.If(start_clear):
-            m.d.sync += visits.eq(number)
-        with m.Elif(visits != 0):
-            m.d.sync += visits.eq(visits - 1)
+            m.d.sync += [visits.eq(number), clears.eq(1)]
+        with m.Elif(clears):
+            m.d.sync += [visits.eq(visits - 1), clears.eq(visits != 1)]
         with m.If(self.snapshot & ~self.busy):
-            m.d.sync += copying.eq(number)
-        with m.Elif(copying != 0):
-            m.d.sync += copying.eq(copying - 1)
+            m.d.sync += [copying.eq(number), copies_too.eq(1)]
+        with m.Elif(copies_too):
+            m.d.sync += [copying.eq(copying - 1), copies_too.eq(copying != 1)]
 
         for n, name in enumerate(COUNTERS):
             add = Signal.like(self.counts[name], name=f"add_{name}")
@@ -79,7 +79,7 @@ class Counters(wiring.Component):
         taken, at = Signal(max(map(len, fronts))), Signal.like(place)
         fresh, keep, valid = Signal(), Signal(), Signal()
         m.d.sync += [taken.eq(Mux(start_clear, 0, select(visited, fronts))), at.eq(place), valid.eq(1)]
-        m.d.sync += [fresh.eq((visits != 0) | start_clear), keep.eq(copying != 0)]
+        m.d.sync += [fresh.eq(clears | start_clear), keep.eq(copies_too)]
         total = Signal(self._width)
         m.d.comb += [
             live.r_en.eq(1), live.r_addr.eq(place),
