@@ -96,6 +96,8 @@ class RefusedOnlyWhenFull(TableSpec):
             word = pointer.shape()(inside.word(m, "pointers.memory", at_word, f"{name}_word"))
             kept = state(inside.word(m, "states.memory", at_word, f"{name}_kept"))
             self.lemma(f"{name}: counted", word.slots == slots, when=(at_word < inside["pointers.walk"]) & ~pending)
+            last_given = (slots != 0) & (slots >= self.region(number).capacity)
+            self.lemma(f"{name}: counted full", word.full == last_given, when=(at_word < inside["pointers.walk"]) & ~pending)
             self.lemma(f"{name}: none yet", slots == 0, when=pending)
             self.lemma(f"{name}: clear", (slots == 0) & ~pending & ~each["is_open"] & (each["state"].as_value() == 0),
                        when=dut.clearing)
@@ -107,7 +109,8 @@ class RefusedOnlyWhenFull(TableSpec):
             self.lemma(f"{name}: two is new", each["is_open"] | (each["older"] + one_valid >= self.inflight),
                        when=at_two & ~two.translate)
             self.lemma(f"{name}: not opening", ~pending, when=(at_one & ~one.translate) | (at_two & ~two.translate))
-            self.lemma(f"{name}: read", pointer.slots == slots, when=(at_one & ~one.translate & (busy == 0)) | found)
+            self.lemma(f"{name}: read", (pointer.slots == slots) & (pointer.full == last_given),
+                       when=(at_one & ~one.translate & (busy == 0)) | found)
             self.lemma(f"{name}: state read", inside["state"].as_value() == each["state"].as_value(),
                        when=(at_one & (busy == 0)) | found)
             self.lemma(f"{name}: opened before", ~pending | ~(inside["state"].state == RegionState.OPEN), when=found)

@@ -122,11 +122,20 @@ class TableSpec(Spec):
         g = inside["g"]
         for n, region in enumerate(self.regions):
             def same(view, region=region):
-                return Cat(view[name] == region[name] for name in self.GEOMETRY).all()
+                return Cat(*(view[name] == region[name] for name in self.GEOMETRY if name != "capacity"),
+                           view.last == (region.capacity - 1)[:len(view.last)], view.no_slots == (region.capacity == 0)).all()
             word = g.shape()(inside.word(self.m, "geometry.memory", n, f"geometry{n}"))
             self.lemma(f"geometry {n} kept", same(word), when=self.written[n])
-            self.lemma(f"geometry {n} read", same(g), when=(one_valid & (busy == 0) & (one.region == n)) |
-                       ((busy == 2) & (target == n)))
+            read = (one_valid & (busy == 0) & (one.region == n)) | ((busy == 2) & (target == n))
+            self.lemma(f"geometry {n} read", same(g), when=read)
+
+            def below(view, region=region):
+                return view.full | (view.slots < region.capacity) | (region.capacity == 0)
+            for bank in range(2):
+                at_word = 2 * n + bank
+                word = inside["pointer"].shape()(inside.word(self.m, "pointers.memory", at_word, f"pointers{at_word}"))
+                self.lemma(f"pointer {at_word} below capacity", below(word), when=inside["pointers.walk"] > at_word)
+            self.lemma(f"pointer of {n} read", below(inside["pointer"]), when=read)
         self.lemma("all written", self.written.all(), when=self.inflight != 0)
         self.lemma("asked before", self.busy, when=self.inflight != 0)
         self.lemma("cleared before", ~dut.clearing, when=self.written.any())

@@ -146,3 +146,35 @@ def test_address_table_overflow_keeps_order():
     assert replies == [(0, 0, 0), (0, 1, 0), (0, 0, 1), (0, 2, 0), (0, 1, 1), (0, 2, 1), (0, 2, 2), full, (0, 1, 2)]
     assert events == [(2, 3, 5)]
     cover("alloc.table.overflow_order")
+
+
+def test_address_table_waits_for_overflow_geometry():
+    """A slot of the overflow region is asked for: not answered while that region's geometry is written, then with the new one;
+    writing another region delays nothing."""
+    cfg = preset("small", lanes=2)
+    dut = AddressTable(cfg)
+    replies = []
+
+    async def bench(ctx):
+        while ctx.get(dut.clearing):
+            await ctx.tick()
+        table_region(dut, ctx, 0, base=[0, 0], stride=256, capacity=2, overflow_en=1, overflow=1)
+        await ctx.tick()
+        table_region(dut, ctx, 1, base=[0, 0], stride=256, capacity=9)
+        await ctx.tick()
+        port = dut.i_request[0]
+        for written in (1, 2):
+            ctx.set(port.valid, 1)
+            ctx.set(port.payload, {"region": 0, "bank": 0, "translate": 1, "overflow": 1, "slot": 5})
+            for cycle in range(24):
+                ctx.set(dut.geometry_write.en, 0)
+                if cycle < 12:
+                    table_region(dut, ctx, written, base=[cycle << 20, 0], stride=256, capacity=9)
+                if ctx.get(dut.reply_en):
+                    replies.append((written, cycle, ctx.get(dut.reply.reason), ctx.get(dut.reply.addr)))
+                await ctx.tick()
+                ctx.set(port.valid, 0)
+    simulate(dut, bench)
+    address = (11 << 20) + 5 * 256
+    # The last write is in cycle 11, the overflow region is read in the next; undisturbed it is 2 cycles after the request.
+    assert replies == [(1, 12 + 4, Reason.OK, address), (2, 2 + 4, Reason.OK, address)]

@@ -28,6 +28,8 @@ class AddressTable(wiring.Component):
     table for 3 cycles more (and until banks just opened have pointer 0). Answers in request order per slice, the slices in
     turn; an answer cannot be held up.
     A bank's pointers start at 0 when ``region_update`` opens it: requests wait while such updates are applied.
+    Geometry is written only while both banks of its region are FREE (the registers see to that), so never while a request for
+    the region is read; one that overflows waits while that of its overflow region is written.
 
     Parameters: ``cfg``. Ports: ``i_request`` In, stream per slice; ``reply_en`` Out, one bit per slice, with ``reply``;
     ``geometry_write``, ``region_update`` In; ``rows_query`` In {region, bank}, 2 cycles later ``slots`` Out (slots given out
@@ -50,12 +52,15 @@ class AddressTable(wiring.Component):
         m = Module()
         cfg, types, own = self._cfg, self._types, self._own
         low = ceil_log2(cfg.packet_bytes)
-        names = ("valid", "stride", "row_bytes", "capacity", "group_base", "log2_tile", "overflow_en", "overflow", "base")
-        shapes = {name: types.geometry[name].shape for name in names}
+        names = ("valid", "stride", "row_bytes", "group_base", "log2_tile", "overflow_en", "overflow", "base")
+        # A region's last slot is kept in place of its capacity, and with a bank's pointer whether it has given out all: a
+        # request then waits for no comparison. ``moved`` has one bit to spare there, both halves of a word are of one width.
+        shapes = {**{name: types.geometry[name].shape for name in names}, "last": cfg.slot_width, "no_slots": 1}
+        pointer_word = data.StructLayout({"slots": cfg.slot_width, "full": 1, "moved": cfg.slot_width + 1})
         count = data.StructLayout({"slots": cfg.slot_width, "moved": cfg.slot_width})
-        m.submodules.geometry = geometry = Ram(data.StructLayout(shapes), cfg.regions, clear=True)
+        m.submodules.geometry = geometry = Ram(data.StructLayout(shapes), cfg.regions, clear=True, bypass=False)
         m.submodules.states = states = Ram(data.StructLayout({"state": 2, "epoch": EPOCH_WIDTH}), 2 * cfg.regions, clear=True)
-        m.submodules.pointers = pointers = Ram(count, 2 * cfg.regions, granules=2, clear=True)
+        m.submodules.pointers = pointers = Ram(pointer_word, 2 * cfg.regions, granules=2, clear=True)
         m.submodules.shown = shown = Ram(count, 2 * cfg.regions, granules=2, clear=True)    # copy for rows_query
         m.submodules.opened = opened = RegisterQueue(own.bank, 4)   # three wait at most, whatever is being answered
         m.submodules.arbiter = arbiter = RoundRobin(cfg.slices)
@@ -63,6 +68,7 @@ class AddressTable(wiring.Component):
         m.d.comb += [
             geometry.w_en.eq(write.en), geometry.w_addr.eq(write.region),
             *(geometry.w_data[name].eq(write.geometry[name]) for name in names),
+            geometry.w_data.last.eq(write.geometry.capacity - 1), geometry.w_data.no_slots.eq(write.geometry.capacity == 0),
             states.w_en.eq(update.en), states.w_addr.eq(Cat(update.bank, update.region)),
             states.w_data.state.eq(update.state), states.w_data.epoch.eq(update.epoch),
             opened.i.valid.eq(update.en & (update.state == RegionState.OPEN)),
@@ -90,7 +96,8 @@ class AddressTable(wiring.Component):
                 m.d.comb += [region.eq(chosen.region), bank.eq(chosen.bank), read.eq(1)]
                 m.d.sync += [one.eq(chosen), one_valid.eq(granted.any()), one_slice.eq(granted), now.eq(granted.any())]
             with m.Case(1):                                 # the overflow region may be opening: its pointer must be 0 first
-                m.d.comb += [region.eq(target), bank.eq(two.bank), read.eq(~(opened.i.valid | opened.o.valid))]
+                rewritten = write.en & (write.region == target)
+                m.d.comb += [region.eq(target), bank.eq(two.bank), read.eq(~(opened.i.valid | opened.o.valid | rewritten))]
                 with m.If(read):
                     m.d.sync += [busy.eq(2), second.eq(1), now.eq(1)]
             with m.Case(2):
@@ -106,13 +113,13 @@ class AddressTable(wiring.Component):
         g, state, pointer = geometry.r_data, states.r_data, pointers.r_data
         req = Signal(types.alloc_request)
         m.d.comb += req.eq(Mux(second, two, one))
-        full, usable, elsewhere, given = Signal(), Signal(), Signal(), Signal()
+        full, inside, usable, elsewhere, given = Signal(), Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
-            full.eq(Mux(req.translate, req.slot >= g.capacity, pointer.slots >= g.capacity)),
+            full.eq(pointer.full | g.no_slots), inside.eq((req.slot <= g.last) & ~g.no_slots),
             usable.eq(~second | (g.valid & (req.translate | ((state.state == RegionState.OPEN) & (state.epoch == own_epoch) &
                                                              (g.row_bytes == own_row_bytes))))),
             elsewhere.eq(now & ~second & g.overflow_en & Mux(req.translate, req.overflow, full)),
-            given.eq(~full & usable & (second | ~req.translate | ~req.overflow)),
+            given.eq(usable & Mux(req.translate, inside & (second | ~req.overflow), ~full)),
         ]
         slot = Mux(req.translate, req.slot, pointer.slots)
         fresh = Signal()                                    # one that overflows is full
@@ -125,8 +132,9 @@ class AddressTable(wiring.Component):
         place = Signal(cfg.region_width)
         m.d.comb += place.eq(Mux(second, target, req.region))
         # One write port: a slot given out, a row moved, a bank opened; the last waits for a cycle without the others.
+        m.d.comb += pointers.w_data.full.eq(pointer.slots >= g.last)
         for ram in (pointers, shown):
-            m.d.comb += [ram.w_data.slots.eq(pointer.slots + 1), ram.w_data.moved.eq(own_moved + 1)]
+            m.d.comb += [ram.w_data.slots.eq(pointer.slots + 1), ram.w_data.moved.eq((own_moved + 1)[:cfg.slot_width])]
             with m.If(now):
                 m.d.comb += [ram.w_en.eq(fresh), ram.w_addr.eq(Cat(req.bank, place))]
             with m.Elif(moves):

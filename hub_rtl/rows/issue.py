@@ -50,7 +50,8 @@ class Issue(wiring.Component):
         m = Module()
         cfg, own = self._cfg, self._own
         m.submodules.replies = replies = RamQueue(own.alloc_reply, REPLIES)
-        m.submodules.rows = rows = Ram(own.alloc_reply, own.rat_entries, quick=own.rat_entries <= 64)
+        # The command that writes an entry uses the answer itself; what it reads in that cycle is not used.
+        m.submodules.rows = rows = Ram(own.alloc_reply, own.rat_entries, quick=own.rat_entries <= 64, bypass=False)
         command, write, refused = self.i_command.p, self.o_write, self.o_refused
         body = data.View(own.row_body, command.body)
         flat = data.View(own.plain_body, command.body)
