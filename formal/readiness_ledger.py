@@ -4,7 +4,7 @@ from amaranth import Cat, Mux, Signal
 from amaranth.lib.data import View
 
 from hub_rtl.formats import Reason, RegionState
-from hub_rtl.readiness.region_books import RegionBooks
+from hub_rtl.readiness.region_books import FIT, RegionBooks
 from hub_rtl.readiness.scoreboard_types import OpKind, scoreboard_types
 
 from .readiness import Opened
@@ -55,15 +55,41 @@ class BooksSpec(Spec):
         kept, = opened.signals("was")
         for field, model in self.book.items():
             self.lemma(f"{field} at the change", View(types.book, kept)[field] == model, when=mine)
+        self._registers(opened, between)
         walks = opened.signals("books.walk", "mirror.walk")
         self.lemma("both tables are cleared together", walks[0] == walks[1])
         rest = [model for field, model in self.book.items() if field not in ("epoch", "used", "taint", "tag")]
         self.lemma("a FREE bank that keeps nothing has nothing", ~Cat(rest).any(),
                     when=~self.busy & ~self.book["held"])
+        self.lemma("a state", self.state <= RegionState.DONE)
         self.lemma("a busy bank keeps nothing and has been opened", ~self.book["held"] & self.book["used"],
                     when=self.busy)
         self.lemma("a close is seen", self.book["seen"], when=self.book["closes"].any())
         self.promise(m)
+
+    def _registers(self, opened, between):
+        """What was found out about an operation before its change is true of it and of its book."""
+        b, op = type("Book", (), self.book), self.op
+        reading = self.past(self.dut.i_valid, "reading")
+        valid = self.past(reading, "changing")
+        for each, there, name in ((between, reading, "read"), (op, valid, "changed")):
+            self.lemma(f"what is plain when {name}", (each.kind == OpKind.ACK) | (each.kind == OpKind.CLEAR),
+                       when=there & each.plain)
+        plain, acks, news, plain_ack = (View(scoreboard_types(self._cfg).op, opened.signals("op")[0]).plain,
+                                        *opened.signals("acks", "news", "plain_ack"))
+        kinds = Cat(op.kind == kind for kind in (OpKind.ACK, OpKind.OVER)).any()
+        self.lemma("plain as it came", plain == op.plain)
+        self.lemma("acknowledgements", Cat(acks, plain_ack) == Cat(valid & kinds & ~op.plain, valid & kinds & op.plain))
+        self.lemma("news", news == (valid & Cat(op.kind == kind for kind in (OpKind.REFUSE, OpKind.CLOSE, OpKind.PASS)).any()))
+        for kind in OpKind:
+            does, = opened.signals(f"does_{kind.name.lower()}")
+            self.lemma(f"does {kind.name}", does == (valid & (op.kind == kind)))
+        tag = op.epoch[1:]
+        fit = View(FIT, opened.signals("fit")[0])
+        known = {"same": op.epoch == b.epoch, "early": self.early, "mine": ~b.held | (b.tag == tag),
+                 "closed": b.closes.bit_select(op.src, 1), "lost": b.taint.bit_select(tag, 1)}
+        for name, found in known.items():
+            self.lemma(f"{name} at the change", fit[name] == found, when=self.mine)
 
     def _geometry(self, m, opened):
         """Geometry of the region as an operation finds it: the last one written, at the latest in its own cycle."""

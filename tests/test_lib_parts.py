@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
 from hub_rtl.lib.flush import FlushCounter
-from hub_rtl.lib.onehot import encode, select, tree_sum
+from hub_rtl.lib.onehot import encode, select, several, tree_sum
 from hub_rtl.lib.ram_queue import RamQueue
 from hub_rtl.lib.register_queue import RegisterQueue
 from hub_rtl.lib.residue import is_residue, residue, residue_parts
@@ -148,6 +148,13 @@ def test_onehot(count):
     words = [7 * n + 3 for n in range(count)]
     check_function(Function(count, 8, lambda m, value: select(value, words)),
                    [(bits, 0 if n is None else words[n]) for bits, n in onehot])
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 8])
+def test_several(count):
+    """All values: two bits or more."""
+    check_function(Function(count, 1, lambda m, value: several(value)),
+                   [(value, value.bit_count() > 1) for value in range(1 << count)])
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 8])

@@ -2,7 +2,7 @@
 
 from amaranth import Cat, Const, Mux, Value
 
-__all__ = ["select", "encode", "ones", "tree_sum"]
+__all__ = ["select", "encode", "ones", "several", "tree_sum"]
 
 
 def select(onehot, values):
@@ -16,6 +16,15 @@ def select(onehot, values):
 def encode(onehot):
     """Number of the set bit, 0 when none is set."""
     return select(onehot, range(len(onehot)))
+
+
+def several(bits):
+    """Two or more bits are set."""
+    pairs = [(bit, Const(0, 1)) for bit in bits]                # of each part: one is set, two are
+    while len(pairs) > 1:
+        odd = pairs[len(pairs) & ~1:]
+        pairs = [(a | b, c | d | (a & b)) for (a, c), (b, d) in zip(pairs[::2], pairs[1::2], strict=False)] + odd
+    return pairs[0][1]
 
 
 def tree_sum(values):

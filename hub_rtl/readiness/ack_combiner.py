@@ -79,7 +79,7 @@ class AckCombiner(wiring.Component):
             head_key.eq(keys[head]),
             Cat(plain, bank, group, dep, region, place).eq(head_key),
             twice.eq(~plain & (region != place)),
-            self.o.valid.eq(valid.bit_select(head, 1)),
+            self.o.valid.eq(valid.any()),     # they are in use from the head on
             op.kind.eq(Mux(second, OpKind.OVER, OpKind.ACK)), op.region.eq(Mux(second, region, place)),
             op.bank.eq(bank), op.plain.eq(plain), op.dep.eq(dep), op.group.eq(group), op.bytes.eq(totals[head]),
             op.mem.eq(mem.bit_select(head, 1)), op.poison.eq(poison.bit_select(head, 1)),

@@ -6,8 +6,9 @@ from amaranth.lib.wiring import In, Out
 
 from ..config import index_width
 from ..lib.arbiter import RoundRobin, lowest_set
-from ..lib.onehot import encode
+from ..lib.onehot import encode, several
 from ..lib.ram import Ram
+from .bank_queue import SMALL
 from .scoreboard_types import bank_index, scoreboard_types
 from ..types import types_of
 
@@ -45,7 +46,7 @@ class EndBits(wiring.Component):
         cfg, types = self._cfg, self._types
         half, ranges = word_banks(cfg), cfg.dep_ranges
         words, low = -(-types.banks // half), (half - 1).bit_length()
-        m.submodules.bits = bits = Ram(2 * half, words, clear=True, quick=words <= 64)
+        m.submodules.bits = bits = Ram(2 * half, words, clear=True, quick=words <= SMALL)
         m.submodules.outcomes = outcomes = Ram(types.outcome_word, types.sources)
         m.d.comb += [self.clearing.eq(bits.clearing), outcomes.w_en.eq(self.outcome.en),
                      outcomes.w_addr.eq(self.outcome.index), outcomes.w_data.eq(self.outcome.word)]
@@ -93,10 +94,12 @@ class EndBits(wiring.Component):
             bits.w_en.eq(set_1 | clear_1 | scan_1), bits.w_addr.eq(word_1),
             bits.w_data.eq(Mux(set_1, word | either, word & ~either)),
         ]
-        with m.If(bits.w_en):
-            here = (Const(1, words) << word_1)[:words]
-            m.d.sync += [errors.eq(Mux(bits.w_data[:half].any(), errors | here, errors & ~here)),
-                         alls.eq(Mux(bits.w_data[half:].any(), alls | here, alls & ~here))]
+        # Whether some bit of a half stays is found beside the word that is written, not from it.
+        here = (Const(1, words) << word_1)[:words]
+        for summary, own, part in ((errors, error_1, word[:half]), (alls, ~error_1, word[half:])):
+            stays = Mux(clear_1, (part & ~bit_1).any(), set_1 | several(part))
+            with m.If(clear_1 | ((set_1 | scan_1) & own)):
+                m.d.sync += summary.eq(Mux(stays, summary | here, summary & ~here))
 
         # A write to a dependency range forgets its ERROR.
         fails_at = (self.outcome.index - types.banks)[:len(range_at_1)]

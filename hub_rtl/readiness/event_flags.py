@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from ..formats import EventKind
 from ..lib.ram import Ram
 from ..lib.stream import StreamQueue
+from .bank_queue import SMALL
 from .scoreboard_types import scoreboard_types
 from ..types import types_of
 
@@ -35,7 +36,7 @@ class EventFlags(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         cfg = self._cfg
-        m.submodules.words = words = Ram(self._types.flag_word, cfg.regions, clear=True)
+        m.submodules.words = words = Ram(self._types.flag_word, cfg.regions, clear=True, quick=cfg.regions <= SMALL)
         m.submodules.queue = queue = StreamQueue(self._types.flag, 4)
         geometry = self.geometry_write.geometry
         ready = self.loaded & (self.event.kind == EventKind.READY) & ~self.event.plain
@@ -44,7 +45,7 @@ class EventFlags(wiring.Component):
             words.w_en.eq(self.geometry_write.en), words.w_addr.eq(self.geometry_write.region),
             words.w_data.en.eq(geometry.flag_en), words.w_data.base.eq(geometry.flag_base),
             words.w_data.group_base.eq(geometry.group_base),
-            words.r_en.eq(ready), words.r_addr.eq(self.event.region),
+            words.r_en.eq(1), words.r_addr.eq(self.event.region),
         ]
         valid, group, data = Signal(), Signal(cfg.group_width), Signal(64)
         m.d.sync += [valid.eq(ready), group.eq(self.event.group),

@@ -7,8 +7,9 @@ from amaranth.lib.wiring import In, Out
 from ..config import index_width
 from ..formats import EventKind
 from ..lib.arbiter import RoundRobin, lowest_set
-from ..lib.onehot import encode
+from ..lib.onehot import encode, several
 from ..lib.ram import Ram
+from .bank_queue import SMALL
 from .end_bits import EndBits
 from .scoreboard_types import scoreboard_types
 from ..types import types_of
@@ -48,7 +49,7 @@ class EventScan(wiring.Component):
         width = min(32, 2 * cfg.groups)
         words = 2 * cfg.groups // width
         bit_width = index_width(width)
-        m.submodules.bits = bits = Ram(width, words, clear=True)
+        m.submodules.bits = bits = Ram(width, words, clear=True, quick=words <= SMALL)
         m.submodules.infos = infos = Ram(types.ready_info, 2 * cfg.groups)
 
         event_shape = types_of(cfg).event
@@ -69,9 +70,12 @@ class EventScan(wiring.Component):
         m.submodules.word_arbiter = word_arbiter = RoundRobin(words)
         scan = Signal()
         word = Signal(index_width(words))
+        # Whose turn it is, a cycle old: a word emptied meanwhile brings nothing, one just come may wait a round longer.
+        turn, turn_valid = Signal(words, name="turn"), Signal(name="turn_valid")
+        m.d.sync += [turn.eq(word_arbiter.grant_onehot), turn_valid.eq(summary.any())]
         m.d.comb += [
             word_arbiter.requests.eq(summary), word_arbiter.advance.eq(scan),
-            word.eq(Mux(news.en, place >> (width - 1).bit_length(), encode(word_arbiter.grant_onehot))),
+            word.eq(Mux(news.en, place >> (width - 1).bit_length(), encode(turn))),
             bits.r_en.eq(1), bits.r_addr.eq(word),
             infos.w_en.eq(news.en & ~news.clear & ~direct), infos.w_addr.eq(place), infos.w_data.plain.eq(news.plain),
             infos.w_data.owner.eq(news.owner), infos.w_data.epoch.eq(news.epoch), infos.w_data.rows.eq(news.rows),
@@ -88,9 +92,11 @@ class EventScan(wiring.Component):
             bits.w_en.eq(set_1 | clear_1 | scan_1), bits.w_addr.eq(word_1), bits.w_data.eq(left),
             infos.r_en.eq(scan_1), infos.r_addr.eq(Cat(encode(picked), word_1) if words > 1 else encode(picked)),
         ]
+        # Whether some bit stays is found beside `left`, not from it.
+        some_left, here = Signal(), (Const(1, words) << word_1)[:words]
+        m.d.comb += some_left.eq(Mux(scan_1, several(bits.r_data), set_1 | (bits.r_data & ~bit_1).any()))
         with m.If(bits.w_en):
-            m.d.sync += summary.eq(Mux(left.any(), summary | (Const(1, words) << word_1)[:words],
-                                       summary & ~(Const(1, words) << word_1)[:words]))
+            m.d.sync += summary.eq(Mux(some_left, summary | here, summary & ~here))
         found_2, place_2 = Signal(name="found_2"), Signal(index_width(2 * cfg.groups), name="place_2")
         m.d.sync += [found_2.eq(scan_1 & bits.r_data.any()), place_2.eq(infos.r_addr)]
 
@@ -103,7 +109,7 @@ class EventScan(wiring.Component):
         quiet = ~news.en & ~set_1 & ~clear_1 & ~summary.any()
         m.d.comb += [
             under_way.eq(scan_1 | found_2 | ends.on_way),
-            scan.eq(~under_way & ~spare_valid & ~news.en & summary.any()),
+            scan.eq(~under_way & ~spare_valid & ~news.en & turn_valid & summary.any()),
             ends.pick.eq(~under_way & ~spare_valid & quiet & ends.some & ~ends.busy),
         ]
         info, end = infos.r_data, ends.found
@@ -121,13 +127,13 @@ class EventScan(wiring.Component):
             m.d.sync += spare_valid.eq(0)
 
         # -- output -------------------------------------------------------------------------------------------------------
-        m.d.comb += [self.loaded.eq(direct), self.offered.eq(spare)]
-        with m.If(direct):
+        # What may be loaded is chosen early: news go straight out only when there is no next event.
+        m.d.comb += [self.offered.eq(spare), self.loaded.eq(
+            direct | (spare_valid & out_free & self.room & ~self._killed(spare.plain, spare.region, spare_bank)))]
+        with m.If(~spare_valid):
             m.d.comb += [self.offered.eq(0), self.offered.plain.eq(news.plain), self.offered.region.eq(news.owner),
                          self.offered.epoch.eq(news.epoch), self.offered.group.eq(news.group),
                          self.offered.rows.eq(news.rows)]
-        with m.Elif(spare_valid & out_free & self.room & ~self._killed(spare.plain, spare.region, spare_bank)):
-            m.d.comb += self.loaded.eq(1)
         with m.If(self.loaded):
             m.d.sync += [self.o_event.valid.eq(1), self.o_event.payload.eq(self.offered)]
         with m.Elif(self.o_event.ready):

@@ -1,15 +1,20 @@
 """Keeps the book of every (region, epoch bank): states, closes, byte totals, and what follows from each change."""
 
 from amaranth import Cat, Const, Module, Mux, Signal
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..formats import Reason, RegionState
 from ..lib.ram import Ram
+from .bank_queue import SMALL
 from .scoreboard_types import OpKind, bank_index, scoreboard_types
 from ..types import types_of
 
-__all__ = ["RegionBooks"]
+__all__ = ["FIT", "RegionBooks"]
+
+#: Of an operation and its book: the epoch is the book's; it is to come; what the book keeps is of it or nothing; the producer
+#: has closed; news of the epoch were lost.
+FIT = data.StructLayout(dict.fromkeys(("same", "early", "mine", "closed", "lost"), 1))
 
 
 class RegionBooks(wiring.Component):
@@ -46,7 +51,7 @@ class RegionBooks(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         cfg, types = self._cfg, self._types
-        m.submodules.books = books = Ram(types.book, types.banks, clear=True)
+        m.submodules.books = books = Ram(types.book, types.banks, clear=True, quick=types.banks <= SMALL)
         m.submodules.mirror = mirror = Ram(types.book, types.banks, clear=True)
         m.submodules.shapes = shapes = Ram(types.geometry, cfg.regions, clear=True)
         m.d.comb += self.clearing.eq(books.clearing | shapes.clearing)
@@ -65,132 +70,127 @@ class RegionBooks(wiring.Component):
         shape = Signal(types.geometry)
         hit, over, live, full_rows = Signal(), Signal(), Signal(), Signal(cfg.slot_width)
         name = bank_index(op.region, op.bank)
-        # The operation in front may be changing that very book.
-        follows = books.w_en & (name == bank_index(read_op.region, read_op.bank))
-        m.d.sync += [read_valid.eq(self.i_valid), read_op.eq(self.i_op), valid.eq(read_valid), op.eq(read_op),
+        # The operation in front may be changing that very book: known a cycle ahead.
+        follows = Signal()
+        m.d.sync += [follows.eq(read_valid & ~read_op.plain & (self.i_op.region == read_op.region)
+                                & (self.i_op.bank == read_op.bank)),
+                     read_valid.eq(self.i_valid), read_op.eq(self.i_op), valid.eq(read_valid), op.eq(read_op),
                      was.eq(Mux(follows, now, books.r_data)), shape.eq(shapes.r_data),
                      hit.eq(self.hit), over.eq(self.over), live.eq(self.live), full_rows.eq(self.rows)]
 
+        # What an operation is, and how its epoch stands to that of its book, are registers too.
+        def kinds(*kinds):
+            return Cat(read_op.kind == kind for kind in kinds).any()
+
+        does = {kind: Signal(name=f"does_{kind.name.lower()}") for kind in OpKind}
+        acks, plain_ack, news = (Signal(name=name) for name in ("acks", "plain_ack", "news"))
+        answers, fails = Signal(), Signal()                 # fails: a verdict that the bank cannot be complete
+        fit = Signal(FIT)
+        same, early = fit.same, fit.early
+        m.d.sync += [does[kind].eq(read_valid & (read_op.kind == kind)) for kind in OpKind]
+        m.d.sync += [
+            acks.eq(read_valid & ~read_op.plain & kinds(OpKind.ACK, OpKind.OVER)),
+            plain_ack.eq(read_valid & read_op.plain & kinds(OpKind.ACK, OpKind.OVER)),
+            news.eq(read_valid & kinds(OpKind.REFUSE, OpKind.CLOSE, OpKind.PASS)),
+            answers.eq(read_valid & kinds(OpKind.OPEN, OpKind.RELEASE, OpKind.ABORT, OpKind.FREE, OpKind.FINISH, OpKind.LOOK)),
+            fails.eq(read_op.status.any()),
+            fit.eq(Mux(follows, self._fit(m, now, read_op, "changed"), self._fit(m, books.r_data, read_op, "stored"))),
+        ]
+
         # -- change -------------------------------------------------------------------------------------------------------
-        busy, opened, same = Signal(), Signal(), Signal()
-        ahead, early, mine, take = Signal(4), Signal(), Signal(), Signal()
+        busy, opened, opens, kept = Signal(), Signal(), Signal(), Signal()
+        take, twice, stands = Signal(), Signal(), Signal()  # news of this epoch; that change something
+        fail, status, ok = Signal(), Signal(4), Signal()    # bad news for an open bank
+        moved, ends = Signal(), Signal()                    # some total grows; the finisher's ALL
+        bad_news = op.mem | op.poison | over
+        ready_tile = acks & does[OpKind.ACK] & opened & hit & ~bad_news
+        aborts = does[OpKind.ABORT] & same & busy
         m.d.comb += [
             busy.eq(was.state != RegionState.FREE), opened.eq(was.state == RegionState.OPEN),
-            same.eq(op.epoch == was.epoch), ahead.eq(op.epoch - was.epoch),
-            early.eq(~was.used | (~ahead[3] & ahead.any())),
-            mine.eq(~was.held | (was.tag == op.epoch[1:])),
-            take.eq(Mux(busy, same, early & mine)),
+            opens.eq(does[OpKind.OPEN] & ~busy & shape.valid), kept.eq(was.held & fit.mine),
+            take.eq(Mux(busy, same, early & fit.mine)),
+            twice.eq(does[OpKind.CLOSE] & take & fit.closed), stands.eq(news & take & ~twice),
+            moved.eq((acks & busy) | stands), ends.eq(does[OpKind.FINISH] & opened & same & ~fails),
+            ok.eq(opens | (does[OpKind.RELEASE] & same & (was.state == RegionState.DONE)) | aborts | does[OpKind.FREE]
+                  | (does[OpKind.FINISH] & opened & same)),
+            fail.eq((opened & ((acks & bad_news) | (does[OpKind.CLOSE] & same & op.abort & ~fit.closed)
+                               | (does[OpKind.PASS] & same & op.abort) | does[OpKind.OVERLAP]
+                               | (does[OpKind.FINISH] & same & fails)))
+                    | (opens & (fit.lost | (kept & was.aborted)))),
         ]
-        fail, status = Signal(), Signal(4)                  # bad news for an open bank
-        news, moved = Signal(), Signal()                    # news tagged with an epoch; some total grows
-        ok = Signal()
-        counts = Signal(types.book_counts)
-        bad_news = op.mem | op.poison | over
-        m.d.comb += [now.eq(was), self.ready.owner.eq(Mux(op.plain, op.dep, op.region)), self.ready.plain.eq(op.plain),
-                     self.ready.bank.eq(op.bank), self.ready.group.eq(op.group), self.ready.rows.eq(full_rows),
-                     self.ready.epoch.eq(Mux(op.plain, 0, was.epoch))]
-
-        failed = Signal(cfg.dep_ranges)                     # dependency ranges in ERROR until they are written again
-        plain_fail = Signal()
         with m.Switch(op.kind):
             with m.Case(OpKind.ACK, OpKind.OVER):
                 m.d.comb += status.eq(Mux(op.mem, Reason.MEM_ERROR, Mux(over, Reason.OVERLAP, Reason.INCOMPLETE)))
-                with m.If(op.plain):
-                    usable = live & ~failed.bit_select(op.dep, 1)
-                    m.d.comb += [plain_fail.eq(valid & usable & bad_news),
-                                 self.ready.en.eq(valid & usable & hit & ~bad_news), counts.acks_stray.eq(~live)]
-                with m.Elif(busy):
-                    m.d.comb += [now.acked.eq(was.acked + op.bytes), moved.eq(1), fail.eq(opened & bad_news)]
-                    with m.If(op.kind == OpKind.OVER):
-                        m.d.comb += [now.over.eq(was.over + op.bytes), now.touched.eq(1)]
-                    with m.Elif(opened & hit & ~bad_news):
-                        m.d.comb += [self.ready.en.eq(valid), now.tiles.eq(was.tiles + 1)]
-                with m.Else():
-                    m.d.comb += counts.acks_stray.eq(1)
-                m.d.comb += [counts.mem_errors.eq(op.mem & (op.kind == OpKind.ACK)),
-                             counts.poisoned.eq(op.poison & (op.kind == OpKind.ACK)), counts.overlaps.eq(over)]
-            with m.Case(OpKind.REFUSE):
-                m.d.comb += [news.eq(1), counts.refused_stale.eq(~take & ~early)]
-                with m.If(take):
-                    m.d.comb += now.refused.eq(was.refused + op.bytes)
-            with m.Case(OpKind.CLOSE):
-                twice = take & was.closes.bit_select(op.src, 1)
-                m.d.comb += [news.eq(1), counts.close_stale.eq(~take & ~early), counts.close_twice.eq(twice)]
-                with m.If(take & ~twice):
-                    m.d.comb += [now.sent.eq(was.sent + op.bytes), now.num_closes.eq(was.num_closes + 1),
-                                 now.closes.eq(was.closes | (Const(1, cfg.ranks) << op.src)[:cfg.ranks]),
-                                 now.aborted.eq(was.aborted | op.abort)]
-                # As `take`, of an open bank.
-                m.d.comb += [fail.eq(opened & same & op.abort & ~was.closes.bit_select(op.src, 1)),
-                             status.eq(Reason.INCOMPLETE)]
-            with m.Case(OpKind.PASS):
-                m.d.comb += [news.eq(1), counts.close_stale.eq(~take & ~early)]
-                with m.If(take):
-                    m.d.comb += [now.sent.eq(was.sent + op.bytes), now.num_closes.eq(was.num_closes + 1),
-                                 now.brought.eq(was.brought + op.rows), now.aborted.eq(was.aborted | op.abort)]
-                m.d.comb += [fail.eq(opened & same & op.abort), status.eq(Reason.INCOMPLETE)]
             with m.Case(OpKind.OVERLAP):
-                m.d.comb += [fail.eq(opened), status.eq(Reason.OVERLAP), counts.overlaps.eq(1)]
+                m.d.comb += status.eq(Reason.OVERLAP)
             with m.Case(OpKind.OPEN):
-                with m.If(~busy & shape.valid):
-                    m.d.comb += ok.eq(1)
-                    self._open(m, op, was, now, fail, status)
-            with m.Case(OpKind.RELEASE):
-                m.d.comb += ok.eq(same & (was.state == RegionState.DONE))
-            with m.Case(OpKind.ABORT):
-                m.d.comb += ok.eq(same & busy)
-                with m.If(ok):
-                    m.d.comb += now.state.eq(RegionState.DONE)
-            with m.Case(OpKind.FREE):
-                # Only the history stays.
-                m.d.comb += [ok.eq(1), now.eq(0), now.epoch.eq(was.epoch), now.used.eq(1), now.taint.eq(was.taint)]
+                m.d.comb += status.eq(Mux(fit.lost, Reason.EPOCH_EARLY, Reason.INCOMPLETE))
             with m.Case(OpKind.FINISH):
-                m.d.comb += [ok.eq(opened & same), status.eq(op.status)]
-                with m.If(ok & op.status.any()):
-                    m.d.comb += fail.eq(1)
-                with m.Elif(ok):
-                    m.d.comb += [
-                        now.state.eq(RegionState.DONE), now.passed.eq(1), now.brought.eq(op.rows),
-                        self.ready.en.eq(valid & op.part),
-                        self.ready.rows.eq(op.rows & ((Const(1, 16) << shape.log2_tile) - 1)),
-                    ]
-            with m.Case(OpKind.CLEAR):
-                m.d.comb += [self.ready.en.eq(valid), self.ready.clear.eq(1)]
-            with m.Case(OpKind.TICK):
-                self._tick(m, valid & opened & was.seen, was, now)
-        with m.If(news & take):
-            m.d.comb += moved.eq(~counts.close_twice)       # a second close must not hold off the report of a stall
-            with m.If(~busy):
-                m.d.comb += [now.held.eq(1), now.tag.eq(op.epoch[1:]), counts.early_kept.eq(1)]
-        with m.Elif(news & early):
-            m.d.comb += [now.taint.eq(was.taint | (Const(1, 8) << op.epoch[1:])[:8]), counts.tainted.eq(1)]
+                m.d.comb += status.eq(op.status)
+            with m.Default():
+                m.d.comb += status.eq(Reason.INCOMPLETE)
+
+        m.d.comb += now.eq(was)
+        with m.If(acks & busy):
+            m.d.comb += now.acked.eq(was.acked + op.bytes)
+            with m.If(does[OpKind.OVER]):
+                m.d.comb += [now.over.eq(was.over + op.bytes), now.touched.eq(1)]
+        with m.If(ready_tile):
+            m.d.comb += now.tiles.eq(was.tiles + 1)
+        with m.If(stands & does[OpKind.REFUSE]):
+            m.d.comb += now.refused.eq(was.refused + op.bytes)
+        with m.If(stands & ~does[OpKind.REFUSE]):
+            m.d.comb += [now.sent.eq(was.sent + op.bytes), now.num_closes.eq(was.num_closes + 1),
+                         now.aborted.eq(was.aborted | op.abort)]
+        with m.If(stands & does[OpKind.CLOSE]):
+            m.d.comb += now.closes.eq(was.closes | (Const(1, cfg.ranks) << op.src)[:cfg.ranks])
+        with m.If(stands & does[OpKind.PASS]):
+            m.d.comb += now.brought.eq(was.brought + op.rows)
+        with m.If(news & take & ~busy):
+            m.d.comb += [now.held.eq(1), now.tag.eq(op.epoch[1:])]
+        with m.If(news & ~take & early):
+            m.d.comb += now.taint.eq(was.taint | (Const(1, 8) << op.epoch[1:])[:8])
         with m.If(moved):
             m.d.comb += [now.moved.eq(1), now.seen.eq(1)]
+        with m.If(ends):
+            m.d.comb += [now.passed.eq(1), now.brought.eq(op.rows)]
+        self._tick(m, does[OpKind.TICK] & opened & was.seen, was, now)
+        with m.If(does[OpKind.FREE] | (opens & ~kept)):
+            m.d.comb += now.eq(0)
+        with m.If(does[OpKind.FREE]):                       # only the history stays
+            m.d.comb += [now.epoch.eq(was.epoch), now.used.eq(1), now.taint.eq(was.taint)]
+        with m.If(opens):
+            self._open(m, op, was, now, kept)
+        with m.If(ends | aborts | fail):
+            m.d.comb += now.state.eq(RegionState.DONE)
         with m.If(fail):
-            m.d.comb += [now.state.eq(RegionState.DONE), now.status.eq(status)]
+            m.d.comb += now.status.eq(status)
 
         # -- write --------------------------------------------------------------------------------------------------------
-        writes = valid & ~op.plain
         for table in (books, mirror):
-            m.d.comb += [table.w_en.eq(writes), table.w_addr.eq(name), table.w_data.eq(now)]
-        moves = Cat(op.kind == OpKind.OPEN, op.kind == OpKind.FINISH, (op.kind == OpKind.FREE) & busy,
-                    (op.kind == OpKind.ABORT) & (was.state != RegionState.DONE)).any()
-        changed = writes & (fail | (ok & moves))
+            m.d.comb += [table.w_en.eq(valid & ~op.plain), table.w_addr.eq(name), table.w_data.eq(now)]
+        changed = fail | opens | ends | (does[OpKind.FREE] & busy) | (aborts & opened)
         m.d.sync += [self.region_update.en.eq(changed), self.region_update.region.eq(op.region),
                      self.region_update.bank.eq(op.bank), self.region_update.state.eq(now.state),
                      self.region_update.epoch.eq(now.epoch)]
         m.d.comb += [self.live_write.en.eq(changed), self.live_write.region.eq(op.region), self.live_write.bank.eq(op.bank),
-                     self.live_value.eq(now.state != RegionState.FREE)]
+                     self.live_value.eq(~does[OpKind.FREE])]
 
         # -- consequences -------------------------------------------------------------------------------------------------
-        done = valid & ok & (op.kind == OpKind.FINISH) & ~op.status.any()
-        error = valid & fail
+        failed = Signal(cfg.dep_ranges)                     # dependency ranges in ERROR until they are written again
+        plain_fail, usable = Signal(), Signal()
         m.d.comb += [
-            self.outcome.en.eq(done | error | plain_fail), self.outcome.error.eq(~done),
-            self.outcome.index.eq(Mux(plain_fail, types.banks + op.dep, name)),
-            self.outcome.word.epoch.eq(Mux(op.plain, 0, now.epoch)), self.outcome.word.status.eq(Mux(done, 0, status)),
-            self.outcome.word.rows.eq(Mux(done, op.rows, 0)), self.outcome.word.refused.eq(~op.plain & was.refused.any()),
-            self.drop.en.eq(valid & ok & ((op.kind == OpKind.ABORT) | (op.kind == OpKind.RELEASE))),
+            usable.eq(plain_ack & live & ~failed.bit_select(op.dep, 1)), plain_fail.eq(usable & bad_news),
+            self.ready.en.eq((usable & hit & ~bad_news) | ready_tile | (ends & op.part) | does[OpKind.CLEAR]),
+            self.ready.clear.eq(does[OpKind.CLEAR]), self.ready.plain.eq(op.plain),
+            self.ready.owner.eq(Mux(op.plain, op.dep, op.region)), self.ready.bank.eq(op.bank),
+            self.ready.epoch.eq(Mux(op.plain, 0, was.epoch)), self.ready.group.eq(op.group),
+            self.ready.rows.eq(Mux(does[OpKind.FINISH], op.rows & ((Const(1, 16) << shape.log2_tile) - 1), full_rows)),
+            self.outcome.en.eq(ends | fail | plain_fail), self.outcome.error.eq(~ends),
+            self.outcome.index.eq(Mux(op.plain, types.banks + op.dep, name)),
+            self.outcome.word.epoch.eq(Mux(op.plain, 0, now.epoch)), self.outcome.word.status.eq(Mux(ends, 0, status)),
+            self.outcome.word.rows.eq(Mux(ends, op.rows, 0)), self.outcome.word.refused.eq(~op.plain & was.refused.any()),
+            self.drop.en.eq(aborts | (does[OpKind.RELEASE] & same & (was.state == RegionState.DONE))),
         ]
         for strobe in (self.drop, self.timeout):
             m.d.comb += [strobe.region.eq(op.region), strobe.bank.eq(op.bank)]
@@ -202,39 +202,47 @@ class RegionBooks(wiring.Component):
         # A bank may be complete after any growth with all closes there; the finisher looks closer.
         grown, expected, closes = Signal(), Signal.like(shape.expected), Signal.like(now.num_closes)
         grown_at = Signal(types.bank_strobe)
-        m.d.sync += [grown.eq(writes & (now.state == RegionState.OPEN) & (moved | (op.kind == OpKind.OPEN))),
+        m.d.sync += [grown.eq(((moved & opened) | opens) & ~fail),
                      expected.eq(shape.expected), closes.eq(now.num_closes),
                      grown_at.region.eq(op.region), grown_at.bank.eq(op.bank)]
         m.d.comb += [self.check.eq(grown_at), self.check.en.eq(grown & (closes >= expected))]
 
+        acked = acks | plain_ack
         m.d.sync += [
-            self.result.valid.eq(valid & ((op.kind >= OpKind.OPEN) & (op.kind <= OpKind.FINISH) | (op.kind == OpKind.LOOK))),
+            self.result.valid.eq(answers),
             self.result.source.eq(op.source), self.result.ok.eq(ok), self.result.book.eq(was), self.result.geometry.eq(shape),
-            self.bad_close.en.eq(valid & counts.close_twice), self.bad_close.region.eq(op.region),
+            self.bad_close.en.eq(twice), self.bad_close.region.eq(op.region),
             self.bad_close.epoch.eq(op.epoch), self.bad_close.src.eq(op.src),
-            self.counts.eq(Mux(valid, counts, 0)),
+            self.counts.acks_stray.eq((plain_ack & ~live) | (acks & ~busy)),
+            self.counts.refused_stale.eq(does[OpKind.REFUSE] & ~take & ~early),
+            self.counts.close_stale.eq((does[OpKind.CLOSE] | does[OpKind.PASS]) & ~take & ~early),
+            self.counts.early_kept.eq(news & take & ~busy), self.counts.tainted.eq(news & ~take & early),
+            self.counts.close_twice.eq(twice), self.counts.mem_errors.eq(does[OpKind.ACK] & op.mem),
+            self.counts.poisoned.eq(does[OpKind.ACK] & op.poison),
+            self.counts.overlaps.eq((acked & over) | does[OpKind.OVERLAP]),
         ]
         self._report(m, mirror)
         return m
 
-    def _open(self, m, op, was, now, fail, status):
+    def _fit(self, m, book, op, name):
+        """How the epoch, and the closing producer, of ``op`` stand to ``book``."""
+        fit, ahead = Signal(FIT, name=f"fit_{name}"), Signal(4, name=f"ahead_{name}")
+        m.d.comb += [
+            ahead.eq(op.epoch - book.epoch), fit.same.eq(op.epoch == book.epoch),
+            fit.early.eq(~book.used | (~ahead[3] & ahead.any())), fit.mine.eq(~book.held | (book.tag == op.epoch[1:])),
+            fit.closed.eq(book.closes.bit_select(op.src, 1)), fit.lost.eq(book.taint.bit_select(op.epoch[1:], 1)),
+        ]
+        return fit
+
+    def _open(self, m, op, was, now, kept):
         """OPEN: what was kept for this epoch becomes valid, what was kept for another taints that one."""
-        kept = Signal()
         bits = Signal(8)
-        m.d.comb += [kept.eq(was.held & (was.tag == op.epoch[1:])),
-                     bits.eq(was.taint | Mux(was.held & ~kept, (Const(1, 8) << was.tag)[:8], 0))]
-        with m.If(~kept):
-            m.d.comb += now.eq(0)
-        m.d.comb += [now.state.eq(RegionState.OPEN), now.epoch.eq(op.epoch), now.used.eq(1), now.held.eq(0)]
+        m.d.comb += [bits.eq(was.taint | Mux(was.held & ~kept, (Const(1, 8) << was.tag)[:8], 0)),
+                     now.state.eq(RegionState.OPEN), now.epoch.eq(op.epoch), now.used.eq(1), now.held.eq(0)]
         # Of the taints only those of the next three epochs of this bank still mean something.
-        slot = op.epoch[1:]
         for n in range(8):
-            distance = (Const(n, 3) - slot)[:3]
+            distance = (Const(n, 3) - op.epoch[1:])[:3]
             m.d.comb += now.taint[n].eq(bits[n] & (distance >= 1) & (distance <= 3))
-        with m.If(bits.bit_select(slot, 1)):
-            m.d.comb += [fail.eq(1), status.eq(Reason.EPOCH_EARLY)]
-        with m.Elif(kept & was.aborted):
-            m.d.comb += [fail.eq(1), status.eq(Reason.INCOMPLETE)]
 
     def _tick(self, m, runs, was, now):
         """Stall clock: four ticks without motion after the tick that saw the last motion make one report."""

@@ -5,6 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..lib.ram import Ram
+from .bank_queue import SMALL
 from .scoreboard_types import OpKind, bank_index, scoreboard_types
 from ..types import types_of
 
@@ -41,9 +42,9 @@ class TileCounters(wiring.Component):
         m = Module()
         cfg, types = self._cfg, self._types
         m.submodules.tiles = tiles = Ram(types.tile, 2 * cfg.groups, clear=True)
-        m.submodules.thresholds = thresholds = Ram(types.threshold, cfg.regions, clear=True)
-        m.submodules.deps = deps = Ram(types.dep_threshold, cfg.dep_ranges, clear=True)
-        m.submodules.lives = lives = Ram(1, types.banks, clear=True)
+        m.submodules.thresholds = thresholds = Ram(types.threshold, cfg.regions, clear=True, quick=cfg.regions <= SMALL)
+        m.submodules.deps = deps = Ram(types.dep_threshold, cfg.dep_ranges, clear=True, quick=True)
+        m.submodules.lives = lives = Ram(1, types.banks, clear=True, quick=types.banks <= SMALL)
         m.d.comb += self.clearing.eq(tiles.clearing | thresholds.clearing | deps.clearing | lives.clearing)
 
         # Thresholds are multiplied out once, when software writes the geometry.
@@ -73,33 +74,34 @@ class TileCounters(wiring.Component):
         m.d.sync += [self.o_valid.eq(self.i_valid), self.o_op.eq(op)]
 
         # What was read, registered; the operation in front may be changing that very tile.
-        op, valid, tile = Signal(types.op), Signal(), Signal(types.tile)
-        limit, acks, some = Signal(cfg.tile_width), Signal(), Signal()
-        follows = tiles.w_en & (op.group == self.o_op.group) & (op.bank == self.o_op.bank)
+        op, tile = Signal(types.op), Signal(types.tile)
+        follows, same_tile = Signal(), Signal()
+        room, acks, clears, told, some = Signal(cfg.tile_width + 1), Signal(), Signal(), Signal(), Signal()
+        limit = Mux(self.o_op.plain, deps.r_data.bytes, thresholds.r_data.bytes)
         live = Mux(self.o_op.plain, deps.r_data.armed, lives.r_data)
+        m.d.comb += follows.eq(tiles.w_en & same_tile)
         m.d.sync += [
-            valid.eq(self.o_valid), op.eq(self.o_op), tile.eq(Mux(follows, tiles.w_data, tiles.r_data)),
-            limit.eq(Mux(self.o_op.plain, deps.r_data.bytes, thresholds.r_data.bytes)),
+            same_tile.eq((self.i_op.group == self.o_op.group) & (self.i_op.bank == self.o_op.bank)),
+            op.eq(self.o_op), tile.eq(Mux(follows, tiles.w_data, tiles.r_data)),
+            # What the tile may hold before this operation; its top bit is set when that is less than nothing.
+            room.eq(limit - self.o_op.bytes[:cfg.tile_width]),
             self.rows.eq(Mux(self.o_op.plain, 0, (1 << thresholds.r_data.log2_tile)[:cfg.slot_width])),
             self.live.eq(live), acks.eq(self.o_valid & (self.o_op.kind == OpKind.ACK) & live),
+            clears.eq(self.o_valid & (self.o_op.kind == OpKind.CLEAR)),
+            told.eq(self.o_valid & (self.o_op.kind == OpKind.FINISH) & self.o_op.part),
             some.eq(self.o_op.bytes.any()),
         ]
 
-        total = Signal(cfg.tile_width + 1)
+        total = Signal(cfg.tile_width)
+        full, spilt = Signal(), Signal()
         m.d.comb += [
-            total.eq(tile.bytes + op.bytes[:cfg.tile_width]),
-            self.hit.eq(acks & some & ~tile.fired & (total == limit)),
-            self.over.eq(acks & some & (tile.fired | (total > limit))),
-            tiles.w_addr.eq(Cat(op.group, op.bank)),
+            total.eq(tile.bytes + op.bytes[:cfg.tile_width]), full.eq(tile.bytes == room),
+            spilt.eq(tile.fired | room[-1] | (tile.bytes > room[:cfg.tile_width])),
+            self.hit.eq(acks & some & ~tile.fired & full), self.over.eq(acks & some & spilt),
+            tiles.w_addr.eq(Cat(op.group, op.bank)), tiles.w_en.eq(acks | clears | told),
+            tiles.w_data.fired.eq(told | (acks & ~op.plain & (tile.fired | self.hit))),
         ]
-        with m.If(acks):
-            m.d.comb += [
-                tiles.w_en.eq(1), tiles.w_data.fired.eq(~op.plain & (tile.fired | self.hit)),
-                # A tile with too many bytes stands still: its region is about to become ERROR.
-                tiles.w_data.bytes.eq(Mux(self.hit, 0, Mux(self.over, tile.bytes, total[:cfg.tile_width]))),
-            ]
-        with m.Elif(valid & (op.kind == OpKind.CLEAR)):
-            m.d.comb += tiles.w_en.eq(1)
-        with m.Elif(valid & (op.kind == OpKind.FINISH) & op.part):
-            m.d.comb += [tiles.w_en.eq(1), tiles.w_data.fired.eq(1)]
+        # A tile with too many bytes stands still: its region is about to become ERROR.
+        with m.If(acks & ~self.hit):
+            m.d.comb += tiles.w_data.bytes.eq(Mux(self.over, tile.bytes, total))
         return m
