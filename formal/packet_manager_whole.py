@@ -117,16 +117,24 @@ class PartsFitTogether(Spec):
         self.lemma("rank at its visit", timer.scanned.rank == ranks[scan.index], when=pool.valid.bit_select(scan.index, 1))
         leaves = [quota.release.en & (quota.release.rank == r) for r in range(cfg.ranks)]
         counts = [getattr(books, f"count_{r}") for r in range(cfg.ranks)]
-        for r, number in enumerate(of):
-            self.lemma(f"rank {r} counted", counts[r] == number + leaves[r])
+        late = books.claims                                     # the claim of the cycle before is not yet in the books
+        full = [number + leaves[r] for r, number in enumerate(of)]
+        for r, number in enumerate(full):
+            self.lemma(f"rank {r} counted", counts[r] + late[r] == number)
         self.lemma("one leaves at a time", (quota.release.en == just_freed.any()) & ((just_freed & (just_freed - 1)) == 0)
                     & ((just_freed & pool.valid) == 0))
-        self.lemma("shared part counted", books.shared + tree_sum([count == 0 for count in counts])
-                    == depth - tree_sum([pool.valid[n] | just_freed[n] for n in range(depth)]))
-        for name, flags in (("none", [count == 0 for count in counts]), ("one", [count == 1 for count in counts]),
-                            ("full", [self.started & (count >= most) for count in counts])):
+        some = Signal()
+        free_now = depth - tree_sum([pool.valid[n] | just_freed[n] for n in range(depth)])
+        without = tree_sum([number == 0 for number in full])
+        m.d.comb += some.eq(free_now > without)
+        self.lemma("shared part counted", books.shared + without == free_now + (late & ~books.none).any())
+        self.lemma("who claimed", tree_sum(list(books.claimer)) == 1, when=books.claimed)
+        for name, flags in (("none", [count == 0 for count in counts]), ("one", [count == 1 for count in counts])):
             self.lemma(f"ranks with {name}", getattr(books, name) == Cat(flags))
-        self.lemma("some shared", books.any_shared == (books.shared != 0))
+        for name, places in (("", books.places), (" after a claim", books.places_after)):
+            self.lemma(f"places told{name}", places == Cat((number == 0) | ((number < most) & some) for number in full),
+                        when=self.started & (books.claimed if name else ~books.claimed))
+        self.lemma("places at first", books.places.all() & ~books.claimed, when=~self.started)
         self.lemma("rank that asks", pool.asks == 1 << entries.store.rank, when=entries.waits)
         self.lemma("opened is there and not locked", entries.opened == there)
         free = ~(pool.valid | just_freed)

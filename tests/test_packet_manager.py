@@ -53,6 +53,7 @@ BUGS = {
                      "next_batch"),
     "visited_twice": ("hub_rtl/pool/pool_timer.py", "first.eq(fresh & ~run)", "first.eq(0)", "young_and_dead"),
     "squeezed_in_vain": ("hub_rtl/pool/pool.py", "among & (self.locked | left)", "among & self.locked", "place_in_a_moment"),
+    "claim_not_seen": ("hub_rtl/pool/pool_quota.py", "Mux(claimed, places_after, places)", "places", "random_traffic"),
 }
 
 
