@@ -21,7 +21,8 @@ class PartsFitTogether(Spec):
     before), and its first one always; ``can_accept`` of a rank without an entry is 1 in the next cycle; before the first store
     nothing happens. An entry that has left counts one cycle longer as its rank's.
 
-    Contents of payload, masks and units do not matter here and may be anything.
+    Contents of payload, masks and units do not matter here and may be anything, but that each sector of a locked entry has a
+    byte (``packet_manager.bytes_merge``, ``packet_manager.bytes_counted``).
     """
 
     def __init__(self, cfg):
@@ -41,8 +42,11 @@ class PartsFitTogether(Spec):
 
         # What the parts suppose.
         lock, sink, release, locked = selector.lock, timer.sink, emitter.release, memory.locked
+        sectors = Cat(locked.some.word_select(n, 2).any() for n in range(cfg.packet_sectors))
+        self.suppose("sectors have bytes", locked.sectors.any() & (locked.sectors == sectors), when=sends.pending)
         there = pool.valid & ~pool.locked
         self.always("locks what is there", there.bit_select(lock.index, 1), when=lock.en)
+        self.always("locks nothing in its first cycle", ~entries.was_new.bit_select(lock.index, 1), when=lock.en)
         self.always("sinks what is there", there.bit_select(sink.index, 1) & ~release.en
                     & ~(lock.en & (lock.index == sink.index)), when=sink.en)
         self.always("releases what is locked", (pool.valid & pool.locked).bit_select(release.index, 1), when=release.en)
@@ -96,6 +100,7 @@ class PartsFitTogether(Spec):
         self.lemma("runners are of the rank, not locked", ((select.alive & select.best_0 & pool.valid) & others) == 0,
                     when=select.step[1])
         self.lemma("the best one is of the rank, not locked", (select.winner & pool.valid & others) == 0)
+        self.lemma("winner is no new one", (select.winner & entries.was_new) == 0)
         self.lemma("one winner, when it is time", ((select.winner & (select.winner - 1)) == 0)
                     & ((select.winner == 0) | select.step[2]))
         self.lemma("one rank picked", (select.picked & (select.picked - 1)) == 0)
