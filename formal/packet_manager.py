@@ -15,9 +15,9 @@ class ManagerSpec(Spec):
     """The packet manager with a free choice of what leaves and when: what holds here holds for every order.
 
     Selector, scanner, quota and emitter are cut out. Of them is supposed only what ``packet_manager.parts_fit_together`` proves
-    of the whole: an entry that is locked is there and not locked yet; an entry that is sunk is there and neither locked nor
-    being locked, and gives way to a release; releases and fetches are of locked entries; a place is an entry that was free
-    in the cycle before.
+    of the whole: an entry that is locked is there, not locked yet, and not in its first cycle; an entry that is sunk is there
+    and neither locked nor being locked, and gives way to a release; releases and fetches are of locked entries; a place is an
+    entry that was free in the cycle before.
     """
 
     def __init__(self, cfg):
@@ -43,6 +43,8 @@ class ManagerSpec(Spec):
         there = pool.valid & ~pool.locked
         self.just = self.past(lock.en, "just")
         self.suppose("locks what is there", there.bit_select(lock.index, 1), when=lock.en)
+        opened, opened_index = self.past(pool.opens.en, "was_opened"), self.past(pool.opens.index, "opened_index")
+        self.suppose("locks nothing in its first cycle", ~opened | (opened_index != lock.index), when=lock.en)
         self.suppose("sinks what is there", there.bit_select(sink.index, 1) & ~release.en
                      & ~(lock.en & (lock.index == sink.index)), when=sink.en)
         self.suppose("releases what is locked", (pool.valid & pool.locked).bit_select(release.index, 1), when=release.en)
@@ -66,7 +68,10 @@ class ManagerSpec(Spec):
                 self.lemma(f"blocks of {k} and {n} differ", (inner.keys[k] != inner.keys[n]) | (pool.plain[k] != pool.plain[n])
                             | (inner.ranks[k] != inner.ranks[n]), when=there[k] & there[n])
             equal = (inner.key == inner.keys[n]) & (inner.store.rank == inner.ranks[n]) & (inner.store.plain == pool.plain[n])
-            self.lemma(f"match {n}", (inner.match[n] & inner.tries) == (equal & inner.waits & there[n]))
+            match = inner.equal_tag[n] | (inner.front & inner.was_new[n])
+            self.lemma(f"match {n}", (match & inner.tries) == (equal & inner.waits & there[n]))
+            self.lemma(f"was new {n}", inner.was_new[n] == (inner.claimed & (inner.last_index == n)))
+            self.lemma(f"new is there {n}", there[n], when=inner.was_new[n])
             self.lemma(f"lock only what is there, {n}", pool.valid[n], when=pool.locked[n])
 
 

@@ -21,7 +21,8 @@ class PartsFitTogether(Spec):
     before), and its first one always; ``can_accept`` of a rank without an entry is 1 in the next cycle; before the first store
     nothing happens. An entry that has left counts one cycle longer as its rank's.
 
-    Contents of payload, masks and units do not matter here and may be anything.
+    Contents of payload, masks and units do not matter here and may be anything, but that each sector of a locked entry has a
+    byte (``packet_manager.bytes_merge``, ``packet_manager.bytes_counted``).
     """
 
     def __init__(self, cfg):
@@ -41,8 +42,11 @@ class PartsFitTogether(Spec):
 
         # What the parts suppose.
         lock, sink, release, locked = selector.lock, timer.sink, emitter.release, memory.locked
+        sectors = Cat(locked.some.word_select(n, 2).any() for n in range(cfg.packet_sectors))
+        self.suppose("sectors have bytes", locked.sectors.any() & (locked.sectors == sectors), when=sends.pending)
         there = pool.valid & ~pool.locked
         self.always("locks what is there", there.bit_select(lock.index, 1), when=lock.en)
+        self.always("locks nothing in its first cycle", ~entries.was_new.bit_select(lock.index, 1), when=lock.en)
         self.always("sinks what is there", there.bit_select(sink.index, 1) & ~release.en
                     & ~(lock.en & (lock.index == sink.index)), when=sink.en)
         self.always("releases what is locked", (pool.valid & pool.locked).bit_select(release.index, 1), when=release.en)
@@ -96,6 +100,7 @@ class PartsFitTogether(Spec):
         self.lemma("runners are of the rank, not locked", ((select.alive & select.best_0 & pool.valid) & others) == 0,
                     when=select.step[1])
         self.lemma("the best one is of the rank, not locked", (select.winner & pool.valid & others) == 0)
+        self.lemma("winner is no new one", (select.winner & entries.was_new) == 0)
         self.lemma("one winner, when it is time", ((select.winner & (select.winner - 1)) == 0)
                     & ((select.winner == 0) | select.step[2]))
         self.lemma("one rank picked", (select.picked & (select.picked - 1)) == 0)
@@ -117,16 +122,24 @@ class PartsFitTogether(Spec):
         self.lemma("rank at its visit", timer.scanned.rank == ranks[scan.index], when=pool.valid.bit_select(scan.index, 1))
         leaves = [quota.release.en & (quota.release.rank == r) for r in range(cfg.ranks)]
         counts = [getattr(books, f"count_{r}") for r in range(cfg.ranks)]
-        for r, number in enumerate(of):
-            self.lemma(f"rank {r} counted", counts[r] == number + leaves[r])
+        late = books.claims                                     # the claim of the cycle before is not yet in the books
+        full = [number + leaves[r] for r, number in enumerate(of)]
+        for r, number in enumerate(full):
+            self.lemma(f"rank {r} counted", counts[r] + late[r] == number)
         self.lemma("one leaves at a time", (quota.release.en == just_freed.any()) & ((just_freed & (just_freed - 1)) == 0)
                     & ((just_freed & pool.valid) == 0))
-        self.lemma("shared part counted", books.shared + tree_sum([count == 0 for count in counts])
-                    == depth - tree_sum([pool.valid[n] | just_freed[n] for n in range(depth)]))
-        for name, flags in (("none", [count == 0 for count in counts]), ("one", [count == 1 for count in counts]),
-                            ("full", [self.started & (count >= most) for count in counts])):
+        some = Signal()
+        free_now = depth - tree_sum([pool.valid[n] | just_freed[n] for n in range(depth)])
+        without = tree_sum([number == 0 for number in full])
+        m.d.comb += some.eq(free_now > without)
+        self.lemma("shared part counted", books.shared + without == free_now + (late & ~books.none).any())
+        self.lemma("who claimed", tree_sum(list(books.claimer)) == 1, when=books.claimed)
+        for name, flags in (("none", [count == 0 for count in counts]), ("one", [count == 1 for count in counts])):
             self.lemma(f"ranks with {name}", getattr(books, name) == Cat(flags))
-        self.lemma("some shared", books.any_shared == (books.shared != 0))
+        for name, places in (("", books.places), (" after a claim", books.places_after)):
+            self.lemma(f"places told{name}", places == Cat((number == 0) | ((number < most) & some) for number in full),
+                        when=self.started & (books.claimed if name else ~books.claimed))
+        self.lemma("places at first", books.places.all() & ~books.claimed, when=~self.started)
         self.lemma("rank that asks", pool.asks == 1 << entries.store.rank, when=entries.waits)
         self.lemma("opened is there and not locked", entries.opened == there)
         free = ~(pool.valid | just_freed)

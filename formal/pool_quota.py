@@ -40,16 +40,24 @@ class _Quota(Spec):
         self.suppose("ranks exist", (ask < cfg.ranks) & (dut.release.rank < cfg.ranks))
         self.suppose("takes only a place that there is", dut.place, when=dut.take)
         self.suppose("frees an entry that there is", self.of(dut.release.rank) != 0, when=dut.release.en)
-        # Helpers: what the books of the quota mean.
+        # Helpers: what the books of the quota mean: all but the claim of the cycle before.
+        booked = [count - late for count, late in zip(counts, inner.claims, strict=True)]
         for r, count in enumerate(counts):
-            self.lemma(f"rank {r} counted", getattr(inner, f"count_{r}") == count)
+            self.lemma(f"rank {r} counted", (getattr(inner, f"count_{r}") == booked[r]) & (count >= inner.claims[r]))
         self.lemma("never more than the pool", used <= cfg.pool_depth)
-        self.lemma("shared part counted", inner.shared + self.without == self.free_entries)
-        self.most = self.past(dut.max_entries, "most")      # a maximum counts from the next cycle on
-        for name, flags in (("none", [count == 0 for count in counts]), ("one", [count == 1 for count in counts]),
-                            ("full", [self.started & (count >= self.most) for count in counts])):
+        taken = (inner.claims & ~inner.none).any()
+        self.lemma("shared part counted", inner.shared + self.without == self.free_entries + taken)
+        self.lemma("who claimed", tree_sum(list(inner.claimer)) == 1, when=self.started)
+        self.most = most = self.past(dut.max_entries, "most")      # a maximum counts from the next cycle on
+        for name, flags in (("none", [each == 0 for each in booked]), ("one", [each == 1 for each in booked])):
             self.lemma(f"ranks with {name}", getattr(inner, name) == Cat(flags))
-        self.lemma("some shared", inner.any_shared == (inner.shared != 0))
+        some = self.free_entries > self.without
+        for name, places, maxed in (("", inner.places, inner.maxed), (" after a claim", inner.places_after, inner.maxed_after)):
+            when = self.started & (inner.claimed if name else ~inner.claimed)
+            self.lemma(f"places told{name}", places == Cat((count == 0) | ((count < most) & some) for count in counts),
+                        when=when)
+            self.lemma(f"maximum told{name}", maxed == Cat((count != 0) & (count >= most) for count in counts), when=when)
+        self.lemma("places at first", inner.places.all() & ~inner.maxed.any() & ~inner.claimed, when=~self.started)
         self.specify(m, dut)
 
 

@@ -76,7 +76,8 @@ class PacketManager(wiring.Component):
             # Store side.
             quota.asks.eq(pool.asks), quota.take.eq(pool.claim), pool.place.eq(quota.place), pool.at_max.eq(quota.at_max),
             quota.max_entries.eq(self.max_entries), self.can_accept.eq(quota.can_accept),
-            memory.write.eq(pool.write), memory.info.eq(pool.info), pool.full_now.eq(memory.full), pool.mark.eq(self.mark),
+            memory.find.eq(pool.find), memory.opens.eq(pool.opens), memory.write.eq(pool.write), memory.info.eq(pool.info),
+            pool.full_now.eq(memory.full), pool.mark.eq(self.mark),
             # Scanner. One entry is freed per cycle: sinking gives way to the end of a packet.
             memory.look.eq(timer.scan), timer.scanned.eq(memory.looked),
             timer.of_dead.eq(Cat((dead & rank).any() for rank in pool.rank_onehot)),

@@ -46,13 +46,15 @@ def test_can_accept():
 
 # Bug: (file, good text, bad text, cocotb test that must fail)
 BUGS = {
-    "locked_entry_merges": ("hub_rtl/pool/pool.py", "hit.eq(match & ~self.locking &", "hit.eq(match &", "random_traffic"),
+    "locked_entry_merges": ("hub_rtl/pool/pool.py", "same.eq(equal_tag & ~self.locking)", "same.eq(equal_tag)",
+                            "random_traffic"),
     "closed_on_the_way": ("hub_rtl/pool/pool.py", "& stays[n])", "& opened[n])", "random_traffic"),
     "drained_before_ledger": ("hub_rtl/packet_manager.py", "range(LEDGER_CYCLES + 1)", "range(1)", "fence_and_close"),
     "left_but_old": ("hub_rtl/pool/pool_timer.py", "self.valid & self.old & ~self.locked", "self.old & ~self.locked",
                      "next_batch"),
     "visited_twice": ("hub_rtl/pool/pool_timer.py", "first.eq(fresh & ~run)", "first.eq(0)", "young_and_dead"),
-    "squeezed_in_vain": ("hub_rtl/pool/pool.py", "among & (self.locked | left)", "among & self.locked", "place_in_a_moment"),
+    "squeezed_in_vain": ("hub_rtl/pool/pool.py", "soon.eq(self.locked | left)", "soon.eq(self.locked)", "place_in_a_moment"),
+    "claim_not_seen": ("hub_rtl/pool/pool_quota.py", "Mux(claimed, places_after, places)", "places", "random_traffic"),
 }
 
 

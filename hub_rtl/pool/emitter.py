@@ -53,7 +53,7 @@ class Emitter(wiring.Component):
         unit = Signal(t.log2_units)                             # next unit to load
         mask = Signal(cfg.packet_bytes)
         current, index = Signal(t.tail), Signal(t.index_width)
-        header, first, length, masked = self._header(m)
+        header, first, length, masked, low_index = self._header(m)
 
         load, load_header, last = Signal(), Signal(), Signal()
         m.d.comb += [
@@ -94,12 +94,11 @@ class Emitter(wiring.Component):
 
         # A sector is fetched with the header, and with the last unit of the sector before.
         load_unit, load_last = load & busy & (masks_left == 0), Signal()
-        low_sector = any_before(m, self.locked.sectors, "sectors_below")
         m.d.comb += [
             load_last.eq(load_unit & last),
             self.fetch.en.eq(load_header | (load_unit & unit[0] & ~last)),
             self.fetch.index.eq(Mux(busy, index, self.locked.index)),
-            self.fetch.sector.eq(Mux(busy, unit[1:] + 1, Cat(encode(self.locked.sectors & ~low_sector, cfg.sector_width)))),
+            self.fetch.sector.eq(Mux(busy, unit[1:] + 1, low_index)),
             self.release.en.eq(load_last), self.release.index.eq(index), self.release.rank.eq(current.rank),
         ]
 
@@ -121,17 +120,26 @@ class Emitter(wiring.Component):
         return [Mux(odd, self.payload[128 + 8 * n:136 + 8 * n], self.payload[8 * n:8 * n + 8]) for n in range(16)]
 
     def _header(self, m):
-        """Header of the locked entry, its first unit, its units, and whether it needs a mask."""
+        """Header of the locked entry, its first unit, its units, whether it needs a mask, and its first sector."""
         t, info = self._types, self.locked.info
-        any_byte, all_bytes, upward = self.locked.some, self.locked.all, Signal(t.units, name="unit_any_upward")
-        m.d.comb += upward.eq(any_byte[::-1])
-        below, above = any_before(m, any_byte, "units_below"), any_before(m, upward, "units_above")
-        first, final, length, masked = Signal(t.log2_units), Signal(t.log2_units), Signal(5), Signal()
+        count, sectors = self._cfg.packet_sectors, self.locked.sectors
+        upward = Signal(count, name="sectors_upward")
+        m.d.comb += upward.eq(sectors[::-1])
+        below, above = any_before(m, sectors, "sectors_below"), any_before(m, upward, "sectors_above")[::-1]
+        low, high = Signal(count), Signal(count)                # one-hot: first and last sector, known before their units
+        low_index, high_index = (Signal(t.log2_units - 1, name=f"{name}_index") for name in ("low", "high"))
+        # Each of the entry's sectors has a byte: of the first one only the lower unit is asked, of the last one the upper.
+        some, whole = self.locked.some, self.locked.all
+        starts, ends, missing = Signal(), Signal(), Signal(count)
+        first, length, masked = Signal(t.log2_units), Signal(5), Signal()
         m.d.comb += [
-            first.eq(Cat(encode(any_byte & ~below, t.log2_units))),
-            final.eq(Cat(encode(any_byte & ~above[::-1], t.log2_units))),
-            length.eq(final - first + 1),
-            masked.eq(((any_byte | (below & above[::-1])) & ~all_bytes).any()),
+            low.eq(sectors & ~below), high.eq(sectors & ~above),
+            low_index.eq(Cat(encode(low, len(low_index)))), high_index.eq(Cat(encode(high, len(high_index)))),
+            starts.eq((low & some[::2]).any()), ends.eq((high & some[1::2]).any()),
+            missing.eq((sectors & (((some[::2] | below) & ~whole[::2]) | ((some[1::2] | above) & ~whole[1::2])))
+                       | (~sectors & below & above)),
+            first.eq(Cat(~starts, low_index)), masked.eq(missing.any()),
+            length.eq(Cat(starts ^ ends, (high_index - low_index)[:len(low_index)] + (starts & ends))),
         ]
         bits = {kind: Signal(128, name=f"header_{kind.name.lower()}") for kind in (PacketType.ROW, PacketType.PLAIN)}
         row, plain = (data.View(header_layout(kind), bits[kind]) for kind in bits)
@@ -141,4 +149,4 @@ class Emitter(wiring.Component):
         place = Cat(first, info.block)
         m.d.comb += [row.region.eq(info.region), row.epoch.eq(info.epoch), row.rowid.eq(info.rowid),
                      row.row_off.eq(place[:len(row.row_off)]), plain.addr16.eq(place[:len(plain.addr16)])]
-        return Mux(info.plain, bits[PacketType.PLAIN], bits[PacketType.ROW]), first, length, masked
+        return Mux(info.plain, bits[PacketType.PLAIN], bits[PacketType.ROW]), first, length, masked, low_index

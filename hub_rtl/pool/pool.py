@@ -32,12 +32,13 @@ class Pool(wiring.Component):
 
     Parameters: ``cfg``, HubConfig.
     Ports: ``i_store`` In stream(resolved); ``asks`` Out, one-hot rank, ``place``, ``at_max`` In, ``claim`` Out: the quota;
-    ``write``, ``info`` Out: to the memories; ``full_now`` In {en, index}; ``lock_onehot`` In, entry being locked, ``locking``
-    In, the same or an entry that is not there; ``freed`` In, entry that leaves; ``visit`` In; ``mark`` In; per entry Out:
-    ``valid``, ``locked``, ``fresh``, ``full``, ``expired``, ``old``, ``nop``, ``plain``, ``marked``, ``eligible`` (one bit
-    each), ``rank_onehot``, ``rowid``; ``sectors`` Out: sectors with bytes of the entry being locked; ``waiting`` Out {en,
-    rank}: a marked store is not yet in an entry; ``hint`` Out {en, rank}: an entry has just become full; ``merged``,
-    ``stalled`` Out strobes.
+    ``find`` Out {en, index}, the entry of the store if it has one, ``opens`` Out {en, index}, the new entry that it gets,
+    ``write``, ``info`` Out: to the memories; ``full_now`` In {en, index}; ``lock_onehot`` In, entry being locked (never one
+    claimed in the cycle before), ``locking`` In, the same or an entry that is not there; ``freed`` In, entry that leaves;
+    ``visit`` In; ``mark`` In; per entry Out: ``valid``, ``locked``, ``fresh``, ``full``, ``expired``, ``old``, ``nop``,
+    ``plain``, ``marked``, ``eligible`` (one bit each), ``rank_onehot``, ``rowid``; ``sectors`` Out: sectors with bytes of the
+    entry being locked; ``waiting`` Out {en, rank}: a marked store is not yet in an entry; ``hint`` Out {en, rank}: an entry
+    has just become full; ``merged``, ``stalled`` Out strobes.
 
     Source: architecture 6.2 (merge); paper: Runtime Packet Manager.
     """
@@ -49,7 +50,7 @@ class Pool(wiring.Component):
         super().__init__({name: Out(depth) for name in flags} | {
             "i_store": In(stream.Signature(t.resolved)),
             "asks": Out(cfg.ranks), "place": In(1), "at_max": In(1), "claim": Out(1),
-            "write": Out(t.write), "info": Out(t.info), "full_now": In(t.entry),
+            "find": Out(t.entry), "opens": Out(t.entry), "write": Out(t.write), "info": Out(t.info), "full_now": In(t.entry),
             "locking": In(depth), "lock_onehot": In(depth), "freed": In(depth), "visit": In(t.visit), "mark": In(t.mark),
             "rank_onehot": Out(cfg.ranks).array(depth), "rowid": Out(ROWID_WIDTH).array(depth),
             "sectors": Out(cfg.packet_sectors), "waiting": Out(t.take), "hint": Out(t.take),
@@ -78,15 +79,13 @@ class Pool(wiring.Component):
         # Cycle 0: match against all open entries and against the entry that the store in front is just getting.
         store, incoming = Signal(self._types.resolved), self.i_store.p
         waits, marked = Signal(), Signal()                      # a store is in cycle 1; a mark covers it
-        key, match, same_rank = Signal.like(keys[0]), Signal(depth), Signal(depth)
+        key, same_rank = Signal.like(keys[0]), Signal(depth)
         in_key, set_in_key = self._key(incoming)
         hit, new, go = Signal(depth), Signal(depth), Signal()
         equal_tag, equal_front, was_new = Signal(depth), Signal(), Signal(depth)
         opened, stays = Signal(depth), Signal(depth)            # valid and not locked, now and in the next cycle
         m.d.comb += [
             set_in_key, self.i_store.ready.eq(~waits | go), stays.eq(opened & ~self.lock_onehot & ~self.freed),
-            # The entry of the store in front has its key only now.
-            match.eq(equal_tag | Mux(equal_front, was_new, 0)),
             same_rank.eq(Cat(store.rank == rank for rank in ranks)),
         ]
         with m.If(self.i_store.ready):
@@ -96,7 +95,9 @@ class Pool(wiring.Component):
             ]
         # A store tries once: if it waits on, it has met no open entry of its tag, and there will be none before its own.
         tries = Signal()
+        claimed, last_index = Signal(), Signal(self._types.index_width)
         m.d.sync += [
+            claimed.eq(self.claim), last_index.eq(self.opens.index),
             tries.eq(self.i_store.valid & self.i_store.ready & incoming.mask.any()), was_new.eq(new),
             equal_front.eq((in_key == key) & (incoming.rank == store.rank) & (incoming.plain == store.plain)),
         ]
@@ -106,19 +107,24 @@ class Pool(wiring.Component):
 
         # Cycle 1: hit or allocate.
         marked_now, is_hit = Signal(), Signal()
-        free_entry, free_index = self._free_entry(m)
-        # Of an entry that is being locked nobody asks for the number.
-        hit_index = Cat(encode(match, self._types.index_width))
+        free_entry, free_index = self._free_entry(m, claimed)
+        # The entry of the store in front has its key only now; it is not locked in its first cycle.
+        same, front, any_same = Signal(depth), Signal(), Signal()
         m.d.comb += [
+            same.eq(equal_tag & ~self.locking), any_same.eq(same.any()), front.eq(equal_front & claimed),
+            # Of an entry that is being locked nobody asks for the number.
+            self.find.en.eq(tries),
+            self.find.index.eq(Cat(encode(equal_tag, self._types.index_width)) | Mux(front, last_index, 0)),
+            self.opens.en.eq(self.claim), self.opens.index.eq(free_index),
             marked_now.eq(marked | self._handle_marked(store.plain, store.dest)),
-            hit.eq(match & ~self.locking & tries.replicate(depth)),
-            is_hit.eq(hit.any()),
+            hit.eq(Mux(tries, same | Mux(front, was_new, 0), 0)),
+            is_hit.eq(tries & (any_same | front)),
             self.claim.eq(waits & ~is_hit & self.place),
             new.eq(free_entry & self.claim.replicate(depth)),
             go.eq(is_hit | self.place),
             self.merged.eq(is_hit), self.stalled.eq(waits & ~go),
             self.waiting.en.eq(waits & marked), self.waiting.rank.eq(store.rank),
-            self.write.en.eq(waits & go), self.write.index.eq(Mux(is_hit, hit_index, free_index)),
+            self.write.en.eq(waits & go), self.write.index.eq(Mux(is_hit, self.find.index, free_index)),
             self.write.fresh.eq(~is_hit),
         ]
         m.d.comb += [self.write[name].eq(store[name]) for name in ("sector", "full", "data", "mask")]
@@ -129,9 +135,13 @@ class Pool(wiring.Component):
         # A locked entry is a place soon, one that has just left is a place in the next cycle, when the quota knows it: only
         # without one must partial entries go. Nothing arrives meanwhile, so this ends.
         squeeze, among, left = Signal(depth), Signal(depth), Signal(depth)
-        m.d.comb += among.eq(Mux(self.at_max, same_rank, (1 << depth) - 1))
+        soon, any_soon, mine_soon = Signal(depth), Signal(), Signal()
+        m.d.comb += [
+            among.eq(Mux(self.at_max, same_rank, (1 << depth) - 1)), soon.eq(self.locked | left),
+            any_soon.eq(soon.any()), mine_soon.eq((soon & same_rank).any()),
+        ]
         m.d.sync += [left.eq(self.freed),
-                     squeeze.eq(Mux(self.stalled & ~(among & (self.locked | left)).any(), among, 0))]
+                     squeeze.eq(Mux(self.stalled & ~Mux(self.at_max, mine_soon, any_soon), among, 0))]
         self._flags(m, hit, new, free_entry, squeeze, store, marked_now, dests, opened, stays)
 
         # The entry that comes next takes everything from each store; claimed or not, nobody looks at it until it is valid.
@@ -157,14 +167,14 @@ class Pool(wiring.Component):
         return tuple([Signal(bits, name=f"{name}_{n}") for n in range(cfg.pool_depth)] for name, bits in (
             ("key", width), ("rank", cfg.rank_width), ("dest", cfg.dest_width), ("sectors", cfg.packet_sectors)))
 
-    def _free_entry(self, m):
+    def _free_entry(self, m, claimed):
         """One-hot and number of an entry for the next new block, chosen one cycle ahead; 0 if the quota has no place either:
         it learns of a freed entry as late as this does."""
         depth, width = self._cfg.pool_depth, self._types.index_width
         chosen, number = Signal(depth, name="free_entry"), Signal(width, name="free_index")
         # Whether the one chosen has been claimed is known late: both outcomes are kept, and chosen from in the next cycle.
-        first, other, claimed = Signal(depth, init=1, name="first_q"), Signal(depth, name="other_q"), Signal(name="claimed")
-        m.d.sync += [first.eq(lowest_set(m, ~self.valid, "first_free")), claimed.eq(self.claim),
+        first, other = Signal(depth, init=1, name="first_q"), Signal(depth, name="other_q")
+        m.d.sync += [first.eq(lowest_set(m, ~self.valid, "first_free")),
                      other.eq(lowest_set(m, ~self.valid & ~chosen, "other_free"))]
         m.d.comb += [chosen.eq(Mux(claimed, other, first)), number.eq(Cat(encode(chosen, width)))]
         return chosen, number

@@ -26,10 +26,11 @@ class PoolMemory(wiring.Component):
     Illegal input: a byte that is written twice shows on ``overlap`` (two cycles after the write).
 
     Parameters: ``cfg``, HubConfig.
-    Ports: ``write`` In; ``info`` In, identity of a fresh entry; ``full`` Out {en, index}, the entry has all bytes of its
-    block; ``overlap`` Out; ``lock`` In {en, index}; ``sectors`` In, sectors with bytes of the entry being locked; ``nop`` In,
-    its class; ``locked`` Out; ``fetch`` In {en, index of entry, sector}; ``payload`` Out 256; ``look`` In {en, index},
-    ``looked`` Out identity, one cycle later.
+    Ports: ``write`` In; ``find`` In {en, index}, the same entry if the write is not ``fresh``, known earlier in the cycle;
+    ``opens`` In {en, index}, the same if it is; ``info`` In, identity of a fresh entry; ``full`` Out {en, index}, the entry has
+    all bytes of its block; ``overlap`` Out; ``lock`` In {en, index}; ``sectors`` In, sectors with bytes of the entry being
+    locked; ``nop`` In, its class; ``locked`` Out; ``fetch`` In {en, index of entry, sector}; ``payload`` Out 256; ``look`` In
+    {en, index}, ``looked`` Out identity, one cycle later.
 
     Memories: payload (one word per sector, byte write enables), masks twice (merging, sending),
     whole sectors (is the entry full?) and units (what does its header say?), identities twice (sending, scanner): every
@@ -40,7 +41,8 @@ class PoolMemory(wiring.Component):
         self._cfg, self._types = cfg, pool_types_of(cfg)
         t = self._types
         super().__init__({
-            "write": In(t.write), "info": In(t.info), "full": Out(t.entry), "overlap": Out(1),
+            "find": In(t.entry), "opens": In(t.entry), "write": In(t.write), "info": In(t.info),
+            "full": Out(t.entry), "overlap": Out(1),
             "lock": In(t.entry), "sectors": In(cfg.packet_sectors), "nop": In(1), "locked": Out(t.locked),
             "fetch": In(t.fetch), "payload": Out(256),
             "look": In(t.entry), "looked": Out(t.info),
@@ -66,7 +68,7 @@ class PoolMemory(wiring.Component):
             info.r_en.eq(self.lock.en), info.r_addr.eq(self.lock.index),
         ]
         for ram in (info, scan):
-            m.d.comb += [ram.w_en.eq(write.en & write.fresh), ram.w_addr.eq(write.index), ram.w_data.eq(self.info)]
+            m.d.comb += [ram.w_en.eq(self.opens.en), ram.w_addr.eq(self.opens.index), ram.w_data.eq(self.info)]
 
         # The cycle after: the sector's old mask is there, the new one is written.
         m.submodules.mask = mask = Ram(cfg.packet_bytes, cfg.pool_depth, granules=cfg.packet_sectors, quick=True)
@@ -76,7 +78,7 @@ class PoolMemory(wiring.Component):
         m.d.sync += [late.eq(write), again.eq(write.had & (1 << write.sector)),
                      twice.eq(Mux(late.en, late.mask & old_mask, 0))]
         m.d.comb += [
-            mask.r_en.eq(write.en), mask.r_addr.eq(write.index),
+            mask.r_en.eq(self.find.en), mask.r_addr.eq(self.find.index),
             old_mask.eq(select(again, [mask.r_data[32 * n:32 * (n + 1)] for n in range(cfg.packet_sectors)])),
             new_mask.eq(old_mask | late.mask), self.overlap.eq(twice.any()),
         ]

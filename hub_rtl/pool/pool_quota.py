@@ -21,8 +21,9 @@ class PoolQuota(wiring.Component):
     needs. ``can_accept[r]`` promises a place for ON_THE_WAY new entries (or as many as the shared part has, if that is
     smaller), or, when shared entries run short, the reserved entry of a rank that has none.
 
-    Latency: ``place`` is combinational on ``asks``; an allocation counts in the next cycle; ``can_accept`` is registered. At
-    most one allocation (for the rank that asks) and one release per cycle.
+    Latency: ``place`` is combinational on ``asks``; an allocation counts in the next cycle (the books follow one cycle later,
+    answers are prepared for both outcomes); ``can_accept`` is registered. At most one allocation (for the rank that asks) and
+    one release per cycle.
 
     Parameters: ``cfg``, HubConfig.
     Ports: ``asks`` In, one-hot rank; ``place`` Out, an entry may be allocated for it; ``at_max`` Out, the rank's own maximum
@@ -47,36 +48,53 @@ class PoolQuota(wiring.Component):
         room = min(ON_THE_WAY, spare)
         shared = Signal(width, init=spare)                      # free entries that no reserve needs
 
+        # A claim is known late in its cycle, so it is written into the books one cycle later, with a release of that cycle.
         asks, gives = self.asks, decode(m, self.release.rank, cfg.ranks, self.release.en, name="gives")
-        none, one, full = Signal(cfg.ranks, init=-1), Signal(cfg.ranks), Signal(cfg.ranks)
+        claimed, claimer, fresh = Signal(), Signal(cfg.ranks), Signal()
+        claims, swaps, less, more, change = Signal(cfg.ranks), Signal(), Signal(), Signal(), Signal(2)
+        none, one = Signal(cfg.ranks, init=-1), Signal(cfg.ranks)
+        m.d.sync += [claimed.eq(self.take), claimer.eq(asks)]
+        # A rank's first entry comes out of its reserve and its last one goes back there: the shared part does not move.
+        m.d.comb += [
+            claims.eq(Mux(claimed, claimer, 0)), fresh.eq((claimer & none).any()),
+            swaps.eq((claims & gives).any()),                   # one in, one out of the same rank
+            less.eq(claimed & ~fresh & ~swaps),
+            more.eq(self.release.en & ~(gives & one).any() & ~swaps),
+            change.eq(Mux(less, Mux(more, 0, 2), Mux(more, 1, 0))),
+        ]
+        m.d.sync += shared.eq(_choice(change, (shared, shared + 1, shared - 1)))
+
+        # The books as they are in the next cycle, but for a claim of this one, and what is asked of them.
+        none_next, full_next, full_after = Signal(cfg.ranks), Signal(cfg.ranks), Signal(cfg.ranks)
+        any_next, any_after, enough = Signal(), Signal(), Signal()
+        m.d.comb += [
+            any_next.eq(_choice(change, (shared != 0, 1, shared != 1))),
+            any_after.eq(Mux((asks & none_next).any(), any_next, _choice(change, (shared > 1, shared != 0, shared > 2)))),
+            enough.eq(Mux(claimed & ~fresh, shared > room, shared >= room)),
+        ]
+        places, places_after = Signal(cfg.ranks, init=-1), Signal(cfg.ranks)    # without and with a claim in the cycle before
+        maxed, maxed_after = Signal(cfg.ranks), Signal(cfg.ranks)
         for r in range(cfg.ranks):
             count = Signal(width, name=f"count_{r}")
             after = (count, count + 1, count - 1)               # nothing, one more, one less
-            change = Signal(2, name=f"change_{r}")
-            m.d.comb += change.eq(Mux(asks[r] & self.take, Mux(gives[r], 0, 1), Mux(gives[r], 2, 0)))
-            # What is asked of the next count, for each of its three values at once.
-            m.d.sync += [count.eq(_choice(change, after)),
-                         full[r].eq(_choice(change, [each >= self.max_entries for each in after])),
-                         none[r].eq(_choice(change, [count == 0, 0, count == 1])),
-                         one[r].eq(_choice(change, [count == 1, count == 0, count == 2])),
-                         self.can_accept[r].eq(none[r] | ((count + room <= self.max_entries) & (shared >= room)))]
-
-        asker_none, swap, any_shared = Signal(), Signal(), Signal(init=spare > 0)
-        m.d.comb += [
-            asker_none.eq((asks & none).any()),
-            self.at_max.eq((asks & full).any() & ~asker_none),
-            self.place.eq((asks & (none | (~full & any_shared.replicate(cfg.ranks)))).any()),
-            swap.eq(self.take & (asks & gives).any()),          # one in, one out of the same rank
-        ]
-        # A rank's first entry comes out of its reserve and its last one goes back there: the shared part does not move.
-        less, more, change = Signal(), Signal(), Signal(2)
-        m.d.comb += [
-            less.eq(self.take & ~asker_none & ~swap),
-            more.eq(self.release.en & ~(gives & one).any() & ~swap),
-            change.eq(Mux(less, Mux(more, 0, 2), Mux(more, 1, 0))),
-        ]
-        m.d.sync += [shared.eq(_choice(change, (shared, shared + 1, shared - 1))),
-                     any_shared.eq(_choice(change, (shared != 0, 1, shared != 1)))]
+            way = Signal(2, name=f"change_{r}")
+            m.d.comb += [
+                way.eq(Mux(claims[r], Mux(gives[r], 0, 1), Mux(gives[r], 2, 0))),
+                none_next[r].eq(_choice(way, (none[r], 0, one[r]))),
+                full_next[r].eq(_choice(way, [each >= self.max_entries for each in after])),
+                full_after[r].eq(_choice(way, [each + 1 >= self.max_entries for each in after])),
+            ]
+            m.d.sync += [
+                count.eq(_choice(way, after)), none[r].eq(none_next[r]),
+                one[r].eq(_choice(way, [count == 1, count == 0, count == 2])),
+                places[r].eq(none_next[r] | (~full_next[r] & any_next)), maxed[r].eq(full_next[r] & ~none_next[r]),
+                places_after[r].eq(Mux(asks[r], ~full_after[r] & any_after, none_next[r] | (~full_next[r] & any_after))),
+                maxed_after[r].eq(Mux(asks[r], full_after[r], full_next[r] & ~none_next[r])),
+                self.can_accept[r].eq((none[r] & ~claims[r]) | (enough & Mux(
+                    claims[r], count + room < self.max_entries, count + room <= self.max_entries))),
+            ]
+        m.d.comb += [self.place.eq((asks & Mux(claimed, places_after, places)).any()),
+                     self.at_max.eq((asks & Mux(claimed, maxed_after, maxed)).any())]
         return m
 
 
