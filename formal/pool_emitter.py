@@ -1,6 +1,6 @@
 """Promises of the packet manager's emitter (``hub_rtl/pool/emitter.py``): packets in the form of interfaces section 4."""
 
-from amaranth import Cat, Mux, Signal
+from amaranth import Cat, Const, Mux, Signal
 from amaranth.lib import data
 
 from hub_rtl.formats import PacketType
@@ -166,6 +166,8 @@ class PacketsAreEntries(Spec):
         self.lemma("unit next", inner.unit == Mux(masks > sent, begin, begin + sent - masks), when=busy)
         self.lemma("its mask, entry and byte", (inner.mask == of.mask) & (inner.index == of.index)
                     & ((first.value == content) | (of.index != entry)), when=busy)
+        comes_now = Mux(busy & (inner.masks_left == 0), inner.mask.word_select(inner.unit, 16), 0)
+        self.lemma("takes the unit that comes", inner.takes == Mux(inner.unit[0], Cat(Const(0, 16), comes_now), comes_now))
         self.lemma("fetched its sector", fetched == ((of.index == entry) & (inner.unit[1:] == place[5:])), when=busy)
         for name, record in (("current", inner.current), ("tail", tail)):
             self.lemma(f"{name} is the packet", (record.row == ~of.info.plain) & (record.rank == of.info.rank)

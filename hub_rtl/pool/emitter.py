@@ -53,6 +53,7 @@ class Emitter(wiring.Component):
         unit = Signal(t.log2_units)                             # next unit to load
         mask = Signal(cfg.packet_bytes)
         current, index = Signal(t.tail), Signal(t.index_width)
+        takes = Signal(32)                                      # bytes of the fetched sector that the next flit takes
         header, first, length, masked, low_index = self._header(m)
 
         load, load_header, last = Signal(), Signal(), Signal()
@@ -68,20 +69,33 @@ class Emitter(wiring.Component):
             m.d.sync += pending.eq(0)
 
         flit = self.o_packet.p
-        unit_mask, unit_data, mask_flit = Signal(16), Signal(128), Signal(128)
+        unit_data, mask_flit, other = Signal(128), Signal(128), Signal(128)
+        bytes_taken = [Mux(takes[n], self.payload.word_select(n, 8), 0) for n in range(32)]
         m.d.comb += [
-            unit_mask.eq(mask.word_select(unit, 16)),
-            unit_data.eq(Cat(Mux(unit_mask[n], byte, 0) for n, byte in enumerate(self._bytes(unit[0])))),
+            unit_data.eq(Cat(lower | upper for lower, upper in zip(bytes_taken[:16], bytes_taken[16:], strict=True))),
             mask_flit.eq(mask[:128] if cfg.mask_flits == 1 else Mux(masks_left == 2, mask[:128], mask[128:])),
+            other.eq(Mux(busy, Mux(masks_left != 0, mask_flit, 0), header)),
         ]
         with m.If(load):
-            m.d.sync += [self.o_packet.valid.eq(busy | pending), flit.first.eq(~busy), flit.last.eq(busy & last)]
-            with m.If(~busy):
-                m.d.sync += flit.data.eq(header)
-            with m.Elif(masks_left != 0):
-                m.d.sync += [flit.data.eq(mask_flit), masks_left.eq(masks_left - 1), left.eq(left - 1)]
-            with m.Else():
-                m.d.sync += [flit.data.eq(unit_data), unit.eq(unit + 1), left.eq(left - 1), busy.eq(~last)]
+            m.d.sync += [self.o_packet.valid.eq(busy | pending), flit.first.eq(~busy), flit.last.eq(busy & last),
+                         flit.data.eq(unit_data | other)]
+            with m.If(busy & (masks_left != 0)):
+                m.d.sync += [masks_left.eq(masks_left - 1), left.eq(left - 1)]
+            with m.Elif(busy):
+                m.d.sync += [unit.eq(unit + 1), left.eq(left - 1), busy.eq(~last)]
+
+        # The payload arrives late in its cycle, so what is taken of it is known a cycle ahead. Without mask flits a packet has
+        # all bytes from its first unit on.
+        next_unit, next_mask, whole = Signal(t.log2_units), Signal(16), Signal()
+        m.d.comb += [
+            next_unit.eq(Mux(masks_left == 0, unit + 1, unit)), next_mask.eq(mask.word_select(next_unit, 16)),
+            whole.eq(pending & ~masked),
+        ]
+        with m.If(load & ~busy):
+            m.d.sync += takes.eq(Cat((whole & ~first[0]).replicate(16), (whole & first[0]).replicate(16)))
+        with m.Elif(load):
+            goes_on = ~last & (masks_left <= 1)
+            m.d.sync += takes.eq(Cat(Mux(goes_on & ~next_unit[0], next_mask, 0), Mux(goes_on & next_unit[0], next_mask, 0)))
         info = self.locked.info
         with m.If(load_header):
             m.d.sync += [
@@ -114,10 +128,6 @@ class Emitter(wiring.Component):
         m.d.sync += [count.eq(tree_sum(mask.word_select(n, 16))) for n, count in enumerate(counts)]
         m.d.comb += self.tail_bytes.eq(tree_sum(counts))
         return m
-
-    def _bytes(self, odd):
-        """Bytes of the unit within the fetched sector."""
-        return [Mux(odd, self.payload[128 + 8 * n:136 + 8 * n], self.payload[8 * n:8 * n + 8]) for n in range(16)]
 
     def _header(self, m):
         """Header of the locked entry, its first unit, its units, whether it needs a mask, and its first sector."""

@@ -134,15 +134,14 @@ class Pool(wiring.Component):
 
         # A locked entry is a place soon, one that has just left is a place in the next cycle, when the quota knows it: only
         # without one must partial entries go. Nothing arrives meanwhile, so this ends.
-        squeeze, among, left = Signal(depth), Signal(depth), Signal(depth)
+        squeeze, among, left = Signal(), Signal(depth), Signal(depth)
         soon, any_soon, mine_soon = Signal(depth), Signal(), Signal()
-        m.d.comb += [
-            among.eq(Mux(self.at_max, same_rank, (1 << depth) - 1)), soon.eq(self.locked | left),
-            any_soon.eq(soon.any()), mine_soon.eq((soon & same_rank).any()),
+        m.d.comb += [soon.eq(self.locked | left), any_soon.eq(soon.any()), mine_soon.eq((soon & same_rank).any())]
+        m.d.sync += [
+            left.eq(self.freed), squeeze.eq(self.stalled & ~Mux(self.at_max, mine_soon, any_soon)),
+            among.eq(Mux(self.at_max, same_rank, (1 << depth) - 1)),
         ]
-        m.d.sync += [left.eq(self.freed),
-                     squeeze.eq(Mux(self.stalled & ~Mux(self.at_max, mine_soon, any_soon), among, 0))]
-        self._flags(m, hit, new, free_entry, squeeze, store, marked_now, dests, opened, stays)
+        self._flags(m, hit, new, free_entry, Mux(squeeze, among, 0), store, marked_now, dests, opened, stays)
 
         # The entry that comes next takes everything from each store; claimed or not, nobody looks at it until it is valid.
         for n in range(depth):
