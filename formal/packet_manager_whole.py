@@ -148,3 +148,4 @@ class PartsFitTogether(Spec):
         self.lemma("nothing inside", ~(entries.waits | pool.valid.any() | sends.busy | sends.pending | emitter.tail.waiting
                                         | scan.best.valid | scan.seen.valid), when=empty)
         self.lemma("flits are left", (sends.left != 0) & (sends.left > sends.masks_left), when=sends.busy)
+        self.lemma("none is left when idle", sends.left == 0, when=~sends.busy)

@@ -161,6 +161,7 @@ class PacketsAreEntries(Spec):
         self.lemma("newest is the locked one", newest.entry.as_value() == locked.as_value(), when=pending)
         self.lemma("newest has its byte", newest.value == content, when=pending & (locked.index == entry))
         self.lemma("flits to come", (inner.left == flits - 1 - sent) & ~ends, when=busy)
+        self.lemma("no flit to come when idle", inner.left == 0, when=~busy)
         self.lemma("last flit copied", ends, when=out.valid & ~busy)
         self.lemma("masks to come", inner.masks_left == Mux(masks > sent, masks - sent, 0), when=busy)
         self.lemma("unit next", inner.unit == Mux(masks > sent, begin, begin + sent - masks), when=busy)

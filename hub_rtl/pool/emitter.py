@@ -77,7 +77,7 @@ class Emitter(wiring.Component):
             other.eq(Mux(busy, Mux(masks_left != 0, mask_flit, 0), header)),
         ]
         with m.If(load):
-            m.d.sync += [self.o_packet.valid.eq(busy | pending), flit.first.eq(~busy), flit.last.eq(busy & last),
+            m.d.sync += [self.o_packet.valid.eq(busy | pending), flit.first.eq(~busy), flit.last.eq(last),
                          flit.data.eq(unit_data | other)]
             with m.If(busy & (masks_left != 0)):
                 m.d.sync += [masks_left.eq(masks_left - 1), left.eq(left - 1)]
@@ -109,7 +109,7 @@ class Emitter(wiring.Component):
         # A sector is fetched with the header, and with the last unit of the sector before.
         load_unit, load_last = load & busy & (masks_left == 0), Signal()
         m.d.comb += [
-            load_last.eq(load_unit & last),
+            load_last.eq(load & last),                           # none is left when idle, and no mask flit is the last one
             self.fetch.en.eq(load_header | (load_unit & unit[0] & ~last)),
             self.fetch.index.eq(Mux(busy, index, self.locked.index)),
             self.fetch.sector.eq(Mux(busy, unit[1:] + 1, low_index)),
