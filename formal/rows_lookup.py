@@ -151,7 +151,7 @@ class RowKeepsItsSlot(Spec):
         kept = [Signal(tag, name=f"kept{n}") for n in range(ways)]
         m.d.comb += [each.eq(Mux(writing[n], inside["tags.written"].as_value(), stored[n].as_value()))
                      for n, each in enumerate(kept)]
-        read = array(inside["tags.tag_ram.r_data"].as_value())
+        read = inside["tags"].tags
         match = Cat(kept[n].valid & is_ours(kept[n]) & ~g.dut.clearing for n in range(ways))
         ours_at = Cat(g.index == n for n in range(ways))
         hit, way, fetched, restored, erased, maybe, has_way = (
@@ -166,6 +166,9 @@ class RowKeepsItsSlot(Spec):
         self.lemma("walk", (inside["walk"] <= self._cfg.rat_sets) & ~(state("WIPE") & (inside["walk"] != 0)))
         self.lemma("read is kept", read.as_value() == stored.as_value(), when=looking | state("WIPE"))
         self.lemma("written at once", writing == 0, when=~within("READ", "PURGE") | g.dut.clearing)
+        tags, passed = inside["tags"], inside["tags.kept"]
+        self.lemma("compared ahead", inside["tags.same"] == (passed.valid & (passed.region == tags.region) &
+                   (passed.epoch == tags.epoch) & (passed.rowid == tags.rowid)), when=state("CHECK"))
         self.lemma("entry matches", (match == ours_at) & (g.index < ways), when=g.in_rat)
         stale = (match != 0) & ~g.in_rat
         self.lemma("stale entry goes", g.in_memory & within("SPILLED", "ACT", "UNCOUNT", "ERASE", "ERASED") & ~hit & has_way &

@@ -88,7 +88,7 @@ class PurgeForgetsItsBank(Spec):
         home = Signal(max(1, own.set_width))
         m.d.comb += home.eq(fold_key(region, epoch[0], rowid, own.set_width))
         mine = content(home, "home_set")
-        read = tag(inside["tags.tag_ram.r_data"].as_value())
+        read, tags, kept = inside["tags"].tags, inside["tags"], inside["tags.kept"]
         walking = Cat(state(name) for name in ("PURGE", "WIPE", "LEAVE")).any()
         looking = ~walking & ~state("READ")
 
@@ -105,6 +105,9 @@ class PurgeForgetsItsBank(Spec):
         self.lemma("walk ends", (walk <= cfg.rat_sets) & ~(state("WIPE") & (walk == cfg.rat_sets)))
         self.lemma("all walked", walk == cfg.rat_sets, when=state("LEAVE"))
         self.lemma("walks", looked == walk, when=state("WIPE"))
+        self.lemma("compared ahead", inside["tags.same"] == (
+            kept.valid & (kept.region == tags.region) & (kept.epoch == tags.epoch) & (kept.rowid == tags.rowid)),
+                   when=state("CHECK"))
         self.lemma("reads its home", read.as_value() == Cat(each.as_value() for each in mine),
                    when=(looking | state("WIPE")) & (looked == home))
         self.lemma("reads the set", read.as_value() == Cat(each.as_value() for each in word),
