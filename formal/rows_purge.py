@@ -36,6 +36,7 @@ class PurgeForgetsItsBank(Spec):
         body = data.View(own.row_body, head.p.body)
         self.suppose("one purge at a time", ~dut.purging, when=purge.en)
         self.suppose("bytes with the head", head.valid, when=dut.i_bytes.valid)
+        self.suppose("no header while clearing", ~head.valid, when=dut.clearing)
         purged = Signal(own.bank)
         with m.If(purge.en):
             m.d.sync += [purged.region.eq(purge.region), purged.bank.eq(purge.bank)]
@@ -48,6 +49,7 @@ class PurgeForgetsItsBank(Spec):
         # A row, and whether it may have an entry.
         rowid, region, epoch = self.constant(24, "rowid"), self.constant(cfg.region_width, "region"), self.constant(4, "epoch")
         self.suppose("region exists", body.region < cfg.regions, when=head.valid & (inside["rows.reason"] == 0))
+        self.suppose("refused for a reason", inside["rows.refused"] == (inside["rows.reason"] != 0))
         ours = ~head.p.plain & (body.region == region) & (body.epoch == epoch) & (body.rowid == rowid)
         placed = command.valid & command.ready & ours & (command.p.kind == Kind.ROW)
         bank_ours = (purged.region == region) & (purged.bank == epoch[0])
