@@ -85,6 +85,7 @@ class RowPacketsAreCheckedExactly(Spec):
         with m.If(look):
             m.d.sync += [bank_mine.eq(Mux(dut.look, body.region, dut.region) == number), bank_alive.eq(alive)]
         self.always("reason exact", dut.reason == two.reason, when=two.valid)
+        self.always("refused exact", dut.refused == (two.reason != Reason.OK), when=two.valid)
         self.always("known exact", dut.known == two.known, when=two.valid)
         self.always("row bytes exact", dut.row_bytes == one.row_bytes, when=one.valid & (one.reason != Reason.UNKNOWN))
         self.always("alive exact", dut.alive == bank_alive, when=bank_mine)
@@ -167,7 +168,9 @@ class PlainPacketsAreCheckedExactly(Spec):
         self.reach("second range", (since == 3) & dut.counted & (dut.dep == 1))
         # Helper invariants: the memory word is the rank's window.
         self.lemma("window read", inside["window"].as_value() == seen.as_value(), when=(since != 0) & mine)
-        self.lemma("rank judged", inside["is_rank"] == ~nobody, when=(since >= 2) & nobody)
+        self.lemma("rank judged", inside["is_rank"] == ~nobody, when=(since != 0) & nobody)
+        self.lemma("window judged", (inside["above"] == (seen.base <= addr)) & (inside["below"] == (end <= seen.limit)),
+                   when=(since >= 2) & mine)
         self.lemma("window kept", inside.word(m, "windows.memory", rank) == window.as_value(),
                    when=rank < inside["windows.walk"])
         self.lemma("window untouched", window.as_value() == 0, when=dut.clearing)

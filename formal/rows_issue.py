@@ -125,11 +125,14 @@ class CommandsBecomeWritesOrRefusals(_Issue):
                    answer.as_value(), when=open_ & (ahead != 0))
         self.lemma("answer ahead", ahead < level, when=open_)
         self.lemma("entry kept", inside.word(m, "rows.memory", index) == entry.as_value(), when=filled)
+        command, known, asks = dut.i_command.p, inside["known"], inside["asks"]
+        row = command.kind == Kind.ROW
         self.lemma("entry read", inside["rows.r_data"].as_value() == entry.as_value(),
-                    when=inside["held"] & dut.i_command.valid & (dut.i_command.p.index == index) & filled &
-                    (dut.i_command.p.kind == Kind.ROW) & ~dut.i_command.p.fresh)
-        self.lemma("held", dut.i_command.valid & (dut.i_command.p.kind == Kind.ROW) & ~dut.i_command.p.fresh,
-                    when=inside["held"])
+                    when=known & row & (command.index == index) & filled)
+        self.lemma("decoded", dut.i_command.valid & (known ^ asks) & (asks == (row & command.fresh)) &
+                   (inside["keeps"] == (asks & command.install)) & (inside["is_row"] == row) &
+                   (inside["is_sink"] == (command.kind == Kind.SINK)) & (inside["is_fresh"] == command.fresh),
+                   when=known | asks)
         fresh = dut.o_refused.valid & ~self.past(dut.o_refused.valid & ~dut.o_refused.ready, "refusal_waits")
         self.lemma("last refused", thing == last, when=some & ~fresh)
         self.lemma("some refused", inside["some"] == (some | fresh))

@@ -56,6 +56,7 @@ class RowKeepsItsSlot(Spec):
         self.suppose("region exists", region < cfg.regions)
         self.suppose("row is some bytes long", (row_bytes != 0) & (row_bytes <= cfg.max_row_bytes))
         self.suppose("bytes with the head", head.valid, when=dut.i_bytes.valid)
+        self.suppose("no header while clearing", ~head.valid, when=dut.clearing)
         self.suppose("bytes fit", dut.i_bytes.p <= cfg.packet_bytes)
 
         # The row's packets, and where its mapping is.
@@ -98,6 +99,7 @@ class RowKeepsItsSlot(Spec):
         acting = ~Cat(state(name) for name in ("READ", "CHECK", "GROUP", "PURGE", "WIPE", "LEAVE")).any()
         said = Cat(inside["rows.reason"], inside["plain.allowed"])
         self.suppose("what a check says holds", said == self.past(said, "said"), when=acting & self.past(acting, "acted"))
+        self.suppose("refused for a reason", inside["rows.refused"] == (inside["rows.reason"] != Reason.OK))
         self.suppose("row passes its checks", inside["rows.reason"] == Reason.OK, when=ours & acting)
         self.suppose("length of the row", inside["rows.row_bytes"] == row_bytes, when=ours & state("CHECK"))
         self.suppose("no such region", inside["rows.reason"] != Reason.OK, when=acting & (body.region >= cfg.regions))
@@ -151,7 +153,8 @@ class RowKeepsItsSlot(Spec):
         kept = [Signal(tag, name=f"kept{n}") for n in range(ways)]
         m.d.comb += [each.eq(Mux(writing[n], inside["tags.written"].as_value(), stored[n].as_value()))
                      for n, each in enumerate(kept)]
-        read = array(inside["tags.tag_ram.r_data"].as_value())
+        tags = inside["tags"]
+        read = tags.tags
         match = Cat(kept[n].valid & is_ours(kept[n]) & ~g.dut.clearing for n in range(ways))
         ours_at = Cat(g.index == n for n in range(ways))
         hit, way, fetched, restored, erased, maybe, has_way = (
@@ -166,6 +169,9 @@ class RowKeepsItsSlot(Spec):
         self.lemma("walk", (inside["walk"] <= self._cfg.rat_sets) & ~(state("WIPE") & (inside["walk"] != 0)))
         self.lemma("read is kept", read.as_value() == stored.as_value(), when=looking | state("WIPE"))
         self.lemma("written at once", writing == 0, when=~within("READ", "PURGE") | g.dut.clearing)
+        passed = inside["tags.kept"]
+        self.lemma("compared ahead", inside["tags.same"] == (passed.valid & (passed.region == tags.region) &
+                   (passed.epoch == tags.epoch) & (passed.rowid == tags.rowid)), when=state("CHECK"))
         self.lemma("entry matches", (match == ours_at) & (g.index < ways), when=g.in_rat)
         stale = (match != 0) & ~g.in_rat
         self.lemma("stale entry goes", g.in_memory & within("SPILLED", "ACT", "UNCOUNT", "ERASE", "ERASED") & ~hit & has_way &
@@ -181,6 +187,7 @@ class RowKeepsItsSlot(Spec):
         self.lemma("hit", (hit == g.in_rat) & Mux(hit, (way == ours_at) & ~inside["foreign"], 1), when=ours & acting)
         self.lemma("bytes missing", inside["base"] == Mux(hit | restored, g.missing, g.row_bytes), when=ours & acting)
         self.lemma("judged", g.dut.i_bytes.valid & (inside["fits"] == inside["complete"]), when=state("ACT") & inside["judged"])
+        self.lemma("foreign hits", hit, when=acting & inside["foreign"])
         self.lemma("other hits", (way & match) == 0, when=acting & hit & ~ours & ~g.head.p.plain & ~inside["refuse"])
         self.lemma("memory works", ~state("LOST"))
         self.lemma("plain", g.head.p.plain, when=state("GROUP"))

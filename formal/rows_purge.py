@@ -36,6 +36,7 @@ class PurgeForgetsItsBank(Spec):
         body = data.View(own.row_body, head.p.body)
         self.suppose("one purge at a time", ~dut.purging, when=purge.en)
         self.suppose("bytes with the head", head.valid, when=dut.i_bytes.valid)
+        self.suppose("no header while clearing", ~head.valid, when=dut.clearing)
         purged = Signal(own.bank)
         with m.If(purge.en):
             m.d.sync += [purged.region.eq(purge.region), purged.bank.eq(purge.bank)]
@@ -48,6 +49,7 @@ class PurgeForgetsItsBank(Spec):
         # A row, and whether it may have an entry.
         rowid, region, epoch = self.constant(24, "rowid"), self.constant(cfg.region_width, "region"), self.constant(4, "epoch")
         self.suppose("region exists", body.region < cfg.regions, when=head.valid & (inside["rows.reason"] == 0))
+        self.suppose("refused for a reason", inside["rows.refused"] == (inside["rows.reason"] != 0))
         ours = ~head.p.plain & (body.region == region) & (body.epoch == epoch) & (body.rowid == rowid)
         placed = command.valid & command.ready & ours & (command.p.kind == Kind.ROW)
         bank_ours = (purged.region == region) & (purged.bank == epoch[0])
@@ -88,7 +90,7 @@ class PurgeForgetsItsBank(Spec):
         home = Signal(max(1, own.set_width))
         m.d.comb += home.eq(fold_key(region, epoch[0], rowid, own.set_width))
         mine = content(home, "home_set")
-        read = tag(inside["tags.tag_ram.r_data"].as_value())
+        read, tags, kept = inside["tags"].tags, inside["tags"], inside["tags.kept"]
         walking = Cat(state(name) for name in ("PURGE", "WIPE", "LEAVE")).any()
         looking = ~walking & ~state("READ")
 
@@ -105,6 +107,9 @@ class PurgeForgetsItsBank(Spec):
         self.lemma("walk ends", (walk <= cfg.rat_sets) & ~(state("WIPE") & (walk == cfg.rat_sets)))
         self.lemma("all walked", walk == cfg.rat_sets, when=state("LEAVE"))
         self.lemma("walks", looked == walk, when=state("WIPE"))
+        self.lemma("compared ahead", inside["tags.same"] == (
+            kept.valid & (kept.region == tags.region) & (kept.epoch == tags.epoch) & (kept.rowid == tags.rowid)),
+                   when=state("CHECK"))
         self.lemma("reads its home", read.as_value() == Cat(each.as_value() for each in mine),
                    when=(looking | state("WIPE")) & (looked == home))
         self.lemma("reads the set", read.as_value() == Cat(each.as_value() for each in word),

@@ -79,6 +79,7 @@ class LookupDrains(WaitSpec):
         acting = ~Cat(inside.state(name) for name in ("READ", "CHECK", "GROUP", "PURGE", "WIPE", "LEAVE")).any()
         said = Cat(inside["rows.reason"], inside["plain.allowed"])
         self.suppose("what a check says holds", said == self.past(said, "said"), when=acting & self.past(acting, "acted"))
+        self.suppose("refused for a reason", inside["rows.refused"] == (inside["rows.reason"] != 0))
         age = self.bounded(m, "packet", head.valid & ~head.ready, self.LIMIT)
         purge_age = self.bounded(m, "purge", dut.purging, self.LIMIT + 8)
         self._lemmas(m, inside, dut, age, purge_age, timers, busy, open_)

@@ -1,5 +1,6 @@
 """Slot allocator: the whole block under cocotb, the address table alone in Amaranth's simulator."""
 
+import pytest
 from amaranth.sim import Simulator
 
 from hub_rtl.rows.address_table import AddressTable
@@ -16,7 +17,7 @@ COMMON = ["traffic", "thrash", "full_regions", "spill_faults", "overlap", "purge
           "epochs", "state_changes_in_check", "tables_written_again", "every_slot", "damaged_words", "reset_forgets",
           "header_alone", "overflow_region_ends_first", "answers_wait", "queues_stay_full", "all_at_once", "turns",
           "turns_of_words", "opened_while_answering", "ended_while_answering", "purge_each", "purge_in_turns", "purge_waits",
-          "overflow_region_opens", "sources", "turns_of_overlaps", "hits_do_not_wait",
+          "overflow_region_opens", "sources", "turns_of_overlaps", "hits_do_not_wait", "row_back_to_back",
           "waits_named", "stalls_counted", "tables_change_in_check"]
 MODULES = ",".join(f"sim.cocotb.slot_allocator{part}" for part in ("", "_limits", "_pressure", "_turns"))
 
@@ -55,6 +56,17 @@ def test_planted_lost_tag_write():
     with planted(*bug, also=also):
         from hub_rtl import slot_allocator
         assert_caught(lambda: run_allocator(slot_allocator.SlotAllocator, preset("tiny", lanes=1), "planted", ["all_at_once"]))
+
+
+@pytest.mark.parametrize("old, new", [("passed.eq(Mux(looked == self.set, writing, 0))", "passed.eq(0)"),
+                                      ("same.eq(self._is_row(written))", "same.eq(0)")])
+def test_planted_tag_not_passed(old, new):
+    """A RAT entry written while its set is looked at is not passed, or not compared: packets back to back lose their row."""
+    also = ("hub_rtl.rows.lookup", "hub_rtl.rows.row_lookup", "hub_rtl.slot_allocator")
+    with planted("hub_rtl/rows/rat.py", old, new, also=also):
+        from hub_rtl import slot_allocator
+        assert_caught(lambda: run_allocator(slot_allocator.SlotAllocator, preset("tiny", lanes=1), "planted",
+                                             ["row_back_to_back"]))
 
 
 def simulate(dut, bench):

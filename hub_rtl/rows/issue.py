@@ -24,7 +24,8 @@ class Issue(wiring.Component):
     packet ahead of the beats. What is refused goes to `o_refused` and its payload is sunk. Strobes: all 16 bytes, the mask's
     bits, or none for an `err` flit.
 
-    Latency from answer (or packet end) to `o_write`: one cycle. Waits only for `o_write`, `o_data`, `o_refused`.
+    Latency from answer (or packet end) to `o_write`: one cycle; from command to `o_write`: two, as a command is decoded in its
+    first cycle here. Waits only for `o_write`, `o_data`, `o_refused`.
 
     `report`: a row refused at allocation reports with its first packet; other refusals report unless the refusal before was
     for the same (source, region, epoch, RowID), or also for a plain packet of this source.
@@ -64,32 +65,34 @@ class Issue(wiring.Component):
         ]
 
         # -- prepare: find the row's place ------------------------------------------------------------------------------
-        is_row, held = Signal(), Signal()                   # held: the data part shows the command's row
-        known_place, bad, ready, fire, space = Signal(), Signal(), Signal(), Signal(), Signal()
+        # A command's first cycle decodes it and reads the data part; from the next one on `known` or `asks` is 1.
+        is_row, is_sink, is_fresh, keeps = Signal(), Signal(), Signal(), Signal()
+        known, asks = Signal(), Signal()                    # asks: it takes an answer
+        answered, bad, fire, space = Signal(), Signal(), Signal(), Signal()
         row = Signal(own.alloc_reply)
+        fresh_row = (command.kind == Kind.ROW) & command.fresh
+        m.d.sync += [
+            is_row.eq(command.kind == Kind.ROW), is_sink.eq(command.kind == Kind.SINK), is_fresh.eq(command.fresh),
+            keeps.eq(fresh_row & command.install), known.eq(self.i_command.valid & ~fresh_row & ~fire),
+            asks.eq(self.i_command.valid & fresh_row & ~fire),
+        ]
         m.d.comb += [
-            is_row.eq(command.kind == Kind.ROW),
             rows.r_en.eq(self.victim_look | self.i_command.valid),
             rows.r_addr.eq(Mux(self.victim_look, self.victim_index, command.index)),
-            row.eq(Mux(command.fresh, answer, rows.r_data)),
-            known_place.eq(~is_row | Mux(command.fresh, replies.o.valid | self.reply_en, held)),
-            bad.eq((command.kind == Kind.SINK) | (is_row & (row.reason != Reason.OK))),
+            row.eq(Mux(is_fresh, answer, rows.r_data)), answered.eq(replies.o.valid | self.reply_en),
+            bad.eq(is_sink | (is_row & (row.reason != Reason.OK))),
         ]
-        with m.If(fire):
-            m.d.sync += held.eq(0)
-        with m.Elif(self.i_command.valid & is_row & ~command.fresh):
-            m.d.sync += held.eq(1)
 
         name, write_name = Signal(own.name), Signal(own.name)       # of the command; of the packet at o_write
         job = data.StructLayout({"sink": 1, "masked": 1, "len": 5, "unit": index_width(cfg.packet_flits), "name": own.name})
         next_job, next_valid, take_job = Signal(job), Signal(), Signal()
         m.d.comb += [
-            ready.eq(self.i_command.valid & self.i_end.valid & known_place),
             # Whether it is refused is known too late to choose between the two.
             space.eq(~next_valid & (~refused.valid | refused.ready) & (~write.valid | write.ready)),
-            fire.eq(ready & space), self.i_command.ready.eq(fire), self.i_end.ready.eq(fire),
-            use_answer.eq(fire & is_row & command.fresh), self.alloc_taken.eq(use_answer),
-            rows.w_en.eq(use_answer & command.install), rows.w_addr.eq(command.index),
+            fire.eq((known | (asks & answered)) & self.i_end.valid & space),
+            self.i_command.ready.eq(fire), self.i_end.ready.eq(fire),
+            use_answer.eq(fire & asks), self.alloc_taken.eq(use_answer),
+            rows.w_en.eq(use_answer & keeps), rows.w_addr.eq(command.index),
             rows.w_data.eq(answer),
         ]
         offset = Mux(is_row, body.row_off, flat.addr16)
@@ -131,7 +134,7 @@ class Issue(wiring.Component):
             m.d.sync += [
                 some.eq(1), refused.valid.eq(1), refused.p.known.eq(is_row | command.known),
                 refused.p.plain.eq(plain),
-                refused.p.report.eq(Mux(is_row, command.fresh, ~some | (last.as_value() != whom.as_value()))),
+                refused.p.report.eq(Mux(is_row, is_fresh, ~some | (last.as_value() != whom.as_value()))),
                 refused.p.region.eq(whom.region), refused.p.epoch.eq(whom.epoch), refused.p.rowid.eq(whom.rowid),
                 refused.p.src.eq(command.src), refused.p.reason.eq(Mux(is_row, row.reason, command.reason)),
                 refused.p.bytes.eq(command.bytes),
@@ -181,8 +184,8 @@ class Issue(wiring.Component):
         with m.Elif(refused.valid & ~refused.ready):
             m.d.comb += [self.cause.eq(WaitCause.REFUSED), self.waits.region.eq(refused.p.region),
                          self.waits.rowid.eq(refused.p.rowid)]
-        with m.Elif(self.i_command.valid & ~known_place & command.fresh):
+        with m.Elif(asks & ~answered):
             m.d.comb += self.cause.eq(WaitCause.ALLOC)
-        with m.Elif(self.i_command.valid & ~self.i_end.valid):
+        with m.Elif((known | asks) & ~self.i_end.valid):
             m.d.comb += self.cause.eq(WaitCause.PAYLOAD)
         return m

@@ -41,7 +41,8 @@ class Lookup(wiring.Component):
     ``o_overlap`` Out, streams; ``alloc_taken`` In, an answer was used; ``spill_done`` In, strobe with ``spill_reply``;
     ``victim_look``, ``victim_index`` Out, read the data part, ``victim`` In next cycle; ``filled`` In, no command waits;
     ``issue_idle`` In, nothing of any command is left; ``purge`` In, ``purging`` Out; ``geometry_write``, ``region_update``,
-    ``window_write``, ``ranges`` In; ``cause`` Out, why it waits; ``strobes`` Out; ``clearing`` Out. """
+    ``window_write``, ``ranges`` In; ``cause`` Out, why it waits; ``strobes`` Out; ``clearing`` Out, no header
+    comes then. """
 
     def __init__(self, cfg):
         types, own = types_of(cfg), slice_types_of(cfg)
@@ -100,11 +101,12 @@ class Lookup(wiring.Component):
             m.d.comb += reason.eq(Mux(plain.allowed, Reason.OK, Reason.WINDOW))
         with m.Elif(rows.reason != Reason.OK):
             m.d.comb += reason.eq(rows.reason)
-        with m.Elif(hit & foreign):
+        with m.Elif(foreign):
             m.d.comb += reason.eq(Reason.FOREIGN)
         with m.Else():
             m.d.comb += reason.eq(late_reason)
-        m.d.comb += refuse.eq(reason != Reason.OK)
+        # Told apart from the reason, because it decides late what happens.
+        m.d.comb += refuse.eq(Mux(head.plain, ~plain.allowed, rows.refused | foreign | late_reason.any()))
 
         # -- allocation requests, overlaps ------------------------------------------------------------------------------
         unanswered = Signal(range(REPLIES + 1))
@@ -201,21 +203,20 @@ class Lookup(wiring.Component):
         m.d.sync += judged.eq(0)
         with m.FSM() as fsm:
             with m.State("READ"):
-                with m.If(self.clearing):
-                    pass
-                with m.Elif(self.purging):
+                with m.If(self.purging):
                     m.d.sync += walk.eq(0)
-                    m.next = "PURGE"
+                    with m.If(~self.clearing):
+                        m.next = "PURGE"
                 with m.Elif(self.i_head.valid):
                     m.d.comb += [look.eq(1), tags.look.eq(1), spilled.look.eq(1)]
                     m.d.sync += [looked_set.eq(tags.set), fetched.eq(0), restored.eq(0), erased.eq(0), late_reason.eq(0)]
                     m.next = "CHECK"
             with m.State("CHECK"):
+                missed = ~tags.match.any()                  # matches come late: they only mask
                 m.d.sync += [
-                    hit.eq(tags.match.any()), way.eq(Mux(tags.match.any(), tags.match, tags.free)), has_way.eq(tags.free.any()),
+                    hit.eq(~missed), way.eq(tags.match | Mux(missed, tags.free, 0)), has_way.eq(tags.free.any()),
                     foreign.eq(Cat(tags.match[n] & (tags.tags[n].src != head.src) for n in range(ways)).any()),
-                    base.eq(Mux(tags.match.any(), select(tags.match, [tags.tags[n].missing for n in range(ways)]),
-                                rows.row_bytes)),
+                    base.eq(select(Cat(tags.match, missed), [*(tags.tags[n].missing for n in range(ways)), rows.row_bytes])),
                     maybe.eq(spilled.maybe),
                 ]
                 m.next = "ACT"

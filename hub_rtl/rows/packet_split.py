@@ -45,14 +45,14 @@ class PacketSplit(wiring.Component):
         some_err = Signal()
         masks_left = Signal(range(cfg.mask_flits + 1))
         head_valid, counted = Signal(), Signal()
-        room = Signal()
-        m.d.comb += [
-            room.eq(Mux(between, ~head_valid | self.o_head.ready, pieces.i.ready & ends.i.ready)),
-            self.i.ready.eq(self.enable & room),
-        ]
+        # Two conditions, as whether the header before goes in this cycle is known late.
+        head_room, piece_room = Signal(), Signal()
         took, took_head, took_piece = Signal(), Signal(), Signal()
         m.d.comb += [
-            took.eq(self.i.valid & self.i.ready), took_head.eq(took & between), took_piece.eq(took & ~between),
+            head_room.eq(self.enable & between & (~head_valid | self.o_head.ready)),
+            piece_room.eq(self.enable & ~between & pieces.i.ready & ends.i.ready),
+            self.i.ready.eq(head_room | piece_room), took.eq(took_head | took_piece),
+            took_head.eq(self.i.valid & head_room), took_piece.eq(self.i.valid & piece_room),
             pieces.i.valid.eq(self.i.valid & self.enable & ~between & ends.i.ready),
             pieces.i.payload.data.eq(flit.data), pieces.i.payload.err.eq(flit.err),
             ends.i.valid.eq(took_piece & flit.last), ends.i.payload.eq(some_err | flit.err),

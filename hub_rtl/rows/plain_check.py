@@ -45,9 +45,10 @@ class PlainCheck(wiring.Component):
             windows.w_en.eq(self.window_write.en), windows.w_addr.eq(self.window_write.rank),
             windows.w_data.eq(self.window_write.window), self.clearing.eq(windows.clearing),
         ]
-        # Cycle 0: end of the span. Cycle 1: window.
+        # Cycle 0: end of the span. Cycle 1: against both ends of the window. Cycle 2: allowed.
+        above, below = Signal(), Signal()
         m.d.sync += [end.eq(Cat(Const(0, 4), self.addr16 + self.len)), is_rank.eq(self.src < cfg.ranks),
-                     self.allowed.eq(is_rank & (window.base <= addr) & (end <= window.limit))]
+                     above.eq(window.base <= addr), below.eq(end <= window.limit), self.allowed.eq(is_rank & above & below)]
         # Cycles 0 to 2: ranges. The distance to the base is the place in the range and tells if the base is not above.
         holds, step, best = Signal(places), Signal(2), Signal(2)
         distances = [Signal(ADDR_WIDTH + 1, name=f"distance{n}") for n in range(places)]

@@ -22,8 +22,8 @@ class RowTags(wiring.Component):
     operation per cycle.
 
     Parameters: ``cfg``. Ports: ``look`` In, ``set`` In; ``region``, ``epoch``, ``rowid`` In, compared in the cycle after
-    ``look``; ``tags``, ``ages`` Out, arrays over ways; ``match``, ``free`` Out; ``write`` In, one bit per way, ``install``
-    In, ``tag`` In; ``clearing`` Out, after reset. """
+    ``look``, held from ``look`` on; ``tags``, ``ages`` Out, arrays over ways; ``match``, ``free`` Out; ``write`` In, one bit
+    per way, ``install`` In, ``tag`` In; ``clearing`` Out, after reset. """
 
     def __init__(self, cfg):
         own = slice_types_of(cfg)
@@ -35,28 +35,33 @@ class RowTags(wiring.Component):
             "write": In(cfg.rat_ways), "install": In(1), "tag": In(own.tag), "clearing": Out(1),
         })
 
+    def _is_row(self, tag):
+        return tag.valid & (tag.region == self.region) & (tag.epoch == self.epoch) & (tag.rowid == self.rowid)
+
     def elaborate(self, platform):
         m = Module()
         cfg, own, ways = self._cfg, self._own, self._cfg.rat_ways
         m.submodules.tag_ram = tag_ram = Ram(data.ArrayLayout(own.tag, ways), cfg.rat_sets, granules=ways, clear=True,
-                                             quick=cfg.rat_sets <= 64)
+                                             quick=cfg.rat_sets <= 64, bypass=False)
         m.submodules.age_ram = age_ram = Ram(data.ArrayLayout(own.way_width, ways), cfg.rat_sets, clear=True,
                                              quick=cfg.rat_sets <= 64)
         # What to write is known late in a cycle: it goes to memory in the next one, in which the set can be looked at again.
         writing, installing, written = Signal(ways), Signal(), Signal(own.tag)
         m.d.sync += [writing.eq(self.write), installing.eq(self.install), written.eq(self.tag)]
         looked = Signal.like(self.set)
+        # A tag written while its set is read goes past the memory; it is compared a cycle before those that are read.
+        passed, kept, same = Signal(ways), Signal(own.tag), Signal()
         with m.If(self.look):
-            m.d.sync += looked.eq(self.set)
+            m.d.sync += [looked.eq(self.set), passed.eq(Mux(looked == self.set, writing, 0)), kept.eq(written),
+                         same.eq(self._is_row(written))]
         valid = Signal(ways)
         for n in range(ways):
             tag = tag_ram.r_data[n]
             m.d.comb += [
-                self.tags[n].eq(tag), valid[n].eq(tag.valid),
+                self.tags[n].eq(Mux(passed[n], kept, tag)), valid[n].eq(self.tags[n].valid),
                 # Ages are kept XOR the way number: the cleared memory then says that way n has n older ones.
                 self.ages[n].eq(age_ram.r_data[n] ^ n),
-                self.match[n].eq(tag.valid & (tag.region == self.region) & (tag.epoch == self.epoch) &
-                                 (tag.rowid == self.rowid)),
+                self.match[n].eq(Mux(passed[n], same, self._is_row(tag))),
                 tag_ram.w_data[n].eq(written),
             ]
         m.d.comb += [

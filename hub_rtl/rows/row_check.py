@@ -16,21 +16,22 @@ __all__ = ["RowCheck"]
 class RowCheck(wiring.Component):
     """May this row packet be placed? Keeps the slice's copy of each region's row geometry and of each bank's {state, epoch}.
 
-    ``look`` starts with the header's body and length, which must hold. ``reason`` (OK or why not) is valid 2 cycles later,
-    ``row_bytes`` and ``alive`` (the bank is OPEN with the given epoch) 1 cycle later combinationally; ``look_bank`` reads the
-    bank only, for ``alive`` of another row. A check that starts in the cycle of a ``region_update`` sees the new state.
-    Checks, first wins: UNKNOWN (number out of range, or no geometry), EPOCH_EARLY, EPOCH_STALE, ROW_OVERRUN, ROW_RANGE.
+    ``look`` starts with the header's body and length, which must hold. ``reason`` (OK or why not) and ``refused`` (not OK) are
+    valid 2 cycles later, ``row_bytes`` and ``alive`` (the bank is OPEN with the given epoch) 1 cycle later combinationally;
+    ``look_bank`` reads the bank only, for ``alive`` of another row. A check that starts in the cycle of a ``region_update``
+    sees the new state. Checks, first wins: UNKNOWN (number out of range, or no geometry), EPOCH_EARLY, EPOCH_STALE,
+    ROW_OVERRUN, ROW_RANGE.
 
     Parameters: ``cfg``. Ports: ``look``, ``look_bank`` In; ``body``, ``len`` In; ``region``, ``epoch`` In for ``look_bank``;
-    ``reason``, ``known``, ``row_bytes`` Out; ``alive`` Out; ``geometry_write``, ``region_update`` In; ``clearing`` Out, after
-    reset. """
+    ``reason``, ``refused``, ``known``, ``row_bytes`` Out; ``alive`` Out; ``geometry_write``, ``region_update`` In; ``clearing``
+    Out, after reset. """
 
     def __init__(self, cfg):
         self._cfg, self._types, self._own = cfg, types_of(cfg), slice_types_of(cfg)
         super().__init__({
             "look": In(1), "body": In(self._own.row_body), "len": In(5),
             "look_bank": In(1), "region": In(cfg.region_width), "epoch": In(EPOCH_WIDTH), "alive": Out(1),
-            "reason": Out(4), "known": Out(1), "row_bytes": Out(cfg.row_bytes_width),
+            "reason": Out(4), "refused": Out(1), "known": Out(1), "row_bytes": Out(cfg.row_bytes_width),
             "geometry_write": In(self._types.geometry_write), "region_update": In(self._types.region_update),
             "clearing": Out(1),
         })
@@ -86,6 +87,7 @@ class RowCheck(wiring.Component):
             m.d.comb += self.reason.eq(Reason.ROW_OVERRUN)
         with m.Elif(outside):
             m.d.comb += self.reason.eq(Reason.ROW_RANGE)
+        m.d.comb += self.refused.eq(unknown | ~alive | overrun | outside)
         # An epoch that is over has no bank whose totals could grow.
         m.d.comb += self.known.eq(~unknown & (alive | early))
         return m

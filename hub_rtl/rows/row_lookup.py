@@ -17,9 +17,10 @@ __all__ = ["RowLookup"]
 class RowLookup(wiring.Component):
     """A slice: :class:`PacketSplit` → :class:`Lookup` → commands → :class:`Issue`.
 
-    Latency from a header at `i_packet` to `o_write`, all idle: 9 cycles for a new row, 6 for a known one, but not before two
-    cycles after the packet's last flit. Throughput: one flit per cycle; one packet per 3 cycles (plain: 4). Writes, beats and
-    refusals leave in packet order. Waits for memory (`o_write`, `o_data`, spill) and for `o_refused`, which is always drained.
+    Latency from a header at `i_packet` to `o_write`, all idle: 9 cycles for a new row, 6 for a known one, 7 for a plain packet,
+    but not before two cycles after the packet's last flit. Throughput: one flit per cycle; one packet per 3 cycles (plain: 4).
+    Writes, beats and refusals leave in packet order. Waits for memory (`o_write`, `o_data`, spill) and for `o_refused`, which
+    is always drained.
 
     Parameters: ``cfg``. Ports: those of the slice, see :class:`~hub_rtl.slot_allocator.SlotAllocator`; ``o_alloc`` Out
     stream, ``reply_en``, ``reply`` In; ``o_spill`` Out stream, ``spill_done``, ``spill_reply`` In; ``o_overlap`` Out stream;

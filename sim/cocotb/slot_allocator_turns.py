@@ -122,6 +122,22 @@ async def hits_do_not_wait(dut):
 
 
 @cocotb.test()
+async def row_back_to_back(dut):
+    """A new row's packets of one unit come without a gap: each finds the entry that the one before has just written."""
+    top = AllocatorBench(dut, salt="row")
+    await top.start()
+    cfg, traffic = top.cfg, top.traffic
+    row_bytes = min(cfg.max_row_bytes, 2 * cfg.packet_bytes)
+    await top.region(0, row_bytes=row_bytes)
+    await top.state(0, OPEN, 0)
+    units = row_bytes // 16
+    await top.run([[packet(0, traffic.words(1), row_off=unit, region=0, epoch=0, rowid=cfg.slices * n + number)
+                    for n in range(2) for unit in range(units)] for number in range(cfg.slices)])
+    assert top.counts["rat_new"] == 2 * cfg.slices, f"{top.counts['rat_new']} slots for {2 * cfg.slices} rows"
+    assert top.counts["rat_hits"] == 2 * cfg.slices * (units - 1)
+
+
+@cocotb.test()
 async def waits_named(dut):
     """Packets of any region and row that wait for a purge, for their payload, and for their refusal to be taken."""
     top = AllocatorBench(dut, salt="named")
