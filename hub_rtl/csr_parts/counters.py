@@ -1,6 +1,6 @@
 """Event counters: 48 bits each in one memory, fed by narrow accumulators."""
 
-from amaranth import Cat, Module, Mux, Signal
+from amaranth import Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -46,16 +46,16 @@ class Counters(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         number = len(COUNTERS)
-        m.submodules.live = live = Ram(self._width, number, quick=True)        # its word goes through the adder
-        m.submodules.copies = copies = Ram(self._width, number)
+        # Quick: their words go through the adder, and to the bus. A counter is read in the cycle before it is written.
+        m.submodules.live = live = Ram(self._width, number, quick=True, bypass=False)
+        m.submodules.copies = copies = Ram(self._width, number, quick=True)
         # Between two visits: `number` increments.
         fronts = [Signal(range(number * ((1 << width) - 1) + 1), name=f"front_{name}")
                   for name, width in self._layout.members.items()]
 
         place = Signal(range(number))                   # visited in this cycle
-        visited = Signal(number)
-        m.d.comb += visited.eq(Cat(place == n for n in range(number)))
-        m.d.sync += place.eq(Mux(place == number - 1, 0, place + 1))
+        visited = Signal(number, init=1)                # the same, one-hot
+        m.d.sync += [visited.eq(visited.rotate_left(1)), place.eq(Mux(visited[number - 1], 0, place + 1))]
         visits = Signal(range(number + 1), init=number)     # visits left that start from 0: the first round clears
         copying = Signal(range(number + 1), init=number)    # visits left that also copy: the first round, too
         clears, copies_too = Signal(init=1), Signal(init=1)     # such visits are left: registers, so that nothing is compared
