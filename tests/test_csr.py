@@ -19,11 +19,11 @@ LEAST = preset("tiny", handles=1, regions=1, capacity=1, dep_ranges=1, log_depth
 MODULES = "sim.cocotb.csr,sim.cocotb.csr_access,sim.cocotb.csr_orders"
 TESTS = ["random_access", "geometry", "views", "views_change", "every_bit", "counters", "not_cleared", "reset_in_traffic"]
 EDGES = ["bus_in_turn", "addresses", "bits_cleared", "interrupts", "geometry_edges", "fetch_any", "queries_and_timeouts",
-         "region_busy", "counter_sweeps"]
+         "region_busy", "counter_sweeps", "clear_in_traffic"]
 
 
 @pytest.mark.parametrize("name, cfg, tests, width", [("csr_small", SMALL, TESTS + EDGES, 48),
-                                                     ("csr_odd", ODD, [*TESTS, "counter_sweeps"], 14)])
+                                                     ("csr_odd", ODD, [*TESTS, "counter_sweeps", "clear_in_traffic"], 14)])
 def test_csr(name, cfg, tests, width):
     run_bench(CsrBank(cfg, width), module=MODULES, name=name, tests=tests, cfg=cfg, params={"counter_width": width})
 

@@ -1,6 +1,6 @@
 """Event counters: 48 bits each in one memory, fed by narrow accumulators."""
 
-from amaranth import Cat, Module, Mux, Signal
+from amaranth import Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -25,9 +25,9 @@ class Counters(wiring.Component):
     Contract: no increment is lost (an accumulator holds all that can come between two visits); counters wrap at 2**width.
     Throughput: every counter takes the largest increment of its field in every cycle. A counter is visited every N cycles (N
     counters).
-    ``clear`` is exact: what comes in later cycles counts, earlier does not. ``snapshot`` copies each counter on its next
-    visit: the
-    copies are at most N cycles apart. ``freeze`` stops all in the same cycle (what happens meanwhile is not counted).
+    ``clear`` is exact: what comes in the cycle after it and later counts, what comes with it or earlier does not. ``snapshot``
+    copies each counter on its next visit, from the cycle after it on: the copies are at most N cycles apart. ``freeze`` stops
+    all in the same cycle (what happens meanwhile is not counted).
     After reset counters and copies are 0 after one round.
     Illegal input: ``snapshot`` and ``clear`` while ``busy`` are ignored.
 
@@ -46,29 +46,28 @@ class Counters(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         number = len(COUNTERS)
-        m.submodules.live = live = Ram(self._width, number, quick=True)        # its word goes through the adder
-        m.submodules.copies = copies = Ram(self._width, number)
+        # Quick: their words go through the adder, and to the bus. A counter is read in the cycle before it is written.
+        m.submodules.live = live = Ram(self._width, number, quick=True, bypass=False)
+        m.submodules.copies = copies = Ram(self._width, number, quick=True)
         # Between two visits: `number` increments.
         fronts = [Signal(range(number * ((1 << width) - 1) + 1), name=f"front_{name}")
                   for name, width in self._layout.members.items()]
 
         place = Signal(range(number))                   # visited in this cycle
-        visited = Signal(number)
-        m.d.comb += visited.eq(Cat(place == n for n in range(number)))
-        m.d.sync += place.eq(Mux(place == number - 1, 0, place + 1))
+        visited = Signal(number, init=1)                # the same, one-hot
+        m.d.sync += [visited.eq(visited.rotate_left(1)), place.eq(Mux(visited[number - 1], 0, place + 1))]
         visits = Signal(range(number + 1), init=number)     # visits left that start from 0: the first round clears
         copying = Signal(range(number + 1), init=number)    # visits left that also copy: the first round, too
         clears, copies_too = Signal(init=1), Signal(init=1)     # such visits are left: registers, so that nothing is compared
-        start_clear = Signal()
-        m.d.comb += [self.busy.eq(clears | copies_too), start_clear.eq(self.clear & ~self.busy)]
-        with m.If(start_clear):
-            m.d.sync += [visits.eq(number), clears.eq(1)]
-        with m.Elif(clears):
-            m.d.sync += [visits.eq(visits - 1), clears.eq(visits != 1)]
-        with m.If(self.snapshot & ~self.busy):
-            m.d.sync += [copying.eq(number), copies_too.eq(1)]
-        with m.Elif(copies_too):
-            m.d.sync += [copying.eq(copying - 1), copies_too.eq(copying != 1)]
+        start_clear = Signal()          # the first of these visits: every accumulator starts again, too
+        m.d.comb += self.busy.eq(clears | copies_too)
+        # An order comes late in its cycle, from the bus' address: it sets single bits here, all else follows a cycle later.
+        m.d.sync += start_clear.eq(self.clear & ~self.busy)
+        for order, left, under_way in ((self.clear, visits, clears), (self.snapshot, copying, copies_too)):
+            with m.If(under_way):
+                m.d.sync += [left.eq(left - 1), under_way.eq(left != 1)]
+            with m.Else():
+                m.d.sync += [left.eq(number), under_way.eq(order & ~self.busy)]
 
         for n, name in enumerate(COUNTERS):
             add = Signal.like(self.counts[name], name=f"add_{name}")
@@ -79,7 +78,7 @@ class Counters(wiring.Component):
         taken, at = Signal(max(map(len, fronts))), Signal.like(place)
         fresh, keep, valid = Signal(), Signal(), Signal()
         m.d.sync += [taken.eq(Mux(start_clear, 0, select(visited, fronts))), at.eq(place), valid.eq(1)]
-        m.d.sync += [fresh.eq(clears | start_clear), keep.eq(copies_too)]
+        m.d.sync += [fresh.eq(clears), keep.eq(copies_too)]
         total = Signal(self._width)
         m.d.comb += [
             live.r_en.eq(1), live.r_addr.eq(place),

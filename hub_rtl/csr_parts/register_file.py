@@ -70,31 +70,33 @@ class RegisterFile(wiring.Component):
         m.d.comb += [begin.eq(bus.request & (step == 0) & ~self.hold), writing.eq(begin & bus.write)]
         m.d.comb += [self.external_en.eq(begin), self.external_index.eq(bus.addr - COUNTER_BASE // 4)]
 
-        words, mapped, outside = [], [], []
+        words, mapped, writable, outside = [], [], [], []
         for page in self._map.pages:
             word = Signal(32, name=f"{page.name}_word")
-            hit, external = Signal(name=f"{page.name}_hit"), Signal(name=f"{page.name}_external")
+            hit, takes, external = (Signal(name=f"{page.name}_{name}") for name in ("hit", "takes", "external"))
             words.append(word)
             mapped.append(hit)
+            writable.append(takes)
             outside.append(external)
-            m.d.sync += [word.eq(0), hit.eq(0), external.eq(0)]
+            m.d.sync += [word.eq(0), hit.eq(0), takes.eq(0), external.eq(0)]
             chosen = Signal(name=f"{page.name}_chosen")
             m.d.comb += chosen.eq(bus.addr[PAGE_WORDS.bit_length() - 1:] == page.number)
-            self._page(m, page, chosen, writing, word, hit, external)
+            self._page(m, page, chosen, writing, word, (hit, takes, external))
 
         data, good, use_external = Signal(32), Signal(), Signal()
-        m.d.comb += [good.eq(_any(mapped)), use_external.eq(_any(outside)), bus.done.eq(step == 2)]
-        m.d.comb += data.eq(_any(words))
+        m.d.comb += [good.eq(Mux(bus.write, _any(writable), _any(mapped))), use_external.eq(_any(outside)),
+                     data.eq(_any(words)), bus.done.eq(step == 2)]
         m.d.sync += step.eq(0)
         with m.If(begin):
             m.d.sync += step.eq(1)
         with m.Elif(step == 1):
             m.d.sync += [step.eq(2), bus.error.eq(~good)]
-            m.d.sync += bus.read_data.eq(Mux(good, Mux(use_external, self.external_data, data), 0))
+            m.d.sync += bus.read_data.eq(Mux(use_external, self.external_data, data))
         return m
 
-    def _page(self, m, page, chosen, writing, word, hit, external):
-        """Decoder of one page; ``word`` and ``hit`` are registered and 0 unless the page was chosen."""
+    def _page(self, m, page, chosen, writing, word, flags):
+        """Decoder of one page; ``word`` and ``flags`` (mapped, takes a write, external) are registered and 0 unless the page
+        was chosen; they follow the address alone: that an access begins comes later in the cycle."""
         for register in page.registers:
             name = f"{page.name}_{register.name.lower()}"
             if register.load:
@@ -108,7 +110,7 @@ class RegisterFile(wiring.Component):
             with m.Switch(self.bus.addr[:PAGE_WORDS.bit_length() - 1]):
                 for register in page.registers:
                     with m.Case(register.offset // 4):
-                        self._register(m, page, register, writing, word, hit, external)
+                        self._register(m, page, register, writing, word, flags)
         for register in page.registers:         # after the clears: setting wins
             for field in register.fields:
                 if field.access == "w1c":
@@ -117,18 +119,17 @@ class RegisterFile(wiring.Component):
                     with m.If(setter.any()):
                         m.d.sync += port.eq(port | setter)
 
-    def _register(self, m, page, register, writing, word, hit, external):
+    def _register(self, m, page, register, writing, word, flags):
         name = f"{page.name}_{register.name.lower()}"
         data = self.bus.data
-        if register.external:
-            m.d.sync += external.eq(1)
+        hit, takes, external = flags
         for field in register.fields:
             if register.constant:
                 m.d.sync += word[field.low:field.low + field.width].eq(field.reset)
             elif not register.external and field.access != "wo":
                 m.d.sync += word[field.low:field.low + field.width].eq(getattr(self, _port(page, register, field)))
         denied = getattr(self, f"{name}_deny") if register.order else 0
-        m.d.sync += hit.eq(~writing | ~denied if register.writable else ~writing)
+        m.d.sync += [hit.eq(1), takes.eq(~denied if register.writable else 0), external.eq(register.external)]
         for field in register.fields:
             port, bits = _port(page, register, field), data[field.low:field.low + field.width]
             if field.access == "rw":

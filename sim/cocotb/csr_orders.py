@@ -214,3 +214,44 @@ async def counter_sweeps(dut):
         for word in s.rng.sample(words, 10):
             await read(*word, shown)
     cover("csr.counter_sweeps")
+
+
+@cocotb.test()
+async def clear_in_traffic(dut):
+    """CLEAR while everything counts: what comes from two cycles before its answer on counts, nothing earlier; STATUS shows the
+    sweep to a read behind the answer, and orders meanwhile are refused."""
+    s = Setup(dut, "clear in traffic")
+    await s.bench.reset()
+    await s.bench.cycles(SWEEP)
+    layout = count_layout(s.cfg)
+    most = {name: (1 << field.width) - 1 for name, field in layout}
+    driven, history = dict.fromkeys(COUNTERS, 0), []
+    s.bench.on_sample(lambda cycle: history.append((cycle, driven)))
+
+    async def traffic(cycles):
+        nonlocal driven
+        for _ in range(cycles):
+            driven = {name: s.rng.randint(0, most[name]) for name in COUNTERS}
+            bus_write(dut, "counts", driven, layout)
+            await s.bench.cycles(1)
+
+    for _ in range(8):
+        running = cocotb.start_soon(traffic(60))
+        await s.bench.cycles(s.rng.randint(1, 40))
+        assert await s.axil.write_resp(s.map.address("counters.CLEAR"), 1) == OKAY
+        answered = s.axil._b.stamps[-1]
+        assert await s.axil.read(s.map.address("control.STATUS")) >> 5 & 1, "no sweep right behind the answer"
+        for order in ("SNAPSHOT", "CLEAR"):
+            assert await s.axil.write_resp(s.map.address(f"counters.{order}"), 1) == SLVERR
+        await running
+        driven = dict.fromkeys(COUNTERS, 0)
+        dut.counts.value = 0
+        await s.bench.cycles(SWEEP)
+        await s.write("counters.SNAPSHOT", 1, expect=OKAY)
+        s.model.snapshot = {name: sum(values[name] for cycle, values in history if cycle >= answered - 2) % s.counter_limit
+                            for name in COUNTERS}
+        await s.bench.cycles(SWEEP)
+        for name in COUNTERS:
+            await s.check(f"counters.{name.upper()}_LO")
+        history.clear()
+    cover("csr.clear_in_traffic")
