@@ -27,11 +27,13 @@ class _Scan(Spec):
         self.dut = dut = EventScan(cfg)
         self.opened = opened = Opened(m, dut)
         self.free_inputs(dut)
-        (self.news, self.set_1, self.clear_1, self.scan_1, self.found_2, self.place_2, self.spare, self.spare_bank,
-         self.spare_valid, self.summary, self.direct) = opened.signals(
-            "news", "set_1", "clear_1", "scan_1", "found_2", "place_2", "spare", "spare_bank", "spare_valid", "summary",
-            "direct")
-        found, self.end_scan, self.end_range = opened.signals("ends.found", "ends.scan_1", "ends.range_1")
+        (self.news, self.set_1, self.clear_1, self.scan_1, self.found_2, self.place_2, self.found_3, self.place_3, self.spare,
+         self.spare_bank, self.spare_valid, self.summary, self.direct) = opened.signals(
+            "news", "set_1", "clear_1", "scan_1", "found_2", "place_2", "found_3", "place_3", "spare", "spare_bank",
+            "spare_valid", "summary", "direct")
+        found, self.end_scan, self.end_range, scan_2, range_2, self.end_place = opened.signals(
+            *(f"ends.{each}" for each in ("found", "scan_1", "range_1", "scan_2", "range_2", "place_2")))
+        self.end_next = scan_2 | range_2                # its number is known, its word is being read
         self.end_found = View(scoreboard_types(cfg).outcome, found)
         self.suppose("nothing comes while clearing", ~dut.ready.en & ~dut.outcome.en & ~dut.drop.en, when=dut.clearing)
         self.suppose("no end and drop at once", ~dut.outcome.en | ~dut.drop.en)
@@ -59,8 +61,8 @@ class _Scan(Spec):
     def end_words(self):
         """Lemmas: the summaries and turns of the table of ends. Sets ``end_rows``, the words of the table."""
         opened, half = self.opened, word_banks(self._cfg)
-        errors, alls, set_1, clear_1, last, served = opened.signals(*(
-            f"ends.{each}" for each in ("errors", "alls", "set_1", "clear_1", "arbiter.last", "served")))
+        errors, alls, set_1, clear_1, last, served, scan_2, range_2 = opened.signals(*(f"ends.{each}" for each in (
+            "errors", "alls", "set_1", "clear_1", "arbiter.last", "served", "scan_2", "range_2")))
         self.end_rows = [opened.row(self, "ends.bits", n, f"ends_{n}") for n in range(len(errors))]
         for n, (word, known) in enumerate(self.end_rows):
             halves = Mux(known, Cat(word[:half].any(), word[half:].any()), 0)
@@ -68,13 +70,14 @@ class _Scan(Spec):
             self.lemma(f"no end before {n} is known", ~set_1 & ~clear_1 & ~self.end_scan, when=~known)
         self.lemma("one was served last", sum((last == 1 << n for n in range(1, len(last))), last == 1).bool())
         self.lemma("served last", (served == 0) | (served == last))
-        self.lemma("one at a time", self.scan_1 + self.found_2 + self.end_scan + self.end_range + self.end_found.en
-                   + self.spare_valid <= 1)
+        self.lemma("one at a time", self.scan_1 + self.found_2 + self.found_3 + self.end_scan + self.end_range + scan_2
+                   + range_2 + self.end_found.en + self.spare_valid <= 1)
         self.lemma("ranges only fail", opened.signals("ends.error_1")[0], when=self.end_range)
+        self.lemma("ranges have only failed", opened.signals("ends.error_2")[0], when=range_2)
 
     def end_places(self, index, name):
-        """Where the end of a bank or range is: ``(error, all, arrives, leaves, ranged, found)``: its bits; one is being set;
-        one is being taken; a range's on its way to what was found; found."""
+        """Where the end of a bank or range is: ``(error, all, arrives, leaves, ranged, next, found)``: its bits; one is being
+        set; one is being taken; a range's is being taken; its word is being read; found."""
         opened, types, half, dut = self.opened, scoreboard_types(self._cfg), word_banks(self._cfg), self.dut
         low, banks, word = (half - 1).bit_length(), types.banks, Signal(2 * half, name=f"{name}_ends")
         for n, (each, known) in enumerate(self.end_rows):
@@ -89,7 +92,8 @@ class _Scan(Spec):
         self.lemma(f"{name} arrives as it came", (error_1 == self.past(dut.outcome.error, f"{name}_was_error")), when=arrives)
         leaves = ~of_range & self.end_scan & (word_1 == index >> low) & picked.bit_select(at, 1)
         ranged = of_range & self.end_range & (range_at == index - banks)
-        return bit, whole, arrives, leaves, ranged, self.end_found.en & (self.end_found.index == index)
+        comes = self.end_next & (self.end_place == index)
+        return bit, whole, arrives, leaves, ranged, comes, self.end_found.en & (self.end_found.index == index)
 
     def end_lemmas(self, index, region, bank):
         """Where the end of bank ``index`` is; an end shows its bank by its epoch, that of the other bank too. Returns the
@@ -132,7 +136,9 @@ class EachTileIsToldOnce(_Scan):
         m.d.comb += told.eq(dut.loaded & (event.kind == EventKind.READY)
                             & (Cat(event.group, self.bank_of(event)) == self.at))
         owed, must = self.owed, self.must = Signal(3), Signal()     # events that may come; one must come
-        gone = 0 if self._plain else self.past(self.past(self.past(clears, "clear_1"), "clear_2"), "clear_3")
+        gone = 0 if self._plain else clears
+        for n in range(4 * (not self._plain)):
+            gone = self.past(gone, f"clear_{n + 1}")
         m.d.sync += must.eq(sets | (must & ~told & ~clears & ~killed))
         m.d.sync += owed.eq(Mux(gone, 0, owed - told + (sets & (owed != 7))))
         if self._plain:
@@ -148,8 +154,8 @@ class EachTileIsToldOnce(_Scan):
             self.suppose("not again before it is told", owed == 0, when=sets)
             self.suppose("tiles of killed banks do not become pending",
                          ~(kill.en & (kill.region == ready.owner) & (kill.bank == bank)), when=sets)
-            calm = self.calm = Signal(2)
-            m.d.sync += calm.eq(Mux(clears, 3, Mux(calm != 0, calm - 1, 0)))
+            calm = self.calm = Signal(3)
+            m.d.sync += calm.eq(Mux(clears, 4, Mux(calm != 0, calm - 1, 0)))
             self.suppose("kill lasts while a tile is forgotten", killed & ~sets, when=(clears | (calm != 0)) & (owed != 0))
             self.suppose("no tile becomes pending while it is forgotten", ~sets, when=calm != 0)
             self.always("no event of a killed bank", ~killed, when=told)
@@ -183,15 +189,16 @@ class EachTileIsToldOnce(_Scan):
                      when=dut.outcome.en & (dut.outcome.index == index))
         mine = self.what.owner == region
         self.always("READY before the end of its bank", ~(self.must & mine), when=end_told)
-        error, whole, arrives, leaves, _, found, spared, _ = self.end_lemmas(index, region, bank)
+        error, whole, arrives, leaves, _, comes, found, spared, _ = self.end_lemmas(index, region, bank)
         clears = self.past(drops, "dropped_before")
         pending = ((error | whole) & ~clears) | arrives
         self.lemma("an end on its way comes after the tile", ended & ~(self.must & mine),
-                    when=(leaves & ~clears) | found | spared)
-        self.lemma("an end that waits is known", ended & (kills == 0) & ~found & ~spared, when=pending)
+                    when=(leaves & ~clears) | comes | found | spared)
+        self.lemma("an end that waits is known", ended & (kills == 0) & ~comes & ~found & ~spared, when=pending)
         self.lemma("one end", error + whole + arrives <= 1)
-        self.lemma("a kill finds what was found", kills <= 1, when=found)
-        self.lemma("a kill finds the next event", kills <= 2, when=spared)
+        self.lemma("a kill finds what is read", kills <= 1, when=comes)
+        self.lemma("a kill finds what was found", kills <= 2, when=found)
+        self.lemma("a kill finds the next event", kills <= 3, when=spared)
 
     def locate(self, m):
         """Lemmas: where a pending tile is."""
@@ -206,18 +213,18 @@ class EachTileIsToldOnce(_Scan):
                      clear.eq(news.en & news.clear & (Cat(news.group, news.bank) == at))]
         sets = self.past(fresh & ~self.direct, "sets_now")
         bit = word.bit_select(at[:(width - 1).bit_length()], 1)
-        found = self.found_2 & (self.place_2 == at)
+        comes, found = self.found_2 & (self.place_2 == at), self.found_3 & (self.place_3 == at)
         waits = self.spare_valid & (spare.kind == EventKind.READY) & (Cat(spare.group, self.spare_bank) == at)
         bit_there = bit & known
-        places = fresh + sets + bit_there + found + waits - (sets & bit_there)
+        places = fresh + sets + bit_there + comes + found + waits - (sets & bit_there)
         if self._plain:
             self.end_words()
         self.lemma("no more than owed", places <= self.owed)
         self.lemma("not lost", places != 0, when=self.must)
-        self.lemma("nothing yet", (self.owed == 0) & ~self.scan_1 & ~self.found_2, when=~known)
+        self.lemma("nothing yet", (self.owed == 0) & ~self.scan_1 & ~self.found_2 & ~self.found_3, when=~known)
         self.lemma("summary", self.summary.bit_select(row, 1) == word.any(), when=known)
         self.lemma("empty summary", ~self.summary.bit_select(row, 1), when=~known)
-        self.lemma("remembered", View(types.ready_info, info) == what, when=bit_there | sets | found)
+        self.lemma("remembered", View(types.ready_info, info) == what, when=bit_there | sets | comes | found)
         self.lemma("as offered", (spare.plain == what.plain) & (spare.region == what.owner) & (spare.status == 0)
                     & (spare.epoch == what.epoch) & (spare.rows == what.rows) & ~spare.refused, when=waits)
         self.lemma("fresh", (news.plain == what.plain) & (news.owner == what.owner) & (news.epoch == what.epoch)
@@ -227,11 +234,14 @@ class EachTileIsToldOnce(_Scan):
         # The same group of the other bank must not pass for this one.
         other = at ^ (1 << cfg.group_width)
         word, known = self.opened.row(self, "bits", other >> (width - 1).bit_length(), "other_bits")
+        summary = self.summary.bit_select(other >> (width - 1).bit_length(), 1)
+        self.lemma("summary of the other", summary == (known & word.any()))
         info, _ = self.opened.row(self, "infos", other, "other_info")
         pending = word.bit_select(other[:(width - 1).bit_length()], 1) & known
         sets = self.past(news.en & ~news.clear & (Cat(news.group, news.bank) == other) & ~self.direct, "other_sets")
         self.lemma("bank of the other", self.bank_of(View(types.ready_info, info)) == other[cfg.group_width],
-                    when=pending | sets | (self.found_2 & (self.place_2 == other)))
+                    when=pending | sets | (self.found_2 & (self.place_2 == other))
+                   | (self.found_3 & (self.place_3 == other)))
         self.lemma("bank of the next event", self.spare_bank == self.bank_of(spare),
                     when=self.spare_valid & (spare.kind == EventKind.READY) & (spare.group == at[:cfg.group_width]))
         self.lemma("a set is a set", self.set_1 | ~sets)
@@ -277,15 +287,16 @@ class EachEndIsToldOnce(_Scan):
 
         # Lemmas: where it is.
         spare = View(types_of(self._cfg).event, self.spare)
-        at_error, at_all, arrives, _, ranged, found, _, row = self.end_lemmas(index, region, bank)
+        at_error, at_all, arrives, _, ranged, comes, found, _, row = self.end_lemmas(index, region, bank)
         spared = (self.spare_valid & (spare.kind != EventKind.READY) & (spare.plain == of_range) & (spare.region == region)
                   & (of_range | (spare.epoch[0] == bank)))
-        places = at_error + at_all + arrives + ranged + found + spared
+        places = at_error + at_all + arrives + ranged + comes + found + spared
         self.lemma("no more than pending", places <= may)
         self.lemma("not lost", places != 0, when=must)
-        self.lemma("remembered", row == word.as_value(), when=Cat(at_error, at_all, arrives, ranged, found).any())
+        self.lemma("remembered", row == word.as_value(), when=Cat(at_error, at_all, arrives, ranged, comes, found).any())
         self.lemma("waits as", Cat(at_error, at_all) == Cat(error, ~error), when=at_error | at_all)
         self.lemma("arrives as", self.past(outcome.error, "came_as") == error, when=arrives)
+        self.lemma("read as", self.opened.signals("ends.error_2")[0] == error, when=comes)
         self.lemma("found as", self.end_found.error == error, when=found)
         kind = Mux(error, EventKind.ERROR, EventKind.ALL)
         self.lemma("offered as", (spare.kind == kind) & (spare.epoch == word.epoch) & (spare.rows == word.rows)

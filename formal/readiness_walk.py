@@ -49,7 +49,7 @@ class OrdersTakeTheirSteps(_Walker):
     purge once; quiesce once, when no purge is going on; sweep once, when the writers are quiet; look at the book not before
     eight cycles after the combiners are swept, and not while the bank is judged; clear each tile of the capacity once, in
     order; tell the overflow region once if it has not been told, with abort if bytes came from there; free the bank; and are
-    then ready for the next. All the while and one cycle longer the bank's events are killed. Beside waits for others, it does
+    then ready for the next. All the while and two cycles longer the bank's events are killed. Beside waits for others, it does
     not stand still for more than 24 cycles."""
 
     def promise(self, m):
@@ -92,7 +92,7 @@ class OrdersTakeTheirSteps(_Walker):
             m.d.sync += told.eq(1)
         to(9, kinds[OpKind.FREE])
         to(10, (phase == 9) & self.answer)
-        to(0, phase == 10)
+        to(0, (phase == 10) & (age == 1))
 
         rest = shape.capacity & ((1 << shape.log2_tile) - 1)
         tiles = (shape.capacity >> shape.log2_tile) + rest.any()
@@ -124,7 +124,7 @@ class OrdersTakeTheirSteps(_Walker):
         self.always("nothing else is asked", asks, when=dut.o_op.valid & ~op.plain)
         self.always("one order at a time", phase == 0, when=dut.i_command.ready)
         granted = (phase == 2) & self.answer & dut.result.ok & (command.op != 0)
-        self.always("killed from the grant to one cycle after the end", dut.kill.en & (dut.kill.region == command.region)
+        self.always("killed from the grant to two cycles after the end", dut.kill.en & (dut.kill.region == command.region)
                     & (dut.kill.bank == bank), when=(phase >= 3) | granted)
         self.always("nothing else is killed", (phase >= 3) | granted, when=dut.kill.en)
         self.always_held(dut.o_op, "o_op")
@@ -161,6 +161,7 @@ class OrdersTakeTheirSteps(_Walker):
         waits = (self.state == PURGING) | (self.state == QUIESCING) | (self.state == SWEEPING)
         self.lemma("settling", Mux(self.wait == 0, age >= 2, self.wait + age == 2), when=waits)
         self.lemma("flushing", swept + self.wait >= 8, when=self.state == FLUSHING)
+        self.lemma("quiet", self.wait + age == 1, when=self.state == QUIET)
         self.lemma("flush", self.wait <= 8)
         for state, steps in ((ORDER, 1), (ORDERED, 2), (PURGE, 3), (PURGING, 6), (QUIESCING, 9), (SWEEPING, 12), (FLUSHING, 21),
                              (LOOK, 22), (LOOKED, 3), (COUNT, 4), (WALK, 5), (TELL, 6), (FREE, 7), (FREED, 3), (QUIET, 4)):

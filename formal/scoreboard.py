@@ -172,7 +172,7 @@ class OutputsAgree(_Scoreboard):
 
 
 class KillOutlastsClear(_Scoreboard):
-    """While a tile of a bank is forgotten by the event scan, and in the three cycles after, the bank's events are killed; so
+    """While a tile of a bank is forgotten by the event scan, and in the four cycles after, the bank's events are killed; so
     what the scan had picked up before does not come out (assumed by ``scoreboard.tile_is_told_once``). (A whole RELEASE is
     too long for a cover here; OrdersTakeTheirSteps reaches its steps.)"""
 
@@ -180,15 +180,15 @@ class KillOutlastsClear(_Scoreboard):
         opened, types = self.opened, scoreboard_types(self._cfg)
         ready, kill = (View(shape, opened.signals(path)[0]) for path, shape in (
             ("books.ready", types.ready), ("walker.kill", types.bank_strobe)))
-        forgets, calm, region, bank = Signal(), Signal(2), Signal.like(kill.region), Signal()
+        forgets, calm, region, bank = Signal(), Signal(3), Signal.like(kill.region), Signal()
         m.d.comb += forgets.eq(ready.en & ready.clear & ~ready.plain)
         with m.If(forgets):
-            m.d.sync += [calm.eq(3), region.eq(ready.owner), bank.eq(ready.bank)]
+            m.d.sync += [calm.eq(4), region.eq(ready.owner), bank.eq(ready.bank)]
         with m.Elif(calm != 0):
             m.d.sync += calm.eq(calm - 1)
         self.implied("killed while it is forgotten", kill.en & (kill.region == ready.owner) & (kill.bank == ready.bank),
                     when=forgets)
-        self.implied("killed for three cycles", kill.en & (kill.region == region) & (kill.bank == bank), when=calm != 0)
+        self.implied("killed for four cycles", kill.en & (kill.region == region) & (kill.bank == bank), when=calm != 0)
 
         # Lemmas: the walker's operations between its port and the books, the youngest first.
         state, of_range, command, way, asked, answered = self.questions()
@@ -208,6 +208,8 @@ class KillOutlastsClear(_Scoreboard):
         self.lemma("no clear after the answer", ~Cat(clears).any(), when=(state == FREED) & answered)
         self.lemma("no range in an order", ~of_range | (state < ORDER) | (state == COUNT) | (state == WALK) | (state == SHIFT))
         self.lemma("a range", of_range, when=(state == RANGE) | (state == SHIFT))
+        wait, = opened.signals("walker.wait")
+        self.lemma("quiet for two cycles", calm <= wait + 1, when=state == QUIET)
         self.lemma("the one that is forgotten", (region == command.region) & (bank == command.epoch[0])
                     & (ends | (state == QUIET) | ((state == WALK) & ~of_range)), when=calm != 0)
 

@@ -26,8 +26,8 @@ class EndBits(wiring.Component):
 
     Contract: each ``outcome`` is shown once, with its word, by a ``found`` that answers a ``pick``, unless it is dropped, or
     its range written, before the pick. ERROR before ALL. A pick that comes when ``some`` is up and ``busy`` is not finds one.
-    Latency: an outcome of cycle 0 can be picked in cycle 1; a pick of cycle 0 is ``found`` in cycle 2. Nothing else of the
-    same two cycles may be picked. Order: in turn over the words and ranges, the lowest bank of a word first.
+    Latency: an outcome of cycle 0 can be picked in cycle 1; a pick of cycle 0 is ``found`` in cycle 3. Nothing else of the
+    same three cycles may be picked. Order: in turn over the words and ranges, the lowest bank of a word first.
     Illegal input: ``outcome`` and ``drop`` do not come in the same cycle. Nothing comes while ``clearing``.
 
     Parameters: ``cfg``. Ports: ``outcome``, ``drop``, ``dep_write`` In as EventScan; ``some`` Out, ``busy`` Out; ``pick`` In;
@@ -108,8 +108,15 @@ class EndBits(wiring.Component):
         m.d.sync += range_errors.eq((range_errors & ~written & ~Mux(self.pick, grant[words:], 0)) | failed)
 
         # -- what was found -------------------------------------------------------------------------------------------------
-        place = Cat(encode(picked), word_1) if words > 1 else encode(picked)
-        m.d.comb += [outcomes.r_en.eq(1), outcomes.r_addr.eq(Mux(range_1, types.banks + range_at_1, place)),
-                     self.found.word.eq(outcomes.r_data), self.on_way.eq(scan_1 | range_1 | self.found.en)]
-        m.d.sync += [self.found.en.eq(range_1 | scan_1), self.found.error.eq(error_1), self.found.index.eq(outcomes.r_addr)]
+        # What was picked is a number a cycle later.
+        scan_2, range_2, error_2 = (Signal(name=name) for name in ("scan_2", "range_2", "error_2"))
+        picked_2, word_2, range_at_2 = Signal(half), Signal.like(word_1), Signal.like(range_at_1)
+        place_2 = Signal(types.source_width, name="place_2")
+        place = Cat(encode(picked_2), word_2) if words > 1 else encode(picked_2)
+        m.d.comb += [place_2.eq(Mux(range_2, types.banks + range_at_2, place)), outcomes.r_en.eq(1),
+                     outcomes.r_addr.eq(place_2), self.found.word.eq(outcomes.r_data),
+                     self.on_way.eq(scan_1 | range_1 | scan_2 | range_2 | self.found.en)]
+        m.d.sync += [scan_2.eq(scan_1), range_2.eq(range_1), error_2.eq(error_1), picked_2.eq(picked), word_2.eq(word_1),
+                     range_at_2.eq(range_at_1), self.found.en.eq(range_2 | scan_2), self.found.error.eq(error_2),
+                     self.found.index.eq(place_2)]
         return m

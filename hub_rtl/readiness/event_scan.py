@@ -86,19 +86,24 @@ class EventScan(wiring.Component):
         m.d.sync += [set_1.eq(news.en & ~news.clear & ~direct), clear_1.eq(news.en & news.clear), scan_1.eq(scan),
                      word_1.eq(word), bit_1.eq((Const(1, width) << place[:bit_width])[:width])]
         picked = lowest_set(m, bits.r_data, "picked")
+        # What was picked is a number a cycle later, and its info is there after one more.
+        found_2, place_2 = Signal(name="found_2"), Signal(index_width(2 * cfg.groups), name="place_2")
+        found_3, place_3 = Signal(name="found_3"), Signal.like(place_2, name="place_3")
+        picked_2, word_2 = Signal(width), Signal.like(word)
+        m.d.comb += place_2.eq(Cat(encode(picked_2), word_2) if words > 1 else encode(picked_2))
+        m.d.sync += [found_2.eq(scan_1 & bits.r_data.any()), picked_2.eq(picked), word_2.eq(word_1),
+                     found_3.eq(found_2), place_3.eq(place_2)]
         left = Signal(width)
         m.d.comb += [
             left.eq(Mux(scan_1, bits.r_data & ~picked, Mux(set_1, bits.r_data | bit_1, bits.r_data & ~bit_1))),
             bits.w_en.eq(set_1 | clear_1 | scan_1), bits.w_addr.eq(word_1), bits.w_data.eq(left),
-            infos.r_en.eq(scan_1), infos.r_addr.eq(Cat(encode(picked), word_1) if words > 1 else encode(picked)),
+            infos.r_en.eq(found_2), infos.r_addr.eq(place_2),
         ]
         # Whether some bit stays is found beside `left`, not from it.
         some_left, here = Signal(), (Const(1, words) << word_1)[:words]
         m.d.comb += some_left.eq(Mux(scan_1, several(bits.r_data), set_1 | (bits.r_data & ~bit_1).any()))
         with m.If(bits.w_en):
             m.d.sync += summary.eq(Mux(some_left, summary | here, summary & ~here))
-        found_2, place_2 = Signal(name="found_2"), Signal(index_width(2 * cfg.groups), name="place_2")
-        m.d.sync += [found_2.eq(scan_1 & bits.r_data.any()), place_2.eq(infos.r_addr)]
 
         # -- ALL and ERROR ------------------------------------------------------------------------------------------------
         m.submodules.ends = ends = EndBits(cfg)
@@ -106,17 +111,19 @@ class EventScan(wiring.Component):
                      self.clearing.eq(bits.clearing | ends.clearing)]
 
         # -- choice: one at a time on its way to `spare`, READY first ----------------------------------------------------
+        # `spare` is free by the time it is needed: what is in it now leaves in this cycle.
+        free = Signal()
         quiet = ~news.en & ~set_1 & ~clear_1 & ~summary.any()
         m.d.comb += [
-            under_way.eq(scan_1 | found_2 | ends.on_way),
-            scan.eq(~under_way & ~spare_valid & ~news.en & turn_valid & summary.any()),
-            ends.pick.eq(~under_way & ~spare_valid & quiet & ends.some & ~ends.busy),
+            under_way.eq(scan_1 | found_2 | found_3 | ends.on_way), free.eq(~spare_valid | (out_free & self.room)),
+            scan.eq(~under_way & free & ~news.en & turn_valid & summary.any()),
+            ends.pick.eq(~under_way & free & quiet & ends.some & ~ends.busy),
         ]
         info, end = infos.r_data, ends.found
-        with m.If(found_2):
+        with m.If(found_3):
             m.d.sync += [spare_valid.eq(1), spare.eq(0), spare.kind.eq(EventKind.READY), spare.plain.eq(info.plain),
                          spare.region.eq(info.owner), spare.epoch.eq(info.epoch), spare.rows.eq(info.rows),
-                         spare.group.eq(place_2[:cfg.group_width]), spare_bank.eq(place_2[cfg.group_width])]
+                         spare.group.eq(place_3[:cfg.group_width]), spare_bank.eq(place_3[cfg.group_width])]
         with m.Elif(end.en):
             of_range = end.index >= types.banks
             m.d.sync += [spare_valid.eq(1), spare.eq(0), spare.kind.eq(Mux(end.error, EventKind.ERROR, EventKind.ALL)),

@@ -24,7 +24,7 @@ class RegionWalker(wiring.Component):
     the writers and the combiners are emptied of what they hold, its tiles' counters and pending bits are cleared, the overflow
     region is told if it was not yet (abort, if some byte of this epoch went there), then the bank is FREE. A range that is
     written with ``armed`` = 0 has its groups cleared.
-    Latency: OPEN about 6 cycles. RELEASE and ABORT: purge and quiesce, then one cycle per tile of the capacity and about 41.
+    Latency: OPEN about 6 cycles. RELEASE and ABORT: purge and quiesce, then one cycle per tile of the capacity and about 42.
     Order: as taken; ``i_command.ready`` is low meanwhile. Waits for the allocator's, writers' and pipeline's progress only.
     Illegal input: a command that does not fit the bank's state or epoch, or names no region with a geometry, changes
     nothing and pulses ``command_error``.
@@ -175,11 +175,13 @@ class RegionWalker(wiring.Component):
             with m.State("FREED"):
                 m.d.comb += self.kill.en.eq(1)
                 with m.If(answered):
+                    m.d.sync += wait.eq(1)
                     m.next = "QUIET"
             with m.State("QUIET"):
                 # The last CLEAR may be two cycles old: what the event scan had picked up before it comes out now.
                 m.d.comb += self.kill.en.eq(1)
-                m.next = "IDLE"
+                with m.If(wait == 0):
+                    m.next = "IDLE"
             with m.State("RANGE"):
                 gone = ranges.r_data
                 # limit - base - 1, and a carry if the limit is above the base.

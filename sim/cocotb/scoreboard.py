@@ -64,7 +64,7 @@ async def latency_of_ready(dut):
     rig.put_close(0, 0, sent=tile * rig.model.geometry[0]["row_bytes"])
     await rig.final(0, 0)
     waited = rig.events.stamps[-1] - rig.closes.stamps[-1]
-    limit = 29 + min(30, cfg.slot_width + cfg.row_bytes_width - 4)
+    limit = 30 + min(30, cfg.slot_width + cfg.row_bytes_width - 4)
     assert waited <= limit, f"ALL after {waited} cycles, at most {limit}"
     dut._log.info(f"READY after {valid - taken} cycles, ALL after {waited} (limit {limit})")
     cover("sb.latency")

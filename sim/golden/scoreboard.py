@@ -28,6 +28,7 @@ class Epoch:
     closed: set = field(default_factory=set)        # ranks
     tiles: Counter = field(default_factory=Counter)     # group -> bytes
     fired: dict = field(default_factory=dict)       # group -> rows
+    spilt: set = field(default_factory=set)         # groups that were offered bytes too many
     causes: list = field(default_factory=list)      # reasons to be in ERROR
     verdict: tuple = None                           # (rows, refused) once ALL
     aborted: bool = False                           # a close said so
@@ -164,6 +165,7 @@ class ScoreboardModel:
             epoch.causes.append(Reason.OVERLAP)
             self.counts["overlaps"] += 1
             epoch.tiles[group] -= size      # what is too many is not counted; what comes later is judged without it
+            epoch.spilt.add(group)
 
     def _fire(self, bank, group, rows):
         bank.epoch.fired[group] = rows
@@ -303,6 +305,10 @@ class ScoreboardModel:
         bank = self.banks[item["region"], item["epoch"] & 1]
         assert bank.epoch and bank.epoch.number == item["epoch"], f"event of an epoch that is not in use: {item}"
         key = (kind, item["group"] if kind == EventKind.READY else None)
+        if kind == EventKind.READY and key not in bank.pending and not bank.ended and item["group"] in bank.epoch.spilt:
+            # In another order of the slices' bytes the tile was full before the ones too many came.
+            if item["group"] not in bank.epoch.fired:
+                self._fire(bank, item["group"], 1 << self.geometry[bank.region]["log2_tile"])
         assert key in bank.pending, f"too early, twice or never: {item}; pending {bank.pending}, epoch {bank.epoch}"
         wanted = bank.pending.pop(key)
         if kind == EventKind.READY:
