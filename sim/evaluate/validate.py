@@ -68,10 +68,11 @@ BATCH_TEXT = """The model moves batches of packets. In the comparison above a ba
 uses larger ones, as a GPU has 8 to 36 such lanes. Error of the same layers with larger batches:"""
 CAVEATS = """## What this does not show
 
-*First tile ready* is the time of one tile of one expert. Of all figures it depends most on chance: in the model as well it
-differs by several per cent from one latency to the next, so few runs do not average it. Within a destination the model prefers
-the smallest RowID and lets rows and plain stores take turns, as the hub does; without either of the two the OLMoE log's first
-tile is as early, so its cause lies elsewhere and was not found.
+*First tile ready* is the time of one tile of one expert, so in short layers it hangs on a single row. With 64 tokens per rank
+of the OLMoE log the model's first tile comes 7.3 % early (30,185 cycles, RTL 32,550): slot by slot both fill the tile at the
+same pace, but the row that gets the last slot begins 760 cycles earlier in the model and is preempted less on its way, which
+saves another 900 of its 2,500 cycles. Over 13 fabric latencies the model's own figure has a standard deviation of 2.5 %. Whole
+logs have longer tiles and are what is judged here.
 
 The harness has one lane per hub and a fabric latency of 64 cycles; links of many lanes, switch planes and latencies of a real
 NVSwitch are the same mechanism with other numbers, but were not simulated as RTL. The routing logs are public files without a
