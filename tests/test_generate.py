@@ -65,10 +65,10 @@ def test_sidecar(tiny):
     assert side["parameters"]["ranks"] == 2 and side["derived"]["slices"] == 2
     assert side["registers"]["control.TIMEOUT"] == 0x1018 and side["address_map"]["hang"] == 0x9000
     assert len({memory["path"] for memory in side["memories"]}) == len(side["memories"]) > 20
-    one = next(m for m in side["memories"] if m["path"].endswith("csr.counters.live"))
+    one = next(m for m in side["memories"] if m["path"].endswith("csr.counters.copies"))
     assert (one["width"], one["collision"]) == (48, "new data, by a bypass outside the memory")
     for path, granules, cleared in (("allocator.engine.views", 1, True), ("decoder0.table", 1, True),
-                                    ("csr.counters.live", 1, False), ("table.pointers", 2, True)):
+                                    ("csr.counters.copies", 1, False), ("table.pointers", 2, True)):
         one = next(m for m in side["memories"] if path in m["path"])
         assert (one["granules"], one["cleared"], one["collision"][:8]) == (granules, cleared, "new data")
     one = next(m for m in side["memories"] if "pool0.memory.payload" in m["path"])

@@ -94,7 +94,7 @@ class Emitter(wiring.Component):
         with m.If(load & ~busy):
             m.d.sync += takes.eq(Cat((whole & ~first[0]).replicate(16), (whole & first[0]).replicate(16)))
         with m.Elif(load):
-            goes_on = ~last & (masks_left <= 1)
+            goes_on = ~last if cfg.mask_flits == 1 else ~last & (masks_left <= 1)
             m.d.sync += takes.eq(Cat(Mux(goes_on & ~next_unit[0], next_mask, 0), Mux(goes_on & next_unit[0], next_mask, 0)))
         info = self.locked.info
         with m.If(load_header):
