@@ -59,12 +59,14 @@ class FlagsLeaveOnce(_SharedPort):
 
 
 class SpillWritesLeaveOnce(_SharedPort):
-    """Every spill write leaves once, in order, its address and its word unchanged (shown for the low byte)."""
+    """Every spill write is taken whole and leaves once, in order, its address and its word unchanged (shown for the low
+    byte)."""
 
     def specify(self, m, dut):
         mem, spill = dut.mem, dut.spill
-        self.always_fifo("address", self.spill_aw, spill.aw.payload[:8], self.aw & ~mem.awaddr[-1], mem.awaddr[:8], most=4)
-        self.always_fifo("word", self.spill_w, spill.w.payload[:8], self.w & ~mem.wdata[-1], mem.wdata[:8], most=4)
+        self.always_fifo("address", self.spill_aw, spill.aw.payload[:8], self.aw & ~mem.awaddr[-1], mem.awaddr[:8], most=2)
+        self.always_fifo("word", self.spill_w, spill.w.payload[:8], self.w & ~mem.wdata[-1], mem.wdata[:8], most=2)
+        self.always("address and word are taken together", self.spill_aw == self.spill_w)
 
 
 class WritesArePaired(_SharedPort):
@@ -95,7 +97,7 @@ class WritesArePaired(_SharedPort):
 class AnswersFindTheirSide(_SharedPort):
     """Each answer goes to the side whose write it answers: a spill write's to the spill engine, with its response; a flag's
     raises ``flag_error`` in the next cycle unless OKAY. Only the spill engine's readiness keeps an answer waiting, and only
-    its own. ``busy`` exactly while some write, complete at the port's inputs, is without answer."""
+    its own. ``busy`` exactly while a flag that was taken, or a spill write that is offered whole, is without answer."""
 
     def specify(self, m, dut):
         spill, mem = dut.spill, dut.mem
@@ -108,61 +110,57 @@ class AnswersFindTheirSide(_SharedPort):
         self.always("failed flag is told",
                     dut.flag_error == self.past(self.b & flag_next & (mem.bresp != RESP_OKAY)), when=self.started)
         flags = self.difference("flags", self.flag, self.b & flag_next)
-        addresses, words = (self.difference(f"spill_{name}", put, self.b & ~flag_next)
-                            for name, put in (("aw", self.spill_aw), ("w", self.spill_w)))
-        self.always("busy while one waits", dut.busy == ((flags > 0) | ((addresses > 0) & (words > 0))))
+        spills = self.difference("spills", self.spill_aw, self.b & ~flag_next)
+        self.always("busy while one waits", dut.busy == ((flags > 0) | (spills > 0) | (spill.aw.valid & spill.w.valid)))
         self.reach("all places used", owed[0] == self.outstanding)
 
 
 class NothingIdles(_SharedPort):
-    """A write that is complete at the inputs is offered within two cycles while fewer than the most wait for their answer and
-    memory takes words: an address is at the port whenever a write was complete and not offered in the cycle before."""
+    """A spill write whose address and word are at the inputs, or a flag taken in an earlier cycle, is offered in the next cycle
+    while fewer than the most wait for their answer and memory takes words."""
 
     def specify(self, m, dut):
         mem = dut.mem
         self.honest_memory()
         is_flag = mem.awaddr[-1]
         flags = self.difference("flags", self.flag, self.aw & is_flag)
-        spills = [self.difference(f"spill_{name}", put, self.aw & ~is_flag)
-                  for name, put in (("aw", self.spill_aw), ("w", self.spill_w))]
+        inside = self.difference("spill", self.spill_aw, self.aw & ~is_flag)
         accepted = self.difference("accepted", self.spill_aw + self.flag, self.b)
-        complete = Signal(5)
-        m.d.comb += complete.eq(flags + Mux(spills[0] < spills[1], spills[0], spills[1]))
-        may_go = (accepted <= self.outstanding) & ~self.past(mem.wvalid & ~mem.wready, "words_wait")
-        self.always("address offered", mem.awvalid, when=self.past((complete > self.aw) & may_go, "should_go"))
-        self.always("spill address accepted", dut.spill.aw.ready, when=spills[0] == 0)
-        self.always("spill word accepted", dut.spill.w.ready, when=spills[1] <= 0)
+        spill_waits, waiting = dut.spill.aw.valid & dut.spill.w.valid, Signal(5)
+        m.d.comb += waiting.eq(flags + inside + spill_waits)
+        may_go = (accepted <= self.outstanding - spill_waits) & ~self.past(mem.wvalid & ~mem.wready, "words_wait")
+        self.always("address offered", mem.awvalid, when=self.past((waiting > self.aw) & may_go, "should_go"))
         self.always("flag accepted", dut.i_flag.ready, when=flags == 0)
 
 
 class SidesInTurn(_SharedPort):
     """While a flag waits, at most five spill writes leave before it (two that have left the arbiter, and one before it and
-    before each flag ahead); while a complete spill write waits, at most as many flags. Shown for spill
-    writes whose address and word come in the same cycle."""
+    before each flag ahead); at most three flags leave while a whole spill write waits at the inputs, and one while it is
+    inside."""
 
     def specify(self, m, dut):
-        mem = dut.mem
+        mem, offered = dut.mem, dut.spill.aw.valid & dut.spill.w.valid
         is_flag = mem.awaddr[-1]
         flag, spill = self.aw & is_flag, self.aw & ~is_flag
         *_, flag_waits = self.always_fifo("flag", self.flag, 0, flag, 0, most=4)
-        *_, spill_waits = self.always_fifo("spill", self.spill_aw & self.spill_w, 0, spill, 0, most=4)
-        for name, waits, other in (("flag", flag_waits, spill), ("spill", spill_waits, flag)):
-            passed = Signal(3, name=f"{name}_passed")
+        *_, spill_inside = self.always_fifo("spill", self.spill_aw, 0, spill, 0, most=2)
+        for name, waits, other, most in (("flag", flag_waits, spill, 5), ("spill", offered & ~self.spill_aw, flag, 3),
+                                         ("spill inside", spill_inside, flag, 1)):
+            passed = Signal(3, name=f"{name.replace(' ', '_')}_passed")
             m.d.sync += passed.eq(Mux(waits, passed + (other & (passed != 7)), 0))
-            self.always(f"{name} not passed by many", passed <= 5)
-            self.reach(f"{name} passed by three", passed == 3)
-        self.suppose("spill address and word come together", self.spill_aw == self.spill_w)
+            self.always(f"{name} not passed by many", passed <= most)
+            self.reach(f"{name} passed", passed > 0)
 
 
 class ReadsPass(_SharedPort):
-    """Reads are the spill engine's alone: addresses and data pass in order and unchanged, at most two inside each way."""
+    """Reads are the spill engine's alone: addresses pass within the cycle, data in order and unchanged, at most two inside."""
 
     def specify(self, m, dut):
         spill, mem = dut.spill, dut.mem
         data = Signal(66)
         m.d.comb += data.eq(mem.rdata | mem.rresp << 64)
-        self.always_fifo("address", spill.ar.valid & spill.ar.ready, spill.ar.payload, mem.arvalid & mem.arready, mem.araddr,
-                         most=2)
+        self.always("address", (mem.arvalid == spill.ar.valid) & (spill.ar.ready == mem.arready)
+                    & (mem.araddr == spill.ar.payload))
         self.always_fifo("data", mem.rvalid & mem.rready, data, spill.r.valid & spill.r.ready, spill.r.payload, most=2)
         self.always("constant fields", (mem.arid == 0) & (mem.arlen == 0) & (mem.arsize == 3) & (mem.arburst == 1)
                     & (mem.arcache == 0) & (mem.arprot == 0))

@@ -24,10 +24,10 @@ class SpillPortMerge(wiring.Component):
     Contract: writes of both sides leave in turn when both wait, each side's in its order, all bytes enabled, ID 0; answers to
     spill writes go back to the spill engine, flag writes that fail are counted. Reads are the spill engine's alone.
 
-    Latency: two cycles from a flag or a spill write to ``awvalid``; one write per cycle. Reads pass through
-    register slices: one cycle each way.
+    Latency: one cycle from a spill write to ``awvalid``, two from a flag; one write per cycle. Read addresses pass within the
+    cycle, since the spill engine offers them from registers; read data take one cycle.
 
-    Ordering and stalls: at most 16 writes wait for their answer. A spill write leaves when its address and its word are both
+    Ordering and stalls: at most 16 writes wait for their answer. A spill write is taken when its address and its word are both
     there. ``bready`` waits for the spill engine only, and only for its own answers; the spill engine must take them always.
     On illegal input: an answer without a write is not taken.
 
@@ -43,29 +43,23 @@ class SpillPortMerge(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         spill, mem = self.spill, self.mem
-        m.submodules.aw_in = aw_in = StreamRegister(ADDR_WIDTH)
-        m.submodules.w_in = w_in = StreamRegister(64)
         m.submodules.flag_in = flag_in = StreamRegister(WordWrite)
         m.submodules.aw_out = aw_out = StreamRegister(ADDR_WIDTH)
         m.submodules.w_out = w_out = StreamRegister(64)
-        m.submodules.ar = ar = StreamRegister(ADDR_WIDTH)
         m.submodules.r = r = StreamRegister(data.StructLayout({"data": 64, "resp": 2}))
         m.submodules.owners = owners = RamQueue(1, WORDS_OUTSTANDING)       # 1: a flag write
         m.submodules.arbiter = arbiter = RoundRobin(2)
-        wiring.connect(m, wiring.flipped(spill.aw), aw_in.i)
-        wiring.connect(m, wiring.flipped(spill.w), w_in.i)
         wiring.connect(m, wiring.flipped(self.i_flag), flag_in.i)
-        wiring.connect(m, wiring.flipped(spill.ar), ar.i)
         wiring.connect(m, r.o, wiring.flipped(spill.r))
 
         go, is_flag = Signal(), Signal()
         m.d.comb += [
-            arbiter.requests.eq((aw_in.o.valid & w_in.o.valid) | (flag_in.o.valid << 1)),
+            arbiter.requests.eq((spill.aw.valid & spill.w.valid) | (flag_in.o.valid << 1)),
             go.eq(arbiter.requests.any() & aw_out.i.ready & w_out.i.ready & owners.i.ready), arbiter.advance.eq(go),
             is_flag.eq(arbiter.grant_onehot[1]),
-            aw_in.o.ready.eq(go & ~is_flag), w_in.o.ready.eq(go & ~is_flag), flag_in.o.ready.eq(go & is_flag),
+            spill.aw.ready.eq(go & ~is_flag), spill.w.ready.eq(go & ~is_flag), flag_in.o.ready.eq(go & is_flag),
             aw_out.i.valid.eq(go), w_out.i.valid.eq(go), owners.i.valid.eq(go), owners.i.payload.eq(is_flag),
-            aw_out.i.payload.eq(aw_in.o.payload), w_out.i.payload.eq(w_in.o.payload),
+            aw_out.i.payload.eq(spill.aw.payload), w_out.i.payload.eq(spill.w.payload),
         ]
         with m.If(is_flag):
             m.d.comb += [aw_out.i.payload.eq(flag_in.o.payload.addr), w_out.i.payload.eq(flag_in.o.payload.data)]
@@ -77,8 +71,8 @@ class SpillPortMerge(wiring.Component):
             spill.b.valid.eq(mem.bvalid & owners.o.valid & ~owners.o.payload), spill.b.payload.eq(mem.bresp),
             mem.bready.eq(owners.o.valid & (owners.o.payload | spill.b.ready)), owners.o.ready.eq(mem.bvalid & mem.bready),
             self.busy.eq(owners.o.valid | arbiter.requests.any()),
-            mem.arvalid.eq(ar.o.valid), mem.araddr.eq(ar.o.payload), mem.arsize.eq(3), mem.arburst.eq(BURST_INCR),
-            ar.o.ready.eq(mem.arready),
+            mem.arvalid.eq(spill.ar.valid), mem.araddr.eq(spill.ar.payload), mem.arsize.eq(3), mem.arburst.eq(BURST_INCR),
+            spill.ar.ready.eq(mem.arready),
             r.i.valid.eq(mem.rvalid), r.i.payload.data.eq(mem.rdata), r.i.payload.resp.eq(mem.rresp), mem.rready.eq(r.i.ready),
         ]
         m.d.sync += self.flag_error.eq(mem.bvalid & mem.bready & owners.o.payload & (mem.bresp != RESP_OKAY))
