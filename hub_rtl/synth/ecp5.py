@@ -76,18 +76,19 @@ def _route(folder, seed):
 
 
 def _plain(name):
-    """The signal of the RTL that a cell's or net's name was derived from."""
-    return _MAPPED.sub("", name) or name
+    """The signal of the RTL that a cell's or net's name was derived from; "" where the tools made it up."""
+    return _MAPPED.sub("", name).rstrip("\\")
 
 
 def _slowest(report):
-    """Register-to-register path: where it starts, what it passes, where it ends."""
+    """Register-to-register path: where it starts, what it passes, where it ends; an unnamed end goes by what is next to it."""
     steps = next((path["path"] for path in report["critical_paths"]
                   if path["from"].startswith("posedge") and path["to"].startswith("posedge")), None)
     if steps is None:
         return {}
-    through = [_plain(step["net"]) for step in steps if step["type"] == "routing"]
-    return {"start": _plain(steps[0]["from"]["cell"]), "end": _plain(steps[-1]["to"]["cell"]),
+    through = [each for step in steps if step["type"] == "routing" and (each := _plain(step["net"]))]
+    ends = _plain(steps[0]["from"]["cell"]), _plain(steps[-1]["to"]["cell"])
+    return {"start": ends[0] or next(iter(through), "?"), "end": ends[1] or next(reversed(through), "?"),
             "through": list(dict.fromkeys(through)),
             "logic_ns": round(sum(step["delay"] for step in steps if step["type"] != "routing"), 2),
             "routing_ns": round(sum(step["delay"] for step in steps if step["type"] == "routing"), 2)}
