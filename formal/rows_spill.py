@@ -90,7 +90,8 @@ class EngineKeepsAxiRules(Spec):
 
 class EngineAnswersEach(Spec):
     """Every request of every slice gets exactly one ``done``, with the word and the error of its own access, and at most
-    ``WAIT`` cycles after it was taken while memory answers within ``MEMORY`` cycles; an idle engine takes a request at once."""
+    ``WAIT`` cycles after it was taken while memory answers within ``MEMORY`` cycles; an idle engine takes a request in the next
+    cycle."""
 
     MEMORY, WAIT = 3, 12
 
@@ -140,8 +141,8 @@ class EngineAnswersEach(Spec):
         m.d.sync += age.eq(Mux(open_ & ~answered, age + (age <= self.WAIT), 0))
         self.always("answered in time", age <= self.WAIT)
         self.reach("slow memory", answered & (age >= 2 * self.MEMORY))
-        self.always("idle engine takes a request", any_took,
-                    when=Cat(each.valid for each in dut.i_request).any() & (~busy | dut.done.any()))
+        due = Cat(each.valid for each in dut.i_request).any() & ~any_took & (~busy | dut.done.any())
+        self.always("idle engine takes a request", any_took, when=self.past(due, "due"))
 
 
 class EngineAddressesWords(Spec):
@@ -186,7 +187,7 @@ class EngineAddressesWords(Spec):
         self.lemma("word seen", self._is(seen, first, bases), when=mine & inside.state("DISTANCE"))
         self.lemma("parts known", (inside["base"] == Mux(job.bank, bases[1], bases[0]))
                    & (inside["distance"] == (job.rowid - first)[:24]), when=mine & inside.state("ADDRESS"))
-        self.lemma("same request", inside["request"] == job, when=mine & ~inside.state("IDLE"))
+        self.lemma("same request", inside["request"] == job, when=mine & ~(inside.state("IDLE") | inside.state("TAKE")))
         self.lemma("known region", written, when=mine)
         self.lemma("cleared before", ~dut.clearing, when=written)
         waits, writes = inside.state("WAIT"), inside["request.write"]

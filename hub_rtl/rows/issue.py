@@ -87,8 +87,9 @@ class Issue(wiring.Component):
         job = data.StructLayout({"sink": 1, "masked": 1, "len": 5, "unit": index_width(cfg.packet_flits), "name": own.name})
         next_job, next_valid, take_job = Signal(job), Signal(), Signal()
         m.d.comb += [
-            # Whether it is refused is known too late to choose between the two.
-            space.eq(~next_valid & (~refused.valid | refused.ready) & (~write.valid | write.ready)),
+            # Whether it is refused is known too late to choose between the two. Refusals of all slices are taken in turn: a
+            # long way back, so that a slice goes on in the cycle after.
+            space.eq(~next_valid & ~refused.valid & (~write.valid | write.ready)),
             fire.eq((known | (asks & answered)) & self.i_end.valid & space),
             self.i_command.ready.eq(fire), self.i_end.ready.eq(fire),
             use_answer.eq(fire & asks), self.alloc_taken.eq(use_answer),

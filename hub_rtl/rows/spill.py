@@ -19,7 +19,8 @@ class SpillEngine(wiring.Component):
     """One word of the spill table at a time: address = spill_base[bank] + 8 * (RowID - row_first).
 
     A request is answered when memory has answered, so whoever waits for the answer never reads before its write has landed.
-    4 cycles plus the memory's latency per request; the slices in turn. Waits for memory only.
+    5 cycles plus the memory's latency per request, which is taken in the second of them; the slices in turn. Waits for memory
+    only.
 
     Parameters: ``cfg``. Ports: ``i_request`` In, stream per slice; ``done`` Out, one bit per slice, with ``reply`` {word,
     error}; ``geometry_write`` In; ``mem`` Out, :class:`~hub_rtl.axi.SpillSignature`; ``clearing`` Out, after reset. """
@@ -57,11 +58,13 @@ class SpillEngine(wiring.Component):
         with m.FSM():
             with m.State("IDLE"):
                 m.d.comb += arbiter.advance.eq(1)
-                m.d.comb += [each.ready.eq(arbiter.grant_onehot[n]) for n, each in enumerate(self.i_request)]
-                m.d.sync += [who.eq(arbiter.grant_onehot),
-                             request.eq(select(arbiter.grant_onehot, [each.payload.as_value() for each in self.i_request]))]
+                m.d.sync += who.eq(arbiter.grant_onehot)
                 with m.If(arbiter.requests.any()):
-                    m.next = "LOOK"
+                    m.next = "TAKE"
+            with m.State("TAKE"):                       # a step of its own: grants of all slices, and back, are a long way
+                m.d.comb += [each.ready.eq(who[n]) for n, each in enumerate(self.i_request)]
+                m.d.sync += request.eq(select(who, [each.payload.as_value() for each in self.i_request]))
+                m.next = "LOOK"
             with m.State("LOOK"):
                 m.d.comb += views.r_en.eq(1)
                 m.next = "DISTANCE"
