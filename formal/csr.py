@@ -52,6 +52,8 @@ class AccessesAreAnswered(Spec):
         writes, reads = bus.request & bus.write, bus.request & ~bus.write
         self.always("write as asked", (bus.addr == last["aw"][2:]) & (Cat(bus.data, Const(15, 4)) == last["w"]), when=writes)
         self.always("write has both parts", (open_of["aw"] > port["b"].valid) & (open_of["w"] > port["b"].valid), when=writes)
+        self.always("page of the address", bus.page == 1 << bus.addr[10:], when=bus.request)
+        self.always("word of the address", bus.word == 1 << bus.addr[:6], when=bus.request)
         self.always("read as asked", (bus.addr == last["ar"][2:]) & (open_of["ar"] > port["r"].valid), when=reads)
         for kind, name, wanted in (("written", "b", bus.write), ("read", "r", ~bus.write)):
             done, error = Signal(name=f"{kind}_done"), Signal(name=f"{kind}_error")
@@ -94,6 +96,8 @@ class RegisterKeepsItsValue(Spec):
         bus = dut.bus
         request = Cat(bus.request, bus.write, bus.addr, bus.data)
         waits = self.past(bus.request & ~bus.done, "open")
+        self.suppose("page of the address", bus.page == 1 << bus.addr[10:], when=bus.request)
+        self.suppose("word of the address", bus.word == 1 << bus.addr[:6], when=bus.request)
         self.suppose("a request stays", request == self.past(request, "request"), when=waits)
         progress, begin = Signal(2), Signal()
         m.d.comb += begin.eq(bus.request & ~dut.hold & (progress == 0))

@@ -123,6 +123,8 @@ class GeometryIsWhatWasStaged(_Bank):
         self.lemma("data held", (inside.w_data == bus.data) & (inside.w_full == bus.full), when=inside.w_held)
         self.lemma("write under way", inside.aw_held & inside.w_held & bus.full & (access.addr == at)
                    & (access.data == bus.data) & ~bus.port["bvalid"], when=writes)
+        self.lemma("page of the address", access.page == 1 << access.addr[10:], when=access.request)
+        self.lemma("word of the address", access.word == 1 << access.addr[:6], when=access.request)
         self.lemma("register under way", (access.request | (step == 0)) & (step != 3))
         self.lemma("answered as written", ~writes, when=bus.answered)
         under_way = (writes & (step != 0)) | bus.accessed
@@ -137,7 +139,7 @@ class GeometryIsWhatWasStaged(_Bank):
         self.lemma("checks a COMMIT", commit, when=checks)
         self.lemma("a COMMIT was written", Mux(orders | answers, bus.full, ordered & (named == index)),
                    when=commit)
-        self.lemma("one at a time", regions.behind, when=write.en)
+        self.lemma("one at a time", self.inner.regions.busy, when=write.en | commit)
         self.lemma("in the checker", (((told ^ stored) & mask) == 0) & (write.region == file.regions_index) & (step == 0)
                    & ~bus.accessed & ordered & (named == index), when=write.en)
 

@@ -1,23 +1,28 @@
 """AXI4-Lite front end of the registers: turns the bus into single accesses."""
 
-from amaranth import Module, Signal
+from amaranth import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..axi import AxiLite
+from ..register_map import PAGE_BYTES
 from ..top.hub_ports import CSR_ADDR_WIDTH
 
-__all__ = ["AxiLiteTarget", "RegisterBus"]
+__all__ = ["FIRST_WORDS", "AxiLiteTarget", "RegisterBus"]
 
 RESP_SLVERR = 2
+PAGE_BITS = (PAGE_BYTES // 4).bit_length() - 1
+FIRST_WORDS = 64        # of a page: all registers but the counters lie there
 
 
 class RegisterBus(wiring.Signature):
     """One access at a time: ``request`` with ``write``, ``addr``, ``data`` stays until ``done``; ``error`` and ``read_data``
-    belong to ``done``. ``addr`` numbers 32-bit words."""
+    belong to ``done``. ``addr`` numbers 32-bit words; one-hot: ``page``, its page, and ``word``, its word there modulo
+    FIRST_WORDS."""
 
     def __init__(self):
-        super().__init__({"request": Out(1), "write": Out(1), "addr": Out(CSR_ADDR_WIDTH - 2), "data": Out(32),
+        super().__init__({"request": Out(1), "write": Out(1), "addr": Out(CSR_ADDR_WIDTH - 2),
+                          "page": Out(1 << CSR_ADDR_WIDTH - 2 - PAGE_BITS), "word": Out(FIRST_WORDS), "data": Out(32),
                           "done": In(1), "error": In(1), "read_data": In(32)})
 
 
@@ -61,14 +66,17 @@ class AxiLiteTarget(wiring.Component):
         read_next = Signal()        # a write was served last
         can_write, can_read = Signal(), Signal()
         m.d.comb += [can_write.eq(aw_held & w_held & ~a.bvalid), can_read.eq(ar_held & ~a.rvalid)]
-        m.d.comb += [bus.data.eq(w_data)]
+        reads, at = Signal(), Signal(CSR_ADDR_WIDTH - 2)
+        m.d.comb += [bus.data.eq(w_data), reads.eq(can_read & (read_next | ~can_write)), at.eq(Mux(reads, ar_addr, aw_addr))]
         with m.If(~bus.request):
-            with m.If(can_read & (read_next | ~can_write)):
-                m.d.sync += [bus.request.eq(1), bus.write.eq(0), bus.addr.eq(ar_addr), read_next.eq(0)]
+            m.d.sync += [bus.write.eq(~reads), bus.addr.eq(at), bus.page.eq(1 << at[PAGE_BITS:]),
+                         bus.word.eq(1 << at[:FIRST_WORDS.bit_length() - 1])]
+            with m.If(reads):
+                m.d.sync += [bus.request.eq(1), read_next.eq(0)]
             with m.Elif(can_write):
                 m.d.sync += read_next.eq(1)
                 with m.If(w_full):
-                    m.d.sync += [bus.request.eq(1), bus.write.eq(1), bus.addr.eq(aw_addr)]
+                    m.d.sync += bus.request.eq(1)
                 with m.Else():
                     m.d.sync += [a.bvalid.eq(1), a.bresp.eq(RESP_SLVERR), aw_held.eq(0), w_held.eq(0)]
         with m.Elif(bus.done):

@@ -120,10 +120,9 @@ class RegionAccess(wiring.Component):
         with m.If(self.commit):
             m.d.sync += commit.eq(1)
         # One cycle longer than the commit: by then `errors` is in its register, and the next access reads it; the staged
-        # fields are what is written, so they must stay.
-        behind = Signal()
-        m.d.sync += behind.eq(commit)
-        m.d.comb += [self.busy.eq(commit | behind), self.query_busy.eq(asked),
+        # fields are what is written, so they must stay. A register, as every access looks at it.
+        m.d.sync += self.busy.eq(self.commit | commit)
+        m.d.comb += [self.query_busy.eq(asked),
                      self.geometry_write.region.eq(self.region), self.geometry_write.geometry.eq(self.geometry)]
 
         wait = Signal(range(QUERY_CYCLES + 1))

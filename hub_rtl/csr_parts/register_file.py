@@ -1,10 +1,11 @@
 """Registers in hardware, made from the description in :mod:`hub_rtl.registers`."""
 
-from amaranth import Module, Mux, Signal
+from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from .axil import RegisterBus
+from .axil import FIRST_WORDS, RegisterBus
+from ..lib.onehot import select
 from ..register_map import PAGE_BYTES
 from ..registers import COUNTER_BASE, register_map
 
@@ -74,14 +75,11 @@ class RegisterFile(wiring.Component):
         for page in self._map.pages:
             word = Signal(32, name=f"{page.name}_word")
             hit, takes, external = (Signal(name=f"{page.name}_{name}") for name in ("hit", "takes", "external"))
-            words.append(word)
-            mapped.append(hit)
+            words.append(Mux(hit, word, 0))
+            mapped += [hit, external]
             writable.append(takes)
             outside.append(external)
-            m.d.sync += [word.eq(0), hit.eq(0), takes.eq(0), external.eq(0)]
-            chosen = Signal(name=f"{page.name}_chosen")
-            m.d.comb += chosen.eq(bus.addr[PAGE_WORDS.bit_length() - 1:] == page.number)
-            self._page(m, page, chosen, writing, word, (hit, takes, external))
+            self._page(m, page, writing, word, (hit, takes, external))
 
         data, good, use_external = Signal(32), Signal(), Signal()
         m.d.comb += [good.eq(Mux(bus.write, _any(writable), _any(mapped))), use_external.eq(_any(outside)),
@@ -94,9 +92,10 @@ class RegisterFile(wiring.Component):
             m.d.sync += bus.read_data.eq(Mux(use_external, self.external_data, data))
         return m
 
-    def _page(self, m, page, chosen, writing, word, flags):
-        """Decoder of one page; ``word`` and ``flags`` (mapped, takes a write, external) are registered and 0 unless the page
-        was chosen; they follow the address alone: that an access begins comes later in the cycle."""
+    def _page(self, m, page, writing, word, flags):
+        """Decoder of one page. ``word`` and ``flags`` (mapped, takes a write, external) are registered. They follow the address
+        alone, as that an access begins comes later in the cycle, and ``word`` not even the page: it counts where the flags say
+        mapped."""
         for register in page.registers:
             name = f"{page.name}_{register.name.lower()}"
             if register.load:
@@ -106,11 +105,16 @@ class RegisterFile(wiring.Component):
             if register.order:
                 m.d.comb += [getattr(self, _port(page, register, f)).eq(self.bus.data[f.low:f.low + f.width])
                              for f in register.fields if f.access == "wo"]
-        with m.If(chosen):
-            with m.Switch(self.bus.addr[:PAGE_WORDS.bit_length() - 1]):
-                for register in page.registers:
-                    with m.Case(register.offset // 4):
-                        self._register(m, page, register, writing, word, flags)
+        bus, (hit, takes, external) = self.bus, flags
+        chosen = Signal(name=f"{page.name}_chosen")
+        m.d.comb += chosen.eq(bus.page[page.number] & ~bus.addr[FIRST_WORDS.bit_length() - 1:PAGE_WORDS.bit_length() - 1].any())
+        own = [register for register in page.registers if not register.external]
+        at = Cat(bus.word[register.offset // 4] for register in own)
+        accepts = [self._register(m, page, register, writing & chosen & at[n]) for n, register in enumerate(own)]
+        m.d.sync += [word.eq(select(at, [self._shown(m, page, register) for register in own])),
+                     hit.eq(chosen & at.any()), takes.eq(chosen & select(at, accepts))]
+        counters = [register.offset // 4 for register in page.registers if register.external]
+        m.d.sync += external.eq(bus.page[page.number] & bus.addr[:PAGE_WORDS.bit_length() - 1].matches(*counters))
         for register in page.registers:         # after the clears: setting wins
             for field in register.fields:
                 if field.access == "w1c":
@@ -119,27 +123,26 @@ class RegisterFile(wiring.Component):
                     with m.If(setter.any()):
                         m.d.sync += port.eq(port | setter)
 
-    def _register(self, m, page, register, writing, word, flags):
+    def _shown(self, m, page, register):
+        """What a read of the register returns."""
+        shown = Signal(32, name=f"{page.name}_{register.name.lower()}_shown")
+        m.d.comb += [shown[f.low:f.low + f.width].eq(f.reset if register.constant else getattr(self, _port(page, register, f)))
+                     for f in register.fields if register.constant or f.access != "wo"]
+        return shown
+
+    def _register(self, m, page, register, written):
+        """Returns whether it takes a write."""
         name = f"{page.name}_{register.name.lower()}"
-        data = self.bus.data
-        hit, takes, external = flags
         for field in register.fields:
-            if register.constant:
-                m.d.sync += word[field.low:field.low + field.width].eq(field.reset)
-            elif not register.external and field.access != "wo":
-                m.d.sync += word[field.low:field.low + field.width].eq(getattr(self, _port(page, register, field)))
-        denied = getattr(self, f"{name}_deny") if register.order else 0
-        m.d.sync += [hit.eq(1), takes.eq(~denied if register.writable else 0), external.eq(register.external)]
-        for field in register.fields:
-            port, bits = _port(page, register, field), data[field.low:field.low + field.width]
-            if field.access == "rw":
-                with m.If(writing):
-                    m.d.sync += getattr(self, port).eq(bits)
-            elif field.access == "w1c":
-                with m.If(writing):
-                    m.d.sync += getattr(self, port).eq(getattr(self, port) & ~bits)
+            port, bits = _port(page, register, field), self.bus.data[field.low:field.low + field.width]
+            if field.access in ("rw", "w1c"):
+                stored = getattr(self, port)
+                with m.If(written):
+                    m.d.sync += stored.eq(bits if field.access == "rw" else stored & ~bits)
+        denied = getattr(self, f"{name}_deny") if register.order else Const(0)
         if register.order:
-            m.d.comb += getattr(self, f"{name}_strobe").eq(writing & ~denied)
+            m.d.comb += getattr(self, f"{name}_strobe").eq(written & ~denied)
+        return ~denied if register.writable else Const(0)
 
 
 def _any(signals):

@@ -52,16 +52,19 @@ class AckCombiner(wiring.Component):
             m.d.comb += match[n].eq(valid[n] & (head != n) & (keys[n] == key) & ~totals[n][-1])
         full = valid.all()
         m.d.comb += self.i.ready.eq(self.enable & (~full | match.any()))
+        comes = Signal()
         taken = Signal()
-        m.d.comb += [taken.eq(self.i.valid & self.i.ready & context.counted), self.merged.eq(taken & match.any())]
+        m.d.comb += [comes.eq(self.i.valid & self.enable & context.counted),
+                     taken.eq(self.i.valid & self.i.ready & context.counted), self.merged.eq(taken & match.any())]
 
         grown = Mux(ok, context.bytes, 0)
+        # An accumulator with the key always takes, and what a free one holds does not count: neither waits for `i.ready`.
         for n in range(depth):
-            with m.If(taken & match[n]):
+            with m.If(comes & match[n]):
                 m.d.sync += [totals[n].eq(totals[n] + grown), mem[n].eq(mem[n] | ~ok),
                              poison[n].eq(poison[n] | context.poison)]
-            with m.If(taken & ~match.any() & (tail == n)):
-                m.d.sync += [valid[n].eq(1), keys[n].eq(key), totals[n].eq(grown), mem[n].eq(~ok),
+            with m.If(comes & ~valid[n] & (tail == n)):
+                m.d.sync += [valid[n].eq(~match.any()), keys[n].eq(key), totals[n].eq(grown), mem[n].eq(~ok),
                              poison[n].eq(context.poison), old[n].eq(0)]
 
         def following(pointer):
