@@ -221,8 +221,13 @@ class RowKeepsItsSlot(Spec):
         self.lemma("steps", step <= ways)
         victim = Signal(tag, name="best")
         for n in range(ways):
-            self.lemma(f"scanned {n}", inside["seen_way"] == 1 << n, when=state("SCAN") & (step == n + 1))
-            self.lemma(f"scans {n}", inside["scan_way"] == 1 << n, when=state("SCAN") & (step == n))
+            self.lemma(f"rates {n}", inside["rated_way"] == 1 << n, when=state("SCAN") & (step == n + 1))
+            self.lemma(f"scanned {n}", inside["seen_way"] == 1 << n, when=state("SCAN") & (step == n))
+            self.lemma(f"alive {n}", inside["rated_alive"] == (read[n].epoch == g.epoch),
+                        when=state("SCAN") & (step == n + 1) & (read[n].region == g.region) &
+                        (read[n].epoch[0] == g.epoch[0]))
+            self.lemma(f"scans {n}", inside["scan_way"] == 1 << n, when=state("SCAN") & (step + 1 == n) |
+                        (state("DRAIN") if n == 0 else 0))
             with m.If(best_way[n]):
                 m.d.comb += victim.eq(read[n])
         chosen = (state("SCAN") & (step > 1)) | within("VICTIM", "COUNT", "SPILL")

@@ -173,8 +173,10 @@ class Lookup(wiring.Component):
         step = Signal(range(ways + 1))
         best = data.StructLayout({"age": own.way_width, "rank": 2})     # compared as one number: rank first, then age
         key, best_key = Signal(best), Signal(best)
-        best_way, seen_way, scan_way = Signal(ways), Signal(ways), Signal(ways)     # one-hot
-        best_index, seen_index = Signal(filter_width), Signal(filter_width)         # in the filter
+        # One-hot. A way's bank is looked at, a cycle later its slot, in the third it is compared with the best so far.
+        best_way, rated_way, seen_way, scan_way = Signal(ways), Signal(ways), Signal(ways), Signal(ways)
+        best_index, rated_index, seen_index = (Signal(filter_width) for _ in range(3))      # in the filter
+        rated_alive, rated_age = Signal(), Signal(own.way_width)
         best_slot = Signal(data.StructLayout({"slot": cfg.slot_width, "overflow": 1}))
         scanned = Signal(own.tag)
         m.d.comb += [
@@ -183,8 +185,12 @@ class Lookup(wiring.Component):
             rows.region.eq(scanned.region), rows.epoch.eq(scanned.epoch),
             self.victim_index.eq(Cat(step[:ceil_log2(ways)], looked_set[:own.set_width])),
             # Oldest first: fewer older ways give a larger key. Rank 3: epoch over, 2: has a slot, 1: refused.
-            key.age.eq(~select(seen_way, [tags.ages[n] for n in range(ways)])),
-            key.rank.eq(Mux(rows.alive, Mux(self.victim.reason == Reason.OK, 2, 1), 3)),
+            key.age.eq(~rated_age), key.rank.eq(Mux(rated_alive, Mux(self.victim.reason == Reason.OK, 2, 1), 3)),
+        ]
+        m.d.sync += [
+            rated_way.eq(seen_way), rated_index.eq(seen_index), rated_alive.eq(rows.alive),
+            rated_age.eq(select(seen_way, [tags.ages[n] for n in range(ways)])),
+            seen_way.eq(scan_way), seen_index.eq(fold_key(scanned.region, scanned.epoch[0], scanned.rowid, filter_width)),
         ]
         spill = self.o_spill.p
         spill_word = _word(valid=1, epoch=victim.epoch, overflow=best_slot.overflow, slot=best_slot.slot,
@@ -225,7 +231,7 @@ class Lookup(wiring.Component):
             with m.State("GROUP"):
                 m.next = "ACT"
             with m.State("ACT"):
-                m.d.sync += [judged.eq(self.i_bytes.valid), fits.eq(complete)]
+                m.d.sync += [judged.eq(self.i_bytes.valid), fits.eq(complete), scan_way.eq(1)]
                 with m.If(~self.i_bytes.valid):
                     pass
                 with m.Elif(head.plain | refuse):
@@ -266,15 +272,15 @@ class Lookup(wiring.Component):
                     m.next = "ACT"
             # A way is needed: choose a victim once every row of the set has its answer in the data part.
             with m.State("DRAIN"):
+                m.d.comb += rows.look_bank.eq(1)            # of the first way
                 with m.If(self.filled):
-                    m.d.sync += [step.eq(0), scan_way.eq(1), best_key.eq(0)]
+                    m.d.sync += [step.eq(0), scan_way.eq(scan_way << 1), best_key.eq(0)]
                     m.next = "SCAN"
             with m.State("SCAN"):
-                m.d.comb += [self.victim_look.eq(step != ways), rows.look_bank.eq(step != ways)]
-                m.d.sync += [step.eq(step + 1), scan_way.eq(scan_way << 1), seen_way.eq(scan_way),
-                             seen_index.eq(fold_key(scanned.region, scanned.epoch[0], scanned.rowid, filter_width))]
+                m.d.comb += [self.victim_look.eq(step != ways), rows.look_bank.eq(1)]
+                m.d.sync += [step.eq(step + 1), scan_way.eq(scan_way << 1)]
                 with m.If((step != 0) & (key.as_value() > best_key.as_value())):
-                    m.d.sync += [best_key.eq(key), best_way.eq(seen_way), best_index.eq(seen_index),
+                    m.d.sync += [best_key.eq(key), best_way.eq(rated_way), best_index.eq(rated_index),
                                  best_slot.slot.eq(self.victim.slot), best_slot.overflow.eq(self.victim.overflow)]
                 with m.If(step == ways):
                     m.d.sync += step.eq(0)
