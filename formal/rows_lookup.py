@@ -162,6 +162,8 @@ class RowKeepsItsSlot(Spec):
         best_way, best_key, best_slot, step = (inside[name] for name in ("best_way", "best_key", "best_slot", "step"))
         looking = acting | within("CHECK", "GROUP")
         # Tags.
+        self.lemma("acting", inside["acting"] == state("ACT"))
+        self.lemma("cleared", ~g.dut.clearing, when=inside["cleared"])
         self.lemma("walked", inside["tags.tag_ram.walk"] <= self._cfg.rat_sets)
         self.lemma("waits for clearing", state("READ") & ~g.in_rat & ~g.in_memory,
                     when=g.dut.clearing)
