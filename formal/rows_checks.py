@@ -108,7 +108,7 @@ class RowPacketsAreCheckedExactly(Spec):
 
 class PlainPacketsAreCheckedExactly(Spec):
     """For any source rank: three cycles after ``look``, ``allowed`` says that the whole packet lies in the rank's window;
-    ``counted``, ``dep``, ``group`` are those of the lowest armed range that holds its address.
+    ``counted``, ``dep`` and the group, ``group_base + group_step``, are those of the lowest armed range that holds its address.
     User: nothing while clearing; all ranges are shown in turn (proved by slot_allocator.ring); the packet's fields and the
     ranges hold for three cycles after ``look``."""
 
@@ -163,7 +163,7 @@ class PlainPacketsAreCheckedExactly(Spec):
         group = ((place >> first.log2_stride) + first.group_base)[:cfg.group_width]
         self.always("counted exact", dut.counted == holds, when=since == 3)
         self.always("range exact", dut.dep == dep, when=since == 3)
-        self.always("group exact", dut.group == group, when=(since == 3) & holds)
+        self.always("group exact", (dut.group_base + dut.group_step)[:cfg.group_width] == group, when=(since == 3) & holds)
         self.reach("inside the window", (since == 3) & mine & dut.allowed)
         self.reach("second range", (since == 3) & dut.counted & (dut.dep == 1))
         # Helper invariants: the memory word is the rank's window.

@@ -87,7 +87,8 @@ class CommandsBecomeWritesOrRefusals(_Issue):
                     when=was["row"])
         self.always("plain address", write.valid & (write.p.addr == Cat(Const(0, 4), flat.addr16)), when=was["plain"])
         self.always("plain context", context.plain & (context.counted == before.counted) & (context.dep == before.dep) &
-                    (context.group == Mux(before.counted, before.group, 0)), when=was["plain"])
+                    (context.group == Mux(before.counted, (before.group_base + before.group_step)[:cfg.group_width], 0)),
+                    when=was["plain"])
         self.always("length and bytes", (write.p.beats == before.len) & (context.bytes == before.bytes) &
                     (context.poison == (before.poison | self.past(dut.i_end.p, "end"))), when=was["row"] | was["plain"])
         self.always("full row refused", refused.valid & refused.p.known & ~refused.p.plain &
@@ -133,6 +134,8 @@ class CommandsBecomeWritesOrRefusals(_Issue):
                    (inside["keeps"] == (asks & command.install)) & (inside["is_row"] == row) &
                    (inside["is_sink"] == (command.kind == Kind.SINK)) & (inside["is_fresh"] == command.fresh),
                    when=known | asks)
+        self.lemma("compared", inside["repeated"] == (inside["some"] & (inside["last"].as_value() ==
+                   inside["whom"].as_value())), when=known | asks)
         fresh = dut.o_refused.valid & ~self.past(dut.o_refused.valid & ~dut.o_refused.ready, "refusal_waits")
         self.lemma("last refused", thing == last, when=some & ~fresh)
         self.lemma("some refused", inside["some"] == (some | fresh))

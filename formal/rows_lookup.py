@@ -162,6 +162,8 @@ class RowKeepsItsSlot(Spec):
         best_way, best_key, best_slot, step = (inside[name] for name in ("best_way", "best_key", "best_slot", "step"))
         looking = acting | within("CHECK", "GROUP")
         # Tags.
+        self.lemma("acting", inside["acting"] == state("ACT"))
+        self.lemma("cleared", ~g.dut.clearing, when=inside["cleared"])
         self.lemma("walked", inside["tags.tag_ram.walk"] <= self._cfg.rat_sets)
         self.lemma("waits for clearing", state("READ") & ~g.in_rat & ~g.in_memory,
                     when=g.dut.clearing)
@@ -221,8 +223,13 @@ class RowKeepsItsSlot(Spec):
         self.lemma("steps", step <= ways)
         victim = Signal(tag, name="best")
         for n in range(ways):
-            self.lemma(f"scanned {n}", inside["seen_way"] == 1 << n, when=state("SCAN") & (step == n + 1))
-            self.lemma(f"scans {n}", inside["scan_way"] == 1 << n, when=state("SCAN") & (step == n))
+            self.lemma(f"rates {n}", inside["rated_way"] == 1 << n, when=state("SCAN") & (step == n + 1))
+            self.lemma(f"scanned {n}", inside["seen_way"] == 1 << n, when=state("SCAN") & (step == n))
+            self.lemma(f"alive {n}", inside["rated_alive"] == (read[n].epoch == g.epoch),
+                        when=state("SCAN") & (step == n + 1) & (read[n].region == g.region) &
+                        (read[n].epoch[0] == g.epoch[0]))
+            self.lemma(f"scans {n}", inside["scan_way"] == 1 << n, when=state("SCAN") & (step + 1 == n) |
+                        (state("DRAIN") if n == 0 else 0))
             with m.If(best_way[n]):
                 m.d.comb += victim.eq(read[n])
         chosen = (state("SCAN") & (step > 1)) | within("VICTIM", "COUNT", "SPILL")

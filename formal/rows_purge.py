@@ -19,8 +19,9 @@ class PurgeForgetsItsBank(Spec):
     """For any row: once a purge of its bank has ended, no entry of it is left: its next packet that is placed asks the address
     table. For any entry of the RAT: it changes only with a packet that is looked up, or in a purge of its own bank, and a
     purge only removes it. ``purging`` begins in the cycle after ``purge`` and ends only when nothing of earlier packets is
-    left in the issue stage. User: the next purge comes when ``purging`` is 0; a row of no region fails its checks (proved by
-    slot_allocator.row_check). Entries are watched in the tag memory and on their way to it."""
+    left in the issue stage. A tag matches only the row it names. User: the next purge comes when ``purging`` is 0; a row of no
+    region fails its checks (proved by slot_allocator.row_check). Entries are watched in the tag memory and on their way
+    to it."""
 
     def __init__(self, cfg):
         super().__init__()
@@ -100,9 +101,11 @@ class PurgeForgetsItsBank(Spec):
         def is_ours(each):
             return each.valid & (each.region == region) & (each.epoch == epoch) & (each.rowid == rowid)
 
+        self.lemma("acting", inside["acting"] == state("ACT"))
+        self.lemma("cleared", ~dut.clearing, when=inside["cleared"])
         self.lemma("bank purged", inside["purge_bank"].as_value() == purged.as_value(), when=dut.purging)
         self.lemma("purging", dut.purging, when=walking)
-        self.lemma("cleared", ~dut.clearing, when=~state("READ"))
+        self.lemma("waits for clearing", ~dut.clearing, when=~state("READ"))
         self.lemma("memory cleared", inside["tags.tag_ram.walk"] <= cfg.rat_sets)
         self.lemma("walk ends", (walk <= cfg.rat_sets) & ~(state("WIPE") & (walk == cfg.rat_sets)))
         self.lemma("all walked", walk == cfg.rat_sets, when=state("LEAVE"))
@@ -114,6 +117,18 @@ class PurgeForgetsItsBank(Spec):
                    when=(looking | state("WIPE")) & (looked == home))
         self.lemma("reads the set", read.as_value() == Cat(each.as_value() for each in word),
                    when=(looking | state("WIPE")) & (looked == which))
+        # The set tells the lowest bits of a RowID, which are not compared.
+        def at(each):
+            return fold_key(each.region, each.epoch[0], each.rowid, own.set_width)
+
+        self.lemma("home cleared", Cat(each.as_value() for each in mine) == 0,
+                   when=dut.clearing & (inside["tags.tag_ram.walk"] > home))
+        self.lemma("rows at home", Cat(~mine[n].valid | (at(mine[n]) == home) for n in range(cfg.rat_ways)).all(),
+                   when=~dut.clearing)
+        self.lemma("own set", looked == fold_key(body.region, body.epoch[0], body.rowid, own.set_width),
+                   when=looking & ~head.p.plain)
+        self.always("match is exact", Cat(tags.match[n] == is_ours(read[n]) for n in range(cfg.rat_ways)).all(),
+                   when=state("CHECK") & ours)
         self.lemma("home wiped", ~Cat(holds(each, purged) for each in (mine[n] for n in range(cfg.rat_ways))).any(),
                    when=walking & (walk > home) | ended)
         self.lemma("none left", ~Cat(is_ours(mine[n]) for n in range(cfg.rat_ways)).any(), when=gone)

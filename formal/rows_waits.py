@@ -95,6 +95,7 @@ class LookupDrains(WaitSpec):
         with m.Elif(state("READ")):
             m.d.sync += chosen.eq(0)
         m.d.sync += stall.eq(Mux(state("ACT") & dut.i_bytes.valid & ~head.ready, stall + ~stall.all(), 0))
+        self.lemma("acting", inside["acting"] == state("ACT"))
         self.lemma("stalls end", stall <= 9, when=state("ACT"))
         at = {"READ": 7, "CHECK": 8, "GROUP": 9, "FETCH": 14 + timers["spill"], "FETCHED": 17 + timers["answer"],
               "DRAIN": 22 + timers["filled"], "SCAN": 25 + inside["step"], "VICTIM": 28, "COUNT": 29,

@@ -118,12 +118,15 @@ class Issue(wiring.Component):
                 context.poison.eq(command.poison | self.i_end.payload), context.dep.eq(Mux(is_row, 0, command.dep)),
                 context.region.eq(Mux(is_row, body.region, 0)), context.place.eq(Mux(is_row, row.place, 0)),
                 context.bank.eq(is_row & body.epoch[0]),
-                context.group.eq(Mux(is_row, row.group, Mux(command.counted, command.group, 0))),
+                context.group.eq(Mux(is_row, row.group,
+                                     Mux(command.counted, command.group_base + command.group_step, 0))),
             ]
 
         # -- refusals ---------------------------------------------------------------------------------------------------
         who = data.StructLayout({"plain": 1, "src": 7, "region": 11, "epoch": EPOCH_WIDTH, "rowid": ROWID_WIDTH})
         last, whom, some = Signal(who), Signal(who), Signal()      # last: stays in the registers of the refusal
+        repeated = Signal()                                 # whom is last: known when the command is decoded
+        m.d.sync += repeated.eq(some & (last.as_value() == whom.as_value()))
         plain = command.reason == Reason.WINDOW             # only plain packets are refused for their window
         m.d.comb += [whom.plain.eq(plain), whom.src.eq(command.src), *(last[name].eq(refused.p[name]) for name, _ in who)]
         with m.If(~plain & (command.kind != Kind.PLAIN)):
@@ -135,7 +138,7 @@ class Issue(wiring.Component):
             m.d.sync += [
                 some.eq(1), refused.valid.eq(1), refused.p.known.eq(is_row | command.known),
                 refused.p.plain.eq(plain),
-                refused.p.report.eq(Mux(is_row, is_fresh, ~some | (last.as_value() != whom.as_value()))),
+                refused.p.report.eq(Mux(is_row, is_fresh, ~repeated)),
                 refused.p.region.eq(whom.region), refused.p.epoch.eq(whom.epoch), refused.p.rowid.eq(whom.rowid),
                 refused.p.src.eq(command.src), refused.p.reason.eq(Mux(is_row, row.reason, command.reason)),
                 refused.p.bytes.eq(command.bytes),

@@ -73,13 +73,16 @@ class Lookup(wiring.Component):
         filter_width = ceil_log2(cfg.filter_depth)
         row_index = fold_key(row.region, bank, row.rowid, filter_width)
         m.d.comb += [
-            self.clearing.eq(tags.clearing | spilled.clearing | rows.clearing | plain.clearing),
             rows.geometry_write.eq(self.geometry_write), rows.region_update.eq(self.region_update),
             plain.window_write.eq(self.window_write), plain.show.eq(self.ranges),
             rows.body.eq(row), rows.len.eq(head.len), plain.src.eq(head.src), plain.addr16.eq(flat.addr16),
             plain.len.eq(head.len),
             tags.region.eq(region), tags.epoch.eq(row.epoch), tags.rowid.eq(row.rowid), spilled.index.eq(row_index),
         ]
+
+        cleared = Signal()
+        m.d.comb += self.clearing.eq(tags.clearing | spilled.clearing | rows.clearing | plain.clearing)
+        m.d.sync += cleared.eq(~self.clearing)
 
         # -- what CHECK found -------------------------------------------------------------------------------------------
         hit, foreign, fetched, restored, erased = Signal(), Signal(), Signal(), Signal(), Signal()
@@ -93,7 +96,7 @@ class Lookup(wiring.Component):
         judging = Signal()
         judged, fits = Signal(), Signal()                   # in the cycle before: bytes were known, were the row's last
         m.d.comb += [
-            complete.eq(self.i_bytes.payload >= base), over.eq(self.i_bytes.payload > base),
+            complete.eq(~(self.i_bytes.payload < base)), over.eq(self.i_bytes.payload > base),
             need_way.eq(~hit & ~complete),
         ]
         reason = Signal(4)
@@ -112,6 +115,7 @@ class Lookup(wiring.Component):
         unanswered = Signal(range(REPLIES + 1))
         alloc, overlap = self.o_alloc, self.o_overlap
         commit = Signal()                                   # the packet goes to the issue stage in this cycle
+        acting = Signal()                                   # in ACT: a register, so that no state is decoded for it
         ask = Signal()                                      # ... with an allocation request
         m.d.comb += ask.eq(commit & ~head.plain & ~refuse & ~hit)
         with m.If(ask & ~self.alloc_taken):
@@ -149,7 +153,7 @@ class Lookup(wiring.Component):
             command.bytes.eq(self.i_bytes.payload), command.src.eq(head.src), command.body.eq(head.body),
             command.reason.eq(reason),
             command.known.eq(rows.known & ~head.plain), command.counted.eq(plain.counted), command.dep.eq(plain.dep),
-            command.group.eq(plain.group),
+            command.group_base.eq(plain.group_base), command.group_step.eq(plain.group_step),
             self.i_head.ready.eq(commit), self.i_bytes.ready.eq(commit),
             strobes.rat_hits.eq(commit & ~head.plain & ~refuse & hit),
         ]
@@ -173,8 +177,10 @@ class Lookup(wiring.Component):
         step = Signal(range(ways + 1))
         best = data.StructLayout({"age": own.way_width, "rank": 2})     # compared as one number: rank first, then age
         key, best_key = Signal(best), Signal(best)
-        best_way, seen_way, scan_way = Signal(ways), Signal(ways), Signal(ways)     # one-hot
-        best_index, seen_index = Signal(filter_width), Signal(filter_width)         # in the filter
+        # One-hot. A way's bank is looked at, a cycle later its slot, in the third it is compared with the best so far.
+        best_way, rated_way, seen_way, scan_way = Signal(ways), Signal(ways), Signal(ways), Signal(ways)
+        best_index, rated_index, seen_index = (Signal(filter_width) for _ in range(3))      # in the filter
+        rated_alive, rated_age = Signal(), Signal(own.way_width)
         best_slot = Signal(data.StructLayout({"slot": cfg.slot_width, "overflow": 1}))
         scanned = Signal(own.tag)
         m.d.comb += [
@@ -183,8 +189,12 @@ class Lookup(wiring.Component):
             rows.region.eq(scanned.region), rows.epoch.eq(scanned.epoch),
             self.victim_index.eq(Cat(step[:ceil_log2(ways)], looked_set[:own.set_width])),
             # Oldest first: fewer older ways give a larger key. Rank 3: epoch over, 2: has a slot, 1: refused.
-            key.age.eq(~select(seen_way, [tags.ages[n] for n in range(ways)])),
-            key.rank.eq(Mux(rows.alive, Mux(self.victim.reason == Reason.OK, 2, 1), 3)),
+            key.age.eq(~rated_age), key.rank.eq(Mux(rated_alive, Mux(self.victim.reason == Reason.OK, 2, 1), 3)),
+        ]
+        m.d.sync += [
+            rated_way.eq(seen_way), rated_index.eq(seen_index), rated_alive.eq(rows.alive),
+            rated_age.eq(select(seen_way, [tags.ages[n] for n in range(ways)])),
+            seen_way.eq(scan_way), seen_index.eq(fold_key(scanned.region, scanned.epoch[0], scanned.rowid, filter_width)),
         ]
         spill = self.o_spill.p
         spill_word = _word(valid=1, epoch=victim.epoch, overflow=best_slot.overflow, slot=best_slot.slot,
@@ -199,13 +209,24 @@ class Lookup(wiring.Component):
         m.d.comb += found.eq(self.spill_reply.word)
         # A damaged word may name a slot beyond what a request holds: it must not become another row's.
         slot = Mux(found.slot[cfg.slot_width:].any(), Const(-1, cfg.slot_width), found.slot[:cfg.slot_width])
-        stalled = Signal()
-        m.d.sync += judged.eq(0)
+        stalled, fetching, wanting, erasing, waits = Signal(), Signal(), Signal(), Signal(), Signal()
+        m.d.comb += [
+            fetching.eq(~hit & maybe & ~fetched), wanting.eq(~hit & ~has_way & ~(judged & fits)),
+            erasing.eq(restored & ~erased), waits.eq(overlap.valid | ~hit & (alloc.valid | (unanswered == REPLIES))),
+            commit.eq(acting & self.i_bytes.valid & self.o_command.ready &
+                      (head.plain | refuse | ~(fetching | wanting | erasing | waits))),
+        ]
+        m.d.sync += [judged.eq(0), acting.eq(0)]
+
+        def act():
+            m.d.sync += acting.eq(1)
+            m.next = "ACT"
+
         with m.FSM() as fsm:
             with m.State("READ"):
                 with m.If(self.purging):
                     m.d.sync += walk.eq(0)
-                    with m.If(~self.clearing):
+                    with m.If(cleared):
                         m.next = "PURGE"
                 with m.Elif(self.i_head.valid):
                     m.d.comb += [look.eq(1), tags.look.eq(1), spilled.look.eq(1)]
@@ -219,31 +240,34 @@ class Lookup(wiring.Component):
                     base.eq(select(Cat(tags.match, missed), [*(tags.tags[n].missing for n in range(ways)), rows.row_bytes])),
                     maybe.eq(spilled.maybe),
                 ]
-                m.next = "ACT"
                 with m.If(head.plain):
                     m.next = "GROUP"
+                with m.Else():
+                    act()
             with m.State("GROUP"):
-                m.next = "ACT"
+                act()
             with m.State("ACT"):
-                m.d.sync += [judged.eq(self.i_bytes.valid), fits.eq(complete)]
+                m.d.sync += [judged.eq(self.i_bytes.valid), fits.eq(complete), scan_way.eq(1), acting.eq(1)]
                 with m.If(~self.i_bytes.valid):
                     pass
                 with m.Elif(head.plain | refuse):
-                    m.d.comb += [commit.eq(self.o_command.ready), stalled.eq(~commit)]
-                with m.Elif(~hit & maybe & ~fetched):
+                    m.d.comb += stalled.eq(~commit)
+                with m.Elif(fetching):
+                    m.d.sync += acting.eq(0)
                     m.next = "FETCH"
-                with m.Elif(~hit & ~has_way & ~(judged & fits)):
+                with m.Elif(wanting):
                     m.d.comb += judging.eq(~judged)
                     with m.If(judged):
+                        m.d.sync += acting.eq(0)
                         m.next = "DRAIN"
-                with m.Elif(restored & ~erased):
+                with m.Elif(erasing):
                     m.d.comb += spilled.look.eq(1)          # the victim's counter was looked at since
+                    m.d.sync += acting.eq(0)
                     m.next = "UNCOUNT"
                 with m.Else():
-                    m.d.comb += commit.eq(self.o_command.ready & ~overlap.valid &
-                                          (hit | ~(alloc.valid | (unanswered == REPLIES))))
                     m.d.comb += stalled.eq(~commit)
                 with m.If(commit):
+                    m.d.sync += acting.eq(0)
                     m.next = "READ"
             # Was the row spilled?
             with m.State("FETCH"):
@@ -263,18 +287,18 @@ class Lookup(wiring.Component):
                     with m.Else():
                         m.d.sync += [restored.eq(1), base.eq(found.missing)]
                         m.d.comb += strobes.restores.eq(1)
-                    m.next = "ACT"
+                    act()
             # A way is needed: choose a victim once every row of the set has its answer in the data part.
             with m.State("DRAIN"):
+                m.d.comb += rows.look_bank.eq(1)            # of the first way
                 with m.If(self.filled):
-                    m.d.sync += [step.eq(0), scan_way.eq(1), best_key.eq(0)]
+                    m.d.sync += [step.eq(0), scan_way.eq(scan_way << 1), best_key.eq(0)]
                     m.next = "SCAN"
             with m.State("SCAN"):
-                m.d.comb += [self.victim_look.eq(step != ways), rows.look_bank.eq(step != ways)]
-                m.d.sync += [step.eq(step + 1), scan_way.eq(scan_way << 1), seen_way.eq(scan_way),
-                             seen_index.eq(fold_key(scanned.region, scanned.epoch[0], scanned.rowid, filter_width))]
+                m.d.comb += [self.victim_look.eq(step != ways), rows.look_bank.eq(1)]
+                m.d.sync += [step.eq(step + 1), scan_way.eq(scan_way << 1)]
                 with m.If((step != 0) & (key.as_value() > best_key.as_value())):
-                    m.d.sync += [best_key.eq(key), best_way.eq(seen_way), best_index.eq(seen_index),
+                    m.d.sync += [best_key.eq(key), best_way.eq(rated_way), best_index.eq(rated_index),
                                  best_slot.slot.eq(self.victim.slot), best_slot.overflow.eq(self.victim.overflow)]
                 with m.If(step == ways):
                     m.d.sync += step.eq(0)
@@ -286,7 +310,7 @@ class Lookup(wiring.Component):
                     m.next = "COUNT"
                 with m.Else():
                     m.d.comb += strobes.dropped.eq(1)
-                    m.next = "ACT"
+                    act()
             with m.State("COUNT"):
                 m.d.comb += [spilled.up.eq(1), strobes.spills.eq(1)]
                 m.next = "SPILL"
@@ -299,14 +323,15 @@ class Lookup(wiring.Component):
                     m.next = "SPILLED"
             with m.State("SPILLED"):
                 with m.If(self.spill_done):
-                    m.next = "ACT"
                     with m.If(self.spill_reply.error):
                         m.d.comb += strobes.spill_errors.eq(1)
                         m.next = "LOST"
+                    with m.Else():
+                        act()
             with m.State("LOST"):
                 m.d.comb += [losing.eq(1), lost.eq(~overlap.valid)]
                 with m.If(lost):
-                    m.next = "ACT"
+                    act()
             # The restored row's word is overwritten and no longer counted.
             with m.State("UNCOUNT"):
                 m.d.comb += spilled.down.eq(1)
@@ -320,7 +345,7 @@ class Lookup(wiring.Component):
                 with m.If(self.spill_done):
                     m.d.sync += erased.eq(1)
                     m.d.comb += strobes.spill_errors.eq(self.spill_reply.error)
-                    m.next = "ACT"
+                    act()
             # Purge: two cycles per set, then everything before must leave.
             with m.State("PURGE"):
                 m.d.comb += [tags.look.eq(walk != cfg.rat_sets), tags.set.eq(walk)]

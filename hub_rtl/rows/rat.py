@@ -16,10 +16,10 @@ class RowTags(wiring.Component):
     """Tag part of a slice's RAT: set-associative, with the age order of each set.
 
     ``look`` reads a set; from the next cycle on (until the next ``look``) ``tags``, ``match`` and ``free`` show it. ``match``
-    is one-hot: the way that holds (region, epoch, rowid); ``free`` is one-hot: the lowest way without a row. A write goes to
-    the set looked at last, one cycle later: a ``look`` in the cycle after ``write`` sees it, what the set showed stays for
-    that cycle. ``install`` makes the way the youngest of its set. ``age`` of a way counts the ways that are older. One
-    operation per cycle.
+    is one-hot: the way that holds (region, epoch, rowid), if the set is that row's (``fold_key``); ``free`` is one-hot: the
+    lowest way without a row. A write goes to the set looked at last, one cycle later: a ``look`` in the cycle after ``write``
+    sees it, what the set showed stays for that cycle. ``install`` makes the way the youngest of its set. ``age`` of a way
+    counts the ways that are older. One operation per cycle.
 
     Parameters: ``cfg``. Ports: ``look`` In, ``set`` In; ``region``, ``epoch``, ``rowid`` In, compared in the cycle after
     ``look``, held from ``look`` on; ``tags``, ``ages`` Out, arrays over ways; ``match``, ``free`` Out; ``write`` In, one bit
@@ -35,8 +35,10 @@ class RowTags(wiring.Component):
             "write": In(cfg.rat_ways), "install": In(1), "tag": In(own.tag), "clearing": Out(1),
         })
 
-    def _is_row(self, tag):
-        return tag.valid & (tag.region == self.region) & (tag.epoch == self.epoch) & (tag.rowid == self.rowid)
+    def _is_row(self, tag, skipped=0):
+        """Is this the row? Of the RowID, the ``skipped`` lowest bits are not compared."""
+        return tag.valid & (tag.region == self.region) & (tag.epoch == self.epoch) & \
+            (tag.rowid[skipped:] == self.rowid[skipped:])
 
     def elaborate(self, platform):
         m = Module()
@@ -61,7 +63,8 @@ class RowTags(wiring.Component):
                 self.tags[n].eq(Mux(passed[n], kept, tag)), valid[n].eq(self.tags[n].valid),
                 # Ages are kept XOR the way number: the cleared memory then says that way n has n older ones.
                 self.ages[n].eq(age_ram.r_data[n] ^ n),
-                self.match[n].eq(Mux(passed[n], same, self._is_row(tag))),
+                # The set's number is the lowest bits XOR all others (`fold_key`): the others tell two rows of a set apart.
+                self.match[n].eq((passed[n] & same) | (~passed[n] & self._is_row(tag, skipped=own.set_width))),
                 tag_ram.w_data[n].eq(written),
             ]
         m.d.comb += [

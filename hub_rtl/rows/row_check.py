@@ -77,7 +77,7 @@ class RowCheck(wiring.Component):
             m.d.sync += [
                 unknown.eq((body.region >= cfg.regions) | ~views.r_data.valid), alive.eq(self.alive),
                 early.eq((ahead >= 1) & (ahead <= 7)), overrun.eq(end > views.r_data.row_bytes[4:]),
-                outside.eq((body.rowid < views.r_data.row_first) | (body.rowid >= views.r_data.row_behind)),
+                outside.eq((body.rowid < views.r_data.row_first) | ~(body.rowid < views.r_data.row_behind)),
             ]
         with m.If(unknown):
             m.d.comb += self.reason.eq(Reason.UNKNOWN)

@@ -57,8 +57,10 @@ class RowLookup(wiring.Component):
         for inner, outer in ((lookup.o_alloc, self.o_alloc), (lookup.o_spill, self.o_spill), (lookup.o_overlap, self.o_overlap),
                              (issue.o_write, self.o_write), (issue.o_data, self.o_data), (issue.o_refused, self.o_refused)):
             wiring.connect(m, inner, flipped(outer))
+        cleared = Signal()                                  # a register: it decides on the input's ready
+        m.d.sync += cleared.eq(~lookup.clearing)
         m.d.comb += [
-            split.enable.eq(~lookup.clearing), self.clearing.eq(lookup.clearing),
+            split.enable.eq(cleared), self.clearing.eq(lookup.clearing),
             issue.reply_en.eq(self.reply_en), issue.reply.eq(self.reply), lookup.alloc_taken.eq(issue.alloc_taken),
             lookup.spill_done.eq(self.spill_done), lookup.spill_reply.eq(self.spill_reply),
             issue.victim_look.eq(lookup.victim_look), issue.victim_index.eq(lookup.victim_index),

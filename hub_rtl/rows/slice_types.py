@@ -70,10 +70,11 @@ class SliceTypes:
         self.rat_entries = ((cfg.rat_sets - 1) << ceil_log2(cfg.rat_ways)) + cfg.rat_ways
         self.index_width = index_width(self.rat_entries)
         #: A looked-up packet. ``fresh``: an allocation answer belongs to it; ``install``: keep the answer in the data part at
-        #: ``index``. ``counted``, ``dep``, ``group``: of a plain packet. ``reason``: of kind SINK.
+        #: ``index``. ``counted``, ``dep``, ``group_base``, ``group_step`` (its group is their sum): of a plain packet.
+        #: ``reason``: of kind SINK.
         self.command = struct({"kind": 2, "fresh": 1, "install": 1, "index": self.index_width, "masked": 1, "poison": 1,
                                "len": 5, "bytes": cfg.bytes_width, "src": 7, "body": 49, "reason": 4, "known": 1, "counted": 1,
-                               "dep": cfg.dep_width, "group": cfg.group_width})
+                               "dep": cfg.dep_width, "group_base": cfg.group_width, "group_step": cfg.group_width})
         #: Row to read or write in the spill table.
         self.spill_request = struct({"write": 1, "region": cfg.region_width, "bank": 1, "rowid": ROWID_WIDTH, "word": 64})
         self.spill_reply = struct({"word": 64, "error": 1})
