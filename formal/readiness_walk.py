@@ -1,6 +1,6 @@
 """Promises of the walker that carries out software's orders (``hub_rtl/readiness/region_walker.py``)."""
 
-from amaranth import Mux, Signal
+from amaranth import Const, Mux, Signal
 
 from hub_rtl.readiness.region_walker import RegionWalker
 from hub_rtl.readiness.scoreboard_types import OpKind, scoreboard_types
@@ -147,10 +147,12 @@ class OrdersTakeTheirSteps(_Walker):
         walks |= ((self.state == COUNT) | (self.state == WALK)) & (phase == 0)
         self.lemma("a range", (phase == 0) & self.of_range, when=walks)
         self.lemma("no range", ~self.of_range, when=phase != 0)
-        rest, more = self.opened.signals("rest", "more")
+        rest, asks = self.opened.signals("rest", "asks")
         counts = (phase == 8) & (self.state == COUNT)
         self.lemma("the last tile", rest == (shape.capacity & ((1 << shape.log2_tile) - 1)).any(), when=counts)
-        self.lemma("more", more == (self.left != 0), when=(self.state == WALK) | (self.state == TELL) | (self.state == FREE))
+        asking = {ORDER: ~unknown, LOOK: 1, WALK: self.left != 0, TELL: 1, FREE: 1}
+        expected = sum(((self.state == each) & now for each, now in asking.items()), Const(0, 1))
+        self.lemma("asks as its state", asks == expected)
         self.lemma("the walk", (cleared + self.left + (rest & counts) == tiles) & (self.tell == owes)
                     & (self.abort == book.touched) & (self.over_at == shape.overflow)
                     & (self.group == (shape.group_base + cleared)[:cfg.group_width]), when=phase == 8)

@@ -10,7 +10,7 @@ from hub_rtl.scoreboard import ReadinessScoreboard
 from hub_rtl.types import types_of
 
 from .readiness import Opened
-from .readiness_walk import COUNT, FREE, FREED, LOOKED, ORDER, ORDERED, PURGING, QUIET, RANGE, SHIFT, TELL, WALK
+from .readiness_walk import COUNT, FREE, FREED, LOOK, LOOKED, ORDER, ORDERED, PURGING, QUIET, RANGE, SHIFT, TELL, WALK
 from .spec import Spec
 
 __all__ = ["InputsNeverWaitForEvents", "KillOutlastsClear", "OpensShowBeforeTheNext", "OutputsAgree"]
@@ -39,7 +39,13 @@ class _Scoreboard(Spec):
         between its port and the books (the youngest first), which of these are questions of the walker, whether one is
         answered. With the lemmas that it waits for one answer at a time."""
         opened, types = self.opened, scoreboard_types(self._cfg)
-        state, of_range, command = opened.signals("walker.fsm_state", "walker.of_range", "walker.command")
+        state, of_range, command, asks = opened.signals(
+            "walker.fsm_state", "walker.of_range", "walker.command", "walker.asks")
+        self.lemma("the walker asks in its states", Cat(state == each for each in (ORDER, LOOK, WALK, TELL, FREE)).any(),
+                   when=asks)
+        order = View(types_of(self._cfg).region_command, command)
+        self.lemma("the walker asks known orders", (order.op != 3) & (order.region < self._cfg.regions),
+                   when=asks & (state == ORDER))
         way = [[opened.signals(path)[0] for path in pair] for pair in (
             ("control.register.spare_valid", "control.register.spare"),
             ("control.register.o__valid", "control.register.o__payload"),

@@ -84,10 +84,12 @@ class ReadinessScoreboard(wiring.Component):
         # -- sources of the pipeline ----------------------------------------------------------------------------------------
         refuse_op, close_op = Signal(types.op), Signal(types.op)
         refusal, close = refusals.o.payload, closes.o.payload
-        refusal_fits = refusal.known & ~refusal.plain & (refusal.region < cfg.regions)
-        close_fits = (close.region < cfg.regions) & (close.src < cfg.ranks)
-        for outer, register in ((self.i_refused, refusals), (self.i_close, closes)):
-            m.d.comb += [register.i.payload.eq(outer.payload), register.i.valid.eq(outer.valid & ~clearing),
+        # What names no book is dropped before the registers: the comparisons would be late for the arbiter.
+        sunk, closing = self.i_refused.payload, self.i_close.payload
+        refusal_fits = sunk.known & ~sunk.plain & (sunk.region < cfg.regions)
+        close_fits = (closing.region < cfg.regions) & (closing.src < cfg.ranks)
+        for outer, register, fits in ((self.i_refused, refusals, refusal_fits), (self.i_close, closes, close_fits)):
+            m.d.comb += [register.i.payload.eq(outer.payload), register.i.valid.eq(outer.valid & fits & ~clearing),
                          outer.ready.eq(register.i.ready & ~clearing)]
         m.d.comb += [
             refuse_op.kind.eq(OpKind.REFUSE), refuse_op.region.eq(refusal.region), refuse_op.epoch.eq(refusal.epoch),
@@ -108,11 +110,10 @@ class ReadinessScoreboard(wiring.Component):
         m.d.comb += [
             ack_op.eq(select(ack_arbiter.grant_onehot, [c.o.payload for c in combiners])),
             ack_arbiter.advance.eq(arbiter.grant_onehot[0]),
-            arbiter.requests.eq(Cat(ack_arbiter.requests.any(), refusals.o.valid & refusal_fits,
-                                    closes.o.valid & close_fits, control.o.valid)),
+            arbiter.requests.eq(Cat(ack_arbiter.requests.any(), refusals.o.valid, closes.o.valid, control.o.valid)),
             arbiter.advance.eq(1),
-            refusals.o.ready.eq(arbiter.grant_onehot[1] | ~refusal_fits),
-            closes.o.ready.eq(arbiter.grant_onehot[2] | ~close_fits),
+            refusals.o.ready.eq(arbiter.grant_onehot[1]),
+            closes.o.ready.eq(arbiter.grant_onehot[2]),
             control.o.ready.eq(arbiter.grant_onehot[3]),
         ]
 
@@ -161,6 +162,6 @@ class ReadinessScoreboard(wiring.Component):
         for name, _ in types.event_counts:
             m.d.comb += self.counts[name].eq(scan.counts[name])
         m.d.comb += self.counts.timeouts.eq(self.o_timeout.en)
-        m.d.sync += [self.counts.close_bad.eq(closes.o.valid & ~close_fits),
+        m.d.sync += [self.counts.close_bad.eq(self.i_close.valid & self.i_close.ready & ~close_fits),
                      self.counts.merges.eq(Cat(c.merged for c in combiners).any())]
         return m

@@ -1,6 +1,6 @@
 """Carries out software's orders to regions, and clears what an epoch leaves behind."""
 
-from amaranth import Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -54,15 +54,13 @@ class RegionWalker(wiring.Component):
         book, shape = self.result.book, self.result.geometry
         answered = self.result.valid & (self.result.source == 1)
         kind, telling = Signal(4), Signal()
-        unknown = Signal()
-        m.d.comb += unknown.eq((command.region >= cfg.regions) | (command.op == 3))
 
         # -- dependency ranges that were disarmed -------------------------------------------------------------------------
         m.submodules.ranges = ranges = Ram(types_of(cfg).dep_range, cfg.dep_ranges, quick=True)
         dirty, served = Signal(cfg.dep_ranges), Signal(cfg.dep_ranges)
         first_dirty = lowest_set(m, dirty, "dirty_first")
         span, shift = Signal(ADDR_WIDTH), Signal(6)
-        reach = Signal(ADDR_WIDTH + 1)
+        armed = Signal(name="armed")                    # the range that was written off had been armed
         m.d.comb += [ranges.w_en.eq(self.dep_write.en), ranges.w_addr.eq(self.dep_write.index),
                      ranges.w_data.eq(self.dep_write.range)]
         written = Signal(cfg.dep_ranges)
@@ -73,14 +71,15 @@ class RegionWalker(wiring.Component):
         group, left, of_range = Signal(cfg.group_width), Signal(max(cfg.slot_width, cfg.group_width) + 1), Signal()
         tell, over_at, abort = Signal(), Signal(cfg.region_width), Signal()
         wait = Signal(range(FLUSH + 1))
-        rest, more = Signal(name="rest"), Signal(name="more")       # a last, partial tile; ``left`` is not 0
+        rest = Signal(name="rest")                                  # a last, partial tile
+        asks = Signal(name="asks")                                  # registered: the state alone would be late for the pipeline
         m.d.comb += [
             self.o_op.payload.eq(compose(
                 types.op, kind=kind, source=1, region=Mux(telling, over_at, command.region), bank=bank & ~of_range,
                 epoch=command.epoch, group=group, plain=of_range, abort=abort)),
             self.purge.region.eq(command.region), self.purge.bank.eq(bank),
             self.kill.region.eq(command.region), self.kill.bank.eq(bank),
-            self.command_error.command.eq(command),
+            self.command_error.command.eq(command), self.o_op.valid.eq(asks),
         ]
         with m.If(wait != 0):
             m.d.sync += wait.eq(wait - 1)
@@ -95,15 +94,17 @@ class RegionWalker(wiring.Component):
                     m.d.sync += of_range.eq(1)
                     m.next = "RANGE"
                 with m.Elif(self.i_command.valid & self.enable):
-                    m.d.sync += command.eq(self.i_command.payload)
+                    asked = self.i_command.payload
+                    m.d.sync += [command.eq(asked), asks.eq((asked.region < cfg.regions) & (asked.op != 3))]
                     m.next = "ORDER"
             with m.State("ORDER"):
                 # OPEN, RELEASE and ABORT have the same order in both enumerations.
-                m.d.comb += [kind.eq(OpKind.OPEN + command.op), self.o_op.valid.eq(~unknown)]
-                with m.If(unknown):
+                m.d.comb += kind.eq(OpKind.OPEN + command.op)
+                with m.If(~asks):                       # no such region or order
                     m.d.comb += self.command_error.en.eq(1)
                     m.next = "IDLE"
                 with m.Elif(self.o_op.ready):
+                    m.d.sync += asks.eq(0)
                     m.next = "ORDERED"
             with m.State("ORDERED"):
                 with m.If(answered):
@@ -138,10 +139,12 @@ class RegionWalker(wiring.Component):
                 # A verdict that was under way finds the bank DONE and ends by itself.
                 mine = self.judging & (self.judged_at.region == command.region) & (self.judged_at.bank == bank)
                 with m.If((wait == 0) & ~mine):
+                    m.d.sync += asks.eq(1)
                     m.next = "LOOK"
             with m.State("LOOK"):
-                m.d.comb += [self.kill.en.eq(1), self.o_op.valid.eq(1), kind.eq(OpKind.LOOK)]
+                m.d.comb += [self.kill.en.eq(1), kind.eq(OpKind.LOOK)]
                 with m.If(self.o_op.ready):
+                    m.d.sync += asks.eq(0)
                     m.next = "LOOKED"
             with m.State("LOOKED"):
                 m.d.comb += self.kill.en.eq(1)
@@ -152,25 +155,27 @@ class RegionWalker(wiring.Component):
                     m.next = "COUNT"
             with m.State("COUNT"):
                 m.d.comb += self.kill.en.eq(~of_range)
-                m.d.sync += [left.eq(left + rest), more.eq(left.any() | rest)]
+                m.d.sync += [left.eq(left + rest), asks.eq(left.any() | rest)]
                 m.next = "WALK"
             with m.State("WALK"):
-                m.d.comb += [self.kill.en.eq(~of_range), self.o_op.valid.eq(more), kind.eq(OpKind.CLEAR)]
-                with m.If(~more):
+                m.d.comb += [self.kill.en.eq(~of_range), kind.eq(OpKind.CLEAR)]
+                with m.If(~asks):                       # none is left
+                    m.d.sync += asks.eq(~of_range)
                     m.next = "FREE"
                     with m.If(of_range):
                         m.next = "IDLE"
                     with m.Elif(tell):
                         m.next = "TELL"
                 with m.Elif(self.o_op.ready):
-                    m.d.sync += [left.eq(left - 1), more.eq(left != 1), group.eq(group + 1)]
+                    m.d.sync += [left.eq(left - 1), asks.eq(left != 1), group.eq(group + 1)]
             with m.State("TELL"):
-                m.d.comb += [self.kill.en.eq(1), self.o_op.valid.eq(1), kind.eq(OpKind.PASS), telling.eq(1)]
+                m.d.comb += [self.kill.en.eq(1), kind.eq(OpKind.PASS), telling.eq(1)]
                 with m.If(self.o_op.ready):
                     m.next = "FREE"
             with m.State("FREE"):
-                m.d.comb += [self.kill.en.eq(1), self.o_op.valid.eq(1), kind.eq(OpKind.FREE)]
+                m.d.comb += [self.kill.en.eq(1), kind.eq(OpKind.FREE)]
                 with m.If(self.o_op.ready):
+                    m.d.sync += asks.eq(0)
                     m.next = "FREED"
             with m.State("FREED"):
                 m.d.comb += self.kill.en.eq(1)
@@ -185,13 +190,13 @@ class RegionWalker(wiring.Component):
             with m.State("RANGE"):
                 gone = ranges.r_data
                 # limit - base - 1, and a carry if the limit is above the base.
-                m.d.comb += reach.eq(gone.limit + (~gone.base)[:ADDR_WIDTH])
-                m.d.sync += [span.eq(reach), shift.eq(gone.log2_stride), group.eq(gone.group_base), rest.eq(0)]
+                m.d.sync += [Cat(span, armed).eq(gone.limit + (~gone.base)[:ADDR_WIDTH]), shift.eq(gone.log2_stride),
+                             group.eq(gone.group_base), rest.eq(0)]
                 m.next = "SHIFT"
-                with m.If(~reach[ADDR_WIDTH]):          # never armed
-                    m.next = "IDLE"
             with m.State("SHIFT"):                      # one bit per cycle: no 48-bit shifter for a rare command
-                with m.If(shift != 0):
+                with m.If(~armed):                      # it never was
+                    m.next = "IDLE"
+                with m.Elif(shift != 0):
                     m.d.sync += [shift.eq(shift - 1), span.eq(span >> 1)]
                 with m.Else():
                     m.d.sync += left.eq(Mux(span >= cfg.groups, cfg.groups, span[:cfg.group_width] + 1))
