@@ -185,7 +185,7 @@ class Issue(wiring.Component):
             m.d.comb += [self.cause.eq(WaitCause.DATA), self.waits.eq(beat_name)]
         with m.Elif(write.valid & ~write.ready):
             m.d.comb += [self.cause.eq(WaitCause.WRITE), self.waits.eq(write_name)]
-        with m.Elif(refused.valid & ~refused.ready):
+        with m.Elif(refused.valid):
             m.d.comb += [self.cause.eq(WaitCause.REFUSED), self.waits.region.eq(refused.p.region),
                          self.waits.rowid.eq(refused.p.rowid)]
         with m.Elif(asks & ~answered):
