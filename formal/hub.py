@@ -55,7 +55,7 @@ class PacketsStayInTheirSlice(CutHub):
         links = self.blocks["LinkPort"]
         for n, port in enumerate(links + self.blocks["LoopPort"]):
             self.joined(f"packets of slice {n} leave", pools[n].o_packet, port.i_packet)
-            self.same(f"credits of slice {n}", (pools[n].o_take, port.take), (pools[n].dest_ready, port.dest_ready))
+            self.same(f"credits of slice {n}", (self.past(pools[n].o_take), port.take), (pools[n].dest_ready, port.dest_ready))
             self.same(f"bytes of slice {n} are counted", (pools[n].o_sent, ledgers[n].sent))
             lane = Const(n if n < cfg.lanes else n - cfg.lanes, len(port.lane))
             self.same(f"port {n} knows where it is", (port.rank, csr.rank), (port.lane, lane))

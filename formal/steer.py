@@ -79,7 +79,7 @@ class MergeKeepsStores(Spec):
             with m.If(accepted[n]):
                 m.d.comb += came.eq(Cat(word(i.payload)))
         put, take = accepted.any(), dut.o_store.valid & dut.o_store.ready
-        inside, *_ = self.always_fifo("stores", put, came, take, Cat(word(dut.o_store.payload)), 1)
+        inside, *_ = self.always_fifo("stores", put, came, take, Cat(word(dut.o_store.payload)), 2)
         self.always("one at a time", (accepted & (accepted - 1)) == 0)
         strobed, since = Signal(), Signal(2)
         m.d.sync += [strobed.eq(strobed | dut.flush), since.eq(Mux(dut.flush, 0, Mux(since == 2, since, since + put)))]

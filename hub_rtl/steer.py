@@ -9,10 +9,12 @@ from .decoder import operand_layout
 from .formats import OPERAND_PLAIN, OPERAND_ROW
 from .lib.flush import FlushCounter
 from .lib.residue import residue, residue_parts
-from .lib.stream import StreamMerge, StreamRegister, StreamStage
+from .lib.stream import StreamMerge, StreamRegister
 from .types import types_of
 
 __all__ = ["StoreMerge", "StoreSteer"]
+
+INSIDE = 2      # stores in a merge at most
 
 
 class StoreSteer(wiring.Component):
@@ -66,8 +68,9 @@ class StoreSteer(wiring.Component):
 class StoreMerge(wiring.Component):
     """Joins resolved stores of several lanes in front of a loopback lane's packet manager, fair and in order per lane.
 
-    Latency one cycle, one store per cycle in total. ``flushing`` works like the decoder's: what was in here at the strobe
-    ``flush`` has not all been handed over.
+    Latency one cycle, one store per cycle in total, at most two inside: its ``ready`` does not follow the packet manager's,
+    which comes late in the cycle. ``flushing`` works like the decoder's: what was in here at the strobe ``flush`` has not all
+    been handed over.
 
     Parameters: ``cfg``; ``count``, inputs, 1 or more. Ports: ``i_store`` In, ``count`` streams(resolved); ``o_store`` Out
     stream(resolved); ``flush`` In, ``flushing`` Out.
@@ -81,8 +84,8 @@ class StoreMerge(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.merge = merge = StreamMerge(self._resolved, self._count, stage=StreamStage)
-        m.submodules.flusher = flusher = FlushCounter(1)
+        m.submodules.merge = merge = StreamMerge(self._resolved, self._count)
+        m.submodules.flusher = flusher = FlushCounter(INSIDE)
         for mine, its in zip(self.i_store, merge.i, strict=True):
             wiring.connect(m, wiring.flipped(mine), its)
         wiring.connect(m, merge.o, wiring.flipped(self.o_store))

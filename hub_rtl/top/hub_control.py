@@ -52,7 +52,8 @@ class ControlRouter(wiring.Component):
         m = Module()
         cfg = self._cfg
         header = header_layout()
-        m.submodules.to_link = to_link = StreamMerge(_some("type", "dst", "body"), self.SENDERS, stage=StreamStage)
+        # The link decides late whether it takes a flit: towards the senders its answer ends in a register.
+        m.submodules.to_link = to_link = StreamMerge(_some("type", "dst", "body"), self.SENDERS)
         m.submodules.received = received = StreamMerge(_some("type", "src", "body"), cfg.slices + self.SENDERS,
                                                        stage=StreamStage)
         own_rank, own_done = Signal(cfg.ranks), Signal()

@@ -58,7 +58,7 @@ async def merges_and_flushes(dut):
         sent[number % 3].append(item)
     await bench.cycles(30)
     inside = sum(source.count for source in sources)
-    assert inside == 1, "one place"
+    assert inside == 2, "two places"
     await bus_pulse(bench, "merge_flush", 1)
     await bench.sampled()
     assert int(dut.merge_flushing.value)
