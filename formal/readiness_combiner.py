@@ -22,9 +22,8 @@ class _Combiner(Spec):
         cfg, over = self._cfg, self._over
         self.dut = dut = AckCombiner(cfg)
         depth = cfg.combine_depth
-        found = Opened(m, dut).signals("$signal#5", "tail", "second", "valid", "mem", "poison", "old",
+        found = Opened(m, dut).signals("head", "tail", "second", "valid", "mem", "poison", "old",
                                        *(f"{name}_{n}" for name in ("key", "bytes") for n in range(depth)))
-        # The head's register has no name of its own.
         self.head, self.tail, self.second, self.valid, self.mem, self.poison, self.old = found[:7]
         keys, self.totals = found[7:7 + depth], found[7 + depth:]
         self.free_inputs(dut)
@@ -60,6 +59,12 @@ class _Combiner(Spec):
             head_key = Mux(self.head == n, keys[n], head_key)
         plain, *_, region, place = self._fields(head_key)
         self.always("half gone", self.valid.bit_select(self.head, 1) & ~plain & (region != place), when=self.second)
+        takes = [self.valid[n] & (self.head != n) & ~self.totals[n][-1] for n in range(depth)]
+        for n in range(depth):
+            for other in range(n):
+                self.lemma(f"{other} and {n} differ", keys[n] != keys[other], when=takes[n] & takes[other])
+        key = Cat(context.plain, context.bank, context.group, context.dep, context.region, context.place)
+        self.merges = Cat(each & (key == mine) for each, mine in zip(takes, keys, strict=True)).any()
         self.promise(m)
 
     def _fields(self, key):
@@ -114,7 +119,8 @@ class CombinerKeepsBadNews(_Combiner):
 
 class CombinerNeverStalls(_Combiner):
     """An enabled combiner that is empty takes an acknowledgement and offers it in the next cycle; one that waits is taken at
-    the latest after two operations have left. There is one operation for each that was not merged."""
+    the latest after two operations have left, and in the second cycle if an accumulator behind the oldest has its key and
+    room. There is one operation for each that was not merged."""
 
     def promise(self, m):
         dut = self.dut
@@ -123,6 +129,8 @@ class CombinerNeverStalls(_Combiner):
         m.d.sync += [left.eq(Mux(waits, left + self.leaves, 0)),
                      ops.eq(ops + (self.taken & ~dut.merged) - (self.leaves & (dut.o.payload.kind == OpKind.ACK)))]
         self.always("two operations make room", ~waits, when=left == 2)
+        self.always("what merges waits one cycle", ~self.merges, when=waits & self.past(waits, "waited_before"))
+        self.reach("a full one merges", dut.merged & self.valid.all())
         self.always("empty takes", dut.i.ready, when=dut.enable & ~dut.o.valid)
         self.always("offered at once", dut.o.valid, when=self.past(self.taken, "taken_before"))
         self.always("an operation for each", ops == 0, when=~dut.o.valid)

@@ -20,8 +20,8 @@ class AckCombiner(wiring.Component):
     Latency: an acknowledgement taken in cycle 0 is offered in cycle 1. Throughput: one per cycle in; an idle hub merges
     nothing, a busy one merges what waits behind the oldest accumulator (the oldest is closed, so that no grant reaches
     ``i.ready``). Order: the oldest accumulator leaves first; an overflowed row's leaves twice (ACK for the place, OVER for the
-    region). Stall: ``i.ready`` is low while all accumulators are in use and none that is open has the key. Depth 1 never
-    merges.
+    region). Stall: ``i.ready`` is low while all accumulators are in use and none that is open has the key. With depth 3 or
+    more it comes from registers: what merges while all are in use waits one cycle. Depth 1 never merges.
 
     Parameters: ``cfg``. Ports: ``i`` In stream(ack); ``o`` Out stream(op); ``sweep`` In strobe: what is inside now is old;
     ``sweeping`` Out: something old is still inside; ``merged`` Out: strobe, an acknowledgement was merged; ``enable`` In.
@@ -43,29 +43,31 @@ class AckCombiner(wiring.Component):
         keys = Array(Signal(len(key), name=f"key_{n}") for n in range(depth))
         totals = Array(Signal(acc_width, name=f"bytes_{n}") for n in range(depth))
         mem, poison, old, valid = (Signal(depth, name=name) for name in ("mem", "poison", "old", "valid"))
-        head, tail = Signal(index_width(depth)), Signal(index_width(depth))
+        head, tail = (Signal(index_width(depth), name=name) for name in ("head", "tail"))
         second = Signal()                   # the head's ACK has gone, its OVER is due
 
         # The head may leave in this cycle, and an accumulator whose top bit is set has no room: both take no more.
         match = Signal(depth)
         for n in range(depth):
             m.d.comb += match[n].eq(valid[n] & (head != n) & (keys[n] == key) & ~totals[n][-1])
-        full = valid.all()
-        m.d.comb += self.i.ready.eq(self.enable & (~full | match.any()))
-        comes = Signal()
+        fits = match.any()
+        if depth > 2:       # no key decides in time: what waited merges now, or the head has left. One key alone fills two
+            fits = Signal()
+            m.d.sync += fits.eq(self.i.valid & ~self.i.ready & match.any())
+        m.d.comb += self.i.ready.eq(self.enable & (~valid.all() | fits))
         taken = Signal()
-        m.d.comb += [comes.eq(self.i.valid & self.enable & context.counted),
-                     taken.eq(self.i.valid & self.i.ready & context.counted), self.merged.eq(taken & match.any())]
+        m.d.comb += [taken.eq(self.i.valid & self.i.ready & context.counted), self.merged.eq(taken & match.any())]
 
+        # An accumulator that is not in use follows the input: whether something merges decides on one bit only, `valid`.
         grown = Mux(ok, context.bytes, 0)
-        # An accumulator with the key always takes, and what a free one holds does not count: neither waits for `i.ready`.
         for n in range(depth):
-            with m.If(comes & match[n]):
+            with m.If(~valid[n]):
+                m.d.sync += [keys[n].eq(key), totals[n].eq(grown), mem[n].eq(~ok), poison[n].eq(context.poison), old[n].eq(0)]
+            with m.Elif(taken & match[n]):
                 m.d.sync += [totals[n].eq(totals[n] + grown), mem[n].eq(mem[n] | ~ok),
                              poison[n].eq(poison[n] | context.poison)]
-            with m.If(comes & ~valid[n] & (tail == n)):
-                m.d.sync += [valid[n].eq(~match.any()), keys[n].eq(key), totals[n].eq(grown), mem[n].eq(~ok),
-                             poison[n].eq(context.poison), old[n].eq(0)]
+            with m.If(taken & ~match.any() & (tail == n)):
+                m.d.sync += valid[n].eq(1)
 
         def following(pointer):
             return Mux(pointer == depth - 1, 0, pointer + 1)
