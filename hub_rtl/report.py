@@ -78,7 +78,7 @@ class RejectSender(wiring.Component):
         m.submodules.gate = gate = ControlGate(cfg.ranks)
         head, tail = Signal(index_width(depth)), Signal(index_width(depth))
         stored, room = Signal(range(depth + 1)), Signal()     # in memory; one in hand keeps its place
-        in_hand, hand, one_hot = Signal(), Signal(message), Signal(cfg.ranks)
+        in_hand, hand, shown, one_hot = Signal(), Signal(message), Signal(message), Signal(cfg.ranks)
         arrival, arrived, refused = Signal(message), Signal(), self.i_refused.payload
         put_new, put_back, take = Signal(), Signal(), Signal()
 
@@ -95,6 +95,7 @@ class RejectSender(wiring.Component):
             arrived.eq(self.i_refused.valid & refused.report), arrival.rank.eq(refused.src),
             *[arrival[name].eq(refused[name]) for name in ("region", "epoch", "rowid", "reason")],
             stored.eq(stored + (put_new | put_back) - take),
+            shown.eq(hand),         # a long way from here: the router decides by it, and answers all senders
         ]
         with m.If(put_new | put_back):
             m.d.sync += tail.eq(after(tail))
@@ -103,8 +104,8 @@ class RejectSender(wiring.Component):
 
         header = Signal(header_layout(PacketType.REJECT))
         m.d.comb += [
-            header.type.eq(PacketType.REJECT), header.dst.eq(hand.rank), header.region.eq(hand.region),
-            header.epoch.eq(hand.epoch), header.rowid.eq(hand.rowid), header.reason.eq(hand.reason),
+            header.type.eq(PacketType.REJECT), header.dst.eq(shown.rank), header.region.eq(shown.region),
+            header.epoch.eq(shown.epoch), header.rowid.eq(shown.rowid), header.reason.eq(shown.reason),
             self.o_control.payload.eq(header),
         ]
         may_go, gone, timer, discard = Signal(), Signal(), Signal(range(self.CONFIRM + 1)), Signal()
