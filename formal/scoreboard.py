@@ -86,27 +86,16 @@ class InputsNeverWaitForEvents(_Scoreboard):
             self.lemma(f"{name} full", valid, when=spare)
         self.lemma("one was served last", sum((last == 1 << n for n in range(1, 4)), last == 1).bool())
         slices = cfg.slices
-        turn, some = opened.signals("acks.turn", "acks.waits")
-        offers = Cat(*(opened.signals(f"combiner_{number}.o__valid")[0] for number in range(slices)))
-        self.lemma("one slice has its turn", sum((turn == 1 << n for n in range(1, slices)), turn == 1).bool())
-        self.lemma("who has its turn offers", some == (turn & offers).any())
-        self.lemma("none offers unseen", some == offers.any())
+        turn, = opened.signals("ack_arbiter.last")
+        self.lemma("one slice was served last", sum((turn == 1 << n for n in range(1, slices)), turn == 1).bool())
         for number in range(slices):
             port, part = dut.i_ack[number], f"combiner_{number}"
             waits, left = Signal(8, name=f"ack_{number}_waits"), Signal(2, name=f"ack_{number}_left")
             waiting = port.valid & ~port.ready & ~dut.clearing
             valid, leaves = opened.signals(f"{part}.valid", f"{part}.o__valid")
-            second, twice, head, tail = (opened.signals(f"{part}.{name}")[0] for name in ("second", "twice", "head", "tail"))
-            depth = len(valid)
-            for first in range(depth):
-                busy = [sum(1 << (first + n) % depth for n in range(count)) for count in range(depth + 1)]
-                self.lemma(f"slice {number} in use from {first}",
-                           Cat((valid == bits) & (tail == (first + count) % depth) for count, bits in enumerate(busy)).any(),
-                           when=head == first)
-            self.lemma(f"slice {number} has a head", head < depth)
-            self.lemma(f"slice {number} has a half", twice & leaves, when=second)
-            grants, = opened.signals("arbiter.grant_onehot")
-            gone = leaves & grants[0] & turn[number]
+            second, = opened.signals(f"{part}.second")
+            grants, own = opened.signals("arbiter.grant_onehot", "ack_arbiter.grant_onehot")
+            gone = leaves & grants[0] & own[number]
             m.d.sync += [waits.eq(Mux(waiting, waits + (waits != 255), 0)), left.eq(Mux(waiting, left + gone, 0))]
             self.always(f"acknowledgements of slice {number} are taken", waits <= 8 * slices + 1)
             outer, inner = Signal(2, name=f"outer_{number}"), Signal(range(max(2, slices)), name=f"inner_{number}")
@@ -115,7 +104,7 @@ class InputsNeverWaitForEvents(_Scoreboard):
                     m.d.comb += outer.eq(0 - n - 1)
             for n in range(slices):
                 with m.If(turn[n]):
-                    m.d.comb += inner.eq((number - n) % slices)
+                    m.d.comb += inner.eq((number - n - 1) % slices)
             self.lemma(f"slice {number} is full", valid.all(), when=waiting)
             self.lemma(f"slice {number} has the first gone", (left == 0) | (second & (left == 1)), when=waiting)
             self.lemma(f"turn of slice {number}",

@@ -5,7 +5,6 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .readiness.ack_combiner import AckCombiner
-from .readiness.ack_turn import AckTurn
 from .readiness.bank_sources import OverlapInbox, StallClock
 from .readiness.event_flags import EventFlags
 from .readiness.event_scan import EventScan
@@ -102,16 +101,16 @@ class ReadinessScoreboard(wiring.Component):
         m.submodules.control = control = StreamMerge(types.op, 4)
         for n, part in enumerate((finisher, walker, overlaps, clock)):
             wiring.connect(m, part.o_op, control.i[n])
-        m.submodules.acks = acks = AckTurn(cfg.slices)
+        m.submodules.ack_arbiter = ack_arbiter = RoundRobin(cfg.slices)
         m.submodules.arbiter = arbiter = RoundRobin(4)
         ack_op = Signal(types.op)
         for n, combiner in enumerate(combiners):
-            m.d.comb += [acks.offers[n].eq(combiner.o.valid), acks.later[n].eq(combiner.later),
-                         combiner.o.ready.eq(arbiter.grant_onehot[0] & acks.turn[n])]
+            m.d.comb += [ack_arbiter.requests[n].eq(combiner.o.valid),
+                         combiner.o.ready.eq(arbiter.grant_onehot[0] & ack_arbiter.grant_onehot[n])]
         m.d.comb += [
-            ack_op.eq(select(acks.turn, [c.o.payload for c in combiners])),
-            acks.served.eq(arbiter.grant_onehot[0]),
-            arbiter.requests.eq(Cat(acks.waits, refusals.o.valid, closes.o.valid, control.o.valid)),
+            ack_op.eq(select(ack_arbiter.grant_onehot, [c.o.payload for c in combiners])),
+            ack_arbiter.advance.eq(arbiter.grant_onehot[0]),
+            arbiter.requests.eq(Cat(ack_arbiter.requests.any(), refusals.o.valid, closes.o.valid, control.o.valid)),
             arbiter.advance.eq(1),
             refusals.o.ready.eq(arbiter.grant_onehot[1]),
             closes.o.ready.eq(arbiter.grant_onehot[2]),

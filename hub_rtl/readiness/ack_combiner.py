@@ -5,7 +5,6 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import index_width
-from ..lib.onehot import several
 from .scoreboard_types import OpKind, scoreboard_types
 from ..types import types_of
 
@@ -24,16 +23,15 @@ class AckCombiner(wiring.Component):
     region). Stall: ``i.ready`` is low while all accumulators are in use and none that is open has the key. With depth 3 or
     more it comes from registers: what merges while all are in use waits one cycle. Depth 1 never merges.
 
-    Parameters: ``cfg``. Ports: ``i`` In stream(ack); ``o`` Out stream(op); ``later`` Out: the next cycle has an operation
-    even if that of this cycle leaves; ``sweep`` In strobe: what is inside now is old; ``sweeping`` Out: something old is still
-    inside; ``merged`` Out: strobe, an acknowledgement was merged; ``enable`` In.
+    Parameters: ``cfg``. Ports: ``i`` In stream(ack); ``o`` Out stream(op); ``sweep`` In strobe: what is inside now is old;
+    ``sweeping`` Out: something old is still inside; ``merged`` Out: strobe, an acknowledgement was merged; ``enable`` In.
     Source: design 6.4.
     """
 
     def __init__(self, cfg):
         self._cfg, self._types = cfg, scoreboard_types(cfg)
         super().__init__({"i": In(stream.Signature(types_of(cfg).ack)), "o": Out(stream.Signature(self._types.op)),
-                          "later": Out(1), "sweep": In(1), "sweeping": Out(1), "merged": Out(1), "enable": In(1)})
+                          "sweep": In(1), "sweeping": Out(1), "merged": Out(1), "enable": In(1)})
 
     def elaborate(self, platform):
         m = Module()
@@ -91,7 +89,6 @@ class AckCombiner(wiring.Component):
             op.bank.eq(bank), op.plain.eq(plain), op.dep.eq(dep), op.group.eq(group), op.bytes.eq(totals[head]),
             op.mem.eq(mem.bit_select(head, 1)), op.poison.eq(poison.bit_select(head, 1)),
         ]
-        m.d.comb += self.later.eq(taken | several(valid) | (self.o.valid & twice & ~second))
         with m.If(self.o.valid & self.o.ready):
             with m.If(twice & ~second):
                 m.d.sync += second.eq(1)
