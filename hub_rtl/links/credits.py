@@ -157,23 +157,18 @@ class ReceiveCredits(wiring.Component):
             with m.Elif(tick.all()):
                 m.d.sync += [marked[n].eq(waiting), late[n].eq(late[n] | (marked[n] & waiting))]
 
-        # What is due is told by a register: each rank's news as they are after the report of this cycle.
         m.submodules.arbiter = arbiter = RoundRobin(ranks)
         due, sending, pick = Signal(ranks), Signal(ranks), Signal(ranks)    # pick and sending: one-hot or none
-        untold = [Signal(ranks, name=f"untold{cls}") for cls in (DATA, CONTROL)]
-        m.d.comb += [untold[cls].eq(~Mux(reports.report[cls], 1 << reports.dst, 0)) for cls in (DATA, CONTROL)]
         m.d.comb += [
-            due.eq(((untold[DATA] & (enough[DATA] | (late & pending[DATA])))
-                    | (untold[CONTROL] & (enough[CONTROL] | (late & pending[CONTROL])))) & ~sending),
+            due.eq((enough[DATA] | enough[CONTROL] | late) & ~sending),
+            reports.due.eq((pick & due).any()),
             arbiter.requests.eq(due & ~Mux(reports.due_take, pick, 0)),
             arbiter.advance.eq(~reports.due | reports.due_take),
         ]
         with m.If(arbiter.advance):
-            m.d.sync += [reports.due.eq(arbiter.requests.any()), pick.eq(arbiter.grant_onehot)]
+            m.d.sync += pick.eq(arbiter.grant_onehot)
             for bit in range(cfg.rank_width):
                 m.d.sync += reports.due_rank[bit].eq(Cat(arbiter.grant_onehot[n] for n in range(ranks) if n >> bit & 1).any())
-        with m.Else():
-            m.d.sync += reports.due.eq((pick & due).any())
         with m.If(reports.due_take):
             m.d.sync += sending.eq(pick)
         with m.Elif(reports.report.all()):

@@ -70,15 +70,15 @@ class LinkTx(wiring.Component):
         control = header_layout()(self.i_control.payload)
         control_dst = control.dst[:cfg.rank_width]
         inside, paced, patience, urgent = Signal(), Signal(), Signal(range(PATIENCE)), Signal()
-        has_credit, is_dead, may_control = Signal(), Signal(), Signal()
+        has_credit, is_dead = Signal(), Signal()
         go_control, go_packet, go_credit, pushes_in = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
             has_credit.eq(self.control_ready.bit_select(control_dst, 1)),
             is_dead.eq(self.peer_dead.bit_select(control_dst, 1)),
-            may_control.eq(self.i_control.valid & has_credit), pushes_in.eq(reports.due & urgent & ~paced),
-            go_credit.eq(~inside & reports.due & (pushes_in | ~(self.i_packet.valid | may_control))),
-            go_control.eq(~inside & may_control & ~pushes_in),
-            go_packet.eq(inside | ~(pushes_in | may_control)),      # whether or not a packet is there: its ready is early
+            pushes_in.eq(reports.due & urgent & ~paced),
+            go_credit.eq(~inside & reports.due & (pushes_in | ~(self.i_packet.valid | (self.i_control.valid & has_credit)))),
+            go_control.eq(~inside & self.i_control.valid & has_credit & ~pushes_in),
+            go_packet.eq(inside | (self.i_packet.valid & ~go_credit & ~go_control)),
             self.i_packet.ready.eq(advance & go_packet),
             self.control_sunk.eq(self.i_control.valid & ~has_credit & is_dead),
             self.i_control.ready.eq((advance & go_control) | self.control_sunk),
@@ -92,7 +92,7 @@ class LinkTx(wiring.Component):
             m.d.sync += [
                 chosen_valid.eq(go_credit | go_control | (go_packet & self.i_packet.valid)),
                 chosen.data.eq(Mux(go_credit, credit, Mux(go_control, control, self.i_packet.payload.data))),
-                chosen.first.eq(~inside), chosen.last.eq(go_credit | go_control | self.i_packet.payload.last),
+                chosen.first.eq(~inside), chosen.last.eq(~go_packet | self.i_packet.payload.last),
             ]
             with m.If(go_packet & self.i_packet.valid):
                 m.d.sync += inside.eq(~self.i_packet.payload.last)
