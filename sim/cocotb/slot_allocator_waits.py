@@ -44,6 +44,8 @@ class WaitMonitor:
         self._silent, self._moved = [0 for _ in self._slices], [None for _ in self._slices]
         self._before = None                                 # what the streams showed a cycle ago
         self._told = ()                                     # causes told then
+        self._refused = [None for _ in self._slices]        # refusals taken until then
+        self._taken = [False for _ in self._slices]         # one was taken then
         self._flits = [0 for _ in self._slices]             # of payload and masks that may be inside, at most
         self._beats = [0 for _ in self._slices]             # beats that were out when nothing was inside
         self._moves = [0 for _ in self._slices]             # cycle of a slice's last flit
@@ -83,7 +85,11 @@ class WaitMonitor:
         sinks = self.top.beats[n], self.top.writes[n], self.top.refused[n]
         blocked = [sink._held is not None for sink in sinks]
         counts = [len(sink.items) for sink in sinks]
-        first = next((cause for cause, waits in zip(OUTPUTS, blocked, strict=True) if waits), None)
+        # A slice goes on in the cycle after its refusal was taken: it waits in this one too.
+        self._taken[n] = not blocked[2] and self._refused[n] not in (None, counts[2])
+        waiting = [*blocked[:2], blocked[2] or self._taken[n]]
+        self._refused[n] = counts[2]
+        first = next((cause for cause, waits in zip(OUTPUTS, waiting, strict=True) if waits), None)
         return first, counts, sum(counts[1:]) + sum(blocked[1:]), self.heads[n], self.ends[n]
 
     def _cause(self, cycle, n, cause, told, was):
@@ -100,6 +106,7 @@ class WaitMonitor:
             assert self._silent[n] <= self._limit, f"{where}, but packet {issued} does not leave"
         else:
             which = counts[OUTPUTS.index(cause)] if cause in OUTPUTS else issued if cause in ISSUE else heads - 1
+            which -= cause == WaitCause.REFUSED and self._taken[n]
             assert cause in OUTPUTS or heads > issued, f"{where}, but no packet is there"
             assert cause != WaitCause.PAYLOAD or ends <= issued, f"{where}, but the packet is in"
             assert cause != WaitCause.PURGE or self._purging[-1], f"{where}, but nothing is purged"
