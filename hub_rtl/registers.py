@@ -87,7 +87,7 @@ COUNTERS = {
     "stall_alloc": "cycles a packet waited for its slot",
     "stall_write": "cycles a packet waited for the memory writer to take its address",
     "stall_data": "cycles a packet waited for the memory writer to take data",
-    "stall_refused": "cycles a packet waited for its refusal to be taken",
+    "stall_refused": "cycles until a packet's refusal was taken, the last one included",
     "reports": "rows reported as refused",
     **{f"refused_{name.lower()}": f"packets refused with {name}" for name in _REFUSED},
     # Memory writers and the 64-bit port
