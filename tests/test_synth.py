@@ -8,7 +8,9 @@ from typer.testing import CliRunner
 
 from hub_rtl.cli import app
 from hub_rtl.config import preset
+from hub_rtl.synth import ecp5
 from hub_rtl.synth.cells import NETLIST, map_cells
+from hub_rtl.synth.ecp5 import place_ecp5
 from hub_rtl.synth.generic import measure_generic
 from hub_rtl.synth.liberty import Library, libraries
 from hub_rtl.synth.measure import FlowError, Settings, measure
@@ -93,6 +95,19 @@ def test_routed_seeds_are_kept(tmp_path):
     found = measure(TINY, [PART], ("ecp5",), Settings((1, 2)), tmp_path, tell=str)[PART]["ecp5"]
     assert len(found["runs"]) == 2
     assert {name: (folder / name).stat().st_mtime_ns for name in stamps} == stamps
+
+
+def test_large_parts_have_another_placer(tmp_path, monkeypatch):
+    """A change of the placer keeps the netlist and routes every seed anew."""
+    rtlil = part_rtlil(PART, TINY)
+    place_ecp5(rtlil, tmp_path, (1,))
+    stamps = {name: (tmp_path / name).stat().st_mtime_ns for name in ("top.json", "route_1.json")}
+    assert "HeAP" in (tmp_path / "route_1.log").read_text()
+    monkeypatch.setattr(ecp5, "LARGE", 1)
+    place_ecp5(rtlil, tmp_path, (1,))
+    assert "HeAP" not in (tmp_path / "route_1.log").read_text()
+    assert (tmp_path / "top.json").stat().st_mtime_ns == stamps["top.json"]
+    assert (tmp_path / "route_1.json").stat().st_mtime_ns > stamps["route_1.json"]
 
 
 def test_netlist_has_what_timers_read(tmp_path, library):

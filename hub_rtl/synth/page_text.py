@@ -1,5 +1,6 @@
 """What the results page says beside its figures: how each was measured and what it does not say."""
 
+from .ecp5 import LARGE
 from .parts import PARTS
 from .processes import ASAP7_BIT_UM2, SMALL_BITS
 from .sweeps import REFERENCE
@@ -33,7 +34,9 @@ FPGA = f"""
 ## FPGA
 
 Preset `fpga`, each block out of context (registers inside, no pins), Yosys and nextpnr, ECP5-85F speed 8, the placer
-aiming for 200 MHz. *MHz* is the median of the seeds. Targets: {BLOCK_MHZ} MHz for a block, {HUB_MHZ} MHz for the hub.
+aiming for 200 MHz. Parts of {LARGE:,} LUT4s and more, the slot allocator and the hub, are placed by nextpnr's placer
+`static`, which leaves them less wire; of the smaller parts it makes some faster and others slower, so that they, and the
+peers, have the default one. *MHz* is the median of the seeds. Targets: {BLOCK_MHZ} MHz for a block, {HUB_MHZ} MHz for the hub.
 `hub` has one lane and one loopback lane."""
 
 PEERS_TEXT = """
