@@ -79,6 +79,8 @@ def draw_lanes(series, path):
                   label=f"{line.start:.0f} + {line.slope:.1f} × lanes, R² = {line.r2:.5f}")
     axis.set_xlim(0)
     axis.set_ylim(0)
+    axis.set_xticks(xs)
+    axis.yaxis.set_major_formatter("{x:,.0f}")
     axis.set_xlabel("lanes (one loopback lane beside them)", fontsize=8)
     axis.set_ylabel("kGE of the hub, memories apart", fontsize=8)
     axis.legend(fontsize=8, frameon=False)
