@@ -94,7 +94,7 @@ def _route(folder, options, seed):
 
 def _plain(name):
     """The signal of the RTL that a cell's or net's name was derived from; "" where the tools made it up."""
-    return _MAPPED.sub("", name).rstrip("\\")
+    return _MAPPED.sub("", name).rstrip("\\.")
 
 
 def _slowest(report):
