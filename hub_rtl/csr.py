@@ -46,20 +46,21 @@ class CsrBank(wiring.Component):
     Contract: the registers are those of :mod:`hub_rtl.registers`. An indirect entry (handle, region, range, window) changes in
     one cycle, with its COMMIT: the staged fields are what is written, and stay for a cycle more. A geometry is written only if
     it breaks no rule and no bank of the region is in use.
-    Latency: an access takes five cycles, one behind regions.COMMIT up to 15; nothing outside this block can stall an access.
+    Latency: an access takes five cycles, one behind regions.COMMIT up to 19; nothing outside this block can stall an access.
     Illegal input: answered SLVERR, without effect.
 
     Parameters: ``cfg``; ``counter_width``, see :class:`~hub_rtl.csr_parts.counters.Counters`.
     Ports: ``axil`` In; configuration Out: ``rank``, ``merge_timeout``, ``age_limit``, ``timeout`` (cycles), ``max_entries``,
     ``peer_dead``; orders Out:
     ``o_command`` stream(command, tag 0), ``i_command_response`` In, ``handle_write``, ``handle_read`` {en, index} with
-    ``handle_answer`` In {valid, handle},
+    ``handle_data`` In, the handle,
     ``geometry_write``, ``dep_write``, ``window_write``, ``o_region_command``; views In: ``region_error``, ``query`` Out with
     ``status`` and ``missing_from``,
     ``timed_out``, ``event_valid``, ``event_error`` (strobe), ``refused`` (strobe), ``bad``, ``counts``, ``log_index`` Out with
     ``log_entry``, ``log_count``, ``log_lost``,
-    ``log_clear`` Out; ``slice`` Out with ``view`` In; ``cleared``, ``purging``, ``in_flight`` In; ``irq`` Out, level.
-    Source: architecture section 7, CSR pages.
+    ``log_clear`` Out; ``slice`` Out with ``view`` In; ``cleared``, ``purging``, ``in_flight``, ``range_busy`` In;
+    ``irq`` Out, level.
+    Source: docs/interfaces.md section 9, docs/registers.md.
     """
 
     def __init__(self, cfg, counter_width=COUNTER_WIDTH):

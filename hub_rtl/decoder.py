@@ -51,8 +51,8 @@ class LogicalDestinationDecoder(wiring.Component):
     ``o_loop`` Out stream(resolved); ``rank`` In, own rank; ``lane`` In, own lane; ``peer_dead`` In ``ranks``;
     ``handle_write`` In ``handles.handle_broadcast``; ``o_refused`` Out ``handles.store_refusal``, one-cycle pulse; ``flush``
     In strobe, ``flushing`` Out: stores accepted up to the strobe are not all handed over; ``clearing`` Out; ``counts`` Out
-    strobes: ``stores`` accepted, ``refused``, ``stall`` (a store waits). Source: paper section on MallocID resolution; our
-    specification, section 6.1.
+    strobes: ``stores`` accepted, ``refused``, ``stall`` (a store waits). Source: paper section on MallocID resolution;
+    docs/interfaces.md section 2.
     """
 
     def __init__(self, cfg):

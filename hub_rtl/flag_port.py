@@ -27,13 +27,13 @@ class SpillPortMerge(wiring.Component):
     Latency: one cycle from a spill write to ``awvalid``, two from a flag; one write per cycle. Read addresses pass within the
     cycle, since the spill engine offers them from registers; read data take one cycle.
 
-    Ordering and stalls: at most 16 writes wait for their answer. A spill write is taken when its address and its word are both
-    there. ``bready`` waits for the spill engine only, and only for its own answers; the spill engine must take them always.
-    On illegal input: an answer without a write is not taken.
+    Ordering and stalls: at most 17 writes wait for their answer, those in its registers included. A spill write is taken when
+    its address and its word are both there. ``bready`` waits for the spill engine only, and only for its own answers; the
+    spill engine must take them always. On illegal input: an answer without a write is not taken.
 
     Ports: ``spill`` In :class:`~hub_rtl.axi.SpillSignature`; ``i_flag`` In stream {addr, data}; ``mem`` Out
     :class:`~hub_rtl.axi.Axi4` (48, 64); ``flag_error`` Out, strobe; ``busy`` Out: some write has no answer yet.
-    Source: our specification, sections 6.3 and 6.4.
+    Source: docs/interfaces.md section 7.
     """
 
     def __init__(self):

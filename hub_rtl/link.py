@@ -57,7 +57,7 @@ class LinkPort(wiring.Component):
     ``peer_dead`` In ``ranks``: control flits for these ranks that have no credit are sunk; ``o_bad`` Out {en, header, reason},
     strobe; ``counts`` Out :data:`LINK_COUNTS`.
 
-    Source: our specification, sections 6.5 and 7; the paper (arXiv 2605.05888) takes the links as given.
+    Source: docs/interfaces.md section 5, docs/formats.md; the paper (arXiv 2605.05888) takes the links as given.
     """
 
     def __init__(self, cfg):

@@ -37,7 +37,7 @@ class MemoryWriter(wiring.Component):
     Parameters: ``cfg``. Ports: ``i_write`` In stream(write); ``i_data`` In stream(beat); ``mem`` Out
     :class:`~hub_rtl.axi.Axi4Write` (48, 128); ``o_ack`` Out stream(ack); ``quiesce`` In; ``quiescing`` Out; ``outstanding`` Out
     0..write_depth, commands not yet acknowledged and taken; ``counts`` Out :data:`MEMORY_COUNTS`.
-    Source: our specification, section 6.5.
+    Source: docs/interfaces.md section 7.
     """
 
     def __init__(self, cfg):

@@ -44,7 +44,7 @@ class PacketManager(wiring.Component):
     cycles later); ``max_entries`` In, most entries of one rank; ``oldest`` Out, refreshed once per sweep; ``counts`` Out,
     strobes.
 
-    Source: paper arXiv 2605.05888, Runtime Packet Manager; architecture 6.2; interfaces sections 1 and 4.
+    Source: paper arXiv 2605.05888, Runtime Packet Manager; docs/interfaces.md sections 1 and 4.
     """
 
     def __init__(self, cfg):

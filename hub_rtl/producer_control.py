@@ -15,7 +15,7 @@ from .types import types_of
 
 __all__ = ["FENCES", "ProducerControl"]
 
-FENCES = 8          # fences that wait; one more stalls the commands
+FENCES = 8          # fences in the queue's memory; one more waits at its output
 SETTLE = 6          # cycles from flush or mark until their status shows, with registers of the hub on the way
 
 
@@ -40,7 +40,7 @@ class ProducerControl(wiring.Component):
     order.
 
     Order and stalls: closes are executed in order. Pending closes wait per peer, none holds up another peer's. A fence that
-    waits holds up nothing; ``FENCES`` of them wait in a queue, one more stalls the commands. Commands also wait for
+    waits holds up nothing; ``FENCES`` + 1 of them wait in a queue, one more stalls the commands. Commands also wait for
     ``o_response``. Stores are never stalled. ``flushing`` that stays 1 (a store stuck behind a congested peer) holds up later
     closes and fences.
 
@@ -52,8 +52,8 @@ class ProducerControl(wiring.Component):
     ``draining`` In, ``ranks`` per packet manager; ``sunk`` In strobe, some packet manager sank an entry; ``ledger_read`` Out,
     ``ledger_total`` In, one per slice; ``o_control`` Out stream(128), CLOSE with dst filled; ``ctl_ready``, ``ctl_other``,
     ``ctl_done``, ``peer_dead`` In ``ranks``, ``ctl_busy`` Out ``ranks``: see ``CloseEngine``; ``pending`` Out ``ranks``;
-    ``clearing`` Out; ``counts`` Out strobes: ``closes``, ``closes_dropped``, ``fences``. Source: our specification, sections
-    3 and 6.2; the paper has no close (it counts globally).
+    ``clearing`` Out; ``counts`` Out strobes: ``closes``, ``closes_dropped``, ``fences``. Source: docs/interfaces.md section 3;
+    the paper has no close (it counts globally).
     """
 
     def __init__(self, cfg):

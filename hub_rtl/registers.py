@@ -50,7 +50,7 @@ COUNTERS = {
     "overlaps": "stores that hit a byte already in the pool (rule R2 broken)",
     "packets_full": "packets sent complete",
     "packets_partial": "packets sent incomplete",
-    "packets_timeout": "packets sent because of a timer or an age",
+    "packets_timeout": "partial packets sent because their merge timer had expired",
     "sunk": "entries sunk for a dead peer",
     "stall_pool": "cycles a store waited for a place in the pool",
     "stall_credit": "cycles an eligible entry waited for a credit",
@@ -78,7 +78,7 @@ COUNTERS = {
     "spills": "rows spilled to memory",
     "restores": "rows restored from memory",
     "filter_false": "restores that found nothing",
-    "dropped": "packets dropped because they carry no bytes",
+    "dropped": "RAT entries dropped in place of a spill",
     "spill_errors": "spill accesses that memory answered with an error",
     "stall_lookup": "cycles a packet waited for a place behind the lookup",
     "stall_spill": "cycles a packet waited for the spill engine",
@@ -98,21 +98,21 @@ COUNTERS = {
     "flag_errors": "flag writes that memory answered with an error",
     # Scoreboard
     "ready": "READY events", "all": "ALL events", "error": "ERROR events",
-    "acks_stray": "acknowledgements for a bank that is not open",
+    "acks_stray": "acknowledgements for a FREE bank or a range that is not armed",
     "refused_stale": "refusals for an epoch that is over",
     "close_stale": "closes for an epoch that is over",
     "early_kept": "closes and refusals kept for an epoch not open yet",
     "tainted": "closes and refusals lost because their bank was in use",
     "close_twice": "second closes of a producer",
     "close_bad": "closes of an unknown region or producer",
-    "mem_errors": "bursts answered with an error",
-    "poisoned": "bursts with poisoned data",
+    "mem_errors": "acknowledgements, merged ones once, with a memory error",
+    "poisoned": "acknowledgements, merged ones once, of poisoned data",
     "row_overlaps": "rows that got more bytes than they have",
     "timeouts": "stalls of a region reported",
     "ack_merges": "cycles in which acknowledgements were merged",
     # Reports
     "rejects_sent": "REJECT messages sent",
-    "rejects_lost": "REJECT messages lost because the queue was full",
+    "rejects_lost": "REJECT messages lost: queue full, rank dead or none",
 }
 #: Counters of which a hub has one strobe; the others have one for each lane or slice.
 ONE_SOURCE = frozenset((
@@ -287,7 +287,7 @@ def _log_page(cfg):
     return Page("logs", 8, (
         _word("INDEX", 0x00, max(1, (cfg.log_depth - 1).bit_length()), "rw", "entry shown below, 0 is the oldest"),
         _word("COUNT", 0x04, cfg.log_depth.bit_length(), "ro", "entries kept"),
-        _word("LOST", 0x08, 32, "ro", "refusals that found the log full"),
+        _word("LOST", 0x08, 32, "ro", "refusals and bad packets that found the log or its queue full"),
         _word("CLEAR", 0x0C, 1, "wo", "any value: empty the log"),
         Register("ENTRY", 0x10, (
             Field("reason", 0, 4, "ro"), Field("side", 4, 1, "ro", 0,

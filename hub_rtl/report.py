@@ -50,8 +50,8 @@ class RejectSender(wiring.Component):
     ``ctl_done`` no second message for the same rank is chosen, by this sender or by the one whose ``ctl_busy`` is
     ``ctl_other``: a link never holds one without a credit.
 
-    Latency 9 cycles; one message per 8 cycles, also for one that must wait and goes to the back of the queue: a rank without
-    control credits delays the others by at most that for each of its messages.
+    Latency 9 cycles; one message per 8 cycles. One that must wait goes to the back of the queue after 4 (8 after a retreat): a
+    rank without control credits delays the others by at most that for each of its messages.
 
     Order: as they came while all ranks have credits.
 

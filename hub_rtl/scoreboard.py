@@ -38,7 +38,7 @@ class ReadinessScoreboard(wiring.Component):
     are counted.
 
     Parameters: ``cfg``, HubConfig. Ports: see ``docs/interfaces.md``, section 8.
-    Source: arXiv 2605.05888 (Data Availability Manager), design 6.4.
+    Source: arXiv 2605.05888 (Data Availability Manager), docs/interfaces.md section 8.
     """
 
     def __init__(self, cfg):

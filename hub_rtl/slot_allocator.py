@@ -34,7 +34,7 @@ class SlotAllocator(wiring.Component):
     ``obs_alloc`` Out, observation; ``waiting`` Out, per slice; ``counts`` Out, increments; ``clearing`` Out, tables are being
     cleared after reset: writes would be lost.
 
-    Source: paper section on the Address Allocation Unit; our specification 6.3.
+    Source: paper section on the Address Allocation Unit; docs/interfaces.md section 6.
     """
 
     def __init__(self, cfg):

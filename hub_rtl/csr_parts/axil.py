@@ -31,7 +31,7 @@ class AxiLiteTarget(wiring.Component):
 
     Contract: every address handshake gets exactly one answer, SLVERR when the register file reports an error. Addresses are
     taken to the word; ``awprot`` and ``arprot`` are ignored.
-    Latency: answer two cycles after ``done``'s access began; one access every five cycles at best, every
+    Latency: answer three cycles after the access began; one access every five cycles at best, every
     four while reads and writes wait.
     Order: reads and writes in turn when both wait. ``awready``, ``wready`` and ``arready`` come from registers and never wait
     for an answer being taken beyond one held access per channel.

@@ -35,7 +35,7 @@ class Counters(wiring.Component):
     Ports: ``counts`` In :func:`count_layout`; ``freeze`` In; ``snapshot``, ``clear`` In strobes; ``busy`` Out; ``read_en`` In,
     ``read_index`` In (word:
     counter * 2 + half), ``read_data`` Out, copies, one cycle later.
-    Source: architecture section 6.5.
+    Source: docs/interfaces.md section 9, docs/registers.md.
     """
 
     def __init__(self, cfg, width=COUNTER_WIDTH):

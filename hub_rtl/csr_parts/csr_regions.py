@@ -65,8 +65,8 @@ class RegionAccess(wiring.Component):
     Latency: commit about 12 cycles (``busy``), query 6 cycles.
     Stalls: ``command_busy`` from a command until the scoreboard took it (OPEN: has done it) and SETTLE_CYCLES have passed;
     never waits for anything else.
-    Illegal input: orders while their busy is 1 are the caller's to refuse. A second timeout replaces the first, also while that
-    is looked up.
+    Illegal input: orders while their busy is 1 are the caller's to refuse. A second timeout replaces one whose lookup has not
+    begun; one that comes later is looked up next.
 
     Parameters: ``cfg``.
     Ports: ``region`` In; ``geometry`` In; ``commit`` In strobe; ``busy`` Out; ``errors`` Out strobe per rule;
@@ -74,7 +74,7 @@ class RegionAccess(wiring.Component):
     stream(region_command); ``query_en`` In strobe, ``query_bank`` In; ``query_busy`` Out; ``result``, ``missing`` Out, kept;
     ``timeout`` In {en, region, bank}; ``timeout_set`` Out strobe; ``timeout_result`` Out {bank, epoch, region},
     ``timeout_missing`` Out, kept; to the scoreboard: ``query`` Out, ``status``, ``missing_from`` In.
-    Source: architecture sections 6.4 and 7.
+    Source: docs/interfaces.md section 9, docs/registers.md.
     """
 
     def __init__(self, cfg, status):

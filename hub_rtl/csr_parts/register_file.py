@@ -24,7 +24,7 @@ class RegisterFile(wiring.Component):
 
     Contract: a read returns what the description says; a write changes the stored fields, clears ``w1c`` fields, or makes an
     order's strobe. Everything of one access happens in one cycle.
-    Latency: ``done`` three cycles after ``request``, when ``hold`` is low; one access at a time.
+    Latency: ``done`` two cycles after ``request``, when ``hold`` is low; one access at a time.
     Stalls: while ``hold`` is 1 no access begins (an order still works on staged fields).
     Illegal input: unmapped address, write to a register without a writable field, or an order with ``deny``: ``error``, no
     effect.
@@ -36,7 +36,7 @@ class RegisterFile(wiring.Component):
     per field; orders: ``.._strobe`` Out, ``.._deny`` In, and the written fields Out, valid with the strobe. ``external_en``
     Out, ``external_index`` Out,
     ``external_data`` In: words behind COUNTER_BASE, data in the cycle after. ``bus`` In; ``hold`` In.
-    Source: architecture section 7, CSR pages.
+    Source: docs/interfaces.md section 9, docs/registers.md.
     """
 
     def __init__(self, cfg):

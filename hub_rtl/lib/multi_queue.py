@@ -16,9 +16,9 @@ class MultiQueue(wiring.Component):
     Contract: a node is in one queue at a time and not appended again before it was popped; the user sees to it. Only a queue
     whose ``filled`` bit is set may be popped.
 
-    Latency: ``filled`` rises 2 cycles after ``append``; ``popped`` comes 2 cycles after ``pop``; ``filled`` falls with the
-    last one 1 cycle before. One append per cycle while ``may_append``, which is 0 in the cycle of a pop and in the one after;
-    pops at least 3 cycles apart. Order per queue is kept.
+    Latency: ``filled`` rises 2 cycles after ``append``; ``popped`` comes 2 cycles after ``pop``, and with the last one
+    ``filled`` falls in that cycle. One append per cycle while ``may_append``, which is 0 in the cycle of a pop and in the one
+    after; pops at least 3 cycles apart. Order per queue is kept.
 
     Parameters: ``shape``, what is kept per node; ``count``, queues, 1 or more; ``nodes``, 1 or more.
     Ports: ``append`` In {en, queue, node, body}; ``may_append`` Out; ``pop`` In {en, queue}; ``popped`` Out {en, node, body};

@@ -42,7 +42,7 @@ class LinkRx(wiring.Component):
     Parameters: ``cfg``. Ports: ``rx`` In AXI4-Stream; ``o_packet`` Out stream(flit); ``o_control`` Out stream(128); ``rank``,
     ``lane`` In; ``full``, ``control_full`` In ``ranks``; ``accept`` Out {en per class, src}; ``free``, ``control_free`` Out
     {en, rank}; ``totals`` Out :func:`~hub_rtl.links.credits.TotalsReport`; ``bad`` Out :func:`BadHeader`; ``seq_error``,
-    ``violation``, ``truncated``, ``busy`` Out strobes. Source: our specification, sections 6.5 and 7.
+    ``violation``, ``truncated``, ``busy`` Out strobes. Source: docs/interfaces.md section 5, docs/formats.md.
     """
 
     def __init__(self, cfg):

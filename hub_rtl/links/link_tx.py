@@ -34,7 +34,7 @@ class LinkTx(wiring.Component):
     Parameters: ``cfg``. Ports: ``i_packet`` In stream(flit); ``i_control`` In stream(128); ``tx`` Out AXI4-Stream with
     ``tdest``; ``rank``, ``lane`` In; ``peer_dead`` In ``ranks``; ``control_ready`` In ``ranks``, ``control_take`` Out {en,
     rank}; ``reports`` Out :class:`~hub_rtl.links.credits.ReportSignature`; ``credit_stall``, ``control_sunk``, ``credit_sent``,
-    ``waiting`` (some flit is in here or offered) Out strobes. Source: our specification, section 6.5.
+    ``waiting`` (some flit is in here or offered) Out strobes. Source: docs/interfaces.md section 5.
     """
 
     def __init__(self, cfg):

@@ -32,7 +32,7 @@ class Emitter(wiring.Component):
     flit has been copied; ``tail`` Out: {waiting, row, rank, dest, bank}, the packet whose last flit waits at the
     output; ``tail_taken`` Out strobe; ``tail_bytes`` Out, with it: bytes of that packet.
 
-    Source: architecture 7 (header), interfaces section 4 (masked packets).
+    Source: docs/formats.md (header), docs/interfaces.md section 4 (masked packets).
     """
 
     def __init__(self, cfg):

@@ -40,7 +40,7 @@ class Pool(wiring.Component):
     entry being locked; ``waiting`` Out {en, rank}: a marked store is not yet in an entry; ``hint`` Out {en, rank}: an entry
     has just become full; ``merged``, ``stalled`` Out strobes.
 
-    Source: architecture 6.2 (merge); paper: Runtime Packet Manager.
+    Source: docs/interfaces.md section 4 (merge); paper: Runtime Packet Manager.
     """
 
     def __init__(self, cfg):

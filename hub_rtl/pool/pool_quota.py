@@ -30,7 +30,7 @@ class PoolQuota(wiring.Component):
     forbids it; ``take`` In, allocate now for it; ``release`` In {en, index, rank}; ``max_entries`` In (counts from the next
     cycle on); ``can_accept`` Out ranks.
 
-    Source: architecture 6.2 (reserve and maximum per peer instead of the paper's partition per peer).
+    Source: docs/interfaces.md section 4 (reserve and maximum per peer instead of the paper's partition).
     """
 
     def __init__(self, cfg):

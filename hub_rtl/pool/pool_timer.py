@@ -32,7 +32,7 @@ class PoolTimer(wiring.Component):
     the entry that is sunk unless ``busy``, one bit per entry, ``sink`` Out {en, index, rank}, the same; ``oldest`` Out, once
     per sweep.
 
-    Source: architecture 6.2 (merge timer, bounded age, DRAIN of a dead peer, HANG page).
+    Source: docs/interfaces.md section 4 (merge timer, bounded age, DRAIN of a dead peer, HANG page).
     """
 
     def __init__(self, cfg):

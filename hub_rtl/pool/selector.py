@@ -39,7 +39,7 @@ class Selector(wiring.Component):
     that is gone; ``take`` Out {en, rank}; ``starved`` Out, eligible entries wait
     and none has a credit.
 
-    Source: architecture 6.2 (order); the paper's priority queue, with a bounded age added.
+    Source: docs/interfaces.md section 4 (order); the paper's priority queue, with a bounded age added.
     """
 
     def __init__(self, cfg):

@@ -25,7 +25,7 @@ class AckCombiner(wiring.Component):
 
     Parameters: ``cfg``. Ports: ``i`` In stream(ack); ``o`` Out stream(op); ``sweep`` In strobe: what is inside now is old;
     ``sweeping`` Out: something old is still inside; ``merged`` Out: strobe, an acknowledgement was merged; ``enable`` In.
-    Source: design 6.4.
+    Source: docs/interfaces.md section 8.
     """
 
     def __init__(self, cfg):

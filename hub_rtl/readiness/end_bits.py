@@ -31,7 +31,9 @@ class EndBits(wiring.Component):
     Illegal input: ``outcome`` and ``drop`` do not come in the same cycle. Nothing comes while ``clearing``.
 
     Parameters: ``cfg``. Ports: ``outcome``, ``drop``, ``dep_write`` In as EventScan; ``some`` Out, ``busy`` Out; ``pick`` In;
-    ``on_way`` Out: a pick is not yet found; ``found`` Out {en, error, index, word}; ``clearing`` Out. Source: design 6.4.
+    ``on_way`` Out: a pick is not yet found; ``found`` Out {en, error, index, word}; ``clearing`` Out.
+
+    Source: docs/interfaces.md section 8.
     """
 
     def __init__(self, cfg):

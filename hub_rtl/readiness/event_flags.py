@@ -20,7 +20,8 @@ class EventFlags(wiring.Component):
     Contract: address flag_base + 8 * (group - group_base); data: kind in bits 1:0, epoch in 5:2, rows from bit 6. A READY has
     at least one row, so a flag is never 0. The flag is made when the event leaves the pending bits, after all its bytes
     were acknowledged.
-    Latency 4 cycles; one flag per cycle. Order that of the events. Stall: ``room`` is low while two flags wait for memory.
+    Latency 3 cycles from ``loaded``; one flag per cycle. Order that of the events.
+    Stall: ``room`` is low while three flags wait for memory.
 
     Parameters: ``cfg``. Ports: ``loaded`` In, ``event`` In: an event leaves the pending bits; ``room`` Out; ``o_flag`` Out
     stream {addr, data}; ``geometry_write`` In; ``clearing`` Out.

@@ -32,7 +32,7 @@ class EventScan(wiring.Component):
     range; ``drop`` In {en, region, bank}: forget ALL and ERROR; ``kill`` In {en, region, bank}: drop events not yet offered;
     ``dep_write`` In: forget the range's ERROR; ``o_event`` Out stream(event); ``room`` In: the flag writer takes one more;
     ``loaded`` Out: the payload of ``offered`` Out becomes the event in the next cycle; ``counts`` Out {ready, all, error};
-    ``clearing`` Out. Source: design 6.4, rule R4.
+    ``clearing`` Out. Source: docs/interfaces.md section 8, rule R4.
     """
 
     def __init__(self, cfg):

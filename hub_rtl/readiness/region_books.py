@@ -32,7 +32,7 @@ class RegionBooks(wiring.Component):
     ``region_update`` Out; ``ready``, ``outcome`` Out to EventScan; ``drop`` Out: pending news of this bank is forgotten;
     ``check`` Out: this bank may be complete; ``live_write`` Out; ``result`` Out; ``timeout`` Out; ``bad_close`` Out;
     ``query`` In, ``status``, ``missing`` Out two cycles later; ``geometry_write``, ``dep_write`` In; ``counts`` Out;
-    ``clearing`` Out. Source: design 6.4, rules R1, R2, R6.
+    ``clearing`` Out. Source: docs/interfaces.md section 8; rules R1, R2, R6 of docs/architecture.md.
     """
 
     def __init__(self, cfg):

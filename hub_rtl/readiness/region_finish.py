@@ -47,13 +47,13 @@ class RegionFinisher(wiring.Component):
     region) and all full tiles were announced; its last partial tile is announced with the same operation. Otherwise ERROR
     INCOMPLETE; more bytes than sent: ERROR OVERLAP. Before that nothing happens. A bank that changes while it is judged is
     judged again. After ALL the overflow region is told.
-    Latency: from ``check`` to the verdict about 16 cycles and one per quotient bit (at most 31).
+    Latency: from ``check`` to the verdict about 16 cycles and one per quotient bit (at most 30).
     Order: first come, first judged. Waits for the pipeline only. No ``check`` may come while ``clearing``.
 
     Parameters: ``cfg``. Ports: ``check`` In {en, region, bank}: look at this one; ``o_op`` Out stream(op);
     ``result`` In; ``rows_query`` Out, ``rows`` In (allocator, two cycles); ``busy`` Out, ``at`` Out: bank being judged;
     ``clearing`` Out.
-    Source: design 6.4.
+    Source: docs/interfaces.md section 8.
     """
 
     def __init__(self, cfg):

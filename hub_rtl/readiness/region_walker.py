@@ -24,7 +24,8 @@ class RegionWalker(wiring.Component):
     the writers and the combiners are emptied of what they hold, its tiles' counters and pending bits are cleared, the overflow
     region is told if it was not yet (abort, if some byte of this epoch went there), then the bank is FREE. A range that is
     written with ``armed`` = 0 has its groups cleared.
-    Latency: OPEN about 6 cycles. RELEASE and ABORT: purge and quiesce, then one cycle per tile of the capacity and about 42.
+    Latency: OPEN to its broadcast 7 cycles. RELEASE and ABORT: purge and quiesce, then one cycle per tile of the capacity and
+    about 42.
     Order: as taken; ``i_command.ready`` is low meanwhile. Waits for the allocator's, writers' and pipeline's progress only.
     Illegal input: a command that does not fit the bank's state or epoch, or names no region with a geometry, changes
     nothing and pulses ``command_error``.
@@ -33,7 +34,7 @@ class RegionWalker(wiring.Component):
     ``dep_busy`` Out: a disarmed range is not yet clear; ``o_op`` Out stream(op); ``result`` In; ``purge`` Out, ``purging`` In;
     ``quiesce`` Out, ``quiescing`` In; ``sweep`` Out, ``sweeping`` In (combiners); ``judging`` In, ``judged_at`` In (finisher);
     ``kill`` Out {en, region, bank}: events of this bank not yet offered are dropped; ``enable`` In.
-    Source: design 6.3 (ABORT), 6.4.
+    Source: docs/interfaces.md section 8.
     """
 
     def __init__(self, cfg):

@@ -26,7 +26,7 @@ class TileCounters(wiring.Component):
     Parameters: ``cfg``. Ports: ``i_op`` In {valid, op}; ``o_op`` Out {valid, op}; ``hit``, ``over``, ``live``, ``rows`` Out
     one cycle later (rows of a full tile); ``geometry_write``, ``dep_write`` In; ``live_write`` In {en, region, bank, live};
     ``clearing`` Out.
-    Source: design 6.4, rule R1.
+    Source: docs/interfaces.md section 8; rule R1 of docs/architecture.md.
     """
 
     def __init__(self, cfg):

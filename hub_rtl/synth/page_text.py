@@ -34,10 +34,11 @@ FPGA = f"""
 ## FPGA
 
 Preset `fpga`, each block out of context (registers inside, no pins), Yosys and nextpnr, ECP5-85F speed 8, the placer
-aiming for 200 MHz. Parts whose netlist has {LARGE:,} LUT4 cells or more, the slot allocator and the hub, are placed by
-nextpnr's placer `static`, which leaves them less wire; of the smaller parts it makes some faster and others slower, so
-that they, and the peers, have the default one. *LUT* counts logic cells as placed, with carries and memories; *MHz* is the median of the seeds. Targets: {BLOCK_MHZ} MHz for a block, {HUB_MHZ} MHz for the hub.
-`hub` has one lane and one loopback lane."""
+aiming for 200 MHz. Parts whose netlist has {LARGE:,} LUT4 cells or more, the slot allocator and the hub, are placed
+by nextpnr's placer `static`, which leaves them less wire; of the smaller parts it makes some faster and others
+slower, so that they, and the peers, have the default one. *LUT* counts logic cells as placed, with carries and
+memories; *MHz* is the median of the seeds. Targets: {BLOCK_MHZ} MHz for a block, {HUB_MHZ} MHz for the hub. `hub` has
+one lane and one loopback lane."""
 
 PEERS_TEXT = """
 ### Peers

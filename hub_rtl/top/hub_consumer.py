@@ -23,14 +23,14 @@ class HubConsumer(wiring.Component):
     """Everything from received packets to memory and events.
 
     Contract, latency, stalls: as of its parts. Refusals of all slices are merged into one stream, one per cycle; the scoreboard
-    takes each within a few cycles, and ``o_refusal`` shows each as it is taken, for those who report.
+    takes each within a few cycles, and ``refusal_valid`` and ``refusal`` show each as it is taken, for those who report.
 
     Parameters: ``cfg``; ``library``, where lane-level parts are shared, or None.
     Ports: per slice ``i_packet``, ``mem``, ``waiting``, ``outstanding``, ``memory_counts``; ``i_close``; ``o_event``;
     ``spill`` (64-bit AXI4, also flags); region
     side ``i_command``, ``command_error``, ``geometry_write``, ``window_write``, ``dep_write``, ``dep_busy``, ``query``,
     ``status``, ``missing_from``, ``timeout``,
-    ``o_timeout``; ``o_refusal`` Out {valid, payload}; ``obs_alloc``; ``alloc_counts``, ``ready_counts``, ``flag_error``;
+    ``o_timeout``; ``refusal_valid``, ``refusal`` Out; ``obs_alloc``; ``alloc_counts``, ``ready_counts``, ``flag_error``;
     ``purging``, ``clearing`` Out.
     Source: architecture section 3.
     """
