@@ -74,11 +74,11 @@ async def full_regions(dut):
     cfg, rng, traffic = top.cfg, top.rng, top.traffic
     last = cfg.regions - 1
     row_bytes = min(cfg.max_row_bytes, 2 * cfg.packet_bytes)
-    for case in ("usable", "closed", "epoch", "row_bytes", "none"):
+    for case in ("usable", "no_slots", "closed", "epoch", "row_bytes", "none"):
         await top.start()
         for region in range(cfg.regions):
-            fields = {"row_bytes": row_bytes, "capacity": 2, "overflow_en": int(case != "none" and region != last),
-                      "overflow": last}
+            fields = {"row_bytes": row_bytes, "overflow_en": int(case != "none" and region != last), "overflow": last,
+                      "capacity": 0 if case == "no_slots" and region != last else 2}
             if case == "row_bytes" and region == last:
                 fields |= {"row_bytes": 16}
             await top.region(region, **fields)
@@ -91,7 +91,7 @@ async def full_regions(dut):
         await top.run([traffic.weave(each, 4) for each in lists])
         await top.check_rows()
         assert top.model.counts["refused_REGION_FULL"]
-        assert bool(any(top.model.moved.values())) == (case == "usable" and last > 0)
+        assert bool(any(top.model.moved.values())) == (case in ("usable", "no_slots") and last > 0)
         cover(f"alloc.full.{case}")
 
 
