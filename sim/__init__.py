@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Golden model, benches and tools around the design. Nothing here is synthesized."""

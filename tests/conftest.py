@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Common to all tests."""
 
 from pathlib import Path
@@ -8,7 +9,12 @@ from sim.bench.runner import ROOT, bench_seed
 
 
 def pytest_report_header(config):
-    return f"seed: MOE_HUB_SEED={bench_seed()}"
+    from sim.campaign.run import again, commit_seed
+
+    return [
+        f"seed: MOE_HUB_SEED={bench_seed()}",
+        f"seeds of the campaign change with the commit: {again(commit_seed())}",
+    ]
 
 
 @pytest.fixture(autouse=True)
@@ -21,15 +27,17 @@ def _from_root(monkeypatch):
 @pytest.fixture(scope="session")
 def harness():
     """The program of the four-hub systems, built once."""
-    from sim.four_hubs import CFG
-    from sim.system import build
+    from sim.system.four_hubs import CFG
+    from sim.system.system import build
+
     return build(CFG)
 
 
 @pytest.fixture
 def simulate(harness):
-    """Runs scenarios of :mod:`sim.misuse`; their files go away with the test."""
-    from sim.misuse import Runs
+    """Runs scenarios of :mod:`sim.system.misuse`; their files go away with the test."""
+    from sim.system.misuse import Runs
+
     runs = Runs(harness)
     yield runs
     runs.remove()

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parts of ProducerControl: decoder table, closes, send totals."""

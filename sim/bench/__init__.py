@@ -1,1 +1,3 @@
-"""Bench parts: building and running cocotb tests, stream and AXI agents, planted bugs, functional coverage."""
+# SPDX-License-Identifier: Apache-2.0
+"""Bench parts: building and running cocotb tests, stream and AXI agents, planted bugs, functional
+coverage."""

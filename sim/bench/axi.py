@@ -1,7 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
 """AXI agents: device memory with a write log, the spill port's memory, an AXI4-Lite master.
 
-``prefix`` is what stands before the AXI name in Verilog: ``"mem__"`` for a block with a port ``mem``, ``"m_axi_mem0_"`` at
-the hub's top. All agents use the sampling point of :mod:`sim.bench.clock`.
+``prefix`` is what stands before the AXI name in Verilog: ``"mem__"`` for a block with a port
+``mem``, ``"m_axi_mem0_"`` at the hub's top. All agents use the sampling point of
+:mod:`sim.bench.clock`.
 """
 
 from collections import deque
@@ -15,11 +17,12 @@ SLVERR = 2
 
 
 class ByteMemory:
-    """Sparse byte-addressed memory. Bytes never written read as ``fill`` and are known as such (``written``)."""
+    """Sparse byte-addressed memory. Bytes never written read as ``fill`` and are known as such
+    (``written``)."""
 
     def __init__(self, fill=0xA5):
         self._fill = fill
-        self._pages = {}            # number: (bytes, written flags)
+        self._pages = {}  # number: (bytes, written flags)
 
     def _page(self, addr):
         number = addr // PAGE
@@ -36,26 +39,37 @@ class ByteMemory:
                 flags[(addr + n) % PAGE] = 1
 
     def read(self, addr, count):
-        return bytes(self._page(addr + n)[0][(addr + n) % PAGE] if (addr + n) // PAGE in self._pages else self._fill
-                     for n in range(count))
+        return bytes(
+            self._page(addr + n)[0][(addr + n) % PAGE]
+            if (addr + n) // PAGE in self._pages
+            else self._fill
+            for n in range(count)
+        )
 
     def written(self):
         """``{address: byte}`` of everything written so far."""
-        return {number * PAGE + n: values[n] for number, (values, flags) in self._pages.items()
-                for n in range(PAGE) if flags[n]}
+        return {
+            number * PAGE + n: values[n]
+            for number, (values, flags) in self._pages.items()
+            for n in range(PAGE)
+            if flags[n]
+        }
 
 
 class _Later:
-    """Agent that hands things on after a delay, in order. Must be added before the source that it feeds."""
+    """Agent that hands things on after a delay, in order. Must be added before the source that it
+    feeds."""
 
     def __init__(self, bench, latency, rng, on_clear):
         self._bench, self._latency, self._rng, self._on_clear = bench, latency, rng, on_clear
-        self._due = deque()         # (cycle, function)
+        self._due = deque()  # (cycle, function)
         bench.add(self)
 
     def call(self, function):
         low, high = self._latency
-        self._due.append((self._bench.cycle + (low if low == high else self._rng.randint(low, high)), function))
+        self._due.append(
+            (self._bench.cycle + (low if low == high else self._rng.randint(low, high)), function)
+        )
 
     def __len__(self):
         return len(self._due)
@@ -82,14 +96,16 @@ def _latency(latency):
 class AxiMemory:
     """AXI4 memory at a write port, or at a read and write port (found by looking for ``arvalid``).
 
-    A write changes ``memory`` only when its response is given: what is announced as ready too early is seen to be missing.
-    Responses are in order (one ID). Checked: INCR bursts of full beats, no burst across 4 KiB, ``wlast`` on the last
-    beat and only there, no data before memory could know its address (data may come with or after the address).
+    A write changes ``memory`` only when its response is given: what is announced as ready too early
+    is seen to be missing. Responses are in order (one ID). Checked: INCR bursts of full beats, no
+    burst across 4 KiB, ``wlast`` on the last beat and only there, no data before memory could know
+    its address (data may come with or after the address).
 
-    Parameters: ``memory``, a :class:`ByteMemory`, shared by several ports if wanted; ``latency``, cycles from the last beat
-    to the response, a number or (least, most), ``rng`` draws; ``pause``, patterns by channel (``{"aw": "cyclic"}``), see
-    ``pause_pattern``; ``error``, function of (address, length in bytes): true answers SLVERR and leaves memory alone.
-    Attributes: ``writes``, the log: {addr, data, strb, error, aw, b} with the cycles of the address and of the response;
+    Parameters: ``memory``, a :class:`ByteMemory`, shared by several ports if wanted; ``latency``,
+    cycles from the last beat to the response, a number or (least, most), ``rng`` draws; ``pause``,
+    patterns by channel (``{"aw": "cyclic"}``), see ``pause_pattern``; ``error``, function of
+    (address, length in bytes): true answers SLVERR and leaves memory alone. Attributes: ``writes``,
+    the log: {addr, data, strb, error, aw, b} with the cycles of the address and of the response;
     ``reads`` likewise; ``outstanding``, writes accepted and not answered; ``most_outstanding``.
     """
 
@@ -104,8 +120,18 @@ class AxiMemory:
         dut = bench.dut
 
         def port(channel, *fields):
-            present = {field: f"{prefix}{channel}{field}" for field in fields if hasattr(dut, f"{prefix}{channel}{field}")}
-            return SignalPort(dut, f"{prefix}{channel}", f"{prefix}{channel}valid", f"{prefix}{channel}ready", present)
+            present = {
+                field: f"{prefix}{channel}{field}"
+                for field in fields
+                if hasattr(dut, f"{prefix}{channel}{field}")
+            }
+            return SignalPort(
+                dut,
+                f"{prefix}{channel}",
+                f"{prefix}{channel}valid",
+                f"{prefix}{channel}ready",
+                present,
+            )
 
         self._later_b = _Later(bench, _latency(latency), rng, self._clear)
         burst = ("id", "addr", "len", "size", "burst", "cache", "prot")
@@ -119,11 +145,14 @@ class AxiMemory:
         if hasattr(dut, f"{prefix}arvalid"):
             self._later_r = _Later(bench, _latency(latency), rng, self._clear)
             self.ar = StreamSink(bench, port("ar", *burst), pause=pause.get("ar"), rng=rng)
-            self.r = StreamSource(bench, port("r", "id", "data", "resp", "last"), pause=pause.get("r"), rng=rng)
+            self.r = StreamSource(
+                bench, port("r", "id", "data", "resp", "last"), pause=pause.get("r"), rng=rng
+            )
             self.ar.on_item(self._read)
 
     def _clear(self):
-        """Reset: what was accepted and not answered is forgotten, memory keeps what was answered."""
+        """Reset: what was accepted and not answered is forgotten, memory keeps what was
+        answered."""
         self._addresses.clear()
         self._beats.clear()
         self.outstanding = 0
@@ -138,9 +167,13 @@ class AxiMemory:
         length = (item.get("len", 0) + 1) * self._bytes
         where = f"{self._prefix}: burst of {length} bytes at {item['addr']:#x}"
         assert item.get("burst", 1) == 1, f"{where}: not INCR"
-        assert 1 << item.get("size", self._bytes.bit_length() - 1) == self._bytes, f"{where}: size is not the full data width"
+        assert 1 << item.get("size", self._bytes.bit_length() - 1) == self._bytes, (
+            f"{where}: size is not the full data width"
+        )
         assert item["addr"] % self._bytes == 0, f"{where}: not aligned"
-        assert item["addr"] // PAGE == (item["addr"] + length - 1) // PAGE, f"{where}: crosses 4 KiB"
+        assert item["addr"] // PAGE == (item["addr"] + length - 1) // PAGE, (
+            f"{where}: crosses 4 KiB"
+        )
         return length
 
     def _address(self, item, cycle):
@@ -161,15 +194,24 @@ class AxiMemory:
             beats = self._beats[:count]
             for n, beat in enumerate(beats):
                 assert beat.get("last", n == count - 1) == (n == count - 1), (
-                    f"{self._prefix}: wlast is {beat['last']} on beat {n} of {count} at {item['addr']:#x}")
+                    f"{self._prefix}: wlast is {beat['last']} on beat {n} of {count} at "
+                    f"{item['addr']:#x}"
+                )
             if len(beats) < count:
                 return
             del self._beats[:count]
             self._addresses.popleft()
             data = b"".join(beat["data"].to_bytes(self._bytes, "little") for beat in beats)
             strobe = sum(beat["strb"] << n * self._bytes for n, beat in enumerate(beats))
-            entry = {"addr": item["addr"], "data": data, "strb": strobe, "error": bool(self.error(item["addr"], len(data))),
-                     "aw": cycle, "b": None, "id": item.get("id", 0)}
+            entry = {
+                "addr": item["addr"],
+                "data": data,
+                "strb": strobe,
+                "error": bool(self.error(item["addr"], len(data))),
+                "aw": cycle,
+                "b": None,
+                "id": item.get("id", 0),
+            }
             self._later_b.call(lambda entry=entry: self._answer(entry))
 
     def _answer(self, entry):
@@ -177,7 +219,12 @@ class AxiMemory:
             self.memory.write(entry["addr"], entry["data"], entry["strb"])
         self.writes.append(entry)
         self._unanswered.append(entry)
-        self.b.put({"resp": SLVERR if entry["error"] else 0, **({"id": entry["id"]} if "id" in self.b.port.fields else {})})
+        self.b.put(
+            {
+                "resp": SLVERR if entry["error"] else 0,
+                **({"id": entry["id"]} if "id" in self.b.port.fields else {}),
+            }
+        )
 
     def _answered(self, item, cycle):
         self.outstanding -= 1
@@ -190,17 +237,25 @@ class AxiMemory:
 
         def answer():
             for n in range(0, length, self._bytes):
-                beat = {"data": int.from_bytes(self.memory.read(item["addr"] + n, self._bytes), "little"),
-                        "resp": SLVERR if error else 0, "last": int(n + self._bytes == length), "id": item.get("id", 0)}
+                beat = {
+                    "data": int.from_bytes(
+                        self.memory.read(item["addr"] + n, self._bytes), "little"
+                    ),
+                    "resp": SLVERR if error else 0,
+                    "last": int(n + self._bytes == length),
+                    "id": item.get("id", 0),
+                }
                 self.r.put({key: value for key, value in beat.items() if key in self.r.port.fields})
+
         self._later_r.call(answer)
 
 
 class SpillMemory:
-    """64-bit memory at the spill streams ``<prefix>aw``, ``w``, ``b``, ``ar``, ``r`` (see ``hub_rtl.axi.SpillSignature``).
+    """64-bit memory at the spill streams ``<prefix>aw``, ``w``, ``b``, ``ar``, ``r`` (see
+    ``hub_rtl.contract.axi.SpillSignature``).
 
-    Addresses must be multiples of 8. A write changes memory when its response is given; parameters, ``writes`` and ``reads``
-    as for :class:`AxiMemory`, 8 bytes each.
+    Addresses must be multiples of 8. A write changes memory when its response is given; parameters,
+    ``writes`` and ``reads`` as for :class:`AxiMemory`, 8 bytes each.
     """
 
     def __init__(self, bench, prefix, *, memory=None, latency=6, pause=None, rng=None, error=None):
@@ -246,13 +301,22 @@ class SpillMemory:
         self._check(addr)
         self.reads.append({"addr": addr, "ar": cycle})
         error = bool(self.error(addr, 8))
-        self._later_r.call(lambda: self.r.put(int.from_bytes(self.memory.read(addr, 8), "little")
-                                              | (SLVERR if error else 0) << 64))
+        self._later_r.call(
+            lambda: self.r.put(
+                int.from_bytes(self.memory.read(addr, 8), "little") | (SLVERR if error else 0) << 64
+            )
+        )
 
     @property
     def idle(self):
-        return not (self._addresses or self._words or len(self._later_b) or len(self._later_r)
-                    or self.b.pending or self.r.pending)
+        return not (
+            self._addresses
+            or self._words
+            or len(self._later_b)
+            or len(self._later_r)
+            or self.b.pending
+            or self.r.pending
+        )
 
 
 class AxiLiteMaster:
@@ -266,8 +330,14 @@ class AxiLiteMaster:
         pause = pause or {}
 
         def port(channel, *fields):
-            return SignalPort(dut, f"{prefix}{channel}", f"{prefix}{channel}valid", f"{prefix}{channel}ready",
-                              {field: f"{prefix}{channel}{field}" for field in fields})
+            return SignalPort(
+                dut,
+                f"{prefix}{channel}",
+                f"{prefix}{channel}valid",
+                f"{prefix}{channel}ready",
+                {field: f"{prefix}{channel}{field}" for field in fields},
+            )
+
         self._aw = StreamSource(bench, port("aw", "addr"), pause=pause.get("aw"), rng=rng)
         self._w = StreamSource(bench, port("w", "data", "strb"), pause=pause.get("w"), rng=rng)
         self._b = StreamSink(bench, port("b", "resp"), pause=pause.get("b"), rng=rng)

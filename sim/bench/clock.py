@@ -1,12 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
 """Clock, reset and scheduler of the cocotb benches.
 
-**The sampling point.** Everything is driven just after the rising edge and sampled at the falling edge, when all
-combinational paths (also those through the bench) have settled. What is sampled at the falling edge is what the design sees
-at the next rising edge: ``valid & ready`` there means that the item moves. One :class:`Bench` per design does both for
-all agents, in two simulator callbacks per cycle, so that agents cost little. Test code that awaits an agent or
-``bench.cycles()`` goes on just after the rising edge, before the agents drive: an item it puts then is offered in that
-cycle. Between awaits it may write to plain inputs (``bus_write``); read plain outputs with ``await bench.sampled()`` or in
-an ``on_sample`` function.
+**The sampling point.** Everything is driven just after the rising edge and sampled at the falling
+edge, when all combinational paths (also those through the bench) have settled. What is sampled at
+the falling edge is what the design sees at the next rising edge: ``valid & ready`` there means that
+the item moves. One :class:`Bench` per design does both for all agents, in two simulator callbacks
+per cycle, so that agents cost little. Test code that awaits an agent or ``bench.cycles()`` goes on
+just after the rising edge, before the agents drive: an item it puts then is offered in that cycle.
+Between awaits it may write to plain inputs (``bus_write``); read plain outputs with ``await
+bench.sampled()`` or in an ``on_sample`` function.
 """
 
 import cocotb
@@ -19,21 +21,21 @@ __all__ = ["Bench", "reset", "start_clock"]
 class Bench:
     """Clock and scheduler of one design.
 
-    Ports: ``clk`` and ``rst`` of the top module. ``watchdog``: the test fails when for this many cycles nothing has moved
-    on any agent (0 = off). Started by :func:`start_clock`.
+    Ports: ``clk`` and ``rst`` of the top module. ``watchdog``: the test fails when for this many
+    cycles nothing has moved on any agent (0 = off). Started by :func:`start_clock`.
     """
 
     def __init__(self, dut, watchdog=5000, clk="clk", rst="rst"):
         self.dut = dut
-        self.cycle = 0              # rising edges so far
+        self.cycle = 0  # rising edges so far
         self.in_reset = False
         self.watchdog = watchdog
         self._clk, self._rst = getattr(dut, clk), getattr(dut, rst, None)
         self._agents = []
-        self._wake = []             # events to set after the next rising edge
-        self._timers = []           # (cycle, event)
+        self._wake = []  # events to set after the next rising edge
+        self._timers = []  # (cycle, event)
         self._on_sample = []
-        self._moved = 0             # cycle of the last movement
+        self._moved = 0  # cycle of the last movement
         self._sampled = None
 
     def start(self):
@@ -41,7 +43,8 @@ class Bench:
         cocotb.start_soon(self._run())
 
     def add(self, agent):
-        """Adds an agent: ``drive()`` after each rising edge, ``sample()`` at each falling edge, ``clear()`` in reset."""
+        """Adds an agent: ``drive()`` after each rising edge, ``sample()`` at each falling edge,
+        ``clear()`` in reset."""
         self._agents.append(agent)
 
     def on_sample(self, function):
@@ -64,20 +67,23 @@ class Bench:
             await event.wait()
 
     async def sampled(self):
-        """Waits for the next falling edge: the place to read plain outputs. Write inputs only after ``cycles(1)``."""
+        """Waits for the next falling edge: the place to read plain outputs. Write inputs only after
+        ``cycles(1)``."""
         if self._sampled is None:
             self._sampled = Event()
         await self._sampled.wait()
 
     async def until(self, condition, limit=10000, what="condition"):
-        """Waits until ``condition()``, looked at after each rising edge, is true; fails after ``limit`` cycles."""
+        """Waits until ``condition()``, looked at after each rising edge, is true; fails after
+        ``limit`` cycles."""
         start = self.cycle
         while not condition():
             assert self.cycle - start < limit, f"{what}: not within {limit} cycles"
             await self.cycles(1)
 
     async def reset(self, cycles=2, clear=True):
-        """Synchronous reset for ``cycles`` edges. ``clear``: agents also forget what they have not yet sent or handed out."""
+        """Synchronous reset for ``cycles`` edges. ``clear``: agents also forget what they have not
+        yet sent or handed out."""
         self.in_reset = True
         if self._rst is not None:
             self._rst.value = 1
@@ -101,7 +107,7 @@ class Bench:
                 events, self._wake = self._wake, []
                 for event in events:
                     event.set()
-                await ReadWrite()               # test code runs first
+                await ReadWrite()  # test code runs first
             if not self.in_reset:
                 for agent in self._agents:
                     agent.drive()
@@ -112,7 +118,9 @@ class Bench:
                 for function in self._on_sample:
                     function(self.cycle)
                 if self.watchdog and self.cycle - self._moved > self.watchdog:
-                    raise AssertionError(f"watchdog: nothing moved for {self.watchdog} cycles\n" + self.state())
+                    raise AssertionError(
+                        f"watchdog: nothing moved for {self.watchdog} cycles\n" + self.state()
+                    )
             if self._sampled is not None:
                 event, self._sampled = self._sampled, None
                 event.set()

@@ -1,13 +1,16 @@
-"""The fabric between hubs: a switch per lane, for benches with several hubs (or links) in one design.
+# SPDX-License-Identifier: Apache-2.0
+"""The fabric between hubs: a switch per lane, for benches with several hubs (or links) in one
+design.
 
-Store and forward: a packet is taken whole from an output port of the design, waits ``latency`` cycles and leaves at the input
-port of its destination on the same lane, in order per destination. The switch is a hop of its own, so it stamps ``seq`` anew
-on each of its outputs. It has room for everything: what must not overflow is behind the far hub's credits.
+Store and forward: a packet is taken whole from an output port of the design, waits ``latency``
+cycles and leaves at the input port of its destination on the same lane, in order per destination.
+The switch is a hop of its own, so it stamps ``seq`` anew on each of its outputs. It has room for
+everything: what must not overflow is behind the far hub's credits.
 """
 
 from collections import Counter, deque
 
-from hub_rtl.formats import HEADER, unpack
+from hub_rtl.contract.packets import HEADER, unpack
 
 from .streams import pause_pattern
 
@@ -42,7 +45,7 @@ class _Output:
     def __init__(self, dut, prefix):
         self.data, self.valid = getattr(dut, prefix + "tdata"), getattr(dut, prefix + "tvalid")
         self.last, self.ready = getattr(dut, prefix + "tlast"), getattr(dut, prefix + "tready")
-        self.packets = deque()      # (due cycle, flits)
+        self.packets = deque()  # (due cycle, flits)
         self.flits = deque()
         self.seq = 0
         self.offered = False
@@ -72,34 +75,56 @@ class _Input:
 
 
 class Switch:
-    """Connects ``ranks`` x ``lanes`` ports of one design; an agent of a :class:`~sim.bench.clock.Bench`.
+    """Connects ``ranks`` x ``lanes`` ports of one design; an agent of a
+    :class:`~sim.bench.clock.Bench`.
 
-    Parameters: ``bench``; ``ranks``, ``lanes``; ``tx``, ``rx``, functions of (rank, lane) that give the prefix before ``tdata``
-    of the design's output and input (``lambda rank, lane: f"h{rank}_m_axis_link{lane}_"``); ``latency``, cycles from the last
-    flit in to the first flit out, a number or (least, most), at least 1, drawn from ``rng``; ``pause_tx``, back-pressure on the
-    design's outputs; ``pause_rx``, gaps between flits to the design's inputs, patterns as ``pause_pattern``.
+    Parameters: ``bench``; ``ranks``, ``lanes``; ``tx``, ``rx``, functions of (rank, lane) that give
+    the prefix before ``tdata`` of the design's output and input (``lambda rank, lane:
+    f"h{rank}_m_axis_link{lane}_"``); ``latency``, cycles from the last flit in to the first flit
+    out, a number or (least, most), at least 1, drawn from ``rng``; ``pause_tx``, back-pressure on
+    the design's outputs; ``pause_rx``, gaps between flits to the design's inputs, patterns as
+    ``pause_pattern``.
 
-    Faults: ``fault`` is None or a function of (src, dst, lane, flits) that returns None (leave it) or one of :func:`drop`,
-    :func:`duplicate`, :func:`corrupt`, :func:`shorten`; it acts after the stamping. ``stall_tx`` and ``stall_rx`` are sets of
-    (rank, lane) whose output is not taken, whose input gets nothing (from the next packet on). ``packets`` counts what was
-    delivered by (src, dst, lane), ``faults`` what a fault hit. ``idle``: nothing is inside.
+    Faults: ``fault`` is None or a function of (src, dst, lane, flits) that returns None (leave it)
+    or one of :func:`drop`, :func:`duplicate`, :func:`corrupt`, :func:`shorten`; it acts after the
+    stamping. ``stall_tx`` and ``stall_rx`` are sets of (rank, lane) whose output is not taken,
+    whose input gets nothing (from the next packet on). ``packets`` counts what was delivered by
+    (src, dst, lane), ``faults`` what a fault hit. ``idle``: nothing is inside.
     """
 
-    def __init__(self, bench, ranks, lanes, tx, rx, *, latency=4, rng=None, pause_tx=None, pause_rx=None, fault=None):
+    def __init__(
+        self,
+        bench,
+        ranks,
+        lanes,
+        tx,
+        rx,
+        *,
+        latency=4,
+        rng=None,
+        pause_tx=None,
+        pause_rx=None,
+        fault=None,
+    ):
         self.bench, self.fault = bench, fault
         self.stall_tx, self.stall_rx = set(), set()
         self.packets, self.faults = Counter(), Counter()
         self._latency = (latency, latency) if isinstance(latency, int) else tuple(latency)
         self._rng = rng
         names = [(rank, lane) for rank in range(ranks) for lane in range(lanes)]
-        self._inputs = {name: (_Input(bench.dut, tx(*name)), pause_pattern(pause_tx, rng)) for name in names}
-        self._outputs = {name: (_Output(bench.dut, rx(*name)), pause_pattern(pause_rx, rng)) for name in names}
+        self._inputs = {
+            name: (_Input(bench.dut, tx(*name)), pause_pattern(pause_tx, rng)) for name in names
+        }
+        self._outputs = {
+            name: (_Output(bench.dut, rx(*name)), pause_pattern(pause_rx, rng)) for name in names
+        }
         bench.add(self)
 
     @property
     def idle(self):
-        return not any(port.flits for port, _ in self._inputs.values()) and \
-            not any(port.packets or port.flits or port.offered for port, _ in self._outputs.values())
+        return not any(port.flits for port, _ in self._inputs.values()) and not any(
+            port.packets or port.flits or port.offered for port, _ in self._outputs.values()
+        )
 
     def clear(self, forget=True):
         """Reset: what is inside is lost."""
@@ -116,7 +141,12 @@ class Switch:
 
     def _offer(self, name, port, pause):
         if not port.offered and not pause:
-            if not port.flits and port.packets and port.packets[0][0] <= self.bench.cycle and name not in self.stall_rx:
+            if (
+                not port.flits
+                and port.packets
+                and port.packets[0][0] <= self.bench.cycle
+                and name not in self.stall_rx
+            ):
                 self._stamp(name, port)
             if port.flits:
                 port.data.value, port.last.value = port.flits[0], int(self._ends(port))
@@ -140,7 +170,7 @@ class Switch:
         fault = self.fault(*key, flits) if self.fault is not None else None
         self.faults[key] += fault is not None
         for each in [flits] if fault is None else fault(flits):
-            port.flits.extend([*each, None])    # None: end of the packet
+            port.flits.extend([*each, None])  # None: end of the packet
 
     def sample(self):
         for (_, lane), (port, _) in self._inputs.items():
@@ -151,7 +181,9 @@ class Switch:
                     low, high = self._latency
                     wait = low if low == high else self._rng.randint(low, high)
                     target = self._outputs[int(port.dest.value), lane][0]
-                    due = max(self.bench.cycle + wait, target.packets[-1][0] if target.packets else 0)
+                    due = max(
+                        self.bench.cycle + wait, target.packets[-1][0] if target.packets else 0
+                    )
                     target.packets.append((due, port.flits))
                     port.flits = []
         for port, _ in self._outputs.values():
@@ -163,5 +195,12 @@ class Switch:
                     port.flits.popleft()
 
     def __str__(self):
-        waiting = {name: len(port.packets) for name, (port, _) in self._outputs.items() if port.packets or port.flits}
-        return f"switch: packets waiting by (rank, lane): {waiting}, stalled: {self.stall_tx | self.stall_rx or 'none'}"
+        waiting = {
+            name: len(port.packets)
+            for name, (port, _) in self._outputs.items()
+            if port.packets or port.flits
+        }
+        return (
+            f"switch: packets waiting by (rank, lane): {waiting}, stalled: "
+            f"{self.stall_tx | self.stall_rx or 'none'}"
+        )

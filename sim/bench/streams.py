@@ -1,7 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stream agents of the cocotb benches, and the one place to import what a bench of streams needs.
 
-Agents drive and sample at the points that :mod:`sim.bench.clock` describes; :mod:`sim.bench.ports` knows how ports are
-named and packed, :mod:`sim.bench.pauses` when an agent pauses. Their names can be imported from here.
+Agents drive and sample at the points that :mod:`sim.bench.clock` describes; :mod:`sim.bench.ports`
+knows how ports are named and packed, :mod:`sim.bench.pauses` when an agent pauses. Their names can
+be imported from here.
 """
 
 from collections import deque
@@ -12,8 +14,24 @@ from .clock import Bench, reset, start_clock
 from .pauses import GRID, PAUSES, pause_pattern
 from .ports import Codec, SignalPort, StreamPort, bus_pulse, bus_read, bus_write, hub_port
 
-__all__ = ["Bench", "Codec", "GRID", "PAUSES", "SignalPort", "StreamMonitor", "StreamPort", "StreamSink", "StreamSource",
-           "bus_pulse", "bus_read", "bus_write", "hub_port", "pause_pattern", "reset", "start_clock"]
+__all__ = [
+    "Bench",
+    "Codec",
+    "GRID",
+    "PAUSES",
+    "SignalPort",
+    "StreamMonitor",
+    "StreamPort",
+    "StreamSink",
+    "StreamSource",
+    "bus_pulse",
+    "bus_read",
+    "bus_write",
+    "hub_port",
+    "pause_pattern",
+    "reset",
+    "start_clock",
+]
 
 
 def _port(bench, port, shape):
@@ -25,9 +43,9 @@ class _Agent:
         self.bench = bench
         self.port = _port(bench, port, shape)
         self.name = self.port.name
-        self.count = 0              # items that moved
-        self.stamps = []            # the cycle in which each item moved
-        self.callbacks = []         # each gets (item, cycle) of every item that moves
+        self.count = 0  # items that moved
+        self.stamps = []  # the cycle in which each item moved
+        self.callbacks = []  # each gets (item, cycle) of every item that moves
         bench.add(self)
 
     def on_item(self, function):
@@ -45,15 +63,15 @@ class _Agent:
 class StreamSource(_Agent):
     """Drives an input stream of the design.
 
-    ``put(item, ...)`` queues items; ``await send(item)`` returns once the item was taken (full rate also one by one);
-    ``await drained()`` once all were. Once offered, an item stays offered: ``pause`` only delays the next. ``set_pause()``
-    changes the pattern.
+    ``put(item, ...)`` queues items; ``await send(item)`` returns once the item was taken (full rate
+    also one by one); ``await drained()`` once all were. Once offered, an item stays offered:
+    ``pause`` only delays the next. ``set_pause()`` changes the pattern.
     """
 
     def __init__(self, bench, port, shape=None, pause=None, rng=None):
         super().__init__(bench, port, shape)
         self.set_pause(pause, rng)
-        self._queue = deque()       # (raw, item, event or None)
+        self._queue = deque()  # (raw, item, event or None)
         self._offered = None
         self._empty = []
         self.port.valid.value = 0
@@ -116,7 +134,10 @@ class StreamSource(_Agent):
             self._taken(item)
 
     def __str__(self):
-        return f"source {self.name}: {self.count} sent, {self.pending} waiting, {'offered' if self._offered else 'idle'}"
+        return (
+            f"source {self.name}: {self.count} sent, {self.pending} waiting, "
+            f"{'offered' if self._offered else 'idle'}"
+        )
 
 
 class _Watcher(_Agent):
@@ -124,12 +145,13 @@ class _Watcher(_Agent):
 
     def __init__(self, bench, port, shape):
         super().__init__(bench, port, shape)
-        self.items = []             # everything that moved
-        self._held = None           # payload that was offered and not taken
+        self.items = []  # everything that moved
+        self._held = None  # payload that was offered and not taken
         self._expected = None
 
     def expect(self, *items):
-        """From the first call on, each item that moves must be the next expected one, or the test fails at once."""
+        """From the first call on, each item that moves must be the next expected one, or the test
+        fails at once."""
         if self._expected is None:
             self._expected = deque()
         self._expected.extend(items)
@@ -137,7 +159,9 @@ class _Watcher(_Agent):
     def finish(self):
         """Fails when an expected item has not come."""
         left = list(self._expected or ())
-        assert not left, f"{self.name}: {len(left)} expected items did not come, the first is {left[0]}"
+        assert not left, (
+            f"{self.name}: {len(left)} expected items did not come, the first is {left[0]}"
+        )
 
     def clear(self, forget=True):
         self._held = None
@@ -151,22 +175,30 @@ class _Watcher(_Agent):
         """Samples the port; returns the item when one moves, else None."""
         valid = int(self.port.valid.value)
         if not valid:
-            assert self._held is None, f"{self.name}: valid was withdrawn in cycle {self.bench.cycle} before the item was taken"
+            assert self._held is None, (
+                f"{self.name}: valid was withdrawn in cycle {self.bench.cycle} before the "
+                "item was taken"
+            )
             return None
         raw = self.port.read()
         assert self._held is None or raw == self._held, (
             f"{self.name}: payload changed in cycle {self.bench.cycle} before it was taken: "
-            f"{self.port.unpack(self._held)} became {self.port.unpack(raw)}")
+            f"{self.port.unpack(self._held)} became {self.port.unpack(raw)}"
+        )
         if self.port.ready is not None and not int(self.port.ready.value):
             self._held = raw
             return None
         self._held = None
         item = self.port.unpack(raw)
         if self._expected is not None:
-            assert self._expected, f"{self.name}: unexpected item in cycle {self.bench.cycle}: {item}"
+            assert self._expected, (
+                f"{self.name}: unexpected item in cycle {self.bench.cycle}: {item}"
+            )
             wanted = self._expected.popleft()
-            assert item == wanted, (f"{self.name}: item {self.count} in cycle {self.bench.cycle}\n  came     {item}\n"
-                                    f"  expected {wanted}")
+            assert item == wanted, (
+                f"{self.name}: item {self.count} in cycle {self.bench.cycle}\n  came     {item}\n"
+                f"  expected {wanted}"
+            )
         self.items.append(item)
         self._taken(item)
         return item
@@ -188,13 +220,14 @@ class StreamMonitor(_Watcher):
 class StreamSink(_Watcher):
     """Takes the items of an output stream of the design, with the checks of :class:`StreamMonitor`.
 
-    ``items`` holds all that came, ``stamps`` the cycles; ``await recv()`` hands them out one by one.
+    ``items`` holds all that came, ``stamps`` the cycles; ``await recv()`` hands them out one by
+    one.
     """
 
     def __init__(self, bench, port, shape=None, pause=None, rng=None):
         super().__init__(bench, port, shape)
         self.set_pause(pause, rng)
-        self._given = 0             # items handed out by recv
+        self._given = 0  # items handed out by recv
         self._waiting = deque()
         self._ready = None
 

@@ -1,26 +1,40 @@
-"""How far the model can be trusted: what the speed-ups hang on, and everything published beside what the model says."""
+# SPDX-License-Identifier: Apache-2.0
+"""How far the model can be trusted: what the speed-ups hang on, and everything published beside
+what the model says."""
 
 import numpy as np
 
-from .compute import Gemm, grouped_gemm_us
-from .hardware import load_data, machine
-from .network_settings import HUB_GHZ
-from .plots import Panel, Plot
+from sim.evaluate.machine.compute import Gemm, grouped_gemm_us
+from sim.evaluate.machine.hardware import load_data, machine
+from sim.evaluate.machine.network_settings import HUB_GHZ
+from sim.evaluate.machine.workload import SKEW_EXPERTS, TYPICAL_SKEW
+from sim.evaluate.page.charts import Panel, Plot
+from sim.workload.models import model as shape
+
 from .published import median_error
 from .published import rows as asked
 from .study import PAPER_SYSTEMS, Report, grid, mean, models_of, speedup, systems_of, tokens_of
 from .systems import constants
-from .workload import SKEW_EXPERTS, TYPICAL_SKEW, shape
 
 __all__ = ["gemm_report", "published_report", "sensitivity_points", "sensitivity_report"]
 
 #: name: (where it is: the machine's ``gpu`` or ``fabric``, or a section of systems.toml; factors)
 ASSUMPTIONS = {
-    "bf16_efficiency": ("gpu", 0.75, 1.15), "hbm_efficiency": ("gpu", 0.8, 1.2), "tile_overhead_us": ("gpu", 0.5, 2.0),
-    "l2_mbytes": ("gpu", 0.5, 2.0), "sm_copy_gbps": ("gpu", 0.5, 2.0), "launch_us": ("gpu", 0.5, 2.0),
-    "launch_latency_us": ("gpu", 0.5, 2.0), "kernel_gap_us": ("gpu", 0.5, 2.0), "host_sync_us": ("gpu", 0.5, 2.0),
-    "poll_us": ("gpu", 0.5, 2.0), "hop_ns": ("fabric", 0.5, 2.0), "link_gbps": ("fabric", 0.5, 2.0),
-    "header_flits": ("fabric", 1.0, 2.0), "eager_op_us": ("host", 0.5, 2.0, 4.0), "collective_us": ("host", 0.5, 2.0),
+    "bf16_efficiency": ("gpu", 0.75, 1.15),
+    "hbm_efficiency": ("gpu", 0.8, 1.2),
+    "tile_overhead_us": ("gpu", 0.5, 2.0),
+    "l2_mbytes": ("gpu", 0.5, 2.0),
+    "sm_copy_gbps": ("gpu", 0.5, 2.0),
+    "launch_us": ("gpu", 0.5, 2.0),
+    "launch_latency_us": ("gpu", 0.5, 2.0),
+    "kernel_gap_us": ("gpu", 0.5, 2.0),
+    "host_sync_us": ("gpu", 0.5, 2.0),
+    "poll_us": ("gpu", 0.5, 2.0),
+    "hop_ns": ("fabric", 0.5, 2.0),
+    "link_gbps": ("fabric", 0.5, 2.0),
+    "header_flits": ("fabric", 1.0, 2.0),
+    "eager_op_us": ("host", 0.5, 2.0, 4.0),
+    "collective_us": ("host", 0.5, 2.0),
     "collective_sms": ("host", 0.5, 2.0),
 }
 
@@ -34,16 +48,31 @@ def _cases(options):
         of_machine = part in ("gpu", "fabric")
         now = getattr(getattr(preset, part) if of_machine else constants(part), name)
         for value in [type(now)(now * factor) for factor in factors if factor != 1.0]:
-            changed = {part: ((name, value),)} if of_machine else {"constants": ((part, name, value),)}
-            cases[name, f"{value:g}"] = grid(options, systems, models_of(options), tokens, **changed)
+            changed = (
+                {part: ((name, value),)} if of_machine else {"constants": ((part, name, value),)}
+            )
+            cases[name, f"{value:g}"] = grid(
+                options, systems, models_of(options), tokens, **changed
+            )
     for skew in (0.0, 0.05):
         cases["skew", f"{skew:g}"] = grid(options, systems, models_of(options), tokens, skew=skew)
-    # The paper's number taken as that of each expert, however many there are, in place of holding the coefficient of variation.
+    # The paper's number taken as that of each expert, however many there are, in place of holding
+    # the coefficient of variation.
     cases["skew of each expert", f"{TYPICAL_SKEW:g}"] = [
-        point for model in models_of(options)
-        for point in grid(options, systems, (model,), tokens, skew=TYPICAL_SKEW * shape(model).experts / SKEW_EXPERTS)]
+        point
+        for model in models_of(options)
+        for point in grid(
+            options,
+            systems,
+            (model,),
+            tokens,
+            skew=TYPICAL_SKEW * shape(model).experts / SKEW_EXPERTS,
+        )
+    ]
     for ghz in (HUB_GHZ / 2, HUB_GHZ / 8):
-        cases["hub's clock, GHz", f"{ghz:g}"] = grid(options, systems, models_of(options), tokens, network=(("hub_ghz", ghz),))
+        cases["hub's clock, GHz", f"{ghz:g}"] = grid(
+            options, systems, models_of(options), tokens, network=(("hub_ghz", ghz),)
+        )
     return cases
 
 
@@ -57,12 +86,27 @@ def sensitivity_report(options, results):
     for (name, value), points in _cases(options).items():
         means = {s: mean(speedup(results, p) for p in points if p.system == s) for s in systems}
         base = base or means
-        summary.append({"assumption": name, "value": value} | means
-                       | {"largest change, %": 100 * max((abs(means[s] / base[s] - 1) for s in systems), default=0.0)})
+        summary.append(
+            {"assumption": name, "value": value}
+            | means
+            | {
+                "largest change, %": 100
+                * max((abs(means[s] / base[s] - 1) for s in systems), default=0.0)
+            }
+        )
     x = tuple(f"{row['assumption']} {row['value']}" for row in summary)
-    panel = Panel(title="mean speed-up of the hub", kind="bars", x=x, line=1.0,
-                  series={s: tuple(row[s] for row in summary) for s in systems})
-    return Report(rows=summary, summary=summary, plot=Plot(title="What the speed-ups hang on", panels=[panel], columns=1))
+    panel = Panel(
+        title="mean speed-up of the hub",
+        kind="bars",
+        x=x,
+        line=1.0,
+        series={s: tuple(row[s] for row in summary) for s in systems},
+    )
+    return Report(
+        rows=summary,
+        summary=summary,
+        plot=Plot(title="What the speed-ups hang on", panels=[panel], columns=1),
+    )
 
 
 def gemm_report(options, results):
@@ -75,26 +119,80 @@ def gemm_report(options, results):
         rows.append(entry | {"ours": ours, "error, %": 100 * (ours / entry["tflops"] - 1)})
     errors = [abs(row["error, %"]) for row in rows if row["role"] == "test"]
     x = tuple(f"{row['groups']}x{row['rows']}x{row['n']}x{row['k']}" for row in rows)
-    panel = Panel(title="FP8 on H800", kind="bars", x=x, ylabel="TFLOP/s",
-                  series={"published": tuple(r["tflops"] for r in rows), "model": tuple(r["ours"] for r in rows)})
-    return Report(rows=rows, summary=rows, plot=Plot(title="Grouped GEMM model against DeepGEMM", panels=[panel]),
-                  notes=[data["source"], f"median error of the rows not fitted on: {np.median(errors):.1f} %"])
+    panel = Panel(
+        title="FP8 on H800",
+        kind="bars",
+        x=x,
+        ylabel="TFLOP/s",
+        series={
+            "published": tuple(r["tflops"] for r in rows),
+            "model": tuple(r["ours"] for r in rows),
+        },
+    )
+    return Report(
+        rows=rows,
+        summary=rows,
+        plot=Plot(title="Grouped GEMM model against DeepGEMM", panels=[panel]),
+        notes=[
+            data["source"],
+            f"median error of the rows not fitted on: {np.median(errors):.1f} %",
+        ],
+    )
 
 
 def published_report(options, results):
-    """Every published figure that the model can be asked, of the systems chosen: ours, error, whether its target is met."""
-    found = asked(lambda figure: figure.role in ("fit", "test") and (not options.systems or figure.system in options.systems))
-    summary = [{"figure": row.figure.id, "role": row.figure.role, "published": float(row.figure.value), "ours": float(row.ours),
-                "unit": row.figure.unit, "error, %": 100 * row.error, "target, %": 100 * row.figure.target,
-                "met": "yes" if row.met else "no"} for row in found]
-    rows = [row | {name: getattr(one.figure, name) for name in ("system", "metric", "group", "source", "note")}
-            for row, one in zip(summary, found, strict=True)]
+    """Every published figure that the model can be asked, of the systems chosen: ours, error,
+    whether its target is met."""
+    found = asked(
+        lambda figure: (
+            figure.role in ("fit", "test")
+            and (not options.systems or figure.system in options.systems)
+        )
+    )
+    summary = [
+        {
+            "figure": row.figure.id,
+            "role": row.figure.role,
+            "published": float(row.figure.value),
+            "ours": float(row.ours),
+            "unit": row.figure.unit,
+            "error, %": 100 * row.error,
+            "target, %": 100 * row.figure.target,
+            "met": "yes" if row.met else "no",
+        }
+        for row in found
+    ]
+    rows = [
+        row
+        | {
+            name: getattr(one.figure, name)
+            for name in ("system", "metric", "group", "source", "note")
+        }
+        for row, one in zip(summary, found, strict=True)
+    ]
     notes = []
     for role, group in dict.fromkeys((row.figure.role, row.figure.group) for row in found):
         own = [row for row in found if (row.figure.role, row.figure.group) == (role, group)]
-        notes.append(f"{role}{', ' + group if group else ''}: {len(own)} figures, median error "
-                     f"{100 * median_error(own, role, group):.1f} %, {sum(row.met for row in own)} within their targets")
-    panel = Panel(title="ours over published", kind="bars", x=tuple(row["figure"] for row in summary), line=1.0,
-                  series={role: tuple(row["ours"] / row["published"] if row["role"] == role else None for row in summary)
-                          for role in ("fit", "test")})
-    return Report(rows=rows, summary=summary, notes=notes, plot=Plot(title="Published figures", panels=[panel], columns=1))
+        notes.append(
+            f"{role}{', ' + group if group else ''}: {len(own)} figures, median error "
+            f"{100 * median_error(own, role, group):.1f} %, {sum(row.met for row in own)} "
+            "within their targets"
+        )
+    panel = Panel(
+        title="ours over published",
+        kind="bars",
+        x=tuple(row["figure"] for row in summary),
+        line=1.0,
+        series={
+            role: tuple(
+                row["ours"] / row["published"] if row["role"] == role else None for row in summary
+            )
+            for role in ("fit", "test")
+        },
+    )
+    return Report(
+        rows=rows,
+        summary=summary,
+        notes=notes,
+        plot=Plot(title="Published figures", panels=[panel], columns=1),
+    )

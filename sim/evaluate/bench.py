@@ -1,27 +1,35 @@
-"""Parts of a layer run alone, as the systems' own benchmarks do: one dispatch, one combine, one fused GEMM.
+# SPDX-License-Identifier: Apache-2.0
+"""Parts of a layer run alone, as the systems' own benchmarks do: one dispatch, one combine, one
+fused GEMM.
 
-Every function returns microseconds; ranks start together. Machines of several nodes have a second network for what leaves a
-node, the network cards: :class:`TwoLevel`.
+Every function returns microseconds; ranks start together. Machines of several nodes have a second
+network for what leaves a node, the network cards: :class:`TwoLevel`.
 """
 
 from dataclasses import replace
 
-from .compute import Gemm
-from .engine import Cluster
-from .network import Network
-from .schemes import comet, deepep, mori
-from .schemes.steps import ScaledGemm, copy_kernel, stock_fabric
+from sim.evaluate.machine.compute import Gemm
+from sim.evaluate.machine.engine import Cluster
+from sim.evaluate.machine.network import Network
+from sim.evaluate.schemes import comet, deepep, mori
+from sim.evaluate.schemes.steps import ScaledGemm, copy_kernel, stock_fabric
+
 from .systems import constants
 
 __all__ = ["TwoLevel", "comet_layer", "combine_us", "dispatch_call_us", "dispatch_us", "flag_us"]
 
 
 class TwoLevel:
-    """Two networks behind one ``send``: NVLink between ranks of a node, one network card per GPU between nodes."""
+    """Two networks behind one ``send``: NVLink between ranks of a node, one network card per GPU
+    between nodes."""
 
     def __init__(self, cluster, node_ranks, nic_gbps):
         wires = replace(cluster.network.settings, rate=nic_gbps * 1e3, header_flits=0)
-        self.near, self.far, self.node_ranks = cluster.network, Network(cluster.env, settings=wires), node_ranks
+        self.near, self.far, self.node_ranks = (
+            cluster.network,
+            Network(cluster.env, settings=wires),
+            node_ranks,
+        )
 
     def send(self, src, dst, payload_bytes, **options):
         network = self.near if src // self.node_ranks == dst // self.node_ranks else self.far
@@ -29,7 +37,8 @@ class TwoLevel:
 
 
 def _run(machine, workload, process):
-    """Time at which the last rank ends; ``process(cluster)`` gives a function that makes the process of a GPU."""
+    """Time at which the last rank ends; ``process(cluster)`` gives a function that makes the
+    process of a GPU."""
     cluster = Cluster(machine, workload)
     stock_fabric(cluster)
     rank_process = process(cluster)
@@ -40,7 +49,11 @@ def _run(machine, workload, process):
 
 def _normal(workload, way, options):
     def process(cluster):
-        exchange = deepep.normal_dispatch(cluster, cached=True) if way == "dispatch" else deepep.normal_combine(cluster)
+        exchange = (
+            deepep.normal_dispatch(cluster, cached=True)
+            if way == "dispatch"
+            else deepep.normal_combine(cluster)
+        )
 
         def rank(gpu):
             # The layout is known (cached handle): prefix sums and a barrier, then the copy.
@@ -49,23 +62,31 @@ def _normal(workload, way, options):
             yield from copy_kernel(cluster, gpu, exchange, None, constants("deepep_v1_normal").sms)
 
         return rank
+
     return process
 
 
 def _low_latency(workload, way, options):
     def process(cluster):
         system, network = constants("deepep_v1_ll"), None
-        before = system.kernel_us     # a message through a network card takes longer to post and to pass
+        before = (
+            system.kernel_us
+        )  # a message through a network card takes longer to post and to pass
         if "nodes_of" in options:
-            network = TwoLevel(cluster, options["nodes_of"], options["nic_gbps"] * system.rdma_efficiency)
+            network = TwoLevel(
+                cluster, options["nodes_of"], options["nic_gbps"] * system.rdma_efficiency
+            )
             before += system.rdma_us
-        exchange = (deepep.ll_dispatch if way == "dispatch" else deepep.ll_combine)(cluster, network)
+        exchange = (deepep.ll_dispatch if way == "dispatch" else deepep.ll_combine)(
+            cluster, network
+        )
 
         def rank(gpu):
             copied = deepep.ll_copied(workload, gpu.rank)[way == "combine"]
             yield from deepep.ll_kernel(cluster, gpu, exchange, None, copied, before)
 
         return rank
+
     return process
 
 
@@ -79,6 +100,7 @@ def _v2(workload, way, options):
             yield from cluster.device_barrier(gpu.rank)
 
         return rank
+
     return process
 
 
@@ -86,14 +108,21 @@ def _mori(workload, way, options):
     def process(cluster):
         exchange = (mori.dispatch if way == "dispatch" else mori.combine)(cluster)
         return lambda gpu: mori.kernel(cluster, gpu, exchange, None)
+
     return process
 
 
-KERNELS = {"deepep_v1_normal": _normal, "deepep_v1_ll": _low_latency, "deepep_v2": _v2, "mori": _mori}
+KERNELS = {
+    "deepep_v1_normal": _normal,
+    "deepep_v1_ll": _low_latency,
+    "deepep_v2": _v2,
+    "mori": _mori,
+}
 
 
 def dispatch_us(system, machine, workload, options):
-    """Dispatch of ``system`` alone; ``options``: ``sms``, and ``nodes_of`` with ``nic_gbps`` for several nodes."""
+    """Dispatch of ``system`` alone; ``options``: ``sms``, and ``nodes_of`` with ``nic_gbps`` for
+    several nodes."""
     return _run(machine, workload, KERNELS[system](workload, "dispatch", options))
 
 
@@ -104,6 +133,7 @@ def combine_us(system, machine, workload, options):
 
 def dispatch_call_us(machine, workload):
     """DeepEP V1's dispatch with what comes before it: layout, counts, the host's wait."""
+
     def process(cluster):
         exchange = deepep.normal_dispatch(cluster)
 
@@ -112,11 +142,13 @@ def dispatch_call_us(machine, workload):
             yield from copy_kernel(cluster, gpu, exchange, None, constants("deepep_v1_normal").sms)
 
         return rank
+
     return _run(machine, workload, process)
 
 
 def comet_layer(number, machine, workload, tensor_parallel):
-    """COMET's layer 0 or 1 alone, experts of one matrix each, their columns shared by ``tensor_parallel`` ranks."""
+    """COMET's layer 0 or 1 alone, experts of one matrix each, their columns shared by
+    ``tensor_parallel`` ranks."""
     shape, placement = workload.shape, comet.Placement(workload, tensor_parallel)
 
     def process(cluster):
@@ -124,8 +156,11 @@ def comet_layer(number, machine, workload, tensor_parallel):
 
         def rank(gpu):
             if number == 0:
-                gather = ScaledGemm(shape.inter // tensor_parallel, shape.hidden,
-                                    efficiency=constants("comet").gather_gemm_efficiency)
+                gather = ScaledGemm(
+                    shape.inter // tensor_parallel,
+                    shape.hidden,
+                    efficiency=constants("comet").gather_gemm_efficiency,
+                )
                 yield from comet.prepare(cluster, gpu)
                 yield from comet.layer0(cluster, gpu, placement, gather)
             else:
@@ -133,11 +168,13 @@ def comet_layer(number, machine, workload, tensor_parallel):
                 yield from comet.layer1(cluster, gpu, placement, gemm, inbox)
 
         return rank
+
     return _run(machine, workload, process)
 
 
 def flag_us(machine, workload):
     """A flag stored by one GPU, seen by a poll at another."""
+
     def process(cluster):
         def rank(gpu):
             if gpu.rank == 0:
@@ -147,4 +184,5 @@ def flag_us(machine, workload):
                 yield cluster.env.timeout(0)
 
         return rank
+
     return _run(machine, workload, process)

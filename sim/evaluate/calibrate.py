@@ -1,12 +1,15 @@
-"""Measures what the system model has to know of the hub, on the generated Verilog, and writes ``data/hub.json``.
+# SPDX-License-Identifier: Apache-2.0
+"""Measures what the system model has to know of the hub, on the generated Verilog, and writes
+``data/hub.json``.
 
-    python -m sim.evaluate.calibrate            # about ten minutes, most of it building simulators
+    moe-hub evaluate calibrate            # about ten minutes, most of it building simulators
 
-Small runs of preset ``small`` on the native harness, each of which isolates one figure and is checked against the golden model;
-what ``moe-hub bench`` measures is taken from there. Latencies are cycles *of the hub*: those of fabric and memory, which the
-harness sets, are taken away. The file names configuration and a key of all that was measured (Verilog and harness), so that
-:func:`is_current` can tell whether the figures are those of the present design; it has no date, so that the same design gives
-the same bytes.
+Small runs of preset ``small`` on the native harness, each of which isolates one figure and is
+checked against the golden model; what ``moe-hub bench`` measures is taken from there. Latencies are
+cycles *of the hub*: those of fabric and memory, which the harness sets, are taken away. The file
+names configuration and a key of all that was measured (Verilog and harness), so that
+:func:`is_current` can tell whether the figures are those of the present design; it has no date, so
+that the same design gives the same bytes.
 """
 
 import hashlib
@@ -14,29 +17,37 @@ import json
 
 import numpy as np
 
-from hub_rtl.config import PRESETS, preset
-from hub_rtl.driver import Handle, Region
-from hub_rtl.formats import EventKind
-from hub_rtl.links.link_tx import PATIENCE
-from hub_rtl.registers import register_map
-from sim.bench_speed import close, measure, one_to_many, row_packets, run_checked
-from sim.evaluate.network import HUB_FILE, hub_figures
-from sim.scenario import Scenario
-from sim.system import NATIVE, hub_verilog
+from flow.driver import Handle, Region
+from flow.verilog.licence import LICENCE
+from hub_rtl.contract.config import PRESETS, preset
+from hub_rtl.contract.packets import EventKind
+from hub_rtl.contract.registers import register_map
+from hub_rtl.link.link_tx import PATIENCE
+from sim.evaluate.machine.network import HUB_FILE, hub_figures
+from sim.system.bench_speed import close, measure, one_to_many, row_packets, run_checked
+from sim.system.scenario import Scenario
+from sim.system.system import harness_sources, hub_verilog
 
 __all__ = ["calibrate", "content_key", "is_current", "write"]
 
 CONFIG = preset("small")
-MEMORY_LATENCY = 20                 # cycles that the harness' memory takes to answer
-LATENCIES = 64, 128                 # of the fabric; a hub's own share must not depend on it
+MEMORY_LATENCY = 20  # cycles that the harness' memory takes to answer
+LATENCIES = 64, 128  # of the fabric; a hub's own share must not depend on it
 ROW_BYTES = 32, 64, 128, 256, 512, 1024, 2048, 4096, 5776, 7408, 8192
 MARK = 1
-SERVED = "nvl8", "nvl72"            # presets whose lanes and credits the system model's GPUs have
+SERVED = "nvl8", "nvl72"  # presets whose lanes and credits the system model's GPUs have
+
+
+def _without_licence(text):
+    """The text without a licence line at its start: no figure depends on it."""
+    first, _, rest = text.partition("\n")
+    return rest if "SPDX-License-" in first else text
 
 
 def content_key():
-    """Key of what the figures depend on: the Verilog of the configuration and the harness around it."""
-    parts = [hub_verilog(CONFIG), *(path.read_text() for path in sorted(NATIVE.glob("*.[hc]*")))]
+    """Key of what the figures depend on: the Verilog of the configuration and the harness around
+    it."""
+    parts = [hub_verilog(CONFIG), *map(_without_licence, harness_sources())]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
@@ -46,9 +57,12 @@ def is_current():
 
 
 def _same(name, values):
-    """The figure of runs that must agree; a latency that depends on the fabric would be misunderstood."""
+    """The figure of runs that must agree; a latency that depends on the fabric would be
+    misunderstood."""
     if max(values) - min(values) > 2:
-        raise AssertionError(f"calibrate: {name} = {values}: must be the same whatever the fabric's latency")
+        raise AssertionError(
+            f"calibrate: {name} = {values}: must be the same whatever the fabric's latency"
+        )
     return float(np.median(values))
 
 
@@ -58,7 +72,8 @@ def _event(result, rank, kind):
 
 
 def _one_packet(dest):
-    """One full packet through idle hubs, to another rank or the own one: (last store to memory's answer, header to answer)."""
+    """One full packet through idle hubs, to another rank or the own one: (last store to memory's
+    answer, header to answer)."""
     s = one_to_many(CONFIG, 128, consumers=(dest,), tile=0, mem_latency=MEMORY_LATENCY)
     s.row(0, dest, 0, bytes(range(128)))
     s.program(0).sync()
@@ -72,7 +87,8 @@ def _one_packet(dest):
 
 
 def _credit_return(latency):
-    """From a packet's end at an idle receiver until its credit has made the sender send: one stream, bound by its credits."""
+    """From a packet's end at an idle receiver until its credit has made the sender send: one
+    stream, bound by its credits."""
     rng, rows = np.random.default_rng(1), 40
     s = one_to_many(CONFIG, 2048, consumers=(1,), latency=latency, window=latency)
     for n in range(rows):
@@ -82,17 +98,31 @@ def _credit_return(latency):
     first = row_packets(result, (1,))["first"].astype(int)[100:]
     result.remove()
     window = CONFIG.rx_credits * (first[-1] - first[0]) / (len(first) - 1)
-    # A window goes round once per both ways, a packet on each, and the packets that wait until a quarter is reported.
+    # A window goes round once per both ways, a packet on each, and the packets that wait until a
+    # quarter is reported.
     return window - 2 * latency - (1 + CONFIG.rx_credits // 4) * (CONFIG.packet_flits + 1)
 
 
 def _closes(latency):
-    """CLOSE_ALL of eight regions of another rank, all rows long there: (command to the first ALL, round to round)."""
+    """CLOSE_ALL of eight regions of another rank, all rows long there: (command to the first ALL,
+    round to round)."""
     s = Scenario(CONFIG, hidden=[(0, 4096)], mem_spill=(0, 4096), latency=latency, window=latency)
     for number in range(CONFIG.regions):
         base = 0x10000 + 4096 * number
-        s.region(1, number, Region(base=(base, base), stride=128, row_bytes=128, capacity=8, group_base=8 * number, log2_tile=0,
-                                   expected=1, row_span=64))
+        s.region(
+            1,
+            number,
+            Region(
+                base=(base, base),
+                stride=128,
+                row_bytes=128,
+                capacity=8,
+                group_base=8 * number,
+                log2_tile=0,
+                expected=1,
+                row_span=64,
+            ),
+        )
         s.handle(0, number, Handle(targets=((1, number),), row_bytes=128))
     s.barrier()
     for number in range(CONFIG.regions):
@@ -105,12 +135,13 @@ def _closes(latency):
     result = run_checked(s, CONFIG)
     done, start = _event(result, 1, EventKind.ALL), result.marks(0)[MARK]
     result.remove()
-    rounds = np.diff(done[::CONFIG.ctl_credits])     # so many CLOSEs are on their way at once
+    rounds = np.diff(done[:: CONFIG.ctl_credits])  # so many CLOSEs are on their way at once
     return done[0] - start - latency, float(rounds.mean()) - 2 * latency
 
 
 def _row_lengths():
-    """What rows of a length cost on the wire, stored by four streams in turns as by warps of a GPU."""
+    """What rows of a length cost on the wire, stored by four streams in turns as by warps of a
+    GPU."""
     rng, table = np.random.default_rng(2), []
     for row_bytes in ROW_BYTES:
         s, rows = one_to_many(CONFIG, row_bytes), 24
@@ -122,23 +153,35 @@ def _row_lengths():
         stores = result.ranks[0]["stores"]
         result.remove()
         flits = int(packets["flits"].sum())
-        table.append({"row_bytes": row_bytes, "packets_per_row": len(packets) / rows, "flits_per_row": flits / rows,
-                      "stores_per_packet": round(stores / len(packets), 4),
-                      "wire_efficiency": round(rows * row_bytes / (CONFIG.flit_bytes * flits), 4)})
+        table.append(
+            {
+                "row_bytes": row_bytes,
+                "packets_per_row": len(packets) / rows,
+                "flits_per_row": flits / rows,
+                "stores_per_packet": round(stores / len(packets), 4),
+                "wire_efficiency": round(rows * row_bytes / (CONFIG.flit_bytes * flits), 4),
+            }
+        )
     return table
 
 
 def calibrate():
-    """All figures, as they are written to ``data/hub.json``; raises AssertionError when a run is wrong."""
+    """All figures, as they are written to ``data/hub.json``; raises AssertionError when a run is
+    wrong."""
     lines = {line.name: line for line in measure(quick=True)}
     one_way, arrival = _one_packet(1)
     own, _ = _one_packet(0)
     closes = [_closes(latency) for latency in LATENCIES]
-    fabric = 20 + CONFIG.packet_flits + 1       # default latency of a scenario, and the packet's own flits
+    fabric = (
+        20 + CONFIG.packet_flits + 1
+    )  # default latency of a scenario, and the packet's own flits
     figure = {name: line.figure for name, line in lines.items()}
     return {
-        "written_by": "python -m sim.evaluate.calibrate",
-        "unit": "cycles of the hub's clock, bytes; a flit is 16 bytes and takes one cycle on a lane",
+        "license": LICENCE,
+        "written_by": "moe-hub evaluate calibrate",
+        "unit": (
+            "cycles of the hub's clock, bytes; a flit is 16 bytes and takes one cycle on a lane"
+        ),
         "key": content_key(),
         "config": CONFIG.as_dict(),
         "latency_cycles": {
@@ -146,33 +189,72 @@ def calibrate():
             "arrival_to_write": arrival,
             "answer_to_ready": figure["memory's answer to READY"],
             "store_to_own_write": own,
-            "arrival_to_credit": round(_same("arrival_to_credit", [_credit_return(latency) for latency in LATENCIES]), 2),
+            "arrival_to_credit": round(
+                _same("arrival_to_credit", [_credit_return(latency) for latency in LATENCIES]), 2
+            ),
             "hub_to_hub": one_way - fabric,
             "close_to_all": _same("close_to_all", [first for first, _ in closes]),
             "close_round_trip": round(_same("close_round_trip", [turn for _, turn in closes]), 2),
         },
         "latency_means": {
             "store_to_link": "last store of a packet accepted, to its header on the link",
-            "arrival_to_write": "last flit of a packet at the receiver, to memory's acknowledgement, less memory's own time",
+            "arrival_to_write": (
+                "last flit of a packet at the receiver, to memory's "
+                "acknowledgement, less memory's own time"
+            ),
             "answer_to_ready": "memory's acknowledgement of a tile's last byte, to READY",
-            "store_to_own_write": "the same way for the own rank: last store to acknowledgement, less memory's own time",
-            "arrival_to_credit": "end of a packet at an idle receiver, to the next that its credit lets go, less the fabric",
-            "hub_to_hub": "last store accepted to memory's acknowledgement at another rank, less fabric, flits and memory",
+            "store_to_own_write": (
+                "the same way for the own rank: last store to "
+                "acknowledgement, less memory's own time"
+            ),
+            "arrival_to_credit": (
+                "end of a packet at an idle receiver, to the next that its "
+                "credit lets go, less the fabric"
+            ),
+            "hub_to_hub": (
+                "last store accepted to memory's acknowledgement at another rank, "
+                "less fabric, flits and memory"
+            ),
             "close_to_all": "CLOSE_ALL to ALL of the first region at another rank, less the fabric",
-            "close_round_trip": "a control credit carries one CLOSE to a rank per this time and two fabric latencies",
+            "close_round_trip": (
+                "a control credit carries one CLOSE to a rank per this time "
+                "and two fabric latencies"
+            ),
         },
         "rates": {
             "link_busy_percent": figure["link busy while rows of 2,048 bytes wait"],
-            "new_rows_link_busy_percent": figure["link busy while 1,000 rows of one packet are opened"],
+            "new_rows_link_busy_percent": figure[
+                "link busy while 1,000 rows of one packet are opened"
+            ],
             "stores_of_16_rows_in_turn_percent": {
-                str(size): round(figure[f"wire efficiency, stores of 16 rows in turn, {size}-byte packets"], 4)
-                for size in (128, 256)},
-            "unmerged_stores_percent": round(figure["wire efficiency of single 32-byte stores (nothing to merge)"], 4),
+                str(size): round(
+                    figure[f"wire efficiency, stores of 16 rows in turn, {size}-byte packets"], 4
+                )
+                for size in (128, 256)
+            },
+            "unmerged_stores_percent": round(
+                figure["wire efficiency of single 32-byte stores (nothing to merge)"], 4
+            ),
         },
         "rows": _row_lengths(),
-        "reports": {"patience": PATIENCE, "age_limit": register_map(CONFIG).register("control.AGE_LIMIT").fields[0].reset},
-        "presets": {name: {key: getattr(PRESETS[name], key) for key in ("lanes", "loop_lanes", "packet_bytes", "rx_credits",
-                                                                         "ctl_credits", "pool_depth")} for name in SERVED},
+        "reports": {
+            "patience": PATIENCE,
+            "age_limit": register_map(CONFIG).register("control.AGE_LIMIT").fields[0].reset,
+        },
+        "presets": {
+            name: {
+                key: getattr(PRESETS[name], key)
+                for key in (
+                    "lanes",
+                    "loop_lanes",
+                    "packet_bytes",
+                    "rx_credits",
+                    "ctl_credits",
+                    "pool_depth",
+                )
+            }
+            for name in SERVED
+        },
     }
 
 
@@ -183,7 +265,3 @@ def write(path=HUB_FILE):
     path.write_text(json.dumps(figures, indent=1) + "\n")
     hub_figures.cache_clear()
     return figures
-
-
-if __name__ == "__main__":
-    print(json.dumps(write()["latency_cycles"], indent=1))

@@ -1,23 +1,47 @@
-"""What ``moe-hub evaluate`` does beside experiments: fit constants, compare network and RTL, write the results page."""
+# SPDX-License-Identifier: Apache-2.0
+"""What ``moe-hub evaluate`` does beside experiments: measure the hub, fit constants, compare
+network and RTL, write the results page."""
 
 from pathlib import Path
 
-from .tables import rich_table
+from sim.evaluate.page.tables import rich_table
 
-__all__ = ["COMMANDS", "PAGE", "fit", "validate", "write_page"]
+__all__ = ["COMMANDS", "PAGE", "calibrate", "fit", "validate", "write_page"]
 
-COMMANDS = "fit", "validate", "page"
+COMMANDS = "calibrate", "fit", "validate", "page"
 PAGE = Path(__file__).parents[2] / "docs" / "results" / "evaluation.md"
 
 
+def calibrate(console):
+    """Measures the hub's figures on the Verilog anew, writes ``data/hub.json``. Returns the exit
+    code, 0."""
+    from .calibrate import HUB_FILE, write
+
+    figures = write()
+    console.print(rich_table("Latencies of the hub, cycles", [figures["latency_cycles"]]))
+    console.print(f"{HUB_FILE}")
+    return 0
+
+
 def fit(console):
-    """Fits all free constants anew, writes ``data/fitted.toml``, prints what was found. Returns the exit code, 0."""
+    """Fits all free constants anew, writes ``data/fitted.toml``, prints what was found. Returns the
+    exit code, 0."""
     from .fit import FITTED_FILE, fit_all, write
+
     fitted = fit_all(lambda system: console.print(f"fitting {system} ..."))
     write(fitted)
-    rows = [{"system": system, "constant": name, "value": value, "figure": figure, "error left, %": 100 * left}
-            for system, constants in fitted.items() for name, (value, errors) in constants.items()
-            for figure, left in errors.items()]
+    rows = [
+        {
+            "system": system,
+            "constant": name,
+            "value": value,
+            "figure": figure,
+            "error left, %": 100 * left,
+        }
+        for system, constants in fitted.items()
+        for name, (value, errors) in constants.items()
+        for figure, left in errors.items()
+    ]
     console.print(rich_table("Constants fitted on published figures of role fit", rows))
     console.print(f"{FITTED_FILE}")
     return 0
@@ -26,22 +50,30 @@ def fit(console):
 def validate(console, models, traces, tokens):
     """Compares the network model with the RTL and writes ``docs/results/network_validation.md``.
 
-    ``models``: names of :mod:`hub_rtl.models`; ``traces``: a routing log for each of the first of them, made-up routing for the
-    others; ``tokens``: per rank, 0: all of a log. Returns 0 when all that is judged is within 5 %, else 1. Raises ValueError
-    and OSError for wrong orders.
+    ``models``: names of :mod:`sim.workload.models`; ``traces``: a routing log for each of the first
+    of them, made-up routing for the others; ``tokens``: per rank, 0: all of a log. Returns 0 when
+    all that is judged is within 5 %, else 1. Raises ValueError and OSError for wrong orders.
     """
-    from sim.system import HarnessError
+    from sim.system.system import HarnessError
 
     from .validate import PAGE as RESULT
     from .validate import Case, page, validation_table
     from .validate import validate as compare
+
     if not models:
         raise ValueError("validate: needs --model MODEL, and --trace FILE for each that has a log")
     if len(traces) > len(models):
-        raise ValueError(f"validate: {len(traces)} logs for {len(models)} models: each log needs its --model")
+        raise ValueError(
+            f"validate: {len(traces)} logs for {len(models)} models: each log needs its --model"
+        )
     logs = [*map(Path, traces), *[None] * (len(models) - len(traces))]
     try:
-        comparisons = compare([Case(model=model, trace=log, tokens=tokens) for model, log in zip(models, logs, strict=True)])
+        comparisons = compare(
+            [
+                Case(model=model, trace=log, tokens=tokens)
+                for model, log in zip(models, logs, strict=True)
+            ]
+        )
     except HarnessError as error:
         console.print(f"moe-hub: {error}")
         return 1
@@ -52,9 +84,11 @@ def validate(console, models, traces, tokens):
 
 
 def write_page(console, path, folder):
-    """Writes a results page's tables and pictures, ``../images/evaluation_*.png``, from the CSV files in ``folder``."""
-    from .page import fill
-    from .page_plots import draw_all
+    """Writes a results page's tables and pictures, ``../images/evaluation_*.png``, from the CSV
+    files in ``folder``."""
+    from sim.evaluate.page.page import fill
+    from sim.evaluate.page.plots import draw_all
+
     text = fill(path.read_text(encoding="utf-8"), folder)
     drawn = draw_all(folder, path.parent.parent / "images")
     path.write_text(text, encoding="utf-8")

@@ -1,7 +1,17 @@
-"""The experiments of ``moe-hub evaluate`` by name; points that several of them share are simulated once."""
+# SPDX-License-Identifier: Apache-2.0
+"""The experiments of ``moe-hub evaluate`` by name; points that several of them share are simulated
+once."""
+
+from sim.evaluate.page.paper_figures import (
+    ablation_points,
+    ablation_report,
+    end_report,
+    layer_report,
+    main_points,
+    tokens_report,
+)
 
 from .assumptions import gemm_report, published_report, sensitivity_points, sensitivity_report
-from .paper_figures import ablation_points, ablation_report, end_report, layer_report, main_points, tokens_report
 from .study import Experiment
 from .sweeps import (
     gpu_points,
@@ -18,24 +28,65 @@ from .sweeps import (
 
 __all__ = ["EXPERIMENTS", "STANDARD"]
 
-EXPERIMENTS = {experiment.name: experiment for experiment in (
-    Experiment("layer", "MoE layer by system, beside the paper's averages", main_points, layer_report),
-    Experiment("end-to-end", "Forward pass of the whole model, beside the paper's averages", main_points, end_report),
-    Experiment("tokens", "MoE layer over tokens", main_points, tokens_report),
-    Experiment("skew", "Skew of the routing", skew_points,
-               varied_report(skew_points, lambda p: p.skew, "skew", "Skew of the routing, 8,192 tokens")),
-    Experiment("gpus", "2 to 72 GPUs", gpu_points,
-               varied_report(gpu_points, lambda p: p.ranks, "GPUs", "Number of GPUs", log_x=True, group="model")),
-    Experiment("ablation", "Parts of the hub", ablation_points, ablation_report),
-    Experiment("links", "Bandwidth of the links", link_points,
-               varied_report(link_points, lambda p: dict(p.fabric)["link_gbps"], "GB/s per GPU and direction",
-                              "Bandwidth of the links, H800")),
-    Experiment("shapes", "Shapes of models; one row per expert against one per rank", shape_points, shape_report),
-    Experiment("pangu", "Pangu Ultra MoE, 718B", pangu_points, pangu_report),
-    Experiment("traces", "Routing logs of real models (--trace)", trace_points, trace_report),
-    Experiment("sensitivity", "What the speed-ups hang on", sensitivity_points, sensitivity_report),
-    Experiment("published", "Every published figure beside ours", lambda options: [], published_report),
-    Experiment("gemm", "GEMM model against published measurements", lambda options: [], gemm_report),
-)}
+EXPERIMENTS = {
+    experiment.name: experiment
+    for experiment in (
+        Experiment(
+            "layer", "MoE layer by system, beside the paper's averages", main_points, layer_report
+        ),
+        Experiment(
+            "end-to-end",
+            "Forward pass of the whole model, beside the paper's averages",
+            main_points,
+            end_report,
+        ),
+        Experiment("tokens", "MoE layer over tokens", main_points, tokens_report),
+        Experiment(
+            "skew",
+            "Skew of the routing",
+            skew_points,
+            varied_report(
+                skew_points, lambda p: p.skew, "skew", "Skew of the routing, 8,192 tokens"
+            ),
+        ),
+        Experiment(
+            "gpus",
+            "2 to 72 GPUs",
+            gpu_points,
+            varied_report(
+                gpu_points, lambda p: p.ranks, "GPUs", "Number of GPUs", log_x=True, group="model"
+            ),
+        ),
+        Experiment("ablation", "Parts of the hub", ablation_points, ablation_report),
+        Experiment(
+            "links",
+            "Bandwidth of the links",
+            link_points,
+            varied_report(
+                link_points,
+                lambda p: dict(p.fabric)["link_gbps"],
+                "GB/s per GPU and direction",
+                "Bandwidth of the links, H800",
+            ),
+        ),
+        Experiment(
+            "shapes",
+            "Shapes of models; one row per expert against one per rank",
+            shape_points,
+            shape_report,
+        ),
+        Experiment("pangu", "Pangu Ultra MoE, 718B", pangu_points, pangu_report),
+        Experiment("traces", "Routing logs of real models (--trace)", trace_points, trace_report),
+        Experiment(
+            "sensitivity", "What the speed-ups hang on", sensitivity_points, sensitivity_report
+        ),
+        Experiment(
+            "published", "Every published figure beside ours", lambda options: [], published_report
+        ),
+        Experiment(
+            "gemm", "GEMM model against published measurements", lambda options: [], gemm_report
+        ),
+    )
+}
 
 STANDARD = tuple(name for name in EXPERIMENTS if name != "traces")

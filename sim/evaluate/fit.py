@@ -1,14 +1,19 @@
-"""Fits the few free constants of the software systems, once, on the published figures whose role is "fit".
+# SPDX-License-Identifier: Apache-2.0
+"""Fits the few free constants of the software systems, once, on the published figures whose role is
+"fit".
 
-Which constant hangs on which figures is said in ``data/systems.toml``; a figure of another role cannot be named there. The
-search is deterministic: golden section on one constant after the other, over the bounds given, until nothing moves. It
-minimises the squares of the logarithms of ours over published. The result goes to ``data/fitted.toml``, with the figures and
-the error they keep; what that file held before does not matter.
+Which constant hangs on which figures is said in ``data/systems.toml``; a figure of another role
+cannot be named there. The search is deterministic: golden section on one constant after the other,
+over the bounds given, until nothing moves. It minimises the squares of the logarithms of ours over
+published. The result goes to ``data/fitted.toml``, with the figures and the error they keep; what
+that file held before does not matter.
 """
 
 from functools import partial
 from math import log, sqrt
 from pathlib import Path
+
+from flow.verilog.licence import SPDX
 
 from . import published, systems
 
@@ -16,12 +21,13 @@ __all__ = ["FITTED_FILE", "fit_all", "fit_system", "write"]
 
 FITTED_FILE = Path(__file__).parent / "data" / "fitted.toml"
 GOLDEN = (sqrt(5) - 1) / 2
-ROUNDS = 12             # over all constants that share figures
-TOLERANCE = 1e-3        # of a constant's range
+ROUNDS = 12  # over all constants that share figures
+TOLERANCE = 1e-3  # of a constant's range
 
 
 def _golden(function, low, high):
-    """The argument between ``low`` and ``high`` at which ``function`` is least, to :data:`TOLERANCE` of the range."""
+    """The argument between ``low`` and ``high`` at which ``function`` is least, to
+    :data:`TOLERANCE` of the range."""
     span = (high - low) * TOLERANCE
     a, b = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
     at_a, at_b = function(a), function(b)
@@ -40,7 +46,10 @@ def _golden(function, low, high):
 def _check(system, figures):
     for figure in figures:
         if figure.role != "fit":
-            raise ValueError(f"{system}: {figure.id} has role {figure.role!r}: only figures of role 'fit' may be fitted on")
+            raise ValueError(
+                f"{system}: {figure.id} has role {figure.role!r}: only figures of role "
+                "'fit' may be fitted on"
+            )
 
 
 def _loss(system, figures, values):
@@ -50,14 +59,18 @@ def _loss(system, figures, values):
 
 
 def _search(system, figures, bounds, known):
-    """{constant: value} of least loss; ``bounds``: {constant: (start, low, high)}; ``known``: constants found before."""
+    """{constant: value} of least loss; ``bounds``: {constant: (start, low, high)}; ``known``:
+    constants found before."""
     values = {name: start for name, (start, _, _) in bounds.items()}
     for _ in range(ROUNDS if len(bounds) > 1 else 1):
         before = dict(values)
         for name, (_, low, high) in bounds.items():
             others = known | values
             values[name] = _golden(partial(_at, system, figures, others, name), low, high)
-        if all(abs(values[name] - before[name]) <= 2 * TOLERANCE * (high - low) for name, (_, low, high) in bounds.items()):
+        if all(
+            abs(values[name] - before[name]) <= 2 * TOLERANCE * (high - low)
+            for name, (_, low, high) in bounds.items()
+        ):
             break
     return {name: float(f"{value:.4g}") for name, value in values.items()}
 
@@ -67,11 +80,15 @@ def _at(system, figures, values, name, value):
 
 
 def fit_system(system):
-    """{constant: (value, {figure id: relative error left})} of one system; empty when it has no free constant."""
+    """{constant: (value, {figure id: relative error left})} of one system; empty when it has no
+    free constant."""
     groups = {}
     for name, (start, low, high, ids) in systems.parameters(system).items():
         groups.setdefault(ids, {})[name] = (start, low, high)
-    fitted, known = {}, {name: start for bounds in groups.values() for name, (start, _, _) in bounds.items()}
+    fitted, known = (
+        {},
+        {name: start for bounds in groups.values() for name, (start, _, _) in bounds.items()},
+    )
     for ids, bounds in groups.items():
         figures = [published.figure(id) for id in ids]
         _check(system, figures)
@@ -84,7 +101,8 @@ def fit_system(system):
 
 
 def fit_all(report=lambda system: None):
-    """{system: :func:`fit_system`} of all that have free constants; ``report`` is called with each name before it is fitted."""
+    """{system: :func:`fit_system`} of all that have free constants; ``report`` is called with each
+    name before it is fitted."""
     result = {}
     for system in systems.SYSTEMS:
         if systems.parameters(system):
@@ -95,13 +113,23 @@ def fit_all(report=lambda system: None):
 
 def write(fitted, path=FITTED_FILE):
     """Writes what :func:`fit_all` found; same values, same bytes."""
-    lines = ["# Written by sim/evaluate/fit.py: constants fitted on published figures of role fit; the error these keep.", ""]
+    lines = [
+        f"# {SPDX}",
+        "# Written by sim/evaluate/fit.py: constants fitted on published figures of role "
+        "fit; the error these keep.",
+        "",
+    ]
     for system, constants in fitted.items():
         for name, (value, errors) in constants.items():
-            ids, left = ", ".join(f'"{id}"' for id in errors), ", ".join(f"{error:.4f}" for error in errors.values())
-            lines += [f"[{system}.{name}]", f"value = {value}", f"figures = [{ids}]", f"left = [{left}]", ""]
+            ids, left = (
+                ", ".join(f'"{id}"' for id in errors),
+                ", ".join(f"{error:.4f}" for error in errors.values()),
+            )
+            lines += [
+                f"[{system}.{name}]",
+                f"value = {value}",
+                f"figures = [{ids}]",
+                f"left = [{left}]",
+                "",
+            ]
     path.write_text("\n".join(lines), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    write(fit_all(print))

@@ -1,7 +1,10 @@
-"""Layers that were simulated before are read back, so that an interrupted set goes on and a page is written anew in seconds.
+# SPDX-License-Identifier: Apache-2.0
+"""Layers that were simulated before are read back, so that an interrupted set goes on and a page is
+written anew in seconds.
 
-A layer is kept under a key of everything that it depends on: the point, and the text of every file of this package but those
-that only choose points or show results. Layers of routing logs are not kept, a log may change.
+A layer is kept under a key of everything that it depends on: the point, and the text of every file
+of this package but those that only choose points or show results. Layers of routing logs are not
+kept, a log may change.
 """
 
 import hashlib
@@ -10,22 +13,49 @@ from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
+from sim.workload.models import TABLE
+
 __all__ = ["FOLDER", "Kept", "model_key"]
 
 PACKAGE = Path(__file__).parent
 FOLDER = PACKAGE.parents[1] / "build" / "evaluate_layers"
 #: Files that no layer's time depends on.
-SHOWING = {"assumptions.py", "bench.py", "calibrate.py", "cli.py", "commands.py", "end_to_end.py", "experiments.py", "fit.py",
-           "kept.py", "page.py", "page_numbers.py", "page_plots.py", "paper_figures.py", "plots.py", "published.py",
-           "rtl_layer.py", "runner.py", "study.py", "sweeps.py", "tables.py", "validate.py", "published.toml",
-           "gemm_published.toml"}
+SHOWING = {
+    "assumptions.py",
+    "bench.py",
+    "calibrate.py",
+    "commands.py",
+    "end_to_end.py",
+    "experiments.py",
+    "fit.py",
+    "kept.py",
+    "page.py",
+    "numbers.py",
+    "charts.py",
+    "paper_figures.py",
+    "plots.py",
+    "published.py",
+    "rtl_layer.py",
+    "runner.py",
+    "study.py",
+    "sweeps.py",
+    "tables.py",
+    "validate.py",
+    "published.toml",
+    "gemm_published.toml",
+}
 
 
 @cache
 def model_key():
     """Key of the model: names and text of all files that a layer's time depends on."""
-    files = sorted(path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".toml", ".json") and path.name not in SHOWING)
+    files = sorted(
+        path
+        for path in PACKAGE.rglob("*")
+        if path.suffix in (".py", ".toml", ".json") and path.name not in SHOWING
+    )
     parts = [f"{path.relative_to(PACKAGE)}\0{path.read_text(encoding='utf-8')}" for path in files]
+    parts.append(TABLE.read_text(encoding="utf-8"))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
@@ -49,9 +79,14 @@ class Kept:
             return None
         try:
             entry = json.loads(self._path(point).read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):     # never simulated, or interrupted while it was written
+        except (
+            FileNotFoundError,
+            ValueError,
+        ):  # never simulated, or interrupted while it was written
             return None
-        fields = entry["result"] | {"breakdown": tuple((name, us) for name, us in entry["result"]["breakdown"])}
+        fields = entry["result"] | {
+            "breakdown": tuple((name, us) for name, us in entry["result"]["breakdown"])
+        }
         return fields, entry["seconds"]
 
     def put(self, point, result, seconds):
@@ -63,6 +98,8 @@ class Kept:
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self._path(point)
         part = path.with_suffix(".part")
-        text = json.dumps({"point": repr(point), "result": fields, "seconds": seconds}, default=_plain)
+        text = json.dumps(
+            {"point": repr(point), "result": fields, "seconds": seconds}, default=_plain
+        )
         part.write_text(text, encoding="utf-8")
         part.replace(path)

@@ -1,20 +1,25 @@
-"""Every published figure beside what the model says: ``data/published.toml``, ours, the error, good or bad.
+# SPDX-License-Identifier: Apache-2.0
+"""Every published figure beside what the model says: ``data/published.toml``, ours, the error, good
+or bad.
 
-    for row in rows():      # figures of role "test" and "fit"
-        print(row.figure.id, row.figure.value, row.ours, row.error)
+for row in rows():      # figures of role "test" and "fit"
+    print(row.figure.id, row.figure.value, row.ours, row.error)
 """
 
 from dataclasses import dataclass, field, replace
 from functools import cache
 from statistics import geometric_mean, mean, median
 
+from sim.evaluate.machine.compute import expert_gemms, grouped_gemm_us, pass_us
+from sim.evaluate.machine.engine import run_layer
+from sim.evaluate.machine.hardware import load_data, machine
+from sim.evaluate.machine.workload import Workload
+from sim.evaluate.schemes import scheme
+from sim.workload.models import ModelShape
+from sim.workload.models import model as shape
+
 from . import bench
-from .compute import expert_gemms, grouped_gemm_us, pass_us
 from .end_to_end import forward_us
-from .engine import run_layer
-from .hardware import load_data, machine
-from .schemes import scheme
-from .workload import MoeShape, Workload, shape
 
 __all__ = ["Figure", "Row", "ask", "figure", "figures", "median_error", "rows"]
 
@@ -77,15 +82,27 @@ def _data():
 
 @cache
 def figures():
-    """All :class:`Figure`, in the order of the file. Raises ValueError for a metric, role or source that is not there."""
+    """All :class:`Figure`, in the order of the file. Raises ValueError for a metric, role or source
+    that is not there."""
     data, result = _data(), []
     for entry in data["figure"]:
-        for name, known in (("metric", data["metric"]), ("source", data["source"]), ("role", ROLES)):
+        for name, known in (
+            ("metric", data["metric"]),
+            ("source", data["source"]),
+            ("role", ROLES),
+        ):
             if entry[name] not in known:
-                raise ValueError(f"{entry['id']}: {name} = {entry[name]!r}: must be one of {', '.join(known)}")
+                raise ValueError(
+                    f"{entry['id']}: {name} = {entry[name]!r}: must be one of {', '.join(known)}"
+                )
         if entry["role"] == "out of scope" and not entry.get("reason"):
             raise ValueError(f"{entry['id']}: role 'out of scope' needs a reason")
-        result.append(Figure(**entry | {"source": data["source"][entry["source"]], "over": tuple(entry.get("over", ()))}))
+        result.append(
+            Figure(
+                **entry
+                | {"source": data["source"][entry["source"]], "over": tuple(entry.get("over", ()))}
+            )
+        )
     return tuple(result)
 
 
@@ -101,7 +118,7 @@ def figure(id):
     return _by_id()[id]
 
 
-# -- what a figure is about -----------------------------------------------------------------------------------------------
+# -- what a figure is about ------------------------------------------------------------------------
 
 
 def machine_of(figure):
@@ -114,19 +131,42 @@ def machine_of(figure):
 
 def plain_shape(*, hidden, inter, experts, top_k, dtype="bf16", name="published"):
     """A shape of a benchmark that is no model."""
-    return MoeShape(name=name, layers=1, dense_layers=0, hidden=hidden, row=hidden, experts=experts, top_k=top_k, inter=inter,
-                    shared=0, dtype=dtype, weight_bytes=2 if dtype == "bf16" else 1, heads=0, kv_heads=0, head_dim=0,
-                    source="benchmark")
+    return ModelShape(
+        name=name,
+        layers=1,
+        hidden=hidden,
+        experts=experts,
+        top_k=top_k,
+        inter=inter,
+        dtype=dtype,
+        made_up=True,
+        source="benchmark",
+    )
 
 
 def workload_of(figure):
-    """The workload of a figure that has one: uniform routing, as the systems' benchmarks draw it."""
-    entry = {name: value for name, value in _data()["workload"][figure.workload].items() if name != "note"} | figure.options
+    """The workload of a figure that has one: uniform routing, as the systems' benchmarks draw
+    it."""
+    entry = {
+        name: value
+        for name, value in _data()["workload"][figure.workload].items()
+        if name != "note"
+    } | figure.options
     inter, tokens = entry["inter"], entry["tokens"] * figure.ranks
-    if entry.get("matrices") == 2:      # two matrices of I columns have the work and bytes of a gated expert of 2 I / 3
+    if (
+        entry.get("matrices") == 2
+    ):  # two matrices of I columns have the work and bytes of a gated expert of 2 I / 3
         inter = round(2 * inter / 3)
-    dtype = figure.options.get("dispatch_dtype", "fp8" if figure.metric.startswith(("dispatch", "combine")) else "bf16")
-    made = plain_shape(hidden=entry["hidden"], inter=inter, experts=entry["experts"], top_k=entry["top_k"], dtype=dtype)
+    dtype = figure.options.get(
+        "dispatch_dtype", "fp8" if figure.metric.startswith(("dispatch", "combine")) else "bf16"
+    )
+    made = plain_shape(
+        hidden=entry["hidden"],
+        inter=inter,
+        experts=entry["experts"],
+        top_k=entry["top_k"],
+        dtype=dtype,
+    )
     return _workload(made, figure.ranks, tokens, 0.0)
 
 
@@ -139,13 +179,28 @@ def set_of(figure):
     """[(machine, workload)] of a figure about a set."""
     entry, (made, _) = _data()["set"][figure.set], machine_of(figure)
     if "models" in entry:
-        return [(made, _workload(shape(model), figure.ranks, tokens, entry["skew"]))
-                for model in entry["models"] for tokens in entry["tokens"]]
-    return [(made, _workload(plain_shape(**{name: values[name] for name in ("hidden", "inter", "experts", "top_k")}),
-                             figure.ranks, values["tokens"] * figure.ranks, entry["skew"])) for values in entry["shapes"]]
+        return [
+            (made, _workload(shape(model), figure.ranks, tokens, entry["skew"]))
+            for model in entry["models"]
+            for tokens in entry["tokens"]
+        ]
+    return [
+        (
+            made,
+            _workload(
+                plain_shape(
+                    **{name: values[name] for name in ("hidden", "inter", "experts", "top_k")}
+                ),
+                figure.ranks,
+                values["tokens"] * figure.ranks,
+                entry["skew"],
+            ),
+        )
+        for values in entry["shapes"]
+    ]
 
 
-# -- asking ---------------------------------------------------------------------------------------------------------------
+# -- asking ----------------------------------------------------------------------------------------
 
 
 class _Layers(dict):
@@ -159,8 +214,13 @@ class _Layers(dict):
 
 
 def _rows_bytes(figure, workload):
-    """Logical bytes that the bandwidth of a dispatch or combine is about: rows at a rank, mean of the ranks."""
-    size = workload.shape.dispatch_bytes if figure.metric.startswith("dispatch") else workload.shape.combine_bytes
+    """Logical bytes that the bandwidth of a dispatch or combine is about: rows at a rank, mean of
+    the ranks."""
+    size = (
+        workload.shape.dispatch_bytes
+        if figure.metric.startswith("dispatch")
+        else workload.shape.combine_bytes
+    )
     return workload.distinct.sum() / workload.ranks * size
 
 
@@ -175,8 +235,15 @@ def _kernel(figure, layers):
 
 
 def _comet_layer(figure, layers):
-    return bench.comet_layer(int(figure.metric[5]), machine_of(figure)[0], workload_of(figure),
-                             figure.options["tensor_parallel"]) / 1e3
+    return (
+        bench.comet_layer(
+            int(figure.metric[5]),
+            machine_of(figure)[0],
+            workload_of(figure),
+            figure.options["tensor_parallel"],
+        )
+        / 1e3
+    )
 
 
 def _layer_ms(figure, layers):
@@ -190,57 +257,93 @@ def _speedup_max(figure, layers):
 
 
 def _layer_ratio(figure, layers):
-    return geometric_mean(layers(figure.system, *point).us / layers(other, *point).us
-                          for other in figure.over for point in set_of(figure))
+    return geometric_mean(
+        layers(figure.system, *point).us / layers(other, *point).us
+        for other in figure.over
+        for point in set_of(figure)
+    )
 
 
 def _layer_speedup(figure, layers):
     points = set_of(figure)
-    return mean(layers(other, *point).us / layers(figure.system, *point).us for other in figure.over for point in points)
+    return mean(
+        layers(other, *point).us / layers(figure.system, *point).us
+        for other in figure.over
+        for point in points
+    )
 
 
 def _comm_fraction(figure, layers):
     results = [layers(figure.system, *point) for point in set_of(figure)]
-    return mean(sum(result.breakdown.get(phase, 0.0) for phase in COMMUNICATION) / result.us for result in results)
+    return mean(
+        sum(result.breakdown.get(phase, 0.0) for phase in COMMUNICATION) / result.us
+        for result in results
+    )
 
 
 def _exposed_fraction(figure, layers):
     def work(machine, workload):
         first, second = expert_gemms(workload.shape)
         rows = max((workload.rows_at(rank) for rank in range(workload.ranks)), key=sum)
-        return (grouped_gemm_us(machine.gpu, first, rows) + pass_us(machine.gpu, int(rows.sum()) * 6 * workload.shape.inter)
-                + grouped_gemm_us(machine.gpu, second, rows))
+        return (
+            grouped_gemm_us(machine.gpu, first, rows)
+            + pass_us(machine.gpu, int(rows.sum()) * 6 * workload.shape.inter)
+            + grouped_gemm_us(machine.gpu, second, rows)
+        )
 
     return mean(1 - work(*point) / layers(figure.system, *point).us for point in set_of(figure))
 
 
 def _flag(figure, layers):
     made = machine_of(figure)[0]
-    return bench.flag_us(made, _workload(plain_shape(hidden=128, inter=128, experts=8, top_k=1), figure.ranks, 8, 0.0))
+    return bench.flag_us(
+        made,
+        _workload(plain_shape(hidden=128, inter=128, experts=8, top_k=1), figure.ranks, 8, 0.0),
+    )
 
 
 def _end_to_end(figure, layers):
     def forward(system, machine, workload):
-        return forward_us(machine, workload.shape, workload.tokens, layers(system, machine, workload).us)
+        return forward_us(
+            machine, workload.shape, workload.tokens, layers(system, machine, workload).us
+        )
 
     points = set_of(figure)
-    return mean(forward(other, *point) / forward(figure.system, *point) for other in figure.over for point in points)
+    return mean(
+        forward(other, *point) / forward(figure.system, *point)
+        for other in figure.over
+        for point in points
+    )
 
 
-METRICS = {"dispatch_gbps": _kernel, "combine_gbps": _kernel, "dispatch_us": _kernel, "combine_us": _kernel,
-           "dispatch_call_us": _kernel, "layer0_ms": _comet_layer, "layer1_ms": _comet_layer, "layer_ms": _layer_ms,
-           "speedup_max": _speedup_max, "layer_ratio": _layer_ratio, "layer_speedup": _layer_speedup,
-           "comm_fraction": _comm_fraction, "exposed_fraction": _exposed_fraction, "flag_us": _flag,
-           "end_to_end_speedup": _end_to_end}
+METRICS = {
+    "dispatch_gbps": _kernel,
+    "combine_gbps": _kernel,
+    "dispatch_us": _kernel,
+    "combine_us": _kernel,
+    "dispatch_call_us": _kernel,
+    "layer0_ms": _comet_layer,
+    "layer1_ms": _comet_layer,
+    "layer_ms": _layer_ms,
+    "speedup_max": _speedup_max,
+    "layer_ratio": _layer_ratio,
+    "layer_speedup": _layer_speedup,
+    "comm_fraction": _comm_fraction,
+    "exposed_fraction": _exposed_fraction,
+    "flag_us": _flag,
+    "end_to_end_speedup": _end_to_end,
+}
 
 
 def ask(figure, layers=None):
-    """What the model says, in the unit of the figure. ``layers``: layers already run, to share among figures."""
+    """What the model says, in the unit of the figure. ``layers``: layers already run, to share
+    among figures."""
     return METRICS[figure.metric](figure, _Layers() if layers is None else layers)
 
 
 def rows(select=lambda figure: figure.role in ("fit", "test"), report=lambda figure: None):
-    """[:class:`Row`] of the figures that ``select`` takes; ``report`` is called before each is asked."""
+    """[:class:`Row`] of the figures that ``select`` takes; ``report`` is called before each is
+    asked."""
     layers, result = _Layers(), []
     for one in filter(select, figures()):
         report(one)
@@ -250,6 +353,7 @@ def rows(select=lambda figure: figure.role in ("fit", "test"), report=lambda fig
 
 def median_error(rows, role="test", group=""):
     """Median of the absolute relative errors of asked figures of a role and group."""
-    errors = [abs(row.error) for row in rows if row.figure.role == role and row.figure.group == group]
+    errors = [
+        abs(row.error) for row in rows if row.figure.role == role and row.figure.group == group
+    ]
     return median(errors)
-

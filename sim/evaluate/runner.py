@@ -1,7 +1,10 @@
-"""Points of an experiment, run over the cores of this machine or over a Dask cluster; same points, same results."""
+# SPDX-License-Identifier: Apache-2.0
+"""Points of an experiment, run over the cores of this machine or over a Dask cluster; same points,
+same results."""
 
 import json
 import os
+import signal
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, fields
@@ -10,28 +13,30 @@ from multiprocessing import get_context
 from threading import Lock
 from time import process_time
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from sim.evaluate.machine.engine import run_layer
+from sim.evaluate.machine.hardware import machine
+from sim.evaluate.machine.workload import TYPICAL_SKEW, Workload
+from sim.evaluate.schemes import scheme
+from sim.workload.models import model as shape
+from sim.workload.traces import read_trace
 
-from sim.traces import read_trace
-
-from .engine import run_layer
-from .hardware import machine
-from .schemes import scheme
 from .systems import override
-from .workload import TYPICAL_SKEW, Workload, shape
 
 __all__ = ["Point", "Result", "machine_of", "run_point", "run_points", "workload_of"]
 
 
-_CONSTANTS = Lock()     # replaced constants are seen by the whole process, and a cluster's worker may have several threads
+# replaced constants are seen by the whole process, and a cluster's worker may have several threads
+_CONSTANTS = Lock()
 
 
 @dataclass(frozen=True)
 class Point:
-    """One layer to simulate. ``gpu``, ``fabric``: fields of the machine to replace, as (name, value) pairs.
+    """One layer to simulate. ``gpu``, ``fabric``: fields of the machine to replace, as (name,
+    value) pairs.
 
-    ``trace``: path of a routing log in place of ``skew``; ``tokens`` 0 takes all of it. ``constants``: constants of software
-    to replace, as (section of systems.toml, name, value). ``network``: options of ``NetworkSettings.of``, as (name, value).
+    ``trace``: path of a routing log in place of ``skew``; ``tokens`` 0 takes all of it.
+    ``constants``: constants of software to replace, as (section of systems.toml, name, value).
+    ``network``: options of ``NetworkSettings.of``, as (name, value).
     """
 
     system: str
@@ -50,7 +55,8 @@ class Point:
 
 @dataclass(frozen=True)
 class Result:
-    """What :func:`run_point` found; times in microseconds, see :class:`sim.evaluate.engine.LayerResult`."""
+    """What :func:`run_point` found; times in microseconds, see
+    :class:`sim.evaluate.machine.engine.LayerResult`."""
 
     point: Point
     us: float
@@ -68,15 +74,29 @@ class Result:
         row["trace"] = os.path.basename(row["trace"])
         for name in ("gpu", "fabric", "network"):
             row[name] = json.dumps(dict(row[name])) if row[name] else ""
-        row["constants"] = " ".join(f"{part}.{name}={value:g}" for part, name, value in self.point.constants)
-        row |= {name: getattr(self, name) for name in ("us", "first_ready_us", "all_ready_us", "wire_bytes", "payload_bytes",
-                                                       "sm_busy", "imbalance")}
+        row["constants"] = " ".join(
+            f"{part}.{name}={value:g}" for part, name, value in self.point.constants
+        )
+        row |= {
+            name: getattr(self, name)
+            for name in (
+                "us",
+                "first_ready_us",
+                "all_ready_us",
+                "wire_bytes",
+                "payload_bytes",
+                "sm_busy",
+                "imbalance",
+            )
+        }
         return row | {"breakdown": json.dumps({name: round(us, 3) for name, us in self.breakdown})}
 
 
 def machine_of(point):
-    """The machine of a point. Raises :class:`sim.evaluate.hardware.HardwareError`."""
-    return machine(point.machine, point.ranks).changed(gpu=dict(point.gpu), fabric=dict(point.fabric))
+    """The machine of a point. Raises :class:`sim.evaluate.machine.hardware.HardwareError`."""
+    return machine(point.machine, point.ranks).changed(
+        gpu=dict(point.gpu), fabric=dict(point.fabric)
+    )
 
 
 @lru_cache(maxsize=4)
@@ -86,11 +106,19 @@ def _trace(path):
 
 @lru_cache(maxsize=16)
 def _workload(model, ranks, tokens, seed, skew, trace):
-    return Workload.make(shape(model), ranks, tokens or None, seed=seed, skew=skew, routing=_trace(trace) if trace else None)
+    return Workload.make(
+        shape(model),
+        ranks,
+        tokens or None,
+        seed=seed,
+        skew=skew,
+        routing=_trace(trace) if trace else None,
+    )
 
 
 def workload_of(point):
-    """The workload of a point. Raises :class:`sim.evaluate.workload.WorkloadError`, and what reading a trace raises."""
+    """The workload of a point. Raises :class:`sim.evaluate.machine.workload.WorkloadError`, and
+    what reading a trace raises."""
     return _workload(point.model, point.ranks, point.tokens, point.seed, point.skew, point.trace)
 
 
@@ -100,9 +128,20 @@ def run_point(point):
     with _CONSTANTS, ExitStack() as replaced:
         for part, name, value in point.constants:
             replaced.enter_context(override(part, **{name: value}))
-        layer = run_layer(scheme(point.system), machine_of(point), workload, point.seed, **dict(point.network))
-    return Result(point, layer.us, layer.first_ready_us, layer.all_ready_us, layer.wire_bytes, layer.payload_bytes,
-                  layer.sm_busy, workload.imbalance, tuple(layer.breakdown.items()))
+        layer = run_layer(
+            scheme(point.system), machine_of(point), workload, point.seed, **dict(point.network)
+        )
+    return Result(
+        point,
+        layer.us,
+        layer.first_ready_us,
+        layer.all_ready_us,
+        layer.wire_bytes,
+        layer.payload_bytes,
+        layer.sm_busy,
+        workload.imbalance,
+        tuple(layer.breakdown.items()),
+    )
 
 
 def _timed(point):
@@ -118,12 +157,18 @@ def _pool(points, jobs):
         for number, point in enumerate(points):
             yield number, _timed(point)
         return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    # Ctrl-C reaches every process of the terminal: a worker just ends, this one says so.
+    with ProcessPoolExecutor(
+        jobs,
+        mp_context=get_context("spawn"),
+        initializer=signal.signal,
+        initargs=(signal.SIGINT, signal.SIG_DFL),
+    ) as pool:
         running = {pool.submit(_timed, point): number for number, point in enumerate(points)}
         try:
             for done in as_completed(running):
                 yield running[done], done.result()
-        except BaseException:       # an error or Ctrl-C: do not work on what nobody will see
+        except BaseException:  # an error or Ctrl-C: do not work on what nobody will see
             pool.shutdown(cancel_futures=True)
             raise
 
@@ -133,7 +178,9 @@ def _client(address):
     try:
         from distributed import Client
     except ImportError:
-        raise ValueError("--scheduler: needs the package `distributed` (pip install moe-hub[cluster])") from None
+        raise ValueError(
+            "--scheduler: needs the package `distributed` (pip install moe-hub[cluster])"
+        ) from None
     try:
         return Client(address, timeout="10s")
     except (OSError, ValueError) as error:
@@ -141,37 +188,48 @@ def _client(address):
 
 
 def _cluster(points, client):
-    """As :func:`_pool`, from the workers of a cluster; they need this package, and traces under the same path."""
+    """As :func:`_pool`, from the workers of a cluster; they need this package, and traces under the
+    same path."""
     from distributed import as_completed as completed
-    running = {future: number for number, future in enumerate(client.map(_timed, points, pure=False))}
+
+    running = {
+        future: number for number, future in enumerate(client.map(_timed, points, pure=False))
+    }
     for done, result in completed(list(running), with_results=True):
         yield running[done], result
 
 
-def run_points(points, *, jobs=None, scheduler=None, console=None, kept=None):
+def run_points(points, *, jobs=None, scheduler=None, progress=None, kept=None):
     """{point: result} of all points, equal ones once, longest first.
 
-    ``jobs``: processes, all cores by default. ``scheduler``: address of a Dask scheduler in their place; it has to answer, also
-    when there is nothing to simulate. ``console``: a rich console for the progress bar and for what the layers cost; none
-    without it. ``kept``: a :class:`sim.evaluate.kept.Kept`, layers in it are not simulated again. Raises ValueError when the
-    cluster cannot be used, and what a point raises.
+    ``jobs``: processes, all cores by default. ``scheduler``: address of a Dask scheduler in their
+    place; it has to answer, also when there is nothing to simulate. ``progress``: a
+    :class:`moe_hub.console.Progress` that is told how many are done and what they cost. ``kept``: a
+    :class:`sim.evaluate.kept.Kept`, layers in it are not simulated again. Raises ValueError when
+    the cluster cannot be used, and what a point raises.
     """
-    unique = sorted(dict.fromkeys(points), key=lambda p: (-p.tokens * shape(p.model).top_k * p.ranks, repr(p)))
-    before = {point: found for point in unique if (found := kept.get(point)) is not None} if kept else {}
+    unique = sorted(
+        dict.fromkeys(points), key=lambda p: (-p.tokens * shape(p.model).top_k * p.ranks, repr(p))
+    )
+    before = (
+        {point: found for point in unique if (found := kept.get(point)) is not None} if kept else {}
+    )
     results = {point: Result(point, **found) for point, (found, _) in before.items()}
-    seconds, todo = sum(spent for _, spent in before.values()), [point for point in unique if point not in results]
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    shown = console is not None and console.is_terminal
-    with _client(scheduler) if scheduler else nullcontext() as client, \
-            Progress(*columns, console=console, transient=True, disable=not shown) as bar:
-        task = bar.add_task("layers", total=len(unique), completed=len(before))
+    seconds, todo = (
+        sum(spent for _, spent in before.values()),
+        [point for point in unique if point not in results],
+    )
+    with _client(scheduler) if scheduler else nullcontext() as client:
         jobs = min(jobs or os.cpu_count() or 1, max(1, len(todo)))
         for number, (result, spent) in _cluster(todo, client) if client else _pool(todo, jobs):
             results[todo[number]], seconds = result, seconds + spent
             if kept:
                 kept.put(todo[number], result, spent)
-            bar.advance(task)
-    if console is not None and unique:
-        console.print(f"{len(unique)} layers, {seconds:.0f} processor seconds; {len(before)} were kept from before",
-                      highlight=False)
+            if progress:
+                progress.show(f"{len(results)} of {len(unique)} layers")
+    if progress and unique:
+        progress.note(
+            f"{len(unique)} layers, {seconds:.0f} processor seconds; {len(before)} were "
+            "kept from before"
+        )
     return {point: results[point] for point in unique}

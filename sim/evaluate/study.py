@@ -1,7 +1,10 @@
-"""What experiments have in common: options, reports, points of a grid, speed-ups, the paper's averages.
+# SPDX-License-Identifier: Apache-2.0
+"""What experiments have in common: options, reports, points of a grid, speed-ups, the paper's
+averages.
 
-An experiment has ``points(options)``, the layers to simulate, and ``report(options, results)``, rows for the CSV, a short
-table, notes and a plot. Speed-up is always another system's time over the hub's: above 1 the hub is faster.
+An experiment has ``points(options)``, the layers to simulate, and ``report(options, results)``,
+rows for the CSV, a short table, notes and a plot. Speed-up is always another system's time over the
+hub's: above 1 the hub is faster.
 """
 
 from collections.abc import Callable
@@ -10,15 +13,31 @@ from functools import cache
 
 import numpy as np
 
-from .end_to_end import forward_us
-from .hardware import load_data
-from .plots import Plot
-from .runner import Point, machine_of
-from .schemes import SCHEMES
-from .workload import shape
+from sim.evaluate.machine.hardware import load_data
+from sim.evaluate.page.charts import Plot
+from sim.evaluate.schemes import SCHEMES
+from sim.workload.models import model as shape
 
-__all__ = ["ABLATIONS", "HUB", "PAPER_SYSTEMS", "Experiment", "Options", "Report", "forward", "grid", "mean", "models_of",
-           "paper", "rows_of", "speedup", "systems_of", "tokens_of"]
+from .end_to_end import forward_us
+from .runner import Point, machine_of
+
+__all__ = [
+    "ABLATIONS",
+    "HUB",
+    "PAPER_SYSTEMS",
+    "Experiment",
+    "Options",
+    "Report",
+    "forward",
+    "grid",
+    "mean",
+    "models_of",
+    "paper",
+    "rows_of",
+    "speedup",
+    "systems_of",
+    "tokens_of",
+]
 
 HUB = "moe_hub"
 PAPER_SYSTEMS = ("megatron", "fastermoe", "tutel", "comet", "ccfuser")
@@ -27,7 +46,8 @@ ABLATIONS = ("moe_hub_base", "moe_hub_packets", "moe_hub_signal", HUB)
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What narrows the experiments: empty means what each of them takes by itself. ``traces``: paths of routing logs."""
+    """What narrows the experiments: empty means what each of them takes by itself. ``traces``:
+    paths of routing logs."""
 
     models: tuple = ()
     tokens: tuple = ()
@@ -39,7 +59,8 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Outcome of an experiment: ``rows`` for the CSV, ``summary`` for the terminal, ``notes``, one line each, ``plot``."""
+    """Outcome of an experiment: ``rows`` for the CSV, ``summary`` for the terminal, ``notes``, one
+    line each, ``plot``."""
 
     rows: list
     summary: list
@@ -59,10 +80,16 @@ class Experiment:
 
 @cache
 def paper():
-    """What the paper averages over: its models, tokens and skew; and its averages, {(metric, system): value}."""
+    """What the paper averages over: its models, tokens and skew; and its averages, {(metric,
+    system): value}."""
     data = load_data("published.toml")
-    averages = {(figure["metric"], figure["over"][0]): figure["value"] for figure in data["figure"]
-                if figure["system"] == HUB and figure.get("set") == "moe_hub_paper" and len(figure.get("over", ())) == 1}
+    averages = {
+        (figure["metric"], figure["over"][0]): figure["value"]
+        for figure in data["figure"]
+        if figure["system"] == HUB
+        and figure.get("set") == "moe_hub_paper"
+        and len(figure.get("over", ())) == 1
+    }
     return data["set"]["moe_hub_paper"], averages
 
 
@@ -79,14 +106,23 @@ def tokens_of(options, default=None):
 def systems_of(options, default=None):
     """The systems to compare, those that exist, and the hub."""
     wanted = options.systems or default or [name for name in SCHEMES if name not in ABLATIONS[:-1]]
-    ordered = [name for name in (*PAPER_SYSTEMS, *sorted(SCHEMES)) if name in SCHEMES and name in wanted and name != HUB]
+    ordered = [
+        name
+        for name in (*PAPER_SYSTEMS, *sorted(SCHEMES))
+        if name in SCHEMES and name in wanted and name != HUB
+    ]
     return (*dict.fromkeys(ordered), HUB)
 
 
 def grid(options, systems, models, tokens, **fixed):
     """Points of all combinations; ``fixed``: fields that all of them have."""
     fixed = {"machine": options.machine or "h800_400", "seed": options.seed} | fixed
-    return [Point(system, model, count, **fixed) for model in models for count in tokens for system in systems]
+    return [
+        Point(system, model, count, **fixed)
+        for model in models
+        for count in tokens
+        for system in systems
+    ]
 
 
 def speedup(results, point):

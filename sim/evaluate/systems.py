@@ -1,10 +1,12 @@
-"""Constants of the software systems: ``data/systems.toml``, with what was fitted from ``data/fitted.toml`` in place of it."""
+# SPDX-License-Identifier: Apache-2.0
+"""Constants of the software systems: ``data/systems.toml``, with what was fitted from
+``data/fitted.toml`` in place of it."""
 
 from functools import cache
 from importlib.resources import files
 from types import SimpleNamespace
 
-from .hardware import load_data
+from sim.evaluate.machine.hardware import load_data
 
 __all__ = ["SYSTEMS", "UnknownSystem", "constants", "override", "parameters", "provenance"]
 
@@ -26,7 +28,11 @@ _overrides = {}
 def _fitted_values():
     global _fitted
     if _fitted is None:
-        _fitted = load_data("fitted.toml") if (files(__package__) / "data" / "fitted.toml").is_file() else {}
+        _fitted = (
+            load_data("fitted.toml")
+            if (files(__package__) / "data" / "fitted.toml").is_file()
+            else {}
+        )
     return _fitted
 
 
@@ -37,19 +43,24 @@ def _entry(system):
 
 
 def constants(system):
-    """The constants of ``system`` by name: ``constants("comet").combine_ctas``. Raises :class:`UnknownSystem`."""
+    """The constants of ``system`` by name: ``constants("comet").combine_ctas``. Raises
+    :class:`UnknownSystem`."""
     values = {name: entry["value"] for name, entry in _entry(system).items()}
     values |= {name: entry["value"] for name, entry in _fitted_values().get(system, {}).items()}
     return SimpleNamespace(**values | _overrides.get(system, {}))
 
 
 class override:
-    """``with override("comet", combine_ctas=20): ...``: other constants inside, for a search or a sensitivity table."""
+    """``with override("comet", combine_ctas=20): ...``: other constants inside, for a search or a
+    sensitivity table."""
 
     def __init__(self, system, **values):
         unknown = values.keys() - _entry(system).keys()
         if unknown:
-            raise UnknownSystem(f"{system}: no constant {', '.join(sorted(unknown))}; there are {', '.join(_entry(system))}")
+            raise UnknownSystem(
+                f"{system}: no constant {', '.join(sorted(unknown))}; there are "
+                f"{', '.join(_entry(system))}"
+            )
         self.system, self.values = system, values
 
     def __enter__(self):
@@ -62,13 +73,23 @@ class override:
 
 def parameters(system):
     """{name: (start, low, high, figure ids)} of the constants of ``system`` that are fitted."""
-    return {name: (entry["value"], entry["low"], entry["high"], tuple(entry["fitted"]))
-            for name, entry in _entry(system).items() if "fitted" in entry}
+    return {
+        name: (entry["value"], entry["low"], entry["high"], tuple(entry["fitted"]))
+        for name, entry in _entry(system).items()
+        if "fitted" in entry
+    }
 
 
 def provenance(system):
     """{name: (value in use, source)}, with the figures named where the value is fitted."""
     used = vars(constants(system))
     fitted = _fitted_values().get(system, {})
-    return {name: (used[name], f"fitted on {', '.join(fitted[name]['figures'])}" if name in fitted else entry["source"])
-            for name, entry in _entry(system).items()}
+    return {
+        name: (
+            used[name],
+            f"fitted on {', '.join(fitted[name]['figures'])}"
+            if name in fitted
+            else entry["source"],
+        )
+        for name, entry in _entry(system).items()
+    }

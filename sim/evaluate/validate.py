@@ -1,58 +1,65 @@
-"""The network model against the multi-hub RTL simulation: the same layers on both, times compared rank by rank.
+# SPDX-License-Identifier: Apache-2.0
+"""The network model against the multi-hub RTL simulation: the same layers on both, times compared
+rank by rank.
 
-    python -m sim.evaluate.validate olmoe-1b-7b=routes.jsonl qwen1.5-moe-a2.7b=other.jsonl --tokens 64
+    moe-hub evaluate validate --model olmoe-1b-7b --trace routes.jsonl --model qwen1.5-moe-a2.7b
+    --trace other.jsonl
 
-runs each layer (dispatch, expert stand-in, combine) on the generated Verilog of eight hubs, as ``moe-hub run`` does, and on
-:func:`sim.evaluate.rtl_layer.model_layer`, prints the comparison and writes ``docs/results/network_validation.md``. A model
-name without a log takes made-up routing. Nothing in the model is adjusted to a layer: its latencies are those of
+runs each layer (dispatch, expert stand-in, combine) on the generated Verilog of eight hubs, as
+``moe-hub run`` does, and on :func:`sim.evaluate.machine.rtl_layer.model_layer`, prints the
+comparison and writes ``docs/results/network_validation.md``. A model name without a log takes
+made-up routing. Nothing in the model is adjusted to a layer: its latencies are those of
 ``data/hub.json``, all else is the mechanism.
 
-The order in which rows overtake each other is chaotic: one cycle more of fabric latency changes which row waits for which, and
-so a time. Each layer is therefore run at several latencies around the nominal one, on both sides; means are compared, and
-the spread of the RTL is reported beside the error.
-
-To register it as ``moe-hub evaluate validate``: call :func:`validate` with parsed options, print ``validation_table`` of each
-comparison it returns, write :func:`page`, and end with code 1 unless all are ``good``. ``ValueError`` (also
-:class:`~hub_rtl.config.ConfigError`, :class:`~sim.traces.TraceError`) and ``OSError`` are wrong orders: one line, code 2;
-:class:`~sim.system.HarnessError` is code 1.
+The order in which rows overtake each other is chaotic: one cycle more of fabric latency changes
+which row waits for which, and so a time. Each layer is therefore run at several latencies around
+the nominal one, on both sides; means are compared, and the spread of the RTL is reported beside the
+error.
 """
 
-import argparse
 import hashlib
 import json
-import sys
 import time
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
-from hub_rtl.formats import EventKind
+from hub_rtl.contract.packets import EventKind
 from sim.bench.runner import BUILD, ROOT
-from sim.evaluate.rtl_layer import Harness, model_layer
-from sim.layer import MARK_START, MARK_STORED, hub_programs, plan_layer
-from sim.layer_check import check_layer
-from sim.run_cli import _routing, _shape
-from sim.system import NATIVE, build, hub_verilog
+from sim.evaluate.machine.rtl_layer import Harness, model_layer
+from sim.system.layer import MARK_START, MARK_STORED, hub_programs, plan_layer
+from sim.system.layer_check import check_layer
+from sim.system.system import build, harness_sources, hub_verilog
+from sim.workload.asked import asked_routing, asked_shape
 
 __all__ = ["LIMIT", "Case", "Comparison", "page", "validate", "validation_table"]
 
-LIMIT = 0.05                        # largest error of what is judged
+LIMIT = 0.05  # largest error of what is judged
 PAGE = ROOT / "docs" / "results" / "network_validation.md"
-# Name, over the ranks: what of each rank's times, how the whole layer's figure comes from the ranks', and whether it is judged.
-FIGURES = {"first_ready": ("first tile ready", min, True), "all_ready": ("all rows ready", max, True),
-           "first_answers": ("first answers ready", min, False), "all_answers": ("all answers ready", max, True)}
+# Name, over the ranks: what of each rank's times, how the whole layer's figure comes from the
+# ranks', and whether it is judged.
+FIGURES = {
+    "first_ready": ("first tile ready", min, True),
+    "all_ready": ("all rows ready", max, True),
+    "first_answers": ("first answers ready", min, False),
+    "all_answers": ("all answers ready", max, True),
+}
 JUDGED = tuple(name for name, (_, _, judged) in FIGURES.items() if judged)
-SPREAD = -2, -1, 0, 1, 2            # cycles around the fabric's latency
-ROOM = {"handles": 64, "groups": 512, "capacity": 4608, "max_row_bytes": 4112}      # tables, which no time depends on
-BATCHES = 1, 16                     # packets of a batch; the first is judged
+SPREAD = -2, -1, 0, 1, 2  # cycles around the fabric's latency
+ROOM = {
+    "handles": 64,
+    "groups": 512,
+    "capacity": 4608,
+    "max_row_bytes": 4112,
+}  # tables, which no time depends on
+BATCHES = 1, 16  # packets of a batch; the first is judged
 MAX_CYCLES = 50_000_000
 INTRODUCTION = """# The network model against the RTL
 
-Written by `python -m sim.evaluate.validate MODEL=LOG ... --tokens N`. Each layer (dispatch, expert stand-in, combine) runs on
+Written by `moe-hub evaluate validate --model MODEL --trace LOG ...`. Each layer (dispatch, expert stand-in, combine) runs on
 the generated Verilog of eight hubs with one lane each, and on the network model of `moe-hub evaluate`
 with the same rows, the same kind of crossbar and the same stand-in ([running.md](../running.md)). Times are cycles since
 the layer's start, means of runs with slightly different fabric latencies: the order in which rows overtake each other is
@@ -81,7 +88,8 @@ licence and not part of the project; without a log the command takes made-up rou
 
 @dataclass(frozen=True)
 class Case:
-    """One layer: a model of :mod:`hub_rtl.models`, a routing log or None (made-up routing), tokens per rank (0: all)."""
+    """One layer: a model of :mod:`sim.workload.models`, a routing log or None (made-up routing),
+    tokens per rank (0: all)."""
 
     model: str
     trace: Path | None = None
@@ -90,20 +98,24 @@ class Case:
     seed: int = 1
 
     def plan(self):
-        """The layer as ``moe-hub run`` lays it out, on hubs with room for longer logs: all cases can share one simulator."""
-        shape = _shape(self.model, self.trace, None, None)
-        routing = _routing(shape, self.trace, self.ranks, self.tokens, self.seed)
+        """The layer as ``moe-hub run`` lays it out, on hubs with room for longer logs: all cases
+        can share one simulator."""
+        shape = asked_shape(self.model, self.trace)
+        routing = asked_routing(shape, self.trace, self.ranks, self.tokens, self.seed)
         measured = plan_layer(shape, routing, ranks=self.ranks, seed=self.seed)
         roomy = {name: max(least, getattr(measured.cfg, name)) for name, least in ROOM.items()}
-        return plan_layer(shape, routing, ranks=self.ranks, seed=self.seed, base=measured.cfg.replace(**roomy))
+        return plan_layer(
+            shape, routing, ranks=self.ranks, seed=self.seed, base=measured.cfg.replace(**roomy)
+        )
 
 
 @dataclass
 class Comparison:
-    """A case on both sides. Times are cycles since the start of the layer; arrays [run, rank] per figure.
+    """A case on both sides. Times are cycles since the start of the layer; arrays [run, rank] per
+    figure.
 
-    ``rtl``; ``model[batch]``; ``wire_bytes``: of the nominal run, RTL and by batch; ``latencies``: of the fabric, by run;
-    ``seconds[batch]``: what one run of the model took.
+    ``rtl``; ``model[batch]``; ``wire_bytes``: of the nominal run, RTL and by batch; ``latencies``:
+    of the fabric, by run; ``seconds[batch]``: what one run of the model took.
     """
 
     case: Case
@@ -128,18 +140,25 @@ class Comparison:
         return self.model[batch][name].mean(axis=0) / self.rtl[name].mean(axis=0) - 1
 
     def spread(self, name, times=None):
-        """Standard deviation over the runs, relative to the mean; of the RTL unless ``times`` are given."""
+        """Standard deviation over the runs, relative to the mean; of the RTL unless ``times`` are
+        given."""
         values = self.whole(self.rtl if times is None else times, name)
         return values.std() / values.mean()
 
     @property
     def good(self):
-        return all(abs(self.error(name)) <= LIMIT for name, (_, _, judged) in FIGURES.items() if judged)
+        return all(
+            abs(self.error(name)) <= LIMIT for name, (_, _, judged) in FIGURES.items() if judged
+        )
 
 
 def _times(ready, done, answers):
-    return {"first_ready": [min(t) for t in ready], "all_ready": [max(t) for t in done],
-            "first_answers": [min(t) for t in answers], "all_answers": [max(t) for t in answers]}
+    return {
+        "first_ready": [min(t) for t in ready],
+        "all_ready": [max(t) for t in done],
+        "first_answers": [min(t) for t in answers],
+        "all_answers": [max(t) for t in answers],
+    }
 
 
 def _rtl_times(result, ranks):
@@ -151,29 +170,54 @@ def _rtl_times(result, ranks):
         ready.append(cycle[(events["kind"] == EventKind.READY) & ~plain])
         done.append(cycle[events["kind"] == EventKind.ALL])
         answers.append(cycle[(events["kind"] == EventKind.READY) & plain])
-    times = {name: [int(value) for value in values] for name, values in _times(ready, done, answers).items()}
-    times["stored"] = [result.marks(rank)[MARK_STORED] - result.marks(rank)[MARK_START] for rank in range(ranks)]
+    times = {
+        name: [int(value) for value in values]
+        for name, values in _times(ready, done, answers).items()
+    }
+    times["stored"] = [
+        result.marks(rank)[MARK_STORED] - result.marks(rank)[MARK_START] for rank in range(ranks)
+    ]
     return times | {"wire_bytes": 16 * sum(rank["tx_flits"] for rank in result.ranks)}
 
 
-_verilog = cache(hub_verilog)       # all runs of a comparison are of one text, whatever is edited meanwhile
+_verilog = cache(
+    hub_verilog
+)  # all runs of a comparison are of one text, whatever is edited meanwhile
 
 
 def rtl_layer(plan, harness, check, threads=1):
-    """One run on the RTL: its times, from the build folder when the same design, harness and layer were run before.
+    """One run on the RTL: its times, from the build folder when the same design, harness and layer
+    were run before.
 
-    ``check``: compare every byte with the golden model. Raises AssertionError when the run is wrong or does not end.
+    ``check``: compare every byte with the golden model. Raises AssertionError when the run is wrong
+    or does not end.
     """
-    sources = [path.read_text() for path in sorted([*NATIVE.glob("*.h"), *NATIVE.glob("*.cpp")])]
+    sources = harness_sources()
     verilog = _verilog(plan.cfg)
-    key = hashlib.sha256("\0".join([verilog, *sources, repr((harness, plan.shape, plan.tile_rows, plan.seed)),
-                                    plan.routing.experts.tobytes().hex()]).encode()).hexdigest()[:20]
+    key = hashlib.sha256(
+        "\0".join(
+            [
+                verilog,
+                *sources,
+                repr((harness, plan.shape, plan.tile_rows, plan.seed)),
+                plan.routing.experts.tobytes().hex(),
+            ]
+        ).encode()
+    ).hexdigest()[:20]
     kept = BUILD / "evaluate" / "validate" / f"{key}.json"
     if kept.exists():
         return json.loads(kept.read_text())
-    system = hub_programs(plan, expert_cycles=harness.expert_cycles, expert_units=harness.expert_units, latency=harness.latency,
-                          window=harness.latency, mem_latency=harness.mem_latency, threads=threads, max_cycles=MAX_CYCLES,
-                          seed=plan.seed)
+    system = hub_programs(
+        plan,
+        expert_cycles=harness.expert_cycles,
+        expert_units=harness.expert_units,
+        latency=harness.latency,
+        window=harness.latency,
+        mem_latency=harness.mem_latency,
+        threads=threads,
+        max_cycles=MAX_CYCLES,
+        seed=plan.seed,
+    )
     result = system.run(build(plan.cfg, verilog=verilog))
     try:
         if result.timed_out:
@@ -191,8 +235,8 @@ def rtl_layer(plan, harness, check, threads=1):
 def compare(case, spread=SPREAD, batches=BATCHES, threads=1, progress=print):
     """Runs a case on both sides: a :class:`Comparison`.
 
-    ``spread``: cycles around the nominal latency of the fabric, one run each; 0, which is checked byte by byte, is among them.
-    Raises ValueError when it is not.
+    ``spread``: cycles around the nominal latency of the fabric, one run each; 0, which is checked
+    byte by byte, is among them. Raises ValueError when it is not.
     """
     if 0 not in spread:
         raise ValueError(f"spread = {tuple(spread)}: must contain 0, the run that is checked")
@@ -215,12 +259,20 @@ def compare(case, spread=SPREAD, batches=BATCHES, threads=1, progress=print):
     def gathered(runs):
         return {name: np.array([run[name] for run in runs], dtype=float) for name in FIGURES}
 
-    return Comparison(case, plan, gathered(rtl), {batch: gathered(runs) for batch, runs in model.items()}, wire,
-                      tuple(harness.latency for harness in harnesses), seconds)
+    return Comparison(
+        case,
+        plan,
+        gathered(rtl),
+        {batch: gathered(runs) for batch, runs in model.items()},
+        wire,
+        tuple(harness.latency for harness in harnesses),
+        seconds,
+    )
 
 
 def validate(cases, spread=SPREAD, batches=BATCHES, threads=1, progress=print):
-    """Runs all cases; returns a :class:`Comparison` for each. ``threads``: of the RTL simulation."""
+    """Runs all cases; returns a :class:`Comparison` for each. ``threads``: of the RTL
+    simulation."""
     return [compare(case, spread, batches, threads, progress) for case in cases]
 
 
@@ -235,20 +287,48 @@ def _lines(comparison):
         ranks = comparison.rank_errors(name)
         worst = ranks[np.argmax(np.abs(ranks))]
         met = ("yes" if abs(comparison.error(name)) <= LIMIT else "NO") if judged else "-"
-        yield (text, f"{rtl:,.0f}", f"{100 * comparison.spread(name):.1f}",
-               f"{comparison.whole(comparison.model[BATCHES[0]], name).mean():,.0f}", _percent(comparison.error(name)),
-               f"{100 * np.sqrt(np.mean(ranks**2)):.1f}", _percent(worst), met)
+        yield (
+            text,
+            f"{rtl:,.0f}",
+            f"{100 * comparison.spread(name):.1f}",
+            f"{comparison.whole(comparison.model[BATCHES[0]], name).mean():,.0f}",
+            _percent(comparison.error(name)),
+            f"{100 * np.sqrt(np.mean(ranks**2)):.1f}",
+            _percent(worst),
+            met,
+        )
     rtl, model = comparison.wire_bytes["rtl"], comparison.wire_bytes[BATCHES[0]]
-    yield "bytes on the wires", f"{rtl:,}", "", f"{model:,.0f}", _percent(model / rtl - 1), "", "", "-"
+    yield (
+        "bytes on the wires",
+        f"{rtl:,}",
+        "",
+        f"{model:,.0f}",
+        _percent(model / rtl - 1),
+        "",
+        "",
+        "-",
+    )
 
 
-HEAD = "figure", "RTL", "spread, %", "model", "error, %", "ranks, rms %", "worst rank, %", "within 5 %"
+HEAD = (
+    "figure",
+    "RTL",
+    "spread, %",
+    "model",
+    "error, %",
+    "ranks, rms %",
+    "worst rank, %",
+    "within 5 %",
+)
 
 
 def _title(comparison):
     plan = comparison.plan
-    return (f"{plan.shape.name}: {plan.routing.tokens} tokens, top-{plan.routing.top_k} of {plan.shape.experts}, "
-            f"{plan.cfg.ranks} ranks, tiles of {plan.tile_rows} rows")
+    return (
+        f"{plan.shape.name}: {plan.routing.tokens} tokens, top-{plan.routing.top_k} of "
+        f"{plan.shape.experts}, "
+        f"{plan.cfg.ranks} ranks, tiles of {plan.tile_rows} rows"
+    )
 
 
 def validation_table(comparison):
@@ -270,11 +350,17 @@ def _batches(comparisons):
     """Rows of the table of batch sizes: errors of what is judged, and the time of one run."""
     for comparison in comparisons:
         for batch in comparison.model:
-            yield (comparison.plan.shape.name, batch, *(_percent(comparison.error(name, batch)) for name in JUDGED))
+            yield (
+                comparison.plan.shape.name,
+                batch,
+                *(_percent(comparison.error(name, batch)) for name in JUDGED),
+            )
 
 
 def _by_rank(comparison, name):
-    rtl, model = (times[name].mean(axis=0) for times in (comparison.rtl, comparison.model[BATCHES[0]]))
+    rtl, model = (
+        times[name].mean(axis=0) for times in (comparison.rtl, comparison.model[BATCHES[0]])
+    )
     for rank, (ours, theirs) in enumerate(zip(model, rtl, strict=True)):
         yield rank, f"{theirs:,.0f}", f"{ours:,.0f}", _percent(ours / theirs - 1)
 
@@ -284,36 +370,23 @@ def page(comparisons):
     parts = [INTRODUCTION]
     for comparison in comparisons:
         latencies = ", ".join(map(str, comparison.latencies))
-        parts += [f"## {_title(comparison)}", f"Fabric latencies of the runs: {latencies} cycles.",
-                  _markdown(HEAD, _lines(comparison))]
+        parts += [
+            f"## {_title(comparison)}",
+            f"Fabric latencies of the runs: {latencies} cycles.",
+            _markdown(HEAD, _lines(comparison)),
+        ]
         for name in JUDGED[:2]:
-            parts += [f"By rank, {FIGURES[name][0]}, cycles:", _markdown(("rank", "RTL", "model", "error, %"),
-                                                                         _by_rank(comparison, name))]
-    parts += ["## Batches", BATCH_TEXT,
-              _markdown(("model", "packets of a batch", *(f"{FIGURES[name][0]}, error %" for name in JUDGED)),
-                        _batches(comparisons)), CAVEATS]
+            parts += [
+                f"By rank, {FIGURES[name][0]}, cycles:",
+                _markdown(("rank", "RTL", "model", "error, %"), _by_rank(comparison, name)),
+            ]
+    parts += [
+        "## Batches",
+        BATCH_TEXT,
+        _markdown(
+            ("model", "packets of a batch", *(f"{FIGURES[name][0]}, error %" for name in JUDGED)),
+            _batches(comparisons),
+        ),
+        CAVEATS,
+    ]
     return "\n\n".join(parts) + "\n"
-
-
-def _case(text, tokens):
-    model, _, trace = text.partition("=")
-    return Case(model=model, trace=Path(trace) if trace else None, tokens=tokens)
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("case", nargs="+", help="model, or model=routing log")
-    parser.add_argument("--tokens", type=int, default=64, help="tokens per rank, 0: all of the log")
-    parser.add_argument("--spread", type=int, nargs="+", default=SPREAD, help="cycles around the fabric's latency, one per run")
-    parser.add_argument("--threads", type=int, default=1, help="threads of the RTL simulation")
-    parser.add_argument("--output", type=Path, default=PAGE, help="page to write")
-    options = parser.parse_args()
-    comparisons = validate([_case(text, options.tokens) for text in options.case], options.spread, threads=options.threads)
-    for comparison in comparisons:
-        Console().print(validation_table(comparison))
-    options.output.write_text(page(comparisons))
-    return 0 if all(comparison.good for comparison in comparisons) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,16 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
 """Golden model of the decoder: one store, one table, one answer."""
 
 from dataclasses import dataclass, field
 
-from hub_rtl import formats
-from hub_rtl.formats import Reason
+from hub_rtl.contract import packets
+from hub_rtl.contract.packets import Reason
 
 __all__ = ["DecoderModel", "Outcome", "entry_usable", "epoch_reason"]
 
 
 @dataclass
 class Outcome:
-    """What becomes of a store. ``resolved`` is None when nothing is handed over; ``own``: it goes to the loop lane."""
+    """What becomes of a store. ``resolved`` is None when nothing is handed over; ``own``: it goes
+    to the loop lane."""
 
     status: Reason
     resolved: dict | None = None
@@ -24,22 +26,26 @@ def entry_usable(cfg, entry):
         return False
     if entry["row_bytes"] % 16 or entry["row_bytes"] > cfg.max_row_bytes:
         return False
-    used = entry["replica"][:1 << entry["log2_replicas"]]
+    used = entry["replica"][: 1 << entry["log2_replicas"]]
     return all(one["rank"] < cfg.ranks and one["region"] < cfg.regions for one in used)
 
 
 def epoch_reason(epoch, entry, hold):
-    """How an epoch relates to that of an entry. ``hold``: the entry's own epoch may not begin yet."""
+    """How an epoch relates to that of an entry. ``hold``: the entry's own epoch may not begin
+    yet."""
     if epoch == entry["epoch"]:
         return Reason.EPOCH_EARLY if hold else Reason.OK
     if epoch == (entry["epoch"] - 1) % 16 and entry["closed"]:
         return Reason.AFTER_CLOSE
-    return Reason.EPOCH_EARLY if (epoch - entry["epoch"]) % 16 in range(1, 8) else Reason.EPOCH_STALE
+    return (
+        Reason.EPOCH_EARLY if (epoch - entry["epoch"]) % 16 in range(1, 8) else Reason.EPOCH_STALE
+    )
 
 
 @dataclass
 class DecoderModel:
-    """One lane's decoder. ``entries``: {handle: (entry, hold)}; ``dead``: set of ranks in state DRAIN."""
+    """One lane's decoder. ``entries``: {handle: (entry, hold)}; ``dead``: set of ranks in state
+    DRAIN."""
 
     cfg: object
     rank: int
@@ -49,7 +55,10 @@ class DecoderModel:
 
     def write(self, index, entry, hold=0):
         if index < self.cfg.handles:
-            self.entries = {**self.entries, index: (entry, hold)}       # a new dictionary: outcomes of older tables stay valid
+            self.entries = {
+                **self.entries,
+                index: (entry, hold),
+            }  # a new dictionary: outcomes of older tables stay valid
 
     def state(self):
         """All that decides about a store, to be given to :meth:`decode` later."""
@@ -59,27 +68,46 @@ class DecoderModel:
         """The :class:`Outcome` of a store (fields as in the type ``store``)."""
         entries, dead = state if state is not None else self.state()
         operand = store["operand"]
-        if operand >> 63 & 1:
-            return self._plain(store, formats.unpack(formats.OPERAND_PLAIN, operand), dead)
-        return self._row(store, formats.unpack(formats.OPERAND_ROW, operand), entries, dead)
+        if packets.unpack(packets.OPERAND_ROW, operand)["plain"]:
+            return self._plain(store, packets.unpack(packets.OPERAND_PLAIN, operand), dead)
+        return self._row(store, packets.unpack(packets.OPERAND_ROW, operand), entries, dead)
 
     def _plain(self, store, plain, dead):
         cfg, rank = self.cfg, plain["rank"]
         if rank >= cfg.ranks:
             status = Reason.UNKNOWN
-        elif formats.lane_of(store["operand"], cfg.lanes, cfg.packet_bytes) != self.lane:
+        elif packets.lane_of(store["operand"], cfg.lanes, cfg.packet_bytes) != self.lane:
             status = Reason.BAD_LANE
         elif rank in dead:
             status = Reason.PEER_DEAD
         else:
             status = Reason.OK
         if status != Reason.OK:
-            return Outcome(status, refused={"handle": 0, "rowid": 0, "plain": 1, "rank": rank, "reason": int(status),
-                                            "owner": store["owner"], "epoch": 0})
+            return Outcome(
+                status,
+                refused={
+                    "handle": 0,
+                    "rowid": 0,
+                    "plain": 1,
+                    "rank": rank,
+                    "reason": int(status),
+                    "owner": store["owner"],
+                    "epoch": 0,
+                },
+            )
         block, rest = divmod(plain["addr"], cfg.packet_bytes)
-        return self._good(store, rank, plain=1, block=block, sector=rest // 32, full=cfg.packet_bytes, region=0, epoch=0,
-                          rowid=0,
-                          dest=0)
+        return self._good(
+            store,
+            rank,
+            plain=1,
+            block=block,
+            sector=rest // 32,
+            full=cfg.packet_bytes,
+            region=0,
+            epoch=0,
+            rowid=0,
+            dest=0,
+        )
 
     def _row(self, store, row, entries, dead):
         cfg = self.cfg
@@ -89,9 +117,11 @@ class DecoderModel:
         if not entry_usable(cfg, entry):
             status = Reason.UNKNOWN
         else:
-            number = formats.replica_of(row["rowid"], 1 << entry["log2_replicas"])
+            number = packets.replica_of(row["rowid"], 1 << entry["log2_replicas"])
             replica = entry["replica"][number]
-            lane = formats.lane_of(store["operand"], cfg.lanes, cfg.packet_bytes, entry["lane_mode"], entry["lane"])
+            lane = packets.lane_of(
+                store["operand"], cfg.lanes, cfg.packet_bytes, entry["lane_mode"], entry["lane"]
+            )
             epoch = epoch_reason(row["epoch"], entry, hold)
             if entry["owner"] != store["owner"]:
                 status = Reason.FOREIGN
@@ -106,15 +136,40 @@ class DecoderModel:
             else:
                 status = Reason.OK
         if status != Reason.OK:
-            return Outcome(status, refused={"handle": row["handle"], "rowid": row["rowid"], "plain": 0, "rank": replica["rank"],
-                                            "reason": int(status), "owner": store["owner"], "epoch": row["epoch"]})
+            return Outcome(
+                status,
+                refused={
+                    "handle": row["handle"],
+                    "rowid": row["rowid"],
+                    "plain": 0,
+                    "rank": replica["rank"],
+                    "reason": int(status),
+                    "owner": store["owner"],
+                    "epoch": row["epoch"],
+                },
+            )
         block, rest = divmod(first, cfg.packet_bytes)
-        return self._good(store, replica["rank"], plain=0, block=block, sector=rest // 32, region=replica["region"],
-                          epoch=row["epoch"], rowid=row["rowid"], dest=row["handle"] * cfg.replicas + number,
-                          full=min(cfg.packet_bytes, entry["row_bytes"] - block * cfg.packet_bytes))
+        return self._good(
+            store,
+            replica["rank"],
+            plain=0,
+            block=block,
+            sector=rest // 32,
+            region=replica["region"],
+            epoch=row["epoch"],
+            rowid=row["rowid"],
+            dest=row["handle"] * cfg.replicas + number,
+            full=min(cfg.packet_bytes, entry["row_bytes"] - block * cfg.packet_bytes),
+        )
 
     def _good(self, store, rank, **fields):
         if not store["mask"]:
             return Outcome(Reason.OK)
-        resolved = {"rank": rank, "cls": store["cls"], "data": store["data"], "mask": store["mask"], **fields}
+        resolved = {
+            "rank": rank,
+            "cls": store["cls"],
+            "data": store["data"],
+            "mask": store["mask"],
+            **fields,
+        }
         return Outcome(Reason.OK, resolved, rank == self.rank)

@@ -1,13 +1,26 @@
-"""Golden model of a link lane: what must come out of a stream of flits, what may be on the wire, what credits exist.
+# SPDX-License-Identifier: Apache-2.0
+"""Golden model of a link lane: what must come out of a stream of flits, what may be on the wire,
+what credits exist.
 
 Packet-level, no cycles: the benches decide when things happen, the model decides what must happen.
 """
 
 from collections import Counter, deque
 
-from hub_rtl.formats import BODIES, HEADER, PacketType, Reason, pack, unpack
+from hub_rtl.contract.fields import SEQ
+from hub_rtl.contract.packets import BODIES, HEADER, PacketType, Reason, pack, unpack
 
-__all__ = ["DATA", "CONTROL", "LinkRxModel", "LinkTxModel", "SendBook", "credit_class", "header", "header_fault", "with_fields"]
+__all__ = [
+    "DATA",
+    "CONTROL",
+    "LinkRxModel",
+    "LinkTxModel",
+    "SendBook",
+    "credit_class",
+    "header",
+    "header_fault",
+    "with_fields",
+]
 
 DATA, CONTROL = 0, 1
 DATA_TYPES = (PacketType.ROW, PacketType.PLAIN)
@@ -16,7 +29,9 @@ CONTROL_TYPES = (PacketType.CLOSE, PacketType.REJECT)
 
 def header(packet_type, body=None, **fields):
     """A header flit as an integer."""
-    return pack(HEADER, type=packet_type, **fields) | pack(BODIES.get(packet_type, {}), **(body or {}))
+    return pack(HEADER, type=packet_type, **fields) | pack(
+        BODIES.get(packet_type, {}), **(body or {})
+    )
 
 
 def with_fields(flit, **fields):
@@ -35,12 +50,20 @@ def credit_class(packet_type):
 
 
 def header_fault(cfg, rank, lane, flit, last=True):
-    """Why a header is refused on arrival at (rank, lane), or Reason.OK. ``last``: its flit ends the frame."""
+    """Why a header is refused on arrival at (rank, lane), or Reason.OK. ``last``: its flit ends the
+    frame."""
     fields = unpack(HEADER, flit)
-    if fields["type"] not in {int(each) for each in PacketType} or (fields["type"] == PacketType.IDLE and not last):
+    if fields["type"] not in {int(each) for each in PacketType} or (
+        fields["type"] == PacketType.IDLE and not last
+    ):
         return Reason.BAD_HEADER
     kind = PacketType(fields["type"])
-    if fields["fan"] or fields["dst"] != rank or fields["src"] == rank or fields["src"] >= cfg.ranks:
+    if (
+        fields["fan"]
+        or fields["dst"] != rank
+        or fields["src"] == rank
+        or fields["src"] >= cfg.ranks
+    ):
         return Reason.BAD_HEADER
     if kind in DATA_TYPES:
         body = unpack(BODIES[kind], flit)
@@ -75,8 +98,9 @@ class SendBook:
 class LinkRxModel:
     """What LinkRx makes of the flits it gets.
 
-    ``packets``: [(source, [flit dictionaries])], ``controls``: header flits, ``bad``: [(header, reason)], ``totals``: [(source,
-    class, total)] in the order of arrival; ``counts``: seq_errors, credit_violations, truncated.
+    ``packets``: [(source, [flit dictionaries])], ``controls``: header flits, ``bad``: [(header,
+    reason)], ``totals``: [(source, class, total)] in the order of arrival; ``counts``: seq_errors,
+    credit_violations, truncated.
     """
 
     def __init__(self, cfg, rank, lane):
@@ -84,14 +108,17 @@ class LinkRxModel:
         self.packets, self.controls, self.bad, self.totals = [], [], [], []
         self.counts = Counter()
         self._expected = 0
-        self._frame = None          # flits after the header that are still wanted, None when the frame is dropped
+        self._frame = (
+            None  # flits after the header that are still wanted, None when the frame is dropped
+        )
         self._inside = False
         limits = (cfg.rx_credits, cfg.ctl_credits)
         self._accepted = [[0] * cfg.ranks for _ in limits]
         self._allowed = [[limit] * cfg.ranks for limit in limits]
 
     def reported(self, dst, cls, total):
-        """The transmitter has told ``dst`` the total of buffers freed: it may send that many more."""
+        """The transmitter has told ``dst`` the total of buffers freed: it may send that many
+        more."""
         limit = (self.cfg.rx_credits, self.cfg.ctl_credits)[cls]
         known = self._allowed[cls][dst] - limit
         self._allowed[cls][dst] += (total - known) % 256
@@ -109,9 +136,9 @@ class LinkRxModel:
         self._frame = None
         if fields["type"] == PacketType.IDLE and last:
             return
-        ahead = (fields["seq"] - self._expected) % 1024
+        ahead = (fields["seq"] - self._expected) % (1 << SEQ)
         self.counts["seq_errors"] += ahead != 0
-        self._expected = (fields["seq"] + 1) % 1024
+        self._expected = (fields["seq"] + 1) % (1 << SEQ)
         if ahead >= 512:
             return
         reason = header_fault(self.cfg, self.rank, self.lane, data, last)
@@ -143,33 +170,39 @@ class LinkRxModel:
     def _rest(self, data, last):
         if self._frame is None:
             return
-        if self._frame == 0:                    # more flits than the header says: only the first is an event
+        if self._frame == 0:  # more flits than the header says: only the first is an event
             self.counts["truncated"] += 1
             self._frame = None
             return
         self._frame -= 1
-        self.packets[-1][1].append({"data": data, "first": 0, "last": int(self._frame == 0), "err": 0})
+        self.packets[-1][1].append(
+            {"data": data, "first": 0, "last": int(self._frame == 0), "err": 0}
+        )
         if last and self._frame:
             self._pad()
 
     def _pad(self):
         self.counts["truncated"] += 1
         flits = self.packets[-1][1]
-        flits += [{"data": 0, "first": 0, "last": int(n == self._frame - 1), "err": 1} for n in range(self._frame)]
+        flits += [
+            {"data": 0, "first": 0, "last": int(n == self._frame - 1), "err": 1}
+            for n in range(self._frame)
+        ]
         self._frame = None
 
 
 class LinkTxModel:
     """What LinkTx may put on the wire, given what it was handed.
 
-    ``packet`` and ``control`` queue what the port was given; ``freed`` says that a buffer of a source became free. ``flit``
-    takes each flit of the wire and raises AssertionError when it is not possible. ``sent``: frames by type.
+    ``packet`` and ``control`` queue what the port was given; ``freed`` says that a buffer of a
+    source became free. ``flit`` takes each flit of the wire and raises AssertionError when it is
+    not possible. ``sent``: frames by type.
     """
 
     def __init__(self, cfg, rank, lane):
         self.cfg, self.rank, self.lane = cfg, rank, lane
         self.sent = Counter()
-        self.reported = {}          # (dst, class): total last told
+        self.reported = {}  # (dst, class): total last told
         self._packets, self._controls = deque(), deque()
         self._freed = Counter()
         self._seq = 0
@@ -193,22 +226,31 @@ class LinkTxModel:
     def _total(self, dst, cls, total):
         before = self.reported.get((dst, cls), 0)
         known = before + (total - before) % 256
-        assert known <= self._freed[dst, cls], \
+        assert known <= self._freed[dst, cls], (
             f"rank {dst}, class {cls}: total {total} told, only {self._freed[dst, cls]} freed"
+        )
         self.reported[dst, cls] = known
 
     def flit(self, data, last, dest):
-        """Takes one flit of the wire; returns (dst, totals told {class: total}) with a header, else None."""
+        """Takes one flit of the wire; returns (dst, totals told {class: total}) with a header, else
+        None."""
         if self._rest:
             wanted = self._rest.popleft()
             assert data == wanted, f"payload flit {data:#x}, expected {wanted:#x}"
-            assert bool(last) == (not self._rest) and dest == self._dest, "tlast or tdest wrong inside a packet"
+            assert bool(last) == (not self._rest) and dest == self._dest, (
+                "tlast or tdest wrong inside a packet"
+            )
             return None
         fields = unpack(HEADER, data)
         kind, dst = PacketType(fields["type"]), fields["dst"]
-        given = {"src": self.rank, "lane": self.lane, "seq": self._seq, "credit_cls": fields["credit_cls"],
-                 "credit": fields["credit"]}
-        self._seq = (self._seq + 1) % 1024
+        given = {
+            "src": self.rank,
+            "lane": self.lane,
+            "seq": self._seq,
+            "credit_cls": fields["credit_cls"],
+            "credit": fields["credit"],
+        }
+        self._seq = (self._seq + 1) % (1 << SEQ)
         self.sent[kind] += 1
         assert dest == dst, f"tdest {dest}, header for {dst}"
         told = {fields["credit_cls"]: fields["credit"]}
@@ -224,8 +266,12 @@ class LinkTxModel:
             body = unpack(BODIES[kind], data)
             first = header(kind, body, dst=dst)
             told = {DATA: body["total0"], CONTROL: body["total1"]}
-            assert told[fields["credit_cls"]] == fields["credit"], "the two totals of a CREDIT flit differ"
-        assert data == with_fields(first, **given), f"header {data:#x}, expected {with_fields(first, **given):#x}"
+            assert told[fields["credit_cls"]] == fields["credit"], (
+                "the two totals of a CREDIT flit differ"
+            )
+        assert data == with_fields(first, **given), (
+            f"header {data:#x}, expected {with_fields(first, **given):#x}"
+        )
         assert bool(last) == (not self._rest), "tlast wrong on a header"
         for cls, total in told.items():
             self._total(dst, cls, total)

@@ -1,26 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
 """Golden model of the packet manager: judges what was seen at its ports, cycle stamps included.
 
-The exact order of packets depends on timing, so the model does not predict it. It keeps every accepted store until a packet
-carries it, rebuilds each packet bit by bit, and checks the promises of order, drain and accounting on the stamps. Written
-from architecture 6.2 and interfaces sections 1 and 4. All cycles are those in which something is seen at a port.
+The exact order of packets depends on timing, so the model does not predict it. It keeps every
+accepted store until a packet carries it, rebuilds each packet bit by bit, and checks the promises
+of order, drain and accounting on the stamps. Written from architecture 6.2 and interfaces sections
+1 and 4. All cycles are those in which something is seen at a port.
 """
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
-from hub_rtl.formats import BODIES, HEADER, PacketType, pack, unpack
+from hub_rtl.contract.packets import BODIES, HEADER, PacketType, pack, unpack
 
 __all__ = ["PacketManagerGolden", "Store", "Packet"]
 
-SEEN_FULL = 3       # cycles from "in its entry" to "the entry is seen as full"
-NOT_BETTER = 4      # nothing is locked while a better entry has been eligible for this long
-LEDGER = 3          # cycles from o_sent to the ledger
-SLACK = 4           # pipeline slack where only the content decides
+SEEN_FULL = 3  # cycles from "in its entry" to "the entry is seen as full"
+NOT_BETTER = 4  # nothing is locked while a better entry has been eligible for this long
+LEDGER = 3  # cycles from o_sent to the ledger
+SLACK = 4  # pipeline slack where only the content decides
 
 
 @dataclass
 class Store:
-    """An accepted store; ``placed`` is the cycle in which it went into its entry, None while it waits."""
+    """An accepted store; ``placed`` is the cycle in which it went into its entry, None while it
+    waits."""
 
     fields: dict
     accepted: int
@@ -38,7 +41,8 @@ class Store:
 
 @dataclass
 class Packet:
-    """A packet that left. ``take``: cycle of its lock; ``eligible``: cycle since when it was full (None if it was not)."""
+    """A packet that left. ``take``: cycle of its lock; ``eligible``: cycle since when it was full
+    (None if it was not)."""
 
     rank: int
     take: int
@@ -57,8 +61,8 @@ class Packet:
 class PacketManagerGolden:
     """Checks one packet manager. Raises AssertionError with the reason.
 
-    Parameters: ``cfg``; ``merge_timeout``, ``age_limit``, ``max_entries`` as driven.
-    Attributes: ``packets``, all that left, in order; ``totals``, Counter of the strobes that must have come;
+    Parameters: ``cfg``; ``merge_timeout``, ``age_limit``, ``max_entries`` as driven. Attributes:
+    ``packets``, all that left, in order; ``totals``, Counter of the strobes that must have come;
     ``ledger``, Counter of bytes by (dest, bank).
     """
 
@@ -66,23 +70,23 @@ class PacketManagerGolden:
         self.cfg = cfg
         self.merge_timeout, self.age_limit = merge_timeout, age_limit
         self.max_entries = cfg.pool_depth if max_entries is None else max_entries
-        self.pending = {}                   # tag: deque of stores that no packet has carried
-        self.arriving = deque()             # accepted stores that are not placed
-        self.takes = deque()                # (cycle, rank, ready_since)
+        self.pending = {}  # tag: deque of stores that no packet has carried
+        self.arriving = deque()  # accepted stores that are not placed
+        self.takes = deque()  # (cycle, rank, ready_since)
         self.flits, self.stamps = [], []
-        self.sent = deque()                 # (last flit's cycle, {dest, bank, bytes}, stores)
-        self.done = deque()                 # (cycle of o_sent, stores)
+        self.sent = deque()  # (last flit's cycle, {dest, bank, bytes}, stores)
+        self.done = deque()  # (cycle of o_sent, stores)
         self.covered = [[] for _ in range(cfg.ranks)]
         self.packets, self.totals, self.ledger = [], Counter(), Counter()
-        self.in_flight = Counter()          # packets taken and not yet wholly out, by rank
-        self.out_at = [-100] * cfg.ranks    # cycle in which the last of them was
+        self.in_flight = Counter()  # packets taken and not yet wholly out, by rank
+        self.out_at = [-100] * cfg.ranks  # cycle in which the last of them was
         self.ready_since = [0] * cfg.ranks
         self.dead = [False] * cfg.ranks
         self.dead_since = [None] * cfg.ranks
         self.sunk_tags, self.sunk_stores = set(), 0
         self.stalled_at = -100
 
-    # -- inputs -------------------------------------------------------------------------------------------------------------
+    # -- inputs ------------------------------------------------------------------------------------
 
     def tag(self, s):
         if s.plain:
@@ -95,19 +99,26 @@ class PacketManagerGolden:
             self.arriving.append(Store(fields, cycle))
 
     def mark(self, everything, handle, cycle):
-        """All stores accepted up to this cycle, this one included, drain. Call after :meth:`store` of the same cycle."""
+        """All stores accepted up to this cycle, this one included, drain. Call after :meth:`store`
+        of the same cycle."""
         stores = list(self.arriving) + [s for queue in self.pending.values() for s in queue]
         for *_, carried in (*self.sent, *self.done):
             stores += carried
         for s in stores:
-            if s.marked is None and (everything or (not s.plain and s.dest // self.cfg.replicas == handle)):
+            if s.marked is None and (
+                everything or (not s.plain and s.dest // self.cfg.replicas == handle)
+            ):
                 s.marked = cycle
                 self.covered[s.rank].append(s)
 
     def take(self, rank, cycle):
         """A credit was taken: an entry of this rank is locked."""
-        assert not self.dead[rank] or cycle <= self.dead_since[rank] + 1, f"cycle {cycle}: lock for dead rank {rank}"
-        assert len(self.takes) < 2 or (len(self.takes) == 2 and not self.flits), f"cycle {cycle}: locked more than one ahead"
+        assert not self.dead[rank] or cycle <= self.dead_since[rank] + 1, (
+            f"cycle {cycle}: lock for dead rank {rank}"
+        )
+        assert len(self.takes) < 2 or (len(self.takes) == 2 and not self.flits), (
+            f"cycle {cycle}: locked more than one ahead"
+        )
         self.takes.append((cycle, rank, list(self.ready_since)))
         self.in_flight[rank] += 1
 
@@ -149,20 +160,30 @@ class PacketManagerGolden:
             for s in self.done.popleft()[1]:
                 s.fields["done"] = True
         for r in range(cfg.ranks):
-            self.covered[r] = [s for s in self.covered[r] if not s.fields.get("done") and not s.fields.get("sunk")]
+            self.covered[r] = [
+                s for s in self.covered[r] if not s.fields.get("done") and not s.fields.get("sunk")
+            ]
             if any(s.marked < cycle for s in self.covered[r]):
-                assert draining >> r & 1, f"cycle {cycle}: rank {r} does not drain, marked bytes are not in the ledger"
+                assert draining >> r & 1, (
+                    f"cycle {cycle}: rank {r} does not drain, marked bytes are not in the ledger"
+                )
 
-    # -- judgement ------------------------------------------------------------------------------------------------------------
+    # -- judgement ---------------------------------------------------------------------------------
 
     def _stalled(self, cycle):
         self.totals["stall_pool"] += 1
         self.stalled_at = cycle
-        assert self.arriving and self.arriving[0].accepted < cycle, f"cycle {cycle}: i_store stalls, nobody waits"
+        assert self.arriving and self.arriving[0].accepted < cycle, (
+            f"cycle {cycle}: i_store stalls, nobody waits"
+        )
         s = self.arriving[0]
         here = any(q for tag, q in self.pending.items() if tag[1] == s.rank)
-        assert here or self.in_flight[s.rank] or cycle - self.out_at[s.rank] < 3 or self.dead_since[s.rank] is not None, \
-            f"cycle {cycle}: rank {s.rank} has no entry and does not get its reserved one"
+        assert (
+            here
+            or self.in_flight[s.rank]
+            or cycle - self.out_at[s.rank] < 3
+            or self.dead_since[s.rank] is not None
+        ), f"cycle {cycle}: rank {s.rank} has no entry and does not get its reserved one"
         queue = self.pending.get(self.tag(s))
         excused = self.in_flight[s.rank] or self.dead_since[s.rank] is not None
         assert not queue or excused, f"cycle {cycle}: a store that could merge stalls"
@@ -172,17 +193,21 @@ class PacketManagerGolden:
         queue = self.pending.setdefault(self.tag(s), deque())
         queue.append(s)
         if any(since is not None for since in self.dead_since):
-            return                          # when an entry is sunk cannot be seen from outside
+            return  # when an entry is sunk cannot be seen from outside
         tags = sum(1 for tag in self.pending if tag[1] == s.rank) - self.in_flight[s.rank]
-        assert tags <= max(1, self.max_entries), f"cycle {cycle}: rank {s.rank} holds {tags} entries"
+        assert tags <= max(1, self.max_entries), (
+            f"cycle {cycle}: rank {s.rank} holds {tags} entries"
+        )
         total = len(self.pending) - self.in_flight.total()
         others = self.cfg.ranks - len({tag[1] for tag in self.pending})
-        assert total + others <= self.cfg.pool_depth, f"cycle {cycle}: no place left for {others} ranks"
+        assert total + others <= self.cfg.pool_depth, (
+            f"cycle {cycle}: no place left for {others} ranks"
+        )
 
     def _sink(self, rank):
         for tag in [tag for tag in self.pending if tag[1] == rank]:
             if self.in_flight[rank]:
-                continue                    # locked before the peer died: leaves
+                continue  # locked before the peer died: leaves
             for s in self.pending.pop(tag):
                 s.fields["sunk"] = True
                 self.sunk_stores += 1
@@ -206,18 +231,28 @@ class PacketManagerGolden:
         units = [got["mask"] >> 16 * n & 0xFFFF for n in range(cfg.packet_flits)]
         used = [n for n, unit in enumerate(units) if unit]
         first, final = used[0], used[-1]
-        masked = any(unit != 0xFFFF for unit in units[first:final + 1])
-        header = {"type": PacketType.PLAIN if s.plain else PacketType.ROW, "cls": int(all(x.cls for x in stores)),
-                  "masked": int(masked), "dst": s.rank, "len": final - first + 1}
+        masked = any(unit != 0xFFFF for unit in units[first : final + 1])
+        header = {
+            "type": PacketType.PLAIN if s.plain else PacketType.ROW,
+            "cls": int(all(x.cls for x in stores)),
+            "masked": int(masked),
+            "dst": s.rank,
+            "len": final - first + 1,
+        }
         place = s.block * cfg.packet_flits + first
         if s.plain:
             body = pack(BODIES[PacketType.PLAIN], addr16=place)
         else:
-            body = pack(BODIES[PacketType.ROW], region=s.region, epoch=s.epoch, rowid=s.rowid, row_off=place)
+            body = pack(
+                BODIES[PacketType.ROW], region=s.region, epoch=s.epoch, rowid=s.rowid, row_off=place
+            )
         flits = [pack(HEADER, **header) | body]
         if masked:
             flits += [got["mask"] >> 128 * n & (1 << 128) - 1 for n in range(cfg.mask_flits)]
-        flits += [int.from_bytes(got["data"][16 * n:16 * n + 16], "little") for n in range(first, final + 1)]
+        flits += [
+            int.from_bytes(got["data"][16 * n : 16 * n + 16], "little")
+            for n in range(first, final + 1)
+        ]
         return flits
 
     def _packet(self, flits, head, last):
@@ -231,10 +266,21 @@ class PacketManagerGolden:
         cfg = self.cfg
         if header["type"] == PacketType.ROW:
             body = unpack(BODIES[PacketType.ROW], flits[0])
-            tag = (0, rank, body["region"], body["epoch"], body["rowid"], body["row_off"] // cfg.packet_flits)
+            tag = (
+                0,
+                rank,
+                body["region"],
+                body["epoch"],
+                body["rowid"],
+                body["row_off"] // cfg.packet_flits,
+            )
         else:
             assert header["type"] == PacketType.PLAIN, f"{where}: type {header['type']}"
-            tag = (1, rank, unpack(BODIES[PacketType.PLAIN], flits[0])["addr16"] // cfg.packet_flits)
+            tag = (
+                1,
+                rank,
+                unpack(BODIES[PacketType.PLAIN], flits[0])["addr16"] // cfg.packet_flits,
+            )
         queue = self.pending.get(tag)
         assert queue, f"{where}: nothing was stored for {tag}"
         must = sum(1 for s in queue if s.placed <= take - SLACK)
@@ -244,13 +290,26 @@ class PacketManagerGolden:
             if self.flits_of(stores) == flits:
                 break
         else:
-            expected = self.flits_of(list(queue)[:max(may, 1)])
-            raise AssertionError(f"{where}: {tag}\n  came     {[f'{x:032x}' for x in flits]}\n"
-                                 f"  expected {[f'{x:032x}' for x in expected]} or with fewer stores ({must}..{may})")
+            expected = self.flits_of(list(queue)[: max(may, 1)])
+            raise AssertionError(
+                f"{where}: {tag}\n  came     {[f'{x:032x}' for x in flits]}\n"
+                f"  expected {[f'{x:032x}' for x in expected]} or with fewer stores ({must}..{may})"
+            )
         got = self.merged(stores)
         full = got["bytes"] == stores[0].full
-        packet = Packet(rank, take, head, last, got["bytes"], full, all(s.cls for s in stores), bool(stores[0].plain),
-                        stores[0].rowid, stores, ready_since=ready_since)
+        packet = Packet(
+            rank,
+            take,
+            head,
+            last,
+            got["bytes"],
+            full,
+            all(s.cls for s in stores),
+            bool(stores[0].plain),
+            stores[0].rowid,
+            stores,
+            ready_since=ready_since,
+        )
         if full:
             packet.eligible = max(s.placed for s in stores) + SEEN_FULL
         self._may_leave(packet, where)
@@ -280,14 +339,19 @@ class PacketManagerGolden:
 
     def _may_leave(self, packet, where):
         age = packet.take - packet.stores[0].placed
-        reasons = (packet.full, age >= min(self.merge_timeout, self.age_limit), packet.take - self.stalled_at <= 8,
-                   any(s.marked is not None for s in packet.stores))
+        reasons = (
+            packet.full,
+            age >= min(self.merge_timeout, self.age_limit),
+            packet.take - self.stalled_at <= 8,
+            any(s.marked is not None for s in packet.stores),
+        )
         assert any(reasons), f"{where}: partial, and nothing made it eligible (age {age})"
 
     def _nothing_better(self, x, tag, where):
-        """No entry of the rank that has surely been eligible for long enough is surely better than ``x``."""
+        """No entry of the rank that has surely been eligible for long enough is surely better than
+        ``x``."""
         if x.take - x.stores[0].placed >= self.age_limit:
-            return                          # may be old: first of all
+            return  # may be old: first of all
         since = x.take - NOT_BETTER
         for other, queue in self.pending.items():
             if other == tag or other[1] != x.rank:
@@ -296,17 +360,28 @@ class PacketManagerGolden:
             if not stores:
                 continue
             full = self.merged(stores)["bytes"] == stores[0].full
-            eligible = full or any(s.marked is not None and s.marked <= since - SEEN_FULL for s in stores) \
-                or since - stores[0].placed >= self.merge_timeout + 2 * self.cfg.pool_depth + 2 * self.cfg.packet_flits
+            eligible = (
+                full
+                or any(s.marked is not None and s.marked <= since - SEEN_FULL for s in stores)
+                or since - stores[0].placed
+                >= self.merge_timeout + 2 * self.cfg.pool_depth + 2 * self.cfg.packet_flits
+            )
             if not eligible or full < x.full:
                 continue
             nop = all(s.cls for s in stores)
             rows = not x.plain and not other[0]
-            better = full > x.full or nop < x.nop or (nop == x.nop and rows and stores[0].rowid < x.rowid)
-            assert not better, f"{where}: left before {other}, which was better for {NOT_BETTER} cycles or more"
+            better = (
+                full > x.full
+                or nop < x.nop
+                or (nop == x.nop and rows and stores[0].rowid < x.rowid)
+            )
+            assert not better, (
+                f"{where}: left before {other}, which was better for {NOT_BETTER} cycles or more"
+            )
 
     def fairness(self):
-        """No rank is served twice while another one waits with a full packet and a credit. Call at the end."""
+        """No rank is served twice while another one waits with a full packet and a credit. Call at
+        the end."""
         for n, q in enumerate(self.packets):
             if q.eligible is None:
                 continue
@@ -316,8 +391,9 @@ class PacketManagerGolden:
                 if p.take < start or p.rank == q.rank:
                     break
                 between[p.rank] += 1
-            assert all(count < 2 for rank, count in between.items() if rank != q.rank), \
+            assert all(count < 2 for rank, count in between.items() if rank != q.rank), (
                 f"rank {q.rank} waited from cycle {start} to {q.take}, others left: {dict(between)}"
+            )
 
     def finish(self):
         """Everything that was accepted has left or was sunk, and nothing is under way."""

@@ -1,14 +1,17 @@
-"""Golden model of the readiness scoreboard, written from the specification: sets and sums, no order, no time.
+# SPDX-License-Identifier: Apache-2.0
+"""Golden model of the readiness scoreboard, written from the specification: sets and sums, no
+order, no time.
 
-Inputs are given to it when the design takes them; it then says which events must come (:attr:`Bank.pending`), exactly. What it
-cannot know is the order in which the design works off inputs of different ports; an epoch with an error therefore keeps all
-possible causes, and the design's ERROR must name one of them.
+Inputs are given to it when the design takes them; it then says which events must come
+(:attr:`Bank.pending`), exactly. What it cannot know is the order in which the design works off
+inputs of different ports; an epoch with an error therefore keeps all possible causes, and the
+design's ERROR must name one of them.
 """
 
 from collections import Counter
 from dataclasses import dataclass, field
 
-from hub_rtl.formats import EventKind, Reason, RegionOp, RegionState
+from hub_rtl.contract.packets import EventKind, OrderError, Reason, RegionOp, RegionState
 
 __all__ = ["Bank", "Epoch", "ScoreboardModel"]
 
@@ -21,17 +24,17 @@ class Epoch:
     acked: int = 0
     refused: int = 0
     sent: int = 0
-    over: int = 0                                   # acknowledged bytes that lie in the overflow region
-    brought: int = 0                                # rows that primaries have left here
-    touched: bool = False                           # ... some acknowledgement, good or bad, came from there
+    over: int = 0  # acknowledged bytes that lie in the overflow region
+    brought: int = 0  # rows that primaries have left here
+    touched: bool = False  # ... some acknowledgement, good or bad, came from there
     closes: int = 0
-    closed: set = field(default_factory=set)        # ranks
-    tiles: Counter = field(default_factory=Counter)     # group -> bytes
-    fired: dict = field(default_factory=dict)       # group -> rows
-    spilt: set = field(default_factory=set)         # groups that were offered bytes too many
-    causes: list = field(default_factory=list)      # reasons to be in ERROR
-    verdict: tuple = None                           # (rows, refused) once ALL
-    aborted: bool = False                           # a close said so
+    closed: set = field(default_factory=set)  # ranks
+    tiles: Counter = field(default_factory=Counter)  # group -> bytes
+    fired: dict = field(default_factory=dict)  # group -> rows
+    spilt: set = field(default_factory=set)  # groups that were offered bytes too many
+    causes: list = field(default_factory=list)  # reasons to be in ERROR
+    verdict: tuple = None  # (rows, refused) once ALL
+    aborted: bool = False  # a close said so
 
 
 class Bank:
@@ -40,30 +43,34 @@ class Bank:
     def __init__(self, region, bank):
         self.region, self.bank = region, bank
         self.state = RegionState.FREE
-        self.last = None            # number of the last epoch
-        self.epoch = None           # in use
-        self.kept = None            # news of an epoch that is not open yet
+        self.last = None  # number of the last epoch
+        self.epoch = None  # in use
+        self.kept = None  # news of an epoch that is not open yet
         self.taints = set()
-        self.pending = {}           # event key -> content, must still come
-        self.told = False           # the overflow region knows
-        self.ended = False          # ALL or ERROR has come out, or the bank is given back
-        self.aborting = False       # an acknowledgement may be worked off before the ABORT that was taken before it
+        self.pending = {}  # event key -> content, must still come
+        self.told = False  # the overflow region knows
+        self.ended = False  # ALL or ERROR has come out, or the bank is given back
+        self.losing = False  # its overflow region is being given back: it ends, or has just ended
+        self.aborting = (
+            False  # an acknowledgement may be worked off before the ABORT that was taken before it
+        )
 
 
 class ScoreboardModel:
-    """The scoreboard of one hub. ``rows[region, bank]`` is the allocator's count, set by the bench."""
+    """The scoreboard of one hub. ``rows[region, bank]`` is the allocator's count, set by the
+    bench."""
 
     def __init__(self, cfg):
         self.cfg = cfg
         self.rows = Counter()
         self.geometry = {}
         self.banks = {(r, b): Bank(r, b) for r in range(cfg.regions) for b in (0, 1)}
-        self.deps = {}              # index -> range, with `failed`
+        self.deps = {}  # index -> range, with `failed`
         self.plain_tiles = Counter()
         self.plain_pending = Counter()
         self.counts = Counter()
 
-    # -- news with an epoch -------------------------------------------------------------------------------------------
+    # -- news with an epoch ------------------------------------------------------------------------
 
     def _early(self, bank, number):
         return bank.last is None or (number - bank.last) % 16 in range(1, 8)
@@ -73,16 +80,14 @@ class ScoreboardModel:
         bank = self.banks[region, number & 1]
         if bank.state != RegionState.FREE and bank.epoch.number == number:
             return bank.epoch
-        if not self._early(bank, number):
-            self.counts[what + "_stale"] += 1
-            return None
-        if bank.state == RegionState.FREE:
+        early = self._early(bank, number)
+        if early and bank.state == RegionState.FREE:
             bank.kept = bank.kept or Epoch(number)
             if bank.kept.number == number:
                 self.counts["early_kept"] += 1
                 return bank.kept
-        bank.taints.add(number)
-        self.counts["tainted"] += 1
+        bank.taints.add(number)  # dropped, and its epoch knows
+        self.counts["tainted" if early else what + "_stale"] += 1
         return None
 
     def refuse(self, item):
@@ -115,7 +120,8 @@ class ScoreboardModel:
         self._settle(region, epoch.number & 1)
 
     def _tell(self, region, number, sent, abort):
-        """Internal close of a primary to its overflow region: bytes and rows that it has left there."""
+        """Internal close of a primary to its overflow region: bytes and rows that it has left
+        there."""
         geometry = self.geometry[region]
         bank = self.banks[region, number & 1]
         if geometry["overflow_en"] and not bank.told:
@@ -125,7 +131,7 @@ class ScoreboardModel:
                 epoch.brought += sent // geometry["row_bytes"]
                 self._closed(geometry["overflow"], epoch, sent, abort)
 
-    # -- memory's answers -----------------------------------------------------------------------------------------------
+    # -- memory's answers --------------------------------------------------------------------------
 
     def ack(self, context, ok):
         if not context["counted"]:
@@ -164,7 +170,9 @@ class ScoreboardModel:
         elif size and (group in epoch.fired or epoch.tiles[group] > limit):
             epoch.causes.append(Reason.OVERLAP)
             self.counts["overlaps"] += 1
-            epoch.tiles[group] -= size      # what is too many is not counted; what comes later is judged without it
+            epoch.tiles[group] -= (
+                size  # what is too many is not counted; what comes later is judged without it
+            )
             epoch.spilt.add(group)
 
     def _fire(self, bank, group, rows):
@@ -186,7 +194,7 @@ class ScoreboardModel:
             self.plain_tiles[key] = 0
             self.plain_pending[context["dep"], key] += 1
 
-    # -- software ---------------------------------------------------------------------------------------------------------
+    # -- software ----------------------------------------------------------------------------------
 
     def write_dep(self, index, given):
         self.deps[index] = {**given, "causes": []}
@@ -205,51 +213,97 @@ class ScoreboardModel:
             self._settle(region, bank)
 
     def command(self, op, region, number):
-        """True when the command is possible."""
-        if region >= self.cfg.regions or op not in tuple(RegionOp):
-            return False
+        """Why the command is not possible; :attr:`OrderError.NONE` when it is."""
+        if region >= self.cfg.regions:
+            return OrderError.UNKNOWN
         bank = self.banks[region, number & 1]
         if op == RegionOp.OPEN:
-            geometry = self.geometry.get(region)
-            if bank.state != RegionState.FREE or not geometry or not geometry["valid"] or geometry["row_bytes"] < 16:
-                return False
-            self._open(bank, number)
-            return True
+            return self._open(bank, number)
+        if op == RegionOp.FORGET:
+            return self._forget(bank)
         if bank.state == RegionState.FREE or bank.epoch.number != number:
-            return False
+            return OrderError.NOT_IN_USE
         if op == RegionOp.RELEASE and bank.state != RegionState.DONE:
-            return False
+            return OrderError.NOT_DONE
+        for primary in self._primaries(region, number):
+            primary.losing = True
         bank.aborting = bank.state == RegionState.OPEN
         bank.state = RegionState.DONE
         bank.ended = True
-        return True
+        return OrderError.NONE
+
+    def _drop_kept(self, bank):
+        """What was kept for an epoch that is not opened next is lost."""
+        bank.taints.add(bank.kept.number)
+        bank.kept = None
+        self.counts["tainted"] += 1
+
+    def _forget(self, bank):
+        if bank.state != RegionState.FREE:
+            return OrderError.IN_USE
+        if bank.kept:
+            self._drop_kept(bank)
+        bank.last = None
+        return OrderError.NONE
+
+    def _primaries(self, region, number):
+        """Banks in use that may have rows of this epoch in the region."""
+        banks = [
+            self.banks[primary, number & 1]
+            for primary, geometry in self.geometry.items()
+            if geometry["overflow_en"] and geometry["overflow"] == region
+        ]
+        return [
+            each for each in banks if each.state != RegionState.FREE and each.epoch.number == number
+        ]
+
+    def _lose(self, primary):
+        """Its overflow region is given back: it ends, if it has not, and has nothing to tell."""
+        primary.told = True
+        if primary.state == RegionState.OPEN:
+            primary.epoch.causes.append(Reason.INCOMPLETE)
+            self._settle(primary.region, primary.bank)
 
     def _open(self, bank, number):
+        geometry = self.geometry.get(bank.region)
+        if not geometry or not geometry["valid"] or geometry["row_bytes"] < 16:
+            return OrderError.UNKNOWN
+        if bank.state != RegionState.FREE:
+            return OrderError.IN_USE
+        if not self._early(bank, number):
+            return OrderError.EPOCH
+        if bank.kept and bank.kept.number != number:
+            self._drop_kept(bank)
         kept, bank.kept = bank.kept, None
-        if kept and kept.number != number:
-            bank.taints.add(kept.number)
-            kept = None
+        first = bank.last is None
         bank.state, bank.last = RegionState.OPEN, number
-        bank.ended = bank.told = bank.aborting = False
+        bank.ended = bank.told = bank.aborting = bank.losing = False
         bank.epoch = kept or Epoch(number)
         bank.pending = {}
         if number in bank.taints:
             bank.epoch.causes.append(Reason.EPOCH_EARLY)
-        bank.taints = {n for n in bank.taints if n != number and self._early(bank, n)}
+        # An epoch that is over with this OPEN has no marks left; before the first OPEN none is.
+        bank.taints = {n for n in bank.taints if n != number and (first or self._early(bank, n))}
         self._settle(bank.region, bank.bank)
+        return OrderError.NONE
 
     def freed(self, region, bank):
-        """The design says FREE: RELEASE or ABORT is through. Returns what was still pending, now forgotten."""
+        """The design says FREE: RELEASE or ABORT is through. Returns what was still pending, now
+        forgotten."""
         target = self.banks[region, bank]
-        assert target.state == RegionState.DONE, f"region {region} bank {bank}: FREE out of state {target.state.name}"
+        assert target.state == RegionState.DONE, (
+            f"region {region} bank {bank}: FREE out of state {target.state.name}"
+        )
         assert target.ended, f"region {region} bank {bank}: FREE without an order"
         epoch = target.epoch
+        for primary in self._primaries(region, epoch.number):
+            self._lose(primary)
         self._tell(region, epoch.number, 0, epoch.touched)
         left, target.pending = target.pending, {}
         target.state, target.epoch = RegionState.FREE, None
         return left
 
-    # -- verdicts -----------------------------------------------------------------------------------------------------------
+    # -- verdicts ----------------------------------------------------------------------------------
 
     def _settle(self, region, bank):
         target = self.banks[region, bank]
@@ -271,7 +325,12 @@ class ScoreboardModel:
         here, over = epoch.acked - epoch.over, epoch.over
         known = self.rows[bank.region, bank.bank]
         rows = here // row_bytes
-        if here % row_bytes or over % row_bytes or rows + over // row_bytes != known or len(epoch.fired) != rows // tile:
+        if (
+            here % row_bytes
+            or over % row_bytes
+            or rows + over // row_bytes != known
+            or len(epoch.fired) != rows // tile
+        ):
             epoch.causes.append(Reason.INCOMPLETE)
             return
         if rows % tile:
@@ -287,29 +346,49 @@ class ScoreboardModel:
         del target.pending[EventKind.ALL, None]
         target.state, target.epoch.verdict = RegionState.OPEN, None
 
-    # -- what comes out -----------------------------------------------------------------------------------------------------
+    # -- what comes out ----------------------------------------------------------------------------
 
     def event(self, item):
-        """Checks one event that came out; returns the bank it belongs to (None: dependency range). Raises AssertionError."""
+        """Checks one event that came out; returns the bank it belongs to (None: dependency range).
+        Raises AssertionError."""
         kind = EventKind(item["kind"])
         if item["plain"]:
             dep = self.deps[item["region"]]
             if kind == EventKind.READY:
                 key = (item["region"], item["group"])
                 assert self.plain_pending[key], f"plain READY too early or twice: {item}"
-                self.plain_pending[key] = 0         # a pending bit: uses that follow before it is taken are one event
+                self.plain_pending[key] = (
+                    0  # a pending bit: uses that follow before it is taken are one event
+                )
             else:
-                assert kind == EventKind.ERROR and item["status"] in dep["causes"], f"{item}, causes {dep['causes']}"
+                assert kind == EventKind.ERROR and item["status"] in dep["causes"], (
+                    f"{item}, causes {dep['causes']}"
+                )
                 dep["causes"] = []
             return None
         bank = self.banks[item["region"], item["epoch"] & 1]
-        assert bank.epoch and bank.epoch.number == item["epoch"], f"event of an epoch that is not in use: {item}"
+        assert bank.epoch and bank.epoch.number == item["epoch"], (
+            f"event of an epoch that is not in use: {item}"
+        )
         key = (kind, item["group"] if kind == EventKind.READY else None)
-        if kind == EventKind.READY and key not in bank.pending and not bank.ended and item["group"] in bank.epoch.spilt:
+        if bank.losing and not bank.ended and kind == EventKind.ERROR:
+            # Its overflow region is on the way to FREE, or was while the verdict was found: both
+            # ends are right.
+            self._lose(bank)
+            if bank.pending.pop((EventKind.ALL, None), None):
+                bank.pending[key] = [Reason.INCOMPLETE]
+        if (
+            kind == EventKind.READY
+            and key not in bank.pending
+            and not bank.ended
+            and item["group"] in bank.epoch.spilt
+        ):
             # In another order of the slices' bytes the tile was full before the ones too many came.
             if item["group"] not in bank.epoch.fired:
                 self._fire(bank, item["group"], 1 << self.geometry[bank.region]["log2_tile"])
-        assert key in bank.pending, f"too early, twice or never: {item}; pending {bank.pending}, epoch {bank.epoch}"
+        assert key in bank.pending, (
+            f"too early, twice or never: {item}; pending {bank.pending}, epoch {bank.epoch}"
+        )
         wanted = bank.pending.pop(key)
         if kind == EventKind.READY:
             assert item["rows"] == wanted, f"rows of {item}: expected {wanted}"
@@ -317,20 +396,34 @@ class ScoreboardModel:
         left = [group for what, group in bank.pending if what == EventKind.READY]
         if kind == EventKind.ALL:
             assert not left, f"ALL before READY of groups {left}: {item}"
-            assert (item["rows"], bool(item["refused"])) == wanted, f"{item}: expected rows, refused = {wanted}"
+            assert (item["rows"], bool(item["refused"])) == wanted, (
+                f"{item}: expected rows, refused = {wanted}"
+            )
         else:
-            # Bytes too many here and, until they come, too few there: which of the two is seen first is a matter of order.
+            # Bytes too many here and, until they come, too few there: which of the two is seen
+            # first is a matter of order.
             causes = {*wanted, Reason.INCOMPLETE} if Reason.OVERLAP in wanted else set(wanted)
             assert item["status"] in causes, f"{item}: causes are {causes}"
-            bank.pending = {}                       # READYs that the ERROR overtook will not come
+            bank.pending = {}  # READYs that the ERROR overtook will not come
         bank.ended = True
         return bank
 
     def outstanding(self):
         """Everything that should still come out."""
-        banks = {(b.region, b.bank, *key): value for b in self.banks.values() for key, value in b.pending.items()}
-        return {**banks, **{("plain", *key): n for key, n in self.plain_pending.items() if n},
-                **{("plain error", index): dep["causes"] for index, dep in self.deps.items() if dep["causes"]}}
+        banks = {
+            (b.region, b.bank, *key): value
+            for b in self.banks.values()
+            for key, value in b.pending.items()
+        }
+        return {
+            **banks,
+            **{("plain", *key): n for key, n in self.plain_pending.items() if n},
+            **{
+                ("plain error", index): dep["causes"]
+                for index, dep in self.deps.items()
+                if dep["causes"]
+            },
+        }
 
     def status(self, region, bank):
         """The counters that a query must show once the design has settled."""
@@ -338,5 +431,10 @@ class ScoreboardModel:
         epoch = target.epoch or target.kept
         if epoch is None:
             return {"state": target.state, "acked": 0, "refused": 0, "sent": 0, "closes": 0}
-        return {"state": target.state, "acked": epoch.acked, "refused": epoch.refused, "sent": epoch.sent,
-                "closes": epoch.closes}
+        return {
+            "state": target.state,
+            "acked": epoch.acked,
+            "refused": epoch.refused,
+            "sent": epoch.sent,
+            "closes": epoch.closes,
+        }

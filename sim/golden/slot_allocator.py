@@ -1,15 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
 """Golden model of the slot allocator: what each packet leads to, from the specification alone.
 
-Exact for everything that does not depend on timing: given each slice's packets in order and the order in which slots were given
-out, it predicts every write, beat, refusal, spill access, overlap and count.
+Exact for everything that does not depend on timing: given each slice's packets in order and the
+order in which slots were given out, it predicts every write, beat, refusal, spill access, overlap
+and count.
 """
 
 import contextlib
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 
-from hub_rtl import formats
-from hub_rtl.formats import PacketType, Reason, RegionState
+from hub_rtl.contract import packets
+from hub_rtl.contract.packets import PacketType, Reason, RegionState
 
 __all__ = ["SlotAllocatorModel", "fold"]
 
@@ -37,11 +39,14 @@ class Slice:
 
     def __init__(self, cfg):
         self.sets = [[None] * cfg.rat_ways for _ in range(cfg.rat_sets)]
-        self.order = [list(range(cfg.rat_ways)) for _ in range(cfg.rat_sets)]      # ways, oldest installation first
+        self.order = [
+            list(range(cfg.rat_ways)) for _ in range(cfg.rat_sets)
+        ]  # ways, oldest installation first
         self.filter = [0] * cfg.filter_depth
         self.refused_before = None
-        self.packets = []           # {row: (region, rowid) or (0, 0), written, fresh: it asked for a slot, over: of bytes,
-                                    #  slow: in so many steps with the spill memory, or with a victim}
+        # {row: (region, rowid) or (0, 0), written, fresh: it asked for a slot, over: of bytes,
+        self.packets = []
+        #  slow: in so many steps with the spill memory, or with a victim}
         self.writes, self.beats, self.refusals = [], [], []
 
 
@@ -54,7 +59,8 @@ def fold(value, size):
 
 
 class SlotAllocatorModel:
-    """One allocator. Tell it the configuration with ``geometry``, ``state``, ``window``, ``dep``; then ``run`` packets.
+    """One allocator. Tell it the configuration with ``geometry``, ``state``, ``window``, ``dep``;
+    then ``run`` packets.
 
     Results: ``slices[n].writes``, ``.beats``,
     ``.refusals``; ``memory`` {address: spill word}; ``accesses`` {address: [(kind, word)]} in
@@ -67,7 +73,11 @@ class SlotAllocatorModel:
         self.slices = [Slice(cfg) for _ in range(cfg.slices)]
         self.regions = {}
         # A bank that was never opened counts as if epoch 14 (bank 0) or 15 (bank 1) were over.
-        self.banks = {(r, b): {"state": RegionState.FREE, "epoch": 14 + b} for r in range(cfg.regions) for b in (0, 1)}
+        self.banks = {
+            (r, b): {"state": RegionState.FREE, "epoch": 14 + b}
+            for r in range(cfg.regions)
+            for b in (0, 1)
+        }
         self.slots, self.moved = Counter(), Counter()
         self.windows = {}
         self.deps = [None] * cfg.dep_ranges
@@ -76,7 +86,7 @@ class SlotAllocatorModel:
         self.overlaps, self.counts = Counter(), Counter()
         self.allocations = []
 
-    # -- set-up -----------------------------------------------------------------------------------------------------------
+    # -- set-up ------------------------------------------------------------------------------------
 
     def geometry(self, region, geometry):
         self.regions[region] = geometry
@@ -103,24 +113,29 @@ class SlotAllocatorModel:
         """Rows placed for producers of the region: own slots and overflowed ones."""
         return self.slots[region, bank] + self.moved[region, bank]
 
-    # -- packets ----------------------------------------------------------------------------------------------------------
+    # -- packets -----------------------------------------------------------------------------------
 
     def run(self, packets, allocations):
-        """``packets``: per slice a list of packets, each a list of (data, err) flits. ``allocations``: the slots given out,
-        (region, bank, rowid, slot, overflow) in order."""
+        """``packets``: per slice a list of packets, each a list of (data, err) flits.
+        ``allocations``: the slots given out, (region, bank, rowid, slot, overflow) in order."""
         workers = {n: self._slice(n, queue) for n, queue in enumerate(packets)}
         waiting = {}
         for n in list(workers):
             self._step(workers, waiting, n, None)
         for seen in [*allocations, None]:
-            # Requests that nothing can satisfy any more get their refusal; they leave no trace in the order.
-            while full := [n for n, (region, bank, _) in waiting.items() if self._place(region, bank) is None]:
+            # Requests that nothing can satisfy any more get their refusal; they leave no trace in
+            # the order.
+            while full := [
+                n for n, (region, bank, _) in waiting.items() if self._place(region, bank) is None
+            ]:
                 self._step(workers, waiting, full[0], (Reason.REGION_FULL, 0, 0))
             if seen is None:
                 break
             asked = [n for n, request in waiting.items() if request == seen[:3]]
             if len(asked) != 1:
-                raise AssertionError(f"a slot was given out for {seen}, but the slices ask for {waiting}")
+                raise AssertionError(
+                    f"a slot was given out for {seen}, but the slices ask for {waiting}"
+                )
             region, bank, _ = seen[:3]
             place = self._place(region, bank)
             slot, overflow = self.slots[place, bank], int(place != region)
@@ -146,31 +161,48 @@ class SlotAllocatorModel:
             return region
         if own["overflow_en"]:
             other = self.regions.get(own["overflow"])
-            if (other and other["valid"] and other["row_bytes"] == own["row_bytes"]
-                    and self.banks[own["overflow"], bank]["state"] == RegionState.OPEN
-                    and self.banks[own["overflow"], bank]["epoch"] == self.banks[region, bank]["epoch"]
-                    and self.slots[own["overflow"], bank] < other["capacity"]):
+            if (
+                other
+                and other["valid"]
+                and other["row_bytes"] == own["row_bytes"]
+                and self.banks[own["overflow"], bank]["state"] == RegionState.OPEN
+                and self.banks[own["overflow"], bank]["epoch"] == self.banks[region, bank]["epoch"]
+                and self.slots[own["overflow"], bank] < other["capacity"]
+            ):
                 return own["overflow"]
         return None
 
     def _slice(self, number, queue):
         each = self.slices[number]
         for packet in queue:
-            header = formats.unpack(formats.HEADER, packet[0][0])
+            header = packets.unpack(packets.HEADER, packet[0][0])
             masks = self.cfg.mask_flits if header["masked"] else 0
-            mask = sum((0 if err else data) << 128 * n for n, (data, err) in enumerate(packet[1:1 + masks]))
-            payload = packet[1 + masks:]
+            mask = sum(
+                (0 if err else data) << 128 * n
+                for n, (data, err) in enumerate(packet[1 : 1 + masks])
+            )
+            payload = packet[1 + masks :]
             info = {
-                "src": header["src"], "count": mask.bit_count() if masks else 16 * header["len"], "len": header["len"],
-                "mask": mask if masks else None, "payload": payload,
+                "src": header["src"],
+                "count": mask.bit_count() if masks else 16 * header["len"],
+                "len": header["len"],
+                "mask": mask if masks else None,
+                "payload": payload,
                 "poison": int(header["poison"] or any(err for _, err in packet[1:])),
             }
-            note, written = {"row": (0, 0), "written": False, "fresh": False, "over": False, "slow": 0}, len(each.writes)
+            note, written = (
+                {"row": (0, 0), "written": False, "fresh": False, "over": False, "slow": 0},
+                len(each.writes),
+            )
             each.packets.append(note)
             if header["type"] == PacketType.PLAIN:
-                self._plain(each, info, formats.unpack(formats.BODIES[PacketType.PLAIN], packet[0][0])["addr16"] * 16)
+                self._plain(
+                    each,
+                    info,
+                    packets.unpack(packets.BODIES[PacketType.PLAIN], packet[0][0])["addr16"] * 16,
+                )
             else:
-                head = formats.unpack(formats.BODIES[PacketType.ROW], packet[0][0])
+                head = packets.unpack(packets.BODIES[PacketType.ROW], packet[0][0])
                 note["row"] = head["region"], head["rowid"]
                 yield from self._row(each, info, head)
             note["written"] = len(each.writes) > written
@@ -180,7 +212,15 @@ class SlotAllocatorModel:
         if not (base <= addr and addr + 16 * info["len"] <= limit):
             self._refuse(each, info, Reason.WINDOW, None, known=0)
             return
-        context = {"counted": 0, "plain": 1, "region": 0, "place": 0, "bank": 0, "group": 0, "dep": 0}
+        context = {
+            "counted": 0,
+            "plain": 1,
+            "region": 0,
+            "place": 0,
+            "bank": 0,
+            "group": 0,
+            "dep": 0,
+        }
         for n, dep in enumerate(self.deps):
             if dep and dep["armed"] and dep["base"] <= addr < dep["limit"]:
                 group = dep["group_base"] + ((addr - dep["base"]) >> dep["log2_stride"])
@@ -198,7 +238,7 @@ class SlotAllocatorModel:
         now = self.banks[region, bank]
         if now["state"] != RegionState.OPEN or now["epoch"] != epoch:
             early = 1 <= (epoch - now["epoch"]) % 16 <= 7
-            self._refuse(each, info, Reason.EPOCH_EARLY if early else Reason.EPOCH_STALE, head, known=int(early))
+            self._refuse(each, info, Reason.EPOCH_EARLY if early else Reason.EPOCH_STALE, head)
             return
         if 16 * (head["row_off"] + info["len"]) > geometry["row_bytes"]:
             self._refuse(each, info, Reason.ROW_OVERRUN, head)
@@ -210,8 +250,14 @@ class SlotAllocatorModel:
         key = rowid ^ (2 * region + bank) << 12
         index = fold(key, self.cfg.rat_sets)
         ways = each.sets[index]
-        at = next((n for n, row in enumerate(ways) if row and (row.region, row.epoch, row.rowid) == (region, epoch, rowid)),
-                  None)
+        at = next(
+            (
+                n
+                for n, row in enumerate(ways)
+                if row and (row.region, row.epoch, row.rowid) == (region, epoch, rowid)
+            ),
+            None,
+        )
         row, first = ways[at] if at is not None else None, False
         if row is not None:
             if row.src != info["src"]:
@@ -219,7 +265,9 @@ class SlotAllocatorModel:
                 return
             self.counts["rat_hits"] += 1
         else:
-            row = yield from self._absent(each, info, region, epoch, rowid, key, geometry, ways, index)
+            row = yield from self._absent(
+                each, info, region, epoch, rowid, key, geometry, ways, index
+            )
             if row is None:
                 return
             first = each.packets[-1]["fresh"] = True
@@ -235,7 +283,7 @@ class SlotAllocatorModel:
             addr = self._spill_addr(region, bank, rowid)
             each.packets[-1]["slow"] += 1
             word, error = self._access(addr, None)
-            found = formats.unpack(formats.SPILL_WORD, word)
+            found = packets.unpack(packets.SPILL_WORD, word)
             if error:
                 self.counts["spill_errors"] += 1
                 self._refuse(each, info, Reason.MEM_ERROR, self._name(region, epoch, rowid))
@@ -245,7 +293,16 @@ class SlotAllocatorModel:
                     self._refuse(each, info, Reason.FOREIGN, self._name(region, epoch, rowid))
                     return None
                 self.counts["restores"] += 1
-                restored = Row(region, epoch, rowid, info["src"], found["missing"], Reason.OK, found["slot"], found["overflow"])
+                restored = Row(
+                    region,
+                    epoch,
+                    rowid,
+                    info["src"],
+                    found["missing"],
+                    Reason.OK,
+                    found["slot"],
+                    found["overflow"],
+                )
             else:
                 self.counts["filter_false"] += 1
         total = restored.missing if restored else geometry["row_bytes"]
@@ -256,29 +313,48 @@ class SlotAllocatorModel:
             self._filter_step(each, counter, -1)
             self._access(addr, 0)
             place = self.regions.get(geometry["overflow"]) if restored.overflow else geometry
-            if (restored.overflow and not geometry["overflow_en"]) or not place or restored.slot >= place["capacity"]:
-                restored.reason = Reason.MEM_ERROR      # the word in memory was damaged
+            if (
+                (restored.overflow and not geometry["overflow_en"])
+                or not place
+                or restored.slot >= place["capacity"]
+            ):
+                restored.reason = Reason.MEM_ERROR  # the word in memory was damaged
             return restored
         reason, slot, overflow = yield (region, bank, rowid)
         return Row(region, epoch, rowid, info["src"], geometry["row_bytes"], reason, slot, overflow)
 
     def _evict(self, each, ways, index):
-        """Oldest row whose epoch is over, else oldest with a slot (which alone is spilled), else oldest refused one."""
+        """Oldest row whose epoch is over, else oldest with a slot (which alone is spilled), else
+        oldest refused one."""
+
         def rank(row):
             now = self.banks[row.region, row.bank]
             if now["state"] != RegionState.OPEN or now["epoch"] != row.epoch:
                 return 0
             return 1 if row.reason == Reason.OK else 2
+
         each.packets[-1]["slow"] += 1
-        victim = min(each.order[index], key=lambda way: rank(ways[way]))       # min keeps the first, so the oldest, of equals
+        victim = min(
+            each.order[index], key=lambda way: rank(ways[way])
+        )  # min keeps the first, so the oldest, of equals
         row, ways[victim] = ways[victim], None
         if rank(row) != 1:
             self.counts["dropped"] += 1
             return
         self.counts["spills"] += 1
-        self._filter_step(each, fold(row.rowid ^ (2 * row.region + row.bank) << 12, self.cfg.filter_depth), 1)
-        word = formats.pack(formats.SPILL_WORD, rowtag=row.rowid % 65536, src=row.src, missing=row.missing, slot=row.slot,
-                            overflow=row.overflow, epoch=row.epoch, valid=1)
+        self._filter_step(
+            each, fold(row.rowid ^ (2 * row.region + row.bank) << 12, self.cfg.filter_depth), 1
+        )
+        word = packets.pack(
+            packets.SPILL_WORD,
+            rowtag=row.rowid % 65536,
+            src=row.src,
+            missing=row.missing,
+            slot=row.slot,
+            overflow=row.overflow,
+            epoch=row.epoch,
+            valid=1,
+        )
         _, error = self._access(self._spill_addr(row.region, row.bank, row.rowid), word)
         if error:
             self.overlaps[row.region, row.bank] += 1
@@ -305,31 +381,63 @@ class SlotAllocatorModel:
         geometry = self.regions[place]
         group = geometry["group_base"] + (row.slot >> geometry["log2_tile"])
         addr = geometry["base"][row.bank] + row.slot * geometry["stride"] + 16 * head["row_off"]
-        self._write(each, info, addr, head["row_off"], {
-            "counted": 1, "plain": 0, "region": row.region, "place": place, "bank": row.bank,
-            "group": group % (1 << self.cfg.group_width), "dep": 0})
+        self._write(
+            each,
+            info,
+            addr,
+            head["row_off"],
+            {
+                "counted": 1,
+                "plain": 0,
+                "region": row.region,
+                "place": place,
+                "bank": row.bank,
+                "group": group % (1 << self.cfg.group_width),
+                "dep": 0,
+            },
+        )
 
-    # -- results ----------------------------------------------------------------------------------------------------------
+    # -- results -----------------------------------------------------------------------------------
 
     def _write(self, each, info, addr, unit, context):
-        each.writes.append({"addr": addr, "beats": info["len"],
-                            "context": {**context, "bytes": info["count"], "poison": info["poison"]}})
+        each.writes.append(
+            {
+                "addr": addr,
+                "beats": info["len"],
+                "context": {**context, "bytes": info["count"], "poison": info["poison"]},
+            }
+        )
         unit %= self.cfg.packet_flits
         for n, (data, err) in enumerate(info["payload"]):
             strb = 0xFFFF if info["mask"] is None else info["mask"] >> 16 * (unit + n) & 0xFFFF
-            each.beats.append({"data": data, "strb": 0 if err else strb, "last": int(n == info["len"] - 1)})
+            each.beats.append(
+                {"data": data, "strb": 0 if err else strb, "last": int(n == info["len"] - 1)}
+            )
 
     def _refuse(self, each, info, reason, head, known=1, report=None):
-        name = {"plain": int(head is None), "src": info["src"], "region": head["region"] if head else 0,
-                "epoch": head["epoch"] if head else 0, "rowid": head["rowid"] if head else 0}
+        name = {
+            "plain": int(head is None),
+            "src": info["src"],
+            "region": head["region"] if head else 0,
+            "epoch": head["epoch"] if head else 0,
+            "rowid": head["rowid"] if head else 0,
+        }
         if report is None:
             report = int(each.refused_before != name)
         each.refused_before = name
-        each.refusals.append({**name, "known": known, "report": report, "reason": int(reason), "bytes": info["count"]})
+        each.refusals.append(
+            {
+                **name,
+                "known": known,
+                "report": report,
+                "reason": int(reason),
+                "bytes": info["count"],
+            }
+        )
         self.counts[f"refused_{Reason(reason).name}"] += 1
         self.counts["reports"] += report
 
-    # -- spill table ------------------------------------------------------------------------------------------------------
+    # -- spill table -------------------------------------------------------------------------------
 
     @staticmethod
     def _name(region, epoch, rowid):

@@ -1,28 +1,41 @@
-"""Golden model of a whole system: what N hubs must do with the stores of N ranks, in plain Python and NumPy.
+# SPDX-License-Identifier: Apache-2.0
+"""Golden model of a whole system: what N hubs must do with the stores of N ranks, in plain Python
+and NumPy.
 
-Written from ``docs/architecture.md`` and ``docs/interfaces.md``; shares nothing with the RTL but the formats. What depends on
-timing alone, the order in which rows are placed, is taken from the hubs' observation ports, and is itself checked: each row
-once, dense slots, and never before one of its packets has arrived (``sim/golden/observed.py``). Everything else follows:
-slots, every byte of every memory, READY / ALL / ERROR events with their rows, refusals, totals.
+Written from ``docs/architecture.md`` and ``docs/interfaces.md``; shares nothing with the RTL but
+the formats. What depends on timing alone, the order in which rows are placed, is taken from the
+hubs' observation ports, and is itself checked: each row once, dense slots, and never before one of
+its packets has arrived (``sim/golden/observed.py``). Everything else follows: slots, every byte of
+every memory, READY / ALL / ERROR events with their rows, refusals, totals.
 
-Use: set up (``handle``, ``region``, ``window``, ``dep_range``, ``open``), give the programs (``store``, ``row``, ``plain``,
-``close``, ``close_all``; the result is the Reason of the answer), replay the placements (``allocate``), then ask (``events``,
-``image``, ``totals``). Epochs must have been opened before stores for them arrive (a barrier in the program), unless ``timed``
-says that barriers and fences fix the order of everything that matters: then stores for epochs that are not open, and for rows
-of another producer, are refused as the order tells.
+Use: set up (``handle``, ``region``, ``window``, ``dep_range``, ``open``), give the programs
+(``store``, ``row``, ``plain``, ``close``, ``close_all``; the result is the Reason of the answer),
+replay the placements (``allocate``), then ask (``events``, ``image``, ``totals``). Epochs must have
+been opened before stores for them arrive (a barrier in the program), unless ``timed`` says that
+barriers and fences fix the order of everything that matters: then stores for epochs that are not
+open, and for rows of another producer, are refused as the order tells.
 """
 
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from hub_rtl.formats import OPERAND_PLAIN, OPERAND_ROW, EventKind, Reason, lane_of, replica_of, unpack
+from hub_rtl.contract.packets import (
+    OPERAND_PLAIN,
+    OPERAND_ROW,
+    EventKind,
+    Reason,
+    lane_of,
+    replica_of,
+    unpack,
+)
 
 __all__ = ["SystemModel", "ModelError"]
 
 
 class ModelError(AssertionError):
-    """What was observed cannot happen by the specification, or the program breaks the model's assumptions."""
+    """What was observed cannot happen by the specification, or the program breaks the model's
+    assumptions."""
 
 
 @dataclass
@@ -46,13 +59,19 @@ class Bank:
 
     region: int
     epoch: int
-    rows: dict = field(default_factory=dict)        # RowID -> Row
-    placed: list = field(default_factory=list)      # rows in slot order, own and of primaries that overflow into this one
-    overflowed: list = field(default_factory=list)  # own rows that were placed in the overflow region
+    rows: dict = field(default_factory=dict)  # RowID -> Row
+    placed: list = field(
+        default_factory=list
+    )  # rows in slot order, own and of primaries that overflow into this one
+    overflowed: list = field(
+        default_factory=list
+    )  # own rows that were placed in the overflow region
     closes: set = field(default_factory=set)
     sent: int = 0
-    refused: dict = field(default_factory=dict)     # (RowID, Reason) -> bytes, for packets that no bank may take
-    tainted: bool = False                           # news of it came while its bank was in use
+    refused: dict = field(
+        default_factory=dict
+    )  # (RowID, Reason) -> bytes, for packets that no bank may take
+    tainted: bool = False  # news of it came while its bank was in use
 
 
 def _runs(mask):
@@ -70,18 +89,28 @@ class SystemModel:
     def __init__(self, cfg, timed=False):
         self.cfg, self.timed = cfg, timed
         ranks = range(cfg.ranks)
-        self.handles = [{} for _ in ranks]      # rank -> {index: [entry, epoch, closed]}
-        self.regions = [{} for _ in ranks]      # rank -> {index: geometry}
-        self.banks = [{} for _ in ranks]        # rank -> {(region, bank): [Bank, ...] in the order of opening}
-        self.early = [{} for _ in ranks]        # rank -> {(region, epoch): Bank}: news of an epoch before its OPEN
+        self.handles = [{} for _ in ranks]  # rank -> {index: [entry, epoch, closed]}
+        self.regions = [{} for _ in ranks]  # rank -> {index: geometry}
+        self.banks = [
+            {} for _ in ranks
+        ]  # rank -> {(region, bank): [Bank, ...] in the order of opening}
+        self.early = [
+            {} for _ in ranks
+        ]  # rank -> {(region, epoch): Bank}: news of an epoch before its OPEN
+        self.last = [{} for _ in ranks]  # rank -> {(region, bank): epoch}: history of the banks
+        self.marks = [
+            set() for _ in ranks
+        ]  # rank -> {(region, epoch)}: news of it was dropped as over
         self.windows = [{} for _ in ranks]
         self.deps = [{} for _ in ranks]
-        self.dep_bytes = [{} for _ in ranks]    # rank -> {(range, group): bytes}
+        self.dep_bytes = [{} for _ in ranks]  # rank -> {(range, group): bytes}
         self.plain_writes = [[] for _ in ranks]
-        self.refusals = [[] for _ in ranks]     # by the consumer: (Reason, source, region or None, epoch, RowID), once per row
+        self.refusals = [
+            [] for _ in ranks
+        ]  # by the consumer: (Reason, source, region or None, epoch, RowID), once per row
         self.dead = [set() for _ in ranks]
 
-    # -- set-up -----------------------------------------------------------------------------------------------------------
+    # -- set-up ------------------------------------------------------------------------------------
 
     def handle(self, rank, index, entry):
         self.handles[rank][index] = [entry, entry.epoch, entry.closed]
@@ -96,14 +125,39 @@ class SystemModel:
         self.deps[rank][index] = dep
 
     def open(self, rank, region, epoch):
+        key, last = (region, epoch & 1), self.last[rank].get((region, epoch & 1))
+        if last is not None and not self._ahead(last, epoch):
+            raise ModelError(f"rank {rank} region {region}: OPEN {epoch} after {last} is refused")
         bank = self.early[rank].pop((region, epoch), None) or Bank(region, epoch)
-        self.banks[rank].setdefault((region, epoch & 1), []).append(bank)
+        bank.tainted |= (region, epoch) in self.marks[rank]
+        self.marks[rank] = {
+            mark
+            for mark in self.marks[rank]
+            if (mark[0], mark[1] & 1) != key
+            or self._ahead(epoch, mark[1])
+            or (last is None and mark[1] != epoch)
+        }
+        self.last[rank][key] = epoch
+        self.banks[rank].setdefault(key, []).append(bank)
+
+    def forget(self, rank, region, bank):
+        """The history of a FREE bank is forgotten; what it kept is lost."""
+        self.last[rank].pop((region, bank & 1), None)
+        for kept in [
+            key for key in self.early[rank] if key[0] == region and key[1] & 1 == bank & 1
+        ]:
+            del self.early[rank][kept]
+            self.marks[rank].add(kept)
+
+    @staticmethod
+    def _ahead(last, epoch):
+        return 1 <= (epoch - last) % 16 <= 7
 
     def drain(self, rank, peers):
         """The rank has declared these peers dead, before the stores that follow."""
         self.dead[rank] = set(peers)
 
-    # -- programs ---------------------------------------------------------------------------------------------------------
+    # -- programs ----------------------------------------------------------------------------------
 
     def _entry_reason(self, rank, handle, epoch, owner):
         if handle not in self.handles[rank] or not self.handles[rank][handle][0].valid:
@@ -120,10 +174,11 @@ class SystemModel:
         return Reason.OK
 
     def store(self, rank, operand, data, mask, owner=0, lane=None):
-        """One store of a 32-byte sector; returns the Reason of its answer. ``lane``: where it was offered, if it matters."""
+        """One store of a 32-byte sector; returns the Reason of its answer. ``lane``: where it was
+        offered, if it matters."""
         cfg = self.cfg
-        if operand >> 63 & 1:
-            f = unpack(OPERAND_PLAIN, operand)
+        f = unpack(OPERAND_PLAIN, operand)
+        if f["plain"]:
             if f["rank"] >= cfg.ranks:
                 return Reason.UNKNOWN
             if lane is not None and lane != lane_of(operand, cfg.lanes, cfg.packet_bytes):
@@ -138,7 +193,9 @@ class SystemModel:
         if reason:
             return reason
         entry = self.handles[rank][f["handle"]][0]
-        if lane is not None and lane != lane_of(operand, cfg.lanes, cfg.packet_bytes, entry.lane_mode, entry.lane):
+        if lane is not None and lane != lane_of(
+            operand, cfg.lanes, cfg.packet_bytes, entry.lane_mode, entry.lane
+        ):
             return Reason.BAD_LANE
         sector = f["row_off"] // 2 * 32
         if mask and sector + mask.bit_length() > entry.row_bytes:
@@ -151,7 +208,8 @@ class SystemModel:
         return Reason.OK
 
     def row(self, rank, operand, data, owner=0):
-        """Stores of ``data`` from the operand's row_off on, all in the row's lane; returns the Reason."""
+        """Stores of ``data`` from the operand's row_off on, all in the row's lane; returns the
+        Reason."""
         f = unpack(OPERAND_ROW, operand)
         reason = self._entry_reason(rank, f["handle"], f["epoch"], owner)
         if reason:
@@ -181,17 +239,29 @@ class SystemModel:
         return None
 
     def _not_open(self, rank, region, epoch):
-        """Reason for refusing bytes of an epoch that is not open, and the Bank that remembers them, if any."""
+        """Reason for refusing bytes of an epoch that is not open, and the Bank that remembers them,
+        if any."""
         if region not in self.regions[rank]:
             return Reason.UNKNOWN, None
         if not self.timed:
-            raise ModelError(f"rank {rank} region {region} epoch {epoch} was never opened: what happens depends on time")
-        opened = self.banks[rank].get((region, epoch & 1), [])
-        last = opened[-1].epoch if opened else 14 + (epoch & 1)
-        if not 1 <= (epoch - last) % 16 <= 7:
-            return Reason.EPOCH_STALE, None
-        bank = self.early[rank].setdefault((region, epoch), Bank(region, epoch, tainted=bool(opened)))
-        return Reason.EPOCH_EARLY, bank
+            raise ModelError(
+                f"rank {rank} region {region} epoch {epoch} was never opened: what happens "
+                "depends on time"
+            )
+        opened, last = (
+            self.banks[rank].get((region, epoch & 1), []),
+            self.last[rank].get((region, epoch & 1)),
+        )
+        # The allocator knows neither "never opened" nor FORGET: the reason is its, the bytes are
+        # the books' affair.
+        viewed = opened[-1].epoch if opened else 14 + (epoch & 1)
+        reason = Reason.EPOCH_EARLY if self._ahead(viewed, epoch) else Reason.EPOCH_STALE
+        if last is not None and not self._ahead(last, epoch):
+            self.marks[rank].add((region, epoch))
+            return reason, None
+        return reason, self.early[rank].setdefault(
+            (region, epoch), Bank(region, epoch, tainted=last is not None)
+        )
 
     def _refuse(self, rank, reason, src, region, epoch, rowid):
         key = (reason, src, region, epoch, rowid)
@@ -206,19 +276,27 @@ class SystemModel:
         if row is None or row.src == src:
             return Reason.OK
         if not self.timed or row.bytes >= geometry.row_bytes:
-            raise ModelError(f"RowID {rowid} comes from ranks {row.src} and {src}: the first to arrive wins")
+            raise ModelError(
+                f"RowID {rowid} comes from ranks {row.src} and {src}: the first to arrive wins"
+            )
         return Reason.FOREIGN
 
     def _sparse(self, src, target, epoch, rowid, offset, data):
         rank, region = target
-        geometry, bank, reason = self.regions[rank].get(region), self._bank(rank, region, epoch), None
+        geometry, bank, reason = (
+            self.regions[rank].get(region),
+            self._bank(rank, region, epoch),
+            None,
+        )
         if bank is None:
             reason, bank = self._not_open(rank, region, epoch)
             if bank is None:
                 self._refuse(rank, reason, src, region, epoch, rowid)
                 return
         bank.sent += len(data)
-        reason = reason or self._row_reason(geometry, bank.rows.get(rowid), src, rowid, offset + len(data))
+        reason = reason or self._row_reason(
+            geometry, bank.rows.get(rowid), src, rowid, offset + len(data)
+        )
         if reason:
             bank.refused[rowid, reason] = bank.refused.get((rowid, reason), 0) + len(data)
             self._refuse(rank, reason, src, region, epoch, rowid)
@@ -267,7 +345,7 @@ class SystemModel:
                 self.close(rank, handle, epoch, owner)
         return Reason.OK
 
-    # -- placement ----------------------------------------------------------------------------------------------------------
+    # -- placement ---------------------------------------------------------------------------------
 
     def allocate(self, rank, region, bank, rowid, slot, overflow):
         """Replays one observed allocation; raises ModelError when it must not happen."""
@@ -277,16 +355,24 @@ class SystemModel:
             if row is not None and row.slot is None:
                 break
         else:
-            raise ModelError(f"{where}: placed, but no such row is to come, or it has a slot already")
+            raise ModelError(
+                f"{where}: placed, but no such row is to come, or it has a slot already"
+            )
         geometry, home = self.regions[rank][region], epoch
         if len(epoch.placed) >= geometry.capacity:
             home = self._overflow_bank(rank, geometry, epoch)
             if home is None or len(home.placed) >= self.regions[rank][geometry.overflow].capacity:
                 raise ModelError(f"{where}: placed in a full region")
         if bool(overflow) != (home is not epoch):
-            raise ModelError(f"{where}: overflow = {overflow}, but {len(epoch.placed)} of {geometry.capacity} slots are taken")
+            raise ModelError(
+                f"{where}: overflow = {overflow}, but {len(epoch.placed)} of "
+                f"{geometry.capacity} slots are taken"
+            )
         if slot != len(home.placed):
-            raise ModelError(f"{where}: slot {slot}, must be {len(home.placed)}: slots are dense in the order of placement")
+            raise ModelError(
+                f"{where}: slot {slot}, must be {len(home.placed)}: slots are dense in the "
+                "order of placement"
+            )
         row.slot, row.overflow = slot, home is not epoch
         home.placed.append((geometry, row))
         if home is not epoch:
@@ -300,7 +386,8 @@ class SystemModel:
         return self._bank(rank, geometry.overflow, epoch.epoch)
 
     def settle(self):
-        """After the last allocation: every row without a slot must have found its region full; its bytes count as refused."""
+        """After the last allocation: every row without a slot must have found its region full; its
+        bytes count as refused."""
         for rank, region, bank in self._all_banks():
             geometry = self.regions[rank].get(region)
             for row in bank.rows.values():
@@ -308,8 +395,14 @@ class SystemModel:
                     continue
                 home = self._overflow_bank(rank, geometry, bank)
                 full = len(bank.placed) >= geometry.capacity
-                if not full or (home is not None and len(home.placed) < self.regions[rank][geometry.overflow].capacity):
-                    raise ModelError(f"rank {rank} region {region} RowID {row.rowid}: never placed although there are slots")
+                if not full or (
+                    home is not None
+                    and len(home.placed) < self.regions[rank][geometry.overflow].capacity
+                ):
+                    raise ModelError(
+                        f"rank {rank} region {region} RowID {row.rowid}: never placed "
+                        "although there are slots"
+                    )
                 bank.refused[row.rowid, Reason.REGION_FULL] = row.bytes
                 self._refuse(rank, Reason.REGION_FULL, row.src, region, bank.epoch, row.rowid)
 
@@ -319,10 +412,11 @@ class SystemModel:
                 for bank in epochs:
                     yield rank, region, bank
 
-    # -- verdicts -----------------------------------------------------------------------------------------------------------
+    # -- verdicts ----------------------------------------------------------------------------------
 
     def events(self, rank):
-        """Sorted list of (kind, plain, region, epoch, group, rows, status, refused), fields without meaning as 0.
+        """Sorted list of (kind, plain, region, epoch, group, rows, status, refused), fields without
+        meaning as 0.
 
         ``group`` counts for READY, ``rows`` for READY and ALL of regions, ``status`` for ERROR.
         """
@@ -331,7 +425,9 @@ class SystemModel:
             if r == rank and region in self.regions[rank]:
                 out += self._region_events(rank, region, bank)
         for (index, group), count in self.dep_bytes[rank].items():
-            out += [(int(EventKind.READY), 1, index, 0, group, 0, 0, 0)] * (count // self.deps[rank][index].threshold)
+            out += [(int(EventKind.READY), 1, index, 0, group, 0, 0, 0)] * (
+                count // self.deps[rank][index].threshold
+            )
         return sorted(out)
 
     def _region_events(self, rank, region, bank):
@@ -344,17 +440,34 @@ class SystemModel:
         done = self._complete(rank, region, bank)
         whole = all(row.bytes == geometry.row_bytes for row in own)
         for first in range(0, len(placed), tile_rows):
-            tile = placed[first:first + tile_rows]
+            tile = placed[first : first + tile_rows]
             if len(tile) == tile_rows or (done and whole):
                 if all(row.bytes == geometry.row_bytes for row in tile):
                     group = geometry.group_base + first // tile_rows
-                    events.append((int(EventKind.READY), 0, region, bank.epoch, group, len(tile), 0, 0))
+                    events.append(
+                        (int(EventKind.READY), 0, region, bank.epoch, group, len(tile), 0, 0)
+                    )
         if any(row.bytes > geometry.row_bytes for row in own):
-            events.append((int(EventKind.ERROR), 0, region, bank.epoch, 0, 0, int(Reason.OVERLAP), 0))
+            events.append(
+                (int(EventKind.ERROR), 0, region, bank.epoch, 0, 0, int(Reason.OVERLAP), 0)
+            )
         elif done and whole:
-            events.append((int(EventKind.ALL), 0, region, bank.epoch, 0, len(placed), 0, int(bool(bank.refused))))
+            events.append(
+                (
+                    int(EventKind.ALL),
+                    0,
+                    region,
+                    bank.epoch,
+                    0,
+                    len(placed),
+                    0,
+                    int(bool(bank.refused)),
+                )
+            )
         elif done:
-            events.append((int(EventKind.ERROR), 0, region, bank.epoch, 0, 0, int(Reason.INCOMPLETE), 0))
+            events.append(
+                (int(EventKind.ERROR), 0, region, bank.epoch, 0, 0, int(Reason.INCOMPLETE), 0)
+            )
         return events
 
     def _complete(self, rank, region, bank):
@@ -368,15 +481,21 @@ class SystemModel:
         return len(closes) >= self.regions[rank][region].expected
 
     def totals(self, rank, region, epoch):
-        """{sent, acked, refused, rows} of one epoch, bytes and rows, as the region's registers must show them at its end.
+        """{sent, acked, refused, rows} of one epoch, bytes and rows, as the region's registers must
+        show them at its end.
 
-        What primaries left in an overflow region counts there too; ``rows`` are those that lie in the region.
+        What primaries left in an overflow region counts there too; ``rows`` are those that lie in
+        the region.
         """
         bank = self._bank(rank, region, epoch)
         brought = sum(row.bytes for _, row in bank.placed if bank.rows.get(row.rowid) is not row)
         refused = sum(bank.refused.values())
-        return {"sent": bank.sent + brought, "acked": bank.sent - refused + brought, "refused": refused,
-                "rows": len(bank.placed)}
+        return {
+            "sent": bank.sent + brought,
+            "acked": bank.sent - refused + brought,
+            "refused": refused,
+            "rows": len(bank.placed),
+        }
 
     def address(self, rank, region, epoch, slot):
         """Address of a slot."""
@@ -384,7 +503,8 @@ class SystemModel:
         return geometry.base[epoch & 1] + slot * geometry.stride
 
     def image(self, rank, size):
-        """(memory image of ``size`` bytes, bytes written with repetition); what was never written is 0."""
+        """(memory image of ``size`` bytes, bytes written with repetition); what was never written
+        is 0."""
         image, written = np.zeros(size, dtype=np.uint8), 0
         for r, region, bank in self._all_banks():
             if r != rank:
@@ -392,9 +512,11 @@ class SystemModel:
             for slot, (_, row) in enumerate(bank.placed):
                 base = self.address(rank, region, bank.epoch, slot)
                 for offset, data in row.parts:
-                    image[base + offset:base + offset + len(data)] = np.frombuffer(data, dtype=np.uint8)
+                    image[base + offset : base + offset + len(data)] = np.frombuffer(
+                        data, dtype=np.uint8
+                    )
                     written += len(data)
         for addr, data in self.plain_writes[rank]:
-            image[addr:addr + len(data)] = np.frombuffer(data, dtype=np.uint8)
+            image[addr : addr + len(data)] = np.frombuffer(data, dtype=np.uint8)
             written += len(data)
         return image, written

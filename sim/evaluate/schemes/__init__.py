@@ -1,6 +1,9 @@
-"""Systems that run a Mixture-of-Experts layer, one file per family; each file's ``SCHEMES`` maps names to schemes.
+# SPDX-License-Identifier: Apache-2.0
+"""Systems that run a Mixture-of-Experts layer, one file per family; each file's ``SCHEMES`` maps
+names to schemes.
 
-A scheme is a function of a :class:`sim.evaluate.engine.Cluster`, see there. :data:`SCHEMES` has all of them by name.
+A scheme is a function of a :class:`sim.evaluate.machine.engine.Cluster`, see there. :data:`SCHEMES`
+has all of them by name.
 """
 
 from importlib import import_module

@@ -1,15 +1,19 @@
-"""CCFuser: the first GEMM fetches its rows from peers' memory itself, the second stores its results there.
+# SPDX-License-Identifier: Apache-2.0
+"""CCFuser: the first GEMM fetches its rows from peers' memory itself, the second stores its results
+there.
 
-Source: WongHuLin/CCFuser (PPoPP 2025) ``mix_moe/mix_moe/functions.py``, ``mix_moe/csrc/cuda/mix_gemm.cu``: ``moe_first_mm``
-(nvshmem gets of the next tile while one is computed), ``moe_second_mm`` (nvshmem puts of finished rows). A tile has rows of one
-source rank and one expert. Counts are gathered and copied to the host first. What the host then does in Python to plan tiles,
-and moving experts to other ranks, are left out.
+Source: WongHuLin/CCFuser (PPoPP 2025) ``mix_moe/mix_moe/functions.py``,
+``mix_moe/csrc/cuda/mix_gemm.cu``: ``moe_first_mm`` (nvshmem gets of the next tile while one is
+computed), ``moe_second_mm`` (nvshmem puts of finished rows). A tile has rows of one source rank and
+one expert. Counts are gathered and copied to the host first. What the host then does in Python to
+plan tiles, and moving experts to other ranks, are left out.
 """
 
 from collections import deque
 
-from ..engine import GroupedGemm
-from ..systems import constants
+from sim.evaluate.machine.engine import GroupedGemm
+from sim.evaluate.systems import constants
+
 from .steps import activation, exchange_counts, scaled_gemms, small_ops, start
 
 __all__ = ["SCHEMES", "ccfuser"]
@@ -23,7 +27,12 @@ def ccfuser(cluster):
 
 
 def _rank(cluster, gpu, inbox):
-    host, system, workload, rank = constants("host"), constants("ccfuser"), cluster.workload, gpu.rank
+    host, system, workload, rank = (
+        constants("host"),
+        constants("ccfuser"),
+        cluster.workload,
+        gpu.rank,
+    )
     shape, op, tokens = workload.shape, host.eager_op_us, int(workload.tokens_of[rank])
     sent, rows = tokens * shape.top_k, [int(count) for count in workload.rows_at(rank)]
     yield from cluster.gate(gpu)
@@ -76,7 +85,9 @@ def _fetch(cluster, gpu, work):
             continue
         while len(flying) >= window:
             yield flying.popleft()
-        flying.append(cluster.env.process(_get(cluster, source, rank, rows * size, size, work, number, rows)))
+        flying.append(
+            cluster.env.process(_get(cluster, source, rank, rows * size, size, work, number, rows))
+        )
     yield from flying
     cluster.all_ready(rank)
     work.close()
@@ -109,7 +120,8 @@ def _second(cluster, gpu, gemm, rows, inbox):
         yield cluster.env.timeout(delay)
         for source, count in parts:
             cluster.network.send(rank, source, count * answer, row_bytes=answer).callbacks.append(
-                lambda _, box=inbox[source], count=count: _took(box, count))
+                lambda _, box=inbox[source], count=count: _took(box, count)
+            )
 
     work = GroupedGemm(gpu, gemm, rows, on_batch)
     for number, _, count in _tiles(cluster, rank):

@@ -1,28 +1,33 @@
-"""COMET (flux): GEMM tiles that wait for source ranks, and a second GEMM whose columns are reduced and sent part by part.
+# SPDX-License-Identifier: Apache-2.0
+"""COMET (flux): GEMM tiles that wait for source ranks, and a second GEMM whose columns are reduced
+and sent part by part.
 
-Source: bytedance/flux ``src/moe_ag_scatter`` (layer 0: copy engines gather every rank's tokens, one flag per source rank;
-tiles sorted so that each spans few of them), ``src/moe_gather_rs`` (layer 1: thread blocks of their own sum a token's rows and
-store the sums to its rank, while the others compute the next part of the columns), ``docs/moe_usage.md``. Counts must be on
-the host first.
+Source: bytedance/flux ``src/moe_ag_scatter`` (layer 0: copy engines gather every rank's tokens, one
+flag per source rank; tiles sorted so that each spans few of them), ``src/moe_gather_rs`` (layer 1:
+thread blocks of their own sum a token's rows and store the sums to its rank, while the others
+compute the next part of the columns), ``docs/moe_usage.md``. Counts must be on the host first.
 """
 
 from math import ceil
 
 import numpy as np
 
-from ..compute import TILE_ROWS, expert_gemms, pass_us
-from ..engine import GroupedGemm
-from ..systems import constants
+from sim.evaluate.machine.compute import TILE_ROWS, expert_gemms, pass_us
+from sim.evaluate.machine.engine import GroupedGemm
+from sim.evaluate.systems import constants
+
 from .steps import ScaledGemm, activation, exchange_counts, small_ops, start
 
 __all__ = ["SCHEMES", "Placement", "comet", "layer0", "layer1", "prepare"]
 
 
 class Placement:
-    """Which experts a rank computes: its own, or with ``tensor_parallel`` ranks sharing the columns, those of its group.
+    """Which experts a rank computes: its own, or with ``tensor_parallel`` ranks sharing the
+    columns, those of its group.
 
-    ``experts_at(rank)``; ``rows_at[rank][source, expert]``, rows by source rank; ``partial[rank][source]``, tokens of a source
-    that have an expert at the rank, and so get a partial sum from it.
+    ``experts_at(rank)``; ``rows_at[rank][source, expert]``, rows by source rank;
+    ``partial[rank][source]``, tokens of a source that have an expert at the rank, and so get a
+    partial sum from it.
     """
 
     def __init__(self, workload, tensor_parallel=1):
@@ -30,9 +35,18 @@ class Placement:
         groups = workload.rank_of // tensor_parallel
         hits = np.zeros((workload.tokens, groups.max() + 1), dtype=bool)
         np.put_along_axis(hits, groups[workload.experts], True, axis=1)
-        by_group = np.stack([np.bincount(workload.source_of, weights=column, minlength=workload.ranks) for column in hits.T])
-        self.rows_at = [workload.rows[:, groups == rank // tensor_parallel] for rank in range(workload.ranks)]
-        self.partial = [by_group[rank // tensor_parallel].astype(np.int64) for rank in range(workload.ranks)]
+        by_group = np.stack(
+            [
+                np.bincount(workload.source_of, weights=column, minlength=workload.ranks)
+                for column in hits.T
+            ]
+        )
+        self.rows_at = [
+            workload.rows[:, groups == rank // tensor_parallel] for rank in range(workload.ranks)
+        ]
+        self.partial = [
+            by_group[rank // tensor_parallel].astype(np.int64) for rank in range(workload.ranks)
+        ]
 
 
 def prepare(cluster, gpu):
@@ -44,7 +58,8 @@ def prepare(cluster, gpu):
 
 
 def _pull(cluster, gpu, placement, token_bytes, on_source):
-    """The copy engine: own tokens first, then those of the next ranks in turn; a flag after each."""
+    """The copy engine: own tokens first, then those of the next ranks in turn; a flag after
+    each."""
     rank, ranks, system = gpu.rank, cluster.machine.ranks, constants("comet")
     for step in range(ranks):
         source = (rank + step) % ranks
@@ -57,7 +72,8 @@ def _pull(cluster, gpu, placement, token_bytes, on_source):
 
 
 def layer0(cluster, gpu, placement, gemm):
-    """All-gather, scatter and GEMM1 in one: a tile starts when the last source rank it spans is there."""
+    """All-gather, scatter and GEMM1 in one: a tile starts when the last source rank it spans is
+    there."""
     rank, ranks = gpu.rank, cluster.machine.ranks
     # Own tokens into the symmetric buffer, then all ranks have theirs there.
     own = int(cluster.workload.tokens_of[rank])
@@ -81,14 +97,20 @@ def layer0(cluster, gpu, placement, gemm):
                 cluster.all_ready(rank)
                 work.close()
 
-        cluster.env.process(_pull(cluster, gpu, placement, cluster.workload.shape.dispatch_bytes, on_source))
+        cluster.env.process(
+            _pull(cluster, gpu, placement, cluster.workload.shape.dispatch_bytes, on_source)
+        )
         yield work.done
 
 
 def layer1(cluster, gpu, placement, gemm, inbox):
-    """GEMM2 by parts of its columns; blocks of their own sum and send a part while the next is computed."""
+    """GEMM2 by parts of its columns; blocks of their own sum and send a part while the next is
+    computed."""
     system, rank, ranks = constants("comet"), gpu.rank, cluster.machine.ranks
-    rows, splits = [int(count) for count in placement.rows_at[rank].sum(axis=0)], system.combine_splits
+    rows, splits = (
+        [int(count) for count in placement.rows_at[rank].sum(axis=0)],
+        system.combine_splits,
+    )
     columns = ceil(gemm.n / splits)
     part = ScaledGemm(columns, gemm.k, gemm.dtype, gemm.weight_bytes)
     with cluster.phase(rank, "gemm2"):
@@ -97,7 +119,9 @@ def layer1(cluster, gpu, placement, gemm, inbox):
         reducer = None
         for _ in range(splits):
             yield from gpu.gemm(part, rows, launch=False)
-            reducer = cluster.env.process(_reduce(cluster, gpu, placement, sum(rows), 2 * columns, reducer, inbox))
+            reducer = cluster.env.process(
+                _reduce(cluster, gpu, placement, sum(rows), 2 * columns, reducer, inbox)
+            )
     with cluster.phase(rank, "combine"):
         yield reducer
         gpu.release(system.combine_ctas)
@@ -114,13 +138,19 @@ def _reduce(cluster, gpu, placement, rows, part_bytes, before, inbox):
         yield before
     system, rank, ranks = constants("comet"), gpu.rank, cluster.machine.ranks
     moved = (rows + int(placement.partial[rank].sum())) * part_bytes
-    # Experts at different ranks: sums are added to the token's row by remote reductions of 32 bits a lane (global_red).
+    # Experts at different ranks: sums are added to the token's row by remote reductions of 32 bits
+    # a lane (global_red).
     packet = system.reduction_bytes if placement.tensor_parallel < ranks else 128
     pace, left = moved / (system.combine_ctas * system.combine_cta_gbps * 1e3) / ranks, []
     for step in range(1, ranks + 1):
         peer = (rank + step) % ranks
-        sent = cluster.network.send(rank, peer, int(placement.partial[rank][peer]) * part_bytes, row_bytes=part_bytes,
-                                    packet_bytes=packet)
+        sent = cluster.network.send(
+            rank,
+            peer,
+            int(placement.partial[rank][peer]) * part_bytes,
+            row_bytes=part_bytes,
+            packet_bytes=packet,
+        )
         sent.callbacks.append(lambda _, peer=peer: _took(inbox[peer]))
         left.append(sent.left)
         yield cluster.env.timeout(pace)
@@ -135,7 +165,10 @@ def _took(box):
 
 def inboxes(cluster):
     """[rank]: messages of layer 1 that a rank waits for, and the event of the last."""
-    return [[cluster.machine.ranks * constants("comet").combine_splits, cluster.env.event()] for _ in cluster.gpus]
+    return [
+        [cluster.machine.ranks * constants("comet").combine_splits, cluster.env.event()]
+        for _ in cluster.gpus
+    ]
 
 
 def comet(cluster):
@@ -149,9 +182,13 @@ def _rank(cluster, gpu, placement, inbox):
     yield from cluster.gate(gpu)
     # Splits of all ranks to all, then gather and scatter indices.
     yield from small_ops(gpu, system.count_ops, "counts")
-    yield from exchange_counts(cluster, gpu, 4 * int(cluster.workload.tokens_of[gpu.rank]) * shape.top_k)
+    yield from exchange_counts(
+        cluster, gpu, 4 * int(cluster.workload.tokens_of[gpu.rank]) * shape.top_k
+    )
     yield from prepare(cluster, gpu)
-    gather = ScaledGemm(first.n, first.k, first.dtype, first.weight_bytes, efficiency=system.gather_gemm_efficiency)
+    gather = ScaledGemm(
+        first.n, first.k, first.dtype, first.weight_bytes, efficiency=system.gather_gemm_efficiency
+    )
     yield from layer0(cluster, gpu, placement, gather)
     yield from activation(gpu, int(placement.rows_at[gpu.rank].sum()), host.eager_op_us)
     yield from layer1(cluster, gpu, placement, second, inbox)

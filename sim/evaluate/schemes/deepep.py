@@ -1,23 +1,38 @@
-"""DeepEP: V1 for throughput, V1 for low latency, V2. A token goes once to each rank (V1 low latency: once to each expert).
+# SPDX-License-Identifier: Apache-2.0
+"""DeepEP: V1 for throughput, V1 for low latency, V2. A token goes once to each rank (V1 low
+latency: once to each expert).
 
-Source: deepseek-ai/DeepEP dd758ca. V1: ``csrc/kernels/legacy/{layout,intranode,internode_ll}.cu``, ``buffer.hpp``;
-V2: ``deep_ep/include/deep_ep/impls/{dispatch,dispatch_copy_epilogue,combine,combine_reduce_epilogue}.cuh``.
-Every phase is a function of its own, so that ``published.py`` can time dispatch or combine alone, as DeepEP's tests do.
+Source: deepseek-ai/DeepEP dd758ca. V1: ``csrc/kernels/legacy/{layout,intranode,internode_ll}.cu``,
+``buffer.hpp``; V2:
+``deep_ep/include/deep_ep/impls/{dispatch,dispatch_copy_epilogue,combine,combine_reduce_epilogue}.cuh``.
+Every phase is a function of its own, so that ``published.py`` can time dispatch or combine alone,
+as DeepEP's tests do.
 """
 
-from ..systems import constants
+from sim.evaluate.systems import constants
+
 from .steps import RowExchange, copy_kernel, experts, start
 
-__all__ = ["SCHEMES", "dispatch_row_bytes", "ll_combine", "ll_dispatch", "normal_combine", "normal_dispatch", "v2_combine",
-           "v2_dispatch"]
+__all__ = [
+    "SCHEMES",
+    "dispatch_row_bytes",
+    "ll_combine",
+    "ll_dispatch",
+    "normal_combine",
+    "normal_dispatch",
+    "v2_combine",
+    "v2_dispatch",
+]
 
-CACHED_BYTES = 64e3     # what the kernels of layout and prefix sums read and write
+CACHED_BYTES = 64e3  # what the kernels of layout and prefix sums read and write
 
 
 def dispatch_row_bytes(shape, system, *, cached=False):
-    """Bytes of a dispatched row: values and scales, and what says where it came from and where it goes.
+    """Bytes of a dispatched row: values and scales, and what says where it came from and where it
+    goes.
 
-    ``cached``: the layout of an earlier dispatch is used again, so V1 sends no choices (its benchmark does this).
+    ``cached``: the layout of an earlier dispatch is used again, so V1 sends no choices (its
+    benchmark does this).
     """
     system = constants(system)
     choices = 0 if cached else system.meta_bytes_per_choice * shape.top_k
@@ -26,23 +41,32 @@ def dispatch_row_bytes(shape, system, *, cached=False):
     return -(-size // align) * align
 
 
-# -- V1, throughput -------------------------------------------------------------------------------------------------------
+# -- V1, throughput --------------------------------------------------------------------------------
 
 
 def normal_dispatch(cluster, cached=False):
-    """Exchange of V1's dispatch: rings of (rank, channel), their senders and receivers on ``sms`` SMs."""
-    system, row = constants("deepep_v1_normal"), dispatch_row_bytes(cluster.workload.shape, "deepep_v1_normal", cached=cached)
-    return RowExchange(cluster, cluster.workload.distinct * row, row, efficiency=system.link_efficiency)
+    """Exchange of V1's dispatch: rings of (rank, channel), their senders and receivers on ``sms``
+    SMs."""
+    system, row = (
+        constants("deepep_v1_normal"),
+        dispatch_row_bytes(cluster.workload.shape, "deepep_v1_normal", cached=cached),
+    )
+    return RowExchange(
+        cluster, cluster.workload.distinct * row, row, efficiency=system.link_efficiency
+    )
 
 
 def normal_combine(cluster):
     """Exchange of V1's combine, the same way back; the receiver adds up."""
     system, row = constants("deepep_v1_normal"), cluster.workload.shape.combine_bytes
-    return RowExchange(cluster, cluster.workload.distinct.T * row, row, efficiency=system.link_efficiency)
+    return RowExchange(
+        cluster, cluster.workload.distinct.T * row, row, efficiency=system.link_efficiency
+    )
 
 
 def normal_notify(cluster, gpu):
-    """Counts of rows per rank and expert: layout, then barriers around an exchange; the host spins on the sums."""
+    """Counts of rows per rank and expert: layout, then barriers around an exchange; the host spins
+    on the sums."""
     system = constants("deepep_v1_normal")
     yield from gpu.kernel(system.layout_us, "layout")
     yield from gpu.launch()
@@ -56,11 +80,16 @@ def normal_notify(cluster, gpu):
 def _normal(cluster, gpu, exchanges):
     system, workload, rank = constants("deepep_v1_normal"), cluster.workload, gpu.rank
     dispatch, combine = exchanges
-    shape, rows, taken = workload.shape, workload.rows_at(rank), int(workload.distinct[:, rank].sum())
+    shape, rows, taken = (
+        workload.shape,
+        workload.rows_at(rank),
+        int(workload.distinct[:, rank].sum()),
+    )
     yield from cluster.gate(gpu)
     yield from normal_notify(cluster, gpu)
     yield from copy_kernel(cluster, gpu, dispatch, "dispatch", system.sms)
-    # Received rows lie in the order of source ranks: one copy per local expert, in the experts' order.
+    # Received rows lie in the order of source ranks: one copy per local expert, in the experts'
+    # order.
     yield from gpu.move((taken + int(rows.sum())) * shape.dispatch_bytes, "permute")
     cluster.first_ready(rank)
     cluster.all_ready(rank)
@@ -77,7 +106,7 @@ def deepep_v1_normal(cluster):
     start(cluster, _normal, (normal_dispatch(cluster), normal_combine(cluster)))
 
 
-# -- V1, low latency ------------------------------------------------------------------------------------------------------
+# -- V1, low latency -------------------------------------------------------------------------------
 
 
 def ll_sms(gpu, experts):
@@ -86,19 +115,22 @@ def ll_sms(gpu, experts):
 
 
 def ll_dispatch(cluster, network=None):
-    """Exchange of V1's low-latency dispatch: a row per token and expert into a slot of its own, no counts before."""
+    """Exchange of V1's low-latency dispatch: a row per token and expert into a slot of its own, no
+    counts before."""
     row = cluster.workload.shape.dispatch_bytes + constants("deepep_v1_ll").header_bytes
     return RowExchange(cluster, cluster.workload.pair_rows * row, row, parts=1, network=network)
 
 
 def ll_combine(cluster, network=None):
-    """Exchange of V1's low-latency combine: an answer per token and expert; the receiver weighs and adds."""
+    """Exchange of V1's low-latency combine: an answer per token and expert; the receiver weighs and
+    adds."""
     row = cluster.workload.shape.combine_bytes
     return RowExchange(cluster, cluster.workload.pair_rows.T * row, row, parts=1, network=network)
 
 
 def ll_kernel(cluster, gpu, exchange, phase, copied_bytes, before_us=0.0):
-    """Send, poll the flags of all (source, expert) pairs, then copy or add up what lies in the slots."""
+    """Send, poll the flags of all (source, expert) pairs, then copy or add up what lies in the
+    slots."""
     sms = min(ll_sms(gpu.gpu, cluster.workload.shape.experts), gpu.gpu.sms - 1)
     rate = min(gpu.gpu.stream_gbps, sms * gpu.gpu.sm_hbm_gbps)
     copy_us = gpu.gpu.grid_sync_us + copied_bytes / (rate * 1e3)
@@ -106,7 +138,8 @@ def ll_kernel(cluster, gpu, exchange, phase, copied_bytes, before_us=0.0):
 
 
 def ll_copied(workload, rank):
-    """(dispatch, combine): bytes that the receiving part of the two kernels reads and writes in memory."""
+    """(dispatch, combine): bytes that the receiving part of the two kernels reads and writes in
+    memory."""
     taken, sent = int(workload.pair_rows[:, rank].sum()), int(workload.pair_rows[rank].sum())
     tokens = int(workload.tokens_of[rank])
     return 2 * taken * workload.shape.dispatch_bytes, (sent + tokens) * workload.shape.combine_bytes
@@ -119,7 +152,7 @@ def _low_latency(cluster, gpu, exchanges):
     yield from ll_kernel(cluster, gpu, exchanges[0], "dispatch", there, system.kernel_us)
     cluster.first_ready(rank)
     cluster.all_ready(rank)
-    yield from experts(gpu, workload.rows_at(rank))     # masked GEMM: slots without a row cost nothing
+    yield from experts(gpu, workload.rows_at(rank))  # masked GEMM: slots without a row cost nothing
     yield from ll_kernel(cluster, gpu, exchanges[1], "combine", back, system.kernel_us)
     cluster.done(rank)
 
@@ -129,27 +162,42 @@ def deepep_v1_ll(cluster):
     start(cluster, _low_latency, (ll_dispatch(cluster), ll_combine(cluster)))
 
 
-# -- V2 -------------------------------------------------------------------------------------------------------------------
+# -- V2 --------------------------------------------------------------------------------------------
 
 
 def v2_dispatch(cluster, sms=None):
-    """Exchange of V2's dispatch: slots by atomics per destination rank, rows by TMA, counts beside them."""
+    """Exchange of V2's dispatch: slots by atomics per destination rank, rows by TMA, counts beside
+    them."""
     system, row = constants("deepep_v2"), dispatch_row_bytes(cluster.workload.shape, "deepep_v2")
-    return RowExchange(cluster, cluster.workload.distinct * row, row, efficiency=system.link_efficiency,
-                       sm_gbps=(sms or system.sms) * system.sm_gbps)
+    return RowExchange(
+        cluster,
+        cluster.workload.distinct * row,
+        row,
+        efficiency=system.link_efficiency,
+        sm_gbps=(sms or system.sms) * system.sm_gbps,
+    )
 
 
 def v2_combine(cluster, sms=None):
     """Exchange of V2's combine: a row per token and rank, added up by the epilogue."""
     system, row = constants("deepep_v2"), cluster.workload.shape.combine_bytes
-    return RowExchange(cluster, cluster.workload.distinct.T * row, row, efficiency=system.link_efficiency,
-                       sm_gbps=(sms or system.sms) * system.sm_gbps)
+    return RowExchange(
+        cluster,
+        cluster.workload.distinct.T * row,
+        row,
+        efficiency=system.link_efficiency,
+        sm_gbps=(sms or system.sms) * system.sm_gbps,
+    )
 
 
 def _v2(cluster, gpu, exchanges):
     system, workload, rank = constants("deepep_v2"), cluster.workload, gpu.rank
     dispatch, combine = exchanges
-    shape, rows, taken = workload.shape, workload.rows_at(rank), int(workload.distinct[:, rank].sum())
+    shape, rows, taken = (
+        workload.shape,
+        workload.rows_at(rank),
+        int(workload.distinct[:, rank].sum()),
+    )
     yield from cluster.gate(gpu)
     yield from copy_kernel(cluster, gpu, dispatch, "dispatch", system.sms)
     yield from cluster.device_barrier(rank)
@@ -171,4 +219,9 @@ def deepep_v2(cluster):
     """V2, no count known to the host, worst-case buffers."""
     start(cluster, _v2, (v2_dispatch(cluster), v2_combine(cluster)))
 
-SCHEMES = {"deepep_v1_normal": deepep_v1_normal, "deepep_v1_ll": deepep_v1_ll, "deepep_v2": deepep_v2}
+
+SCHEMES = {
+    "deepep_v1_normal": deepep_v1_normal,
+    "deepep_v1_ll": deepep_v1_ll,
+    "deepep_v2": deepep_v2,
+}

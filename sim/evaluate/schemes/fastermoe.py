@@ -1,22 +1,30 @@
-"""FasterMoE: groups of ranks exchange rows pairwise while the experts work on what the group before has brought.
+# SPDX-License-Identifier: Apache-2.0
+"""FasterMoE: groups of ranks exchange rows pairwise while the experts work on what the group before
+has brought.
 
-Source: laekov/fastmoe ``cuda/fastermoe/smart_schedule.h``, ``fmoe/fastermoe/schedule.py``, ``fmoe/functions.py``. Each expert
-of each group is one exchange (an ncclGroup) and one call back into Python. Shadowing of experts is off, as by default.
+Source: laekov/fastmoe ``cuda/fastermoe/smart_schedule.h``, ``fmoe/fastermoe/schedule.py``,
+``fmoe/functions.py``. Each expert of each group is one exchange (an ncclGroup) and one call back
+into Python. Shadowing of experts is off, as by default.
 """
 
 import numpy as np
 
-from ..compute import expert_gemms
-from ..systems import constants
+from sim.evaluate.machine.compute import expert_gemms
+from sim.evaluate.systems import constants
+
 from .steps import RowExchange, collective, exchange_counts, fastest, small_ops, start
 
 __all__ = ["SCHEMES", "fastermoe", "grouped"]
 
 
 def _exchanges(cluster, groups, group_of):
-    """[step][expert]: (rows[src, dst], there, back). At a step, ranks of group g send to group g + step."""
+    """[step][expert]: (rows[src, dst], there, back). At a step, ranks of group g send to group g +
+    step."""
     workload, shape = cluster.workload, cluster.workload.shape
-    ranks, local = workload.ranks, max(len(workload.experts_of(rank)) for rank in range(workload.ranks))
+    ranks, local = (
+        workload.ranks,
+        max(len(workload.experts_of(rank)) for rank in range(workload.ranks)),
+    )
     result = []
     for step in range(groups):
         result.append([])
@@ -25,10 +33,23 @@ def _exchanges(cluster, groups, group_of):
             for dst in range(ranks):
                 of = workload.experts_of(dst)
                 if number < len(of):
-                    sources = [src for src in range(ranks) if (group_of[src] + step) % groups == group_of[dst]]
+                    sources = [
+                        src
+                        for src in range(ranks)
+                        if (group_of[src] + step) % groups == group_of[dst]
+                    ]
                     rows[sources, dst] = workload.rows[sources, of[number]]
-            result[-1].append((rows, RowExchange(cluster, rows * shape.dispatch_bytes, shape.dispatch_bytes, parts=2),
-                               RowExchange(cluster, rows.T * shape.combine_bytes, shape.combine_bytes, parts=2)))
+            result[-1].append(
+                (
+                    rows,
+                    RowExchange(
+                        cluster, rows * shape.dispatch_bytes, shape.dispatch_bytes, parts=2
+                    ),
+                    RowExchange(
+                        cluster, rows.T * shape.combine_bytes, shape.combine_bytes, parts=2
+                    ),
+                )
+            )
     return result
 
 
@@ -48,7 +69,12 @@ def grouped(cluster, width):
 
 
 def _rank(cluster, gpu, steps):
-    host, system, workload, rank = constants("host"), constants("fastermoe"), cluster.workload, gpu.rank
+    host, system, workload, rank = (
+        constants("host"),
+        constants("fastermoe"),
+        cluster.workload,
+        gpu.rank,
+    )
     shape, op, tokens = workload.shape, host.eager_op_us, int(workload.tokens_of[rank])
     sent = tokens * shape.top_k
     yield from cluster.gate(gpu)

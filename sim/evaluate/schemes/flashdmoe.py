@@ -1,18 +1,22 @@
-"""FlashDMoE: gate, dispatch, both GEMMs and combine in one persistent kernel, tile tasks started by flags.
+# SPDX-License-Identifier: Apache-2.0
+"""FlashDMoE: gate, dispatch, both GEMMs and combine in one persistent kernel, tile tasks started by
+flags.
 
-Source: osayamenja/FlashMoE 1a77aed ``csrc/include/flashmoe/{types,moe/moe,os/packet,os/scheduler}.cuh``. Each source rank has
-a slot per expert; one flag per (source rank, expert) says that its rows are there, and their tiles are scheduled at once. A
-tile has rows of one source and one expert, and a tile that is not full takes as long as a full one. A token with several
-experts on a rank is sent for each.
-Published in FP32 (through TF32 tensor cores); FP16 is the same protocol with half the bytes and the same fraction of the
-tensor cores' peak, which is assumed. Unlike the published configuration no token is dropped.
+Source: osayamenja/FlashMoE 1a77aed
+``csrc/include/flashmoe/{types,moe/moe,os/packet,os/scheduler}.cuh``. Each source rank has a slot
+per expert; one flag per (source rank, expert) says that its rows are there, and their tiles are
+scheduled at once. A tile has rows of one source and one expert, and a tile that is not full takes
+as long as a full one. A token with several experts on a rank is sent for each. Published in FP32
+(through TF32 tensor cores); FP16 is the same protocol with half the bytes and the same fraction of
+the tensor cores' peak, which is assumed. Unlike the published configuration no token is dropped.
 """
 
 from functools import partial
 from math import ceil
 
-from ..compute import expert_gemms
-from ..systems import constants
+from sim.evaluate.machine.compute import expert_gemms
+from sim.evaluate.systems import constants
+
 from .steps import start
 
 __all__ = ["SCHEMES", "flashdmoe"]
@@ -24,7 +28,9 @@ def flashdmoe(cluster, dtype="fp16"):
     """One process per rank; ``dtype``: ``fp16`` or ``fp32``, of rows, weights and answers."""
     workload, ranks = cluster.workload, cluster.machine.ranks
     inbox = [[int(workload.rows[rank].sum()), cluster.env.event()] for rank in range(ranks)]
-    arrivals = [[int((workload.rows[:, workload.experts_of(rank)] > 0).sum())] for rank in range(ranks)]
+    arrivals = [
+        [int((workload.rows[:, workload.experts_of(rank)] > 0).sum())] for rank in range(ranks)
+    ]
     start(cluster, _rank, dtype, inbox, arrivals)
 
 
@@ -43,9 +49,23 @@ def _rank(cluster, gpu, dtype, inbox, arrivals):
             for number, expert in enumerate(workload.experts_of(peer)):
                 rows = int(workload.rows[rank, expert])
                 if rows:
-                    sent = cluster.network.send(rank, peer, rows * row + system.signal_bytes, row_bytes=row)
-                    sent.callbacks.append(lambda _, peer=peer, number=number, rows=rows: cluster.env.process(
-                        _work(cluster, cluster.gpus[peer], rank, number, rows, dtype, inbox, arrivals)))
+                    sent = cluster.network.send(
+                        rank, peer, rows * row + system.signal_bytes, row_bytes=row
+                    )
+                    sent.callbacks.append(
+                        lambda _, peer=peer, number=number, rows=rows: cluster.env.process(
+                            _work(
+                                cluster,
+                                cluster.gpus[peer],
+                                rank,
+                                number,
+                                rows,
+                                dtype,
+                                inbox,
+                                arrivals,
+                            )
+                        )
+                    )
                     left.append(sent.left)
         yield cluster.env.all_of(left)
     with cluster.phase(rank, "experts and combine"):
@@ -55,7 +75,8 @@ def _rank(cluster, gpu, dtype, inbox, arrivals):
 
 
 def _work(cluster, gpu, source, number, rows, dtype, inbox, arrivals):
-    """Tasks of the rows of one source and one expert: GEMM1, GEMM2, results back, weighed sum at the source."""
+    """Tasks of the rows of one source and one expert: GEMM1, GEMM2, results back, weighed sum at
+    the source."""
     system, shape, size = constants("flashdmoe"), cluster.workload.shape, ELEMENT_BYTES[dtype]
     yield from gpu.poll()
     cluster.first_ready(gpu.rank)
@@ -69,7 +90,9 @@ def _work(cluster, gpu, source, number, rows, dtype, inbox, arrivals):
         block_us = 2 * system.tile_rows * system.tile_columns * gemm.k / rate
         weights = gpu.times.weights((gemm.n, gemm.k, number), gemm.n * gemm.k * size)
         yield gpu.compute(blocks, block_us, weights + rows * (gemm.k + gemm.n) * size)
-    yield cluster.network.send(gpu.rank, source, rows * answer + system.signal_bytes, row_bytes=answer)
+    yield cluster.network.send(
+        gpu.rank, source, rows * answer + system.signal_bytes, row_bytes=answer
+    )
     home = cluster.gpus[source]
     yield from home.poll()
     columns = ceil(shape.row / system.tile_columns)
@@ -81,4 +104,7 @@ def _work(cluster, gpu, source, number, rows, dtype, inbox, arrivals):
         box[1].succeed()
 
 
-SCHEMES = {"flashdmoe_fp16": partial(flashdmoe, dtype="fp16"), "flashdmoe_fp32": partial(flashdmoe, dtype="fp32")}
+SCHEMES = {
+    "flashdmoe_fp16": partial(flashdmoe, dtype="fp16"),
+    "flashdmoe_fp32": partial(flashdmoe, dtype="fp32"),
+}

@@ -1,12 +1,15 @@
-"""The layer that nothing holds up: kernels back to back, communication hidden as far as the links' rate allows."""
+# SPDX-License-Identifier: Apache-2.0
+"""The layer that nothing holds up: kernels back to back, communication hidden as far as the links'
+rate allows."""
 
-from ..compute import expert_gemms, grouped_gemm_us, pass_us
+from sim.evaluate.machine.compute import expert_gemms, grouped_gemm_us, pass_us
 
 __all__ = ["SCHEMES", "ideal", "link_us"]
 
 
 def link_us(machine, workload):
-    """Time of the busiest link direction for one row per token and expert there and one answer back, headers included."""
+    """Time of the busiest link direction for one row per token and expert there and one answer
+    back, headers included."""
     off = workload.pair_rows.copy()
     for rank in range(machine.ranks):
         off[rank, rank] = 0
@@ -19,7 +22,8 @@ def link_us(machine, workload):
 
 
 def ideal(cluster):
-    """Gate, GEMM1, activation, GEMM2 and the sum without gaps; or the links' time, where that is longer."""
+    """Gate, GEMM1, activation, GEMM2 and the sum without gaps; or the links' time, where that is
+    longer."""
     links = link_us(cluster.machine, cluster.workload)
     for gpu in cluster.gpus:
         cluster.env.process(_rank(cluster, gpu, links))
@@ -33,8 +37,12 @@ def _rank(cluster, gpu, links):
     cluster.first_ready(gpu.rank)
     cluster.all_ready(gpu.rank)
     first, second = expert_gemms(shape)
-    work = (grouped_gemm_us(gpu.gpu, first, rows) + pass_us(gpu.gpu, int(rows.sum()) * 6 * shape.inter)
-            + grouped_gemm_us(gpu.gpu, second, rows) + pass_us(gpu.gpu, tokens * (shape.top_k + 1) * shape.combine_bytes))
+    work = (
+        grouped_gemm_us(gpu.gpu, first, rows)
+        + pass_us(gpu.gpu, int(rows.sum()) * 6 * shape.inter)
+        + grouped_gemm_us(gpu.gpu, second, rows)
+        + pass_us(gpu.gpu, tokens * (shape.top_k + 1) * shape.combine_bytes)
+    )
     yield cluster.env.timeout(max(work, links))
     cluster.done(gpu.rank)
 

@@ -1,23 +1,31 @@
-"""Megatron-LM with Transformer Engine: the all-to-all dispatcher, every step a kernel, counts known to the host first.
+# SPDX-License-Identifier: Apache-2.0
+"""Megatron-LM with Transformer Engine: the all-to-all dispatcher, every step a kernel, counts known
+to the host first.
 
-Source: NVIDIA/Megatron-LM d98e8a6 ``megatron/core/transformer/moe/token_dispatcher.py`` (MoEAlltoAllTokenDispatcher, no token
-dropped), ``router.py``, ``experts.py`` (TEGroupedMLP), with the fused permutation of NVIDIA/TransformerEngine
-(``--moe-permute-fusion``; without it there are more kernels and host synchronisations).
+Source: NVIDIA/Megatron-LM d98e8a6 ``megatron/core/transformer/moe/token_dispatcher.py``
+(MoEAlltoAllTokenDispatcher, no token dropped), ``router.py``, ``experts.py`` (TEGroupedMLP), with
+the fused permutation of NVIDIA/TransformerEngine (``--moe-permute-fusion``; without it there are
+more kernels and host synchronisations).
 """
 
 import numpy as np
 
-from ..compute import expert_gemms, pass_us
-from ..systems import constants
+from sim.evaluate.machine.compute import expert_gemms, pass_us
+from sim.evaluate.systems import constants
+
 from .steps import small_ops, start
 
 __all__ = ["SCHEMES", "megatron"]
 
-COUNT_OPS = 7           # preprocess(): sum of the map, cast, sums over ranks, slice, three sums of what was gathered
-MAP_OPS = 3             # TransformerEngine permutation.py: the row id map takes three kernels
-COPIES = 5              # _maybe_dtoh_and_synchronize(): tensors of counts copied to the host before the all-to-all
-COPY_US = 2.4           # of each after the first; see host_sync_us in hardware.toml
-PROBABILITY_BYTES = 4   # the routing weights travel in an all-to-all of their own
+COUNT_OPS = (
+    7  # preprocess(): sum of the map, cast, sums over ranks, slice, three sums of what was gathered
+)
+MAP_OPS = 3  # TransformerEngine permutation.py: the row id map takes three kernels
+COPIES = (
+    5  # _maybe_dtoh_and_synchronize(): tensors of counts copied to the host before the all-to-all
+)
+COPY_US = 2.4  # of each after the first; see host_sync_us in hardware.toml
+PROBABILITY_BYTES = 4  # the routing weights travel in an all-to-all of their own
 
 
 def megatron(cluster):
@@ -45,7 +53,8 @@ def _rank(cluster, gpu):
     # 2. Counts of every rank to every rank.
     yield from small_ops(gpu, COUNT_OPS, "counts")
     yield from collective(np.full(cluster.machine.ranks, 8 * shape.experts), "counts", "counts")
-    # 3. Rows in the order of their experts; the host needs the counts for the sizes of what follows.
+    # 3. Rows in the order of their experts; the host needs the counts for the sizes of what
+    # follows.
     yield from small_ops(gpu, MAP_OPS, "permute")
     yield from gpu.move((tokens + sent) * row, "permute", host_us=op)
     yield from gpu.host_sync(extra_us=op + (COPIES - 1) * COPY_US)
@@ -73,7 +82,8 @@ def _rank(cluster, gpu):
 
 
 def _grouped(gpu, gemm, rows, phase, op):
-    """TEGroupedMLP: one cuBLAS call per local expert, on several streams; the host launches them one by one."""
+    """TEGroupedMLP: one cuBLAS call per local expert, on several streams; the host launches them
+    one by one."""
     gpu.host_at += op + gpu.gpu.launch_us * (len(rows) - 1)
     yield from gpu.gemm(gemm, rows, phase)
 

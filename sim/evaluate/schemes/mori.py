@@ -1,10 +1,14 @@
-"""mori v2 within a node: the sender takes the next row of the destination's one cursor by a remote atomic.
+# SPDX-License-Identifier: Apache-2.0
+"""mori v2 within a node: the sender takes the next row of the destination's one cursor by a remote
+atomic.
 
-Source: ROCm/mori 624002c8, ``python/mori/ops/dispatch_combine_v2/intranode_kernels.py`` (dispatch, gather combine). A token
-goes once to each rank, into a dense row in the order of arrival; counts follow the rows. Nothing is exchanged before.
+Source: ROCm/mori 624002c8, ``python/mori/ops/dispatch_combine_v2/intranode_kernels.py`` (dispatch,
+gather combine). A token goes once to each rank, into a dense row in the order of arrival; counts
+follow the rows. Nothing is exchanged before.
 """
 
-from ..systems import constants
+from sim.evaluate.systems import constants
+
 from .deepep import dispatch_row_bytes
 from .steps import RowExchange, copy_kernel, experts, start
 
@@ -14,19 +18,26 @@ __all__ = ["SCHEMES", "combine", "dispatch", "kernel", "mori"]
 def dispatch(cluster):
     """Exchange of the dispatch kernel."""
     system, row = constants("mori"), dispatch_row_bytes(cluster.workload.shape, "mori")
-    return RowExchange(cluster, cluster.workload.distinct * row, row, efficiency=system.link_efficiency)
+    return RowExchange(
+        cluster, cluster.workload.distinct * row, row, efficiency=system.link_efficiency
+    )
 
 
 def combine(cluster):
-    """Exchange of the combine kernel: the source rank reads its tokens' answers at all ranks and adds them up."""
+    """Exchange of the combine kernel: the source rank reads its tokens' answers at all ranks and
+    adds them up."""
     system, row = constants("mori"), cluster.workload.shape.combine_bytes
-    return RowExchange(cluster, cluster.workload.distinct.T * row, row, efficiency=system.link_efficiency)
+    return RowExchange(
+        cluster, cluster.workload.distinct.T * row, row, efficiency=system.link_efficiency
+    )
 
 
 def kernel(cluster, gpu, exchange, phase):
     """Atomics for rows, payload, barrier of the grid, counts as flags, polling."""
     system = constants("mori")
-    yield from copy_kernel(cluster, gpu, exchange, phase, min(system.blocks, gpu.gpu.sms - 1), system.kernel_us)
+    yield from copy_kernel(
+        cluster, gpu, exchange, phase, min(system.blocks, gpu.gpu.sms - 1), system.kernel_us
+    )
 
 
 def mori(cluster):
@@ -36,10 +47,15 @@ def mori(cluster):
 
 def _rank(cluster, gpu, there, back):
     workload, rank = cluster.workload, gpu.rank
-    shape, rows, taken = workload.shape, workload.rows_at(rank), int(workload.distinct[:, rank].sum())
+    shape, rows, taken = (
+        workload.shape,
+        workload.rows_at(rank),
+        int(workload.distinct[:, rank].sum()),
+    )
     yield from cluster.gate(gpu)
     yield from kernel(cluster, gpu, there, "dispatch")
-    # Rows lie in the order of arrival, one per token: counts per local expert, then a copy for each.
+    # Rows lie in the order of arrival, one per token: counts per local expert, then a copy for
+    # each.
     yield from gpu.move(12 * taken * shape.top_k, "permute")
     yield from gpu.move((taken + int(rows.sum())) * shape.dispatch_bytes, "permute")
     cluster.first_ready(rank)

@@ -1,4 +1,6 @@
-"""Steps that several software systems take: row exchanges by copy kernels, collectives of the host, slower GEMMs."""
+# SPDX-License-Identifier: Apache-2.0
+"""Steps that several software systems take: row exchanges by copy kernels, collectives of the host,
+slower GEMMs."""
 
 from dataclasses import dataclass, replace
 from math import inf
@@ -6,17 +8,30 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ..compute import Gemm, expert_gemms
-from ..engine import Cluster
-from ..network import Network
-from ..systems import constants
+from sim.evaluate.machine.compute import Gemm, expert_gemms
+from sim.evaluate.machine.engine import Cluster
+from sim.evaluate.machine.network import Network
+from sim.evaluate.systems import constants
 
-__all__ = ["RowExchange", "ScaledGemm", "activation", "collective", "copy_kernel", "exchange_counts", "experts", "fastest",
-           "link_payload_gbps", "scaled_gemms", "small_ops", "start", "stock_fabric"]
+__all__ = [
+    "RowExchange",
+    "ScaledGemm",
+    "activation",
+    "collective",
+    "copy_kernel",
+    "exchange_counts",
+    "experts",
+    "fastest",
+    "link_payload_gbps",
+    "scaled_gemms",
+    "small_ops",
+    "start",
+    "stock_fabric",
+]
 
 SMALL_BYTES = 64e3
-TURNS = 1000        # of a rank's links while its rows leave
-PARTS = 64          # pieces of a pair's rows, times ranks, in which a copy kernel hands them to the network
+TURNS = 1000  # of a rank's links while its rows leave
+PARTS = 64  # pieces of a pair's rows, times ranks, in which a copy kernel hands them to the network
 
 
 @dataclass(frozen=True)
@@ -31,8 +46,10 @@ class ScaledGemm(Gemm):
 
 def scaled_gemms(shape, efficiency):
     """(GEMM1, GEMM2) of an expert, slowed down."""
-    return tuple(ScaledGemm(gemm.n, gemm.k, gemm.dtype, gemm.weight_bytes, efficiency=efficiency)
-                 for gemm in expert_gemms(shape))
+    return tuple(
+        ScaledGemm(gemm.n, gemm.k, gemm.dtype, gemm.weight_bytes, efficiency=efficiency)
+        for gemm in expert_gemms(shape)
+    )
 
 
 def link_payload_gbps(machine, packet_bytes=128):
@@ -45,11 +62,23 @@ def link_payload_gbps(machine, packet_bytes=128):
 def stock_fabric(cluster):
     """Gives the cluster links of today's GPUs: no credits per destination, no hub's loopback path.
 
-    A turn of the links is a thousandth of what a rank sends, 8 KB at least: enough turns to be fair, few enough to be fast.
+    A turn of the links is a thousandth of what a rank sends, 8 KB at least: enough turns to be
+    fair, few enough to be fast.
     """
     workload = cluster.workload
-    packets = workload.tokens * workload.shape.top_k // workload.ranks * workload.shape.combine_bytes // 128
-    settings = replace(cluster.network.settings, credits=None, local_rate=inf, batch_packets=max(64, packets // TURNS))
+    packets = (
+        workload.tokens
+        * workload.shape.top_k
+        // workload.ranks
+        * workload.shape.combine_bytes
+        // 128
+    )
+    settings = replace(
+        cluster.network.settings,
+        credits=None,
+        local_rate=inf,
+        batch_packets=max(64, packets // TURNS),
+    )
     cluster.network = Network(cluster.env, settings=settings)
 
 
@@ -60,17 +89,20 @@ def start(cluster, process, *shared):
         cluster.env.process(process(cluster, gpu, *shared))
 
 
-_chosen = WeakKeyDictionary()       # {workload: {(variants, machine, constants): variant}}
+_chosen = WeakKeyDictionary()  # {workload: {(variants, machine, constants): variant}}
 
 
 def fastest(cluster, scheme, variants, systems):
-    """The one of ``variants`` with which ``scheme(cluster, variant)`` ends first: what a system that tunes itself settles on.
+    """The one of ``variants`` with which ``scheme(cluster, variant)`` ends first: what a system
+    that tunes itself settles on.
 
-    Tried on the cluster's own machine and workload; ``systems``: whose constants the answer depends on.
+    Tried on the cluster's own machine and workload; ``systems``: whose constants the answer depends
+    on.
     """
     used = tuple(tuple(vars(constants(system)).items()) for system in systems)
     known, key = _chosen.setdefault(cluster.workload, {}), (scheme, variants, cluster.machine, used)
     if key not in known:
+
         def us(variant):
             trial = Cluster(cluster.machine, cluster.workload)
             scheme(trial, variant)
@@ -84,17 +116,34 @@ def fastest(cluster, scheme, variants, systems):
 class RowExchange:
     """Rows that copy kernels of all ranks store to each other, each rank to all others in turn.
 
-    ``bytes_to[src, dst]``; ``row_bytes``, of one row; ``efficiency``, fraction of the links' payload rate that the kernels
-    reach; ``sm_gbps``, what all copying SMs of a rank move at most, rows that stay at the rank included (None: no limit);
-    ``on_part(src, dst, part)``, called when that part of the pair's rows is in memory at ``dst``; ``network``, in place of
-    the cluster's.
-    ``arrived[rank]``: event, all rows for the rank are in its memory. Start every rank once by :meth:`run`.
+    ``bytes_to[src, dst]``; ``row_bytes``, of one row; ``efficiency``, fraction of the links'
+    payload rate that the kernels reach; ``sm_gbps``, what all copying SMs of a rank move at most,
+    rows that stay at the rank included (None: no limit); ``on_part(src, dst, part)``, called when
+    that part of the pair's rows is in memory at ``dst``; ``network``, in place of the cluster's.
+    ``arrived[rank]``: event, all rows for the rank are in its memory. Start every rank once by
+    :meth:`run`.
     """
 
-    def __init__(self, cluster, bytes_to, row_bytes, *, efficiency=1.0, sm_gbps=None, parts=None, on_part=None, network=None):
+    def __init__(
+        self,
+        cluster,
+        bytes_to,
+        row_bytes,
+        *,
+        efficiency=1.0,
+        sm_gbps=None,
+        parts=None,
+        on_part=None,
+        network=None,
+    ):
         parts = parts or max(2, PARTS // cluster.machine.ranks)
         self.cluster, self.env, self.network = cluster, cluster.env, network
-        self.bytes_to, self.row_bytes, self.parts, self.on_part = np.asarray(bytes_to), int(row_bytes), parts, on_part
+        self.bytes_to, self.row_bytes, self.parts, self.on_part = (
+            np.asarray(bytes_to),
+            int(row_bytes),
+            parts,
+            on_part,
+        )
         self.gbps, self.sm_gbps = efficiency * link_payload_gbps(cluster.machine), sm_gbps
         ranks = cluster.machine.ranks
         self.arrived = [self.env.event() for _ in range(ranks)]
@@ -134,9 +183,11 @@ class RowExchange:
 
 
 def collective(cluster, gpu, exchange, phase, group, sms=0):
-    """The kernel of an NCCL all-to-all: starts on all ranks together, ends when the rank has sent and received all rows.
+    """The kernel of an NCCL all-to-all: starts on all ranks together, ends when the rank has sent
+    and received all rows.
 
-    ``group``: name of this collective, the same on all ranks. ``sms``: SMs that it takes from kernels that run beside it.
+    ``group``: name of this collective, the same on all ranks. ``sms``: SMs that it takes from
+    kernels that run beside it.
     """
     with cluster.phase(gpu.rank, phase):
         if sms:
@@ -150,7 +201,8 @@ def collective(cluster, gpu, exchange, phase, group, sms=0):
 
 
 def exchange_counts(cluster, gpu, bytes_per_peer, group="counts"):
-    """A framework's collective of a few numbers: its launch, its start on all ranks, ``bytes_per_peer`` to every other."""
+    """A framework's collective of a few numbers: its launch, its start on all ranks,
+    ``bytes_per_peer`` to every other."""
     host = constants("host")
     with cluster.phase(gpu.rank, "counts"):
         yield from gpu.launch(host.eager_op_us)

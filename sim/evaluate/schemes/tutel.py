@@ -1,22 +1,27 @@
-"""Tutel: rows padded to one capacity per expert, all-to-all in chunks of the capacity that overlap with the experts' GEMMs.
+# SPDX-License-Identifier: Apache-2.0
+"""Tutel: rows padded to one capacity per expert, all-to-all in chunks of the capacity that overlap
+with the experts' GEMMs.
 
-Source: microsoft/tutel ``tutel/impls/{moe_layer,fast_dispatch,overlap}.py``, ``tutel/experts/ffn.py``. The capacity factor is
-0: the capacity is the largest number of rows that any rank has for any expert, so that no token is dropped.
+Source: microsoft/tutel ``tutel/impls/{moe_layer,fast_dispatch,overlap}.py``,
+``tutel/experts/ffn.py``. The capacity factor is 0: the capacity is the largest number of rows that
+any rank has for any expert, so that no token is dropped.
 """
 
 from math import ceil
 
 import numpy as np
 
-from ..compute import expert_gemms
-from ..systems import constants
+from sim.evaluate.machine.compute import expert_gemms
+from sim.evaluate.systems import constants
+
 from .steps import RowExchange, collective, exchange_counts, fastest, small_ops, start
 
 __all__ = ["SCHEMES", "capacity", "pipelined", "tutel"]
 
 
 def capacity(workload, degree):
-    """Rows per expert and source rank after padding, a multiple of the number of chunks (128 of those above 256)."""
+    """Rows per expert and source rank after padding, a multiple of the number of chunks (128 of
+    those above 256)."""
     rows = int(workload.rows.max())
     step = degree if rows <= 256 else 128
     return ceil(rows / step) * step
@@ -24,7 +29,7 @@ def capacity(workload, degree):
 
 def tutel(cluster):
     """Adaptive pipelining: as many chunks as make the layer fastest."""
-    degrees = tuple(2 ** power for power in range(constants("tutel").overlap_degrees))
+    degrees = tuple(2**power for power in range(constants("tutel").overlap_degrees))
     pipelined(cluster, fastest(cluster, pipelined, degrees, ("tutel", "host")))
 
 
@@ -34,18 +39,32 @@ def pipelined(cluster, degree):
     rows = capacity(workload, degree) // degree
     local = np.array([len(workload.experts_of(rank)) for rank in range(workload.ranks)])
     shape = workload.shape
-    there, back = np.tile(local * rows, (workload.ranks, 1)), np.tile((local * rows)[:, None], (1, workload.ranks))
-    chunks = [(RowExchange(cluster, there * shape.dispatch_bytes, shape.dispatch_bytes),
-               RowExchange(cluster, back * shape.combine_bytes, shape.combine_bytes)) for _ in range(degree)]
+    there, back = (
+        np.tile(local * rows, (workload.ranks, 1)),
+        np.tile((local * rows)[:, None], (1, workload.ranks)),
+    )
+    chunks = [
+        (
+            RowExchange(cluster, there * shape.dispatch_bytes, shape.dispatch_bytes),
+            RowExchange(cluster, back * shape.combine_bytes, shape.combine_bytes),
+        )
+        for _ in range(degree)
+    ]
     start(cluster, _rank, chunks, rows)
 
 
 def _rank(cluster, gpu, chunks, rows):
     host, system, workload, rank = constants("host"), constants("tutel"), cluster.workload, gpu.rank
-    shape, op, tokens, ranks = workload.shape, host.eager_op_us, int(workload.tokens_of[rank]), workload.ranks
+    shape, op, tokens, ranks = (
+        workload.shape,
+        host.eager_op_us,
+        int(workload.tokens_of[rank]),
+        workload.ranks,
+    )
     sent, local = tokens * shape.top_k, len(workload.experts_of(rank))
     padded = shape.experts * rows * len(chunks)
-    # 1. Gate; place of each row in its expert by one-hot masks and sums over tokens, once per choice.
+    # 1. Gate; place of each row in its expert by one-hot masks and sums over tokens, once per
+    # choice.
     yield from gpu.kernel(cluster.gate_us(rank), "gate", op)
     yield from small_ops(gpu, system.gate_ops, "gate")
     for _ in range(shape.top_k):
@@ -80,7 +99,11 @@ def _rank(cluster, gpu, chunks, rows):
         answered[number].succeed()
     yield over
     # 5. fast_decode: weighed sum, one pass per choice.
-    yield from gpu.move(wide * (sent + tokens * shape.top_k) * shape.combine_bytes, "unpermute", host_us=op * shape.top_k)
+    yield from gpu.move(
+        wide * (sent + tokens * shape.top_k) * shape.combine_bytes,
+        "unpermute",
+        host_us=op * shape.top_k,
+    )
     cluster.done(rank)
 
 

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The device memories of the self-test: one that checks every write of rows, and a real one for
+spilled mappings."""
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from hub_rtl.contract.axi import Axi4, Axi4Write
+from hub_rtl.contract.config import ceil_log2
+from hub_rtl.contract.fields import ADDR
+
+from .plan import BANK, SPILL, STRIDE
+from .traffic import unit_of
+
+__all__ = ["RowChecker", "SpillMemory"]
+
+
+class RowChecker(wiring.Component):
+    """Takes the row writes of one slice and checks each unit of 16 bytes as it comes; keeps no
+    data.
+
+    Contract: ``error`` is set for good when an address lies outside the open bank, a unit is not
+    the one that belongs there, a byte is missing, a slot gets units of two rows, or a unit comes
+    twice in an epoch. ``units`` counts those of this epoch. Latency and throughput: one beat per
+    cycle but for pauses, made at random by ``noise``; an answer per burst.
+
+    Parameters: ``plan``. Ports: ``mem`` In, AXI4 write channels; ``start`` In, strobe, ``epoch``
+    In: what is open from now on; ``noise`` In, two random bits; ``units`` Out; ``error`` Out.
+    """
+
+    def __init__(self, plan):
+        self._plan = plan
+        self._count = plan.region_rows * plan.units
+        super().__init__(
+            {
+                "mem": In(Axi4Write(ADDR, 128)),
+                "start": In(1),
+                "epoch": In(4),
+                "noise": In(2),
+                "units": Out(range(self._count + 1)),
+                "error": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        plan, mem = self._plan, self.mem
+        unit_bits, slot_bits = ceil_log2(STRIDE // 16), plan.slot_width
+        busy, address, epoch = Signal(), Signal(ADDR), Signal(4)
+        answers = Signal(range(plan.cfg.write_depth + 1))
+        with m.If(self.start):
+            m.d.sync += [
+                epoch.eq(self.epoch),
+                self.units.eq(0),
+            ]
+        m.d.comb += [
+            mem.awready.eq(~busy & self.noise[0]),
+            mem.wready.eq(busy & self.noise[1]),
+        ]
+        beat, ends = mem.wvalid & mem.wready, Signal()
+        m.d.comb += ends.eq(beat & mem.wlast)
+        with m.If(mem.awvalid & mem.awready):
+            m.d.sync += [
+                address.eq(mem.awaddr),
+                busy.eq(1),
+            ]
+        with m.If(beat):
+            m.d.sync += [
+                address.eq(address + 16),
+                busy.eq(~mem.wlast),
+                self.units.eq(self.units + 1),
+            ]
+        m.d.sync += answers.eq(answers + ends - (mem.bvalid & mem.bready))
+        m.d.comb += mem.bvalid.eq(answers != 0)
+
+        # Where it is, and whose it says it is.
+        unit, slot = address[4 : 4 + unit_bits], address[4 + unit_bits : 4 + unit_bits + slot_bits]
+        rowid = mem.wdata[:slot_bits]
+        base = Mux(epoch[0], 2 * BANK, BANK)
+        wrong = (
+            (address - base >= STRIDE * plan.region_rows)
+            | (unit >= plan.units)
+            | (mem.wstrb != 0xFFFF)
+            | (mem.wdata != unit_of(rowid, unit, epoch))
+        )
+        m.submodules.slots = slots = Memory(
+            shape=data.StructLayout({"epoch": 4, "rowid": slot_bits, "used": 1}),
+            depth=1 << slot_bits,
+            init=[],
+        )
+        m.submodules.seen = seen = Memory(shape=5, depth=1 << slot_bits + unit_bits, init=[])
+
+        # A cycle later: what this slot and this unit have had before.
+        late, late_rowid, late_slot, late_unit = (
+            Signal(),
+            Signal(slot_bits),
+            Signal(slot_bits),
+            Signal(unit_bits),
+        )
+        owner, put_owner = slots.read_port(), slots.write_port()
+        before, put_seen = seen.read_port(), seen.write_port()
+        m.d.sync += [
+            late.eq(beat),
+            late_rowid.eq(rowid),
+            late_slot.eq(slot),
+            late_unit.eq(unit),
+        ]
+        m.d.comb += [
+            owner.addr.eq(slot),
+            before.addr.eq(Cat(unit, slot)),
+            put_owner.en.eq(late),
+            put_owner.addr.eq(late_slot),
+            put_owner.data.epoch.eq(epoch),
+            put_owner.data.rowid.eq(late_rowid),
+            put_owner.data.used.eq(1),
+            put_seen.en.eq(late),
+            put_seen.addr.eq(Cat(late_unit, late_slot)),
+            put_seen.data.eq(Cat(epoch, 1)),
+        ]
+        # The slot's word is not read while it is written: units of one burst name the same row, and
+        # bursts are apart.
+        known = owner.data.used & (owner.data.epoch == epoch)
+        twice = (before.data == Cat(epoch, 1)) & late
+        with m.If((beat & wrong) | twice | (late & known & (owner.data.rowid != late_rowid))):
+            m.d.sync += self.error.eq(1)
+        return m
+
+
+class SpillMemory(wiring.Component):
+    """64-bit words behind AXI4, one at a time: both spill tables. All zero at power-up.
+
+    Parameters: ``plan``. Ports: ``mem`` In, AXI4; ``error`` Out: an access outside the tables, or a
+    burst.
+    """
+
+    def __init__(self, plan):
+        self._plan = plan
+        super().__init__({"mem": In(Axi4(ADDR, 64)), "error": Out(1)})
+
+    def elaborate(self, platform):
+        m = Module()
+        mem, bits = self.mem, self._plan.slot_width + 1
+        m.submodules.words = words = Memory(shape=64, depth=1 << bits, init=[])
+        read, write = words.read_port(), words.write_port(granularity=8)
+
+        def outside(address, length):
+            return (address - SPILL >= 8 << bits) | (length != 0)
+
+        # Both parts of a write are taken at once.
+        writes = mem.awvalid & mem.wvalid & ~mem.bvalid
+        m.d.comb += [
+            mem.awready.eq(writes),
+            mem.wready.eq(writes),
+            write.addr.eq(mem.awaddr[3:]),
+            write.data.eq(mem.wdata),
+            write.en.eq(Mux(writes, mem.wstrb, 0)),
+        ]
+        fetched = Signal()
+        m.d.comb += [
+            mem.arready.eq(~fetched & ~mem.rvalid),
+            read.addr.eq(mem.araddr[3:]),
+            read.en.eq(mem.arready),
+            mem.rdata.eq(read.data),
+            mem.rlast.eq(1),
+        ]
+        m.d.sync += [
+            mem.bvalid.eq(writes | (mem.bvalid & ~mem.bready)),
+            fetched.eq(mem.arvalid & mem.arready),
+            mem.rvalid.eq(fetched | (mem.rvalid & ~mem.rready)),
+        ]
+        with m.If(
+            (writes & outside(mem.awaddr, mem.awlen))
+            | (mem.arvalid & mem.arready & outside(mem.araddr, mem.arlen))
+        ):
+            m.d.sync += self.error.eq(1)
+        return m

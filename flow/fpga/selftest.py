@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two hubs that send rows to each other and to themselves, with everything around them, and a
+verdict."""
+
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import Out
+
+from hub_rtl.hub.hub import Hub
+
+from .memory import RowChecker, SpillMemory
+from .plan import RANKS, Plan
+from .sequencer import Sequencer
+from .traffic import Traffic
+
+__all__ = ["SelfTest", "CODES"]
+
+#: What ``code`` says: its set bits, from bit 0.
+CODES = (
+    "registers",
+    "answers or events",
+    "row memory",
+    "spill memory",
+    "number of units",
+    "no progress",
+)
+WATCHDOG = 18  # bits: cycles without an end of the round
+
+
+class SelfTest(wiring.Component):
+    """Runs epochs of rows through two joined hubs; every byte that reaches a memory is checked in
+    hardware.
+
+    Contract: ``passed`` when all rounds are through and nothing was wrong, ``failed`` as soon as
+    something is, with ``code`` (bits of CODES). Then nothing more changes. Memories pause at
+    random.
+
+    Parameters: ``plan``, :class:`~flow.fpga.plan.Plan`; ``fault``: plant one wrong bit, so that the
+    test must fail. Ports: ``running``, ``passed``, ``failed`` Out; ``code`` Out; ``cycles`` Out, 32
+    bits, since reset until the verdict.
+    """
+
+    def __init__(self, plan=None, fault=False):
+        self._plan, self._fault = plan or Plan(), fault
+        super().__init__(
+            {
+                "running": Out(1),
+                "passed": Out(1),
+                "failed": Out(1),
+                "code": Out(len(CODES)),
+                "cycles": Out(32),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        plan = self._plan
+        noise = Signal(31, init=1)  # x^31 + x^28 + 1
+        m.d.sync += noise.eq(Cat(noise[30] ^ noise[27], noise[:30]))
+        epoch, start, go_on = Signal(4), Signal(), Signal()
+        hubs = [Hub(plan.cfg) for _ in range(RANKS)]
+        nodes = [
+            self._node(m, rank, hub, noise, epoch, start, go_on) for rank, hub in enumerate(hubs)
+        ]
+        for sender, receiver in (hubs, hubs[::-1]):
+            for name in ("tdata", "tvalid", "tlast"):
+                m.d.comb += getattr(receiver, f"s_axis_link0_{name}").eq(
+                    getattr(sender, f"m_axis_link0_{name}")
+                )
+            m.d.comb += sender.m_axis_link0_tready.eq(receiver.s_axis_link0_tready)
+
+        def all_of(name):
+            return Cat(node[name] for node in nodes).all()
+
+        patience, wrong = Signal(WATCHDOG), Signal(len(CODES))
+        m.d.comb += wrong.eq(
+            Cat(
+                *(
+                    Cat(node[name] for node in nodes).any()
+                    for name in ("csr", "gpu", "rows", "spill")
+                ),
+                Const(0, 1),
+                patience.all(),
+            )
+        )
+        over = self.passed | self.failed
+        with m.If(~over):
+            m.d.sync += [
+                self.cycles.eq(self.cycles + 1),
+                patience.eq(Mux(start | go_on, 0, patience + 1)),
+                self.code.eq(wrong),
+                self.failed.eq(wrong.any()),
+            ]
+        m.d.comb += self.running.eq(~over)
+        with m.FSM():
+            with m.State("SET UP"):
+                with m.If(all_of("waits")):
+                    m.d.comb += start.eq(1)
+                    m.next = "TRAFFIC"
+                with m.Elif(all_of("ended") & ~self.failed):
+                    m.d.sync += self.passed.eq(~wrong.any())
+            with m.State("TRAFFIC"):
+                with m.If(all_of("done") & ~start):
+                    m.next = "CHECK"
+            with m.State("CHECK"):
+                with m.If(~all_of("whole")):
+                    m.d.sync += [
+                        self.failed.eq(1),
+                        self.code[CODES.index("number of units")].eq(1),
+                    ]
+                m.d.comb += go_on.eq(1)
+                m.d.sync += epoch.eq(epoch + 1)
+                m.next = "SET UP"
+        return m
+
+    def _node(self, m, rank, hub, noise, epoch, start, go_on):
+        """One hub with its GPU, software and memories; what is known of them."""
+        plan = self._plan
+        software, gpu = Sequencer(plan.steps(rank)), Traffic(plan, rank, self._fault and rank == 0)
+        checkers, spill = [RowChecker(plan) for _ in range(plan.cfg.slices)], SpillMemory(plan)
+        for name, part in {"hub": hub, "software": software, "gpu": gpu, "spill": spill}.items():
+            m.submodules[f"{name}{rank}"] = part
+        self._join(m, hub, "s_axil_csr", software.axil)
+        self._join(m, hub, "m_axi_spill", spill.mem)
+        for n, checker in enumerate(checkers):
+            m.submodules[f"rows{rank}_{n}"] = checker
+            self._join(m, hub, f"m_axi_mem{n}", checker.mem)
+            m.d.comb += [
+                checker.start.eq(start),
+                checker.epoch.eq(epoch),
+                checker.noise.eq(noise.bit_select(4 * rank + 2 * n, 2) | noise[20:22]),
+            ]
+        m.d.comb += [
+            software.go_on.eq(go_on),
+            gpu.start.eq(start),
+            gpu.epoch.eq(epoch),
+        ]
+        m.d.comb += [
+            getattr(hub, f"s_store0_{name}").eq(getattr(gpu, f"store_{name}"))
+            for name in ("valid", "operand", "data", "mask")
+        ]
+        m.d.comb += [
+            gpu.store_ready.eq(hub.s_store0_ready),
+            gpu.command_ready.eq(hub.s_command_ready),
+            hub.s_command_valid.eq(gpu.command_valid),
+            hub.s_command_op.eq(gpu.command_op),
+            hub.s_command_epoch.eq(gpu.command_epoch),
+        ]
+        for ours, theirs, names in (
+            ("response", "m_response0", ("valid", "status")),
+            ("command_response", "m_command_response", ("valid", "status")),
+            ("event", "m_event", ("valid", "kind", "rows", "refused")),
+        ):
+            m.d.comb += [
+                getattr(gpu, f"{ours}_{name}").eq(getattr(hub, f"{theirs}_{name}"))
+                for name in names
+            ]
+            m.d.comb += getattr(hub, f"{theirs}_ready").eq(1)
+        units = sum(checker.units for checker in checkers)
+        return {
+            "waits": software.waits,
+            "ended": software.ended,
+            "done": gpu.done,
+            "csr": software.error,
+            "gpu": gpu.error,
+            "rows": Cat(checker.error for checker in checkers).any(),
+            "spill": spill.error,
+            "whole": units == plan.region_rows * plan.units,
+        }
+
+    @staticmethod
+    def _join(m, hub, prefix, bus):
+        """The hub's flat ports to a bus of a part beside it."""
+        for (name, *_), member, value in bus.signature.flatten(bus):
+            port = getattr(hub, f"{prefix}_{name}")
+            m.d.comb += port.eq(value) if member.flow == Out else value.eq(port)

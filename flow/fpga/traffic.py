@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The GPU of the self-test: stores the rows of an epoch, closes it, and looks at the answers and
+events."""
+
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hub_rtl.contract.packets import CommandOp, EventKind
+
+from .plan import GROUP_ROWS, RANKS
+
+__all__ = ["Traffic", "unit_of"]
+
+
+def unit_of(rowid, unit, epoch):
+    """The 16 bytes at unit ``unit`` of a row: they say where they belong, in four different
+    ways."""
+    word = Cat(
+        rowid, Const(0, 16 - len(rowid)), unit, Const(0, 8 - len(unit)), epoch, Const(0xA, 4)
+    )
+    return Cat(word, ~word, word ^ 0x9E3779B9, word[7:], word[:7])
+
+
+class Traffic(wiring.Component):
+    """Stores ``rows`` rows to each hub, in groups of rows in turn, closes the epoch, and waits for
+    the region to be complete.
+
+    Latency and throughput: one store per cycle when the hub takes it. Illegal input: any answer
+    other than OK, an ERROR event or a wrong number of rows sets ``error`` for good.
+
+    Parameters: ``plan``; ``rank``, the own one; ``fault``: store one wrong bit in the last row (to
+    see the test fail). Ports: ``start`` In, strobe; ``epoch`` In; ``done`` Out, from the ALL event
+    until the next start; ``error`` Out; ``store``, ``response``, ``command``, ``command_response``,
+    ``event``: the hub's ports, {valid, ready, fields}.
+    """
+
+    def __init__(self, plan, rank, fault=False):
+        self._plan, self._rank, self._fault = plan, rank, fault
+        super().__init__(
+            {
+                "start": In(1),
+                "epoch": In(4),
+                "done": Out(1),
+                "error": Out(1),
+                "store_valid": Out(1),
+                "store_ready": In(1),
+                "store_operand": Out(64),
+                "store_data": Out(256),
+                "store_mask": Out(32),
+                "response_valid": In(1),
+                "response_status": In(4),
+                "command_valid": Out(1),
+                "command_ready": In(1),
+                "command_op": Out(2),
+                "command_epoch": Out(4),
+                "command_response_valid": In(1),
+                "command_response_status": In(4),
+                "event_valid": In(1),
+                "event_kind": In(2),
+                "event_rows": In(plan.cfg.slot_width),
+                "event_refused": In(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        plan = self._plan
+        rows, sectors = plan.rows, plan.sectors
+        row = Signal(range(GROUP_ROWS))  # counts first, then the sector, the group, the rank
+        sector, group, dest = (
+            Signal(range(sectors)),
+            Signal(range(max(2, rows // GROUP_ROWS))),
+            Signal(range(RANKS)),
+        )
+        rowid, epoch = Signal(plan.slot_width), Signal(4)
+        last = (
+            (row == GROUP_ROWS - 1)
+            & (sector == sectors - 1)
+            & (group == rows // GROUP_ROWS - 1)
+            & (dest == RANKS - 1)
+        )
+        units = [unit_of(rowid, Cat(Const(n, 1), sector), epoch) for n in (0, 1)]
+        m.d.comb += [
+            rowid.eq(self._rank * rows + group * GROUP_ROWS + row),
+            self.store_operand.eq(
+                Cat(
+                    dest,
+                    Const(0, 11 - len(dest)),
+                    epoch,
+                    rowid,
+                    Const(0, 24 - len(rowid)),
+                    Const(0, 1),
+                    sector,
+                )
+            ),
+            self.store_data.eq(Cat(*units) ^ Mux(last & self._fault, 1, 0)),
+            self.store_mask.eq(
+                Mux((sector == sectors - 1) & (plan.units % 2 == 1), 0xFFFF, 0xFFFFFFFF)
+            ),
+            self.command_op.eq(CommandOp.CLOSE_ALL),
+            self.command_epoch.eq(epoch),
+        ]
+        taken = self.store_valid & self.store_ready
+        with m.If(taken):
+            m.d.sync += row.eq(row + 1)
+            with m.If(row == GROUP_ROWS - 1):
+                m.d.sync += sector.eq(Mux(sector == sectors - 1, 0, sector + 1))
+                with m.If(sector == sectors - 1):
+                    m.d.sync += group.eq(Mux(group == rows // GROUP_ROWS - 1, 0, group + 1))
+                    with m.If(group == rows // GROUP_ROWS - 1):
+                        m.d.sync += dest.eq(dest + 1)
+
+        open_stores = Signal(range(RANKS * rows * sectors + 1))
+        m.d.sync += open_stores.eq(open_stores + taken - self.response_valid)
+        told, whole = Signal(range(plan.region_rows + 1)), Signal()
+        with m.FSM():
+            with m.State("IDLE"):
+                with m.If(self.start):
+                    m.d.sync += [
+                        epoch.eq(self.epoch),
+                        told.eq(0),
+                        whole.eq(0),
+                        self.done.eq(0),
+                    ]
+                    m.next = "STORE"
+            with m.State("STORE"):
+                m.d.comb += self.store_valid.eq(1)
+                with m.If(taken & last):
+                    m.next = "ANSWERS"
+            with m.State("ANSWERS"):
+                with m.If(open_stores == 0):
+                    m.next = "CLOSE"
+            with m.State("CLOSE"):
+                m.d.comb += self.command_valid.eq(1)
+                with m.If(self.command_ready):
+                    m.next = "CLOSED"
+            with m.State("CLOSED"):
+                with m.If(self.command_response_valid):
+                    m.next = "EVENTS"
+            with m.State("EVENTS"):
+                with m.If(whole):
+                    m.d.sync += self.done.eq(1)
+                    m.next = "IDLE"
+
+        # Tiles, then the region: the rows of the tiles are all the rows there are.
+        refused = (self.response_valid & (self.response_status != 0)) | (
+            self.command_response_valid & (self.command_response_status != 0)
+        )
+        wrong = Signal()
+        with m.If(self.event_valid):
+            with m.Switch(self.event_kind):
+                with m.Case(EventKind.READY):
+                    m.d.sync += told.eq(told + self.event_rows)
+                with m.Case(EventKind.ALL):
+                    m.d.sync += whole.eq(1)
+                    m.d.comb += wrong.eq(
+                        (self.event_rows != plan.region_rows)
+                        | (told != plan.region_rows)
+                        | self.event_refused
+                    )
+                with m.Default():
+                    m.d.comb += wrong.eq(1)
+        with m.If(refused | wrong):
+            m.d.sync += self.error.eq(1)
+        return m

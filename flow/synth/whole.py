@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Timing of a hub that was mapped unit by unit: one lane, one loopback lane and all that is shared,
+put together again."""
+
+import hashlib
+import json
+import re
+
+from . import timer
+from .cells import NETLIST
+from .census import REST, UNITS
+from .memory_models import MODEL
+
+__all__ = ["whole_timing"]
+
+
+def whole_timing(netlists, cfg, library, folder):
+    """``{ps, start, end, gates}`` of the slowest register-to-register path within and between the
+    units.
+
+    ``netlists``: {unit: folder with its mapped netlist}, ``rest`` among them. Lanes are equal: the
+    netlist has lane 0 and the first loopback lane, the others are black boxes. Kept in ``folder``
+    while nothing changes. Raises ValueError, OSError.
+    """
+    texts = {name: (path / NETLIST).read_text() for name, path in sorted(netlists.items())}
+    key = hashlib.sha256(repr((sorted(texts.items()), library.digest)).encode()).hexdigest()
+    kept = folder / "result.json"
+    if kept.exists() and (known := json.loads(kept.read_text()))["key"] == key:
+        return known["figures"]
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        (folder / f"{name}.v").write_text(_unit_text(name, text, cfg))
+    ps, start, end, gates = timer.slowest_path(
+        library.unpack(), [f"{name}.v" for name in texts], folder
+    )
+    figures = {"ps": ps, "start": start, "end": end, "gates": gates}
+    kept.write_text(json.dumps({"key": key, "figures": figures}))
+    return figures
+
+
+def _unit_text(name, text, cfg):
+    """The netlist of a unit with module names that are unique in the hub."""
+    text = re.sub(rf"\b{MODEL}(\d+)\b", rf"{name}_{MODEL}\1", text)
+    if name != REST:
+        text = re.sub(r"^module top\(", f"module {UNITS[name].module}(", text, count=1, flags=re.M)
+    for unit in UNITS.values():
+        if unit.per != "hub":
+            text = re.sub(
+                rf"^(  {unit.module})( \\?(\S*?)(\d+) +\()",
+                lambda found: (
+                    found[1]
+                    + ("" if int(found[4]) in (0, cfg.lanes) else "_of_another_lane")
+                    + found[2]
+                ),
+                text,
+                flags=re.M,
+            )
+    return text

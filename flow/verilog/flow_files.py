@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files for the tools that take the Verilog: Verilator's waivers, timing constraints, the FuseSoC
+core."""
+
+from hub_rtl.contract.registers import VERSION
+
+from .axi_wrapper import AXI_TOP, CLOCK, RESET, axi_interfaces
+from .licence import SPDX
+
+__all__ = ["PERIOD", "WAIVED", "constraints", "fusesoc_core", "verilator_waivers"]
+
+PERIOD = 4.0  # ns, of the constraints as they are written: a figure to start from, no promise
+
+#: Verilator warnings that are waived, all of them about the style of machine-written Verilog.
+#: Everything else is an error.
+WAIVED = {
+    "DECLFILENAME": "one file holds all modules, so module and file names differ",
+    "UNUSEDSIGNAL": (
+        "Amaranth names every field of a struct, used or not; the optimiser removes them"
+    ),
+    "UNUSEDPARAM": "written for every cell parameter, used or not",
+    "WIDTHEXPAND": (
+        "operands of unequal width are extended as Amaranth means it; RTLIL states every width"
+    ),
+    "WIDTHTRUNC": "Yosys writes `x == 0` as `!x`; RTLIL has no assignment between unequal widths",
+    "PROCASSINIT": "registers have an initial value beside their reset, for FPGAs",
+    "CASEINCOMPLETE": (
+        "every process gives its outputs a value before the case; LATCH stays an error"
+    ),
+    "VARHIDDEN": "a net may carry the name of an instance",
+    "PINCONNECTEMPTY": "outputs nobody listens to are left open on purpose",
+    "PINMISSING": "same, when the port is not named at all",
+}
+
+
+def verilator_waivers(file):
+    """Verilator configuration: the waivers, for the file of that name only."""
+    lines = [
+        f"// {SPDX}",
+        f"// Waivers for `verilator --lint-only -Wall` on {file}, each with its reason.",
+        "`verilator_config",
+    ]
+    for name, reason in WAIVED.items():
+        lines += [f"// {reason}", f'lint_off -rule {name} -file "*{file}"']
+    return "\n".join(lines) + "\n"
+
+
+def constraints(cfg):
+    """Timing constraints of the wrapper, in the part of SDC that is XDC too: a clock, delays at the
+    ports, no exceptions."""
+    ports = {"in": [RESET], "out": []}
+    for interface in axi_interfaces(cfg):
+        for port in interface.ports:
+            ports[port.direction].append(port.name + ("*" if port.width > 1 else ""))
+    lines = [
+        f"# {SPDX}",
+        f"# Timing of {AXI_TOP}, configuration {cfg.name}: a template. Times in ns. One "
+        "clock, so there is no false path, no",
+        "# multicycle path and no clock crossing; the reset is synchronous and is timed "
+        "like any other input.",
+        f"set period {PERIOD:.3f}",
+        "# What the surroundings need of each cycle, before an input and behind an output.",
+        "set outside [expr {0.4 * $period}]",
+        "",
+        f"create_clock -name {CLOCK} -period $period [get_ports {CLOCK}]",
+        "",
+    ]
+    for way, names in (("input", ports["in"]), ("output", ports["out"])):
+        lines += [
+            f"set_{way}_delay -clock {CLOCK} $outside [get_ports {{",
+            *(f"  {name}" for name in names),
+            "}]",
+            "",
+        ]
+    return "\n".join(lines)
+
+
+def fusesoc_core(name, sources, waivers, sdc):
+    """FuseSoC core (CAPI2) of generated files. ``sources``: Verilog files; ``waivers`` and ``sdc``:
+    file names."""
+    return "\n".join(
+        [
+            "CAPI=2:",  # has to be the first line
+            f"# {SPDX}",
+            "",
+            f"name: moe-hub:hub:{name}:{'.'.join(map(str, VERSION))}",
+            "description: MoE-Hub, a GPU hub for Mixture-of-Experts communication",
+            "",
+            "filesets:",
+            "  rtl:",
+            "    files:",
+            *(f"      - {source}" for source in sources),
+            "    file_type: verilogSource-2001",
+            "  waivers:",
+            "    files:",
+            f"      - {waivers}",
+            "    file_type: vlt",
+            "  timing:",
+            "    files:",
+            f"      - {sdc}",
+            "    file_type: SDC",
+            "",
+            "targets:",
+            "  default:        # for cores that depend on this one",
+            '    filesets: [rtl, "tool_verilator? (waivers)"]',
+            f"    toplevel: {AXI_TOP}",
+            "  lint:",
+            "    filesets: [rtl, waivers]",
+            f"    toplevel: {AXI_TOP}",
+            "    flow: lint",
+            "    flow_options:",
+            "      tool: verilator",
+            "      verilator_options: [-Wall]",
+            "  synth:          # --part=... behind the core's name",
+            "    filesets: [rtl, timing]",
+            f"    toplevel: {AXI_TOP}",
+            "    flow: vivado",
+            "    flow_options:",
+            "      pnr: none",
+            "",
+        ]
+    )

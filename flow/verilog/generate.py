@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the hub: Verilog, its AXI wrapper, registers, and the files with which tools take them in.
+
+Same configuration, same bytes: nothing in the files depends on time, place, hash seed or order of a
+dictionary.
+"""
+
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from hub_rtl.contract.config import HubConfig
+from hub_rtl.contract.ports import hub_interfaces
+from hub_rtl.contract.registers import VERSION, register_map
+
+from .axi_wrapper import AXI_TOP, axi_sidecar, axi_wrapper
+from .flow_files import constraints, fusesoc_core, verilator_waivers
+from .licence import LICENCE, SPDX
+from .register_rdl import registers_systemrdl
+from .register_text import registers_header
+
+__all__ = ["RAMS", "TOP", "Generated", "generate", "sidecar", "write_files"]
+
+TOP = "moehub"
+RAMS = f"{TOP}_rams.v"
+
+
+@dataclass(frozen=True)
+class Generated:
+    """Texts of one hub. ``rams``: Verilog of the memory modules, empty when memories are left
+    inside the hub's modules."""
+
+    cfg: HubConfig
+    verilog: str
+    rams: str
+    sidecar: dict
+
+    def sources(self):
+        """{file name: text} of the Verilog: the hub, memory modules if any, the AXI wrapper."""
+        return {
+            f"{TOP}.v": f"// {SPDX}\n{self.verilog}",
+            **({RAMS: self.rams} if self.rams else {}),
+            f"{AXI_TOP}.v": axi_wrapper(self.cfg, TOP),
+        }
+
+    def files(self):
+        """{file name: text} of everything that is written."""
+        sources = self.sources()
+        return {
+            **sources,
+            f"{TOP}.json": json.dumps(self.sidecar, indent=1) + "\n",
+            f"{TOP}_regs.h": registers_header(self.cfg),
+            f"{TOP}.rdl": registers_systemrdl(self.cfg),
+            f"{TOP}.sdc": constraints(self.cfg),
+            f"{TOP}.vlt": verilator_waivers(f"{TOP}.v"),
+            f"{TOP}.core": fusesoc_core(TOP, list(sources), f"{TOP}.vlt", f"{TOP}.sdc"),
+        }
+
+
+def generate(cfg, ram_modules=False):
+    """The :class:`Generated` texts of a configuration; ``ram_modules``: every memory is an instance
+    of a module of its own."""
+    from hub_rtl.hub.hub import Hub
+
+    from .netlist import ModuleLibrary, memories, to_rtlil, to_verilog
+    from .ram_modules import RamShape, ram_modules_verilog, with_ram_modules
+
+    library = ModuleLibrary()
+    top = to_rtlil(Hub(cfg, library=library), TOP)
+    texts, rams = [*library.rtlil.values(), top], ""
+    found = memories(texts, TOP)
+    if ram_modules:
+        texts, shapes = with_ram_modules(texts, found)
+        rams = ram_modules_verilog(shapes)
+        found = [
+            memory | {"ram": RamShape(memory["depth"], memory["width"], memory["granules"]).name}
+            for memory in found
+        ]
+    return Generated(cfg, to_verilog(texts), rams, sidecar(cfg, found))
+
+
+def sidecar(cfg, memory_list):
+    """What tools need to know about the Verilog."""
+    registers = register_map(cfg)
+    derived = {
+        name: getattr(cfg, name)
+        for name in sorted(vars(HubConfig))
+        if isinstance(vars(HubConfig)[name], property)
+    }
+    return {
+        "license": LICENCE,
+        "name": TOP,
+        "version": ".".join(map(str, VERSION)),
+        "clock": "clk",
+        "reset": {"name": "rst", "active": 1, "synchronous": True},
+        "parameters": cfg.as_dict(),
+        "derived": derived | {"flit_bytes": cfg.flit_bytes, "store_bytes": cfg.store_bytes},
+        "interfaces": [
+            {
+                "name": interface.name,
+                "kind": interface.kind,
+                "index": interface.index,
+                "text": interface.text,
+                "ports": [
+                    {"name": p.name, "field": p.field, "direction": p.direction, "width": p.width}
+                    for p in interface.ports
+                ],
+            }
+            for interface in hub_interfaces(cfg)
+        ],
+        "axi_wrapper": axi_sidecar(cfg),
+        "address_map": {page.name: page.base for page in registers.pages},
+        "registers": {path: address for path, address, _ in registers},
+        "register_map": registers.as_dict(),
+        "memories": memory_list,
+        "memory_bits": sum(m["depth"] * m["width"] for m in memory_list),
+    }
+
+
+def write_files(folder, files):
+    """Writes all files or none: first under temporary names in ``folder``, then renamed."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".new-") as scratch:
+        for name, text in files.items():
+            try:
+                Path(scratch, name).write_text(text)
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, str(folder / name)) from None
+        for name in files:
+            os.replace(Path(scratch, name), folder / name)
+    return [folder / name for name in files]

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From components to one Verilog text, with equal parts written once.
+
+Amaranth gives every instance of a component its own module. A hub has the same lane 18 times, so
+:class:`ModuleLibrary` converts each lane-level component once and places the others as instances of
+that module.
+"""
+
+import re
+
+from amaranth import ClockSignal, Instance, ResetSignal
+from amaranth.back import rtlil, verilog
+from amaranth.hdl import ValueCastable
+from amaranth.lib import wiring
+
+__all__ = [
+    "ModuleLibrary",
+    "Placed",
+    "memories",
+    "module_names",
+    "to_rtlil",
+    "to_verilog",
+]
+
+_MODULE = re.compile(r"^module \\(\S+)$", re.M)
+_CELL = re.compile(r"^  cell \\(\S+) \\(\S+)$", re.M)
+_INSTANCE = re.compile(r"^  cell \\(\S+) \\(\S+)\n((?:    .*\n)*)  end\n", re.M)
+_CONNECT = re.compile(r"^    connect \\(\S+) ", re.M)
+_NAMELESS = re.compile(r"\\(port\$\d+\$\d+)(?!\S)")
+_PORT = re.compile(r"^  wire width (\d+) (input|output) \d+ +\\(\S+)$", re.M)
+_WIRE = re.compile(r"^  wire width (\d+) (?:(?:input|output) \d+ +)?\\(\S+)$", re.M)
+_MEMORY = re.compile(r"^  memory width (\d+) size (\d+) \\(\S+)$", re.M)
+
+
+def _bits(value):
+    return value.as_value() if isinstance(value, ValueCastable) else value
+
+
+class Placed(wiring.Component):
+    """Instance of a library module: the ports of the component it stands for, nothing inside."""
+
+    def __init__(self, module, signature, clocked):
+        super().__init__(signature)
+        self._module, self._clocked = module, clocked
+
+    def elaborate(self, platform):
+        ports = {"i_clk": ClockSignal(), "i_rst": ResetSignal()} if self._clocked else {}
+        for path, member, value in self.signature.flatten(self):
+            flow = "i" if member.flow == wiring.In else "o"
+            ports[f"{flow}_{'__'.join(map(str, path))}"] = _bits(value)
+        return Instance(self._module, **ports)
+
+
+class ModuleLibrary:
+    """Components that are written as modules of their own, each once.
+
+    ``place(name, make)`` returns a component to put into ``m.submodules``; ``make()`` builds the
+    real one, at the first call for ``name``. ``rtlil`` holds the text of each module tree.
+    """
+
+    def __init__(self):
+        self.rtlil = {}
+        self._known = {}
+
+    def place(self, name, make):
+        if name not in self._known:
+            component = make()
+            self.rtlil[name] = to_rtlil(component, name)
+            ports = _PORT.findall(
+                self.rtlil[name].split("\nmodule \\" + name + "\n")[1].split("\nend\n")[0]
+            )
+            self._known[name] = (component.signature, any(port == "clk" for _, _, port in ports))
+        return Placed(name, *self._known[name])
+
+
+def to_rtlil(component, name):
+    """RTLIL of a component and what is below it, equal modules once; module names have letters,
+    digits and ``_`` only."""
+    text = rtlil.convert(component, name=name, emit_src=False)
+    plain = {}
+    for found in _MODULE.findall(text):
+        plain[found] = re.sub(r"\W", "_", found)
+    if len(set(plain.values())) != len(plain):
+        raise ValueError(f"{name}: two modules would get one name")
+    text = _MODULE.sub(lambda match: f"module \\{plain[match[1]]}", text)
+    text = _CELL.sub(
+        lambda match: (
+            f"  cell \\{plain.get(match[1], match[1])} \\{re.sub(r'[^A-Za-z0-9_]', '_', match[2])}"
+        ),
+        text,
+    )
+    return _merge_equal(text, name)
+
+
+def _merge_equal(text, top):
+    """Modules that differ only in their names (and in those of merged children) are kept once,
+    under the first one's name.
+
+    Ports that carry no name of their own are numbered over the whole design by Amaranth; here they
+    are numbered per module.
+    """
+    head, *parts = re.split(r'^(?=attribute \\generator "Amaranth"$)', text, flags=re.M)
+    bodies = {_MODULE.search(part)[1]: part for part in parts}
+    kept, known, renamed, out = {}, {}, {}, []
+
+    def instance(match):
+        kind, name, connections = match.groups()
+        if kind not in kept:
+            return match[0]
+        names = renamed[kept[kind], kind]
+        connections = _CONNECT.sub(lambda c: f"    connect \\{names.get(c[1], c[1])} ", connections)
+        return f"  cell \\{kept[kind]} \\{name}\n{connections}  end\n"
+
+    def visit(module):
+        if module in kept:
+            return
+        body = bodies[module]
+        for child in dict.fromkeys(kind for kind, _ in _CELL.findall(body) if kind in bodies):
+            visit(child)
+        body = _INSTANCE.sub(instance, body)
+        names = {name: f"port_{n}" for n, name in enumerate(dict.fromkeys(_NAMELESS.findall(body)))}
+        body = _NAMELESS.sub(lambda match: "\\" + names[match[1]], body)
+        kept[module] = known.setdefault(_MODULE.sub("module", body), module)
+        renamed[kept[module], module] = names
+        if kept[module] == module:
+            out.append(body)
+
+    visit(top)
+    return head + "".join(out)
+
+
+def to_verilog(texts):
+    """Verilog of RTLIL texts, one after the other."""
+    # The pinned Amaranth's own call of Yosys: same passes as `amaranth.back.verilog.convert`.
+    return verilog._convert_rtlil_text("\n".join(texts), strip_internal_attrs=True)
+
+
+def module_names(text):
+    """Names of the modules in an RTLIL text."""
+    return _MODULE.findall(text)
+
+
+def memories(texts, top):
+    """Every memory below ``top``: [{path, module, depth, width, granules, cleared, collision}].
+
+    The wrapper :class:`~hub_rtl.parts.ram.Ram` is known by the names in it; other memories are the
+    storage of queues, which never read the word that is being written; the users of a wrapper
+    without bypass do not either, or do not use what they get. ``cleared``: a walker writes 0 to
+    every word after reset.
+    """
+    modules = {}
+    for text in texts:
+        for part in re.split(r"^(?=module )", text, flags=re.M)[1:]:
+            modules[_MODULE.match(part)[1]] = (
+                _CELL.findall(part),
+                {n: int(w) for w, n in _WIRE.findall(part)},
+                _MEMORY.findall(part),
+            )
+    found = []
+
+    def walk(module, path):
+        cells, wires, words = modules[module]
+        for width, depth, name in words:
+            ram = name == "memory"
+            found.append(
+                {
+                    "path": path if ram else f"{path}.{name}",
+                    "module": module,
+                    "depth": int(depth),
+                    "width": int(width),
+                    "granules": wires["write__en"] if ram else 1,
+                    "cleared": ram and "walk" in wires,
+                    "collision": "new data, by a bypass outside the memory"
+                    if "kept" in wires
+                    else "not used",
+                }
+            )
+        for cell, name in cells:
+            if cell in modules:
+                walk(cell, f"{path}.{name}")
+
+    walk(top, top)
+    return found

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hubs in which some blocks are cut out: their outputs become free, or what a specification
+says."""
+
+from amaranth import Cat
+from amaranth.hdl import ValueCastable
+
+from formal.kit.cuts import cut_out
+from formal.kit.spec import Spec, Stream
+from hub_rtl.contract.ports import hub_interfaces
+from hub_rtl.hub.hub import Hub
+
+__all__ = ["CutHub", "fields_of", "whole"]
+
+
+CUTS = {
+    "hub_rtl.hub.hub": (
+        "CsrBank",
+        "RejectSender",
+        "RefusalLog",
+        "CounterSums",
+        "SliceView",
+        "LinkPort",
+        "LoopPort",
+    ),
+    "hub_rtl.hub.producer_half": (
+        "LogicalDestinationDecoder",
+        "PacketManager",
+        "SendLedger",
+        "ProducerControl",
+        "StoreMerge",
+    ),
+    "hub_rtl.hub.consumer_half": (
+        "SlotAllocator",
+        "ReadinessScoreboard",
+        "SpillPortMerge",
+        "MemoryWriter",
+    ),
+}
+
+
+class CutHub(Spec):
+    """A hub without its blocks. ``self.blocks``: stand-ins by class, in the order of lanes or
+    slices. Their outputs and the hub's inputs are free: streams, too, may drop what they
+    offered."""
+
+    def __init__(self, cfg):
+        super().__init__()
+        self.cfg = cfg
+
+    def hub(self, m, keep=(), also=()):
+        """The hub, with the blocks ``keep`` as they are, and without the further classes
+        ``also``."""
+        m.submodules.dut = self.dut = dut = Hub(self.cfg)
+        self.blocks = {}
+        cuts = [
+            f"{user}:{name}" for user, names in CUTS.items() for name in names if name not in keep
+        ]
+        for cut, made in cut_out(dut, [*cuts, *also]).items():
+            name = cut.partition(":")[2]
+            self.blocks[name] = made
+            for block in made:
+                self.free_outputs(block)
+        self.free_inputs(dut)
+        return dut
+
+    def one(self, name):
+        """The block of that class."""
+        (block,) = self.blocks[name]
+        return block
+
+    def port(self, name, fields):
+        """A stream of the hub's flat ports, its payload as the fields of a struct are laid out."""
+        member = {
+            field: getattr(self.dut, f"{name}_{field}") for field in ("valid", "ready", *fields)
+        }
+        return Stream(member["valid"], member["ready"], Cat(member[field] for field in fields))
+
+    def same(self, name, *pairs):
+        """``x == y`` in every cycle, for every pair; looked at through registers, so that they are
+        two values to the tools too."""
+        self.always(name, Cat(self.past(x) == self.past(y) for x, y in pairs).all())
+
+    def joined(self, name, source, target):
+        """Items of ``source`` are those of ``target``, in the same cycle."""
+        self.same(
+            name,
+            (source.valid, target.valid),
+            (source.payload, target.payload),
+            (source.ready, target.ready),
+        )
+
+
+def whole(value):
+    """A struct, or a value, as one value."""
+    return value.as_value() if isinstance(value, ValueCastable) else value
+
+
+def fields_of(cfg, name):
+    """Names of an interface's ports, without valid and ready, in their order."""
+    interface = next(each for each in hub_interfaces(cfg) if each.name == name)
+    return [port.field for port in interface.ports if port.field not in ("valid", "ready")]

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The results of the proofs as a page."""
+
+from .run import results
+
+__all__ = ["write_report"]
+
+HEAD = """# Proofs
+
+`make formal ARGS="--report {name}"` wrote this page. What the words mean, and what is
+assumed, stands in [verification.md](../verification.md).
+
+"""
+
+COLUMNS = ("check", "properties", "lemmas", "result", "covers", "planted bug", "engine", "seconds")
+
+
+def _row(cells):
+    return "| " + " | ".join(cells) + " |\n"
+
+
+def write_report(path, checks, outcomes, goals):
+    """Writes the Markdown page: targets, a row per check, the reason of each bound, and all
+    properties by name."""
+    text = [HEAD.format(name=path)]
+    text += [f"- {'met' if met else '**missed**'}: {goal}\n" for goal, met in goals]
+    text += ["\n", _row(COLUMNS), _row(["---"] * len(COLUMNS))]
+    text += [_row(row) for row in results(checks, outcomes)]
+    bounded = [check for check in checks if check.because]
+    if bounded:
+        text.append("\n## Why some are bounded\n\n")
+        text += [f"- `{check.name}`, {check.depth} cycles: {check.because}\n" for check in bounded]
+    text.append("\n## Properties\n\n")
+    for check in checks:
+        outcome = next(each for (name, _), each in outcomes.items() if name == check.name)
+        text.append(
+            f"- `{check.name}`: {'; '.join(outcome.properties)}"
+            + (f". Assumes: {'; '.join(outcome.assumptions)}" if outcome.assumptions else "")
+            + "\n"
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_suffix(".part")
+    scratch.write_text("".join(text))
+    scratch.rename(path)

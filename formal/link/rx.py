@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Promises of the receiving side of a link lane (``hub_rtl/link/link_rx.py``, docs/interfaces.md
+section 5)."""
+
+from amaranth import Cat, Const, Mux, Signal
+
+from formal.kit.inside import observe
+from formal.kit.spec import Spec
+from hub_rtl.contract.packets import PacketType, Reason
+from hub_rtl.contract.records import header_layout
+from hub_rtl.link.link_rx import LinkRx
+
+from .tx import CONTROL_TYPES, DATA_TYPES, is_type
+
+__all__ = ["ControlArrives", "HeadersAreJudged", "Receiver"]
+
+
+def header_reason(cfg, header, flit, rank, lane):
+    """What docs/interfaces.md says of a header: OK, BAD_HEADER or BAD_LANE."""
+    row, plain = header_layout(PacketType.ROW)(flit), header_layout(PacketType.PLAIN)(flit)
+    units = cfg.packet_flits
+    unit = Mux(header.type == PacketType.ROW, row.row_off % units, plain.addr16 % units)
+    is_data = is_type(header, *DATA_TYPES)
+    known = is_type(header, *DATA_TYPES, *CONTROL_TYPES, PacketType.CREDIT, PacketType.ACK)
+    shape = Mux(
+        is_data,
+        (header.len != 0) & (unit + header.len <= units),
+        (header.len == 0) & ~header.masked,
+    )
+    ranks = (header.src < cfg.ranks) & (header.src != rank) & (header.dst == rank)
+    return Mux(
+        known & shape & ranks & ~header.fan,
+        Mux(header.lane == lane, Reason.OK, Reason.BAD_LANE),
+        Reason.BAD_HEADER,
+    )
+
+
+class Receiver(Spec):
+    """A receiver, ``part``, with free inputs, and each flit two cycles after it was on the wire:
+    ``came``, ``flit``, ``last``, ``first`` of its frame (what ``tlast`` delimits), and for a first
+    flit what it means."""
+
+    part, unused = LinkRx, ()  # unused: ports without inputs here
+
+    def __init__(self, cfg):
+        super().__init__()
+        self._cfg = cfg
+
+    def build(self, m):
+        cfg = self._cfg
+        dut = self.prepare(self.part(cfg))
+        m.submodules.dut = dut
+        self.free_inputs(dut, but=("rank", "lane", *self.unused))
+        self.rank, self.lane = (
+            self.constant(cfg.rank_width, "rank"),
+            self.constant(cfg.lane_width, "lane"),
+        )
+        self.suppose("rank exists", self.rank < cfg.ranks)
+        m.d.comb += [
+            dut.rank.eq(self.rank),
+            dut.lane.eq(self.lane),
+        ]
+        rx, past = dut.rx, self.past
+        self.comes, self.next_flit, self.next_last = (
+            past(rx.tvalid & rx.tready),
+            past(rx.tdata),
+            past(rx.tlast),
+        )
+        self.came, self.flit, self.last = (
+            past(self.comes),
+            past(self.next_flit, "flit"),
+            past(self.next_last, "last"),
+        )
+        within, self.first, expected, ahead = Signal(), Signal(), Signal(10), Signal(10)
+        m.d.comb += [self.first.eq(self.came & ~within)]
+        with m.If(self.came):
+            m.d.sync += within.eq(~self.last)
+        self.header = header = header_layout()(self.flit)
+        self.within, self.expected = within, expected
+        self.idle = self.first & (header.type == PacketType.IDLE) & self.last
+        numbered = self.first & ~self.idle
+        m.d.comb += ahead.eq(header.seq - expected)
+        with m.If(numbered):
+            m.d.sync += expected.eq(header.seq + 1)
+        self.off_sequence, repeat = numbered & (ahead != 0), ahead >= 512
+        self.reason = header_reason(cfg, header, self.flit, self.rank, self.lane)
+        self.bad = numbered & ~repeat & (self.reason != Reason.OK)
+        self.good = numbered & ~repeat & (self.reason == Reason.OK)
+        self.src = header.src[: cfg.rank_width]
+        self.data = self.good & is_type(header, *DATA_TYPES)
+        self.control = self.good & is_type(header, *CONTROL_TYPES)
+        self.credit = self.good & (header.type == PacketType.CREDIT)
+        self.length = header.len + Mux(header.masked, cfg.mask_flits, 0)
+        self.specify(m, dut)
+
+    def prepare(self, dut):
+        """The part under proof, changed if need be."""
+        return dut
+
+    def arrival_lemmas(self, check):
+        """The receiver's first two stages (``check``: what it shows) hold the flits in sight here,
+        and judge alike."""
+        numbered, checked = self.first & ~self.idle, check.checked
+        self.lemma("flit comes", self.comes == check.first.valid)
+        self.lemma(
+            "next flit",
+            (self.next_flit == check.first.data) & (self.next_last == check.first.last),
+            when=self.comes,
+        )
+        self.lemma("flit came", self.came == check.arrived.valid)
+        self.lemma(
+            "flit in sight",
+            (self.flit == check.arrived.data) & (self.last == check.arrived.last),
+            when=self.came,
+        )
+        self.lemma("frame in sight", check.within == Mux(self.came, ~self.last, self.within))
+        self.lemma(
+            "number in sight",
+            check.expected == Mux(numbered, (self.header.seq + 1)[:10], self.expected),
+        )
+        self.lemma(
+            "header in sight",
+            (checked.begins == numbered)
+            & (checked.off_sequence == self.off_sequence)
+            & (checked.bad == self.bad)
+            & (checked.data == self.data)
+            & (checked.control == self.control)
+            & (checked.credit == self.credit),
+        )
+        self.lemma("packets arrive within frames", self.within, when=check.arriving)
+
+
+class HeadersAreJudged(Receiver):
+    """Every header is judged once, in this order: IDLE frames are skipped; a number that is not the
+    expected one is told, a repeat dropped; a bad header is told with its reason and dropped; a
+    packet of a source without credit is told and dropped; anything else is accepted. Totals of good
+    headers are passed on. A frame that is not as long as its header says is told. The wire never
+    waits."""
+
+    def prepare(self, dut):
+        self.inside = observe(dut)
+        return dut
+
+    def specify(self, m, dut):
+        header, src = self.header, self.src
+        self.arrival_lemmas(self.inside)
+        full = Cat(dut.full.bit_select(src, 1), dut.control_full.bit_select(src, 1))
+        self.always("the wire never waits", dut.rx.tready, when=self.started)
+        self.always("packet accepted", dut.accept.en[0] == (self.data & ~full[0]))
+        self.always("control flit accepted", dut.accept.en[1] == (self.control & ~full[1]))
+        self.always("accepted of its source", dut.accept.src == src, when=dut.accept.en.any())
+        self.always("wrong number told", dut.seq_error == self.past(self.off_sequence))
+        self.always(
+            "no credit told",
+            dut.violation == self.past((self.data & full[0]) | (self.control & full[1])),
+        )
+        self.always("bad header told", dut.bad.en == self.bad)
+        self.always(
+            "bad header shown",
+            (dut.bad.header == self.flit) & (dut.bad.reason == self.reason),
+            when=dut.bad.en,
+        )
+        self.always("flit told", dut.busy == self.past(dut.rx.tvalid & dut.rx.tready))
+        body = header_layout(PacketType.CREDIT)(self.flit)
+        common = Mux(self.data | self.control, Const(1, 2) << header.credit_cls, 0)
+        self.always("totals passed on", dut.totals.en == Mux(self.credit, 3, common))
+        for cls, total in enumerate((body.total0, body.total1)):
+            self.always(
+                f"total of class {cls}",
+                dut.totals.total[cls] == Mux(self.credit, total, header.credit),
+                when=dut.totals.en[cls],
+            )
+        self.always("totals of their source", dut.totals.src == src, when=dut.totals.en.any())
+        # Length: flits still to come of an accepted packet.
+        left, accepted = Signal(5), self.data & ~full[0]
+        with m.If(self.first):
+            m.d.sync += left.eq(Mux(accepted & ~self.last, self.length, 0))
+        with m.Elif(self.came & (left != 0)):
+            m.d.sync += left.eq(Mux(self.last, 0, left - 1))
+        receive = self.inside
+        self.lemma(
+            "flits to come",
+            (receive.arriving == (left != 0)) & (~receive.arriving | (receive.to_arrive == left)),
+        )
+        wrong = (
+            (accepted & self.last)
+            | ((self.control & ~full[1] | self.credit) & ~self.last)
+            | (self.came & ~self.first & (left != 0) & ((left == 1) != self.last))
+        )
+        for name, outcome in (
+            ("packet", accepted),
+            ("repeat", self.off_sequence & ~self.good & ~self.bad),
+            ("IDLE", self.idle),
+            ("no credit", self.data & full[0]),
+            ("bad lane", self.bad & (self.reason == Reason.BAD_LANE)),
+            ("CREDIT", self.credit),
+            ("too long", self.came & (left == 1) & ~self.last),
+        ):
+            self.reach(name, outcome)
+        self.always("wrong length told", dut.truncated == self.past(wrong))
+
+
+class ControlArrives(Receiver):
+    """Every accepted CLOSE and REJECT flit is handed out once, in order and unchanged, and its
+    buffer freed in the next cycle, whatever packets do. A source has at most its credits inside.
+    Shown for bits 31:0."""
+
+    def specify(self, m, dut):
+        cfg = self._cfg
+        inside, frees = (
+            Signal(range(cfg.ctl_credits + 2)),
+            dut.o_control.valid & dut.o_control.ready,
+        )
+        accepted = dut.accept.en[1]
+        m.d.sync += inside.eq(inside + accepted - self.past(frees))
+        self.suppose(
+            "a source keeps its credits", dut.control_full.all(), when=inside == cfg.ctl_credits
+        )
+        self.always_fifo(
+            "control",
+            accepted,
+            self.flit[:32],
+            frees,
+            dut.o_control.payload[:32],
+            most=cfg.ctl_credits,
+        )
+        out = header_layout()(dut.o_control.payload)
+        self.always("freed", dut.control_free.en == self.past(frees))
+        self.always(
+            "freed of its source",
+            dut.control_free.rank == self.past(out.src[: cfg.rank_width]),
+            when=dut.control_free.en,
+        )

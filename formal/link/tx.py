@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Promises of the sending side of a link lane (``hub_rtl/link/link_tx.py``, docs/interfaces.md
+section 5)."""
+
+from amaranth import Cat, Const, Mux, Signal
+
+from formal.kit.cuts import cut
+from formal.kit.inside import observe
+from formal.kit.spec import Spec
+from hub_rtl.contract.packets import PacketType
+from hub_rtl.contract.records import header_layout
+from hub_rtl.link.link import LinkPort
+from hub_rtl.link.link_tx import LinkTx
+
+__all__ = ["HeadersAreFilled", "NothingStarves", "PacketsLeaveWhole", "PacketsReachTheWire"]
+
+DATA_TYPES = (PacketType.ROW, PacketType.PLAIN)
+CONTROL_TYPES = (PacketType.CLOSE, PacketType.REJECT)
+
+
+def is_type(header, *types):
+    """1 if the header's type is one of ``types``."""
+    return Cat(header.type == each for each in types).any()
+
+
+class _Transmitter(Spec):
+    """The transmitter, the shape of its inputs, and what leaves: ``kind`` of the frame on ``tx``,
+    ``first``, ``moves``."""
+
+    part = LinkTx
+
+    def __init__(self, cfg, patience=4):
+        super().__init__()
+        self._cfg, self._patience = cfg, patience
+
+    def build(self, m):
+        m.submodules.dut = dut = self.part(self._cfg, self._patience)
+        control_sunk = self.prepare(dut)
+        self.free_inputs(dut, but=("rank", "lane"))
+        self.rank, self.lane = (
+            self.constant(self._cfg.rank_width, "rank"),
+            self.constant(self._cfg.lane_width, "lane"),
+        )
+        m.d.comb += [
+            dut.rank.eq(self.rank),
+            dut.lane.eq(self.lane),
+        ]
+        packet, control, tx = dut.i_packet, dut.i_control, dut.tx
+        within, self.first, self.moves = Signal(), Signal(), tx.tvalid & tx.tready
+        self.packet = packet.valid & packet.ready
+        self.control = control.valid & control.ready & ~control_sunk
+        with m.If(self.packet):
+            m.d.sync += within.eq(~packet.payload.last)
+        header = header_layout()(packet.payload.data)
+        self.within = within
+        self.suppose("packets are whole", packet.payload.first == ~within, when=packet.valid)
+        self.suppose(
+            "packets have more flits than one", ~packet.payload.last, when=packet.valid & ~within
+        )
+        self.suppose("packets are data", is_type(header, *DATA_TYPES), when=packet.valid & ~within)
+        self.suppose(
+            "control flits are control",
+            is_type(header_layout()(control.payload), *CONTROL_TYPES),
+            when=control.valid,
+        )
+        self.out = out = header_layout()(tx.tdata)
+        on_wire, kind = Signal(), Signal(3)  # one-hot: data, control, CREDIT
+        self.kind = Signal(3)
+        m.d.comb += [
+            self.first.eq(~on_wire),
+            self.kind.eq(
+                Mux(
+                    on_wire,
+                    kind,
+                    Cat(
+                        is_type(out, *DATA_TYPES),
+                        is_type(out, *CONTROL_TYPES),
+                        is_type(out, PacketType.CREDIT),
+                    ),
+                )
+            ),
+        ]
+        with m.If(self.moves):
+            m.d.sync += [
+                on_wire.eq(~tx.tlast),
+                kind.eq(self.kind),
+            ]
+        self.specify(m, dut)
+
+    def prepare(self, dut):
+        """Tells when a control flit is sunk, not sent."""
+        return dut.control_sunk
+
+
+def own_fields_blank(m, name, flit, is_header):
+    """``flit`` without the fields that the transmitter fills, if it is a header."""
+    blank = Signal(header_layout(), name=name)
+    m.d.comb += blank.eq(flit)
+    with m.If(is_header):
+        m.d.comb += [blank[field].eq(0) for field in ("src", "lane", "seq", "credit_cls", "credit")]
+    return blank.as_value()
+
+
+class _Frames(_Transmitter):
+    """What leaves, as frames."""
+
+    def frames(self, m, dut):
+        """Asserts of packets and control flits that they leave whole, in order, unchanged but for
+        the fields filled here, and that nothing else leaves but CREDIT flits; returns when a flit
+        of each kind leaves. Bits 14:0 are looked at."""
+        tx = dut.tx
+        out = own_fields_blank(m, "out", tx.tdata, self.first)
+        data = own_fields_blank(m, "data", dut.i_packet.payload.data, dut.i_packet.payload.first)
+        control = own_fields_blank(m, "control", dut.i_control.payload, 1)
+        leaves = [self.moves & self.kind[n] for n in range(3)]
+        low = slice(15)
+        self.always_fifo(
+            "data",
+            self.packet,
+            Cat(data[low], dut.i_packet.payload.last),
+            leaves[0],
+            Cat(out[low], tx.tlast),
+            most=3,
+        )
+        self.always_fifo("control", self.control, control[low], leaves[1], out[low], most=3)
+        self.always("of a known kind", self.kind.any(), when=tx.tvalid)
+        self.always("control and CREDIT are one flit", tx.tlast, when=tx.tvalid & ~self.kind[0])
+        return leaves
+
+
+class PacketsLeaveWhole(_Frames):
+    """Packets leave whole, in order and unchanged but for the fields filled here; so do control
+    flits, each a frame of its own, between packets; nothing else leaves but CREDIT flits, one for
+    each that was due and taken, for its rank. Shown for bits 14:0 of the flits: type, flags,
+    dst."""
+
+    def specify(self, m, dut):
+        leaves = self.frames(m, dut)
+        self.always_fifo(
+            "credit", dut.reports.due_take, dut.reports.due_rank, leaves[2], self.out.dst, most=3
+        )
+
+
+class PacketsReachTheWire(_Frames):
+    """Of the whole port: each flit taken at ``i_packet`` is on the wire, in order, its packet whole
+    and unchanged but for the fields filled here, with no other flit between; control flits
+    likewise. A packet once begun is taken flit by flit unless the wire took nothing in the cycle
+    before; one that has not begun waits for the wire, for control flits and CREDITs alone. Whatever
+    arrives. Shown for bits 14:0 of the flits, with the patience cut from 64 to 4 cycles, the
+    receiver cut out."""
+
+    part = LinkPort
+
+    def prepare(self, dut):
+        cut(self, observe(dut).rx)
+        control = dut.i_control
+        dst = header_layout()(control.payload).dst[: self._cfg.rank_width]
+        return control.valid & ~dut.ctl_ready.bit_select(dst, 1) & dut.peer_dead.bit_select(dst, 1)
+
+    def specify(self, m, dut):
+        self.frames(m, dut)
+        packet, tx = dut.i_packet, dut.tx
+        waits = packet.valid & ~packet.ready & ~self.past(tx.tvalid & ~tx.tready, "stalled")
+        self.always("a packet goes on", ~waits | ~self.within)
+        self.always(
+            "waits for a control flit or a CREDIT",
+            dut.counts.credits_sent,
+            when=self.past(waits & ~self.control, "passed_over"),
+        )
+        self.reach("passed over by a control flit", waits & self.control)
+
+
+class HeadersAreFilled(_Transmitter):
+    """Every header has the own rank and lane, numbers from 0 mod 1024, and the total of one class
+    that was read and reported as the header left, a CREDIT flit both; ``tdest`` is the destination,
+    throughout the packet."""
+
+    def specify(self, m, dut):
+        tx, out, reports = dut.tx, self.out, dut.reports
+        header = tx.tvalid & self.first
+        seq, dest = Signal(10), Signal(self._cfg.rank_width)
+        with m.If(self.moves & self.first):
+            m.d.sync += [
+                seq.eq(seq + 1),
+                dest.eq(out.dst),
+            ]
+        self.always(
+            "source and lane", (out.src == self.rank) & (out.lane == self.lane), when=header
+        )
+        self.always("numbers", out.seq == seq, when=header)
+        self.always(
+            "tdest",
+            tx.tdest == Mux(self.first, out.dst[: self._cfg.rank_width], dest),
+            when=tx.tvalid,
+        )
+        both, is_credit = reports.report.all(), self.kind[2]
+        body = header_layout(PacketType.CREDIT)(tx.tdata)
+        told = Signal(19)  # classes, rank, totals
+        m.d.comb += told.eq(
+            Cat(reports.report, Mux(both, Cat(*reports.total), reports.total[reports.report[1]]))
+        )
+        shown = Mux(
+            is_credit,
+            Cat(Const(3, 2), body.total0, body.total1),
+            Cat(~out.credit_cls, out.credit_cls, out.credit),
+        )
+        self.always_fifo(
+            "total", reports.report.any(), told, self.moves & self.first, shown, most=2
+        )
+        self.always_fifo(
+            "reported rank",
+            reports.report.any(),
+            reports.dst,
+            self.moves & self.first,
+            out.dst[: self._cfg.rank_width],
+            most=2,
+        )
+        self.always(
+            "the class that changed",
+            reports.report == reports.pending,
+            when=reports.report.any() & ~both & reports.pending.any() & ~reports.pending.all(),
+        )
+
+
+class NothingStarves(_Transmitter):
+    """A control flit goes before a packet that has not begun, a packet before a CREDIT while
+    CREDITs have been due for less than the patience. Unless the wire took nothing in the cycle
+    before, something that may go is accepted: a packet waits only for control flits and for every
+    second time a CREDIT, a CREDIT for the patience and then for one packet or control flit, a
+    control flit for its credit, the packet under way and one CREDIT. Without credit a control flit
+    waits, or is sunk if its destination is dead. Shown with the patience cut from 64 to 4
+    cycles."""
+
+    def specify(self, m, dut):
+        packet, control, reports, tx = dut.i_packet, dut.i_control, dut.reports, dut.tx
+        dst = header_layout()(control.payload).dst[: self._cfg.rank_width]
+        has_credit, dead = dut.control_ready.bit_select(dst, 1), dut.peer_dead.bit_select(dst, 1)
+        may_control = control.valid & has_credit
+        waited = Signal(range(self._patience + 2))
+        m.d.sync += waited.eq(Mux(reports.due, waited + (waited != self._patience + 1), 0))
+        self.always("control before packets", ~may_control, when=self.packet & ~self.within)
+        self.always(
+            "a young CREDIT lets others go first",
+            ~(may_control | packet.valid),
+            when=reports.due_take & (waited < self._patience),
+        )
+        self.always(
+            "no control within a packet", ~self.within, when=self.control | reports.due_take
+        )
+        self.always("only with credit", has_credit, when=self.control)
+        self.always("credit taken with the flit", dut.control_take.en == self.control)
+        self.always("credit taken of its rank", dut.control_take.rank == dst, when=self.control)
+        self.always(
+            "sunk exactly without credit of a dead peer",
+            dut.control_sunk == (control.valid & ~has_credit & dead),
+        )
+        self.always("sunk at once", control.ready, when=dut.control_sunk)
+        self.always("stall told", dut.credit_stall == (control.valid & ~has_credit))
+        self.always("CREDIT told", dut.credit_sent == reports.due_take)
+        offered = tx.tvalid | packet.valid | control.valid
+        self.always("waiting told", dut.waiting, when=offered)
+        may_go = packet.valid | (~self.within & (may_control | reports.due))
+        free_wire = ~self.past(tx.tvalid & ~tx.tready, "stalled")
+        self.always(
+            "something that may go goes",
+            self.packet | self.control | reports.due_take,
+            when=may_go & free_wire,
+        )
+        pushed, after_credit = (
+            Signal(),
+            Signal(),
+        )  # the last choice was a CREDIT while others waited, was a CREDIT
+        with m.If(self.packet | self.control | reports.due_take):
+            m.d.sync += [
+                pushed.eq(reports.due_take & (packet.valid | may_control)),
+                after_credit.eq(reports.due_take),
+            ]
+        self.always(
+            "no two CREDITs before others",
+            ~pushed,
+            when=reports.due_take & (packet.valid | may_control),
+        )
+        self.always(
+            "an old CREDIT goes next",
+            reports.due_take,
+            when=reports.due & (waited > self._patience) & ~after_credit & ~self.within & free_wire,
+        )

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Promises of the producer's commands (``hub_rtl/producer/producer.py``, docs/interfaces.md section
+3)."""
+
+from amaranth import Cat, Mux, Signal
+
+from formal.kit.inside import observe
+from formal.kit.spec import Spec
+from hub_rtl.producer.producer import ProducerControl
+
+from .tables import OpenRam
+
+__all__ = ["OldStoresAreMarked", "PortsFollowTheParts"]
+
+
+class _Control(Spec):
+    """The whole block with free inputs; at most two fences wait (eight in the hub), memories are
+    parts.ram's double."""
+
+    def __init__(self, cfg):
+        super().__init__()
+        self._cfg = cfg
+
+    def build(self, m):
+        m.submodules.dut = dut = ProducerControl(self._cfg, fences=2)
+        inner = observe(dut)
+        closes = observe(inner.closes)
+        lists, staged = observe(closes.lists), observe(closes.queue).ram
+        for ram in (observe(inner.table).table, *lists, staged, observe(inner.fences).ram):
+            OpenRam(ram)
+        self.free_inputs(dut)
+        self.taken = dut.i_command.valid & dut.i_command.ready
+        self.specify(m, dut)
+
+
+class OldStoresAreMarked(_Control):
+    """A mark comes only after a flush of the decoders that ended, then a flush of the merges that
+    ended, each seen six cycles after its strobe or later; a new flush comes six cycles after a mark
+    or later. Strobes are one cycle long."""
+
+    def specify(self, m, dut):
+        stage, age = (
+            Signal(2),
+            Signal(3),
+        )  # last strobe: 0 mark (or none), 1 flush, 2 flush of the merges; cycles since
+        strobes = Cat(dut.o_flush, dut.o_flush_merge, dut.o_mark.en)
+        with m.If(strobes.any()):
+            m.d.sync += [
+                age.eq(0),
+                stage.eq(Mux(dut.o_flush, 1, Mux(dut.o_flush_merge, 2, 0))),
+            ]
+        with m.Elif(age != 7):
+            m.d.sync += age.eq(age + 1)
+        begun = Signal()
+        m.d.sync += begun.eq(begun | dut.o_flush)
+        ended = self.past(dut.flushing == 0), self.past(dut.merging == 0)
+        # What is seen is one register old.
+        ended = [self.past(each) for each in ended]
+        self.always(
+            "one strobe at a time",
+            (strobes == 0) | (strobes == 1) | (strobes == 2) | (strobes == 4),
+        )
+        self.always(
+            "flush after the mark before", (stage == 0) & ((age >= 5) | ~begun), when=dut.o_flush
+        )
+        self.always(
+            "merges after the decoders are empty",
+            (stage == 1) & (age >= 5) & ended[0],
+            when=dut.o_flush_merge,
+        )
+        self.always(
+            "mark after the merges are empty",
+            (stage == 2) & (age >= 5) & ended[1],
+            when=dut.o_mark.en,
+        )
+
+
+class PortsFollowTheParts(_Control):
+    """A CSR write of an entry is broadcast two cycles later; ``handle_data`` changes only two
+    cycles after a read. Ledgers are read only to be cleared, and only for a peer that was pending.
+    A message is told as it leaves, for a peer that is busy. Nothing is executed while the table is
+    cleared."""
+
+    def specify(self, m, dut):
+        cfg, past, write, ever_dead = self._cfg, self.past, dut.handle_write, Signal()
+        m.d.sync += ever_dead.eq(ever_dead | dut.peer_dead.any())
+        written = write.en & ~dut.clearing & (write.index < cfg.handles)
+        out = dut.o_handle_write
+        self.always(
+            "write broadcast",
+            out.en
+            & (out.index == past(past(write.index)))
+            & (out.handle.as_value() == past(past(write.handle))),
+            when=past(past(written)),
+        )
+        self.always(
+            "data held",
+            dut.handle_data.as_value() == past(dut.handle_data),
+            when=past(past(~dut.handle_read.en)),
+        )
+        self.always("reads clear", dut.ledger_read.clear, when=dut.ledger_read.en)
+        self.always(
+            "only of pending peers", past(past(past(dut.pending.any()))), when=dut.ledger_read.en
+        )
+        self.always(
+            "message told", dut.counts.closes == (dut.o_control.valid & dut.o_control.ready)
+        )
+        peer = self.constant(cfg.rank_width, "peer")
+        busy, may = (
+            dut.ctl_busy.bit_select(peer, 1),
+            (dut.ctl_ready & ~dut.ctl_other).bit_select(peer, 1),
+        )
+        self.always("a peer is chosen with a credit", past(past(may)), when=busy & ~past(busy))
+        self.always("dropped only for the dead", ever_dead, when=dut.counts.closes_dropped)
+        self.always("table cleared once", ~dut.clearing, when=past(~dut.clearing) & self.started)
+        self.always("nothing while clearing", ~self.taken, when=dut.clearing)

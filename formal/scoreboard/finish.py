@@ -1,0 +1,373 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Promises of the finisher and its divider (``hub_rtl/scoreboard/region_finish.py``)."""
+
+from amaranth import Cat, Mux, Signal
+from amaranth.lib.data import View
+
+from formal.kit.spec import Spec, Stream
+from hub_rtl.contract.packets import Reason, RegionState
+from hub_rtl.scoreboard.records import OpKind, scoreboard_types
+from hub_rtl.scoreboard.region_finish import Divider, RegionFinisher
+
+from .readiness import Opened
+from .sources import queue_lemmas
+
+__all__ = ["DividerDivides", "FinisherJudgesEachBank", "FinisherTellsTheTruth"]
+
+# The finisher's states in the order in which its text names them.
+IDLE, LOOK, ANSWER, WEIGH, VERDICT, DIVIDE, EXACT, JUDGED, PASS = range(9)
+
+
+def divides(spec, m, name, dividend, divisor, quotient, remainder, left, runs):
+    """Lemma: what the divider has so far. ``runs``: it works, or has worked, on ``dividend``."""
+    width = len(quotient)
+    mask, part = Signal(width, name=f"{name}_mask"), Signal(width, name=f"{name}_part")
+    m.d.comb += [
+        mask.eq((1 << width) - 1 >> left),
+        part.eq(quotient & mask),
+    ]
+    spec.lemma(
+        f"{name} so far",
+        (part * divisor + remainder == dividend >> left) & (remainder < divisor),
+        when=runs,
+    )
+    rest = (dividend << (width - left)[: width.bit_length()])[:width]
+    spec.lemma(f"{name} to come", (quotient & ~mask) == rest, when=runs)
+    spec.lemma(f"{name} steps", left <= width)
+
+
+class DividerDivides(Spec):
+    """``width`` cycles after ``start``, quotient * divisor + remainder = dividend and remainder <
+    divisor."""
+
+    def __init__(self, width, divisor_width):
+        super().__init__()
+        self._width, self._divisor_width = width, divisor_width
+
+    def build(self, m):
+        dut = Divider(self._width, self._divisor_width)
+        (left,) = Opened(m, dut).signals("left")
+        self.free(dut.start, dut.dividend)
+        dividend, known, age = Signal(self._width), Signal(), Signal(range(self._width + 2))
+        divisor = self.constant(self._divisor_width, "divisor")
+        m.d.comb += dut.divisor.eq(divisor)
+        self.suppose("the divisor is not 0", divisor != 0)
+        with m.If(dut.start):
+            m.d.sync += [
+                dividend.eq(dut.dividend),
+                known.eq(1),
+                age.eq(0),
+            ]
+        with m.Elif(age <= self._width):
+            m.d.sync += age.eq(age + 1)
+        self.always("busy for so many cycles", dut.busy == (age < self._width), when=known)
+        self.always(
+            "the quotient",
+            (dut.quotient * divisor + dut.remainder == dividend) & (dut.remainder < divisor),
+            when=known & (age >= self._width),
+        )
+        divides(self, m, "division", dividend, divisor, dut.quotient, dut.remainder, left, known)
+        self.lemma("age", (left == Mux(age < self._width, self._width - age, 0)), when=known)
+
+
+class _Finisher(Spec):
+    """RegionFinisher with free checks, rows and answers; an answer comes only after a question."""
+
+    def __init__(self, cfg):
+        super().__init__()
+        self._cfg = cfg
+
+    def build(self, m):
+        cfg = self._cfg
+        self.types = scoreboard_types(cfg)
+        self.dut = dut = RegionFinisher(cfg)
+        self.opened = Opened(m, dut)
+        self.free_inputs(dut)
+        (self.state,) = self.opened.signals("fsm_state")
+        self.suppose("nothing comes while clearing", ~dut.check.en, when=dut.clearing)
+        kind = dut.o_op.payload.kind
+        self.taken, asked = Signal(), Signal()
+        answer = dut.result.valid & (dut.result.source == 0)
+        m.d.comb += self.taken.eq(dut.o_op.valid & dut.o_op.ready)
+        questions = self.taken & ((kind == OpKind.LOOK) | (kind == OpKind.FINISH))
+        m.d.sync += asked.eq(questions | (asked & ~answer))
+        self.suppose("an answer follows a question", asked, when=answer)
+        self.asked, self.answer = asked, answer
+        self.lemma("states", self.state <= PASS)
+        self.lemma(
+            "a question is open", (self.state == ANSWER) | (self.state == JUDGED), when=asked
+        )
+        self.promise(m)
+
+
+class FinisherTellsTheTruth(_Finisher):
+    """A bank is given ALL only if it is OPEN, all closes are in, acked + refused = sent, the bytes
+    here are those of exactly the announced rows and all full tiles were announced, the allocator's
+    other rows lie in the overflow region; a bank of which all this holds is not given ERROR. ERROR
+    is OVERLAP if it has more bytes than were sent, else INCOMPLETE. After ALL, and only then, the
+    overflow region is told what lies there."""
+
+    def promise(self, m):
+        dut, types, cfg = self.dut, self.types, self._cfg
+        op, book, shape = dut.o_op.payload, Signal(types.book), Signal(types.geometry)
+        row16 = dut.result.geometry.row_bytes
+        self.suppose(
+            "an open bank has whole rows of 16 bytes",
+            (row16[:4] == 0) & (row16 != 0),
+            when=self.answer,
+        )
+        looked = self.answer & (self.state == ANSWER)
+        with m.If(looked):
+            m.d.sync += [
+                book.eq(dut.result.book),
+                shape.eq(dut.result.geometry),
+            ]
+        finishes = dut.o_op.valid & (op.kind == OpKind.FINISH)
+        good, rows = finishes & (op.status == 0), Signal.like(dut.rows)
+        with m.If(~finishes):
+            m.d.sync += rows.eq(dut.rows)
+        here, total = Signal(cfg.total_width), Signal(cfg.total_width + 1)
+        m.d.comb += [
+            here.eq(book.acked - book.over),
+            total.eq(book.acked + book.refused),
+        ]
+        complete = (book.state == RegionState.OPEN) & (book.num_closes >= shape.expected)
+
+        def exact(placed):
+            return (
+                (here == placed * shape.row_bytes)
+                & (book.over == (rows - placed)[: len(rows)] * shape.row_bytes)
+                & (rows >= placed)
+                & (book.tiles == placed >> shape.log2_tile)
+            )
+
+        self.always("the bank is complete", complete & (total >= book.sent), when=finishes)
+        self.always("ALL: every byte", total == book.sent, when=good)
+        self.always("ALL: every row", exact(op.rows), when=good)
+        self.always(
+            "ALL: the last tile",
+            (op.part == (op.rows & ((1 << shape.log2_tile) - 1)).any())
+            & (op.group == (shape.group_base + (op.rows >> shape.log2_tile))[: cfg.group_width]),
+            when=good,
+        )
+        any_rows = self.constant(cfg.slot_width, "any_rows")
+        fits = (any_rows <= cfg.capacity) & (rows - any_rows <= cfg.capacity)
+        self.always(
+            "ERROR: INCOMPLETE only if rows or tiles are missing",
+            ~(exact(any_rows) & fits) & (total == book.sent),
+            when=finishes & (op.status == Reason.INCOMPLETE),
+        )
+        self.always(
+            "ERROR: OVERLAP if more than was sent",
+            (op.status == Reason.OVERLAP) == (total > book.sent),
+            when=finishes,
+        )
+        self.always(
+            "no other verdict",
+            (op.status == 0) | (op.status == Reason.OVERLAP) | (op.status == Reason.INCOMPLETE),
+            when=finishes,
+        )
+        passes = dut.o_op.valid & (op.kind == OpKind.PASS)
+        won = Signal()
+        with m.If(self.taken):
+            m.d.sync += won.eq(good)
+        confirmed = Signal()
+        m.d.sync += confirmed.eq(
+            (self.answer & (self.state == JUDGED) & won & dut.result.ok & shape.overflow_en)
+            | (confirmed & ~(self.taken & passes))
+        )
+        self.always("the overflow region is told after ALL", passes == confirmed)
+        self.always(
+            "the overflow region is told its bytes and rows",
+            (op.bytes == book.over)
+            & (op.region == shape.overflow)
+            & (op.rows * shape.row_bytes == book.over)
+            & ~op.abort
+            & (op.bank == dut.at.bank)
+            & (op.epoch == book.epoch),
+            when=passes,
+        )
+        self.always(
+            "only the verdict names the region",
+            (op.region == dut.at.region) & (op.bank == dut.at.bank),
+            when=dut.o_op.valid & ~passes,
+        )
+        self.always("a verdict names its epoch", op.epoch == book.epoch, when=finishes)
+        self.always(
+            "operations come as they should",
+            finishes | passes | (op.kind == OpKind.LOOK),
+            when=dut.o_op.valid,
+        )
+
+        # Lemmas: what the registers hold.
+        own, inner_shape, verdict = self.opened.signals("book", "shape", "verdict")
+        later = self.state >= WEIGH
+        self.lemma(
+            "the book", (own == book.as_value()) & (inner_shape == shape.as_value()), when=later
+        )
+        self.lemma("whole rows", (shape.row_bytes[:4] == 0) & (shape.row_bytes != 0), when=later)
+        dividing = (self.state == DIVIDE) | (self.state == EXACT)
+        deciding = (
+            dividing | (self.state == VERDICT) | (self.state == JUDGED) | (self.state == PASS)
+        )
+        inner_here, inner_total = self.opened.signals("here", "total")
+        self.lemma("sums", (inner_here == here) & (inner_total == total), when=later)
+        self.lemma("weighed", complete & (total >= book.sent), when=deciding)
+        self.lemma("dividing", total == book.sent, when=dividing)
+        divided = deciding & (total == book.sent)
+        for name, dividend in (("own_rows", here), ("over_rows", book.over)):
+            left, quotient, remainder = self.opened.signals(
+                f"{name}.left", f"{name}.quotient", f"{name}.remainder"
+            )
+            width = len(quotient)
+            divides(
+                self,
+                m,
+                name,
+                dividend[4 : 4 + width],
+                shape.row_bytes[4:],
+                quotient,
+                remainder,
+                left,
+                later,
+            )
+            self.lemma(f"{name} done", left == 0, when=divided & (self.state != DIVIDE))
+            self.lemma(f"{name} has begun", left == width, when=self.state == WEIGH)
+            self.lemma(f"{name} in step", left == self.opened.signals("own_rows.left")[0])
+        placed, over = (
+            self.opened.signals(f"{each}.quotient")[0][: cfg.slot_width]
+            for each in ("own_rows", "over_rows")
+        )
+        full, part, inner_rows = self.opened.signals("full", "part", "rows")
+        self.lemma(
+            "what the quotients say",
+            (full == placed >> shape.log2_tile)
+            & (inner_rows == placed + over)
+            & (part == (placed & ((1 << shape.log2_tile) - 1)).any()),
+            when=divided & (self.state != DIVIDE),
+        )
+        self.lemma("won", won == (verdict == 0), when=self.state == JUDGED)
+        self.lemma("telling", confirmed == (self.state == PASS))
+        self.lemma("told after ALL", (verdict == 0) & (total == book.sent), when=self.state == PASS)
+        (over_rows,) = self.opened.signals("over_rows.quotient")
+        self.lemma(
+            "whole rows there",
+            over_rows[: cfg.slot_width] * shape.row_bytes == book.over,
+            when=((self.state == VERDICT) | (self.state == JUDGED) | (self.state == PASS))
+            & (verdict == 0),
+        )
+        self.lemma(
+            "ALL of what was sent",
+            total == book.sent,
+            when=((self.state == VERDICT) | (self.state == JUDGED)) & (verdict == 0),
+        )
+
+
+class FinisherJudgesEachBank(_Finisher):
+    """Each bank that is to be looked at is looked at after at most as many others as there are; a
+    look that shows a complete bank ends in a verdict or in another look, because the bank has moved
+    since. No verdict is older than the last move. A judgement takes so many cycles as the quotient
+    has bits and eight more, beside those in which it waits for the pipeline."""
+
+    def promise(self, m):
+        dut, types = self.dut, self.types
+        op, check = dut.o_op.payload, dut.check
+        name = self.constant(types.bank_width, "name")
+        self.suppose("it is a bank", name < types.banks)
+        asks = check.en & (Cat(check.bank, check.region) == name)
+        here = Cat(dut.at.bank, dut.at.region) == name
+        looks, finishes = (
+            self.taken & (op.kind == OpKind.LOOK),
+            self.taken & (op.kind == OpKind.FINISH),
+        )
+        due, stale, others, open_, steps = Signal(), Signal(), Signal(8), Signal(), Signal(8)
+        m.d.sync += [
+            due.eq(asks | (due & ~(looks & here))),
+            stale.eq(asks | (stale & dut.busy & ~looks)),
+            others.eq(Mux(due & ~(looks & here), others + (looks & ~here), 0)),
+        ]
+        self.always("looked at in its turn", others < types.banks, when=due)
+        self.always(
+            "no stale verdict", ~stale, when=dut.o_op.valid & (op.kind == OpKind.FINISH) & here
+        )
+        book, shape = dut.result.book, dut.result.geometry
+        complete = (
+            (book.state == RegionState.OPEN)
+            & (book.num_closes >= shape.expected)
+            & (book.acked + book.refused >= book.sent)
+        )
+        with m.If(self.answer & (self.state == ANSWER) & here):
+            m.d.sync += open_.eq(complete & ~stale & ~asks)
+        with m.Elif(asks | (finishes & here)):
+            m.d.sync += open_.eq(0)
+        self.always("no verdict is forgotten", ~open_, when=~dut.busy | ~here)
+        waits = (dut.o_op.valid & ~dut.o_op.ready) | (self.asked & ~self.answer)
+        with m.If(~dut.busy):
+            m.d.sync += steps.eq(0)
+        with m.Elif(~waits):
+            m.d.sync += steps.eq(steps + 1)
+        left, quotient, both = self.opened.signals(
+            "own_rows.left", "own_rows.quotient", "over_rows.left"
+        )
+        width = len(quotient)
+        self.always("a judgement ends", steps <= width + 8)
+
+        # Lemmas.
+        number, again = Cat(dut.at.bank, dut.at.region), self.opened.signals("again")[0]
+        first = Stream(*self.opened.signals("queue.o__valid", "fsm_state", "queue.o__payload"))
+        inside, arrives, place = queue_lemmas(self, self.opened, "queue", first, self._cfg, name)
+        self.lemma(
+            "the first one is looked at",
+            first.valid & (first.payload == number),
+            when=self.state == LOOK,
+        )
+        self.lemma("not lost", inside | arrives, when=due)
+        self.lemma("its turn comes", others + place < types.banks, when=due & inside)
+        self.lemma("others before it", others < types.banks, when=due)
+        self.lemma("nobody before it yet", others == 0, when=due & ~inside)
+        self.lemma(
+            "a move is remembered", again == stale, when=here & dut.busy & (self.state != LOOK)
+        )
+        judging = (
+            (self.state == WEIGH)
+            | (self.state == DIVIDE)
+            | (self.state == EXACT)
+            | (self.state == VERDICT)
+        )
+        self.lemma("still to be judged", here & judging & ~stale, when=open_)
+        own, geometry = self.opened.signals("book", "shape")
+        own, geometry = View(types.book, own), View(types.geometry, geometry)
+        self.lemma(
+            "still complete",
+            (own.state == RegionState.OPEN)
+            & (own.num_closes >= geometry.expected)
+            & (own.acked + own.refused >= own.sent),
+            when=open_,
+        )
+        self.lemma("both divide", left == both)
+        self.lemma("width", left <= width)
+        limits = {
+            LOOK: 0,
+            ANSWER: 1,
+            WEIGH: 2,
+            EXACT: width + 4,
+            VERDICT: width + 5,
+            JUDGED: width + 6,
+            PASS: width + 7,
+        }
+        for state, limit in limits.items():
+            self.lemma(f"steps in state {state}", steps <= limit, when=self.state == state)
+        self.lemma(
+            "steps while it divides",
+            steps + left <= width + 3,
+            when=(self.state == DIVIDE) | (self.state == WEIGH),
+        )
+        self.lemma(
+            "rest",
+            steps == 0,
+            when=(self.state == IDLE) & self.past(self.state == IDLE, "idle_before"),
+        )
+        self.lemma(
+            "a question is being answered",
+            self.asked == ((self.state == ANSWER) | (self.state == JUDGED)),
+        )

@@ -1,0 +1,372 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model of one bank's book, written from docs/interfaces.md, section 8: what the RegionBooks must
+know of it."""
+
+from amaranth import Cat, Mux, Signal
+from amaranth.lib.data import View
+
+from formal.kit.spec import Spec
+from hub_rtl.contract.packets import Reason, RegionState
+from hub_rtl.scoreboard.records import OpKind, scoreboard_types
+from hub_rtl.scoreboard.region_books import FIT, RegionBooks
+
+from .readiness import Opened
+
+__all__ = ["BooksSpec"]
+
+
+class BooksSpec(Spec):
+    """RegionBooks with free operations; one arbitrary (region, bank) is watched and kept in a model
+    beside it.
+
+    The model sees an operation two cycles after the books took it (``mine``, ``op``): then its
+    effects show at the ports.
+    """
+
+    def __init__(self, cfg):
+        super().__init__()
+        self._cfg = cfg
+
+    def build(self, m):
+        cfg, types = self._cfg, scoreboard_types(self._cfg)
+        self.dut = dut = RegionBooks(cfg)
+        opened = Opened(m, dut)
+        self.free_inputs(dut)
+        self.region, self.bank = self.constant(cfg.region_width, "region"), self.constant(1, "bank")
+        came = dut.i_op
+        here = dut.i_valid & ~came.plain & (came.region == self.region) & (came.bank == self.bank)
+        names_epoch = [
+            OpKind.REFUSE,
+            OpKind.CLOSE,
+            OpKind.PASS,
+            OpKind.OPEN,
+            OpKind.RELEASE,
+            OpKind.ABORT,
+            OpKind.FORGET,
+        ]
+        self.suppose(
+            "the bank is the epoch's lowest bit",
+            came.bank == came.epoch[0],
+            when=dut.i_valid
+            & ~came.plain
+            & sum(
+                (came.kind == kind for kind in names_epoch[1:]), came.kind == names_epoch[0]
+            ).bool(),
+        )
+        self.suppose(
+            "closes come from ranks",
+            came.src < cfg.ranks,
+            when=dut.i_valid & (came.kind == OpKind.CLOSE),
+        )
+        self.suppose(
+            "only acknowledgements and CLEAR are plain",
+            (came.kind == OpKind.ACK) | (came.kind == OpKind.CLEAR),
+            when=dut.i_valid & came.plain,
+        )
+        self.suppose(
+            "nothing comes while clearing", ~dut.i_valid & ~dut.geometry_write.en, when=dut.clearing
+        )
+        read, between = self.past(here, "read"), Signal(types.op)
+        self.mine, self.op = mine, op = self.past(read, "mine"), Signal(types.op)
+        self.hit, self.over, self.rows = (
+            self.past(dut.hit, "hit1"),
+            self.past(dut.over, "over1"),
+            self.past(dut.rows, "rows1"),
+        )
+        m.d.sync += [
+            between.eq(came),
+            op.eq(between),
+        ]
+        self._geometry(m, opened)
+        self._model(m, op, mine)
+        self.suppose(
+            "FREE is given to banks that are DONE",
+            self.state == RegionState.DONE,
+            when=self.does(OpKind.FREE),
+        )
+
+        for table in ("books", "mirror"):
+            word, known = opened.row(self, table, Cat(self.bank, self.region), table)
+            book = View(types.book, word)
+            for field, model in self.book.items():
+                self.lemma(f"{field} in {table}", book[field] == model, when=known)
+                self.lemma(f"{field} starts as 0 in {table}", model == 0, when=~known)
+        (kept,) = opened.signals("was")
+        for field, model in self.book.items():
+            self.lemma(f"{field} at the change", View(types.book, kept)[field] == model, when=mine)
+        self._registers(opened, between)
+        walks = opened.signals("books.walk", "mirror.walk")
+        self.lemma("both tables are cleared together", walks[0] == walks[1])
+        rest = [
+            model
+            for field, model in self.book.items()
+            if field not in ("epoch", "used", "taint", "tag")
+        ]
+        self.lemma(
+            "a FREE bank that keeps nothing has nothing",
+            ~Cat(rest).any(),
+            when=~self.busy & ~self.book["held"],
+        )
+        self.lemma("a state", self.state <= RegionState.DONE)
+        self.lemma(
+            "a busy bank keeps nothing and has been opened",
+            ~self.book["held"] & self.book["used"],
+            when=self.busy,
+        )
+        self.lemma("a close is seen", self.book["seen"], when=self.book["closes"].any())
+        self.promise(m)
+
+    def _registers(self, opened, between):
+        """What was found out about an operation before its change is true of it and of its book."""
+        b, op = type("Book", (), self.book), self.op
+        reading = self.past(self.dut.i_valid, "reading")
+        valid = self.past(reading, "changing")
+        for each, there, name in ((between, reading, "read"), (op, valid, "changed")):
+            self.lemma(
+                f"what is plain when {name}",
+                (each.kind == OpKind.ACK) | (each.kind == OpKind.CLEAR),
+                when=there & each.plain,
+            )
+        plain, acks, news, plain_ack = (
+            View(scoreboard_types(self._cfg).op, opened.signals("op")[0]).plain,
+            *opened.signals("acks", "news", "plain_ack"),
+        )
+        kinds = Cat(op.kind == kind for kind in (OpKind.ACK, OpKind.OVER)).any()
+        self.lemma("plain as it came", plain == op.plain)
+        self.lemma(
+            "acknowledgements",
+            Cat(acks, plain_ack) == Cat(valid & kinds & ~op.plain, valid & kinds & op.plain),
+        )
+        self.lemma(
+            "news",
+            news
+            == (
+                valid
+                & Cat(op.kind == kind for kind in (OpKind.REFUSE, OpKind.CLOSE, OpKind.PASS)).any()
+            ),
+        )
+        for kind in OpKind:
+            (does,) = opened.signals(f"does_{kind.name.lower()}")
+            self.lemma(f"does {kind.name}", does == (valid & (op.kind == kind)))
+        tag = op.epoch[1:]
+        fit = View(FIT, opened.signals("fit")[0])
+        known = {
+            "same": op.epoch == b.epoch,
+            "early": self.early,
+            "mine": ~b.held | (b.tag == tag),
+            "closed": b.closes.bit_select(op.src, 1),
+            "lost": b.taint.bit_select(tag, 1),
+        }
+        (homeless,) = opened.signals("homeless")
+        there = self.shape.overflow_en & (self.shape.overflow == op.bytes[: self._cfg.region_width])
+        self.lemma("homeless", homeless == there, when=self.mine)
+        for name, found in known.items():
+            self.lemma(f"{name} at the change", fit[name] == found, when=self.mine)
+
+    def _geometry(self, m, opened):
+        """Geometry of the region as an operation finds it: the last one written, at the latest in
+        its own cycle."""
+        write, types = self.dut.geometry_write, scoreboard_types(self._cfg)
+        last, now = Signal(types.geometry), Signal(types.geometry)
+        self.shape = Signal(types.geometry)
+        m.d.comb += now.eq(last)
+        with m.If(write.en & (write.region == self.region)):
+            m.d.comb += [now[field].eq(write.geometry[field]) for field, _ in types.geometry]
+            m.d.comb += now.valid.eq(write.geometry.valid & (write.geometry.row_bytes >= 16))
+        read = Signal(types.geometry)
+        m.d.sync += [
+            last.eq(now),
+            read.eq(now),
+            self.shape.eq(read),
+        ]
+        word, known = opened.row(self, "shapes", self.region, "shapes")
+        self.lemma("geometry", word == last.as_value(), when=known)
+        self.lemma("no geometry yet", last.as_value() == 0, when=~known)
+
+    def does(self, *kinds):
+        """The operation at the model is of one of these kinds."""
+        return (
+            self.mine
+            & sum((self.op.kind == kind for kind in kinds[1:]), self.op.kind == kinds[0]).bool()
+        )
+
+    def _model(self, m, op, mine):
+        types = scoreboard_types(self._cfg)
+        fields = (
+            "state",
+            "epoch",
+            "used",
+            "held",
+            "tag",
+            "taint",
+            "acked",
+            "refused",
+            "sent",
+            "over",
+            "touched",
+            "passed",
+            "aborted",
+            "brought",
+            "tiles",
+            "num_closes",
+            "closes",
+            "status",
+            "seen",
+            "moved",
+            "ticks",
+            "reported",
+        )
+        self.book = book = {
+            name: Signal(types.book[name].width, name=f"model_{name}") for name in fields
+        }
+        b = type("Book", (), book)
+        self.state, self.epoch, does = b.state, b.epoch, self.does
+
+        self.busy, self.open, self.same = (
+            b.state != RegionState.FREE,
+            b.state == RegionState.OPEN,
+            op.epoch == b.epoch,
+        )
+        ahead = Signal(4)
+        m.d.comb += ahead.eq(op.epoch - b.epoch)
+        self.early = ~b.used | ((ahead >= 1) & (ahead <= 7))
+        self.news = does(OpKind.REFUSE, OpKind.CLOSE, OpKind.PASS)
+        belongs = self.belongs = Signal()
+        m.d.comb += belongs.eq(
+            self.news & Mux(self.busy, self.same, self.early & (~b.held | (b.tag == op.epoch[1:])))
+        )
+        self.twice = does(OpKind.CLOSE) & belongs & b.closes.bit_select(op.src, 1)
+        self.stands = stands = belongs & ~self.twice
+        self.lost = self.news & ~belongs  # dropped: it cannot be kept, or its epoch seems over
+        self.acks = acks = does(OpKind.ACK, OpKind.OVER) & self.busy
+        bad = op.mem | op.poison | self.over
+        self.opens = opens = does(OpKind.OPEN) & ~self.busy & self.shape.valid & self.early
+        self.forgets = forgets = does(OpKind.FORGET) & ~self.busy
+        kept = b.held & (b.tag == op.epoch[1:])
+        self.late = opens & b.taint.bit_select(op.epoch[1:], 1)
+        finish = does(OpKind.FINISH) & self.open & self.same
+        self.all = finish & (op.status == 0)
+        self.aborts = does(OpKind.ABORT) & self.busy & self.same
+        self.releases = does(OpKind.RELEASE) & (b.state == RegionState.DONE) & self.same
+        self.ready_tile = does(OpKind.ACK) & self.open & self.hit & ~bad
+        # The overflow region is given back in this epoch: nothing can lie there, nothing is told
+        # there, any more.
+        self.orphaned = (
+            does(OpKind.ORPHAN)
+            & self.busy
+            & self.same
+            & self.shape.overflow_en
+            & (self.shape.overflow == op.bytes[: self._cfg.region_width])
+        )
+
+        # Why a bank ends in ERROR; a bank ends once.
+        causes = [
+            (acks & self.open & op.mem, Reason.MEM_ERROR),
+            (acks & self.open & self.over, Reason.OVERLAP),
+            (acks & self.open & op.poison, Reason.INCOMPLETE),
+            (does(OpKind.CLOSE, OpKind.PASS) & stands & self.open & op.abort, Reason.INCOMPLETE),
+            (does(OpKind.OVERLAP) & self.open, Reason.OVERLAP),
+            (self.orphaned & self.open, Reason.INCOMPLETE),
+            (self.late, Reason.EPOCH_EARLY),
+            (opens & kept & b.aborted, Reason.INCOMPLETE),
+            (finish & (op.status != 0), op.status),
+        ]
+        self.error, self.reason = Signal(), Signal(4)
+        for cause, reason in reversed(causes):
+            with m.If(cause):
+                m.d.comb += [
+                    self.error.eq(1),
+                    self.reason.eq(reason),
+                ]
+
+        moves = self.moves = Signal()
+        m.d.comb += moves.eq(stands | acks)
+        with m.If(acks):
+            m.d.sync += b.acked.eq(b.acked + op.bytes)
+            with m.If(op.kind == OpKind.OVER):
+                m.d.sync += [
+                    b.over.eq(b.over + op.bytes),
+                    b.touched.eq(1),
+                ]
+        with m.If(self.ready_tile):
+            m.d.sync += b.tiles.eq(b.tiles + 1)
+        with m.If(stands):
+            with m.If(op.kind == OpKind.REFUSE):
+                m.d.sync += b.refused.eq(b.refused + op.bytes)
+            with m.Else():
+                m.d.sync += [
+                    b.sent.eq(b.sent + op.bytes),
+                    b.num_closes.eq(b.num_closes + 1),
+                    b.aborted.eq(b.aborted | op.abort),
+                ]
+            with m.If(op.kind == OpKind.CLOSE):
+                m.d.sync += b.closes.bit_select(op.src, 1).eq(1)
+            with m.If(op.kind == OpKind.PASS):
+                m.d.sync += b.brought.eq(b.brought + op.rows)
+            with m.If(~self.busy):
+                m.d.sync += [
+                    b.held.eq(1),
+                    b.tag.eq(op.epoch[1:]),
+                ]
+        with m.If(self.lost):
+            m.d.sync += b.taint.bit_select(op.epoch[1:], 1).eq(1)
+        with m.If(moves):
+            m.d.sync += [
+                b.moved.eq(1),
+                b.seen.eq(1),
+            ]
+        self.ousted = b.held & (forgets | (opens & ~kept))
+        with m.If(forgets):  # never opened, but for what was lost
+            m.d.sync += [book[name].eq(0) for name in fields if name != "taint"]
+            with m.If(b.held):
+                m.d.sync += b.taint.bit_select(b.tag, 1).eq(1)
+        with m.If(opens):
+            with m.If(~kept):  # nothing of another epoch stays but that it was lost
+                m.d.sync += [book[name].eq(0) for name in fields if name != "taint"]
+            m.d.sync += [
+                b.state.eq(RegionState.OPEN),
+                b.epoch.eq(op.epoch),
+                b.used.eq(1),
+                b.held.eq(0),
+            ]
+            for n in range(
+                8
+            ):  # epochs that are 1 to 7 ahead of the new one; all others of the first one
+                distance = Signal(3, name=f"distance_{n}")
+                m.d.comb += distance.eq(n - op.epoch[1:])
+                lost = b.taint[n] | (b.held & (b.tag == n))
+                m.d.sync += b.taint[n].eq(lost & (distance >= 1) & ((distance <= 3) | ~b.used))
+        with m.If(self.all):
+            m.d.sync += [
+                b.state.eq(RegionState.DONE),
+                b.passed.eq(1),
+                b.brought.eq(op.rows),
+            ]
+        with m.If(self.error):
+            m.d.sync += [
+                b.state.eq(RegionState.DONE),
+                b.status.eq(self.reason),
+            ]
+        with m.If(self.aborts):
+            m.d.sync += b.state.eq(RegionState.DONE)
+        with m.If(self.orphaned):
+            m.d.sync += b.passed.eq(1)
+        with m.If(does(OpKind.FREE)):
+            m.d.sync += [
+                book[name].eq(0) for name in fields if name not in ("epoch", "used", "taint")
+            ]
+        # The stall clock: four ticks without motion after the one that saw the last.
+        self.stalled = Signal()
+        with m.If(does(OpKind.TICK) & self.open & b.seen):
+            with m.If(b.moved):
+                m.d.sync += [
+                    b.moved.eq(0),
+                    b.ticks.eq(0),
+                    b.reported.eq(0),
+                ]
+            with m.Elif(~b.reported):
+                m.d.comb += self.stalled.eq(b.ticks == 3)
+                m.d.sync += [
+                    b.ticks.eq(b.ticks + 1),
+                    b.reported.eq(b.ticks == 3),
+                ]

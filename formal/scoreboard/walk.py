@@ -1,0 +1,395 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Promises of the walker that carries out software's orders
+(``hub_rtl/scoreboard/region_walker.py``)."""
+
+from amaranth import Cat, Const, Mux, Signal
+
+from formal.kit.spec import Spec
+from hub_rtl.contract.packets import OrderError, RegionOp
+from hub_rtl.contract.records import types_of
+from hub_rtl.scoreboard.records import OpKind, scoreboard_types
+from hub_rtl.scoreboard.region_walker import RegionWalker
+
+from .readiness import Opened
+
+__all__ = ["OrdersTakeTheirSteps"]
+
+# The walker's states in the order in which its text names them.
+(
+    IDLE,
+    RANGE,
+    ORDER,
+    ORDERED,
+    ORPHAN,
+    PURGE,
+    ORPHANED,
+    PURGING,
+    QUIESCING,
+    SWEEPING,
+    FLUSHING,
+    LOOK,
+    LOOKED,
+    COUNT,
+    WALK,
+    FREE,
+    TELL,
+    FREED,
+    QUIET,
+    SHIFT,
+) = range(20)
+
+
+class _Walker(Spec):
+    """RegionWalker with free inputs; an answer comes only after a question."""
+
+    def __init__(self, cfg):
+        super().__init__()
+        self._cfg = cfg
+
+    def build(self, m):
+        self.types = scoreboard_types(self._cfg)
+        self.dut = dut = RegionWalker(self._cfg)
+        self.opened = Opened(m, dut)
+        self.free_inputs(dut)
+        self.group, self.left, self.over_at, self.tell = self.opened.signals(
+            *(f"$signal#{n}" for n in range(2, 6))
+        )
+        self.state, self.wait, self.of_range, self.command, self.abort = self.opened.signals(
+            "fsm_state", "wait", "of_range", "command", "abort"
+        )
+        op = dut.o_op.payload
+        self.taken, self.asked, self.answer = Signal(), Signal(), Signal()
+        quiet = (OpKind.CLEAR, OpKind.PASS, OpKind.ORPHAN)
+        m.d.comb += [
+            self.taken.eq(dut.o_op.valid & dut.o_op.ready),
+            self.answer.eq(dut.result.valid & (dut.result.source == 1)),
+        ]
+        questions = self.taken & ~Cat(op.kind == kind for kind in quiet).any()
+        m.d.sync += self.asked.eq(questions | (self.asked & ~self.answer))
+        self.suppose("an answer follows a question", self.asked, when=self.answer)
+        at = [self.state == each for each in (ORDERED, LOOKED, FREED)]
+        behind = (self.state == ORPHANED) & ~self.opened.signals("asks")[0]
+        self.lemma("a question is open", self.asked == (at[0] | at[1] | at[2] | behind))
+        self.promise(m)
+
+
+class OrdersTakeTheirSteps(_Walker):
+    """An order is asked of the books once, and an error exactly if it names no region or they
+    refuse it, with the reason; OPEN and FORGET are done then. RELEASE and ABORT of a region that a
+    geometry has named as overflow region then ask each region once, in order, to end if it
+    overflows there, and go on when a question behind the last is answered. They purge once; quiesce
+    once, when no purge is going on; sweep once, when the writers are quiet; look at the book not
+    before eight cycles after the combiners are swept, and not while the bank is judged; clear each
+    tile of the capacity once, in order; tell the overflow region once if it has not been told, with
+    abort if bytes came from there; free the bank; and are then ready for the next. All the while
+    and two cycles longer the bank's events are killed. Beside waits for others, it does not stand
+    still for more than 24 cycles."""
+
+    def promise(self, m):
+        cfg, dut, types = self._cfg, self.dut, self.types
+        op, command = dut.o_op.payload, Signal(types_of(cfg).region_command)
+        phase, age, cleared, told = Signal(4), Signal(4), Signal(len(self.left)), Signal()
+        book, shape = Signal(types.book), Signal(types.geometry)
+        bank = command.epoch[0]
+        accepted = dut.i_command.valid & dut.i_command.ready
+        unknown = command.region >= cfg.regions
+        ends = (command.op == RegionOp.RELEASE) | (command.op == RegionOp.ABORT)
+        kinds = {OpKind(each): self.taken & (op.kind == each) & ~op.plain for each in OpKind}
+        m.d.sync += age.eq(age + (age != 15))
+        swept = Signal(4)  # cycles since the combiners were last seen to hold something old
+        m.d.sync += swept.eq(Mux(dut.sweeping | dut.sweep, 0, swept + (swept != 15)))
+
+        self.suppose(
+            "nothing becomes old without a sweep",
+            ~dut.sweeping,
+            when=self.past(~dut.sweeping & ~dut.sweep, "swept_before"),
+        )
+
+        # Whether the region was named as an overflow region before its order was taken by the
+        # books.
+        over = self.constant(cfg.region_width, "over")
+        named, names, named_then = Signal(), Signal(), Signal()
+        orphans = Signal(cfg.region_width + 1)
+        shape_write = dut.geometry_write
+        self.suppose("no geometry while clearing", ~shape_write.en, when=dut.clearing)
+        m.d.comb += names.eq(
+            named
+            | (
+                shape_write.en
+                & shape_write.geometry.overflow_en
+                & (shape_write.geometry.overflow == over)
+            )
+        )
+        m.d.sync += named.eq(names)
+        word, known = self.opened.row(self, "shared", over, "shared")
+        self.lemma("named is kept", word == named, when=known)
+        self.lemma("named before it is cleared", ~named, when=~known)
+
+        def to(number, when):
+            with m.If(when):
+                m.d.sync += [
+                    phase.eq(number),
+                    age.eq(0),
+                ]
+
+        orders = (OpKind.OPEN, OpKind.RELEASE, OpKind.ABORT, OpKind.FORGET)
+        order = Cat(kinds[each] for each in orders).any()
+        with m.If(order):
+            m.d.sync += named_then.eq(names & (command.region == over))
+        with m.If(accepted):
+            m.d.sync += [
+                command.eq(dut.i_command.payload),
+                cleared.eq(0),
+                told.eq(0),
+            ]
+        to(1, accepted)
+        to(0, (phase == 1) & unknown)
+        to(2, order)
+        to(Mux(dut.result.ok & ends, 3, 0), (phase == 2) & self.answer)
+        with m.If(accepted):
+            m.d.sync += orphans.eq(0)
+        with m.If(kinds[OpKind.ORPHAN]):
+            m.d.sync += orphans.eq(orphans + 1)
+        to(11, kinds[OpKind.LOOK] & (phase == 3))
+        to(12, (phase == 11) & self.answer)
+        to(4, dut.purge.en)
+        to(5, dut.quiesce)
+        to(6, dut.sweep)
+        to(7, kinds[OpKind.LOOK] & (phase == 6))
+        with m.If((phase == 7) & self.answer):
+            m.d.sync += [
+                book.eq(dut.result.book),
+                shape.eq(dut.result.geometry),
+            ]
+        to(8, (phase == 7) & self.answer)
+        with m.If(kinds[OpKind.CLEAR]):
+            m.d.sync += cleared.eq(cleared + 1)
+        with m.If(kinds[OpKind.PASS]):
+            m.d.sync += told.eq(1)
+        to(9, kinds[OpKind.FREE])
+        to(10, (phase == 9) & self.answer)
+        to(0, (phase == 10) & (age == 1))
+
+        rest = shape.capacity & ((1 << shape.log2_tile) - 1)
+        tiles = (shape.capacity >> shape.log2_tile) + rest.any()
+        owes = shape.overflow_en & ~book.passed
+        mine = (
+            (op.region == command.region)
+            & (op.bank == bank)
+            & (op.epoch == command.epoch)
+            & (op.source == 1)
+        )
+        offers = {each: dut.o_op.valid & ~op.plain & (op.kind == each) for each in OpKind}
+        ordering = Cat(offers[each] for each in orders).any()
+        self.always(
+            "an order is asked once, as it came",
+            (phase == 1) & mine & ~unknown & (op.kind == OpKind.OPEN + command.op),
+            when=ordering,
+        )
+        fails = ((phase == 1) & unknown) | ((phase == 2) & self.answer & ~dut.result.ok)
+        self.always("an error when it fails", dut.command_error.en == fails)
+        self.always("the error names the command", dut.command_error.command == command, when=fails)
+        why = Mux(phase == 1, OrderError.UNKNOWN, dut.result.reason)
+        self.always("and the reason", dut.command_error.reason == why, when=fails)
+        self.always(
+            "purge after the order",
+            ((phase == 3) | (phase == 12))
+            & (dut.purge.region == command.region)
+            & (dut.purge.bank == bank),
+            when=dut.purge.en,
+        )
+        self.always(
+            "whoever overflows there is asked before the purge",
+            phase == 12,
+            when=dut.purge.en & named_then,
+        )
+        self.always(
+            "each region is asked in its turn",
+            (phase == 3)
+            & (op.region == orphans)
+            & (orphans < cfg.regions)
+            & (op.bytes == command.region)
+            & (op.bank == bank)
+            & (op.epoch == command.epoch),
+            when=offers[OpKind.ORPHAN],
+        )
+        self.always(
+            "a question behind them",
+            (orphans == cfg.regions) & mine,
+            when=offers[OpKind.LOOK] & (phase == 3),
+        )
+        self.always(
+            "quiesce after the purge", (phase == 4) & (age >= 2) & ~dut.purging, when=dut.quiesce
+        )
+        self.always(
+            "sweep when the writers are quiet",
+            (phase == 5) & (age >= 2) & ~dut.quiescing,
+            when=dut.sweep,
+        )
+        judged = (
+            dut.judging & (dut.judged_at.region == command.region) & (dut.judged_at.bank == bank)
+        )
+        look = offers[OpKind.LOOK] & (phase != 3)
+        self.always(
+            "look when everything has passed",
+            (phase == 6) & mine & (swept >= 8),
+            when=look & self.past(~look, "no_look_before"),
+        )
+        self.always(
+            "and not while it is judged",
+            ~self.past(judged, "judged_before"),
+            when=look & self.past(~look, "no_look"),
+        )
+        self.always(
+            "each tile is cleared in its turn",
+            (phase == 8)
+            & (cleared < tiles)
+            & (op.bank == bank)
+            & (op.group == (shape.group_base + cleared)[: cfg.group_width]),
+            when=offers[OpKind.CLEAR],
+        )
+        self.always(
+            "the overflow region is told once",
+            (phase == 8)
+            & (cleared == tiles)
+            & owes
+            & ~told
+            & (op.region == shape.overflow)
+            & (op.bank == bank)
+            & (op.abort == book.touched)
+            & (op.bytes == 0)
+            & (op.rows == 0)
+            & (op.epoch == command.epoch),
+            when=offers[OpKind.PASS],
+        )
+        self.always(
+            "free after all that",
+            (phase == 8) & (cleared == tiles) & (told | ~owes) & mine,
+            when=offers[OpKind.FREE],
+        )
+        known = (OpKind.LOOK, OpKind.ORPHAN, OpKind.CLEAR, OpKind.PASS, OpKind.FREE)
+        asks = ordering | Cat(offers[each] for each in known).any()
+        self.always("nothing else is asked", asks, when=dut.o_op.valid & ~op.plain)
+        self.always("one order at a time", phase == 0, when=dut.i_command.ready)
+        granted = (phase == 2) & self.answer & dut.result.ok & ends
+        self.always(
+            "killed from the grant to two cycles after the end",
+            dut.kill.en & (dut.kill.region == command.region) & (dut.kill.bank == bank),
+            when=(phase >= 3) | granted,
+        )
+        self.always("nothing else is killed", (phase >= 3) | granted, when=dut.kill.en)
+        self.always_held(dut.o_op, "o_op")
+
+        # Every wait is for somebody else: other cycles are few.
+        others = (
+            (dut.o_op.valid & ~dut.o_op.ready)
+            | (self.asked & ~self.answer)
+            | ((phase == 4) & dut.purging)
+            | ((phase == 5) & dut.quiescing)
+            | ((phase == 6) & (dut.sweeping | judged))
+            | self.taken
+        )
+        idle = Signal(8)
+        m.d.sync += idle.eq(Mux((phase == 0) | others, 0, idle + (idle != 255)))
+        self.always("it goes on by itself", idle <= 24)
+
+        # Lemmas: the phase is the state.
+        states = {
+            0: (IDLE, RANGE, SHIFT, COUNT, WALK),
+            1: (ORDER,),
+            2: (ORDERED,),
+            3: (PURGE, ORPHAN, ORPHANED),
+            4: (PURGING,),
+            5: (QUIESCING,),
+            6: (SWEEPING, FLUSHING, LOOK),
+            7: (LOOKED,),
+            8: (COUNT, WALK, TELL, FREE),
+            9: (FREED,),
+            10: (QUIET,),
+            11: (ORPHANED,),
+            12: (PURGE,),
+        }
+        for number, those in states.items():
+            here = sum((self.state == each for each in those[1:]), self.state == those[0]).bool()
+            self.lemma(f"phase {number}", here, when=phase == number)
+        primary, is_shared = self.opened.signals("primary", "shared.r_data")
+        self.lemma(
+            "asking them", (primary == orphans) & (orphans < cfg.regions), when=self.state == ORPHAN
+        )
+        self.lemma(
+            "all were asked", orphans == cfg.regions, when=(self.state == ORPHANED) | (phase == 12)
+        )
+        self.lemma("nobody was asked", orphans == 0, when=(phase == 1) | (phase == 2))
+        self.lemma("it was looked up", is_shared, when=(phase == 2) & named_then)
+        self.lemma("nobody is to be asked", ~named_then, when=(phase == 3) & (self.state == PURGE))
+        self.lemma("phases", (phase <= 12) & (self.command == command.as_value()))
+        walks = (self.state == RANGE) | (self.state == SHIFT)
+        walks |= ((self.state == COUNT) | (self.state == WALK)) & (phase == 0)
+        self.lemma("a range", (phase == 0) & self.of_range, when=walks)
+        self.lemma("no range", ~self.of_range, when=phase != 0)
+        rest, asks = self.opened.signals("rest", "asks")
+        counts = (phase == 8) & (self.state == COUNT)
+        self.lemma(
+            "the last tile",
+            rest == (shape.capacity & ((1 << shape.log2_tile) - 1)).any(),
+            when=counts,
+        )
+        asking = {
+            ORDER: ~unknown,
+            ORPHAN: 1,
+            ORPHANED: phase == 3,
+            LOOK: 1,
+            WALK: self.left != 0,
+            TELL: 1,
+            FREE: 1,
+        }
+        expected = sum(((self.state == each) & now for each, now in asking.items()), Const(0, 1))
+        self.lemma("asks as its state", asks == expected)
+        self.lemma(
+            "the walk",
+            (cleared + self.left + (rest & counts) == tiles)
+            & (self.tell == owes)
+            & (self.abort == book.touched)
+            & (self.over_at == shape.overflow)
+            & (self.group == (shape.group_base + cleared)[: cfg.group_width]),
+            when=phase == 8,
+        )
+        early = ((phase >= 1) & (phase <= 7)) | (phase >= 11)
+        self.lemma("cleared before", cleared == 0, when=early)
+        self.lemma("told at the end", ~told, when=early | ((phase == 8) & (self.state != FREE)))
+        self.lemma(
+            "nothing left",
+            (self.left == 0) & (told == owes),
+            when=(phase == 8) & (self.state == FREE),
+        )
+        self.lemma("telling", (self.left == 0) & owes, when=self.state == TELL)
+        waits = (self.state == PURGING) | (self.state == QUIESCING) | (self.state == SWEEPING)
+        self.lemma("settling", Mux(self.wait == 0, age >= 2, self.wait + age == 2), when=waits)
+        self.lemma("flushing", swept + self.wait >= 8, when=self.state == FLUSHING)
+        self.lemma("quiet", self.wait + age == 1, when=self.state == QUIET)
+        self.lemma("flush", self.wait <= 8)
+        for state, steps in (
+            (ORDER, 1),
+            (ORDERED, 2),
+            (ORPHAN, 3),
+            (ORPHANED, 1),
+            (PURGE, 3),
+            (PURGING, 6),
+            (QUIESCING, 9),
+            (SWEEPING, 12),
+            (FLUSHING, 21),
+            (LOOK, 22),
+            (LOOKED, 3),
+            (COUNT, 4),
+            (WALK, 5),
+            (TELL, 6),
+            (FREE, 7),
+            (FREED, 3),
+            (QUIET, 4),
+        ):
+            wait = self.wait if PURGING <= state <= FLUSHING else 0
+            self.lemma(
+                f"idle in state {state}",
+                idle + wait <= steps,
+                when=(self.state == state) & (phase != 0),
+            )

@@ -1,0 +1,467 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records that cross the walls of blocks, each declared once, sized by a
+:class:`~hub_rtl.contract.config.HubConfig`.
+
+``types_of(cfg)`` gives one namespace of layouts per configuration, so that two blocks that meet
+always agree; a record that is the same in every configuration is a constant here. What stays inside
+a block is in its own ``records.py``, in the same style: a class of layouts, one cached instance per
+configuration.
+"""
+
+from functools import cache
+
+from amaranth.lib import data
+
+from . import packets
+from .fields import (
+    ADDR,
+    AGE,
+    BURST,
+    CAUSE,
+    CLOSES,
+    EPOCH,
+    EXPECTED,
+    FLIT,
+    FLIT_BYTES,
+    HANDLE,
+    LANE_MODE,
+    LEN,
+    LOG2_REPLICAS,
+    LOG2_STRIDE,
+    LOG2_TILE,
+    OP,
+    ORDER_ERROR,
+    OWNER,
+    RANK,
+    REASON,
+    REGION,
+    ROWID,
+    SECTOR,
+    SECTOR_BYTES,
+    STATE,
+    WORD,
+)
+from .ports import alloc_fields, command_fields, event_fields, response_fields, store_fields
+from .registers import COUNTERS, ONE_SOURCE
+
+__all__ = [
+    "ALLOC_STROBES",
+    "BAD_PACKET",
+    "CLOSE_COUNTS",
+    "FLAG",
+    "HubTypes",
+    "LINK_COUNTS",
+    "LOG_ENTRY",
+    "MEMORY_COUNTS",
+    "POOL_COUNTS",
+    "READY_COUNTS",
+    "REJECT_REPORT",
+    "STORE_COUNTS",
+    "STORE_REFUSAL",
+    "WAITING",
+    "body_layout",
+    "header_layout",
+    "layout_of",
+    "types_of",
+]
+
+
+def layout_of(fields, size=WORD):
+    """A word of :mod:`~hub_rtl.contract.packets` (``{name: (lowest bit, width)}``) as a struct."""
+    places = {name: data.Field(width, low) for name, (low, width) in fields.items()}
+    return data.FlexibleLayout(size, places)
+
+
+def header_layout(packet_type=None):
+    """128-bit header flit as a struct; with a packet type, its body fields are split out (all other
+    bits kept)."""
+    body = packets.BODIES[packet_type] if packet_type is not None else {}
+    return layout_of({**packets.HEADER, **body}, FLIT)
+
+
+def body_layout(packet_type):
+    """The header's body alone, split into the fields of a packet type."""
+    start, size = packets.HEADER["body"]
+    fields = packets.BODIES[packet_type].items()
+    return layout_of({name: (low - start, width) for name, (low, width) in fields}, size)
+
+
+def _strobes(*names):
+    return data.StructLayout(dict.fromkeys(names, 1))
+
+
+# -- the same in every configuration ---------------------------------------------------------------
+
+#: A decoder's one-cycle report of a refused store. ``handle`` and ``rank`` are as wide as the
+#: operand's fields, so that numbers out of range are shown as they came.
+STORE_REFUSAL = data.StructLayout(
+    {
+        "en": 1,
+        "handle": HANDLE,
+        "rowid": ROWID,
+        "plain": 1,
+        "rank": RANK,
+        "reason": REASON,
+        "owner": OWNER,
+        "epoch": EPOCH,
+    }
+)
+#: What a received REJECT says.
+REJECT_REPORT = data.StructLayout(
+    {"region": REGION, "epoch": EPOCH, "rowid": ROWID, "reason": REASON, "src": RANK}
+)
+#: A link's pulse for a packet dropped for its header.
+BAD_PACKET = data.StructLayout({"en": 1, "header": FLIT, "reason": REASON})
+#: One entry of the refusal log. ``side``, ``remote``: 0, 0 a packet refused here; 1, 0 a store
+#: refused by a decoder here; 0, 1 a REJECT from another hub; 1, 1 a received packet dropped for its
+#: header. ``number``: region, or handle of a store. ``rank``: the other rank.
+LOG_ENTRY = data.StructLayout(
+    {
+        "reason": REASON,
+        "side": 1,
+        "remote": 1,
+        "plain": 1,
+        "owner": OWNER,
+        "epoch": EPOCH,
+        "number": max(REGION, HANDLE),
+        "rowid": ROWID,
+        "rank": RANK,
+    }
+)
+#: The packet that waits in a slice of the slot allocator, and for what.
+WAITING = data.StructLayout({"valid": 1, "cause": CAUSE, "region": REGION, "rowid": ROWID})
+#: A flag write: byte address, multiple of 8, and its 64 bits.
+FLAG = data.StructLayout({"addr": ADDR, "data": WORD})
+
+# One-cycle strobes for the counters, by the block that gives them.
+#: Decoder: ``stall``, a store waits.
+STORE_COUNTS = _strobes("stores", "refused", "stall")
+CLOSE_COUNTS = _strobes("closes", "closes_dropped", "fences")
+POOL_COUNTS = _strobes(
+    "merges",
+    "overlaps",
+    "packets_full",
+    "packets_partial",
+    "packets_timeout",
+    "sunk",
+    "stall_pool",
+    "stall_credit",
+)
+#: tx_busy, rx_busy: a flit moved. tx_idle_waiting: none moved though one waited. credit_stall: a
+#: control flit waits for a credit. credits_sent: CREDIT flits. seq_errors: headers whose number was
+#: not the expected one. credit_violations: packets dropped because the source had no credit.
+#: truncated: packets that ended too early or too late. bad_totals: credit totals that a peer cannot
+#: have reached. control_sunk: control flits for a dead peer, not sent.
+LINK_COUNTS = _strobes(
+    "tx_busy",
+    "tx_idle_waiting",
+    "credit_stall",
+    "credits_sent",
+    "rx_busy",
+    "seq_errors",
+    "credit_violations",
+    "truncated",
+    "bad_totals",
+    "control_sunk",
+)
+#: Bursts and beats taken by the memory; cycles in which an address or a beat waited for it.
+MEMORY_COUNTS = _strobes("writes", "beats", "stall_aw", "stall_w")
+#: Strobes of one slice of the slot allocator that are added up over the slices.
+ALLOC_STROBES = (
+    "rat_hits",
+    "spills",
+    "restores",
+    "filter_false",
+    "dropped",
+    "spill_errors",
+    "stall_lookup",
+    "stall_spill",
+    "stall_purge",
+    "reports",
+    "stall_payload",
+    "stall_alloc",
+    "stall_write",
+    "stall_data",
+    "stall_refused",
+)
+READY_COUNTS = _strobes(
+    "acks_stray",
+    "refused_stale",
+    "close_stale",
+    "early_kept",
+    "tainted",
+    "close_twice",
+    "mem_errors",
+    "poisoned",
+    "overlaps",
+    "close_bad",
+    "ready",
+    "all",
+    "error",
+    "timeouts",
+    "merges",
+)
+
+
+class HubTypes:
+    """All payload layouts of one configuration. Units: ``bytes`` fields count bytes, ``beats``
+    count 16-byte flits."""
+
+    def __init__(self, cfg):
+        struct = data.StructLayout
+        rank, region, epoch, rowid = cfg.rank_width, cfg.region_width, EPOCH, ROWID
+
+        # -- producer side -------------------------------------------------------------------------
+        self.store = struct(store_fields(cfg))
+        self.store_response = struct(response_fields(cfg))
+        #: A store whose destination is known. ``block``: packet-sized block of the row (plain = 0)
+        #: or of the address space (plain = 1). ``sector``: 32-byte sector in the block. ``full``:
+        #: bytes that make the block complete. ``dest``: handle * replicas + replica, names the send
+        #: counter.
+        self.resolved = struct(
+            {
+                "plain": 1,
+                "cls": 1,
+                "rank": rank,
+                "region": region,
+                "epoch": epoch,
+                "rowid": rowid,
+                "block": max(cfg.row_block_width, cfg.addr_block_width),
+                "sector": cfg.sector_width,
+                "full": cfg.bytes_width,
+                "dest": cfg.dest_width,
+                "data": SECTOR,
+                "mask": SECTOR_BYTES,
+            }
+        )
+        self.command = struct(command_fields(cfg))
+        self.command_response = self.store_response
+        #: One (rank, region) pair of a decoder entry.
+        self.replica = struct({"rank": rank, "region": region})
+        #: One decoder entry. ``closed``: the epoch before ``epoch`` has been closed.
+        #: ``log2_replicas``: 0..2.
+        self.handle = struct(
+            {
+                "valid": 1,
+                "owner": OWNER,
+                "epoch": epoch,
+                "closed": 1,
+                "row_bytes": cfg.row_bytes_width,
+                "lane_mode": LANE_MODE,
+                "lane": cfg.lane_width,
+                "log2_replicas": LOG2_REPLICAS,
+                "replica": data.ArrayLayout(self.replica, cfg.replicas),
+            }
+        )
+        #: Writes one entry of the decoder table; reads one.
+        self.handle_write = struct({"en": 1, "index": cfg.handle_width, "handle": self.handle})
+        self.handle_read = struct({"en": 1, "index": cfg.handle_width})
+        #: Broadcast write of one decoder entry. ``hold``: a close of the epoch that used the same
+        #: bank before is not sent yet. Stores of the entry's epoch are EPOCH_EARLY as long as it is
+        #: set, else their bytes would be counted into that close.
+        self.handle_broadcast = struct(
+            {"en": 1, "index": cfg.handle_width, "handle": self.handle, "hold": 1}
+        )
+        #: All entries of the pool that a fence or close waits for are marked: of one handle, or
+        #: ``all``.
+        self.mark = struct({"en": 1, "all": 1, "handle": cfg.handle_width})
+        #: Bytes of a packet that left, for the send ledger.
+        self.sent = struct({"en": 1, "dest": cfg.dest_width, "bank": 1, "bytes": cfg.bytes_width})
+        #: Oldest entry of a pool, for the HANG page.
+        self.oldest = struct(
+            {
+                "valid": 1,
+                "plain": 1,
+                "rank": rank,
+                "region": region,
+                "epoch": epoch,
+                "rowid": rowid,
+                "age": AGE,
+            }
+        )
+
+        # -- packets -------------------------------------------------------------------------------
+        #: Packet stream. First flit is the header. ``err`` marks a flit that the link padded (its
+        #: bytes are not written).
+        self.flit = struct({"data": FLIT, "first": 1, "last": 1, "err": 1})
+        #: An event of one rank: a credit was taken, a buffer was freed.
+        self.rank_strobe = struct({"en": 1, "rank": rank})
+        #: One dropped packet of all lanes.
+        self.first_bad = struct({"en": 1, "lane": cfg.lane_width, "header": FLIT, "reason": REASON})
+
+        # -- consumer side -------------------------------------------------------------------------
+        #: What a write means to the scoreboard; travels through the memory writer and comes back
+        #: with the answer. ``counted`` = 0: no counter moves. ``plain`` = 0: row-sparse, counts for
+        #: (region, bank) and for (place, bank, group), where place differs from region only for
+        #: overflowed rows. ``plain`` = 1: counts for dependency range ``dep``, group ``group`` of
+        #: bank 0.
+        self.context = struct(
+            {
+                "counted": 1,
+                "plain": 1,
+                "region": region,
+                "place": region,
+                "bank": 1,
+                "group": cfg.group_width,
+                "dep": cfg.dep_width,
+                "bytes": cfg.bytes_width,
+                "poison": 1,
+            }
+        )
+        self.write = struct({"addr": ADDR, "beats": LEN, "context": self.context})
+        self.beat = struct({"data": FLIT, "strb": FLIT_BYTES, "last": 1})
+        self.ack = struct({"context": self.context, "ok": 1})
+        #: Bytes that were sunk. ``known``: of a region with a geometry: the books judge the epoch.
+        #: ``plain``: no region. ``report``: first time for this row, send REJECT and log it.
+        self.refusal = struct(
+            {
+                "known": 1,
+                "plain": 1,
+                "report": 1,
+                "region": REGION,
+                "epoch": epoch,
+                "rowid": rowid,
+                "src": RANK,
+                "reason": REASON,
+                "bytes": cfg.bytes_width,
+            }
+        )
+        #: A producer's close, from the link or from the own rank. ``sent``: bytes.
+        self.close = struct(
+            {
+                "region": REGION,
+                "epoch": epoch,
+                "src": RANK,
+                "sent": cfg.total_width,
+                "ragged": 1,
+                "abort": 1,
+            }
+        )
+        self.event = struct(event_fields(cfg))
+
+        # -- regions -------------------------------------------------------------------------------
+        #: Geometry of a region, written by software while the region is FREE. Bytes unless said.
+        #: ``expected``: closes that complete an epoch. ``flag_en``: write a 64-bit flag per group
+        #: to memory.
+        self.geometry = struct(
+            {
+                "valid": 1,
+                "base": data.ArrayLayout(ADDR, 2),
+                "stride": cfg.stride_width,
+                "row_bytes": cfg.row_bytes_width,
+                "capacity": cfg.slot_width,
+                "group_base": cfg.group_width,
+                "log2_tile": LOG2_TILE,
+                "row_first": ROWID,
+                "row_span": ROWID + 1,
+                "spill_base": data.ArrayLayout(ADDR, 2),
+                "overflow_en": 1,
+                "overflow": region,
+                "expected": EXPECTED,
+                "flag_en": 1,
+                "flag_base": ADDR,
+            }
+        )
+        self.geometry_write = struct({"en": 1, "region": region, "geometry": self.geometry})
+        #: State of an epoch bank, broadcast by the scoreboard, one change per cycle at most.
+        self.region_update = struct(
+            {"en": 1, "region": region, "bank": 1, "state": STATE, "epoch": epoch}
+        )
+        #: Software's order to a region (packets.RegionOp); bank is epoch[0].
+        self.region_command = struct({"op": OP, "region": region, "epoch": epoch})
+        #: An order that was not carried out; ``reason``: packets.OrderError.
+        self.command_error = struct(
+            {"en": 1, "command": self.region_command, "reason": ORDER_ERROR}
+        )
+        #: A region's bank, and one this cycle.
+        self.bank_name = struct({"region": region, "bank": 1})
+        self.bank_strobe = struct({"en": 1, "region": region, "bank": 1})
+        #: A producer's second close.
+        self.bad_close = struct({"en": 1, "region": region, "epoch": epoch, "src": rank})
+        #: Book of a bank, as a CSR query shows it.
+        self.status = struct(
+            {
+                "state": STATE,
+                "epoch": epoch,
+                "closes": CLOSES,
+                "sent": cfg.total_width,
+                "acked": cfg.total_width,
+                "refused": cfg.total_width,
+                "rows": cfg.slot_width,
+                "error": REASON,
+            }
+        )
+        #: Plain-store dependency range: group = group_base + ((addr - base) >> log2_stride) for
+        #: base <= addr < limit; a group is ready at ``threshold`` acknowledged bytes. Counts while
+        #: ``armed``.
+        self.dep_range = struct(
+            {
+                "armed": 1,
+                "base": ADDR,
+                "limit": ADDR,
+                "log2_stride": LOG2_STRIDE,
+                "group_base": cfg.group_width,
+                "threshold": cfg.tile_width,
+            }
+        )
+        self.dep_write = struct({"en": 1, "index": cfg.dep_width, "range": self.dep_range})
+        #: Addresses that plain stores of one source rank may touch: base <= addr < limit.
+        self.window = struct({"base": ADDR, "limit": ADDR})
+        self.window_write = struct({"en": 1, "rank": rank, "window": self.window})
+
+        # -- slot allocation -----------------------------------------------------------------------
+        #: Address-pointer-table request: a new row (``slot`` ignored), or the address of a known
+        #: slot after a restore.
+        self.alloc_request = struct(
+            {
+                "translate": 1,
+                "region": region,
+                "bank": 1,
+                "overflow": 1,
+                "slot": cfg.slot_width,
+                "rowid": rowid,
+            }
+        )
+        #: Its answer. ``reason`` is OK or why there is no slot.
+        self.alloc_reply = struct(
+            {
+                "reason": REASON,
+                "slot": cfg.slot_width,
+                "overflow": 1,
+                "place": region,
+                "addr": ADDR,
+                "group": cfg.group_width,
+            }
+        )
+        self.obs_alloc = struct(alloc_fields(cfg))
+
+        # -- registers -----------------------------------------------------------------------------
+        #: Strobes of all slices, added up; ``refused`` is indexed by reason.
+        many = cfg.slices.bit_length()
+        self.alloc_counts = struct(
+            {
+                "rat_new": 1,
+                **dict.fromkeys(ALLOC_STROBES, many),
+                "refused": data.ArrayLayout(many, 1 << REASON),
+            }
+        )
+        #: What the HANG page shows of one slice.
+        self.view = struct(
+            {
+                "oldest": self.oldest,
+                "waiting": WAITING,
+                "outstanding": BURST,
+                "no_credit": cfg.ranks,
+                "no_ctl_credit": cfg.ranks,
+            }
+        )
+        #: Increments of all counters.
+        self.counts = struct(
+            {name: 1 if name in ONE_SOURCE else cfg.slices.bit_length() for name in COUNTERS}
+        )
+
+
+@cache
+def types_of(cfg):
+    """The :class:`HubTypes` of a configuration."""
+    return HubTypes(cfg)

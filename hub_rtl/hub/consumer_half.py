@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Consumer half of the hub: slot allocator, memory writers, scoreboard and the 64-bit memory port,
+wired together."""
+
+from amaranth import Cat, Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from hub_rtl.contract.axi import Axi4, Axi4Write
+from hub_rtl.contract.fields import ADDR, FLIT, REGISTER, WORD
+from hub_rtl.contract.records import MEMORY_COUNTS, READY_COUNTS, WAITING, types_of
+from hub_rtl.memory.flag_port import SpillPortMerge
+from hub_rtl.memory.memory import MemoryWriter
+from hub_rtl.parts.mutants import mutant
+from hub_rtl.parts.placing import placer
+from hub_rtl.parts.stream import StreamMerge, StreamStage
+from hub_rtl.scoreboard.scoreboard import ReadinessScoreboard
+from hub_rtl.slot_allocator.slot_allocator import SlotAllocator
+
+__all__ = ["HubConsumer"]
+
+
+class HubConsumer(wiring.Component):
+    """Everything from received packets to memory and events.
+
+    Contract, latency, stalls: as of its parts. Refusals of all slices are merged into one stream,
+    one per cycle; the scoreboard takes each within a few cycles, and ``refusal_valid`` and
+    ``refusal`` show each as it is taken, for those who report.
+
+    Parameters: ``cfg``; ``library``, where lane-level parts are shared, or None. Ports: per slice
+    ``i_packet``, ``mem``, ``waiting``, ``outstanding``, ``memory_counts``; ``i_close``;
+    ``o_event``; ``spill`` (64-bit AXI4, also flags); region side ``i_command``, ``command_error``,
+    ``geometry_write``, ``window_write``, ``dep_write``, ``dep_busy``, ``query``, ``status``,
+    ``missing_from``, ``timeout``, ``o_timeout``; ``refusal_valid``, ``refusal`` Out; ``obs_alloc``;
+    ``alloc_counts``, ``ready_counts``, ``flag_error``; ``purging``, ``clearing`` Out. Source:
+    architecture section 3.
+    """
+
+    def __init__(self, cfg, library=None):
+        t = types_of(cfg)
+        self._cfg, self._place = cfg, placer(library)
+        super().__init__(
+            {
+                "i_packet": In(stream.Signature(t.flit)).array(cfg.slices),
+                "mem": Out(Axi4Write(ADDR, FLIT)).array(cfg.slices),
+                "waiting": Out(WAITING).array(cfg.slices),
+                "outstanding": Out(range(cfg.write_depth + 1)).array(cfg.slices),
+                "memory_counts": Out(MEMORY_COUNTS).array(cfg.slices),
+                "i_close": In(stream.Signature(t.close)),
+                "o_event": Out(stream.Signature(t.event)),
+                "spill": Out(Axi4(ADDR, WORD)),
+                "i_command": In(stream.Signature(t.region_command)),
+                "command_error": Out(t.command_error),
+                "geometry_write": In(t.geometry_write),
+                "window_write": In(t.window_write),
+                "dep_write": In(t.dep_write),
+                "dep_busy": Out(1),
+                "query": In(t.bank_name),
+                "status": Out(t.status),
+                "missing_from": Out(cfg.ranks),
+                "timeout": In(REGISTER),
+                "o_timeout": Out(t.bank_strobe),
+                "refusal_valid": Out(1),
+                "refusal": Out(t.refusal),
+                "obs_alloc": Out(t.obs_alloc),
+                "alloc_counts": Out(t.alloc_counts),
+                "ready_counts": Out(READY_COUNTS),
+                "flag_error": Out(1),
+                "purging": Out(1),
+                "clearing": Out(1, init=1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        cfg = self._cfg
+        m.submodules.allocator = allocator = SlotAllocator(cfg)
+        m.submodules.scoreboard = scoreboard = ReadinessScoreboard(cfg)
+        m.submodules.flag_port = flag_port = SpillPortMerge()
+        m.submodules.refusals = refusals = StreamMerge(
+            types_of(cfg).refusal, cfg.slices, stage=StreamStage
+        )
+        writers = [
+            self._place("moehub_memory_writer", lambda: MemoryWriter(cfg))
+            for _ in range(cfg.slices)
+        ]
+        for n, writer in enumerate(writers):
+            m.submodules[f"writer{n}"] = writer
+            connect(m, flipped(self.i_packet[n]), allocator.i_packet[n])
+            connect(m, allocator.o_write[n], writer.i_write)
+            connect(m, allocator.o_data[n], writer.i_data)
+            connect(m, allocator.o_refused[n], refusals.i[n])
+            connect(m, writer.mem, flipped(self.mem[n]))
+            connect(m, writer.o_ack, scoreboard.i_ack[n])
+            m.d.comb += [
+                writer.quiesce.eq(scoreboard.quiesce),
+                self.waiting[n].eq(allocator.waiting[n]),
+                self.outstanding[n].eq(writer.outstanding),
+                self.memory_counts[n].eq(writer.counts),
+            ]
+        connect(m, refusals.o, scoreboard.i_refused)
+        connect(m, flipped(self.i_close), scoreboard.i_close)
+        connect(m, flipped(self.i_command), scoreboard.i_command)
+        connect(m, scoreboard.o_event, flipped(self.o_event))
+        connect(m, allocator.spill, flag_port.spill)
+        connect(m, scoreboard.o_flag, flag_port.i_flag)
+        connect(m, flag_port.mem, flipped(self.spill))
+
+        # Broadcasts of configuration go to every slice: the strobe through a register, what is
+        # written stays that long.
+        geometry_write, window_write, dep_write = (
+            Signal.like(self.geometry_write),
+            Signal.like(self.window_write),
+            Signal.like(self.dep_write),
+        )
+        for late, early in (
+            (geometry_write, self.geometry_write),
+            (window_write, self.window_write),
+            (dep_write, self.dep_write),
+        ):
+            m.d.sync += late.en.eq(early.en)
+            m.d.comb += [late[name].eq(early[name]) for name, _ in early.shape() if name != "en"]
+        for part in (allocator, scoreboard):
+            m.d.comb += [
+                part.geometry_write.eq(geometry_write),
+                part.dep_write.eq(dep_write),
+            ]
+        m.d.comb += [
+            allocator.window_write.eq(window_write),
+            allocator.region_update.eq(scoreboard.o_region_update),
+            allocator.rows_query.eq(scoreboard.rows_query),
+            scoreboard.rows.eq(allocator.rows),
+            allocator.purge.eq(scoreboard.purge),
+            scoreboard.purging.eq(allocator.purging),
+            scoreboard.quiescing.eq(
+                mutant(
+                    "hub.quiescing_of_first_writer",
+                    Cat(writer.quiescing for writer in writers).any(),
+                    writers[0].quiescing,
+                )
+            ),
+            scoreboard.overlap.eq(allocator.o_overlap),
+            scoreboard.query.eq(self.query),
+            scoreboard.timeout.eq(self.timeout),
+            self.status.eq(scoreboard.status),
+            self.missing_from.eq(scoreboard.missing_from),
+            self.command_error.eq(scoreboard.command_error),
+            self.o_timeout.eq(scoreboard.o_timeout),
+            self.dep_busy.eq(scoreboard.dep_busy),
+            self.obs_alloc.eq(allocator.obs_alloc),
+            self.alloc_counts.eq(allocator.counts),
+            self.ready_counts.eq(scoreboard.counts),
+            self.flag_error.eq(flag_port.flag_error),
+            self.purging.eq(allocator.purging),
+            self.refusal_valid.eq(
+                mutant(
+                    "hub.refusal_counted_while_offered",
+                    refusals.o.valid & refusals.o.ready,
+                    refusals.o.valid,
+                )
+            ),
+            self.refusal.eq(refusals.o.payload),
+        ]
+        m.d.sync += self.clearing.eq(allocator.clearing | scoreboard.clearing)
+        return m

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Producer half of the hub: decoders, packet managers, ledgers and ProducerControl, wired
+together."""
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from hub_rtl.contract.fields import FLIT, TIMER
+from hub_rtl.contract.records import (
+    CLOSE_COUNTS,
+    POOL_COUNTS,
+    STORE_COUNTS,
+    STORE_REFUSAL,
+    types_of,
+)
+from hub_rtl.decoder.decoder import LogicalDestinationDecoder
+from hub_rtl.decoder.steer import StoreMerge
+from hub_rtl.packet_manager.packet_manager import PacketManager
+from hub_rtl.parts.mutants import mutant, variant
+from hub_rtl.parts.placing import placer
+from hub_rtl.producer.ledger import SendLedger
+from hub_rtl.producer.producer import ProducerControl
+
+__all__ = ["HubProducer", "command_config"]
+
+#: Strobes of a decoder and of ProducerControl.
+
+
+def command_config(cfg):
+    """Configuration of the commands inside the hub: one more tag bit tells CSR commands from the
+    port's."""
+    return cfg.replace(tag_width=cfg.tag_width + 1)
+
+
+class HubProducer(wiring.Component):
+    """Everything from stores and commands to packets and CLOSE messages.
+
+    Contract: as of its parts; own-rank stores of lane i go through a merge to packet manager lanes
+    + (i mod loop_lanes). Latency: store to packet 3 (decoder) + 9 (packet manager) cycles, one more
+    for own-rank stores. One register stands between ProducerControl and the lanes on
+    ``o_handle_write``, ``o_flush``, ``o_flush_merge`` and ``o_mark``. Stalls: as of its parts;
+    ``can_accept`` of the own rank comes from the loop lane's packet manager.
+
+    Parameters: ``cfg``; ``library``, where lane-level parts are shared, or None. Ports: per lane
+    ``i_store``, ``o_store_response``, ``can_accept``, ``o_refused``; per slice ``o_packet``,
+    ``dest_ready``, ``take``, ``oldest``; commands ``i_command``, ``o_response`` (tags of
+    :func:`command_config`); from CSR ``rank``, ``peer_dead``, ``merge_timeout``, ``age_limit``,
+    ``max_entries``, ``handle_write``, ``handle_read``, ``handle_data``; control ``o_control``,
+    ``ctl_ready``, ``ctl_other``, ``ctl_done``, ``ctl_busy``; ``clearing``, ``in_flight`` Out;
+    strobes for the counters ``store_counts`` per lane, ``pool_counts`` per slice, ``close_counts``.
+    Source: architecture section 3.
+    """
+
+    def __init__(self, cfg, library=None):
+        t = types_of(cfg)
+        self._cfg, self._commands, self._place = cfg, command_config(cfg), placer(library)
+        c = types_of(self._commands)
+        super().__init__(
+            {
+                "i_store": In(stream.Signature(t.store)).array(cfg.lanes),
+                "o_store_response": Out(stream.Signature(t.store_response)).array(cfg.lanes),
+                "can_accept": Out(cfg.ranks).array(cfg.lanes),
+                "o_refused": Out(STORE_REFUSAL).array(cfg.lanes),
+                "o_packet": Out(stream.Signature(t.flit)).array(cfg.slices),
+                "dest_ready": In(cfg.ranks).array(cfg.slices),
+                "take": Out(t.rank_strobe).array(cfg.slices),
+                "oldest": Out(t.oldest).array(cfg.slices),
+                "i_command": In(stream.Signature(c.command)),
+                "o_response": Out(stream.Signature(c.command_response)),
+                "rank": In(cfg.rank_width),
+                "peer_dead": In(cfg.ranks),
+                "merge_timeout": In(TIMER),
+                "age_limit": In(TIMER),
+                "max_entries": In(cfg.pool_depth.bit_length()),
+                "handle_write": In(t.handle_write),
+                "handle_read": In(t.handle_read),
+                "handle_data": Out(t.handle),
+                "o_control": Out(stream.Signature(FLIT)),
+                "ctl_ready": In(cfg.ranks),
+                "ctl_other": In(cfg.ranks),
+                "ctl_done": In(cfg.ranks),
+                "ctl_busy": Out(cfg.ranks),
+                "clearing": Out(1, init=1),
+                "in_flight": Out(1),
+                "store_counts": Out(STORE_COUNTS).array(cfg.lanes),
+                "pool_counts": Out(POOL_COUNTS).array(cfg.slices),
+                "close_counts": Out(CLOSE_COUNTS),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        cfg = self._cfg
+        m.submodules.control = control = ProducerControl(self._commands)
+        decoders = [
+            self._place("moehub_decoder", lambda: LogicalDestinationDecoder(cfg))
+            for _ in range(cfg.lanes)
+        ]
+        pools = [
+            self._place("moehub_packet_manager", lambda: PacketManager(cfg))
+            for _ in range(cfg.slices)
+        ]
+        ledgers = [self._place("moehub_ledger", lambda: SendLedger(cfg)) for _ in range(cfg.slices)]
+        users = [
+            [n for n in range(cfg.lanes) if n % cfg.loop_lanes == loop]
+            for loop in range(cfg.loop_lanes)
+        ]
+        merges = [StoreMerge(cfg, len(lanes)) for lanes in users]
+        for name, parts in (
+            ("decoder", decoders),
+            ("pool", pools),
+            ("ledger", ledgers),
+            ("merge", merges),
+        ):
+            for n, part in enumerate(parts):
+                m.submodules[f"{name}{n}"] = part
+
+        # Broadcasts to the lanes, one register each.
+        handle_write, mark = Signal.like(control.o_handle_write), Signal.like(control.o_mark)
+        flush, flush_merge = Signal(), Signal()
+        m.d.sync += [
+            handle_write.eq(control.o_handle_write),
+            mark.eq(control.o_mark),
+            flush.eq(control.o_flush),
+            flush_merge.eq(control.o_flush_merge),
+        ]
+
+        for n, decoder in enumerate(decoders):
+            connect(m, flipped(self.i_store[n]), decoder.i_store)
+            connect(m, decoder.o_response, flipped(self.o_store_response[n]))
+            connect(m, decoder.o_link, pools[n].i_store)
+            loop = n % cfg.loop_lanes
+            connect(m, decoder.o_loop, merges[loop].i_store[users[loop].index(n)])
+            m.d.comb += [
+                decoder.rank.eq(self.rank),
+                decoder.lane.eq(mutant("hub.decoder_takes_next_lane", n, n + 1)),
+                decoder.peer_dead.eq(self.peer_dead),
+                decoder.handle_write.eq(handle_write),
+                decoder.flush.eq(flush),
+                control.flushing[n].eq(decoder.flushing),
+                self.o_refused[n].eq(decoder.o_refused),
+                self.store_counts[n].eq(decoder.counts),
+            ]
+            own = pools[cfg.lanes + loop].can_accept.bit_select(self.rank, 1)
+            for rank in range(cfg.ranks):
+                m.d.sync += self.can_accept[n][rank].eq(
+                    Mux(self.rank == rank, own, pools[n].can_accept[rank])
+                )
+        for n, merge in enumerate(merges):
+            connect(
+                m,
+                merge.o_store,
+                pools[
+                    cfg.lanes
+                    + variant("hub.loop_store_takes_next_lane", n, (n + 1) % cfg.loop_lanes)
+                ].i_store,
+            )
+            m.d.comb += [
+                merge.flush.eq(flush_merge),
+                control.merging[n].eq(merge.flushing),
+            ]
+
+        self._pools(m, control, pools, ledgers, mark)
+        self._control(m, control, pools)
+        m.d.sync += [
+            self.clearing.eq(
+                mutant(
+                    "hub.cleared_without_control",
+                    control.clearing | Cat(part.clearing for part in (*decoders, *ledgers)).any(),
+                    Cat(part.clearing for part in (*decoders, *ledgers)).any(),
+                )
+            ),
+            self.in_flight.eq(Cat(decoder.in_flight for decoder in decoders).any()),
+        ]
+        return m
+
+    def _pools(self, m, control, pools, ledgers, mark):
+        """Every packet manager with its ledger."""
+        for n, (pool, ledger) in enumerate(zip(pools, ledgers, strict=True)):
+            connect(m, pool.o_packet, flipped(self.o_packet[n]))
+            m.d.comb += [
+                pool.dest_ready.eq(self.dest_ready[n]),
+                self.take[n].eq(pool.o_take),
+                pool.peer_dead.eq(self.peer_dead),
+                pool.mark.eq(mark),
+                control.draining[n].eq(pool.draining),
+                pool.merge_timeout.eq(self.merge_timeout),
+                pool.age_limit.eq(self.age_limit),
+                pool.max_entries.eq(self.max_entries),
+                self.oldest[n].eq(pool.oldest),
+                self.pool_counts[n].eq(pool.counts),
+                ledger.sent.eq(pool.o_sent),
+                ledger.read.eq(control.ledger_read),
+                control.ledger_total[n].eq(ledger.total),
+            ]
+
+    def _control(self, m, control, pools):
+        """Commands, handles and control messages."""
+        connect(m, flipped(self.i_command), control.i_command)
+        connect(m, control.o_response, flipped(self.o_response))
+        connect(m, control.o_control, flipped(self.o_control))
+        m.d.comb += [
+            control.handle_write.eq(self.handle_write),
+            control.handle_read.eq(self.handle_read),
+            self.handle_data.eq(control.handle_data),
+            control.peer_dead.eq(self.peer_dead),
+            control.sunk.eq(Cat(pool.counts.sunk for pool in pools).any()),
+            control.ctl_ready.eq(self.ctl_ready),
+            control.ctl_other.eq(self.ctl_other),
+            control.ctl_done.eq(self.ctl_done),
+            self.ctl_busy.eq(control.ctl_busy),
+            self.close_counts.eq(control.counts),
+        ]

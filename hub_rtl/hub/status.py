@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What registers show of the blocks: counter increments, the HANG page's view of one slice."""
+
+from amaranth import Cat, Module, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from hub_rtl.contract.packets import Reason
+from hub_rtl.contract.records import (
+    CLOSE_COUNTS,
+    LINK_COUNTS,
+    MEMORY_COUNTS,
+    POOL_COUNTS,
+    READY_COUNTS,
+    STORE_COUNTS,
+    WAITING,
+    types_of,
+)
+from hub_rtl.contract.registers import COUNTERS
+from hub_rtl.parts.mutants import mutant
+from hub_rtl.parts.onehot import ones, select
+
+__all__ = ["CounterSums", "SliceView"]
+
+#: Strobes of the scoreboard that have another name as a counter.
+RENAMED = {"overlaps": "row_overlaps", "merges": "ack_merges"}
+
+
+class CounterSums(wiring.Component):
+    """Adds the strobes of all lanes and slices: one increment per counter.
+
+    Latency: one cycle. Every strobe given here must have a counter in ``registers.COUNTERS``, and
+    the other way round.
+
+    Parameters: ``cfg``. Ports: ``store`` per lane, ``pool``, ``link``, ``memory`` per slice,
+    ``bad`` per link lane, In; ``close``, ``alloc``, ``ready`` In; ``single`` In, strobes that are
+    counted as they are; ``counts`` Out.
+    """
+
+    SINGLE = ("closes_received", "rejects_received", "flag_errors", "rejects_sent", "rejects_lost")
+
+    def __init__(self, cfg):
+        super().__init__(
+            {
+                "store": In(STORE_COUNTS).array(cfg.lanes),
+                "pool": In(POOL_COUNTS).array(cfg.slices),
+                "link": In(LINK_COUNTS).array(cfg.slices),
+                "memory": In(MEMORY_COUNTS).array(cfg.slices),
+                "bad": In(cfg.lanes),
+                "close": In(CLOSE_COUNTS),
+                "alloc": In(types_of(cfg).alloc_counts),
+                "ready": In(READY_COUNTS),
+                "single": In(data.StructLayout(dict.fromkeys(self.SINGLE, 1))),
+                "counts": Out(types_of(cfg).counts),
+            }
+        )
+        self._store_names = {
+            "stores": "stores",
+            "refused": "stores_refused",
+            "stall": "store_stalls",
+        }
+
+    def elaborate(self, platform):
+        m = Module()
+        sources = {}
+
+        def give(counter, value):
+            if counter in sources or counter not in COUNTERS:
+                raise ValueError(f"{counter}: must be the name of one counter, and have one source")
+            if len(Value.cast(value)) > len(self.counts[counter]):
+                raise ValueError(
+                    f"{counter}: increments of {len(Value.cast(value))} bits, must be at most "
+                    f"{len(self.counts[counter])}: see registers.ONE_SOURCE"
+                )
+            sources[counter] = value
+
+        def add_all(ports, rename=None):
+            for name, _ in ports[0].shape():
+                give((rename or {}).get(name, name), ones([port[name] for port in ports]))
+
+        add_all(self.store, self._store_names)
+        for ports in (self.pool, self.link, self.memory):
+            add_all(ports)
+        give(
+            "bad_packets",
+            mutant("hub.bad_packets_of_first_lane", ones(list(self.bad)), ones(list(self.bad)[:1])),
+        )
+        for name, _ in self.close.shape():
+            give(name, self.close[name])
+        for name, _ in self.alloc.shape():
+            if name != "refused":
+                give(name, self.alloc[name])
+        for reason in Reason:
+            if f"refused_{reason.name.lower()}" in COUNTERS:
+                give(f"refused_{reason.name.lower()}", self.alloc.refused[reason])
+        for name, _ in self.ready.shape():
+            give(RENAMED.get(name, name), self.ready[name])
+        for name in self.SINGLE:
+            give(name, self.single[name])
+        if set(sources) != set(COUNTERS):
+            raise ValueError(f"no source for {', '.join(sorted(set(COUNTERS) - set(sources)))}")
+        m.d.sync += [self.counts[name].eq(value) for name, value in sources.items()]
+        return m
+
+
+class SliceView(wiring.Component):
+    """Shows one slice's oldest entries to the HANG page.
+
+    Latency: one cycle from ``slice`` or a change to ``view``.
+
+    Parameters: ``cfg``. Ports: ``slice`` In; per slice ``oldest``, ``waiting``, ``outstanding``,
+    ``dest_ready``, ``ctl_ready`` In; ``view`` Out.
+    """
+
+    def __init__(self, cfg):
+        types = types_of(cfg)
+        super().__init__(
+            {
+                "slice": In(cfg.slice_width),
+                "oldest": In(types.oldest).array(cfg.slices),
+                "waiting": In(WAITING).array(cfg.slices),
+                "outstanding": In(range(cfg.write_depth + 1)).array(cfg.slices),
+                "dest_ready": In(cfg.ranks).array(cfg.slices),
+                "ctl_ready": In(cfg.ranks).array(cfg.slices),
+                "view": Out(types.view),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        view = self.view
+        chosen = Signal(len(self.oldest))
+        m.d.comb += chosen.eq(Cat(self.slice == n for n in range(len(chosen))))
+        m.d.sync += [
+            view.oldest.eq(select(chosen, self.oldest)),
+            view.waiting.eq(
+                mutant(
+                    "hub.view_shows_first_slice",
+                    select(chosen, self.waiting),
+                    select(chosen, [self.waiting[0]] * len(chosen)),
+                )
+            ),
+            view.outstanding.eq(select(chosen, self.outstanding)),
+            view.no_credit.eq(~select(chosen, self.dest_ready)),
+            view.no_ctl_credit.eq(~select(chosen, self.ctl_ready)),
+        ]
+        return m

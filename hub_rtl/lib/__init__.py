@@ -1,1 +1,0 @@
-"""Small stream parts that every block uses."""

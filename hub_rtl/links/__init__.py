@@ -1,1 +1,0 @@
-"""Parts of the link port: sender, receiver, credit books."""

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory writer: commands and beats to AXI4 writes, answers back to their contexts."""
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hub_rtl.contract.axi import BURST_INCR, RESP_OKAY, Axi4Write
+from hub_rtl.contract.fields import ADDR, AXI_LEN, FLIT
+from hub_rtl.contract.records import MEMORY_COUNTS, types_of
+from hub_rtl.parts.mutants import mutant
+from hub_rtl.parts.ram_queue import RamQueue
+from hub_rtl.parts.stream import StreamRegister
+
+__all__ = ["MemoryWriter"]
+
+
+class MemoryWriter(wiring.Component):
+    """AXI4 write master of one slice.
+
+    Contract: one burst per command (``beats`` flits of 16 bytes, incrementing, non-bufferable, ID
+    0), its beats in order; one acknowledgement per command, in order, with the command's context
+    and ``ok`` = answered OKAY. ``bready`` is always 1: no more than ``write_depth`` commands are
+    ever between ``i_write`` and the taking of their acknowledgement.
+
+    Latency: one cycle from ``i_write`` to ``awvalid`` and from ``i_data`` to ``wvalid``, one cycle
+    from the answer to ``o_ack``. One beat per cycle, no bubble between bursts; one acknowledgement
+    per cycle.
+
+    Ordering and stalls: an address leaves as soon as its command is there; a beat leaves no earlier
+    than its address is at ``aw``. ``i_write`` waits while ``write_depth`` commands are outstanding
+    or the memory takes no address; ``i_data`` while no command is there or the memory takes no
+    beat. ``quiesce`` (strobe) sets ``quiescing`` from the next cycle until every command accepted
+    up to the strobe's cycle was acknowledged and its acknowledgement taken; later commands go on
+    meanwhile.
+
+    On illegal input: answers beyond the bursts written are ignored. Commands are trusted (they come
+    from the slot allocator): a burst stays within 4 KiB and has as many beats as it says, ``last``
+    on its last.
+
+    Parameters: ``cfg``. Ports: ``i_write`` In stream(write); ``i_data`` In stream(beat); ``mem``
+    Out :class:`~hub_rtl.contract.axi.Axi4Write` (48, 128); ``o_ack`` Out stream(ack); ``quiesce``
+    In; ``quiescing`` Out; ``outstanding`` Out 0..write_depth, commands not yet acknowledged and
+    taken; ``counts`` Out ``MEMORY_COUNTS``. Source: docs/interfaces.md section 7.
+    """
+
+    def __init__(self, cfg):
+        types = types_of(cfg)
+        super().__init__(
+            {
+                "i_write": In(stream.Signature(types.write)),
+                "i_data": In(stream.Signature(types.beat)),
+                "mem": Out(Axi4Write(ADDR, FLIT)),
+                "o_ack": Out(stream.Signature(types.ack)),
+                "quiesce": In(1),
+                "quiescing": Out(1),
+                "outstanding": Out(range(cfg.write_depth + 1)),
+                "counts": Out(MEMORY_COUNTS),
+            }
+        )
+        self._cfg, self._types = cfg, types
+
+    def elaborate(self, platform):
+        m = Module()
+        cfg, types, mem = self._cfg, self._types, self.mem
+        m.submodules.address = address = StreamRegister(
+            data.StructLayout({"addr": ADDR, "len": AXI_LEN})
+        )
+        m.submodules.beat = beat = StreamRegister(types.beat)
+        m.submodules.contexts = contexts = RamQueue(types.context, cfg.write_depth)
+        m.submodules.answers = answers = RamQueue(1, cfg.write_depth)
+        accepted, acked, ended, written, answered = Signal(), Signal(), Signal(), Signal(), Signal()
+        open_bursts = Signal(
+            range(cfg.write_depth + 1)
+        )  # commands accepted whose beats have not all been accepted
+        unanswered = Signal(range(cfg.write_depth + 1))  # bursts written whose answer has not come
+        has_burst = mutant(
+            "memory.data_before_address",
+            mutant("memory.data_waits_a_cycle", open_bursts.any() | accepted, open_bursts.any()),
+            1,
+        )
+
+        # Commands. The context queue is as deep as `outstanding` goes, so it always has a place.
+        room = self.outstanding != cfg.write_depth
+        m.d.comb += [
+            self.i_write.ready.eq(address.i.ready & room),
+            accepted.eq(self.i_write.valid & self.i_write.ready),
+            address.i.valid.eq(accepted),
+            address.i.payload.addr.eq(self.i_write.payload.addr),
+            address.i.payload.len.eq(
+                mutant(
+                    "memory.burst_one_beat_long",
+                    self.i_write.payload.beats - 1,
+                    self.i_write.payload.beats,
+                )
+            ),
+            contexts.i.valid.eq(accepted),
+            contexts.i.payload.eq(self.i_write.payload.context),
+            mem.awvalid.eq(address.o.valid),
+            mem.awaddr.eq(address.o.payload.addr),
+            mem.awlen.eq(address.o.payload.len),
+            mem.awsize.eq(4),
+            mem.awburst.eq(BURST_INCR),
+            address.o.ready.eq(mem.awready),
+        ]
+        # Beats. One that comes with its command need not wait a cycle for it.
+        m.d.comb += [
+            self.i_data.ready.eq(beat.i.ready & has_burst),
+            beat.i.valid.eq(self.i_data.valid & has_burst),
+            beat.i.payload.eq(self.i_data.payload),
+            ended.eq(beat.i.valid & beat.i.ready & self.i_data.payload.last),
+            mem.wvalid.eq(beat.o.valid),
+            mem.wdata.eq(beat.o.payload.data),
+            mem.wstrb.eq(beat.o.payload.strb),
+            mem.wlast.eq(beat.o.payload.last),
+            beat.o.ready.eq(mem.wready),
+            written.eq(mem.wvalid & mem.wready & mem.wlast),
+        ]
+        # Answers meet their contexts.
+        m.d.comb += [
+            mem.bready.eq(1),
+            answered.eq(
+                mutant("memory.answer_to_nobody_counts", mem.bvalid & unanswered.any(), mem.bvalid)
+            ),
+            answers.i.valid.eq(answered),
+            answers.i.payload.eq(
+                mutant("memory.bad_answer_is_good", mem.bresp == RESP_OKAY, mem.bresp != 3)
+            ),
+            self.o_ack.valid.eq(
+                mutant(
+                    "memory.acknowledges_unanswered",
+                    mutant(
+                        "memory.acknowledgement_withdrawn",
+                        contexts.o.valid & answers.o.valid,
+                        contexts.o.valid & answers.o.valid & ~mem.bvalid,
+                    ),
+                    contexts.o.valid,
+                )
+            ),
+            self.o_ack.payload.context.eq(contexts.o.payload),
+            self.o_ack.payload.ok.eq(answers.o.payload),
+            acked.eq(self.o_ack.valid & self.o_ack.ready),
+            contexts.o.ready.eq(acked),
+            answers.o.ready.eq(acked),
+        ]
+        m.d.sync += [
+            self.outstanding.eq(
+                mutant(
+                    "memory.accepted_lost_at_ack",
+                    self.outstanding + accepted - acked,
+                    Mux(acked, self.outstanding - 1, self.outstanding + accepted),
+                )
+            ),
+            open_bursts.eq(open_bursts + accepted - ended),
+            unanswered.eq(
+                mutant(
+                    "memory.written_lost_at_answer",
+                    unanswered + written - answered,
+                    Mux(answered, unanswered - 1, unanswered + written),
+                )
+            ),
+            self.counts.writes.eq(mem.awvalid & mem.awready),
+            self.counts.beats.eq(mem.wvalid & mem.wready),
+            self.counts.stall_aw.eq(mem.awvalid & ~mem.awready),
+            self.counts.stall_w.eq(mem.wvalid & ~mem.wready),
+        ]
+        # Acknowledgements come in order: counting down from what was outstanding is enough.
+        before = Signal.like(self.outstanding)
+        m.d.sync += before.eq(
+            Mux(
+                self.quiesce,
+                mutant(
+                    "memory.quiesce_misses_accepted", self.outstanding + accepted, self.outstanding
+                ),
+                before,
+            )
+            - (
+                acked
+                & (mutant("memory.quiesce_misses_ack", self.quiesce | before.any(), before.any()))
+            )
+        )
+        m.d.comb += self.quiescing.eq(before.any())
+        return m

@@ -1,1 +1,0 @@
-"""Parts of the ReadinessScoreboard: acknowledgements, tiles, regions, events."""

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Merges acknowledgements of one tile while they wait for the scoreboard's shared pipeline."""
+
+from amaranth import Array, Cat, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hub_rtl.contract.config import index_width
+from hub_rtl.contract.records import types_of
+from hub_rtl.parts.mutants import mutant
+
+from .records import OpKind, scoreboard_types
+
+__all__ = ["AckCombiner"]
+
+
+class AckCombiner(wiring.Component):
+    """Queue of accumulators in front of the shared pipeline, one per consumer slice.
+
+    Contract: the bytes that leave in operations of a key {plain, region, place, bank, group, dep}
+    are the bytes that came in with ``ok``; a key with a memory error or poison leaves with that
+    flag. Nothing else changes. An acknowledgement with ``counted`` = 0 is taken and disappears.
+    Latency: an acknowledgement taken in cycle 0 is offered in cycle 1. Throughput: one per cycle
+    in; an idle hub merges nothing, a busy one merges what waits behind the oldest accumulator (the
+    oldest is closed, so that no grant reaches ``i.ready``). Order: the oldest accumulator leaves
+    first; an overflowed row's leaves twice (ACK for the place, OVER for the region). Stall:
+    ``i.ready`` is low while all accumulators are in use and none that is open has the key. With
+    depth 3 or more it comes from registers: what merges while all are in use waits one cycle. Depth
+    1 never merges.
+
+    Parameters: ``cfg``. Ports: ``i`` In stream(ack); ``o`` Out stream(op); ``sweep`` In strobe:
+    what is inside now is old; ``sweeping`` Out: something old is still inside; ``merged`` Out:
+    strobe, an acknowledgement was merged; ``enable`` In. Source: docs/interfaces.md section 8.
+    """
+
+    def __init__(self, cfg):
+        self._cfg, self._types = cfg, scoreboard_types(cfg)
+        super().__init__(
+            {
+                "i": In(stream.Signature(types_of(cfg).ack)),
+                "o": Out(stream.Signature(self._types.op)),
+                "sweep": In(1),
+                "sweeping": Out(1),
+                "merged": Out(1),
+                "enable": In(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        cfg, depth, acc_width = self._cfg, self._cfg.combine_depth, self._types.acc_width
+        context, ok = self.i.payload.context, self.i.payload.ok
+        key = Signal(1 + 2 * cfg.region_width + 1 + cfg.group_width + cfg.dep_width)
+        m.d.comb += key.eq(
+            Cat(
+                context.plain,
+                context.bank,
+                context.group,
+                context.dep,
+                context.region,
+                context.place,
+            )
+        )
+
+        keys = Array(Signal(len(key), name=f"key_{n}") for n in range(depth))
+        totals = Array(Signal(acc_width, name=f"bytes_{n}") for n in range(depth))
+        mem, poison, old, valid = (
+            Signal(depth, name=name) for name in ("mem", "poison", "old", "valid")
+        )
+        head, tail = (Signal(index_width(depth), name=name) for name in ("head", "tail"))
+        second = Signal()  # the head's ACK has gone, its OVER is due
+
+        # The head may leave in this cycle, and an accumulator whose top bit is set has no room:
+        # both take no more.
+        match = Signal(depth)
+        for n in range(depth):
+            m.d.comb += match[n].eq(valid[n] & (head != n) & (keys[n] == key) & ~totals[n][-1])
+        fits = match.any()
+        if (
+            depth > 2
+            # no key decides in time: what waited merges now, or the head has left. One key alone
+            # fills two
+        ):
+            fits = Signal()
+            m.d.sync += fits.eq(self.i.valid & ~self.i.ready & match.any())
+        m.d.comb += self.i.ready.eq(
+            self.enable
+            & (mutant("scoreboard.full_combiner_stalls", ~valid.all() | fits, ~valid.all()))
+        )
+        taken = Signal()
+        m.d.comb += [
+            taken.eq(self.i.valid & self.i.ready & context.counted),
+            self.merged.eq(taken & match.any()),
+        ]
+
+        # An accumulator that is not in use follows the input: whether something merges decides on
+        # one bit only, `valid`.
+        grown = Mux(ok, context.bytes, 0)
+        for n in range(depth):
+            with m.If(~valid[n]):
+                m.d.sync += [
+                    keys[n].eq(key),
+                    totals[n].eq(grown),
+                    mem[n].eq(~ok),
+                    poison[n].eq(context.poison),
+                    old[n].eq(0),
+                ]
+            with m.Elif(taken & match[n]):
+                m.d.sync += [
+                    totals[n].eq(
+                        mutant("scoreboard.merged_bytes_replace", totals[n] + grown, grown)
+                    ),
+                    mem[n].eq(
+                        mutant(
+                            "scoreboard.last_acknowledgement_decides",
+                            mutant("scoreboard.merged_error_forgotten", mem[n] | ~ok, mem[n]),
+                            ~ok,
+                        )
+                    ),
+                    poison[n].eq(
+                        mutant(
+                            "scoreboard.poison_needs_two",
+                            poison[n] | context.poison,
+                            poison[n] & context.poison,
+                        )
+                    ),
+                ]
+            with m.If(taken & ~match.any() & (tail == n)):
+                m.d.sync += valid[n].eq(1)
+
+        def following(pointer):
+            return Mux(pointer == depth - 1, 0, pointer + 1)
+
+        with m.If(taken & ~match.any()):
+            m.d.sync += tail.eq(following(tail))
+
+        head_key = Signal.like(key)
+        plain, bank, group, dep = Signal(), Signal(), Signal(cfg.group_width), Signal(cfg.dep_width)
+        region, place = Signal(cfg.region_width), Signal(cfg.region_width)
+        twice = Signal()
+        op = self.o.payload
+        m.d.comb += [
+            head_key.eq(keys[head]),
+            Cat(plain, bank, group, dep, region, place).eq(head_key),
+            twice.eq(~plain & (region != place)),
+            self.o.valid.eq(valid.any()),  # they are in use from the head on
+            op.kind.eq(Mux(second, OpKind.OVER, OpKind.ACK)),
+            op.region.eq(Mux(second, region, place)),
+            op.bank.eq(bank),
+            op.plain.eq(plain),
+            op.dep.eq(dep),
+            op.group.eq(group),
+            op.bytes.eq(totals[head]),
+            op.mem.eq(mem.bit_select(head, 1)),
+            op.poison.eq(poison.bit_select(head, 1)),
+        ]
+        with m.If(self.o.valid & self.o.ready):
+            with m.If(
+                mutant(
+                    "scoreboard.second_half_lost_when_even",
+                    twice & ~second,
+                    twice & ~second & op.bytes[0],
+                )
+            ):
+                m.d.sync += second.eq(1)
+            with m.Else():
+                m.d.sync += [
+                    second.eq(0),
+                    head.eq(following(head)),
+                ]
+                m.d.sync += valid.bit_select(head, 1).eq(0)
+        # A new accumulator is never the head's place while the head is valid, so these two writes
+        # do not meet.
+        with m.If(self.sweep):
+            m.d.sync += old.eq(mutant("scoreboard.sweep_spares_matching", valid, valid & ~match))
+        m.d.comb += self.sweeping.eq((old & valid).any())
+        return m

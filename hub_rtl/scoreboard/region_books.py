@@ -1,0 +1,545 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps the book of every (region, epoch bank): states, closes, byte totals, and what follows from
+each change."""
+
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from hub_rtl.contract.fields import ORDER_ERROR
+from hub_rtl.contract.packets import OrderError, Reason, RegionState
+from hub_rtl.contract.records import types_of
+from hub_rtl.parts.mutants import mutant
+from hub_rtl.parts.ram import Ram
+
+from .bank_queue import SMALL
+from .records import TICKS, OpKind, bank_index, scoreboard_types
+
+__all__ = ["FIT", "RegionBooks"]
+
+#: Of an operation and its book: the epoch is the book's; it is to come; what the book keeps is of
+#: it or nothing; the producer has closed; news of the epoch were dropped.
+FIT = data.StructLayout(dict.fromkeys(("same", "early", "mine", "closed", "lost"), 1))
+
+
+class RegionBooks(wiring.Component):
+    """Second half of the scoreboard's pipeline: one read-modify-write of a book per cycle; the only
+    writer of states.
+
+    Contract: totals are exact and do not depend on the order of acknowledgements, refusals and
+    closes. A bank leaves OPEN once per epoch: by a verdict of the finisher (ALL), by bad news
+    (ERROR, at once) or by ABORT. OPEN goes forward: to an epoch 2, 4 or 6 ahead of the bank's last
+    one, to any one if it has none. A bank whose overflow region is given back in its epoch (ORPHAN)
+    ends in ERROR and has nothing to tell there any more. News for an epoch that is not open yet are
+    kept while the bank is FREE and of that epoch. News that is dropped, because it cannot be kept
+    or its epoch seems to be over, taints its epoch: the OPEN of it is an ERROR. Latency: an
+    operation at ``i_op`` in cycle 0, its tile's verdict in cycle 1, has its effects at ``ready``,
+    ``outcome`` and ``drop`` in cycle 2, at the registered ``region_update`` and ``result`` in cycle
+    3: the book is read, registered, changed. Throughput one per cycle, of one bank too (forwarded).
+    Never stalls. Illegal input: a producer's second close and closes of unknown producers change
+    nothing and are reported (``bad_close``).
+
+    Parameters: ``cfg``. Ports: ``i_op`` In {valid, op} and, a cycle later, {hit, over, live, rows}
+    of TileCounters; ``region_update`` Out; ``ready``, ``outcome`` Out to EventScan; ``drop`` Out:
+    pending news of this bank is forgotten; ``check`` Out: this bank may be complete; ``live_write``
+    Out; ``result`` Out; ``timeout`` Out; ``bad_close`` Out; ``query`` In, ``status``, ``missing``
+    Out two cycles later; ``geometry_write``, ``dep_write`` In; ``counts`` Out; ``clearing`` Out.
+    Source: docs/interfaces.md section 8; rules R1, R2, R6 of docs/architecture.md.
+    """
+
+    def __init__(self, cfg):
+        self._cfg, self._types = cfg, scoreboard_types(cfg)
+        types, own = types_of(cfg), self._types
+        super().__init__(
+            {
+                "i_valid": In(1),
+                "i_op": In(own.op),
+                "hit": In(1),
+                "over": In(1),
+                "live": In(1),
+                "rows": In(cfg.slot_width),
+                "region_update": Out(types.region_update),
+                "ready": Out(own.ready),
+                "outcome": Out(own.outcome),
+                "drop": Out(own.bank_strobe),
+                "check": Out(own.bank_strobe),
+                "live_write": Out(own.bank_strobe),
+                "live_value": Out(1),
+                "result": Out(own.result),
+                "timeout": Out(own.bank_strobe),
+                "bad_close": Out(own.bad_close),
+                "query": In(own.bank_name),
+                "status": Out(own.status),
+                "missing": Out(cfg.ranks),
+                "geometry_write": In(types.geometry_write),
+                "dep_write": In(types.dep_write),
+                "counts": Out(own.book_counts),
+                "clearing": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        cfg, types = self._cfg, self._types
+        m.submodules.books = books = Ram(
+            types.book, types.banks, clear=True, quick=types.banks <= SMALL
+        )
+        m.submodules.mirror = mirror = Ram(types.book, types.banks, clear=True)
+        m.submodules.shapes = shapes = Ram(types.geometry, cfg.regions, clear=True)
+        m.d.comb += self.clearing.eq(books.clearing | shapes.clearing)
+        m.d.comb += [
+            shapes.w_en.eq(self.geometry_write.en),
+            shapes.w_addr.eq(self.geometry_write.region),
+        ]
+        m.d.comb += [
+            shapes.w_data[field].eq(self.geometry_write.geometry[field])
+            for field, _ in types.geometry
+            if field != "valid"
+        ]
+        m.d.comb += shapes.w_data.valid.eq(
+            self.geometry_write.geometry.valid & self.geometry_write.geometry.row_bytes[4:].any()
+        )
+
+        # -- read ----------------------------------------------------------------------------------
+        m.d.comb += [
+            books.r_en.eq(self.i_valid),
+            books.r_addr.eq(bank_index(self.i_op.region, self.i_op.bank)),
+            shapes.r_en.eq(self.i_valid),
+            shapes.r_addr.eq(self.i_op.region),
+        ]
+        read_valid, valid = (Signal(name=name) for name in ("read_valid", "valid"))
+        read_op, op = (
+            Signal(types.op, name=name) for name in ("read_op", "op")
+        )  # read_op: the table shows its book
+        was, now = (Signal(types.book, name=name) for name in ("was", "now"))
+        shape = Signal(types.geometry)
+        hit, over, live, full_rows = Signal(), Signal(), Signal(), Signal(cfg.slot_width)
+        name = bank_index(op.region, op.bank)
+        # The operation in front may be changing that very book: known a cycle ahead.
+        follows = Signal()
+        m.d.sync += [
+            follows.eq(
+                read_valid
+                & ~read_op.plain
+                & (self.i_op.region == read_op.region)
+                & (self.i_op.bank == read_op.bank)
+            ),
+            read_valid.eq(self.i_valid),
+            read_op.eq(self.i_op),
+            valid.eq(read_valid),
+            op.eq(read_op),
+            was.eq(
+                mutant(
+                    "scoreboard.book_in_front_missed", Mux(follows, now, books.r_data), books.r_data
+                )
+            ),
+            shape.eq(shapes.r_data),
+            hit.eq(self.hit),
+            over.eq(self.over),
+            live.eq(self.live),
+            full_rows.eq(self.rows),
+        ]
+
+        # What an operation is, and how its epoch stands to that of its book, are registers too.
+        def kinds(*kinds):
+            return Cat(read_op.kind == kind for kind in kinds).any()
+
+        does = {kind: Signal(name=f"does_{kind.name.lower()}") for kind in OpKind}
+        acks, plain_ack, news = (Signal(name=name) for name in ("acks", "plain_ack", "news"))
+        answers, fails = Signal(), Signal()  # fails: a verdict that the bank cannot be complete
+        homeless = Signal(name="homeless")  # ORPHAN names the region into which this one overflows
+        fit = Signal(FIT)
+        same, early = fit.same, fit.early
+        m.d.sync += [does[kind].eq(read_valid & (read_op.kind == kind)) for kind in OpKind]
+        m.d.sync += [
+            acks.eq(read_valid & ~read_op.plain & kinds(OpKind.ACK, OpKind.OVER)),
+            plain_ack.eq(read_valid & read_op.plain & kinds(OpKind.ACK, OpKind.OVER)),
+            news.eq(read_valid & kinds(OpKind.REFUSE, OpKind.CLOSE, OpKind.PASS)),
+            answers.eq(
+                read_valid
+                & kinds(
+                    OpKind.OPEN,
+                    OpKind.RELEASE,
+                    OpKind.ABORT,
+                    OpKind.FORGET,
+                    OpKind.FREE,
+                    OpKind.FINISH,
+                    OpKind.LOOK,
+                )
+            ),
+            fails.eq(read_op.status.any()),
+            homeless.eq(
+                shapes.r_data.overflow_en
+                & (
+                    mutant(
+                        "scoreboard.orphans_of_others_end",
+                        shapes.r_data.overflow == read_op.bytes[: cfg.region_width],
+                        shapes.r_data.overflow != read_op.bytes[: cfg.region_width],
+                    )
+                )
+            ),
+            fit.eq(
+                mutant(
+                    "scoreboard.fit_in_front_missed",
+                    Mux(
+                        follows,
+                        self._fit(m, now, read_op, "changed"),
+                        self._fit(m, books.r_data, read_op, "stored"),
+                    ),
+                    lambda: self._fit(m, books.r_data, read_op, "stored"),
+                )
+            ),
+        ]
+
+        # -- change --------------------------------------------------------------------------------
+        busy, opened, opens, kept = Signal(), Signal(), Signal(), Signal()
+        forgets = Signal()  # the bank goes back to never opened
+        take, twice, stands = (
+            Signal(),
+            Signal(),
+            Signal(),
+        )  # news of this epoch; that change something
+        fail, status, ok = Signal(), Signal(4), Signal()  # bad news for an open bank
+        moved, ends = Signal(), Signal()  # some total grows; the finisher's ALL
+        bad_news = op.mem | op.poison | over
+        ready_tile = (
+            acks
+            & does[OpKind.ACK]
+            & mutant("scoreboard.ready_after_the_end", opened, busy)
+            & hit
+            & ~bad_news
+        )
+        aborts = does[OpKind.ABORT] & same & busy
+        orphaned = does[OpKind.ORPHAN] & homeless & same & busy
+        m.d.comb += [
+            busy.eq(was.state != RegionState.FREE),
+            opened.eq(was.state == RegionState.OPEN),
+            opens.eq(
+                does[OpKind.OPEN]
+                & ~busy
+                & shape.valid
+                & mutant("scoreboard.tainted_bank_opens_old_epoch", early, early | was.taint.any())
+            ),
+            forgets.eq(does[OpKind.FORGET] & ~busy),
+            kept.eq(was.held & fit.mine),
+            take.eq(
+                Mux(
+                    busy,
+                    same,
+                    mutant("scoreboard.news_of_other_owner_taken", early & fit.mine, early),
+                )
+            ),
+            twice.eq(does[OpKind.CLOSE] & take & fit.closed),
+            stands.eq(news & take & ~twice),
+            moved.eq((acks & busy) | stands),
+            ends.eq(does[OpKind.FINISH] & opened & same & ~fails),
+            ok.eq(
+                opens
+                | forgets
+                | (
+                    does[OpKind.RELEASE]
+                    & same
+                    & (mutant("scoreboard.busy_bank_released", was.state == RegionState.DONE, busy))
+                )
+                | aborts
+                | does[OpKind.FREE]
+                | (does[OpKind.FINISH] & opened & same)
+            ),
+            fail.eq(
+                (
+                    opened
+                    & (
+                        (acks & bad_news)
+                        | (does[OpKind.CLOSE] & same & op.abort & ~fit.closed)
+                        | (does[OpKind.PASS] & same & op.abort)
+                        | does[OpKind.OVERLAP]
+                        | (does[OpKind.FINISH] & same & fails)
+                        | orphaned
+                    )
+                )
+                | (opens & (fit.lost | (kept & was.aborted)))
+            ),
+        ]
+        with m.Switch(op.kind):
+            with m.Case(OpKind.ACK, OpKind.OVER):
+                m.d.comb += status.eq(
+                    mutant(
+                        "scoreboard.overlap_before_memory_error",
+                        Mux(op.mem, Reason.MEM_ERROR, Mux(over, Reason.OVERLAP, Reason.INCOMPLETE)),
+                        Mux(over, Reason.OVERLAP, Mux(op.mem, Reason.MEM_ERROR, Reason.INCOMPLETE)),
+                    )
+                )
+            with m.Case(OpKind.OVERLAP):
+                m.d.comb += status.eq(Reason.OVERLAP)
+            with m.Case(OpKind.OPEN):
+                m.d.comb += status.eq(Mux(fit.lost, Reason.EPOCH_EARLY, Reason.INCOMPLETE))
+            with m.Case(OpKind.FINISH):
+                m.d.comb += status.eq(op.status)
+            with m.Default():
+                m.d.comb += status.eq(Reason.INCOMPLETE)
+
+        m.d.comb += now.eq(was)
+        with m.If(acks & busy):
+            m.d.comb += now.acked.eq(was.acked + op.bytes)
+            with m.If(does[OpKind.OVER]):
+                m.d.comb += [
+                    now.over.eq(was.over + op.bytes),
+                    now.touched.eq(1),
+                ]
+        with m.If(ready_tile):
+            m.d.comb += now.tiles.eq(was.tiles + 1)
+        with m.If(stands & does[OpKind.REFUSE]):
+            m.d.comb += now.refused.eq(was.refused + op.bytes)
+        with m.If(stands & ~does[OpKind.REFUSE]):
+            m.d.comb += [
+                now.sent.eq(
+                    mutant("scoreboard.sent_is_of_last_close", was.sent + op.bytes, op.bytes)
+                ),
+                now.num_closes.eq(was.num_closes + 1),
+                now.aborted.eq(was.aborted | op.abort),
+            ]
+        with m.If(stands & does[OpKind.CLOSE]):
+            m.d.comb += now.closes.eq(was.closes | (Const(1, cfg.ranks) << op.src)[: cfg.ranks])
+        with m.If(stands & does[OpKind.PASS]):
+            m.d.comb += now.brought.eq(was.brought + op.rows)
+        with m.If(news & take & ~busy):
+            m.d.comb += [
+                now.held.eq(1),
+                now.tag.eq(op.epoch[1:]),
+            ]
+        with m.If(mutant("scoreboard.late_news_do_not_taint", news & ~take, news & ~take & early)):
+            m.d.comb += now.taint.eq(was.taint | (Const(1, 8) << op.epoch[1:])[:8])
+        with m.If(moved):
+            m.d.comb += [
+                now.moved.eq(1),
+                now.seen.eq(1),
+            ]
+        with m.If(ends):
+            m.d.comb += [
+                now.passed.eq(1),
+                now.brought.eq(op.rows),
+            ]
+        with m.If(orphaned):  # what it would tell is of an opening that is over
+            m.d.comb += now.passed.eq(1)
+        self._tick(m, does[OpKind.TICK] & opened & was.seen, was, now)
+        with m.If(does[OpKind.FREE] | (opens & ~kept) | forgets):
+            m.d.comb += now.eq(0)
+        with m.If(does[OpKind.FREE]):  # only the history stays
+            m.d.comb += [
+                now.epoch.eq(was.epoch),
+                now.used.eq(1),
+                now.taint.eq(was.taint),
+            ]
+        with m.If(opens | forgets):
+            self._taints(m, op, was, now, kept, forgets)
+        with m.If(opens):
+            m.d.comb += [
+                now.state.eq(RegionState.OPEN),
+                now.epoch.eq(op.epoch),
+                now.used.eq(1),
+                now.held.eq(0),
+            ]
+        with m.If(ends | aborts | fail):
+            m.d.comb += now.state.eq(RegionState.DONE)
+        with m.If(fail):
+            m.d.comb += now.status.eq(status)
+
+        # -- write ---------------------------------------------------------------------------------
+        for table in (books, mirror):
+            m.d.comb += [
+                table.w_en.eq(valid & ~op.plain),
+                table.w_addr.eq(name),
+                table.w_data.eq(now),
+            ]
+        changed = fail | opens | ends | (does[OpKind.FREE] & busy) | (aborts & opened)
+        m.d.sync += [
+            self.region_update.en.eq(changed),
+            self.region_update.region.eq(op.region),
+            self.region_update.bank.eq(op.bank),
+            self.region_update.state.eq(now.state),
+            self.region_update.epoch.eq(mutant("scoreboard.epoch_before_is_told", now, was).epoch),
+        ]
+        m.d.comb += [
+            self.live_write.en.eq(changed),
+            self.live_write.region.eq(op.region),
+            self.live_write.bank.eq(op.bank),
+            self.live_value.eq(~does[OpKind.FREE]),
+        ]
+
+        # -- consequences --------------------------------------------------------------------------
+        failed = Signal(cfg.dep_ranges)  # dependency ranges in ERROR until they are written again
+        plain_fail, usable = Signal(), Signal()
+        m.d.comb += [
+            usable.eq(plain_ack & live & ~failed.bit_select(op.dep, 1)),
+            plain_fail.eq(usable & bad_news),
+            self.ready.en.eq(
+                (usable & hit & ~bad_news) | ready_tile | (ends & op.part) | does[OpKind.CLEAR]
+            ),
+            self.ready.clear.eq(does[OpKind.CLEAR]),
+            self.ready.plain.eq(op.plain),
+            self.ready.owner.eq(Mux(op.plain, op.dep, op.region)),
+            self.ready.bank.eq(op.bank),
+            self.ready.epoch.eq(Mux(op.plain, 0, was.epoch)),
+            self.ready.group.eq(op.group),
+            self.ready.rows.eq(
+                Mux(
+                    does[OpKind.FINISH],
+                    op.rows & ((Const(1, 16) << shape.log2_tile) - 1),
+                    full_rows,
+                )
+            ),
+            self.outcome.en.eq(ends | fail | plain_fail),
+            self.outcome.error.eq(~ends),
+            self.outcome.index.eq(Mux(op.plain, types.banks + op.dep, name)),
+            self.outcome.word.epoch.eq(Mux(op.plain, 0, now.epoch)),
+            self.outcome.word.status.eq(Mux(ends, 0, status)),
+            self.outcome.word.rows.eq(Mux(ends, op.rows, 0)),
+            self.outcome.word.refused.eq(~op.plain & was.refused.any()),
+            self.drop.en.eq(
+                aborts | (does[OpKind.RELEASE] & same & (was.state == RegionState.DONE))
+            ),
+        ]
+        for strobe in (self.drop, self.timeout):
+            m.d.comb += [
+                strobe.region.eq(op.region),
+                strobe.bank.eq(op.bank),
+            ]
+        with m.If(plain_fail):
+            m.d.sync += failed.eq(failed | (Const(1, cfg.dep_ranges) << op.dep)[: cfg.dep_ranges])
+        with m.If(self.dep_write.en):
+            m.d.sync += failed.bit_select(self.dep_write.index, 1).eq(0)
+
+        # A bank may be complete after any growth with all closes there; the finisher looks closer.
+        grown, expected, closes = Signal(), Signal.like(shape.expected), Signal.like(now.num_closes)
+        grown_at = Signal(types.bank_strobe)
+        m.d.sync += [
+            grown.eq(((moved & opened) | opens) & ~fail),
+            expected.eq(shape.expected),
+            closes.eq(now.num_closes),
+            grown_at.region.eq(op.region),
+            grown_at.bank.eq(op.bank),
+        ]
+        m.d.comb += [
+            self.check.eq(grown_at),
+            self.check.en.eq(
+                grown
+                & (
+                    mutant(
+                        "scoreboard.end_not_sought_at_last_close",
+                        closes >= expected,
+                        closes > expected,
+                    )
+                )
+            ),
+        ]
+
+        acked = acks | plain_ack
+        m.d.sync += [
+            self.result.valid.eq(answers),
+            self.result.source.eq(op.source),
+            self.result.ok.eq(ok),
+            self.result.book.eq(was),
+            self.result.geometry.eq(shape),
+            self.result.reason.eq(self._refusal(m, does, was, shape, busy, fit)),
+            self.bad_close.en.eq(twice),
+            self.bad_close.region.eq(op.region),
+            self.bad_close.epoch.eq(op.epoch),
+            self.bad_close.src.eq(op.src),
+            self.counts.acks_stray.eq((plain_ack & ~live) | (acks & ~busy)),
+            self.counts.refused_stale.eq(does[OpKind.REFUSE] & ~take & ~early),
+            self.counts.close_stale.eq((does[OpKind.CLOSE] | does[OpKind.PASS]) & ~take & ~early),
+            self.counts.early_kept.eq(news & take & ~busy),
+            self.counts.tainted.eq(
+                (news & ~take & early) | (was.held & (forgets | (opens & ~kept)))
+            ),
+            self.counts.close_twice.eq(twice),
+            self.counts.mem_errors.eq(does[OpKind.ACK] & op.mem),
+            self.counts.poisoned.eq(does[OpKind.ACK] & op.poison),
+            self.counts.overlaps.eq((acked & over) | does[OpKind.OVERLAP]),
+        ]
+        self._report(m, mirror)
+        return m
+
+    def _fit(self, m, book, op, name):
+        """How the epoch, and the closing producer, of ``op`` stand to ``book``."""
+        fit, ahead = Signal(FIT, name=f"fit_{name}"), Signal(4, name=f"ahead_{name}")
+        m.d.comb += [
+            ahead.eq(op.epoch - book.epoch),
+            fit.same.eq(op.epoch == book.epoch),
+            fit.early.eq(~book.used | (~ahead[3] & ahead.any())),
+            fit.mine.eq(~book.held | (book.tag == op.epoch[1:])),
+            fit.closed.eq(book.closes.bit_select(op.src, 1)),
+            fit.lost.eq(book.taint.bit_select(op.epoch[1:], 1)),
+        ]
+        return fit
+
+    def _taints(self, m, op, was, now, kept, forgets):
+        """OPEN, FORGET: what was kept for an epoch that is not opened now is dropped and taints
+        that one.
+
+        FORGET keeps all taints. OPEN uses up its own epoch's, and those of epochs that are over
+        with it; before the first OPEN none is.
+        """
+        bits = Signal(8)
+        dropped = was.held & (forgets | ~kept)
+        m.d.comb += bits.eq(was.taint | Mux(dropped, (Const(1, 8) << was.tag)[:8], 0))
+        for n in range(8):
+            ahead = (Const(n, 3) - op.epoch[1:])[:3]
+            stays = forgets | (ahead.any() & (~was.used | (ahead <= 3)))
+            m.d.comb += now.taint[n].eq(bits[n] & stays)
+
+    def _refusal(self, m, does, was, shape, busy, fit):
+        """Why an order does not fit; of several reasons the first."""
+        reason = Signal(ORDER_ERROR)
+        with m.If(does[OpKind.OPEN] & ~shape.valid):
+            m.d.comb += reason.eq(OrderError.UNKNOWN)
+        with m.Elif((does[OpKind.OPEN] | does[OpKind.FORGET]) & busy):
+            m.d.comb += reason.eq(OrderError.IN_USE)
+        with m.Elif(does[OpKind.OPEN] & ~fit.early):
+            m.d.comb += reason.eq(OrderError.EPOCH)
+        with m.Elif((does[OpKind.RELEASE] | does[OpKind.ABORT]) & ~(busy & fit.same)):
+            m.d.comb += reason.eq(OrderError.NOT_IN_USE)
+        with m.Elif(does[OpKind.RELEASE] & (was.state != RegionState.DONE)):
+            m.d.comb += reason.eq(OrderError.NOT_DONE)
+        return reason
+
+    def _tick(self, m, runs, was, now):
+        """Stall clock: four ticks without motion after the tick that saw the last motion make one
+        report."""
+        with m.If(runs & was.moved):
+            m.d.comb += [
+                now.moved.eq(0),
+                now.ticks.eq(0),
+                now.reported.eq(0),
+            ]
+        with m.Elif(runs & ~was.reported):
+            m.d.comb += [
+                now.ticks.eq(was.ticks + 1),
+                now.reported.eq(was.ticks == TICKS - 1),
+            ]
+            m.d.comb += self.timeout.en.eq(
+                mutant(
+                    "scoreboard.stall_one_tick_early",
+                    was.ticks == TICKS - 1,
+                    was.ticks == TICKS - 2,
+                )
+            )
+
+    def _report(self, m, mirror):
+        """The query has its own copy of the books, so that it never waits and never disturbs."""
+        book = mirror.r_data
+        m.d.comb += [
+            mirror.r_en.eq(1),
+            mirror.r_addr.eq(Cat(self.query.bank, self.query.region)),
+        ]
+        m.d.sync += [
+            self.status.state.eq(book.state),
+            self.status.epoch.eq(book.epoch),
+            self.status.closes.eq(book.num_closes),
+            self.status.sent.eq(book.sent),
+            self.status.acked.eq(book.acked),
+            self.status.refused.eq(book.refused),
+            self.status.rows.eq(book.brought),
+            self.status.error.eq(book.status),
+            self.missing.eq(Mux(book.state == RegionState.OPEN, ~book.closes, 0)),
+        ]

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Readiness scoreboard: counts acknowledged bytes and says when tiles and regions are ready."""
+
+from amaranth import Cat, Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hub_rtl.contract.fields import REGISTER
+from hub_rtl.contract.records import types_of
+from hub_rtl.parts.arbiter import RoundRobin
+from hub_rtl.parts.mutants import bug, mutant
+from hub_rtl.parts.onehot import select
+from hub_rtl.parts.stream import StreamMerge, StreamRegister
+
+from .ack_combiner import AckCombiner
+from .bank_sources import OverlapInbox, StallClock
+from .event_flags import EventFlags
+from .event_scan import EventScan
+from .records import OpKind, scoreboard_types
+from .region_books import RegionBooks
+from .region_finish import RegionFinisher
+from .region_walker import RegionWalker
+from .tile_counters import TileCounters
+
+__all__ = ["ReadinessScoreboard"]
+
+
+class ReadinessScoreboard(wiring.Component):
+    """Owns the state of every (region, epoch bank), tile counters, closes, and the events (data
+    availability manager).
+
+    Contract: READY of a tile when memory has acknowledged every byte of it, once per epoch; ALL of
+    a bank when every producer has closed and every byte sent was acknowledged or refused, with the
+    true number of rows, after all its READYs; in their place one ERROR when that cannot come true
+    any more. Everything is counted exactly and in any order of arrival.
+
+    Latency: last acknowledgement taken to READY valid: 7 cycles when idle. Throughput: one
+    operation per cycle of all slices together (two for overflowed rows); waiting acknowledgements
+    of one tile merge. Closes and refusals are in the books within a few cycles. Ordering and
+    stalls: events as in EventScan. Acknowledgements, refusals, closes and overlaps never wait for
+    ``o_event``, ``o_flag``, commands or software. Commands run one at a time; RELEASE and ABORT
+    wait for allocator and writers. After reset, inputs are not ready while ``clearing``. On illegal
+    input: second closes, closes of unknown producers, stale news and bytes for FREE banks change
+    nothing and are counted.
+
+    Parameters: ``cfg``, HubConfig. Ports: see ``docs/interfaces.md``, section 8.
+    Source: arXiv 2605.05888 (Data Availability Manager), docs/interfaces.md section 8.
+    """
+
+    def __init__(self, cfg):
+        self._cfg, self._types = cfg, scoreboard_types(cfg)
+        own, types = self._types, types_of(cfg)
+        super().__init__(
+            {
+                "i_ack": In(stream.Signature(types.ack)).array(cfg.slices),
+                "i_refused": In(stream.Signature(types.refusal)),
+                "i_close": In(stream.Signature(types.close)),
+                "i_command": In(stream.Signature(types.region_command)),
+                "command_error": Out(own.command_error),
+                "geometry_write": In(types.geometry_write),
+                "dep_write": In(types.dep_write),
+                "dep_busy": Out(1),
+                "overlap": In(own.bank_strobe),
+                "o_region_update": Out(types.region_update),
+                "rows_query": Out(own.bank_name),
+                "rows": In(cfg.slot_width + 1),
+                "purge": Out(own.bank_strobe),
+                "purging": In(1),
+                "quiesce": Out(1),
+                "quiescing": In(1),
+                "o_event": Out(stream.Signature(types.event)),
+                "o_flag": Out(stream.Signature(own.flag)),
+                "query": In(own.bank_name),
+                "status": Out(own.status),
+                "missing_from": Out(cfg.ranks),
+                "timeout": In(REGISTER),
+                "o_timeout": Out(own.bank_strobe),
+                "bad_close": Out(own.bad_close),
+                "counts": Out(own.counts),
+                "clearing": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        cfg = self._cfg
+        m.submodules.tiles = tiles = TileCounters(cfg)
+        m.submodules.books = books = RegionBooks(cfg)
+        m.submodules.finisher = finisher = RegionFinisher(cfg)
+        m.submodules.walker = walker = RegionWalker(cfg)
+        m.submodules.scan = scan = EventScan(cfg)
+        m.submodules.flags = flags = EventFlags(cfg)
+        m.submodules.overlaps = overlaps = OverlapInbox(cfg)
+        m.submodules.clock = StallClock(cfg)
+        m.submodules.refusals = StreamRegister(types_of(cfg).refusal)
+        m.submodules.closes = StreamRegister(types_of(cfg).close)
+        combiners = [AckCombiner(cfg) for _ in range(cfg.slices)]
+        for n, combiner in enumerate(combiners):
+            m.submodules[f"combiner_{n}"] = combiner
+            wiring.connect(m, wiring.flipped(self.i_ack[n]), combiner.i)
+            m.d.comb += [
+                combiner.enable.eq(~self.clearing),
+                combiner.sweep.eq(walker.sweep),
+            ]
+
+        clearing = Signal(init=1)
+        m.d.sync += clearing.eq(
+            mutant(
+                "scoreboard.tiles_not_awaited_at_start",
+                tiles.clearing | books.clearing,
+                books.clearing,
+            )
+            | scan.clearing
+            | flags.clearing
+            | finisher.clearing
+            | overlaps.clearing
+            | walker.clearing
+        )
+        m.d.comb += self.clearing.eq(clearing)
+        refuse_op, close_op, close_fits = self._take_news(m, clearing)
+        valid, op = self._choose(m, combiners, refuse_op, close_op)
+        self._pipeline(m, combiners, clearing, valid, op)
+        self._outside(m, combiners, close_fits)
+        return m
+
+    def _take_news(self, m, clearing):
+        """Refusals and closes as operations for the pipeline; whether the close that comes names
+        a book."""
+        cfg, types = self._cfg, self._types
+        refusals, closes = m.submodules.refusals, m.submodules.closes
+        refuse_op, close_op = Signal(types.op), Signal(types.op)
+        refusal, close = refusals.o.payload, closes.o.payload
+        # What names no book is dropped before the registers: the comparisons would be late for the
+        # arbiter.
+        sunk, closing = self.i_refused.payload, self.i_close.payload
+        refusal_fits = sunk.known & ~sunk.plain & (sunk.region < cfg.regions)
+        close_fits = (closing.region < cfg.regions) & (closing.src < cfg.ranks)
+        for outer, register, fits in (
+            (self.i_refused, refusals, refusal_fits),
+            (self.i_close, closes, close_fits),
+        ):
+            m.d.comb += [
+                register.i.payload.eq(outer.payload),
+                register.i.valid.eq(outer.valid & fits & ~clearing),
+                outer.ready.eq(register.i.ready & ~clearing),
+            ]
+        m.d.comb += [
+            refuse_op.kind.eq(OpKind.REFUSE),
+            refuse_op.region.eq(refusal.region),
+            refuse_op.epoch.eq(refusal.epoch),
+            refuse_op.bank.eq(refusal.epoch[0]),
+            refuse_op.bytes.eq(refusal.bytes),
+            close_op.kind.eq(OpKind.CLOSE),
+            close_op.region.eq(close.region),
+            close_op.epoch.eq(close.epoch),
+            close_op.bank.eq(close.epoch[0]),
+            close_op.bytes.eq(close.sent),
+            close_op.src.eq(close.src),
+            close_op.abort.eq(close.abort | close.ragged),
+        ]
+        return refuse_op, close_op, close_fits
+
+    def _choose(self, m, combiners, refuse_op, close_op):
+        """One operation per cycle: acknowledgements, refusals, closes, all else, in turn."""
+        cfg, types, parts = self._cfg, self._types, m.submodules
+        refusals, closes = parts.refusals, parts.closes
+        m.submodules.control = control = StreamMerge(types.op, 4)
+        for n, part in enumerate((parts.finisher, parts.walker, parts.overlaps, parts.clock)):
+            wiring.connect(m, part.o_op, control.i[n])
+        m.submodules.ack_arbiter = ack_arbiter = RoundRobin(cfg.slices)
+        m.submodules.arbiter = arbiter = RoundRobin(4)
+        ack_op = Signal(types.op)
+        for n, combiner in enumerate(combiners):
+            m.d.comb += [
+                ack_arbiter.requests[n].eq(combiner.o.valid),
+                combiner.o.ready.eq(arbiter.grant_onehot[0] & ack_arbiter.grant_onehot[n]),
+            ]
+        m.d.comb += [
+            ack_op.eq(select(ack_arbiter.grant_onehot, [c.o.payload for c in combiners])),
+            ack_arbiter.advance.eq(arbiter.grant_onehot[0]),
+            arbiter.requests.eq(
+                Cat(ack_arbiter.requests.any(), refusals.o.valid, closes.o.valid, control.o.valid)
+            ),
+            arbiter.advance.eq(
+                mutant("scoreboard.turns_of_one_input_only", 1, arbiter.requests[3])
+            ),
+            refusals.o.ready.eq(arbiter.grant_onehot[1]),
+            closes.o.ready.eq(arbiter.grant_onehot[2]),
+            control.o.ready.eq(arbiter.grant_onehot[3]),
+        ]
+        valid, op = Signal(), Signal(types.op)
+        m.d.sync += [
+            valid.eq(arbiter.requests.any()),
+            op.eq(select(arbiter.grant_onehot, (ack_op, refuse_op, close_op, control.o.payload))),
+        ]
+        return valid, op
+
+    def _pipeline(self, m, combiners, clearing, valid, op):
+        """Tiles, books, events: one operation per cycle, never stalls. Finisher and walker hear the
+        answers."""
+        parts = m.submodules
+        tiles, books, scan, flags = parts.tiles, parts.books, parts.scan, parts.flags
+        finisher, walker = parts.finisher, parts.walker
+        m.d.comb += [
+            tiles.i_valid.eq(valid),
+            tiles.i_op.eq(op),
+            books.i_valid.eq(tiles.o_valid),
+            books.i_op.eq(tiles.o_op),
+            books.hit.eq(tiles.hit),
+            books.over.eq(tiles.over),
+            books.live.eq(tiles.live),
+            books.rows.eq(tiles.rows),
+            scan.ready.eq(books.ready),
+            scan.kill.eq(walker.kill),
+            scan.room.eq(flags.room),
+            flags.loaded.eq(scan.loaded),
+            flags.event.eq(
+                mutant("scoreboard.flag_of_event_before", scan.offered, scan.o_event.payload)
+            ),
+            finisher.result.eq(books.result),
+            walker.result.eq(books.result),
+            walker.judging.eq(finisher.busy),
+            walker.judged_at.eq(finisher.at),
+            walker.enable.eq(~clearing),
+            walker.sweeping.eq(Cat(c.sweeping for c in combiners).any()),
+        ]
+        # What does not decide when a READY comes takes a register: the books' change is the longest
+        # path. Ends, drops and writes to ranges keep their order.
+        m.d.sync += [
+            tiles.live_write.eq(books.live_write),
+            tiles.live_value.eq(books.live_value),
+            scan.outcome.eq(books.outcome),
+            scan.drop.eq(books.drop),
+            scan.dep_write.eq(self.dep_write),
+        ]
+        m.d.comb += finisher.check.eq(books.check)
+        for part in (tiles, books, flags, walker):
+            m.d.comb += part.geometry_write.eq(self.geometry_write)
+        for part in (tiles, books, walker):
+            m.d.comb += part.dep_write.eq(self.dep_write)
+
+    def _outside(self, m, combiners, close_fits):
+        """The ports of the parts that are ports of the scoreboard, and the counters."""
+        types, parts = self._types, m.submodules
+        books, scan, flags, overlaps = parts.books, parts.scan, parts.flags, parts.overlaps
+        finisher, walker, clock = parts.finisher, parts.walker, parts.clock
+        wiring.connect(m, wiring.flipped(self.i_command), walker.i_command)
+        wiring.connect(m, scan.o_event, wiring.flipped(self.o_event))
+        if (asked := bug("scoreboard.event_withdrawn_at_ready")) is not None:
+            with m.If(asked & (self.clearing | books.ready.en)):
+                m.d.comb += self.o_event.valid.eq(0)
+        wiring.connect(m, flags.o_flag, wiring.flipped(self.o_flag))
+        m.d.comb += [
+            self.command_error.eq(walker.command_error),
+            self.dep_busy.eq(walker.dep_busy),
+            overlaps.overlap.eq(self.overlap),
+            self.o_region_update.eq(books.region_update),
+            self.rows_query.eq(finisher.rows_query),
+            finisher.rows.eq(self.rows),
+            self.purge.eq(walker.purge),
+            walker.purging.eq(self.purging),
+            self.quiesce.eq(walker.quiesce),
+            walker.quiescing.eq(self.quiescing),
+            books.query.eq(self.query),
+            self.status.eq(books.status),
+            self.missing_from.eq(books.missing),
+            clock.timeout.eq(self.timeout),
+            self.bad_close.eq(books.bad_close),
+        ]
+        m.d.sync += self.o_timeout.eq(books.timeout)
+        for name, _ in types.book_counts:
+            m.d.comb += self.counts[name].eq(books.counts[name])
+        for name, _ in types.event_counts:
+            m.d.comb += self.counts[name].eq(scan.counts[name])
+        m.d.comb += self.counts.timeouts.eq(self.o_timeout.en)
+        m.d.sync += [
+            self.counts.close_bad.eq(self.i_close.valid & self.i_close.ready & ~close_fits),
+            self.counts.merges.eq(Cat(c.merged for c in combiners).any()),
+        ]

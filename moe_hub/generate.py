@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Command ``moe-hub generate``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flow.verilog.generate import generate as texts_of
+from flow.verilog.generate import write_files
+
+from .console import output_folder
+from .options import PresetOption, SettingsOption, configured
+
+__all__ = ["generate"]
+
+
+def generate(
+    preset: PresetOption = "small",
+    settings: SettingsOption = None,
+    ram_modules: Annotated[
+        bool,
+        typer.Option(
+            "--ram-modules",
+            help="Each memory is an instance of a module named "
+            "after its shape; the modules are in moehub_rams.v.",
+        ),
+    ] = False,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder; files go to <folder>/<preset>/.")
+    ] = Path("build"),
+):
+    """Write the Verilog, its AXI wrapper, moehub.json (ports, sizes, maps, memories), registers,
+    and files for tools."""
+    cfg = configured(preset, settings)
+    folder = output_folder(output / preset)
+    for path in write_files(folder, texts_of(cfg, ram_modules).files()):
+        print(path)

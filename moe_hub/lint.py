@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Command ``moe-hub lint``."""
+
+from typing import Annotated
+
+import typer
+
+from flow.verilog import lint as rules
+from flow.verilog.axi_wrapper import AXI_TOP
+from flow.verilog.generate import TOP
+from flow.verilog.generate import generate as texts_of
+from hub_rtl.contract.config import PRESETS
+
+from .options import SettingsOption, configured
+
+__all__ = ["lint"]
+
+
+def lint(
+    preset: Annotated[
+        str | None, typer.Option("--preset", "-p", help="Only this one; all by default.")
+    ] = None,
+    settings: SettingsOption = None,
+):
+    """Check the Verilog and its AXI wrapper with Verilator and Yosys; exit code 1 on a finding."""
+    found = False
+    for cfg in [configured(name, settings) for name in ([preset] if preset else PRESETS)]:
+        around = texts_of(cfg).sources()
+        findings = rules.lint_verilog(around.pop(f"{TOP}.v"), TOP, around=around, top=AXI_TOP)
+        print(f"{cfg.name}: {'clean' if not findings else 'NOT clean'}")
+        for finding in findings:
+            print(finding)
+        found |= bool(findings)
+    print("waived: " + "; ".join(f"{name} ({reason})" for name, reason in rules.WAIVED.items()))
+    if found:
+        raise typer.Exit(1)

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Command ``moe-hub mutate``."""
+
+from typing import Annotated
+
+import typer
+
+from sim.quality.mutation import meaning
+from sim.quality.mutation.blocks import BLOCKS
+from sim.quality.mutation.names import catalogue
+
+from .console import fail
+from .options import one_of, whole
+
+__all__ = ["mutate"]
+
+
+def _meaning(chosen, jobs, kept, prove, proofs):
+    """The section of the results page about mutants of meaning; the exit code."""
+    from formal.kit.notice import Notice
+    from formal.kit.table import load_table
+    from sim.bench.runner import ROOT
+
+    checks = list(load_table().values())
+    ask = Notice([each for each in checks if each.quick] if proofs == "quick" else checks, chosen)
+    noticed = meaning.found(
+        chosen, ask if proofs != "none" else None, jobs=jobs, kept=kept, prove=prove
+    )
+    text = meaning.lines(noticed)
+    print("\n".join(text))
+    if chosen == meaning.words():
+        page = ROOT / "docs" / "results" / "mutation.md"
+        page.write_text(meaning.with_section(page.read_text(), text))
+    return 1 if meaning.missed(noticed) else 0
+
+
+def mutate(
+    blocks: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[BLOCK]...",
+            parser=one_of((*BLOCKS, *meaning.words())),
+            show_default=False,
+            help=f"Of {', '.join(BLOCKS)}; with --meaning of "
+            f"{', '.join(meaning.words())}; all by default.",
+        ),
+    ] = None,
+    jobs: Annotated[
+        int, typer.Option("--jobs", "-j", parser=whole(1, 1024), help="Mutants at a time.")
+    ] = 1,
+    kept: Annotated[
+        bool,
+        typer.Option("--kept", help="Tables of the last runs, even if a bench has changed since."),
+    ] = False,
+    no_proofs: Annotated[
+        bool, typer.Option("--no-proofs", help="Count survivors as open.")
+    ] = False,
+    by_meaning: Annotated[
+        bool,
+        typer.Option("--meaning", help="Mutants by name in the source, against bench and proofs."),
+    ] = False,
+    proofs: Annotated[
+        str,
+        typer.Option(
+            "--proofs",
+            parser=one_of(("none", "quick", "all")),
+            help="With --meaning: the promises that are asked.",
+        ),
+    ] = "all",
+    names: Annotated[
+        bool, typer.Option("--list", help="Print the mutants by name and end.")
+    ] = False,
+):
+    """Mutants of every block against its bench, proofs for those nobody noticed; exit code 1 when a
+    target is missed."""
+    from sim.quality.mutation.run import main
+
+    if names:
+        print("\n".join(f"{each.name}  {each.file}:{each.line}" for each in catalogue().values()))
+        return
+    known = meaning.words() if by_meaning else BLOCKS
+    if wrong := [each for each in blocks or [] if each not in known]:
+        fail(f"{wrong[0]}: must be one of {', '.join(known)}")
+    if by_meaning:
+        chosen = sorted(set(blocks)) if blocks else list(known)
+        raise typer.Exit(_meaning(chosen, jobs, kept, not no_proofs, proofs))
+    raise typer.Exit(main(blocks or [], jobs, kept, not no_proofs))

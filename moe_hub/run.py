@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Command ``moe-hub run``: a whole MoE layer on the generated Verilog."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hub_rtl.contract.config import PRESETS
+from hub_rtl.contract.config import preset as preset_of
+from sim.system.baseline import baseline_programs, check_baseline
+from sim.system.figures import baseline_report, layer_report, table
+from sim.system.layer import hub_programs, plan_layer
+from sim.system.layer_check import check_layer
+from sim.system.system import HarnessError, build
+from sim.system.timeline import draw_timeline
+from sim.workload.asked import asked_routing, asked_shape
+from sim.workload.models import MODELS
+from sim.workload.numbering import NUMBERINGS
+
+from .console import Progress, fail, output_folder, table_console, write_text
+from .options import one_of, whole
+
+__all__ = ["run"]
+
+BIN = 256  # cycles per bin of the timeline
+LATENCY = 64  # cycles from hub to hub, switch included
+LONGEST = 10**9  # cycles that a wait can be told to take
+
+
+def _simulate(progress, text, system, folder, plan):
+    """Builds and runs; returns the result."""
+    progress.stage(f"{text}: building {plan.cfg.ranks} hubs from Verilog")
+    program = build(plan.cfg)
+    progress.stage(f"{text}: simulating")
+
+    def show(cycle, done, seconds):
+        rate = cycle * plan.cfg.ranks / max(seconds, 0.1)
+        progress.show(
+            f"{text}: cycle {cycle:,}, {done} of {plan.cfg.ranks} ranks done, {rate:,.0f} "
+            "hub cycles/s"
+        )
+
+    return system.run(program, folder=folder, progress=show)
+
+
+def run(
+    model: Annotated[
+        str, typer.Option(help=f"Shape of the layer: {', '.join(MODELS)}.")
+    ] = "deepseek-v3",
+    ranks: Annotated[int, typer.Option(parser=whole(2, 128), help="GPUs, each with its hub.")] = 8,
+    tokens: Annotated[
+        int,
+        typer.Option(
+            parser=whole(0, 1 << 20), help="Tokens per rank; 0 with --trace: all of the log."
+        ),
+    ] = 16,
+    lanes: Annotated[int, typer.Option(parser=whole(1, 32), help="Link ports of each hub.")] = 1,
+    trace: Annotated[
+        Path | None, typer.Option(help="Routing log (JSON lines) in place of made-up routing.")
+    ] = None,
+    experts: Annotated[
+        int | None, typer.Option(parser=whole(1, 2048), help="Experts, in place of the model's.")
+    ] = None,
+    row_bytes: Annotated[
+        int | None,
+        typer.Option(
+            parser=whole(16, 16384),
+            help="Bytes of a dispatched row without its return column, in place of the model's.",
+        ),
+    ] = None,
+    packet_bytes: Annotated[
+        int, typer.Option(parser=whole(128, 256), help="Largest payload of a packet: 128 or 256.")
+    ] = 128,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Hubs of this preset ({', '.join(PRESETS)}) in place of ones made to measure."
+        ),
+    ] = None,
+    tile_rows: Annotated[
+        int | None, typer.Option(parser=whole(1, 1024), help="Rows of a tile, a power of two.")
+    ] = None,
+    numbering: Annotated[
+        str,
+        typer.Option(parser=one_of(NUMBERINGS), help=f"What a RowID is: {', '.join(NUMBERINGS)}."),
+    ] = "token",
+    expert_cycles: Annotated[
+        int,
+        typer.Option(parser=whole(0, LONGEST), help="Cycles the expert stand-in takes per tile."),
+    ] = 200,
+    latency: Annotated[
+        int, typer.Option(parser=whole(1, 100_000), help="Cycles from hub to hub.")
+    ] = LATENCY,
+    baseline: Annotated[
+        bool, typer.Option("--baseline", help="Also run the address-centric way and compare.")
+    ] = False,
+    prefix_cycles: Annotated[
+        int, typer.Option(parser=whole(0, LONGEST), help="Cycles of the baseline's prefix sums.")
+    ] = 500,
+    threads: Annotated[
+        int,
+        typer.Option(
+            parser=whole(1, 128),
+            help="Threads of the simulation; the result does not depend on it.",
+        ),
+    ] = 2,
+    max_cycles: Annotated[
+        int, typer.Option(parser=whole(1, 10**12), help="Watchdog, cycles.")
+    ] = 50_000_000,
+    seed: Annotated[
+        int, typer.Option(parser=whole(0, 2**32 - 1), help="Of data and made-up routing.")
+    ] = 1,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder of report.json, timeline.png.")
+    ] = Path("build/run"),
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep logs and memory images in the output folder.")
+    ] = False,
+):
+    """Run one MoE layer through the generated Verilog and check every byte.
+
+    Exit code 0: every byte, event and register is as the golden model says; 1: it is not; 2: the
+    order was wrong.
+    """
+    settings = {
+        "latency": latency,
+        "window": latency,
+        "threads": threads,
+        "max_cycles": max_cycles,
+        "bin": BIN,
+        "seed": seed,
+    }
+    shape = asked_shape(model, trace, experts, row_bytes)
+    routing = asked_routing(shape, trace, ranks, tokens, seed)
+    plan = plan_layer(
+        shape,
+        routing,
+        ranks=ranks,
+        lanes=lanes,
+        tile_rows=tile_rows,
+        seed=seed,
+        packet_bytes=packet_bytes,
+        base=preset_of(preset) if preset else None,
+        numbering=numbering,
+    )
+    ways = [
+        (
+            "hub",
+            hub_programs(plan, expert_cycles=expert_cycles, **settings),
+            check_layer,
+            layer_report,
+        )
+    ]
+    if baseline:
+        ways.append(
+            (
+                "address-centric",
+                baseline_programs(plan, prefix_cycles, expert_cycles=expert_cycles, **settings),
+                check_baseline,
+                baseline_report,
+            )
+        )
+    output_folder(output)
+    reports = []
+    with Progress() as progress:
+        for name, system, check, figures in ways:
+            try:
+                result = _simulate(progress, name, system, output / name if keep else None, plan)
+            except HarnessError as error:
+                fail(error, 1)
+            progress.stage(f"{name}: comparing every byte with the golden model")
+            verdict = check(plan, result)
+            for line in verdict.differences:
+                print(f"moe-hub: {name}: {line}", file=sys.stderr)
+            reports.append(None if result.timed_out else figures(plan, result, verdict))
+            if name == "hub":
+                draw_timeline(
+                    plan,
+                    result,
+                    output / "timeline.png",
+                    BIN,
+                    f"{shape.name}, {routing.tokens} tokens, {ranks} ranks, {lanes} lane(s)",
+                )
+            if not keep:
+                result.remove()
+            if not verdict.good:
+                reports[-1] = reports[-1] or {"way": name, "differences": verdict.differences}
+    write_text(
+        output / "report.json",
+        json.dumps(dict(zip(("hub", "baseline"), reports, strict=False)), indent=1) + "\n",
+    )
+    if all(report and "rows" in report for report in reports):
+        table_console().print(table(*reports))
+    print(f"report: {output / 'report.json'}, picture: {output / 'timeline.png'}")
+    if any(report is None or report["differences"] for report in reports):
+        raise typer.Exit(1)

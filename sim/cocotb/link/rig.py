@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rig of the LinkPort bench: one port, its agents and the models of both directions."""
+
+from collections import Counter, deque
+
+from hub_rtl.contract.config import ceil_log2
+from hub_rtl.contract.packets import BODIES, HEADER, PacketType, unpack
+from hub_rtl.contract.records import BAD_PACKET, types_of
+from sim.bench.runner import bench_params
+from sim.bench.streams import Codec, SignalPort, StreamSink, StreamSource, bus_read, start_clock
+from sim.golden.link import CONTROL, DATA, LinkRxModel, LinkTxModel, header, with_fields
+
+from .watch import PortWatch
+
+LANE = 0
+SETTLE = 12  # cycles until everything that came in is visible on ports and counters
+
+
+def random_packet(cfg, rng, src, dst, lane=LANE, length=None, **fields):
+    """A good packet as a list of flits; ``length``: payload flits."""
+    length = length or rng.choice(
+        (1, 1, 2, cfg.packet_flits, cfg.packet_flits, rng.randint(1, cfg.packet_flits))
+    )
+    first = rng.randrange(cfg.packet_flits - length + 1)
+    masked = fields.pop("masked", rng.random() < 0.3)
+    if rng.random() < 0.8:
+        body = {
+            "region": rng.randrange(2048),
+            "epoch": rng.randrange(16),
+            "rowid": rng.randrange(1 << 24),
+            "row_off": rng.randrange(1024 // cfg.packet_flits) * cfg.packet_flits + first,
+        }
+        kind = PacketType.ROW
+    else:
+        kind = PacketType.PLAIN
+        body = {
+            "addr16": rng.randrange(1 << 44 - ceil_log2(cfg.packet_flits)) * cfg.packet_flits
+            + first
+        }
+    flit = header(
+        kind,
+        body,
+        **{
+            "src": src,
+            "dst": dst,
+            "lane": lane,
+            "len": length,
+            "masked": masked,
+            "cls": rng.randrange(2),
+            "poison": rng.random() < 0.1,
+            **spare(rng),
+            **fields,
+        },
+    )
+    return [flit, *(rng.getrandbits(128) for _ in range(length + masked * cfg.mask_flits))]
+
+
+def random_control(rng, src, dst, lane=LANE):
+    """A good CLOSE or REJECT flit."""
+    kind = rng.choice((PacketType.CLOSE, PacketType.REJECT))
+    body = {name: rng.getrandbits(width) for name, (_, width) in BODIES[kind].items()}
+    return header(
+        kind,
+        body,
+        src=src,
+        dst=dst,
+        lane=lane,
+        cls=rng.randrange(2),
+        poison=rng.randrange(2),
+        **spare(rng),
+    )
+
+
+def spare(rng):
+    """Header fields that nobody looks at and everybody passes on."""
+    return {"zero": rng.getrandbits(4), "crc": rng.getrandbits(24)}
+
+
+def unfilled(rng, flit):
+    """A flit as senders hand it to a link: the fields that the link fills are anything."""
+    names = ("src", "lane", "seq", "credit_cls", "credit")
+    return with_fields(flit, **{name: rng.getrandbits(HEADER[name][1]) for name in names})
+
+
+def as_stream(flits):
+    """Flits as items of a packet stream."""
+    return [
+        {"data": data, "first": int(n == 0), "last": int(n == len(flits) - 1), "err": 0}
+        for n, data in enumerate(flits)
+    ]
+
+
+class Sender:
+    """Stands for the packet manager: takes a credit for each packet, then hands it over. Any rank
+    with credits goes."""
+
+    def __init__(self, bench, cfg, source, prefix=""):
+        self.bench, self.source = bench, source
+        self.taken = Counter()
+        self._take, self._ready = (
+            getattr(bench.dut, prefix + "take"),
+            getattr(bench.dut, prefix + "dest_ready"),
+        )
+        self._codec = Codec(types_of(cfg).rank_strobe)
+        self._queues = {rank: deque() for rank in range(cfg.ranks)}
+        self._turn = 0
+        self.on_take = []
+        self.clear()
+        bench.add(self)
+
+    def put(self, dst, flits):
+        self._queues[dst].append(flits)
+
+    @property
+    def pending(self):
+        return sum(map(len, self._queues.values())) + self.source.pending
+
+    def clear(self, forget=True):
+        self._credits, self._last = 0, None
+        self._take.value = 0
+        self._driven = False
+        for queue in self._queues.values():
+            queue.clear()
+
+    def drive(self):
+        ranks = len(self._queues)
+        able = [
+            rank
+            for rank in self._queues
+            if self._queues[rank] and self._credits >> rank & 1 and rank != self._last
+        ]
+        self._last = (
+            min(able, key=lambda rank: (rank - self._turn) % ranks)
+            if able and self.source.pending < 40
+            else None
+        )
+        if self._last is not None:
+            self._turn = self._last + 1
+            self.source.put(*as_stream(self._queues[self._last].popleft()))
+            self.taken[self._last] += 1
+            for function in self.on_take:
+                function(self._last)
+        if self._last is not None or self._driven:
+            self._take.value = self._codec.pack(
+                {"en": int(self._last is not None), "rank": self._last or 0}
+            )
+        self._driven = self._last is not None
+
+    def sample(self):
+        self._credits = int(self._ready.value)
+
+    def __str__(self):
+        return f"sender: {self.pending} flits or packets waiting, credits {self._credits:#b}"
+
+
+class TB:
+    """One LinkPort with stream agents, models of both directions, and its strobes summed up."""
+
+    def __init__(self, dut, salt="", idle=None, stall=None, wire=None):
+        self.cfg, self.params, self.rng = bench_params(salt)
+        cfg, rng = self.cfg, self.rng
+        self.dut = dut
+        self._own(self.params.get("rank", rng.randrange(cfg.ranks)))  # another one in each test
+        dut.lane.value, dut.peer_dead.value = LANE, 0
+        self.bench = bench = start_clock(dut, watchdog=2000)
+        flit = types_of(cfg).flit
+        self.packets = StreamSource(bench, "i_packet", flit, idle, rng)
+        self.controls = StreamSource(bench, "i_control", None, idle, rng)
+        self.out = StreamSink(bench, "o_packet", flit, stall, rng)
+        self.out_control = StreamSink(
+            bench, "o_control", None, None if stall == "stop" else stall, rng
+        )
+        names = {"data": "tdata", "last": "tlast"}
+        self.wire_in = StreamSource(
+            bench,
+            SignalPort(
+                dut,
+                "rx",
+                "rx__tvalid",
+                "rx__tready",
+                {key: f"rx__{name}" for key, name in names.items()},
+            ),
+            pause=idle,
+            rng=rng,
+        )
+        self.wire_out = StreamSink(
+            bench,
+            SignalPort(
+                dut,
+                "tx",
+                "tx__tvalid",
+                "tx__tready",
+                {"data": "tx__tdata", "last": "tx__tlast", "dest": "tx__tdest"},
+            ),
+            pause=wire,
+            rng=rng,
+        )
+        self.sender = Sender(bench, cfg, self.packets)
+        self.counts, self.bad = Counter(), []
+        self._bad_header = Codec(BAD_PACKET)
+        self.told = []  # (cycle, dst, totals) of each header on the wire
+        self.wire_in.on_item(self._arrived)
+        # The model must have the whole packet before its first flit: it gets it flit by flit, so
+        # look at the rest later.
+        self.wire_out.on_item(lambda item, cycle: self._pending_wire.append((item, cycle)))
+        self.out.on_item(self._out_flit)
+        self.out_control.on_item(
+            lambda item, cycle: self._freed(unpack(HEADER, item)["src"], CONTROL, cycle)
+        )
+        self.controls.on_item(self._in_control)
+        self.packets.on_item(self._in_flit)
+        self.sender.on_take.append(lambda rank: self.watch.took_credit(rank))
+        bench.on_sample(self._look)
+        bench.on_sample(self._judge_wire)
+
+    def _own(self, rank):
+        self.rank = self.dut.rank.value = rank
+        self.peers = [peer for peer in range(self.cfg.ranks) if peer != rank]
+
+    def _look(self, cycle):
+        self.watch.look(cycle)
+        for name, value in self.watch.counts.items():
+            self.counts[name] += value
+        bad = bus_read(self.dut, "o_bad", self._bad_header)
+        if bad["en"]:
+            self.bad.append((bad["header"], bad["reason"]))
+
+    async def start(self, cycles=2, rank=None):
+        """Reset, maybe with another own rank, and models that know nothing yet."""
+        if rank is not None:
+            self._own(rank)
+        await self.bench.reset(cycles)
+        self.rx, self.tx = (
+            LinkRxModel(self.cfg, self.rank, LANE),
+            LinkTxModel(self.cfg, self.rank, LANE),
+        )
+        self.watch = PortWatch(self)
+        self.seq, self._src, self._building, self._pending_wire = 0, None, [], deque()
+        self.counts.clear()
+        self.wire_in.count = self.wire_out.count = 0
+
+    def _arrived(self, item, cycle):
+        self.rx.flit(item["data"], item["last"])
+        self.watch.wire_in(cycle)
+
+    def _in_control(self, item, cycle):
+        self.tx.control(item)
+        self.watch.control_flit(item, cycle)
+
+    def _in_flit(self, item, cycle):
+        self.watch.packet_flit(item, cycle)
+        self._building.append(item["data"])
+        if item["last"]:
+            self.tx.packet(self._building)
+            self._building = []
+
+    def _out_flit(self, item, cycle):
+        if item["first"]:
+            self._src = unpack(HEADER, item["data"])["src"]
+        if item["last"]:
+            self._freed(self._src, DATA, cycle)
+
+    def _freed(self, src, cls, cycle):
+        self.tx.freed(src, cls)
+        self.watch.reports.freed(src, cls, cycle)
+
+    def _judge_wire(self, cycle):
+        """Judges the frames on the wire once they are complete."""
+        while self._pending_wire and any(item["last"] for item, _ in self._pending_wire):
+            last = 0
+            while not last:
+                item, when = self._pending_wire.popleft()
+                told = self.tx.flit(item["data"], item["last"], item["dest"])
+                last = item["last"]
+                if told is not None:
+                    self.told.append((when, *told))
+                    for cls, total in told[1].items():
+                        self.rx.reported(told[0], cls, total)
+
+    def send_wire(self, flits, seq=None, **changes):
+        """Queues a frame for the wire, numbered in order unless ``seq`` is given."""
+        self.seq = self.seq if seq is None else seq
+        first = with_fields(flits[0], seq=self.seq, **changes)
+        self.seq = (self.seq + 1) % 1024
+        self.raw([first, *flits[1:]])
+
+    def raw(self, flits, ended=True):
+        self.wire_in.put(
+            *(
+                {"data": data, "last": int(ended and n == len(flits) - 1)}
+                for n, data in enumerate(flits)
+            )
+        )
+
+    def send_credit(self, src, totals, **changes):
+        body = {"total0": totals[0] % 256, "total1": totals[1] % 256}
+        self.send_wire(
+            [header(PacketType.CREDIT, body, src=src, dst=self.rank, lane=LANE)], **changes
+        )
+
+    async def settle(self, cycles=SETTLE):
+        await self.wire_in.drained()
+        await self.bench.cycles(cycles)
+
+    def finish(self):
+        """Everything that the models expect came, nothing else; strobes as the models say. Those
+        that the watch does not judge in each cycle."""
+        expected = [flit for _, packet in self.rx.packets for flit in packet]
+        assert self.out.items == expected, (
+            f"o_packet: {len(self.out.items)} flits, expected {len(expected)}"
+        )
+        assert self.out_control.items == self.rx.controls, "o_control differs"
+        assert self.bad == self.rx.bad, f"o_bad: {self.bad}, expected {self.rx.bad}"
+        assert self.tx.waiting == 0, f"{self.tx.waiting} items did not come on the wire"
+        for name in ("seq_errors", "credit_violations", "truncated"):
+            assert self.counts[name] == self.rx.counts[name], (
+                f"{name}: {self.counts[name]}, expected {self.rx.counts[name]}"
+            )
+        assert self.counts["credits_sent"] == self.tx.sent[PacketType.CREDIT]
+
+
+async def started(dut, salt="", *pauses, **options):
+    """A :class:`TB` out of reset."""
+    tb = TB(dut, salt, *pauses, **options)
+    await tb.start()
+    return tb

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ProducerControl promises of each port in every cycle, beside the bytes and the messages."""
+
+from collections import deque
+
+from hub_rtl.contract.packets import CommandOp, Reason
+from hub_rtl.contract.records import types_of
+from sim.bench.streams import Codec
+from sim.quality.coverage import cover
+
+# cycles from `ctl_busy` to the read of the ledgers: both follow the choice at fixed distances
+BUSY_BEFORE_READ = 2
+SETTLED = 4  # `ctl_busy` falls so many cycles after `ctl_done`
+JUDGED_AFTER = 16  # by then it is known whether a chosen close was dropped
+
+
+class Marks:
+    """Flush, flush of the merges, mark: in this order, each after what came before has ended, and
+    never without a cause."""
+
+    def __init__(self, world):
+        self._world, self._stage = world, "none"
+
+    def flush(self):
+        w = self._world
+        assert self._stage == "none", f"a flush after a {self._stage}"
+        assert self._close() or any(one["op"] == CommandOp.FENCE for one in w.open.values()), (
+            "a flush without a cause"
+        )
+        self._stage = "flush"
+
+    def flush_merge(self):
+        assert self._stage == "flush", f"a flush of the merges after a {self._stage}"
+        assert not any(pipe.older for pipe in self._world.lanes), "decoders still have older stores"
+        self._stage = "flush of the merges"
+
+    def mark(self, mark):
+        """Returns the fences that this mark is for, None when it is for a close."""
+        assert self._stage == "flush of the merges", f"a mark after a {self._stage}"
+        assert not any(pipe.older for pipe in self._world.merges), "merges still have older stores"
+        self._stage = "none"
+        command = self._close()
+        if command is None:
+            assert mark["all"], "a fence that does not mark everything"
+            return [
+                one
+                for one in self._world.open.values()
+                if one["op"] == CommandOp.FENCE and "group" not in one
+            ]
+        command["marked"] = True
+        if command["op"] == CommandOp.CLOSE:
+            assert not mark["all"] and mark["handle"] == command["handle"], f"{mark} for {command}"
+        else:
+            assert mark["all"], "CLOSE_ALL does not mark everything"
+        return None
+
+    def _close(self):
+        """The command whose closes wait for their mark."""
+        command = self._world.running
+        return (
+            command
+            if command is not None and command["closed"] and "marked" not in command
+            else None
+        )
+
+
+class Fences:
+    """Fences of one mark have one answer: PEER_DEAD exactly if entries were sunk since the answer
+    before."""
+
+    def __init__(self):
+        self._marked, self._answered, self._sunk = -1, -1, []
+
+    def sunk(self, cycle):
+        self._sunk.append(cycle)
+
+    def group(self, fences, cycle):
+        assert fences, "a mark for no fence"
+        one = {"before": self._marked, "answered": self._answered, "marked": cycle, "status": None}
+        for fence in fences:
+            fence["group"] = one
+        self._marked = cycle
+        cover("producer.fence_group", len(fences) > 1)
+
+    def answer(self, fence, status, cycle):
+        assert "group" in fence, "a fence was answered without a mark"
+        group = fence["group"]
+        if group["status"] is None:
+            group["status"], self._answered = status, cycle
+            dead = status == Reason.PEER_DEAD
+            assert dead or status == Reason.OK
+            # It is not seen from outside when the group's answer was made: after its mark, before
+            # the answer came.
+            assert dead or not any(
+                group["answered"] < at <= group["marked"] for at in self._sunk
+            ), "sunk entries not told"
+            assert not dead or any(group["before"] < at <= cycle for at in self._sunk), (
+                "PEER_DEAD, but nothing was sunk"
+            )
+        assert status == group["status"], (
+            f"{status!r}, the same mark's fence before {group['status']!r}"
+        )
+
+
+class Control:
+    """``pending``, ``ctl_busy`` and the turns of the peers."""
+
+    def __init__(self, world):
+        self._world, self._past = world, deque()  # (cycle, ctl_busy, ctl_other)
+        self._busy = {
+            rank: [] for rank in range(world.cfg.ranks)
+        }  # [first, last cycle], None: not over
+        self._listed, self._gap, self._wait = set(), {}, {}
+
+    def answered(self, command):
+        """The closes of an answered command are listed."""
+        replicas = self._world.cfg.replicas
+        self._listed |= {
+            (dest, epoch)
+            for due in self._world.model.due.values()
+            for dest, _, epoch in due
+            if dest // replicas in command["closed"] and epoch == command["epoch"]
+        }
+
+    def read(self, rank, dest, epoch, cycle):
+        self._listed.discard((dest, epoch))
+        self._wait[rank] = 0
+        self._busy[rank].append([cycle - BUSY_BEFORE_READ, None])
+
+    def done(self, rank, cycle):
+        next(one for one in self._busy[rank] if one[1] is None)[1] = cycle + SETTLED - 1
+
+    def dropped(self, rank, read):
+        """A close for a dead peer, read in that cycle, keeps no other message back."""
+        self._busy[rank].remove([read - BUSY_BEFORE_READ, None])
+
+    def look(self, cycle):
+        dut, w = self._world.dut, self._world
+        pending, busy, other = (
+            int(dut.pending.value),
+            int(dut.ctl_busy.value),
+            int(dut.ctl_other.value),
+        )
+        draining = 0
+        for n in range(w.cfg.slices):
+            draining |= int(getattr(dut, f"draining__{n}").value)
+        quiet = (
+            int(dut.o_control__ready.value)
+            and not (int(dut.handle_read.value) | int(dut.handle_write.value)) & 1
+        )
+        quiet = quiet and (w.running is None or w.running["tag"] not in w.open)
+        may_go = (
+            pending
+            & ~draining
+            & (sum(1 << rank for rank in w.dead) | int(dut.ctl_ready.value) & ~other & ~busy)
+        )
+        for rank in range(w.cfg.ranks):
+            due = w.model.due.get(rank, ())
+            assert due or not pending >> rank & 1, f"pending for rank {rank}, nothing is due"
+            # It falls when the last close is on its way, two cycles before the read.
+            lost = not pending >> rank & 1 and any(
+                (dest, epoch) in self._listed for dest, _, epoch in due
+            )
+            self._gap[rank] = self._gap.get(rank, 0) + 1 if lost else 0
+            assert self._gap[rank] <= 2, f"rank {rank} has closes, but is not pending"
+            self._wait[rank] = self._wait.get(rank, 0) + 1 if quiet and may_go >> rank & 1 else 0
+            assert self._wait[rank] <= 4 * w.cfg.ranks + 8, f"rank {rank} may be served, but is not"
+        self._past.append((cycle, busy, other))
+        if len(self._past) > JUDGED_AFTER:
+            self._judge(*self._past.popleft())
+
+    def _judge(self, cycle, busy, _):
+        for rank, intervals in self._busy.items():
+            intervals[:] = [one for one in intervals if one[1] is None or one[1] >= cycle]
+            wanted = any(first <= cycle for first, _ in intervals)
+            assert busy >> rank & 1 == wanted, (
+                f"cycle {cycle}: ctl_busy of rank {rank} is not {wanted}"
+            )
+            if any(first == cycle + 4 for first, _ in intervals):
+                # The other sender was at this peer in all cycles before the choice.
+                others = [other >> rank & 1 for at, _, other in self._past if at <= cycle + 3]
+                assert not all(others), (
+                    f"rank {rank} chosen in cycle {cycle + 3} while the other sender was at it"
+                )
+                cover("producer.other_sender", any(others))
+
+
+class Software:
+    """``handle_data``: the entry as it is two cycles after it was asked for, held; a write in that
+    cycle wins."""
+
+    def __init__(self, world):
+        self._world, self._codec = world, Codec(types_of(world.cfg).handle)
+        self._asked, self._shown = deque([None] * 2), None
+
+    def look(self):
+        dut, w = self._world.dut, self._world
+        ask = w.csr_read.unpack(int(dut.handle_read.value))
+        lost = int(dut.handle_write.value) & 1 or int(dut.clearing.value)
+        self._asked.append(ask["index"] if ask["en"] and not lost else None)
+        asked = self._asked.popleft()
+        if asked is not None:
+            self._shown = (
+                self._codec.pack(w.model.entries.get(asked, 0)) if asked < w.cfg.handles else None
+            )
+        if self._shown is not None:
+            raw = int(dut.handle_data.value)
+            assert raw == self._shown, (
+                f"{self._codec.unpack(raw)}\n expected {self._codec.unpack(self._shown)}"
+            )

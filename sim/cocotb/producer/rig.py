@@ -1,0 +1,481 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything around ProducerControl, and the checks: the bench plays decoders, merges, packet
+managers, ledgers, links."""
+
+from collections import Counter, deque
+
+from amaranth.lib import data
+
+from hub_rtl.contract.packets import BODIES, HEADER, CommandOp, PacketType, Reason, unpack
+from hub_rtl.contract.records import types_of
+from hub_rtl.producer.close_engine import sum_cycles
+from hub_rtl.producer.records import producer_types_of
+from sim.bench.runner import bench_params
+from sim.bench.streams import Codec, StreamSink, StreamSource, bus_write, start_clock
+from sim.golden.decoder import entry_usable
+from sim.golden.producer import ProducerModel
+from sim.quality.coverage import cover
+
+from .checks import Control, Fences, Marks, Software
+from .parts import Pipe, Store, random_entry
+
+CLOSE = {
+    name: field for name, field in {**HEADER, **BODIES[PacketType.CLOSE]}.items() if name != "body"
+}
+INPUTS = (
+    "handle_write",
+    "handle_read",
+    "flushing",
+    "merging",
+    "sunk",
+    "ctl_ready",
+    "ctl_other",
+    "ctl_done",
+    "peer_dead",
+)
+COUNTS = ("closes", "closes_dropped", "fences")
+
+
+class World:
+    """Everything around ProducerControl, and the checks.
+
+    ``rate``: chance of a store per cycle; ``peek``: of software reading an entry; ``others``: of
+    the other sender of control messages going to other peers; ``hops``: registers on the way to
+    decoders and packet managers and on the way back, 0 or 1; ``slow``: ranks whose packets never
+    leave; ``stuck``: the same for a (packet manager, rank); ``broke``: ranks that give no control
+    credit back; ``dead``: ranks in state DRAIN.
+    """
+
+    def __init__(self, dut, salt="", idle=None, stall=None, rate=0.5, peek=0.03, hops=None):
+        self.dut = dut
+        self.cfg, self.params, self.rng = cfg, _, rng = bench_params(salt)
+        types = types_of(cfg)
+        self.bench = start_clock(dut, watchdog=3000)
+        self.commands = StreamSource(self.bench, "i_command", types.command, pause=idle, rng=rng)
+        self.answers = StreamSink(
+            self.bench, "o_response", types.command_response, pause=stall, rng=rng
+        )
+        self.control = StreamSink(self.bench, "o_control", pause=stall, rng=rng)
+        self.commands.on_item(self._command)
+        self.answers.on_item(self._answer)
+        self.control.on_item(self._control)
+        struct = data.StructLayout
+        self.broadcast, self.read = (
+            Codec(types_of(cfg).handle_broadcast),
+            Codec(producer_types_of(cfg).ledger_read),
+        )
+        self.mark = Codec(struct({"en": 1, "all": 1, "handle": cfg.handle_width}))
+        self.csr_write = Codec(struct({"en": 1, "index": cfg.handle_width, "handle": types.handle}))
+        self.csr_read = Codec(struct({"en": 1, "index": cfg.handle_width}))
+        self.counts = Codec(struct(dict.fromkeys(COUNTS, 1)))
+        self.rate, self.peek, self.others, self.rank = rate, peek, 0.1, rng.randrange(cfg.ranks)
+        self.hops = rng.randrange(2) if hops is None else hops
+        self.slow, self.broke, self.dead, self.stuck = set(), set(), set(), set()
+        self.clear()
+        self.bench.add(self)
+        for name in INPUTS:
+            bus_write(dut, name, 0)
+
+    # -- agent -------------------------------------------------------------------------------------
+
+    def clear(self, forget=True):
+        cfg = self.cfg
+        self.model = ProducerModel(cfg)
+        self.view = {}  # what the decoders know: {handle: (entry, hold)}
+        self.lanes = [Pipe(8) for _ in range(cfg.lanes)]
+        self.merges = [Pipe(2) for _ in range(cfg.loop_lanes)]
+        self.pools = [[] for _ in range(cfg.slices)]
+        self.ledgers = [Counter() for _ in range(cfg.slices)]
+        self.totals = self.shown_totals = [0] * cfg.slices
+        self.accepted = Counter()  # bytes of (dest, epoch) that a close must carry
+        self.number = 0
+        self.csr, self.reads, self.jobs = {}, deque(), []
+        self.asks, self.ways = deque(), {}  # reads of software; what is in the hub's registers
+        self.marks, self.fences, self.links, self.software = (
+            Marks(self),
+            Fences(),
+            Control(self),
+            Software(self),
+        )
+        self.counted = dict.fromkeys(COUNTS, 0)
+        self.open, self.running = {}, None  # commands without answer by tag; the last close taken
+        self.credits = dict.fromkeys(range(cfg.ranks), cfg.ctl_credits)
+        self.shown, self.due = dict(self.credits), []  # as ctl_ready shows it; (cycle, what, rank)
+        self.done, self.sunk, self.other = 0, 0, 0
+        self.last_dead = {}
+        self.reasons, self.messages, self.dropped, self.stamps, self.answered, self.turns = (
+            [],
+            [],
+            0,
+            [],
+            [],
+            [],
+        )
+
+    def drive(self):
+        dut, cfg = self.dut, self.cfg
+        dut.flushing.value = self._late(
+            "flushing", sum((pipe.older > 0) << n for n, pipe in enumerate(self.lanes))
+        )
+        dut.merging.value = self._late(
+            "merging", sum((pipe.older > 0) << n for n, pipe in enumerate(self.merges))
+        )
+        for n, pool in enumerate(self.pools):
+            ranks = {store.rank for store in pool if store.marked}
+            getattr(dut, f"draining__{n}").value = self._late(
+                f"draining{n}", sum(1 << rank for rank in ranks)
+            )
+            getattr(dut, f"ledger_total__{n}").value = self.shown_totals[n]
+        self.shown_totals = self.totals  # two cycles after the read
+        dut.ctl_ready.value = sum((self.shown[rank] > 0) << rank for rank in range(cfg.ranks))
+        dut.ctl_done.value, dut.sunk.value, dut.ctl_other.value = self.done, self.sunk, self.other
+        dut.peer_dead.value = sum(1 << rank for rank in self.dead)
+        for rank in range(cfg.ranks):
+            if self.done >> rank & 1:
+                self.links.done(rank, self.bench.cycle)
+        if self.sunk:
+            self.fences.sunk(self.bench.cycle)
+        self.done = self.sunk = 0
+        if not self.asks and self.rng.random() < self.peek:
+            self.asks.append(self.rng.randrange(cfg.handles))
+        dut.handle_read.value = (
+            self.csr_read.pack({"en": 1, "index": self.asks.popleft()}) if self.asks else 0
+        )
+        self.last_dead |= dict.fromkeys(self.dead, self.bench.cycle)
+
+    def sample(self):
+        self._links()
+        self._store()
+        self._move()
+        self._write_entry()
+        self._strobes()
+        self.software.look()
+        self.links.look(self.bench.cycle)
+
+    def _late(self, way, value):
+        """What comes out of the hub's registers on this way."""
+        registers = self.ways.setdefault(way, deque([0] * self.hops))
+        registers.append(value)
+        return registers.popleft()
+
+    def __str__(self):
+        return (
+            f"world: {len(self.open)} commands open, due {self.model.due}, "
+            f"{sum(map(len, self.pools))} entries"
+        )
+
+    # -- around the block --------------------------------------------------------------------------
+
+    def _links(self):
+        for event in [event for event in self.due if event[0] <= self.bench.cycle]:
+            _, what, rank = event
+            if what == "back" and rank in self.broke:
+                continue
+            self.due.remove(event)
+            if what in ("back", "both"):
+                self.credits[rank] += 1
+            self.shown[rank] += 1 if what in ("back", "both") else -1
+        if self.params.get("other") and self.rng.random() < self.others:
+            self.other = self.rng.getrandbits(self.cfg.ranks)
+
+    def _store(self):
+        if not self.view or self.rng.random() >= self.rate:
+            return
+        index = self.rng.choice(list(self.view))
+        entry, hold = self.view[index]
+        lane = self.rng.choice(self.lanes)
+        if not entry_usable(self.cfg, entry) or hold or len(lane.items) == lane.depth:
+            cover("producer.store_held", hold)
+            return
+        number = self.rng.randrange(1 << entry["log2_replicas"])
+        rank = entry["replica"][number]["rank"]
+        if sum(store.rank == rank for store in self.inside()) >= 24:
+            return  # as the crossbar does, by `can_accept`
+        # Now and then one stands for many: totals use their whole width.
+        size = self.rng.choice(
+            (
+                16,
+                32,
+                *[self.rng.randint(1, self.cfg.packet_bytes)] * 10,
+                self.rng.getrandbits(self.cfg.total_width),
+            )
+        )
+        dest = index * self.cfg.replicas + number
+        lane.items.append(Store(self.number, dest, entry["epoch"], rank, size))
+        self.accepted[dest, entry["epoch"]] += size
+        self.number += 1
+
+    def inside(self):
+        """Every store between its acceptance and the ledger."""
+        return [
+            store
+            for items in (*(pipe.items for pipe in (*self.lanes, *self.merges)), *self.pools)
+            for store in items
+        ]
+
+    def _move(self):
+        rng, cfg = self.rng, self.cfg
+        for n, lane in enumerate(self.lanes):
+            if lane.items and rng.random() < 0.7:
+                merge = self.merges[n % cfg.loop_lanes]
+                # The own rank's, and some others': to this block all packet managers are alike.
+                if lane.items[0].rank != self.rank and lane.items[0].number % 4:
+                    self.pools[n].append(lane.leave())
+                elif len(merge.items) < merge.depth:
+                    merge.items.append(lane.leave())
+        for n, merge in enumerate(self.merges):
+            if merge.items and rng.random() < 0.6:
+                self.pools[cfg.lanes + n].append(merge.leave())
+        for n, (pool, ledger) in enumerate(zip(self.pools, self.ledgers, strict=True)):
+            for store in [store for store in pool if store.rank in self.dead]:
+                pool.remove(store)
+                self.accepted[store.dest, store.epoch] -= store.size
+                self.sunk = 1
+            ready = [
+                store
+                for store in pool
+                if store.rank not in self.slow and (n, store.rank) not in self.stuck
+            ]
+            if ready and rng.random() < 0.5:
+                store = rng.choice(ready)
+                pool.remove(store)
+                ledger[store.dest, store.epoch & 1] += store.size
+
+    def _write_entry(self):
+        raw = int(self.dut.o_handle_write.value)
+        known = self._late("table", raw)
+        if known & 1:
+            known = self.broadcast.unpack(known)
+            self.view[known["index"]] = known["handle"], known["hold"]
+        if not raw & 1:
+            assert self.bench.cycle not in self.csr, (
+                "a write of software was not broadcast after 2 cycles"
+            )
+            return
+        write = self.broadcast.unpack(raw)
+        index, entry = write["index"], write["handle"]
+        if self.bench.cycle in self.csr:
+            wanted = self.csr.pop(self.bench.cycle)
+            self.model.write(*wanted)
+        elif entry == self.model.entries[index]:
+            self.model.bank_read(*self.reads.popleft())
+        else:
+            command, now = self.running, self.model.entries[index]
+            assert command is not None and command["epoch"] == now["epoch"], (
+                f"handle {index} closed without a command"
+            )
+            assert command["op"] == CommandOp.CLOSE_ALL or command["handle"] == index, (
+                f"handle {index} closed for {command}"
+            )
+            assert self.model.refusal(index, command["epoch"], command["owner"]) == Reason.OK
+            self.model.close(index)
+            command["closed"].add(index)
+        assert entry == self.model.entries[index], (
+            f"broadcast {entry}\n expected {self.model.entries[index]}"
+        )
+        assert write["hold"] == self.model.held(index), f"hold of handle {index}"
+
+    def _strobes(self):
+        dut, cfg = self.dut, self.cfg
+        flush, flush_merge, mark = (
+            int(dut.o_flush.value),
+            int(dut.o_flush_merge.value),
+            int(dut.o_mark.value),
+        )
+        if flush:
+            self.marks.flush()
+        if flush_merge:
+            self.marks.flush_merge()
+        if mark & 1 and (fences := self.marks.mark(self.mark.unpack(mark))) is not None:
+            self.fences.group(fences, self.bench.cycle)
+        if self._late("flush", flush):
+            for pipe in self.lanes:
+                pipe.flush()
+        if self._late("flush_merge", flush_merge):
+            for pipe in self.merges:
+                pipe.flush()
+        mark = self._late("mark", mark)
+        if mark & 1:
+            mark = self.mark.unpack(mark)
+            for store in (store for pool in self.pools for store in pool):
+                store.marked |= bool(mark["all"] or store.dest // cfg.replicas == mark["handle"])
+        read = int(dut.ledger_read.value)
+        if read & 1:
+            read = self.read.unpack(read)
+            key = read["dest"], read["bank"]
+            self.totals = [ledger.pop(key, 0) % (1 << cfg.total_width) for ledger in self.ledgers]
+            assert read["clear"]
+            rank = next(
+                (
+                    rank
+                    for rank, due in self.model.due.items()
+                    if due and (due[0][0], due[0][2] & 1) == key
+                ),
+                None,
+            )
+            assert rank is not None, (
+                f"dest {key[0]}, bank {key[1]} read out of turn; due: {self.model.due}"
+            )
+            dest, region, epoch = self.model.sent(rank)
+            modulus = 1 << cfg.total_width
+            wanted, came = self.accepted.pop((dest, epoch), 0) % modulus, sum(self.totals) % modulus
+            assert came == wanted, f"close of dest {dest}, epoch {epoch}: {came} of {wanted} bytes"
+            cover("producer.ragged", wanted % 16)
+            cover("producer.zero_rows", wanted == 0)
+            self.jobs.append((rank, region, epoch, wanted, self.bench.cycle))
+            self.links.read(rank, dest, epoch, self.bench.cycle)
+            self.reads.append((dest // cfg.replicas * cfg.replicas, read["bank"]))
+            self.stamps.append(self.bench.cycle)
+            self.turns.append(rank)
+            self.bench.moved()
+        counts = self.counts.unpack(int(dut.counts.value))
+        for name, on in counts.items():
+            self.counted[name] += on
+        if counts["closes_dropped"]:
+            # Drops come a fixed time after the reads; a message of the same peer may still wait for
+            # the link.
+            job = next(
+                (job for job in self.jobs if job[4] == self.bench.cycle - sum_cycles(cfg)), None
+            )
+            assert job is not None and self.bench.cycle - self.last_dead.get(job[0], -99) < 30, (
+                f"dropped {job}"
+            )
+            self.jobs.remove(job)
+            self.links.dropped(job[0], job[4])
+            self.dropped += 1
+            cover("producer.dropped")
+
+    def _control(self, flit, cycle):
+        header = unpack(CLOSE, flit)
+        rank = header["dst"]
+        job = self.jobs.pop(0) if self.jobs else (None,)
+        assert job[0] == rank, (
+            f"cycle {cycle}: a message for rank {rank}, the next one is for {job[0]}"
+        )
+        _, region, epoch, size, _ = job
+        wanted = dict.fromkeys(CLOSE, 0) | {
+            "type": PacketType.CLOSE,
+            "dst": rank,
+            "region": region,
+            "epoch": epoch,
+            "sent16": size // 16,
+            "ragged": int(size % 16 > 0),
+        }
+        assert header == wanted, f"{header}\n expected {wanted}"
+        assert self.credits[rank] > 0 or rank in self.dead, (
+            f"cycle {cycle}: no control credit for rank {rank}"
+        )
+        self.credits[rank] -= 1
+        self.done |= 1 << rank
+        self.due += [(cycle + 2, "show", rank), (cycle + self.rng.randint(6, 20), "back", rank)]
+        self.messages.append((rank, region, epoch))
+        cover("producer.own_rank", rank == self.rank)
+
+    # -- commands ----------------------------------------------------------------------------------
+
+    def _command(self, item, _):
+        command = {**item, "limit": self.number, "closed": set()}
+        if item["op"] == CommandOp.CLOSE:
+            command["reason"] = self.model.refusal(item["handle"], item["epoch"], item["owner"])
+        if item["op"] == CommandOp.CLOSE_ALL:
+            command["members"] = set(self.model.members(item["epoch"], item["owner"]))
+            command["held"] = {index for index in command["members"] if self.model.held(index)}
+        assert item["tag"] not in self.open
+        self.open[item["tag"]] = command
+        if item["op"] != CommandOp.FENCE:
+            self.running = command
+
+    def _answer(self, answer, cycle):
+        command = self.open.pop(answer["tag"], None)
+        assert command is not None, f"cycle {cycle}: an answer without a command: {answer}"
+        status = Reason(answer["status"])
+        self.reasons.append(status)
+        self.answered.append(command)
+        op = command["op"]
+        if op == CommandOp.FENCE:
+            inside = [store for pipe in (*self.lanes, *self.merges) for store in pipe.items]
+            left = [
+                store
+                for store in (*inside, *(one for pool in self.pools for one in pool))
+                if store.number < command["limit"]
+            ]
+            assert not left, f"fence answered, {len(left)} older stores inside"
+            self.fences.answer(command, status, cycle)
+        elif op == CommandOp.CLOSE:
+            wanted = {Reason.OK} if command["closed"] else {command["reason"]}
+            assert status in wanted, f"{command} answered {status!r}, expected {wanted}"
+            if not command["closed"]:
+                assert status != Reason.OK
+        elif op == CommandOp.CLOSE_ALL:
+            left = command["members"] - command["closed"]
+            assert left <= command["held"], f"CLOSE_ALL left out {left - command['held']}"
+            assert status == (Reason.EPOCH_EARLY if left else Reason.OK), (
+                f"{command} answered {status!r}, left {left}"
+            )
+            cover("producer.close_all_held", left)
+        else:
+            assert status == Reason.UNKNOWN
+        if command["closed"]:
+            self.links.answered(command)
+        cover(f"producer.answer.{CommandOp(op).name if op < 3 else 'NONE'}.{status.name}")
+
+    def command(self, op, **fields):
+        """Queues a command with a free tag; returns False when none is free."""
+        used = set(self.open) | {item["tag"] for _, item, _ in self.commands._queue}
+        if self.commands._offered is not None:
+            used.add(self.commands._offered[1]["tag"])
+        free = [tag for tag in range(1 << min(self.cfg.tag_width, 6)) if tag not in used]
+        if free:
+            self.commands.put(
+                {"op": int(op), "handle": 0, "epoch": 0, "owner": 1, "tag": free[0], **fields}
+            )
+        return bool(free)
+
+    async def do(self, op, **fields):
+        """One command and its answer."""
+        before = self.answers.count
+        assert self.command(op, **fields)
+        await self.bench.until(
+            lambda: self.answers.count > before, what=f"answer to {CommandOp(op).name}"
+        )
+        return self.reasons[-1]
+
+    def entry(self, **fields):
+        return {**random_entry(self.cfg, self.rng), **fields}
+
+    async def write(self, index, entry):
+        self.csr[self.bench.cycle + 2] = (index, entry)
+        bus_write(
+            self.dut, "handle_write", {"en": 1, "index": index, "handle": entry}, self.csr_write
+        )
+        await self.bench.cycles(1)
+        self.dut.handle_write.value = 0
+
+    async def read_back(self, index):
+        """Software reads an entry; what it sees is looked at in every cycle."""
+        self.asks.append(index)
+        await self.bench.cycles(4)
+
+    async def ready(self, entries=True, **fields):
+        """Reset, cleared tables, an entry for every handle."""
+        await self.bench.reset()
+        await self.bench.until(lambda: not int(self.dut.clearing.value), what="cleared table")
+        for index in range(self.cfg.handles if entries else 0):
+            await self.write(index, self.entry(**fields))
+        await self.bench.cycles(3)
+
+    async def idle(self, limit=20000):
+        """All commands answered, all closes sent."""
+        self.slow, self.broke, self.stuck = set(), set(), set()
+        await self.bench.until(
+            lambda: not self.open and not self.commands.pending, limit, "all answers"
+        )
+        await self.bench.until(
+            lambda: not any(self.model.due.values()) and not self.jobs, limit, "all closes sent"
+        )
+        await self.bench.cycles(30)
+        assert not any(self.model.unsent.values()) and not self.reads
+        assert not int(self.dut.pending.value)
+        fences = sum(one["op"] == CommandOp.FENCE for one in self.answered)
+        wanted = {"closes": len(self.messages), "closes_dropped": self.dropped, "fences": fences}
+        assert self.counted == wanted, f"counted {self.counted}, expected {wanted}"

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Agents around a scoreboard under test: what surrounds it, a reader of its status port, a judge of
+its inputs' waits."""
+
+from collections import deque
+
+from cocotb.triggers import Event
+
+from hub_rtl.contract.packets import EventKind, RegionState
+from sim.bench.streams import bus_read, bus_write
+
+__all__ = ["Inspector", "Patience", "Surroundings"]
+
+
+class _Errand:
+    """Work that a strobe asks for: its busy signal rises within two cycles and falls when the work
+    is done."""
+
+    def __init__(self, rng):
+        self._rng = rng
+        self.late = self.left = 0
+
+    def start(self):
+        self.late, self.left = self._rng.choice((0, 0, 1)), self._rng.choice((0, 1, 2, 9))
+
+    def step(self, more=False):
+        """The busy signal of this cycle; ``more``: there is work that does not depend on time."""
+        late, busy = self.late, self.left > 0 or more
+        self.late = max(0, late - 1)
+        self.left -= busy and not late and self.left > 0
+        return int(busy and not late)
+
+
+class Surroundings:
+    """Answers of the slot allocator (rows, purge) and of the memory writers (quiesce)."""
+
+    def __init__(self, rig):
+        self.rig = rig
+        self.clear()
+
+    def clear(self, forget=True):
+        self._queries = deque([0, 0], maxlen=2)
+        self._purge, self._quiesce = _Errand(self.rig.rng), _Errand(self.rig.rng)
+        self._purged = None  # bank
+        self.quiet = True  # the writers have finished what they had
+        self.took = 0  # cycles of purge and quiesce of the last order
+
+    def drive(self):
+        rig, dut = self.rig, self.rig.dut
+        bus_write(dut, "rows", self._queries[0])
+        dut.purging.value = self._purge.step()
+        # Nothing of the purged bank may still be on its way when the writers are quiet.
+        waiting = not self.quiet and rig.on_way[self._purged] > 0
+        dut.quiescing.value = self._quiesce.step(waiting)
+        self.quiet = not waiting and not self._quiesce.left
+        self.took += bool(self._purge.left) or not self.quiet
+
+    def sample(self):
+        rig = self.rig
+        at = bus_read(rig.dut, "rows_query", rig.codecs["name"])
+        self._queries.append(rig.model.rows[at["region"], at["bank"]])
+        purge = bus_read(rig.dut, "purge", rig.codecs["strobe"])
+        if purge["en"]:
+            self._purged = key = purge["region"], purge["bank"]
+            assert rig.ordered == key, f"purge of bank {key}, the order is for {rig.ordered}"
+            assert rig.state[key] == RegionState.DONE, (
+                f"purge of bank {key} in state {rig.state[key]}"
+            )
+            rig.model.rows[key] = 0
+            self._purge.start()
+            self.took = 0
+        if int(rig.dut.quiesce.value):
+            assert self._purged == rig.ordered and not self._purge.left, (
+                "quiesce before the purge is through"
+            )
+            self._quiesce.start()
+            self.quiet = False
+
+    def check_quiet(self, key):
+        """A bank is FREE only after all that was on its way."""
+        assert self._purged == key and self.quiet, (
+            f"{key} is FREE before it was purged and the writers were quiet"
+        )
+        self._purged = None
+
+    def __str__(self):
+        return (
+            f"surroundings: purge {self._purge.left}, quiesce {self._quiesce.left}, "
+            f"purged {self._purged}"
+        )
+
+
+class Inspector:
+    """Queries another bank in each cycle; two cycles later what is shown must be what the model
+    knows of a bank at rest.
+
+    A bank is at rest when nothing of it was taken or broadcast for as long as the shared pipeline
+    may need. ``await look(key)`` gives ``(status, missing_from)`` as shown, at rest or not.
+    """
+
+    def __init__(self, rig):
+        self.rig = rig
+        self._settling = 20 + 8 * rig.cfg.slices * rig.cfg.combine_depth
+        self._codes = {
+            key: rig.codecs["name"].pack({"region": key[0], "bank": key[1]})
+            for key in rig.model.banks
+        }
+        self._keys = [*self._codes]
+        self.clear()
+
+    def clear(self, forget=True):
+        self._asked = deque()  # (key, event, where the answer goes)
+        self._under_way = deque([None, None], maxlen=2)
+        self._touched, self._cleared = {}, self.rig.bench.cycle
+        self._agreed = {}  # key: what was shown and compared since the last touch
+
+    def touch(self, *key):
+        self._touched[key] = self.rig.bench.cycle
+        self._agreed.pop(key, None)
+
+    def touch_overflow(self, region, bank):
+        """A primary tells its overflow region how it ended."""
+        geometry = self.rig.model.geometry[region]
+        if geometry["overflow_en"]:
+            self.touch(geometry["overflow"], bank)
+
+    async def look(self, key):
+        event, answer = Event(), []
+        self._asked.append((key, event, answer))
+        await event.wait()
+        return answer[0]
+
+    def drive(self):
+        asked = (
+            self._asked.popleft()
+            if self._asked
+            else (self._keys[self.rig.bench.cycle % len(self._keys)], None, None)
+        )
+        self.rig.dut.query.value = self._codes[asked[0]]
+        self._next = asked
+
+    def sample(self):
+        rig, now = self.rig, self._under_way[0]
+        self._under_way.append(self._next)
+        if now is None:
+            return
+        key, event, answer = now
+        if event is None and not self._rests(key):
+            return
+        word, missing = int(rig.dut.status.value), int(rig.dut.missing_from.value)
+        if event is not None:
+            answer.append((rig.codecs["status"].unpack(word), missing))
+            rig.bench.wake(event)
+        elif self._agreed.get(key) != (word, missing):
+            self.compare(key, rig.codecs["status"].unpack(word), missing)
+            self._agreed[key] = word, missing
+
+    def _rests(self, key):
+        rig = self.rig
+        if rig.bench.cycle - self._touched.get(key, self._cleared) <= self._settling:
+            return False
+        if rig.ordered == key and any(
+            geometry["overflow_en"] and geometry["overflow"] == key[0]
+            for geometry in rig.model.geometry.values()
+        ):
+            # it is being given back: whether a primary still told it is a matter of cycles
+            return False
+        # The model knows of a primary's end before the design, which tells the overflow region
+        # then.
+        return not any(
+            geometry["overflow_en"]
+            and geometry["overflow"] == key[0]
+            and (
+                rig.state[region, key[1]] != rig.model.banks[region, key[1]].state
+                or rig.ordered == (region, key[1])
+            )
+            for region, geometry in rig.model.geometry.items()
+        )
+
+    def compare(self, key, shown, missing):
+        """Every field that the contract describes."""
+        rig, bank = self.rig, self.rig.model.banks[key]
+        wanted = rig.model.status(*key) | {"state": rig.state[key]}
+        final = rig.finals.get(key)
+        if rig.state[key] != RegionState.FREE:
+            wanted["epoch"] = bank.epoch.number
+            if rig.state[key] == RegionState.OPEN:
+                wanted["rows"] = bank.epoch.brought
+            elif final:
+                wanted["error"] = final["status"]
+                if final["kind"] == EventKind.ALL:
+                    wanted["rows"] = final["rows"]
+        found = {name: shown[name] for name in wanted}
+        assert found == wanted, f"status of {key}: shows {found}, expected {wanted}"
+        closed = bank.epoch.closed if rig.state[key] == RegionState.OPEN else range(rig.cfg.ranks)
+        expected = sum(1 << rank for rank in range(rig.cfg.ranks) if rank not in closed)
+        assert missing == expected, (
+            f"closes of {key} missing from {missing:#b}, expected {expected:#b}"
+        )
+
+    def __str__(self):
+        return f"inspector: {len(self._asked)} questions"
+
+
+class Patience:
+    """Whatever the outputs do, inputs wait for their turn in the pipeline only."""
+
+    def __init__(self, rig):
+        slices = len(rig.acks)
+        self._limits = [(source, 8 * slices + 1) for source in rig.acks] + [
+            (rig.refusals, 4),
+            (rig.closes, 4),
+        ]
+        self._dut = rig.dut
+        self.clear()
+
+    def clear(self, forget=True):
+        self._waits = [0] * len(self._limits)
+        self._clearing = True
+
+    def drive(self):
+        pass
+
+    def sample(self):
+        if self._clearing:
+            self._clearing = bool(int(self._dut.clearing.value))
+            return
+        for n, (source, limit) in enumerate(self._limits):
+            if source._offered is not None:
+                self._waits[n] += 1
+                assert self._waits[n] <= limit, (
+                    f"{source.name}: an item waits for {self._waits[n]} cycles, at most {limit}"
+                )
+            else:
+                self._waits[n] = 0
+
+    def __str__(self):
+        return f"waits: {self._waits}"

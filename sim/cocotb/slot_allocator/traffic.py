@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packets, rows and whole epochs of traffic for the bench of the slot allocator."""
+
+import random
+
+from hub_rtl.contract.packets import BODIES, HEADER, PacketType, pack
+from sim.golden.slot_allocator import fold
+
+
+def set_of(cfg, rowid):
+    """The set of the RAT that a row of region 0, epoch 1 belongs to."""
+    return fold(rowid ^ 1 << 12, cfg.rat_sets)
+
+
+def packet(src=0, data=(), *, mask=None, errs=(), poison=0, mask_flits=1, **body):
+    """A packet as a list of (data, err) flits; ``addr`` makes it a plain one. Header fields that
+    nobody reads are anything."""
+    kind = PacketType.PLAIN if "addr" in body else PacketType.ROW
+    if kind == PacketType.PLAIN:
+        body = {"addr16": body["addr"] // 16}
+    fields = {
+        "type": kind,
+        "masked": mask is not None,
+        "poison": poison,
+        "src": src,
+        "len": len(data),
+    }
+    draw = random.Random(repr((src, data, body)))
+    fields |= {
+        name: draw.getrandbits(HEADER[name][1])
+        for name in ("cls", "fan", "dst", "lane", "zero", "seq", "credit_cls", "credit", "crc")
+    }
+    head = pack(HEADER, **fields) | pack(BODIES[kind], **body)
+    flits = (
+        [(mask >> 128 * n & (1 << 128) - 1, 0) for n in range(mask_flits)]
+        if mask is not None
+        else []
+    )
+    flits += [(word, 0) for word in data]
+    return [(head, 0)] + [(word, int(n in errs)) for n, (word, _) in enumerate(flits)]
+
+
+class Traffic:
+    """Makes packets of rows: each row in packet-sized blocks, a block whole, in two spans, or in
+    two masked parts."""
+
+    def __init__(self, cfg, rng):
+        self.cfg, self.rng = cfg, rng
+        self.far = 0  # where plain stores go
+
+    def words(self, count):
+        return [self.rng.getrandbits(128) for _ in range(count)]
+
+    def block(self, units, first, src, body):
+        """Packets that cover ``units`` 16-byte units of a row from unit ``first``, all in one
+        block, each byte once."""
+        rng, cfg = self.rng, self.cfg
+        kind = rng.choice(("whole", "whole", "spans", "masked"))
+        if kind == "spans" and units > 1:
+            cut = rng.randrange(1, units)
+            return [
+                packet(src, self.words(cut), row_off=first, **body),
+                packet(src, self.words(units - cut), row_off=first + cut, **body),
+            ]
+        if kind == "masked":
+            low = 16 * (first % cfg.packet_flits)
+            whole = ((1 << 16 * units) - 1) << low
+            one = rng.getrandbits(16 * units) << low | 1 << low
+            out = []
+            for mask in (one, whole & ~one):
+                if mask:
+                    bits = [n for n in range(8 * cfg.packet_bytes) if mask >> n & 1]
+                    start, stop = bits[0] // 16, bits[-1] // 16 + 1
+                    out.append(
+                        packet(
+                            src,
+                            self.words(stop - start),
+                            mask=mask,
+                            mask_flits=cfg.mask_flits,
+                            row_off=first - first % cfg.packet_flits + start,
+                            **body,
+                        )
+                    )
+            return out
+        return [packet(src, self.words(units), row_off=first, **body)]
+
+    def row(self, row_bytes, src, **body):
+        """All packets of one row, in random order."""
+        out = []
+        for first in range(0, row_bytes // 16, self.cfg.packet_flits):
+            out += self.block(min(self.cfg.packet_flits, row_bytes // 16 - first), first, src, body)
+        self.rng.shuffle(out)
+        return out
+
+    def plain(self, ranks, span=4096):
+        rng, cfg = self.rng, self.cfg
+        first = rng.randrange(cfg.packet_flits)
+        units = rng.randrange(1, cfg.packet_flits - first + 1)
+        addr = self.far + rng.randrange(span // cfg.packet_bytes) * cfg.packet_bytes + 16 * first
+        mask = rng.getrandbits(16 * units) << 16 * first if rng.random() < 0.3 else None
+        return packet(
+            rng.randrange(ranks), self.words(units), addr=addr, mask=mask, mask_flits=cfg.mask_flits
+        )
+
+    def weave(self, rows, window):
+        """One list of packets; ``window`` rows are on their way at a time."""
+        rng, rows, live, out = self.rng, list(rows), [], []
+        while rows or live:
+            while rows and len(live) < window:
+                live.append(list(rows.pop(0)))
+            each = rng.choice(live)
+            out.append(each.pop(0))
+            if not each:
+                live.remove(each)
+        return out
+
+
+async def mixed_traffic(top, rows, epoch, faults=0.1):
+    """One epoch of rows in all regions, with plain packets, foreign, early, late, overlong and
+    strange packets in between."""
+    cfg, rng, traffic = top.cfg, top.rng, top.traffic
+    lists = [[] for _ in range(cfg.slices)]
+    for region in range(cfg.regions):
+        geometry = top.model.regions[region]
+        first, row_bytes = geometry["row_first"], geometry["row_bytes"]
+        outside = [first + geometry["row_span"], (1 << 24) - 1, max(first - 1, 0) or (1 << 24) - 1]
+        for n in range(rows):
+            rowid = first + n * 3
+            src = rng.randrange(cfg.ranks)
+            body = {"region": region, "epoch": epoch, "rowid": rowid}
+            out = traffic.row(row_bytes, src, **body)
+            extra = []
+            if rng.random() < faults:
+                extra.append(
+                    packet((src + 1) % cfg.ranks, traffic.words(1), row_off=0, **body)
+                )  # FOREIGN if late
+            if rng.random() < faults:
+                extra.append(
+                    packet(
+                        src,
+                        traffic.words(1),
+                        row_off=0,
+                        **{**body, "epoch": (epoch + rng.randrange(1, 16)) % 16},
+                    )
+                )
+            if rng.random() < faults:
+                extra.append(
+                    packet(src, traffic.words(2), row_off=row_bytes // 16 - 1, **body)
+                )  # ROW_OVERRUN
+            if rng.random() < faults:
+                extra.append(
+                    packet(
+                        src, traffic.words(1), row_off=0, **{**body, "rowid": rng.choice(outside)}
+                    )
+                )
+            if rng.random() < faults:
+                extra.append(
+                    packet(
+                        src,
+                        traffic.words(1),
+                        row_off=0,
+                        **{**body, "region": rng.randrange(cfg.regions, 2048)},
+                    )
+                )
+            if rng.random() < faults:
+                out.append(
+                    packet(src, traffic.words(1), row_off=0, poison=1, errs=(0,), **body)
+                )  # overlap or a new row
+            if rng.random() < faults:
+                units = 2 if row_bytes > 16 else 1  # mask lost, or empty
+                extra.append(
+                    packet(
+                        src,
+                        traffic.words(units),
+                        row_off=0,
+                        errs=(0,) if units > 1 else (),
+                        mask=0xFFFF if units > 1 else 0,
+                        mask_flits=cfg.mask_flits,
+                        **body,
+                    )
+                )
+            for each in extra:
+                out.insert(rng.randrange(len(out) + 1), each)
+            lists[rng.randrange(cfg.slices)].append(out)
+            if rng.random() < 0.3:
+                lists[rng.randrange(cfg.slices)].append(
+                    [traffic.plain(cfg.ranks) for _ in range(rng.randrange(1, 4))]
+                )
+    for each in lists:
+        rng.shuffle(each)
+    await top.run([traffic.weave(each, rng.choice((1, 3, 6))) for each in lists])
+
+
+async def set_up(top, **more):
+    """Regions of mixed geometry (region 0 overflows into the last one), windows, ranges."""
+    cfg = top.cfg
+    long = min(cfg.max_row_bytes, 3 * cfg.packet_bytes)
+    for region in range(cfg.regions):
+        row_bytes = (
+            (long, max(16, long - 16), 16, long)[region % 4] if region != cfg.regions - 1 else long
+        )
+        fields = {
+            "row_bytes": row_bytes,
+            "stride": (region % 2 + -(-row_bytes // cfg.packet_bytes)) * cfg.packet_bytes,
+            "row_first": top.rng.randrange((1 << 24) - 4100),
+            "row_span": 4000,
+            "capacity": min(cfg.capacity, 6 + region),
+            "log2_tile": region % 3,
+        }
+        fields["stride"] = min(fields["stride"], 2 * max(cfg.max_row_bytes, cfg.packet_bytes))
+        if region == 0 and cfg.regions > 1:
+            fields |= {
+                "overflow_en": 1,
+                "overflow": cfg.regions - 1,
+                "capacity": min(cfg.capacity, 3),
+            }
+        await top.region(region, **{**fields, **more})
+    rng, far = top.rng, top.rng.randrange(1 << 36) << 12
+    top.traffic.far = far
+    await top.window(0, far, far + 4096)
+    await top.window(1, far + 1024, far + 3072)
+    for index in range(cfg.dep_ranges):
+        await top.dep(
+            index,
+            armed=int(rng.random() < 0.7),
+            base=far + 300 * index,
+            limit=far + 600 + 900 * index,
+            log2_stride=5 + index,
+            group_base=index,
+            threshold=rng.getrandbits(24),
+        )

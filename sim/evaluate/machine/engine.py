@@ -1,0 +1,423 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A machine while it runs one Mixture-of-Experts layer: GPUs, their hosts, the network, and what a
+scheme may ask of them.
+
+A *scheme* is a function ``scheme(cluster)`` that starts one simpy process per rank, written like
+the system's protocol::
+
+    def scheme(cluster):
+        for gpu in cluster.gpus:
+            cluster.env.process(rank(cluster, gpu))
+
+    def rank(cluster, gpu):
+        yield from gpu.kernel(cluster.gate_us(gpu.rank))        # one kernel: waits for its launch,
+        runs, marks the time yield from gpu.host_sync()                              # the host
+        waits, later launches are exposed ... cluster.first_ready(gpu.rank);
+        cluster.all_ready(gpu.rank); cluster.done(gpu.rank)
+
+A scheme of GPUs with hubs has the attribute ``hub`` = True, see :class:`Cluster`.
+
+Time is in microseconds. The layer begins at 0 on all ranks, with the gate. It is one of many alike:
+how far a rank's host is ahead when it begins is how far it was ahead when the one before ended
+(:func:`run_layer`).
+"""
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from math import ceil, inf
+
+import numpy as np
+import simpy
+
+from sim.evaluate.systems import constants
+
+from . import compute
+from .network import Network
+from .network_settings import NetworkSettings, hub_preset
+
+__all__ = ["Cluster", "GpuSim", "GroupedGemm", "LayerResult", "run_layer"]
+
+FLAG_BYTES = 16  # a flag or a few counts: one flit
+LAYERS = 2  # simulated to find out how far the host is ahead; its lead hardly changes after one
+MOST_CREDITS = 127  # hub_rtl/contract/config.py: rx_credits, per source and lane
+ENDLESS = 1 << 40  # credits: more packets than any layer has
+SMALL_BYTES = 64e3  # what a framework's operation on a few thousand numbers moves
+
+
+def hub_settings(settings):
+    """Settings with a hub made for so many ranks: as many receive buffers and loopback lanes as the
+    presets give them.
+
+    Presets are there for 8 and 72 ranks. Between them a hub gets the same receive memory, shared by
+    its sources, and enough loopback lanes for one row in ``ranks``, which is how both presets are
+    sized.
+    """
+    made_for = hub_preset(settings.ranks)
+    sized = 8 if settings.ranks <= 8 else 72
+    buffers = min(MOST_CREDITS, made_for["rx_credits"] * (sized - 1) // (settings.ranks - 1))
+    return replace(
+        settings,
+        credits=settings.credits * buffers // made_for["rx_credits"],
+        local_rate=settings.rate
+        * ceil(made_for["lanes"] / (settings.ranks - 1))
+        / made_for["lanes"],
+    )
+
+
+@dataclass(frozen=True)
+class LayerResult:
+    """One layer. ``us``: from the gate to the last combined token of the slowest rank.
+    ``first_ready_us``: first rows usable by an expert, mean of the ranks; ``all_ready_us``: last
+    ones, slowest rank. ``wire_bytes``, ``payload_bytes``: on links, all ranks. ``breakdown``:
+    microseconds per phase, mean of the ranks; overlapped phases count each in full. ``rank_us``:
+    end of each rank. ``sm_busy``: fraction of all SM time that ran tiles.
+    """
+
+    us: float
+    first_ready_us: float
+    all_ready_us: float
+    wire_bytes: int
+    payload_bytes: int
+    breakdown: dict = field(default_factory=dict)
+    rank_us: tuple = ()
+    sm_busy: float = 0.0
+
+
+class GpuSim:
+    """One rank's GPU: SMs and HBM (``times``), the stream's kernels, the host thread that launches
+    them."""
+
+    def __init__(self, cluster, rank):
+        self.cluster, self.rank, self.env, self.gpu = (
+            cluster,
+            rank,
+            cluster.env,
+            cluster.machine.gpu,
+        )
+        self.times = compute.GpuTimes(self.gpu)
+        self.host_at = -cluster.leads[rank]  # the host is free to launch from then on
+        self.host_us, self.synced = (
+            0.0,
+            False,
+        )  # time that the host has spent; whether it has waited for the GPU
+
+    # -- host and stream ---------------------------------------------------------------------------
+
+    def launch(self, host_us=None):
+        """Waits until the next kernel of the stream starts: the gap after the one before, or the
+        host if that is later.
+
+        ``host_us``: host time of this launch, the driver's alone by default (a framework's operator
+        takes longer).
+        """
+        spent = self.gpu.launch_us if host_us is None else host_us
+        self.host_at, self.host_us = self.host_at + spent, self.host_us + spent
+        start = max(
+            self.env.now + self.gpu.kernel_gap_us, self.host_at + self.gpu.launch_latency_us
+        )
+        yield self.env.timeout(start - self.env.now)
+
+    def kernel(self, us, phase=None, host_us=None):
+        """Launches a kernel that takes ``us`` and waits for its end."""
+        with self.cluster.phase(self.rank, phase):
+            yield from self.launch(host_us)
+            yield self.env.timeout(us)
+
+    def move(self, bytes_moved, phase=None, sms=None, host_us=None):
+        """A kernel that moves bytes through HBM (reads and writes counted), see
+        :func:`compute.pass_us`."""
+        yield from self.kernel(compute.pass_us(self.gpu, bytes_moved, sms), phase, host_us)
+
+    def host_sync(self, extra_us=0.0):
+        """The host waits for the stream and reads a few bytes; from then on it launches.
+        ``extra_us``: more of its time."""
+        self.host_at, self.synced = self.env.now + self.gpu.host_sync_us + extra_us, True
+        with self.cluster.phase(self.rank, "host sync"):
+            yield self.env.timeout(self.host_at - self.env.now)
+
+    def poll(self):
+        """A thread block that spins sees a flag that has just changed."""
+        yield self.env.timeout(self.gpu.poll_us)
+
+    # -- SMs ---------------------------------------------------------------------------------------
+
+    def compute(self, blocks, block_us, hbm_bytes=0.0):
+        """Runs thread blocks on the SMs that get free first; an event that fires when the last has
+        ended."""
+        _, end = self.times.run(self.env.now, [(blocks, block_us)], hbm_bytes)
+        return self.env.timeout(end - self.env.now)
+
+    def hold(self, sms):
+        """Takes SMs away from all others until :meth:`release`; waits until it has them."""
+        yield self.env.timeout(self.times.hold(self.env.now, sms) - self.env.now)
+
+    def release(self, sms):
+        self.times.release(self.env.now, sms)
+
+    def gemm(self, gemm, rows_per_expert, phase=None, launch=True, on_batch=None):
+        """A whole grouped GEMM whose rows are all there, on the SMs that nobody holds.
+        ``on_batch``: see GroupedGemm."""
+        with self.cluster.phase(self.rank, phase):
+            if launch:
+                yield from self.launch()
+            work = GroupedGemm(self, gemm, rows_per_expert, on_batch)
+            for expert, rows in enumerate(rows_per_expert):
+                for tile in compute.tiles_of(rows):
+                    work.ready(expert, tile)
+            work.close()
+            yield work.done
+
+
+class GroupedGemm:
+    """A grouped GEMM that takes row tiles as they become ready.
+
+    Whenever an SM is idle it starts a batch: of the expert whose tile has waited longest, up to
+    ``compute.GROUP_TILES`` tiles, which share one stream of its weights. ``done`` fires after
+    :meth:`close`, when the last tile has ended.
+
+    Parameters: ``rows_per_expert``, expected rows, they decide the tile's width; ``on_batch(expert,
+    rows, start, end)``, called when a batch is placed, for what its epilogue sends.
+    """
+
+    def __init__(self, gpu, gemm, rows_per_expert, on_batch=None):
+        self.gpu, self.env, self.on_batch = gpu, gpu.env, on_batch
+        self.gemm = gemm.fitted(gpu.gpu, rows_per_expert)
+        self.done = self.env.event()
+        self.start = inf  # of the first tile
+        self._waiting = {}  # expert: rows of its tiles; experts in the order of their oldest tile
+        self._closed, self._wake = False, None
+        self.env.process(self._run())
+
+    def ready(self, expert, rows):
+        """A tile of ``rows`` rows (at most 128) of the expert can be computed from now on."""
+        self._waiting.setdefault(expert, []).append(rows)
+        self._notify()
+
+    def close(self):
+        """No more tiles will come."""
+        self._closed = True
+        self._notify()
+
+    def _notify(self):
+        if self._wake is not None and not self._wake.triggered:
+            self._wake.succeed()
+
+    def _run(self):
+        env, times, end = self.env, self.gpu.times, 0.0
+        while self._waiting or not self._closed:
+            if not self._waiting:
+                self._wake = env.event()
+                yield self._wake
+                continue
+            idle = times.next_free()
+            if idle > env.now:
+                yield env.timeout(idle - env.now)
+                continue
+            expert = next(iter(self._waiting))
+            tiles = self._waiting.pop(expert)
+            batch, rest = tiles[: compute.GROUP_TILES], tiles[compute.GROUP_TILES :]
+            if rest:
+                self._waiting[expert] = rest
+            start, batch_end = compute.run_batch(times, env.now, self.gemm, expert, batch)
+            self.start, end = min(self.start, start), max(end, batch_end)
+            if self.on_batch:
+                self.on_batch(expert, sum(batch), start, batch_end)
+        yield env.timeout(max(0.0, end - env.now))
+        self.done.succeed()
+
+
+class Cluster:
+    """The machine with its network, one workload, and what the ranks of a scheme share.
+
+    ``env``, ``machine``, ``workload``, ``network``, ``gpus`` (:class:`GpuSim`), ``rng`` (numpy,
+    from ``seed``). ``hub``: the GPUs have hubs, with their credits per destination and their
+    loopback lanes; without, links have flow control of their own, which holds nobody up, and rows
+    for the own rank do not leave memory. ``leads``: microseconds that each rank's host is ahead of
+    its GPU at the start, without end by default. ``network_options``: of
+    :meth:`NetworkSettings.of`.
+    """
+
+    def __init__(self, machine, workload, seed=1, hub=False, leads=None, **network_options):
+        if workload.ranks != machine.ranks:
+            raise ValueError(f"ranks = {workload.ranks}: the machine has {machine.ranks}")
+        self.machine, self.workload, self.env = machine, workload, simpy.Environment()
+        settings = NetworkSettings.of(machine, **network_options)
+        stock = replace(settings, credits=ENDLESS, local_rate=inf)
+        self.network = Network(self.env, settings=hub_settings(settings) if hub else stock)
+        self.rng = np.random.default_rng([seed, 0xC0])
+        self.leads = leads or [inf] * machine.ranks
+        self.gpus = [GpuSim(self, rank) for rank in range(machine.ranks)]
+        self.breakdown = {}
+        self._first, self._all, self._done = {}, {}, {}
+        self._barriers, self._passed = {}, {}
+        self._counts = {}
+
+    # -- marks -------------------------------------------------------------------------------------
+
+    def first_ready(self, rank):
+        """The first rows of a rank are usable by an expert now; only the first call counts."""
+        self._first.setdefault(rank, self.env.now)
+
+    def all_ready(self, rank):
+        """All rows of a rank are usable now; the last call counts."""
+        self._all[rank] = self.env.now
+
+    def done(self, rank):
+        """The rank's tokens are combined: its layer is over."""
+        self._done[rank] = self.env.now
+
+    @contextmanager
+    def phase(self, rank, name):
+        """Books the time between entry and exit under ``name``; None books nothing."""
+        start = self.env.now
+        yield
+        if name is not None:
+            self.book(name, self.env.now - start)
+
+    def book(self, name, us):
+        """Adds one rank's time to a phase."""
+        self.breakdown[name] = self.breakdown.get(name, 0.0) + us / self.machine.ranks
+
+    # -- what ranks do together --------------------------------------------------------------------
+
+    def device_barrier(self, rank, group="barrier"):
+        """All ranks' kernels wait for each other: a flag to every peer, then polling. One generator
+        per rank and barrier."""
+        number = self._passed[rank, group] = self._passed.get((rank, group), -1) + 1
+        arrived = self._barriers.setdefault((group, number), [[], self.env.event()])
+        with self.phase(rank, "barrier"):
+            flags = [
+                self.network.send(rank, peer.rank, FLAG_BYTES)
+                for peer in self.gpus
+                if peer.rank != rank
+            ]
+            arrived[0].extend(flags)
+            if len(arrived[0]) == self.machine.ranks * (self.machine.ranks - 1):
+                self.env.process(self._open_barrier(arrived))
+            yield arrived[1]
+            yield from self.gpus[rank].poll()
+
+    def _open_barrier(self, arrived):
+        yield self.env.all_of(arrived[0])
+        arrived[1].succeed()
+
+    def meet(self, rank, group):
+        """Ranks wait until all of them have come to this point; costs nothing by itself (what a
+        collective's start needs)."""
+        inbox = self._inbox(rank, ("meet", group))
+        inbox.setdefault("here", []).append(rank)
+        event = inbox.setdefault("event", self.env.event())
+        if len(inbox["here"]) == self.machine.ranks:
+            event.succeed()
+        yield event
+
+    def exchange(self, rank, bytes_per_peer=0, group="counts"):
+        """A small all-to-all inside a kernel: every rank writes ``bytes_per_peer`` to every other
+        and waits for theirs."""
+        with self.phase(rank, "counts"):
+            yield from self.all_to_all(
+                rank, [bytes_per_peer + FLAG_BYTES] * self.machine.ranks, group=group
+            )
+            yield from self.gpus[rank].poll()
+
+    def all_to_all(self, rank, bytes_to, group, **send_options):
+        """Sends ``bytes_to[peer]`` to every other rank and waits until theirs are here and its own
+        have left.
+
+        ``send_options``: of :meth:`Network.send`. ``group``: name of this exchange, the same on all
+        ranks; it may be reused.
+        """
+        inbox = self._inbox(rank, ("all_to_all", group))
+        left = []
+        for step in range(1, self.machine.ranks):
+            peer = (rank + step) % self.machine.ranks
+            transfer = self.network.send(rank, peer, int(bytes_to[peer]), **send_options)
+            left.append(transfer.left)
+            transfer.callbacks.append(lambda _, box=self._box(inbox, peer): self._arrived(box))
+        yield self._box(inbox, rank)[1]
+        yield self.env.all_of(left)
+
+    def _inbox(self, rank, group):
+        """What the ranks share about the next use of ``group``."""
+        number = self._passed[rank, group] = self._passed.get((rank, group), -1) + 1
+        return self._counts.setdefault((group, number), {})
+
+    def _box(self, inbox, rank):
+        return inbox.setdefault(rank, [0, self.env.event()])
+
+    def _arrived(self, box):
+        box[0] += 1
+        if box[0] == self.machine.ranks - 1:
+            box[1].succeed()
+
+    # -- times of the workload ---------------------------------------------------------------------
+
+    def gate_us(self, rank):
+        """Router GEMM, softmax and top-k of the rank's tokens."""
+        return compute.gate_us(
+            self.machine.gpu, self.workload.shape, int(self.workload.tokens_of[rank])
+        )
+
+    def gate(self, gpu):
+        """The framework's router, as in every system that does not fuse it: the kernels of
+        :meth:`gate_us`, and small ones."""
+        host = constants("host")
+        yield from gpu.kernel(self.gate_us(gpu.rank), "gate", host.eager_op_us)
+        for _ in range(host.gate_ops - 2):
+            yield from gpu.move(SMALL_BYTES, "gate", host_us=host.eager_op_us)
+
+    def next_leads(self):
+        """How far each rank's host is ahead when its layer has ended.
+
+        One that has not waited for its GPU is as far ahead as one likes, unless it spends more time
+        than the layer takes: then it falls behind layer by layer, until it is the host that the
+        layer waits for.
+        """
+        end = max(self._done.values())
+        return [
+            max(0.0, end - gpu.host_at) if gpu.synced else inf if gpu.host_us <= end else 0.0
+            for gpu in self.gpus
+        ]
+
+    def result(self):
+        """:class:`LayerResult` of a layer that has run. Raises RuntimeError when a rank did not
+        finish."""
+        missing = [rank for rank in range(self.machine.ranks) if rank not in self._done]
+        if missing:
+            raise RuntimeError(
+                f"rank {missing[0]} never finished its layer: the scheme waits for "
+                "something that does not come"
+            )
+        us = max(self._done.values())
+        busy = sum(gpu.times.sm_us for gpu in self.gpus) / (
+            us * self.machine.gpu.sms * self.machine.ranks
+        )
+        return LayerResult(
+            us,
+            float(np.mean(list(self._first.values()))) if self._first else us,
+            max(self._all.values(), default=us),
+            self.network.wire_bytes,
+            self.network.payload_bytes,
+            dict(self.breakdown),
+            tuple(self._done[rank] for rank in range(self.machine.ranks)),
+            busy,
+        )
+
+
+def run_layer(scheme, machine, workload, seed=1, **network_options):
+    """Runs a layer of ``workload`` on ``machine`` by ``scheme``; returns its :class:`LayerResult`.
+
+    It is the second of two alike where the host of the first did not stay ahead of its GPU. Same
+    arguments, same result.
+    """
+    leads = None
+    for _ in range(LAYERS):
+        cluster = Cluster(
+            machine, workload, seed, getattr(scheme, "hub", False), leads, **network_options
+        )
+        scheme(cluster)
+        cluster.env.run()
+        result, leads = cluster.result(), cluster.next_leads()
+        if all(lead == inf for lead in leads):
+            break
+    return result

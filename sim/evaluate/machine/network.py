@@ -1,0 +1,361 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Links, switch planes and hubs of N GPUs, event by event, at the granularity of batches of
+packets.
+
+It models what the hub does (``docs/blocks/packet_manager.md``, ``docs/blocks/link.md``), by batches
+in place of flits:
+
+* a GPU's egress link serves its destinations **round robin**, a batch of packets at a turn, and
+  skips those without credit: a congested destination holds nobody else up;
+* for one destination the **smallest RowID** leaves first, rows and plain stores take turns, what
+  has grown old goes before;
+* **credits** bound the packets on their way from one GPU to another. The receiver tells them in
+  headers of what it sends that GPU, or in a flit of their own for each quarter; they travel back
+  through the sender's ingress, queue and all;
+* a packet costs a header flit beside its payload flits, so the wire carries more than the payload;
+* the switch is output-queued: a receiver's **ingress link** serialises what all others send it
+  (incast), in order of arrival;
+* a message is done when memory has acknowledged its last byte; what is for the own GPU takes the
+  loopback path, no link.
+
+    env = simpy.Environment() network = Network(env, machine)                     # or Network(env,
+    settings=NetworkSettings(...)) transfer = network.send(0, 3, 8 * 4096, row_bytes=4096) yield
+    transfer.left                                 # the last flit is on the sender's link: its
+    buffer is free yield transfer                                      # the last byte is
+    acknowledged in memory at GPU 3
+
+Time of the environment is in microseconds when the network is made for a machine. With ``settings``
+it is whatever unit these use: cycles, when the model is compared with the RTL
+(``sim/evaluate/validate.py``).
+"""
+
+from bisect import bisect_right
+from collections import deque
+from math import inf
+
+import simpy
+
+from .network_settings import HUB_FILE, NetworkSettings, flits_of, hub_figures
+
+__all__ = ["HUB_FILE", "Network", "NetworkSettings", "Transfer", "flits_of", "hub_figures"]
+
+TURNS = 256  # turns that the longest message takes, at least and about
+
+
+class Transfer(simpy.Event):
+    """A message on its way; as an event it fires with the time at which memory acknowledged its
+    last byte.
+
+    ``src``, ``dst``, ``payload_bytes``, ``wire_bytes`` (0 within a GPU), ``packets``, ``priority``,
+    ``rowid``.
+    """
+
+    def __init__(self, env, src, dst, payload_bytes, packets, flits, priority, rowid):
+        super().__init__(env)
+        self.src, self.dst, self.payload_bytes, self.packets = src, dst, payload_bytes, packets
+        self.flits, self.wire_bytes, self.priority, self.rowid = flits, 0, priority, rowid
+        self.packets_waiting, self.flits_waiting = packets, flits  # not yet on the link
+        self.sent_at = env.now
+        self._left, self._left_at = None, None
+
+    @property
+    def left(self):
+        """Event: the last flit is on the sender's link. What a kernel that stores the data itself
+        waits for."""
+        if self._left is None:
+            self._left = simpy.Event(self.env)
+            if self._left_at is not None:
+                _fire(self._left, self._left_at)
+        return self._left
+
+    def _leave(self, time):
+        self._left_at = time
+        if self._left is not None:
+            _fire(self._left, time)
+
+
+def _fire(event, time):
+    """Makes an event happen at ``time``, or now if that is over; its value is ``time``."""
+    event._ok, event._value = True, time
+    event.env.schedule(event, delay=max(0.0, time - event.env.now))
+
+
+class _Pair:
+    """One source, one destination, one plane: messages that wait, and the credits between the two.
+
+    Messages of one priority without a RowID leave in the order in which they came, those with one
+    smallest RowID first.
+    """
+
+    __slots__ = ("dst", "queues", "credits", "owed", "plain_last")
+
+    def __init__(self, dst, credits):
+        self.dst, self.queues, self.credits = (
+            dst,
+            {},
+            credits,
+        )  # queues by (priority, without a RowID)
+        self.owed = 0  # packets received from there whose credits have not been told yet
+        self.plain_last = False  # what left last had no RowID
+
+    def push(self, transfer):
+        plain = transfer.rowid is None
+        queue = self.queues.setdefault((transfer.priority, plain), deque())
+        place = (
+            len(queue)
+            if plain
+            else bisect_right(queue, transfer.rowid, key=lambda other: other.rowid)
+        )
+        queue.insert(place, transfer)
+
+    @property
+    def waiting(self):
+        return any(self.queues.values())
+
+    def head(self, old=-inf):
+        """The message to serve next: sent before ``old``, then of the smallest priority number,
+        then plain and not in turn."""
+        found, best = None, None
+        for (priority, plain), queue in self.queues.items():
+            if queue:
+                first = (
+                    queue[0]
+                    if plain
+                    else next((other for other in queue if other.sent_at < old), queue[0])
+                )
+                merit = (first.sent_at >= old, priority, plain == self.plain_last)
+                if best is None or merit < best:
+                    found, best = first, merit
+        return found
+
+    def sent(self, transfer):
+        """Packets of a message have left; the last ones take it out of its queue."""
+        self.plain_last = transfer.rowid is None
+        if not transfer.packets_waiting:
+            self.queues[transfer.priority, self.plain_last].remove(transfer)
+
+
+class _Port:
+    """One plane of a GPU's egress: destinations that have messages, in the order of their turns."""
+
+    __slots__ = ("src", "plane", "pairs", "turns", "busy", "batch", "reports")
+
+    def __init__(self, src, plane, settings, credits):
+        self.src, self.plane, self.turns, self.busy = src, plane, deque(), False
+        self.pairs = [_Pair(dst, credits) for dst in range(settings.ranks)]
+        self.batch = (
+            settings.batch_packets
+        )  # packets of a turn, the same for all destinations: turns are fair
+        self.reports = 0  # flits that only tell credits and wait for the link
+
+
+class Network:
+    """Links, switch planes and hubs between the GPUs of a machine; see the module's text.
+
+    Parameters: ``env``, a simpy environment; ``machine`` (see :meth:`NetworkSettings.of`, which
+    also takes ``options``) or ``settings``. Figures, all of what was sent so far:
+    ``payload_bytes``, ``wire_bytes`` (headers included, links only), ``report_bytes`` (flits that
+    only tell credits), ``local_bytes`` (payload within a GPU), ``messages``; ``egress_busy[gpu]``
+    and ``ingress_busy[gpu]``, the time that the links carried flits (mean of the planes). Same
+    calls at the same times, same result.
+    """
+
+    def __init__(self, env, machine=None, *, settings=None, **options):
+        if (machine is None) == (settings is None):
+            raise ValueError("a network is made for a machine, or from settings")
+        self.env = env
+        self.settings = s = settings or NetworkSettings.of(machine, **options)
+        self._planes = 1 if s.spray else s.planes
+        self._cycle = s.flit_bytes * self._planes / s.rate  # of a flit on one plane
+        self._packet = (
+            self._cycle * flits_of(128, flit_bytes=s.flit_bytes, header_flits=s.header_flits)[1]
+        )
+        credits = inf if s.credits is None else s.credits
+        self._quarter = (
+            inf if s.credits is None else max(1, s.credits // 4)
+        )  # packets that are reported together
+        self._ports = [
+            [_Port(src, plane, s, credits) for plane in range(self._planes)]
+            for src in range(s.ranks)
+        ]
+        self._ingress_free = [[0.0] * self._planes for _ in range(s.ranks)]
+        self._local_free = [0.0] * s.ranks
+        self.payload_bytes = self.wire_bytes = self.local_bytes = self.report_bytes = (
+            self.messages
+        ) = 0
+        self.egress_busy, self.ingress_busy = [0.0] * s.ranks, [0.0] * s.ranks
+
+    def send(
+        self,
+        src,
+        dst,
+        payload_bytes,
+        *,
+        packet_bytes=128,
+        row_bytes=None,
+        priority=0,
+        rowid=None,
+        plane=None,
+    ):
+        """Sends a message now; returns its :class:`Transfer`.
+
+        ``packet_bytes``: payload of a packet at most; 32 for stores that nothing merges.
+        ``row_bytes``: the message consists of rows of this length, and a packet never spans two of
+        them. ``priority``: smaller numbers leave first among the messages for one destination (the
+        paper's ``.nop`` is 1). ``rowid``: the smallest leaves first among those of one priority
+        that have one; they and those without take turns. ``plane``: by default all of them, with
+        ``spray``, else (src + dst) mod planes. A message of 0 bytes is done at once. Raises
+        ValueError for a GPU, plane or size that is not there.
+        """
+        s = self.settings
+        for name, value in (("src", src), ("dst", dst)):
+            if not 0 <= value < s.ranks:
+                raise ValueError(f"{name} = {value}: must be between 0 and {s.ranks - 1}")
+        if payload_bytes < 0 or packet_bytes < 1:
+            raise ValueError(
+                f"payload_bytes = {payload_bytes}, packet_bytes = {packet_bytes}: must be "
+                "at least 0 and 1"
+            )
+        if plane is not None and (s.spray or not 0 <= plane < s.planes):
+            raise ValueError(
+                f"plane = {plane}: must be between 0 and {s.planes - 1}, on a network without spray"
+            )
+        packets, flits = flits_of(
+            payload_bytes,
+            packet_bytes=packet_bytes,
+            row_bytes=row_bytes,
+            flit_bytes=s.flit_bytes,
+            header_flits=s.header_flits,
+        )
+        transfer = Transfer(self.env, src, dst, payload_bytes, packets, flits, priority, rowid)
+        self.messages += 1
+        if not packets:
+            _fire(transfer, self.env.now)
+            transfer._leave(self.env.now)
+        elif src == dst:
+            self._loop(transfer)
+        else:
+            transfer.wire_bytes = flits * s.flit_bytes
+            self.wire_bytes += transfer.wire_bytes
+            self.payload_bytes += payload_bytes
+            port = self._ports[src][(src + dst) % self._planes if plane is None else plane]
+            pair = port.pairs[dst]
+            if not pair.waiting:
+                port.turns.append(pair)
+            pair.push(transfer)
+            port.batch = max(port.batch, packets // TURNS)
+            self._serve(port)
+        return transfer
+
+    def call(self, delay, function, *arguments):
+        """Calls ``function(*arguments)`` after ``delay``."""
+        event = simpy.Event(self.env)
+        event.callbacks.append(lambda _: function(*arguments))
+        _fire(event, self.env.now + delay)
+
+    def _loop(self, transfer):
+        s, now = self.settings, self.env.now
+        self.local_bytes += transfer.payload_bytes
+        end = (
+            max(now, self._local_free[transfer.src]) + transfer.flits * s.flit_bytes / s.local_rate
+        )
+        self._local_free[transfer.src] = end
+        transfer._leave(end + s.store_latency)
+        _fire(transfer, end + s.local_latency)
+
+    def _serve(self, port):
+        """Gives an idle link to the next destination that has a credit; without one, until a credit
+        or a message comes."""
+        if port.busy:
+            return
+        turns = port.turns
+        for _ in range(len(turns)):
+            pair = turns[0]
+            turns.rotate(-1)
+            if pair.credits > 0:
+                self._send_batch(port, pair)
+                return
+
+    def _send_batch(self, port, pair):
+        """One turn of a destination: packets of its first messages, as many as a batch and its
+        credits allow."""
+        s, now = self.settings, self.env.now
+        old = now - s.age_limit
+        head = pair.head(old)
+        room = min(port.batch, self._quarter, pair.credits)
+        packets = flits = 0
+        ended = []  # (message, flits of the batch up to its end)
+        while head and room > packets:
+            count = min(room - packets, head.packets_waiting)
+            share = -(-head.flits_waiting * count // head.packets_waiting)
+            head.packets_waiting -= count
+            head.flits_waiting -= share
+            packets, flits = packets + count, flits + share
+            if not head.packets_waiting:
+                ended.append((head, flits))
+            pair.sent(head)
+            head = pair.head(old)
+        if head is None:
+            port.turns.remove(pair)
+        pair.credits -= packets
+        if pair.owed:
+            self._tell(port, pair, s.latency)
+        told = min(port.reports, packets)  # packets go first: at most one such flit after each
+        port.reports -= told
+        length = (flits + told) * self._cycle
+        port.busy = True
+        self.egress_busy[port.src] += length / self._planes
+        for transfer, at in ended:
+            transfer._leave(now + s.store_latency + at * self._cycle)
+        self.call(length, self._sent, port, pair, packets, flits, ended)
+
+    def _sent(self, port, pair, packets, flits, ended):
+        """A batch's last flit has left: its place on the receiver's link, its credits, the ends of
+        its messages."""
+        s, now, free = self.settings, self.env.now, self._ingress_free[pair.dst]
+        length, packet = flits * self._cycle, flits / packets * self._cycle
+        # The switch stores a packet before it sends it on; the batch's first packet is there before
+        # its last has left.
+        start = max(free[port.plane], now - length + packet + s.latency)
+        end = max(start + length, now + s.latency + packet)
+        free[port.plane] = end
+        self.ingress_busy[pair.dst] += length / self._planes
+        for transfer, at in ended:
+            _fire(transfer, end - (flits - at) * self._cycle + s.store_latency + s.write_latency)
+        if s.credits is not None:
+            self.call(end - now + s.credit_latency, self._freed, port, pair.dst, packets)
+        port.busy = False
+        self._serve(port)
+
+    def _freed(self, port, receiver, packets):
+        """The receiver has taken packets: a header tells it if some message for their source is
+        waiting, else a flit does."""
+        s, back = self.settings, self._ports[receiver][port.plane]
+        pair = back.pairs[port.src]
+        pair.owed += packets
+        if pair.waiting and pair.credits > 0:
+            # Headers for this source leave once per round of packets, whatever the batches are.
+            self._tell(back, pair, s.latency + len(back.turns) * self._packet / 2)
+        elif pair.owed >= self._quarter:
+            waits = back.busy and back.turns
+            back.reports += bool(back.busy)
+            self.report_bytes += s.flit_bytes
+            self._ingress_free[port.src][port.plane] += self._cycle
+            self._tell(back, pair, s.latency + (s.patience if waits else 0.0))
+
+    def _tell(self, back, pair, delay):
+        """What is owed to ``pair.dst`` comes to it through its ingress link, behind what is queued
+        there."""
+        owed, pair.owed = pair.owed, 0
+        arrival = max(self.env.now + delay, self._ingress_free[pair.dst][back.plane])
+        self.call(
+            arrival - self.env.now,
+            self._credited,
+            self._ports[pair.dst][back.plane],
+            back.src,
+            owed,
+        )
+
+    def _credited(self, port, dst, packets):
+        port.pairs[dst].credits += packets
+        self._serve(port)

@@ -1,0 +1,362 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The layer of ``moe-hub run`` on the network model: the same rows, the same kind of crossbar, the
+same expert stand-in.
+
+The GPU side follows ``docs/running.md`` (simulation harness), at the granularity of packets in
+place of stores and cycles: a few streams store one row each in turns, the hub's pool bounds what
+waits for the links, tiles become ready when memory has acknowledged all their rows, and a stand-in
+for the experts answers each row with plain stores that share the links with rows still being sent.
+Unit of time: cycles of the hub.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+import simpy
+
+from hub_rtl.packet_manager.pool_quota import ON_THE_WAY
+from sim.system.layer import rows_of
+
+from .network import Network, NetworkSettings, hub_figures
+
+__all__ = ["Harness", "LayerTimes", "model_layer"]
+
+ROWS, ANSWERS = 0, 1  # sources of stores: the program, the expert stand-in
+URGENT, NOP = 0, 1  # the return column is stored with class .nop
+
+
+@dataclass(frozen=True, kw_only=True)
+class Harness:
+    """Settings of the simulated surroundings, as in ``sim/native``: cycles, unless the name says
+    otherwise."""
+
+    latency: int = 64  # packet's end at a hub to its begin at the other one
+    mem_latency: int = 20
+    expert_cycles: int = 200
+    expert_units: int = 4
+    streams: int = 4
+    window: int = 32  # jobs of a source among which a stream chooses
+    weight: int = 3  # jobs of the program for each one of the expert stand-in
+
+
+@dataclass
+class LayerTimes:
+    """Cycles since the layer's start: of each tile that became ready, region done, tile of answers;
+    lists per rank.
+
+    ``stored``: last store answered. ``wire_bytes``: on all links, all flits.
+    """
+
+    ready: list
+    done: list
+    answers: list
+    stored: list
+    wire_bytes: int = 0
+
+
+@dataclass(slots=True)
+class _Job:
+    """A row or an answer at one rank's store port; ``arrived`` is called with each piece that
+    memory has acknowledged."""
+
+    dst: int
+    packets: int
+    tail_bytes: int  # of a last, short packet
+    arrived: object
+    row: tuple = ()
+    rowid: int | None = None  # of an answer none: plain stores
+    sent: int = 0  # packets
+    arrived_packets: int = 0
+    slot: int = -1
+
+    @property
+    def total(self):
+        return self.packets + (self.tail_bytes > 0)
+
+
+class _StorePort:
+    """One lane's stores of a rank: ``streams`` jobs in turns, each as long as the pool has room for
+    its destination."""
+
+    def __init__(self, layer, rank):
+        self.layer, self.rank, self.env = layer, rank, layer.env
+        cfg, harness = layer.plan.cfg, layer.harness
+        self.queues = [deque(), deque()]
+        self.active = [None] * harness.streams
+        self.current = self.turn = 0
+        self.busy = False
+        self.spare = cfg.pool_depth - cfg.ranks  # entries that are not reserved
+        self.entries = [0] * cfg.ranks
+        self.unstored = [0, 0]  # jobs per source
+
+    def push(self, source, job):
+        self.unstored[source] += 1
+        self.queues[source].append((source, job))
+        if not self.busy:
+            self.step()
+
+    def room(self, dst):
+        """``can_accept``: the first entry of a destination is reserved, others need shared ones for
+        all stores under way."""
+        if not self.entries[dst]:
+            return True
+        own = dst == self.rank
+        used = sum(
+            max(0, count - 1)
+            for rank, count in enumerate(self.entries)
+            if (rank == self.rank) == own
+        )
+        return self.spare - used >= min(ON_THE_WAY, self.spare)
+
+    def next_job(self):
+        """As the harness chooses: for a peer with room that no stream works for, else with room,
+        else the first."""
+        weight, best = self.layer.harness.weight, (3, 0, 0)
+        favoured = ROWS if self.turn < weight else ANSWERS
+        taken = {job.dst for _, job in filter(None, self.active)}
+        for source in (favoured, 1 - favoured):
+            for place, (_, job) in enumerate(self.queues[source]):
+                if place >= self.layer.harness.window or best[0] == 0:
+                    break
+                rank = 2 if not self.room(job.dst) else 1 if job.dst in taken else 0
+                if rank < best[0]:
+                    best = rank, source, place
+            if best[0] < 2:
+                break
+        if best[0] == 3:
+            return None
+        _, source, place = best
+        found = self.queues[source][place]
+        del self.queues[source][place]
+        if source == favoured:
+            self.turn = (self.turn + 1) % (weight + 1)
+        return found
+
+    def step(self):
+        """Stores the next piece of the next stream whose destination has room; without one, waits
+        for the pool."""
+        streams = len(self.active)
+        for n in range(streams):
+            stream = (self.current + n) % streams
+            if self.active[stream] is None:
+                self.active[stream] = self.next_job()
+            if self.active[stream] is None:
+                continue
+            source, job = self.active[stream]
+            if self.room(job.dst):
+                self.current = (stream + 1) % streams
+                self.store(stream, source, job)
+                return
+        self.busy = False
+
+    def store(self, stream, source, job):
+        layer = self.layer
+        packets = min(layer.piece, job.packets - job.sent)
+        tail = not packets
+        length = job.tail_bytes if tail else packets * layer.packet_bytes
+        job.sent += packets
+        ends = tail or (job.sent == job.packets and not job.tail_bytes)
+        if ends:
+            self.active[stream] = None
+        self.busy = True
+        layer.call(
+            -(-length // 32),
+            self.stored,
+            source,
+            job,
+            length,
+            packets or 1,
+            NOP if tail else URGENT,
+            ends,
+        )
+
+    def stored(self, source, job, length, packets, priority, ends):
+        transfer = self.layer.network.send(
+            self.rank,
+            job.dst,
+            length,
+            packet_bytes=self.layer.packet_bytes,
+            priority=priority,
+            rowid=job.rowid,
+        )
+        transfer.left.callbacks.append(lambda _: self.release(job.dst, packets))
+        transfer.callbacks.append(lambda _: job.arrived(job, packets))
+        self.unstored[source] -= ends
+        if ends and source == ROWS and not self.unstored[ROWS]:
+            self.layer.producer_done(self.rank)
+        self.step()
+        # can_accept shows a packet's entry only when the next one is already under way.
+        self.entries[job.dst] += packets
+
+    def release(self, dst, packets):
+        self.entries[dst] -= packets
+        if not self.busy:
+            self.step()
+
+
+class _Layer:
+    """Ranks, their memories as counts of rows, expert stand-ins; what :func:`model_layer` runs."""
+
+    def __init__(self, plan, harness, hub, piece):
+        cfg = plan.cfg
+        self.plan, self.harness, self.hub, self.piece = plan, harness, hub["latency_cycles"], piece
+        self.packet_bytes, self.env = cfg.packet_bytes, simpy.Environment()
+        self.network = Network(self.env, settings=settings_of(cfg, harness, hub, piece))
+        self.ports = [_StorePort(self, rank) for rank in range(cfg.ranks)]
+        self.free = [[0.0] * harness.expert_units for _ in range(cfg.ranks)]
+        self.regions = [[_Region() for _ in plan.experts(rank)] for rank in range(cfg.ranks)]
+        for expert, rows in enumerate(plan.routing.loads):
+            rank, local = plan.place(expert)
+            self.regions[rank][local].expected = int(rows)
+        self.missing = [self._answer_counts(rank) for rank in range(cfg.ranks)]
+        self.times = LayerTimes(
+            *([[] for _ in range(cfg.ranks)] for _ in range(3)), stored=[0.0] * cfg.ranks
+        )
+
+    def call(self, delay, function, *arguments):
+        self.network.call(delay, function, *arguments)
+
+    def _answer_counts(self, rank):
+        """Answers that each tile of the rank's tokens waits for."""
+        tokens, tile = self.plan.tokens(rank), self.plan.combine_tile
+        return [
+            min(tile, tokens - first) * self.plan.routing.top_k for first in range(0, tokens, tile)
+        ]
+
+    def run(self):
+        plan = self.plan
+        whole, tail = divmod(plan.row_bytes, self.packet_bytes)
+        for rank, port in enumerate(self.ports):
+            token, _, expert = rows_of(plan, rank)
+            for t, e, rowid in zip(
+                token.tolist(), expert.tolist(), plan.rowids(rank).ravel().tolist(), strict=True
+            ):
+                dst, local = plan.place(e)
+                port.push(
+                    ROWS,
+                    _Job(dst, whole, tail, self.row_arrived, row=(local, rank, t), rowid=rowid),
+                )
+        self.env.run()
+        self.times.wire_bytes = self.network.wire_bytes + self.network.report_bytes
+        return self.times
+
+    def row_arrived(self, job, packets):
+        """Memory has acknowledged a piece of a row: its first one gives the row a slot, its last
+        one may complete the tile."""
+        local, *origin = job.row
+        region = self.regions[job.dst][local]
+        if not job.arrived_packets:
+            job.slot = region.slots
+            region.slots += 1
+            region.origins.append(origin)
+        job.arrived_packets += packets
+        if job.arrived_packets < job.total:
+            return
+        region.rows += 1
+        tile = job.slot // self.plan.tile_rows
+        region.complete[tile] = region.complete.get(tile, 0) + 1
+        if region.complete[tile] == self.plan.tile_rows:
+            self.call(
+                self.hub["answer_to_ready"],
+                self.tile_ready,
+                job.dst,
+                region,
+                tile,
+                self.plan.tile_rows,
+            )
+        self.region_done(job.dst, region)
+
+    def producer_done(self, rank):
+        """The rank's last row is stored: it closes its regions, one after the other."""
+        self.times.stored[rank] = self.env.now
+        for expert in range(self.plan.shape.experts):
+            dst, local = self.plan.place(expert)
+            turn = self.hub["close_round_trip"] + 2 * self.harness.latency * (dst != rank)
+            delay = self.hub["close_to_all"] + (dst != rank) * self.harness.latency
+            self.call(
+                delay + turn * (local // self.plan.cfg.ctl_credits),
+                self.closed,
+                dst,
+                self.regions[dst][local],
+            )
+
+    def closed(self, rank, region):
+        region.closes += 1
+        self.region_done(rank, region)
+
+    def region_done(self, rank, region):
+        if region.closes < self.plan.cfg.ranks or region.rows < region.expected:
+            return
+        last, rows = divmod(region.expected, self.plan.tile_rows)
+        if rows:
+            self.tile_ready(rank, region, last, rows)
+        self.times.done[rank].append(self.env.now)
+
+    def tile_ready(self, rank, region, tile, rows):
+        """READY: a unit of the expert stand-in takes the tile, then the answers of its rows want to
+        be stored."""
+        self.times.ready[rank].append(self.env.now)
+        units = self.free[rank]
+        unit = units.index(min(units))
+        units[unit] = max(units[unit], self.env.now) + self.harness.expert_cycles
+        first = tile * self.plan.tile_rows
+        self.call(
+            units[unit] - self.env.now, self.answer, rank, region.origins[first : first + rows]
+        )
+
+    def answer(self, rank, origins):
+        whole, tail = divmod(self.plan.shape.combine_bytes, self.packet_bytes)
+        for source, token in origins:
+            tile = token // self.plan.combine_tile
+            self.ports[rank].push(
+                ANSWERS, _Job(source, whole, tail, self.answer_arrived, row=(tile,))
+            )
+
+    def answer_arrived(self, job, packets):
+        job.arrived_packets += packets
+        if job.arrived_packets < job.total:
+            return
+        missing, (tile,) = self.missing[job.dst], job.row
+        missing[tile] -= 1
+        if not missing[tile]:
+            self.times.answers[job.dst].append(self.env.now + self.hub["answer_to_ready"])
+
+
+class _Region:
+    """Rows of one expert at its rank: slots given, rows complete, closes heard; ``origins``
+    (source, token) by slot."""
+
+    def __init__(self):
+        self.slots = self.rows = self.closes = self.expected = 0
+        self.complete, self.origins = {}, []
+
+
+def settings_of(cfg, harness, hub, piece):
+    """The network between hubs of a configuration, in cycles."""
+    cycles = hub["latency_cycles"]
+    return NetworkSettings(
+        ranks=cfg.ranks,
+        rate=cfg.flit_bytes,
+        latency=harness.latency,
+        store_latency=cycles["store_to_link"],
+        write_latency=cycles["arrival_to_write"] + harness.mem_latency,
+        credits=cfg.rx_credits,
+        credit_latency=cycles["arrival_to_credit"],
+        patience=hub["reports"]["patience"],
+        local_rate=cfg.flit_bytes,
+        local_latency=cycles["store_to_own_write"] + harness.mem_latency,
+        age_limit=hub["reports"]["age_limit"],
+        flit_bytes=cfg.flit_bytes,
+        batch_packets=piece,
+    )
+
+
+def model_layer(plan, harness=None, hub=None, batch_packets=1):
+    """Times of the layer of ``plan`` (:func:`sim.system.layer.plan_layer`, one lane) on the network
+    model: :class:`LayerTimes`.
+
+    ``batch_packets``: packets that are stored and sent as one.
+    """
+    if plan.cfg.lanes != 1:
+        raise ValueError(f"lanes = {plan.cfg.lanes}: the harness is modelled for 1")
+    return _Layer(plan, harness or Harness(), hub or hub_figures(), batch_packets).run()

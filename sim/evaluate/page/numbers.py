@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of systems and texts of numbers on the results page."""
+
+__all__ = ["NAMES", "error", "mean", "number", "percent", "ratio"]
+
+#: As the systems' authors write them, in the order of the page.
+NAMES = {
+    "megatron": "Megatron-TE",
+    "fastermoe": "FasterMoE",
+    "tutel": "Tutel",
+    "comet": "COMET",
+    "ccfuser": "CCFuser",
+    "deepep_v1_normal": "DeepEP V1",
+    "deepep_v1_ll": "DeepEP V1 LL",
+    "deepep_v2": "DeepEP V2",
+    "mori": "mori",
+    "flashdmoe_fp16": "FlashDMoE FP16",
+    "flashdmoe_fp32": "FlashDMoE FP32",
+    "moe_hub_base": "base",
+    "moe_hub_packets": "+ packets",
+    "moe_hub_signal": "+ signalling",
+    "moe_hub": "MoE-Hub",
+    "ideal": "ideal",
+}
+
+
+def ratio(value, digits=2):
+    """A speed-up."""
+    return f"{float(value):.{digits}f}"
+
+
+def number(value, digits=0):
+    """A number with thousands separated, ``digits`` behind the point where it is below 1,000."""
+    value = float(value)
+    return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:,.{digits}f}"
+
+
+def percent(value):
+    """A percentage without sign."""
+    return f"{float(value):.1f}"
+
+
+def error(ours, published):
+    """Relative error in per cent, with its sign."""
+    return f"{100 * (float(ours) / float(published) - 1):+.1f}"
+
+
+def mean(values):
+    """Arithmetic mean."""
+    return sum(values) / len(values)

@@ -1,0 +1,413 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of the results page, written between marks in its text from the CSV files of the
+experiments.
+
+A page has ``<!-- table: NAME -->`` where a table begins and ``<!-- end -->`` behind it; what lies
+between is written anew. :data:`TABLES` has the names. Same files, same text.
+"""
+
+import csv
+import re
+from pathlib import Path
+
+from sim.evaluate.machine.hardware import machine
+from sim.evaluate.study import PAPER_SYSTEMS
+
+from .numbers import NAMES, error, mean, number, percent, ratio
+
+__all__ = ["MARK", "NOT_RUN", "TABLES", "NotRun", "fill", "markdown", "read"]
+
+MARK = re.compile(r"<!-- table: ([a-z0-9_]+) -->\n(.*?)<!-- end -->", re.S)
+MACHINES_SHOWN = ("h800_400", "h800", "h100", "b200", "gb200_nvl72")
+PAPER_MACHINE = "h800_400"
+NOT_RUN = "Not run yet:"
+
+
+class NotRun(ValueError):
+    """An experiment's file is not there."""
+
+    def __init__(self, path, experiment):
+        super().__init__(f"{path}: is not there; run `moe-hub evaluate {experiment}` first")
+        self.experiment = experiment
+
+
+def read(folder, name):
+    """Rows of one of the experiments' CSV files. Raises :class:`NotRun`."""
+    path = Path(folder) / f"{name}.csv"
+    if not path.is_file():
+        raise NotRun(path, name.removesuffix("-summary"))
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def markdown(head, rows, left=1):
+    """A Markdown table; all columns but the first ``left`` are aligned to the right."""
+    align = ["---" if n < left else "---:" for n in range(len(head))]
+    return "".join(
+        "| " + " | ".join(str(cell) for cell in row) + " |\n" for row in (head, align, *rows)
+    )
+
+
+def _names(systems):
+    return [NAMES.get(system, system) for system in systems]
+
+
+def _systems(rows, column="system"):
+    present = dict.fromkeys(row[column] for row in rows)
+    return [name for name in NAMES if name in present and name != "moe_hub"]
+
+
+def _machines(folder):
+    rows = []
+    for name in MACHINES_SHOWN:
+        made = machine(name, 8)
+        gpu, fabric = made.gpu, made.fabric
+        payload = fabric.max_payload_bytes
+        share = payload / (payload + fabric.header_flits * fabric.flit_bytes)
+        rows.append(
+            [
+                f"`{name}`",
+                gpu.sms,
+                number(gpu.gemm_tflops("bf16")),
+                number(gpu.gemm_tflops("fp8")),
+                number(gpu.stream_gbps),
+                number(fabric.link_gbps),
+                number(fabric.link_gbps * share),
+                fabric.planes,
+            ]
+        )
+    return markdown(
+        [
+            "machine",
+            "SMs",
+            "BF16 TFLOP/s reached",
+            "FP8 reached",
+            "HBM GB/s reached",
+            "link GB/s, raw",
+            "of it payload",
+            "switch planes",
+        ],
+        rows,
+    )
+
+
+def _averages(folder):
+    """The paper's ten averages and ours."""
+    found = {
+        name: {
+            row["hub over"]: row
+            for row in read(folder, f"{name}-summary")
+            if row["machine"] == PAPER_MACHINE
+        }
+        for name in ("layer", "end-to-end")
+    }
+    rows = []
+    for system in PAPER_SYSTEMS:
+        cells = [NAMES[system]]
+        for name in found:
+            row = found[name][system]
+            cells += [row["paper"], ratio(row["mean"], 3), error(row["mean"], row["paper"])]
+        rows.append(cells)
+    return markdown(
+        [
+            "hub over",
+            *(
+                f"{metric}, {what}"
+                for metric in ("layer", "end to end")
+                for what in ("paper", "ours", "error, %")
+            ),
+        ],
+        rows,
+    )
+
+
+def _ranges(folder):
+    """Mean, least and largest speed-up over every system, on both machines."""
+    rows = []
+    for made in ("h800_400", "h800"):
+        of = {
+            name: {
+                row["hub over"]: row
+                for row in read(folder, f"{name}-summary")
+                if row["machine"] == made
+            }
+            for name in ("layer", "end-to-end")
+        }
+        for system in (name for name in NAMES if name in of["layer"]):
+            one, whole = of["layer"][system], of["end-to-end"][system]
+            rows.append(
+                [
+                    f"`{made}`",
+                    NAMES[system],
+                    ratio(one["mean"]),
+                    f"{ratio(one['smallest'])} … {ratio(one['largest'])}",
+                    ratio(whole["mean"]),
+                    f"{ratio(whole['smallest'])} … {ratio(whole['largest'])}",
+                ]
+            )
+    return markdown(
+        ["machine", "hub over", "layer, mean", "range", "end to end, mean", "range"], rows, left=2
+    )
+
+
+def _grid(rows, of_row, columns, value):
+    """{key of a row: {column: value}} in the order of the rows."""
+    table = {}
+    for row in rows:
+        if columns(row) is not None:
+            table.setdefault(of_row(row), {}).setdefault(columns(row), []).append(value(row))
+    return table
+
+
+def _points(name):
+    def table(folder):
+        rows = [
+            row
+            for row in read(folder, name)
+            if row["machine"] == PAPER_MACHINE and row["system"] != "moe_hub"
+        ]
+        hub = {
+            (row["model"], row["tokens"]): row["layer_us" if name == "end-to-end" else "us"]
+            for row in read(folder, name)
+            if row["machine"] == PAPER_MACHINE and row["system"] == "moe_hub"
+        }
+        systems = _systems(rows)
+        found = _grid(
+            rows,
+            lambda r: (r["model"], r["tokens"]),
+            lambda r: r["system"],
+            lambda r: float(r["speedup_of_hub"]),
+        )
+        lines = [
+            [
+                model,
+                number(tokens),
+                *([number(hub[model, tokens], 1)] if name == "layer" else []),
+                *(ratio(mean(cells[s])) for s in systems),
+            ]
+            for (model, tokens), cells in found.items()
+        ]
+        return markdown(
+            ["model", "tokens", *(["hub, µs"] if name == "layer" else []), *_names(systems)],
+            lines,
+            left=1,
+        )
+
+    return table
+
+
+def _tokens(folder):
+    rows = [
+        row
+        for row in read(folder, "layer")
+        if row["machine"] == PAPER_MACHINE and row["system"] != "moe_hub"
+    ]
+    systems = _systems(rows)
+    found = _grid(
+        rows,
+        lambda r: int(r["tokens"]),
+        lambda r: r["system"],
+        lambda r: float(r["speedup_of_hub"]),
+    )
+    return markdown(
+        ["tokens", *_names(systems)],
+        [
+            [number(tokens), *(ratio(mean(cells[s])) for s in systems)]
+            for tokens, cells in sorted(found.items())
+        ],
+    )
+
+
+def _summary(name, shown, keep=lambda row: True):
+    """Columns of a summary: ``shown``, {column: (heading, text of a cell)}, then a ratio for every
+    system."""
+
+    def table(folder):
+        rows = [row for row in read(folder, f"{name}-summary") if keep(row)]
+        systems = [system for system in NAMES if system in rows[0]]
+        lines = [
+            [
+                *(text(row[column]) for column, (_, text) in shown.items()),
+                *(ratio(row[system]) if row[system] else "" for system in systems),
+            ]
+            for row in rows
+        ]
+        return markdown([*(heading for heading, _ in shown.values()), *_names(systems)], lines)
+
+    return table
+
+
+def _sensitivity(folder):
+    """The changes that move a mean most, and the first row, nothing changed."""
+    base, *rows = read(folder, "sensitivity-summary")
+    rows.sort(key=lambda row: -float(row["largest change, %"]))
+    return markdown(
+        ["changed", "to", *_names(PAPER_SYSTEMS), "largest change, %"],
+        [
+            [
+                row["assumption"],
+                row["value"],
+                *(ratio(row[system]) for system in PAPER_SYSTEMS),
+                percent(row["largest change, %"]) if row is not base else "",
+            ]
+            for row in (base, *rows)
+        ],
+        left=2,
+    )
+
+
+def _published_rows(folder, keep):
+    rows = [
+        [
+            f"`{row['figure']}`",
+            row["role"],
+            number(row["published"], 3),
+            number(row["ours"], 3),
+            row["unit"],
+            f"{float(row['error, %']):+.1f}",
+            percent(row["target, %"]),
+            row["met"],
+        ]
+        for row in read(folder, "published")
+        if keep(row)
+    ]
+    return markdown(
+        ["figure", "role", "published", "ours", "unit", "error, %", "target, %", "met"], rows
+    )
+
+
+def _published_groups(folder):
+    """How many figures, their median error, how many meet their target: by role and system."""
+    groups = {}
+    for row in read(folder, "published"):
+        key = ("the paper's own", "") if row["group"] else (row["role"], row["system"])
+        groups.setdefault(key, []).append(row)
+        if not row["group"]:
+            groups.setdefault((row["role"], "all of them"), []).append(row)
+    lines = []
+    for (role, system), rows in sorted(
+        groups.items(), key=lambda item: (item[0][0], item[0][1] != "all of them", item[0][1])
+    ):
+        errors = sorted(abs(float(row["error, %"])) for row in rows)
+        middle = (errors[(len(errors) - 1) // 2] + errors[len(errors) // 2]) / 2
+        met = sum(row["met"] == "yes" for row in rows)
+        lines.append(
+            [role, NAMES.get(system, system), len(rows), f"{middle:.1f}", f"{max(errors):.0f}", met]
+        )
+    return markdown(
+        ["role", "system", "figures", "median error, %", "largest, %", "within target"],
+        lines,
+        left=2,
+    )
+
+
+def _gemm(folder):
+    rows = [
+        [
+            f"{row['groups']} × {row['rows']}",
+            f"{number(row['n'])} × {number(row['k'])}",
+            number(row["tflops"]),
+            number(row["ours"]),
+            f"{float(row['error, %']):+.1f}",
+            row["role"],
+        ]
+        for row in read(folder, "gemm")
+    ]
+    return markdown(["groups × rows", "N × K", "published", "ours", "error, %", "role"], rows)
+
+
+def _pangu(folder):
+    rows = [row for row in read(folder, "pangu-summary") if row["system"] != "moe_hub"]
+    hub = {
+        (row["ranks"], row["tokens"]): row
+        for row in read(folder, "pangu-summary")
+        if row["system"] == "moe_hub"
+    }
+    systems = _systems(rows)
+    both = {
+        (
+            row["ranks"],
+            row["tokens"],
+            row["system"],
+        ): f"{ratio(row['speed-up of hub, layer'])} / {ratio(row['end to end'])}"
+        for row in rows
+    }
+    lines = [
+        [
+            ranks,
+            number(tokens),
+            number(row["layer, us"], 1),
+            number(row["forward, ms"], 2),
+            *(both[ranks, tokens, system] for system in systems),
+        ]
+        for (ranks, tokens), row in hub.items()
+    ]
+    return markdown(
+        ["GPUs", "tokens", "hub's layer, µs", "hub's forward, ms", *_names(systems)], lines
+    )
+
+
+def _text(value):
+    return value
+
+
+TABLES = {
+    "machines": _machines,
+    "averages": _averages,
+    "ranges": _ranges,
+    "points": _points("layer"),
+    "points_end": _points("end-to-end"),
+    "tokens": _tokens,
+    "gemm": _gemm,
+    "pangu": _pangu,
+    "sensitivity": _sensitivity,
+    "skew": _summary("skew", {"skew": ("std of the fractions", _text)}),
+    "gpus": _summary("gpus", {"model": ("model", _text), "GPUs": ("GPUs", _text)}),
+    "ablation": _summary("ablation", {"machine": ("machine", _text), "tokens": ("tokens", number)}),
+    "links": _summary("links", {"GB/s per GPU and direction": ("GB/s", _text)}),
+    "shapes": _summary(
+        "shapes",
+        {
+            "model": ("model", _text),
+            "top-k": ("top-k", _text),
+            "experts": ("experts", _text),
+            "ratio": ("bytes, rows per expert over per rank", ratio),
+            "hub, us": ("hub, µs", number),
+        },
+    ),
+    "traces": _summary(
+        "traces",
+        {
+            "model": ("model", _text),
+            "tokens": ("tokens", number),
+            "skew": ("std", ratio),
+            "busiest rank over mean": ("busiest rank", ratio),
+            "hub, us": ("hub, µs", number),
+        },
+    ),
+    "published_groups": _published_groups,
+    "published_fit": lambda folder: _published_rows(folder, lambda row: row["role"] == "fit"),
+    "published_test": lambda folder: _published_rows(
+        folder, lambda row: row["role"] == "test" and not row["group"]
+    ),
+}
+
+
+def fill(text, folder):
+    """The page's text with its tables written anew; of experiments that have not been run, the page
+    says so.
+
+    Raises ValueError for an unknown table.
+    """
+
+    def table(match):
+        name = match.group(1)
+        if name not in TABLES:
+            raise ValueError(f"table = {name!r}: must be one of {', '.join(TABLES)}")
+        try:
+            body = TABLES[name](folder)
+        except NotRun as error:
+            body = f"{NOT_RUN} `moe-hub evaluate {error.experiment}`.\n"
+        return f"<!-- table: {name} -->\n\n{body}\n<!-- end -->"
+
+    return MARK.sub(table, text)

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who notices the mutants of meaning (:mod:`hub_rtl.parts.mutants`), tier by tier: the block's
+bench, the quick proofs, all proofs. The proofs come from above, as a function."""
+
+from .blocks import BLOCKS
+from .names import catalogue
+from .page import KILLED
+from .run import MEANING as SECTION
+from .run import campaign
+
+__all__ = ["SECTION", "TIERS", "bench", "found", "lines", "missed", "with_section", "words"]
+
+TIERS = ("bench", "quick", "all")
+#: Blocks of which nothing may survive all tiers.
+WHOLE = ("link", "producer", "scoreboard", "slot_allocator")
+TARGET = 95  # percent of those not proved equivalent that bench and quick proofs notice
+
+
+def words():
+    """The blocks that have mutants."""
+    return sorted({each.block for each in catalogue().values()})
+
+
+def bench(chosen, **options):
+    """{name: verdict} of the benches of the blocks ``chosen`` (:func:`.run.campaign`); a mutant of
+    a shared part is noticed when one bench notices. Variants, and what no bench has, are not in
+    it."""
+    verdicts = {}
+    for name, block in BLOCKS.items():
+        if (block.word or name) not in chosen:
+            continue
+        result = campaign(name, meaning=True, **options)
+        for mutant in result["mutants"]:
+            verdict = result["verdicts"][mutant.number]["verdict"]
+            if verdicts.get(mutant.name) not in KILLED:
+                verdicts[mutant.name] = verdict
+    return verdicts
+
+
+def found(chosen, proofs=None, **options):
+    """{name: {tier: who notices, "" for nobody}} of the mutants of the blocks ``chosen``;
+    ``equivalent`` is there when the bench's netlist shows no difference to anybody. ``proofs(name,
+    quick)`` gives the check that notices; None: no proofs are run."""
+    benches = bench(chosen, **options)
+    noticed = {}
+    for each in catalogue().values():
+        if each.block not in chosen:
+            continue
+        verdict = benches.get(each.name)
+        who = {"bench": "bench" if verdict in KILLED else ""}
+        if proofs and verdict != "equivalent":
+            who["quick"] = proofs(each.name, True)
+            who["all"] = who["quick"] or proofs(each.name, False)
+        noticed[each.name] = who | ({"equivalent": True} if verdict == "equivalent" else {})
+    return noticed
+
+
+def _counts(word, noticed):
+    """Of one block: mutants, equivalent ones, and how many each tier, the first two, all notice."""
+    own = [who for name, who in noticed.items() if name.startswith(f"{word}.")]
+    left = [who for who in own if "equivalent" not in who]
+    tiers = [sum(bool(who.get(tier)) for who in left) for tier in TIERS]
+    early = sum(bool(who["bench"] or who.get("quick")) for who in left)
+    late = sum(any(who.get(tier) for tier in TIERS) for who in left)
+    return len(own), len(own) - len(left), *tiers, early, late
+
+
+def missed(noticed):
+    """Blocks whose target is missed."""
+    names = []
+    for word in sorted({name.partition(".")[0] for name in noticed}):
+        count, equal, *_, early, late = _counts(word, noticed)
+        if early < TARGET / 100 * (count - equal) or word in WHOLE and late < count - equal:
+            names.append(word)
+    return names
+
+
+def lines(noticed):
+    """The section of the results page."""
+    text = [
+        SECTION,
+        "",
+        "Written by `moe-hub mutate --meaning`. Each mutant has a name in the source, beside",
+        "the expression that it makes wrong (`hub_rtl/parts/mutants.py`). *Bench*: a cocotb test",
+        "of the block fails; *quick*, *proofs*: a promise of the short set, of any check, fails.",
+        "Equivalent ones are proved to be, on the bench's configuration.",
+        "",
+        "| Block | Mutants | Equivalent | Bench | Quick | Proofs | Bench or quick | Any | |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|---|",
+    ]
+    late = missed(noticed)
+    for word in sorted({name.partition(".")[0] for name in noticed}):
+        text.append(
+            f"| {word} | {' | '.join(map(str, _counts(word, noticed)))} | "
+            f"{'missed' if word in late else 'met'} |"
+        )
+    text += [
+        "",
+        f"Target: bench or quick {TARGET} % of those not equivalent; any, all of them in "
+        f"{', '.join(WHOLE)}.",
+        "",
+        "| Not noticed by bench or quick proofs | Where | Right | Wrong | Noticed by |",
+        "|---|---|---|---|---|",
+    ]
+    for name, who in noticed.items():
+        if "equivalent" not in who and not (who["bench"] or who.get("quick")):
+            each = catalogue()[name]
+            sides = [f"`{side}`".replace("|", "\\|") if side else "" for side in _sides(each)]
+            text.append(
+                f"| `{name}` | {each.file} | {' | '.join(sides)} | "
+                f"{who.get('all') or ('nobody' if 'all' in who else 'not asked')} |"
+            )
+    return text
+
+
+def _sides(each):
+    return [" ".join(side.split()) for side in (each.right, each.wrong)]
+
+
+def with_section(page, text):
+    """``page`` with its section of mutants of meaning, at the end, replaced by ``text``."""
+    return page.partition(SECTION)[0].rstrip() + "\n\n" + "\n".join(text) + "\n"

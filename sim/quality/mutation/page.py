@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of a campaign and the results page."""
+
+from hub_rtl.contract.config import preset
+
+__all__ = ["page", "table"]
+
+KILLED = ("killed", "timeout", "crash")
+
+
+def _row(name, numbers, verdicts, target):
+    """One line of the table, and whether the target was met."""
+    killed = sum(verdicts[n]["verdict"] in KILLED for n in numbers)
+    equivalent = sum(verdicts[n]["verdict"] == "equivalent" for n in numbers)
+    different = len(numbers) - equivalent
+    rate = 100 * killed / different if different else 100.0
+    met = rate >= target
+    return (
+        f"| {name} | {len(numbers)} | {killed} | {equivalent} | {different - killed} | "
+        f"{rate:.1f} % | "
+        f"{target} % | {'met' if met else 'missed'} |"
+    ), met
+
+
+def table(results, blocks, credits):
+    """Lines of the table in Markdown, and the names of the rows whose target was missed."""
+    rows = [
+        "| Block | Mutants | Killed | Equivalent (proved) | Survivors | Rate | Target | |",
+        "|---|--:|--:|--:|--:|--:|--:|---|",
+    ]
+    missed = []
+    for name, result in results.items():
+        parts = [(name, blocks[name].target, [mutant.number for mutant in result["mutants"]])]
+        inside = [mutant.number for mutant in result["mutants"] if credits in mutant.source]
+        if inside:
+            parts.append((f"{name}: credits", 100, inside))
+        for title, target, numbers in parts:
+            row, met = _row(title, numbers, result["verdicts"], target)
+            rows.append(row)
+            missed += [] if met else [title]
+    return rows, missed
+
+
+def page(results, blocks, credits, seed):
+    """docs/results/mutation.md: nothing in it depends on the day or the machine."""
+    rows, missed = table(results, blocks, credits)
+    lines = [
+        "# Mutation testing",
+        "",
+        f"Written by `make mutate` (Yosys `mutate`, seed {seed}). How it works:",
+        "[running.md](../running.md#mutation-testing).",
+        "",
+        *rows,
+        "",
+        "Rate: killed of those not proved equivalent. A mutant without a proof counts as "
+        "not equivalent; `open`: neither",
+        "a proof nor an input that shows a difference was found, or none was tried "
+        "(`--no-proofs`).",
+        "",
+        f"Missed: {', '.join(missed)}." if missed else "Every target is met.",
+    ]
+    if left := [name for name in blocks if name not in results]:
+        lines.append(f"Not run: {', '.join(left)}.")
+    lines += ["", "## Configurations", ""]
+    for name in results:
+        block = blocks[name]
+        tiny = preset("tiny").as_dict()
+        changes = [
+            f"{field}={value}"
+            for field, value in block.cfg.as_dict().items()
+            if value != tiny[field]
+        ]
+        lines.append(
+            f"* {name}: preset `tiny`{' with ' if changes else ''}{', '.join(changes)}; "
+            f"{block.module}" + (f": {', '.join(block.tests)}" if block.tests else ", all tests")
+        )
+    lines += ["", "## Survivors", ""]
+    for name, result in results.items():
+        left = [
+            mutant
+            for mutant in result["mutants"]
+            if result["verdicts"][mutant.number]["verdict"] in ("different", "open")
+        ]
+        if left:
+            lines += [
+                f"### {name}",
+                "",
+                "| Mutant | Change | Signal | Source | Proof |",
+                "|--:|---|---|---|---|",
+            ]
+            lines += [
+                f"| {m.number} | {m.mode} `{m.cell}.{m.port}[{m.bit}]` | "
+                f"{f'`{m.wire}`' if m.wire else ''} | {m.source} "
+                f"| {result['verdicts'][m.number]['verdict']} |"
+                for m in left
+            ]
+            lines.append("")
+    return "\n".join(lines).rstrip() + "\n"

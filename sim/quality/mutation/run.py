@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``moe-hub mutate [BLOCK...]``: mutants of each block against its own bench, proofs for those that
+nobody noticed.
+
+Prints a table, writes ``docs/results/mutation.md`` when all blocks are asked for. Exit code 1 when
+a target is missed. Verdicts are kept in ``build/mutation/<block>/``, bound to the netlist and to
+every file of the project that the bench has loaded; when only those files change, the test that
+killed a mutant last time is tried first. ``--jobs`` mutants run at a time (1).
+"""
+
+import hashlib
+import json
+import time
+from pathlib import Path
+
+from sim.bench.runner import BUILD, ROOT, lock, run_bench
+
+from .blocks import BLOCKS, CREDITS
+from .equivalence import Prover
+from .netlist import SELECT, meant, mutated
+from .page import page, table
+
+COUNT, SEED, FACTOR = 500, 1, 5
+FOLDER = BUILD / "mutation"
+MEANING = "## Mutants of meaning"  # the page's last section, written by --meaning
+
+
+def campaign(
+    name, count=COUNT, seed=SEED, jobs=1, kept=False, prove=True, write=print, meaning=False
+):
+    """Verdicts of one block: {"mutants": [Mutant], "verdicts": {number: {"verdict": ..., ...}},
+    "seconds"}.
+
+    A verdict is ``killed`` (with ``test``), ``timeout`` or ``crash`` (killed, too), ``equivalent``,
+    ``different`` (survived, and some input shows it), or ``open`` (survived, no proof in the time
+    allowed). ``kept``: the last run's verdicts, whatever has changed in the bench since; without
+    ``prove`` no new proofs are tried. ``meaning``: the block's mutants of meaning in place of
+    ``count`` mutants of its netlist drawn with ``seed``.
+    """
+    block = BLOCKS[name]
+    kind = "meant" if meaning else "mutants"
+    folder = FOLDER / name / kind if meaning else FOLDER / name
+    started = time.monotonic()
+    with lock(folder / "lock"):
+        netlist = (
+            meant(block.make(), f"{kind}_{name}", folder)
+            if meaning
+            else mutated(block.make(), f"{kind}_{name}", count, seed, folder)
+        )
+        known = _load(folder / "verdicts.json")
+        known = known if known.get("key") == netlist.key else {}
+        bench = _hash(block.module, block.tests, block.params)
+        if not (kept and known) and (
+            known.get("bench") != bench or not _same(known.get("sources", {}))
+        ):
+            known = _simulate(block, f"{kind}_{name}", netlist, known, jobs, folder, write) | {
+                "key": netlist.key,
+                "bench": bench,
+                "prover": known.get("prover"),
+                "proofs": known.get("proofs", {}),
+            }
+            _save(folder / "verdicts.json", known)
+        prover = _hash(_source("equivalence"), block.strobes)
+        if known["prover"] != prover:
+            known |= {"prover": prover, "proofs": {}}
+        if prove:
+            _prove(known, netlist, block.strobes, folder, write)
+    verdicts = {
+        int(number): verdict
+        if verdict["verdict"] != "survived"
+        else {"verdict": known["proofs"].get(number, "open")}
+        for number, verdict in known["verdicts"].items()
+    }
+    return {"mutants": netlist.mutants, "verdicts": verdicts, "seconds": time.monotonic() - started}
+
+
+def _simulate(block, name, netlist, known, jobs, folder, write):
+    """Runs the bench on all mutants, then on the unmutated design, which must pass."""
+    out = folder / "out.jsonl"
+    out.unlink(missing_ok=True)
+    hints = {
+        number: verdict["test"]
+        for number, verdict in known.get("verdicts", {}).items()
+        if "test" in verdict
+    }
+    options = {
+        "count": len(netlist.mutants),
+        "hints": hints,
+        "folder": str(folder),
+        "jobs": jobs,
+        "factor": FACTOR,
+    }
+    write(f"{name}: {options['count']} mutants under {block.module}")
+    run_bench(
+        netlist.verilog,
+        name=name,
+        module=f"sim.quality.mutation.driver,{block.module}",
+        cfg=block.cfg,
+        tests=["mutants", *block.tests] if block.tests else None,
+        params=block.params | {"mutation": options},
+        seed=1,
+    )
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    sources, plain, verdicts = lines[0]["sources"], lines[1:3], lines[3:]
+    if any(each["verdict"] != "survived" for each in plain) or len(verdicts) != options["count"]:
+        raise SystemExit(f"{name}: the unmutated design fails its own bench: {plain}")
+    return {"sources": sources, "verdicts": {str(each.pop("mutant")): each for each in verdicts}}
+
+
+def _prove(known, netlist, strobes, folder, write):
+    """Decides what survived; proofs depend on the netlist only, so they stay."""
+    left = [
+        number
+        for number, verdict in known["verdicts"].items()
+        if verdict["verdict"] == "survived" and number not in known["proofs"]
+    ]
+    if not left:
+        return
+    left.sort(
+        key=lambda number: len(known["verdicts"][number]["seen"])
+    )  # those never seen at a port are the likely ones
+    prover = Prover(netlist.aiger, SELECT, strobes)
+    for number in left:
+        known["proofs"][number] = prover.decide(int(number))
+        write(f"  {known['proofs'][number]:<10} {netlist.mutants[int(number) - 1]}")
+        _save(folder / "verdicts.json", known)
+
+
+def _source(name):
+    return Path(__file__).with_name(f"{name}.py").read_text()
+
+
+def _hash(*parts):
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def _same(sources):
+    """All files are as they were."""
+    return bool(sources) and all(
+        (ROOT / path).exists()
+        and hashlib.sha256((ROOT / path).read_bytes()).hexdigest()[:16] == known
+        for path, known in sources.items()
+        if not path.startswith("hub_rtl/")
+    )
+
+
+def _load(path):
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def _save(path, known):
+    scratch = path.with_suffix(".new")
+    scratch.write_text(json.dumps(known))
+    scratch.rename(path)
+
+
+def main(blocks=(), jobs=1, kept=False, prove=True):
+    """``moe-hub mutate``; returns the exit code. ``blocks``: names, all without any; the rest as
+    for :func:`campaign`."""
+    results = {name: campaign(name, jobs=jobs, kept=kept, prove=prove) for name in blocks or BLOCKS}
+    rows, missed = table(results, BLOCKS, CREDITS)
+    print("\n".join(rows))
+    if not blocks:
+        path = ROOT / "docs" / "results" / "mutation.md"
+        kept_section = path.read_text().partition(MEANING)[1:] if path.exists() else ()
+        text = page(results, BLOCKS, CREDITS, SEED)
+        path.write_text(text + ("\n" + "".join(kept_section) if any(kept_section) else ""))
+    return 1 if missed else 0

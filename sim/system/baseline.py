@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same layer on the same hubs the address-centric way: what software does when it can only
+store to addresses.
+
+1. Every rank plain-stores its row counts per expert (plus one: 0 means "not here yet") to all
+   others, and waits for theirs.
+2. Prefix sums: expert by expert, ranks in order, every row gets its address. Takes
+   ``prefix_cycles``.
+3. Rows are plain-stored to those addresses.
+4. A fence, then one flag per lane to every rank: "I have sent all".
+5. A consumer may use a tile when the flags of all ranks with rows in it are there (one flag per
+   source, as COMET does).
+
+Combine is as in the hub's way. Merging, links, credits and memory are the same, so what differs is
+the way alone.
+"""
+
+import numpy as np
+
+from flow.driver import Driver
+from hub_rtl.contract.fields import LANE_KEY
+from hub_rtl.contract.packets import Reason
+from sim.golden.observed import expert_rows
+from sim.golden.system import SystemModel
+
+from .layer import (
+    COLUMN,
+    MARK_CLOSED,
+    MARK_START,
+    MARK_STORED,
+    add_payload,
+    finish,
+    new_system,
+    rows_of,
+)
+from .layer_check import compare, timed_out
+
+__all__ = ["baseline_programs", "check_baseline", "tile_cycles", "MARK_COUNTS", "MARK_FLAG"]
+
+MARK_COUNTS = 10  # all counts have come
+MARK_FLAG = 100  # + source: its flags have come
+
+
+def _counts(plan):
+    """(ranks, experts) rows that each rank sends to each expert."""
+    out = np.zeros((plan.cfg.ranks, plan.shape.experts), dtype=np.int64)
+    for rank in range(plan.cfg.ranks):
+        out[rank] = np.bincount(rows_of(plan, rank)[2], minlength=plan.shape.experts)
+    return out
+
+
+def _offsets(counts):
+    """(ranks, experts) slot of each rank's first row in each expert's region."""
+    return np.cumsum(counts, axis=0) - counts
+
+
+def _count_bytes(plan):
+    return -(-4 * plan.shape.experts // plan.cfg.packet_bytes) * plan.cfg.packet_bytes
+
+
+def _count_address(plan, source):
+    return plan.scratch + source * _count_bytes(plan)
+
+
+def _flag_address(plan, source, lane):
+    """One packet-sized block per (source, lane), chosen so that plain stores to it take that
+    lane."""
+    packet, lanes = plan.cfg.packet_bytes, plan.cfg.lanes
+    base = plan.scratch + plan.cfg.ranks * _count_bytes(plan)
+    blocks = [base // packet + source * 2 * lanes + n for n in range(2 * lanes)]
+    return next(block for block in blocks if block % (1 << LANE_KEY) % lanes == lane) * packet
+
+
+def _addresses(plan, rank, offsets):
+    """(expert, address) of each row of a rank, in the order of sending."""
+    token, choice, expert = rows_of(plan, rank)
+    order = np.argsort(expert, kind="stable")
+    position = np.empty(len(expert), dtype=np.int64)
+    position[order] = np.arange(len(expert)) - np.searchsorted(expert[order], expert[order])
+    slot = offsets[rank, expert] + position
+    region = expert % plan.local
+    return token, choice, expert, plan.region_base + (region * plan.capacity + slot) * plan.stride
+
+
+def _tiles(plan, rank, counts, offsets):
+    """(region, first slot, rows, bit mask of the sources) of each tile of a rank."""
+    for region, expert in enumerate(plan.experts(rank)):
+        total = int(counts[:, expert].sum())
+        for first in range(0, total, plan.tile_rows):
+            rows = min(plan.tile_rows, total - first)
+            sources = (offsets[:, expert] < first + rows) & (
+                offsets[:, expert] + counts[:, expert] > first
+            )
+            yield region, first, rows, sum(1 << int(s) for s in np.flatnonzero(sources))
+
+
+def baseline_programs(plan, prefix_cycles=500, **settings):
+    """The layer the address-centric way: a :class:`~sim.system.system.System` ready to run."""
+    if plan.cfg.ranks > 64:
+        raise ValueError(
+            f"ranks = {plan.cfg.ranks}: the address-centric way is modelled for at most 64"
+        )
+    system, cfg = new_system(plan, **settings), plan.cfg
+    counts = _counts(plan)
+    offsets = _offsets(counts)
+    for rank in system.ranks:
+        number, program = rank.number, rank.program()
+        driver = Driver(cfg, program)
+        driver.start(number)
+        for source in range(cfg.ranks):
+            driver.window(source, plan.region_base, plan.arena)
+        for index, dep in enumerate(plan.dep_ranges(number)):
+            driver.dep_range(index, dep)
+        for region, first, rows, sources in _tiles(plan, number, counts, offsets):
+            program.expert(
+                plan.region_base + (region * plan.capacity + first) * plan.stride,
+                rows,
+                region,
+                sources,
+            )
+        program.barrier()
+        program.mark(MARK_START)
+        own = (counts[number] + 1).astype("<u4")
+        for dest in range(cfg.ranks):
+            program.plain(dest, _count_address(plan, number), own.tobytes())
+        for source in range(cfg.ranks):
+            for word in range(0, 4 * plan.shape.experts, 32):
+                program.wait_memory(_count_address(plan, source) + word)
+        program.mark(MARK_COUNTS)
+        program.wait_cycles(prefix_cycles)
+        data, columns = add_payload(plan, rank)
+        token, choice, expert, address = _addresses(plan, number, offsets)
+        program.bulk(
+            "PLAIN",
+            rank=expert // plan.local,
+            a=address,
+            b=data + token * plan.shape.dispatch_bytes,
+            n=plan.shape.dispatch_bytes,
+            c=columns + (token * plan.routing.top_k + choice) * COLUMN,
+            d=COLUMN,
+        )
+        program.sync()
+        program.mark(MARK_STORED)
+        program.fence()
+        program.mark(MARK_CLOSED)
+        for dest in range(cfg.ranks):
+            for lane in range(cfg.lanes):
+                program.plain(dest, _flag_address(plan, number, lane), b"\1" * 32)
+        for source in range(cfg.ranks):
+            watcher = rank.program(1 + source)
+            for lane in range(cfg.lanes):
+                watcher.wait_memory(_flag_address(plan, source, lane))
+            watcher.mark(MARK_FLAG + source)
+            watcher.signal(source)
+        finish(plan, program, number, counters=True)
+    return system
+
+
+def tile_cycles(plan, result):
+    """Per rank: sorted cycles (since the rank's start) at which a tile became usable."""
+    counts = _counts(plan)
+    offsets = _offsets(counts)
+    out = []
+    for rank in range(plan.cfg.ranks):
+        marks = result.marks(rank)
+        usable = [
+            max(marks[MARK_FLAG + s] for s in range(plan.cfg.ranks) if sources >> s & 1)
+            for _, _, _, sources in _tiles(plan, rank, counts, offsets)
+        ]
+        out.append(sorted(cycle - marks[MARK_START] for cycle in usable))
+    return out
+
+
+def check_baseline(plan, result):
+    """Compares a run of :func:`baseline_programs` with the golden model."""
+    if result.timed_out:
+        return timed_out(result)
+    model, cfg = SystemModel(plan.cfg), plan.cfg
+    counts = _counts(plan)
+    offsets = _offsets(counts)
+    for rank in range(cfg.ranks):
+        for source in range(cfg.ranks):
+            model.window(rank, source, plan.region_base, plan.arena)
+        for index, dep in enumerate(plan.dep_ranges(rank)):
+            model.dep_range(rank, index, dep)
+    for rank in range(cfg.ranks):
+        token, choice, expert, address = _addresses(plan, rank, offsets)
+        data, columns = plan.activations(rank), plan.columns(rank)
+        answers = {}
+        for e in np.unique(expert):
+            answers.update(
+                zip(
+                    np.flatnonzero(expert == e).tolist(),
+                    expert_rows(data[token[expert == e]], int(e), plan.shape.combine_bytes),
+                    strict=True,
+                )
+            )
+        for n, (t, c, e, a) in enumerate(
+            zip(token.tolist(), choice.tolist(), expert.tolist(), address.tolist(), strict=True)
+        ):
+            dest = e // plan.local
+            assert model.plain(rank, dest, a, data[t]) == Reason.OK
+            model.plain(rank, dest, a + plan.shape.dispatch_bytes, columns[t, c])
+            model.plain(dest, rank, plan.answer_address(t, c), answers[n])
+        for dest in range(cfg.ranks):
+            model.plain(
+                rank, dest, _count_address(plan, rank), (counts[rank] + 1).astype("<u4").tobytes()
+            )
+            for lane in range(cfg.lanes):
+                model.plain(rank, dest, _flag_address(plan, rank, lane), b"\1" * 32)
+    return compare(plan, result, model)

@@ -1,0 +1,422 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Speed figures: link use, merging, latencies, hub against address-centric, rate of the simulation.
+``moe-hub bench``.
+
+Everything runs on the generated Verilog of preset ``small``; the lines on merging with a pool of 32
+entries, those on a whole layer with eight ranks.
+"""
+
+import json
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from amaranth.sim import Simulator
+from rich.table import Table
+
+from flow.driver import Handle, Region
+from hub_rtl.contract.config import preset
+from hub_rtl.contract.packets import EventKind, PacketType, RegionState
+from hub_rtl.slot_allocator.address_table import AddressTable
+from sim.workload.models import model
+from sim.workload.traces import fit_skew, generate
+
+from .baseline import baseline_programs, check_baseline
+from .figures import baseline_report, layer_report
+from .layer import hub_programs, plan_layer
+from .layer_check import check_layer
+from .scenario import Scenario
+from .system import build, hub_verilog
+
+__all__ = [
+    "SMALL",
+    "Line",
+    "close",
+    "measure",
+    "one_to_many",
+    "row_packets",
+    "run_checked",
+    "speed_table",
+]
+
+MEMORY = 1 << 20
+BASE = 0x10000
+
+
+@dataclass(frozen=True)
+class Line:
+    """One figure. ``target``: what it must reach, by ``sense`` (``>=``, ``<=``), or None when it
+    only informs."""
+
+    name: str
+    figure: float
+    unit: str
+    sense: str = ""
+    target: float | None = None
+
+    @property
+    def met(self):
+        if self.target is None:
+            return True
+        return self.figure >= self.target if self.sense == ">=" else self.figure <= self.target
+
+    def as_dict(self):
+        return {**asdict(self), "met": self.met}
+
+
+SMALL = preset("small")
+
+
+def one_to_many(
+    cfg, row_bytes, *, producers=(0,), consumers=(1, 2, 3), tile=3, span=4096, **settings
+):
+    """A scenario in which ``producers`` may send rows to region 0 of each consumer; handle number =
+    consumer."""
+    s = Scenario(cfg, arena=4 * MEMORY, hidden=[(0, BASE)], mem_spill=(0, BASE), **settings)
+    stride = -(-row_bytes // cfg.packet_bytes) * cfg.packet_bytes
+    for rank in consumers:
+        s.region(
+            rank,
+            0,
+            Region(
+                base=(BASE, BASE),
+                stride=stride,
+                row_bytes=row_bytes,
+                capacity=min(1024, cfg.groups << tile),
+                group_base=0,
+                log2_tile=tile,
+                expected=len(producers),
+                row_span=span,
+                spill_base=(0, 0),
+            ),
+        )
+    for rank in producers:
+        for dest in consumers:
+            s.handle(rank, dest, Handle(targets=((dest, 0),), row_bytes=row_bytes))
+    s.barrier()
+    return s
+
+
+def close(s, producers, consumers):
+    """The producers close all handles; the consumers wait for ALL of their region."""
+    for rank in producers:
+        s.close_all(rank)
+    for rank in consumers:
+        s.program(rank).wait_events(EventKind.ALL, 1)
+
+
+def run_checked(s, cfg, optimise=True):
+    """Runs a scenario and checks it; a figure of a wrong run is worth nothing. ``optimise``: see
+    :func:`sim.system.system.build`."""
+    result = s.run(build(cfg, optimise=optimise))
+    differences = s.differences(result)
+    if differences:
+        result.remove()
+        raise AssertionError(f"bench: {differences[0]}")
+    return result
+
+
+def row_packets(result, ranks):
+    """ROW packets received by these ranks."""
+    packets = np.concatenate([result.log("packets", rank) for rank in ranks])
+    return packets[(packets["low"] & np.uint64(15)) == PacketType.ROW]
+
+
+def _busy(packets):
+    """Share of cycles with a flit, from the first to the last packet; a packet's flits are never
+    apart."""
+    return (
+        100
+        * float(packets["flits"].sum())
+        / float(packets["last"].max() - packets["first"].min() + 1)
+    )
+
+
+def link_use():
+    """A producer with full rows for three peers: its link never idles."""
+    cfg, rng = SMALL, np.random.default_rng(1)
+    s = one_to_many(cfg, 2048)
+    for n in range(48):
+        s.row(0, 1 + n % 3, n, rng.bytes(2048))
+    close(s, (0,), (1, 2, 3))
+    result = run_checked(s, cfg)
+    busy = _busy(row_packets(result, (1, 2, 3)))
+    result.remove()
+    return [Line("link busy while rows of 2,048 bytes wait", busy, "%", ">=", 99)]
+
+
+def rows_back_to_back():
+    """1,000 rows of one packet each from three producers: every packet opens a row, the receiver's
+    link never idles."""
+    cfg, rng = SMALL, np.random.default_rng(2)
+    s = one_to_many(cfg, 128, producers=(1, 2, 3), consumers=(0,), tile=4)
+    for n in range(1000):
+        s.row(1 + n % 3, 0, n, rng.bytes(128))
+    close(s, (1, 2, 3), (0,))
+    result = run_checked(s, cfg)
+    allocs, packets = result.log("allocs", 0), row_packets(result, (0,))
+    spacing = np.diff(allocs["cycle"].astype(np.int64))
+    busy = _busy(packets)
+    result.remove()
+    return [
+        Line("link busy while 1,000 rows of one packet are opened", busy, "%", ">=", 99),
+        Line("cycles from row to row, median", float(np.median(spacing)), "cycles", "<=", 9),
+    ]
+
+
+def rows_in_the_address_table():
+    """1,000 new rows of one region, offered to the address table one after the other: cycles that
+    it takes for them."""
+    cfg = preset("small")
+    table = AddressTable(cfg)
+    geometry = {"valid": 1, "stride": 128, "row_bytes": 128, "capacity": 1000, "log2_tile": 4}
+    slots, took = [], 0
+
+    async def requests(ctx):
+        nonlocal took
+        await ctx.tick().until(~table.clearing)
+        ctx.set(table.geometry_write, {"en": 1, "region": 1, "geometry": geometry})
+        ctx.set(
+            table.region_update,
+            {"en": 1, "region": 1, "bank": 0, "state": RegionState.OPEN, "epoch": 0},
+        )
+        await ctx.tick()
+        ctx.set(table.geometry_write.en, 0)
+        ctx.set(table.region_update.en, 0)
+        await ctx.tick().repeat(8)
+        ctx.set(table.i_request[0].valid, 1)
+        for rowid in range(1000):
+            ctx.set(table.i_request[0].payload, {"region": 1, "rowid": rowid})
+            taken = False
+            while not taken:
+                *_, taken = await ctx.tick().sample(table.i_request[0].ready)
+                took += 1
+        ctx.set(table.i_request[0].valid, 0)
+        await ctx.tick().repeat(8)
+
+    async def answers(ctx):
+        async for *_, en, slot in ctx.tick().sample(table.reply_en, table.reply.slot):
+            if en:
+                slots.append(slot)
+
+    simulator = Simulator(table)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(requests)
+    simulator.add_testbench(answers, background=True)
+    simulator.run()
+    if slots != list(range(1000)):
+        raise AssertionError(f"bench: {len(slots)} slots, must be 0 to 999 in order")
+    return [Line("1,000 rows of one region in the address table", took, "cycles", "<=", 1000)]
+
+
+def merging():
+    """32-byte stores of 16 rows in turn: wire efficiency with packets of 128 and 256 bytes, and
+    when nothing can merge."""
+    lines, rng = [], np.random.default_rng(3)
+    for packet_bytes, target in ((128, 88.8), (256, 94.0)):
+        cfg = SMALL.replace(
+            packet_bytes=packet_bytes, pool_depth=32
+        )  # room for 16 rows of one peer beside the others' share
+        s = one_to_many(cfg, 2048, consumers=(1,), streams=16, burst=1)
+        for n in range(48):
+            s.row(0, 1, n, rng.bytes(2048))
+        close(s, (0,), (1,))
+        result = run_checked(s, cfg)
+        lines.append(
+            Line(
+                f"wire efficiency, stores of 16 rows in turn, {packet_bytes}-byte packets",
+                _efficiency(row_packets(result, (1,))),
+                "%",
+                ">=",
+                target,
+            )
+        )
+        result.remove()
+    cfg = SMALL
+    s = one_to_many(cfg, 32, consumers=(1,), tile=4)
+    for n in range(200):
+        s.row(0, 1, n, rng.bytes(32))
+    close(s, (0,), (1,))
+    result = run_checked(s, cfg)
+    lines.append(
+        Line(
+            "wire efficiency of single 32-byte stores (nothing to merge)",
+            _efficiency(row_packets(result, (1,))),
+            "%",
+            ">=",
+            66.6,
+        )
+    )
+    result.remove()
+    return lines
+
+
+def _efficiency(packets):
+    return 100 * float(packets["bytes"].sum()) / (16 * float(packets["flits"].sum()))
+
+
+def latencies():
+    """One full packet through idle hubs."""
+    cfg = SMALL
+    s = one_to_many(cfg, 128, consumers=(1,), tile=0, window=1)
+    s.row(0, 1, 0, bytes(range(128)))
+    s.program(0).sync()
+    s.program(0).wait_cycles(300)
+    close(s, (0,), (1,))
+    result = run_checked(s, cfg)
+    sender, receiver = result.ranks[0], result.ranks[1]
+    packet, events = row_packets(result, (1,))[0], result.log("events", 1)
+    ready = int(events["cycle"][events["kind"] == EventKind.READY][0])
+    sent, written = (
+        sender["first_flit"] - sender["last_accept"],
+        receiver["first_write"] - int(packet["first"]),
+    )
+    lines = [
+        Line("last store of a packet to header on the link", sent, "cycles", "<=", 14),
+        Line("header from the link to write address", written, "cycles", "<=", 14),
+        Line("memory's answer to READY", ready - receiver["last_answer"], "cycles", "<=", 8),
+    ]
+    result.remove()
+    return lines
+
+
+def layers():
+    """A layer of eight ranks both ways, routing as skewed as OLMoE's on questions (Gini 0.295)."""
+    shape, threads = model("qwen3-30b-a3b"), 2
+    skew = fit_skew(top_k=shape.top_k, experts=shape.experts, gini=0.295)
+    routing = generate(tokens=64, top_k=shape.top_k, experts=shape.experts, skew=skew)
+    plan = plan_layer(shape, routing, ranks=8)
+    settings = {"latency": 64, "window": 64, "threads": threads, "max_cycles": 2_000_000}
+    reports = []
+    for programs, check, report in (
+        (hub_programs, check_layer, layer_report),
+        (baseline_programs, check_baseline, baseline_report),
+    ):
+        result = programs(plan, **settings).run(build(plan.cfg))
+        verdict = check(plan, result)
+        if not verdict.good:
+            raise AssertionError(f"bench: {verdict.differences[0]}")
+        reports.append(report(plan, result, verdict))
+        result.remove()
+    hub, base = reports
+    return [
+        Line(
+            "first tile ready, hub",
+            hub["tile_ready"]["first"],
+            "cycles",
+            "<=",
+            base["tile_ready"]["first"],
+        ),
+        Line("first tile ready, address-centric", base["tile_ready"]["first"], "cycles"),
+        # No target: the hub's answers already share the links with its rows, the other way's
+        # answers come later.
+        Line("all rows ready, hub", hub["all_ready"]["last"], "cycles"),
+        Line("all rows ready, address-centric", base["all_ready"]["last"], "cycles"),
+        Line(
+            "all answers ready, hub",
+            hub["answers"]["last"],
+            "cycles",
+            "<=",
+            base["answers"]["last"],
+        ),
+        Line("all answers ready, address-centric", base["answers"]["last"], "cycles"),
+        Line(
+            "first tile ready, address-centric over hub",
+            base["tile_ready"]["first"] / hub["tile_ready"]["first"],
+            "times",
+        ),
+        Line(
+            "all rows ready, address-centric over hub",
+            base["all_ready"]["last"] / hub["all_ready"]["last"],
+            "times",
+        ),
+        Line(
+            "all answers ready, address-centric over hub",
+            base["answers"]["last"] / hub["answers"]["last"],
+            "times",
+        ),
+        Line("simulation of the layer, hub cycles per second", hub["hub_cycles_per_second"], "1/s"),
+    ]
+
+
+def simulation_rate():
+    """Hub cycles per second of the native harness on preset small in traffic, and of cocotb on the
+    same pins."""
+    from sim.bench.runner import run_bench
+
+    cfg, rng = SMALL, np.random.default_rng(4)
+    rates = []
+    for rows in (400, 8):
+        folder = Path(tempfile.mkdtemp(prefix="moe-hub-"))
+        s = one_to_many(
+            cfg,
+            2048,
+            producers=(0, 1, 2, 3),
+            consumers=(0, 1, 2, 3),
+            threads=2,
+            latency=64,
+            window=64,
+            **({"record": 1} if rows == 8 else {}),
+        )
+        for rank in range(4):
+            for n in range(rows // 4):
+                s.row(rank, n % 4, rank * rows + n, rng.bytes(2048))
+        close(s, range(4), range(4))
+        result = s.run(build(cfg), folder=folder)
+        if rows == 8:
+            run_bench(
+                hub_verilog(cfg),
+                name="moehub",
+                module="sim.cocotb.system.replay",
+                cfg=cfg,
+                params={"pins": str(folder / "rank1.pins"), "out": str(folder / "out.json")},
+            )
+            out = json.loads((folder / "out.json").read_text())
+            rates.append(out["cycles"] / out["seconds"])
+        else:
+            rates.append(result.summary["hub_cycles_per_second"])
+        result.remove()
+    return [
+        Line("native harness, preset small, hub cycles per second", rates[0], "1/s", ">=", 100_000),
+        Line("cocotb on the same pins, cycles per second", rates[1], "1/s"),
+        Line("native harness over cocotb", rates[0] / rates[1], "times", ">=", 20),
+    ]
+
+
+def measure(quick=False, report=lambda text: None):
+    """All lines of the bench, in order; ``quick`` leaves out the layers and the rates. ``report``
+    is told what is measured."""
+    parts = (
+        link_use,
+        rows_back_to_back,
+        rows_in_the_address_table,
+        merging,
+        latencies,
+        *(() if quick else (layers, simulation_rate)),
+    )
+    lines = []
+    for part in parts:
+        report(f"measuring: {part.__name__.replace('_', ' ')}")
+        lines += part()
+    return lines
+
+
+def speed_table(lines):
+    """The lines as a rich table."""
+    out = Table(title="speed on the generated Verilog")
+    for title, justify in (
+        ("figure", "left"),
+        ("value", "right"),
+        ("unit", "left"),
+        ("target", "right"),
+        ("met", "left"),
+    ):
+        out.add_column(title, justify=justify)
+    for line in lines:
+        value = f"{line.figure:,.1f}" if line.figure < 1000 else f"{line.figure:,.0f}"
+        target = f"{line.sense} {line.target:,.1f}" if line.target is not None else ""
+        out.add_row(
+            line.name, value, line.unit, target, ("yes" if line.met else "NO") if target else ""
+        )
+    return out

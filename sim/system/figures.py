@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of a layer's run, as a dictionary for ``report.json`` and as a table."""
+
+import numpy as np
+from rich.table import Table
+
+from hub_rtl.contract.packets import EventKind, PacketType
+from hub_rtl.contract.registers import COUNTERS, register_map
+
+from .baseline import tile_cycles
+from .layer import MARK_CLOSED, MARK_END, MARK_START, MARK_STORED
+
+__all__ = ["layer_report", "baseline_report", "table", "counters_of"]
+
+STALLS = tuple(name for name in COUNTERS if "stall" in name or "waiting" in name)
+
+
+def counters_of(cfg, result, rank):
+    """{counter: value} as read at the end of the run."""
+    registers, values = register_map(cfg), result.reads(rank)
+    out = {}
+    for name in COUNTERS:
+        low, high = (registers.address(f"counters.{name.upper()}_{half}") for half in ("LO", "HI"))
+        if low in values:
+            out[name] = values[low] | values.get(high, 0) << 32
+    return out
+
+
+def _fabric(result, ranks):
+    """Packets, flits and payload bytes on the links, by type."""
+    packets = np.concatenate([result.log("packets", rank) for rank in range(ranks)])
+    kinds = packets["low"] & np.uint64(15)
+    data = np.isin(kinds, (PacketType.ROW, PacketType.PLAIN))
+    return {
+        "packets": int(data.sum()),
+        "control_packets": int((~data).sum()),
+        "row_packets": int((kinds == PacketType.ROW).sum()),
+        "plain_packets": int((kinds == PacketType.PLAIN).sum()),
+        "link_flits": int(packets["flits"].sum()),
+        "link_bytes": int(packets["bytes"][data].sum()),
+        "masked_packets": int((data & (packets["low"] >> np.uint64(5) & np.uint64(1) == 1)).sum()),
+    }
+
+
+def _events(result, rank, kind, plain=False):
+    log = result.log("events", rank)
+    return log[(log["kind"] == kind) & (log["plain"] == plain)]
+
+
+def _span(cycles):
+    return (
+        {"first": int(min(cycles)), "last": int(max(cycles))}
+        if len(cycles)
+        else {"first": None, "last": None}
+    )
+
+
+def _common(plan, result, verdict):
+    fabric = _fabric(result, plan.cfg.ranks)
+    counters = dict.fromkeys(COUNTERS, 0)
+    for rank in range(plan.cfg.ranks):
+        for name, value in counters_of(plan.cfg, result, rank).items():
+            counters[name] += value
+    start = [result.marks(rank).get(MARK_START, 0) for rank in range(plan.cfg.ranks)]
+    end = [
+        result.marks(rank).get(MARK_END, result.summary["cycles"]) for rank in range(plan.cfg.ranks)
+    ]
+    combine = [
+        cycle - start[rank]
+        for rank in range(plan.cfg.ranks)
+        for cycle in _events(result, rank, EventKind.READY, True)["cycle"].tolist()
+    ]
+    busy = fabric["link_flits"] / max(1, plan.cfg.ranks * plan.cfg.lanes * (max(end) - min(start)))
+    return {
+        "rows": int(plan.routing.tokens * plan.routing.top_k),
+        "stores": result.total("stores"),
+        "store_bytes": result.total("store_bytes"),
+        **fabric,
+        "wire_efficiency": fabric["link_bytes"] / max(1, 16 * fabric["link_flits"]),
+        "merge_ratio": counters["stores"]
+        / max(1, counters["packets_full"] + counters["packets_partial"]),
+        "layer_cycles": max(end) - min(start),
+        "links_busy": busy,
+        "answers": _span(combine),
+        "stalls": {name: counters[name] for name in STALLS},
+        "counters": counters,
+        "mismatches": verdict.mismatches,
+        "differences": verdict.differences,
+        "compared_bytes": verdict.compared_bytes,
+        "cycles": result.summary["cycles"],
+        "seconds": result.summary["seconds"],
+        "hub_cycles_per_second": result.summary["hub_cycles_per_second"],
+    }
+
+
+def _setup(plan):
+    return {
+        "model": plan.shape.name,
+        "routing": plan.routing.source,
+        "tokens": plan.routing.tokens,
+        "top_k": plan.routing.top_k,
+        "row_bytes": plan.row_bytes,
+        "answer_bytes": plan.shape.combine_bytes,
+        "tile_rows": plan.tile_rows,
+        "busiest_over_mean": plan.routing.busiest_over_mean,
+        "config": plan.cfg.as_dict(),
+    }
+
+
+def layer_report(plan, result, verdict):
+    """All figures of a run the hub's way. Cycles count from the start of the layer at the rank they
+    belong to."""
+    ranks = range(plan.cfg.ranks)
+    marks = [result.marks(rank) for rank in ranks]
+    ready = [
+        c - marks[r].get(MARK_START, 0)
+        for r in ranks
+        for c in _events(result, r, EventKind.READY)["cycle"].tolist()
+    ]
+    done = [
+        c - marks[r].get(MARK_START, 0)
+        for r in ranks
+        for c in _events(result, r, EventKind.ALL)["cycle"].tolist()
+    ]
+    common = _common(plan, result, verdict)
+    allocs = sum(len(result.log("allocs", rank)) for rank in ranks)
+    return {
+        "way": "hub",
+        **_setup(plan),
+        **common,
+        "rows_placed": allocs,
+        "events": verdict.events,
+        "tiles": len(ready),
+        "tile_ready": _span(ready),
+        "all_ready": _span(done),
+        "rat_hits": common["counters"]["rat_hits"],
+        "spills": common["counters"]["spills"],
+        "restores": common["counters"]["restores"],
+        "stored": max(m.get(MARK_STORED, 0) - m.get(MARK_START, 0) for m in marks),
+        "closed": max(m.get(MARK_CLOSED, 0) - m.get(MARK_START, 0) for m in marks),
+    }
+
+
+def baseline_report(plan, result, verdict):
+    """All figures of a run the address-centric way; a tile is ready when the flags of all its
+    sources are there."""
+    from .baseline import MARK_COUNTS, MARK_FLAG
+
+    ranks = range(plan.cfg.ranks)
+    marks = [result.marks(rank) for rank in ranks]
+    tiles = [cycle for cycles in tile_cycles(plan, result) for cycle in cycles]
+    flags = [m[MARK_FLAG + s] - m[MARK_START] for m in marks for s in ranks]
+    return {
+        "way": "address-centric",
+        **_setup(plan),
+        **_common(plan, result, verdict),
+        "tiles": len(tiles),
+        "counts_known": max(m[MARK_COUNTS] - m[MARK_START] for m in marks),
+        "tile_ready": _span(tiles),
+        "all_ready": _span(flags),
+    }
+
+
+def _number(value):
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
+
+
+def table(report, baseline=None):
+    """The report as a rich table; with ``baseline`` a second column."""
+    cfg = report["config"]
+    out = Table(
+        title=f"{report['model']}: {report['tokens']} tokens, top-{report['top_k']}, "
+        f"{cfg['ranks']} ranks, {cfg['lanes']} lane(s)"
+    )
+    out.add_column("figure")
+    out.add_column("hub", justify="right")
+    if baseline:
+        out.add_column("address-centric", justify="right")
+
+    def line(text, get):
+        out.add_row(text, get(report), *([get(baseline)] if baseline else []))
+
+    line("rows dispatched", lambda r: _number(r["rows"]))
+    line("bytes stored", lambda r: _number(r["store_bytes"]))
+    line("bytes over links", lambda r: _number(r["link_bytes"]))
+    line("packets over links", lambda r: _number(r["packets"]))
+    line("wire efficiency, %", lambda r: _number(100 * r["wire_efficiency"]))
+    line("stores per packet", lambda r: _number(r["merge_ratio"]))
+    line(
+        "RAT hits / spills",
+        lambda r: f"{_number(r['rat_hits'])} / {_number(r['spills'])}" if "rat_hits" in r else "-",
+    )
+    line("first tile ready, cycles", lambda r: _number(r["tile_ready"]["first"]))
+    line("all rows ready, cycles", lambda r: _number(r["all_ready"]["last"]))
+    line("first answers ready, cycles", lambda r: _number(r["answers"]["first"]))
+    line("all answers ready, cycles", lambda r: _number(r["answers"]["last"]))
+    line("links busy, %", lambda r: _number(100 * r["links_busy"]))
+    for name in STALLS:
+        if any(r["stalls"][name] for r in (report, baseline) if r):
+            line(f"  {COUNTERS[name]}", lambda r, name=name: _number(r["stalls"][name]))
+    line("bytes compared", lambda r: _number(r["compared_bytes"]))
+    line("mismatches", lambda r: _number(r["mismatches"]))
+    line("hub cycles per second", lambda r: _number(int(r["hub_cycles_per_second"])))
+    return out

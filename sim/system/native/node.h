@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank: a verilated hub with everything around it but the fabric.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "Vmoehub.h"
+#include "expert.h"
+#include "fabric.h"
+#include "hub_pins.h"
+#include "program.h"
+
+struct Settings {
+    unsigned ranks = 2, lanes = 1, loop_lanes = 1, packet_bytes = 128;
+    uint64_t window = 64, latency = 64, threads = 1, max_cycles = 1000000, drain = 1000, bin = 256, seed = 1;
+    std::string folder;
+    StoreSettings stores;
+    ExpertSettings expert;
+    MemoryModel memory;
+    Stall link, event;
+    std::map<unsigned, MemoryModel> memory_of;          // ranks whose memory behaves differently
+    std::map<unsigned, uint64_t> dead_from;             // rank -> cycle at which its hub stops
+    uint64_t reset_at = ~0ull - 8;                      // cycle of a second reset of all ranks and everything around them
+    std::map<unsigned, std::pair<uint64_t, uint64_t>> paused;       // rank -> cycles in which its clock stands still
+    std::map<unsigned, std::pair<uint64_t, uint64_t>> events_held;  // rank -> cycles in which it takes no event
+    unsigned planted = 0;                               // drives the pin planted_bug, where the Verilog has one
+    bool watch = false;                                 // the logs of StoreRecord, CommandRecord, BeatRecord, packets sent
+    int record = -1;                                    // rank whose pins are recorded
+    std::map<unsigned, std::vector<RegionPlace>> regions;
+    std::map<unsigned, uint64_t> arena;                 // bytes of memory per rank
+    std::vector<Fault> faults;
+};
+
+class Node {
+  public:
+    Node(const Settings &settings, unsigned rank) : settings_(settings), rank_(rank), random_(settings.seed * 64 + rank) {
+        context_.randReset(0);
+        hub_ = std::make_unique<Vmoehub>(&context_);
+        hub_pins(*hub_, pin_);
+        std::string base = settings.folder + "/rank" + std::to_string(rank);
+        events_.open(base + ".events"), allocs_.open(base + ".allocs"), packets_.open(base + ".packets");
+        refusals_.open(base + ".refusals"), reads_.open(base + ".reads"), issues_.open(base + ".issues");
+        if (settings.watch) {
+            stores_.open(base + ".stores"), commands_.open(base + ".commands"), beats_.open(base + ".beats");
+            sent_.open(base + ".sent");
+        }
+        memory_model_ = settings.memory_of.count(rank) ? settings.memory_of.at(rank) : settings.memory;
+        arena_.open(base + ".mem", settings.arena.count(rank) ? settings.arena.at(rank) : 1 << 20);
+        load(base);
+        connect(pin_);
+        attach();
+    }
+
+    // Runs [from, to). Touches nothing outside this rank but link_in[].queue (filled before) and link_out[].done.
+    void run(uint64_t from, uint64_t to) {
+        for (uint64_t cycle = from; cycle < to; cycle++) step(cycle);
+    }
+
+    bool finished() const {
+        if (dead_) return true;
+        for (auto &thread : threads)
+            if (!thread.finished()) return false;
+        return !busy() && expert_.idle();
+    }
+    bool dead() const { return dead_; }
+
+    void close() {
+        hub_->final();
+        if (recording_) std::fclose(recording_), recording_ = nullptr;
+        events_.close(), allocs_.close(), packets_.close(), refusals_.close(), reads_.close(), issues_.close();
+        stores_.close(), commands_.close(), beats_.close(), sent_.close();
+    }
+
+    void summary(std::FILE *file) const;
+
+    std::vector<Thread> threads;
+    std::vector<LinkOut> link_out;
+    std::vector<LinkIn> link_in;
+    std::vector<uint32_t> bins;     // per bin: flits sent, flits received, bytes written to memory
+
+  private:
+    void load(const std::string &base);
+    void connect(const PinTable &pin);
+    void attach();
+
+    static bool within(const std::map<unsigned, std::pair<uint64_t, uint64_t>> &spans, unsigned rank, uint64_t cycle) {
+        auto span = spans.find(rank);
+        return span != spans.end() && cycle >= span->second.first && cycle < span->second.second;
+    }
+
+    bool busy() const {
+        for (auto &lane : lanes_)
+            if (lane.busy()) return true;
+        for (auto &port : writes_)
+            if (!port.idle()) return true;
+        return false;
+    }
+
+    void step(uint64_t cycle) {
+        if (dead_ || (dead_ = cycle >= dead_from_)) return;
+        if (within(settings_.paused, rank_, cycle)) return;
+        if (cycle == settings_.reset_at) attach(), arena_.forget();
+        if (cycle < 4 || (cycle >= settings_.reset_at && cycle < settings_.reset_at + 4)) {
+            reset();
+            return;
+        }
+        if (cleared_seen_) {
+            for (auto &thread : threads) thread.step(cycle);
+            expert_.step(cycle);
+        }
+        for (auto &lane : lanes_) lane.drive(cycle);
+        for (auto &link : link_out) link.drive(cycle);
+        for (auto &link : link_in) link.drive(cycle);
+        for (auto &port : writes_) port.drive(cycle);
+        spill_write_.drive(cycle), spill_read_.drive(cycle);
+        csr_.drive(), command_.drive();
+        event_ready_ = !settings_.event.held(cycle, random_) && !within(settings_.events_held, rank_, cycle);
+        clk_ = 0;
+        hub_->eval();
+        record();
+        sample(cycle);
+        clk_ = 1;
+        hub_->eval();
+        cycles_++;
+    }
+
+    void reset() {
+        rst_ = 1;
+        clk_ = 0;
+        hub_->eval();
+        record();
+        clk_ = 1;
+        hub_->eval();
+        rst_ = 0;
+        cleared_seen_ = false;
+    }
+
+    // All pins but the clock, at the sampling point: what sim/cocotb/system/replay.py plays and compares.
+    void record() {
+        if (!recording_) return;
+        uint8_t bytes[64];
+        for (size_t n = 1; n < pins_.size(); n++) {
+            size_t count = (pins_[n].bits() + 7) / 8;
+            pins_[n].read(bytes, count);
+            std::fwrite(bytes, 1, count, recording_);
+        }
+    }
+
+    void sample(uint64_t cycle) {
+        if (!cleared_seen_ && cleared_) cleared_seen_ = true, cleared_cycle_ = cycle;
+        uint64_t written = arena_.written;
+        unsigned sent = 0, received = 0;
+        for (auto &lane : lanes_) lane.sample(cycle);
+        for (auto &link : link_out) sent += link.sample(cycle);
+        for (auto &link : link_in) received += link.sample(cycle);
+        for (auto &port : writes_) port.sample(cycle);
+        spill_write_.sample(cycle), spill_read_.sample(cycle);
+        csr_.sample(), command_.sample();
+        if (event_valid_ && event_ready_) event(cycle);
+        if (alloc_en_)
+            allocs_.add({cycle, static_cast<uint32_t>(alloc_rowid_.get()), static_cast<uint32_t>(alloc_slot_.get()),
+                         static_cast<uint16_t>(alloc_region_.get()), static_cast<uint8_t>(alloc_bank_.get()),
+                         static_cast<uint8_t>(alloc_overflow_.get()), {}});
+        irq_cycles_ += irq_.get();
+        size_t bin = cycle / settings_.bin * 3;
+        if (bins.size() < bin + 3) bins.resize(bin + 3, 0);
+        bins[bin] += sent, bins[bin + 1] += received, bins[bin + 2] += static_cast<uint32_t>(arena_.written - written);
+    }
+
+    void event(uint64_t cycle) {
+        EventRecord record = {};
+        record.cycle = cycle;
+        record.kind = static_cast<uint8_t>(event_kind_.get()), record.plain = static_cast<uint8_t>(event_plain_.get());
+        record.region = static_cast<uint32_t>(event_region_.get()), record.epoch = static_cast<uint8_t>(event_epoch_.get());
+        record.group = static_cast<uint32_t>(event_group_.get()), record.rows = static_cast<uint32_t>(event_rows_.get());
+        record.status = static_cast<uint8_t>(event_status_.get()), record.refused = static_cast<uint8_t>(event_refused_.get());
+        events_.add(record);
+        counts_[(record.kind & 3) + 4 * record.plain]++;
+        if (record.kind && !record.plain) ends_[end_of(record.region, record.epoch)]++;
+        if (record.kind == EventKind::READY && !record.plain && record.region < regions_.size() && regions_[record.region].used)
+            expert_.ready(cycle, regions_[record.region], record.epoch & 1, record.group, record.rows);
+    }
+
+    const Settings &settings_;
+    unsigned rank_;
+    Random random_;
+    VerilatedContext context_;
+    std::unique_ptr<Vmoehub> hub_;
+    PinTable pin_;
+    MemoryModel memory_model_;
+    Arena arena_;
+    std::vector<uint8_t> payload_;
+    std::vector<RegionPlace> regions_;
+    std::vector<LaneStores> lanes_;
+    std::vector<WritePort<16>> writes_;
+    WritePort<8> spill_write_;
+    ReadPort spill_read_;
+    CsrMaster csr_;
+    CommandPort command_;
+    Expert expert_;
+    Machine machine_;
+    Log<EventRecord> events_;
+    Log<AllocRecord> allocs_;
+    Log<PacketRecord> packets_;
+    Log<RefusalRecord> refusals_;
+    Log<ReadRecord> reads_;
+    Log<IssueRecord> issues_;
+    Log<StoreRecord> stores_;
+    Log<CommandRecord> commands_;
+    Log<BeatRecord> beats_;
+    Log<PacketRecord> sent_;
+    std::map<uint64_t, uint64_t> ends_;
+    std::set<uint64_t> marks_;
+    Pin clk_, rst_, cleared_, irq_, event_valid_, event_ready_, event_kind_, event_plain_, event_region_, event_epoch_, event_group_;
+    Pin event_rows_, event_status_, event_refused_, alloc_en_, alloc_region_, alloc_bank_, alloc_rowid_, alloc_slot_, alloc_overflow_;
+    uint64_t counts_[8] = {0}, cycles_ = 0, irq_cycles_ = 0, cleared_cycle_ = 0, dead_from_ = ~0ull;
+    bool dead_ = false, cleared_seen_ = false;
+    std::vector<Pin> pins_;
+    std::FILE *recording_ = nullptr;
+};

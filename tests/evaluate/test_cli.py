@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Command ``moe-hub evaluate``: files, determinism, processes, tables, messages and exit codes; on
+small grids."""
+
+import csv
+import json
+import sys
+from types import SimpleNamespace
+
+import pytest
+from typer.testing import CliRunner
+
+from moe_hub.cli import app
+from sim.evaluate import assumptions, sweeps
+from sim.evaluate.experiments import EXPERIMENTS, STANDARD
+from sim.evaluate.kept import Kept
+from sim.evaluate.page.charts import Panel, Plot, draw
+from sim.evaluate.page.tables import csv_text, shown
+from sim.evaluate.runner import Point, run_point, run_points
+from sim.evaluate.study import Options
+from sim.workload.traces import generate, write_trace
+
+SMALL = [
+    "--model",
+    "qwen2-moe-2.7b",
+    "--tokens",
+    "256",
+    "--system",
+    "megatron",
+    "--jobs",
+    "1",
+    "--fresh",
+]
+
+
+@pytest.fixture
+def call(tmp_path):
+    def run(*arguments, folder="out"):
+        return CliRunner().invoke(app, ["evaluate", *arguments, "--output", str(tmp_path / folder)])
+
+    return run
+
+
+def rows(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_an_experiment_writes_its_files_twice_the_same(call, tmp_path):
+    for folder in ("one", "two"):
+        result = call("layer", "end-to-end", *SMALL, folder=folder)
+        assert result.exit_code == 0, result.output
+    names = sorted(path.name for path in (tmp_path / "one").iterdir())
+    ends = (".csv", "-summary.csv", ".png")
+    assert names == sorted(f"{name}{end}" for name in ("layer", "end-to-end") for end in ends)
+    for name in names:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), (
+            name
+        )
+    layers = rows(tmp_path / "one" / "layer.csv")
+    assert [(row["machine"], row["system"]) for row in layers] == [
+        (machine, system) for machine in ("h800_400", "h800") for system in ("megatron", "moe_hub")
+    ]
+    assert float(layers[0]["us"]) / float(layers[1]["us"]) == pytest.approx(
+        float(layers[0]["speedup_of_hub"]), rel=1e-4
+    )
+    assert json.loads(layers[0]["breakdown"])["gemm1"] > 0
+    summary = rows(tmp_path / "one" / "layer-summary.csv")
+    assert summary[0]["hub over"] == "megatron" and float(summary[0]["paper"]) == 2.195
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["tokens", "skew", "links", "gpus", "ablation", "shapes", "sensitivity", "pangu", "gemm"],
+)
+def test_the_other_experiments(call, tmp_path, name, monkeypatch):
+    monkeypatch.setattr(
+        assumptions,
+        "ASSUMPTIONS",
+        {name: assumptions.ASSUMPTIONS[name] for name in ("hop_ns", "eager_op_us")},
+    )
+    monkeypatch.setattr(sweeps, "PANGU_RANKS", (8,))
+    monkeypatch.setattr(sweeps, "SKEWS", (0.0, 0.05))
+    result = call(name, *SMALL)
+    assert result.exit_code == 0, result.output
+    assert rows(tmp_path / "out" / f"{name}.csv") and rows(tmp_path / "out" / f"{name}-summary.csv")
+    assert (tmp_path / "out" / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_published_figures_of_a_system(call, tmp_path):
+    result = call("published", "--system", "deepep_v2")
+    assert result.exit_code == 0, result.output
+    figures = rows(tmp_path / "out" / "published.csv")
+    assert {row["role"] for row in figures} == {"fit", "test"} and all(
+        row["source"] for row in figures
+    )
+    assert all(
+        abs(float(row["ours"]) / float(row["published"]) - 1) < 0.15
+        for row in figures
+        if row["met"] == "yes"
+    )
+
+
+def test_routing_logs(call, tmp_path):
+    write_trace(generate(tokens=120, top_k=4, experts=60, seed=3), tmp_path / "log.jsonl")
+    result = call(
+        "traces", "--trace", str(tmp_path / "log.jsonl"), "--system", "megatron", "--jobs", "1"
+    )
+    assert result.exit_code == 0, result.output
+    summary = rows(tmp_path / "out" / "traces-summary.csv")
+    assert summary[0]["model"] == "qwen1.5-moe-a2.7b" and summary[0]["tokens"] == "120"
+    assert rows(tmp_path / "out" / "traces.csv")[0]["trace"] == "log.jsonl"
+
+
+def test_pangu_points_cover_the_machine():
+    points = EXPERIMENTS["pangu"].points(Options())
+    assert {point.ranks for point in points} == {8, 16, 64} and {
+        point.model for point in points
+    } == {"pangu-ultra-moe-718b"}
+
+
+def test_the_standard_set_is_everything_but_the_logs():
+    assert set(EXPERIMENTS) - set(STANDARD) == {"traces"}
+    for name in STANDARD:
+        assert all(isinstance(point, Point) for point in EXPERIMENTS[name].points(Options()))
+
+
+def test_processes_give_the_same_results():
+    points = [Point("moe_hub", "qwen2-moe-2.7b", tokens, ranks=4) for tokens in (64, 128, 64)]
+    assert run_points(points, jobs=2) == {point: run_point(point) for point in points}
+
+
+@pytest.fixture
+def nobody_answers(monkeypatch):
+    """Dask as it behaves when nobody listens at the address, which takes it ten seconds; it need
+    not be installed."""
+
+    def client(address, timeout):
+        raise OSError(f"Timed out trying to connect to {address} after {timeout}")
+
+    monkeypatch.setitem(sys.modules, "distributed", SimpleNamespace(Client=client))
+
+
+def test_a_scheduler_has_to_answer_also_when_all_layers_were_kept(tmp_path, nobody_answers):
+    kept, points = Kept(tmp_path), [Point("moe_hub", "qwen2-moe-2.7b", 64, ranks=4)]
+    found = run_points(points, jobs=1, kept=kept)
+    assert run_points(points, jobs=1, kept=kept) == found
+    with pytest.raises(ValueError, match="--scheduler tcp://127.0.0.1:1: Timed out"):
+        run_points(points, scheduler="tcp://127.0.0.1:1", kept=kept)
+
+
+@pytest.mark.parametrize(
+    "arguments, text",
+    [
+        (["layers"], "experiment = 'layers'"),
+        (["layer", "--model", "gpt-99"], "model = 'gpt-99'"),
+        (["layer", "--system", "magic"], "system = 'magic'"),
+        (["layer", "--machine", "h900"], "machine = 'h900'"),
+        (["layer", "--tokens", "0"], "tokens = 0"),
+        (["layer", *SMALL, "--tokens", "4"], "tokens = 4"),
+        (["traces"], "needs at least one --trace"),
+        (["traces", "--trace", "missing.jsonl"], "missing.jsonl"),
+        (
+            ["layer", *SMALL, "--scheduler", "tcp://127.0.0.1:1"],
+            "--scheduler tcp://127.0.0.1:1: Timed out",
+        ),
+        (
+            ["gemm", "--scheduler", "tcp://127.0.0.1:1"],
+            "--scheduler tcp://127.0.0.1:1: Timed out",
+        ),  # no layer to simulate
+        (
+            ["fit", "--scheduler", "tcp://127.0.0.1:1"],
+            "--scheduler tcp://127.0.0.1:1: fit runs on this machine",
+        ),
+    ],
+)
+def test_wrong_orders_give_one_line(call, nobody_answers, arguments, text):
+    result = call(*arguments)
+    assert result.exit_code == 2
+    assert text in result.stderr and result.stderr.count("\n") == 1
+
+
+def test_tables_show_numbers_shortly():
+    values = {
+        None: "",
+        1234: "1,234",
+        12345.6: "12,346",
+        123.45: "123.5",
+        1.23456: "1.235",
+        "x": "x",
+    }
+    assert [shown(value) for value in values] == list(values.values())
+    assert csv_text([{"a": 1 / 3, "b": None}, {"a": 2, "c": "x"}]) == "a,b,c\n0.333333,,\n2,,x\n"
+
+
+def test_plots_do_not_depend_on_the_day(tmp_path):
+    panel = Panel(
+        title="t",
+        kind="lines",
+        x=(1, 2, 4),
+        series={"moe_hub": (1, 2, 3), "b": (3, None, 1)},
+        log_x=True,
+    )
+    for name in ("a.png", "b.png"):
+        draw(Plot(title="p", panels=[panel, panel]), tmp_path / name)
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()

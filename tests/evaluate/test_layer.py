@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers of the system model: kernels, hosts, barriers, and the schemes MoE-Hub, Megatron and ideal
+on them."""
+
+import pytest
+
+from sim.evaluate.end_to_end import forward_us, rest_us
+from sim.evaluate.machine.compute import Gemm, expert_gemms, gate_us, grouped_gemm_us, pass_us
+from sim.evaluate.machine.engine import Cluster, GroupedGemm, hub_settings, run_layer
+from sim.evaluate.machine.hardware import machine
+from sim.evaluate.machine.network_settings import NetworkSettings, hub_preset
+from sim.evaluate.machine.workload import Workload
+from sim.evaluate.schemes import SCHEMES, UnknownScheme, scheme
+from sim.evaluate.schemes.ideal import link_us
+from sim.evaluate.schemes.moe_hub import COLUMN_BYTES, SECTOR_BYTES, _Inbox, _Sums, group_tiles
+from sim.workload.models import model as shape
+
+ABLATIONS = ("moe_hub_base", "moe_hub_packets", "moe_hub_signal", "moe_hub")
+
+
+def workload(model="qwen2-moe-2.7b", ranks=4, tokens=512, **options):
+    return Workload.make(shape(model), ranks, tokens, **options)
+
+
+def cluster(ranks=2, **options):
+    return Cluster(machine("h800", ranks), workload(ranks=ranks, tokens=64, **options))
+
+
+def run(made, *processes):
+    """Runs generators; returns when each ended, microseconds."""
+    ends = {}
+
+    def timed(name, process):
+        yield from process
+        ends[name] = made.env.now
+
+    for name, process in enumerate(processes):
+        made.env.process(timed(name, process))
+    made.env.run()
+    return [ends[name] for name in range(len(processes))]
+
+
+# -- host, stream, barriers ------------------------------------------------------------------------
+
+
+def test_launches_are_hidden_until_the_host_waits():
+    made = cluster()
+    gpu, spec = made.gpus[0], made.machine.gpu
+
+    def stream():
+        yield from gpu.kernel(10.0)
+        assert made.env.now == pytest.approx(spec.kernel_gap_us + 10)
+        yield from gpu.host_sync()
+        waited = made.env.now
+        yield from gpu.kernel(1.0)
+        assert made.env.now == pytest.approx(waited + spec.launch_us + spec.launch_latency_us + 1)
+        yield from gpu.kernel(50.0)
+        before = made.env.now
+        yield from gpu.kernel(1.0)  # launched while the long one ran
+        assert made.env.now == pytest.approx(before + spec.kernel_gap_us + 1)
+
+    run(made, stream())
+
+
+def test_a_barrier_opens_when_the_last_rank_is_there():
+    made = cluster(ranks=4)
+
+    def rank(gpu):
+        yield made.env.timeout(10.0 * gpu.rank)
+        yield from made.device_barrier(gpu.rank)
+        yield from made.device_barrier(gpu.rank)
+
+    ends = run(made, *(rank(gpu) for gpu in made.gpus))
+    assert len(set(ends)) == 1
+    fabric = made.machine.fabric
+    assert (
+        30 + 2 * fabric.one_way_us
+        < ends[0]
+        < 30 + 2 * (fabric.one_way_us + made.machine.gpu.poll_us) + 0.5
+    )
+
+
+def test_ranks_meet_when_the_last_is_there():
+    made = cluster(ranks=4)
+
+    def rank(gpu):
+        yield made.env.timeout(10.0 * gpu.rank)
+        yield from made.meet(gpu.rank, "here")
+
+    assert run(made, *(rank(gpu) for gpu in made.gpus)) == [30.0] * 4
+
+
+def test_an_exchange_ends_for_each_rank_when_all_of_its_rows_are_there():
+    made = cluster(ranks=4)
+    ends = run(
+        made,
+        *(
+            made.all_to_all(
+                rank, [1_000_000 if peer == 3 else 0 for peer in range(4)], "rows", row_bytes=1000
+            )
+            for rank in range(4)
+        ),
+    )
+    link = made.machine.fabric.link_gbps * 1e3
+    assert ends[3] > 3e6 / link and ends[0] < ends[3]
+    assert made.network.payload_bytes == 3_000_000
+
+
+def test_a_gemm_takes_tiles_as_they_come():
+    made = cluster()
+    gpu, gemm = made.gpus[0], Gemm(2816, 2048)
+    work = GroupedGemm(gpu, gemm, [128 * 12])
+
+    def feed():
+        for _ in range(12):
+            work.ready(0, 128)
+            yield made.env.timeout(100.0)
+        work.close()
+        yield work.done
+
+    (end,) = run(made, feed())
+    assert 1200 <= end < 1201  # each tile was done before the next came
+    assert work.start == 0
+
+
+def test_all_tiles_at_once_take_what_the_formula_says():
+    made = cluster()
+    first, _ = expert_gemms(shape("qwen2-moe-2.7b"))
+    rows = [300, 20, 900, 0]
+    (end,) = run(made, made.gpus[0].gemm(first, rows))
+    assert end == pytest.approx(
+        grouped_gemm_us(made.machine.gpu, first, rows) + made.machine.gpu.kernel_gap_us, rel=1e-6
+    )
+
+
+def test_a_scheme_that_waits_forever_is_named():
+    def stuck(made):
+        made.env.process(iter_wait(made))
+
+    def iter_wait(made):
+        yield made.env.event()
+
+    with pytest.raises(RuntimeError, match="rank 0 never finished"):
+        run_layer(stuck, machine("h800", 2), workload(ranks=2))
+
+
+def test_ranks_of_machine_and_workload_must_agree():
+    with pytest.raises(ValueError, match="ranks = 4: the machine has 2"):
+        Cluster(machine("h800", 2), workload(ranks=4))
+
+
+def test_hubs_between_the_presets_are_sized_alike():
+    for ranks, credits, lanes in ((2, 127, 18), (4, 127, 6), (8, 64, 3), (16, 37, 2), (72, 8, 1)):
+        given = NetworkSettings.of(machine("h800_400", ranks))
+        made = hub_settings(given)
+        assert made.credits == given.credits * credits // hub_preset(ranks)["rx_credits"]
+        assert made.local_rate == pytest.approx(given.rate * lanes / 18)
+
+
+# -- schemes ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("tokens", [4, 300])
+def test_every_scheme_ends_and_repeats_itself(name, tokens):
+    load = workload(tokens=tokens)
+    first, again = (run_layer(scheme(name), machine("h800", 4), load) for _ in range(2))
+    assert first == again
+    assert 0 < first.first_ready_us <= first.all_ready_us <= first.us == max(first.rank_us)
+
+
+@pytest.mark.parametrize(
+    "model, tokens", [("mixtral-8x7b", 128), ("qwen2-moe-2.7b", 1024), ("phi-3.5-moe", 2048)]
+)
+@pytest.mark.parametrize("preset", ["h800", "h800_400"])
+def test_the_hub_helps_and_does_not_beat_the_ideal_layer(model, tokens, preset):
+    load, box = workload(model, 8, tokens), machine(preset, 8)
+    base, packets, signal, hub, ideal = (
+        run_layer(scheme(name), box, load).us for name in (*ABLATIONS, "ideal")
+    )
+    assert run_layer(scheme("megatron"), box, load).us > base > packets > hub > ideal
+    # Groups that start early stream their weights more often: readiness alone may cost a little.
+    assert hub < signal < 1.03 * packets
+
+
+def test_bytes_on_the_wire():
+    load, box = workload(), machine("h800", 4)
+    off = load.pair_rows.sum() - load.pair_rows.trace()
+    row, answer = load.shape.dispatch_bytes + COLUMN_BYTES, load.shape.combine_bytes
+    hub = run_layer(scheme("moe_hub"), box, load)
+    assert hub.payload_bytes == off * (row + answer)
+    header = box.fabric.header_flits * box.fabric.flit_bytes
+    assert hub.wire_bytes / hub.payload_bytes == pytest.approx((128 + header) / 128, rel=0.02)
+    base = run_layer(scheme("moe_hub_base"), box, load)
+    assert base.wire_bytes / base.payload_bytes == pytest.approx(
+        (SECTOR_BYTES + header) / SECTOR_BYTES, rel=0.02
+    )
+
+
+def test_the_ideal_layer_is_bound_by_links_where_experts_are_small():
+    load, box = workload(ranks=8, tokens=32768), machine("h800", 8)
+    assert run_layer(scheme("ideal"), box, load).us > link_us(box, load)
+    faster = box.changed(fabric={"link_gbps": 2000.0})
+    assert run_layer(scheme("ideal"), faster, load).us < link_us(box, load)
+
+
+def test_the_ideal_layer_is_its_kernels_back_to_back():
+    """The busiest rank's gate, both GEMMs, activation and weighed sum; no links where they are
+    fast."""
+    load, box = workload(), machine("h800", 4).changed(fabric={"link_gbps": 1e6})
+    first, second = expert_gemms(load.shape)
+
+    def us(rank):
+        rows, tokens = load.rows_at(rank), int(load.tokens_of[rank])
+        return (
+            gate_us(box.gpu, load.shape, tokens)
+            + grouped_gemm_us(box.gpu, first, rows)
+            + pass_us(box.gpu, int(rows.sum()) * 3 * load.shape.inter * 2)
+            + grouped_gemm_us(box.gpu, second, rows)
+            + pass_us(box.gpu, (tokens * load.shape.top_k + tokens) * load.shape.combine_bytes)
+        )
+
+    assert run_layer(scheme("ideal"), box, load).rank_us == pytest.approx(
+        [us(rank) for rank in range(4)]
+    )
+
+
+def test_an_unknown_scheme_is_refused():
+    with pytest.raises(UnknownScheme, match="system = 'magic'"):
+        scheme("magic")
+
+
+# -- parts of the hub's scheme ---------------------------------------------------------------------
+
+
+def test_dense_rows_make_a_group_ready_from_any_source():
+    ready = []
+    box = _Inbox([100, 100, 60], True, 128, ready.append)
+    box.arrive(2, 60)
+    box.arrive(0, 67)
+    assert ready == []
+    box.arrive(1, 1)
+    assert ready == [128]
+    assert box.take(128) == {2: 60, 0: 67, 1: 1}
+    box.arrive(0, 33)
+    box.arrive(1, 99)
+    assert ready == [128, 128, 4]
+
+
+def test_rows_at_fixed_offsets_wait_for_their_sources():
+    ready = []
+    box = _Inbox([100, 100, 60], False, 128, ready.append)
+    box.arrive(2, 60)  # rows 200 to 259: the last four are a group of their own
+    box.arrive(1, 28)
+    assert ready == [4]
+    box.arrive(0, 100)
+    assert ready == [4, 128]
+    box.arrive(1, 72)
+    assert ready == [4, 128, 128]
+
+
+def test_groups_are_as_large_as_the_stream_of_weights_asks_for():
+    gpu = machine("h800", 8).gpu
+    small, large = Gemm(1024, 1024), expert_gemms(shape("mixtral-8x7b"))[0]
+    assert group_tiles(gpu, small, 4) == 1
+    tiles = group_tiles(gpu, large, 1)
+    assert tiles * large.blocks * large.tile_us(gpu, 128) / gpu.sms >= large.bytes_of_weights / (
+        gpu.stream_gbps * 1e3
+    )
+
+
+def test_sums_overlap_with_answers_that_still_come():
+    sums = _Sums(100)
+    sums.arrivals = [(10.0, 50), (20.0, 50)]
+    assert sums.end(0.0, 1, 8.0) == 24.0  # half of it was summed while the others came
+    assert sums.end(0.0, 8, 8.0) == pytest.approx(
+        28.0, abs=0.1
+    )  # hardly a token had all of its eight
+
+
+# -- the rest of the model -------------------------------------------------------------------------
+
+
+def test_forward_adds_up():
+    box, model = machine("h800", 8), shape("mixtral-8x7b")
+    assert forward_us(box, model, 8192, 500.0) == pytest.approx(
+        32 * (500 + rest_us(box.gpu, model, 1024))
+    )
+    assert rest_us(box.gpu, model, 16384) > 16 * rest_us(
+        box.gpu, model, 1024
+    )  # attention grows with the square
+    assert rest_us(box.gpu, shape("qwen1.5-moe-a2.7b"), 1024) > rest_us(
+        box.gpu, shape("qwen2-moe-2.7b"), 1024
+    ) + pass_us(box.gpu, 1024 * 6 * 5632)  # the shared expert
+    with pytest.raises(ValueError, match="deepseek-v4-pro: its attention"):
+        rest_us(box.gpu, shape("deepseek-v4-pro"), 64)

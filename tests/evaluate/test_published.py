@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Published figures: the file is sound, nothing is fitted on what it is judged by, targets of
+DeepEP are met."""
+
+from statistics import median
+
+import pytest
+
+from sim.evaluate import fit, published, systems
+from sim.evaluate.machine.hardware import load_data
+from sim.evaluate.published import Figure, Row, figure, figures
+
+QUICK = (
+    "deepep_v1_normal.",
+    "deepep_v1_ll.h800.ep8",
+    "deepep_v2.b200",
+    "mori.mi",
+    "comet.h800.tp4ep2.e8.layer0",
+    "flashdmoe.h100.tokens4096",
+)
+
+
+def made(**fields):
+    return Figure(
+        **{
+            "id": "x",
+            "system": "comet",
+            "metric": "layer_ms",
+            "value": 2.0,
+            "source": "s",
+            "role": "test",
+        }
+        | fields
+    )
+
+
+def test_every_figure_is_well_formed():
+    data = load_data("published.toml")
+    assert len({one.id for one in figures()}) == len(figures()) > 140
+    for one in figures():
+        assert one.value > 0 and one.source
+        assert one.role == "out of scope" or one.metric in published.METRICS or one.role == "input"
+        for name, table in (("hardware", "hardware"), ("workload", "workload"), ("set", "set")):
+            assert getattr(one, name) is None or getattr(one, name) in data[table], one.id
+        assert one.role not in ("input", "out of scope") or one.reason
+
+
+def test_what_can_be_asked_has_a_machine_and_rows():
+    for one in figures():
+        if one.role in ("fit", "test"):
+            machine, _ = published.machine_of(one)
+            assert machine.ranks == one.ranks
+            assert one.workload or one.set or one.metric == "flag_us", one.id
+
+
+def test_nothing_is_fitted_on_what_it_is_judged_by():
+    """Constants name figures of role fit, each such figure is named, and the paper's averages are
+    never among them."""
+    named = {
+        id
+        for system in systems.SYSTEMS
+        for *_, ids in systems.parameters(system).values()
+        for id in ids
+    }
+    assert {figure(id).role for id in named} == {"fit"}
+    assert named == {one.id for one in figures() if one.role == "fit"}
+    paper = [one for one in figures() if one.group == "paper"]
+    assert len(paper) == 10 and all(one.role == "test" for one in paper)
+    assert not any(one.target == 0.10 and one.role == "fit" for one in figures())
+
+
+def test_no_system_has_more_free_constants_than_figures():
+    for system in systems.SYSTEMS:
+        free = systems.parameters(system)
+        assert len(free) <= len({id for *_, ids in free.values() for id in ids}), system
+        judged = [
+            one
+            for one in figures()
+            if one.role == "test" and one.id.startswith(system.removesuffix("_fp32"))
+        ]
+        assert not free or len(judged) >= len(free), system
+
+
+def test_a_figure_that_is_not_to_be_fitted_on_is_refused():
+    with pytest.raises(
+        ValueError, match=r"comet: .*layer1 has role 'test': only figures of role 'fit'"
+    ):
+        fit._check("comet", [figure("comet.h800.tp8.e8.layer1")])
+
+
+def test_the_search_finds_a_minimum():
+    assert fit._golden(lambda x: (x - 3.3) ** 2, 0.0, 10.0) == pytest.approx(3.3, abs=0.02)
+    assert fit._golden(lambda x: x, 2.0, 4.0) == pytest.approx(2.0, abs=0.01)
+
+
+@pytest.mark.parametrize("system", ["comet", "deepep_v1_normal"])
+def test_fitted_constants_are_what_the_search_finds(system):
+    for name, (value, _) in fit.fit_system(system).items():
+        assert value == pytest.approx(getattr(systems.constants(system), name), rel=2e-3), name
+
+
+def test_fitted_file_says_what_it_was_fitted_on(tmp_path):
+    path = tmp_path / "fitted.toml"
+    fit.write({"comet": {"combine_cta_gbps": (12.5, {"a": 0.01, "b": -0.02})}}, path)
+    assert path.read_text().endswith(
+        '[comet.combine_cta_gbps]\nvalue = 12.5\nfigures = ["a", "b"]\nleft = [0.0100, -0.0200]\n'
+    )
+    fitted = load_data("fitted.toml")
+    for system in systems.SYSTEMS:
+        for name, (*_, ids) in systems.parameters(system).items():
+            assert tuple(fitted[system][name]["figures"]) == ids
+
+
+def test_errors_are_relative_and_bounds_are_one_sided():
+    assert Row(made(), 2.5).error == pytest.approx(0.25) and not Row(made(), 2.5).met
+    assert Row(made(bound="lower"), 2.5).error == 0 and Row(
+        made(bound="lower"), 1.0
+    ).error == pytest.approx(-0.5)
+    assert published.median_error(
+        [Row(made(), 2.2), Row(made(), 1.0), Row(made(role="fit"), 9.0)]
+    ) == pytest.approx(0.3)
+
+
+def test_an_unknown_figure_is_refused():
+    with pytest.raises(ValueError, match="figure = 'deepep': there is none"):
+        figure("deepep")
+
+
+@pytest.mark.parametrize(
+    "id",
+    [
+        "deepep_v1_ll.h800.ep8.dispatch",
+        "deepep_v1_ll.h800.ep8.combine",
+        "deepep_v1_normal.h800.dispatch",
+        "deepep_v1_normal.h800.combine",
+    ],
+)
+def test_deepep_within_a_node_of_h800_is_within_ten_percent(id):
+    one = figure(id)
+    assert one.role == "test" and abs(published.ask(one) / one.value - 1) <= 0.10
+
+
+def test_other_figures_are_near():
+    found = published.rows(
+        lambda one: one.role == "test" and one.id.startswith(QUICK) and "call" not in one.id
+    )
+    assert len(found) > 15 and median(abs(row.error) for row in found) <= 0.15
+
+
+def test_several_nodes_have_network_cards():
+    one = figure("deepep_v1_ll.h800.ep16.dispatch")
+    machine, nodes = published.machine_of(one)
+    assert machine.ranks == 16 and nodes == {"nodes_of": 8, "nic_gbps": 50.0}
+    within = published.ask(figure("deepep_v1_ll.h800.ep8.dispatch"))
+    assert published.ask(one) > 1.3 * within

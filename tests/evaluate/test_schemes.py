@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schemes of the software systems: what they send, what they wait for, and that they end on any
+workload."""
+
+import re
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sim.evaluate import bench, systems
+from sim.evaluate.machine.compute import Gemm, expert_gemms, grouped_gemm_us
+from sim.evaluate.machine.engine import Cluster, run_layer
+from sim.evaluate.machine.hardware import machine
+from sim.evaluate.machine.workload import Workload
+from sim.evaluate.schemes import SCHEMES, comet, deepep, fastermoe, flashdmoe, tutel
+from sim.evaluate.schemes.steps import RowExchange, ScaledGemm, link_payload_gbps
+from sim.workload.models import model as shape
+
+SOFTWARE = (
+    "fastermoe",
+    "tutel",
+    "comet",
+    "ccfuser",
+    "deepep_v1_normal",
+    "deepep_v1_ll",
+    "deepep_v2",
+    "flashdmoe_fp16",
+    "flashdmoe_fp32",
+    "mori",
+)
+FLAGS = 64e3  # bytes of flags and counts of a small layer, at most
+
+
+def workload(model="olmoe-1b-7b", ranks=4, tokens=512, **options):
+    return Workload.make(shape(model), ranks, tokens, **options)
+
+
+def layer(system, made=None, ranks=4, **options):
+    made = made or workload(ranks=ranks, **options)
+    return run_layer(SCHEMES[system], machine("h800", made.ranks), made)
+
+
+def across(pairs):
+    return int(pairs.sum() - np.trace(pairs))
+
+
+# -- all of them -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("system", SOFTWARE)
+@pytest.mark.parametrize(
+    "model, ranks, tokens, skew",
+    [
+        ("olmoe-1b-7b", 2, 2, 0.0),
+        ("olmoe-1b-7b", 5, 7, 0.05),
+        ("mixtral-8x7b", 3, 130, 0.05),
+        ("deepseek-v3", 8, 64, 0.032),
+    ],
+)
+def test_a_layer_ends_whatever_its_rows(system, model, ranks, tokens, skew):
+    made = Workload.make(shape(model), ranks, tokens, skew=skew)
+    result = layer(system, made)
+    assert (
+        len(result.rank_us) == ranks
+        and 0 < result.first_ready_us <= result.all_ready_us < result.us
+    )
+
+
+@pytest.mark.parametrize("system", SOFTWARE)
+def test_same_arguments_same_result(system):
+    assert layer(system) == layer(system)
+
+
+@pytest.mark.parametrize("system", SOFTWARE)
+def test_no_layer_takes_less_than_its_gemms(system):
+    made = workload(tokens=4096)
+    gpu = machine("h800", 4).gpu
+    work = max(
+        sum(grouped_gemm_us(gpu, gemm, made.rows_at(rank)) for gemm in expert_gemms(made.shape))
+        for rank in range(4)
+    )
+    assert layer(system, made).us > work
+
+
+@pytest.mark.parametrize(
+    "system, pairs",
+    [
+        ("fastermoe", "pair_rows"),
+        ("ccfuser", "pair_rows"),
+        ("deepep_v1_ll", "pair_rows"),
+        ("flashdmoe_fp16", "pair_rows"),
+        ("deepep_v1_normal", "distinct"),
+        ("deepep_v2", "distinct"),
+        ("mori", "distinct"),
+    ],
+)
+def test_rows_on_the_links(system, pairs):
+    """A row per token and expert, or per token and rank, there and back; little else."""
+    made = workload()
+    there, back = made.shape.dispatch_bytes, made.shape.combine_bytes
+    rows = across(getattr(made, pairs)) * (there + back)
+    assert rows <= layer(system, made).payload_bytes <= 1.06 * rows + FLAGS
+
+
+def test_comet_gathers_every_token_at_every_rank():
+    made = workload()
+    gathered = made.tokens * 3 * made.shape.dispatch_bytes
+    sums = across(made.distinct) * made.shape.combine_bytes
+    assert gathered + sums <= layer("comet", made).payload_bytes <= gathered + sums + FLAGS
+    with systems.override("comet", gather_all=0):
+        fewer = across(made.distinct) * made.shape.dispatch_bytes
+        assert fewer + sums <= layer("comet", made).payload_bytes <= fewer + sums + FLAGS
+
+
+def test_flashdmoe_in_fp32_sends_twice_the_bytes():
+    half, full = layer("flashdmoe_fp16"), layer("flashdmoe_fp32")
+    assert (
+        full.payload_bytes == pytest.approx(2 * half.payload_bytes, rel=1e-3) and full.us > half.us
+    )
+
+
+# -- parts -----------------------------------------------------------------------------------------
+
+
+def exchange_us(efficiency=1.0, sm_gbps=None, size=1 << 20):
+    made = Cluster(machine("h800", 4), workload())
+    exchange = RowExchange(
+        made, np.full((4, 4), size), 4096, efficiency=efficiency, sm_gbps=sm_gbps
+    )
+    running = [made.env.process(exchange.run(rank)) for rank in range(4)]
+    made.env.run(made.env.all_of(running + exchange.arrived))
+    assert made.network.payload_bytes == 12 * size
+    return made.env.now
+
+
+def test_an_exchange_takes_its_bytes_over_the_rate():
+    link = 3 * (1 << 20) / (link_payload_gbps(machine("h800")) * 1e3)
+    assert exchange_us() == pytest.approx(link, rel=0.1)
+    assert exchange_us(efficiency=0.5) == pytest.approx(2 * link, rel=0.1)
+    assert exchange_us(sm_gbps=20.0) == pytest.approx(4 * (1 << 20) / 20e3, rel=0.1)
+
+
+def test_a_scaled_gemm_takes_longer():
+    gpu = machine("h800").gpu
+    plain, slow = Gemm(4096, 4096), ScaledGemm(4096, 4096, efficiency=0.5)
+    assert slow.tile_us(gpu, 128) == pytest.approx(2 * plain.tile_us(gpu, 128))
+    assert slow.fitted(gpu, [128]).efficiency == 0.5
+
+
+def test_rows_of_deepep_have_the_published_length():
+    fp8 = shape("deepseek-v3")
+    assert deepep.dispatch_row_bytes(fp8, "deepep_v2") == 7520
+    assert fp8.dispatch_bytes + systems.constants("deepep_v1_ll").header_bytes == 7408
+
+
+def test_low_latency_kernels_take_the_published_number_of_sms():
+    gpu = machine("h800").gpu
+    assert (deepep.ll_sms(gpu, 256), deepep.ll_sms(gpu, 288)) == (128, 96)
+
+
+def test_deepep_v1_waits_for_counts_and_v2_does_not():
+    assert "host sync" in layer("deepep_v1_normal").breakdown
+    assert not {"host sync", "counts"} & layer("deepep_v2").breakdown.keys()
+
+
+def test_tutel_pads_to_the_largest_count():
+    made = workload(skew=0.05)
+    assert made.rows.max() <= tutel.capacity(made, 1) <= tutel.capacity(made, 2)
+    assert tutel.capacity(made, 2) % 2 == 0
+    padded = (
+        made.ranks * (made.ranks - 1) * made.shape.experts // made.ranks * tutel.capacity(made, 1)
+    )
+    assert layer("tutel", made).payload_bytes >= padded * (
+        made.shape.dispatch_bytes + made.shape.combine_bytes
+    )
+
+
+def test_systems_that_tune_themselves_take_the_fastest_way():
+    made = workload("mixtral-8x7b", ranks=8, tokens=4096)
+    spec = machine("h800", 8)
+    ways = [
+        run_layer(partial(tutel.pipelined, degree=degree), spec, made).us for degree in (1, 2, 4)
+    ]
+    assert layer("tutel", made).us == min(ways) < max(ways)
+
+
+def test_fastermoe_exchanges_every_row_once():
+    made = Cluster(machine("h800", 8), workload(ranks=8))
+    steps = fastermoe._exchanges(made, 2, [rank // 4 for rank in range(8)])
+    assert (sum(rows for step in steps for rows, _, _ in step) == made.workload.pair_rows).all()
+
+
+def test_fastermoe_pays_for_each_expert():
+    """Exchanges and calls back into Python are per expert: many small experts cost more than few
+    large ones."""
+    few, many = workload("mixtral-8x7b", tokens=64), workload("olmoe-1b-7b", tokens=64)
+    assert (
+        layer("fastermoe", many).breakdown["dispatch"]
+        > 4 * layer("fastermoe", few).breakdown["dispatch"]
+    )
+
+
+def test_comet_computes_before_all_sources_are_there():
+    made = workload("mixtral-8x7b", tokens=8192)
+    result = layer("comet", made)
+    assert result.first_ready_us < 0.7 * result.all_ready_us
+
+
+def test_comets_sums_follow_the_placement():
+    made = workload(ranks=4)
+    own, shared = comet.Placement(made), comet.Placement(made, 4)
+    assert [list(own.partial[rank]) for rank in range(4)] == [
+        list(made.distinct[:, rank]) for rank in range(4)
+    ]
+    assert all((shared.partial[rank] == made.tokens_of).all() for rank in range(4))
+    assert all(shared.rows_at[rank].sum() == made.tokens * made.shape.top_k for rank in range(4))
+
+
+def test_comets_sums_between_experts_cost_packets_of_a_sector():
+    """As published, two groups of experts gain less than the halved rows would give."""
+    made = workload("mixtral-8x7b", ranks=8, tokens=8192, skew=0)
+    times = {tensor: bench.comet_layer(1, machine("h800", 8), made, tensor) for tensor in (8, 4)}
+    with systems.override("comet", reduction_bytes=128):
+        assert bench.comet_layer(1, machine("h800", 8), made, 4) < times[4]
+
+
+def test_ccfuser_is_held_up_by_the_tiles_it_fetches():
+    made = workload(tokens=4096)
+    spec = machine("h800", 4)
+    slow = spec.changed(fabric={"link_gbps": 25.0})
+    fast = run_layer(SCHEMES["ccfuser"], spec, made).breakdown["gemm1"]
+    assert run_layer(SCHEMES["ccfuser"], slow, made).breakdown["gemm1"] > 1.2 * fast
+
+
+def test_a_tile_of_flashdmoe_that_is_not_full_takes_as_long():
+    """Twice the source ranks with half the rows each: as many tiles' time as with full ones is not
+    saved."""
+    full, split = (
+        workload("mixtral-8x7b", ranks=2, tokens=512, skew=0),
+        workload("mixtral-8x7b", ranks=8, tokens=512, skew=0),
+    )
+    gpu = machine("h800", 2).gpu
+    assert full.rows.max() >= 64 and split.rows.max() < 64
+    blocks = sum(
+        int((split.rows[:, split.experts_of(0)] > 0).sum()) * -(-gemm.n // 64)
+        for gemm in expert_gemms(split.shape)
+    )
+    assert blocks > gpu.sms
+    assert layer("flashdmoe_fp16", split).us > 0.5 * layer("flashdmoe_fp16", full).us
+
+
+def test_two_networks_carry_rows_of_a_node_and_between_nodes():
+    made = Cluster(machine("h800", 4), workload())
+    both = bench.TwoLevel(made, 2, 50.0)
+    near, far = both.send(0, 1, 1 << 20), both.send(0, 2, 1 << 20)
+    made.env.run(made.env.all_of([near, far]))
+    assert (both.near.payload_bytes, both.far.payload_bytes) == (1 << 20, 1 << 20)
+    assert far.value > 3 * near.value
+
+
+def test_flashdmoe_knows_two_types():
+    assert set(flashdmoe.SCHEMES) == {"flashdmoe_fp16", "flashdmoe_fp32"}
+
+
+# -- constants -------------------------------------------------------------------------------------
+
+
+def test_constants_of_a_system():
+    before = systems.constants("comet").combine_ctas
+    with systems.override("comet", combine_ctas=8):
+        assert systems.constants("comet").combine_ctas == 8
+        with systems.override("comet", combine_splits=2):
+            assert systems.constants("comet").combine_ctas == 8
+    assert systems.constants("comet").combine_ctas == before
+    assert all(
+        source for system in systems.SYSTEMS for _, source in systems.provenance(system).values()
+    )
+
+
+def test_every_constant_is_read():
+    """A constant that no code reads would look like part of the model."""
+    code = "\n".join(path.read_text() for path in Path(systems.__file__).parent.rglob("*.py"))
+    unread = [
+        f"{system}.{name}"
+        for system in systems.SYSTEMS
+        for name in vars(systems.constants(system))
+        if not re.search(rf'\.{name}\b|"{name}"', code)
+    ]
+    assert not unread, unread
+
+
+def test_constants_that_are_not_there():
+    with pytest.raises(systems.UnknownSystem, match="system = 'flux': must be one of"):
+        systems.constants("flux")
+    with pytest.raises(systems.UnknownSystem, match="comet: no constant sms"):
+        systems.override("comet", sms=1)

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps of all schemes, process by process, and that their times are paid.
+
+Expected steps are those of each scheme's module, which has them from the published system's source.
+"""
+
+from itertools import groupby
+
+import pytest
+
+from sim.evaluate.machine.engine import Cluster, run_layer
+from sim.evaluate.schemes import deepep
+from sim.evaluate.systems import constants, override
+
+from .evaluate_record import RANKS, SHAPE, SYSTEM, WORKLOAD, recorded
+
+
+def steps_of(name):
+    """(processes of a rank, polls beside them), as each module's text and source have them; GEMMs
+    that take tiles as they come are not steps."""
+    host = constants("host")
+    gate = f"gate*{host.gate_ops - 1}"
+    experts = "gemm1 activation gemm2"
+    copy = "hold rows poll release"
+    barrier, counts = "barrier poll", "all-to-all poll"
+    chunk = f"permute {experts} unpermute"
+    expert = f"{experts} copy"
+    if name.startswith("fastermoe"):
+        s, local, steps = (
+            constants("fastermoe"),
+            SHAPE.experts // RANKS,
+            2 if "groups" in name else 1,
+        )
+        exchange = "hold meet rows release" if steps > 1 else "meet rows"
+        return [
+            f"{gate} counts*{s.count_ops} meet {counts} sync*{s.count_syncs} permute "
+            + f"{expert} " * (local * steps)
+            + "sync unpermute*3",
+            " ".join([exchange] * 2 * local * steps),
+        ], 0
+    if name.startswith("tutel"):
+        s, chunks = constants("tutel"), 2 if "chunks" in name else 1
+        exchange = "hold meet rows release" if chunks > 1 else "meet rows"
+        main = f"gate*{1 + s.gate_ops + s.gate_ops_per_choice * SHAPE.top_k} "
+        main += f"meet {counts} sync permute*2 "
+        return [
+            _joined(main + f"{chunk} " * chunks + "unpermute"),
+            " ".join([exchange] * 2 * chunks),
+        ], 0
+    if name.startswith("flashdmoe"):
+        return ["hold release"], 2 * SHAPE.experts // RANKS * RANKS
+    main = {
+        "megatron": f"{gate} counts*7 meet all-to-all permute*4 sync meet all-to-all meet "
+        f"all-to-all permute*2 {experts} unpermute*2 meet all-to-all unpermute",
+        "comet": f"{gate} counts*8 meet {counts} counts*3 sync gather {barrier} "
+        "activation hold gemm2*4 release poll kernel",
+        "ccfuser": f"{gate} counts*10 meet {counts} sync*5 permute {barrier} "
+        f"activation {barrier} unpermute",
+        "deepep_v1_normal": f"{gate} layout {barrier} {barrier} {counts} {barrier} sync {copy} "
+        f"permute {experts} unpermute combine {barrier} {copy}",
+        "deepep_v1_ll": f"{gate} {copy} {experts} {copy}",
+        "deepep_v2": f"{gate} {copy} {barrier} permute {experts} unpermute {copy} "
+        f"{barrier} combine",
+        "mori": f"{gate} {copy} permute*2 {experts} unpermute {copy}",
+        "moe_hub_base": f"{gate} counts {counts} counts sync {barrier} {experts} {barrier} sum",
+        "moe_hub_packets": f"{gate} counts {counts} counts sync {barrier} {experts} {barrier} sum",
+        "moe_hub_signal": f"{gate} counts {counts} counts sync activation gemm2",
+        "moe_hub": f"{gate} activation gemm2",
+    }[name]
+    return [main, *["hold release"] * name.startswith("moe_hub")], RANKS * (name == "comet")
+
+
+def _joined(text):
+    """The same steps, equal neighbours joined."""
+    parts = [
+        (step, int(count or 1)) for step, _, count in (part.partition("*") for part in text.split())
+    ]
+    groups = [
+        (step, sum(count for _, count in group))
+        for step, group in groupby(parts, key=lambda part: part[0])
+    ]
+    return " ".join(f"{step}*{count}" if count > 1 else step for step, count in groups)
+
+
+@pytest.mark.parametrize("name", SYSTEM)
+def test_every_rank_takes_the_systems_steps(name):
+    for rank in range(RANKS):
+        texts, polls = recorded(name).streams(rank)
+        expected, spins = steps_of(name)
+        assert (texts, polls) == (expected, spins)
+
+
+@pytest.mark.parametrize(
+    "name, system, constant, times",
+    [
+        ("megatron", "host", "collective_us", 4),
+        ("comet", "host", "collective_us", 1),
+        ("ccfuser", "host", "collective_us", 1),
+        ("fastermoe", "host", "collective_us", 1 + 4),
+        ("tutel", "host", "collective_us", 1 + 2),
+        ("deepep_v1_normal", "deepep_v1_normal", "layout_us", 1),
+        ("deepep_v1_ll", "deepep_v1_ll", "kernel_us", 2),
+        ("mori", "mori", "kernel_us", 2),
+    ],
+)
+def test_a_time_without_rows_is_paid_as_often_as_its_step_is_taken(name, system, constant, times):
+    machine, more, us = recorded(name).cluster.machine, 100.0, []
+    for added in (0.0, more):  # on a host that is always ahead, else its time hides some of it
+        with (
+            override("host", eager_op_us=0.1),
+            override(system, **{constant: getattr(constants(system), constant) + added}),
+        ):
+            us.append(run_layer(SYSTEM[name], machine, WORKLOAD).us)
+    # Half a time more, where one of two streams has to wait once more for the other.
+    assert times - 0.01 < (us[1] - us[0]) / more < times + 0.5
+
+
+def test_megatrons_host_calls_cublas_for_each_expert():
+    """After the host has waited for the counts every launch shows: two grouped GEMMs of two experts
+    each."""
+    box, more = recorded("megatron").cluster.machine, 100.0
+    slow = box.changed(gpu={"launch_us": box.gpu.launch_us + more})
+    with override("host", eager_op_us=0.1):
+        assert (
+            run_layer(SYSTEM["megatron"], slow, WORKLOAD).us
+            - run_layer(SYSTEM["megatron"], box, WORKLOAD).us
+            > 3 * more
+        )
+
+
+def test_fastermoe_calls_back_into_python_for_each_expert():
+    box, experts = recorded("fastermoe").cluster.machine, SHAPE.experts // RANKS
+    with override("fastermoe", expert_ops=constants("fastermoe").expert_ops + 100):
+        more = run_layer(SYSTEM["fastermoe"], box, WORKLOAD).us - max(recorded("fastermoe").done)
+    assert more > 0.9 * experts * 100 * constants("host").eager_op_us
+
+
+def test_low_latency_kernels_copy_what_lies_in_the_slots():
+    ends = []
+    for copied in (0, 1e8):
+        cluster = Cluster(recorded("deepep_v1_ll").cluster.machine, WORKLOAD)
+        exchange = deepep.ll_dispatch(cluster)
+        for gpu in cluster.gpus:
+            cluster.env.process(deepep.ll_kernel(cluster, gpu, exchange, "dispatch", copied))
+        cluster.env.run()
+        ends.append(cluster.env.now)
+    gpu = cluster.machine.gpu
+    rate = min(gpu.stream_gbps, deepep.ll_sms(gpu, SHAPE.experts) * gpu.sm_hbm_gbps)
+    assert ends[1] - ends[0] == pytest.approx(1e8 / (rate * 1e3))
+
+
+@pytest.mark.parametrize(
+    "name, system, constant, value",
+    [
+        ("comet", "comet", "combine_cta_gbps", 1.0),
+        ("comet", "comet", "combine_ctas", 100),
+        ("deepep_v2", "deepep_v2", "sm_gbps", 1.0),
+        ("deepep_v1_normal", "deepep_v1_normal", "link_efficiency", 0.1),
+        ("mori", "mori", "link_efficiency", 0.1),
+        ("flashdmoe_fp16", "flashdmoe", "os_blocks", 100),
+    ],
+)
+def test_a_slow_part_holds_the_layer_up(name, system, constant, value):
+    before = recorded(name)  # made here, not with the slow part
+    with override(system, **{constant: value}):
+        assert run_layer(SYSTEM[name], before.cluster.machine, WORKLOAD).us > 1.1 * max(before.done)
+
+
+@pytest.mark.parametrize("name", [name for name in SYSTEM if name.startswith("moe_hub")])
+def test_stores_take_the_time_of_the_sms_that_make_them(name):
+    slow = recorded(name).cluster.machine.changed(gpu={"sm_copy_gbps": 0.1})
+    assert run_layer(SYSTEM[name], slow, WORKLOAD).us > 1.5 * max(recorded(name).done)

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The FPGA self-test: passes on the real hubs, and notices what is broken."""
+
+import pytest
+from typer.testing import CliRunner
+
+from flow.fpga.plan import Plan
+from flow.fpga.selftest import CODES, SelfTest
+from moe_hub.cli import app
+from sim.bench.runner import run_bench
+
+PLAN = Plan(rounds=3)
+
+
+def run(name, component, *, code=0):
+    run_bench(
+        component,
+        name=name,
+        module="sim.cocotb.system.fpga",
+        cfg=PLAN.cfg,
+        params={"limit": 30000, "code": code},
+    )
+
+
+def test_passes():
+    run("selftest", SelfTest(PLAN))
+
+
+def test_one_wrong_bit():
+    """A bit that is wrong on its way is found in memory."""
+    run("selftest_fault", SelfTest(PLAN, fault=True), code=1 << CODES.index("row memory"))
+
+
+def test_the_plan_fits_the_hub():
+    """The RAT holds fewer rows than are under way, so mappings are spilled; every access is one of
+    a register."""
+    cfg = PLAN.cfg
+    assert cfg.rat_sets * cfg.rat_ways * cfg.slices < PLAN.region_rows <= cfg.capacity
+    assert [step.kind for step in PLAN.steps(0)].count("go") == PLAN.rounds
+    assert PLAN.steps(0)[-1].kind == "end"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--board", "x"], "board = 'x': must be one of ecp5_5g_evn, ulx3s_85f, arty_a7_100"),
+        (["--rows", "5"], "rows = 5: must be a power of two between 4 and 32"),
+    ],
+)
+def test_wrong_words(words, said):
+    done = CliRunner().invoke(app, ["fpga", *words])
+    assert done.exit_code == 2 and said in done.stderr

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``moe-hub synth``: the flows on a small part, what is kept, and what is said when something is
+wrong."""
+
+import json
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from flow.synth import ecp5
+from flow.synth.cells import NETLIST, map_cells
+from flow.synth.ecp5 import place_ecp5
+from flow.synth.generic import measure_generic
+from flow.synth.liberty import Library, libraries
+from flow.synth.measure import FlowError, Settings, measure
+from flow.synth.parts import PARTS, part_rtlil
+from flow.synth.targets import clock_targets
+from hub_rtl.contract.config import preset
+from moe_hub.cli import app
+
+TINY = preset("tiny")
+PART = "spill_port_merge"
+
+# The least a mapper needs. A NAND2 has area 2, so kGE is area / 2000.
+CELL = """  cell ({name}) {{ area : {area};
+    {inputs}
+    pin (Y) {{ direction : output; function : "{function}"; {arcs} }} }}
+"""
+ARC = """timing () {{ related_pin : "{pin}"; timing_sense : negative_unate;
+      cell_rise (scalar) {{ values ("0.01"); }} rise_transition (scalar) {{ values ("0.01"); }}
+      cell_fall (scalar) {{ values ("0.01"); }} fall_transition (scalar) {{ values ("0.01"); }}
+      }}"""
+FLOP = """  cell (dff1) { area : 8; ff (IQ, IQN) { clocked_on : "C"; next_state : "D"; }
+    pin (C) { direction : input; clock : true; capacitance : 0.001; }
+    pin (D) { direction : input; capacitance : 0.001; }
+    pin (Q) { direction : output; function : "IQ"; } }
+"""
+
+
+def _cell(name, area, pins, function):
+    inputs = " ".join(f"pin ({pin}) {{ direction : input; capacitance : 0.001; }}" for pin in pins)
+    return CELL.format(
+        name=name,
+        area=area,
+        inputs=inputs,
+        function=function,
+        arcs=" ".join(ARC.format(pin=pin) for pin in pins),
+    )
+
+
+def _library(path, cells):
+    path.write_text(
+        'library (toy) {\n  time_unit : "1ns"; capacitive_load_unit (1, pf);\n'
+        + "".join(cells)
+        + "}\n"
+    )
+    return path
+
+
+@pytest.fixture
+def library(tmp_path):
+    cells = [
+        _cell("inv1", 1, "A", "!A"),
+        _cell("buf1", 1.5, "A", "A"),
+        _cell("nand2", 2, "AB", "!(A B)"),
+        FLOP,
+    ]
+    return Library([_library(tmp_path / "toy.lib", cells)], tmp_path / "liberty")
+
+
+@pytest.fixture(autouse=True)
+def no_timer(monkeypatch):
+    """The mapper's own figures, whatever is installed."""
+    monkeypatch.setattr("shutil.which", lambda name: None)
+
+
+def test_every_part_is_a_module():
+    for name in PARTS:
+        if name != "hub":
+            assert "module \\top\n" in part_rtlil(name, TINY)
+
+
+def test_generic_counts(tmp_path):
+    """The memory writer keeps two queues in memories; their bits are no gates."""
+    found = measure_generic(part_rtlil("memory_writer", TINY), tmp_path)
+    assert found.memory_bits == sum(each["depth"] * each["width"] for each in found.memories) > 0
+    assert found.registers < found.cells and found.depth > 0
+    assert found.kge * 4000 >= 24 * found.registers
+
+
+def test_ecp5_and_cells(tmp_path, library):
+    """One small part through both; what is unchanged is not measured again."""
+    settings, told = Settings((1,), library, 1000), []
+    found = measure(TINY, [PART], ("ecp5", "cells"), settings, tmp_path, tell=told.append)[PART]
+    assert (
+        found["ecp5"]["ff"] > 0
+        and found["ecp5"]["lut"] > 0
+        and found["ecp5"]["runs"] == [found["ecp5"]["mhz"]]
+    )
+    assert found["ecp5"]["path"]["start"] and found["ecp5"]["path"]["end"]
+    assert found["cells"]["kge"] == round(found["cells"]["area"] / 2000, 2)
+    assert found["cells"]["timer"] == "ABC"
+    assert len(told) == 2
+    (kept,) = tmp_path.glob(f"tiny/{PART}-*/ecp5/result.json")
+    stamp = kept.stat().st_mtime_ns
+    assert (
+        measure(TINY, [PART], ("ecp5",), settings, tmp_path, tell=told.append)[PART]["ecp5"]
+        == found["ecp5"]
+    )
+    assert kept.stat().st_mtime_ns == stamp
+
+
+def test_routed_seeds_are_kept(tmp_path):
+    """A second placement of the same netlist asks for the missing seed only."""
+    measure(TINY, [PART], ("ecp5",), Settings((1,)), tmp_path, tell=str)
+    (folder,) = tmp_path.glob(f"tiny/{PART}-*/ecp5")
+    stamps = {name: (folder / name).stat().st_mtime_ns for name in ("top.json", "route_1.json")}
+    found = measure(TINY, [PART], ("ecp5",), Settings((1, 2)), tmp_path, tell=str)[PART]["ecp5"]
+    assert len(found["runs"]) == 2
+    assert {name: (folder / name).stat().st_mtime_ns for name in stamps} == stamps
+
+
+def test_large_parts_have_another_placer(tmp_path, monkeypatch):
+    """A change of the placer keeps the netlist and routes every seed anew."""
+    rtlil = part_rtlil(PART, TINY)
+    place_ecp5(rtlil, tmp_path, (1,))
+    stamps = {name: (tmp_path / name).stat().st_mtime_ns for name in ("top.json", "route_1.json")}
+    assert "HeAP" in (tmp_path / "route_1.log").read_text()
+    monkeypatch.setattr(ecp5, "LARGE", 1)
+    place_ecp5(rtlil, tmp_path, (1,))
+    assert "HeAP" not in (tmp_path / "route_1.log").read_text()
+    assert (tmp_path / "top.json").stat().st_mtime_ns == stamps["top.json"]
+    assert (tmp_path / "route_1.json").stat().st_mtime_ns > stamps["route_1.json"]
+
+
+def test_netlist_has_what_timers_read(tmp_path, library):
+    """Cells, instances and aliases of single bits; stand-ins of memories are there and do not count
+    as area."""
+    found = map_cells(part_rtlil("memory_writer", TINY), library, 1000, tmp_path)
+    text = (tmp_path / NETLIST).read_text()
+    assert not re.search(r"^  assign \{| \? |#\(|^  \\?\$", text, re.M)
+    modules = dict(re.findall(r"^module (\w+)\((.*?)^endmodule", text, re.M | re.S))
+    assert "MEMORY_0" in modules and re.search(r"^  MEMORY_0 ", modules["top"], re.M)
+    cells = re.findall(r"^  (inv1|buf1|nand2|dff1) ", modules["top"], re.M)
+    assert found.area == sum(
+        {"inv1": 1, "buf1": 1.5, "nand2": 2, "dff1": 8}[cell] for cell in cells
+    )
+
+
+def test_a_library_without_nand(tmp_path):
+    poor = _library(tmp_path / "poor.lib", [_cell("inv1", 1, "A", "!A"), FLOP])
+    with pytest.raises(ValueError, match="liberty: no two-input NAND cell found in toy"):
+        Library([poor], tmp_path)
+
+
+def test_files_of_one_library_belong_together(tmp_path):
+    """Libraries are told apart by the first word of their names."""
+    whole = [
+        _cell("inv1", 1, "A", "!A"),
+        _cell("buf1", 1.5, "A", "A"),
+        _cell("nand2", 2, "AB", "!(A B)"),
+        FLOP,
+    ]
+    paths = [
+        _library(tmp_path / "a.lib", whole[:2]),
+        _library(tmp_path / "b.lib", whole[2:]),
+        _library(tmp_path / "c.lib", whole),
+    ]
+    paths[2].write_text(paths[2].read_text().replace("library (toy)", "library (other_tt)"))
+    found = libraries(paths, tmp_path / "store")
+    assert [(each.name, len(each.files)) for each in found] == [("toy", 2), ("other", 1)]
+    assert found[0].nand_area == 2 and found[0].register_area == 8
+    assert [path.name for path in found[0].unpack()] == ["a.lib", "b.lib"]
+
+
+def test_a_tool_that_fails_is_named(tmp_path, library, monkeypatch):
+    monkeypatch.setattr("flow.synth.cells.ABC", "no_such_command\n")
+    with pytest.raises(FlowError, match="spill_port_merge, cells: yosys: "):
+        measure(TINY, [PART], ("cells",), Settings((1,), library), tmp_path, tell=str)
+
+
+def test_clock_targets():
+    """A block, the hub, LUTs beside the peer's; fewer than three seeds judge no clock."""
+    figures = {
+        "hub": {"ecp5": {"mhz": 124.9, "lut": 30000, "runs": [1, 2, 3]}},
+        "decoder": {"ecp5": {"mhz": 150.0, "lut": 1315, "runs": [1, 2, 3]}},
+        "link": {"ecp5": {"mhz": 300.0, "lut": 10, "runs": [300.0]}},
+        "csr": {},
+    }
+    assert [goal.met for goal in clock_targets(figures)] == [False, True, False, None, None]
+
+
+def test_command(tmp_path):
+    done = CliRunner().invoke(
+        app, ["synth", PART, "-p", "tiny", "--flow", "generic", "-o", str(tmp_path)]
+    )
+    assert done.exit_code == 0, done.output
+    written = json.loads((tmp_path / "tiny" / "synth.json").read_text())
+    assert (
+        written["configuration"]["name"] == "tiny" and written["parts"][PART]["generic"]["kge"] > 0
+    )
+    assert f"`{PART}`" in (tmp_path / "tiny" / "synth.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nothing"], "part = 'nothing': must be one of"),
+        (["--flow", "x"], "flow = 'x': must be one of generic, ecp5, cells"),
+        (["--flow", "cells"], "--flow cells: needs --liberty FILE"),
+        (["--set", "lanes=0"], "lanes = 0: must be between 1 and 32"),
+    ],
+)
+def test_wrong_words(words, said, capfd):
+    done = CliRunner().invoke(app, ["synth", *words])
+    assert done.exit_code == 2
+    assert said in done.output + capfd.readouterr().err

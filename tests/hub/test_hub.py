@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two joined hubs under cocotb, set up through their registers, against the system's golden
+model."""
+
+import pytest
+
+from hub_rtl.contract.config import preset
+from hub_rtl.parts.mutants import mutated
+from sim.bench.runner import run_bench
+from sim.cocotb.hub.pair import pair_verilog
+from sim.quality.caught import assert_caught
+
+TINY = preset("tiny")
+SMALL = preset("small", lanes=2)
+
+
+def test_close_without_source_is_noticed():
+    """The own rank's CLOSE must say who closed: without it rank 1's close counts as rank 0's."""
+    with mutated("hub.own_control_says_rank_0"):
+        text = pair_verilog(TINY, "pair_mutant")
+    caught = assert_caught(
+        lambda: run_bench(
+            text, module="sim.cocotb.hub.tests", name="pair_mutant", cfg=TINY, tests=["many_rows"]
+        )
+    )
+    assert caught
+
+
+@pytest.mark.parametrize("name, cfg", [("pair_tiny", TINY), ("pair_small", SMALL)])
+def test_pair(name, cfg):
+    run_bench(
+        pair_verilog(cfg, name),
+        module="sim.cocotb.hub.tests,sim.cocotb.hub.faults",
+        name=name,
+        cfg=cfg,
+    )

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Link lanes: LinkPort against a Python peer, all ranks over a switch, the loop lane, bugs."""
+
+import pytest
+
+from hub_rtl.contract.config import preset
+from hub_rtl.link.link import LinkPort
+from hub_rtl.parts.mutants import mutated
+from sim.bench.link_mesh import LinkMesh
+from sim.bench.runner import run_bench
+from sim.quality.caught import assert_caught
+
+PEER = "sim.cocotb.link.tests,sim.cocotb.link.credits,sim.cocotb.link.faults"
+MESH = "sim.cocotb.link.mesh"
+CONFIGS = {
+    "tiny": preset("tiny"),
+    "small": preset("small"),
+    "odd": preset("tiny", ranks=3, packet_bytes=256, rx_credits=1, ctl_credits=1),
+}
+
+
+@pytest.mark.parametrize("name", ["tiny", "small"])
+def test_against_peer(name):
+    cfg = CONFIGS[name]
+    run_bench(LinkPort(cfg), name=f"link_{name}", module=PEER, cfg=cfg, params={"packets": 40})
+
+
+def test_first_rank():
+    """The same as rank 0: the last rank is a peer now."""
+    cfg = CONFIGS["small"]
+    run_bench(
+        LinkPort(cfg), name="link_small", module=PEER, cfg=cfg, params={"packets": 40, "rank": 0}
+    )
+
+
+def test_over_switch():
+    cfg = CONFIGS["odd"]
+    run_bench(LinkMesh(cfg), name="link_mesh_odd", module=MESH, cfg=cfg, params={"packets": 25})
+
+
+@pytest.mark.parametrize(
+    "name, test, config",
+    [
+        # A CREDIT flit may push in between the flits of a packet.
+        ("link.credit_flit_splits_packet", "traffic", "tiny"),
+        # A buffer counts as free as soon as the packet is let in: sources get credits for places
+        # that are taken.
+        ("link.place_free_when_let_in", "traffic", "tiny"),
+        # The packet queue is short of what the credits promise, by one flit beside the one at its
+        # output.
+        ("link.packet_queue_two_short", "credit_abuse", "tiny"),
+        # A due CREDIT never pushes in before packets that keep coming.
+        ("link.credit_flit_never_pushes_in", "credit_flits", "small"),
+    ],
+)
+def test_mutants(name, test, config):
+    cfg = CONFIGS[config]
+    with mutated(name):
+        assert_caught(
+            lambda: run_bench(
+                LinkPort(cfg),
+                name="link_mutant",
+                module=PEER,
+                cfg=cfg,
+                tests=[test],
+                params={"packets": 40},
+            )
+        )

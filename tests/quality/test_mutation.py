@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mutation testing on a toy: what a bench must notice, what nobody can, and what only another input
+would show."""
+
+from amaranth import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hub_rtl.parts.mutants import mutant
+from hub_rtl.parts.stream import StreamRegister
+from sim.cocotb.parts.tests import ITEM
+from sim.quality.mutation import meaning, page
+from sim.quality.mutation import run as main
+from sim.quality.mutation.blocks import BLOCKS, CREDITS, Block
+from sim.quality.mutation.equivalence import Prover
+from sim.quality.mutation.names import catalogue
+from sim.quality.mutation.netlist import SELECT, meant, mutated
+
+
+class Toy(wiring.Component):
+    """A counter 0..4; ``o`` tells 7, which never comes, and ``top`` tells 4."""
+
+    def __init__(self):
+        super().__init__({"go": In(1), "count": Out(3), "o": Out(1), "top": Out(1)})
+
+    def elaborate(self, platform):
+        m = Module()
+        with m.If(self.go):
+            m.d.sync += self.count.eq(self.count + 1)
+            with m.If(self.top):
+                m.d.sync += self.count.eq(0)
+        m.d.comb += [
+            self.o.eq(self.count == 7),
+            self.top.eq(self.count == 4),
+        ]
+        return m
+
+
+def test_mutants_and_proofs(tmp_path):
+    netlist = mutated(Toy(), "toy", 40, 1, tmp_path)
+    assert [mutant.number for mutant in netlist.mutants] == list(range(1, len(netlist.mutants) + 1))
+    assert "module toy(" in netlist.verilog and all(
+        "CLK" not in mutant.port for mutant in netlist.mutants
+    )
+    prover = Prover(netlist.aiger, SELECT)
+    verdicts = {}
+    for each in netlist.mutants:
+        verdicts.setdefault(prover.decide(each.number), []).append(each)
+    assert prover.decide(0) == "equivalent"
+    # `o` is 0 for ever, but only because of the states that are reached.
+    assert any(mutant.wire == "count[1]" or mutant.port == "A" for mutant in verdicts["equivalent"])
+    assert all(
+        mutant.wire != "o[0]" or mutant.mode == "const0" for mutant in verdicts["equivalent"]
+    )
+    assert len(verdicts["different"]) > len(verdicts["equivalent"]) and "open" not in verdicts
+
+
+def test_payload_without_valid_does_not_count(tmp_path):
+    """Only a change that is seen while valid is 1 is a difference."""
+
+    class Sender(wiring.Component):
+        def __init__(self):
+            super().__init__({"i": In(4), "send": In(1), "o__payload": Out(4), "o__valid": Out(1)})
+
+        def elaborate(self, platform):
+            m = Module()
+            m.d.comb += self.o__valid.eq(self.send)
+            with m.If(self.send):
+                m.d.comb += self.o__payload.eq(self.i)
+            return m
+
+    netlist = mutated(Sender(), "sender", 60, 1, tmp_path)
+    gates = [mutant for mutant in netlist.mutants if mutant.port == "S" and mutant.mode == "const1"]
+    assert gates and all(
+        Prover(netlist.aiger, SELECT).decide(mutant.number) == "equivalent" for mutant in gates
+    )
+
+
+def test_table(tmp_path):
+    netlist = mutated(Toy(), "toy", 4, 1, tmp_path)
+    verdicts = {
+        1: {"verdict": "killed"},
+        2: {"verdict": "equivalent"},
+        3: {"verdict": "different"},
+        4: {"verdict": "timeout"},
+    }
+    blocks = {"toy": Block(Toy, None, "sim.cocotb.toy", target=60)}
+    results = {"toy": {"mutants": netlist.mutants, "verdicts": verdicts}}
+    rows, missed = page.table(results, blocks, CREDITS)
+    assert rows[-1] == "| toy | 4 | 2 | 1 | 1 | 66.7 % | 60 % | met |" and not missed
+    blocks = {"toy": Block(Toy, None, "sim.cocotb.toy", target=70)}
+    assert page.table(results, blocks, CREDITS)[1] == ["toy"]
+
+
+class Meant(wiring.Component):
+    """One gate with a bug, one with a bug that nobody can see."""
+
+    def __init__(self):
+        super().__init__({"a": In(2), "o": Out(1)})
+
+    def elaborate(self, platform):
+        m = Module()
+        both = mutant("toy.any_is_enough", self.a.all(), self.a.any())
+        m.d.comb += self.o.eq(mutant("toy.said_otherwise", both, both & self.a[0]))
+        m.d.sync += Signal(name="clocked").eq(1)
+        return m
+
+
+def test_mutants_of_meaning_in_one_netlist(tmp_path):
+    netlist = meant(Meant(), "toy", tmp_path)
+    assert [(each.number, each.name) for each in netlist.mutants] == [
+        (1, "toy.any_is_enough"),
+        (2, "toy.said_otherwise"),
+    ]
+    prover = Prover(netlist.aiger, SELECT)
+    assert [prover.decide(number) for number in range(3)] == [
+        "equivalent",
+        "different",
+        "equivalent",
+    ]
+
+
+def test_tiers_of_who_notices():
+    """A block misses its target by what neither bench nor quick proofs notice, and some blocks by
+    what nobody does; equivalent ones do not count."""
+    names = [name for name in catalogue() if name.startswith("scoreboard.")][:3]
+    noticed = {
+        names[0]: {"bench": "bench", "quick": "", "all": ""},
+        names[1]: {"bench": "", "quick": "scoreboard.x", "all": "scoreboard.x"},
+        names[2]: {"bench": "", "equivalent": True},
+    }
+    assert meaning.missed(noticed) == []
+    text = meaning.lines(noticed)
+    assert "| scoreboard | 3 | 1 | 1 | 1 | 1 | 2 | 2 | met |" in text
+    noticed[names[2]] = {"bench": "", "quick": "", "all": "scoreboard.y"}
+    assert meaning.missed(noticed) == ["scoreboard"]
+    text = meaning.lines(noticed)
+    assert any(names[2] in line and "scoreboard.y" in line for line in text)
+    page = meaning.with_section("# Page\n\nGates.\n", text)
+    assert meaning.with_section(page, text) == page and page.startswith("# Page\n\nGates.\n\n##")
+
+
+def test_campaign(tmp_path, monkeypatch):
+    """Its own bench kills nearly all mutants of the skid stage; a second campaign runs nothing."""
+    monkeypatch.setattr(main, "FOLDER", tmp_path)
+    monkeypatch.setitem(
+        BLOCKS,
+        "register",
+        Block(
+            lambda cfg: StreamRegister(ITEM),
+            None,
+            "sim.cocotb.parts.tests",
+            ("keeps_order", "send_one_by_one", "reset_while_stalled"),
+            {"items": 60, "latency": 1},
+        ),
+    )
+    result = main.campaign("register", count=40)
+    verdicts = [verdict["verdict"] for verdict in result["verdicts"].values()]
+    assert len(verdicts) == 40 and verdicts.count("killed") > 0.9 * (
+        40 - verdicts.count("equivalent")
+    )
+    monkeypatch.setattr(main, "run_bench", None)
+    assert main.campaign("register", count=40)["verdicts"] == result["verdicts"]

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Readiness scoreboard: bench against the golden model, bugs, configurations."""
+
+import pytest
+
+from flow.verilog.lint import lint_verilog
+from hub_rtl.contract.config import preset
+from hub_rtl.parts.mutants import mutated
+from hub_rtl.scoreboard.scoreboard import ReadinessScoreboard
+from sim.bench.runner import run_bench, to_verilog
+from sim.quality.caught import assert_caught
+
+MODULES = ",".join(
+    f"sim.cocotb.scoreboard.{name}" for name in ("tests", "faults", "promises", "tables", "epochs")
+)
+CONFIGS = {
+    "small": (preset("small", lanes=2), 5),
+    "tiny": (preset("tiny"), 8),
+    "minimum": (
+        preset("tiny", regions=1, capacity=1, max_row_bytes=16, dep_ranges=1, combine_depth=1),
+        8,
+    ),
+    "odd": (preset("small", regions=3, ranks=3, groups=8, combine_depth=1), 6),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_against_golden(name):
+    """All cocotb tests of the scoreboard on one configuration."""
+    cfg, epochs = CONFIGS[name]
+    run_bench(
+        ReadinessScoreboard(cfg),
+        name=f"scoreboard_{name}",
+        module=MODULES,
+        cfg=cfg,
+        params={"epochs": epochs, "pour": 40000 if name == "tiny" else 200},
+    )
+
+
+MOMENTS = [
+    "compensating_bytes",
+    "acknowledged_as_it_quiesces",
+    "last_byte_meets_close",
+    "overlap_meets_verdict",
+]
+
+
+def moments(component, cfg, name, tests=None):
+    run_bench(
+        component,
+        name=f"scoreboard_{name}",
+        module="sim.cocotb.scoreboard.moments",
+        cfg=cfg,
+        tests=tests or MOMENTS,
+    )
+
+
+@pytest.mark.parametrize("name", ["small", "tiny", "odd"])
+def test_moments(name):
+    """Sums that agree by accident, and two events at one register; the configurations have tiles of
+    two rows."""
+    cfg, _ = CONFIGS[name]
+    moments(ReadinessScoreboard(cfg), cfg, name)
+
+
+@pytest.mark.parametrize(
+    "name, test",
+    [
+        # ALL without all tiles, if the bytes add up to whole rows.
+        ("scoreboard.all_without_all_tiles", "compensating_bytes"),
+        # The tiles are cleared while an acknowledgement of the old epoch has not been taken.
+        ("scoreboard.quiesce_not_awaited", "acknowledged_as_it_quiesces"),
+    ],
+)
+def test_moments_are_noticed(name, test):
+    cfg = preset("tiny")
+    with mutated(name):
+        assert_caught(lambda: moments(ReadinessScoreboard(cfg), cfg, "mutant", [test]))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        # A memory error that was merged into an accumulator is forgotten: READY although memory has
+        # refused a byte.
+        "scoreboard.merged_error_forgotten",
+        # ALL does not wait for the READYs that are still pending.
+        "scoreboard.all_overtakes_ready",
+        # Bytes of two acknowledgements in a row for one tile: the second is added to what was there
+        # before the first.
+        "scoreboard.tile_in_front_missed",
+        # The same for the totals of a region.
+        "scoreboard.book_in_front_missed",
+    ],
+)
+def test_mutants(name):
+    """The bench notices what it is there for."""
+    cfg = preset("tiny")
+    with mutated(name):
+        assert_caught(
+            lambda: run_bench(
+                ReadinessScoreboard(cfg),
+                name="scoreboard_mutant",
+                cfg=cfg,
+                module="sim.cocotb.scoreboard.tests,sim.cocotb.scoreboard.faults",
+                tests=["bad_news_survives_merging", "stalled_events", "stalled_flags"],
+            )
+        )
+
+
+def test_lint():
+    """The smallest shapes elaborate without a warning and the Verilog is clean."""
+    cfg, _ = CONFIGS["minimum"]
+    assert lint_verilog(to_verilog(ReadinessScoreboard(cfg), "scoreboard"), "scoreboard") == []
