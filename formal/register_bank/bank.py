@@ -19,6 +19,7 @@ __all__ = [
     "GeometryIsWhatWasStaged",
     "InterruptOfTheBank",
     "OutputsFollowTheirRegister",
+    "RankStays",
     "WritesStay",
 ]
 
@@ -260,6 +261,22 @@ class CsrHoldsItems(BlockHoldsItems):
         with m.Elif(dut.i_command_response.valid):
             m.d.sync += taken.eq(0)
         self.suppose("answer to a command", taken, when=dut.i_command_response.valid)
+
+
+class RankStays(_Bank):
+    """``rank`` is one of the system's. Once a store was held or counted, or a flit has moved, it
+    stays as it is until reset."""
+
+    cuts = ("regions", "counters")
+
+    def specify(self, m, dut):
+        used, counts = Signal(name="used"), dut.counts
+        with m.If(dut.in_flight | Cat(counts.stores, counts.tx_busy, counts.rx_busy).any()):
+            m.d.sync += used.eq(1)
+        self.always("one of the system's", dut.rank < self._cfg.ranks)
+        self.always(
+            "stays", dut.rank == self.past(dut.rank, "rank"), when=self.past(used, "was_used")
+        )
 
 
 class OutputsFollowTheirRegister(_Bank):

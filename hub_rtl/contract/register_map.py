@@ -37,7 +37,8 @@ class Field:
 @dataclass(frozen=True)
 class Register:
     """One 32-bit register at ``offset`` in its page. ``load``: hardware may load it. ``external``:
-    read from a memory."""
+    read from a memory. ``guarded``: hardware may refuse a write to its ``rw`` fields, as it may
+    refuse an order."""
 
     name: str
     offset: int
@@ -46,6 +47,7 @@ class Register:
     constant: bool = False
     load: bool = False
     external: bool = False
+    guarded: bool = False
 
     def __post_init__(self):
         used = 0

@@ -257,7 +257,15 @@ def _id_page(cfg):
             ),
             constant=True,
         ),
-        _word("RANK", 0x08, cfg.rank_width, "rw", "own rank; set before any traffic"),
+        _word(
+            "RANK",
+            0x08,
+            cfg.rank_width,
+            "rw",
+            "own rank. SLVERR: no such rank, or the hub has taken a store or moved a flit since "
+            "reset",
+            guarded=True,
+        ),
     ]
     registers += [
         _word(

@@ -106,8 +106,29 @@ class HubConsumer(wiring.Component):
         connect(m, scoreboard.o_flag, flag_port.i_flag)
         connect(m, flag_port.mem, flipped(self.spill))
 
-        # Broadcasts of configuration go to every slice: the strobe through a register, what is
-        # written stays that long.
+        self._configure(m, allocator, scoreboard)
+        m.d.comb += [
+            allocator.region_update.eq(scoreboard.o_region_update),
+            allocator.rows_query.eq(scoreboard.rows_query),
+            scoreboard.rows.eq(allocator.rows),
+            allocator.purge.eq(scoreboard.purge),
+            scoreboard.purging.eq(allocator.purging),
+            scoreboard.quiescing.eq(
+                mutant(
+                    "hub.quiescing_of_first_writer",
+                    Cat(writer.quiescing for writer in writers).any(),
+                    writers[0].quiescing,
+                )
+            ),
+            scoreboard.overlap.eq(allocator.o_overlap),
+        ]
+        self._show(m, allocator, scoreboard, flag_port, refusals)
+        m.d.sync += self.clearing.eq(allocator.clearing | scoreboard.clearing)
+        return m
+
+    def _configure(self, m, allocator, scoreboard):
+        """Broadcasts of configuration go to every slice: the strobe through a register, what is
+        written stays that long."""
         geometry_write, window_write, dep_write = (
             Signal.like(self.geometry_write),
             Signal.like(self.window_write),
@@ -125,21 +146,11 @@ class HubConsumer(wiring.Component):
                 part.geometry_write.eq(geometry_write),
                 part.dep_write.eq(dep_write),
             ]
+        m.d.comb += allocator.window_write.eq(window_write)
+
+    def _show(self, m, allocator, scoreboard, flag_port, refusals):
+        """What software asks for and counts."""
         m.d.comb += [
-            allocator.window_write.eq(window_write),
-            allocator.region_update.eq(scoreboard.o_region_update),
-            allocator.rows_query.eq(scoreboard.rows_query),
-            scoreboard.rows.eq(allocator.rows),
-            allocator.purge.eq(scoreboard.purge),
-            scoreboard.purging.eq(allocator.purging),
-            scoreboard.quiescing.eq(
-                mutant(
-                    "hub.quiescing_of_first_writer",
-                    Cat(writer.quiescing for writer in writers).any(),
-                    writers[0].quiescing,
-                )
-            ),
-            scoreboard.overlap.eq(allocator.o_overlap),
             scoreboard.query.eq(self.query),
             scoreboard.timeout.eq(self.timeout),
             self.status.eq(scoreboard.status),
@@ -161,5 +172,3 @@ class HubConsumer(wiring.Component):
             ),
             self.refusal.eq(refusals.o.payload),
         ]
-        m.d.sync += self.clearing.eq(allocator.clearing | scoreboard.clearing)
-        return m

@@ -24,8 +24,6 @@ from hub_rtl.producer.producer import ProducerControl
 
 __all__ = ["HubProducer", "command_config"]
 
-#: Strobes of a decoder and of ProducerControl.
-
 
 def command_config(cfg):
     """Configuration of the commands inside the hub: one more tag bit tells CSR commands from the
@@ -102,11 +100,10 @@ class HubProducer(wiring.Component):
             for _ in range(cfg.slices)
         ]
         ledgers = [self._place("moehub_ledger", lambda: SendLedger(cfg)) for _ in range(cfg.slices)]
-        users = [
-            [n for n in range(cfg.lanes) if n % cfg.loop_lanes == loop]
+        merges = [
+            StoreMerge(cfg, len(range(loop, cfg.lanes, cfg.loop_lanes)))
             for loop in range(cfg.loop_lanes)
         ]
-        merges = [StoreMerge(cfg, len(lanes)) for lanes in users]
         for name, parts in (
             ("decoder", decoders),
             ("pool", pools),
@@ -116,22 +113,34 @@ class HubProducer(wiring.Component):
             for n, part in enumerate(parts):
                 m.submodules[f"{name}{n}"] = part
 
-        # Broadcasts to the lanes, one register each.
-        handle_write, mark = Signal.like(control.o_handle_write), Signal.like(control.o_mark)
-        flush, flush_merge = Signal(), Signal()
+        self._decoders(m, control, decoders, pools, merges)
+        self._merges(m, control, merges, pools)
+        self._pools(m, control, pools, ledgers)
+        self._control(m, control, pools)
         m.d.sync += [
-            handle_write.eq(control.o_handle_write),
-            mark.eq(control.o_mark),
-            flush.eq(control.o_flush),
-            flush_merge.eq(control.o_flush_merge),
+            self.clearing.eq(
+                mutant(
+                    "hub.cleared_without_control",
+                    control.clearing | Cat(part.clearing for part in (*decoders, *ledgers)).any(),
+                    Cat(part.clearing for part in (*decoders, *ledgers)).any(),
+                )
+            ),
+            self.in_flight.eq(Cat(decoder.in_flight for decoder in decoders).any()),
         ]
+        return m
 
+    def _decoders(self, m, control, decoders, pools, merges):
+        """Every decoder to its packet manager, and to a merge for own-rank stores; what
+        ProducerControl broadcasts comes through one register for all."""
+        cfg = self._cfg
+        handle_write, flush = Signal.like(control.o_handle_write), Signal()
+        m.d.sync += [handle_write.eq(control.o_handle_write), flush.eq(control.o_flush)]
         for n, decoder in enumerate(decoders):
             connect(m, flipped(self.i_store[n]), decoder.i_store)
             connect(m, decoder.o_response, flipped(self.o_store_response[n]))
             connect(m, decoder.o_link, pools[n].i_store)
-            loop = n % cfg.loop_lanes
-            connect(m, decoder.o_loop, merges[loop].i_store[users[loop].index(n)])
+            turn, loop = divmod(n, cfg.loop_lanes)
+            connect(m, decoder.o_loop, merges[loop].i_store[turn])
             m.d.comb += [
                 decoder.rank.eq(self.rank),
                 decoder.lane.eq(mutant("hub.decoder_takes_next_lane", n, n + 1)),
@@ -147,36 +156,23 @@ class HubProducer(wiring.Component):
                 m.d.sync += self.can_accept[n][rank].eq(
                     Mux(self.rank == rank, own, pools[n].can_accept[rank])
                 )
+
+    def _merges(self, m, control, merges, pools):
+        """Own-rank stores to the packet managers of the loop lanes."""
+        flush = Signal()
+        m.d.sync += flush.eq(control.o_flush_merge)
         for n, merge in enumerate(merges):
-            connect(
-                m,
-                merge.o_store,
-                pools[
-                    cfg.lanes
-                    + variant("hub.loop_store_takes_next_lane", n, (n + 1) % cfg.loop_lanes)
-                ].i_store,
-            )
+            loop = variant("hub.loop_store_takes_next_lane", n, (n + 1) % len(merges))
+            connect(m, merge.o_store, pools[self._cfg.lanes + loop].i_store)
             m.d.comb += [
-                merge.flush.eq(flush_merge),
+                merge.flush.eq(flush),
                 control.merging[n].eq(merge.flushing),
             ]
 
-        self._pools(m, control, pools, ledgers, mark)
-        self._control(m, control, pools)
-        m.d.sync += [
-            self.clearing.eq(
-                mutant(
-                    "hub.cleared_without_control",
-                    control.clearing | Cat(part.clearing for part in (*decoders, *ledgers)).any(),
-                    Cat(part.clearing for part in (*decoders, *ledgers)).any(),
-                )
-            ),
-            self.in_flight.eq(Cat(decoder.in_flight for decoder in decoders).any()),
-        ]
-        return m
-
-    def _pools(self, m, control, pools, ledgers, mark):
+    def _pools(self, m, control, pools, ledgers):
         """Every packet manager with its ledger."""
+        mark = Signal.like(control.o_mark)
+        m.d.sync += mark.eq(control.o_mark)
         for n, (pool, ledger) in enumerate(zip(pools, ledgers, strict=True)):
             connect(m, pool.o_packet, flipped(self.o_packet[n]))
             m.d.comb += [

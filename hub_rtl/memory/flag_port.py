@@ -56,30 +56,42 @@ class SpillPortMerge(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        spill, mem = self.spill, self.mem
         m.submodules.flag_in = flag_in = StreamRegister(FLAG)
         m.submodules.aw_out = aw_out = StreamRegister(ADDR)
         m.submodules.w_out = w_out = StreamRegister(WORD)
-        m.submodules.r = r = StreamRegister(data.StructLayout({"data": WORD, "resp": AXI_RESP}))
         m.submodules.owners = owners = RamQueue(1, self._outstanding)  # 1: a flag write
         m.submodules.arbiter = arbiter = RoundRobin(2)
         wiring.connect(m, wiring.flipped(self.i_flag), flag_in.i)
-        wiring.connect(m, r.o, wiring.flipped(spill.r))
+        is_flag = self._choose(m, arbiter, flag_in, aw_out, w_out, owners)
+        m.d.comb += [
+            aw_out.i.payload.eq(self.spill.aw.payload),
+            w_out.i.payload.eq(self.spill.w.payload),
+            self.busy.eq(owners.o.valid | arbiter.requests.any()),
+        ]
+        with m.If(is_flag):
+            m.d.comb += [
+                aw_out.i.payload.eq(flag_in.o.payload.addr),
+                w_out.i.payload.eq(
+                    mutant(
+                        "memory.flag_writes_spill_data",
+                        flag_in.o.payload.data,
+                        self.spill.w.payload,
+                    )
+                ),
+            ]
+        self._write(m, aw_out, w_out)
+        self._answer(m, owners)
+        self._read(m)
+        return m
 
+    def _choose(self, m, arbiter, flag_in, aw_out, w_out, owners):
+        """The write that goes next, when address, word and owner have a place; 1: a flag's."""
+        spill = self.spill
         go, is_flag = Signal(), Signal()
+        room = arbiter.requests.any() & aw_out.i.ready & w_out.i.ready & owners.i.ready
         m.d.comb += [
             arbiter.requests.eq((spill.aw.valid & spill.w.valid) | (flag_in.o.valid << 1)),
-            go.eq(
-                mutant(
-                    "memory.flag_port_one_at_a_time",
-                    arbiter.requests.any() & aw_out.i.ready & w_out.i.ready & owners.i.ready,
-                    arbiter.requests.any()
-                    & aw_out.i.ready
-                    & w_out.i.ready
-                    & owners.i.ready
-                    & ~owners.o.valid,
-                )
-            ),
+            go.eq(mutant("memory.flag_port_one_at_a_time", room, room & ~owners.o.valid)),
             arbiter.advance.eq(mutant("memory.flag_port_has_priorities", go, 0)),
             is_flag.eq(arbiter.grant_onehot[1]),
             spill.aw.ready.eq(mutant("memory.spill_address_gone_with_flag", go & ~is_flag, go)),
@@ -89,16 +101,12 @@ class SpillPortMerge(wiring.Component):
             w_out.i.valid.eq(go),
             owners.i.valid.eq(go),
             owners.i.payload.eq(is_flag),
-            aw_out.i.payload.eq(spill.aw.payload),
-            w_out.i.payload.eq(spill.w.payload),
         ]
-        with m.If(is_flag):
-            m.d.comb += [
-                aw_out.i.payload.eq(flag_in.o.payload.addr),
-                w_out.i.payload.eq(
-                    mutant("memory.flag_writes_spill_data", flag_in.o.payload.data, spill.w.payload)
-                ),
-            ]
+        return is_flag
+
+    def _write(self, m, aw_out, w_out):
+        """Addresses and words to memory."""
+        mem = self.mem
         m.d.comb += [
             mem.awvalid.eq(
                 mutant(
@@ -116,13 +124,29 @@ class SpillPortMerge(wiring.Component):
             mem.wstrb.eq((1 << WORD // BYTE) - 1),
             mem.wlast.eq(1),
             w_out.o.ready.eq(mem.wready),
+        ]
+
+    def _answer(self, m, owners):
+        """Answers to their owners: the spill engine's back to it, a flag's is looked at here."""
+        spill, mem = self.spill, self.mem
+        m.d.comb += [
             spill.b.valid.eq(mem.bvalid & owners.o.valid & ~owners.o.payload),
             spill.b.payload.eq(mem.bresp),
             mem.bready.eq(owners.o.valid & (owners.o.payload | spill.b.ready)),
             owners.o.ready.eq(
                 mutant("memory.answer_gone_before_reader", mem.bvalid & mem.bready, mem.bvalid)
             ),
-            self.busy.eq(owners.o.valid | arbiter.requests.any()),
+        ]
+        m.d.sync += self.flag_error.eq(
+            mem.bvalid & mem.bready & owners.o.payload & (mem.bresp != RESP_OKAY)
+        )
+
+    def _read(self, m):
+        """The spill engine's reads."""
+        spill, mem = self.spill, self.mem
+        m.submodules.r = r = StreamRegister(data.StructLayout({"data": WORD, "resp": AXI_RESP}))
+        wiring.connect(m, r.o, wiring.flipped(spill.r))
+        m.d.comb += [
             mem.arvalid.eq(spill.ar.valid),
             mem.araddr.eq(spill.ar.payload),
             mem.arsize.eq(3),
@@ -133,7 +157,3 @@ class SpillPortMerge(wiring.Component):
             r.i.payload.resp.eq(mutant("memory.read_fault_hidden", mem.rresp, 0)),
             mem.rready.eq(r.i.ready),
         ]
-        m.d.sync += self.flag_error.eq(
-            mem.bvalid & mem.bready & owners.o.payload & (mem.bresp != RESP_OKAY)
-        )
-        return m

@@ -62,40 +62,46 @@ class MemoryWriter(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        cfg, types, mem = self._cfg, self._types, self.mem
+        types, depth = self._types, self._cfg.write_depth
         m.submodules.address = address = StreamRegister(
             data.StructLayout({"addr": ADDR, "len": AXI_LEN})
         )
         m.submodules.beat = beat = StreamRegister(types.beat)
-        m.submodules.contexts = contexts = RamQueue(types.context, cfg.write_depth)
-        m.submodules.answers = answers = RamQueue(1, cfg.write_depth)
-        accepted, acked, ended, written, answered = Signal(), Signal(), Signal(), Signal(), Signal()
-        open_bursts = Signal(
-            range(cfg.write_depth + 1)
-        )  # commands accepted whose beats have not all been accepted
-        unanswered = Signal(range(cfg.write_depth + 1))  # bursts written whose answer has not come
-        has_burst = mutant(
-            "memory.data_before_address",
-            mutant("memory.data_waits_a_cycle", open_bursts.any() | accepted, open_bursts.any()),
-            1,
+        m.submodules.contexts = contexts = RamQueue(types.context, depth)
+        m.submodules.answers = answers = RamQueue(1, depth)
+        accepted = self._take_commands(m, address, contexts)
+        written = self._take_beats(m, beat, accepted)
+        acked = self._answer(m, contexts, answers, written)
+        m.d.sync += self.outstanding.eq(
+            mutant(
+                "memory.accepted_lost_at_ack",
+                self.outstanding + accepted - acked,
+                Mux(acked, self.outstanding - 1, self.outstanding + accepted),
+            )
         )
+        self._quiesce(m, accepted, acked)
+        self._count(m)
+        return m
 
-        # Commands. The context queue is as deep as `outstanding` goes, so it always has a place.
-        room = self.outstanding != cfg.write_depth
+    def _take_commands(self, m, address, contexts):
+        """Commands to addresses; the strobe of one accepted. The context queue is as deep as
+        `outstanding` goes, so it always has a place."""
+        command, mem = self.i_write, self.mem
+        accepted = Signal()
         m.d.comb += [
-            self.i_write.ready.eq(address.i.ready & room),
-            accepted.eq(self.i_write.valid & self.i_write.ready),
+            command.ready.eq(address.i.ready & (self.outstanding != self._cfg.write_depth)),
+            accepted.eq(command.valid & command.ready),
             address.i.valid.eq(accepted),
-            address.i.payload.addr.eq(self.i_write.payload.addr),
+            address.i.payload.addr.eq(command.payload.addr),
             address.i.payload.len.eq(
                 mutant(
                     "memory.burst_one_beat_long",
-                    self.i_write.payload.beats - 1,
-                    self.i_write.payload.beats,
+                    command.payload.beats - 1,
+                    command.payload.beats,
                 )
             ),
             contexts.i.valid.eq(accepted),
-            contexts.i.payload.eq(self.i_write.payload.context),
+            contexts.i.payload.eq(command.payload.context),
             mem.awvalid.eq(address.o.valid),
             mem.awaddr.eq(address.o.payload.addr),
             mem.awlen.eq(address.o.payload.len),
@@ -103,7 +109,19 @@ class MemoryWriter(wiring.Component):
             mem.awburst.eq(BURST_INCR),
             address.o.ready.eq(mem.awready),
         ]
-        # Beats. One that comes with its command need not wait a cycle for it.
+        return accepted
+
+    def _take_beats(self, m, beat, accepted):
+        """Beats of accepted commands, one that comes with its command included; the strobe of a
+        last one written."""
+        mem = self.mem
+        open_bursts = Signal(range(self._cfg.write_depth + 1))  # not all their beats accepted
+        ended, written = Signal(), Signal()
+        has_burst = mutant(
+            "memory.data_before_address",
+            mutant("memory.data_waits_a_cycle", open_bursts.any() | accepted, open_bursts.any()),
+            1,
+        )
         m.d.comb += [
             self.i_data.ready.eq(beat.i.ready & has_burst),
             beat.i.valid.eq(self.i_data.valid & has_burst),
@@ -116,7 +134,14 @@ class MemoryWriter(wiring.Component):
             beat.o.ready.eq(mem.wready),
             written.eq(mem.wvalid & mem.wready & mem.wlast),
         ]
-        # Answers meet their contexts.
+        m.d.sync += open_bursts.eq(open_bursts + accepted - ended)
+        return written
+
+    def _answer(self, m, contexts, answers, written):
+        """Answers meet their contexts; the strobe of an acknowledgement taken."""
+        mem = self.mem
+        unanswered = Signal(range(self._cfg.write_depth + 1))  # bursts written, not yet answered
+        answered, acked = Signal(), Signal()
         m.d.comb += [
             mem.bready.eq(1),
             answered.eq(
@@ -143,28 +168,17 @@ class MemoryWriter(wiring.Component):
             contexts.o.ready.eq(acked),
             answers.o.ready.eq(acked),
         ]
-        m.d.sync += [
-            self.outstanding.eq(
-                mutant(
-                    "memory.accepted_lost_at_ack",
-                    self.outstanding + accepted - acked,
-                    Mux(acked, self.outstanding - 1, self.outstanding + accepted),
-                )
-            ),
-            open_bursts.eq(open_bursts + accepted - ended),
-            unanswered.eq(
-                mutant(
-                    "memory.written_lost_at_answer",
-                    unanswered + written - answered,
-                    Mux(answered, unanswered - 1, unanswered + written),
-                )
-            ),
-            self.counts.writes.eq(mem.awvalid & mem.awready),
-            self.counts.beats.eq(mem.wvalid & mem.wready),
-            self.counts.stall_aw.eq(mem.awvalid & ~mem.awready),
-            self.counts.stall_w.eq(mem.wvalid & ~mem.wready),
-        ]
-        # Acknowledgements come in order: counting down from what was outstanding is enough.
+        m.d.sync += unanswered.eq(
+            mutant(
+                "memory.written_lost_at_answer",
+                unanswered + written - answered,
+                Mux(answered, unanswered - 1, unanswered + written),
+            )
+        )
+        return acked
+
+    def _quiesce(self, m, accepted, acked):
+        """Acknowledgements come in order: counting down from what was outstanding is enough."""
         before = Signal.like(self.outstanding)
         m.d.sync += before.eq(
             Mux(
@@ -176,8 +190,17 @@ class MemoryWriter(wiring.Component):
             )
             - (
                 acked
-                & (mutant("memory.quiesce_misses_ack", self.quiesce | before.any(), before.any()))
+                & mutant("memory.quiesce_misses_ack", self.quiesce | before.any(), before.any())
             )
         )
         m.d.comb += self.quiescing.eq(before.any())
-        return m
+
+    def _count(self, m):
+        """Strobes for the counters."""
+        mem = self.mem
+        m.d.sync += [
+            self.counts.writes.eq(mem.awvalid & mem.awready),
+            self.counts.beats.eq(mem.wvalid & mem.wready),
+            self.counts.stall_aw.eq(mem.awvalid & ~mem.awready),
+            self.counts.stall_w.eq(mem.wvalid & ~mem.wready),
+        ]

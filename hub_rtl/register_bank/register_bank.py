@@ -136,6 +136,7 @@ class CsrBank(wiring.Component):
             r.control_status_in_flight.eq(self.in_flight),
             r.control_status_range_busy.eq(self.range_busy),
         ]
+        self._identity(m, r)
         self._commands(m, r)
         self._handles(m, r)
         self._regions(m, r, regions)
@@ -145,6 +146,16 @@ class CsrBank(wiring.Component):
         self._hang(m, r, regions)
         self._interrupt(m, r, regions)
         return m
+
+    def _identity(self, m, r):
+        """The own rank is in every packet and in the books of credits: no other one once either
+        has begun."""
+        counts, used = self.counts, Signal()
+        moved = counts.tx_busy.any() | counts.rx_busy.any() | counts.stores.any()
+        with m.If(mutant("register_bank.rank_changes_in_traffic", self.in_flight | moved, 0)):
+            m.d.sync += used.eq(1)
+        beyond = r.bus.data >= self._cfg.ranks
+        m.d.comb += r.id_rank_deny.eq(used | mutant("register_bank.rank_beyond_ranks", beyond, 0))
 
     def _commands(self, m, r):
         """Doorbell: one command at a time, its answer stays readable."""

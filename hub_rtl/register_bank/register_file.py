@@ -38,14 +38,14 @@ class RegisterFile(wiring.Component):
     ``w1c`` fields, or makes an order's strobe. Everything of one access happens in one cycle.
     Latency: ``done`` two cycles after ``request``, when ``hold`` is low; one access at a time.
     Stalls: while ``hold`` is 1 no access begins (an order still works on staged fields). Illegal
-    input: unmapped address, write to a register without a writable field, or an order with
+    input: unmapped address, write to a register without a writable field, or one with
     ``deny``: ``error``, no effect.
 
     Parameters: ``cfg``. Ports, names made of page, register and field (``control_timeout``,
     ``handles_flags_owner``; a field called ``value`` adds nothing): ``rw`` Out, its value; ``ro``
     In; ``w1c`` Out and ``.._set`` In; registers with ``load``: ``.._load`` In strobe and
     ``.._next`` In per field; orders: ``.._strobe`` Out, ``.._deny`` In, and the written fields Out,
-    valid with the strobe. ``external_en`` Out, ``external_index`` Out, ``external_data`` In: words
+    valid with the strobe; ``guarded``: ``.._deny`` In. ``external_en`` Out, ``external_index`` Out, ``external_data`` In: words
     behind COUNTER_BASE, data in the cycle after. ``bus`` In; ``hold`` In. Source:
     docs/interfaces.md section 9, docs/registers.md.
     """
@@ -65,7 +65,9 @@ class RegisterFile(wiring.Component):
             for register in page.registers:
                 name = f"{page.name}_{register.name.lower()}"
                 if register.order:
-                    ports |= {f"{name}_strobe": Out(1), f"{name}_deny": In(1)}
+                    ports[f"{name}_strobe"] = Out(1)
+                if register.order or register.guarded:
+                    ports[f"{name}_deny"] = In(1)
                 if register.load:
                     ports[f"{name}_load"] = In(1)
                 for field in register.fields:
@@ -195,6 +197,8 @@ class RegisterFile(wiring.Component):
     def _register(self, m, page, register, written):
         """Returns whether it takes a write."""
         name = f"{page.name}_{register.name.lower()}"
+        refuses = register.order or register.guarded
+        denied = getattr(self, f"{name}_deny") if refuses else Const(0)
         for field in register.fields:
             port, bits = (
                 _port(page, register, field),
@@ -202,7 +206,7 @@ class RegisterFile(wiring.Component):
             )
             if field.access in ("rw", "w1c"):
                 stored = getattr(self, port)
-                with m.If(written):
+                with m.If(written & ~denied if register.guarded else written):
                     m.d.sync += stored.eq(
                         bits
                         if field.access == "rw"
@@ -210,7 +214,6 @@ class RegisterFile(wiring.Component):
                             "register_bank.clears_the_other_bits", stored & ~bits, stored & bits
                         )
                     )
-        denied = getattr(self, f"{name}_deny") if register.order else Const(0)
         if register.order:
             m.d.comb += getattr(self, f"{name}_strobe").eq(written & ~denied)
         return ~denied if register.writable else Const(0)

@@ -77,24 +77,16 @@ class SpillEngine(wiring.Component):
             mem.ar.payload.eq(address),
             mem.w.payload.eq(request.word),
         ]
-        with m.If(mem.aw.ready):
-            m.d.sync += mem.aw.valid.eq(0)
-        with m.If(mem.w.ready):
-            m.d.sync += mem.w.valid.eq(
-                mutant("slot_allocator.spill_data_offered_again", 0, mem.aw.valid)
-            )
-        with m.If(mem.ar.ready):
-            m.d.sync += mem.ar.valid.eq(0)
         m.d.sync += self.done.eq(0)
+        self._offer(m)
         with m.FSM() as fsm:
             with m.State("IDLE"):
                 m.d.comb += arbiter.advance.eq(1)
                 m.d.sync += who.eq(arbiter.grant_onehot)
                 with m.If(arbiter.requests.any()):
                     m.next = "TAKE"
-            with m.State(
-                "TAKE"
-            ):  # a step of its own: grants of all slices, and back, are a long way
+            # A step of its own: grants of all slices, and back, are a long way.
+            with m.State("TAKE"):
                 m.d.comb += [each.ready.eq(who[n]) for n, each in enumerate(self.i_request)]
                 m.d.sync += request.eq(
                     select(who, [each.payload.as_value() for each in self.i_request])
@@ -131,19 +123,34 @@ class SpillEngine(wiring.Component):
                     mem.r.ready.eq(1),
                 ]
                 with m.If(mem.b.valid | mem.r.valid):
-                    m.d.sync += [
-                        self.done.eq(who),
-                        self.reply.word.eq(mem.r.p.data),
-                        self.reply.error.eq(
-                            mutant(
-                                "slot_allocator.write_fault_hidden",
-                                Mux(request.write, mem.b.payload, mem.r.p.resp),
-                                mem.r.p.resp,
-                            )
-                            != RESP_OKAY
-                        ),
-                    ]
+                    self._reply(m, who, request)
                     m.next = "IDLE"
         is_in = {name: fsm.ongoing(name) for name in fsm.encoding}
         self.observe = SpillEngineObserve(views, request, base, distance, is_in)
         return m
+
+    def _offer(self, m):
+        """An address or a word is offered until memory takes it."""
+        mem = self.mem
+        with m.If(mem.aw.ready):
+            m.d.sync += mem.aw.valid.eq(0)
+        with m.If(mem.w.ready):
+            m.d.sync += mem.w.valid.eq(
+                mutant("slot_allocator.spill_data_offered_again", 0, mem.aw.valid)
+            )
+        with m.If(mem.ar.ready):
+            m.d.sync += mem.ar.valid.eq(0)
+
+    def _reply(self, m, who, request):
+        """Memory's answer to the one who asked."""
+        mem = self.mem
+        resp = mutant(
+            "slot_allocator.write_fault_hidden",
+            Mux(request.write, mem.b.payload, mem.r.p.resp),
+            mem.r.p.resp,
+        )
+        m.d.sync += [
+            self.done.eq(who),
+            self.reply.word.eq(mem.r.p.data),
+            self.reply.error.eq(resp != RESP_OKAY),
+        ]

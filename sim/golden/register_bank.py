@@ -76,6 +76,7 @@ class CsrModel:
             if field["access"] in ("rw", "w1c")
         }
         self.command_busy = self.region_busy = False
+        self.used = False  # a store was taken, or a flit moved
         self.answer_status = 0
         self.snapshot = {}
 
@@ -139,6 +140,8 @@ class CsrModel:
         if not kinds & {"rw", "w1c", "wo"}:
             return SLVERR
         if "wo" in kinds and not self._order(path, fields):
+            return SLVERR
+        if path == "id.RANK" and (self.used or data >= self.cfg.ranks):
             return SLVERR
         for field in register["fields"]:
             name = f"{path}.{field['name']}"

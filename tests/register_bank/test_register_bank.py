@@ -50,6 +50,7 @@ TESTS = [
     "every_bit",
     "counters",
     "not_cleared",
+    "rank_stays",
     "reset_in_traffic",
 ]
 EDGES = [
@@ -106,6 +107,23 @@ def test_unchecked_geometry_is_noticed():
             )
         )
     assert caught == ["geometry"]
+
+
+@pytest.mark.parametrize(
+    "bug", ["register_bank.rank_changes_in_traffic", "register_bank.rank_beyond_ranks"]
+)
+def test_changed_rank_is_noticed(bug):
+    with mutated(bug):
+        caught = assert_caught(
+            lambda: run_bench(
+                CsrBank(ODD),
+                module="sim.cocotb.register_bank.tests",
+                name="csr_mutant",
+                tests=["rank_stays"],
+                cfg=ODD,
+            )
+        )
+    assert caught == ["rank_stays"]
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -480,6 +480,30 @@ async def not_cleared(dut):
 
 
 @cocotb.test()
+async def rank_stays(dut):
+    """The own rank is one of the system's, and stays once a store is held or a flit has moved, be
+    it for one cycle only; until the next reset."""
+    s = Setup(dut, "rank")
+    counts = Codec(types_of(s.cfg).counts)
+    for port, value in (
+        ("in_flight", 1),
+        *(("counts", counts.pack({name: 1})) for name in ("stores", "tx_busy", "rx_busy")),
+    ):
+        await s.bench.reset()
+        s.model.reset()
+        for rank in (s.cfg.ranks - 1, s.cfg.ranks, 1 << s.cfg.rank_width, 1 << 31, 0):
+            await s.write("id.RANK", rank)
+            await s.check("id.RANK")
+        getattr(dut, port).value = value
+        await s.bench.cycles(1)
+        getattr(dut, port).value = 0
+        s.model.used = True
+        await s.write("id.RANK", s.cfg.ranks - 1, expect=SLVERR)
+        await s.check("id.RANK")
+    cover("register_bank.rank_stays")
+
+
+@cocotb.test()
 async def reset_in_traffic(dut):
     """A reset in the middle of accesses and orders: afterwards every register is as after
     power-up."""
