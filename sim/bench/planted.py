@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In
 
 from hub_rtl.parts.mutants import MutantError, selectable
 
-__all__ = ["CHOICE", "SELECT", "choose", "number_of", "with_mutants"]
+__all__ = ["CHOICE", "SELECT", "WIDTH", "choose", "number_of", "with_mutants"]
 
 SELECT = "mutsel"
 WIDTH = 10

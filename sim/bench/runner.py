@@ -22,7 +22,6 @@ and branches, see :mod:`sim.quality.code_coverage`).
 
 import contextlib
 import dataclasses
-import fcntl
 import functools
 import hashlib
 import itertools
@@ -43,6 +42,7 @@ import pytest
 
 from hub_rtl.contract.config import HubConfig
 from hub_rtl.parts.mutants import mutated
+from sim.folders import BUILD, ROOT, lock
 
 from .planted import CHOICE, number_of, with_mutants
 
@@ -60,8 +60,6 @@ __all__ = [
     "verilator_env",
 ]
 
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = ROOT / "build"
 CXX_FLAGS = ("OPT_FAST=-O1", "OPT_SLOW=-O0", "OPT_GLOBAL=-O1")
 # Not `--coverage`: it adds state machines, and that part of Verilator 5.48 stops at a written
 # memory word.
@@ -127,15 +125,6 @@ def needs(fits):
         return run
 
     return wrap
-
-
-@contextlib.contextmanager
-def lock(path):
-    """Holds an exclusive lock on the file ``path`` over processes."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def to_verilog(component, name):

@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 
-from sim.bench.runner import BUILD, ROOT, lock
+from sim.folders import BUILD, ROOT, lock
 
 from . import coverage
 

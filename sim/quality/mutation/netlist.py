@@ -16,8 +16,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-
-from sim.bench.planted import SELECT, with_mutants
+from sim.bench.planted import SELECT, WIDTH, with_mutants
 
 from .names import catalogue
 
