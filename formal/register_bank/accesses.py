@@ -118,7 +118,7 @@ class RegisterKeepsItsValue(Spec):
     """A read gives what the description says and changes nothing; a stored field changes only by a
     write to its own register (or by a load, or, if it is ``w1c``, when it is set), and then to what
     was written; an order's strobe comes only from a write to its register that is not denied, with
-    the written fields. Unmapped addresses, writes without a writable field and denied orders answer
+    the written fields. Unmapped addresses, writes without a writable field and denied writes answer
     with an error and change nothing. ``done`` comes two cycles after the access began. Followed:
     any one address."""
 
@@ -169,9 +169,10 @@ class RegisterKeepsItsValue(Spec):
                 add(flags, "mapped", 1)
                 add(flags, "writable", int(register.writable))
                 add(flags, "external", int(register.external))
+                if register.order or register.guarded:
+                    add(flags, "deny", port(page, register, "_deny"))
                 if register.order:
                     add(flags, "order", 1)
-                    add(flags, "deny", port(page, register, "_deny"))
                     add(flags, "strobe", port(page, register, "_strobe"))
                 if register.load:
                     add(flags, "load", port(page, register, "_load"))
@@ -209,7 +210,7 @@ class RegisterKeepsItsValue(Spec):
             m.d.comb += expected.eq(
                 (words["stored"] & ~words["rw"]) | (words["next"] & words["rw"])
             )
-        with m.If(writes):
+        with m.If(writes & ~bits["deny"]):
             m.d.comb += expected.eq(
                 (bus.data & words["rw"]) | (words["stored"] & words["w1c"] & ~bus.data)
             )
@@ -223,7 +224,7 @@ class RegisterKeepsItsValue(Spec):
                 error.eq(
                     Mux(
                         bus.write,
-                        ~bits["writable"] | (bits["order"] & bits["deny"]),
+                        ~bits["writable"] | bits["deny"],
                         ~bits["mapped"],
                     )
                 ),
