@@ -44,33 +44,33 @@ async def bus_in_turn(dut):
         ]
         first = s.bench.cycle
         for address, value, strobe in writes:
-            s.axil._aw.put({"addr": address})
-            s.axil._w.put({"data": value, "strb": strobe})
-        s.axil._ar.put(*({"addr": address} for address in reads))
-        answers = await s.axil._r.recv_all(len(reads)), await s.axil._b.recv_all(len(writes))
+            s.axil.aw.put({"addr": address})
+            s.axil.w.put({"data": value, "strb": strobe})
+        s.axil.ar.put(*({"addr": address} for address in reads))
+        answers = await s.axil.r.recv_all(len(reads)), await s.axil.b.recv_all(len(writes))
         assert [(one["data"], one["resp"]) for one in answers[0]] == [
             s.model.read(address) for address in reads
         ]
         assert [one["resp"] for one in answers[1]] == [s.model.write(*write) for write in writes]
         if again == 0:
             stamps = sorted(
-                [(at, "read") for at in s.axil._r.stamps if at >= first]
-                + [(at, "write") for at in s.axil._b.stamps if at >= first]
+                [(at, "read") for at in s.axil.r.stamps if at >= first]
+                + [(at, "write") for at in s.axil.b.stamps if at >= first]
             )
             assert all(
                 one[1] != two[1] and two[0] - one[0] == TURN_CYCLES
                 for one, two in zip(stamps, stamps[1:], strict=False)
             ), f"not by turns, or slow: {stamps}"
-        for channel in (s.axil._b, s.axil._r):
+        for channel in (s.axil.b, s.axil.r):
             channel.set_pause("random" if again % 2 else "cyclic", s.rng)
-    for channel in (s.axil._b, s.axil._r):
+    for channel in (s.axil.b, s.axil.r):
         channel.set_pause("none")
     await s.bench.cycles(8)
     for path in ("id.MAGIC", "control.TIMEOUT"):
         await s.check(path)
-        assert s.axil._r.stamps[-1] - s.axil._ar.stamps[-1] == ACCESS_CYCLES
+        assert s.axil.r.stamps[-1] - s.axil.ar.stamps[-1] == ACCESS_CYCLES
     await s.write("control.TIMEOUT", 7)
-    assert s.axil._b.stamps[-1] - s.axil._aw.stamps[-1] == ACCESS_CYCLES
+    assert s.axil.b.stamps[-1] - s.axil.aw.stamps[-1] == ACCESS_CYCLES
     await s.check_all()
     cover("register_bank.bus_in_turn")
 

@@ -116,12 +116,12 @@ async def fetch_any(dut):
         for path in fields:
             await s.write(path, s.rng.getrandbits(32))
         await s.write("handles.INDEX", s.rng.randrange(s.cfg.handles))
-        s.axil._ar.put(*2 * [{"addr": s.map.address("control.STATUS")}])
+        s.axil.ar.put(*2 * [{"addr": s.map.address("control.STATUS")}])
         await s.write("handles.FETCH", 1, expect=OKAY)
-        answers = await s.axil._r.recv_all(2)
-        for at, answer in zip(s.axil._r.stamps[-2:], answers, strict=True):
+        answers = await s.axil.r.recv_all(2)
+        for at, answer in zip(s.axil.r.stamps[-2:], answers, strict=True):
             # A read that comes right behind the order sees it under way.
-            after = at - s.axil._b.stamps[-1]
+            after = at - s.axil.b.stamps[-1]
             assert answer["data"] >> 3 & 1 == (0 < after <= 4), (
                 f"fetch_busy {after} cycles after the order"
             )
@@ -179,11 +179,11 @@ async def queries_and_timeouts(dut):
         bank, early = rng.randrange(2), rng.randrange(8)
         again = rng.randrange(2)
         for value in (bank, bank ^ 1)[: 1 + again]:
-            s.axil._aw.put({"addr": query})
-            s.axil._w.put({"data": value, "strb": 0xF})
+            s.axil.aw.put({"addr": query})
+            s.axil.w.put({"data": value, "strb": 0xF})
         other = rng.randrange(cfg.regions)
-        s.axil._aw.put({"addr": s.map.address("regions.INDEX")})
-        s.axil._w.put({"data": other, "strb": 0xF})
+        s.axil.aw.put({"addr": s.map.address("regions.INDEX")})
+        s.axil.w.put({"data": other, "strb": 0xF})
         await s.bench.cycles(early)
         await bus_pulse(
             s.bench,
@@ -200,7 +200,7 @@ async def queries_and_timeouts(dut):
                 {"en": 1, "region": where[0], "bank": where[1]},
                 types_of(cfg).bank_strobe,
             )
-        assert [one["resp"] for one in await s.axil._b.recv_all(2 + again)] == [
+        assert [one["resp"] for one in await s.axil.b.recv_all(2 + again)] == [
             OKAY,
             *again * [SLVERR],
             OKAY,
@@ -242,7 +242,7 @@ async def region_busy(dut):
                 await s.bench.cycles(1 + hold + delay)
                 done = s.region_commands.stamps[-1] + (1 + hold if op == RegionOp.OPEN else 0)
                 busy = await s.axil.read(status) >> 2 & 1
-                after = s.axil._r.stamps[-1] - SHOWN - done
+                after = s.axil.r.stamps[-1] - SHOWN - done
                 assert busy == (after <= REGION_SETTLE), (
                     f"op {op}, hold {hold}: busy = {busy} after {after} cycles"
                 )
@@ -325,7 +325,7 @@ async def clear_in_traffic(dut):
         running = cocotb.start_soon(traffic(60))
         await s.bench.cycles(s.rng.randint(1, 40))
         assert await s.axil.write_resp(s.map.address("counters.CLEAR"), 1) == OKAY
-        answered = s.axil._b.stamps[-1]
+        answered = s.axil.b.stamps[-1]
         assert await s.axil.read(s.map.address("control.STATUS")) >> 5 & 1, (
             "no sweep right behind the answer"
         )

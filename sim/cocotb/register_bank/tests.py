@@ -20,11 +20,11 @@ async def random_access(dut, grid):
     every value agrees."""
     s = Setup(dut, f"random{grid}")
     for channel, pattern in (
-        ("_aw", grid[0]),
-        ("_w", grid[0]),
-        ("_ar", grid[0]),
-        ("_b", grid[1]),
-        ("_r", grid[1]),
+        ("aw", grid[0]),
+        ("w", grid[0]),
+        ("ar", grid[0]),
+        ("b", grid[1]),
+        ("r", grid[1]),
     ):
         getattr(s.axil, channel).set_pause(pattern, s.rng)
     await s.bench.reset()
@@ -518,8 +518,8 @@ async def reset_in_traffic(dut):
             await s.axil.write_resp(s.map.address(path), s.rng.getrandbits(32))
         for path in ("id.RANK", "control.TIMEOUT", "handles.FLAGS", "regions.STRIDE"):
             await s.axil.write_resp(s.map.address(path), 0xFFFFFFFF)
-        s.axil._aw.put({"addr": s.map.address("handles.COMMIT")})
-        s.axil._w.put({"data": 1, "strb": 0xF})
-        s.axil._ar.put({"addr": 0})
+        s.axil.aw.put({"addr": s.map.address("handles.COMMIT")})
+        s.axil.w.put({"data": 1, "strb": 0xF})
+        s.axil.ar.put({"addr": 0})
         await s.bench.cycles(s.rng.randint(1, 8))
     cover("register_bank.reset_in_traffic")
