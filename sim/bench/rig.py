@@ -100,6 +100,11 @@ class Rig(Bench):
         """What a plain port shows: a number, or a dictionary of its fields."""
         return self._codecs[port].unpack(int(self._handles[port].value))
 
+    def shown(self, port):
+        """The fields of an output, None while all of them are 0."""
+        word = int(self._handles[port].value)
+        return self._codecs[port].unpack(word) if word else None
+
     def strobe(self, port):
         """The fields of an output whose lowest bit says that it means something, else None."""
         word = int(self._handles[port].value)
@@ -108,6 +113,11 @@ class Rig(Bench):
     def codec(self, port):
         """The :class:`Codec` of a plain port."""
         return self._codecs[port]
+
+    def pause(self, pattern, *agents):
+        """The same pattern for some agents."""
+        for agent in agents:
+            agent.set_pause(pattern, self.rng)
 
     # -- a test ------------------------------------------------------------------------------------
 
