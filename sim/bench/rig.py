@@ -26,11 +26,14 @@ from .streams import Codec, StreamSink, StreamSource
 __all__ = ["Rig"]
 
 
-def _ports(signature):
-    """(Verilog name, name, indices, member) of each port that is no AXI port."""
+def _ports(signature, nested, path=()):
+    """(Verilog name, name, indices, member) of each port; of what is in a port of ports, too, if
+    ``nested``."""
     for name, member in signature.members.items():
         for indices in itertools.product(*map(range, member.dimensions)):
-            yield "__".join([name, *map(str, indices)]), name, indices, member
+            yield "__".join([*path, name, *map(str, indices)]), name, indices, member
+        if nested and member.is_signature and not _is_stream(member):
+            yield from _ports(member.signature, nested, (*path, name))
 
 
 def _is_stream(member):
@@ -52,6 +55,7 @@ class Rig(Bench):
     """
 
     block = None  # class of the component, or a function of the configuration
+    nested = False  # ports of ports have agents, too: ``rig.p0__i_packet``
 
     def __init__(self, dut, salt="", idle=None, stall=None, watchdog=3000):
         super().__init__(dut, watchdog)
@@ -60,7 +64,7 @@ class Rig(Bench):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the component is never elaborated here
             signature = self.component().signature
-        for port, name, indices, member in _ports(signature):
+        for port, name, indices, member in _ports(signature, self.nested):
             if member.is_port:
                 self._plain(port, member)
             elif _is_stream(member):
@@ -72,7 +76,7 @@ class Rig(Bench):
                 if indices:
                     self.__dict__.setdefault(name, []).append(agent)
                 else:
-                    setattr(self, name, agent)
+                    setattr(self, port, agent)
         self.run_clock()
 
     def component(self):

@@ -2,7 +2,6 @@
 """cocotb tests of the register bank: the bus, addresses, bits that are written to be cleared,
 interrupts, answers."""
 
-from hub_rtl.contract.records import types_of
 from hub_rtl.contract.registers import IRQ_SOURCES
 from sim.golden.register_bank import OKAY, SLVERR
 from sim.quality.coverage import cover
@@ -39,9 +38,10 @@ async def bus_in_turn(rig, cfg, rng):
             for _ in range(20)
         ]
         first = rig.cycle
-        for address, value, strobe in writes:
-            rig.axil.put_write(address, value, strobe)
-        rig.axil.ar.put(*({"addr": address} for address in reads))
+        for write in writes:
+            rig.axil.put_write(*write)
+        for address in reads:
+            rig.axil.put_read(address)
         answers = await rig.axil.r.recv_all(len(reads)), await rig.axil.b.recv_all(len(writes))
         assert [(one["data"], one["resp"]) for one in answers[0]] == [
             rig.model.read(address) for address in reads
@@ -56,10 +56,8 @@ async def bus_in_turn(rig, cfg, rng):
                 one[1] != two[1] and two[0] - one[0] == TURN_CYCLES
                 for one, two in zip(stamps, stamps[1:], strict=False)
             ), f"not by turns, or slow: {stamps}"
-        for channel in (rig.axil.b, rig.axil.r):
-            channel.set_pause("random" if again % 2 else "cyclic", rng)
-    for channel in (rig.axil.b, rig.axil.r):
-        channel.set_pause("none")
+        rig.pause("random" if again % 2 else "cyclic", rig.axil.b, rig.axil.r)
+    rig.pause(None, rig.axil.b, rig.axil.r)
     await rig.cycles(8)
     for path in ("id.MAGIC", "control.TIMEOUT"):
         await rig.check(path)
@@ -101,9 +99,7 @@ async def addresses(rig, cfg, rng):
                 assert response == (OKAY if index < size else SLVERR)
                 await rig.cycles(QUIET)
     rig.same_effects("handle", "dep", "window")
-    assert rig.o_region_command.items == [
-        value for kind, value in rig.model.effects if kind == "region_command"
-    ]
+    assert rig.o_region_command.items == rig.effects("region_command")
     cover("register_bank.addresses")
 
 
@@ -124,31 +120,23 @@ async def bits_cleared(rig, cfg, rng):
         await stage_geometry(rig, 0, g)
         rig.model.banks[0, 0] = {"state": 1}
         await rig.order("regions.COMMIT")
-        for port, name in (("event_error", "error"), ("refused", "refusal")):
-            await rig.pulse(port)
-            rig.model.raised("control.IRQ_STATUS", name)
-        await rig.pulse("bad", lane=again % cfg.lanes, header=again, reason=9)
+        await rig.tell("event_error", "error")
+        await rig.tell("refused", "refusal")
+        bad = again % cfg.lanes, again, 9
+        await rig.tell_bad(*bad)
+        rig.inputs_bad(*bad)
         failed = {
             "op": rng.randrange(4),
             "region": cfg.regions - 1 - again % cfg.regions,
             "epoch": rng.randrange(16),
         }
         reason = rng.randrange(8)
-        error = {"en": 1, "command": failed, "reason": reason}
-        await rig.pulse("region_error", **error)
-        await rig.pulse("timed_out", region=0, bank=1)
-        for path in ("logs.BAD", "regions.COMMAND_ERROR", "hang.TIMEOUT"):
-            rig.model.raised(path, "valid")
-        for name in ("bad_packet", "command", "timeout"):
-            rig.model.raised("control.IRQ_STATUS", name)
-        rig.model.inputs |= {
-            "logs.BAD.reason": 9,
-            "logs.BAD.lane": again % cfg.lanes,
-            "logs.BAD_HEADER0.value": again,
-            "hang.TIMEOUT.bank": 1,
-            "regions.COMMAND_ERROR.reason": reason,
-            **{f"regions.COMMAND_ERROR.{name}": failed[name] for name in failed},
-        }
+        await rig.tell(
+            "region_error", "command", "regions.COMMAND_ERROR", command=failed, reason=reason
+        )
+        rig.inputs("regions.COMMAND_ERROR", reason=reason, **failed)
+        await rig.tell_timeout(0, 1)
+        rig.inputs("hang.TIMEOUT", bank=1)
         await rig.cycles(QUIET)
         await rig.check_all()
         for path in {path for path, _ in cleared}:
@@ -171,42 +159,35 @@ async def bits_cleared(rig, cfg, rng):
 async def interrupts(rig, cfg, rng):
     """The line is 1 exactly while an enabled source is, whatever others are; answers of commands
     are shown as they come."""
-    c = types_of(cfg)
-    status = rig.map.address("control.IRQ_STATUS")
     pulses = {
-        "error": ("event_error", 1, None),
-        "refusal": ("refused", 1, None),
-        "command": ("region_error", {"en": 1}, c.command_error),
-        "bad_packet": ("bad", {"en": 1}, c.first_bad),
-        "timeout": ("timed_out", {"en": 1}, c.bank_strobe),
+        "error": "event_error",
+        "refusal": "refused",
+        "command": "region_error",
+        "bad_packet": "bad",
+        "timeout": "timed_out",
     }
     for _ in range(40):
         level = rng.randrange(2)
         rig.set("event_valid", level)
         name = rng.choice(list(pulses))
-        port, value, shape = pulses[name]
-        rig.set(port, value)
-        await rig.cycles(1)
-        rig.set(port, 0)
+        await rig.pulse(pulses[name])
         await rig.cycles(QUIET if name == "timeout" else 1)
-        raised = await rig.axil.read(status)
+        raised = await rig.read("control.IRQ_STATUS")
         assert raised & 1 == level and raised >> list(IRQ_SOURCES).index(name) & 1
         for enable in (rng.getrandbits(7), 1 << rng.randrange(7)):
-            await rig.axil.write(rig.map.address("control.IRQ_ENABLE"), enable)
+            await rig.try_write("control.IRQ_ENABLE", enable)
             await rig.cycles(2)
             assert rig.get("irq") == bool(raised & enable), (
                 f"irq with {raised:#x} raised, {enable:#x} enabled"
             )
-        await rig.axil.write(status, rng.getrandbits(7))
+        await rig.try_write("control.IRQ_STATUS", rng.getrandbits(7))
     for status in range(16):
         await rig.order("control.COMMAND", rng.getrandbits(12))
-        rig.set("i_command_response__payload", rng.getrandbits(4 + cfg.tag_width))
+        rig.i_command_response.port.write(rng.getrandbits(4 + cfg.tag_width))
         await rig.check("control.ANSWER")
         assert await rig.write("control.COMMAND", 0) == SLVERR
-        rig.set("i_command_response__payload", status << cfg.tag_width)
-        await rig.pulse("i_command_response__valid")
-        rig.model.answered(status)
-        rig.set("i_command_response__payload", rng.getrandbits(4 + cfg.tag_width))
+        await rig.answer(status)
+        rig.i_command_response.port.write(rng.getrandbits(4 + cfg.tag_width))
         await rig.check("control.ANSWER")
         await rig.check("control.STATUS")
     cover("register_bank.interrupts")

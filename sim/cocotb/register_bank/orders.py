@@ -20,6 +20,13 @@ REGION_SETTLE = 8  # `region_busy` stays for so many cycles after a region comma
 WIDE = ("BASE0", "BASE1", "SPILL_BASE0", "SPILL_BASE1", "FLAG_BASE")
 
 
+async def commit(rig):
+    """Commits what is staged: just the broken rules are named."""
+    await rig.order("regions.COMMIT")
+    await rig.check("regions.ERROR")
+    await rig.write("regions.ERROR", 0xFFFFFFFF)
+
+
 @BankRig.test()
 async def geometry_edges(rig, cfg, rng):
     """Fields at the edges of the rules, one bit more or less, several at a time: exactly the broken
@@ -74,18 +81,14 @@ async def geometry_edges(rig, cfg, rng):
             else:
                 name = rng.choice(list(changes))
                 await rig.write(f"regions.{name}", changes[name]() & 0xFFFFFFFF)
-            await rig.order("regions.COMMIT")
-            await rig.check("regions.ERROR")
-            await rig.write("regions.ERROR", 0xFFFFFFFF)
+            await commit(rig)
     # Long tiles of few rows: the most rows a tile may have.
     g = good_geometry(cfg, rng) | {"group_base": 0}
     for log2_tile in range(16):
         await stage_geometry(
             rig, 0, g | {"log2_tile": log2_tile, "capacity": rng.randint(1, cfg.capacity)}
         )
-        await rig.order("regions.COMMIT")
-        await rig.check("regions.ERROR")
-        await rig.write("regions.ERROR", 0xFFFFFFFF)
+        await commit(rig)
     rig.same_effects("geometry")
     cover("register_bank.geometry_edges")
 
@@ -108,7 +111,8 @@ async def fetch_any(rig, cfg, rng):
         for path in fields:
             await rig.write(path, rng.getrandbits(32))
         await rig.write("handles.INDEX", rng.randrange(cfg.handles))
-        rig.axil.ar.put(*2 * [{"addr": rig.map.address("control.STATUS")}])
+        for _ in range(2):
+            rig.axil.put_read(rig.map.address("control.STATUS"))
         await rig.order("handles.FETCH")
         answers = await rig.axil.r.recv_all(2)
         for at, answer in zip(rig.axil.r.stamps[-2:], answers, strict=True):
@@ -130,37 +134,13 @@ async def queries_and_timeouts(rig, cfg, rng):
 
     Of two timeouts in a few cycles the page shows the later.
     """
-    results = [
-        path
-        for path, _, _ in rig.map
-        if path.startswith(
-            (
-                "regions.STATE",
-                "regions.SENT",
-                "regions.ACKED",
-                "regions.REFUSED",
-                "regions.ROWS",
-                "regions.MISSING",
-                "hang.TIMEOUT",
-            )
-        )
-    ]
+    shown = ("STATE", "SENT", "ACKED", "REFUSED", "ROWS", "MISSING")
+    results = [path for path in rig.paths("regions") if path.partition(".")[2].startswith(shown)]
+    results += [path for path in rig.paths("hang") if path.startswith("hang.TIMEOUT")]
     query = rig.map.address("regions.QUERY")
     for _ in range(40):
         rig.model.banks = {
-            (region, bank): {
-                "state": rng.randrange(3),
-                "epoch": rng.randrange(16),
-                "closes": rng.randint(0, cfg.ranks),
-                "sent": rng.getrandbits(34),
-                "acked": rng.getrandbits(34),
-                "refused": rng.getrandbits(34),
-                "rows": rng.randrange(cfg.capacity),
-                "error": rng.randrange(16),
-                "missing": rng.getrandbits(cfg.ranks),
-            }
-            for region in range(cfg.regions)
-            for bank in range(2)
+            (region, bank): rig.any_status() for region in range(cfg.regions) for bank in range(2)
         }
         await rig.write("regions.INDEX", rng.randrange(cfg.regions))
         where = rng.randrange(cfg.regions), rng.randrange(2)
@@ -171,11 +151,11 @@ async def queries_and_timeouts(rig, cfg, rng):
         other = rng.randrange(cfg.regions)
         rig.axil.put_write(rig.map.address("regions.INDEX"), other)
         await rig.cycles(early)
-        await rig.pulse("timed_out", region=where[0], bank=where[1])
+        await rig.tell_timeout(*where)
         if rng.randrange(2):
             await rig.cycles(rng.randrange(8))
             where = rng.randrange(cfg.regions), rng.randrange(2)
-            await rig.pulse("timed_out", region=where[0], bank=where[1])
+            await rig.tell_timeout(*where)
         assert [one["resp"] for one in await rig.axil.b.recv_all(2 + again)] == [
             OKAY,
             *again * [SLVERR],
@@ -183,14 +163,7 @@ async def queries_and_timeouts(rig, cfg, rng):
         ]
         rig.model.write(query, bank)
         rig.model.write(rig.map.address("regions.INDEX"), other)
-        rig.model.raised("hang.TIMEOUT", "valid")
-        rig.model.raised("control.IRQ_STATUS", "timeout")
-        rig.model.inputs |= {
-            "hang.TIMEOUT.bank": where[1],
-            "hang.TIMEOUT.region": where[0],
-            "hang.TIMEOUT.epoch": rig.model.banks[where]["epoch"],
-            "hang.TIMEOUT_MISSING0.value": rig.model.banks[where]["missing"],
-        }
+        rig.inputs_timeout(*where)
         await rig.cycles(QUIET)
         rig.model.banks = {}
         for path in (*results, "control.STATUS"):
@@ -204,18 +177,17 @@ async def region_busy(rig, cfg, rng):
     when the next may be taken."""
     stop, script = {"now": True}, deque()
     rig.o_region_command.set_pause(script.popleft() if script else stop["now"] for _ in count())
-    status = rig.map.address("control.STATUS")
     for op in RegionOp:
         for hold in (0, 9):
             for delay in range(12):
                 stop["now"] = True
-                await rig.axil.write(rig.map.address("regions.COMMAND"), op)
-                assert await rig.axil.read(status) >> 2 & 1
+                await rig.try_write("regions.COMMAND", op)
+                assert await rig.read("control.STATUS") >> 2 & 1
                 script.extend([False] + hold * [True])
                 stop["now"] = False
                 await rig.cycles(1 + hold + delay)
                 done = rig.o_region_command.stamps[-1] + (1 + hold if op == RegionOp.OPEN else 0)
-                busy = await rig.axil.read(status) >> 2 & 1
+                busy = await rig.read("control.STATUS") >> 2 & 1
                 after = rig.axil.r.stamps[-1] - SHOWN - done
                 assert busy == (after <= REGION_SETTLE), (
                     f"op {op}, hold {hold}: busy = {busy} after {after} cycles"
@@ -228,13 +200,9 @@ async def region_busy(rig, cfg, rng):
 async def counter_sweeps(rig, cfg, rng):
     """Reads while a sweep copies show a counter before or after it, nothing else; a sweep takes one
     visit of each counter."""
-    layout = C
-    most = {name: (1 << field.width) - 1 for name, field in layout}
+    most = rig.most_counts()
     shown, totals = dict.fromkeys(COUNTERS, 0), dict.fromkeys(COUNTERS, 0)
-    status, words = (
-        rig.map.address("control.STATUS"),
-        [(name, half) for name in COUNTERS for half in range(2)],
-    )
+    words = [(name, half) for name in COUNTERS for half in range(2)]
 
     async def add(cycles):
         values = {name: rng.randint(most[name] // 2, most[name]) for name in COUNTERS}
@@ -243,8 +211,7 @@ async def counter_sweeps(rig, cfg, rng):
             rig.moved()
             await rig.cycles(min(cycles, 1000))
         rig.set("counts", 0)
-        for name, value in values.items():
-            totals[name] = (totals[name] + cycles * value) % rig.counter_limit
+        rig.add_counts(totals, values, cycles)
 
     async def read(name, half, *allowed):
         word = await rig.read(f"counters.{name.upper()}_{('LO', 'HI')[half]}")
@@ -260,7 +227,7 @@ async def counter_sweeps(rig, cfg, rng):
         start = rig.cycle
         for order in ("SNAPSHOT", "CLEAR"):
             assert await rig.try_write(f"counters.{order}", 1) == SLVERR
-        while await rig.axil.read(status) >> 5 & 1:
+        while await rig.read("control.STATUS") >> 5 & 1:
             for _ in range(3):
                 await read(*rng.choice(words[::2]), shown, totals)
         took = rig.cycle - start
@@ -277,8 +244,7 @@ async def clear_in_traffic(rig, cfg, rng):
     """CLEAR while everything counts: what comes from two cycles before its answer on counts,
     nothing earlier; STATUS shows the sweep to a read behind the answer, and orders meanwhile are
     refused."""
-    layout = C
-    most = {name: (1 << field.width) - 1 for name, field in layout}
+    most = rig.most_counts()
     driven, history = dict.fromkeys(COUNTERS, 0), []
     rig.on_sample(lambda cycle: history.append((cycle, driven)))
 

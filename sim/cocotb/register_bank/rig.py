@@ -164,6 +164,18 @@ class BankRig(Rig):
         self.inputs("logs.COUNT", value=count)
         self.inputs("logs.LOST", value=lost)
 
+    def paths(self, *pages):
+        """Registers of these pages that the bank keeps itself."""
+        return [
+            path
+            for path, _, register in self.map
+            if path.partition(".")[0] in pages and not register.external
+        ]
+
+    def add_counts(self, totals, values, times=1):
+        for name, value in values.items():
+            totals[name] = (totals[name] + times * value) % self.counter_limit
+
     def most_counts(self):
         """The largest increment of each counter in a cycle."""
         codec = self.codec("counts")
@@ -211,10 +223,16 @@ class BankRig(Rig):
         )
         return got[0]
 
+    async def check_pages(self, *pages):
+        for path in self.paths(*pages):
+            await self.check(path)
+
     async def check_all(self):
-        for path, _, register in self.map:
-            if not register.external:
-                await self.check(path)
+        await self.check_pages(*{path.partition(".")[0] for path, _, _ in self.map})
+
+    def effects(self, *kinds):
+        """What orders of these kinds must have done."""
+        return [value for kind, value in self.model.effects if kind in kinds]
 
     def same_effects(self, *kinds):
         wanted = [effect for effect in self.model.effects if effect[0] in kinds]

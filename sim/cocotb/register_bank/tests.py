@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """cocotb tests of the register bank against its golden model."""
 
-from hub_rtl.contract.records import LOG_ENTRY, types_of
 from hub_rtl.contract.registers import COUNTERS, GEOMETRY_RULES, IRQ_SOURCES
-from sim.bench.streams import GRID, Codec
-from sim.golden.register_bank import OKAY, SLVERR, CsrModel
+from sim.bench.streams import GRID
+from sim.golden.register_bank import OKAY, SLVERR
 from sim.quality.coverage import cover
 
 from .geometry import BREAK, good_geometry, stage_geometry
@@ -15,14 +14,6 @@ from .rig import QUIET, SWEEP, BankRig
 async def random_access(rig, cfg, rng, grid):
     """Random reads and writes over mapped and unmapped addresses; every answer, every order and
     every value agrees."""
-    for channel, pattern in (
-        ("aw", grid[0]),
-        ("w", grid[0]),
-        ("ar", grid[0]),
-        ("b", grid[1]),
-        ("r", grid[1]),
-    ):
-        getattr(rig.axil, channel).set_pause(pattern, rng)
     await rig.check_all()
     registers = list(rig.map)
     slow = {"counters.SNAPSHOT": SWEEP, "counters.CLEAR": SWEEP}
@@ -30,19 +21,16 @@ async def random_access(rig, cfg, rng, grid):
         path, address, register = rng.choice(registers)
         if rng.random() < 0.1:
             address = rng.randrange(0, 1 << 16)
-            page, _, name = next(
-                (p for p, a, _ in registers if a == address & ~3), "none.none"
-            ).partition(".")
-            path = f"{page}.{name}"
+            path = next((p for p, a, _ in registers if a == address & ~3), "none")
         if rng.random() < 0.5:
             await rig.check(address)
-            cover("register_bank.read_unmapped", path == "none.none")
+            cover("register_bank.read_unmapped", path == "none")
         else:
             strobe = 0xF if rng.random() < 0.95 else rng.randrange(15)
             response = await rig.write(
                 address, rng.choice((0, rng.getrandbits(32), rng.getrandbits(5))), strobe
             )
-            cover("register_bank.write_unmapped", path == "none.none")
+            cover("register_bank.write_unmapped", path == "none")
             cover("register_bank.write_partial", strobe != 0xF)
             cover(
                 "register_bank.index_out_of_range",
@@ -50,27 +38,17 @@ async def random_access(rig, cfg, rng, grid):
             )
             await rig.cycles(slow.get(path, QUIET))
         if rig.model.command_busy and rng.random() < 0.3:
-            await rig.until(
-                lambda: (
-                    rig.o_command.count == sum(kind == "command" for kind, _ in rig.model.effects)
-                )
-            )
-            status = rng.randrange(16)
-            rig.set("i_command_response__payload", status << cfg.tag_width)
-            await rig.pulse("i_command_response__valid")
-            rig.model.answered(status)
+            await rig.until(lambda: rig.o_command.count == len(rig.effects("command")))
+            await rig.answer(rng.randrange(16))
             await rig.cycles(2)
         cover(
             "register_bank.command_while_busy", rig.model.command_busy and path == "control.COMMAND"
         )
     await rig.check_all()
     rig.same_effects("handle", "geometry", "dep", "window", "clear_log")
-    assert [{k: v for k, v in item.items() if k != "tag"} for item in rig.o_command.items] == [
-        value for kind, value in rig.model.effects if kind == "command"
-    ]
-    assert rig.o_region_command.items == [
-        value for kind, value in rig.model.effects if kind == "region_command"
-    ]
+    commands = [{k: v for k, v in item.items() if k != "tag"} for item in rig.o_command.items]
+    assert commands == rig.effects("command")
+    assert rig.o_region_command.items == rig.effects("region_command")
     outputs = {
         "rank": "id.RANK",
         "merge_timeout": "control.MERGE_TIMEOUT",
@@ -79,7 +57,7 @@ async def random_access(rig, cfg, rng, grid):
         "max_entries": "peers.MAX_ENTRIES",
     }
     for port, path in outputs.items():
-        assert int(getattr(rig.dut, port).value) == rig.model.get(path)
+        assert rig.get(port) == rig.model.get(path)
     assert rig.get("peer_dead") == sum(
         rig.model.get(f"peers.DRAIN{n}") << 32 * n for n in range(-(-cfg.ranks // 32))
     )
@@ -137,7 +115,7 @@ async def geometry(rig, cfg, rng):
     assert response == SLVERR, "a second command while one waits"
     assert await rig.read("control.STATUS") >> 2 & 1
     seen = len(rig.seen)
-    await rig.axil.write(rig.map.address("regions.COMMIT"), 1)
+    assert await rig.try_write("regions.COMMIT", 1) == OKAY
     assert await rig.read("regions.ERROR") == 1 and len(rig.seen) == seen
     rig.o_region_command.set_pause("none")
     await rig.until(lambda: rig.o_region_command.count == 1)
@@ -151,17 +129,7 @@ async def views(rig, cfg, rng):
     show."""
     for _ in range(10):
         where = rng.randrange(cfg.regions), rng.randrange(2)
-        rig.model.banks[where] = {
-            "state": rng.randrange(3),
-            "epoch": rng.randrange(16),
-            "closes": rng.randint(0, cfg.ranks),
-            "sent": rng.getrandbits(34),
-            "acked": rng.getrandbits(34),
-            "refused": rng.getrandbits(34),
-            "rows": rng.randrange(cfg.capacity),
-            "error": rng.randrange(16),
-            "missing": rng.getrandbits(cfg.ranks),
-        }
+        rig.model.banks[where] = rig.any_status()
         await rig.write("regions.INDEX", where[0])
         await rig.order("regions.QUERY", where[1])
         await rig.cycles(QUIET)
@@ -177,94 +145,33 @@ async def views(rig, cfg, rng):
             "MISSING0",
         ):
             await rig.check(f"regions.{name}")
-        # A timeout keeps what was missing then.
-        await rig.pulse("timed_out", region=where[0], bank=where[1])
+        await rig.tell_timeout(*where)
+        rig.inputs_timeout(*where)
         await rig.cycles(QUIET)
-        rig.model.raised("hang.TIMEOUT", "valid")
-        rig.model.raised("control.IRQ_STATUS", "timeout")
-        rig.model.inputs |= {
-            "hang.TIMEOUT.bank": where[1],
-            "hang.TIMEOUT.region": where[0],
-            "hang.TIMEOUT.epoch": rig.model.banks[where]["epoch"],
-            "hang.TIMEOUT_MISSING0.value": rig.model.banks[where]["missing"],
-        }
         await rig.check("hang.TIMEOUT")
         await rig.check("hang.TIMEOUT_MISSING0")
-    view = {
-        "oldest": {
-            "valid": 1,
-            "plain": 0,
-            "rank": cfg.ranks - 1,
-            "region": cfg.regions - 1,
-            "epoch": 9,
-            "rowid": 0xABCDEF,
-            "age": 77,
-        },
-        "waiting": {"valid": 1, "cause": 3, "region": 5, "rowid": 0x123456},
-        "outstanding": 17,
-        "no_credit": 1,
-        "no_ctl_credit": 2,
-    }
-    rig.set("view", view)
-    for name in ("valid", "plain", "epoch", "rank", "region"):
-        rig.model.inputs[f"hang.OLDEST.{name}"] = view["oldest"][name]
-    for name in ("valid", "cause", "region"):
-        rig.model.inputs[f"hang.WAITING.{name}"] = view["waiting"][name]
-    rig.model.inputs |= {
-        "hang.OLDEST_ROWID.value": 0xABCDEF,
-        "hang.OLDEST_AGE.value": 77,
-        "hang.WAITING_ROWID.value": 0x123456,
-        "hang.OUTSTANDING.value": 17,
-        "hang.NO_CREDIT0.value": 1,
-        "hang.NO_CTL_CREDIT0.value": 2,
-    }
+    view, entry = rig.codec("view"), rig.codec("log_entry")
+    rig.show(
+        view.unpack(rng.getrandbits(view.width)),
+        entry.unpack(rng.getrandbits(entry.width)),
+        1,
+        1 << 31,
+    )
     await rig.write("hang.SLICE", cfg.slices - 1)
     assert rig.get("slice") == cfg.slices - 1
-    entry = {
-        "reason": 6,
-        "side": 1,
-        "remote": 0,
-        "plain": 0,
-        "owner": 3,
-        "epoch": 12,
-        "number": 700,
-        "rowid": 99,
-        "rank": 2,
-    }
-    rig.set("log_entry", entry)
-    for name in ("reason", "side", "remote", "plain", "owner", "epoch", "number"):
-        rig.model.inputs[f"logs.ENTRY.{name}"] = entry[name]
-    rig.model.inputs |= {
-        "logs.ENTRY_ROW.rowid": 99,
-        "logs.ENTRY_ROW.rank": 2,
-        "logs.COUNT.value": 1,
-        "logs.LOST.value": 1 << 31,
-    }
-    rig.dut.log_count.value, rig.dut.log_lost.value = 1, 1 << 31
     # Two bad packets: the first is kept.
-    for reason, header in ((10, 0x0123456789ABCDEF_FEDCBA9876543210), (9, 5)):
-        await rig.pulse("bad", lane=cfg.lanes - 1, header=header, reason=reason)
-    rig.model.raised("logs.BAD", "valid")
-    rig.model.raised("control.IRQ_STATUS", "bad_packet")
-    rig.model.inputs |= {"logs.BAD.reason": 10, "logs.BAD.lane": cfg.lanes - 1}
-    for n in range(4):
-        rig.model.inputs[f"logs.BAD_HEADER{n}.value"] = (
-            0x0123456789ABCDEF_FEDCBA9876543210 >> 32 * n & 0xFFFFFFFF
-        )
+    first = (cfg.lanes - 1, 0x0123456789ABCDEF_FEDCBA9876543210, 10)
+    for packet in (first, (cfg.lanes - 1, 5, 9)):
+        await rig.tell_bad(*packet)
+    rig.inputs_bad(*first)
     for n in range(2):  # two failing commands: the first is kept
-        failed = {"en": 1, "command": {"op": 1 + n, "region": 0, "epoch": 4 + n}, "reason": 5 - n}
-        await rig.pulse("region_error", **failed)
-    rig.model.raised("regions.COMMAND_ERROR", "valid")
-    rig.model.raised("control.IRQ_STATUS", "command")
-    rig.model.inputs |= {
-        "regions.COMMAND_ERROR.op": 1,
-        "regions.COMMAND_ERROR.epoch": 4,
-        "regions.COMMAND_ERROR.region": 0,
-        "regions.COMMAND_ERROR.reason": 5,
-    }
-    for port, name in (("event_error", "error"), ("refused", "refusal")):
-        await rig.pulse(port)
-        rig.model.raised("control.IRQ_STATUS", name)
+        command = {"op": 1 + n, "region": 0, "epoch": 4 + n}
+        await rig.tell(
+            "region_error", "command", "regions.COMMAND_ERROR", command=command, reason=5 - n
+        )
+    rig.inputs("regions.COMMAND_ERROR", op=1, epoch=4, region=0, reason=5)
+    await rig.tell("event_error", "error")
+    await rig.tell("refused", "refusal")
     for port in ("cleared", "purging", "in_flight", "range_busy", "event_valid"):
         rig.set(port, 1)
         rig.model.inputs[
@@ -290,53 +197,16 @@ async def views(rig, cfg, rng):
 @BankRig.test()
 async def views_change(rig, cfg, rng):
     """What the blocks show is read as it is, whatever it is."""
-    shape = types_of(cfg).view
-    codec, log = Codec(shape), Codec(LOG_ENTRY)
+    codec, log = rig.codec("view"), rig.codec("log_entry")
     for _ in range(16):
-        view, entry = (
-            codec.unpack(rng.getrandbits(codec.width)),
-            log.unpack(rng.getrandbits(log.width)),
-        )
-        count, lost = rng.randint(0, cfg.log_depth), rng.getrandbits(32)
-        rig.set("view", view)
-        rig.set("log_entry", entry)
-        rig.dut.log_count.value, rig.dut.log_lost.value = count, lost
-        for kind in ("oldest", "waiting"):
-            for name in (
-                ("valid", "plain", "epoch", "rank", "region")
-                if kind == "oldest"
-                else ("valid", "cause", "region")
-            ):
-                rig.model.inputs[f"hang.{kind.upper()}.{name}"] = view[kind][name]
-            rig.model.inputs[f"hang.{kind.upper()}_ROWID.value"] = view[kind]["rowid"]
-        for name in ("reason", "side", "remote", "plain", "owner", "epoch", "number"):
-            rig.model.inputs[f"logs.ENTRY.{name}"] = entry[name]
-        rig.model.inputs |= {
-            "hang.OLDEST_AGE.value": view["oldest"]["age"],
-            "hang.OUTSTANDING.value": view["outstanding"],
-            "hang.NO_CREDIT0.value": view["no_credit"],
-            "hang.NO_CTL_CREDIT0.value": view["no_ctl_credit"],
-            "logs.ENTRY_ROW.rowid": entry["rowid"],
-            "logs.ENTRY_ROW.rank": entry["rank"],
-            "logs.COUNT.value": count,
-            "logs.LOST.value": lost,
-        }
-        header, reason, lane = (
-            rng.getrandbits(128),
-            rng.choice((9, 10)),
-            rng.randrange(cfg.lanes),
-        )
+        view, entry = (each.unpack(rng.getrandbits(each.width)) for each in (codec, log))
+        rig.show(view, entry, rng.randint(0, cfg.log_depth), rng.getrandbits(32))
+        bad = rng.randrange(cfg.lanes), rng.getrandbits(128), rng.choice((9, 10))
         await rig.write("logs.BAD", 0xFFFFFFFF)
-        await rig.pulse("bad", lane=lane, header=header, reason=reason)
-        rig.model.raised("logs.BAD", "valid")
-        rig.model.inputs |= {"logs.BAD.reason": reason, "logs.BAD.lane": lane}
-        rig.model.inputs |= {
-            f"logs.BAD_HEADER{n}.value": header >> 32 * n & 0xFFFFFFFF for n in range(4)
-        }
+        await rig.tell_bad(*bad)
+        rig.inputs_bad(*bad)
         await rig.cycles(2)
-        for path, _, register in rig.map:
-            if path.startswith(("hang.", "logs.")) and not register.external:
-                await rig.check(path)
+        await rig.check_pages("hang", "logs")
 
 
 @BankRig.test()
@@ -353,13 +223,7 @@ async def every_bit(rig, cfg, rng):
     orders = ("INDEX", "COMMIT", "FETCH", "COMMAND")
     for _ in range(10):
         for page, size in sizes.items():
-            fields = [
-                path
-                for path, _, register in rig.map
-                if path.startswith(page + ".")
-                and not register.external
-                and path.partition(".")[2] not in orders
-            ]
+            fields = [path for path in rig.paths(page) if path.partition(".")[2] not in orders]
             for path in fields:
                 await rig.write(path, rng.getrandbits(32))
                 await rig.check(path)
@@ -378,8 +242,7 @@ async def every_bit(rig, cfg, rng):
 @BankRig.test()
 async def counters(rig, cfg, rng):
     """No increment is lost at the highest rate; snapshot, freeze and clear do what they say."""
-    layout = C
-    most = {name: (1 << field.width) - 1 for name, field in layout}
+    most = rig.most_counts()
     totals = dict.fromkeys(COUNTERS, 0)
 
     async def add(cycles, pick, counted=True):
@@ -388,8 +251,7 @@ async def counters(rig, cfg, rng):
             rig.set("counts", values)
             await rig.cycles(1)
             if counted:
-                for name, value in values.items():
-                    totals[name] = (totals[name] + value) % rig.counter_limit
+                rig.add_counts(totals, values)
         rig.set("counts", 0)
 
     async def compare():
@@ -416,6 +278,7 @@ async def counters(rig, cfg, rng):
     cover("register_bank.counters_busy")
     totals.update(dict.fromkeys(COUNTERS, 0))
     await add(10, lambda limit: rng.randint(0, limit))  # while the sweep runs
+    await rig.cycles(SWEEP)
     await compare()
 
 
@@ -435,7 +298,8 @@ async def not_cleared(rig, cfg, rng):
         "windows.COMMIT",
     ):
         assert await rig.try_write(path, 0) == SLVERR, path
-    rig.dut.cleared.value, rig.dut.range_busy.value = 1, 1
+    rig.set("cleared", 1)
+    rig.set("range_busy", 1)
     assert await rig.try_write("deps.COMMIT", 0) == SLVERR
     rig.set("range_busy", 0)
     assert await rig.try_write("deps.COMMIT", 0) == OKAY
@@ -448,11 +312,8 @@ async def not_cleared(rig, cfg, rng):
 async def rank_stays(rig, cfg, rng):
     """The own rank is one of the system'rig, and stays once a store is held or a flit has moved, be
     it for one cycle only; until the next reset."""
-    counts = Codec(C)
-    for port, value in (
-        ("in_flight", 1),
-        *(("counts", counts.pack({name: 1})) for name in ("stores", "tx_busy", "rx_busy")),
-    ):
+    strobes = [{name: 1} for name in ("stores", "tx_busy", "rx_busy")]
+    for port, value in (("in_flight", 1), *(("counts", strobe) for strobe in strobes)):
         await rig.reset()
         rig.model.reset()
         for rank in (cfg.ranks - 1, cfg.ranks, 1 << cfg.rank_width, 1 << 31, 0):
@@ -472,16 +333,14 @@ async def reset_in_traffic(rig, cfg, rng):
     """A reset in the middle of accesses and orders: afterwards every register is as after
     power-up."""
     for _ in range(4):
-        await rig.reset()
-        rig.model = CsrModel(cfg, rig.map.as_dict())
-        rig.model.inputs["control.STATUS.cleared"] = 1
-        await rig.cycles(SWEEP)
+        await rig.start()
+        rig.forget()
         await rig.check_all()
         for path in ("regions.COMMIT", "control.COMMAND", "regions.COMMAND", "regions.QUERY"):
             await rig.try_write(path, rng.getrandbits(32))
         for path in ("id.RANK", "control.TIMEOUT", "handles.FLAGS", "regions.STRIDE"):
             await rig.try_write(path, 0xFFFFFFFF)
         rig.axil.put_write(rig.map.address("handles.COMMIT"), 1)
-        rig.axil.ar.put({"addr": 0})
+        rig.axil.put_read(0)
         await rig.cycles(rng.randint(1, 8))
     cover("register_bank.reset_in_traffic")
