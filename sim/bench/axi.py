@@ -10,7 +10,7 @@ from collections import deque
 
 from .streams import SignalPort, StreamPort, StreamSink, StreamSource
 
-__all__ = ["AxiLiteMaster", "AxiMemory", "ByteMemory", "SpillMemory"]
+__all__ = ["AxiLiteMaster", "AxiMemory", "ByteMemory", "SpillMemory", "axi_port", "spill_port"]
 
 PAGE = 4096
 SLVERR = 2
@@ -60,23 +60,22 @@ class _Later:
     """Agent that hands things on after a delay, in order. Must be added before the source that it
     feeds."""
 
-    def __init__(self, bench, latency, rng, on_clear):
-        self._bench, self._latency, self._rng, self._on_clear = bench, latency, rng, on_clear
+    def __init__(self, bench, latency, rng):
+        self._bench, self._rng = bench, rng
+        self.latency = (latency, latency) if isinstance(latency, int) else tuple(latency)
         self._due = deque()  # (cycle, function)
         bench.add(self)
 
     def call(self, function):
-        low, high = self._latency
-        self._due.append(
-            (self._bench.cycle + (low if low == high else self._rng.randint(low, high)), function)
-        )
+        low, high = self.latency
+        delay = low if low == high else self._rng.randint(low, high)
+        self._due.append((self._bench.cycle + delay, function))
 
     def __len__(self):
         return len(self._due)
 
     def clear(self, forget=True):
         self._due.clear()
-        self._on_clear()
 
     def drive(self):
         while self._due and self._due[0][0] <= self._bench.cycle:
@@ -89,11 +88,78 @@ class _Later:
         return f"memory: {len(self._due)} answers under way"
 
 
-def _latency(latency):
-    return (latency, latency) if isinstance(latency, int) else tuple(latency)
+BURST = ("id", "addr", "len", "size", "burst", "cache", "prot")
+FIELDS = {
+    "aw": BURST,
+    "w": ("data", "strb", "last"),
+    "b": ("id", "resp"),
+    "ar": BURST,
+    "r": ("id", "data", "resp", "last"),
+}
 
 
-class AxiMemory:
+def axi_port(dut, prefix, channel):
+    """A channel of an AXI port, with those fields that the port has."""
+    name = f"{prefix}{channel}"
+    fields = {field: name + field for field in FIELDS[channel] if hasattr(dut, name + field)}
+    return SignalPort(dut, name, f"{name}valid", f"{name}ready", fields)
+
+
+def spill_port(dut, prefix, channel):
+    """A channel of a spill port."""
+    return StreamPort(dut, prefix + channel)
+
+
+class _Agents:
+    """Sinks and sources of the channels of one port, as attributes ``aw``, ``w``, ``b``, ``ar``,
+    ``r``. ``pause``: a pattern, or patterns by channel (``{"aw": "cyclic"}``)."""
+
+    def __init__(self, bench, prefix, sinks, sources, port, pause, rng):
+        for channel in sinks + sources:
+            kind = StreamSink if channel in sinks else StreamSource
+            pattern = pause.get(channel) if isinstance(pause, dict) else pause
+            agent = kind(bench, port(bench.dut, prefix, channel), pause=pattern, rng=rng)
+            setattr(self, channel, agent)
+
+
+class _Memory(_Agents):
+    """What the memories have in common: the answers, after a delay; the logs; what reset forgets.
+
+    Parameters: ``memory``, a :class:`ByteMemory`, shared by several ports if wanted; ``latency``,
+    cycles from the last beat to the response, a number or (least, most), ``rng`` draws; ``pause``,
+    see ``pause_pattern``, of all channels or by channel; ``error``, function of (address, length in
+    bytes): true answers SLVERR and leaves memory alone.
+    """
+
+    def __init__(self, bench, prefix, channels, port, memory, latency, pause, rng, error):
+        self.bench, self.memory = bench, memory
+        self.writes, self.reads = [], []
+        self.error = error or (lambda addr, length: False)
+        self._addresses, self._beats = deque(), []
+        bench.add(self)
+        self.later_b, self.later_r = _Later(bench, latency, rng), _Later(bench, latency, rng)
+        sinks, sources = (
+            [c for c in group if c in channels] for group in (("aw", "w", "ar"), "br")
+        )
+        super().__init__(bench, prefix, sinks, sources, port, pause, rng)
+
+    def clear(self, forget=True):
+        """Reset: what was accepted and not answered is forgotten, memory keeps what was
+        answered."""
+        self._addresses.clear()
+        self._beats.clear()
+
+    def drive(self):
+        pass
+
+    def sample(self):
+        pass
+
+    def __str__(self):
+        return f"memory: {len(self._addresses)} writes without data"
+
+
+class AxiMemory(_Memory):
     """AXI4 memory at a write port, or at a read and write port (found by looking for ``arvalid``).
 
     A write changes ``memory`` only when its response is given: what is announced as ready too early
@@ -101,60 +167,28 @@ class AxiMemory:
     burst across 4 KiB, ``wlast`` on the last beat and only there, no data before memory could know
     its address (data may come with or after the address).
 
-    Parameters: ``memory``, a :class:`ByteMemory`, shared by several ports if wanted; ``latency``,
-    cycles from the last beat to the response, a number or (least, most), ``rng`` draws; ``pause``,
-    patterns by channel (``{"aw": "cyclic"}``), see ``pause_pattern``; ``error``, function of
-    (address, length in bytes): true answers SLVERR and leaves memory alone. Attributes: ``writes``,
-    the log: {addr, data, strb, error, aw, b} with the cycles of the address and of the response;
-    ``reads`` likewise; ``outstanding``, writes accepted and not answered; ``most_outstanding``.
+    Parameters: see :class:`_Memory`. Attributes: ``writes``, the log: {addr, data, strb, error, aw,
+    b} with the cycles of the address and of the response; ``reads`` likewise; ``outstanding``,
+    writes accepted and not answered; ``most_outstanding``.
     """
 
     def __init__(self, bench, prefix, *, memory=None, latency=4, pause=None, rng=None, error=None):
-        self.bench, self.memory = bench, memory if memory is not None else ByteMemory()
-        self.writes, self.reads = [], []
+        memory = ByteMemory() if memory is None else memory
+        reads = hasattr(bench.dut, f"{prefix}arvalid")
+        channels = ("aw", "w", "b", *(("ar", "r") if reads else ()))
+        super().__init__(bench, prefix, channels, axi_port, memory, latency, pause, rng, error)
         self.outstanding = self.most_outstanding = 0
-        self.error = error or (lambda addr, length: False)
         self._prefix = prefix
-        self._addresses, self._beats, self._unanswered = deque(), [], deque()
-        pause = pause or {}
-        dut = bench.dut
-
-        def port(channel, *fields):
-            present = {
-                field: f"{prefix}{channel}{field}"
-                for field in fields
-                if hasattr(dut, f"{prefix}{channel}{field}")
-            }
-            return SignalPort(
-                dut,
-                f"{prefix}{channel}",
-                f"{prefix}{channel}valid",
-                f"{prefix}{channel}ready",
-                present,
-            )
-
-        self._later_b = _Later(bench, _latency(latency), rng, self._clear)
-        burst = ("id", "addr", "len", "size", "burst", "cache", "prot")
-        self.aw = StreamSink(bench, port("aw", *burst), pause=pause.get("aw"), rng=rng)
-        self.w = StreamSink(bench, port("w", "data", "strb", "last"), pause=pause.get("w"), rng=rng)
-        self.b = StreamSource(bench, port("b", "id", "resp"), pause=pause.get("b"), rng=rng)
-        self._bytes = len(getattr(dut, f"{prefix}wdata")) // 8
+        self._unanswered = deque()
+        self._bytes = len(getattr(bench.dut, f"{prefix}wdata")) // 8
         self.aw.on_item(self._address)
         self.w.on_item(self._beat)
         self.b.on_item(self._answered)
-        if hasattr(dut, f"{prefix}arvalid"):
-            self._later_r = _Later(bench, _latency(latency), rng, self._clear)
-            self.ar = StreamSink(bench, port("ar", *burst), pause=pause.get("ar"), rng=rng)
-            self.r = StreamSource(
-                bench, port("r", "id", "data", "resp", "last"), pause=pause.get("r"), rng=rng
-            )
+        if reads:
             self.ar.on_item(self._read)
 
-    def _clear(self):
-        """Reset: what was accepted and not answered is forgotten, memory keeps what was
-        answered."""
-        self._addresses.clear()
-        self._beats.clear()
+    def clear(self, forget=True):
+        super().clear(forget)
         self.outstanding = 0
         self._unanswered.clear()
 
@@ -212,7 +246,7 @@ class AxiMemory:
                 "b": None,
                 "id": item.get("id", 0),
             }
-            self._later_b.call(lambda entry=entry: self._answer(entry))
+            self.later_b.call(lambda entry=entry: self._answer(entry))
 
     def _answer(self, entry):
         if not entry["error"]:
@@ -247,38 +281,23 @@ class AxiMemory:
                 }
                 self.r.put({key: value for key, value in beat.items() if key in self.r.port.fields})
 
-        self._later_r.call(answer)
+        self.later_r.call(answer)
 
 
-class SpillMemory:
+class SpillMemory(_Memory):
     """64-bit memory at the spill streams ``<prefix>aw``, ``w``, ``b``, ``ar``, ``r`` (see
     ``hub_rtl.contract.axi.SpillSignature``).
 
-    Addresses must be multiples of 8. A write changes memory when its response is given; parameters,
-    ``writes`` and ``reads`` as for :class:`AxiMemory`, 8 bytes each.
+    Addresses must be multiples of 8. A write changes memory when its response is given; parameters
+    as for :class:`_Memory`; ``writes`` and ``reads`` as for :class:`AxiMemory`, 8 bytes each.
     """
 
     def __init__(self, bench, prefix, *, memory=None, latency=6, pause=None, rng=None, error=None):
-        self.bench, self.memory = bench, memory if memory is not None else ByteMemory(0)
-        self.writes, self.reads = [], []
-        self.error = error or (lambda addr, length: False)
-        self._addresses, self._words = deque(), deque()
-        pause = pause or {}
-        self._later_b = _Later(bench, _latency(latency), rng, self._clear)
-        self._later_r = _Later(bench, _latency(latency), rng, self._clear)
-        dut = bench.dut
-        self.aw = StreamSink(bench, StreamPort(dut, f"{prefix}aw"), pause=pause.get("aw"), rng=rng)
-        self.w = StreamSink(bench, StreamPort(dut, f"{prefix}w"), pause=pause.get("w"), rng=rng)
-        self.b = StreamSource(bench, StreamPort(dut, f"{prefix}b"), pause=pause.get("b"), rng=rng)
-        self.ar = StreamSink(bench, StreamPort(dut, f"{prefix}ar"), pause=pause.get("ar"), rng=rng)
-        self.r = StreamSource(bench, StreamPort(dut, f"{prefix}r"), pause=pause.get("r"), rng=rng)
+        memory = ByteMemory(0) if memory is None else memory
+        super().__init__(bench, prefix, FIELDS, spill_port, memory, latency, pause, rng, error)
         self.aw.on_item(lambda addr, cycle: self._take(self._addresses, self._check(addr)))
-        self.w.on_item(lambda word, cycle: self._take(self._words, word))
+        self.w.on_item(lambda word, cycle: self._take(self._beats, word))
         self.ar.on_item(self._read)
-
-    def _clear(self):
-        self._addresses.clear()
-        self._words.clear()
 
     def _check(self, addr):
         assert addr % 8 == 0, f"spill address {addr:#x} is not a multiple of 8"
@@ -286,9 +305,9 @@ class SpillMemory:
 
     def _take(self, queue, item):
         queue.append(item)
-        while self._addresses and self._words:
-            addr, word = self._addresses.popleft(), self._words.popleft()
-            self._later_b.call(lambda addr=addr, word=word: self._answer(addr, word))
+        while self._addresses and self._beats:
+            addr, word = self._addresses.popleft(), self._beats.pop(0)
+            self.later_b.call(lambda addr=addr, word=word: self._answer(addr, word))
 
     def _answer(self, addr, word):
         error = bool(self.error(addr, 8))
@@ -300,64 +319,45 @@ class SpillMemory:
     def _read(self, addr, cycle):
         self._check(addr)
         self.reads.append({"addr": addr, "ar": cycle})
-        error = bool(self.error(addr, 8))
-        self._later_r.call(
-            lambda: self.r.put(
-                int.from_bytes(self.memory.read(addr, 8), "little") | (SLVERR if error else 0) << 64
-            )
+        code = SLVERR if self.error(addr, 8) else 0
+        self.later_r.call(
+            lambda: self.r.put(int.from_bytes(self.memory.read(addr, 8), "little") | code << 64)
         )
 
     @property
     def idle(self):
-        return not (
-            self._addresses
-            or self._words
-            or len(self._later_b)
-            or len(self._later_r)
-            or self.b.pending
-            or self.r.pending
-        )
+        waiting = (self._addresses, self._beats, self.later_b, self.later_r)
+        return not (any(map(len, waiting)) or self.b.pending or self.r.pending)
 
 
-class AxiLiteMaster:
-    """AXI4-Lite master: ``await read(addr)``, ``await write(addr, data)``; one access at a time.
+class AxiLiteMaster(_Agents):
+    """AXI4-Lite master: ``await read(addr)``, ``await write(addr, data)``; one access at a time,
+    or any number queued with ``put_read`` and ``put_write``.
 
     An answer that is not OKAY fails the test; ``read_resp`` and ``write_resp`` return it instead.
     """
 
     def __init__(self, bench, prefix, pause=None, rng=None):
         dut = bench.dut
-        pause = pause or {}
-
-        def port(channel, *fields):
-            return SignalPort(
-                dut,
-                f"{prefix}{channel}",
-                f"{prefix}{channel}valid",
-                f"{prefix}{channel}ready",
-                {field: f"{prefix}{channel}{field}" for field in fields},
-            )
-
-        self._aw = StreamSource(bench, port("aw", "addr"), pause=pause.get("aw"), rng=rng)
-        self._w = StreamSource(bench, port("w", "data", "strb"), pause=pause.get("w"), rng=rng)
-        self._b = StreamSink(bench, port("b", "resp"), pause=pause.get("b"), rng=rng)
-        self._ar = StreamSource(bench, port("ar", "addr"), pause=pause.get("ar"), rng=rng)
-        self._r = StreamSink(bench, port("r", "data", "resp"), pause=pause.get("r"), rng=rng)
+        super().__init__(bench, prefix, ["b", "r"], ["aw", "w", "ar"], axi_port, pause, rng)
         self._strobe = (1 << len(getattr(dut, f"{prefix}wdata")) // 8) - 1
-        if hasattr(dut, f"{prefix}awprot"):
-            getattr(dut, f"{prefix}awprot").value = 0
-            getattr(dut, f"{prefix}arprot").value = 0
+
+    def put_write(self, addr, data, strobe=None):
+        self.aw.put({"addr": addr})
+        self.w.put({"data": data, "strb": self._strobe if strobe is None else strobe})
+
+    def put_read(self, addr):
+        self.ar.put({"addr": addr})
 
     async def write_resp(self, addr, data, strobe=None):
         """Writes; returns the response code."""
-        self._aw.put({"addr": addr})
-        self._w.put({"data": data, "strb": self._strobe if strobe is None else strobe})
-        return (await self._b.recv())["resp"]
+        self.put_write(addr, data, strobe)
+        return (await self.b.recv())["resp"]
 
     async def read_resp(self, addr):
         """Reads; returns (data, response code)."""
-        self._ar.put({"addr": addr})
-        answer = await self._r.recv()
+        self.put_read(addr)
+        answer = await self.r.recv()
         return answer["data"], answer["resp"]
 
     async def write(self, addr, data, strobe=None):

@@ -24,7 +24,8 @@ class Bench:
     """Clock and scheduler of one design.
 
     Ports: ``clk`` and ``rst`` of the top module. ``watchdog``: the test fails when for this many
-    cycles nothing has moved on any agent (0 = off). Started by :func:`start_clock`.
+    cycles nothing has moved on any agent (0 = off). Started by :func:`start_clock`; a
+    :class:`~sim.bench.rig.Rig` is a bench with an agent at every port.
     """
 
     def __init__(self, dut, watchdog=5000, clk="clk", rst="rst"):
@@ -40,7 +41,8 @@ class Bench:
         self._moved = 0  # cycle of the last movement
         self._sampled = None
 
-    def start(self):
+    def run_clock(self):
+        """Starts clock and agents."""
         choose(self.dut)
         Clock(self._clk, 2, unit="ns").start()
         cocotb.start_soon(self._run())
@@ -122,13 +124,13 @@ class Bench:
                     function(self.cycle)
                 if self.watchdog and self.cycle - self._moved > self.watchdog:
                     raise AssertionError(
-                        f"watchdog: nothing moved for {self.watchdog} cycles\n" + self.state()
+                        f"watchdog: nothing moved for {self.watchdog} cycles\n" + self.waiting_for()
                     )
             if self._sampled is not None:
                 event, self._sampled = self._sampled, None
                 event.set()
 
-    def state(self):
+    def waiting_for(self):
         """What each agent waits for, one line each."""
         return "\n".join(str(agent) for agent in self._agents)
 
@@ -136,7 +138,7 @@ class Bench:
 def start_clock(dut, watchdog=5000):
     """Starts the clock; returns the :class:`Bench`. Call :func:`reset` before anything else."""
     bench = Bench(dut, watchdog)
-    bench.start()
+    bench.run_clock()
     return bench
 
 

@@ -39,39 +39,34 @@ def shorten(count):
     return lambda flits: [flits[:count]]
 
 
-class _Output:
-    """Output port of the switch: drives an AXI-Stream input of the design."""
+class _Port:
+    """Signals of an AXI-Stream port of the design."""
 
     def __init__(self, dut, prefix):
         self.data, self.valid = getattr(dut, prefix + "tdata"), getattr(dut, prefix + "tvalid")
         self.last, self.ready = getattr(dut, prefix + "tlast"), getattr(dut, prefix + "tready")
-        self.packets = deque()  # (due cycle, flits)
-        self.flits = deque()
-        self.seq = 0
-        self.offered = False
-        self.driven = None
-        self.valid.value = 0
+        self.clear()
 
     def clear(self):
-        self.packets.clear()
-        self.flits.clear()
-        self.seq, self.offered, self.driven = 0, False, None
+        self.flits, self.driven = deque(), None
+
+
+class _Output(_Port):
+    """Output port of the switch: drives an AXI-Stream input of the design."""
+
+    def clear(self):
+        super().clear()
+        self.packets = deque()  # (due cycle, flits)
+        self.seq, self.offered = 0, False
         self.valid.value = 0
 
 
-class _Input:
+class _Input(_Port):
     """Input port of the switch: takes from an AXI-Stream output of the design."""
 
     def __init__(self, dut, prefix):
-        self.data, self.valid = getattr(dut, prefix + "tdata"), getattr(dut, prefix + "tvalid")
-        self.last, self.ready = getattr(dut, prefix + "tlast"), getattr(dut, prefix + "tready")
+        super().__init__(dut, prefix)
         self.dest = getattr(dut, prefix + "tdest")
-        self.flits = []
-        self.driven = None
-
-    def clear(self):
-        self.flits = []
-        self.driven = None
 
 
 class Switch:
@@ -109,35 +104,38 @@ class Switch:
         self.bench, self.fault = bench, fault
         self.stall_tx, self.stall_rx = set(), set()
         self.packets, self.faults = Counter(), Counter()
-        self._latency = (latency, latency) if isinstance(latency, int) else tuple(latency)
         self._rng = rng
         names = [(rank, lane) for rank in range(ranks) for lane in range(lanes)]
-        self._inputs = {
-            name: (_Input(bench.dut, tx(*name)), pause_pattern(pause_tx, rng)) for name in names
-        }
-        self._outputs = {
-            name: (_Output(bench.dut, rx(*name)), pause_pattern(pause_rx, rng)) for name in names
-        }
+        self._inputs = {name: _Input(bench.dut, tx(*name)) for name in names}
+        self._outputs = {name: _Output(bench.dut, rx(*name)) for name in names}
+        self.set_pauses(latency, pause_tx, pause_rx)
         bench.add(self)
+
+    def set_pauses(self, latency, pause_tx=None, pause_rx=None):
+        """Other latency and patterns from now on."""
+        self._latency = (latency, latency) if isinstance(latency, int) else tuple(latency)
+        for ports, pause in ((self._inputs, pause_tx), (self._outputs, pause_rx)):
+            for port in ports.values():
+                port.pause = pause_pattern(pause, self._rng)
 
     @property
     def idle(self):
-        return not any(port.flits for port, _ in self._inputs.values()) and not any(
-            port.packets or port.flits or port.offered for port, _ in self._outputs.values()
+        return not any(port.flits for port in self._inputs.values()) and not any(
+            port.packets or port.flits or port.offered for port in self._outputs.values()
         )
 
     def clear(self, forget=True):
         """Reset: what is inside is lost."""
-        for port, _ in (*self._inputs.values(), *self._outputs.values()):
+        for port in (*self._inputs.values(), *self._outputs.values()):
             port.clear()
 
     def drive(self):
-        for name, (port, pause) in self._inputs.items():
-            ready = int(not next(pause) and name not in self.stall_tx)
+        for name, port in self._inputs.items():
+            ready = int(not next(port.pause) and name not in self.stall_tx)
             if ready != port.driven:
                 port.ready.value = port.driven = ready
-        for name, (port, pause) in self._outputs.items():
-            self._offer(name, port, next(pause))
+        for name, port in self._outputs.items():
+            self._offer(name, port, next(port.pause))
 
     def _offer(self, name, port, pause):
         if not port.offered and not pause:
@@ -173,20 +171,20 @@ class Switch:
             port.flits.extend([*each, None])  # None: end of the packet
 
     def sample(self):
-        for (_, lane), (port, _) in self._inputs.items():
+        for (_, lane), port in self._inputs.items():
             if port.driven and int(port.valid.value):
                 self.bench.moved()
                 port.flits.append(int(port.data.value))
                 if int(port.last.value):
                     low, high = self._latency
                     wait = low if low == high else self._rng.randint(low, high)
-                    target = self._outputs[int(port.dest.value), lane][0]
+                    target = self._outputs[int(port.dest.value), lane]
                     due = max(
                         self.bench.cycle + wait, target.packets[-1][0] if target.packets else 0
                     )
                     target.packets.append((due, port.flits))
-                    port.flits = []
-        for port, _ in self._outputs.values():
+                    port.flits = deque()
+        for port in self._outputs.values():
             if port.offered and int(port.ready.value):
                 self.bench.moved()
                 port.offered = False
@@ -197,7 +195,7 @@ class Switch:
     def __str__(self):
         waiting = {
             name: len(port.packets)
-            for name, (port, _) in self._outputs.items()
+            for name, port in self._outputs.items()
             if port.packets or port.flits
         }
         return (

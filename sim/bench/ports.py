@@ -33,6 +33,10 @@ class Codec:
         self.width = Shape.cast(shape).width
         self._mask = (1 << self.width) - 1
 
+    @property
+    def is_layout(self):
+        return self._fields is not None
+
     def pack(self, value, name="value"):
         if self._fields is None or isinstance(value, int):
             value = int(value)

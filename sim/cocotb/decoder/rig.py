@@ -4,9 +4,9 @@ model."""
 
 from collections import deque
 
-from hub_rtl.contract.packets import OPERAND_PLAIN, OPERAND_ROW, Reason, lane_of, pack
-from hub_rtl.contract.records import STORE_REFUSAL, types_of
-from sim.bench.streams import Codec, StreamSink, StreamSource, bus_pulse, bus_write, start_clock
+from hub_rtl.contract.packets import OPERAND_PLAIN, OPERAND_ROW, LaneMode, Reason, lane_of, pack
+from hub_rtl.decoder.decoder import LogicalDestinationDecoder
+from sim.bench.rig import Rig
 from sim.golden.decoder import DecoderModel
 from sim.quality.coverage import cover
 
@@ -55,18 +55,9 @@ class Traffic:
         return entry
 
     def mask(self):
-        rng = self.rng
-        return rng.choice(
-            (
-                0xFFFFFFFF,
-                rng.getrandbits(32),
-                1 << rng.randrange(32),
-                0,
-                0xFFFF,
-                0xFFFF0000,
-                0xFFFFFFFF,
-            )
-        )
+        rng, whole = self.rng, 0xFFFFFFFF
+        drawn = rng.getrandbits(32), 1 << rng.randrange(32)
+        return rng.choice((whole, *drawn, 0, 0xFFFF, 0xFFFF0000, whole))
 
     def store(self, model):
         cfg, rng = self.cfg, self.rng
@@ -105,17 +96,9 @@ class Traffic:
         """Moves row or address so that the store belongs to the lane under test."""
         cfg = self.cfg
         entry, _ = model.entries.get(operand.get("handle"), ({}, 0))
+        mode = entry.get("lane_mode", 0), entry.get("lane", 0)
         for _ in range(cfg.lanes):
-            if (
-                lane_of(
-                    store["operand"],
-                    cfg.lanes,
-                    cfg.packet_bytes,
-                    entry.get("lane_mode", 0),
-                    entry.get("lane", 0),
-                )
-                == self.lane
-            ):
+            if lane_of(store["operand"], cfg.lanes, cfg.packet_bytes, *mode) == self.lane:
                 return
             if layout is OPERAND_PLAIN:
                 operand["addr"] = (operand["addr"] + cfg.packet_bytes) % (1 << 48)
@@ -124,39 +107,27 @@ class Traffic:
             store["operand"] = pack(layout, **operand)
 
 
-class DecoderBench:
+class DecoderRig(Rig):
     """The decoder with its agents; every response is checked against the model's outcomes for the
     states of the table between the store's acceptance and its response (one state, unless the table
-    is written meanwhile)."""
+    is written meanwhile). ``lane``: any, if not given."""
 
-    def __init__(self, dut, cfg, rng, lane, idle=None, stall=None):
-        types = types_of(cfg)
-        self.dut, self.cfg, self.rng = dut, cfg, rng
-        self.bench = start_clock(dut, watchdog=1500)
-        self.rank = rng.randrange(cfg.ranks)
-        self.model = DecoderModel(cfg, self.rank, lane)
-        self.traffic = Traffic(cfg, rng, lane)
-        self.source = StreamSource(self.bench, "i_store", types.store, pause=idle, rng=rng)
-        self.link = StreamSink(self.bench, "o_link", types.resolved, pause=stall, rng=rng)
-        self.loop = StreamSink(self.bench, "o_loop", types.resolved, pause=stall, rng=rng)
-        self.responses = StreamSink(
-            self.bench, "o_response", types.store_response, pause=stall, rng=rng
-        )
-        self.source.on_item(self._accepted)
-        self.link.on_item(lambda item, _: self.handed.append((False, item)))
-        self.loop.on_item(lambda item, _: self.handed.append((True, item)))
-        self.responses.on_item(self._responded)
-        self.bench.on_sample(self._look)
-        self.broadcast, self.refusal = Codec(types_of(cfg).handle_broadcast), Codec(STORE_REFUSAL)
+    block = LogicalDestinationDecoder
+
+    def __init__(self, dut, salt, idle=None, stall=None, lane=None):
+        super().__init__(dut, salt, idle, stall, watchdog=1500)
+        cfg, rng = self.cfg, self.rng
+        lane = rng.randrange(cfg.lanes) if lane is None else lane
+        rank = rng.randrange(cfg.ranks)
+        self.model, self.traffic = DecoderModel(cfg, rank, lane), Traffic(cfg, rng, lane)
+        self.i_store.on_item(self._accepted)
+        self.o_link.on_item(lambda item, _: self.handed.append((False, item)))
+        self.o_loop.on_item(lambda item, _: self.handed.append((True, item)))
+        self.o_response.on_item(self._responded)
+        self.on_sample(self._look)
         self.forget()
-        for name, value in (
-            ("rank", self.rank),
-            ("lane", lane),
-            ("peer_dead", 0),
-            ("handle_write", 0),
-            ("flush", 0),
-        ):
-            bus_write(dut, name, value)
+        self.set("rank", rank)
+        self.set("lane", lane)
 
     def forget(self):
         self.states = [self.model.state()]
@@ -215,61 +186,56 @@ class DecoderBench:
         cover(f"decoder.status.{Reason(response['status']).name}")
 
     def _look(self, cycle):
-        raw, counts = int(self.dut.o_refused.value), int(self.dut.counts.value)
-        valid, ready = int(self.dut.i_store__valid.value), int(self.dut.i_store__ready.value)
-        assert counts == valid & ready | (raw & 1) << 1 | (valid & ~ready) << 2, (
+        report, counts = self.strobe("o_refused"), self.codec("counts").pack(self.get("counts"))
+        port = self.i_store.port
+        valid, ready = int(port.valid.value), int(port.ready.value)
+        assert counts == valid & ready | bool(report) << 1 | (valid & ~ready) << 2, (
             f"cycle {cycle}: counts {counts:#b}"
         )
         if self.inside[0] == cycle:
             # Two stores whose answers wait in their register are not in flight any more.
             _, inside = self.inside
-            assert (inside > 2) <= int(self.dut.in_flight.value) <= (inside > 0), (
+            assert (inside > 2) <= self.get("in_flight") <= (inside > 0), (
                 f"cycle {cycle}: {inside} inside"
             )
         self.inside = (cycle + 1, len(self.waiting))
-        if raw & 1:
-            report = self.refusal.unpack(raw)
+        if report:
             report.pop("en")
             self.reports.append(report)
-        self.delivered = self.link.count + self.loop.count
+        self.delivered = self.o_link.count + self.o_loop.count
         if self.flush is not None:
             self.flush["cycles"] += 1
-            if not int(self.dut.flushing.value):
+            if not self.get("flushing"):
                 self.flushes.append({**self.flush, "delivered": self.delivered})
                 self.flush = None
 
     async def write(self, index, entry, hold=0):
         self.model.write(index, entry, hold)
         self.changed()
-        await bus_pulse(
-            self.bench,
-            "handle_write",
-            {"en": 1, "index": index, "handle": entry, "hold": hold},
-            self.broadcast,
-        )
+        await self.pulse("handle_write", index=index, handle=entry, hold=hold)
 
     async def set_dead(self, dead):
-        bus_write(self.dut, "peer_dead", sum(1 << rank for rank in dead))
+        self.set("peer_dead", sum(1 << rank for rank in dead))
         self.model.dead = frozenset(dead)
         self.changed()
-        await self.bench.cycles(1)
+        await self.cycles(1)
 
     async def strobe_flush(self):
         """Stores accepted up to this cycle, with this one, count."""
         if self.flush is not None:
             return
-        self.dut.flush.value = 1
-        await self.bench.cycles(1)
-        self.dut.flush.value = 0
+        await self.pulse("flush")
         self.flush = {"accepted": self.accepted, "cycles": 0}
 
     async def drain(self):
-        await self.source.drained()
-        await self.bench.until(lambda: not self.waiting, what="all responses")
-        await self.bench.cycles(4)
-        self.finish()
+        await self.i_store.drained()
+        await self.until(lambda: not self.waiting, what="all responses")
+        await self.cycles(4)
+        self.judge()
 
-    def finish(self):
+    finish = drain
+
+    def judge(self):
         assert not self.handed, f"handed over without a response: {self.handed[0]}"
         assert len(self.reports) == len(self.expected_reports), (
             "a refusal is missing in the log, or one too many"
@@ -279,28 +245,47 @@ class DecoderBench:
                 all(value is None or came[key] == value for key, value in one.items())
                 for one in wanted
             ), (came, wanted)
-        assert not int(self.dut.in_flight.value) and not int(self.dut.flushing.value)
+        assert not self.get("in_flight") and not self.get("flushing")
         for flush in self.flushes:
             wanted = sum(self.delivers[: flush["accepted"]])
             assert flush["delivered"] >= wanted, (
                 f"flushing fell with {wanted - flush['delivered']} older stores inside"
             )
 
-    async def ready(self):
-        await self.bench.reset()
-        await self.bench.until(lambda: not int(self.dut.clearing.value), what="cleared table")
+    def good_entry(self, **fields):
+        """An entry whose stores belong to lane 0."""
+        cfg, rng = self.cfg, self.rng
+        zeros = self.codec("handle_write").unpack(0)["handle"]
+        good = {
+            "valid": 1,
+            "owner": 1,
+            "row_bytes": cfg.max_row_bytes,
+            "lane_mode": LaneMode.FIXED,
+            "replica": [
+                {"rank": rng.randrange(cfg.ranks), "region": rng.randrange(cfg.regions)}
+                for _ in range(cfg.replicas)
+            ],
+        }
+        return zeros | good | fields
 
+    def store(self, operand, **fields):
+        rng = self.rng
+        drawn = {"data": rng.getrandbits(256), "tag": rng.getrandbits(self.cfg.tag_width)}
+        return {"operand": operand, "cls": rng.randrange(2), **drawn, **fields}
 
-def plain_store(cfg, rng, lane, rank):
-    """A store that is certainly good."""
-    block = rng.randrange(1 << 20) * cfg.lanes * 4096 + lane
-    return {
-        "operand": pack(
-            OPERAND_PLAIN, addr=(block * cfg.packet_bytes) % (1 << 48), rank=rank, plain=1
-        ),
-        "cls": 0,
-        "owner": 0,
-        "data": rng.getrandbits(256),
-        "mask": 0xFFFFFFFF,
-        "tag": rng.getrandbits(cfg.tag_width),
-    }
+    def row_store(self, mask=1, **operand):
+        """A store of the owner of :meth:`good_entry`."""
+        operand = {"rowid": self.rng.getrandbits(24), **operand}
+        return self.store(pack(OPERAND_ROW, **operand), mask=mask, owner=1)
+
+    def put_plain(self, count):
+        """Stores that are certainly good."""
+        cfg, rng = self.cfg, self.rng
+        for _ in range(count):
+            addr = rng.randrange(1 << 20) * cfg.lanes * 4096 * cfg.packet_bytes % (1 << 48)
+            operand = pack(OPERAND_PLAIN, addr=addr, rank=rng.randrange(cfg.ranks), plain=1)
+            self.i_store.put(self.store(operand, mask=0xFFFFFFFF))
+
+    def put_any(self, count):
+        for _ in range(count):
+            self.i_store.put(self.traffic.store(self.model))

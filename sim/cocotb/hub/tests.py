@@ -234,7 +234,7 @@ async def latency_and_rate(dut):
     size = min(1024, cfg.max_row_bytes)
     for node in rig.nodes:
         for writer in node.writers:
-            writer._later_b._latency = (1, 1)
+            writer.later_b.latency = (1, 1)
         await node.region(0, region(cfg, 0, row_bytes=cfg.packet_bytes, expected=1, rows=2))
         await node.region(1, region(cfg, 1, row_bytes=size, expected=1))
         await node.open(0, 0)

@@ -2,14 +2,13 @@
 """cocotb tests of all ranks' LinkPorts over a switch, and of the LoopPort."""
 
 from collections import Counter
-
-import cocotb
+from itertools import permutations
 
 from hub_rtl.contract.packets import HEADER, PacketType, Reason, unpack
-from hub_rtl.contract.records import BAD_PACKET, LINK_COUNTS, types_of
 from sim.bench.fabric import Switch, corrupt, drop, duplicate, shorten
-from sim.bench.runner import bench_params
-from sim.bench.streams import GRID, StreamSink, StreamSource, bus_read, start_clock
+from sim.bench.link_mesh import LinkMesh
+from sim.bench.rig import Rig
+from sim.bench.streams import GRID
 from sim.golden.link import DATA, credit_class, with_fields
 from sim.quality.coverage import cover
 
@@ -18,55 +17,52 @@ from .rig import Sender, as_stream, random_control, random_packet, unfilled
 CLEAN = {"seq": 0, "credit": 0, "credit_cls": 0}
 
 
-class Mesh:
+def clean(flits):
+    """A frame without what each hop fills in."""
+    return [with_fields(flits[0], **CLEAN), *flits[1:]]
+
+
+class MeshRig(Rig):
     """Sources, sinks and books of every rank's port; ``sent`` and ``came`` hold frames by (src,
     dst), own fields cleared."""
 
+    block, nested = LinkMesh, True
+
     def __init__(self, dut, salt, idle=None, stall=None, **switch):
-        self.cfg, self.params, self.rng = bench_params(salt)
-        cfg, rng, self.dut = self.cfg, self.rng, dut
-        self.bench = bench = start_clock(dut, watchdog=3000)
-        flit = types_of(cfg).flit
-        ranks = range(cfg.ranks)
+        super().__init__(dut, salt, idle, stall)
+        ranks = range(self.cfg.ranks)
         self.switch = Switch(
-            bench,
-            cfg.ranks,
+            self,
+            self.cfg.ranks,
             1,
             lambda rank, lane: f"p{rank}__tx__",
             lambda rank, lane: f"p{rank}__rx__",
-            rng=rng,
+            rng=self.rng,
             **switch,
         )
-        sources = [StreamSource(bench, f"p{rank}__i_packet", flit, idle, rng) for rank in ranks]
-        self.controls = [
-            StreamSource(bench, f"p{rank}__i_control", None, idle, rng) for rank in ranks
-        ]
+        self.controls = self.of_all("i_control")
         self.senders = [
-            Sender(bench, cfg, source, f"p{rank}__") for rank, source in enumerate(sources)
+            Sender(self, self.cfg, source, f"p{rank}__")
+            for rank, source in enumerate(self.of_all("i_packet"))
         ]
-        self.outs = [StreamSink(bench, f"p{rank}__o_packet", flit, stall, rng) for rank in ranks]
-        self.out_controls = [
-            StreamSink(bench, f"p{rank}__o_control", None, stall, rng) for rank in ranks
-        ]
-        self.sent, self.came, self.freed, self.counts = (
-            {},
-            {},
-            Counter(),
-            [Counter() for _ in ranks],
-        )
-        self.bad = [[] for _ in ranks]
+        self.sent, self.came, self.freed = {}, {}, Counter()
+        self.counts, self.bad = [Counter() for _ in ranks], [[] for _ in ranks]
         self._frame = [[] for _ in ranks]
         self._before = [Counter() for _ in ranks]
-        for rank in ranks:
-            getattr(dut, f"p{rank}__peer_dead").value = 0
-            self.outs[rank].on_item(lambda item, cycle, rank=rank: self._flit(rank, item))
-            self.out_controls[rank].on_item(lambda item, cycle, rank=rank: self._note(rank, [item]))
-        bench.on_sample(self._look)
+        outputs = zip(self.of_all("o_packet"), self.of_all("o_control"), strict=True)
+        for rank, (packets, controls) in enumerate(outputs):
+            packets.on_item(lambda item, cycle, rank=rank: self._flit(rank, item))
+            controls.on_item(lambda item, cycle, rank=rank: self._note(rank, [item]))
+        self.on_sample(self._look)
+
+    def of_all(self, port):
+        """The agents at this port of every rank."""
+        return [getattr(self, f"p{rank}__{port}") for rank in range(self.cfg.ranks)]
 
     def _note(self, dst, flits):
         fields = unpack(HEADER, flits[0])
         key = (fields["src"], dst, credit_class(PacketType(fields["type"])))
-        self.came.setdefault(key, []).append([with_fields(flits[0], **CLEAN), *flits[1:]])
+        self.came.setdefault(key, []).append(clean(flits))
         self.freed[key] += 1
 
     def _flit(self, dst, item):
@@ -79,12 +75,11 @@ class Mesh:
         """Strobes, and conservation: never more packets taken and not freed than buffers; ready
         only while there is one."""
         for src, sender in enumerate(self.senders):
-            for name, value in bus_read(self.dut, f"p{src}__counts", LINK_COUNTS).items():
+            for name, value in self.get(f"p{src}__counts").items():
                 self.counts[src][name] += value
-            bad = bus_read(self.dut, f"p{src}__o_bad", BAD_PACKET)
-            if bad["en"]:
+            if bad := self.strobe(f"p{src}__o_bad"):
                 self.bad[src].append(bad["reason"])
-            ready = int(getattr(self.dut, f"p{src}__dest_ready").value)
+            ready = self.get(f"p{src}__dest_ready")
             for dst in range(self.cfg.ranks):
                 out = sender.taken[dst] - self.freed[src, dst, DATA]
                 assert out <= self.cfg.rx_credits, f"{src} to {dst}: {out} packets on their way"
@@ -96,37 +91,22 @@ class Mesh:
 
     def put(self, src, dst, control=0.2):
         flits = random_packet(self.cfg, self.rng, src, dst)
-        self.sent.setdefault((src, dst, DATA), []).append(
-            [with_fields(flits[0], **CLEAN), *flits[1:]]
-        )
+        self.sent.setdefault((src, dst, DATA), []).append(clean(flits))
         self.senders[src].put(dst, flits)
         if self.rng.random() < control:
             flit = random_control(self.rng, src, dst)
-            self.sent.setdefault((src, dst, 1), []).append([with_fields(flit, **CLEAN)])
+            self.sent.setdefault((src, dst, 1), []).append(clean([flit]))
             self.controls[src].put(flit)
 
     def forget(self):
         """After a reset."""
-        for book in (
-            self.sent,
-            self.came,
-            self.freed,
-            *self.counts,
-            *self.bad,
-            *self._frame,
-            *self._before,
-        ):
+        per_rank = (*self.counts, *self.bad, *self._frame, *self._before)
+        taken = [sender.taken for sender in self.senders]
+        for book in (self.sent, self.came, self.freed, *per_rank, *taken):
             book.clear()
-        for sender in self.senders:
-            sender.taken.clear()
 
     def pairs(self):
-        return [
-            (src, dst)
-            for src in range(self.cfg.ranks)
-            for dst in range(self.cfg.ranks)
-            if src != dst
-        ]
+        return [*permutations(range(self.cfg.ranks), 2)]
 
     def complete(self, keys=None):
         return all(len(self.came.get(key, ())) == len(self.sent[key]) for key in keys or self.sent)
@@ -141,31 +121,28 @@ class Mesh:
         return sum(counts[name] for counts in self.counts)
 
 
-@cocotb.test()
-@cocotb.parametrize(grid=GRID)
-async def everyone_to_everyone(dut, grid):
+@MeshRig.test(grid=GRID)
+async def everyone_to_everyone(rig, cfg, rng, grid):
     """All pairs at once through the switch on the grid: each pair's frames in order, once; credits
     conserved each cycle."""
     idle, stall = grid
     latency = {"none": 1, "cyclic": (1, 8), "random": (5, 80)}[stall]
-    mesh = Mesh(dut, f"mesh{grid}", idle, stall, latency=latency, pause_tx=stall, pause_rx=idle)
-    await mesh.bench.reset()
-    for _ in range(mesh.params["packets"]):
-        mesh.put(*mesh.rng.choice(mesh.pairs()))
-    await mesh.bench.until(mesh.complete, limit=40000, what="all arrived")
-    await mesh.bench.until(lambda: mesh.switch.idle, what="switch empty")
-    await mesh.bench.cycles(300)
-    mesh.check()
+    rig.switch.set_pauses(latency, pause_tx=stall, pause_rx=idle)
+    for _ in range(rig.params["packets"]):
+        rig.put(*rng.choice(rig.pairs()))
+    await rig.until(rig.complete, limit=40000, what="all arrived")
+    await rig.until(lambda: rig.switch.idle, what="switch empty")
+    await rig.cycles(300)
+    rig.check()
     for name in ("seq_errors", "credit_violations", "truncated", "bad_totals", "control_sunk"):
-        assert mesh.total(name) == 0, name
-    cover(f"link.mesh.{idle}.{stall}")
+        assert rig.total(name) == 0, name
+    cover(f"link.mesh.{'.'.join(grid)}")
 
 
-@cocotb.test()
-async def faults_stay_local(dut):
+@MeshRig.test(latency=(1, 6))
+async def faults_stay_local(rig, cfg, rng):
     """What the fabric does to one pair's packets (lost, doubled, damaged, cut) never touches
     another pair's."""
-    rng = bench_params("faults")[2]
     kinds = {
         "drop": drop,
         "duplicate": duplicate,
@@ -182,23 +159,23 @@ async def faults_stay_local(dut):
         hit.append(kind)
         return kinds[kind]
 
-    mesh = Mesh(dut, "faults", latency=(1, 6), fault=fault)
-    others = [pair for pair in mesh.pairs() if pair != (0, 1)]
+    rig.switch.fault = fault
+    others = [pair for pair in rig.pairs() if pair != (0, 1)]
     for kind in kinds:
-        await mesh.bench.reset()
+        await rig.reset()
         chosen[0] = kind
-        mesh.forget()
+        rig.forget()
         for _ in range(4):
-            mesh.senders[0].put(1, random_packet(mesh.cfg, rng, 0, 1, length=mesh.cfg.packet_flits))
-        for _ in range(mesh.params["packets"]):
-            mesh.put(*rng.choice(others))
-        keys = list(mesh.sent)
-        await mesh.bench.until(
-            lambda keys=keys: mesh.complete(keys), limit=20000, what=f"the other pairs after {kind}"
+            rig.senders[0].put(1, random_packet(cfg, rng, 0, 1, length=cfg.packet_flits))
+        for _ in range(rig.params["packets"]):
+            rig.put(*rng.choice(others))
+        keys = list(rig.sent)
+        await rig.until(
+            lambda keys=keys: rig.complete(keys), limit=20000, what=f"the other pairs after {kind}"
         )
-        await mesh.bench.cycles(400)
-        mesh.check(keys)
-        gained, came = mesh.counts[1], len(mesh.came.get((0, 1, DATA), ()))
+        await rig.cycles(400)
+        rig.check(keys)
+        gained, came = rig.counts[1], len(rig.came.get((0, 1, DATA), ()))
         assert hit.pop() == kind
         if kind == "duplicate":
             assert gained["seq_errors"] == 1 and came == 4
@@ -207,62 +184,63 @@ async def faults_stay_local(dut):
         elif kind == "drop":
             assert came < 4
         else:
-            assert mesh.bad[1] == [Reason.BAD_LANE if kind == "wrong_lane" else Reason.BAD_HEADER]
+            assert rig.bad[1] == [Reason.BAD_LANE if kind == "wrong_lane" else Reason.BAD_HEADER]
         cover(f"link.fault.{kind}")
 
 
-@cocotb.test()
-async def stalled_port(dut):
+@MeshRig.test(latency=3)
+async def stalled_port(rig, cfg, rng):
     """A rank that gets nothing for a while stops only traffic from and to itself; afterwards
     everything arrives."""
-    mesh = Mesh(dut, "stalled", latency=3)
-    await mesh.bench.reset()
-    mesh.switch.stall_rx.add((1, 0))
-    for _ in range(mesh.params["packets"]):
-        for pair in mesh.pairs():
-            mesh.put(*pair, control=0)
-    await mesh.bench.until(
-        lambda: mesh.complete([(0, 2, DATA), (2, 0, DATA)]),
+    rig.switch.stall_rx.add((1, 0))
+    for _ in range(rig.params["packets"]):
+        for pair in rig.pairs():
+            rig.put(*pair, control=0)
+    await rig.until(
+        lambda: rig.complete([(0, 2, DATA), (2, 0, DATA)]),
         limit=20000,
         what="traffic beside the stall",
     )
-    assert not mesh.complete()
-    mesh.switch.stall_rx.clear()
-    await mesh.bench.until(mesh.complete, limit=40000, what="all after the stall")
-    mesh.check()
+    assert not rig.complete()
+    rig.switch.stall_rx.clear()
+    await rig.until(rig.complete, limit=40000, what="all after the stall")
+    rig.check()
     cover("link.stalled_port")
 
 
-@cocotb.test()
-@cocotb.parametrize(grid=GRID)
-async def loop_traffic(dut, grid):
+class LoopRig(Rig):
+    """The loop lane; its agents, without the prefix of the port."""
+
+    nested = True
+
+    def __init__(self, dut, salt, idle=None, stall=None):
+        super().__init__(dut, salt, idle, stall, watchdog=500)
+        for name in ("i_packet", "o_packet", "i_control", "o_control"):
+            setattr(self, name, getattr(self, f"loop__{name}"))
+
+    def component(self):
+        return LinkMesh(self.cfg, ranks=0)
+
+
+@LoopRig.test(grid=GRID)
+async def loop_traffic(rig, cfg, rng, grid):
     """The loop lane: all comes out once and in order with own numbers filled in, control beside it,
     credits right."""
-    idle, stall = grid
-    cfg, params, rng = bench_params(f"loop{grid}")
-    bench = start_clock(dut, watchdog=500)
-    flit = types_of(cfg).flit
-    source = StreamSource(bench, "loop__i_packet", flit, idle, rng)
-    out = StreamSink(bench, "loop__o_packet", flit, stall, rng)
-    controls = StreamSource(bench, "loop__i_control", None, idle, rng)
-    out_control = StreamSink(bench, "loop__o_control", None, stall, rng)
-    sender = Sender(bench, cfg, source, "loop__")
+    source, out = rig.i_packet, rig.o_packet
+    sender = Sender(rig, cfg, source, "loop__")
     freed = [0]
     out.on_item(lambda item, cycle: freed.__setitem__(0, freed[0] + item["last"]))
 
     due = {}  # cycle: counts that the ports of the one before decide
 
     def look(cycle):
-        counts = bus_read(dut, "loop__counts", LINK_COUNTS)
+        counts = rig.get("loop__counts")
         assert all(counts[name] == value for name, value in due.pop(cycle, {}).items()), (
             f"counts in cycle {cycle}: {counts}"
         )
+        ports = {name: getattr(rig, name).port for name in ("i_packet", "o_packet", "i_control")}
         port = {
-            name: (
-                int(getattr(dut, f"loop__{name}__valid").value),
-                int(getattr(dut, f"loop__{name}__ready").value),
-            )
-            for name in ("i_packet", "o_packet", "i_control")
+            name: (int(port.valid.value), int(port.ready.value)) for name, port in ports.items()
         }
         moves = {name: valid & ready for name, (valid, ready) in port.items()}
         due[cycle + 1] = {
@@ -272,11 +250,10 @@ async def loop_traffic(dut, grid):
             "credit_stall": port["i_control"][0] - moves["i_control"],
         }
         assert sender.taken[0] - freed[0] <= 4
-        assert not int(dut.loop__dest_ready.value) >> 1, "credit for another rank"
+        assert not rig.get("loop__dest_ready") >> 1, "credit for another rank"
 
-    bench.on_sample(look)
-    await bench.reset()
-    for n in range(2 * params["packets"]):
+    rig.on_sample(look)
+    for n in range(2 * rig.params["packets"]):
         flits = random_packet(
             cfg, rng, 1, 2, lane=5, length=cfg.packet_flits if grid == ("none", "none") else None
         )
@@ -284,43 +261,32 @@ async def loop_traffic(dut, grid):
         out.expect(*as_stream([with_fields(flits[0], src=0, dst=0, lane=0), *flits[1:]]))
         if n % 3 == 0:
             control = unfilled(rng, random_control(rng, 1, 2))
-            controls.put(control)
-            out_control.expect(with_fields(control, src=0, dst=0, lane=0))
-    await bench.until(
-        lambda: not sender.pending and not controls.pending, limit=20000, what="all in"
+            rig.i_control.put(control)
+            rig.o_control.expect(with_fields(control, src=0, dst=0, lane=0))
+    await rig.until(
+        lambda: not sender.pending and not rig.i_control.pending, limit=20000, what="all in"
     )
-    await bench.cycles(400)
+    await rig.cycles(400)
     out.finish()
-    out_control.finish()
+    rig.o_control.finish()
     if grid == ("none", "none"):
         assert out.stamps[0] - source.stamps[0] == 1
         assert out.stamps[-1] - out.stamps[0] == out.count - 1, "bubble on the loop lane"
-    assert int(dut.loop__dest_ready.value) == 1 and int(dut.loop__ctl_ready.value) == 1
-    cover(f"link.loop.grid.{idle}.{stall}")
+    assert rig.get("loop__dest_ready") == 1 and rig.get("loop__ctl_ready") == 1
+    cover(f"link.loop.grid.{'.'.join(grid)}")
 
 
-@cocotb.test()
-async def loop_full(dut):
+@LoopRig.test()
+async def loop_full(rig, cfg, rng):
     """Nobody takes: the loop lane keeps as much as it promised, and no more; then all comes. A
     reset forgets all."""
-    cfg, _, rng = bench_params("loop_full")
-    bench = start_clock(dut, watchdog=500)
-    source = StreamSource(bench, "loop__i_packet", types_of(cfg).flit)
-    out = StreamSink(bench, "loop__o_packet", types_of(cfg).flit, "stop")
-    controls, out_control = (
-        StreamSource(bench, "loop__i_control"),
-        StreamSink(bench, "loop__o_control", None, "stop"),
-    )
-    dut.loop__take.value = 0
+    source, out = rig.i_packet, rig.o_packet
     for turn in ("kept", "forgotten", "after"):
-        await bench.reset()
-        out.set_pause("stop")
-        out_control.set_pause("stop")
-        await bench.cycles(2)
-        assert not int(dut.loop__o_packet__valid.value) and not int(
-            dut.loop__o_control__valid.value
-        )
-        assert int(dut.loop__dest_ready.value) == 1 and int(dut.loop__ctl_ready.value) == 1
+        await rig.reset()
+        rig.pause("stop", out, rig.o_control)
+        await rig.cycles(2)
+        assert not int(out.port.valid.value) | int(rig.o_control.port.valid.value)
+        assert rig.get("loop__dest_ready") == 1 and rig.get("loop__ctl_ready") == 1
         flits = [
             flit
             for _ in range(6)
@@ -329,23 +295,20 @@ async def loop_full(dut):
         packets = as_stream(flits)
         first = source.count
         for n in range(4):  # credits for four packets
-            assert int(dut.loop__dest_ready.value) == 1, f"{n} credits taken"
-            dut.loop__take.value = 1
-            await bench.cycles(1)
-            dut.loop__take.value = 0
-            await bench.cycles(1)
-        await bench.sampled()
-        assert not int(dut.loop__dest_ready.value), "a fifth credit"
-        await bench.cycles(1)
+            assert rig.get("loop__dest_ready") == 1, f"{n} credits taken"
+            await rig.pulse("loop__take", rank=0)
+            await rig.cycles(1)
+        await rig.sampled()
+        assert not rig.get("loop__dest_ready"), "a fifth credit"
+        await rig.cycles(1)
         source.put(*packets)
-        controls.put(*(random_control(rng, 1, 2) for _ in range(cfg.ctl_credits + 2)))
-        await bench.cycles(len(packets) + 20)
+        rig.i_control.put(*(random_control(rng, 1, 2) for _ in range(cfg.ctl_credits + 2)))
+        await rig.cycles(len(packets) + 20)
         assert source.count - first == 4 * cfg.frame_flits + 1  # one stands at the output
-        assert controls.pending == 2 and not int(dut.loop__ctl_ready.value)
+        assert rig.i_control.pending == 2 and not rig.get("loop__ctl_ready")
         if turn == "forgotten":
             continue
-        out.set_pause(None)
-        out_control.set_pause(None)
-        await bench.cycles(len(packets) + 20)
+        rig.pause(None, out, rig.o_control)
+        await rig.cycles(len(packets) + 20)
         assert [item["data"] >> 32 for item in out.items] == [flit >> 32 for flit in flits]
-        assert out_control.count >= cfg.ctl_credits + 2 and not controls.pending
+        assert rig.o_control.count >= cfg.ctl_credits + 2 and not rig.i_control.pending

@@ -13,7 +13,7 @@ class Peer:
     reports totals."""
 
     def __init__(self, tb, pause=None):
-        self.tb, self.bench = tb, tb.bench
+        self.tb = tb
         cfg = tb.cfg
         self.limits = (cfg.rx_credits, cfg.ctl_credits)
         self.books = {
@@ -30,14 +30,14 @@ class Peer:
         self.quiet = False
         self.chatter = Counter()  # IDLE and ACK flits sent
         tb.sender.on_take.append(lambda rank: self.port[rank, DATA].take())
-        self.bench.add(self)
+        self.tb.add(self)
 
     def clear(self, forget=True):
         pass
 
     def drive(self):
         self._listen()
-        while self._due and self._due[0][0] <= self.bench.cycle:
+        while self._due and self._due[0][0] <= self.tb.cycle:
             _, rank, cls = self._due.popleft()
             self.held[rank, cls] -= 1
             self.freed[rank, cls] += 1
@@ -113,7 +113,7 @@ class Peer:
         self._due.append(
             (
                 max(
-                    self.bench.cycle + self.tb.rng.randint(1, 60),
+                    self.tb.cycle + self.tb.rng.randint(1, 60),
                     self._due[-1][0] if self._due else 0,
                 ),
                 rank,

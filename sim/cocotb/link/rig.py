@@ -3,11 +3,11 @@
 
 from collections import Counter, deque
 
-from hub_rtl.contract.config import ceil_log2
 from hub_rtl.contract.packets import BODIES, HEADER, PacketType, unpack
-from hub_rtl.contract.records import BAD_PACKET, types_of
-from sim.bench.runner import bench_params
-from sim.bench.streams import Codec, SignalPort, StreamSink, StreamSource, bus_read, start_clock
+from hub_rtl.contract.records import types_of
+from hub_rtl.link.link import LinkPort
+from sim.bench.rig import Rig
+from sim.bench.streams import Codec, SignalPort, StreamSink, StreamSource
 from sim.golden.link import CONTROL, DATA, LinkRxModel, LinkTxModel, header, with_fields
 
 from .watch import PortWatch
@@ -18,57 +18,29 @@ SETTLE = 12  # cycles until everything that came in is visible on ports and coun
 
 def random_packet(cfg, rng, src, dst, lane=LANE, length=None, **fields):
     """A good packet as a list of flits; ``length``: payload flits."""
-    length = length or rng.choice(
-        (1, 1, 2, cfg.packet_flits, cfg.packet_flits, rng.randint(1, cfg.packet_flits))
-    )
-    first = rng.randrange(cfg.packet_flits - length + 1)
+    flits = cfg.packet_flits
+    length = length or rng.choice((1, 1, 2, flits, flits, rng.randint(1, flits)))
+    first = rng.randrange(flits - length + 1)
     masked = fields.pop("masked", rng.random() < 0.3)
-    if rng.random() < 0.8:
-        body = {
-            "region": rng.randrange(2048),
-            "epoch": rng.randrange(16),
-            "rowid": rng.randrange(1 << 24),
-            "row_off": rng.randrange(1024 // cfg.packet_flits) * cfg.packet_flits + first,
-        }
-        kind = PacketType.ROW
-    else:
-        kind = PacketType.PLAIN
-        body = {
-            "addr16": rng.randrange(1 << 44 - ceil_log2(cfg.packet_flits)) * cfg.packet_flits
-            + first
-        }
-    flit = header(
-        kind,
-        body,
-        **{
-            "src": src,
-            "dst": dst,
-            "lane": lane,
-            "len": length,
-            "masked": masked,
-            "cls": rng.randrange(2),
-            "poison": rng.random() < 0.1,
-            **spare(rng),
-            **fields,
-        },
-    )
+    kind = PacketType.ROW if rng.random() < 0.8 else PacketType.PLAIN
+    body = random_body(rng, kind)
+    unit = "row_off" if kind == PacketType.ROW else "addr16"
+    body[unit] += first - body[unit] % flits
+    common = {"src": src, "dst": dst, "lane": lane, "len": length, "masked": masked}
+    drawn = {"cls": rng.randrange(2), "poison": rng.random() < 0.1, **spare(rng)}
+    flit = header(kind, body, **common | drawn | fields)
     return [flit, *(rng.getrandbits(128) for _ in range(length + masked * cfg.mask_flits))]
+
+
+def random_body(rng, kind):
+    return {name: rng.getrandbits(width) for name, (_, width) in BODIES[kind].items()}
 
 
 def random_control(rng, src, dst, lane=LANE):
     """A good CLOSE or REJECT flit."""
     kind = rng.choice((PacketType.CLOSE, PacketType.REJECT))
-    body = {name: rng.getrandbits(width) for name, (_, width) in BODIES[kind].items()}
-    return header(
-        kind,
-        body,
-        src=src,
-        dst=dst,
-        lane=lane,
-        cls=rng.randrange(2),
-        poison=rng.randrange(2),
-        **spare(rng),
-    )
+    drawn = {"cls": rng.randrange(2), "poison": rng.randrange(2), **spare(rng)}
+    return header(kind, random_body(rng, kind), src=src, dst=dst, lane=lane, **drawn)
 
 
 def spare(rng):
@@ -97,10 +69,8 @@ class Sender:
     def __init__(self, bench, cfg, source, prefix=""):
         self.bench, self.source = bench, source
         self.taken = Counter()
-        self._take, self._ready = (
-            getattr(bench.dut, prefix + "take"),
-            getattr(bench.dut, prefix + "dest_ready"),
-        )
+        self._take = getattr(bench.dut, prefix + "take")
+        self._ready = getattr(bench.dut, prefix + "dest_ready")
         self._codec = Codec(types_of(cfg).rank_strobe)
         self._queues = {rank: deque() for rank in range(cfg.ranks)}
         self._turn = 0
@@ -129,11 +99,9 @@ class Sender:
             for rank in self._queues
             if self._queues[rank] and self._credits >> rank & 1 and rank != self._last
         ]
-        self._last = (
-            min(able, key=lambda rank: (rank - self._turn) % ranks)
-            if able and self.source.pending < 40
-            else None
-        )
+        self._last = None
+        if able and self.source.pending < 40:
+            self._last = min(able, key=lambda rank: (rank - self._turn) % ranks)
         if self._last is not None:
             self._turn = self._last + 1
             self.source.put(*as_stream(self._queues[self._last].popleft()))
@@ -141,10 +109,8 @@ class Sender:
             for function in self.on_take:
                 function(self._last)
         if self._last is not None or self._driven:
-            self._take.value = self._codec.pack(
-                {"en": int(self._last is not None), "rank": self._last or 0}
-            )
-        self._driven = self._last is not None
+            self._driven = self._last is not None
+            self._take.value = self._codec.pack({"en": self._driven, "rank": self._last or 0})
 
     def sample(self):
         self._credits = int(self._ready.value)
@@ -153,87 +119,62 @@ class Sender:
         return f"sender: {self.pending} flits or packets waiting, credits {self._credits:#b}"
 
 
-class TB:
-    """One LinkPort with stream agents, models of both directions, and its strobes summed up."""
+class LinkRig(Rig):
+    """One LinkPort with stream agents, models of both directions, and its strobes summed up.
+    ``wire``: back-pressure on the wire."""
 
-    def __init__(self, dut, salt="", idle=None, stall=None, wire=None):
-        self.cfg, self.params, self.rng = bench_params(salt)
+    block = LinkPort
+
+    def __init__(self, dut, salt, idle=None, stall=None, wire=None):
+        super().__init__(dut, salt, idle, stall, watchdog=2000)
         cfg, rng = self.cfg, self.rng
-        self.dut = dut
         self._own(self.params.get("rank", rng.randrange(cfg.ranks)))  # another one in each test
-        dut.lane.value, dut.peer_dead.value = LANE, 0
-        self.bench = bench = start_clock(dut, watchdog=2000)
-        flit = types_of(cfg).flit
-        self.packets = StreamSource(bench, "i_packet", flit, idle, rng)
-        self.controls = StreamSource(bench, "i_control", None, idle, rng)
-        self.out = StreamSink(bench, "o_packet", flit, stall, rng)
-        self.out_control = StreamSink(
-            bench, "o_control", None, None if stall == "stop" else stall, rng
-        )
-        names = {"data": "tdata", "last": "tlast"}
-        self.wire_in = StreamSource(
-            bench,
-            SignalPort(
-                dut,
-                "rx",
-                "rx__tvalid",
-                "rx__tready",
-                {key: f"rx__{name}" for key, name in names.items()},
-            ),
-            pause=idle,
-            rng=rng,
-        )
-        self.wire_out = StreamSink(
-            bench,
-            SignalPort(
-                dut,
-                "tx",
-                "tx__tvalid",
-                "tx__tready",
-                {"data": "tx__tdata", "last": "tx__tlast", "dest": "tx__tdest"},
-            ),
-            pause=wire,
-            rng=rng,
-        )
-        self.sender = Sender(bench, cfg, self.packets)
+        self.set("lane", LANE)
+        if stall == "stop":
+            self.o_control.set_pause(None)
+
+        def stream(prefix, *fields):
+            names = {field: f"{prefix}__t{field}" for field in fields}
+            return SignalPort(dut, prefix, f"{prefix}__tvalid", f"{prefix}__tready", names)
+
+        self.wire_in = StreamSource(self, stream("rx", "data", "last"), pause=idle, rng=rng)
+        self.wire_out = StreamSink(self, stream("tx", "data", "last", "dest"), pause=wire, rng=rng)
+        self.sender = Sender(self, cfg, self.i_packet)
         self.counts, self.bad = Counter(), []
-        self._bad_header = Codec(BAD_PACKET)
         self.told = []  # (cycle, dst, totals) of each header on the wire
         self.wire_in.on_item(self._arrived)
         # The model must have the whole packet before its first flit: it gets it flit by flit, so
         # look at the rest later.
         self.wire_out.on_item(lambda item, cycle: self._pending_wire.append((item, cycle)))
-        self.out.on_item(self._out_flit)
-        self.out_control.on_item(
+        self.o_packet.on_item(self._out_flit)
+        self.o_control.on_item(
             lambda item, cycle: self._freed(unpack(HEADER, item)["src"], CONTROL, cycle)
         )
-        self.controls.on_item(self._in_control)
-        self.packets.on_item(self._in_flit)
+        self.i_control.on_item(self._in_control)
+        self.i_packet.on_item(self._in_flit)
         self.sender.on_take.append(lambda rank: self.watch.took_credit(rank))
-        bench.on_sample(self._look)
-        bench.on_sample(self._judge_wire)
+        self.on_sample(self._look)
+        self.on_sample(self._judge_wire)
 
     def _own(self, rank):
-        self.rank = self.dut.rank.value = rank
+        self.rank = rank
+        self.set("rank", rank)
         self.peers = [peer for peer in range(self.cfg.ranks) if peer != rank]
 
     def _look(self, cycle):
         self.watch.look(cycle)
         for name, value in self.watch.counts.items():
             self.counts[name] += value
-        bad = bus_read(self.dut, "o_bad", self._bad_header)
-        if bad["en"]:
+        if bad := self.strobe("o_bad"):
             self.bad.append((bad["header"], bad["reason"]))
 
     async def start(self, cycles=2, rank=None):
         """Reset, maybe with another own rank, and models that know nothing yet."""
         if rank is not None:
             self._own(rank)
-        await self.bench.reset(cycles)
-        self.rx, self.tx = (
-            LinkRxModel(self.cfg, self.rank, LANE),
-            LinkTxModel(self.cfg, self.rank, LANE),
-        )
+        await self.reset(cycles)
+        self.rx = LinkRxModel(self.cfg, self.rank, LANE)
+        self.tx = LinkTxModel(self.cfg, self.rank, LANE)
         self.watch = PortWatch(self)
         self.seq, self._src, self._building, self._pending_wire = 0, None, [], deque()
         self.counts.clear()
@@ -285,12 +226,22 @@ class TB:
         self.raw([first, *flits[1:]])
 
     def raw(self, flits, ended=True):
-        self.wire_in.put(
-            *(
-                {"data": data, "last": int(ended and n == len(flits) - 1)}
-                for n, data in enumerate(flits)
-            )
-        )
+        last = len(flits) - 1 if ended else None
+        self.wire_in.put(*({"data": data, "last": n == last} for n, data in enumerate(flits)))
+
+    def send(self, src, **fields):
+        """A good packet from there on the wire."""
+        self.send_wire(random_packet(self.cfg, self.rng, src, self.rank, **fields))
+
+    def send_control(self, src):
+        self.send_wire([random_control(self.rng, src, self.rank)])
+
+    def put(self, dst, **fields):
+        """A good packet for there at the input."""
+        self.sender.put(dst, random_packet(self.cfg, self.rng, 0, dst, **fields))
+
+    def put_control(self, dst):
+        self.i_control.put(random_control(self.rng, 0, dst))
 
     def send_credit(self, src, totals, **changes):
         body = {"total0": totals[0] % 256, "total1": totals[1] % 256}
@@ -300,16 +251,27 @@ class TB:
 
     async def settle(self, cycles=SETTLE):
         await self.wire_in.drained()
-        await self.bench.cycles(cycles)
+        await self.cycles(cycles)
 
-    def finish(self):
+    async def all_packets(self, what="all sent", limit=10000):
+        """All packets have left."""
+        await self.until(lambda: not (self.sender.pending or self.tx.waiting), limit, what)
+
+    async def all_sent(self):
+        """All packets and control flits have left."""
+        await self.until(
+            lambda: not (self.sender.pending or self.i_control.pending or self.tx.waiting),
+            what="all sent",
+        )
+
+    async def finish(self):
         """Everything that the models expect came, nothing else; strobes as the models say. Those
         that the watch does not judge in each cycle."""
         expected = [flit for _, packet in self.rx.packets for flit in packet]
-        assert self.out.items == expected, (
-            f"o_packet: {len(self.out.items)} flits, expected {len(expected)}"
+        assert self.o_packet.items == expected, (
+            f"o_packet: {len(self.o_packet.items)} flits, expected {len(expected)}"
         )
-        assert self.out_control.items == self.rx.controls, "o_control differs"
+        assert self.o_control.items == self.rx.controls, "o_control differs"
         assert self.bad == self.rx.bad, f"o_bad: {self.bad}, expected {self.rx.bad}"
         assert self.tx.waiting == 0, f"{self.tx.waiting} items did not come on the wire"
         for name in ("seq_errors", "credit_violations", "truncated"):
@@ -317,10 +279,3 @@ class TB:
                 f"{name}: {self.counts[name]}, expected {self.rx.counts[name]}"
             )
         assert self.counts["credits_sent"] == self.tx.sent[PacketType.CREDIT]
-
-
-async def started(dut, salt="", *pauses, **options):
-    """A :class:`TB` out of reset."""
-    tb = TB(dut, salt, *pauses, **options)
-    await tb.start()
-    return tb

@@ -66,7 +66,7 @@ class PortWatch:
         self._packet_open = self._was_open = self._new_packet = self._wire_open = False
         self._kind, self._since_wire, self._flowing = None, 0, 0
         self._moved = [-1, -1]  # cycles in which the last two flits left
-        self._start = (tb.out.count, tb.out_control.count)
+        self._start = (tb.o_packet.count, tb.o_control.count)
         self._arrivals, self._complete, self._flits = (
             (deque(), deque()),
             0,
@@ -163,8 +163,8 @@ class PortWatch:
     def _judge_arrivals(self, now, cycle):
         """What has come on the wire is handed out as soon as it may be, without a gap."""
         for cls, name, sink in (
-            (DATA, "o_packet", self.tb.out),
-            (CONTROL, "o_control", self.tb.out_control),
+            (DATA, "o_packet", self.tb.o_packet),
+            (CONTROL, "o_control", self.tb.o_control),
         ):
             arrivals = self._arrivals[cls]
             while arrivals and arrivals[0][0] == cycle:

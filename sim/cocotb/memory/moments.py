@@ -4,11 +4,9 @@ run."""
 
 from itertools import product
 
-import cocotb
-
 from sim.quality.coverage import cover
 
-from .tests import TB
+from .rig import WriterRig
 
 
 def on_call(gate):
@@ -17,98 +15,85 @@ def on_call(gate):
         yield not gate["go"]
 
 
-@cocotb.test()
-async def quiesce_moments(dut):
+@WriterRig.test(latency=1)
+async def quiesce_moments(rig, cfg, rng):
     """``quiesce`` in one cycle with an acknowledgement taken, a command accepted, both, neither;
     also while one lasts."""
-    tb = TB(dut, "moments", latency=1)
     acks, commands = {"go": False}, {"go": True}
-    tb.acks.set_pause(on_call(acks))
-    tb.writes.set_pause(on_call(commands))
-    await tb.bench.reset()
-    depth = tb.cfg.write_depth
+    rig.o_ack.set_pause(on_call(acks))
+    rig.i_write.set_pause(on_call(commands))
+    depth = cfg.write_depth
     counts = sorted({1, 2, depth - 1, depth})
     for inside, ack, accept, again in product(counts, (0, 1), (0, 1), (0, 1)):
         if accept and inside == depth:
             continue  # there is no room for one more
         where = f"{inside} inside, ack {ack}, accept {accept}, again {again}"
         commands["go"] = True
-        for _ in range(inside):
-            tb.put(beats=1)
-        await tb.bench.until(
-            lambda n=inside: tb.model.outstanding == n and tb.memory.idle, 200, where
-        )
-        await tb.bench.cycles(4)  # the answers have met their contexts
+        rig.put_many(inside, beats=1)
+        await rig.until(lambda n=inside: rig.model.outstanding == n and rig.memory.idle, 200, where)
+        await rig.cycles(4)  # the answers have met their contexts
         commands["go"] = False
         if accept:
-            tb.put(beats=1)
+            rig.put(beats=1)
         if again:
-            await tb.quiesce()
-            await tb.bench.cycles(1)
-        await tb.bench.cycles(2)
-        taken, accepted = tb.acks.count, tb.writes.count
+            await rig.quiesce()
+            await rig.cycles(1)
+        await rig.cycles(2)
+        taken, accepted = rig.o_ack.count, rig.i_write.count
         acks["go"], commands["go"] = bool(ack), bool(accept)
-        await tb.quiesce()
+        await rig.quiesce()
         acks["go"] = commands["go"] = False
-        assert (tb.acks.count, tb.writes.count) == (taken + ack, accepted + accept), (
+        assert (rig.o_ack.count, rig.i_write.count) == (taken + ack, accepted + accept), (
             f"{where}: did not meet"
         )
         cover(f"memory.quiesce.{'ack' if ack else 'no_ack'}.{'accept' if accept else 'no_accept'}")
         cover("memory.quiesce.again", again and ack)
         left = inside + accept - ack
-        await tb.bench.sampled()
-        assert int(dut.quiescing.value) == (left > 0), f"{where}: {left} left"
+        await rig.sampled()
+        assert rig.get("quiescing") == (left > 0), f"{where}: {left} left"
         # A later command is not waited for.
         later = left < depth
-        await tb.bench.cycles(1)
+        await rig.cycles(1)
         if later:
             commands["go"] = True
-            tb.put(beats=1)
-        await tb.bench.cycles(12)
+            rig.put(beats=1)
+        await rig.cycles(12)
         for n in range(left, 0, -1):
-            assert int(dut.quiescing.value), f"{where}: {n} acknowledgements are not taken"
+            assert rig.get("quiescing"), f"{where}: {n} acknowledgements are not taken"
             acks["go"] = True
-            await tb.bench.cycles(1)
+            await rig.cycles(1)
             acks["go"] = False
-            await tb.bench.cycles(2)
-        assert not int(dut.quiescing.value), where
+            await rig.cycles(2)
+        assert not rig.get("quiescing"), where
         acks["go"] = True
-        await tb.done()
+        await rig.done()
         acks["go"] = False
-    tb.finish()
 
 
-@cocotb.test()
-async def counts_both_ways(dut):
+@WriterRig.test(latency=1)
+async def counts_both_ways(rig, cfg, rng):
     """A burst written and another answered, a command accepted and another acknowledged, in the
     same cycle again and again."""
-    tb = TB(dut, "both", latency=1)
     met = {"written": 0, "accepted": 0}
 
     def look(cycle):
-        wlast = int(dut.mem__wvalid.value) & int(dut.mem__wready.value) & int(dut.mem__wlast.value)
-        met["written"] += wlast & int(dut.mem__bvalid.value)
-        met["accepted"] += tb.acks.stamps[-1:] == [cycle] == tb.writes.stamps[-1:]
+        wlast = all(rig.offered("w")) and int(rig.dut.mem__wlast.value)
+        met["written"] += wlast & rig.offered("b")[0]
+        met["accepted"] += rig.o_ack.stamps[-1:] == [cycle] == rig.i_write.stamps[-1:]
 
-    tb.bench.on_sample(look)
-    await tb.bench.reset()
+    rig.on_sample(look)
     # With a place or two the bursts come in turns only: random pauses let the events meet there
     # too.
     for pause in (None, "random"):
-        tb.writes.set_pause(pause, tb.rng)
-        for _ in range(120):
-            tb.put(beats=1)
-        await tb.done()
-    tb.finish()
-    assert int(dut.outstanding.value) == 0
+        rig.i_write.set_pause(pause, rng)
+        rig.put_many(120, beats=1)
+        await rig.finish()
+    assert rig.get("outstanding") == 0
     cover("memory.written_as_answered", met["written"])
     cover("memory.accepted_as_acked", met["accepted"])
     # Nothing was lost: exactly as many commands fit as ever.
-    tb.acks.set_pause("stop")
-    for _ in range(tb.cfg.write_depth + 2):
-        tb.put(beats=1)
-    await tb.bench.cycles(40 + 4 * tb.cfg.write_depth)
-    assert tb.model.outstanding == tb.cfg.write_depth
-    tb.acks.set_pause(None)
-    await tb.done()
-    tb.finish()
+    rig.o_ack.set_pause("stop")
+    rig.put_many(cfg.write_depth + 2, beats=1)
+    await rig.cycles(40 + 4 * cfg.write_depth)
+    assert rig.model.outstanding == cfg.write_depth
+    rig.o_ack.set_pause(None)

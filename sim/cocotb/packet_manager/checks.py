@@ -84,8 +84,8 @@ class SidePorts:
     """``can_accept``, ``counts.stall_credit``, ``oldest`` and ``draining``, as they follow from the
     entries."""
 
-    def __init__(self, env):
-        self._env, self._still, self._recent, self._shown = env, 0, {}, None
+    def __init__(self, rig):
+        self._rig, self._still, self._recent, self._shown = rig, 0, {}, None
         self._drained = 0
         self._clear, self._leaving = (
             Counter(),
@@ -93,7 +93,7 @@ class SidePorts:
         )  # cycles without a reason to drain, by rank
 
     def look(self, cycle, moved, mark):
-        golden = self._env.golden
+        golden = self._rig.golden
         for tag in golden.pending:
             self._recent[tag] = cycle
         died = any(since is not None for since in golden.dead_since)
@@ -106,7 +106,7 @@ class SidePorts:
             self._credit(cycle)
 
     def _can_accept(self):
-        env, cfg, golden = self._env, self._env.cfg, self._env.golden
+        rig, cfg, golden = self._rig, self._rig.cfg, self._rig.golden
         counts = Counter(tag[1] for tag in golden.pending)
         spare = cfg.pool_depth - cfg.ranks
         shared = spare - sum(count - 1 for count in counts.values())
@@ -115,13 +115,13 @@ class SidePorts:
             int(not counts[rank] or (counts[rank] + room <= golden.max_entries and shared >= room))
             for rank in range(cfg.ranks)
         ]
-        word = int(env.dut.can_accept.value)
+        word = rig.get("can_accept")
         assert [word >> rank & 1 for rank in range(cfg.ranks)] == wanted, (
             f"can_accept with entries {dict(counts)}"
         )
 
     def _credit(self, cycle):
-        env, golden = self._env, self._env.golden
+        rig, golden = self._rig, self._rig.golden
         surely, perhaps = set(), set()
         for tag, queue in golden.pending.items():
             age = cycle - queue[0].placed
@@ -129,7 +129,7 @@ class SidePorts:
             if (
                 full
                 or any(s.marked is not None for s in queue)
-                or age >= golden.merge_timeout + 2 * env.cfg.pool_depth + 4
+                or age >= golden.merge_timeout + 2 * rig.cfg.pool_depth + 4
             ):
                 surely.add(tag[1])
             elif (
@@ -137,7 +137,7 @@ class SidePorts:
                 or cycle - golden.stalled_at < 2 * STILL
             ):
                 perhaps.add(tag[1])
-        ready = int(env.dut.dest_ready.value)
+        ready = rig.get("dest_ready")
         if any(
             ready >> rank & 1 and cycle - since <= STILL
             for rank, since in enumerate(golden.ready_since)
@@ -146,17 +146,16 @@ class SidePorts:
         assert not any(ready >> rank & 1 for rank in surely), (
             f"an entry of {surely} may leave, but does not"
         )
-        stalls = env.codecs["counts"].unpack(int(env.dut.counts.value))["stall_credit"]
+        stalls = rig.get("counts")["stall_credit"]
         assert stalls == bool(surely) or perhaps, f"stall_credit = {stalls}, eligible: {surely}"
 
     def _oldest(self, cycle):
-        env, golden, depth = self._env, self._env.golden, self._env.cfg.pool_depth
-        word = int(env.dut.oldest.value)
+        rig, golden, depth = self._rig, self._rig.golden, self._rig.cfg.pool_depth
+        shown = rig.get("oldest")
         settled = self._still > 3 * depth + STILL
-        if word == self._shown and not (settled and self._still % depth == 0):
+        if shown == self._shown and not (settled and self._still % depth == 0):
             return
-        self._shown = word
-        shown = env.codecs["oldest"].unpack(word)
+        self._shown = shown
         if settled:
             assert shown["valid"] == bool(golden.pending), "oldest, with nothing or all there"
         if not shown["valid"]:
@@ -182,9 +181,9 @@ class SidePorts:
             )
 
     def _drains(self, cycle, mark):
-        env, golden = self._env, self._env.golden
-        word = int(env.dut.draining.value)
-        for rank in range(env.cfg.ranks):
+        rig, golden = self._rig, self._rig.golden
+        word = rig.get("draining")
+        for rank in range(rig.cfg.ranks):
             # A mark covers a packet that is just leaving whatever its handle.
             self._leaving[rank] = bool(golden.in_flight[rank]) and (mark or self._leaving[rank])
             reason = (

@@ -6,27 +6,25 @@ Each test goes through all distances between the two events, so that they meet i
 whatever the seed.
 """
 
-import cocotb
-
 from sim.quality.coverage import cover
 
-from .rig import SECTOR, Env, Traffic
+from .rig import SECTOR, PoolRig
 
 UNIT = SECTOR // 2
 LATE = 60000  # cycles: no timer makes an entry leave
 
 
-def held_back(env, hold):
+def held_back(rig, hold):
     """A pause that begins when ``hold["after"]`` flits have been taken, and ends when that is
     None."""
     while True:
-        yield hold["after"] is not None and env.sink.count >= hold["after"]
+        yield hold["after"] is not None and rig.o_packet.count >= hold["after"]
 
 
-def unit_stores(traffic, base, units, ragged):
+def unit_stores(rig, base, units, ragged):
     """Stores that write just these 16-byte units of a block; both units of a sector at once or one
     by one."""
-    rng, stores = traffic.rng, []
+    rng, stores = rig.rng, []
     for unit in units:
         mask = (1 << UNIT) - 1
         if unit in ragged:
@@ -57,14 +55,10 @@ def cover_units(units, stores):
     cover("packet_manager.half.upper_before_lower", upper & set(later))
 
 
-@cocotb.test()
-async def half_sectors(dut):
+@PoolRig.test(merge_timeout=LATE, age_limit=LATE)
+async def half_sectors(rig, cfg, rng):
     """Every set of 16-byte units of four sectors, at both ends of a block: the stores are cut in
     the middle of sectors."""
-    env = Env(dut, merge_timeout=LATE, age_limit=LATE, seed="halves")
-    await env.start()
-    cfg, rng = env.cfg, env.rng
-    traffic = Traffic(cfg, rng)
     for base in sorted({0, cfg.packet_flits - 8}):
         for number in range(1, 256):
             units = [base + n for n in range(8) if number >> n & 1]
@@ -75,137 +69,124 @@ async def half_sectors(dut):
             if units == list(range(len(units))):
                 row, full, ragged = True, UNIT * len(units), ()
             block = (
-                traffic.row(full=full) if row else traffic.plain(rng.randrange(cfg.ranks), number)
+                rig.traffic.row(full=full)
+                if row
+                else rig.traffic.plain(rng.randrange(cfg.ranks), number)
             )
-            stores = unit_stores(traffic, block, units, ragged)
-            before = len(env.golden.packets)
-            env.source.put(*stores)
-            await env.source.drained()
-            await env.bench.cycles(rng.choice((0, 0, 1, 2, 8)))
-            await env.mark()
-            await env.bench.until(lambda n=before: len(env.golden.packets) > n, 200, "the packet")
+            stores = unit_stores(rig, block, units, ragged)
+            before = len(rig.golden.packets)
+            rig.i_store.put(*stores)
+            await rig.i_store.drained()
+            await rig.cycles(rng.choice((0, 0, 1, 2, 8)))
+            await rig.mark()
+            await rig.until(lambda n=before: len(rig.golden.packets) > n, 200, "the packet")
             cover_units(units, stores)
-            cover("packet_manager.half.full", env.golden.packets[-1].full and full % SECTOR)
-    await env.quiet()
-    env.finish()
-    assert len(env.golden.packets) == len({0, cfg.packet_flits - 8}) * 255
+            cover("packet_manager.half.full", rig.golden.packets[-1].full and full % SECTOR)
+    await rig.emptied()
+    assert len(rig.golden.packets) == len({0, cfg.packet_flits - 8}) * 255
 
 
-@cocotb.test()
-async def tail_marks(dut):
+@PoolRig.test(merge_timeout=LATE, age_limit=LATE)
+async def tail_marks(rig, cfg, rng):
     """A mark in every cycle around a packet's last flit, which waits for the link: it drains until
     the ledger has its bytes."""
-    env = Env(dut, merge_timeout=LATE, age_limit=LATE, seed="tail")
     hold = {"after": None}
-    env.sink.set_pause(held_back(env, hold))
-    cfg = env.cfg
-    await env.start()
-    traffic = Traffic(cfg, env.rng)
-    dest = next(iter(traffic.dests))
-    rank, handle = traffic.dests[dest][0], dest // cfg.replicas
+    rig.o_packet.set_pause(held_back(rig, hold))
+    dest = next(iter(rig.traffic.dests))
+    rank, handle = rig.traffic.dests[dest][0], dest // cfg.replicas
     moments = [("held", at) for at in range(-3, 6)] + [("taken", at) for at in range(4)]
     moments += [("free", at) for at in range(-3, 9)]
     for everything in (True, False):
         for how, at in moments:
-            units = env.rng.choice((1, 2, cfg.packet_flits))
-            row = traffic.row(dest=dest, full=UNIT * units)
+            units = rng.choice((1, 2, cfg.packet_flits))
+            row = rig.traffic.row(dest=dest, full=UNIT * units)
             hold["after"] = (
-                env.sink.count + units if how != "free" else None
+                rig.o_packet.count + units if how != "free" else None
             )  # all but the last flit
-            env.source.put(*traffic.bytes_of(row, 0, UNIT * units))
-            await env.source.drained()
+            rig.put(row, 0, UNIT * units)
+            await rig.i_store.drained()
             # The header comes 9 cycles after the store that completes the packet, the last flit
             # `units` later.
-            await env.bench.cycles(8 + units + at)
+            await rig.cycles(8 + units + at)
             if how == "taken":
                 hold["after"] = None
-            await env.mark(None if everything else handle)
+            await rig.mark(None if everything else handle)
             if how == "held":
-                await env.bench.cycles(16)
-                await env.bench.sampled()
-                assert int(dut.o_packet__valid.value) and env.sink.count == hold["after"]
-                word = int(dut.draining.value)
+                await rig.cycles(16)
+                await rig.sampled()
+                assert int(rig.dut.o_packet__valid.value) and rig.o_packet.count == hold["after"]
+                word = rig.get("draining")
                 assert word >> rank & 1, f"mark at {at}: the last flit waits, draining is {word:b}"
                 cover("packet_manager.mark.tail_loaded", at == -1)
                 cover("packet_manager.mark.tail_waits", at > 0)
-                await env.bench.cycles(1)
+                await rig.cycles(1)
                 hold["after"] = None
-            await env.quiet()
-            marked, last = env.marks[0][2], env.golden.packets[-1].last
+            await rig.quiet()
+            marked, last = rig.marks[0][2], rig.golden.packets[-1].last
             cover("packet_manager.mark.tail_taken", marked == last)
             cover("packet_manager.mark.tail_gone", 0 < marked - last <= 4)
-    env.finish()
+    rig.judge()
 
 
-@cocotb.test()
-async def quota_moments(dut):
+@PoolRig.test(merge_timeout=LATE, age_limit=LATE)
+async def quota_moments(rig, cfg, rng):
     """A place is taken in every cycle around the one in which another is given back, by the same
     rank and by another."""
-    env = Env(dut, merge_timeout=LATE, age_limit=LATE, seed="quota")
-    cfg = env.cfg
     for same in (True, False):
         for more in (0, 1):  # further entries of the rank whose packet leaves
             for before in (0, 1):  # entries that the other rank has
                 for at in range(12):
-                    await env.start()
-                    traffic = Traffic(cfg, env.rng)
-                    by_rank = {rank: dest for dest, (rank, _) in traffic.dests.items()}
+                    await rig.start()
+                    rig.new_rows()
+                    by_rank = {rank: dest for dest, (rank, _) in rig.traffic.dests.items()}
                     gives, takes = (sorted(by_rank) * 2)[:2]
                     takes = gives if same else takes
                     first = [gives] * more + [takes] * (before and not same)
                     if len(first) > cfg.pool_depth - cfg.ranks:
                         continue
                     for rank in first:
-                        env.source.put(*traffic.bytes_of(traffic.row(dest=by_rank[rank]), 0, 8))
-                    env.source.put(
-                        *traffic.bytes_of(traffic.row(dest=by_rank[gives], full=32), 0, 32)
-                    )
-                    await env.source.drained()
-                    await env.bench.cycles(at)
-                    env.source.put(*traffic.bytes_of(traffic.row(dest=by_rank[takes]), 0, 8))
-                    await env.source.drained()
-                    await env.bench.cycles(24)
-                    freed = env.golden.packets[0].last - 1
-                    placed = max(queue[-1].placed for queue in env.golden.pending.values())
+                        rig.put_row(8, dest=by_rank[rank])
+                    rig.put_row(32, dest=by_rank[gives], full=32)
+                    await rig.i_store.drained()
+                    await rig.cycles(at)
+                    rig.put_row(8, dest=by_rank[takes])
+                    await rig.i_store.drained()
+                    await rig.cycles(24)
+                    freed = rig.golden.packets[0].last - 1
+                    placed = max(queue[-1].placed for queue in rig.golden.pending.values())
                     cover(f"packet_manager.quota.{'swap' if same else 'both'}", placed == freed)
-                    await env.mark()
-                    await env.quiet()
-                    await env.whole_pool(traffic)
-                    env.finish()
+                    await rig.flush()
+                    await rig.whole_pool()
+                    rig.judge()
 
 
-@cocotb.test()
-async def lock_moments(dut):
+@PoolRig.test(merge_timeout=LATE, age_limit=LATE)
+async def lock_moments(rig, cfg, rng):
     """A store of an entry's block in every cycle around its lock: in this packet or in the next
     one, never in none."""
-    env = Env(dut, merge_timeout=LATE, age_limit=LATE, seed="lock")
-    await env.start()
-    cfg = env.cfg
-    traffic = Traffic(cfg, env.rng)
     for at in range(16):
         for last in (False, True):  # the store completes the block
             for sector in (0, 1):
-                rank = env.rng.randrange(cfg.ranks)
-                base = traffic.plain(rank, at)
+                rank = rng.randrange(cfg.ranks)
+                base = rig.traffic.plain(rank, at)
                 size = cfg.packet_bytes - UNIT if last else 40
                 stores = (
-                    traffic.bytes_of(base, UNIT, size)
+                    rig.traffic.bytes_of(base, UNIT, size)
                     if sector == 0
-                    else traffic.bytes_of(base, 0, size)
+                    else rig.traffic.bytes_of(base, 0, size)
                 )
-                late = traffic.bytes_of(base, 0 if sector == 0 else size, UNIT)
-                before = len(env.golden.packets)
-                env.source.put(*stores)
-                await env.source.drained()
-                await env.bench.cycles(3)
-                await env.mark()
-                await env.bench.cycles(at)
-                env.source.put(*late)
-                await env.source.drained()
-                await env.bench.cycles(30)
-                await env.mark()
-                await env.quiet()
-                packets = env.golden.packets[before:]
+                late = rig.traffic.bytes_of(base, 0 if sector == 0 else size, UNIT)
+                before = len(rig.golden.packets)
+                rig.i_store.put(*stores)
+                await rig.i_store.drained()
+                await rig.cycles(3)
+                await rig.mark()
+                await rig.cycles(at)
+                rig.i_store.put(*late)
+                await rig.i_store.drained()
+                await rig.cycles(30)
+                await rig.flush()
+                packets = rig.golden.packets[before:]
                 placed = packets[-1].stores[-1].placed
                 cover(
                     "packet_manager.lock.merge_before",
@@ -214,61 +195,55 @@ async def lock_moments(dut):
                 cover(
                     "packet_manager.lock.too_late", len(packets) == 2 and placed == packets[0].take
                 )
-    env.finish()
+    rig.judge()
 
 
-@cocotb.test()
-async def death_moments(dut):
+@PoolRig.test(merge_timeout=LATE, age_limit=LATE, credits=1)
+async def death_moments(rig, cfg, rng):
     """A peer dies in every cycle around the lock of its entry: the entry leaves whole or is sunk,
     and it drains."""
-    env = Env(dut, merge_timeout=LATE, age_limit=LATE, credits=1, seed="death")
-    cfg = env.cfg
     phases = min(cfg.pool_depth, 4)  # of the sweep that sinks
     for at in range(12 * phases):
-        await env.start()
-        traffic = Traffic(cfg, env.rng)
-        dest = next(iter(traffic.dests))
-        rank = traffic.dests[dest][0]
-        env.credits.left = [0] * cfg.ranks
-        await env.bench.cycles(3)
-        env.source.put(*traffic.bytes_of(traffic.row(dest=dest), 0, cfg.packet_bytes))
-        await env.source.drained()
-        await env.bench.cycles(10 + at % phases)
-        await env.mark()
-        env.credits.left[rank] = 1
-        await env.bench.cycles(at // phases)
-        killed = env.bench.cycle
-        env.kill(1 << rank)
-        await env.bench.cycles(3 * cfg.pool_depth + 40)
-        left, sunk = len(env.golden.packets), env.counted["sunk"]
-        assert left + sunk == 1 and len(env.taken) == left, f"at {at}: {left} packets, {sunk} sunk"
-        assert not int(dut.draining.value), f"at {at}: drains for ever"
-        cover("packet_manager.dead.at_lock", left and killed <= env.taken[0] <= killed + 1)
+        await rig.start()
+        rig.new_rows()
+        dest = next(iter(rig.traffic.dests))
+        rank = rig.traffic.dests[dest][0]
+        rig.credits.give(0)
+        await rig.cycles(3)
+        rig.put_row(cfg.packet_bytes, dest=dest)
+        await rig.i_store.drained()
+        await rig.cycles(10 + at % phases)
+        await rig.mark()
+        rig.credits.left[rank] = 1
+        await rig.cycles(at // phases)
+        killed = rig.cycle
+        rig.kill(1 << rank)
+        await rig.cycles(3 * cfg.pool_depth + 40)
+        left, sunk = len(rig.golden.packets), rig.counted["sunk"]
+        assert left + sunk == 1 and len(rig.taken) == left, f"at {at}: {left} packets, {sunk} sunk"
+        assert not rig.get("draining"), f"at {at}: drains for ever"
+        cover("packet_manager.dead.at_lock", left and killed <= rig.taken[0] <= killed + 1)
         cover("packet_manager.dead.before_lock", sunk)
-        assert env.credits.left[rank] == 1 - left
+        assert rig.credits.left[rank] == 1 - left
 
 
-@cocotb.test()
-async def timer_moments(dut):
+@PoolRig.test(merge_timeout=40, age_limit=LATE)
+async def timer_moments(rig, cfg, rng):
     """A block is completed in every cycle around the one in which its merge timer expires: one full
     packet, or two partial."""
-    timeout = 40
-    env = Env(dut, merge_timeout=timeout, age_limit=LATE, seed="timer")
-    cfg = env.cfg
+    timeout = rig.golden.merge_timeout
     for at in range(timeout - 8, timeout + 2 * cfg.pool_depth + 8, 1 if cfg.pool_depth < 16 else 3):
-        await env.start()
-        traffic = Traffic(cfg, env.rng)
-        stores = traffic.bytes_of(traffic.row(), 0, cfg.packet_bytes)
-        env.source.put(*stores[:-1])
-        await env.source.drained()
-        await env.bench.cycles(at - len(stores))
-        env.source.put(stores[-1])
-        await env.source.drained()
-        await env.bench.cycles(30)
-        await env.mark()
-        await env.quiet()
-        env.finish()
-        packets = env.golden.packets
+        await rig.start()
+        rig.new_rows()
+        stores = rig.traffic.bytes_of(rig.traffic.row(), 0, cfg.packet_bytes)
+        rig.i_store.put(*stores[:-1])
+        await rig.i_store.drained()
+        await rig.cycles(at - len(stores))
+        rig.i_store.put(stores[-1])
+        await rig.i_store.drained()
+        await rig.cycles(30)
+        await rig.flushed()
+        packets = rig.golden.packets
         assert [packet.full for packet in packets] in ([True], [False, False])
         cover(
             "packet_manager.timer.completed",

@@ -2,10 +2,8 @@
 """Rig of the packet manager's bench: drivers, golden model and watcher of the side ports, and the
 traffic."""
 
-from hub_rtl.contract.records import types_of
-from hub_rtl.packet_manager.records import pool_types_of
-from sim.bench.runner import bench_params
-from sim.bench.streams import Codec, StreamSink, StreamSource, bus_write, start_clock
+from hub_rtl.packet_manager.packet_manager import PacketManager
+from sim.bench.rig import Rig
 from sim.quality.coverage import cover
 
 from .checks import Judge, SidePorts
@@ -17,17 +15,21 @@ class Credits:
     """The link's books: ``dest_ready`` while a rank has credits; a take shows after ``delay``
     cycles (1 or 2)."""
 
-    def __init__(self, env, each, give_back=None, delay=1, rng=None):
-        self.env, self.left = env, [each] * env.cfg.ranks
+    def __init__(self, rig, each, give_back=None, delay=1, rng=None):
+        self.rig, self.left = rig, [each] * rig.cfg.ranks
         self._give_back, self._rng = give_back, rng
-        self._seen = [[each] * env.cfg.ranks] * delay
+        self._seen = [[each] * rig.cfg.ranks] * delay
         self.limit = each
         self.word = None
-        env.bench.add(self)
+        rig.add(self)
+
+    def give(self, count):
+        """So many for each rank."""
+        self.left = [count] * self.rig.cfg.ranks
 
     def take(self, rank):
         assert self.left[rank] > 0, (
-            f"cycle {self.env.bench.cycle}: rank {rank} was taken without a credit"
+            f"cycle {self.rig.cycle}: rank {rank} was taken without a credit"
         )
         self.left[rank] -= 1
         cover("packet_manager.credit.last", self.left[rank] == 0)
@@ -43,7 +45,7 @@ class Credits:
             for r, (a, b) in enumerate(zip(self._seen[0], self.left, strict=True))
         )
         if word != self.word:
-            self.env.dut.dest_ready.value = word
+            self.rig.set("dest_ready", word)
             self.word = word
 
     def sample(self):
@@ -56,113 +58,101 @@ class Credits:
         return f"credits {self.left}"
 
 
-class Env:
-    """The block with its drivers, its golden model and a watcher of all side ports."""
+class PoolRig(Rig):
+    """The block with its drivers, its golden model and a watcher of all side ports. ``limits``:
+    arguments of the golden model."""
+
+    block = PacketManager
 
     def __init__(
         self,
         dut,
-        *,
+        salt,
         idle=None,
         stall=None,
         credits=1000,
         give_back=None,
         delay=1,
-        seed=0,
         watchdog=3000,
         **limits,
     ):
-        self.cfg, self.params, self.rng = bench_params(seed)
-        self.dut, self.limits = dut, limits
-        self.types = pool_types_of(self.cfg)
-        self.bench = start_clock(dut, watchdog)
+        super().__init__(dut, salt, idle, stall, watchdog)
+        self.limits = limits
         self.credits = Credits(self, credits, give_back, delay, self.rng)
-        self.source = StreamSource(
-            self.bench, "i_store", types_of(self.cfg).resolved, idle, self.rng
-        )
-        self.sink = StreamSink(self.bench, "o_packet", types_of(self.cfg).flit, stall, self.rng)
-        self.codecs = {
-            name: Codec(getattr(self.types, layout))
-            for name, layout in (
-                ("take", "take"),
-                ("sent", "sent"),
-                ("counts", "counts"),
-                ("oldest", "oldest"),
-            )
-        }
+        self.places = self.cfg.pool_depth - self.cfg.ranks + 1  # that one rank can have
         self.marks, self.dead = [], 0
         self.golden = None
-        self.source.on_item(lambda item, cycle: self.golden.store(item, cycle))
-        self.sink.on_item(lambda item, cycle: self.golden.flit(item, cycle))
-        self.bench.on_sample(self._watch)
+        self.i_store.on_item(lambda item, cycle: self.golden.store(item, cycle))
+        self.o_packet.on_item(lambda item, cycle: self.golden.flit(item, cycle))
+        self.on_sample(self._watch)
+        self.new_rows()
+
+    def new_rows(self):
+        """Other destinations and RowIDs from now on."""
+        self.traffic = Traffic(self.cfg, self.rng)
 
     async def start(self):
         """Reset, with a fresh golden model and empty counters."""
         self.golden, self.ports = Judge(self.cfg, **self.limits), SidePorts(self)
-        self.counted = dict.fromkeys(
-            (
-                "merges",
-                "overlaps",
-                "packets_full",
-                "packets_partial",
-                "packets_timeout",
-                "sunk",
-                "stall_pool",
-                "stall_credit",
-            ),
-            0,
-        )
+        self.counted = dict.fromkeys(self.get("counts"), 0)
         self.taken, self.sent_stamps = [], []
-        self.dut.peer_dead.value = self.dead = 0
-        self.dut.mark.value = 0
-        self.dut.merge_timeout.value = self.golden.merge_timeout
-        self.dut.age_limit.value = self.golden.age_limit
-        self.dut.max_entries.value = self.golden.max_entries
-        self.credits.left = [self.credits.limit] * self.cfg.ranks
-        await self.bench.reset()
+        self.kill(0)
+        self.set("mark", 0)
+        for name in ("merge_timeout", "age_limit", "max_entries"):
+            self.set(name, getattr(self.golden, name))
+        self.credits.give(self.credits.limit)
+        await self.reset()
 
     def _watch(self, cycle):
-        dut, golden = self.dut, self.golden
-        take = self.codecs["take"].unpack(int(dut.o_take.value))
-        if take["en"]:
+        golden = self.golden
+        if take := self.strobe("o_take"):
             self.taken.append(cycle)
             self.credits.take(take["rank"])
             golden.take(take["rank"], cycle)
-        sent = self.codecs["sent"].unpack(int(dut.o_sent.value))
-        if sent["en"]:
+        if sent := self.strobe("o_sent"):
             self.sent_stamps.append(cycle)
             golden.o_sent(sent, cycle)
         marked = [mark for mark in self.marks if mark[2] == cycle]
         for everything, handle, _ in marked:
             golden.mark(everything, handle, cycle)
-        word = int(dut.counts.value)
-        if word:
-            for name, on in self.codecs["counts"].unpack(word).items():
-                self.counted[name] += on
+        for name, on in (self.shown("counts") or {}).items():
+            self.counted[name] += on
         golden.cycle(
             cycle,
-            ready=int(dut.i_store__ready.value),
-            dest_ready=int(dut.dest_ready.value),
+            ready=int(self.i_store.port.ready.value),
+            dest_ready=self.get("dest_ready"),
             peer_dead=self.dead,
-            draining=int(dut.draining.value),
+            draining=self.get("draining"),
         )
-        moved = cycle in (*self.source.stamps[-1:], *self.sink.stamps[-1:]) or take["en"]
+        moved = cycle in (*self.i_store.stamps[-1:], *self.o_packet.stamps[-1:]) or take
         self.ports.look(cycle, moved, bool(marked))
 
     async def mark(self, handle=None):
         """One pulse of ``mark``, of a handle or of all."""
-        self.marks = [(handle is None, handle, self.bench.cycle)]
-        bus_write(
-            self.dut,
-            "mark",
-            {"en": 1, "all": handle is None, "handle": handle or 0},
-            self.types.mark,
-        )
-        await self.bench.cycles(1)
-        self.dut.mark.value = 0
+        self.marks = [(handle is None, handle, self.cycle)]
+        await self.pulse("mark", all=handle is None, handle=handle or 0)
 
     def kill(self, word):
-        self.dut.peer_dead.value = self.dead = word
+        self.dead = word
+        self.set("peer_dead", word)
+
+    def put(self, base, first, count):
+        """Stores for these bytes of a block."""
+        self.i_store.put(*self.traffic.bytes_of(base, first, count))
+
+    def put_row(self, count, **fields):
+        """Stores for the first bytes of a new row."""
+        self.put(self.traffic.row(**fields), 0, count)
+
+    def put_rows(self, count, **fields):
+        """A few bytes of so many rows."""
+        for _ in range(count):
+            self.put_row(8, **fields)
+
+    def put_blocks(self, count, **fields):
+        """So many rows' whole first blocks."""
+        for _ in range(count):
+            self.put_row(self.cfg.packet_bytes, **fields)
 
     async def quiet(self, limit=6000):
         """Everything accepted has left; ``draining`` is 0."""
@@ -170,37 +160,50 @@ class Env:
 
         def idle():
             return not (
-                self.source.pending
+                self.i_store.pending
                 or golden.arriving
                 or golden.pending
                 or golden.takes
                 or golden.sent
             )
 
-        await self.bench.until(idle, limit, "all packets")
-        await self.bench.cycles(12)
-        assert int(self.dut.draining.value) == 0, "still draining with nothing left"
-        assert int(self.dut.o_packet__valid.value) == 0, "an extra packet"
+        await self.until(idle, limit, "all packets")
+        await self.cycles(12)
+        assert self.get("draining") == 0, "still draining with nothing left"
+        assert int(self.o_packet.port.valid.value) == 0, "an extra packet"
 
-    async def whole_pool(self, traffic):
-        """No place was lost: one rank can have all entries but one per other rank, without a
-        stall."""
-        cfg, stalls = self.cfg, self.golden.totals["stall_pool"]
-        self.golden.max_entries = self.dut.max_entries.value = cfg.pool_depth
-        self.credits.limit, kept = 0, self.credits.limit
-        self.credits.left = [0] * cfg.ranks
-        await self.bench.cycles(3)
-        dest = self.rng.choice(list(traffic.dests))
-        for _ in range(cfg.pool_depth - cfg.ranks + 1):
-            self.source.put(*traffic.bytes_of(traffic.row(dest=dest), 0, 8))
-        await self.source.drained()
-        await self.bench.cycles(4)
-        assert self.golden.totals["stall_pool"] == stalls, "the pool has lost a place"
-        self.credits.limit, self.credits.left = kept, [kept] * cfg.ranks
+    async def flush(self):
+        """A mark of all, until everything has left."""
         await self.mark()
         await self.quiet()
 
-    def finish(self):
+    async def emptied(self):
+        """Everything has left, and was right."""
+        await self.quiet()
+        self.judge()
+
+    async def flushed(self):
+        await self.mark()
+        await self.emptied()
+
+    async def whole_pool(self):
+        """No place was lost: one rank can have all entries but one per other rank, without a
+        stall."""
+        stalls, kept = self.golden.totals["stall_pool"], self.credits.limit
+        self.golden.max_entries = self.cfg.pool_depth
+        self.set("max_entries", self.cfg.pool_depth)
+        self.credits.limit = 0
+        self.credits.give(0)
+        await self.cycles(3)
+        self.put_rows(self.places, dest=self.rng.choice(list(self.traffic.dests)))
+        await self.i_store.drained()
+        await self.cycles(4)
+        assert self.golden.totals["stall_pool"] == stalls, "the pool has lost a place"
+        self.credits.limit = kept
+        self.credits.give(kept)
+        await self.flush()
+
+    def judge(self):
         """Golden model is content and every strobe was counted right."""
         golden = self.golden
         golden.finish()
@@ -239,32 +242,17 @@ class Traffic:
         rank, region = self.dests[dest]
         if rowid is None:
             rowid = self.next_row = self.next_row + 1
-        return {
-            "plain": 0,
-            "rank": rank,
-            "region": region,
-            "epoch": epoch,
-            "rowid": rowid,
-            "block": block,
-            "dest": dest,
-            "full": full or self.cfg.packet_bytes,
-            "cls": 0,
-            "sector": 0,
-        } | fields
+        row = {"region": region, "epoch": epoch, "rowid": rowid, "dest": dest}
+        return self.base(0, rank, block, **row | fields | ({"full": full} if full else {}))
+
+    def base(self, plain, rank, block, **fields):
+        """What the stores of a block have in common."""
+        zeros = dict.fromkeys(("region", "epoch", "rowid", "dest", "cls", "sector"), 0)
+        block = {"plain": plain, "rank": rank, "block": block, "full": self.cfg.packet_bytes}
+        return zeros | block | fields
 
     def plain(self, rank, block, **fields):
-        return {
-            "plain": 1,
-            "rank": rank,
-            "region": 0,
-            "epoch": 0,
-            "rowid": 0,
-            "block": block,
-            "dest": 0,
-            "full": self.cfg.packet_bytes,
-            "cls": 0,
-            "sector": 0,
-        } | fields
+        return self.base(1, rank, block, **fields)
 
     def bytes_of(self, base, first, count):
         """Stores for the bytes first .. first + count - 1 of a block, one per sector."""

@@ -4,8 +4,6 @@
 from collections import deque
 
 from hub_rtl.contract.packets import CommandOp, Reason
-from hub_rtl.contract.records import types_of
-from sim.bench.streams import Codec
 from sim.quality.coverage import cover
 
 # cycles from `ctl_busy` to the read of the ledgers: both follow the choice at fixed distances
@@ -107,9 +105,8 @@ class Control:
 
     def __init__(self, world):
         self._world, self._past = world, deque()  # (cycle, ctl_busy, ctl_other)
-        self._busy = {
-            rank: [] for rank in range(world.cfg.ranks)
-        }  # [first, last cycle], None: not over
+        # [first, last cycle], None: not over
+        self._busy = {rank: [] for rank in range(world.cfg.ranks)}
         self._listed, self._gap, self._wait = set(), {}, {}
 
     def answered(self, command):
@@ -135,24 +132,18 @@ class Control:
         self._busy[rank].remove([read - BUSY_BEFORE_READ, None])
 
     def look(self, cycle):
-        dut, w = self._world.dut, self._world
-        pending, busy, other = (
-            int(dut.pending.value),
-            int(dut.ctl_busy.value),
-            int(dut.ctl_other.value),
-        )
+        w = self._world
+        pending, busy, other = map(w.get, ("pending", "ctl_busy", "ctl_other"))
         draining = 0
         for n in range(w.cfg.slices):
-            draining |= int(getattr(dut, f"draining__{n}").value)
-        quiet = (
-            int(dut.o_control__ready.value)
-            and not (int(dut.handle_read.value) | int(dut.handle_write.value)) & 1
-        )
+            draining |= w.get(f"draining__{n}")
+        quiet = int(w.o_control.port.ready.value)
+        quiet = quiet and not (w.strobe("handle_read") or w.strobe("handle_write"))
         quiet = quiet and (w.running is None or w.running["tag"] not in w.open)
         may_go = (
             pending
             & ~draining
-            & (sum(1 << rank for rank in w.dead) | int(dut.ctl_ready.value) & ~other & ~busy)
+            & (sum(1 << rank for rank in w.dead) | w.get("ctl_ready") & ~other & ~busy)
         )
         for rank in range(w.cfg.ranks):
             due = w.model.due.get(rank, ())
@@ -190,21 +181,18 @@ class Software:
     cycle wins."""
 
     def __init__(self, world):
-        self._world, self._codec = world, Codec(types_of(world.cfg).handle)
+        self._world, self._codec = world, world.codec("handle_data")
         self._asked, self._shown = deque([None] * 2), None
 
     def look(self):
-        dut, w = self._world.dut, self._world
-        ask = w.csr_read.unpack(int(dut.handle_read.value))
-        lost = int(dut.handle_write.value) & 1 or int(dut.clearing.value)
-        self._asked.append(ask["index"] if ask["en"] and not lost else None)
+        w = self._world
+        ask = w.strobe("handle_read")
+        lost = w.strobe("handle_write") or w.get("clearing")
+        self._asked.append(ask["index"] if ask and not lost else None)
         asked = self._asked.popleft()
         if asked is not None:
-            self._shown = (
-                self._codec.pack(w.model.entries.get(asked, 0)) if asked < w.cfg.handles else None
-            )
+            entry = self._codec.pack(w.model.entries.get(asked, 0))
+            self._shown = self._codec.unpack(entry) if asked < w.cfg.handles else None
         if self._shown is not None:
-            raw = int(dut.handle_data.value)
-            assert raw == self._shown, (
-                f"{self._codec.unpack(raw)}\n expected {self._codec.unpack(self._shown)}"
-            )
+            shown = w.get("handle_data")
+            assert shown == self._shown, f"{shown}\n expected {self._shown}"

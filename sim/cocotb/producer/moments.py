@@ -2,204 +2,183 @@
 """cocotb tests of ProducerControl: two events that meet at one register, at all distances from one
 another."""
 
-import cocotb
-
 from hub_rtl.contract.packets import CommandOp, Reason
 from sim.quality.coverage import cover
 
-from .rig import World
+from .rig import ProducerRig
 
-VERDICT_BY = (
-    40  # cycles from a fence to the cycle after its answer in an idle hub, with some to spare
-)
+# cycles from a fence to the cycle after its answer in an idle hub, with some to spare
+VERDICT_BY = 40
 
 
-async def quiet_world(dut, salt, **fields):
+class QuietRig(ProducerRig):
     """Nothing moves but what the test moves."""
-    w = World(dut, salt, rate=0, peek=0, hops=0)
-    w.others = 0
-    await w.ready(owner=1, log2_replicas=0, **fields)
-    return w
+
+    def __init__(self, dut, salt):
+        super().__init__(dut, salt, rate=0, peek=0, hops=0, others=0)
+
+    async def start(self):
+        await super().start(owner=1, log2_replicas=0)
 
 
-@cocotb.test()
-async def sink_meets_verdict(dut):
+def turn(results, before, behind):
+    """Two events at all distances: ``before`` up to some distance, from there on ``behind``.
+    Returns that distance."""
+    first = results.index(behind)
+    assert first and results == [before] * first + [behind] * (len(results) - first), results
+    return first
+
+
+@QuietRig.test()
+async def sink_meets_verdict(rig, cfg, rng):
     """An entry is sunk in each cycle around a fence's verdict: this fence tells of it or the next
     one, and just one does."""
-    w = await quiet_world(dut, "verdict")
     told = []
     for at in range(VERDICT_BY):
-        w.command(CommandOp.FENCE)
-        await w.bench.cycles(at)
-        w.sunk = 1
-        await w.idle()
-        first = w.reasons[-1]
-        then = await w.do(CommandOp.FENCE)
+        rig.command(CommandOp.FENCE)
+        await rig.cycles(at)
+        rig.sunk = 1
+        await rig.idle()
+        first = rig.reasons[-1]
+        then = await rig.fence()
         assert {first, then} == {Reason.OK, Reason.PEER_DEAD}, (
             f"sunk {at} cycles after the fence: {first!r}, {then!r}"
         )
-        assert await w.do(CommandOp.FENCE) == Reason.OK
+        assert await rig.fence() == Reason.OK
         told.append(first == Reason.PEER_DEAD)
-    last = told.index(False)  # the first cycle that is too late
-    assert 0 < last < VERDICT_BY - 2 and told == [True] * last + [False] * (VERDICT_BY - last), told
+    last = turn(told, True, False)  # the first cycle that is too late
+    assert last < VERDICT_BY - 2
     cover("producer.sink_at_verdict")
     # The last cycle of one fence and the first of the next: both tell.
-    w.command(CommandOp.FENCE)
-    await w.bench.cycles(last - 1)
-    w.sunk = 1
-    await w.bench.cycles(1)
-    w.sunk = 1
-    await w.idle()
-    assert w.reasons[-1] == Reason.PEER_DEAD
-    assert await w.do(CommandOp.FENCE) == Reason.PEER_DEAD
-    assert await w.do(CommandOp.FENCE) == Reason.OK
+    rig.command(CommandOp.FENCE)
+    await rig.cycles(last - 1)
+    rig.sunk = 1
+    await rig.cycles(1)
+    rig.sunk = 1
+    await rig.idle()
+    assert rig.reasons[-1] == Reason.PEER_DEAD
+    assert await rig.fence() == Reason.PEER_DEAD
+    assert await rig.fence() == Reason.OK
     cover("producer.sink_on_both_sides")
 
 
-@cocotb.test()
-async def fence_meets_answer(dut):
+@QuietRig.test()
+async def fence_meets_answer(rig, cfg, rng):
     """A fence comes in each cycle around the answer of the one before: both are answered, the
     second for what came later."""
-    w = await quiet_world(dut, "answer")
     for at in range(VERDICT_BY):
-        before = len(w.reasons)
-        w.command(CommandOp.FENCE)
-        await w.bench.cycles(1 + at)
-        w.command(CommandOp.FENCE)
-        await w.bench.until(lambda n=before: len(w.reasons) == n + 2, 200, "two answers")
-        first = w.answers.stamps[-2]
-        cover("producer.fence_at_answer", first - 1 <= w.commands.stamps[-1] <= first)
-        await w.idle()
-    assert set(w.reasons) == {Reason.OK}
+        before = len(rig.reasons)
+        rig.command(CommandOp.FENCE)
+        await rig.cycles(1 + at)
+        rig.command(CommandOp.FENCE)
+        await rig.until(lambda n=before: len(rig.reasons) == n + 2, 200, "two answers")
+        first = rig.o_response.stamps[-2]
+        cover("producer.fence_at_answer", first - 1 <= rig.i_command.stamps[-1] <= first)
+        await rig.idle()
+    assert set(rig.reasons) == {Reason.OK}
 
 
-async def held_handle(w, index):
+async def held_handle(rig, index):
     """Two closes of the handle wait for a control credit of rank 1, so its epoch 5 is held; the
     others may close epoch 5."""
-    cfg = w.cfg
-    for other in range(cfg.handles):
+    for other in range(rig.cfg.handles):
         rank, epoch = (1, 3) if other == index else (0, 5)
-        await w.write(
-            other,
-            w.entry(
-                owner=1,
-                epoch=epoch,
-                closed=0,
-                log2_replicas=0,
-                replica=[{"rank": rank, "region": 0}] * cfg.replicas,
-            ),
-        )
-    await w.bench.cycles(4)
-    w.shown[1], w.credits[1] = 0, 0
+        entry = rig.mine(epoch=epoch, closed=0, log2_replicas=0, replica=rig.all_to(rank))
+        await rig.write(other, entry)
+    await rig.cycles(4)
+    rig.visible[1], rig.credits[1] = 0, 0
     for epoch in (3, 4):
-        assert await w.do(CommandOp.CLOSE, handle=index, epoch=epoch) == Reason.OK
-    assert w.model.held(index)
+        assert await rig.close(index, epoch) == Reason.OK
+    assert rig.model.held(index)
 
 
-def give_credits(w):
+def give_credits(rig):
     """Rank 1 takes control messages again."""
-    w.shown[1] = w.credits[1] = 2
+    rig.visible[1] = rig.credits[1] = 2
 
 
-@cocotb.test()
-async def close_all_but_one(dut):
+@QuietRig.test()
+async def close_all_but_one(rig, cfg, rng):
     """CLOSE_ALL meets one handle that is held, whichever: EPOCH_EARLY, all others are closed;
     repeated, it closes that one."""
-    w = await quiet_world(dut, "held")
-    for index in range(w.cfg.handles):
-        await held_handle(w, index)
-        before = len(w.messages)
-        assert await w.do(CommandOp.CLOSE_ALL, epoch=5) == Reason.EPOCH_EARLY
-        assert w.answered[-1]["closed"] == set(range(w.cfg.handles)) - {index}
-        await w.bench.until(
-            lambda n=before: len(w.messages) == n + w.cfg.handles - 1, 1000, "the others' closes"
+    for index in range(cfg.handles):
+        await held_handle(rig, index)
+        before = len(rig.messages)
+        assert await rig.close_all(5) == Reason.EPOCH_EARLY
+        assert rig.answered[-1]["closed"] == set(range(cfg.handles)) - {index}
+        await rig.until(
+            lambda n=before: len(rig.messages) == n + cfg.handles - 1, 1000, "the others' closes"
         )
-        assert await w.do(CommandOp.CLOSE_ALL, epoch=5) == Reason.EPOCH_EARLY
-        assert not w.answered[-1]["closed"]
-        give_credits(w)
-        await w.bench.until(lambda n=index: not w.view[n][1], 500, "the end of the hold")
-        assert await w.do(CommandOp.CLOSE_ALL, epoch=5) == Reason.OK
-        assert w.answered[-1]["closed"] == {index}
-        await w.idle()
-        assert sorted(epoch for _, _, epoch in w.messages[before:]) == sorted(
-            [3, 4] + [5] * w.cfg.handles
+        assert await rig.close_all(5) == Reason.EPOCH_EARLY
+        assert not rig.answered[-1]["closed"]
+        give_credits(rig)
+        await rig.until(lambda n=index: not rig.view[n][1], 500, "the end of the hold")
+        assert await rig.close_all(5) == Reason.OK
+        assert rig.answered[-1]["closed"] == {index}
+        await rig.idle()
+        assert sorted(epoch for _, _, epoch in rig.messages[before:]) == sorted(
+            [3, 4] + [5] * cfg.handles
         )
-        cover("producer.close_all_but_one", w.cfg.handles > 1)
+        cover("producer.close_all_but_one", cfg.handles > 1)
 
 
-@cocotb.test()
-async def hold_ends_in_close_all(dut):
+@QuietRig.test()
+async def hold_ends_in_close_all(rig, cfg, rng):
     """The hold of one handle ends in each cycle around CLOSE_ALL's visit: closed with OK, or left
     with EPOCH_EARLY."""
-    w = await quiet_world(dut, "ends")
-    index, answers = w.cfg.handles - 1, []
+    index, answers = cfg.handles - 1, []
     for at in range(48):
-        await held_handle(w, index)
-        give_credits(w)
-        await w.bench.cycles(at)
-        answers.append(await w.do(CommandOp.CLOSE_ALL, epoch=5))
-        assert (index in w.answered[-1]["closed"]) == (answers[-1] == Reason.OK)
-        await w.idle()
-    late = answers.index(Reason.OK)
-    assert late and answers == [Reason.EPOCH_EARLY] * late + [Reason.OK] * (len(answers) - late), (
-        answers
-    )
+        await held_handle(rig, index)
+        give_credits(rig)
+        await rig.cycles(at)
+        answers.append(await rig.close_all(5))
+        assert (index in rig.answered[-1]["closed"]) == (answers[-1] == Reason.OK)
+        await rig.idle()
+    turn(answers, Reason.EPOCH_EARLY, Reason.OK)
     cover("producer.hold_ends_in_close_all")
 
 
-@cocotb.test()
-async def write_meets_close(dut):
+@QuietRig.test()
+async def write_meets_close(rig, cfg, rng):
     """Software writes the entry in each cycle from before a close until its message went: one
     message, and no count is lost."""
-    w = await quiet_world(dut, "write")
     first = []
     for at in range(64):
-        entry = w.entry(owner=1, epoch=7, closed=0, log2_replicas=0)
-        await w.write(0, entry)
-        await w.bench.cycles(4)
-        before = len(w.messages)
-        w.command(CommandOp.CLOSE, handle=0, epoch=7)
-        await w.bench.cycles(at)
-        await w.write(0, {**entry, "row_bytes": 16, "closed": 1})
-        await w.idle()
-        assert len(w.messages) == before + 1 and w.reasons[-1] == Reason.OK
-        first.append(w.model.entries[0]["epoch"] == 8)  # the close came behind the write
-    behind = first.index(False)
-    assert behind and not any(first[behind:])
+        entry = rig.mine(epoch=7, closed=0, log2_replicas=0)
+        await rig.write(0, entry, settle=4)
+        before = len(rig.messages)
+        rig.command(CommandOp.CLOSE, handle=0, epoch=7)
+        await rig.cycles(at)
+        await rig.write(0, {**entry, "row_bytes": 16, "closed": 1})
+        await rig.idle()
+        assert len(rig.messages) == before + 1 and rig.reasons[-1] == Reason.OK
+        first.append(rig.model.entries[0]["epoch"] == 8)  # the close came behind the write
+    turn(first, True, False)
     cover("producer.write_at_close")
 
 
-@cocotb.test()
-async def death_meets_message(dut):
+@QuietRig.test()
+async def death_meets_message(rig, cfg, rng):
     """A peer dies in each cycle around the choice of its close: the message goes or is dropped,
     once, and the hold ends."""
-    w = await quiet_world(dut, "death")
     outcomes = set()
     for at in range(24):
-        w.dead = set()
-        await w.write(
-            0,
-            w.entry(
-                owner=1,
-                epoch=7,
-                closed=0,
-                log2_replicas=0,
-                replica=[{"rank": 1, "region": 0}] * w.cfg.replicas,
-            ),
+        rig.dead = set()
+        await rig.write(
+            0, rig.mine(epoch=7, closed=0, log2_replicas=0, replica=rig.all_to(1)), settle=4
         )
-        await w.bench.cycles(4)
-        w.shown[1] = w.credits[1] = 0
-        assert await w.do(CommandOp.CLOSE, handle=0, epoch=7) == Reason.OK
-        before = len(w.messages), w.dropped
-        give_credits(w)
-        await w.bench.cycles(at)
-        w.dead = {1}
-        await w.idle()
-        came = len(w.messages) - before[0], w.dropped - before[1]
+        rig.visible[1] = rig.credits[1] = 0
+        assert await rig.close(0, 7) == Reason.OK
+        before = len(rig.messages), rig.dropped
+        give_credits(rig)
+        await rig.cycles(at)
+        rig.dead = {1}
+        await rig.idle()
+        came = len(rig.messages) - before[0], rig.dropped - before[1]
         assert sum(came) == 1, (
             f"{at} cycles after the credit: {came[0]} messages, {came[1]} dropped"
         )
-        assert not any(hold for _, hold in w.view.values())
+        assert not any(hold for _, hold in rig.view.values())
         outcomes.add(came)
     assert outcomes == {(1, 0), (0, 1)}
     cover("producer.death_at_choice")

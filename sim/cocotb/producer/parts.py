@@ -13,14 +13,8 @@ class Store:
     """A store that the bench's decoder accepted."""
 
     def __init__(self, number, dest, epoch, rank, size):
-        self.number, self.dest, self.epoch, self.rank, self.size, self.marked = (
-            number,
-            dest,
-            epoch,
-            rank,
-            size,
-            False,
-        )
+        self.number, self.dest, self.epoch = number, dest, epoch
+        self.rank, self.size, self.marked = rank, size, False
 
 
 class Pipe:

@@ -4,14 +4,10 @@ managers, ledgers, links."""
 
 from collections import Counter, deque
 
-from amaranth.lib import data
-
 from hub_rtl.contract.packets import BODIES, HEADER, CommandOp, PacketType, Reason, unpack
-from hub_rtl.contract.records import types_of
 from hub_rtl.producer.close_engine import sum_cycles
-from hub_rtl.producer.records import producer_types_of
-from sim.bench.runner import bench_params
-from sim.bench.streams import Codec, StreamSink, StreamSource, bus_write, start_clock
+from hub_rtl.producer.producer import ProducerControl
+from sim.bench.rig import Rig
 from sim.golden.decoder import entry_usable
 from sim.golden.producer import ProducerModel
 from sim.quality.coverage import cover
@@ -22,21 +18,20 @@ from .parts import Pipe, Store, random_entry
 CLOSE = {
     name: field for name, field in {**HEADER, **BODIES[PacketType.CLOSE]}.items() if name != "body"
 }
-INPUTS = (
-    "handle_write",
-    "handle_read",
-    "flushing",
-    "merging",
-    "sunk",
-    "ctl_ready",
-    "ctl_other",
-    "ctl_done",
-    "peer_dead",
-)
 COUNTS = ("closes", "closes_dropped", "fences")
 
 
-class World:
+def word(bits):
+    """A bit for each of these truths, the first lowest."""
+    return sum(bool(bit) << n for n, bit in enumerate(bits))
+
+
+def of_ranks(ranks):
+    """A bit for each of these ranks."""
+    return sum(1 << rank for rank in {*ranks})
+
+
+class ProducerRig(Rig):
     """Everything around ProducerControl, and the checks.
 
     ``rate``: chance of a store per cycle; ``peek``: of software reading an entry; ``others``: of
@@ -46,35 +41,21 @@ class World:
     credit back; ``dead``: ranks in state DRAIN.
     """
 
-    def __init__(self, dut, salt="", idle=None, stall=None, rate=0.5, peek=0.03, hops=None):
-        self.dut = dut
-        self.cfg, self.params, self.rng = cfg, _, rng = bench_params(salt)
-        types = types_of(cfg)
-        self.bench = start_clock(dut, watchdog=3000)
-        self.commands = StreamSource(self.bench, "i_command", types.command, pause=idle, rng=rng)
-        self.answers = StreamSink(
-            self.bench, "o_response", types.command_response, pause=stall, rng=rng
-        )
-        self.control = StreamSink(self.bench, "o_control", pause=stall, rng=rng)
-        self.commands.on_item(self._command)
-        self.answers.on_item(self._answer)
-        self.control.on_item(self._control)
-        struct = data.StructLayout
-        self.broadcast, self.read = (
-            Codec(types_of(cfg).handle_broadcast),
-            Codec(producer_types_of(cfg).ledger_read),
-        )
-        self.mark = Codec(struct({"en": 1, "all": 1, "handle": cfg.handle_width}))
-        self.csr_write = Codec(struct({"en": 1, "index": cfg.handle_width, "handle": types.handle}))
-        self.csr_read = Codec(struct({"en": 1, "index": cfg.handle_width}))
-        self.counts = Codec(struct(dict.fromkeys(COUNTS, 1)))
-        self.rate, self.peek, self.others, self.rank = rate, peek, 0.1, rng.randrange(cfg.ranks)
-        self.hops = rng.randrange(2) if hops is None else hops
+    block = ProducerControl
+
+    def __init__(
+        self, dut, salt, idle=None, stall=None, rate=0.5, peek=0.03, hops=None, others=0.1
+    ):
+        super().__init__(dut, salt, idle, stall)
+        self.i_command.on_item(self._command)
+        self.o_response.on_item(self._answer)
+        self.o_control.on_item(self._control)
+        self.rate, self.peek, self.others = rate, peek, others
+        self.rank = self.rng.randrange(self.cfg.ranks)
+        self.hops = self.rng.randrange(2) if hops is None else hops
         self.slow, self.broke, self.dead, self.stuck = set(), set(), set(), set()
         self.clear()
-        self.bench.add(self)
-        for name in INPUTS:
-            bus_write(dut, name, 0)
+        self.add(self)
 
     # -- agent -------------------------------------------------------------------------------------
 
@@ -91,57 +72,46 @@ class World:
         self.number = 0
         self.csr, self.reads, self.jobs = {}, deque(), []
         self.asks, self.ways = deque(), {}  # reads of software; what is in the hub's registers
-        self.marks, self.fences, self.links, self.software = (
-            Marks(self),
-            Fences(),
-            Control(self),
-            Software(self),
-        )
+        self.marks, self.fences = Marks(self), Fences()
+        self.links, self.software = Control(self), Software(self)
         self.counted = dict.fromkeys(COUNTS, 0)
         self.open, self.running = {}, None  # commands without answer by tag; the last close taken
         self.credits = dict.fromkeys(range(cfg.ranks), cfg.ctl_credits)
-        self.shown, self.due = dict(self.credits), []  # as ctl_ready shows it; (cycle, what, rank)
+        self.visible, self.due = (
+            dict(self.credits),
+            [],
+        )  # as ctl_ready shows it; (cycle, what, rank)
         self.done, self.sunk, self.other = 0, 0, 0
         self.last_dead = {}
-        self.reasons, self.messages, self.dropped, self.stamps, self.answered, self.turns = (
-            [],
-            [],
-            0,
-            [],
-            [],
-            [],
-        )
+        self.reasons, self.answered = [], []
+        self.messages, self.dropped, self.stamps, self.turns = [], 0, [], []
 
     def drive(self):
-        dut, cfg = self.dut, self.cfg
-        dut.flushing.value = self._late(
-            "flushing", sum((pipe.older > 0) << n for n, pipe in enumerate(self.lanes))
-        )
-        dut.merging.value = self._late(
-            "merging", sum((pipe.older > 0) << n for n, pipe in enumerate(self.merges))
-        )
+        cfg = self.cfg
+        for port, pipes in (("flushing", self.lanes), ("merging", self.merges)):
+            self.set(port, self._late(port, word(pipe.older for pipe in pipes)))
         for n, pool in enumerate(self.pools):
-            ranks = {store.rank for store in pool if store.marked}
-            getattr(dut, f"draining__{n}").value = self._late(
-                f"draining{n}", sum(1 << rank for rank in ranks)
-            )
-            getattr(dut, f"ledger_total__{n}").value = self.shown_totals[n]
+            port = f"draining__{n}"
+            ranks = of_ranks(store.rank for store in pool if store.marked)
+            self.set(port, self._late(port, ranks))
+            self.set(f"ledger_total__{n}", self.shown_totals[n])
         self.shown_totals = self.totals  # two cycles after the read
-        dut.ctl_ready.value = sum((self.shown[rank] > 0) << rank for rank in range(cfg.ranks))
-        dut.ctl_done.value, dut.sunk.value, dut.ctl_other.value = self.done, self.sunk, self.other
-        dut.peer_dead.value = sum(1 << rank for rank in self.dead)
+        self.set("ctl_ready", word(self.visible[rank] > 0 for rank in range(cfg.ranks)))
+        self.set("ctl_done", self.done)
+        self.set("sunk", self.sunk)
+        self.set("ctl_other", self.other)
+        self.set("peer_dead", of_ranks(self.dead))
         for rank in range(cfg.ranks):
             if self.done >> rank & 1:
-                self.links.done(rank, self.bench.cycle)
+                self.links.done(rank, self.cycle)
         if self.sunk:
-            self.fences.sunk(self.bench.cycle)
+            self.fences.sunk(self.cycle)
         self.done = self.sunk = 0
         if not self.asks and self.rng.random() < self.peek:
             self.asks.append(self.rng.randrange(cfg.handles))
-        dut.handle_read.value = (
-            self.csr_read.pack({"en": 1, "index": self.asks.popleft()}) if self.asks else 0
-        )
-        self.last_dead |= dict.fromkeys(self.dead, self.bench.cycle)
+        ask = {"en": 1, "index": self.asks.popleft()} if self.asks else 0
+        self.set("handle_read", ask)
+        self.last_dead |= dict.fromkeys(self.dead, self.cycle)
 
     def sample(self):
         self._links()
@@ -150,7 +120,7 @@ class World:
         self._write_entry()
         self._strobes()
         self.software.look()
-        self.links.look(self.bench.cycle)
+        self.links.look(self.cycle)
 
     def _late(self, way, value):
         """What comes out of the hub's registers on this way."""
@@ -167,14 +137,13 @@ class World:
     # -- around the block --------------------------------------------------------------------------
 
     def _links(self):
-        for event in [event for event in self.due if event[0] <= self.bench.cycle]:
+        for event in [event for event in self.due if event[0] <= self.cycle]:
             _, what, rank = event
             if what == "back" and rank in self.broke:
                 continue
             self.due.remove(event)
-            if what in ("back", "both"):
-                self.credits[rank] += 1
-            self.shown[rank] += 1 if what in ("back", "both") else -1
+            self.credits[rank] += what == "back"
+            self.visible[rank] += 1 if what == "back" else -1
         if self.params.get("other") and self.rng.random() < self.others:
             self.other = self.rng.getrandbits(self.cfg.ranks)
 
@@ -192,14 +161,11 @@ class World:
         if sum(store.rank == rank for store in self.inside()) >= 24:
             return  # as the crossbar does, by `can_accept`
         # Now and then one stands for many: totals use their whole width.
-        size = self.rng.choice(
-            (
-                16,
-                32,
-                *[self.rng.randint(1, self.cfg.packet_bytes)] * 10,
-                self.rng.getrandbits(self.cfg.total_width),
-            )
+        few, many = (
+            self.rng.randint(1, self.cfg.packet_bytes),
+            self.rng.getrandbits(self.cfg.total_width),
         )
+        size = self.rng.choice((16, 32, *[few] * 10, many))
         dest = index * self.cfg.replicas + number
         lane.items.append(Store(self.number, dest, entry["epoch"], rank, size))
         self.accepted[dest, entry["epoch"]] += size
@@ -242,20 +208,17 @@ class World:
                 ledger[store.dest, store.epoch & 1] += store.size
 
     def _write_entry(self):
-        raw = int(self.dut.o_handle_write.value)
-        known = self._late("table", raw)
-        if known & 1:
-            known = self.broadcast.unpack(known)
+        write = self.strobe("o_handle_write")
+        if known := self._late("table", write):
             self.view[known["index"]] = known["handle"], known["hold"]
-        if not raw & 1:
-            assert self.bench.cycle not in self.csr, (
+        if not write:
+            assert self.cycle not in self.csr, (
                 "a write of software was not broadcast after 2 cycles"
             )
             return
-        write = self.broadcast.unpack(raw)
         index, entry = write["index"], write["handle"]
-        if self.bench.cycle in self.csr:
-            wanted = self.csr.pop(self.bench.cycle)
+        if self.cycle in self.csr:
+            wanted = self.csr.pop(self.cycle)
             self.model.write(*wanted)
         elif entry == self.model.entries[index]:
             self.model.bank_read(*self.reads.popleft())
@@ -276,68 +239,54 @@ class World:
         assert write["hold"] == self.model.held(index), f"hold of handle {index}"
 
     def _strobes(self):
-        dut, cfg = self.dut, self.cfg
-        flush, flush_merge, mark = (
-            int(dut.o_flush.value),
-            int(dut.o_flush_merge.value),
-            int(dut.o_mark.value),
-        )
-        if flush:
-            self.marks.flush()
-        if flush_merge:
-            self.marks.flush_merge()
-        if mark & 1 and (fences := self.marks.mark(self.mark.unpack(mark))) is not None:
-            self.fences.group(fences, self.bench.cycle)
-        if self._late("flush", flush):
-            for pipe in self.lanes:
-                pipe.flush()
-        if self._late("flush_merge", flush_merge):
-            for pipe in self.merges:
-                pipe.flush()
-        mark = self._late("mark", mark)
-        if mark & 1:
-            mark = self.mark.unpack(mark)
+        cfg = self.cfg
+        for port, told, pipes in (
+            ("o_flush", self.marks.flush, self.lanes),
+            ("o_flush_merge", self.marks.flush_merge, self.merges),
+        ):
+            flush = self.get(port)
+            if flush:
+                told()
+            if self._late(port, flush):
+                for pipe in pipes:
+                    pipe.flush()
+        mark = self.strobe("o_mark")
+        if mark and (fences := self.marks.mark(mark)) is not None:
+            self.fences.group(fences, self.cycle)
+        if mark := self._late("mark", mark):
             for store in (store for pool in self.pools for store in pool):
                 store.marked |= bool(mark["all"] or store.dest // cfg.replicas == mark["handle"])
-        read = int(dut.ledger_read.value)
-        if read & 1:
-            read = self.read.unpack(read)
+        if read := self.strobe("ledger_read"):
             key = read["dest"], read["bank"]
             self.totals = [ledger.pop(key, 0) % (1 << cfg.total_width) for ledger in self.ledgers]
             assert read["clear"]
-            rank = next(
-                (
-                    rank
-                    for rank, due in self.model.due.items()
-                    if due and (due[0][0], due[0][2] & 1) == key
-                ),
-                None,
-            )
-            assert rank is not None, (
-                f"dest {key[0]}, bank {key[1]} read out of turn; due: {self.model.due}"
-            )
+            ranks = [
+                rank
+                for rank, due in self.model.due.items()
+                if due and (due[0][0], due[0][2] & 1) == key
+            ]
+            assert ranks, f"dest, bank {key} read out of turn; due: {self.model.due}"
+            rank = ranks[0]
             dest, region, epoch = self.model.sent(rank)
             modulus = 1 << cfg.total_width
             wanted, came = self.accepted.pop((dest, epoch), 0) % modulus, sum(self.totals) % modulus
             assert came == wanted, f"close of dest {dest}, epoch {epoch}: {came} of {wanted} bytes"
             cover("producer.ragged", wanted % 16)
             cover("producer.zero_rows", wanted == 0)
-            self.jobs.append((rank, region, epoch, wanted, self.bench.cycle))
-            self.links.read(rank, dest, epoch, self.bench.cycle)
+            self.jobs.append((rank, region, epoch, wanted, self.cycle))
+            self.links.read(rank, dest, epoch, self.cycle)
             self.reads.append((dest // cfg.replicas * cfg.replicas, read["bank"]))
-            self.stamps.append(self.bench.cycle)
+            self.stamps.append(self.cycle)
             self.turns.append(rank)
-            self.bench.moved()
-        counts = self.counts.unpack(int(dut.counts.value))
+            self.moved()
+        counts = self.get("counts")
         for name, on in counts.items():
             self.counted[name] += on
         if counts["closes_dropped"]:
             # Drops come a fixed time after the reads; a message of the same peer may still wait for
             # the link.
-            job = next(
-                (job for job in self.jobs if job[4] == self.bench.cycle - sum_cycles(cfg)), None
-            )
-            assert job is not None and self.bench.cycle - self.last_dead.get(job[0], -99) < 30, (
+            job = next((job for job in self.jobs if job[4] == self.cycle - sum_cycles(cfg)), None)
+            assert job is not None and self.cycle - self.last_dead.get(job[0], -99) < 30, (
                 f"dropped {job}"
             )
             self.jobs.remove(job)
@@ -393,12 +342,7 @@ class World:
         self.answered.append(command)
         op = command["op"]
         if op == CommandOp.FENCE:
-            inside = [store for pipe in (*self.lanes, *self.merges) for store in pipe.items]
-            left = [
-                store
-                for store in (*inside, *(one for pool in self.pools for one in pool))
-                if store.number < command["limit"]
-            ]
+            left = [store for store in self.inside() if store.number < command["limit"]]
             assert not left, f"fence answered, {len(left)} older stores inside"
             self.fences.answer(command, status, cycle)
         elif op == CommandOp.CLOSE:
@@ -421,61 +365,79 @@ class World:
 
     def command(self, op, **fields):
         """Queues a command with a free tag; returns False when none is free."""
-        used = set(self.open) | {item["tag"] for _, item, _ in self.commands._queue}
-        if self.commands._offered is not None:
-            used.add(self.commands._offered[1]["tag"])
+        used = set(self.open) | {item["tag"] for _, item, _ in self.i_command._queue}
+        if self.i_command._offered is not None:
+            used.add(self.i_command._offered[1]["tag"])
         free = [tag for tag in range(1 << min(self.cfg.tag_width, 6)) if tag not in used]
         if free:
-            self.commands.put(
+            self.i_command.put(
                 {"op": int(op), "handle": 0, "epoch": 0, "owner": 1, "tag": free[0], **fields}
             )
         return bool(free)
 
     async def do(self, op, **fields):
         """One command and its answer."""
-        before = self.answers.count
+        before = self.o_response.count
         assert self.command(op, **fields)
-        await self.bench.until(
-            lambda: self.answers.count > before, what=f"answer to {CommandOp(op).name}"
+        await self.until(
+            lambda: self.o_response.count > before, what=f"answer to {CommandOp(op).name}"
         )
         return self.reasons[-1]
 
+    async def close(self, handle, epoch, **fields):
+        return await self.do(CommandOp.CLOSE, handle=handle, epoch=epoch, **fields)
+
+    async def close_all(self, epoch):
+        return await self.do(CommandOp.CLOSE_ALL, epoch=epoch)
+
+    async def fence(self):
+        return await self.do(CommandOp.FENCE)
+
     def entry(self, **fields):
+        """A random entry but for these fields."""
         return {**random_entry(self.cfg, self.rng), **fields}
 
-    async def write(self, index, entry):
-        self.csr[self.bench.cycle + 2] = (index, entry)
-        bus_write(
-            self.dut, "handle_write", {"en": 1, "index": index, "handle": entry}, self.csr_write
-        )
-        await self.bench.cycles(1)
-        self.dut.handle_write.value = 0
+    def mine(self, **fields):
+        """One of the owner whose commands come."""
+        return self.entry(owner=1, **fields)
+
+    def all_to(self, rank):
+        """All replicas there."""
+        return [{"rank": rank, "region": 0}] * self.cfg.replicas
+
+    async def write(self, index, entry, settle=0):
+        """Software writes an entry; after four cycles the decoders know it."""
+        self.csr[self.cycle + 2] = (index, entry)
+        await self.pulse("handle_write", index=index, handle=entry)
+        await self.cycles(settle)
+
+    async def write_all(self, entries):
+        """The whole table."""
+        for index, entry in enumerate(entries):
+            await self.write(index, entry)
 
     async def read_back(self, index):
         """Software reads an entry; what it sees is looked at in every cycle."""
         self.asks.append(index)
-        await self.bench.cycles(4)
+        await self.cycles(4)
 
-    async def ready(self, entries=True, **fields):
-        """Reset, cleared tables, an entry for every handle."""
-        await self.bench.reset()
-        await self.bench.until(lambda: not int(self.dut.clearing.value), what="cleared table")
-        for index in range(self.cfg.handles if entries else 0):
-            await self.write(index, self.entry(**fields))
-        await self.bench.cycles(3)
+    async def start(self, entries=True, **fields):
+        """Reset, cleared tables, an entry for every handle; ``fields`` of all of them."""
+        await super().start()
+        if entries:
+            await self.write_all([self.entry(**fields) for _ in range(self.cfg.handles)])
+        await self.cycles(3)
 
     async def idle(self, limit=20000):
         """All commands answered, all closes sent."""
         self.slow, self.broke, self.stuck = set(), set(), set()
-        await self.bench.until(
-            lambda: not self.open and not self.commands.pending, limit, "all answers"
-        )
-        await self.bench.until(
+        await self.until(lambda: not self.open and not self.i_command.pending, limit, "all answers")
+        await self.until(
             lambda: not any(self.model.due.values()) and not self.jobs, limit, "all closes sent"
         )
-        await self.bench.cycles(30)
+        await self.cycles(30)
         assert not any(self.model.unsent.values()) and not self.reads
-        assert not int(self.dut.pending.value)
+        assert not self.get("pending")
         fences = sum(one["op"] == CommandOp.FENCE for one in self.answered)
         wanted = {"closes": len(self.messages), "closes_dropped": self.dropped, "fences": fences}
         assert self.counted == wanted, f"counted {self.counted}, expected {wanted}"

@@ -3,12 +3,9 @@
 
 from collections import Counter, deque
 
-import cocotb
-
 from hub_rtl.contract.packets import HEADER, PacketType, pack, unpack
-from hub_rtl.contract.records import BAD_PACKET, LOG_ENTRY, REJECT_REPORT, STORE_REFUSAL, types_of
-from sim.bench.runner import bench_params
-from sim.bench.streams import Codec, bus_write, start_clock
+from hub_rtl.refusals.refusals import RefusalLog
+from sim.bench.rig import Rig
 from sim.golden.refusals import REJECT, LogModel
 from sim.quality.coverage import cover
 
@@ -84,31 +81,22 @@ def place(source):
     return ("refusal", "reject", "store", "bad").index(source[0]), source[1:]
 
 
-class Log:
+class LogRig(Rig):
     """The log with its pulses; judges in every cycle what is logged, and when."""
 
-    def __init__(self, dut, watched=True):
-        self.dut = dut
-        self.cfg, _, self.rng = bench_params()
-        cfg = self.cfg
-        self.bench = start_clock(dut, watchdog=0)
-        self.model = LogModel(cfg)
-        self.codec = {
-            "stores": Codec(STORE_REFUSAL),
-            "bad": Codec(BAD_PACKET),
-            "refusal": Codec(types_of(cfg).refusal),
-            "reject": Codec(REJECT_REPORT),
-        }
-        self.entry, self.first_bad = Codec(LOG_ENTRY), Codec(types_of(cfg).first_bad)
+    block = RefusalLog
+
+    def __init__(self, dut, salt, watched=True):
+        super().__init__(dut, salt, watchdog=0)
+        self.model = LogModel(self.cfg)
         self.headers = {}  # of bad packets: lane, header and reason, by the entry
-        dut.index.value = dut.clear.value = 0
-        self.drain = WAITING * (2 + 2 * cfg.lanes) + 20  # cycles after which nothing waits
+        self.drain = WAITING * (2 + 2 * self.cfg.lanes) + 20  # cycles after which nothing waits
         self.quiet()
         if watched:
-            self.bench.on_sample(self._look)
+            self.on_sample(self._look)
 
-    async def reset(self):
-        await self.bench.reset()
+    async def start(self):
+        await self.reset()
         self.turns = Turns()
         self.model.sources.clear()
         self.entries = []  # what the log holds
@@ -116,10 +104,8 @@ class Log:
         self._logged, self._index = set(), None  # cycles of `logged`; the index of the cycle before
 
     def _look(self, cycle):
-        dut = self.dut
-        count, lost, logged, index, clear = [
-            int(getattr(dut, name).value) for name in ("count", "lost", "logged", "index", "clear")
-        ]
+        ports = ("count", "lost", "logged", "index", "clear")
+        count, lost, logged, index, clear = map(self.get, ports)
         self._lost += self._losses.pop(cycle, 0)
         assert count == len(self.entries), (
             f"cycle {cycle}: {count} entries, must be {len(self.entries)}"
@@ -127,7 +113,7 @@ class Log:
         assert lost == self._lost, f"cycle {cycle}: {lost} lost, must be {self._lost}"
         assert logged == (cycle in self._logged), f"cycle {cycle}: `logged` is {logged}"
         if self._index is not None and self._index < count:
-            entry = self.entry.unpack(int(dut.entry.value))
+            entry = self.get("entry")
             assert entry == self.entries[self._index], (
                 f"cycle {cycle}: entry {self._index} is {entry}"
             )
@@ -150,7 +136,7 @@ class Log:
 
     def _judge_bad(self, cycle, entry):
         """``o_bad`` shows the whole header of the bad packet that is logged."""
-        shown = self.first_bad.unpack(int(self.dut.o_bad.value))
+        shown = self.get("o_bad")
         assert shown["en"] == (entry is not None), (
             f"cycle {cycle}: `o_bad` is {shown}, {entry} is logged"
         )
@@ -160,200 +146,169 @@ class Log:
 
     def quiet(self):
         """No pulse: what lies beside means nothing."""
-        for name in ("stores", "bad"):
-            for n in range(self.cfg.lanes):
-                bus_write(
-                    self.dut, f"{name}__{n}", self.rng.getrandbits(self.codec[name].width) & ~1
-                )
-        self.dut.refusal_valid.value = self.dut.reject_valid.value = 0
-        self.dut.refusal.value = self.rng.getrandbits(self.codec["refusal"].width)
-        self.dut.reject.value = self.rng.getrandbits(self.codec["reject"].width)
+        lanes = [f"{name}__{n}" for name in ("stores", "bad") for n in range(self.cfg.lanes)]
+        for port in (*lanes, "refusal", "reject"):
+            noise = self.rng.getrandbits(self.codec(port).width)
+            self.set(port, noise & ~1 if port in lanes else noise)
+        self.set("refusal_valid", 0)
+        self.set("reject_valid", 0)
         self.now = {}
 
     async def pulses(self, chance):
         """One cycle with random pulses."""
-        cfg, rng, dut = self.cfg, self.rng, self.dut
+        cfg, rng = self.cfg, self.rng
         for n in range(cfg.lanes):
             if rng.random() < chance:
                 self.store(n)
             if rng.random() < chance:
                 flit, reason = rng.getrandbits(128), rng.choice((9, 10))
-                bus_write(
-                    dut, f"bad__{n}", {"en": 1, "header": flit, "reason": reason}, self.codec["bad"]
-                )
+                self.set(f"bad__{n}", {"en": 1, "header": flit, "reason": reason})
                 self.model.bad(n, flit, reason)
                 self._came("bad", n)
                 self.headers[id(self.now["bad", n])] = n, flit, reason
         if rng.random() < chance:
-            item = refusal(cfg, rng, report=rng.randrange(2), plain=rng.randrange(2))
-            bus_write(dut, "refusal", item, self.codec["refusal"])
-            dut.refusal_valid.value = 1
+            item = refusal(self.codec("refusal"), cfg, rng, report=rng.randrange(2))
+            self.set("refusal", item)
+            self.set("refusal_valid", 1)
             self.model.refusal(item)
             if item["report"]:
                 self._came("refusal")
         if rng.random() < chance:
-            flit = pack(
-                HEADER,
-                **{name: rng.getrandbits(width) for name, (_, width) in HEADER.items()}
-                | {"type": PacketType.REJECT},
-            )
-            bus_write(
-                dut,
-                "reject",
-                {name: value for name, value in unpack(REJECT, flit).items() if name in REPORT},
-                self.codec["reject"],
-            )
-            dut.reject_valid.value = 1
+            fields = {name: rng.getrandbits(width) for name, (_, width) in HEADER.items()}
+            flit = pack(HEADER, **fields | {"type": PacketType.REJECT})
+            report = unpack(REJECT, flit)
+            self.set("reject", {name: report[name] for name in REPORT})
+            self.set("reject_valid", 1)
             self.model.reject(flit)
             self._came("reject")
-        dut.index.value = rng.randrange(cfg.log_depth)
-        await self.bench.cycles(1)
+        self.set("index", rng.randrange(cfg.log_depth))
+        await self.cycles(1)
         self.quiet()
+
+    async def many_pulses(self, cycles, chance):
+        for _ in range(cycles):
+            await self.pulses(chance)
 
     def _came(self, *source):
         self.now[source] = self.model.sources[source][-1]
 
     def store(self, lane):
         """A pulse of a lane's decoder."""
-        rng = self.rng
-        pulse = {
-            "en": 1,
-            "handle": rng.getrandbits(11),
-            "rowid": rng.getrandbits(24),
-            "plain": rng.randrange(2),
-            "rank": rng.getrandbits(7),
-            "reason": rng.randrange(1, 16),
-            "owner": rng.randrange(16),
-            "epoch": rng.randrange(16),
-        }
-        bus_write(self.dut, f"stores__{lane}", pulse, self.codec["stores"])
+        codec = self.codec(f"stores__{lane}")
+        pulse = codec.unpack(self.rng.getrandbits(codec.width))
+        pulse |= {"en": 1, "reason": self.rng.randrange(1, 16)}
+        self.set(f"stores__{lane}", pulse)
         self.model.store(lane, pulse)
         self._came("store", lane)
 
     async def check(self, overflow=False):
         """Reads all entries and the number of lost ones; the log is empty afterwards."""
-        await self.bench.sampled()
-        count, lost = int(self.dut.count.value), int(self.dut.lost.value)
-        await self.bench.cycles(1)
+        await self.sampled()
+        count, lost = self.get("count"), self.get("lost")
+        await self.cycles(1)
         entries = []
         for n in range(count):
-            self.dut.index.value = n
-            await self.bench.cycles(1)
-            await self.bench.sampled()
-            entries.append(self.entry.unpack(int(self.dut.entry.value)))
-            await self.bench.cycles(1)
+            self.set("index", n)
+            await self.cycles(1)
+            await self.sampled()
+            entries.append(self.get("entry"))
+            await self.cycles(1)
         self.model.check(entries, lost, overflow)
         assert entries == self.entries
-        self.dut.clear.value = 1
-        await self.bench.cycles(1)
-        self.dut.clear.value = 0
+        await self.pulse("clear")
         self.model.sources.clear()
         return lost
 
 
-@cocotb.test()
-async def keeps_oldest(dut):
+@LogRig.test()
+async def keeps_oldest(rig, cfg, rng):
     """Sparse pulses of all sources: the log holds the oldest, in order per source, and counts the
     rest; cleared and again."""
-    t = Log(dut)
-    await t.reset()
     for number in range(6):
-        while t.model.total < t.cfg.log_depth * (0.5, 1.0, 2.5)[number % 3] or not t.model.total:
-            await t.pulses(0.3)
-            await t.bench.cycles(2 * t.cfg.lanes + 2)
-        await t.bench.cycles(10)
-        lost = await t.check()
+        while rig.model.total < cfg.log_depth * (0.5, 1.0, 2.5)[number % 3] or not rig.model.total:
+            await rig.pulses(0.3)
+            await rig.cycles(2 * cfg.lanes + 2)
+        await rig.cycles(10)
+        lost = await rig.check()
         cover("refusals.log_full", lost)
         cover("refusals.log_partial", not lost)
-    await t.pulses(1.0)
-    await t.reset()
-    await t.bench.cycles(20)
-    await t.check()
+    await rig.pulses(1.0)
+    await rig.start()
+    await rig.cycles(20)
+    await rig.check()
     cover("refusals.log_reset")
 
 
-@cocotb.test()
-async def all_at_once(dut):
+@LogRig.test()
+async def all_at_once(rig, cfg, rng):
     """Any number of sources at the same time, also in a few cycles after each other: every entry is
     whole, none is doubled."""
-    t = Log(dut)
-    await t.reset()
     for _ in range(60):
-        chance = t.rng.choice((0.2, 0.5, 1.0))
-        for _ in range(t.rng.choice((1, 2, 2, 6))):
-            await t.pulses(chance)
-        await t.bench.cycles(t.drain)
-        await t.check(overflow=True)
+        chance = rng.choice((0.2, 0.5, 1.0))
+        await rig.many_pulses(rng.choice((1, 2, 2, 6)), chance)
+        await rig.cycles(rig.drain)
+        await rig.check(overflow=True)
 
 
-@cocotb.test()
-async def pulses_while_cleared(dut):
+@LogRig.test()
+async def pulses_while_cleared(rig, cfg, rng):
     """What comes while ``clear`` is held waits, as far as there are places for it, and is logged
     afterwards."""
-    t = Log(dut)
-    await t.reset()
     for _ in range(6):
-        dut.clear.value = 1
+        rig.set("clear", 1)
         for _ in range(WAITING):
-            t.store(0)
-            await t.bench.cycles(1)
-            t.quiet()
-        await t.bench.cycles(t.rng.randrange(3))
-        dut.clear.value = 0
-        await t.bench.cycles(12)
-        await t.check()
+            rig.store(0)
+            await rig.cycles(1)
+            rig.quiet()
+        await rig.cycles(rng.randrange(3))
+        rig.set("clear", 0)
+        await rig.cycles(12)
+        await rig.check()
     for _ in range(6):  # from all sources: they take turns, what finds no place is told
-        dut.clear.value = 1
-        for _ in range(WAITING + 4):
-            await t.pulses(0.4)
-        dut.clear.value = 0
-        await t.bench.cycles(t.drain)
-        dut.clear.value = 1
-        await t.bench.cycles(1)
-        dut.clear.value = 0
-        t.model.sources.clear()
+        rig.set("clear", 1)
+        await rig.many_pulses(WAITING + 4, 0.4)
+        rig.set("clear", 0)
+        await rig.cycles(rig.drain)
+        await rig.pulse("clear")
+        rig.model.sources.clear()
 
 
-@cocotb.test()
-async def storm(dut):
+@LogRig.test()
+async def storm(rig, cfg, rng):
     """Every source pulses in every cycle: what is not kept is counted, exactly."""
-    t = Log(dut)
-    await t.reset()
     for chance in (1.0, 0.5):
-        for _ in range(40):
-            await t.pulses(chance)
-        await t.bench.cycles(t.drain)
-        assert await t.check(overflow=True) > 0
+        await rig.many_pulses(40, chance)
+        await rig.cycles(rig.drain)
+        assert await rig.check(overflow=True) > 0
     cover("refusals.log_storm")
 
 
-@cocotb.test()
-async def many_lost(dut):
+@LogRig.test(watched=False)
+async def many_lost(rig, cfg, rng):
     """All sources pulse for a long time: the count of lost ones is exact far beyond the log's
     depth."""
-    t = Log(dut, watched=False)
-    await t.reset()
     cycles = 40000
-    for n in range(t.cfg.lanes):
-        t.store(n)
-        bus_write(dut, f"bad__{n}", {"en": 1}, t.codec["bad"])
-    bus_write(dut, "refusal", {"report": 1}, t.codec["refusal"])
-    dut.refusal_valid.value = dut.reject_valid.value = 1
+    for n in range(cfg.lanes):
+        rig.store(n)
+        rig.set(f"bad__{n}", {"en": 1})
+    rig.set("refusal", {"report": 1})
+    rig.set("refusal_valid", 1)
+    rig.set("reject_valid", 1)
     before = None
 
     def grows(cycle):
         nonlocal before
-        lost = int(dut.lost.value)
-        assert before is None or 0 <= lost - before <= 3 + 2 * t.cfg.lanes, (
+        lost = rig.get("lost")
+        assert before is None or 0 <= lost - before <= 3 + 2 * cfg.lanes, (
             f"cycle {cycle}: {before}, then {lost} lost"
         )
         before = lost
 
-    await t.bench.cycles(t.cfg.log_depth + 20)  # until everything is full
-    t.bench.on_sample(grows)
-    await t.bench.cycles(cycles - t.cfg.log_depth - 20)
-    t.quiet()
-    await t.bench.cycles(t.drain)
-    await t.bench.sampled()
-    assert int(dut.count.value) == t.cfg.log_depth
-    assert int(dut.lost.value) == cycles * (2 + 2 * t.cfg.lanes) - t.cfg.log_depth
+    await rig.cycles(cfg.log_depth + 20)  # until everything is full
+    rig.on_sample(grows)
+    await rig.cycles(cycles - cfg.log_depth - 20)
+    rig.quiet()
+    await rig.cycles(rig.drain)
+    await rig.sampled()
+    assert rig.get("count") == cfg.log_depth
+    assert rig.get("lost") == cycles * (2 + 2 * cfg.lanes) - cfg.log_depth

@@ -66,9 +66,9 @@ BREAK = {
 }
 
 
-async def stage_geometry(s, index, g):
-    await s.write("regions.INDEX", index)
-    await s.fields(
+async def stage_geometry(rig, index, g):
+    await rig.write("regions.INDEX", index)
+    await rig.fields(
         "regions.FLAGS",
         **{
             name: g[name]
@@ -76,7 +76,7 @@ async def stage_geometry(s, index, g):
         },
     )
     for name in ("stride", "row_bytes", "capacity", "group_base", "row_first", "row_span"):
-        await s.write(f"regions.{name.upper()}", g[name])
+        await rig.write(f"regions.{name.upper()}", g[name])
     wide = {
         "BASE0": g["base"][0],
         "BASE1": g["base"][1],
@@ -85,5 +85,5 @@ async def stage_geometry(s, index, g):
         "FLAG_BASE": g["flag_base"],
     }
     for name, value in wide.items():
-        await s.write(f"regions.{name}_LO", value & 0xFFFFFFFF)
-        await s.write(f"regions.{name}_HI", value >> 32)
+        await rig.write(f"regions.{name}_LO", value & 0xFFFFFFFF)
+        await rig.write(f"regions.{name}_HI", value >> 32)

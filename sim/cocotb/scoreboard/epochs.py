@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scoreboard: which epochs a bank may be opened for, and news that is dropped for its epoch."""
 
-import cocotb
+from hub_rtl.contract.packets import Reason, RegionOp, RegionState
 
-from hub_rtl.contract.packets import EventKind, Reason, RegionOp, RegionState
-
-from .rig import make
+from .rig import ScoreboardRig
 from .traffic import one_region
 
 
@@ -13,7 +11,7 @@ async def pass_epoch(rig, region, epoch):
     """An epoch in which nobody sends anything."""
     await rig.open(region, epoch)
     rig.close_all(region, epoch)
-    assert (await rig.end(region, epoch))["kind"] == EventKind.ALL
+    await rig.ends_well(region, epoch)
 
 
 async def refused(rig, op, region, epoch):
@@ -25,12 +23,10 @@ async def refused(rig, op, region, epoch):
     assert rig.errors[-1] == "reported"
 
 
-@cocotb.test()
-async def skipped_epochs_do_not_hang(dut):
+@ScoreboardRig.test()
+async def skipped_epochs_do_not_hang(rig, cfg, rng):
     """A close that came ten epochs early is lost: its epoch is not opened as if nothing were, and
     ends in ERROR."""
-    rig, _, _, _ = make(dut, "skipped")
-    await rig.start()
     await one_region(rig, expected=2)
     await pass_epoch(rig, 0, 0)
     rig.put_close(0, 10, 0)
@@ -39,19 +35,13 @@ async def skipped_epochs_do_not_hang(dut):
     await rig.order(RegionOp.FORGET, 0, 10)
     await rig.open(0, 10)
     rig.put_close(0, 10, 1)
-    final = await rig.final(0, 0)
-    assert (final["kind"], final["status"]) == (EventKind.ERROR, Reason.EPOCH_EARLY)
-    await rig.drained()
-    await rig.give_back(RegionOp.RELEASE, 0, 10)
-    await rig.finish()
+    await rig.ends_in(Reason.EPOCH_EARLY, 0, 10)
 
 
-@cocotb.test()
-async def past_epochs_are_not_opened(dut):
+@ScoreboardRig.test()
+async def past_epochs_are_not_opened(rig, cfg, rng):
     """A bank goes forward by two, four or six epochs; the epoch just over, those before and those
     too far are refused."""
-    rig, _, _, _ = make(dut, "past")
-    await rig.start()
     await one_region(rig)
     last = 6
     await pass_epoch(rig, 0, last)
@@ -61,15 +51,12 @@ async def past_epochs_are_not_opened(dut):
         last = (last + step) % 16
         await pass_epoch(rig, 0, last)
     assert rig.state[0, 0] == RegionState.FREE
-    await rig.finish()
 
 
-@cocotb.test()
-async def dropped_close_taints(dut):
+@ScoreboardRig.test()
+async def dropped_close_taints(rig, cfg, rng):
     """A close that came eight epochs early is dropped; when its epoch's turn comes, it ends in
     ERROR and does not hang."""
-    rig, _, _, _ = make(dut, "dropped")
-    await rig.start()
     await one_region(rig, expected=2)
     await pass_epoch(rig, 0, 0)
     rig.put_close(0, 8, 0)
@@ -79,20 +66,15 @@ async def dropped_close_taints(dut):
     await rig.open(0, 8)
     rig.put_close(0, 8, 1)
     await rig.drained()
-    await rig.bench.cycles(200)
+    await rig.cycles(200)
     assert rig.state[0, 0] == RegionState.DONE, f"it hangs: {await rig.status(0, 0)}"
-    final = await rig.final(0, 0)
-    assert (final["kind"], final["status"]) == (EventKind.ERROR, Reason.EPOCH_EARLY)
-    await rig.give_back(RegionOp.RELEASE, 0, 8)
-    await rig.finish()
+    await rig.ends_in(Reason.EPOCH_EARLY, 0, 8)
 
 
-@cocotb.test()
-async def forget_opens_any_epoch(dut):
+@ScoreboardRig.test()
+async def forget_opens_any_epoch(rig, cfg, rng):
     """After FORGET a bank is as never opened: any epoch may come, and news of the first one waits
     for it."""
-    rig, _, _, rng = make(dut, "forget")
-    await rig.start()
     await one_region(rig, expected=2)
     last = 0
     await rig.order(RegionOp.FORGET, 0, 0)  # of a bank that has none: nothing happens
@@ -109,17 +91,14 @@ async def forget_opens_any_epoch(dut):
         await refused(rig, RegionOp.FORGET, 0, epoch)
         for src in range(turn & 1, 2):
             rig.put_close(0, epoch, src)
-        assert (await rig.end(0, epoch))["kind"] == EventKind.ALL
+        await rig.ends_well(0, epoch)
         last = epoch
-    await rig.finish()
 
 
-@cocotb.test()
-async def forget_drops_no_news_unseen(dut):
+@ScoreboardRig.test()
+async def forget_drops_no_news_unseen(rig, cfg, rng):
     """What a bank keeps for an epoch to come is dropped by FORGET, and that epoch ends in ERROR,
     once."""
-    rig, _, _, _ = make(dut, "forget_news")
-    await rig.start()
     await one_region(rig, expected=2)
     await pass_epoch(rig, 0, 0)
     for first, epoch in ((0, 2), (2, 4), (4, 8)):
@@ -128,33 +107,28 @@ async def forget_drops_no_news_unseen(dut):
         await rig.drained()
         await rig.order(RegionOp.FORGET, 0, 0)
         await rig.open(0, epoch)
-        final = await rig.end(0, epoch)
-        assert (final["kind"], final["status"]) == (EventKind.ERROR, Reason.EPOCH_EARLY)
+        await rig.ends_in(Reason.EPOCH_EARLY, 0, epoch)
         await rig.order(RegionOp.FORGET, 0, 0)  # the mark is used up
         await pass_epoch(rig, 0, epoch)
     assert rig.counts["tainted"] == 3
-    await rig.finish()
 
 
-@cocotb.test()
-async def late_news_spoil_nothing(dut):
+@ScoreboardRig.test()
+async def late_news_spoil_nothing(rig, cfg, rng):
     """Closes of aborted epochs come late, after the next ones: epochs that go on two by two are
     good, round after round."""
-    rig, _, _, _ = make(dut, "late")
-    await rig.start()
     await one_region(rig, expected=2)
     for turn in range(24):
         epoch = 2 * turn % 16
         await rig.open(0, epoch)
         rig.close_all(0, epoch)
         if turn % 3 == 2:
-            assert (await rig.end(0, epoch))["kind"] == EventKind.ALL
+            await rig.ends_well(0, epoch)
             for behind in (2, 4, 6):
                 rig.put_close(0, (epoch - behind) % 16, 1)
         else:
             await rig.drained()
-            await rig.give_back(RegionOp.ABORT, 0, epoch)
+            await rig.abort(0, epoch)
             rig.put_close(0, epoch, 0)
         await rig.drained()
     assert not rig.counts["tainted"] and rig.counts["close_stale"]
-    await rig.finish()

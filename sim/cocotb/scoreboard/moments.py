@@ -4,12 +4,10 @@ at one register."""
 
 from itertools import permutations
 
-import cocotb
-
-from hub_rtl.contract.packets import EventKind, Reason, RegionOp, RegionState
+from hub_rtl.contract.packets import EventKind, Reason, RegionState
 from sim.quality.coverage import cover
 
-from .rig import make
+from .rig import ScoreboardRig
 from .traffic import one_region
 
 ROW = 32  # bytes of a row, two to a tile
@@ -24,12 +22,10 @@ class First:
         return options[0]
 
 
-@cocotb.test()
-async def compensating_bytes(dut):
+@ScoreboardRig.test()
+async def compensating_bytes(rig, cfg, rng):
     """As many bytes as the rows have, but of the wrong tiles: a full tile is short by what another
     has too many. Never ALL."""
-    rig, cfg, _, rng = make(dut, "compensate")
-    await rig.start()
     await one_region(rig, row_bytes=ROW)
     assert cfg.capacity >= 4, "this test needs two tiles"
     turn = 0
@@ -42,40 +38,36 @@ async def compensating_bytes(dut):
             for order in permutations(parts):
                 epoch, turn = turn % 16, turn + 1
                 bank = epoch & 1
-                rig.model.rows[0, bank] = rows
-                await rig.open(0, epoch)
+                await rig.open(0, epoch, rows)
                 if before:
                     rig.put_close(0, epoch, 0, rows * ROW)
                     await rig.drained()
                 for group, size in order:
-                    rig.put_ack({"bank": bank, "group": group, "bytes": size})
+                    rig.put_ack(bank=bank, group=group, bytes=size)
                     if rng.random() < 0.5:
                         await rig.drained()
                 await rig.drained()
                 if not before:
                     rig.put_close(0, epoch, 0, rows * ROW)
-                final = await rig.end(0, epoch)
-                assert (final["kind"], final["status"]) == (EventKind.ERROR, Reason.INCOMPLETE)
+                await rig.ends_in(Reason.INCOMPLETE, 0, epoch)
                 cover(f"scoreboard.compensating.{rows}_rows")
     assert not rig.counts["ready"] and not rig.counts["all"]
-    await rig.finish()
 
 
-@cocotb.test()
-async def acknowledged_as_it_quiesces(dut):
+@ScoreboardRig.test()
+async def acknowledged_as_it_quiesces(rig, cfg, rng):
     """An acknowledgement of a bank that is given back is taken in each cycle around ``quiesce`` and
     the sweep: it counts for the old epoch, nothing of it is left in the next one."""
-    rig, cfg, _, rng = make(dut, "quiesce")
     strobes, gate = [], {"from": 0, "behind": None}
 
     def watch(cycle):
-        if int(dut.quiesce.value):
+        if rig.get("quiesce"):
             strobes.append(cycle)
-        if gate["behind"] is not None and int(dut.purge.value) & 1:
+        if gate["behind"] is not None and rig.strobe("purge"):
             gate["from"], gate["behind"] = cycle + gate["behind"], None
 
-    rig.bench.on_sample(watch)
-    for source in rig.acks:
+    rig.on_sample(watch)
+    for source in rig.i_ack:
         source.set_pause(gated(rig, gate))
     await rig.start()
     rig.surroundings._purge._rng = rig.surroundings._quiesce._rng = First()
@@ -86,112 +78,100 @@ async def acknowledged_as_it_quiesces(dut):
     for behind in range(1, 41):
         epoch = 4 * behind % 16
         at = behind % cfg.slices
-        rig.model.rows[0, bank] = 1
-        await rig.open(0, epoch)
+        await rig.open(0, epoch, 1)
         await rig.drained()
         # Half of a row is on its way when the bank is given back, and comes so long behind the
         # purge.
         gate.update({"from": None, "behind": behind})
-        rig.put_ack({"bank": bank, "group": 0, "bytes": ROW // 2}, slice_=at)
-        await rig.give_back(RegionOp.ABORT, 0, epoch)
-        taken = rig.acks[at].stamps[-1]
+        rig.put_ack(bank=bank, group=0, bytes=ROW // 2, slice_=at)
+        await rig.abort(0, epoch)
+        taken = rig.i_ack[at].stamps[-1]
         met.add(taken - strobes[-1])
         assert rig.changed[0, bank] > taken, "FREE before the acknowledgement was taken"
         # The other half in the next epoch is half a tile: not ready.
         epoch = (epoch + 2) % 16
         await rig.open(0, epoch)
-        rig.put_ack({"bank": bank, "group": 0, "bytes": ROW // 2}, slice_=at)
+        rig.put_ack(bank=bank, group=0, bytes=ROW // 2, slice_=at)
         rig.put_close(0, epoch, 0, ROW)
         await rig.drained()
-        await rig.bench.cycles(60)
+        await rig.cycles(60)
         assert rig.state[0, bank] == RegionState.OPEN, (
             f"{taken - strobes[-1]} cycles from quiesce: bytes were left"
         )
         await rig.check_status(0, bank)
-        await rig.give_back(RegionOp.ABORT, 0, epoch)
+        await rig.abort(0, epoch)
     assert {-1, 0, 1, 2} <= met, f"distances from quiesce: {sorted(met)}"
     cover("scoreboard.quiesce.ack", 0 in met)
     cover("scoreboard.quiesce.ack_before", -1 in met)
     cover("scoreboard.quiesce.ack_behind", 1 in met)
-    await rig.finish()
 
 
 def gated(rig, gate):
     """A pause until the cycle ``gate["from"]``, without end when that is None."""
     while True:
-        yield gate["from"] is None or rig.bench.cycle < gate["from"]
+        yield gate["from"] is None or rig.cycle < gate["from"]
 
 
-@cocotb.test()
-async def last_byte_meets_close(dut):
+@ScoreboardRig.test()
+async def last_byte_meets_close(rig, cfg, rng):
     """The last byte, refusal and close of an epoch in each order and distance: one ALL, when all
     are there."""
-    rig, cfg, _, rng = make(dut, "last")
-    await rig.start()
     await one_region(rig, row_bytes=ROW)
     turn = 0
     for first, second, third in permutations(("ack", "refusal", "close")):
         for gap in range(10):
             epoch, turn = turn % 16, turn + 1
             bank = epoch & 1
-            rig.model.rows[0, bank] = 1
-            await rig.open(0, epoch)
+            await rig.open(0, epoch, 1)
             await rig.drained()
             for kind in (first, second, third):
                 if kind == "ack":
-                    rig.put_ack({"bank": bank, "group": 0, "bytes": ROW})
+                    rig.put_ack(bank=bank, group=0, bytes=ROW)
                 elif kind == "refusal":
-                    rig.refusals.put(
-                        {"known": 1, "region": 0, "epoch": epoch, "src": 0, "bytes": 16}
-                    )
+                    rig.refuse(0, epoch, 16)
                 else:
                     rig.put_close(0, epoch, 0, ROW + 16)
-                await rig.bench.cycles(gap)
+                await rig.cycles(gap)
             final = await rig.end(0, epoch)
             assert (final["kind"], final["rows"], final["refused"]) == (EventKind.ALL, 1, 1)
-            stamps = [source.stamps[-1] for source in (rig.refusals, rig.closes)]
+            stamps = [source.stamps[-1] for source in (rig.i_refused, rig.i_close)]
             cover("scoreboard.close_with_refusal", stamps[0] == stamps[1])
             cover(
                 "scoreboard.close_with_ack",
-                any(source.stamps[-1:] == stamps[1:] for source in rig.acks),
+                any(source.stamps[-1:] == stamps[1:] for source in rig.i_ack),
             )
-    await rig.finish()
 
 
-@cocotb.test()
-async def overlap_meets_verdict(dut):
+@ScoreboardRig.test()
+async def overlap_meets_verdict(rig, cfg, rng):
     """An overlap is told in each cycle around the verdict of a complete bank: ALL before it, or
     ERROR, and one of them."""
-    rig, cfg, _, rng = make(dut, "overlap_verdict")
-    await rig.start()
     await one_region(rig, row_bytes=ROW)
     kinds = []
     for at in range(70):
         epoch = at % 16
         bank = epoch & 1
-        rig.model.rows[0, bank] = 1
-        await rig.open(0, epoch)
-        rig.put_ack({"bank": bank, "group": 0, "bytes": ROW})
+        await rig.open(0, epoch, 1)
+        rig.put_ack(bank=bank, group=0, bytes=ROW)
         await rig.drained()
-        before, key = rig.events.count, (0, bank)
-        rig.events.set_pause("stop")
+        before, key = rig.o_event.count, (0, bank)
+        rig.o_event.set_pause("stop")
         rig.put_close(0, epoch, 0, ROW)
-        await rig.closes.drained()
-        await rig.bench.cycles(at)
-        await rig.pulse("overlap", {"en": 1, "region": 0, "bank": bank}, "strobe")
+        await rig.i_close.drained()
+        await rig.cycles(at)
+        await rig.pulse("overlap", region=0, bank=bank)
         rig.inspector.touch(*key)
-        await rig.bench.until(lambda k=key: rig.state[k] == RegionState.DONE, 200, "DONE")
+        await rig.until(lambda k=key: rig.state[k] == RegionState.DONE, 200, "DONE")
         # Which of the two comes first is seen in the book alone: the model is told what it was.
         failed = (await rig.status(*key))[0]["error"] == Reason.OVERLAP
         if failed:
             rig.model.void(*key)
         rig.model.overlap(*key)
-        rig.events.set_pause(None)
+        rig.o_event.set_pause(None)
         kinds.append((await rig.end(0, epoch))["kind"])
-        assert rig.events.count == before + (1 if failed else 2)
+        assert rig.o_event.count == before + (1 if failed else 2)
     first = kinds.index(EventKind.ALL)
     assert first > 0 and kinds == [EventKind.ERROR] * first + [EventKind.ALL] * (
         len(kinds) - first
     ), kinds
     cover("scoreboard.overlap_meets_verdict")
-    await rig.finish()

@@ -7,10 +7,9 @@ from itertools import pairwise
 import cocotb
 
 from hub_rtl.contract.packets import EventKind, Reason, RegionOp, RegionState
-from sim.bench.runner import needs
 
-from .rig import make
-from .traffic import begin, plan_epoch, row_acks, setup_regions
+from .rig import ScoreboardRig
+from .traffic import begin, row_acks, setup_regions
 
 LATENCY = 7  # cycles from the last acknowledgement taken to a READY that is valid
 
@@ -21,27 +20,23 @@ def load(rig, cycles, stray=0):
     regions, groups = rig.cfg.regions, rig.cfg.groups
     for n in range(cycles // 4):
         for at in range(rig.cfg.slices):
-            rig.put_ack(
-                {"plain": 1, "group": (n + at) % groups, "dep": stray, "bytes": 16}, slice_=at
-            )
+            rig.put_plain((n + at) % groups, stray, slice_=at)
         over = (rig.model.banks[n % regions, 1].last - 2) % 16
-        rig.refusals.put({"known": 1, "region": n % regions, "epoch": over, "bytes": 16})
+        rig.refuse(n % regions, over, 16)
         rig.put_close(n % regions, over, n % rig.cfg.ranks, 16)
 
 
 async def reopened(rig, region, epoch):
     """Opens an epoch, so that those before it are over."""
     await rig.open(region, epoch)
-    await rig.give_back(RegionOp.ABORT, region, epoch)
+    await rig.abort(region, epoch)
 
 
-@cocotb.test()
-async def orders_under_load(dut):
+@ScoreboardRig.test()
+async def orders_under_load(rig, cfg, rng):
     """Traffic of others holds up neither OPEN nor RELEASE nor ABORT; purge and quiesce are through
     before FREE."""
-    rig, cfg, _, rng = make(dut, "load")
-    await rig.start()
-    await setup_regions(rig, rng, flag_en=0)
+    await setup_regions(rig, flag_en=0)
     for region in range(cfg.regions):
         for epoch in (0, 1):
             await reopened(rig, region, epoch)
@@ -62,39 +57,29 @@ async def orders_under_load(dut):
             limit += (cfg.regions + 9) * (4 if busy else 1)
         if busy:
             load(rig, 3 * limit)
-            await rig.bench.cycles(20)
+            await rig.cycles(20)
         await rig.open(region, epoch)
-        took = rig.changed[region, epoch & 1] - rig.commands.stamps[-1]
+        took = rig.changed[region, epoch & 1] - rig.i_command.stamps[-1]
         assert took <= 8 + 4 * busy, f"OPEN after {took} cycles"
-        await rig.give_back(RegionOp.ABORT, region, epoch)
-        took = rig.changed[region, epoch & 1] - rig.commands.stamps[-1] - rig.surroundings.took
+        await rig.abort(region, epoch)
+        took = rig.changed[region, epoch & 1] - rig.i_command.stamps[-1] - rig.surroundings.took
         assert took <= limit, f"FREE after {took} cycles, at most {limit}"
         await rig.drained()
-    await rig.finish()
 
 
-@cocotb.test()
-async def order_of_events(dut):
+@ScoreboardRig.test()
+async def order_of_events(rig, cfg, rng):
     """What waits comes READY before ERROR before ALL, ERRORs and ALLs in turn, an event in four
     cycles at the latest."""
-    rig, cfg, _, rng = make(dut, "order")
-    await rig.start()
     for region in range(cfg.regions):
-        await rig.set_geometry(
-            region,
-            row_bytes=16,
-            log2_tile=0,
-            group_base=region * (cfg.groups // cfg.regions),
-            capacity=1,
-            expected=1,
-        )
-    keys = [*rig.model.banks]
+        await rig.one_row(region, group_base=region * (cfg.groups // cfg.regions))
+    keys = rig.keys
     span = {"armed": 1, "base": 0, "limit": 16, "log2_stride": 4, "group_base": 1, "threshold": 16}
     for turn in range(8):
-        rig.events.set_pause("stop")
+        rig.o_event.set_pause("stop")
         for index in {0, cfg.dep_ranges - 1}:
             await rig.set_dep(index, **span)
-            rig.put_ack({"plain": 1, "dep": index, "group": 1, "bytes": 16}, ok=0)
+            rig.put_plain(1, index, ok=0)
         bad = rng.sample(keys, rng.randrange(len(keys)))
         for region, bank in rng.sample(keys, len(keys)):
             epoch = (2 * turn + bank) % 16
@@ -102,157 +87,126 @@ async def order_of_events(dut):
                 await rig.open(region, epoch)
                 await rig.pulse_overlap(region, bank)
             else:
-                await begin(rig, rng, plan_epoch(rig, rng, region, epoch, rows=1))
+                await begin(rig, region, epoch, 1)
         await rig.drained()
-        await rig.bench.cycles(60 * len(keys))
-        first = rig.events.count
-        rig.events.set_pause(None)
-        await rig.bench.until(lambda: not rig.model.outstanding(), what="all events")
+        await rig.cycles(60 * len(keys))
+        first = rig.o_event.count
+        rig.o_event.set_pause(None)
+        await rig.until(lambda: not rig.model.outstanding(), what="all events")
         # One event was offered and one stood behind it before the others came.
-        kinds = [event["kind"] for event in rig.events.items[first + 2 :]]
+        kinds = [event["kind"] for event in rig.o_event.items[first + 2 :]]
         rank = [(EventKind.READY, EventKind.ERROR, EventKind.ALL).index(kind) for kind in kinds]
         assert rank == sorted(rank), f"order of events: {kinds}"
-        assert all(later - earlier <= 4 for earlier, later in pairwise(rig.events.stamps[first:]))
+        assert all(later - earlier <= 4 for earlier, later in pairwise(rig.o_event.stamps[first:]))
         for kind in (EventKind.ERROR, EventKind.ALL):
             turns = [
                 2 * cfg.regions * event["plain"]
                 + event["region"] * (2 - event["plain"])
                 + (event["epoch"] & 1)
-                for event in rig.events.items[first + 2 :]
+                for event in rig.o_event.items[first + 2 :]
                 if event["kind"] == kind
             ]
             falls = sum(later < earlier for earlier, later in pairwise(turns))
             assert falls <= 1, f"{kind.name} not in turn: {turns}"
         for region, bank in keys:
-            await rig.give_back(RegionOp.RELEASE, region, (2 * turn + bank) % 16)
-    await rig.finish()
+            await rig.release(region, (2 * turn + bank) % 16)
 
 
-@cocotb.test()
-async def ready_at_full_rate(dut):
+def check_latency(rig, at, count, before):
+    """Of the last ``count`` acknowledgements each made one event since ``before``, in its time."""
+    stamps = list(zip(rig.i_ack[at].stamps[-count:], rig.o_event.stamps[before:], strict=True))
+    assert all(ready - taken <= LATENCY for taken, ready in stamps), (
+        f"acknowledgement taken, READY: {stamps}"
+    )
+
+
+@ScoreboardRig.test()
+async def ready_at_full_rate(rig, cfg, rng):
     """A tile or a group per cycle becomes ready: an event per cycle, each in its time; nothing
     merges in an idle hub."""
-    rig, cfg, _, rng = make(dut, "rate")
-    await rig.start()
     capacity = min(cfg.groups // cfg.regions, cfg.capacity)
-    await rig.set_geometry(0, row_bytes=16, log2_tile=0, capacity=capacity, expected=1)
-    await rig.set_dep(
-        0, armed=1, base=0, limit=16 * cfg.groups, log2_stride=4, group_base=0, threshold=16
-    )
+    await rig.one_row(0, capacity=capacity)
+    await rig.set_span(0, 16 * cfg.groups, 16)
     for turn in range(4):
         at = turn % cfg.slices
         epoch = 2 * turn + 1  # the groups of bank 0 are the range's
-        await rig.open(0, epoch)
+        await rig.open(0, epoch, capacity)
         await rig.drained()
-        rig.model.rows[0, 1] = capacity
-        before = rig.events.count
+        before = rig.o_event.count
         for slot in range(capacity):
-            rig.put_ack({"bank": 1, "group": slot, "bytes": 16}, slice_=at)
+            rig.put_ack(bank=1, group=slot, bytes=16, slice_=at)
         await rig.drained()
-        stamps = list(zip(rig.acks[at].stamps[-capacity:], rig.events.stamps[before:], strict=True))
-        assert all(ready - taken <= LATENCY for taken, ready in stamps), (
-            f"acknowledgement taken, READY: {stamps}"
-        )
+        check_latency(rig, at, capacity, before)
         rig.put_close(0, epoch, sent=16 * capacity)
         await rig.end(0, epoch)
-        before = rig.events.count
+        before = rig.o_event.count
         for group in range(cfg.groups):
-            rig.put_ack({"plain": 1, "group": group, "bytes": 16}, slice_=at)
+            rig.put_plain(group, slice_=at)
         await rig.drained()
-        stamps = list(
-            zip(rig.acks[at].stamps[-cfg.groups :], rig.events.stamps[before:], strict=True)
-        )
-        assert all(ready - taken <= LATENCY for taken, ready in stamps), (
-            f"acknowledgement taken, READY: {stamps}"
-        )
+        check_latency(rig, at, cfg.groups, before)
     assert not rig.counts["merges"]
-    await rig.finish()
 
 
-@cocotb.test()
-async def news_is_counted(dut):
+@ScoreboardRig.test()
+async def news_is_counted(rig, cfg, rng):
     """Stray, bad, surplus and uncounted acknowledgements, spread out so that none merges: each
     counts as it should."""
-    rig, cfg, _, rng = make(dut, "counted")
-    await rig.start()
     other = cfg.regions - 1
-    await rig.set_geometry(
-        0, row_bytes=16, log2_tile=1 if cfg.capacity > 1 else 0, capacity=1, expected=1
-    )
+    await rig.one_row(0, log2_tile=1 if cfg.capacity > 1 else 0)
     if other:
-        await rig.set_geometry(
-            other, row_bytes=16, log2_tile=0, group_base=cfg.groups - 1, capacity=1, expected=1
-        )
-    await rig.set_dep(0, armed=1, base=0, limit=64, log2_stride=4, group_base=0, threshold=32)
+        await rig.one_row(other, group_base=cfg.groups - 1)
+    await rig.set_span(0, 64, 32)
     for turn in range(24):
         epoch = turn % 16
         bank = epoch & 1
-        rig.model.rows[0, bank] = 1
-        await rig.open(0, epoch)
+        await rig.open(0, epoch, 1)
         if turn % 4 == 3:
             await rig.pulse_overlap(0, bank)
         for n in range(6):
             rig.put_ack(
-                {
-                    "region": 0,
-                    "place": rng.choice((0, other)),
-                    "bank": rng.randrange(2),
-                    "bytes": 16,
-                    "poison": 1,
-                    "counted": 0,
-                },
-                rng.randrange(2),
+                region=0,
+                place=rng.choice((0, other)),
+                bank=rng.randrange(2),
+                bytes=16,
+                poison=1,
+                counted=0,
+                ok=rng.randrange(2),
             )
-            rig.put_ack(
-                {
-                    "plain": 1,
-                    "group": 1,
-                    "dep": cfg.dep_ranges - 1 if n & 1 else 0,
-                    "bytes": 16,
-                    "poison": int(turn % 4 == 1 and n == 4),
-                },
-                int(turn % 4 != 2 or n != 4),
+            rig.put_plain(
+                1,
+                cfg.dep_ranges - 1 if n & 1 else 0,
+                poison=int(turn % 4 == 1 and n == 4),
+                ok=int(turn % 4 != 2 or n != 4),
             )
-            rig.put_ack(
-                {"bank": 1 - bank, "bytes": 16, "poison": rng.randrange(2)}, rng.randrange(2)
-            )
-            await rig.bench.cycles(16)
-        rig.put_ack(
-            {"region": 0, "place": other if turn % 8 == 2 else 0, "bank": bank, "bytes": 16}
-        )
+            rig.put_ack(bank=1 - bank, bytes=16, poison=rng.randrange(2), ok=rng.randrange(2))
+            await rig.cycles(16)
+        rig.put_ack(region=0, place=other if turn % 8 == 2 else 0, bank=bank, bytes=16)
         rig.put_close(0, epoch, sent=16)
         await rig.final(0, bank)
         await rig.drained()
         # The tile was announced: one without bytes is an error of memory alone, one with bytes is
         # too much.
-        rig.put_ack({"bank": bank, "bytes": 16}, ok=0)
+        rig.put_ack(bank=bank, bytes=16, ok=0)
         await rig.drained()
         if turn & 1:
-            rig.put_ack({"bank": bank, "bytes": 16})
+            rig.put_ack(bank=bank, bytes=16)
             await rig.drained()
         await rig.pulse_overlap(0, bank)
         await rig.drained()
-        await rig.give_back(RegionOp.RELEASE, 0, epoch)
+        await rig.release(0, epoch)
         if rig.model.deps[0]["causes"] or turn % 4 in (1, 2):
-            await rig.bench.cycles(20)
-            await rig.set_dep(
-                0, armed=0, base=0, limit=64, log2_stride=4, group_base=0, threshold=32
-            )
-            await rig.set_dep(
-                0, armed=1, base=0, limit=64, log2_stride=4, group_base=0, threshold=32
-            )
+            await rig.cycles(20)
+            await rig.set_span(0, 64, 32, armed=0, base=0, group_base=0)
+            await rig.set_span(0, 64, 32)
     assert not rig.counts["merges"]
     for name in ("acks_stray", "mem_errors", "poisoned", "overlaps"):
         assert rig.counts[name], f"{name} never counted"
-    await rig.finish()
 
 
-@cocotb.test()
-async def ranges_forget_their_groups(dut):
+@ScoreboardRig.test()
+async def ranges_forget_their_groups(rig, cfg, rng):
     """A range that is disarmed clears exactly its groups, whatever its base, stride and length; the
     others keep their bytes."""
-    rig, cfg, _, rng = make(dut, "forget")
-    await rig.start()
     armed = {
         "armed": 1,
         "base": 0,
@@ -267,10 +221,10 @@ async def ranges_forget_their_groups(dut):
         await rig.set_dep(index, cycles=rng.randint(1, 3), **armed)
         for group in groups:
             for _ in range(rng.randint(0, (64 - rig.model.plain_tiles[group]) // 16)):
-                rig.put_ack({"plain": 1, "group": group, "dep": index, "bytes": 16})
+                rig.put_plain(group, index)
         await rig.drained()
         # A READY that is pending would be forgotten, or not.
-        await rig.bench.until(lambda: not rig.model.outstanding(), what="READY of all groups")
+        await rig.until(lambda: not rig.model.outstanding(), what="READY of all groups")
         log2 = rng.choice((0, 4, rng.randrange(40)))
         size = rng.choice(
             (
@@ -296,73 +250,53 @@ async def ranges_forget_their_groups(dut):
             group_base=rng.randrange(cfg.groups),
             threshold=rng.getrandbits(24),
         )
-    await rig.finish()
 
 
-@cocotb.test()
-async def walks_stay_at_home(dut):
+@ScoreboardRig.test()
+async def walks_stay_at_home(rig, cfg, rng):
     """ABORT clears the region's own tiles in its own bank and no other: partial tiles beside them
     keep their bytes."""
-    rig, cfg, _, rng = make(dut, "walk")
-    await rig.start()
     share = cfg.groups // cfg.regions
     for turn in range(12):
         log2_tile = rng.randrange(min(4, cfg.capacity.bit_length()))
         for region in range(cfg.regions):
-            capacity = min(
-                cfg.capacity, rng.randint(1, share << log2_tile) if turn & 1 else share << log2_tile
-            )
-            await rig.set_geometry(
-                region,
-                row_bytes=16,
-                log2_tile=log2_tile,
-                group_base=region * share,
-                capacity=capacity,
-                expected=1,
+            most = share << log2_tile
+            capacity = min(cfg.capacity, rng.randint(1, most) if turn & 1 else most)
+            await rig.one_row(
+                region, log2_tile=log2_tile, group_base=region * share, capacity=capacity
             )
         victim = rng.randrange(cfg.regions), rng.randrange(2)
         rest = []
         for key in rig.model.banks:
             region, bank = key
-            epoch = (2 * turn + bank) % 16
             geometry = rig.model.geometry[region]
-            await rig.open(region, epoch)
-            rig.model.rows[key] = geometry["capacity"]
-            rows = [
-                ack
-                for slot in range(geometry["capacity"])
-                for ack, _ in row_acks(cfg, rng, geometry, region, bank, slot)
-            ]
-            last = {
-                ack["group"]: n for n, ack in enumerate(rows)
-            }  # of each tile one part is missing
-            for n, ack in enumerate(rows):
-                if last[ack["group"]] == n:
-                    rest.append((key, ack))
-                else:
-                    rig.put_ack(ack)
+            await rig.open(region, (2 * turn + bank) % 16, geometry["capacity"])
+            last = {}  # of each tile one part is missing
+            for slot in range(geometry["capacity"]):
+                for ack in row_acks(rig, geometry, region, bank, slot):
+                    if ack["group"] in last:
+                        rig.put_ack(**last[ack["group"]])
+                    last[ack["group"]] = ack
+            rest += [(key, ack) for ack in last.values()]
         await rig.drained()
-        await rig.give_back(RegionOp.ABORT, victim[0], (2 * turn + victim[1]) % 16)
+        await rig.abort(victim[0], (2 * turn + victim[1]) % 16)
         for key, ack in rest:
             if key != victim:
-                rig.put_ack(ack)
-        for region, bank in rig.model.banks:
+                rig.put_ack(**ack)
+        for region, bank in rig.keys:
             if (region, bank) != victim:
                 epoch = (2 * turn + bank) % 16
                 rig.put_close(region, epoch, sent=16 * rig.model.geometry[region]["capacity"])
-                assert (await rig.end(region, epoch))["kind"] == EventKind.ALL
-    await rig.finish()
+                await rig.ends_well(region, epoch)
 
 
-@cocotb.test()
-async def verdict_meets_news(dut):
+@ScoreboardRig.test()
+async def verdict_meets_news(rig, cfg, rng):
     """A close that is in the books before the verdict is part of it: no ALL while that producer's
     bytes are missing."""
-    rig, cfg, _, rng = make(dut, "meets")
-    await rig.start()
-    await rig.set_geometry(cfg.regions - 1, row_bytes=16, log2_tile=0, capacity=1, expected=1)
+    await rig.one_row(cfg.regions - 1)
     if cfg.regions > 1:
-        await rig.set_geometry(0, row_bytes=16, log2_tile=0, group_base=1, capacity=1, expected=1)
+        await rig.one_row(0, group_base=1)
     voided = 0
     for delay in range(40):
         region = rng.choice((0, cfg.regions - 1))
@@ -372,61 +306,50 @@ async def verdict_meets_news(dut):
         rig.model.rows[key] = 1
         await rig.open(region, epoch)
         rig.put_ack(
-            {
-                "region": region,
-                "bank": epoch & 1,
-                "group": rig.model.geometry[region]["group_base"],
-                "bytes": 16,
-            }
+            region=region, bank=epoch & 1, group=rig.model.geometry[region]["group_base"], bytes=16
         )
         await rig.drained()
         rig.put_close(region, epoch, 0, 16)
-        await rig.closes.drained()
-        await rig.bench.cycles(delay)
+        await rig.i_close.drained()
+        await rig.cycles(delay)
         rig.put_close(region, epoch, 1, 16)
         await rig.drained()
-        await rig.bench.cycles(40)
+        await rig.cycles(40)
         if rig.state[key] == RegionState.OPEN:
             rig.model.void(*key)
             voided += 1
         else:
             # The verdict and the close may have been on their way to the book at the same time.
-            assert rig.changed[key] <= rig.closes.stamps[-1] + 2 * LATENCY, (
+            assert rig.changed[key] <= rig.i_close.stamps[-1] + 2 * LATENCY, (
                 "the verdict is of before the last close"
             )
-        rig.refusals.put({"known": 1, "region": region, "epoch": epoch, "src": 1, "bytes": 16})
-        assert (await rig.end(region, epoch))["kind"] == EventKind.ALL
+        rig.refuse(region, epoch, 16, 1)
+        await rig.ends_well(region, epoch)
     assert 10 < voided < 40
-    await rig.finish()
 
 
 async def one_row_each(rig, epochs):
     """One-row regions with own groups; every bank is open and has its row."""
     share = rig.cfg.groups // rig.cfg.regions
     for region in range(rig.cfg.regions):
-        await rig.set_geometry(
-            region, row_bytes=16, log2_tile=0, group_base=region * share, capacity=1, expected=1
-        )
-    for region, bank in rig.model.banks:
-        rig.model.rows[region, bank] = 1
-        await rig.open(region, epochs + bank)
-        rig.put_ack({"region": region, "bank": bank, "group": region * share, "bytes": 16})
+        await rig.one_row(region, group_base=region * share)
+    for region, bank in rig.keys:
+        await rig.open(region, epochs + bank, 1)
+        rig.put_ack(region=region, bank=bank, group=region * share, bytes=16)
     await rig.drained()
 
 
-@cocotb.test()
-async def verdicts_in_turn(dut):
+@ScoreboardRig.test()
+async def verdicts_in_turn(rig, cfg, rng):
     """Banks are judged in the order in which they became complete; one that moves all the time does
     not hold up the others."""
-    rig, cfg, _, rng = make(dut, "verdicts")
-    await rig.start()
-    keys = [*rig.model.banks]
+    keys = rig.keys
     for turn in range(6):
         await one_row_each(rig, 2 * turn)
         completed = rng.sample(keys, len(keys))
         for region, bank in completed:
             rig.put_close(region, 2 * turn + bank, 0, 16)
-        await rig.closes.drained()
+        await rig.i_close.drained()
         for region, bank in keys:
             await rig.final(region, bank)
         judged = sorted(keys, key=rig.changed.get)
@@ -435,22 +358,22 @@ async def verdicts_in_turn(dut):
         )
         await rig.drained()
         for region, bank in keys:
-            await rig.give_back(RegionOp.RELEASE, region, 2 * turn + bank)
+            await rig.release(region, 2 * turn + bank)
     for turn, noisy in enumerate(rng.sample(keys, min(len(keys), 4))):
         await one_row_each(rig, 2 * turn)
         rig.put_close(noisy[0], 2 * turn + noisy[1], 0, 1 << 20)
-        rig.refusals.put(
+        rig.i_refused.put(
             *[{"known": 1, "region": noisy[0], "epoch": 2 * turn + noisy[1], "bytes": 1}]
             * 60
             * len(keys)
         )
-        await rig.bench.cycles(20)
+        await rig.cycles(20)
         others = [key for key in keys if key != noisy]
         for region, bank in others:
             rig.put_close(region, 2 * turn + bank, 0, 16)
         for key in others:
             await rig.final(*key)
-        assert rig.refusals.pending, "the others had to wait for the one that moves"
+        assert rig.i_refused.pending, "the others had to wait for the one that moves"
         await rig.drained()
         for region, bank in keys:
             await rig.give_back(
@@ -458,27 +381,24 @@ async def verdicts_in_turn(dut):
                 region,
                 2 * turn + bank,
             )
-    await rig.finish()
 
 
-@cocotb.test()
-async def overlaps_in_turn(dut):
+@ScoreboardRig.test()
+async def overlaps_in_turn(rig, cfg, rng):
     """Overlap reports of one bank in every cycle do not hold up those of others, whichever of them
     it is."""
-    rig, cfg, _, rng = make(dut, "reports")
-    await rig.start()
-    keys = [*rig.model.banks]
+    keys = rig.keys
     for turn, loud in enumerate(rng.sample(keys, min(len(keys), 4))):
         await one_row_each(rig, 2 * turn)
-        before, strobe = rig.counts["overlaps"], {"en": 1, "region": loud[0], "bank": loud[1]}
+        before, strobe = rig.counts["overlaps"], {"region": loud[0], "bank": loud[1]}
         others = [key for key in keys if key != loud]
         await rig.pulse_overlap(*loud)
-        await rig.pulse("overlap", strobe, "strobe", 5)
+        await rig.pulse("overlap", 5, **strobe)
         sent = {}
         for key in others:
-            sent[key] = rig.bench.cycle
+            sent[key] = rig.cycle
             await rig.pulse_overlap(*key)
-        await rig.pulse("overlap", strobe, "strobe", 8 * len(keys))
+        await rig.pulse("overlap", 8 * len(keys), **strobe)
         for key in others:
             waited = rig.changed[key] - sent[key]
             assert rig.state[key] == RegionState.DONE and waited <= 10 + 2 * len(keys), (
@@ -492,39 +412,24 @@ async def overlaps_in_turn(dut):
         )  # several of one bank count as one while they wait
         for key in keys:
             assert (await rig.final(*key))["status"] == Reason.OVERLAP
-            await rig.give_back(RegionOp.RELEASE, key[0], 2 * turn + key[1])
-    await rig.finish()
+            await rig.release(key[0], 2 * turn + key[1])
 
 
-@cocotb.test()
-@needs(lambda cfg: cfg.regions > 1 and cfg.groups > 1)
-async def tells_wait_their_turn(dut):
+@ScoreboardRig.test(fits=lambda cfg: cfg.regions > 1 and cfg.groups > 1)
+async def tells_wait_their_turn(rig, cfg, rng):
     """An aborted region tells its overflow region that it has gone, also while the verdict on
     another bank is being written."""
-    rig, cfg, _, _ = make(dut, "tells")
-    await rig.start()
     over = cfg.regions - 1
-    await rig.set_geometry(over, row_bytes=16, log2_tile=0, capacity=1, expected=1)
-    await rig.set_geometry(
-        0,
-        row_bytes=16,
-        log2_tile=0,
-        group_base=1,
-        capacity=1,
-        expected=1,
-        overflow_en=1,
-        overflow=over,
-    )
+    await rig.one_row(over)
+    await rig.one_row(0, group_base=1, overflow_en=1, overflow=over)
     for delay in range(60):
         epoch = 2 * delay % 16
-        rig.model.rows[over, 0] = 1
-        await rig.open(over, epoch)
+        await rig.open(over, epoch, 1)
         await rig.open(0, epoch + 1)
-        rig.put_ack({"region": over, "bank": 0, "group": 0, "bytes": 16})
+        rig.put_ack(region=over, bank=0, group=0, bytes=16)
         await rig.drained()
-        abort = cocotb.start_soon(rig.give_back(RegionOp.ABORT, 0, epoch + 1))
-        await rig.bench.cycles(delay)
+        abort = cocotb.start_soon(rig.abort(0, epoch + 1))
+        await rig.cycles(delay)
         rig.put_close(over, epoch, 0, 16)
         await abort
-        assert (await rig.end(over, epoch))["kind"] == EventKind.ALL
-    await rig.finish()
+        await rig.ends_well(over, epoch)

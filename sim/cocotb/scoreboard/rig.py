@@ -7,27 +7,14 @@ from collections import Counter, defaultdict
 from cocotb.triggers import Event, FallingEdge, RisingEdge
 
 from hub_rtl.contract.packets import EventKind, OrderError, RegionOp, RegionState
-from hub_rtl.contract.records import types_of
-from hub_rtl.scoreboard.records import scoreboard_types
-from sim.bench.runner import bench_params
-from sim.bench.streams import Codec, StreamSink, StreamSource, bus_write, start_clock
+from hub_rtl.scoreboard.scoreboard import ReadinessScoreboard
+from sim.bench.rig import Rig
 from sim.golden.scoreboard import ScoreboardModel
 from sim.quality.coverage import cover
 
 from .watch import Inspector, Patience, Surroundings
 
-__all__ = ["Rig", "make"]
-
-PLAIN_INPUTS = (
-    "geometry_write",
-    "dep_write",
-    "overlap",
-    "rows",
-    "purging",
-    "quiescing",
-    "query",
-    "timeout",
-)
+__all__ = ["ScoreboardRig"]
 
 
 def whole(source, item):
@@ -35,48 +22,28 @@ def whole(source, item):
     return source.port.unpack(source.port.pack(item))
 
 
-class Rig:
+class ScoreboardRig(Rig):
     """One scoreboard with all that is around it. Everything the design takes goes to the model,
     every event is judged."""
 
-    def __init__(self, dut, cfg, rng, idle="none", stall="none", watchdog=4000):
-        types, own = types_of(cfg), scoreboard_types(cfg)
-        self.dut, self.cfg, self.rng = dut, cfg, rng
-        self.codecs = {
-            "strobe": Codec(own.bank_strobe),
-            "name": Codec(own.bank_name),
-            "status": Codec(own.status),
-            "counts": Codec(own.counts),
-            "update": Codec(types.region_update),
-            "geometry": Codec(types.geometry_write),
-            "dep": Codec(types.dep_write),
-            "command_error": Codec(own.command_error),
-            "bad_close": Codec(own.bad_close),
-        }
-        for name in PLAIN_INPUTS:
-            getattr(dut, name).value = 0
-        self.bench = bench = start_clock(dut, watchdog)
-        self.acks = [
-            StreamSource(bench, f"i_ack__{n}", types.ack, idle, rng) for n in range(cfg.slices)
-        ]
-        self.refusals = StreamSource(bench, "i_refused", types.refusal, idle, rng)
-        self.closes = StreamSource(bench, "i_close", types.close, idle, rng)
-        self.commands = StreamSource(bench, "i_command", types.region_command)
-        self.events = StreamSink(bench, "o_event", types.event, stall, rng)
-        self.flags = StreamSink(
-            bench, "o_flag", own.flag, "none" if stall == "stop" else stall, rng
-        )
-        for source in self.acks:
+    block = ReadinessScoreboard
+
+    def __init__(self, dut, salt, idle=None, stall=None, watchdog=4000):
+        super().__init__(dut, salt, idle, stall, watchdog)
+        self.i_command.set_pause(None)
+        if stall == "stop":
+            self.o_flag.set_pause(None)
+        for source in self.i_ack:
             source.on_item(self._acked)
-        self.refusals.on_item(self._refused)
-        self.closes.on_item(self._closed)
-        self.commands.on_item(self._ordered)
-        self.events.on_item(self._event)
+        self.i_refused.on_item(self._refused)
+        self.i_close.on_item(self._closed)
+        self.i_command.on_item(self._ordered)
+        self.o_event.on_item(self._event)
         self.forget()
         self.inspector, self.surroundings = Inspector(self), Surroundings(self)
         for agent in (self.surroundings, Patience(self), self.inspector):
-            bench.add(agent)
-        bench.on_sample(self._watch)
+            self.add(agent)
+        self.on_sample(self._watch)
 
     def forget(self):
         """Everything as after a reset."""
@@ -93,17 +60,22 @@ class Rig:
         self.ordered = None  # bank whose RELEASE or ABORT is under way
         self._waiting = defaultdict(list)
 
+    @property
+    def keys(self):
+        """(region, bank) of all banks."""
+        return [*self.model.banks]
+
     async def start(self):
         """Reset, then the walkers clear the tables; nothing is taken meanwhile."""
-        await self.bench.reset()
-        await self.bench.sampled()
-        assert int(self.dut.clearing.value) == 1
-        await self.bench.until(lambda: not int(self.dut.clearing.value), what="cleared")
+        await self.reset()
+        await self.sampled()
+        assert self.get("clearing") == 1
+        await self.until(lambda: not self.get("clearing"), what="cleared")
 
     # -- what the design takes and says ------------------------------------------------------------
 
     def _acked(self, item, cycle):
-        item = whole(self.acks[0], item)
+        item = whole(self.i_ack[0], item)
         context = item["context"]
         for region in {context["region"], context["place"]}:
             self.on_way[region, context["bank"]] -= not context["plain"]
@@ -112,12 +84,12 @@ class Rig:
         self.model.ack(context, item["ok"])
 
     def _refused(self, item, cycle):
-        item = whole(self.refusals, item)
+        item = whole(self.i_refused, item)
         self.inspector.touch(item["region"], item["epoch"] & 1)
         self.model.refuse(item)
 
     def _closed(self, item, cycle):
-        item, before = whole(self.closes, item), self.model.counts["close_twice"]
+        item, before = whole(self.i_close, item), self.model.counts["close_twice"]
         self.inspector.touch(item["region"], item["epoch"] & 1)
         self.model.close(item)
         if self.model.counts["close_twice"] != before:
@@ -164,34 +136,32 @@ class Rig:
         assert self.state[key] == RegionState.DONE, f"event before the broadcast of DONE: {item}"
         self.finals[key] = item
         self.inspector.touch(*key)
-        self._wake(key)
+        self._wake_bank(key)
 
-    def _wake(self, key):
+    def _wake_bank(self, key):
         for event in self._waiting.pop(key, ()):
-            self.bench.wake(event)
+            self.wake(event)
+
+    async def _woken(self, key):
+        """Waits for the next event or broadcast of a bank."""
+        event = Event()
+        self._waiting[key].append(event)
+        await event.wait()
 
     def _watch(self, cycle):
-        dut, codecs = self.dut, self.codecs
-        update = int(dut.o_region_update.value)
-        if update & 1:
-            self._update(codecs["update"].unpack(update), cycle)
-        for name, kept, codec in (
-            ("o_timeout", self.timeouts, "strobe"),
-            ("bad_close", self.bad_closes, "bad_close"),
-        ):
-            word = int(getattr(dut, name).value)
-            if word & 1:
-                kept.append((cycle, codecs[codec].unpack(word)))
-        word = int(dut.command_error.value)
-        if word & 1:
-            refused = codecs["command_error"].unpack(word)
+        if update := self.strobe("o_region_update"):
+            self._update(update, cycle)
+        if strobe := self.strobe("o_timeout"):
+            self.timeouts.append((cycle, strobe))
+        if strobe := self.strobe("bad_close"):
+            self.bad_closes.append(strobe)
+        if refused := self.strobe("command_error"):
             assert refused == self.errors[-1], (
                 f"command error {refused}, the model says {self.errors[-1]}"
             )
             self.errors[-1] = "reported"
-        counts = int(dut.counts.value)
-        if counts:
-            self.counts.update(name for name, bit in codecs["counts"].unpack(counts).items() if bit)
+        if counts := self.shown("counts"):
+            self.counts.update(name for name, bit in counts.items() if bit)
 
     def _update(self, update, cycle):
         key, state = (update["region"], update["bank"]), RegionState(update["state"])
@@ -211,18 +181,13 @@ class Rig:
             self.ordered = None
             self.surroundings.check_quiet(key)
             self.model.freed(*key)
-            if int(self.events.port.valid.value) and not self.events._ready:
-                item = self.events.port.unpack(self.events.port.read())
+            if int(self.o_event.port.valid.value) and not self.o_event._ready:
+                item = self.o_event.port.unpack(self.o_event.port.read())
                 if not item["plain"] and (item["region"], item["epoch"] & 1) == key:
                     self.ghosts.append(item)
-            self._wake(key)
+            self._wake_bank(key)
 
     # -- software ----------------------------------------------------------------------------------
-
-    async def pulse(self, name, value, codec, cycles=1):
-        bus_write(self.dut, name, value, self.codecs[codec])
-        await self.bench.cycles(cycles)
-        getattr(self.dut, name).value = 0
 
     async def set_geometry(self, region, **fields):
         """Writes a region's geometry; the model keeps it too. What the scoreboard does not look at
@@ -247,59 +212,83 @@ class Rig:
             **fields,
         }
         self.model.geometry[region] = full
-        await self.pulse(
-            "geometry_write", {"en": 1, "region": region, "geometry": full}, "geometry"
-        )
+        await self.pulse("geometry_write", region=region, geometry=full)
+
+    async def one_row(self, region, **fields):
+        """A region of one row, which is a tile."""
+        few = {"row_bytes": 16, "log2_tile": 0, "capacity": 1}
+        await self.set_geometry(region, **few | fields)
 
     async def set_dep(self, index, cycles=1, **fields):
         """Writes a dependency range, in each of some successive cycles."""
-        await self.bench.cycles(1)
-        await self.pulse("dep_write", {"en": 1, "index": index, "range": fields}, "dep", cycles)
+        await self.cycles(1)
+        await self.pulse("dep_write", cycles, index=index, range=fields)
         self.model.write_dep(index, fields)
-        await self.bench.cycles(2)
-        await self.bench.until(
-            lambda: not int(self.dut.dep_busy.value), 100 + 8 * self.cfg.groups, "range cleared"
+        await self.cycles(2)
+        await self.until(
+            lambda: not self.get("dep_busy"), 100 + 8 * self.cfg.groups, "range cleared"
+        )
+
+    async def set_span(self, index, limit, threshold, armed=1, base=0, group_base=0):
+        """A range with tiles of 16 bytes."""
+        await self.set_dep(
+            index,
+            armed=armed,
+            base=base,
+            limit=limit,
+            log2_stride=4,
+            group_base=group_base,
+            threshold=threshold,
         )
 
     async def pulse_overlap(self, region, bank):
         self.inspector.touch(region, bank)
         self.model.overlap(region, bank)
-        await self.pulse("overlap", {"en": 1, "region": region, "bank": bank}, "strobe")
+        await self.pulse("overlap", region=region, bank=bank)
 
     async def order(self, op, region, epoch):
-        await self.commands.send({"op": op, "region": region, "epoch": epoch})
+        await self.i_command.send({"op": op, "region": region, "epoch": epoch})
 
-    async def open(self, region, epoch):
-        """OPEN, until the broadcast: no row is placed and no byte acknowledged before it."""
+    async def open(self, region, epoch, rows=None):
+        """OPEN, until the broadcast: no row is placed and no byte acknowledged before it. ``rows``:
+        so many are placed."""
+        if rows is not None:
+            self.model.rows[region, epoch & 1] = rows
         await self.order(RegionOp.OPEN, region, epoch)
-        await self.bench.until(
-            lambda: self.state[region, epoch & 1] != RegionState.FREE, what="OPEN"
-        )
+        await self.until(lambda: self.state[region, epoch & 1] != RegionState.FREE, what="OPEN")
 
     async def final(self, region, bank):
         """The ALL or ERROR event of the bank's epoch."""
-        key = region, bank
-        while key not in self.finals:
-            event = Event()
-            self._waiting[key].append(event)
-            await event.wait()
-        return self.finals[key]
+        while (region, bank) not in self.finals:
+            await self._woken((region, bank))
+        return self.finals[region, bank]
 
     async def give_back(self, op, region, epoch):
         """RELEASE or ABORT, until FREE."""
         key = region, epoch & 1
         await self.order(op, region, epoch)
         while self.state[key] != RegionState.FREE or self.model.banks[key].epoch is not None:
-            event = Event()
-            self._waiting[key].append(event)
-            await event.wait()
+            await self._woken(key)
+
+    async def abort(self, region, epoch):
+        await self.give_back(RegionOp.ABORT, region, epoch)
+
+    async def release(self, region, epoch):
+        await self.give_back(RegionOp.RELEASE, region, epoch)
 
     async def end(self, region, epoch):
         """Waits for the epoch's ALL or ERROR, gives the bank back, and returns that event."""
         final = await self.final(region, epoch & 1)
         await self.drained()
-        await self.give_back(RegionOp.RELEASE, region, epoch)
+        await self.release(region, epoch)
         return final
+
+    async def ends_well(self, region, epoch):
+        assert (await self.end(region, epoch))["kind"] == EventKind.ALL
+
+    async def ends_in(self, reason, region, epoch):
+        final = await self.end(region, epoch)
+        assert (final["kind"], final["status"]) == (EventKind.ERROR, reason), final
 
     async def status(self, region, bank):
         return await self.inspector.look((region, bank))
@@ -309,22 +298,27 @@ class Rig:
         self.inspector.compare((region, bank), got, missing)
         return got
 
-    def put_ack(self, context, ok=1, slice_=None):
+    def put_ack(self, ok=1, slice_=None, **context):
         """One acknowledgement; fields that are not given are 0, ``place`` is the region."""
-        context = {
-            "counted": 1,
-            "region": 0,
-            "place": context.get("region", 0),
-            "bank": 0,
-            **context,
-        }
+        region = context.get("region", 0)
+        context = {"counted": 1, "region": region, "place": region, "bank": 0, **context}
         for region in {context["region"], context["place"]}:
             self.on_way[region, context["bank"]] += not context.get("plain", 0)
         at = self.rng.randrange(self.cfg.slices) if slice_ is None else slice_
-        self.acks[at].put({"context": context, "ok": ok})
+        self.i_ack[at].put({"context": context, "ok": ok})
+
+    def put_plain(self, group, dep=0, size=16, **more):
+        """One of a dependency range."""
+        self.put_ack(plain=1, group=group, dep=dep, bytes=size, **more)
+
+    def refuse(self, region, epoch, size=16, src=0):
+        """A refusal that names a row of a known region."""
+        self.i_refused.put(
+            {"known": 1, "region": region, "epoch": epoch, "src": src, "bytes": size}
+        )
 
     def put_close(self, region, epoch, src=0, sent=0, **fields):
-        self.closes.put({"region": region, "epoch": epoch, "src": src, "sent": sent, **fields})
+        self.i_close.put({"region": region, "epoch": epoch, "src": src, "sent": sent, **fields})
 
     def close_all(self, region, epoch):
         """Closes of all expected producers, who have sent nothing."""
@@ -337,7 +331,7 @@ class Rig:
         ports = [(source.port, source.port.pack(item)) for source, item in items]
         taken = [0] * len(ports)
         await self.drained()
-        self.bench.in_reset = True  # the agents rest
+        self.in_reset = True  # the agents rest
         for port, word in ports:
             port.write(word)
             port.valid.value = 1
@@ -348,15 +342,15 @@ class Rig:
         await RisingEdge(self.dut.clk)
         for port, _ in ports:
             port.valid.value = 0
-        self.bench.in_reset = False
-        self.bench.moved()
+        self.in_reset = False
+        self.moved()
         for key in self.model.banks:
             self.inspector.touch(*key)
         for (source, item), count in zip(items, taken, strict=True):
             item = whole(source, item)
-            for _ in range(count if source is self.refusals else 0):
+            for _ in range(count if source is self.i_refused else 0):
                 self.model.refuse(item)
-            if source in self.acks:
+            if source in self.i_ack:
                 self.model.ack(
                     {**item["context"], "bytes": count * item["context"]["bytes"]}, item["ok"]
                 )
@@ -364,28 +358,28 @@ class Rig:
 
     @property
     def sources(self):
-        return [*self.acks, self.refusals, self.closes, self.commands]
+        return [*self.i_ack, self.i_refused, self.i_close, self.i_command]
 
     async def drained(self):
         """All inputs were taken and worked off."""
         for source in self.sources:
             await source.drained()
-        await self.bench.cycles(20 + 2 * self.cfg.slices * self.cfg.combine_depth)
+        await self.cycles(20 + 2 * self.cfg.slices * self.cfg.combine_depth)
 
     async def finish(self):
         """Everything expected has come, nothing extra does."""
         await self.drained()
-        self.events.set_pause(None)
-        self.flags.set_pause(None)
-        await self.bench.until(lambda: not self.model.outstanding(), 6000, "all expected events")
-        await self.bench.cycles(100)
-        assert self.flags.items == self.expected_flags, (
-            f"flags {self.flags.items}, expected {self.expected_flags}"
+        self.o_event.set_pause(None)
+        self.o_flag.set_pause(None)
+        await self.until(lambda: not self.model.outstanding(), 6000, "all expected events")
+        await self.cycles(100)
+        assert self.o_flag.items == self.expected_flags, (
+            f"flags {self.o_flag.items}, expected {self.expected_flags}"
         )
         assert all(error in (None, "reported") for error in self.errors), (
             f"command errors {self.errors}"
         )
-        kinds = Counter(item["kind"] for item in self.events.items)
+        kinds = Counter(item["kind"] for item in self.o_event.items)
         exact, near = (
             ["close_twice", "close_bad"],
             ["close_stale", "refused_stale", "early_kept", "tainted"],
@@ -409,10 +403,4 @@ class Rig:
             assert abs(self.counts[name] - self.model.counts[name]) <= 2, (
                 f"counts: {name} {self.counts[name]} times"
             )
-        assert [strobe for _, strobe in self.bad_closes] == self.closed_twice
-
-
-def make(dut, salt="", **more):
-    """``(rig, cfg, params, rng)`` as the test was given them."""
-    cfg, params, rng = bench_params(salt)
-    return Rig(dut, cfg, rng, **more), cfg, params, rng
+        assert self.bad_closes == self.closed_twice

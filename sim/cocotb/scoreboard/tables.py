@@ -5,18 +5,15 @@ news at random, reset."""
 import cocotb
 
 from hub_rtl.contract.packets import EventKind, Reason, RegionOp, RegionState
-from sim.bench.streams import bus_write
 
-from .rig import make
-from .traffic import all_banks, begin, one_region, plan_epoch, setup_regions
+from .rig import ScoreboardRig
+from .traffic import all_banks, begin, one_region, setup_regions
 
 
-@cocotb.test()
-async def same_tables_again(dut):
+@ScoreboardRig.test(stall="cyclic")
+async def same_tables_again(rig, cfg, rng):
     """Software writes what is already there in every cycle: nobody notices."""
-    rig, cfg, _, rng = make(dut, "again", stall="cyclic")
-    await rig.start()
-    await setup_regions(rig, rng, flag_en=1)
+    await setup_regions(rig, flag_en=1)
     span = {
         "armed": 1,
         "base": 64,
@@ -32,41 +29,34 @@ async def same_tables_again(dut):
     async def write():
         while writing:
             region, index = rng.randrange(cfg.regions), rng.randrange(cfg.dep_ranges)
-            bus_write(
-                dut,
+            rig.set(
                 "geometry_write",
                 {"en": 1, "region": region, "geometry": rig.model.geometry[region]},
-                rig.codecs["geometry"],
             )
-            bus_write(dut, "dep_write", {"en": 1, "index": index, "range": span}, rig.codecs["dep"])
-            await rig.bench.cycles(1)
-        dut.geometry_write.value = dut.dep_write.value = 0
+            rig.set("dep_write", {"en": 1, "index": index, "range": span})
+            await rig.cycles(1)
+        rig.dut.geometry_write.value = rig.dut.dep_write.value = 0
 
     writer = cocotb.start_soon(write())
     for epoch in range(1, 12, 2):  # the groups of bank 0 are the ranges'
         for region in range(cfg.regions):
-            await begin(rig, rng, plan_epoch(rig, rng, region, epoch))
+            await begin(rig, region, epoch)
         for group in range(min(cfg.groups, 8)):
             for _ in range(3):
-                rig.put_ack(
-                    {"plain": 1, "group": group, "dep": group % cfg.dep_ranges, "bytes": 16}
-                )
+                rig.put_plain(group, group % cfg.dep_ranges)
         for region in range(cfg.regions):
-            assert (await rig.end(region, epoch))["kind"] == EventKind.ALL
+            await rig.ends_well(region, epoch)
     writing = False
     await writer
-    await rig.finish()
 
 
-@cocotb.test()
-async def wide_sums(dut):
+@ScoreboardRig.test()
+async def wide_sums(rig, cfg, rng):
     """One tile, one region's books and refusals grow for thousands of packets: not a byte is lost
     on the way."""
-    rig, cfg, params, rng = make(dut, "sums")
-    await rig.start()
-    cycles, size = params.get("pour", 200), cfg.packet_bytes
+    cycles, size = rig.params.get("pour", 200), cfg.packet_bytes
     last = cfg.regions - 1
-    await rig.set_geometry(0, row_bytes=16, log2_tile=0, group_base=0, capacity=1, expected=1)
+    await rig.one_row(0, group_base=0)
     await rig.open(0, 1)
     await rig.drained()
     start = {
@@ -90,9 +80,9 @@ async def wide_sums(dut):
     refusal = {"known": 1, "region": 0, "epoch": 1, "src": 0, "bytes": size}
     poured = await rig.pour(
         [
-            (rig.acks[0], {"context": {"counted": 1, **plain}, "ok": 1}),
-            (rig.acks[1], {"context": {"counted": 1, **rows}, "ok": 1}),
-            (rig.refusals, refusal),
+            (rig.i_ack[0], {"context": {"counted": 1, **plain}, "ok": 1}),
+            (rig.i_ack[1], {"context": {"counted": 1, **rows}, "ok": 1}),
+            (rig.i_refused, refusal),
         ],
         cycles,
     )
@@ -100,7 +90,7 @@ async def wide_sums(dut):
     await rig.check_status(0, 1)
     # What is missing to the threshold comes as one acknowledgement more.
     await rig.set_dep(0, **start | {"threshold": rig.model.plain_tiles[1] + 16})
-    rig.put_ack({**plain, "bytes": 16})
+    rig.put_ack(**plain | {"bytes": 16})
     await rig.drained()
     assert rig.counts["ready"] == 1 and min(poured) > cycles // 10, poured
     book = rig.model.banks[0, 1].epoch
@@ -108,16 +98,13 @@ async def wide_sums(dut):
     assert (await rig.final(0, 1))["status"] == (Reason.INCOMPLETE if last else Reason.OK)
     await rig.drained()
     await rig.check_status(0, 1)
-    await rig.give_back(RegionOp.RELEASE, 0, 1)
-    await rig.finish()
+    await rig.release(0, 1)
 
 
-@cocotb.test()
-async def taints_at_random(dut):
+@ScoreboardRig.test()
+async def taints_at_random(rig, cfg, rng):
     """News of any epoch at any time, epochs opened in leaps: an OPEN is an ERROR exactly when news
     of it was lost."""
-    rig, cfg, _, rng = make(dut, "random_taints")
-    await rig.start()
     await one_region(rig)
     epoch, bad = 0, 0
     for _ in range(100):
@@ -132,68 +119,52 @@ async def taints_at_random(dut):
             for _ in range(rng.choice((0, 1, 1, 2))):
                 early = (epoch + 2 * rng.randrange(8)) % 16
                 if early != epoch or not busy:
-                    rig.refusals.put(
-                        {
-                            "known": 1,
-                            "region": 0,
-                            "epoch": early,
-                            "src": 0,
-                            "bytes": rng.randrange(64),
-                        }
-                    )
+                    rig.refuse(0, early, rng.randrange(64))
                     await rig.drained()
         book = rig.model.banks[0, 0].epoch
         if not book.causes:
             rig.put_close(0, epoch, sent=book.refused)
         bad += (await rig.end(0, epoch))["kind"] == EventKind.ERROR
     assert 10 < bad < 90
-    await rig.finish()
 
 
-@cocotb.test()
-async def more_than_sent(dut):
+@ScoreboardRig.test()
+async def more_than_sent(rig, cfg, rng):
     """More bytes than the closes say: ERROR OVERLAP, once all have closed and not before; a turn of
     a bank that has gone."""
-    rig, cfg, _, rng = make(dut, "more")
-    await rig.start()
-    keys = [*rig.model.banks]
+    keys = rig.keys
     for region in range(cfg.regions):
-        await rig.set_geometry(region, row_bytes=16, log2_tile=0, capacity=1, expected=1)
+        await rig.one_row(region)
     for turn in range(16):
         epoch = 4 * turn % 16
         for region, bank in keys:
             await rig.open(region, epoch + bank)
-            rig.refusals.put(
-                {"known": 1, "region": region, "epoch": epoch + bank, "src": 0, "bytes": 1 + turn}
-            )
+            rig.refuse(region, epoch + bank, 1 + turn)
         await rig.drained()
         assert not rig.model.outstanding()
         surplus = turn & 1
         for region, bank in keys:
             rig.put_close(region, epoch + bank, 0, turn + 1 - surplus)
-        await rig.closes.drained()
+        await rig.i_close.drained()
         if surplus:
             for region, bank in keys:
-                assert (await rig.end(region, epoch + bank))["status"] == Reason.OVERLAP
+                await rig.ends_in(Reason.OVERLAP, region, epoch + bank)
             continue
         # The last in turn is given back and opened again before it is judged: it has nothing then.
         region, bank = keys[-1]
-        await rig.give_back(RegionOp.ABORT, region, epoch + bank)
+        await rig.abort(region, epoch + bank)
         await rig.open(region, (epoch + bank + 2) % 16)
         for key in keys[:-1]:
-            assert (await rig.end(key[0], epoch + key[1]))["kind"] == EventKind.ALL
+            await rig.ends_well(key[0], epoch + key[1])
         await rig.drained()
         assert rig.state[region, bank] == RegionState.OPEN
-        await rig.give_back(RegionOp.ABORT, region, (epoch + bank + 2) % 16)
-    await rig.finish()
+        await rig.abort(region, (epoch + bank + 2) % 16)
 
 
-@cocotb.test()
-async def orders_that_do_not_fit(dut):
+@ScoreboardRig.test()
+async def orders_that_do_not_fit(rig, cfg, rng):
     """Whatever is ordered of an open bank but its RELEASE or ABORT: it stays open, with its bytes;
     unusable geometries."""
-    rig, cfg, _, rng = make(dut, "unfit")
-    await rig.start()
     for row_bytes, valid in ((0, 1), (15, 1), (16, 0), (cfg.max_row_bytes, 0)):
         for region in range(cfg.regions):
             await rig.set_geometry(region, row_bytes=row_bytes, valid=valid, capacity=1)
@@ -204,13 +175,12 @@ async def orders_that_do_not_fit(dut):
         epoch %= 16
         bank = epoch & 1
         await rig.set_geometry(0, row_bytes=row_bytes, log2_tile=0, capacity=1, expected=1)
-        rig.model.rows[0, bank] = 1
-        await rig.open(0, epoch)
+        await rig.open(0, epoch, 1)
         parts = [
             min(cfg.packet_bytes, row_bytes - at) for at in range(0, row_bytes, cfg.packet_bytes)
         ]
         for size in parts:
-            rig.put_ack({"bank": bank, "bytes": size})
+            rig.put_ack(bank=bank, bytes=size)
         await rig.drained()
         for op, number in (
             (RegionOp.FORGET, 0),
@@ -224,49 +194,43 @@ async def orders_that_do_not_fit(dut):
         ):
             await rig.order(op, 0, number)
         await rig.drained()
-        await rig.bench.cycles(20)
+        await rig.cycles(20)
         assert rig.state[0, bank] == RegionState.OPEN
         rig.put_close(0, epoch, sent=row_bytes)
-        assert (await rig.end(0, epoch))["kind"] == EventKind.ALL
-    await rig.finish()
+        await rig.ends_well(0, epoch)
 
 
-@cocotb.test()
-async def pending_survives(dut):
+@ScoreboardRig.test()
+async def pending_survives(rig, cfg, rng):
     """Of the ends that wait for the event stream an order or a write to a range drops its own, and
     no other."""
-    rig, cfg, _, rng = make(dut, "survives")
-    await rig.start()
     for region in range(cfg.regions):
-        await rig.set_geometry(
-            region, row_bytes=16, log2_tile=0, group_base=2 + region, capacity=1, expected=1
-        )
+        await rig.one_row(region, group_base=2 + region)
     keys, ranges = [*rig.model.banks], range(cfg.dep_ranges)
     span = {"armed": 1, "base": 0, "limit": 64, "log2_stride": 4, "group_base": 0, "threshold": 16}
     for turn in range(2 * (len(keys) + len(ranges))):
         for index in ranges:
             await rig.set_dep(index, **span)
-        rig.events.set_pause("stop")
+        rig.o_event.set_pause("stop")
         for group in (0, 1):  # one is offered, one stands behind it
-            rig.put_ack({"plain": 1, "group": group, "bytes": 16})
+            rig.put_plain(group)
         await rig.drained()
         for index in ranges:
-            rig.put_ack({"plain": 1, "group": 0, "dep": index, "bytes": 16}, ok=0)
+            rig.put_plain(0, index, ok=0)
         for region, bank in keys:
             epoch = 2 * (turn % 8) + bank
-            rig.model.rows[region, bank] = 1
-            await rig.open(region, epoch)
-            rig.put_ack({"region": region, "bank": bank, "group": 2 + region, "bytes": 16})
+            await rig.open(region, epoch, 1)
+            rig.put_ack(region=region, bank=bank, group=2 + region, bytes=16)
             await rig.drained()
             if rng.randrange(2):
                 await rig.pulse_overlap(region, bank)
             else:
                 rig.put_close(region, epoch, 0, 16)
         await rig.drained()
-        await rig.bench.cycles(40 * len(keys))
+        await rig.cycles(40 * len(keys))
         for region, bank in keys:  # a RELEASE of another epoch changes nothing
             await rig.order(RegionOp.RELEASE, region, 2 * (turn % 8) + bank ^ 8)
-        await rig.bench.cycles(20)
+        await rig.cycles(20)
         chosen = turn % (len(keys) + len(ranges))
         gone = keys[chosen] if chosen < len(keys) else None
         if gone:
@@ -275,21 +239,18 @@ async def pending_survives(dut):
             )
         else:
             await rig.set_dep(chosen - len(keys), **span)
-        rig.events.set_pause(None)
-        await rig.bench.until(lambda: not rig.model.outstanding(), what="all other events")
+        rig.o_event.set_pause(None)
+        await rig.until(lambda: not rig.model.outstanding(), what="all other events")
         await rig.drained()
         for region, bank in keys:
             if (region, bank) != gone:
                 await rig.end(region, 2 * (turn % 8) + bank)
-    await rig.finish()
 
 
-@cocotb.test()
-async def failed_ranges_are_silent(dut):
+@ScoreboardRig.test()
+async def failed_ranges_are_silent(rig, cfg, rng):
     """A range in ERROR says nothing more until it is written, and the others go on, whichever
     failed first."""
-    rig, cfg, _, rng = make(dut, "silent")
-    await rig.start()
     span = {"armed": 1, "base": 0, "limit": 16, "log2_stride": 4, "threshold": 16}
     for _ in range(6):
         ranges = rng.sample(range(cfg.dep_ranges), min(2, cfg.dep_ranges))
@@ -300,14 +261,14 @@ async def failed_ranges_are_silent(dut):
             for n, index in enumerate(ranges):
                 ack = {"plain": 1, "group": index % cfg.groups, "dep": index, "bytes": 16}
                 if n == failed - 1:
-                    rig.put_ack({**ack, "bytes": 0}, ok=0)
+                    rig.put_ack(**ack | {"bytes": 0}, ok=0)
                     await rig.drained()
                     rig.model.deps[index]["causes"].clear()
                 if n < failed:
                     for ok in (0, 1):
-                        rig.acks[0].put({"context": {"counted": 1, **ack}, "ok": ok})
+                        rig.i_ack[0].put({"context": {"counted": 1, **ack}, "ok": ok})
                 else:
-                    rig.put_ack(ack)
+                    rig.put_ack(**ack)
                 await rig.drained()
                 for silent in ranges[:failed]:
                     rig.model.deps[silent]["causes"].clear()
@@ -317,52 +278,44 @@ async def failed_ranges_are_silent(dut):
             assert rig.counts["ready"] - before.get("ready", 0) == len(ranges) - failed
         for index in ranges:
             await rig.set_dep(index, **span | {"armed": 0}, group_base=index % cfg.groups)
-    await rig.finish()
 
 
-@cocotb.test()
-async def only_open_banks_stall(dut):
+@ScoreboardRig.test(watchdog=0)
+async def only_open_banks_stall(rig, cfg, rng):
     """Each open bank that waits is reported once, and no bank that is DONE, whatever its book has
     seen."""
-    rig, cfg, _, rng = make(dut, "which", watchdog=0)
-    await rig.start()
-    await setup_regions(rig, rng)
-    keys = [*rig.model.banks]
+    await setup_regions(rig)
+    keys = rig.keys
     limit = 64
     for turn in range(3):
         ended = rng.sample(keys, len(keys) // 2)
         for region, bank in keys:
             epoch = 2 * turn + bank
             await rig.open(region, epoch)
-            rig.refusals.put({"known": 1, "region": region, "epoch": epoch, "src": 0, "bytes": 16})
+            rig.refuse(region, epoch, 16)
         await rig.drained()
         for key in ended:
             await rig.pulse_overlap(*key)
         await rig.drained()
         before = len(rig.timeouts)
-        dut.timeout.value = limit
-        await rig.bench.cycles(8 * (limit // 4 + 4 * len(keys)) + 20)
-        dut.timeout.value = 0
+        rig.set("timeout", limit)
+        await rig.cycles(8 * (limit // 4 + 4 * len(keys)) + 20)
+        rig.set("timeout", 0)
         found = [(strobe["region"], strobe["bank"]) for _, strobe in rig.timeouts[before:]]
         assert sorted(found) == sorted(set(keys) - set(ended)), f"reported {found}, ended {ended}"
         await rig.drained()
         for region, bank in keys:
-            await rig.give_back(RegionOp.ABORT, region, 2 * turn + bank)
-    await rig.finish()
+            await rig.abort(region, 2 * turn + bank)
 
 
-@cocotb.test()
-async def flags_hold_events(dut):
+@ScoreboardRig.test()
+async def flags_hold_events(rig, cfg, rng):
     """Flags that are not taken hold back the events behind them, not the first; then each comes in
     its time."""
-    rig, cfg, _, rng = make(dut, "hold")
-    await rig.start()
     share = min(cfg.groups // cfg.regions, cfg.capacity)
     for region in range(cfg.regions):
-        await rig.set_geometry(
+        await rig.one_row(
             region,
-            row_bytes=16,
-            log2_tile=0,
             group_base=region * (cfg.groups // cfg.regions),
             capacity=share,
             flag_en=1,
@@ -372,82 +325,77 @@ async def flags_hold_events(dut):
     for turn in range(4):
         held = turn & 1
         for region, bank in banks:
-            rig.model.rows[region, bank] = share
-            await rig.open(region, 2 * turn + bank)
+            await rig.open(region, 2 * turn + bank, share)
         await rig.drained()
-        rig.flags.set_pause("stop" if held else None)
-        before, flags = rig.events.count, rig.flags.count
+        rig.o_flag.set_pause("stop" if held else None)
+        before, flags = rig.o_event.count, rig.o_flag.count
         for region, bank in banks:
             for slot in range(share):
                 rig.put_ack(
-                    {
-                        "region": region,
-                        "bank": bank,
-                        "bytes": 16,
-                        "group": rig.model.geometry[region]["group_base"] + slot,
-                    },
+                    region=region,
+                    bank=bank,
+                    bytes=16,
+                    group=rig.model.geometry[region]["group_base"] + slot,
                     slice_=0,
                 )
         await rig.drained()
-        await rig.bench.cycles(20 + 4 * share * len(banks))
-        came = rig.events.count - before
+        await rig.cycles(20 + 4 * share * len(banks))
+        came = rig.o_event.count - before
         if held:
             assert min(2, share * len(banks)) <= came <= 6, f"{came} events passed"
-            rig.flags.set_pause(None)
+            rig.o_flag.set_pause(None)
         else:
             assert came == share * len(banks)
             late = [
                 flag - event
                 for event, flag in zip(
-                    rig.events.stamps[before:], rig.flags.stamps[flags:], strict=True
+                    rig.o_event.stamps[before:], rig.o_flag.stamps[flags:], strict=True
                 )
             ]
             assert max(late) <= 4, f"flags {late} cycles after their events"
         for region, bank in banks:
             rig.put_close(region, 2 * turn + bank, sent=16 * share)
             await rig.end(region, 2 * turn + bank)
-    await rig.finish()
 
 
-@cocotb.test()
-async def reset_forgets(dut):
+@ScoreboardRig.test(stall="random")
+async def reset_forgets(rig, cfg, rng):
     """Reset in the middle of everything: no table, count, order or event of before is left."""
-    rig, cfg, _, rng = make(dut, "forgets", stall="random")
     span = {"base": 0, "limit": 16 * cfg.groups, "log2_stride": 4, "group_base": 0, "threshold": 32}
     for turn in range(5):
         await rig.start()
-        rig.flags.set_pause("none")
+        rig.o_flag.set_pause("none")
         for region in range(cfg.regions):
             await rig.order(RegionOp.OPEN, region, 0)
         for index in range(cfg.dep_ranges):
-            rig.put_ack({"plain": 1, "dep": index, "bytes": 16})
+            rig.put_plain(0, index)
         await rig.drained()
         assert rig.errors == ["reported"] * cfg.regions and rig.counts["acks_stray"]
-        await rig.bench.cycles(
+        await rig.cycles(
             100 + 16 * cfg.slices * cfg.combine_depth
         )  # the inspector looks at every bank
-        assert not (rig.events.items or rig.flags.items or rig.timeouts or any(rig.state.values()))
-        await setup_regions(rig, rng, flag_en=1)
-        rig.flags.set_pause("stop")
+        assert not (
+            rig.o_event.items or rig.o_flag.items or rig.timeouts or any(rig.state.values())
+        )
+        await setup_regions(rig, flag_en=1)
+        rig.o_flag.set_pause("stop")
         for index in range(cfg.dep_ranges):
             await rig.set_dep(index, armed=1, **span)
         for group in range(min(8, cfg.groups)):
             for _ in range(1 + turn % 2):
-                rig.put_ack({"plain": 1, "group": group, "dep": 0, "bytes": 16, "poison": 0})
-        dut.timeout.value = 8
+                rig.put_plain(group, 0, poison=0)
+        rig.set("timeout", 8)
         for region in range(cfg.regions):
-            await begin(rig, rng, plan_epoch(rig, rng, region, 1 + 2 * turn), rng.random())
-            rig.refusals.put(
-                {"known": 1, "region": region, "epoch": rng.choice((4, 6)), "src": 0, "bytes": 16}
-            )
+            await begin(rig, region, 1 + 2 * turn, part=rng.random())
+            rig.refuse(region, rng.choice((4, 6)), 16)
         await rig.drained()
         for key in rig.model.banks:
             await rig.pulse_overlap(*key)
-        rig.commands.put({"op": RegionOp.ABORT, "region": 0, "epoch": 1 + 2 * turn})
-        await rig.bench.cycles(rng.randrange(60))
-        dut.timeout.value = 0
+        rig.i_command.put({"op": RegionOp.ABORT, "region": 0, "epoch": 1 + 2 * turn})
+        await rig.cycles(rng.randrange(60))
+        rig.set("timeout", 0)
         rig.forget()
     await rig.start()
-    rig.flags.set_pause("none")
-    await setup_regions(rig, rng)
-    await all_banks(rig, rng, 2)
+    rig.o_flag.set_pause("none")
+    await setup_regions(rig)
+    await all_banks(rig, 2)

@@ -4,133 +4,117 @@ dependency ranges."""
 
 import cocotb
 
-from hub_rtl.contract.packets import EventKind, Reason, RegionOp, RegionState
-from sim.bench.runner import needs
+from hub_rtl.contract.packets import EventKind, Reason, RegionState
 from sim.bench.streams import GRID
 from sim.quality.coverage import cover
 
-from .rig import make
-from .traffic import FAULTS, all_banks, begin, feed, one_region, plan_epoch, row_acks, setup_regions
+from .rig import ScoreboardRig
+from .traffic import (
+    FAULTS,
+    all_banks,
+    begin_full,
+    feed,
+    one_region,
+    plan_epoch,
+    row_acks,
+    setup_regions,
+)
 
 
-@cocotb.test()
-@cocotb.parametrize(grid=GRID)
-async def random_epochs(dut, grid):
+@ScoreboardRig.test(grid=GRID)
+async def random_epochs(rig, cfg, rng, grid):
     """Good epochs on all banks at once: exact events, rows and counters on all idle and
     back-pressure patterns."""
-    idle, stall = grid
-    rig, _, params, rng = make(dut, str(grid), idle=idle, stall=stall)
-    await rig.start()
-    await setup_regions(rig, rng)
-    await all_banks(rig, rng, params["epochs"])
+    await setup_regions(rig)
+    await all_banks(rig, rig.params["epochs"])
     assert not rig.counts["error"] and rig.counts["all"]
-    cover(f"scoreboard.grid.{idle}.{stall}")
+    cover(f"scoreboard.grid.{'.'.join(grid)}")
     cover("scoreboard.merged", rig.counts["merges"] > 0)
 
 
-@cocotb.test()
-async def random_errors(dut):
+@ScoreboardRig.test(idle="random", stall="random")
+async def random_errors(rig, cfg, rng):
     """Epochs with faults between good ones: one ERROR with a true cause, never ALL; the others are
     not disturbed."""
-    rig, _, params, rng = make(dut, "errors", idle="random", stall="random")
-    await rig.start()
-    dut.timeout.value = 16  # the stall clock looks at all banks as fast as it can
-    await setup_regions(rig, rng)
-    await all_banks(rig, rng, params["epochs"], faults=FAULTS, early=True)
+    rig.set("timeout", 16)  # the stall clock looks at all banks as fast as it can
+    await setup_regions(rig)
+    await all_banks(rig, rig.params["epochs"], faults=FAULTS, early=True)
     assert rig.counts["error"] and rig.counts["all"]
 
 
-@cocotb.test()
-async def early_news(dut):
+@ScoreboardRig.test(stall="cyclic")
+async def early_news(rig, cfg, rng):
     """Closes and refusals before OPEN, over all sixteen epoch numbers and beyond: the same
     events."""
-    rig, _, params, rng = make(dut, "early", stall="cyclic")
-    await rig.start()
-    await setup_regions(rig, rng, row_bytes=min(32, rig.cfg.max_row_bytes))
-    await all_banks(rig, rng, 10, early=True)
+    await setup_regions(rig, row_bytes=min(32, cfg.max_row_bytes))
+    await all_banks(rig, 10, early=True)
     assert rig.counts["early_kept"] and not rig.counts["error"]
 
 
-@cocotb.test()
-async def latency_of_ready(dut):
+@ScoreboardRig.test()
+async def latency_of_ready(rig, cfg, rng):
     """On an idle hub: READY seven cycles after the last acknowledgement, ALL within the stated time
     after the last close."""
-    rig, cfg, _, rng = make(dut, "latency")
-    await rig.start()
     await one_region(rig)
     await rig.open(0, 0)
     await rig.drained()
     tile = 1 << rig.model.geometry[0]["log2_tile"]
     for slot in range(tile):
-        for context, ok in row_acks(cfg, rng, rig.model.geometry[0], 0, 0, slot):
-            rig.put_ack(context, ok, slice_=cfg.slices - 1)
-    await rig.bench.until(lambda: rig.events.count, 100, "READY")
-    taken, valid = rig.acks[-1].stamps[-1], rig.events.stamps[0]
+        for ack in row_acks(rig, rig.model.geometry[0], 0, 0, slot):
+            rig.put_ack(**ack, slice_=cfg.slices - 1)
+    await rig.until(lambda: rig.o_event.count, 100, "READY")
+    taken, valid = rig.i_ack[-1].stamps[-1], rig.o_event.stamps[0]
     assert valid - taken <= 7, f"READY after {valid - taken} cycles"
     rig.model.rows[0, 0] = tile
     await rig.drained()
     rig.put_close(0, 0, sent=tile * rig.model.geometry[0]["row_bytes"])
     await rig.final(0, 0)
-    waited = rig.events.stamps[-1] - rig.closes.stamps[-1]
+    waited = rig.o_event.stamps[-1] - rig.i_close.stamps[-1]
     limit = 30 + min(30, cfg.slot_width + cfg.row_bytes_width - 4)
     assert waited <= limit, f"ALL after {waited} cycles, at most {limit}"
-    dut._log.info(f"READY after {valid - taken} cycles, ALL after {waited} (limit {limit})")
+    rig.dut._log.info(f"READY after {valid - taken} cycles, ALL after {waited} (limit {limit})")
     cover("scoreboard.latency")
-    await rig.finish()
 
 
-@cocotb.test()
-async def latency_of_books(dut):
+@ScoreboardRig.test()
+async def latency_of_books(rig, cfg, rng):
     """News taken is in the book five cycles later: a query then shows it after two more."""
-    rig, cfg, _, rng = make(dut, "books")
-    await rig.start()
     await one_region(rig, expected=cfg.ranks, log2_tile=min(3, cfg.capacity.bit_length() - 1))
     for epoch in range(8):
         await rig.open(0, epoch)
         bank = epoch & 1
         for _ in range(3):
             await rig.drained()
-            source = rng.choice((rig.acks[0], rig.refusals, rig.closes))
-            if source is rig.acks[0]:
-                rig.put_ack({"bank": bank, "bytes": rng.randint(1, 8)}, slice_=0)
-            elif source is rig.refusals:
-                rig.refusals.put(
-                    {
-                        "known": 1,
-                        "region": 0,
-                        "epoch": epoch,
-                        "src": 0,
-                        "bytes": rng.randint(1, 127),
-                    }
-                )
+            source = rng.choice((rig.i_ack[0], rig.i_refused, rig.i_close))
+            if source is rig.i_ack[0]:
+                rig.put_ack(bank=bank, bytes=rng.randint(1, 8), slice_=0)
+            elif source is rig.i_refused:
+                rig.refuse(0, epoch, rng.randint(1, 127))
             else:
                 free = set(range(cfg.ranks)) - rig.model.banks[0, bank].epoch.closed
                 rig.put_close(0, epoch, min(free, default=0), rng.getrandbits(34) // cfg.ranks)
             await source.drained()
-            await rig.bench.cycles(4)
+            await rig.cycles(4)
             await rig.check_status(0, bank)
-        await rig.give_back(RegionOp.ABORT, 0, epoch)
-    await rig.finish()
+        await rig.abort(0, epoch)
 
 
-@cocotb.test()
-async def throughput(dut):
+@ScoreboardRig.test()
+async def throughput(rig, cfg, rng):
     """All slices at once, one acknowledgement per cycle each: merging keeps up; without it the
     shared pipeline limits."""
-    rig, cfg, _, rng = make(dut, "throughput")
-    await rig.start()
     await rig.set_geometry(0, row_bytes=cfg.max_row_bytes, log2_tile=0, capacity=1, expected=1)
     await rig.open(0, 0)
     await rig.drained()
     rig.model.rows[0, 0] = 1
     count = cfg.max_row_bytes // 4
-    start = rig.bench.cycle
+    start = rig.cycle
     for n in range(count):
-        rig.put_ack({"bytes": 4}, slice_=n % cfg.slices)
+        rig.put_ack(bytes=4, slice_=n % cfg.slices)
     rig.put_close(0, 0, sent=cfg.max_row_bytes)
     await rig.drained()
     await rig.final(0, 0)
-    took = rig.acks[0].stamps[-1] - start
+    took = rig.i_ack[0].stamps[-1] - start
     each = -(-count // cfg.slices)
     # With depth 1 an accumulator takes every other cycle, and looks at the book, now that all have
     # closed, take their share.
@@ -150,35 +134,32 @@ async def throughput(dut):
             }
             for _ in range(cfg.slices)
         ]
-        start = rig.bench.cycle
+        start = rig.cycle
         for n in range(40 * cfg.slices):
-            rig.put_ack(keys[n % cfg.slices], slice_=n % cfg.slices)
+            rig.put_ack(**keys[n % cfg.slices], slice_=n % cfg.slices)
         await rig.drained()
-        took = max(source.stamps[-1] for source in rig.acks) - start
+        took = max(source.stamps[-1] for source in rig.i_ack) - start
         assert cfg.combine_depth == 1 or took <= 44, (
             f"40 acknowledgements per slice of {keys} took {took} cycles"
         )
-    await rig.finish()
 
 
-@cocotb.test()
-async def bad_news_survives_merging(dut):
+@ScoreboardRig.test()
+async def bad_news_survives_merging(rig, cfg, rng):
     """A memory error or poison inside a burst of one tile is never lost, whatever it is merged
     with."""
-    rig, cfg, _, rng = make(dut, "merge")
-    await rig.start()
     size = min(4, cfg.max_row_bytes // 16)
     row_bytes = 16 * size
     await rig.set_geometry(0, row_bytes=row_bytes, log2_tile=0, capacity=1, expected=1)
     for at in range(16):
         epoch = 2 * at % 16
-        rig.model.rows[0, 0] = 1
-        await rig.open(0, epoch)
+        await rig.open(0, epoch, 1)
         for n in range(16):
             bad = n == at
             rig.put_ack(
-                {"bytes": size, "poison": int(bad and at & 1)},
-                int(not bad or at & 1),
+                bytes=size,
+                poison=int(bad and at & 1),
+                ok=int(not bad or at & 1),
                 slice_=n * cfg.slices // 16,
             )
         rig.put_close(0, epoch, sent=row_bytes)
@@ -186,41 +167,30 @@ async def bad_news_survives_merging(dut):
             Reason.INCOMPLETE if at & 1 else Reason.MEM_ERROR
         )
     cover("scoreboard.merged.bad", rig.counts["merges"] > 0)
-    await rig.finish()
 
 
-@cocotb.test()
-async def stalled_events(dut):
+@ScoreboardRig.test(idle="cyclic", stall="stop")
+async def stalled_events(rig, cfg, rng):
     """The event stream is never taken: everything still goes on; then each event comes out once."""
-    rig, cfg, _, rng = make(dut, "stalled", idle="cyclic", stall="stop")
-    await rig.start()
-    await setup_regions(rig, rng, flag_en=0)
-    for region in range(cfg.regions):
-        for bank in (0, 1):
-            await begin(
-                rig,
-                rng,
-                plan_epoch(rig, rng, region, bank, rows=rig.model.geometry[region]["capacity"]),
-            )
+    await setup_regions(rig, flag_en=0)
+    for region, bank in rig.keys:
+        await begin_full(rig, region, bank)
     await rig.drained()
-    await rig.bench.cycles(600)
-    assert rig.events.count == 0 and int(rig.events.port.valid.value), (
+    await rig.cycles(600)
+    assert rig.o_event.count == 0 and int(rig.o_event.port.valid.value), (
         "an event must not wait for its ready"
     )
     for key in rig.model.banks:
         await rig.check_status(*key)
         assert rig.state[key] == RegionState.DONE
     cover("scoreboard.stalled")
-    rig.events.set_pause(None)
-    await rig.finish()
+    rig.o_event.set_pause(None)
 
 
-@cocotb.test()
-async def overflowed_rows(dut):
+@ScoreboardRig.test(idle="random", stall="cyclic")
+async def overflowed_rows(rig, cfg, rng):
     """Primaries whose rows overflow tell their overflow region, which completes with exactly those
     rows, or with an ERROR."""
-    rig, cfg, _, rng = make(dut, "overflow", idle="random", stall="cyclic")
-    await rig.start()
     over, row_bytes = cfg.regions - 1, min(48, cfg.max_row_bytes)
     primaries = list(range(min(over, 3)))
     share = cfg.groups // cfg.regions
@@ -248,25 +218,25 @@ async def overflowed_rows(dut):
         tasks = []
         for region in primaries:
             rows = rng.randint(0, room - used) + 1
-            plan = plan_epoch(rig, rng, region, epoch, rows=1)
+            plan = plan_epoch(rig, region, epoch, rows=1)
             for slot in range(used, used + rows - 1):
-                plan.acks += row_acks(cfg, rng, rig.model.geometry[over], region, bank, slot, over)
+                plan.acks += row_acks(rig, rig.model.geometry[over], region, bank, slot, over)
                 plan.closes[0]["sent"] += row_bytes
             used += rows - 1
             rig.model.rows[over, bank] = used
             rig.model.rows[region, bank] = rows
             rng.shuffle(plan.acks)
             if failing and region == primaries[0]:
-                plan.acks[-1] = (plan.acks[-1][0], 0)
+                plan.acks[-1]["ok"] = 0
             await rig.open(region, epoch)
-            tasks.append(cocotb.start_soon(feed(rig, rng, plan)))
+            tasks.append(cocotb.start_soon(feed(rig, plan)))
             cover("scoreboard.overflow.rows", rows > 1)
         for task in tasks:
             await task
         spoilt = False
         for region in primaries:
             spoilt |= (await rig.final(region, bank))["kind"] == EventKind.ERROR
-            await rig.give_back(RegionOp.RELEASE, region, epoch)
+            await rig.release(region, epoch)
         assert spoilt == failing
         await rig.drained()
         await rig.check_status(over, bank)  # what the primaries have told
@@ -275,77 +245,54 @@ async def overflowed_rows(dut):
         assert final["kind"] == EventKind.ALL or failing
         assert final["kind"] == EventKind.ERROR or final["rows"] == used
         cover("scoreboard.overflow.error", final["kind"] == EventKind.ERROR)
-        await rig.give_back(RegionOp.RELEASE, over, epoch)
-    await rig.finish()
+        await rig.release(over, epoch)
 
 
-@cocotb.test()
-@needs(lambda cfg: cfg.regions > 1)
-async def told_before_open(dut):
+@ScoreboardRig.test(fits=lambda cfg: cfg.regions > 1)
+async def told_before_open(rig, cfg, rng):
     """A primary that ends before its overflow region is opened: what it tells is kept for the
     OPEN."""
-    rig, cfg, _, rng = make(dut, "told")
-    await rig.start()
     over = cfg.regions - 1
-    await rig.set_geometry(
-        over, row_bytes=16, log2_tile=0, group_base=cfg.groups - 1, capacity=1, expected=1
-    )
-    await rig.set_geometry(
-        0, row_bytes=16, log2_tile=0, capacity=1, expected=1, overflow_en=1, overflow=over
-    )
+    await rig.one_row(over, group_base=cfg.groups - 1)
+    await rig.one_row(0, overflow_en=1, overflow=over)
     for epoch in range(12):
         bank, touched = epoch & 1, epoch % 3 == 2
-        rig.model.rows[0, bank] = 0
-        await rig.open(0, epoch)
+        await rig.open(0, epoch, 0)
         if touched:
-            rig.put_ack(
-                {"region": 0, "place": over, "bank": bank, "group": cfg.groups - 1, "bytes": 16}
-            )
+            rig.put_ack(region=0, place=over, bank=bank, group=cfg.groups - 1, bytes=16)
         elif epoch % 3:
             rig.put_close(0, epoch)
             await rig.final(0, bank)
         await rig.drained()
-        await rig.give_back(RegionOp.ABORT, 0, epoch)
+        await rig.abort(0, epoch)
         await rig.open(over, epoch)
         assert (await rig.end(over, epoch))["kind"] == (
             EventKind.ERROR if touched else EventKind.ALL
         )
-    await rig.finish()
 
 
-@cocotb.test()
-@needs(lambda cfg: cfg.regions > 1)
-async def told_another_epoch(dut):
+@ScoreboardRig.test(fits=lambda cfg: cfg.regions > 1)
+async def told_another_epoch(rig, cfg, rng):
     """A primary that ends while its overflow region is open for another epoch: too early it taints,
     too late it is stale."""
-    rig, cfg, _, rng = make(dut, "another")
-    await rig.start()
     over = cfg.regions - 1
-    await rig.set_geometry(
-        over, row_bytes=16, log2_tile=0, group_base=cfg.groups - 1, capacity=1, expected=1
-    )
-    await rig.set_geometry(
-        0, row_bytes=16, log2_tile=0, capacity=1, expected=1, overflow_en=1, overflow=over
-    )
+    await rig.one_row(over, group_base=cfg.groups - 1)
+    await rig.one_row(0, overflow_en=1, overflow=over)
     for epoch in (4, 10):
         await rig.open(over, epoch)
         for other in (epoch - 2, epoch + 2):
             await rig.open(0, other)
             await rig.drained()
-            await rig.give_back(RegionOp.ABORT, 0, other)
+            await rig.abort(0, other)
         rig.put_close(over, epoch)
-        assert (await rig.end(over, epoch))["kind"] == EventKind.ALL
+        await rig.ends_well(over, epoch)
         await rig.open(over, epoch + 2)
-        assert (await rig.end(over, epoch + 2))["status"] == Reason.EPOCH_EARLY
-    await rig.finish()
+        await rig.ends_in(Reason.EPOCH_EARLY, over, epoch + 2)
 
 
-@cocotb.test()
-@cocotb.parametrize(first=[True, False])
-async def plain_ranges(dut, first):
+@ScoreboardRig.test(cases={"first": [True, False]}, idle="random")
+async def plain_ranges(rig, cfg, rng, first):
     """Dependency ranges: READY at the threshold, again and again; ERROR once; disarming clears."""
-    rig, cfg, _, rng = make(dut, "plain", idle="random")
-    await rig.start()
     for _ in range(40):  # as wide as the fields are; nothing counts in them
         log2 = rng.randrange(4, 46)
         base = rng.randrange(1 << 46 - log2) << log2
@@ -372,33 +319,32 @@ async def plain_ranges(dut, first):
     for _ in range(3):
         for group in range(4):
             for size in (32, 16, 16):
-                rig.put_ack({**context, "group": group, "bytes": size})
+                rig.put_ack(**context, group=group, bytes=size)
         await rig.drained()
-        await rig.bench.cycles(60)
+        await rig.cycles(60)
     assert rig.counts["ready"] == 12
-    rig.put_ack({**context, "group": 1, "bytes": 16})
+    rig.put_ack(**context, group=1, bytes=16)
     await rig.drained()
     await rig.set_dep(last, armed=0, **span)  # forgets the 16 bytes
-    rig.put_ack({**context, "group": 1, "bytes": 32})
+    rig.put_ack(**context, group=1, bytes=32)
     await rig.drained()
     assert rig.counts["acks_stray"] == 1
     await rig.set_dep(last, armed=1, **span)
     for _ in range(2):
-        rig.put_ack({**context, "group": 1, "bytes": 32}, slice_=0)
+        rig.put_ack(**context, group=1, bytes=32, slice_=0)
     await rig.drained()
     assert rig.counts["ready"] == 13
-    rig.put_ack({**context, "group": 2, "bytes": 32}, ok=0)
-    rig.put_ack({**context, "group": 3, "bytes": 100})
+    rig.put_ack(**context, group=2, bytes=32, ok=0)
+    rig.put_ack(**context, group=3, bytes=100)
     await rig.drained()
     assert rig.counts["error"] == 1
     rig.model.deps[last]["causes"].clear()
     await rig.set_dep(last, armed=0, **span)
     await rig.set_dep(last, armed=1, **span)
-    rig.put_ack({**context, "group": 3, "bytes": 100})
-    rig.put_ack({**context, "counted": 0, "group": 0, "bytes": 64})
+    rig.put_ack(**context, group=3, bytes=100)
+    rig.put_ack(**context, counted=0, group=0, bytes=64)
     await rig.drained()
     assert rig.counts["error"] == 2
     cover("scoreboard.plain.ready")
     cover("scoreboard.plain.error")
     cover("scoreboard.plain.disarm")
-    await rig.finish()

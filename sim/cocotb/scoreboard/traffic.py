@@ -6,20 +6,8 @@ from dataclasses import dataclass, field
 
 import cocotb
 
-from hub_rtl.contract.packets import RegionOp, RegionState
+from hub_rtl.contract.packets import RegionState
 from sim.quality.coverage import cover
-
-__all__ = [
-    "FAULTS",
-    "Plan",
-    "all_banks",
-    "begin",
-    "plan_epoch",
-    "feed",
-    "live",
-    "one_region",
-    "setup_regions",
-]
 
 FAULTS = ("memory", "poison", "twice", "missing", "abort", "ragged", "overlap")
 
@@ -31,130 +19,101 @@ class Plan:
     region: int
     epoch: int
     rows: int = 0
-    acks: list = field(default_factory=list)  # (context, ok)
+    acks: list = field(default_factory=list)  # arguments of `put_ack`
     refusals: list = field(default_factory=list)
     closes: list = field(default_factory=list)
     fault: str = None
 
 
-async def setup_regions(rig, rng, **fixed):
+async def setup_regions(rig, **fixed):
     """Gives every region its own groups and a random geometry that fits them."""
-    cfg = rig.cfg
+    cfg, rng = rig.cfg, rig.rng
     share = max(1, cfg.groups // cfg.regions)
     for region in range(cfg.regions):
         log2_tile = rng.randrange(min(3, cfg.capacity.bit_length()))
-        capacity = min(cfg.capacity, rng.randint(1, share << log2_tile))
-        row_bytes = 16 * rng.randint(1, min(cfg.max_row_bytes // 16, 24))
-        await rig.set_geometry(
-            region,
-            **{
-                "row_bytes": row_bytes,
-                "log2_tile": log2_tile,
-                "group_base": region * share,
-                "capacity": capacity,
-                "expected": rng.randint(1, cfg.ranks),
-                "flag_en": rng.randrange(2),
-                "flag_base": rng.getrandbits(44) << 3,
-                **fixed,
-            },
-        )
+        fields = {
+            "row_bytes": 16 * rng.randint(1, min(cfg.max_row_bytes // 16, 24)),
+            "log2_tile": log2_tile,
+            "group_base": region * share,
+            "capacity": min(cfg.capacity, rng.randint(1, share << log2_tile)),
+            "expected": rng.randint(1, cfg.ranks),
+            "flag_en": rng.randrange(2),
+            "flag_base": rng.getrandbits(44) << 3,
+        }
+        await rig.set_geometry(region, **fields | fixed)
 
 
-def cut(rng, total, packet):
+def cut(rig, total):
     """Sizes of the packets of a row."""
+    rng, packet = rig.rng, rig.cfg.packet_bytes
     mode = rng.choice(("full", "full", "random", "bytes"))
     sizes = []
     while total:
-        size = min(
-            total,
-            packet
-            if mode == "full"
-            else 16 * rng.randint(1, packet // 16)
-            if mode == "random"
-            else rng.randint(1, packet),
-        )
-        sizes.append(size)
-        total -= size
+        size = packet
+        if mode == "random":
+            size = 16 * rng.randint(1, packet // 16)
+        elif mode == "bytes":
+            size = rng.randint(1, packet)
+        sizes.append(min(total, size))
+        total -= sizes[-1]
     return sizes
 
 
-def row_acks(cfg, rng, geometry, region, bank, slot, place=None):
+def row_acks(rig, geometry, region, bank, slot, place=None):
     """Acknowledgements of one row in ``slot`` of ``place`` (default: of the region)."""
-    group = geometry["group_base"] + (slot >> geometry["log2_tile"])
     return [
-        (
-            {
-                "plain": 0,
-                "region": region,
-                "place": region if place is None else place,
-                "bank": bank,
-                "group": group,
-                "dep": rng.randrange(cfg.dep_ranges),
-                "bytes": size,
-                "poison": 0,
-            },
-            1,
-        )
-        for size in cut(rng, geometry["row_bytes"], cfg.packet_bytes)
+        {
+            "region": region,
+            "place": region if place is None else place,
+            "bank": bank,
+            "group": geometry["group_base"] + (slot >> geometry["log2_tile"]),
+            "dep": rig.rng.randrange(rig.cfg.dep_ranges),
+            "bytes": size,
+        }
+        for size in cut(rig, geometry["row_bytes"])
     ]
 
 
-def noise(cfg, rng):
-    """A refusal with all fields random."""
-    return {
-        "known": rng.randrange(2),
-        "plain": rng.randrange(2),
-        "report": rng.randrange(2),
-        "region": rng.getrandbits(11),
-        "epoch": rng.randrange(16),
-        "rowid": rng.getrandbits(24),
-        "src": rng.getrandbits(7),
-        "reason": rng.randrange(1, 16),
-        "bytes": rng.randrange(cfg.packet_bytes + 1),
+def noise(rig, **fields):
+    """A refusal with all other fields random."""
+    codec = rig.i_refused.port.codec
+    word = codec.unpack(rig.rng.getrandbits(codec.width))
+    least = {
+        "reason": rig.rng.randrange(1, 16),
+        "bytes": rig.rng.randrange(rig.cfg.packet_bytes + 1),
     }
+    return word | least | fields
 
 
-def plan_epoch(rig, rng, region, epoch, fault=None, rows=None):
+def plan_epoch(rig, region, epoch, fault=None, rows=None):
     """A random epoch: rows of random producers, some refused rows, closes with exact totals,
     perhaps one fault."""
-    cfg, geometry = rig.cfg, rig.model.geometry[region]
+    rng, geometry = rig.rng, rig.model.geometry[region]
+    capacity, row_bytes = geometry["capacity"], geometry["row_bytes"]
     plan = Plan(region, epoch, fault=fault)
-    plan.rows = (
-        rng.choice((0, geometry["capacity"], rng.randint(0, geometry["capacity"])))
-        if rows is None
-        else rows
-    )
+    plan.rows = rng.choice((0, capacity, rng.randint(0, capacity))) if rows is None else rows
     if fault and not plan.rows:
         plan.rows = 1
-    sources = rng.sample(range(cfg.ranks), geometry["expected"])
-    sent = dict.fromkeys(sources, 0)
+    sent = dict.fromkeys(rng.sample(range(rig.cfg.ranks), geometry["expected"]), 0)
     for slot in range(plan.rows):
-        plan.acks += row_acks(cfg, rng, geometry, region, epoch & 1, slot)
-        sent[rng.choice(sources)] += geometry["row_bytes"]
+        plan.acks += row_acks(rig, geometry, region, epoch & 1, slot)
+        sent[rng.choice([*sent])] += row_bytes
     for _ in range(rng.choice((0, 0, 1, 3))):
-        source = rng.choice(sources)
-        for size in cut(rng, geometry["row_bytes"], cfg.packet_bytes):
+        source = rng.choice([*sent])
+        for size in cut(rig, row_bytes):
             plan.refusals.append(
-                {
-                    **noise(cfg, rng),
-                    "known": 1,
-                    "plain": 0,
-                    "region": region,
-                    "epoch": epoch,
-                    "bytes": size,
-                }
+                noise(rig, known=1, plain=0, region=region, epoch=epoch, bytes=size)
             )
             sent[source] += size
     plan.refusals += [
-        {**noise(cfg, rng), **rng.choice(({"known": 0}, {"plain": 1}))}
-        for _ in range(rng.randrange(4))
+        noise(rig, **rng.choice(({"known": 0}, {"plain": 1}))) for _ in range(rng.randrange(4))
     ]
     plan.closes = [
         {"region": region, "epoch": epoch, "src": source, "sent": total}
         for source, total in sent.items()
     ]
     cover("scoreboard.rows.none", not plan.rows)
-    cover("scoreboard.rows.full", plan.rows == geometry["capacity"])
+    cover("scoreboard.rows.full", plan.rows == capacity)
     cover("scoreboard.rows.partial", plan.rows % (1 << geometry["log2_tile"]) > 0)
     cover("scoreboard.refused", bool(plan.refusals))
     _inject(plan, rng)
@@ -170,101 +129,103 @@ def _inject(plan, rng):
     cover(f"scoreboard.fault.{fault}", fault is not None)
     at = rng.randrange(len(plan.acks)) if plan.acks else 0
     if fault == "memory":
-        plan.acks[at] = (plan.acks[at][0], 0)
+        plan.acks[at]["ok"] = 0
     elif fault == "poison":
-        plan.acks[at] = ({**plan.acks[at][0], "poison": 1}, 1)
+        plan.acks[at]["poison"] = 1
     elif fault == "missing":
-        lost = plan.acks.pop(at)[0]["bytes"]
+        lost = plan.acks.pop(at)["bytes"]
         close = max(plan.closes, key=lambda close: close["sent"])
         close["sent"] -= min(lost, close["sent"])
     elif fault in ("abort", "ragged"):
         rng.choice(plan.closes)[fault] = 1
 
 
-async def feed(rig, rng, plan, part=1.0):
+async def feed(rig, plan, part=1.0):
     """Puts a plan's items into the sources, all kinds mixed; with ``part`` < 1 the rest never
     comes."""
+    rng = rig.rng
     items = [("ack", item) for item in plan.acks] + [("refusal", item) for item in plan.refusals]
-    closes = [("close", item) for item in plan.closes]
-    if plan.fault == "twice":
-        closes_last = closes  # the byte too many must not come after the verdict
-    else:
-        items, closes_last = items + closes, []
-        first = items[:1]
+    if plan.fault != "twice":
+        items += [("close", item) for item in plan.closes]
         rng.shuffle(items)
-        items = items or first
     for kind, item in items[: int(len(items) * part)]:
         if kind == "ack":
-            rig.put_ack(*item)
+            rig.put_ack(**item)
         elif kind == "refusal":
-            rig.refusals.put(item)
+            rig.i_refused.put(item)
         else:
-            rig.closes.put(item)
+            rig.i_close.put(item)
         if rng.random() < 0.2:
-            await rig.bench.cycles(rng.randint(1, 8))
-    if closes_last:
+            await rig.cycles(rng.randint(1, 8))
+    if plan.fault == "twice":  # the byte too many must not come after the verdict
         await rig.drained()
-        rig.closes.put(*(item for _, item in closes_last))
+        rig.i_close.put(*plan.closes)
 
 
-async def begin(rig, rng, plan, part=1.0):
-    """Opens a plan's epoch, with its rows placed, and feeds it."""
+async def open_plan(rig, plan):
+    """Opens a plan's epoch, with its rows placed."""
     rig.model.rows[plan.region, plan.epoch & 1] = plan.rows
     await rig.open(plan.region, plan.epoch)
-    await feed(rig, rng, plan, part)
 
 
-async def live(rig, rng, region, bank, epochs, faults=(), early=False):
+async def begin(rig, region, epoch, rows=None, part=1.0):
+    """Opens a random epoch and feeds it."""
+    plan = plan_epoch(rig, region, epoch, rows=rows)
+    await open_plan(rig, plan)
+    await feed(rig, plan, part)
+
+
+async def begin_full(rig, region, epoch):
+    """An epoch with as many rows as the region can have."""
+    await begin(rig, region, epoch, rig.model.geometry[region]["capacity"])
+
+
+async def live(rig, region, bank, epochs, faults=(), early=False):
     """Software's life with one bank: OPEN, traffic, wait for the last event, look at the counters,
     RELEASE; and again."""
-    number = bank
+    rng, number = rig.rng, bank
     for _ in range(epochs):
         fault = rng.choice(faults) if faults and rng.random() < 0.6 else None
-        plan = plan_epoch(rig, rng, region, number, fault)
+        plan = plan_epoch(rig, region, number, fault)
         if early and fault != "twice" and rng.random() < 0.7:
             count = rng.randint(1, len(plan.closes)) if plan.closes else 0
-            rig.closes.put(*plan.closes[:count])
-            rig.refusals.put(*plan.refusals)
+            rig.i_close.put(*plan.closes[:count])
+            rig.i_refused.put(*plan.refusals)
             plan.closes, plan.refusals = plan.closes[count:], []
             cover("scoreboard.early.close")
             if rng.random() < 0.5:
                 await rig.drained()
-        rig.model.rows[region, bank] = plan.rows
-        await rig.open(region, number)
+        await open_plan(rig, plan)
         if fault == "overlap":  # while bytes are missing: it must not race with the verdict
             await rig.pulse_overlap(region, bank)
-        await feed(rig, rng, plan)
+        await feed(rig, plan)
         final = await rig.final(region, bank)
         await rig.drained()
         if rig.model.banks[region, bank].state == RegionState.DONE:
             await rig.check_status(region, bank)
         cover("scoreboard.event.refused", bool(final["refused"]))
         cover("scoreboard.epoch.wrap", number + 2 > 15)
-        await rig.give_back(RegionOp.RELEASE, region, number)
+        await rig.release(region, number)
         number = (number + 2) % 16
 
 
-async def all_banks(rig, rng, epochs, **more):
-    """Every bank of every region lives at the same time."""
-    tasks = [
-        cocotb.start_soon(live(rig, rng, region, bank, epochs, **more))
-        for region in range(rig.cfg.regions)
-        for bank in (0, 1)
-    ]
+async def lives(rig, keys, epochs, **more):
+    """These banks live at the same time."""
+    tasks = [cocotb.start_soon(live(rig, *key, epochs, **more)) for key in keys]
     for task in tasks:
         await task
-    await rig.finish()
+
+
+async def all_banks(rig, epochs, **more):
+    """Every bank of every region lives at the same time."""
+    await lives(rig, rig.model.banks, epochs, **more)
 
 
 async def one_region(rig, **fields):
     """Region 0 with two-row tiles and one producer."""
-    await rig.set_geometry(
-        0,
-        **{
-            "row_bytes": min(32, rig.cfg.max_row_bytes),
-            "log2_tile": 1 if rig.cfg.capacity > 1 else 0,
-            "capacity": min(4, rig.cfg.capacity),
-            "expected": 1,
-            **fields,
-        },
-    )
+    few = {
+        "row_bytes": min(32, rig.cfg.max_row_bytes),
+        "log2_tile": 1 if rig.cfg.capacity > 1 else 0,
+        "capacity": min(4, rig.cfg.capacity),
+    }
+    await rig.set_geometry(0, **few | fields)

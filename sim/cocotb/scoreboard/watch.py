@@ -7,7 +7,6 @@ from collections import deque
 from cocotb.triggers import Event
 
 from hub_rtl.contract.packets import EventKind, RegionState
-from sim.bench.streams import bus_read, bus_write
 
 __all__ = ["Inspector", "Patience", "Surroundings"]
 
@@ -46,21 +45,20 @@ class Surroundings:
         self.took = 0  # cycles of purge and quiesce of the last order
 
     def drive(self):
-        rig, dut = self.rig, self.rig.dut
-        bus_write(dut, "rows", self._queries[0])
-        dut.purging.value = self._purge.step()
+        rig = self.rig
+        rig.set("rows", self._queries[0])
+        rig.set("purging", self._purge.step())
         # Nothing of the purged bank may still be on its way when the writers are quiet.
         waiting = not self.quiet and rig.on_way[self._purged] > 0
-        dut.quiescing.value = self._quiesce.step(waiting)
+        rig.set("quiescing", self._quiesce.step(waiting))
         self.quiet = not waiting and not self._quiesce.left
         self.took += bool(self._purge.left) or not self.quiet
 
     def sample(self):
         rig = self.rig
-        at = bus_read(rig.dut, "rows_query", rig.codecs["name"])
+        at = rig.get("rows_query")
         self._queries.append(rig.model.rows[at["region"], at["bank"]])
-        purge = bus_read(rig.dut, "purge", rig.codecs["strobe"])
-        if purge["en"]:
+        if purge := rig.strobe("purge"):
             self._purged = key = purge["region"], purge["bank"]
             assert rig.ordered == key, f"purge of bank {key}, the order is for {rig.ordered}"
             assert rig.state[key] == RegionState.DONE, (
@@ -69,7 +67,7 @@ class Surroundings:
             rig.model.rows[key] = 0
             self._purge.start()
             self.took = 0
-        if int(rig.dut.quiesce.value):
+        if rig.get("quiesce"):
             assert self._purged == rig.ordered and not self._purge.left, (
                 "quiesce before the purge is through"
             )
@@ -102,7 +100,7 @@ class Inspector:
         self.rig = rig
         self._settling = 20 + 8 * rig.cfg.slices * rig.cfg.combine_depth
         self._codes = {
-            key: rig.codecs["name"].pack({"region": key[0], "bank": key[1]})
+            key: rig.codec("query").pack({"region": key[0], "bank": key[1]})
             for key in rig.model.banks
         }
         self._keys = [*self._codes]
@@ -111,11 +109,11 @@ class Inspector:
     def clear(self, forget=True):
         self._asked = deque()  # (key, event, where the answer goes)
         self._under_way = deque([None, None], maxlen=2)
-        self._touched, self._cleared = {}, self.rig.bench.cycle
+        self._touched, self._cleared = {}, self.rig.cycle
         self._agreed = {}  # key: what was shown and compared since the last touch
 
     def touch(self, *key):
-        self._touched[key] = self.rig.bench.cycle
+        self._touched[key] = self.rig.cycle
         self._agreed.pop(key, None)
 
     def touch_overflow(self, region, bank):
@@ -134,7 +132,7 @@ class Inspector:
         asked = (
             self._asked.popleft()
             if self._asked
-            else (self._keys[self.rig.bench.cycle % len(self._keys)], None, None)
+            else (self._keys[self.rig.cycle % len(self._keys)], None, None)
         )
         self.rig.dut.query.value = self._codes[asked[0]]
         self._next = asked
@@ -149,15 +147,15 @@ class Inspector:
             return
         word, missing = int(rig.dut.status.value), int(rig.dut.missing_from.value)
         if event is not None:
-            answer.append((rig.codecs["status"].unpack(word), missing))
-            rig.bench.wake(event)
+            answer.append((rig.codec("status").unpack(word), missing))
+            rig.wake(event)
         elif self._agreed.get(key) != (word, missing):
-            self.compare(key, rig.codecs["status"].unpack(word), missing)
+            self.compare(key, rig.codec("status").unpack(word), missing)
             self._agreed[key] = word, missing
 
     def _rests(self, key):
         rig = self.rig
-        if rig.bench.cycle - self._touched.get(key, self._cleared) <= self._settling:
+        if rig.cycle - self._touched.get(key, self._cleared) <= self._settling:
             return False
         if rig.ordered == key and any(
             geometry["overflow_en"] and geometry["overflow"] == key[0]
@@ -206,12 +204,12 @@ class Patience:
     """Whatever the outputs do, inputs wait for their turn in the pipeline only."""
 
     def __init__(self, rig):
-        slices = len(rig.acks)
-        self._limits = [(source, 8 * slices + 1) for source in rig.acks] + [
-            (rig.refusals, 4),
-            (rig.closes, 4),
+        slices = len(rig.i_ack)
+        self._limits = [(source, 8 * slices + 1) for source in rig.i_ack] + [
+            (rig.i_refused, 4),
+            (rig.i_close, 4),
         ]
-        self._dut = rig.dut
+        self._rig = rig
         self.clear()
 
     def clear(self, forget=True):
@@ -223,7 +221,7 @@ class Patience:
 
     def sample(self):
         if self._clearing:
-            self._clearing = bool(int(self._dut.clearing.value))
+            self._clearing = self._rig.get("clearing")
             return
         for n, (source, limit) in enumerate(self._limits):
             if source._offered is not None:

@@ -7,10 +7,8 @@ from itertools import product
 import cocotb
 
 from hub_rtl.contract.packets import SPILL_WORD, RegionState
-from sim.bench.runner import needs
-from sim.bench.streams import bus_write
 
-from .rig import AllocatorBench
+from .rig import AllocatorRig
 from .traffic import mixed_traffic, packet, set_up
 
 OPEN, DONE, FREE = RegionState.OPEN, RegionState.DONE, RegionState.FREE
@@ -20,25 +18,31 @@ ADDRS = 1 << 48
 def near(rng, value, low=0):
     """``value`` with nothing or one thing changed: one unit of 16 bytes up or down, or one bit from
     bit ``low`` on."""
-    return rng.choice(
-        (
-            value,
-            value - 16,
-            value + 16,
-            value ^ 1 << rng.randrange(low, 48),
-            value ^ 1 << rng.randrange(low, 48),
-        )
+    bit = 1 << rng.randrange(low, 48)
+    return rng.choice((value, value - 16, value + 16, value ^ bit, value ^ bit))
+
+
+async def any_dep(rig, index, base, limit, log2_stride, armed=1):
+    """A dependency range with any groups and threshold."""
+    await rig.dep(
+        index,
+        armed=armed,
+        base=base,
+        limit=limit,
+        log2_stride=log2_stride,
+        group_base=rig.rng.randrange(1 << rig.cfg.group_width),
+        threshold=rig.rng.getrandbits(24),
     )
 
 
-async def written_again(top, traffic):
-    """Awaits ``traffic``; in every cycle of it tables are written with what they hold: no read must
-    notice."""
-    cfg, rng, going = top.cfg, top.rng, [True]
+async def written_again(rig, traffic, again=True):
+    """Awaits ``traffic``; in every cycle of it tables are written with what they hold, if
+    ``again``: no read must notice."""
+    cfg, rng, going = rig.cfg, rig.rng, True
 
     async def write():
-        while going[0]:
-            model, values = top.model, {}
+        while going and again:
+            model, values = rig.model, {}
             if model.regions:
                 region = rng.choice(list(model.regions))
                 values["geometry_write"] = {"region": region, "geometry": model.regions[region]}
@@ -47,35 +51,27 @@ async def written_again(top, traffic):
             values["window_write"] = {"rank": rank, "window": {"base": base, "limit": limit}}
             if model.deps[index]:
                 values["dep_write"] = {"index": index, "range": model.deps[index]}
-            still = [
-                key for key, bank in model.banks.items() if bank["state"] != OPEN
-            ]  # OPEN would clear its pointers
+            # OPEN would clear its pointers.
+            still = [key for key, bank in model.banks.items() if bank["state"] != OPEN]
             if still:
-                region, bank = rng.choice(still)
-                values["region_update"] = {
-                    "region": region,
-                    "bank": bank,
-                    **model.banks[region, bank],
-                }
+                region, bank = key = rng.choice(still)
+                values["region_update"] = {"region": region, "bank": bank, **model.banks[key]}
             for name, fields in values.items():
-                bus_write(top.dut, name, {"en": 1, **fields}, getattr(top.types, name))
-            await top.bench.cycles(1)
+                rig.set(name, {"en": 1, **fields})
+            await rig.cycles(1)
 
     writer = cocotb.start_soon(write())
     await traffic
-    going[0] = False
+    going = False
     await writer
     for name in ("geometry_write", "region_update", "window_write", "dep_write"):
-        getattr(top.dut, name).value = 0
+        rig.set(name, 0)
 
 
-@cocotb.test()
-async def plain_bounds(dut):
+@AllocatorRig.test()
+async def plain_bounds(rig, cfg, rng):
     """Windows and dependency ranges anywhere in memory, plain packets at their first and last bytes
     and a bit away."""
-    top = AllocatorBench(dut, salt="bounds")
-    await top.start()
-    cfg, rng, traffic = top.cfg, top.rng, top.traffic
     for turn in range(16):
         bounds, points = [], []
         wide = turn % cfg.ranks
@@ -83,28 +79,16 @@ async def plain_bounds(dut):
             base = rng.randrange(ADDRS - (1 << 20))
             limit = min(ADDRS - 1, base + rng.choice((16, 256, 1 << 20, 1 << 44)))
             bounds.append((base, limit))
-            await top.window(rank, *((0, ADDRS - 1) if rank == wide else bounds[rank]))
+            await rig.window(rank, *((0, ADDRS - 1) if rank == wide else bounds[rank]))
         for index in range(cfg.dep_ranges):
             shift = rng.choice((rng.randrange(44), rng.randrange(4, 12), 63))
             base = rng.randrange(ADDRS)
             limit = min(
                 ADDRS - 1, base + rng.choice((5, 11)) * 2 ** min(shift, 44) + rng.randrange(64)
             )
-            await top.dep(
-                index,
-                armed=int(rng.random() < 0.85),
-                base=base,
-                limit=limit,
-                log2_stride=shift,
-                group_base=rng.randrange(1 << cfg.group_width),
-                threshold=rng.getrandbits(24),
-            )
-            points += [
-                near(rng, base, 4),
-                near(rng, limit, 4),
-                rng.randrange(base, limit),
-                rng.randrange(base, limit),
-            ]
+            await any_dep(rig, index, base, limit, shift, armed=int(rng.random() < 0.85))
+            points += [near(rng, base, 4), near(rng, limit, 4)]
+            points += [rng.randrange(base, limit) for _ in range(2)]
         lists = []
         for _ in range(cfg.slices):
             queue = [(wide, rng.choice(points), 1) for _ in range(16)]
@@ -123,52 +107,34 @@ async def plain_bounds(dut):
                 (wide, ADDRS - 16 * rng.randrange(1, 3), 1),
                 (rng.randrange(cfg.ranks, 128), rng.choice(points), 1),
             ]
-            lists.append(
-                [packet(src, traffic.words(count), addr=at % ADDRS) for src, at, count in queue]
-            )
-        await (written_again(top, top.run(lists)) if turn % 4 > 1 else top.run(lists))
+            lists.append([rig.plain(at % ADDRS, count, src) for src, at, count in queue])
+        await (written_again(rig, rig.run(lists)) if turn % 4 > 1 else rig.run(lists))
 
 
-@cocotb.test()
-async def range_groups(dut):
+@AllocatorRig.test()
+async def range_groups(rig, cfg, rng):
     """Every tile size of a dependency range that an address can tell apart, in every range."""
-    top = AllocatorBench(dut, salt="groups")
-    await top.start()
-    cfg, rng, traffic = top.cfg, top.rng, top.traffic
-    await top.window(0, 0, ADDRS - 1)
+    await rig.window(0, 0, ADDRS - 1)
     for shift in range(52):
         points = []
         for index in range(cfg.dep_ranges):
             at = (shift + 26 * index) % 52
             size = min(ADDRS >> 1, 4 << max(4, at))
             base = rng.randrange(ADDRS - size)
-            await top.dep(
-                index,
-                armed=1,
-                base=base,
-                limit=base + size,
-                log2_stride=at,
-                group_base=rng.randrange(1 << cfg.group_width),
-                threshold=0,
-            )
+            await any_dep(rig, index, base, base + size, at)
             points += [base + rng.randrange(size) for _ in range(6)] + [base + 16, base + size - 1]
-        await top.run(
-            [
-                [packet(0, traffic.words(1), addr=at) for at in rng.sample(points, len(points))]
-                for _ in range(cfg.slices)
-            ]
+        await rig.run(
+            [[rig.plain(at) for at in rng.sample(points, len(points))] for _ in range(cfg.slices)]
         )
 
 
-@cocotb.test()
-async def refusals_told_apart(dut):
+@AllocatorRig.test()
+async def refusals_told_apart(rig, cfg, rng):
     """Refusals whose packets differ in one bit of source, region, epoch or RowID, and twice the
     same."""
-    top = AllocatorBench(dut, salt="apart")
-    await top.start()
-    rng, widths = top.rng, {"src": 7, "region": 11, "epoch": 4, "rowid": 24}
+    widths = {"src": 7, "region": 11, "epoch": 4, "rowid": 24}
     lists = []
-    for _ in range(top.cfg.slices):
+    for _ in range(cfg.slices):
         body, queue = {name: rng.getrandbits(width) for name, width in widths.items()}, []
         bits = [(name, bit) for name, width in widths.items() for bit in range(width)]
         for name, bit in rng.sample(bits, len(bits)):
@@ -177,30 +143,25 @@ async def refusals_told_apart(dut):
             if rng.random() < 0.3:
                 queue += [packet(body["src"], [0], addr=rng.getrandbits(47))] * rng.randrange(1, 3)
         lists.append(queue)
-    await top.run(lists)
+    await rig.run(lists)
 
 
-@cocotb.test()
-async def row_bounds(dut):
+@AllocatorRig.test()
+async def row_bounds(rig, cfg, rng):
     """Row ranges and geometry anywhere, rows at their bounds and a bit away, spans at the end of
     the row."""
-    top = AllocatorBench(dut, salt="rows")
-    await top.start()
-    cfg, rng, traffic = top.cfg, top.rng, top.traffic
+    flits = cfg.packet_flits
     for turn in range(8):
+        epochs = (2 * turn % 16, 2 * turn % 16 + 1)
         lists, owners = [[] for _ in range(cfg.slices)], {}
         for region in range(cfg.regions):
-            units = rng.randrange(1, min(cfg.max_row_bytes // 16, 4 * cfg.packet_flits) + 1)
-            least, most = (
-                -(-units // cfg.packet_flits),
-                ((1 << cfg.stride_width) - 1) // cfg.packet_bytes,
-            )
+            units = rng.randrange(1, min(cfg.max_row_bytes // 16, 4 * flits) + 1)
+            least, most = -(-units // flits), ((1 << cfg.stride_width) - 1) // cfg.packet_bytes
             first = rng.randrange(1 << 24)
             span = rng.choice((1, rng.randrange(1, 64), rng.randrange(1 << 24), 1 << 24))
-            odd = (
-                rng.choice((0, rng.randrange(16))) if 16 * units < cfg.max_row_bytes else 0
-            )  # only whole units can come
-            await top.region(
+            # Only whole units can come.
+            odd = rng.choice((0, rng.randrange(16))) if 16 * units < cfg.max_row_bytes else 0
+            await rig.region(
                 region,
                 row_bytes=16 * units + odd,
                 row_first=first,
@@ -210,9 +171,9 @@ async def row_bounds(dut):
                 group_base=rng.randrange(1 << cfg.group_width),
                 capacity=rng.randrange(1, cfg.capacity + 1),
             )
-            for epoch in (2 * turn % 16, 2 * turn % 16 + 1):
-                await top.state(region, OPEN, epoch)
-            last = first + top.model.regions[region]["row_span"] - 1
+            for epoch in epochs:
+                await rig.state(region, OPEN, epoch)
+            last = first + rig.model.regions[region]["row_span"] - 1
             for number in range(cfg.slices):
                 for rowid in (
                     first,
@@ -223,138 +184,93 @@ async def row_bounds(dut):
                     last ^ 1 << rng.randrange(24),
                     rng.randrange(first, last + 1),
                 ):
-                    count = rng.randrange(1, min(units, cfg.packet_flits) + 1)
-                    unit = rng.choice(
-                        (0, units - count, units - count + 1, rng.randrange(1024 - count))
-                    )
-                    unit += max(
-                        0, unit % cfg.packet_flits + count - cfg.packet_flits
-                    )  # a packet stays in its block
-                    body = {
-                        "region": region,
-                        "rowid": rowid % (1 << 24),
-                        "epoch": (2 * turn + rng.randrange(2)) % 16,
-                    }
-                    owner = owners.setdefault(
-                        tuple(body.values()), number
-                    )  # a row comes on one lane
-                    lists[owner].append(
-                        packet(rng.randrange(128), traffic.words(count), row_off=unit, **body)
-                    )
+                    count = rng.randrange(1, min(units, flits) + 1)
+                    end = units - count
+                    unit = rng.choice((0, end, end + 1, rng.randrange(1024 - count)))
+                    unit += max(0, unit % flits + count - flits)  # a packet stays in its block
+                    row = rowid % (1 << 24), rng.choice(epochs)
+                    owner = owners.setdefault((region, *row), number)  # a row comes on one lane
+                    src = rng.randrange(128)
+                    lists[owner].append(rig.part(*row, unit, count, src=src, region=region))
         for queue in lists:
             rng.shuffle(queue)
-        await (written_again(top, top.run(lists)) if turn % 2 else top.run(lists))
-        await top.check_rows()
+        await written_again(rig, rig.run(lists), turn % 2)
+        await rig.check_rows()
         for region in range(cfg.regions):
-            for epoch in (2 * turn % 16, 2 * turn % 16 + 1):
-                await top.state(region, DONE, epoch)
-                await top.state(region, FREE, epoch)
+            for epoch in epochs:
+                await rig.over(region, epoch)
 
 
-@cocotb.test()
-async def epochs(dut):
+@AllocatorRig.test()
+async def epochs(rig, cfg, rng):
     """Packets of every epoch, with banks never opened, open, done and free, at each epoch."""
-    top = AllocatorBench(dut, salt="epochs")
-    await top.start()
-    cfg = top.cfg
 
     async def all_epochs(region):
         lists = []
         for number in range(cfg.slices):
             queue = [
-                packet(
-                    n,
-                    top.traffic.words(1),
-                    row_off=0,
-                    region=region,
-                    epoch=epoch,
-                    rowid=cfg.slices * epoch + number,
-                )
+                rig.part(cfg.slices * epoch + number, epoch, region=region, src=n)
                 for n in (0, 1)
                 for epoch in range(16)
             ]
-            lists.append(top.rng.sample(queue, len(queue)))
-        await (written_again(top, top.run(lists)) if region else top.run(lists))
+            lists.append(rng.sample(queue, len(queue)))
+        await written_again(rig, rig.run(lists), region > 0)
 
     for region in range(cfg.regions):
-        await top.region(region, row_bytes=16)
+        await rig.region(region, row_bytes=16)
         await all_epochs(region)
     for epoch in range(0, 16, 2):
-        for region in range(cfg.regions):
-            await top.state(region, OPEN, epoch)
-            await top.state(region, OPEN, (epoch + 5) % 16)
+        for number in (epoch, (epoch + 5) % 16):
+            await rig.states(OPEN, number)
         await all_epochs(epoch // 2 % cfg.regions)
-        for region in range(cfg.regions):
-            await top.state(region, DONE, epoch)
-            await top.state(region, DONE, (epoch + 5) % 16)
-            if epoch % 3:
-                await top.state(region, FREE, epoch)
+        for number in (epoch, (epoch + 5) % 16):
+            await rig.states(DONE, number)
+        if epoch % 3:
+            await rig.states(FREE, epoch)
         await all_epochs((epoch // 2 + 1) % cfg.regions)
 
 
-@cocotb.test()
-async def state_changes_in_check(dut):
+@AllocatorRig.test()
+async def state_changes_in_check(rig, cfg, rng):
     """A packet's check starts in the cycle after its header: a change of state up to then counts, a
     later one does not."""
-    top = AllocatorBench(dut, salt="changes")
-    await top.start()
-    cfg = top.cfg
-    await top.region(0, row_bytes=16)
-    for epoch in range(16):
-        for delay in (1, 2):
-            for state in (OPEN, DONE):
-                packets = [
-                    [
-                        packet(
-                            0, top.traffic.words(1), row_off=0, region=0, epoch=epoch, rowid=number
-                        )
-                    ]
-                    for number in range(cfg.slices)
-                ]
-                for number, queue in enumerate(packets):
-                    top.send(number, queue)
-                await top.bench.cycles(delay)
-                update = {"en": 1, "region": 0, "bank": epoch & 1, "state": state, "epoch": epoch}
-                bus_write(dut, "region_update", update, top.types.region_update)
-                if delay == 1:
-                    top.model.state(0, epoch & 1, state, epoch)
-                await top.bench.cycles(1)
-                dut.region_update.value = 0
-                await top.settle(30)
-                top.check(packets)
-                if delay == 2:
-                    top.model.state(0, epoch & 1, state, epoch)
+    await rig.region(0, row_bytes=16)
+    for epoch, delay, state in product(range(16), (1, 2), (OPEN, DONE)):
+        packets = [[rig.part(number, epoch)] for number in range(cfg.slices)]
+        rig.send_all(packets)
+        await rig.cycles(delay)
+        if delay == 1:
+            rig.model.state(0, epoch & 1, state, epoch)
+        await rig.update(0, state, epoch)
+        await rig.check_settled(packets, 30)
+        if delay == 2:
+            rig.model.state(0, epoch & 1, state, epoch)
 
 
-@cocotb.test()
-async def tables_written_again(dut):
+@AllocatorRig.test()
+async def tables_written_again(rig, cfg, rng):
     """Mixed traffic while all tables are written with what they hold."""
-    top = AllocatorBench(dut, salt="again")
     for turn in range(3):
-        await top.start()
-        await set_up(top)
-        epochs = [(2 * top.rng.randrange(8)), (2 * top.rng.randrange(8) + 1)]
-        for region in range(top.cfg.regions):
-            for epoch in epochs:
-                if turn < 2 or (region, epoch & 1) == (0, 1):
-                    await top.state(region, OPEN, epoch)
+        await rig.start()
+        await set_up(rig)
+        epochs = [(2 * rng.randrange(8)), (2 * rng.randrange(8) + 1)]
+        for region, bank in rig.keys:
+            if turn < 2 or (region, bank) == (0, 1):
+                await rig.state(region, OPEN, epochs[bank])
         for epoch in epochs:
-            await written_again(top, mixed_traffic(top, 6, epoch, faults=0.2))
-        await top.check_rows()
+            await written_again(rig, mixed_traffic(rig, 6, epoch, faults=0.2))
+        await rig.check_rows()
 
 
-@cocotb.test()
-async def every_slot(dut):
+@AllocatorRig.test()
+async def every_slot(rig, cfg, rng):
     """All slots of a region and all of its overflow region, one row at a time; counts after
     each."""
-    top = AllocatorBench(dut, salt="slots")
-    await top.start()
-    cfg = top.cfg
     end, rows = cfg.regions - 1, min(cfg.capacity, 15)
     most = ((1 << cfg.stride_width) - 1) // cfg.packet_bytes
     for epoch, foreign, first, last in ((4, 0, 0, end), (5, 3, end, 0)):
         for region in range(cfg.regions):
-            await top.region(
+            await rig.region(
                 region,
                 row_bytes=16,
                 capacity=rows,
@@ -362,170 +278,117 @@ async def every_slot(dut):
                 overflow=last,
                 stride=(most - region) * cfg.packet_bytes,
             )
-            await top.state(region, OPEN, epoch)
+            await rig.state(region, OPEN, epoch)
         for n in range(2 * rows + 2):
             region = last if n < foreign else first
-            queue = [
-                packet(n, top.traffic.words(1), row_off=0, region=region, epoch=epoch, rowid=n)
-            ]
-            await top.run(
-                [queue if number == n % cfg.slices else [] for number in range(cfg.slices)]
-            )
-            await top.check_rows()
+            queue = [rig.part(n, epoch, region=region, src=n)]
+            await rig.run(rig.alone(n % cfg.slices, queue))
+            await rig.check_rows()
         assert (
-            top.model.slots[first, epoch & 1] == rows and top.model.slots[last, epoch & 1] == rows
+            rig.model.slots[first, epoch & 1] == rows and rig.model.slots[last, epoch & 1] == rows
         )
 
 
-@cocotb.test()
-@needs(lambda cfg: cfg.rat_sets * cfg.rat_ways <= 4)
-async def damaged_words(dut):
+@AllocatorRig.test(fits=lambda cfg: cfg.rat_sets * cfg.rat_ways <= 4)
+async def damaged_words(rig, cfg, rng):
     """Spill words with one bit changed: what does not name the row is none; a slot outside the
     region is a memory error."""
-    top = AllocatorBench(dut, salt="words")
-    cfg = top.cfg
-    for number, row_bytes in product(
-        range(cfg.slices), (min(cfg.max_row_bytes, 2 * cfg.packet_bytes), 80)
-    ):
-        await damage_each_bit(top, number, row_bytes)
+    for number, row_bytes in product(range(cfg.slices), (rig.row_bytes, 80)):
+        await damage_each_bit(rig, number, row_bytes)
 
 
-async def damage_each_bit(top, number, row_bytes):
+async def damage_each_bit(rig, number, row_bytes):
     """One slice; rows of this length."""
-    cfg, traffic, rng = top.cfg, top.traffic, top.rng
+    cfg, rng = rig.cfg, rig.rng
     low, width = SPILL_WORD["missing"]
-    bits = [
-        bit for bit in range(64) if not low <= bit < low + width
-    ]  # with another missing count a word is good, too
+    # With another missing count a word is good, too.
+    bits = [bit for bit in range(64) if not low <= bit < low + width]
     rng.shuffle(bits)
 
     async def alone(queue):
-        await top.run([queue if n == number else [] for n in range(cfg.slices)])
+        await rig.run(rig.alone(number, queue))
 
     while bits:
-        await top.start()
+        await rig.start()
         first, epoch, src = rng.randrange(1 << 23), rng.randrange(16), rng.randrange(128)
-        await top.region(0, row_bytes=row_bytes, row_first=first)
-        await top.state(0, OPEN, epoch)
-        body = {"src": src, "region": 0, "epoch": epoch}
-        await alone(
-            [
-                packet(data=traffic.words(1), row_off=0, rowid=first + n, **body)
-                for n in range(min(cfg.capacity, 4 * cfg.rat_ways))
-            ]
-        )
-        base, again = top.model.regions[0]["spill_base"][epoch & 1], []
-        for addr, word in list(top.model.memory.items()):
+        await rig.region(0, row_bytes=row_bytes, row_first=first)
+        await rig.state(0, OPEN, epoch)
+        rows = range(min(cfg.capacity, 4 * cfg.rat_ways))
+        await alone([rig.part(first + n, epoch, src=src) for n in rows])
+        base, again = rig.model.regions[0]["spill_base"][epoch & 1], []
+        for addr, word in list(rig.model.memory.items()):
             if word and bits:
-                top.model.memory[addr] = word = word ^ 1 << bits.pop()
-                top.memory.memory.write(addr, word.to_bytes(8, "little"))
-                again.append(
-                    packet(
-                        data=traffic.words(1), row_off=1, rowid=first + (addr - base) // 8, **body
-                    )
-                )
+                rig.model.memory[addr] = word = word ^ 1 << bits.pop()
+                rig.memory.memory.write(addr, word.to_bytes(8, "little"))
+                again.append(rig.part(first + (addr - base) // 8, epoch, 1, src=src))
         await alone(again)
 
 
-@cocotb.test()
-async def reset_forgets(dut):
+@AllocatorRig.test()
+async def reset_forgets(rig, cfg, rng):
     """All tables are filled, then reset: regions, states, windows, ranges, rows, spill counts, row
     counts, the last refusal."""
-    top = AllocatorBench(dut, salt="forgets")
-    cfg, traffic = top.cfg, top.traffic
 
     async def fill():
-        for region in range(cfg.regions):
-            await top.region(region, row_bytes=256 if cfg.max_row_bytes >= 256 else 16)
-            for epoch in (10, 11):
-                await top.state(region, OPEN, epoch)
+        await rig.regions(row_bytes=256 if cfg.max_row_bytes >= 256 else 16)
+        for epoch in (10, 11):
+            await rig.states(OPEN, epoch)
         for rank in range(cfg.ranks):
-            await top.window(rank, 0, 1 << 40)
+            await rig.window(rank, 0, 1 << 40)
 
     async def send(unit):
         rows = min(cfg.capacity, 4 * cfg.rat_ways)
-        await top.run(
+        await rig.run(
             [
                 [
-                    packet(
-                        0,
-                        traffic.words(1),
-                        row_off=unit,
-                        region=region,
-                        epoch=epoch,
-                        rowid=cfg.slices * n + number,
-                    )
+                    rig.part(cfg.slices * n + number, 10 + bank, unit, region=region)
                     for n in range(rows)
-                    for region in range(cfg.regions)
-                    for epoch in (10, 11)
+                    for region, bank in rig.keys
                 ]
-                + [
-                    packet(rank, traffic.words(1), addr=16 * n)
-                    for n in range(8)
-                    for rank in range(cfg.ranks)
-                ]
-                + [packet(0, traffic.words(1), row_off=0, region=0, epoch=9, rowid=1)]
+                + [rig.plain(16 * n, src=rank) for n in range(8) for rank in range(cfg.ranks)]
+                + [rig.part(1, 9)]
                 for number in range(cfg.slices)
             ]
         )
-        await top.check_rows()
+        await rig.check_rows()
 
     for _ in range(2):
-        await top.start()
-        await top.check_rows()
+        await rig.start()
+        await rig.check_rows()
         await send(0)  # nothing is known: no region, no window
-        for region in range(cfg.regions):
-            await top.region(region, row_bytes=16)
+        await rig.regions(row_bytes=16)
         await send(0)  # no bank was ever opened
         await fill()
         for index in range(cfg.dep_ranges):
-            await top.dep(
-                index,
-                armed=1,
-                base=64 * index,
-                limit=64 * index + 64,
-                log2_stride=4,
-                group_base=1,
-                threshold=0,
-            )
+            await any_dep(rig, index, 64 * index, 64 * index + 64, 4)
         await send(0)
-    await top.start()
+    await rig.start()
     await fill()
     await send(1)
 
 
-@cocotb.test()
-@needs(lambda cfg: cfg.rat_sets == 1)
-async def overflow_region_ends_first(dut):
+@AllocatorRig.test(fits=lambda cfg: cfg.rat_sets == 1)
+async def overflow_region_ends_first(rig, cfg, rng):
     """Rows in an overflow region are spilled; that region's bank ends, theirs does not: they are
     found again and placed."""
-    top = AllocatorBench(dut, salt="first")
-    cfg, traffic = top.cfg, top.traffic
-    row_bytes, end = min(cfg.max_row_bytes, 2 * cfg.packet_bytes), cfg.regions - 1
+    row_bytes, end = rig.row_bytes, cfg.regions - 1
     for own, other in ((0, end), (end, 0)):
-        await top.start()
+        await rig.start()
         for region in range(cfg.regions):
-            await top.region(
+            await rig.region(
                 region,
                 row_bytes=row_bytes,
                 capacity=1 if region == own else min(cfg.capacity, 5),
                 overflow_en=int(region == own),
                 overflow=other,
             )
-            await top.state(region, OPEN, 3)
+            await rig.state(region, OPEN, 3)
 
         async def send(unit, own=own):
-            await top.run(
+            await rig.run(
                 [
                     [
-                        packet(
-                            0,
-                            traffic.words(1),
-                            row_off=unit,
-                            region=own,
-                            epoch=3,
-                            rowid=cfg.slices * n + number,
-                        )
+                        rig.part(cfg.slices * n + number, 3, unit, region=own)
                         for n in range(cfg.rat_ways + 1)
                     ]
                     for number in range(cfg.slices)
@@ -533,57 +396,40 @@ async def overflow_region_ends_first(dut):
             )
 
         await send(0)
-        await top.state(other, DONE, 3)
+        await rig.state(other, DONE, 3)
         await send(1)
 
 
-@cocotb.test()
-async def header_alone(dut):
+@AllocatorRig.test()
+async def header_alone(rig, cfg, rng):
     """A header without payload is dropped, between other packets and in a row."""
-    top = AllocatorBench(dut, salt="alone")
-    await top.start()
-    await set_up(top)
-    await top.state(0, OPEN, 1)
-    body = {"region": 0, "epoch": 1, "rowid": top.model.regions[0]["row_first"]}
-    lone = [packet(1, **body), packet(0, addr=top.traffic.far)]
-    wholes = [
-        [
-            packet(0, top.traffic.words(1), row_off=0, **{**body, "rowid": body["rowid"] + number}),
-            top.traffic.plain(1),
-        ]
-        for number in range(top.cfg.slices)
-    ]
+    await set_up(rig)
+    await rig.state(0, OPEN, 1)
+    first = rig.model.regions[0]["row_first"]
+    lone = [packet(1, region=0, epoch=1, rowid=first), packet(0, addr=rig.traffic.far)]
+    wholes = [[rig.part(first + number, 1), rig.traffic.plain(1)] for number in range(cfg.slices)]
     for number, (row, plain) in enumerate(wholes):
-        top.send(number, [lone[0], row, lone[0], lone[1], plain, lone[1]])
-    await top.settle()
-    top.check(wholes)
+        rig.send(number, [lone[0], row, lone[0], lone[1], plain, lone[1]])
+    await rig.check_settled(wholes)
 
 
-@cocotb.test()
-async def sources(dut):
+@AllocatorRig.test()
+async def sources(rig, cfg, rng):
     """Rows of any source in every way of the RAT, and packets of another source that differs in one
     bit."""
-    top = AllocatorBench(dut, salt="sources")
-    await top.start()
-    cfg, rng, traffic = top.cfg, top.rng, top.traffic
-    await top.region(0, row_bytes=min(cfg.max_row_bytes, 2 * cfg.packet_bytes))
+    await rig.region(0)
     for turn in range(16):
-        await top.state(0, OPEN, turn)
+        await rig.state(0, OPEN, turn)
         lists = []
         for number in range(cfg.slices):
             rows = [(rng.randrange(128), cfg.slices * n + number) for n in range(cfg.rat_ways)]
-            queue = [
-                packet(src, traffic.words(1), row_off=0, region=0, epoch=turn, rowid=rowid)
-                for src, rowid in rows
-            ]
+            queue = [rig.part(rowid, turn, src=src) for src, rowid in rows]
             for src, rowid in rng.sample(rows, len(rows)):
                 bits = rng.sample(range(7), 3)
                 queue += [
-                    packet(
-                        src ^ change, traffic.words(1), row_off=1, region=0, epoch=turn, rowid=rowid
-                    )
+                    rig.part(rowid, turn, 1, src=src ^ change)
                     for change in (1 << bits[0], 0, 1 << bits[1], 1 << bits[2])
                 ]
             lists.append(queue)
-        await top.run(lists)
-        await top.state(0, DONE, turn)
+        await rig.run(lists)
+        await rig.state(0, DONE, turn)

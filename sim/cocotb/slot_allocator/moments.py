@@ -4,16 +4,11 @@ register."""
 
 from itertools import product
 
-import cocotb
-
 from hub_rtl.contract.packets import RegionState
-from hub_rtl.slot_allocator.records import slice_types_of
-from sim.bench.streams import bus_pulse
 from sim.golden.slot_allocator import fold
 from sim.quality.coverage import cover
 
-from .rig import AllocatorBench
-from .traffic import packet
+from .rig import AllocatorRig
 
 EPOCHS = (2, 1)  # by bank
 
@@ -24,111 +19,100 @@ def rows_of_set(cfg, region, bank, count):
     return [next(rowids) for _ in range(count)]
 
 
-async def spill_fault_between(top, number, victims, others):
+async def spill_fault_between(rig, number, victims, others):
     """Rows of bank ``victims`` are spilled for packets of bank ``others`` and the other way round;
     memory answers with errors."""
-    await top.start()
-    top.bad.clear()
-    cfg, traffic = top.cfg, top.traffic
-    ways, row_bytes = cfg.rat_ways, min(cfg.max_row_bytes, 2 * cfg.packet_bytes)
+    await rig.start()
+    rig.bad.clear()
+    cfg = rig.cfg
+    ways, row_bytes = cfg.rat_ways, rig.row_bytes
     for region in sorted({victims[0], others[0]}):
-        await top.region(region, row_bytes=row_bytes, capacity=min(cfg.capacity, 1000))
+        await rig.region(region, row_bytes=row_bytes, capacity=min(cfg.capacity, 1000))
         for epoch in EPOCHS:
-            await top.state(region, RegionState.OPEN, epoch)
+            await rig.state(region, RegionState.OPEN, epoch)
     ids = {key: rows_of_set(cfg, *key, ways + 1) for key in (victims, others)}
 
     def address(key, n):
         region, bank = key
-        return top.model.regions[region]["spill_base"][bank] + 8 * ids[key][n]
+        return rig.model.regions[region]["spill_base"][bank] + 8 * ids[key][n]
 
     async def part(key, n, unit):
         region, bank = key
-        flits = packet(
-            0, traffic.words(1), row_off=unit, region=region, epoch=EPOCHS[bank], rowid=ids[key][n]
-        )
-        await top.run([[flits] if number == at else [] for at in range(cfg.slices)])
+        flits = rig.part(ids[key][n], EPOCHS[bank], unit, region=region)
+        await rig.run(rig.alone(number, [flits]))
 
     for n in range(ways):
         await part(victims, n, 0)
     # The oldest row makes place for a row of the other bank; its word is lost: that row's bank is
     # told, not the packet's.
-    top.bad.add(address(victims, 0))
+    rig.bad.add(address(victims, 0))
     await part(others, 0, 0)
-    assert top.overlaps[victims] == 1 and not top.overlaps[others]
+    assert rig.overlaps[victims] == 1 and not rig.overlaps[others]
     cover("slot_allocator.spill_lost.other_bank", victims[1] != others[1])
     cover("slot_allocator.spill_lost.other_region", victims[0] != others[0])
     # A word that cannot be read: the packet is refused, nobody makes place for it.
-    top.bad.clear()
+    rig.bad.clear()
     await part(others, 1, 0)
-    refused = top.model.counts["refused_MEM_ERROR"]
+    refused = rig.model.counts["refused_MEM_ERROR"]
     spilled = next(
-        n for n in range(1, ways + 1) if n < ways and address(victims, n) in top.model.memory
+        n for n in range(1, ways + 1) if n < ways and address(victims, n) in rig.model.memory
     )
-    top.bad.add(address(victims, spilled))
+    rig.bad.add(address(victims, spilled))
     await part(victims, spilled, 1)
-    assert top.model.counts["refused_MEM_ERROR"] == refused + 1
-    assert top.overlaps[victims] == 1 and not top.overlaps[others]
+    assert rig.model.counts["refused_MEM_ERROR"] == refused + 1
+    assert rig.overlaps[victims] == 1 and not rig.overlaps[others]
     cover("slot_allocator.spill_unread.other_bank", victims[1] != others[1])
     # Restored, it makes a row of the other bank go, whose word is lost.
-    top.bad.clear()
-    top.bad.update(address(others, n) for n in range(2))
+    rig.bad.clear()
+    rig.bad.update(address(others, n) for n in range(2))
     for n in range(1, ways):
         await part(victims, n, 2)
-    assert top.overlaps[others] and top.overlaps[victims] == 1
-    cover("slot_allocator.spill_lost.as_restored", top.model.counts["restores"])
+    assert rig.overlaps[others] and rig.overlaps[victims] == 1
+    cover("slot_allocator.spill_lost.as_restored", rig.model.counts["restores"])
 
 
-@cocotb.test()
-async def spill_faults_between_banks(dut):
+@AllocatorRig.test()
+async def spill_faults_between_banks(rig, cfg, rng):
     """Spill faults with victim and packet in different banks, of one region and of two, at each
     slice."""
-    top = AllocatorBench(dut, salt="between")
-    cfg = top.cfg
     last = cfg.regions - 1
     pairs = [((0, 1), (0, 0)), ((0, 0), (0, 1)), ((last, 1), (0, 0)), ((0, 0), (last, 0))]
     for number, (victims, others) in product(range(cfg.slices), pairs):
         if victims != others:
-            await spill_fault_between(top, number, victims, others)
+            await spill_fault_between(rig, number, victims, others)
 
 
-@cocotb.test()
-async def purge_meets_row(dut):
+@AllocatorRig.test()
+async def purge_meets_row(rig, cfg, rng):
     """A bank is purged in each cycle around a new row: the row is forgotten, or was looked up
     behind the purge."""
-    top = AllocatorBench(dut, salt="purge_meets")
-    await top.start()
-    cfg, traffic = top.cfg, top.traffic
-    await top.region(
-        0, row_bytes=min(cfg.max_row_bytes, 2 * cfg.packet_bytes), capacity=min(cfg.capacity, 1000)
-    )
-    purge = slice_types_of(cfg).purge
+    await rig.region(0, capacity=min(cfg.capacity, 1000))
     forgotten = []
     for at in range(16):
         epoch = 2 * at % 16
         if at:
             for state in (RegionState.DONE, RegionState.FREE):
-                await top.state(0, state, (epoch - 2) % 16)
-        await top.state(0, RegionState.OPEN, epoch)
+                await rig.state(0, state, (epoch - 2) % 16)
+        await rig.state(0, RegionState.OPEN, epoch)
 
         def part(unit, epoch=epoch, rowid=at):
-            return packet(0, traffic.words(1), row_off=unit, region=0, epoch=epoch, rowid=rowid)
+            return rig.part(rowid, epoch, unit)
 
         queues = [[part(0)], *([] for _ in range(cfg.slices - 1))]
-        top.send(0, queues[0])
-        await top.bench.cycles(at)
-        await bus_pulse(top.bench, "purge", {"en": 1, "region": 0, "bank": 0}, purge)
-        await top.bench.until(lambda: not int(dut.purging.value), 2000, "the end of the purge")
-        await top.settle()
-        top.check(queues)
-        before = len(top.obs)
+        rig.send(0, queues[0])
+        await rig.cycles(at)
+        await rig.purge(0, 0)
+        await rig.until(lambda: not rig.get("purging"), 2000, "the end of the purge")
+        await rig.check_settled(queues)
+        before = len(rig.obs)
         queues = [[part(1)], *([] for _ in range(cfg.slices - 1))]
-        top.send(0, queues[0])
-        await top.settle()
-        forgotten.append(len(top.obs) > before)
+        rig.send(0, queues[0])
+        await rig.settle()
+        forgotten.append(len(rig.obs) > before)
         if forgotten[-1]:
-            top.model.purge(0, 0)
-        top.check(queues)
+            rig.model.purge(0, 0)
+        rig.check(queues)
     first = forgotten.index(True)
     assert first and forgotten == [False] * first + [True] * (len(forgotten) - first), forgotten
-    await top.check_rows()
+    await rig.check_rows()
     cover("slot_allocator.purge_meets_row")

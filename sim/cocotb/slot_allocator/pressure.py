@@ -2,39 +2,39 @@
 """cocotb tests of the slot allocator under pressure: queues that stay full, slices that want the
 same thing at once."""
 
+from itertools import product
+
 import cocotb
 
 from hub_rtl.contract.packets import Reason, RegionState
-from hub_rtl.slot_allocator.records import slice_types_of
-from sim.bench.runner import needs
-from sim.bench.streams import bus_pulse, bus_write
 
-from .rig import AllocatorBench
+from .rig import AllocatorRig
 from .traffic import mixed_traffic, packet, set_up
 
 OPEN, DONE, FREE = RegionState.OPEN, RegionState.DONE, RegionState.FREE
 
 
-async def opened(top, epoch, **fields):
+def once_in(gap):
+    """A pause that lets one item of ``gap`` cycles go."""
+    return [n % gap != 0 for n in range(1 << 18)]
+
+
+async def opened(rig, epoch, **fields):
     """All regions open in ``epoch``, the one before is over."""
-    for region in range(top.cfg.regions):
+    for region in range(rig.cfg.regions):
         if epoch > 1:
-            await top.state(region, DONE, epoch - 2)
-            await top.state(region, FREE, epoch - 2)
-        await top.region(region, **fields)
-        await top.state(region, OPEN, epoch)
+            await rig.over(region, epoch - 2)
+        await rig.region(region, **fields)
+        await rig.state(region, OPEN, epoch)
 
 
-@cocotb.test()
-async def answers_wait(dut):
+@AllocatorRig.test()
+async def answers_wait(rig, cfg, rng):
     """Writes are not taken until every answer that a slice may wait for is there; then now and then
     one."""
-    top = AllocatorBench(dut, salt="answers")
-    await top.start()
-    cfg, rng, traffic = top.cfg, top.rng, top.traffic
     for turn in range(11):
         await opened(
-            top,
+            rig,
             turn,
             row_bytes=16,
             log2_tile=rng.randrange(4),
@@ -44,112 +44,82 @@ async def answers_wait(dut):
             overflow=rng.randrange(cfg.regions),
             stride=rng.randrange(1, 4) * cfg.packet_bytes,
         )
-        for sink in top.writes + top.refused:
-            sink.set_pause("stop")
+        rig.pause("stop", *rig.o_write + rig.o_refused)
         packets = [
             [
-                packet(
-                    0,
-                    traffic.words(1),
-                    row_off=0,
-                    region=rng.randrange(cfg.regions),
-                    epoch=turn,
-                    rowid=cfg.slices * n + number,
-                )
+                rig.part(cfg.slices * n + number, turn, region=rng.randrange(cfg.regions))
                 for n in range(9)
             ]
             for number in range(cfg.slices)
         ]
-        for number, queue in enumerate(packets):
-            top.send(number, queue)
-        await top.bench.cycles(60)
-        gap = (
-            1 + turn
-            # an answer comes some cycles after one was taken: once in the same cycle as the next is
-            # taken
-        )
-        for sink in top.writes + top.refused:
-            sink.set_pause(n % gap != 0 for n in range(1 << 20))
-        await top.settle()
-        top.check(packets)
+        rig.send_all(packets)
+        await rig.cycles(60)
+        # An answer comes some cycles after one was taken: once in the same cycle as the next is
+        # taken.
+        rig.pause(once_in(1 + turn), *rig.o_write + rig.o_refused)
+        await rig.check_settled(packets)
 
 
-@cocotb.test()
-async def queues_stay_full(dut):
+@AllocatorRig.test()
+async def queues_stay_full(rig, cfg, rng):
     """Short and full packets while outputs are taken in bursts and singly: queues of commands, ends
     and flits stay full."""
-    top = AllocatorBench(dut, salt="queues")
-    await top.start()
-    cfg, rng, traffic = top.cfg, top.rng, top.traffic
-    await set_up(top)
-    await top.window(0, traffic.far, traffic.far + 4096)
+    await set_up(rig)
+    far, outputs = rig.traffic.far, rig.o_write + rig.o_data + rig.o_refused
+    await rig.window(0, far, far + 4096)
     for units in (1, cfg.packet_flits, 2):
         packets = [
             [
                 packet(
                     0,
-                    traffic.words(units),
+                    rig.traffic.words(units),
                     errs=rng.choice(((), (0,))),
-                    addr=traffic.far
-                    + (16 * cfg.packet_flits * rng.randrange(16) if rng.random() < 0.8 else -4096),
+                    addr=far
+                    + (cfg.packet_bytes * rng.randrange(16) if rng.random() < 0.8 else -4096),
                 )
                 for _ in range(90 // (units + 2))
             ]
             for _ in range(cfg.slices)
         ]
-        for sink in top.writes + top.beats + top.refused:
-            sink.set_pause("stop")
-        for number, queue in enumerate(packets):
-            top.send(number, queue)
-        await top.bench.cycles(60)
-        for sinks in (top.writes, top.beats, top.refused):
-            gap = rng.choice((3, 5, 9)) if units == 1 or sinks == top.beats else 1
-            for sink in sinks:
-                sink.set_pause(n % gap != 0 for n in range(1 << 20))
-        await top.bench.cycles(150)
-        for sink in top.writes + top.beats + top.refused:
-            sink.set_pause("random", rng)
-        await top.settle()
-        top.check(packets)
+        rig.pause("stop", *outputs)
+        rig.send_all(packets)
+        await rig.cycles(60)
+        for sinks in (rig.o_write, rig.o_data, rig.o_refused):
+            gap = rng.choice((3, 5, 9)) if units == 1 or sinks == rig.o_data else 1
+            rig.pause(once_in(gap), *sinks)
+        await rig.cycles(150)
+        rig.pause("random", *outputs)
+        await rig.check_settled(packets)
 
 
-def held(top, packets):
+def held(rig, packets):
     """Sends ``packets`` (one per slice) but for their last flit; the rest goes with
     :func:`let_go`."""
     for number, flits in enumerate(packets):
         for n, (data, err) in enumerate(flits[:-1]):
-            top.sources[number].put({"data": data, "err": err, "first": n == 0, "last": 0})
+            rig.i_packet[number].put({"data": data, "err": err, "first": n == 0, "last": 0})
 
 
-def let_go(top, packets):
+def let_go(rig, packets):
     """The last flits, in the same cycle."""
     for number, flits in enumerate(packets):
-        top.sources[number].put({"data": flits[-1][0], "err": flits[-1][1], "first": 0, "last": 1})
+        rig.i_packet[number].put({"data": flits[-1][0], "err": flits[-1][1], "first": 0, "last": 1})
 
 
-@cocotb.test()
-async def all_at_once(dut):
+@AllocatorRig.test()
+async def all_at_once(rig, cfg, rng):
     """The same thing happens in all slices in one cycle: refusals of each reason, hits, drops,
     spills, reports."""
-    top = AllocatorBench(dut, salt="once")
-    await top.start()
-    cfg, traffic = top.cfg, top.traffic
-    row_bytes = min(cfg.max_row_bytes, 2 * cfg.packet_bytes)
-    await top.region(
-        0, row_bytes=row_bytes, row_first=100, row_span=1000, capacity=min(cfg.capacity, 8)
-    )
-    await top.state(0, OPEN, 6)
-    await top.window(0, 0, 4096)
-    body = {"region": 0, "epoch": 6}
+    units = rig.row_bytes // 16
+    await rig.region(0, row_first=100, row_span=1000, capacity=min(cfg.capacity, 8))
+    await rig.state(0, OPEN, 6)
+    await rig.window(0, 0, 4096)
 
-    def parts(first, unit=0, src=0, **more):
-        return [
-            packet(src, traffic.words(1), row_off=unit, **{**body, "rowid": first + n, **more})
-            for n in range(cfg.slices)
-        ]
+    def parts(first, unit=0, epoch=6, **more):
+        return [rig.part(first + n, epoch, unit, **more) for n in range(cfg.slices)]
 
-    await top.run([[each] for each in parts(200)])
-    base = top.model.regions[0]["spill_base"][0]
+    await rig.run([[each] for each in parts(200)])
+    base = rig.model.regions[0]["spill_base"][0]
     cases = [
         ("hit", parts(200, 1)),
         ("hit", parts(200, 2)),
@@ -157,331 +127,186 @@ async def all_at_once(dut):
         (Reason.FOREIGN, parts(200, 3, src=1)),
         (Reason.EPOCH_EARLY, parts(200, epoch=8)),
         (Reason.EPOCH_STALE, parts(200, epoch=4)),
-        (Reason.ROW_OVERRUN, parts(200, row_bytes // 16)),
+        (Reason.ROW_OVERRUN, parts(200, units)),
         (Reason.ROW_RANGE, parts(2000)),
-        (Reason.WINDOW, [packet(0, traffic.words(1), addr=8192) for _ in range(cfg.slices)]),
+        (Reason.WINDOW, [rig.plain(8192) for _ in range(cfg.slices)]),
     ]
-    # Rows that are spilled, and then cannot be read; and more rows than the region has slots.
-    many = (
-        [
-            [
-                packet(0, traffic.words(1), row_off=0, rowid=300 + cfg.slices * n + number, **body)
-                for n in range(cfg.rat_sets * cfg.rat_ways)
-            ]
-            for number in range(cfg.slices)
-        ]
-        if cfg.rat_sets == 1
-        else []
-    )
-    for what, packets in cases + (
-        [("many", many), (Reason.MEM_ERROR, parts(200, 4)), (Reason.REGION_FULL, parts(400))]
-        if many
-        else []
-    ):
-        if what == "many":
-            await top.run(packets)
-            top.bad.update(base + 8 * (200 + n - 100) for n in range(cfg.slices))
-            continue
-        if what == Reason.REGION_FULL:
+    if cfg.rat_sets == 1:
+        cases += [(Reason.MEM_ERROR, parts(200, 4)), (Reason.REGION_FULL, parts(400))]
+    for what, packets in cases:
+        if what == Reason.MEM_ERROR:  # rows that are spilled, and then cannot be read
+            rowids = range(300, 300 + cfg.slices * cfg.rat_sets * cfg.rat_ways)
+            await rig.run(
+                [
+                    [rig.part(rowid, 6) for rowid in rowids[number :: cfg.slices]]
+                    for number in range(cfg.slices)
+                ]
+            )
+            rig.bad.update(base + 8 * (200 + n - 100) for n in range(cfg.slices))
+        if what == Reason.REGION_FULL:  # more rows than the region has slots
             for n in range(cfg.capacity):
-                await top.run(
-                    [
-                        [
-                            packet(
-                                0,
-                                traffic.words(
-                                    row_bytes // 16 if row_bytes <= cfg.packet_bytes else 1
-                                ),
-                                row_off=0,
-                                rowid=500 + n,
-                                **body,
-                            )
-                        ]
-                    ]
-                    + [[]] * (cfg.slices - 1)
-                )
-        peak = top.peak.copy()
-        held(top, packets)
-        await top.bench.cycles(100)
-        let_go(top, packets)
-        await top.settle()
-        top.check([[each] for each in packets])
+                count = units if units <= cfg.packet_flits else 1
+                await rig.run(rig.alone(0, [rig.part(500 + n, 6, 0, count)]))
+        peak = rig.peak.copy()
+        held(rig, packets)
+        await rig.cycles(100)
+        let_go(rig, packets)
+        await rig.check_settled([[each] for each in packets])
         if isinstance(what, Reason):
-            assert top.peak[f"refused_{what.name}"] == cfg.slices, (
+            assert rig.peak[f"refused_{what.name}"] == cfg.slices, (
                 f"{what.name}: not at once, {peak}"
             )
 
 
-@cocotb.test()
-async def opened_while_answering(dut):
+@AllocatorRig.test()
+async def opened_while_answering(rig, cfg, rng):
     """Banks open in successive cycles while rows overflow: no opening is lost, nobody else's slots
     change."""
-    top = AllocatorBench(dut, salt="opening")
-    await top.start()
-    cfg, traffic = top.cfg, top.traffic
-    last = cfg.regions - 1
-    for region in range(cfg.regions):
-        await top.region(
-            region,
-            row_bytes=16,
-            capacity=min(cfg.capacity, 7 if region == last else 1),
-            overflow_en=int(region != last),
-            overflow=last,
-        )
+    await rig.overflow_into(cfg.regions - 1, 7, 1)
     for delay in range(4, 14):
-        for region in range(cfg.regions):
-            await top.state(region, OPEN, 2 * delay % 16)
         epoch = 2 * delay % 16
-        await top.run(
-            [[packet(0, traffic.words(1), row_off=0, region=0, epoch=epoch, rowid=0)]]
-            + [[]] * (cfg.slices - 1)
-        )
+        later = epoch + 1
+        await rig.states(OPEN, epoch)
+        await rig.run(rig.alone(0, [rig.part(0, epoch)]))
         packets = [
-            [
-                packet(
-                    0,
-                    traffic.words(1),
-                    row_off=0,
-                    region=0,
-                    epoch=epoch,
-                    rowid=1 + cfg.slices * n + number,
-                )
-                for n in range(2)
-            ]
+            [rig.part(1 + cfg.slices * n + number, epoch) for n in range(2)]
             for number in range(cfg.slices)
         ]
-        for number, queue in enumerate(packets):
-            top.send(number, queue)
-        await top.bench.cycles(delay)
+        rig.send_all(packets)
+        await rig.cycles(delay)
         for n in range(5):
-            update = {
-                "en": 1,
-                "region": n % cfg.regions,
-                "bank": 1,
-                "state": OPEN,
-                "epoch": (epoch + 1) % 16,
-            }
-            top.model.state(update["region"], 1, OPEN, update["epoch"])
-            bus_write(dut, "region_update", update, top.types.region_update)
-            await top.bench.cycles(1)
-        dut.region_update.value = 0
-        await top.settle()
-        top.check(packets)
-        packets = [
+            await rig.state(n % cfg.regions, OPEN, later)
+        await rig.check_settled(packets)
+        await rig.run(
             [
-                packet(
-                    0,
-                    traffic.words(1),
-                    row_off=0,
-                    region=region,
-                    epoch=(epoch + 1) % 16,
-                    rowid=number,
-                )
-                for region in range(cfg.regions)
+                [rig.part(number, later, region=region) for region in range(cfg.regions)]
+                for number in range(cfg.slices)
             ]
-            for number in range(cfg.slices)
-        ]
-        await top.run(packets)
-        await top.check_rows()
+        )
+        await rig.check_rows()
         for region in range(cfg.regions):
-            await top.state(region, DONE, epoch)
-            await top.state(region, FREE, epoch)
+            await rig.over(region, epoch)
 
 
-@cocotb.test()
-async def ended_while_answering(dut):
+@AllocatorRig.test()
+async def ended_while_answering(rig, cfg, rng):
     """The bank of a row that is being placed ends in any cycle: the row is placed as if it had not,
     here or in the overflow."""
-    top = AllocatorBench(dut, salt="ended")
-    await top.start()
-    cfg, traffic = top.cfg, top.traffic
-    last = cfg.regions - 1
-    for region in range(cfg.regions):
-        await top.region(
-            region,
-            row_bytes=16,
-            capacity=1 if region != last else min(cfg.capacity, 8),
-            overflow_en=int(region != last),
-            overflow=last,
-        )
+    await rig.overflow_into(cfg.regions - 1, 8, 1)
     for delay in range(2, 9):
         for epoch in (2 * delay - 1, 2 * delay - 2):
+            await rig.states(OPEN, epoch)
+            packets = [[rig.part(n, epoch)] for n in range(2)]
+            await rig.run(rig.alone(0, packets[0]))
+            rig.send(0, packets[1])
+            await rig.cycles(delay)
+            await rig.update(0, DONE, epoch)
+            await rig.check_settled(rig.alone(0, packets[1]))
             for region in range(cfg.regions):
-                await top.state(region, OPEN, epoch)
-            packets = [
-                [packet(0, traffic.words(1), row_off=0, region=0, epoch=epoch, rowid=n)]
-                for n in range(2)
-            ]
-            await top.run([packets[0]] + [[]] * (cfg.slices - 1))
-            top.send(0, packets[1])
-            await top.bench.cycles(delay)
-            update = {"en": 1, "region": 0, "bank": epoch & 1, "state": DONE, "epoch": epoch}
-            await bus_pulse(top.bench, "region_update", update, top.types.region_update)
-            await top.settle()
-            top.check([packets[1]] + [[]] * (cfg.slices - 1))
-            for region in range(cfg.regions):
-                await top.state(region, DONE, epoch)
-                await top.state(region, FREE, epoch)
+                await rig.over(region, epoch)
 
 
-@cocotb.test()
-async def purge_each(dut):
+@AllocatorRig.test()
+async def purge_each(rig, cfg, rng):
     """Each bank purged with rows of all banks in the RAT, on an idle block: two cycles per set,
     only its rows are new again."""
-    top = AllocatorBench(dut, salt="each")
-    cfg, traffic = top.cfg, top.traffic
-    keys = [(region, bank) for region in range(cfg.regions) for bank in (0, 1)][:4]
-    for key in keys:
-        for other in keys:
-            await top.start()
-            for region in range(cfg.regions):
-                await top.region(region, row_bytes=min(cfg.max_row_bytes, 2 * cfg.packet_bytes))
-                for epoch in (6, 7):
-                    await top.state(region, OPEN, epoch)
-
-            def parts(unit, key=key, other=other):
-                return [
+    for keys in product(rig.keys[:4], repeat=2):
+        await rig.start()
+        await rig.regions()
+        for epoch in (6, 7):
+            await rig.states(OPEN, epoch)
+        for unit in (0, 1):
+            await rig.run(
+                [
                     [
-                        packet(
-                            0,
-                            traffic.words(1),
-                            row_off=unit,
-                            region=region,
-                            epoch=6 + bank,
-                            rowid=2 * number + n,
-                        )
-                        for n, (region, bank) in enumerate((key, other))
+                        rig.part(2 * number + n, 6 + bank, unit, region=region)
+                        for n, (region, bank) in enumerate(keys)
                     ]
                     for number in range(cfg.slices)
                 ]
-
-            await top.run(parts(0))
-            await bus_pulse(
-                top.bench,
-                "purge",
-                {"en": 1, "region": key[0], "bank": key[1]},
-                slice_types_of(cfg).purge,
             )
-            start = top.bench.cycle
-            await top.bench.until(lambda: not int(dut.purging.value), what="purge")
-            assert top.bench.cycle - start <= 2 * cfg.rat_sets + 5
-            top.model.purge(*key)
-            await top.run(parts(1))
+            if not unit:
+                await rig.purge(*keys[0])
+                start = rig.cycle
+                await rig.purged()
+                assert rig.cycle - start <= 2 * cfg.rat_sets + 5
+                rig.model.purge(*keys[0])
 
 
-@cocotb.test()
-async def purge_in_turns(dut):
+@AllocatorRig.test(idle="random", stall="random")
+async def purge_in_turns(rig, cfg, rng):
     """Purges one after the other in mixed traffic of a bank that is not purged: it never
     notices."""
-    top = AllocatorBench(dut, "random", "random", salt="in_turns")
-    await top.start()
-    await set_up(top)
+    await set_up(rig)
     going = True
-    for region in range(top.cfg.regions):
-        await top.state(region, OPEN, 2)
+    await rig.states(OPEN, 2)
 
     async def purges():
         while going:
-            await bus_pulse(
-                top.bench,
-                "purge",
-                {"en": 1, "region": top.rng.randrange(top.cfg.regions), "bank": 1},
-                slice_types_of(top.cfg).purge,
-            )
-            await top.bench.until(lambda: not int(dut.purging.value), what="purge")
-            await top.bench.cycles(top.rng.randrange(30))
+            await rig.purge(rng.randrange(cfg.regions), 1)
+            await rig.purged()
+            await rig.cycles(rng.randrange(30))
 
     purger = cocotb.start_soon(purges())
-    await mixed_traffic(top, 8, 2)
+    await mixed_traffic(rig, 8, 2)
     going = False
     await purger
 
 
-@cocotb.test()
-async def purge_waits(dut):
+@AllocatorRig.test()
+async def purge_waits(rig, cfg, rng):
     """A purge with one output stopped, each in turn: it lasts until what was looked up before has
     left there."""
-    top = AllocatorBench(dut, salt="purge_waits")
-    await top.start()
-    cfg, traffic = top.cfg, top.traffic
-    await top.region(0, row_bytes=min(cfg.max_row_bytes, 2 * cfg.packet_bytes))
-    await top.state(0, OPEN, 6)
-    for turn, sinks in enumerate((top.writes, top.beats, top.refused) * cfg.slices):
+    await rig.region(0)
+    await rig.state(0, OPEN, 6)
+    for turn, sinks in enumerate((rig.o_write, rig.o_data, rig.o_refused) * cfg.slices):
         number = turn // 3
-        good, bad = (
-            packet(0, traffic.words(1), row_off=0, region=0, epoch=epoch, rowid=turn)
-            for epoch in (6, 4)
-        )
-        packets = [
-            [bad if sinks is top.refused else good] if n == number else []
-            for n in range(cfg.slices)
-        ]
+        good, bad = (rig.part(turn, epoch) for epoch in (6, 4))
+        packets = rig.alone(number, [bad if sinks is rig.o_refused else good])
         sinks[number].set_pause("stop")
-        top.send(number, packets[number])
-        await top.bench.cycles(30)
-        await bus_pulse(
-            top.bench, "purge", {"en": 1, "region": 0, "bank": 1}, slice_types_of(cfg).purge
-        )
-        for _ in range(40 + 2 * cfg.rat_sets):
-            await top.bench.sampled()
-            assert int(dut.purging.value), "purging ended with a packet inside"
-            await top.bench.cycles(1)
+        rig.send(number, packets[number])
+        await rig.cycles(30)
+        await rig.purge(0, 1)
+        await rig.still_purging()
         sinks[number].set_pause(None)
-        start = top.bench.cycle
-        await top.bench.until(lambda: not int(dut.purging.value), what="purge")
-        assert top.bench.cycle - start <= 6
-        await top.settle()
-        top.check(packets)
+        start = rig.cycle
+        await rig.purged()
+        assert rig.cycle - start <= 6
+        await rig.check_settled(packets)
 
 
-@cocotb.test()
-@needs(lambda cfg: cfg.regions > 1)
-async def overflow_region_opens(dut):
+@AllocatorRig.test(fits=lambda cfg: cfg.regions > 1)
+async def overflow_region_opens(rig, cfg, rng):
     """The overflow region opens in any cycle around a row that needs it: refused, or in its slot 0,
     never in an old slot."""
-    top = AllocatorBench(dut, salt="region_opens")
-    await top.start()
-    cfg, traffic, end = top.cfg, top.traffic, top.cfg.regions - 1
-    for region in range(cfg.regions):
-        await top.region(
-            region,
-            row_bytes=16,
-            capacity=min(cfg.capacity, 1 if region != end else 7),
-            overflow_en=int(region != end),
-            overflow=end,
-        )
+    end = cfg.regions - 1
+    await rig.overflow_into(end, 7, 1)
 
     async def row(region, epoch, rowid):
-        await top.run(
-            [[packet(0, traffic.words(1), row_off=0, region=region, epoch=epoch, rowid=rowid)]]
-            + [[]] * (cfg.slices - 1)
-        )
+        await rig.run(rig.alone(0, [rig.part(rowid, epoch, region=region)]))
 
     for delay in range(2, 11):
         before, now = (2 * delay - 2) % 16, 2 * delay % 16
-        await top.state(end, OPEN, before)
+        await rig.state(end, OPEN, before)
         for n in range(3):
             await row(end, before, n)
-        await top.state(end, DONE, before)
-        await top.state(0, OPEN, now)
+        await rig.state(end, DONE, before)
+        await rig.state(0, OPEN, now)
         await row(0, now, 0)
-        packets = [[packet(0, traffic.words(1), row_off=0, region=0, epoch=now, rowid=1)]] + [
-            []
-        ] * (cfg.slices - 1)
-        seen = len(top.obs)
-        top.send(0, packets[0])
-        await top.bench.cycles(delay)
-        update = {"en": 1, "region": end, "bank": 0, "state": OPEN, "epoch": now}
-        await bus_pulse(top.bench, "region_update", update, top.types.region_update)
-        await top.settle()
-        if len(top.obs) > seen:  # it was open in time
-            top.model.state(end, 0, OPEN, now)
-            top.check(packets)
-        else:
-            top.check(packets)
-            top.model.state(end, 0, OPEN, now)
+        packets = rig.alone(0, [rig.part(1, now)])
+        seen = len(rig.obs)
+        rig.send_all(packets)
+        await rig.cycles(delay)
+        await rig.update(end, OPEN, now)
+        await rig.settle()
+        in_time = len(rig.obs) > seen
+        if in_time:
+            rig.model.state(end, 0, OPEN, now)
+        rig.check(packets)
+        if not in_time:
+            rig.model.state(end, 0, OPEN, now)
         await row(0, now, 2)
         await row(end, now, 3)
-        await top.check_rows()
+        await rig.check_rows()
         for region in (0, end):
-            await top.state(region, DONE, now)
+            await rig.state(region, DONE, now)

@@ -2,87 +2,58 @@
 """The slot allocator with its agents and the golden model beside it: everything that comes out is
 compared."""
 
-import random
 from collections import Counter, defaultdict
+from itertools import product
 
-from hub_rtl.contract.packets import Reason
-from hub_rtl.contract.records import types_of
-from hub_rtl.slot_allocator.records import slice_types_of
+from hub_rtl.contract.packets import Reason, RegionState
+from hub_rtl.slot_allocator.slot_allocator import SlotAllocator
 from sim.bench.axi import SpillMemory
-from sim.bench.runner import bench_params
-from sim.bench.streams import Codec, StreamSink, StreamSource, bus_pulse, bus_write, start_clock
+from sim.bench.rig import Rig
 from sim.golden.slot_allocator import SlotAllocatorModel
 from sim.quality.coverage import cover
 
-from .traffic import Traffic
+from .traffic import Traffic, packet
 from .waits import WaitMonitor
 
 
-class AllocatorBench:
-    """The design with all its agents, and the model beside it. ``run`` sends packets and compares
-    everything."""
+class AllocatorRig(Rig):
+    """``run`` sends packets and compares everything."""
 
-    def __init__(self, dut, idle="none", stall="none", salt=""):
-        self.cfg, _, self.rng = bench_params(salt)
-        cfg, rng, types, own = self.cfg, self.rng, types_of(self.cfg), slice_types_of(self.cfg)
-        self.dut, self.types = dut, types
-        self.bench = bench = start_clock(dut, watchdog=3000)
-        self.traffic, self.bad = Traffic(cfg, rng), set()
+    block = SlotAllocator
 
-        def fresh():
-            return random.Random(rng.random())
-
+    def __init__(self, dut, salt, idle=None, stall=None):
+        super().__init__(dut, salt, idle, stall)
+        self.traffic, self.bad = Traffic(self.cfg, self.rng), set()
+        self.row_bytes = min(self.cfg.max_row_bytes, 2 * self.cfg.packet_bytes)  # if no other
         self.memory = SpillMemory(
-            bench,
+            self,
             "spill__",
             latency=(1, 12),
-            rng=fresh(),
+            rng=self.rng,
             error=lambda addr, _: addr in self.bad,
-            pause=dict.fromkeys(("aw", "w", "b", "ar", "r"), stall),
+            pause=stall,
         )
-        self.sources = [
-            StreamSource(bench, f"i_packet__{n}", types.flit, idle, fresh())
-            for n in range(cfg.slices)
-        ]
-        self.writes = [
-            StreamSink(bench, f"o_write__{n}", types.write, stall, fresh())
-            for n in range(cfg.slices)
-        ]
-        self.beats = [
-            StreamSink(bench, f"o_data__{n}", types.beat, stall, fresh()) for n in range(cfg.slices)
-        ]
-        self.refused = [
-            StreamSink(bench, f"o_refused__{n}", types.refusal, stall, fresh())
-            for n in range(cfg.slices)
-        ]
-        self._obs, self._counts, self._bank = (
-            Codec(own.obs_alloc),
-            Codec(own.counts),
-            Codec(own.purge),
-        )
-        bench.on_sample(self._sample)
+        self.on_sample(self._sample)
         self.waits = WaitMonitor(self)
 
     def _sample(self, cycle):
-        raw = int(self.dut.obs_alloc.value)
-        if raw & 1:
-            self.obs.append(self._obs.unpack(raw))
+        if placed := self.strobe("obs_alloc"):
+            self.obs.append(placed)
             self.obs_stamps.append(cycle)
-        raw = int(self.dut.o_overlap.value)
-        if raw & 1:
-            bank = self._bank.unpack(raw)
+        if bank := self.strobe("o_overlap"):
             self.overlaps[bank["region"], bank["bank"]] += 1
             self.overlap_order.append(bank["region"])
-        raw = int(self.dut.counts.value)
-        if raw:
-            for name, value in self._counts.unpack(raw).items():
-                if name == "refused":
-                    for reason, count in enumerate(value):
-                        name = f"refused_{Reason(reason).name}"
-                        self.counts[name] += count
-                        self.peak[name] = max(self.peak[name], count)
-                else:
-                    self.counts[name] += value
+        if counts := self.shown("counts"):
+            for reason, count in enumerate(counts.pop("refused")):
+                name = f"refused_{Reason(reason).name}"
+                counts[name] = count
+                self.peak[name] = max(self.peak[name], count)
+            self.counts.update(counts)
+
+    @property
+    def keys(self):
+        """(region, bank) of all banks."""
+        return [*product(range(self.cfg.regions), (0, 1))]
 
     async def start(self, cycles=2):
         """Resets design, memory and model, and waits until the tables are cleared."""
@@ -90,33 +61,24 @@ class AllocatorBench:
         self.obs, self.obs_stamps, self.overlaps, self.counts = [], [], Counter(), Counter()
         self.overlap_order = []  # regions
         self.peak = Counter()  # most refusals of a reason in one cycle
-        for name in (
-            "geometry_write",
-            "region_update",
-            "window_write",
-            "dep_write",
-            "purge",
-            "rows_query",
-        ):
-            getattr(self.dut, name).value = 0
-        await self.bench.reset(cycles)
-        start = self.bench.cycle
+        await self.reset(cycles)
+        start = self.cycle
         self.memory.writes.clear()
         self.memory.reads.clear()
-        self.checked = {"obs": 0}
+        self.checked = 0  # of `obs`
         self.waits.reset()
-        await self.bench.cycles(1)
-        await self.bench.until(lambda: not int(self.dut.clearing.value), what="clearing")
+        await self.cycles(1)
+        await self.until(lambda: not self.get("clearing"), what="clearing")
         cfg = self.cfg
         words = max(cfg.filter_depth, cfg.rat_sets, cfg.ranks, 2 * cfg.regions)  # one in each cycle
-        assert self.bench.cycle - start == words + 1, (
-            f"tables of up to {words} words: {self.bench.cycle - start} cycles"
+        assert self.cycle - start == words + 1, (
+            f"tables of up to {words} words: {self.cycle - start} cycles"
         )
 
     async def region(self, number, **fields):
         """Sets a region's geometry; sensible values for what is not given."""
         cfg = self.cfg
-        row_bytes = fields.get("row_bytes", min(cfg.max_row_bytes, 2 * cfg.packet_bytes))
+        row_bytes = fields.get("row_bytes", self.row_bytes)
         stride = -(-row_bytes // cfg.packet_bytes) * cfg.packet_bytes
         draw = (
             self.rng.getrandbits
@@ -151,83 +113,126 @@ class AllocatorBench:
             "base": [base + draw(16) % unit for base in values["base"]],
             "stride": values["stride"] + draw(16) % unit,
         }
-        await bus_pulse(
-            self.bench,
-            "geometry_write",
-            {"en": 1, "region": number, "geometry": values | noisy},
-            self.types.geometry_write,
-        )
+        await self.pulse("geometry_write", region=number, geometry=values | noisy)
+
+    async def regions(self, **fields):
+        """The same geometry for all regions."""
+        for region in range(self.cfg.regions):
+            await self.region(region, **fields)
+
+    async def overflow_into(self, last, slots, own):
+        """Regions of so many slots of their own whose rows overflow into the last one."""
+        for region in range(self.cfg.regions):
+            await self.region(
+                region,
+                row_bytes=16,
+                capacity=min(self.cfg.capacity, slots if region == last else own),
+                overflow_en=int(region != last),
+                overflow=last,
+            )
+
+    async def update(self, region, state, epoch):
+        """A broadcast that the model is told of by the test."""
+        await self.pulse("region_update", region=region, bank=epoch & 1, state=state, epoch=epoch)
 
     async def state(self, region, state, epoch):
         self.model.state(region, epoch & 1, state, epoch)
-        await bus_pulse(
-            self.bench,
-            "region_update",
-            {"en": 1, "region": region, "bank": epoch & 1, "state": state, "epoch": epoch},
-            self.types.region_update,
-        )
+        await self.update(region, state, epoch)
+
+    async def over(self, region, epoch):
+        """The epoch is DONE and its bank FREE."""
+        for state in (RegionState.DONE, RegionState.FREE):
+            await self.state(region, state, epoch)
+
+    async def states(self, state, epoch):
+        """All regions."""
+        for region in range(self.cfg.regions):
+            await self.state(region, state, epoch)
 
     async def window(self, rank, base, limit):
         self.model.window(rank, base, limit)
-        await bus_pulse(
-            self.bench,
-            "window_write",
-            {"en": 1, "rank": rank, "window": {"base": base, "limit": limit}},
-            self.types.window_write,
-        )
+        await self.pulse("window_write", rank=rank, window={"base": base, "limit": limit})
 
     async def dep(self, index, **fields):
         self.model.dep(index, fields)
-        await bus_pulse(
-            self.bench,
-            "dep_write",
-            {"en": 1, "index": index, "range": fields},
-            self.types.dep_write,
-        )
+        await self.pulse("dep_write", index=index, range=fields)
+
+    async def purge(self, region, bank):
+        await self.pulse("purge", region=region, bank=bank)
+
+    async def still_purging(self):
+        """Longer than a purge of an idle block takes."""
+        for _ in range(40 + 2 * self.cfg.rat_sets):
+            await self.sampled()
+            assert self.get("purging"), "purging ended with packets inside"
+            await self.cycles(1)
+
+    async def purged(self):
+        await self.until(lambda: not self.get("purging"), what="purge")
+
+    def part(self, rowid, epoch, unit=0, count=1, *, src=0, region=0, **more):
+        """A packet with some units of a row."""
+        body = {"row_off": unit, "region": region, "epoch": epoch, "rowid": rowid}
+        return packet(src, self.traffic.words(count), **body, **more)
+
+    def plain(self, addr, count=1, src=0):
+        """A packet to an address."""
+        return packet(src, self.traffic.words(count), addr=addr)
+
+    def alone(self, number, queue):
+        """Packets for one slice, none for the others."""
+        return [queue if n == number else [] for n in range(self.cfg.slices)]
 
     def send(self, number, packets):
         for flits in packets:
             last = len(flits) - 1
-            self.sources[number].put(
+            self.i_packet[number].put(
                 *(
                     {"data": data, "err": err, "first": n == 0, "last": n == last}
                     for n, (data, err) in enumerate(flits)
                 )
             )
 
+    def send_all(self, packets):
+        """``packets``: a list per slice."""
+        for number, queue in enumerate(packets):
+            self.send(number, queue)
+
     async def settle(self, quiet=80):
         """Until everything was taken and nothing has moved for a while."""
-        bench = self.bench
-        await bench.until(
+        await self.until(
             lambda: (
-                not any(source.pending for source in self.sources)
+                not any(source.pending for source in self.i_packet)
                 and self.memory.idle
-                and bench.cycle - bench._moved > quiet
+                and self.cycle - self._moved > quiet
             ),
             limit=200000,
             what="traffic",
         )
 
     async def run(self, packets):
-        """Sends ``packets`` (a list per slice), waits until all is done, compares."""
-        for number, queue in enumerate(packets):
-            self.send(number, queue)
-        await self.settle()
+        """Sends ``packets``, waits until all is done, compares."""
+        self.send_all(packets)
+        await self.check_settled(packets)
+
+    async def check_settled(self, packets, quiet=80):
+        """All that was sent is done and as the model says."""
+        await self.settle(quiet)
         self.check(packets)
 
     def check(self, packets):
         fresh = [
             (e["region"], e["bank"], e["rowid"], e["slot"], e["overflow"])
-            for e in self.obs[self.checked["obs"] :]
+            for e in self.obs[self.checked :]
         ]
-        self.checked["obs"] = len(self.obs)
+        self.checked = len(self.obs)
         model = self.model
         model.bad_reads = model.bad_writes = self.bad
         model.run(packets, fresh)
         for n, each in enumerate(model.slices):
-            compare(f"write of slice {n}", self.writes[n].items, each.writes)
-            compare(f"beat of slice {n}", self.beats[n].items, each.beats)
-            compare(f"refusal of slice {n}", self.refused[n].items, each.refusals)
+            compare(f"write of slice {n}", self.o_write[n].items, each.writes)
+            compare(f"beat of slice {n}", self.o_data[n].items, each.beats)
+            compare(f"refusal of slice {n}", self.o_refused[n].items, each.refusals)
         timing = {name for name in self.counts if name.startswith("stall_")}
         assert {k: v for k, v in (+self.counts).items() if k not in timing} == dict(+model.counts)
         reads, writes = Counter(each["addr"] for each in self.memory.reads), defaultdict(list)
@@ -257,20 +262,17 @@ class AllocatorBench:
         self.waits.check()
 
     async def rows(self, region, bank):
-        bus_write(
-            self.dut, "rows_query", {"region": region, "bank": bank}, slice_types_of(self.cfg).bank
-        )
-        await self.bench.cycles(2)
-        await self.bench.sampled()
-        values = tuple(int(getattr(self.dut, name).value) for name in ("slots", "moved", "rows"))
-        await self.bench.cycles(1)
+        self.set("rows_query", {"region": region, "bank": bank})
+        await self.cycles(2)
+        await self.sampled()
+        values = tuple(map(self.get, ("slots", "moved", "rows")))
+        await self.cycles(1)
         return values
 
     async def check_rows(self):
-        for region in range(self.cfg.regions):
-            for bank in (0, 1):
-                slots, moved = self.model.slots[region, bank], self.model.moved[region, bank]
-                assert await self.rows(region, bank) == (slots, moved, slots + moved)
+        for key in self.keys:
+            slots, moved = self.model.slots[key], self.model.moved[key]
+            assert await self.rows(*key) == (slots, moved, slots + moved)
 
 
 def compare(what, came, wanted):

@@ -55,6 +55,7 @@ class Traffic:
         """Packets that cover ``units`` 16-byte units of a row from unit ``first``, all in one
         block, each byte once."""
         rng, cfg = self.rng, self.cfg
+        flits = cfg.packet_flits
         kind = rng.choice(("whole", "whole", "spans", "masked"))
         if kind == "spans" and units > 1:
             cut = rng.randrange(1, units)
@@ -63,24 +64,16 @@ class Traffic:
                 packet(src, self.words(units - cut), row_off=first + cut, **body),
             ]
         if kind == "masked":
-            low = 16 * (first % cfg.packet_flits)
+            low = 16 * (first % flits)
             whole = ((1 << 16 * units) - 1) << low
             one = rng.getrandbits(16 * units) << low | 1 << low
             out = []
             for mask in (one, whole & ~one):
                 if mask:
-                    bits = [n for n in range(8 * cfg.packet_bytes) if mask >> n & 1]
-                    start, stop = bits[0] // 16, bits[-1] // 16 + 1
-                    out.append(
-                        packet(
-                            src,
-                            self.words(stop - start),
-                            mask=mask,
-                            mask_flits=cfg.mask_flits,
-                            row_off=first - first % cfg.packet_flits + start,
-                            **body,
-                        )
-                    )
+                    start, stop = (mask & -mask).bit_length() - 1 >> 4, mask.bit_length() - 1 >> 4
+                    row_off = first - first % flits + start
+                    masked = {"mask": mask, "mask_flits": cfg.mask_flits, "row_off": row_off}
+                    out.append(packet(src, self.words(stop + 1 - start), **masked, **body))
             return out
         return [packet(src, self.words(units), row_off=first, **body)]
 
@@ -115,13 +108,13 @@ class Traffic:
         return out
 
 
-async def mixed_traffic(top, rows, epoch, faults=0.1):
+async def mixed_traffic(rig, rows, epoch, faults=0.1):
     """One epoch of rows in all regions, with plain packets, foreign, early, late, overlong and
     strange packets in between."""
-    cfg, rng, traffic = top.cfg, top.rng, top.traffic
+    cfg, rng, traffic = rig.cfg, rig.rng, rig.traffic
     lists = [[] for _ in range(cfg.slices)]
     for region in range(cfg.regions):
-        geometry = top.model.regions[region]
+        geometry = rig.model.regions[region]
         first, row_bytes = geometry["row_first"], geometry["row_bytes"]
         outside = [first + geometry["row_span"], (1 << 24) - 1, max(first - 1, 0) or (1 << 24) - 1]
         for n in range(rows):
@@ -129,58 +122,26 @@ async def mixed_traffic(top, rows, epoch, faults=0.1):
             src = rng.randrange(cfg.ranks)
             body = {"region": region, "epoch": epoch, "rowid": rowid}
             out = traffic.row(row_bytes, src, **body)
-            extra = []
-            if rng.random() < faults:
-                extra.append(
-                    packet((src + 1) % cfg.ranks, traffic.words(1), row_off=0, **body)
-                )  # FOREIGN if late
-            if rng.random() < faults:
-                extra.append(
-                    packet(
-                        src,
-                        traffic.words(1),
-                        row_off=0,
-                        **{**body, "epoch": (epoch + rng.randrange(1, 16)) % 16},
-                    )
-                )
-            if rng.random() < faults:
-                extra.append(
-                    packet(src, traffic.words(2), row_off=row_bytes // 16 - 1, **body)
-                )  # ROW_OVERRUN
-            if rng.random() < faults:
-                extra.append(
-                    packet(
-                        src, traffic.words(1), row_off=0, **{**body, "rowid": rng.choice(outside)}
-                    )
-                )
-            if rng.random() < faults:
-                extra.append(
-                    packet(
-                        src,
-                        traffic.words(1),
-                        row_off=0,
-                        **{**body, "region": rng.randrange(cfg.regions, 2048)},
-                    )
-                )
-            if rng.random() < faults:
-                out.append(
-                    packet(src, traffic.words(1), row_off=0, poison=1, errs=(0,), **body)
-                )  # overlap or a new row
-            if rng.random() < faults:
-                units = 2 if row_bytes > 16 else 1  # mask lost, or empty
-                extra.append(
-                    packet(
-                        src,
-                        traffic.words(units),
-                        row_off=0,
-                        errs=(0,) if units > 1 else (),
-                        mask=0xFFFF if units > 1 else 0,
-                        mask_flits=cfg.mask_flits,
-                        **body,
-                    )
-                )
-            for each in extra:
-                out.insert(rng.randrange(len(out) + 1), each)
+            units = 2 if row_bytes > 16 else 1
+            strange = [
+                {"src": (src + 1) % cfg.ranks},  # FOREIGN if late
+                {"epoch": (epoch + rng.randrange(1, 16)) % 16},
+                {"row_off": row_bytes // 16 - 1, "count": 2},  # ROW_OVERRUN
+                {"rowid": rng.choice(outside)},
+                {"region": rng.randrange(cfg.regions, 2048)},
+                {"poison": 1, "errs": (0,)},  # overlap or a new row
+                {  # mask lost, or empty
+                    "count": units,
+                    "errs": (0,) * (units > 1),
+                    "mask": 0xFFFF if units > 1 else 0,
+                    "mask_flits": cfg.mask_flits,
+                },
+            ]
+            for fields in strange:
+                if rng.random() < faults:
+                    fields = {"src": src, "row_off": 0, "count": 1, **body, **fields}
+                    data = traffic.words(fields.pop("count"))
+                    out.insert(rng.randrange(len(out) + 1), packet(data=data, **fields))
             lists[rng.randrange(cfg.slices)].append(out)
             if rng.random() < 0.3:
                 lists[rng.randrange(cfg.slices)].append(
@@ -188,12 +149,12 @@ async def mixed_traffic(top, rows, epoch, faults=0.1):
                 )
     for each in lists:
         rng.shuffle(each)
-    await top.run([traffic.weave(each, rng.choice((1, 3, 6))) for each in lists])
+    await rig.run([traffic.weave(each, rng.choice((1, 3, 6))) for each in lists])
 
 
-async def set_up(top, **more):
+async def set_up(rig, **more):
     """Regions of mixed geometry (region 0 overflows into the last one), windows, ranges."""
-    cfg = top.cfg
+    cfg = rig.cfg
     long = min(cfg.max_row_bytes, 3 * cfg.packet_bytes)
     for region in range(cfg.regions):
         row_bytes = (
@@ -202,7 +163,7 @@ async def set_up(top, **more):
         fields = {
             "row_bytes": row_bytes,
             "stride": (region % 2 + -(-row_bytes // cfg.packet_bytes)) * cfg.packet_bytes,
-            "row_first": top.rng.randrange((1 << 24) - 4100),
+            "row_first": rig.rng.randrange((1 << 24) - 4100),
             "row_span": 4000,
             "capacity": min(cfg.capacity, 6 + region),
             "log2_tile": region % 3,
@@ -214,13 +175,13 @@ async def set_up(top, **more):
                 "overflow": cfg.regions - 1,
                 "capacity": min(cfg.capacity, 3),
             }
-        await top.region(region, **{**fields, **more})
-    rng, far = top.rng, top.rng.randrange(1 << 36) << 12
-    top.traffic.far = far
-    await top.window(0, far, far + 4096)
-    await top.window(1, far + 1024, far + 3072)
+        await rig.region(region, **{**fields, **more})
+    rng, far = rig.rng, rig.rng.randrange(1 << 36) << 12
+    rig.traffic.far = far
+    await rig.window(0, far, far + 4096)
+    await rig.window(1, far + 1024, far + 3072)
     for index in range(cfg.dep_ranges):
-        await top.dep(
+        await rig.dep(
             index,
             armed=int(rng.random() < 0.7),
             base=far + 300 * index,

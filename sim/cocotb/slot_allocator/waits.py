@@ -2,8 +2,7 @@
 """What the slot allocator says about waiting, against what its streams show: port ``waiting`` and
 the stall counters."""
 
-from hub_rtl.slot_allocator.records import WaitCause, slice_types_of
-from sim.bench.streams import Codec
+from hub_rtl.slot_allocator.records import WaitCause
 from sim.quality.coverage import cover
 
 #: Causes that the packet at the outputs has, in the order in which they are told.
@@ -31,26 +30,25 @@ class WaitMonitor:
     """Watches one bench. Causes are checked at once, which row they name when the model has seen
     the packets (``check``)."""
 
-    def __init__(self, top):
-        self.top, self.dut = top, top.dut
-        own = slice_types_of(top.cfg)
+    def __init__(self, rig):
+        self.rig = rig
         self._decode = _Cached(
-            Codec(own.waiting), lambda fields: (WaitCause(fields["cause"]), fields)
+            rig.codec("waiting__0"), lambda fields: (WaitCause(fields["cause"]), fields)
         )
         self._count = _Cached(
-            Codec(own.counts),
+            rig.codec("counts"),
             lambda fields: {
                 cause: fields[f"stall_{cause.name.lower()}"] for cause in ISSUE + LOOKUP
             },
         )
-        self._slices = range(top.cfg.slices)
-        self._ports = [getattr(top.dut, f"waiting__{n}") for n in self._slices]
+        self._slices = range(rig.cfg.slices)
+        self._ports = [getattr(rig.dut, f"waiting__{n}") for n in self._slices]
         # The packet before may be sunk while one waits.
-        self._limit = QUIET + top.cfg.packet_flits + top.cfg.mask_flits
+        self._limit = QUIET + rig.cfg.packet_flits + rig.cfg.mask_flits
         self.reset()
         for n in self._slices:
-            top.sources[n].on_item(lambda item, cycle, n=n: self._took(n, item))
-        top.bench.on_sample(self._sample)
+            rig.i_packet[n].on_item(lambda item, cycle, n=n: self._took(n, item))
+        rig.on_sample(self._sample)
 
     def reset(self):
         """Design and agents start anew."""
@@ -82,17 +80,17 @@ class WaitMonitor:
         if self._before is not None:
             for n in self._slices:
                 self._cause(cycle, n, *told[n], self._before[n])
-        counts = self._count(int(self.dut.counts.value))
+        counts = self._count(int(self.rig.dut.counts.value))
         if any(counts.values()) or any(self._told):
             self._stalls(cycle, counts)
         self._before, self._told = [self._streams(n) for n in self._slices], causes
-        self._clearing = self._clearing and int(self.dut.clearing.value)
+        self._clearing = self._clearing and self.rig.get("clearing")
         for n in self._slices:
-            assert not (self._clearing and int(self.top.sources[n].port.ready.value)), (
+            assert not (self._clearing and int(self.rig.i_packet[n].port.ready.value)), (
                 f"slice {n} takes packets while clearing"
             )
             self._input(cycle, n, *self._before[n][1:])
-        self._purging = [*self._purging[1:], int(self.dut.purging.value)]
+        self._purging = [*self._purging[1:], self.rig.get("purging")]
         for n, first, last in self._arrived:
             self.heads[n] += first
             self.ends[n] += last
@@ -103,7 +101,7 @@ class WaitMonitor:
     def _streams(self, n):
         """What the streams of a slice show: the blocked output, items taken, packets issued,
         headers and ends in before."""
-        sinks = self.top.beats[n], self.top.writes[n], self.top.refused[n]
+        sinks = self.rig.o_data[n], self.rig.o_write[n], self.rig.o_refused[n]
         blocked = [sink._held is not None for sink in sinks]
         counts = [len(sink.items) for sink in sinks]
         # A slice goes on in the cycle after its refusal was taken: it waits in this one too.
@@ -163,9 +161,9 @@ class WaitMonitor:
     def _input(self, cycle, n, counts, issued, heads, ends):
         """A header waits only for the one before to be looked up, another flit only for room."""
         beats, source, room = (
-            self.top.beats[n],
-            self.top.sources[n],
-            PACKETS * self.top.cfg.packet_flits,
+            self.rig.o_data[n],
+            self.rig.i_packet[n],
+            PACKETS * self.rig.cfg.packet_flits,
         )
         if issued == heads == ends and beats._held is None and cycle - self._moves[n] > self._limit:
             self._flits[n], self._beats[n] = 0, counts[0]  # what was sunk has left, too
@@ -194,7 +192,7 @@ class WaitMonitor:
     def check(self):
         """The rows that were named are those of the packets that waited. The model has seen all
         packets that were sent."""
-        for n, each in enumerate(self.top.model.slices):
+        for n, each in enumerate(self.rig.model.slices):
             owners = {
                 WaitCause.WRITE: [k for k, packet in enumerate(each.packets) if packet["written"]],
                 WaitCause.REFUSED: [
@@ -216,7 +214,7 @@ class WaitMonitor:
                 assert cause != WaitCause.ALLOC or packet["fresh"], (
                     f"slice {n}: packet {which} never asked for an answer"
                 )
-        packets = self.top.model.slices
+        packets = self.rig.model.slices
         for n, which in self._held_up:
             packet = packets[n].packets[which]
             assert packet["fresh"] or packet["over"], (

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A design with an agent at every port, made from the signature of its component.
+
+::
+
+    class QueueRig(Rig):
+        block = StreamQueue
+
+    @QueueRig.test(stall="random")
+    async def keeps_order(rig, cfg, rng):
+        rig.i.put(*range(9))
+        ...
+"""
+
+import functools
+import itertools
+import warnings
+
+import cocotb
+from amaranth.lib import stream, wiring
+
+from .clock import Bench
+from .runner import bench_params, needs
+from .streams import Codec, StreamSink, StreamSource
+
+__all__ = ["Rig"]
+
+
+def _ports(signature, nested, path=()):
+    """(Verilog name, name, indices, member) of each port; of what is in a port of ports, too, if
+    ``nested``."""
+    for name, member in signature.members.items():
+        for indices in itertools.product(*map(range, member.dimensions)):
+            yield "__".join([*path, name, *map(str, indices)]), name, indices, member
+        if nested and member.is_signature and not _is_stream(member):
+            yield from _ports(member.signature, nested, (*path, name))
+
+
+def _is_stream(member):
+    described = member.signature.flip() if member.flow == wiring.In else member.signature
+    return isinstance(described, stream.Signature)
+
+
+class Rig(Bench):
+    """The bench of one design, with an agent at every port.
+
+    An input stream has a :class:`StreamSource` and an output stream a :class:`StreamSink`, as an
+    attribute with the port's name: ``rig.i_close.put(...)``; an array of ports has a list of them.
+    Plain inputs are 0 at first; ``set``, ``pulse`` and ``get`` pack and unpack what the port is
+    made of. AXI ports are left to the rig of the block (:mod:`sim.bench.axi`).
+
+    Parameters: ``salt`` of the random numbers; ``idle``, ``stall``, patterns of the sources and of
+    the sinks (``pause_pattern``); ``watchdog``, see :class:`Bench`. Attributes: ``cfg``,
+    ``params``, ``rng`` (``bench_params``).
+    """
+
+    block = None  # class of the component, or a function of the configuration
+    nested = False  # ports of ports have agents, too: ``rig.p0__i_packet``
+
+    def __init__(self, dut, salt="", idle=None, stall=None, watchdog=3000):
+        super().__init__(dut, watchdog)
+        self.cfg, self.params, self.rng = bench_params(salt)
+        self._handles, self._codecs = {}, {}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the component is never elaborated here
+            signature = self.component().signature
+        for port, name, indices, member in _ports(signature, self.nested):
+            if member.is_port:
+                self._plain(port, member)
+            elif _is_stream(member):
+                shape = member.signature.members["payload"].shape
+                if member.flow == wiring.In:
+                    agent = StreamSource(self, port, shape, idle, self.rng)
+                else:
+                    agent = StreamSink(self, port, shape, stall, self.rng)
+                if indices:
+                    self.__dict__.setdefault(name, []).append(agent)
+                else:
+                    setattr(self, port, agent)
+        self.run_clock()
+
+    def component(self):
+        """The component under test: its signature says which ports there are."""
+        return self.block(self.cfg)
+
+    def _plain(self, port, member):
+        self._handles[port], self._codecs[port] = getattr(self.dut, port), Codec(member.shape)
+        if member.flow == wiring.In:
+            self._handles[port].value = 0
+
+    # -- plain ports -------------------------------------------------------------------------------
+
+    def set(self, port, value):
+        """Drives a plain input: a number, or a dictionary of its fields (the others are 0)."""
+        self._handles[port].value = self._codecs[port].pack(value, port)
+
+    async def pulse(self, port, cycles=1, **fields):
+        """Drives 1, or ``en`` and these fields, for some cycles, then 0."""
+        self.set(port, {"en": 1, **fields} if self._codecs[port].is_layout else 1)
+        await self.cycles(cycles)
+        self.set(port, 0)
+
+    def get(self, port):
+        """What a plain port shows: a number, or a dictionary of its fields."""
+        return self._codecs[port].unpack(int(self._handles[port].value))
+
+    def shown(self, port):
+        """The fields of an output, None while all of them are 0."""
+        word = int(self._handles[port].value)
+        return self._codecs[port].unpack(word) if word else None
+
+    def strobe(self, port):
+        """The fields of an output whose lowest bit says that it means something, else None."""
+        word = int(self._handles[port].value)
+        return self._codecs[port].unpack(word) if word & 1 else None
+
+    def codec(self, port):
+        """The :class:`Codec` of a plain port."""
+        return self._codecs[port]
+
+    def pause(self, pattern, *agents):
+        """The same pattern for some agents."""
+        for agent in agents:
+            agent.set_pause(pattern, self.rng)
+
+    # -- a test ------------------------------------------------------------------------------------
+
+    async def start(self):
+        """Reset, and until the tables are cleared, if there are any."""
+        await self.reset()
+        if "clearing" in self._handles:
+            await self.until(lambda: not self.get("clearing"), what="clearing")
+
+    async def finish(self):
+        """Everything expected has come, nothing else has."""
+
+    @classmethod
+    def test(cls, *, fits=None, cases=None, grid=None, finish=True, **options):
+        """Decorator of a cocotb test ``async def name(rig, cfg, rng, **case)``.
+
+        The rig is new, with ``options``, and has been started; after the test it is finished,
+        unless ``finish`` is False. ``fits(cfg)`` says for which configurations the test is
+        (``needs``). ``cases`` is {parameter: values} of a test that runs once per value; ``grid``,
+        pairs of patterns (idle, stall), is one of them.
+        """
+        cases = (cases or {}) | ({"grid": grid} if grid else {})
+
+        def decorate(test):
+            @functools.wraps(test)
+            async def run(dut, **case):
+                idle, stall = case.get("grid", (None, None))
+                pauses = {"idle": idle, "stall": stall} if grid else {}
+                rig = cls(dut, f"{test.__name__}{[*case.values()]}", **pauses, **options)
+                await rig.start()
+                await test(rig, rig.cfg, rig.rng, **case)
+                if finish:
+                    await rig.finish()
+
+            made = needs(fits)(run) if fits else run
+            return cocotb.test()(cocotb.parametrize(**cases)(made) if cases else made)
+
+        return decorate
