@@ -73,10 +73,6 @@ class DividerDivides(Spec):
 class _Finisher(Spec):
     """RegionFinisher with free checks, rows and answers; an answer comes only after a question."""
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         cfg = self._cfg
         self.types = scoreboard_types(cfg)

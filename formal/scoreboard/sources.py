@@ -56,10 +56,6 @@ class OverlapsAreKept(Spec):
     fewer others than there are banks, and is offered within two cycles when nothing else is. No
     other bank is told."""
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         banks, width = scoreboard_types(self._cfg).banks, scoreboard_types(self._cfg).bank_width
         dut = OverlapInbox(self._cfg)
@@ -97,10 +93,6 @@ class TicksComeInTime(Spec):
     """With a constant ``timeout`` that is not 0, each bank is ticked again and again: more than a
     quarter of it after the tick before, and at most two cycles per bank and three later, beside the
     cycles in which a tick waits. 0 never ticks."""
-
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
 
     def build(self, m):
         banks, width = scoreboard_types(self._cfg).banks, scoreboard_types(self._cfg).bank_width

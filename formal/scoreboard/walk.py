@@ -42,10 +42,6 @@ __all__ = ["OrdersTakeTheirSteps"]
 class _Walker(Spec):
     """RegionWalker with free inputs; an answer comes only after a question."""
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         self.types = scoreboard_types(self._cfg)
         self.dut = dut = RegionWalker(self._cfg)

@@ -17,10 +17,6 @@ __all__ = ["BeatsFollowTheirWrite", "CommandsBecomeWritesOrRefusals"]
 class _Issue(Spec):
     """The issue stage with free inputs; a command has a reason exactly if it is to be sunk."""
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         dut = Issue(self._cfg)
         inside = Inside(m, dut)

@@ -32,10 +32,6 @@ class TableSpec(Spec):
         "base",
     )
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def table(self, m):
         """Builds the table and its environment."""
         cfg = self._cfg
