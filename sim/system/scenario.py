@@ -16,6 +16,7 @@ from hub_rtl.contract.packets import (
     HEADER,
     OPERAND_ROW,
     CommandOp,
+    EventKind,
     PacketType,
     Reason,
     pack,
@@ -65,6 +66,21 @@ class Scenario:
 
     def program(self, rank):
         return self.system.ranks[rank].program()
+
+    # -- a rank's program --------------------------------------------------------------------------
+
+    def fence(self, rank):
+        self.program(rank).fence()
+
+    def wait(self, rank, cycles):
+        self.program(rank).wait_cycles(cycles)
+
+    def wait_all(self, rank, count):
+        """Until ``count`` regions of the rank have ended all-ready."""
+        self.program(rank).wait_events(EventKind.ALL, count)
+
+    def mark(self, rank, number):
+        self.program(rank).mark(number)
 
     # -- set-up ------------------------------------------------------------------------------------
 
