@@ -5,8 +5,8 @@ import sys
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
+from flow.tables import screen
 from sim.campaign.run import again, commit_seed, run_seeds, settings_text
 from sim.system.system import HarnessError
 
@@ -64,7 +64,8 @@ def campaign(
 
 
 def _table(outcomes):
-    table = Table("configuration", "seeds", "cycles", *COLUMNS, "violations", title="campaign")
+    heads = ("configuration", "seeds", "cycles", *COLUMNS, "violations")
+    table = screen(heads, title="campaign")
     groups = {}
     for outcome in outcomes:
         groups.setdefault(outcome.config, []).append(outcome)

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
+from flow.tables import screen
 from sim.workload.models import model as model_of
 from sim.workload.numbering import NUMBERINGS, lane_use
 from sim.workload.traces import generate, read_trace
@@ -39,9 +39,8 @@ def lanes(
     """
     log = read_trace(trace) if trace else None
     shape = model_of(model)
-    table = Table(
-        "tokens per rank",
-        *(f"RowID by {name}, %" for name in NUMBERINGS),
+    table = screen(
+        ("tokens per rank", *(f"RowID by {name}, %" for name in NUMBERINGS)),
         title=f"use of {count} lanes: {trace.name if trace else shape.name}, {ranks} ranks",
     )
     for tokens in LANE_TOKENS:

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from flow.synth.liberty import libraries
 from flow.synth.page import draw, page
 from flow.synth.ppa import STEPS, Measurement
 from flow.synth.targets import judge
+from flow.tables import screen
 
 from .console import Progress, fail, output_folder, table_console, write_text
 from .options import one_of, whole
@@ -88,7 +88,7 @@ def report(measurement, steps, jobs, output, results):
             measurement.run(step, jobs, lambda text: progress.stage(f"  {text}"))
     errors = [each for lines in measurement.errors.values() for each in lines]
     goals = list(judge(measurement))
-    table = Table("target", "found", "", title="Area and clock")
+    table = screen(("target", "found", ""), title="Area and clock")
     for goal in goals:
         table.add_row(
             goal.text,

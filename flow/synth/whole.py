@@ -2,9 +2,9 @@
 """Timing of a hub that was mapped unit by unit: one lane, one loopback lane and all that is shared,
 put together again."""
 
-import hashlib
-import json
 import re
+
+from flow.kept import digest, keep, recall
 
 from . import timer
 from .cells import NETLIST
@@ -23,10 +23,9 @@ def whole_timing(netlists, cfg, library, folder):
     while nothing changes. Raises ValueError, OSError.
     """
     texts = {name: (path / NETLIST).read_text() for name, path in sorted(netlists.items())}
-    key = hashlib.sha256(repr((sorted(texts.items()), library.digest)).encode()).hexdigest()
-    kept = folder / "result.json"
-    if kept.exists() and (known := json.loads(kept.read_text()))["key"] == key:
-        return known["figures"]
+    key = digest(repr((sorted(texts.items()), library.digest)), length=64)
+    if known := recall(folder / "result.json", key):
+        return known
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         (folder / f"{name}.v").write_text(_unit_text(name, text, cfg))
@@ -34,8 +33,7 @@ def whole_timing(netlists, cfg, library, folder):
         library.unpack(), [f"{name}.v" for name in texts], folder
     )
     figures = {"ps": ps, "start": start, "end": end, "gates": gates}
-    kept.write_text(json.dumps({"key": key, "figures": figures}))
-    return figures
+    return keep(folder / "result.json", key, figures)
 
 
 def _unit_text(name, text, cfg):

@@ -17,7 +17,6 @@ the nominal one, on both sides; means are compared, and the spread of the RTL is
 error.
 """
 
-import hashlib
 import json
 import time
 from dataclasses import dataclass
@@ -25,11 +24,13 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from rich.table import Table
 
+from flow.kept import digest, write
+from flow.tables import screen
 from hub_rtl.contract.packets import EventKind
 from sim.bench.runner import BUILD, ROOT
 from sim.evaluate.machine.rtl_layer import Harness, model_layer
+from sim.evaluate.page.page import markdown
 from sim.system.layer import MARK_START, MARK_STORED, hub_programs, plan_layer
 from sim.system.layer_check import check_layer
 from sim.system.system import build, harness_sources, hub_verilog
@@ -194,16 +195,13 @@ def rtl_layer(plan, harness, check, threads=1):
     """
     sources = harness_sources()
     verilog = _verilog(plan.cfg)
-    key = hashlib.sha256(
-        "\0".join(
-            [
-                verilog,
-                *sources,
-                repr((harness, plan.shape, plan.tile_rows, plan.seed)),
-                plan.routing.experts.tobytes().hex(),
-            ]
-        ).encode()
-    ).hexdigest()[:20]
+    key = digest(
+        verilog,
+        *sources,
+        repr((harness, plan.shape, plan.tile_rows, plan.seed)),
+        plan.routing.experts.tobytes().hex(),
+        length=20,
+    )
     kept = BUILD / "evaluate" / "validate" / f"{key}.json"
     if kept.exists():
         return json.loads(kept.read_text())
@@ -227,8 +225,7 @@ def rtl_layer(plan, harness, check, threads=1):
         times = _rtl_times(result, plan.cfg.ranks)
     finally:
         result.remove()
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    kept.write_text(json.dumps(times))
+    write(kept, json.dumps(times))
     return times
 
 
@@ -333,17 +330,7 @@ def _title(comparison):
 
 def validation_table(comparison):
     """One comparison as a rich table."""
-    out = Table(title=_title(comparison))
-    for n, head in enumerate(HEAD):
-        out.add_column(head, justify="right" if n else "left")
-    for line in _lines(comparison):
-        out.add_row(*line)
-    return out
-
-
-def _markdown(head, rows):
-    align = ["---", *["---:"] * (len(head) - 1)]
-    return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in (head, align, *rows))
+    return screen(HEAD, _lines(comparison), title=_title(comparison), right=HEAD[1:])
 
 
 def _batches(comparisons):
@@ -373,20 +360,20 @@ def page(comparisons):
         parts += [
             f"## {_title(comparison)}",
             f"Fabric latencies of the runs: {latencies} cycles.",
-            _markdown(HEAD, _lines(comparison)),
+            markdown(HEAD, _lines(comparison)).rstrip(),
         ]
         for name in JUDGED[:2]:
             parts += [
                 f"By rank, {FIGURES[name][0]}, cycles:",
-                _markdown(("rank", "RTL", "model", "error, %"), _by_rank(comparison, name)),
+                markdown(("rank", "RTL", "model", "error, %"), _by_rank(comparison, name)).rstrip(),
             ]
     parts += [
         "## Batches",
         BATCH_TEXT,
-        _markdown(
+        markdown(
             ("model", "packets of a batch", *(f"{FIGURES[name][0]}, error %" for name in JUDGED)),
             _batches(comparisons),
-        ),
+        ).rstrip(),
         CAVEATS,
     ]
     return "\n\n".join(parts) + "\n"
