@@ -13,10 +13,10 @@ from amaranth.lib import data
 from formal.kit.inside import observe
 from formal.kit.spec import Spec
 from hub_rtl.contract.config import ceil_log2
-from hub_rtl.contract.handles import entry_known
 from hub_rtl.contract.packets import OPERAND_PLAIN, OPERAND_ROW, LaneMode, Reason
 from hub_rtl.contract.records import layout_of, types_of
 from hub_rtl.decoder.decoder import STORES, LogicalDestinationDecoder
+from hub_rtl.parts.handles import entry_known
 
 __all__ = [
     "AnswersAreOnePerStore",

@@ -25,11 +25,11 @@ from hub_rtl.contract.fields import (
     UNIT,
     WORD,
 )
-from hub_rtl.contract.handles import check_epoch, entry_known
 from hub_rtl.contract.packets import OPERAND_PLAIN, OPERAND_ROW, LaneMode, Reason
 from hub_rtl.contract.records import STORE_COUNTS, STORE_REFUSAL, layout_of, types_of
 from hub_rtl.parts.early_queue import EarlyQueue
 from hub_rtl.parts.flush import FlushCounter
+from hub_rtl.parts.handles import check_epoch, entry_known
 from hub_rtl.parts.mutants import mutant
 from hub_rtl.parts.ram import Ram
 from hub_rtl.parts.residue import is_residue, residue_parts

@@ -9,9 +9,9 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from hub_rtl.contract.fields import REASON
-from hub_rtl.contract.handles import check_epoch, entry_known
 from hub_rtl.contract.packets import Reason
 from hub_rtl.contract.records import types_of
+from hub_rtl.parts.handles import check_epoch, entry_known
 from hub_rtl.parts.mutants import mutant
 from hub_rtl.parts.ram import Ram
 

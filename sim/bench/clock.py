@@ -15,6 +15,8 @@ import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import Event, FallingEdge, ReadWrite, RisingEdge
 
+from .planted import choose
+
 __all__ = ["Bench", "reset", "start_clock"]
 
 
@@ -39,6 +41,7 @@ class Bench:
         self._sampled = None
 
     def start(self):
+        choose(self.dut)
         Clock(self._clk, 2, unit="ns").start()
         cocotb.start_soon(self._run())
 

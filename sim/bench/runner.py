@@ -22,7 +22,7 @@ and branches, see :mod:`sim.quality.code_coverage`).
 
 import contextlib
 import dataclasses
-import fcntl
+import functools
 import hashlib
 import itertools
 import json
@@ -38,7 +38,13 @@ import warnings
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
+import pytest
+
 from hub_rtl.contract.config import HubConfig
+from hub_rtl.parts.mutants import mutated
+from sim.folders import BUILD, ROOT, lock
+
+from .planted import CHOICE, number_of, with_mutants
 
 __all__ = [
     "BenchError",
@@ -54,8 +60,6 @@ __all__ = [
     "verilator_env",
 ]
 
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = ROOT / "build"
 CXX_FLAGS = ("OPT_FAST=-O1", "OPT_SLOW=-O0", "OPT_GLOBAL=-O1")
 # Not `--coverage`: it adds state machines, and that part of Verilator 5.48 stops at a written
 # memory word.
@@ -100,25 +104,27 @@ def bench_params(salt=""):
 
 
 def needs(fits):
-    """Arguments for ``cocotb.test``: the test is for configurations of which ``fits(cfg)`` is true.
+    """A cocotb test for configurations of which ``fits(cfg)`` is true.
 
     ::
 
-        @cocotb.test(**needs(lambda cfg: cfg.regions > 1))
+        @cocotb.test()
+        @needs(lambda cfg: cfg.regions > 1)
 
-    On others it is not run, and the results say so; a test that returns early would pass there.
+    On others it is skipped, and the results say so; a test that returns early would pass there.
+    (cocotb's own ``skip=`` does not hold for tests that are asked for by name.)
     """
-    inside = "MOE_HUB_PARAMS" in os.environ  # else the module is only read, by a tool
-    return {"skip": inside and not fits(bench_params()[0])}
 
+    def wrap(test):
+        @functools.wraps(test)
+        async def run(dut, *args, **more):
+            if not fits(bench_params()[0]):
+                pytest.skip("for another configuration")
+            await test(dut, *args, **more)
 
-@contextlib.contextmanager
-def lock(path):
-    """Holds an exclusive lock on the file ``path`` over processes."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        return run
+
+    return wrap
 
 
 def to_verilog(component, name):
@@ -275,14 +281,31 @@ def _prune(folder):
             shutil.rmtree(path, ignore_errors=True)
 
 
-def run_bench(component, *, module, name, tests=None, params=None, cfg=None, seed=None):
+def _verilog(component, name, bug):
+    """``(name of the top, Verilog, environment of the simulator)`` of a component, or text, with a
+    bug. A variant is a netlist of its own, and so has a text of its own."""
+    if bug is None:
+        text = component if isinstance(component, str) else to_verilog(component, name)
+        return name, text, {}
+    from sim.quality.mutation.names import known
+
+    name += "_mutants"
+    if known(bug).kind == "variant":
+        with mutated(bug):
+            return name, to_verilog(component, name), {}
+    text, numbers = with_mutants(component, lambda whole: to_verilog(whole, name))
+    return name, text, {CHOICE: str(number_of(bug, numbers))}
+
+
+def run_bench(component, *, module, name, tests=None, params=None, cfg=None, seed=None, bug=None):
     """Runs cocotb tests of ``module`` on ``component``.
 
     Parameters: ``component``, an Amaranth component or Verilog text whose top module is ``name``;
     ``module``, the cocotb module (``"sim.cocotb.decoder.tests"``), or several, separated by commas;
     ``name``, of the top module and of the build folder ``build/cocotb/<name>``; ``tests``, names of
     the cocotb tests to run, all by default; ``params``, anything JSON can hold, for
-    :func:`bench_params`; ``cfg``, the HubConfig, likewise; ``seed``, by default :func:`bench_seed`.
+    :func:`bench_params`; ``cfg``, the HubConfig, likewise; ``seed``, by default :func:`bench_seed`;
+    ``bug``, the name of a mutant (:mod:`hub_rtl.parts.mutants`) that the component is to have.
 
     A program is reused while the Verilog text is the same. Each run has its own folder, removed
     when it passes (unless waves were asked for). Safe to call from several processes at a time.
@@ -294,7 +317,7 @@ def run_bench(component, *, module, name, tests=None, params=None, cfg=None, see
 
     seed = bench_seed() if seed is None else seed
     waves = os.environ.get("MOE_HUB_WAVES", "0") not in ("", "0")
-    text = component if isinstance(component, str) else to_verilog(component, name)
+    name, text, chosen = _verilog(component, name, bug)
     count = bool({name, "all"}.intersection(os.environ.get("MOE_HUB_CODE_COVERAGE", "").split(",")))
     built = _build(text, name, waves, count)
     run = BUILD / "runs" / f"{name}-{os.getpid()}-{next(_runs)}"
@@ -316,6 +339,7 @@ def run_bench(component, *, module, name, tests=None, params=None, cfg=None, see
         "MOE_HUB_PARAMS": json.dumps(given),
         "MOE_HUB_COVERAGE": str(run / "bins"),
         "PYTHONWARNINGS": "error::UserWarning",
+        **chosen,
     }
     pattern = rf"\.({'|'.join(map(re.escape, tests))})(/.*)?$" if tests else None
     python_path = list(sys.path)

@@ -4,8 +4,8 @@
 ::
 
     def test_lost_item_is_noticed():
-        with mutated("parts.register_loses_spare"):
-            assert_caught(lambda: run_bench(StreamRegister(8), ...))
+        bug = "parts.register_loses_spare"
+        assert_caught(lambda: run_bench(StreamRegister(8), ..., bug=bug))
 """
 
 import shutil

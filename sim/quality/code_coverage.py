@@ -16,7 +16,7 @@ import subprocess
 import sys
 
 from flow.tables import markdown
-from sim.bench.runner import BUILD, ROOT, lock
+from sim.folders import BUILD, ROOT, lock
 
 from . import coverage
 

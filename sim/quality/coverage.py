@@ -12,7 +12,7 @@ import json
 import os
 import tomllib
 
-from sim.bench.runner import BUILD, ROOT, lock
+from sim.folders import BUILD, ROOT, lock
 
 __all__ = ["cover", "hit_bins", "merge", "planned_bins", "report"]
 

@@ -86,6 +86,15 @@ def test_error_is_no_catch():
         assert_caught(lambda: run("plain_ports"))
 
 
+def test_test_of_another_size_is_skipped():
+    """Also when it is asked for by name; alone it is nothing done."""
+    run("with_configuration", "plain_ports")
+    with pytest.raises(BenchError, match="did nothing: every test needs another size"):
+        run("with_configuration")
+    with pytest.raises(BenchFailure, match="it was run"):
+        run("with_configuration", cfg=preset("tiny"))
+
+
 def test_seed(tmp_path):
     def numbers(seed):
         file = tmp_path / f"numbers{seed}"

@@ -11,7 +11,6 @@ from hub_rtl.contract.config import HubConfig
 from hub_rtl.contract.records import types_of
 from hub_rtl.decoder.decoder import LogicalDestinationDecoder
 from hub_rtl.decoder.steer import StoreMerge, StoreSteer
-from hub_rtl.parts.mutants import mutated
 from hub_rtl.producer.ledger import SendLedger
 from hub_rtl.producer.records import producer_types_of
 from sim.bench.runner import run_bench
@@ -100,7 +99,7 @@ class Parts(wiring.Component):
         return m
 
 
-def run(component, cfg, name, tests=TESTS, rounds=6):
+def run(component, cfg, name, tests=TESTS, rounds=6, bug=None):
     run_bench(
         component,
         name=name,
@@ -108,6 +107,7 @@ def run(component, cfg, name, tests=TESTS, rounds=6):
         tests=tests,
         cfg=cfg,
         params={"rounds": rounds},
+        bug=bug,
     )
 
 
@@ -134,15 +134,15 @@ def test_parts():
 def test_early_fall_is_noticed():
     """`flushing` that forgets the store accepted in the cycle of the strobe loses it from a
     close."""
-    with mutated("parts.flush_misses_entering"):
-        assert_caught(
-            lambda: run(
-                LogicalDestinationDecoder(SMALLEST),
-                SMALLEST,
-                "decoder_mutant",
-                ["random_traffic"],
-            )
+    assert_caught(
+        lambda: run(
+            LogicalDestinationDecoder(ODD),
+            ODD,
+            "decoder",
+            ["random_traffic"],
+            bug="parts.flush_misses_entering",
         )
+    )
 
 
 @pytest.mark.parametrize(
@@ -156,8 +156,7 @@ def test_early_fall_is_noticed():
 def test_moments_are_noticed(name, test):
     """The lower unit behind a row's end is let through; of two events in one cycle only one
     counts."""
-    with mutated(name):
-        assert_caught(lambda: run(LogicalDestinationDecoder(ODD), ODD, "decoder_mutant", [test]))
+    assert_caught(lambda: run(LogicalDestinationDecoder(ODD), ODD, "decoder", [test], bug=name))
 
 
 @pytest.mark.parametrize(
@@ -166,13 +165,13 @@ def test_moments_are_noticed(name, test):
 def test_stale_total_is_noticed(name):
     """A ledger that does not see the change before, or the one before that, still on its way to the
     memory, loses bytes."""
-    with mutated(name):
-        assert_caught(
-            lambda: run_bench(
-                Parts(PARTS),
-                name="ledger_mutant",
-                module="sim.cocotb.decoder.steer",
-                cfg=PARTS,
-                tests=["ledger_totals"],
-            )
+    assert_caught(
+        lambda: run_bench(
+            Parts(PARTS),
+            name="ledger",
+            module="sim.cocotb.decoder.steer",
+            cfg=PARTS,
+            tests=["ledger_totals"],
+            bug=name,
         )
+    )

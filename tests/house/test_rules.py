@@ -95,9 +95,11 @@ def test_small_steps():
     assert not long, long
 
 
-def test_formatted():
-    """As the formatter leaves it: one statement per line, 100 columns."""
-    command = [sys.executable, "-m", "ruff", "format", "--check", "--quiet", "."]
+@pytest.mark.parametrize("rule", [("format", "--check"), ("check",)], ids=["format", "check"])
+def test_formatted(rule):
+    """As the formatter leaves it: one statement per line, 100 columns; nothing that the checker
+    finds."""
+    command = [sys.executable, "-m", "ruff", *rule, "--quiet", "."]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert not done.returncode, done.stdout
 

@@ -5,7 +5,6 @@ import pytest
 
 from hub_rtl.contract.config import preset
 from hub_rtl.link.link import LinkPort
-from hub_rtl.parts.mutants import mutated
 from sim.bench.link_mesh import LinkMesh
 from sim.bench.runner import run_bench
 from sim.quality.caught import assert_caught
@@ -55,14 +54,14 @@ def test_over_switch():
 )
 def test_mutants(name, test, config):
     cfg = CONFIGS[config]
-    with mutated(name):
-        assert_caught(
-            lambda: run_bench(
-                LinkPort(cfg),
-                name="link_mutant",
-                module=PEER,
-                cfg=cfg,
-                tests=[test],
-                params={"packets": 40},
-            )
+    assert_caught(
+        lambda: run_bench(
+            LinkPort(cfg),
+            name=f"link_{config}",
+            module=PEER,
+            cfg=cfg,
+            tests=[test],
+            params={"packets": 40},
+            bug=name,
         )
+    )

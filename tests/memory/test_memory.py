@@ -6,7 +6,6 @@ import pytest
 from hub_rtl.contract.config import preset
 from hub_rtl.memory.flag_port import SpillPortMerge
 from hub_rtl.memory.memory import MemoryWriter
-from hub_rtl.parts.mutants import mutated
 from sim.bench.runner import run_bench
 from sim.quality.caught import assert_caught
 
@@ -53,33 +52,33 @@ def test_shared_port():
 def test_ignored_answer_is_noticed():
     """An error of the memory is acknowledged as good."""
     cfg = CONFIGS["odd"]
-    with mutated("memory.bad_answer_is_good"):
-        assert_caught(
-            lambda: run_bench(
-                MemoryWriter(cfg),
-                name="writer_mutant",
-                module=MODULE,
-                tests=["traffic"],
-                cfg=cfg,
-                params={"writes": 50},
-            )
+    assert_caught(
+        lambda: run_bench(
+            MemoryWriter(cfg),
+            name="writer",
+            module=MODULE,
+            tests=["traffic"],
+            cfg=cfg,
+            params={"writes": 50},
+            bug="memory.bad_answer_is_good",
         )
+    )
 
 
 def test_forgetful_quiesce_is_noticed():
     """The command accepted in the cycle of the strobe is not waited for."""
     cfg = CONFIGS["odd"]
-    with mutated("memory.quiesce_misses_accepted"):
-        assert_caught(
-            lambda: run_bench(
-                MemoryWriter(cfg),
-                name="writer_mutant",
-                module=MODULE,
-                tests=["traffic"],
-                cfg=cfg,
-                params={"writes": 50},
-            )
+    assert_caught(
+        lambda: run_bench(
+            MemoryWriter(cfg),
+            name="writer",
+            module=MODULE,
+            tests=["traffic"],
+            cfg=cfg,
+            params={"writes": 50},
+            bug="memory.quiesce_misses_accepted",
         )
+    )
 
 
 @pytest.mark.parametrize(
@@ -93,14 +92,14 @@ def test_forgetful_quiesce_is_noticed():
 def test_two_at_once_are_noticed(name, test):
     """Of two events in one cycle only one is counted."""
     cfg = CONFIGS["small"]
-    with mutated(name):
-        assert_caught(
-            lambda: run_bench(
-                MemoryWriter(cfg),
-                name="writer_mutant",
-                module=MODULE,
-                tests=[test],
-                cfg=cfg,
-                params={"writes": 50},
-            )
+    assert_caught(
+        lambda: run_bench(
+            MemoryWriter(cfg),
+            name="writer",
+            module=MODULE,
+            tests=[test],
+            cfg=cfg,
+            params={"writes": 50},
+            bug=name,
         )
+    )

@@ -6,7 +6,6 @@ import pytest
 
 from hub_rtl.contract.config import preset
 from hub_rtl.packet_manager.packet_manager import PacketManager
-from hub_rtl.parts.mutants import mutated
 from sim.bench.runner import run_bench
 from sim.quality.caught import assert_caught
 
@@ -54,14 +53,15 @@ MOMENTS = [
 ]
 
 
-def run(config, *tests, component=None):
+def run(config, *tests, bug=None):
     cfg = CONFIGS[config]
     run_bench(
-        component or PacketManager(cfg),
+        PacketManager(cfg),
         name=f"packet_manager_{config}",
         module=MODULE,
         tests=list(tests),
         cfg=cfg,
+        bug=bug,
     )
 
 
@@ -109,6 +109,4 @@ MUTANTS = {
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants(name):
-    with mutated(name):
-        component = PacketManager(CONFIGS["tiny"])
-        assert_caught(lambda: run("tiny", MUTANTS[name], component=component))
+    assert_caught(lambda: run("tiny", MUTANTS[name], bug=name))

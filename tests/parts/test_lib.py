@@ -4,20 +4,20 @@
 
 import pytest
 
-from hub_rtl.parts.mutants import mutated
 from hub_rtl.parts.stream import StreamMerge, StreamQueue, StreamRegister
 from sim.bench.runner import run_bench
 from sim.cocotb.parts.tests import ITEM
 from sim.quality.caught import assert_caught
 
 
-def run_register(part, name="lib_register"):
+def run_register(part, name="lib_register", bug=None):
     run_bench(
         part,
         name=name,
         module="sim.cocotb.parts.tests",
         tests=["keeps_order", "send_one_by_one", "reset_while_stalled"],
         params={"items": 60, "latency": 1},
+        bug=bug,
     )
 
 
@@ -58,8 +58,8 @@ def test_merge_packets():
 
 def test_lost_item_is_noticed():
     """A skid stage that forgets its spare item loses one under back-pressure."""
-    with mutated("parts.register_loses_spare"):
-        assert_caught(lambda: run_register(StreamRegister(ITEM), "lib_register_mutant"))
+    bug = "parts.register_loses_spare"
+    assert_caught(lambda: run_register(StreamRegister(ITEM), bug=bug))
 
 
 def test_queue_depth_refused():

@@ -4,7 +4,6 @@
 import pytest
 
 from hub_rtl.contract.config import HubConfig
-from hub_rtl.parts.mutants import mutated
 from hub_rtl.refusals.refusals import RefusalLog, RejectSender
 from sim.bench.runner import run_bench
 from sim.quality.caught import assert_caught
@@ -27,8 +26,8 @@ ODD = HubConfig(
 )
 
 
-def run(component, cfg, name, tests=None, module="sim.cocotb.refusals.tests"):
-    run_bench(component, name=name, module=module, tests=tests, cfg=cfg)
+def run(component, cfg, name, tests=None, module="sim.cocotb.refusals.tests", bug=None):
+    run_bench(component, name=name, module=module, tests=tests, cfg=cfg, bug=bug)
 
 
 @pytest.mark.parametrize("cfg", [SMALLEST, ODD], ids=lambda cfg: cfg.name)
@@ -43,5 +42,5 @@ def test_refusal_log(cfg):
 
 def test_shared_credit_is_noticed():
     """A sender that does not look again after its choice shares a credit with the other one."""
-    with mutated("refusals.credit_shared_by_two"):
-        assert_caught(lambda: run(RejectSender(ODD), ODD, "report_mutant", ["rejects"]))
+    bug = "refusals.credit_shared_by_two"
+    assert_caught(lambda: run(RejectSender(ODD), ODD, "report", ["rejects"], bug=bug))

@@ -5,7 +5,6 @@ import pytest
 
 from flow.verilog.lint import lint_verilog
 from hub_rtl.contract.config import preset
-from hub_rtl.parts.mutants import mutated
 from hub_rtl.scoreboard.scoreboard import ReadinessScoreboard
 from sim.bench.runner import run_bench, to_verilog
 from sim.quality.caught import assert_caught
@@ -45,13 +44,14 @@ MOMENTS = [
 ]
 
 
-def moments(component, cfg, name, tests=None):
+def moments(component, cfg, name, tests=None, bug=None):
     run_bench(
         component,
         name=f"scoreboard_{name}",
         module="sim.cocotb.scoreboard.moments",
         cfg=cfg,
         tests=tests or MOMENTS,
+        bug=bug,
     )
 
 
@@ -74,8 +74,7 @@ def test_moments(name):
 )
 def test_moments_are_noticed(name, test):
     cfg = preset("tiny")
-    with mutated(name):
-        assert_caught(lambda: moments(ReadinessScoreboard(cfg), cfg, "mutant", [test]))
+    assert_caught(lambda: moments(ReadinessScoreboard(cfg), cfg, "tiny", [test], bug=name))
 
 
 @pytest.mark.parametrize(
@@ -96,16 +95,16 @@ def test_moments_are_noticed(name, test):
 def test_mutants(name):
     """The bench notices what it is there for."""
     cfg = preset("tiny")
-    with mutated(name):
-        assert_caught(
-            lambda: run_bench(
-                ReadinessScoreboard(cfg),
-                name="scoreboard_mutant",
-                cfg=cfg,
-                module="sim.cocotb.scoreboard.tests,sim.cocotb.scoreboard.faults",
-                tests=["bad_news_survives_merging", "stalled_events", "stalled_flags"],
-            )
+    assert_caught(
+        lambda: run_bench(
+            ReadinessScoreboard(cfg),
+            name="scoreboard_tiny",
+            cfg=cfg,
+            module="sim.cocotb.scoreboard.tests,sim.cocotb.scoreboard.faults",
+            tests=["bad_news_survives_merging", "stalled_events", "stalled_flags"],
+            bug=name,
         )
+    )
 
 
 def test_lint():

@@ -6,7 +6,6 @@ from amaranth.sim import Simulator
 
 from hub_rtl.contract.config import preset
 from hub_rtl.contract.packets import Reason, RegionState
-from hub_rtl.parts.mutants import mutated
 from hub_rtl.slot_allocator.address_table import AddressTable
 from hub_rtl.slot_allocator.slot_allocator import SlotAllocator
 from sim.bench.runner import run_bench
@@ -70,8 +69,15 @@ MODULES = ",".join(
 )
 
 
-def run_allocator(component, cfg, name, tests):
-    run_bench(component(cfg), name=f"slot_allocator_{name}", module=MODULES, tests=tests, cfg=cfg)
+def run_allocator(component, cfg, name, tests, bug=None):
+    run_bench(
+        component(cfg),
+        name=f"slot_allocator_{name}",
+        module=MODULES,
+        tests=tests,
+        cfg=cfg,
+        bug=bug,
+    )
 
 
 def test_tiny():
@@ -120,8 +126,7 @@ def test_moments(name):
 )
 def test_mutants(name, test, lanes):
     cfg = preset("tiny", lanes=lanes) if lanes else preset("tiny")
-    with mutated(name):
-        assert_caught(lambda: run_allocator(SlotAllocator, cfg, "mutant", [test]))
+    assert_caught(lambda: run_allocator(SlotAllocator, cfg, f"tiny{lanes}", [test], bug=name))
 
 
 def simulate(dut, bench):

@@ -7,7 +7,7 @@ from pathlib import Path
 import cocotb
 from cocotb.triggers import Timer
 
-from sim.bench.runner import bench_params
+from sim.bench.runner import bench_params, needs
 from sim.bench.streams import StreamSink, StreamSource, bus_read, bus_write, start_clock
 from sim.quality.coverage import cover
 
@@ -92,6 +92,13 @@ async def stuck(dut):
     source = StreamSource(bench, "i")
     await bench.reset()
     await source.send(1)
+
+
+@cocotb.test()
+@needs(lambda cfg: cfg is not None)
+async def with_configuration(dut):
+    """Fails, but where there is no configuration it is not run."""
+    raise AssertionError("it was run")
 
 
 @cocotb.test()

@@ -280,7 +280,8 @@ async def abort_meets_verdict(dut):
     await rig.finish()
 
 
-@cocotb.test(**needs(lambda cfg: cfg.regions > 1))
+@cocotb.test()
+@needs(lambda cfg: cfg.regions > 1)
 async def overflow_given_back_first(dut):
     """An overflow region is aborted in any cycle around its primary's last news, and used for the
     next epoch: the primary ends, with its ALL if that was there already, else in ERROR; it tells

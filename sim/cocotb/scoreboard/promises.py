@@ -496,7 +496,8 @@ async def overlaps_in_turn(dut):
     await rig.finish()
 
 
-@cocotb.test(**needs(lambda cfg: cfg.regions > 1 and cfg.groups > 1))
+@cocotb.test()
+@needs(lambda cfg: cfg.regions > 1 and cfg.groups > 1)
 async def tells_wait_their_turn(dut):
     """An aborted region tells its overflow region that it has gone, also while the verdict on
     another bank is being written."""

@@ -279,7 +279,8 @@ async def overflowed_rows(dut):
     await rig.finish()
 
 
-@cocotb.test(**needs(lambda cfg: cfg.regions > 1))
+@cocotb.test()
+@needs(lambda cfg: cfg.regions > 1)
 async def told_before_open(dut):
     """A primary that ends before its overflow region is opened: what it tells is kept for the
     OPEN."""
@@ -312,7 +313,8 @@ async def told_before_open(dut):
     await rig.finish()
 
 
-@cocotb.test(**needs(lambda cfg: cfg.regions > 1))
+@cocotb.test()
+@needs(lambda cfg: cfg.regions > 1)
 async def told_another_epoch(dut):
     """A primary that ends while its overflow region is open for another epoch: too early it taints,
     too late it is stale."""

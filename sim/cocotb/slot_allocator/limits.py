@@ -377,7 +377,8 @@ async def every_slot(dut):
         )
 
 
-@cocotb.test(**needs(lambda cfg: cfg.rat_sets * cfg.rat_ways <= 4))
+@cocotb.test()
+@needs(lambda cfg: cfg.rat_sets * cfg.rat_ways <= 4)
 async def damaged_words(dut):
     """Spill words with one bit changed: what does not name the row is none; a slot outside the
     region is a memory error."""
@@ -493,7 +494,8 @@ async def reset_forgets(dut):
     await send(1)
 
 
-@cocotb.test(**needs(lambda cfg: cfg.rat_sets == 1))
+@cocotb.test()
+@needs(lambda cfg: cfg.rat_sets == 1)
 async def overflow_region_ends_first(dut):
     """Rows in an overflow region are spilled; that region's bank ends, theirs does not: they are
     found again and placed."""

@@ -434,7 +434,8 @@ async def purge_waits(dut):
         top.check(packets)
 
 
-@cocotb.test(**needs(lambda cfg: cfg.regions > 1))
+@cocotb.test()
+@needs(lambda cfg: cfg.regions > 1)
 async def overflow_region_opens(dut):
     """The overflow region opens in any cycle around a row that needs it: refused, or in its slot 0,
     never in an old slot."""

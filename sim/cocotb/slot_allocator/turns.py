@@ -46,7 +46,8 @@ async def turns(dut):
         await top.state(0, DONE, turn)
 
 
-@cocotb.test(**needs(lambda cfg: cfg.rat_sets == 1))
+@cocotb.test()
+@needs(lambda cfg: cfg.rat_sets == 1)
 async def turns_of_words(dut):
     """The same for the spill engine."""
     top = AllocatorBench(dut, salt="words")
@@ -121,7 +122,8 @@ async def turns_of_overlaps(dut):
             await top.state(region, DONE, turn)
 
 
-@cocotb.test(**needs(lambda cfg: cfg.regions > 1))
+@cocotb.test()
+@needs(lambda cfg: cfg.regions > 1)
 async def hits_do_not_wait(dut):
     """While all answers that a slice may wait for are on their way, packets of known rows and plain
     ones are looked up."""

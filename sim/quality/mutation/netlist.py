@@ -16,18 +16,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from amaranth import Module
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In
-
-from hub_rtl.parts.mutants import selectable
+from sim.bench.planted import SELECT, WIDTH, with_mutants
 
 from .names import catalogue
 
 __all__ = ["SELECT", "Meant", "Mutant", "Mutated", "meant", "mutated"]
 
-SELECT = "mutsel"
-WIDTH = 10
 # A register whose output is mutated loses its initial value: so all are made to start at 0. This is
 # `opt -full` in its parts: its last one stops at the initial values of registers that the others
 # have found to be constant. Memories become single cells (`memory_collect`), for what they hold at
@@ -165,32 +159,16 @@ def mutated(component, name, count, seed, folder):
     return Mutated(text + _wrapper(text, name, core, folder), mutants, folder / "netlist.aag", key)
 
 
-class Selectable(wiring.Component):
-    """``component`` with one more input, which chooses one of its mutants of meaning."""
-
-    def __init__(self, component):
-        super().__init__({**component.signature.members, SELECT: In(WIDTH)})
-        self._component = component
-
-    def elaborate(self, platform):
-        m = Module()
-        m.submodules.component = inner = self._component
-        outer = {path: value for path, _, value in self.signature.flatten(self)}
-        for path, member, value in inner.signature.flatten(inner):
-            into, out = (value, outer[path])[:: 1 if member.flow is In else -1]
-            m.d.comb += into.eq(out)
-        return m
-
-
 def meant(component, name, folder):
     """The :class:`Mutated` netlist of an Amaranth component with all its mutants of meaning
     (:mod:`hub_rtl.parts.mutants`), variants left out, in the order of elaboration."""
     from amaranth.back import rtlil
 
     folder.mkdir(parents=True, exist_ok=True)
-    core, whole = f"{name}_core", Selectable(component)
-    with selectable(getattr(whole, SELECT)) as numbers:
-        design = rtlil.convert(whole, name=core, emit_src=False)
+    core = f"{name}_core"
+    design, numbers = with_mutants(
+        component, lambda whole: rtlil.convert(whole, name=core, emit_src=False)
+    )
     known, program = folder / "key", Path(__file__).read_text()
     key = hashlib.sha256(repr((design, numbers, program)).encode()).hexdigest()
     if not (known.exists() and known.read_text() == key):

@@ -3,8 +3,8 @@
 
 from amaranth import Const, Mux
 
-from .fields import EPOCH, UNIT
-from .packets import Reason
+from hub_rtl.contract.fields import EPOCH, UNIT
+from hub_rtl.contract.packets import Reason
 
 __all__ = ["check_epoch", "entry_known"]
 
