@@ -9,8 +9,6 @@ ROOT = Path(__file__).resolve().parents[2]
 
 #: Files that still look into frames, private attributes or modules. The list only shrinks.
 SPYING = {
-    *(f"formal/hub/{name}.py" for name in ("cut", "pair")),
-    "formal/kit/cuts.py",
     *(
         f"formal/packet_manager/{name}.py"
         for name in (
@@ -20,20 +18,20 @@ SPYING = {
     *(
         f"formal/scoreboard/{name}.py"
         for name in (
-            *("combiner", "events", "finish", "flags", "ledger", "life", "openings"),
-            *("readiness", "sources", "tiles", "walk", "whole"),
+            *("combiner", "events", "flags", "ledger", "life", "openings"),
+            *("readiness", "tiles", "whole"),
         )
     ),
     *(
         f"formal/slot_allocator/{name}.py"
         for name in (
             *("checks", "closed", "inner", "issue", "lookup", "packets", "pairs", "purge"),
-            *("table", "waits", "whole"),
+            *("waits", "whole"),
         )
     ),
 }
 #: Modules whose names show the frames or fragments of a part.
-SPIES = {"parts": "look_into", "inner": "Inside", "readiness": "Opened", "cuts": "cut_out"}
+SPIES = {"parts": "look_into", "inner": "Inside", "readiness": "Opened"}
 
 
 def spying(path):
