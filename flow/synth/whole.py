@@ -11,7 +11,7 @@ from .cells import NETLIST
 from .census import REST, UNITS
 from .memory_models import MODEL
 
-__all__ = ["whole_timing"]
+__all__ = ["unit_text", "whole_timing"]
 
 
 def whole_timing(netlists, cfg, library, folder):
@@ -28,7 +28,7 @@ def whole_timing(netlists, cfg, library, folder):
         return known
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
-        (folder / f"{name}.v").write_text(_unit_text(name, text, cfg))
+        (folder / f"{name}.v").write_text(unit_text(name, text, cfg))
     ps, start, end, gates = timer.slowest_path(
         library.unpack(), [f"{name}.v" for name in texts], folder
     )
@@ -36,7 +36,7 @@ def whole_timing(netlists, cfg, library, folder):
     return keep(folder / "result.json", key, figures)
 
 
-def _unit_text(name, text, cfg):
+def unit_text(name, text, cfg):
     """The netlist of a unit with module names that are unique in the hub."""
     text = re.sub(rf"\b{MODEL}(\d+)\b", rf"{name}_{MODEL}\1", text)
     if name != REST:

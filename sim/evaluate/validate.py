@@ -36,7 +36,7 @@ from sim.system.layer_check import check_layer
 from sim.system.system import build, harness_sources, hub_verilog
 from sim.workload.asked import asked_routing, asked_shape
 
-__all__ = ["LIMIT", "Case", "Comparison", "page", "validate", "validation_table"]
+__all__ = ["LIMIT", "Case", "Comparison", "page", "times_by_rank", "validate", "validation_table"]
 
 LIMIT = 0.05  # largest error of what is judged
 PAGE = ROOT / "docs" / "results" / "network_validation.md"
@@ -153,7 +153,8 @@ class Comparison:
         )
 
 
-def _times(ready, done, answers):
+def times_by_rank(ready, done, answers):
+    """First and last of each rank's times, by the name of the figure."""
     return {
         "first_ready": [min(t) for t in ready],
         "all_ready": [max(t) for t in done],
@@ -173,7 +174,7 @@ def _rtl_times(result, ranks):
         answers.append(cycle[(events["kind"] == EventKind.READY) & plain])
     times = {
         name: [int(value) for value in values]
-        for name, values in _times(ready, done, answers).items()
+        for name, values in times_by_rank(ready, done, answers).items()
     }
     times["stored"] = [
         result.marks(rank)[MARK_STORED] - result.marks(rank)[MARK_START] for rank in range(ranks)
@@ -249,7 +250,7 @@ def compare(case, spread=SPREAD, batches=BATCHES, threads=1, progress=print):
             start = time.perf_counter()
             times = model_layer(plan, harness, batch_packets=batch)
             seconds[batch] = time.perf_counter() - start
-            model[batch].append(_times(times.ready, times.done, times.answers))
+            model[batch].append(times_by_rank(times.ready, times.done, times.answers))
             if nominal:
                 wire |= {"rtl": rtl[-1]["wire_bytes"], batch: times.wire_bytes}
 

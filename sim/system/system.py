@@ -402,7 +402,7 @@ class System:
 
     def setting(self, *words):
         """A setting that may come more than once (``region``, ``fault``, ``mem_error``,
-        ``memory_of``, ``dead``, ``paused``, ``events_held``)."""
+        ``memory_of``, ``dead``, ``reset_of``, ``paused``, ``events_held``)."""
         self.extra.append(" ".join(map(str, words)))
 
     def fault(self, kind, dest, lane=0, index=0, bit=0):

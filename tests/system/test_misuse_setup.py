@@ -2,8 +2,12 @@
 """Whole systems set up wrongly in ways that no register can refuse: the harm stays where its cause
 is, and is seen."""
 
-from hub_rtl.contract.packets import SPILL_WORD, EventKind, Reason, pack
-from sim.system.four_hubs import ROW, TRAVEL, all_to_all, region
+import numpy as np
+
+from flow.driver import Handle
+from hub_rtl.contract.packets import SPILL_WORD, EventKind, LaneMode, Reason, pack
+from sim.quality.coverage import cover
+from sim.system.four_hubs import CFG, RANKS, ROW, TRAVEL, all_to_all, finish, region, scatter
 from sim.system.misuse import (
     CULPRIT,
     HANDLE,
@@ -20,6 +24,8 @@ from sim.system.misuse import (
     unmodelled,
 )
 
+OTHERS = [rank for rank in RANKS if rank != CULPRIT]
+APART, FIRST = WRONG + 2, 2 * CFG.ranks  # region and first handle of what OTHERS exchange
 BOTH = [Unmodelled(), Unmodelled(VICTIM, WRONG + 1, 0)]
 
 
@@ -167,3 +173,155 @@ def test_spill_table_that_is_not_zero(simulate):
     assert error_of(status(result)) == Reason.OVERLAP
     assert seen["restores"] > 0 and seen["spill_errors"] == 0
     assert ends(result, WRONG) == [(EventKind.ERROR, WRONG, 0, Reason.OVERLAP, 0)]
+
+
+# -- a hub that is not the one its peers know ------------------------------------------------------
+
+
+def pair(s, source, dest, index):
+    """A region of ``dest`` for rows of ``source``, all in lane 0."""
+    s.region(dest, index, region(index, expected=1))
+    lane = {"lane_mode": LaneMode.FIXED, "lane": 0}
+    s.handle(source, HANDLE, Handle(targets=((dest, index),), row_bytes=ROW, **lane))
+
+
+def exchange(s, rows=2):
+    """Everybody but the culprit stores to everybody but the culprit, closes and waits for ALL."""
+    for rank in OTHERS:
+        s.region(rank, APART, region(APART, expected=len(OTHERS)))
+        for dest in OTHERS:
+            s.handle(rank, FIRST + dest, Handle(targets=((dest, APART),), row_bytes=ROW))
+    s.barrier()
+    for rank in OTHERS:
+        for dest in OTHERS:
+            for n in range(rows):
+                s.row(rank, FIRST + dest, 16 * rank + n)
+        s.sync(rank)
+        for dest in OTHERS:
+            s.close(rank, FIRST + dest)
+        s.program(rank).wait_end(APART, 0)
+
+
+def timeout(s, registers):
+    """The victim's look at what does not move for 1500 cycles: (region, whether ``rank``'s close is
+    missing)."""
+    registers.write(VICTIM, "control.TIMEOUT", 1500)
+    registers.wait("hang.TIMEOUT", valid=1)
+    named, missing = registers.timeout()
+    return lambda result, rank: (named(result)["region"], missing(result) >> rank & 1)
+
+
+def faults(counters):
+    """What the link counted, but for zeros."""
+    names = ("seq_errors", "bad_packets", "truncated", "bad_totals", "credit_violations")
+    return {name: counters[name] for name in names if counters[name]}
+
+
+def bytes_of(result, rank, index, rows):
+    """How many bytes of ``rows`` (by RowID) lie in a region, each where it must; no other does."""
+    low, high = region(index).base
+    image, memory = np.zeros(high - low, dtype=np.uint8), np.array(result.memory(rank)[low:high])
+    for each in result.log("allocs", rank):
+        if each["region"] == index:
+            at = 384 * int(each["slot"])
+            image[at : at + ROW] = np.frombuffer(rows[each["rowid"]], dtype=np.uint8)
+    there = memory != 0
+    assert (memory[there] == image[there]).all()
+    return int(there.sum())
+
+
+def test_reset_of_one_hub(simulate):
+    """A hub is reset after its traffic, set up again, and exchanges rows with the victim. What its
+    peer counted goes on, its own starts again: a packet has an unexpected number, totals cannot be,
+    so that ``rx_credits`` packets pass each way and the others wait. TIMEOUT names the region and
+    the hub; drained as if it were dead it is no more in the victim's way. Who exchanges nothing
+    with it does not notice."""
+    s, registers = start(max_cycles=60_000, use_can_accept=0)
+    at, again = 12_000, WRONG + 1
+    s.system.setting("reset_of", CULPRIT, at)
+    both = ((CULPRIT, VICTIM), (VICTIM, CULPRIT))
+    for source, dest in both:
+        pair(s, source, dest, WRONG)
+    all_to_all(s)
+    for source, _ in both:
+        for rowid in range(3):
+            s.row(source, HANDLE, rowid)
+    scatter(s)
+    finish(s)
+    s.mark(CULPRIT, 1)
+    s.wait(CULPRIT, at)
+    s.drivers[CULPRIT].start(CULPRIT)
+    for source, dest in both:
+        pair(s, source, dest, again)
+    s.barrier()
+    rows = {source: [s.rng.randbytes(ROW) for _ in range(4)] for source, _ in both}
+    with unmodelled(s):
+        for source, _ in both:
+            for rowid, data in enumerate(rows[source]):
+                s.row(source, HANDLE, rowid, data)
+            s.sync(source)
+            s.wait(source, TRAVEL)
+    waits = {source: (dest, registers.hang(source, 0)) for source, dest in both}
+    named = timeout(s, registers)
+    s.drivers[VICTIM].drain([CULPRIT])
+    s.model.drain(VICTIM, [CULPRIT])
+    exchange(s)
+    counts = [registers.counters(rank) for rank in RANKS]
+    s.hide(again)
+    but = [Unmodelled(rank, again, 0) for rank in (CULPRIT, VICTIM)]
+    result = simulate(s, but=but, dead={CULPRIT})
+    assert result.marks(CULPRIT)[1] < at
+    assert named(result, CULPRIT) == (again, 1)
+    for dest, page in waits.values():
+        assert page(result)["NO_CREDIT0"] >> dest & 1 and page(result)["OLDEST"]["rank"] == dest
+    found = [faults(count(result)) for count in counts]
+    assert found[0] == found[3] == {}
+    assert found[VICTIM].keys() == {"bad_totals"}
+    assert found[CULPRIT].keys() == {"bad_totals", "seq_errors"}
+    assert found[CULPRIT]["seq_errors"] == 1
+    for source, dest in both:
+        assert 0 < bytes_of(result, dest, again, rows[source]) <= CFG.rx_credits * 128
+    cover("misuse.reset_of_one")
+
+
+def test_rank_of_another_hub(simulate):
+    """A hub has the number of rank 3 and stores to the victim: its rows and its close count as rank
+    3's, and rank 3 is told of credits that it never took, so that its own do not come back; TIMEOUT
+    names it. The culprit drops what is sent to its place. Nothing of the others' memory is touched
+    but the region it names, and what they store is exact as far as it comes."""
+    s, registers = start(max_cycles=60_000, use_can_accept=0)
+    twin, waiting = 3, WRONG + 1
+    registers.write(CULPRIT, "id.RANK", twin)
+    pair(s, CULPRIT, VICTIM, WRONG)
+    pair(s, 0, CULPRIT, WRONG)
+    pair(s, twin, VICTIM, waiting)
+    s.barrier()
+    rows = {rank: [s.rng.randbytes(ROW) for _ in range(3)] for rank in RANKS}
+    with unmodelled(s):
+        for rowid, data in enumerate(rows[CULPRIT][:2]):
+            send(s, rowid=rowid, data=data)
+        s.close(CULPRIT, HANDLE)
+        send(s, 0, 0, rows[0][0])
+    s.program(VICTIM).wait_end(WRONG, 0)
+    exchange(s, rows=1)
+    s.barrier()
+    with unmodelled(s):
+        for rowid, data in enumerate(rows[twin]):
+            s.row(twin, HANDLE, rowid, data)
+        s.sync(twin)
+        s.wait(twin, TRAVEL)
+    page, named = registers.hang(twin, 0), timeout(s, registers)
+    counts = [registers.counters(rank) for rank in RANKS]
+    s.hide(WRONG, waiting)
+    but = [Unmodelled(VICTIM, index, 0) for index in (WRONG, waiting)]
+    result = simulate(s, but=but, dead={CULPRIT})
+    assert named(result, twin) == (waiting, 1)
+    assert page(result)["NO_CREDIT0"] == 1 << VICTIM
+    found = [faults(count(result)) for count in counts]
+    assert found[0] == found[VICTIM] == {}
+    assert found[twin].keys() == {"bad_totals"} and found[CULPRIT] == {"bad_packets": 3}
+    assert (EventKind.ALL, WRONG, 0, 0, 0) in ends(result)
+    assert bytes_of(result, VICTIM, WRONG, rows[CULPRIT]) > 0
+    assert 0 < bytes_of(result, VICTIM, waiting, rows[twin]) < 3 * ROW
+    assert not any(bytes_of(result, rank, WRONG, []) for rank in (0, CULPRIT, twin))
+    cover("misuse.rank_of_another")
