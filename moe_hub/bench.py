@@ -3,7 +3,6 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -11,26 +10,20 @@ from sim.system.bench_lanes import line_rate
 from sim.system.bench_speed import measure, speed_table
 
 from .console import Progress, output_folder, table_console, write_text
-from .options import whole
+from .options import flag, option, whole
 
 __all__ = ["bench"]
 
 
 def bench(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for bench.json.")] = Path(
-        "build/bench"
-    ),
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Without the lines that take longer than seconds.")
-    ] = False,
-    lanes: Annotated[
+    output: option(Path, "Folder for bench.json.", "--output", "-o") = Path("build/bench"),
+    quick: flag("--quick", "Without the lines that take longer than seconds.") = False,
+    lanes: option(
         list[int] | None,
-        typer.Option(
-            parser=whole(1, 32),
-            help="Only this: do rows that are all new keep a link of so "
-            "many lanes full? May be repeated; 18 lanes take three minutes.",
-        ),
-    ] = None,
+        "Only this: do rows that are all new keep a link of so "
+        "many lanes full? May be repeated; 18 lanes take three minutes.",
+        parser=whole(1, 32),
+    ) = None,
 ):
     """Measure speed: link use, latencies, merging, simulation rate. Exit code 1 when a target is
     missed."""

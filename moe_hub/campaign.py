@@ -2,16 +2,15 @@
 """Command ``moe-hub campaign``: random traffic on random configurations, judged by the checker."""
 
 import sys
-from typing import Annotated
 
 import typer
-from rich.table import Table
 
+from flow.tables import screen
 from sim.campaign.run import again, commit_seed, run_seeds, settings_text
 from sim.system.system import HarnessError
 
 from .console import Progress, fail, table_console
-from .options import whole
+from .options import number
 
 __all__ = ["campaign"]
 
@@ -19,19 +18,9 @@ COLUMNS = ("rows", "rows refused", "stores refused", "bytes", "events", "spill w
 
 
 def campaign(
-    seeds: Annotated[
-        int,
-        typer.Option(
-            parser=whole(1, 1_000_000), help="Seeds to run; four share one configuration."
-        ),
-    ] = 40,
-    first: Annotated[
-        int | None,
-        typer.Option(
-            parser=whole(0, 2**62), help="First seed; by default it changes with the commit."
-        ),
-    ] = None,
-    jobs: Annotated[int, typer.Option(parser=whole(1, 256), help="Configurations at a time.")] = 2,
+    seeds: number(1, 1_000_000, "Seeds to run; four share one configuration.") = 40,
+    first: number(0, 2**62, "First seed; by default it changes with the commit.") = None,
+    jobs: number(1, 256, "Configurations at a time.") = 2,
 ):
     """Run random systems of hubs, each on a random legal configuration, and judge them by the
     specification alone.
@@ -64,7 +53,8 @@ def campaign(
 
 
 def _table(outcomes):
-    table = Table("configuration", "seeds", "cycles", *COLUMNS, "violations", title="campaign")
+    heads = ("configuration", "seeds", "cycles", *COLUMNS, "violations")
+    table = screen(heads, title="campaign")
     groups = {}
     for outcome in outcomes:
         groups.setdefault(outcome.config, []).append(outcome)

@@ -7,7 +7,7 @@ import typer
 
 from sim.quality.code_coverage import BLOCKS, main
 
-from .options import one_of
+from .options import flag, one_of
 
 __all__ = ["coverage"]
 
@@ -22,8 +22,8 @@ def coverage(
             help=f"Of {', '.join(BLOCKS)}; all by default.",
         ),
     ] = None,
-    judge: Annotated[bool, typer.Option("--judge", help="Tell what the last run counted.")] = False,
-    missed: Annotated[bool, typer.Option("--missed", help="List the missed points.")] = False,
+    judge: flag("--judge", "Tell what the last run counted.") = False,
+    missed: flag("--missed", "List the missed points.") = False,
 ):
     """Run all tests once more, counting bins, lines and branches; exit code 1 when a bin is
     missed."""

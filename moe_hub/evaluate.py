@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .console import Progress, output_folder, table_console, write_text
-from .options import whole
+from .options import flag, number, option, whole
 
 __all__ = ["evaluate"]
 
@@ -100,42 +100,29 @@ def evaluate(
             "validate, page."
         ),
     ] = None,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder of CSV files and plots.")
-    ] = Path("build/evaluate"),
-    model: Annotated[
-        list[str] | None, typer.Option(help="Only this model, may be repeated.")
-    ] = None,
-    tokens: Annotated[
+    output: option(Path, "Folder of CSV files and plots.", "--output", "-o") = Path(
+        "build/evaluate"
+    ),
+    model: option(list[str] | None, "Only this model, may be repeated.") = None,
+    tokens: option(
         list[int] | None,
-        typer.Option(
-            parser=whole(0, 1 << 24), help="Only so many tokens over all GPUs, may be repeated."
-        ),
-    ] = None,
-    system: Annotated[
-        list[str] | None, typer.Option(help="Only this system beside the hub, may be repeated.")
-    ] = None,
-    machine: Annotated[str, typer.Option(help="Another machine than the experiment's.")] = "",
-    trace: Annotated[
-        list[Path] | None,
-        typer.Option(help="Routing log (JSON lines) for `traces`, may be repeated."),
-    ] = None,
-    seed: Annotated[
-        int, typer.Option(parser=whole(0, 2**32 - 1), help="Of the made-up routing.")
-    ] = 1,
-    jobs: Annotated[
-        int | None, typer.Option(parser=whole(1, 1024), help="Processes; all cores by default.")
-    ] = None,
-    page: Annotated[
-        Path | None,
-        typer.Option(help="Results page whose tables and pictures are written from the CSV files."),
-    ] = None,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Simulate layers again that were kept from before.")
-    ] = False,
-    scheduler: Annotated[
-        str | None, typer.Option(help="Address of a Dask scheduler, in place of the cores here.")
-    ] = None,
+        "Only so many tokens over all GPUs, may be repeated.",
+        parser=whole(0, 1 << 24),
+    ) = None,
+    system: option(list[str] | None, "Only this system beside the hub, may be repeated.") = None,
+    machine: option(str, "Another machine than the experiment's.") = "",
+    trace: option(
+        list[Path] | None, "Routing log (JSON lines) for `traces`, may be repeated."
+    ) = None,
+    seed: number(0, 2**32 - 1, "Of the made-up routing.") = 1,
+    jobs: number(1, 1024, "Processes; all cores by default.") = None,
+    page: option(
+        Path | None, "Results page whose tables and pictures are written from the CSV files."
+    ) = None,
+    fresh: flag("--fresh", "Simulate layers again that were kept from before.") = False,
+    scheduler: option(
+        str | None, "Address of a Dask scheduler, in place of the cores here."
+    ) = None,
 ):
     """Compare MoE-Hub with software systems on a model of the whole machine: tables, CSV files,
     plots.

@@ -12,7 +12,7 @@ from formal.kit.run import passed, run_checks, summary_table, targets
 from formal.kit.table import load_table
 
 from .console import Progress, fail, table_console
-from .options import one_of, whole
+from .options import flag, number, one_of, option
 
 __all__ = ["formal"]
 
@@ -38,33 +38,16 @@ def _chosen(table, names, quick):
 
 def formal(
     checks: Names = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Only the short set.")] = False,
-    nightly: Annotated[bool, typer.Option("--nightly", help="Slow covers too.")] = False,
-    task: Annotated[
-        list[str] | None,
-        typer.Option("--task", parser=one_of(TASKS), help=f"Only these: {', '.join(TASKS)}."),
-    ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            "--jobs", "-j", parser=whole(1, 1024), help="Tasks at a time; by default, cores."
-        ),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Run again what has not changed.")] = False,
-    patience: Annotated[
-        int,
-        typer.Option(
-            "--patience",
-            parser=whole(1, 1000),
-            help="Time limits are so many times those of the table (a machine that is busy).",
-        ),
-    ] = 1,
-    report: Annotated[
-        Path | None, typer.Option("--report", help="Markdown file for the results.")
-    ] = None,
-    names: Annotated[
-        bool, typer.Option("--list", help="Print the names of the checks and end.")
-    ] = False,
+    quick: flag("--quick", "Only the short set.") = False,
+    nightly: flag("--nightly", "Slow covers too.") = False,
+    task: option(list[str] | None, f"Only these: {', '.join(TASKS)}.", parser=one_of(TASKS)) = None,
+    jobs: number(1, 1024, "Tasks at a time; by default, cores.", "--jobs", "-j") = None,
+    force: flag("--force", "Run again what has not changed.") = False,
+    patience: number(
+        1, 1000, "Time limits are so many times those of the table (a machine that is busy)."
+    ) = 1,
+    report: option(Path | None, "Markdown file for the results.") = None,
+    names: flag("--list", "Print the names of the checks and end.") = False,
 ):
     """Prove the hub's promises with SymbiYosys; exit code 1 if one is not proved."""
     table = load_table()

@@ -4,9 +4,6 @@
 import os
 import subprocess
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from flow.fpga.boards import BOARDS, BoardTop, platform
 from flow.fpga.plan import GROUP_ROWS, Plan
@@ -14,7 +11,7 @@ from flow.synth.yosys import yosys_program
 from flow.tools import script_command, write_program
 
 from .console import Progress, fail, output_folder
-from .options import one_of, whole
+from .options import number, one_of, option
 from .verbs import require
 
 __all__ = ["fpga"]
@@ -33,22 +30,14 @@ def _tools(folder):
 
 
 def fpga(
-    board: Annotated[
-        str,
-        typer.Option("--board", "-b", parser=one_of(BOARDS), help=f"One of {', '.join(BOARDS)}."),
-    ] = "ecp5_5g_evn",
-    rounds: Annotated[
-        int, typer.Option(parser=whole(1, 16), help="Epochs that the self-test runs.")
-    ] = 16,
-    rows: Annotated[
-        int,
-        typer.Option(
-            parser=whole(1, 32), help="Rows from each hub to each hub in an epoch; a power of two."
-        ),
-    ] = 32,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder; files go to <folder>/<board>/.")
-    ] = Path("build/fpga"),
+    board: option(
+        str, f"One of {', '.join(BOARDS)}.", "--board", "-b", parser=one_of(BOARDS)
+    ) = "ecp5_5g_evn",
+    rounds: number(1, 16, "Epochs that the self-test runs.") = 16,
+    rows: number(1, 32, "Rows from each hub to each hub in an epoch; a power of two.") = 32,
+    output: option(Path, "Folder; files go to <folder>/<board>/.", "--output", "-o") = Path(
+        "build/fpga"
+    ),
 ):
     """Build a self-testing system of two hubs for a board: a bitstream, or the project files for
     the vendor's tool."""

@@ -2,15 +2,12 @@
 """Command ``moe-hub generate``."""
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from flow.verilog.generate import generate as texts_of
 from flow.verilog.generate import write_files
 
 from .console import output_folder
-from .options import PresetOption, SettingsOption, configured
+from .options import PresetOption, SettingsOption, configured, flag, option
 
 __all__ = ["generate"]
 
@@ -18,17 +15,14 @@ __all__ = ["generate"]
 def generate(
     preset: PresetOption = "small",
     settings: SettingsOption = None,
-    ram_modules: Annotated[
-        bool,
-        typer.Option(
-            "--ram-modules",
-            help="Each memory is an instance of a module named "
-            "after its shape; the modules are in moehub_rams.v.",
-        ),
-    ] = False,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder; files go to <folder>/<preset>/.")
-    ] = Path("build"),
+    ram_modules: flag(
+        "--ram-modules",
+        "Each memory is an instance of a module named "
+        "after its shape; the modules are in moehub_rams.v.",
+    ) = False,
+    output: option(Path, "Folder; files go to <folder>/<preset>/.", "--output", "-o") = Path(
+        "build"
+    ),
 ):
     """Write the Verilog, its AXI wrapper, moehub.json (ports, sizes, maps, memories), registers,
     and files for tools."""

@@ -2,17 +2,14 @@
 """Command ``moe-hub lanes``: how evenly routing uses the lanes of a link."""
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-from rich.table import Table
-
+from flow.tables import screen
 from sim.workload.models import model as model_of
 from sim.workload.numbering import NUMBERINGS, lane_use
 from sim.workload.traces import generate, read_trace
 
 from .console import table_console
-from .options import whole
+from .options import number, option
 
 __all__ = ["lanes"]
 
@@ -20,17 +17,11 @@ LANE_TOKENS, LANE_RUNS = (16, 32, 64, 128, 256, 512, 1024), 8
 
 
 def lanes(
-    trace: Annotated[
-        Path | None, typer.Option(help="Routing log (JSON lines) in place of made-up routing.")
-    ] = None,
-    model: Annotated[str, typer.Option(help="Without a log: shape of the layer.")] = "deepseek-v3",
-    ranks: Annotated[int, typer.Option(parser=whole(2, 128), help="GPUs.")] = 8,
-    count: Annotated[
-        int, typer.Option("--lanes", parser=whole(1, 32), help="Lanes of each GPU's link.")
-    ] = 18,
-    seed: Annotated[
-        int, typer.Option(parser=whole(0, 2**32 - 1 - LANE_RUNS), help="Of made-up routing.")
-    ] = 1,
+    trace: option(Path | None, "Routing log (JSON lines) in place of made-up routing.") = None,
+    model: option(str, "Without a log: shape of the layer.") = "deepseek-v3",
+    ranks: number(2, 128, "GPUs.") = 8,
+    count: number(1, 32, "Lanes of each GPU's link.", "--lanes") = 18,
+    seed: number(0, 2**32 - 1 - LANE_RUNS, "Of made-up routing.") = 1,
 ):
     """Show how much of its link a rank can use, by tokens per rank and by what the RowIDs are.
 
@@ -39,9 +30,8 @@ def lanes(
     """
     log = read_trace(trace) if trace else None
     shape = model_of(model)
-    table = Table(
-        "tokens per rank",
-        *(f"RowID by {name}, %" for name in NUMBERINGS),
+    table = screen(
+        ("tokens per rank", *(f"RowID by {name}, %" for name in NUMBERINGS)),
         title=f"use of {count} lanes: {trace.name if trace else shape.name}, {ranks} ranks",
     )
     for tokens in LANE_TOKENS:

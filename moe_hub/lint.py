@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Command ``moe-hub lint``."""
 
-from typing import Annotated
-
 import typer
 
 from flow.verilog import lint as rules
@@ -11,15 +9,13 @@ from flow.verilog.generate import TOP
 from flow.verilog.generate import generate as texts_of
 from hub_rtl.contract.config import PRESETS
 
-from .options import SettingsOption, configured
+from .options import SettingsOption, configured, option
 
 __all__ = ["lint"]
 
 
 def lint(
-    preset: Annotated[
-        str | None, typer.Option("--preset", "-p", help="Only this one; all by default.")
-    ] = None,
+    preset: option(str | None, "Only this one; all by default.", "--preset", "-p") = None,
     settings: SettingsOption = None,
 ):
     """Check the Verilog and its AXI wrapper with Verilator and Yosys; exit code 1 on a finding."""

@@ -10,7 +10,7 @@ from sim.quality.mutation.blocks import BLOCKS
 from sim.quality.mutation.names import catalogue
 
 from .console import fail
-from .options import one_of, whole
+from .options import flag, number, one_of, option
 
 __all__ = ["mutate"]
 
@@ -45,31 +45,16 @@ def mutate(
             f"{', '.join(meaning.words())}; all by default.",
         ),
     ] = None,
-    jobs: Annotated[
-        int, typer.Option("--jobs", "-j", parser=whole(1, 1024), help="Mutants at a time.")
-    ] = 1,
-    kept: Annotated[
-        bool,
-        typer.Option("--kept", help="Tables of the last runs, even if a bench has changed since."),
-    ] = False,
-    no_proofs: Annotated[
-        bool, typer.Option("--no-proofs", help="Count survivors as open.")
-    ] = False,
-    by_meaning: Annotated[
-        bool,
-        typer.Option("--meaning", help="Mutants by name in the source, against bench and proofs."),
-    ] = False,
-    proofs: Annotated[
-        str,
-        typer.Option(
-            "--proofs",
-            parser=one_of(("none", "quick", "all")),
-            help="With --meaning: the promises that are asked.",
-        ),
-    ] = "all",
-    names: Annotated[
-        bool, typer.Option("--list", help="Print the mutants by name and end.")
-    ] = False,
+    jobs: number(1, 1024, "Mutants at a time.", "--jobs", "-j") = 1,
+    kept: flag("--kept", "Tables of the last runs, even if a bench has changed since.") = False,
+    no_proofs: flag("--no-proofs", "Count survivors as open.") = False,
+    by_meaning: flag(
+        "--meaning", "Mutants by name in the source, against bench and proofs."
+    ) = False,
+    proofs: option(
+        str, "With --meaning: the promises that are asked.", parser=one_of(("none", "quick", "all"))
+    ) = "all",
+    names: flag("--list", "Print the mutants by name and end.") = False,
 ):
     """Mutants of every block against its bench, proofs for those nobody noticed; exit code 1 when a
     target is missed."""

@@ -8,15 +8,38 @@ import typer
 
 from hub_rtl.contract.config import PRESETS, ConfigError, preset
 
-__all__ = ["PresetOption", "SettingsOption", "WrongValue", "configured", "one_of", "whole"]
+__all__ = [
+    "PresetOption",
+    "SettingsOption",
+    "WrongValue",
+    "configured",
+    "flag",
+    "number",
+    "one_of",
+    "option",
+    "whole",
+]
 
-PresetOption = Annotated[
-    str, typer.Option("--preset", "-p", help=f"Configuration to start from: {', '.join(PRESETS)}.")
-]
-SettingsOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", "-s", metavar="FIELD=VALUE", help="Change a field, may be repeated."),
-]
+
+def option(kind, text, *names, **more):
+    """The annotation of a parameter that is an option; ``text``: its help."""
+    return Annotated[kind, typer.Option(*names, help=text, **more)]
+
+
+def flag(name, text):
+    """An option without a value."""
+    return option(bool, text, name)
+
+
+def number(low, high, text, *names):
+    """An option that is an integer between ``low`` and ``high``, or not given."""
+    return option(int, text, *names, parser=whole(low, high))
+
+
+PresetOption = option(str, f"Configuration to start from: {', '.join(PRESETS)}.", "--preset", "-p")
+SettingsOption = option(
+    list[str] | None, "Change a field, may be repeated.", "--set", "-s", metavar="FIELD=VALUE"
+)
 
 
 class WrongValue(typer.BadParameter):

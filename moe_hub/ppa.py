@@ -9,61 +9,40 @@ met; 1: a target is missed or could not be measured, or a tool failed; 2: a wron
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from flow.synth.liberty import libraries
 from flow.synth.page import draw, page
 from flow.synth.ppa import STEPS, Measurement
 from flow.synth.targets import judge
+from flow.tables import screen
 
 from .console import Progress, fail, output_folder, table_console, write_text
-from .options import one_of, whole
+from .options import number, one_of, option
 
 __all__ = ["ppa"]
 
 
 def ppa(
-    only: Annotated[
+    only: option(
         list[str] | None,
-        typer.Option(
-            "--only",
-            metavar="STEP",
-            parser=one_of(STEPS),
-            help="Run this step only, may be repeated; "
-            f"the rest is shown as it was kept. Of {', '.join(STEPS)}.",
-        ),
-    ] = None,
-    liberty: Annotated[
+        "Run this step only, may be repeated; "
+        f"the rest is shown as it was kept. Of {', '.join(STEPS)}.",
+        metavar="STEP",
+        parser=one_of(STEPS),
+    ) = None,
+    liberty: option(
         list[Path] | None,
-        typer.Option(
-            "--liberty",
-            exists=True,
-            dir_okay=False,
-            help="Standard cells, may be repeated; .lib or .lib.gz; files of "
-            "several libraries are told apart.",
-        ),
-    ] = None,
-    seeds: Annotated[
-        int,
-        typer.Option(
-            "--seeds", parser=whole(1, 1000), help="Placements of each part; the median counts."
-        ),
-    ] = 3,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            "--jobs", "-j", parser=whole(1, 1024), help="Runs at a time; by default, cores."
-        ),
-    ] = None,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder for files and results.")
-    ] = Path("build/synth"),
-    results: Annotated[Path, typer.Option("--page", help="The page to write.")] = Path(
-        "docs/results/ppa.md"
-    ),
+        "Standard cells, may be repeated; .lib or .lib.gz; files of "
+        "several libraries are told apart.",
+        exists=True,
+        dir_okay=False,
+    ) = None,
+    seeds: number(1, 1000, "Placements of each part; the median counts.") = 3,
+    jobs: number(1, 1024, "Runs at a time; by default, cores.", "--jobs", "-j") = None,
+    output: option(Path, "Folder for files and results.", "--output", "-o") = Path("build/synth"),
+    results: option(Path, "The page to write.", "--page") = Path("docs/results/ppa.md"),
 ):
     """Area and clock of blocks, lane and hub: measure what has changed, judge every target, write
     the page."""
@@ -88,7 +67,7 @@ def report(measurement, steps, jobs, output, results):
             measurement.run(step, jobs, lambda text: progress.stage(f"  {text}"))
     errors = [each for lines in measurement.errors.values() for each in lines]
     goals = list(judge(measurement))
-    table = Table("target", "found", "", title="Area and clock")
+    table = screen(("target", "found", ""), title="Area and clock")
     for goal in goals:
         table.add_row(
             goal.text,

@@ -4,16 +4,13 @@
 import stat
 import sys
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from flow.verilog.generate import write_files
 from flow.verilog.register_rdl import registers_systemrdl
 from flow.verilog.register_text import registers_header, registers_markdown
 
 from .console import fail, write_text
-from .options import PresetOption, SettingsOption, configured
+from .options import PresetOption, SettingsOption, configured, flag, option
 
 __all__ = ["registers"]
 
@@ -21,15 +18,12 @@ __all__ = ["registers"]
 def registers(
     preset: PresetOption = "small",
     settings: SettingsOption = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="The manual, in Markdown.")] = False,
-    c_header: Annotated[bool, typer.Option("--c-header", help="The C header.")] = False,
-    systemrdl: Annotated[
-        bool, typer.Option("--systemrdl", help="SystemRDL, for register tools.")
-    ] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="File to write; standard output by default."),
-    ] = None,
+    markdown: flag("--markdown", "The manual, in Markdown.") = False,
+    c_header: flag("--c-header", "The C header.") = False,
+    systemrdl: flag("--systemrdl", "SystemRDL, for register tools.") = False,
+    output: option(
+        Path | None, "File to write; standard output by default.", "--output", "-o"
+    ) = None,
 ):
     """Print the register manual, the C header or the SystemRDL."""
     if markdown + c_header + systemrdl > 1:

@@ -4,7 +4,6 @@
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -21,7 +20,7 @@ from sim.workload.models import MODELS
 from sim.workload.numbering import NUMBERINGS
 
 from .console import Progress, fail, output_folder, table_console, write_text
-from .options import one_of, whole
+from .options import flag, number, one_of, option
 
 __all__ = ["run"]
 
@@ -47,78 +46,34 @@ def _simulate(progress, text, system, folder, plan):
 
 
 def run(
-    model: Annotated[
-        str, typer.Option(help=f"Shape of the layer: {', '.join(MODELS)}.")
-    ] = "deepseek-v3",
-    ranks: Annotated[int, typer.Option(parser=whole(2, 128), help="GPUs, each with its hub.")] = 8,
-    tokens: Annotated[
-        int,
-        typer.Option(
-            parser=whole(0, 1 << 20), help="Tokens per rank; 0 with --trace: all of the log."
-        ),
-    ] = 16,
-    lanes: Annotated[int, typer.Option(parser=whole(1, 32), help="Link ports of each hub.")] = 1,
-    trace: Annotated[
-        Path | None, typer.Option(help="Routing log (JSON lines) in place of made-up routing.")
-    ] = None,
-    experts: Annotated[
-        int | None, typer.Option(parser=whole(1, 2048), help="Experts, in place of the model's.")
-    ] = None,
-    row_bytes: Annotated[
-        int | None,
-        typer.Option(
-            parser=whole(16, 16384),
-            help="Bytes of a dispatched row without its return column, in place of the model's.",
-        ),
-    ] = None,
-    packet_bytes: Annotated[
-        int, typer.Option(parser=whole(128, 256), help="Largest payload of a packet: 128 or 256.")
-    ] = 128,
-    preset: Annotated[
-        str | None,
-        typer.Option(
-            help=f"Hubs of this preset ({', '.join(PRESETS)}) in place of ones made to measure."
-        ),
-    ] = None,
-    tile_rows: Annotated[
-        int | None, typer.Option(parser=whole(1, 1024), help="Rows of a tile, a power of two.")
-    ] = None,
-    numbering: Annotated[
-        str,
-        typer.Option(parser=one_of(NUMBERINGS), help=f"What a RowID is: {', '.join(NUMBERINGS)}."),
-    ] = "token",
-    expert_cycles: Annotated[
-        int,
-        typer.Option(parser=whole(0, LONGEST), help="Cycles the expert stand-in takes per tile."),
-    ] = 200,
-    latency: Annotated[
-        int, typer.Option(parser=whole(1, 100_000), help="Cycles from hub to hub.")
-    ] = LATENCY,
-    baseline: Annotated[
-        bool, typer.Option("--baseline", help="Also run the address-centric way and compare.")
-    ] = False,
-    prefix_cycles: Annotated[
-        int, typer.Option(parser=whole(0, LONGEST), help="Cycles of the baseline's prefix sums.")
-    ] = 500,
-    threads: Annotated[
-        int,
-        typer.Option(
-            parser=whole(1, 128),
-            help="Threads of the simulation; the result does not depend on it.",
-        ),
-    ] = 2,
-    max_cycles: Annotated[
-        int, typer.Option(parser=whole(1, 10**12), help="Watchdog, cycles.")
-    ] = 50_000_000,
-    seed: Annotated[
-        int, typer.Option(parser=whole(0, 2**32 - 1), help="Of data and made-up routing.")
-    ] = 1,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder of report.json, timeline.png.")
-    ] = Path("build/run"),
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Keep logs and memory images in the output folder.")
-    ] = False,
+    model: option(str, f"Shape of the layer: {', '.join(MODELS)}.") = "deepseek-v3",
+    ranks: number(2, 128, "GPUs, each with its hub.") = 8,
+    tokens: number(0, 1 << 20, "Tokens per rank; 0 with --trace: all of the log.") = 16,
+    lanes: number(1, 32, "Link ports of each hub.") = 1,
+    trace: option(Path | None, "Routing log (JSON lines) in place of made-up routing.") = None,
+    experts: number(1, 2048, "Experts, in place of the model's.") = None,
+    row_bytes: number(
+        16, 16384, "Bytes of a dispatched row without its return column, in place of the model's."
+    ) = None,
+    packet_bytes: number(128, 256, "Largest payload of a packet: 128 or 256.") = 128,
+    preset: option(
+        str | None, f"Hubs of this preset ({', '.join(PRESETS)}) in place of ones made to measure."
+    ) = None,
+    tile_rows: number(1, 1024, "Rows of a tile, a power of two.") = None,
+    numbering: option(
+        str, f"What a RowID is: {', '.join(NUMBERINGS)}.", parser=one_of(NUMBERINGS)
+    ) = "token",
+    expert_cycles: number(0, LONGEST, "Cycles the expert stand-in takes per tile.") = 200,
+    latency: number(1, 100_000, "Cycles from hub to hub.") = LATENCY,
+    baseline: flag("--baseline", "Also run the address-centric way and compare.") = False,
+    prefix_cycles: number(0, LONGEST, "Cycles of the baseline's prefix sums.") = 500,
+    threads: number(1, 128, "Threads of the simulation; the result does not depend on it.") = 2,
+    max_cycles: number(1, 10**12, "Watchdog, cycles.") = 50_000_000,
+    seed: number(0, 2**32 - 1, "Of data and made-up routing.") = 1,
+    output: option(Path, "Folder of report.json, timeline.png.", "--output", "-o") = Path(
+        "build/run"
+    ),
+    keep: flag("--keep", "Keep logs and memory images in the output folder.") = False,
 ):
     """Run one MoE layer through the generated Verilog and check every byte.
 

@@ -14,7 +14,7 @@ from flow.synth.tables import markdown, screen
 from flow.synth.targets import TARGET_PRESET, clock_targets
 
 from .console import Progress, fail, output_folder, table_console, write_text
-from .options import PresetOption, SettingsOption, configured, one_of, whole
+from .options import PresetOption, SettingsOption, configured, flag, number, one_of, option
 from .verbs import require
 
 __all__ = ["synth"]
@@ -31,50 +31,23 @@ def synth(
     ] = None,
     preset: PresetOption = "fpga",
     settings: SettingsOption = None,
-    flow: Annotated[
+    flow: option(
         list[str] | None,
-        typer.Option(
-            "--flow",
-            parser=one_of(FLOWS),
-            help=f"Of {', '.join(FLOWS)}, may be repeated; by default "
-            "generic and ecp5, and cells with --liberty.",
-        ),
-    ] = None,
-    liberty: Annotated[
+        f"Of {', '.join(FLOWS)}, may be repeated; by default "
+        "generic and ecp5, and cells with --liberty.",
+        parser=one_of(FLOWS),
+    ) = None,
+    liberty: option(
         list[Path] | None,
-        typer.Option(
-            "--liberty",
-            exists=True,
-            dir_okay=False,
-            help="Standard cells, may be repeated; .lib or .lib.gz.",
-        ),
-    ] = None,
-    target: Annotated[
-        int,
-        typer.Option(
-            "--target",
-            parser=whole(1, 1_000_000),
-            help="Delay in ps that the cell mapper aims for.",
-        ),
-    ] = 200,
-    seeds: Annotated[
-        int,
-        typer.Option(
-            "--seeds", parser=whole(1, 1000), help="Placements of each part; the median counts."
-        ),
-    ] = 3,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            "--jobs", "-j", parser=whole(1, 1024), help="Runs at a time; by default, cores."
-        ),
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Measure again what has not changed.")
-    ] = False,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder for files and results.")
-    ] = Path("build/synth"),
+        "Standard cells, may be repeated; .lib or .lib.gz.",
+        exists=True,
+        dir_okay=False,
+    ) = None,
+    target: number(1, 1_000_000, "Delay in ps that the cell mapper aims for.") = 200,
+    seeds: number(1, 1000, "Placements of each part; the median counts.") = 3,
+    jobs: number(1, 1024, "Runs at a time; by default, cores.", "--jobs", "-j") = None,
+    force: flag("--force", "Measure again what has not changed.") = False,
+    output: option(Path, "Folder for files and results.", "--output", "-o") = Path("build/synth"),
 ):
     """Area and speed of the blocks: gates, ECP5 place and route, standard cells. Exit code 1 when a
     target is missed."""

@@ -4,13 +4,13 @@ elaborated once."""
 
 import hashlib
 import json
-import os
 import time
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 import hub_rtl
+from flow.kept import digest, write
 from flow.verilog import netlist
 
 from . import census, parts
@@ -63,10 +63,8 @@ class DesignStore:
         if self._sources is None:
             self._sources = _sources()
         fields = {name: value for name, value in cfg.as_dict().items() if name != "name"}
-        key = hashlib.sha256(
-            repr((kind, sorted(fields.items()), self._sources)).encode()
-        ).hexdigest()
-        return self._folder / f"{key[:32]}.json"
+        key = digest(repr((kind, sorted(fields.items()), self._sources)), length=32)
+        return self._folder / f"{key}.json"
 
     def _kept(self, kind, cfg, make):
         index = self._index(kind, cfg)
@@ -75,11 +73,11 @@ class DesignStore:
             made = make()
             seconds = time.process_time() - start
             listed = {name: [count, self._write(text)] for name, (count, text) in made.items()}
-            _write(index, json.dumps({"seconds": round(seconds, 1), "designs": listed}))
+            write(index, json.dumps({"seconds": round(seconds, 1), "designs": listed}))
         known = json.loads(index.read_text())
         designs = {
-            name: (count, Design(digest, self._path(digest)))
-            for name, (count, digest) in known["designs"].items()
+            name: (count, Design(found, self._path(found)))
+            for name, (count, found) in known["designs"].items()
         }
         if not all(design.path.exists() for _, design in designs.values()):
             index.unlink()
@@ -90,17 +88,10 @@ class DesignStore:
         return self._folder / f"{digest[:32]}.il"
 
     def _write(self, text):
-        digest = hashlib.sha256(text.encode()).hexdigest()
-        if not self._path(digest).exists():
-            _write(self._path(digest), text)
-        return digest
-
-
-def _write(path, text):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f"{path.name}.{os.getpid()}")
-    scratch.write_text(text)
-    scratch.rename(path)
+        found = digest(text, length=64)
+        if not self._path(found).exists():
+            write(self._path(found), text)
+        return found
 
 
 def _sources():

@@ -3,11 +3,12 @@
 their cells."""
 
 import gzip
-import hashlib
 import os
 import re
 import shutil
 from pathlib import Path
+
+from flow.kept import digest
 
 __all__ = ["Library", "libraries"]
 
@@ -32,7 +33,7 @@ class Library:
         self.files, self.store = [Path(each) for each in files], Path(store)
         texts = [_text(each) for each in self.files]
         self.name = _library_name(self.files[0], texts[0])
-        self.digest = hashlib.sha256("".join(texts).encode()).hexdigest()
+        self.digest = digest("".join(texts), length=64)
         areas, flops = {}, []
         for text in texts:
             for cell in _CELL.split(text)[1:]:

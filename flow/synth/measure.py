@@ -2,8 +2,6 @@
 """Runs the flows over designs, some at a time; a result is kept until the design, the flow or its
 settings change."""
 
-import hashlib
-import json
 import os
 import shutil
 import subprocess
@@ -11,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+
+from flow.kept import digest, keep, recall
 
 from . import cells, ecp5, generic, memory_models, timer, yosys
 from .designs import Design, DesignStore
@@ -76,19 +76,12 @@ class Task:
     folder: Path
 
     def key(self):
-        return hashlib.sha256(
-            (self.design.digest + self.settings.key(self.flow)).encode()
-        ).hexdigest()
+        return digest(self.design.digest + self.settings.key(self.flow), length=64)
 
 
 def kept(task):
     """Figures of a task that has been run on this very design, or None."""
-    path = task.folder / "result.json"
-    if path.exists():
-        known = json.loads(path.read_text())
-        if known["key"] == task.key():
-            return known["figures"]
-    return None
+    return recall(task.folder / "result.json", task.key())
 
 
 def run(tasks, jobs=None, force=False, tell=print):
@@ -159,7 +152,4 @@ def _figures(task, force):
     figures = task.settings.run(task.flow, task.design.text(), task.folder)
     for bulky in (*task.folder.glob("*.il"), task.folder / "memories.json"):
         bulky.unlink(missing_ok=True)
-    scratch = task.folder / "result.new"
-    scratch.write_text(json.dumps({"key": key, "figures": figures}))
-    scratch.rename(result)
-    return figures
+    return keep(result, key, figures)

@@ -3,6 +3,8 @@
 
 from pathlib import Path
 
+from flow.tables import markdown
+
 from .census import REST, UNITS
 from .page_text import AREA, CELLS, COMMANDS, FPGA, GATES, GROWTH, HEAD, LANE, MEMORIES, PEERS_TEXT
 from .parts import PARTS
@@ -80,14 +82,7 @@ def page(measurement, goals, errors, pictures):
 def table(heads, body):
     """Lines of a Markdown table, or a line that says that nothing was measured."""
     body = list(body)
-    if not body:
-        return ["", "Not measured yet."]
-    return [
-        "",
-        "| " + " | ".join(heads) + " |",
-        "|" + "---|" * len(heads),
-        *("| " + " | ".join(row) + " |" for row in body),
-    ]
+    return ["", *markdown(heads, body)] if body else ["", "Not measured yet."]
 
 
 def _picture(pictures, name, text):

@@ -69,7 +69,7 @@ class Measurement:
         if step == "lane-cells" and not errors:
             for library in self.libraries:
                 try:
-                    self._whole(library, measure=True)
+                    self.whole(library, measure=True)
                 except (ValueError, OSError) as error:
                     self.errors[step].append(f"whole lane, {library.name}: {error}")
 
@@ -109,9 +109,27 @@ class Measurement:
             return None
         return found, {name: count for name, (count, _) in designs.items()}
 
-    def whole(self, library):
-        """``{ps, start, end, gates}`` of the reference hub's lane in ``library``, or None."""
-        return self._whole(library, measure=False)
+    def whole(self, library, measure=False):
+        """``{ps, start, end, gates}`` of the reference hub's lane in ``library``, or None; with
+        ``measure`` it is timed if it is not known."""
+        cfg = self.hub_cfg
+        if not measure and not self._store.has_census(cfg):
+            return None
+        tasks = {
+            name: self._unit(name, design, library)
+            for name, (_, design) in self._store.census(cfg).items()
+        }
+        figures = {name: kept(task) for name, task in tasks.items()}
+        folder = self.folder / "whole" / library.name
+        if None in figures.values() or any(
+            each["timer"] != "OpenSTA" for each in figures.values() if each["ps"]
+        ):
+            return None
+        if not measure and not (folder / "result.json").exists():
+            return None
+        return whole_timing(
+            {name: task.folder for name, task in tasks.items()}, cfg, library, folder
+        )
 
     def elaboration_seconds(self):
         """CPU time from Python to RTLIL of the reference hub, or None."""
@@ -193,24 +211,4 @@ class Measurement:
             design,
             self.settings(library),
             self.folder / "units" / f"{name}-{design.digest[:16]}" / place,
-        )
-
-    def _whole(self, library, measure):
-        cfg = self.hub_cfg
-        if not measure and not self._store.has_census(cfg):
-            return None
-        tasks = {
-            name: self._unit(name, design, library)
-            for name, (_, design) in self._store.census(cfg).items()
-        }
-        figures = {name: kept(task) for name, task in tasks.items()}
-        folder = self.folder / "whole" / library.name
-        if None in figures.values() or any(
-            each["timer"] != "OpenSTA" for each in figures.values() if each["ps"]
-        ):
-            return None
-        if not measure and not (folder / "result.json").exists():
-            return None
-        return whole_timing(
-            {name: task.folder for name, task in tasks.items()}, cfg, library, folder
         )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables of what was measured: for the screen, and as Markdown."""
 
-from rich.table import Table
+from flow import tables
 
 __all__ = ["markdown", "rows", "screen"]
 
@@ -72,27 +72,13 @@ def rows(flow, found, counts):
 
 def screen(flow, found, counts):
     """A table for the terminal."""
-    table = Table(*HEADS[flow], title=TITLES[flow])
-    for row in rows(flow, found, counts):
-        table.add_row(*row)
-    return table
+    return tables.screen(HEADS[flow], rows(flow, found, counts), title=TITLES[flow])
 
 
 def markdown(found, counts, flows):
     """All tables, as text."""
     lines = []
     for flow in flows:
-        lines += [
-            f"### {TITLES[flow]}",
-            "",
-            "| " + " | ".join(HEADS[flow]) + " |",
-            "|" + "---|" * len(HEADS[flow]),
-        ]
-        lines += [
-            "| "
-            + " | ".join(f"`{row[0]}`" if n == 0 else cell for n, cell in enumerate(row))
-            + " |"
-            for row in rows(flow, found, counts)
-        ]
-        lines.append("")
+        body = ((f"`{row[0]}`", *row[1:]) for row in rows(flow, found, counts))
+        lines += [f"### {TITLES[flow]}", "", *tables.markdown(HEADS[flow], body), ""]
     return "\n".join(lines)

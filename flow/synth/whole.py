@@ -2,16 +2,16 @@
 """Timing of a hub that was mapped unit by unit: one lane, one loopback lane and all that is shared,
 put together again."""
 
-import hashlib
-import json
 import re
+
+from flow.kept import digest, keep, recall
 
 from . import timer
 from .cells import NETLIST
 from .census import REST, UNITS
 from .memory_models import MODEL
 
-__all__ = ["whole_timing"]
+__all__ = ["unit_text", "whole_timing"]
 
 
 def whole_timing(netlists, cfg, library, folder):
@@ -23,22 +23,20 @@ def whole_timing(netlists, cfg, library, folder):
     while nothing changes. Raises ValueError, OSError.
     """
     texts = {name: (path / NETLIST).read_text() for name, path in sorted(netlists.items())}
-    key = hashlib.sha256(repr((sorted(texts.items()), library.digest)).encode()).hexdigest()
-    kept = folder / "result.json"
-    if kept.exists() and (known := json.loads(kept.read_text()))["key"] == key:
-        return known["figures"]
+    key = digest(repr((sorted(texts.items()), library.digest)), length=64)
+    if known := recall(folder / "result.json", key):
+        return known
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
-        (folder / f"{name}.v").write_text(_unit_text(name, text, cfg))
+        (folder / f"{name}.v").write_text(unit_text(name, text, cfg))
     ps, start, end, gates = timer.slowest_path(
         library.unpack(), [f"{name}.v" for name in texts], folder
     )
     figures = {"ps": ps, "start": start, "end": end, "gates": gates}
-    kept.write_text(json.dumps({"key": key, "figures": figures}))
-    return figures
+    return keep(folder / "result.json", key, figures)
 
 
-def _unit_text(name, text, cfg):
+def unit_text(name, text, cfg):
     """The netlist of a unit with module names that are unique in the hub."""
     text = re.sub(rf"\b{MODEL}(\d+)\b", rf"{name}_{MODEL}\1", text)
     if name != REST:

@@ -48,10 +48,6 @@ class _Followed(Spec):
     The entry is not written while the table is being cleared; ``rank`` and ``lane`` stay and
     exist."""
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         cfg, types = self._cfg, types_of(self._cfg)
         m.submodules.dut = self.dut = dut = LogicalDestinationDecoder(cfg)
@@ -411,10 +407,6 @@ class StoreKeepsItsBytes(_Followed):
 class AnswersAreOnePerStore(Spec):
     """Every store is answered once, in order, with its tag; nothing is accepted while ``clearing``,
     which ends; ``stores`` and ``stall`` count exactly; ``in_flight`` is 0 when all are answered."""
-
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
 
     def build(self, m):
         m.submodules.dut = dut = LogicalDestinationDecoder(self._cfg)

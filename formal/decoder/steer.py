@@ -43,10 +43,6 @@ class SteerFindsTheLane(Spec):
     or of (RowID + handle), both mod 4096, mod lanes. Compared: operand, class, owner, tag and byte
     0; the other bytes are wires like it."""
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         cfg = self._cfg
         m.submodules.dut = dut = StoreSteer(cfg)
@@ -87,8 +83,8 @@ class MergeKeepsStores(Spec):
     data and mask above byte 0, which are wires like it."""
 
     def __init__(self, cfg, count):
-        super().__init__()
-        self._cfg, self._count = cfg, count
+        super().__init__(cfg)
+        self._count = count
 
     def build(self, m):
         m.submodules.dut = dut = StoreMerge(self._cfg, self._count)

@@ -30,14 +30,10 @@ class RouterSpec(Spec):
     """A router with everything free. A flit is recognised by the top bit of its region, which the
     router only carries: at most one flit with it set is ever offered, whoever offers it."""
 
-    def __init__(self, cfg):
-        super().__init__()
-        self.cfg = cfg
-
     def router(self, m):
-        m.submodules.dut = self.dut = dut = ControlRouter(self.cfg)
+        m.submodules.dut = self.dut = dut = ControlRouter(self._cfg)
         self.free_inputs(dut, but=("rank",))
-        m.d.comb += dut.rank.eq(self.constant(self.cfg.rank_width, "rank"))
+        m.d.comb += dut.rank.eq(self.constant(self._cfg.rank_width, "rank"))
         self.senders = [
             (port, header_layout(PacketType.CLOSE)(port.payload)) for port in dut.i_control
         ]
@@ -188,7 +184,7 @@ class ControlDoneIsExact(RouterSpec):
     ``ctl_ready`` is the link's, and 1 for the own rank."""
 
     def build(self, m):
-        cfg, dut = self.cfg, self.router(m)
+        cfg, dut = self._cfg, self.router(m)
         link = header_layout()(dut.o_link.payload)
         took = dut.o_link.valid & dut.o_link.ready
         own = Signal(3)  # own flits accepted and not yet done
@@ -229,12 +225,8 @@ class CountersGetEveryStrobe(Spec):
         "ack_merges": "merges",
     }
 
-    def __init__(self, cfg):
-        super().__init__()
-        self.cfg = cfg
-
     def build(self, m):
-        m.submodules.dut = dut = CounterSums(self.cfg)
+        m.submodules.dut = dut = CounterSums(self._cfg)
         self.free_inputs(dut)
         by_lane = {
             **dict.fromkeys(("stores", "stores_refused", "store_stalls"), dut.store),
@@ -264,12 +256,8 @@ class CountersGetEveryStrobe(Spec):
 class ViewShowsTheChosenSlice(Spec):
     """``view`` is that of slice ``slice`` one cycle before."""
 
-    def __init__(self, cfg):
-        super().__init__()
-        self.cfg = cfg
-
     def build(self, m):
-        cfg = self.cfg
+        cfg = self._cfg
         m.submodules.dut = dut = SliceView(cfg)
         self.free_inputs(dut)
         for n in range(cfg.slices):

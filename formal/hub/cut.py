@@ -5,7 +5,8 @@ says."""
 from amaranth import Cat
 from amaranth.hdl import ValueCastable
 
-from formal.kit.cuts import cut_out
+from formal.kit.cuts import cut
+from formal.kit.inside import observe
 from formal.kit.spec import Spec, Stream
 from hub_rtl.contract.ports import hub_interfaces
 from hub_rtl.hub.hub import Hub
@@ -13,54 +14,30 @@ from hub_rtl.hub.hub import Hub
 __all__ = ["CutHub", "fields_of", "whole"]
 
 
-CUTS = {
-    "hub_rtl.hub.hub": (
-        "CsrBank",
-        "RejectSender",
-        "RefusalLog",
-        "CounterSums",
-        "SliceView",
-        "LinkPort",
-        "LoopPort",
-    ),
-    "hub_rtl.hub.producer_half": (
-        "LogicalDestinationDecoder",
-        "PacketManager",
-        "SendLedger",
-        "ProducerControl",
-        "StoreMerge",
-    ),
-    "hub_rtl.hub.consumer_half": (
-        "SlotAllocator",
-        "ReadinessScoreboard",
-        "SpillPortMerge",
-        "MemoryWriter",
-    ),
-}
+#: Of a hub's parts, those that join the others: they stay.
+JOINTS = ("HubProducer", "HubConsumer", "ControlRouter", "StreamMerge")
 
 
 class CutHub(Spec):
-    """A hub without its blocks. ``self.blocks``: stand-ins by class, in the order of lanes or
-    slices. Their outputs and the hub's inputs are free: streams, too, may drop what they
+    """A hub without its blocks. ``self.blocks``: those that were emptied, by class, in the order of
+    lanes or slices. Their outputs and the hub's inputs are free: streams, too, may drop what they
     offered."""
 
     def __init__(self, cfg):
         super().__init__()
         self.cfg = cfg
 
-    def hub(self, m, keep=(), also=()):
-        """The hub, with the blocks ``keep`` as they are, and without the further classes
-        ``also``."""
+    def hub(self, m, keep=()):
+        """The hub, with the blocks of the classes ``keep`` as they are."""
         m.submodules.dut = self.dut = dut = Hub(self.cfg)
+        hub = observe(dut)
         self.blocks = {}
-        cuts = [
-            f"{user}:{name}" for user, names in CUTS.items() for name in names if name not in keep
-        ]
-        for cut, made in cut_out(dut, [*cuts, *also]).items():
-            name = cut.partition(":")[2]
-            self.blocks[name] = made
-            for block in made:
-                self.free_outputs(block)
+        for found in (*hub, *observe(hub.producer), *observe(hub.consumer)):
+            for block in found if isinstance(found, list) else [found]:
+                name = type(block).__name__
+                if name not in (*JOINTS, *keep):
+                    cut(self, block)
+                    self.blocks.setdefault(name, []).append(block)
         self.free_inputs(dut)
         return dut
 

@@ -5,7 +5,8 @@ RTL between them."""
 from amaranth import Cat, Signal
 from amaranth.lib import wiring
 
-from formal.kit.cuts import cut_out
+from formal.kit.cuts import empty
+from formal.kit.inside import observe
 from formal.kit.spec import Spec
 from hub_rtl.contract.packets import OPERAND_ROW, EventKind, Reason, RegionOp
 from hub_rtl.hub.hub import Hub
@@ -13,12 +14,6 @@ from hub_rtl.hub.hub import Hub
 __all__ = ["RowReachesTheOtherRank"]
 
 ROW_BYTES, STRIDE, ROWID = 32, 128, 5
-PLACES = (
-    "hub_rtl.hub.hub:CsrBank",
-    "hub_rtl.hub.hub:RefusalLog",
-    "hub_rtl.hub.hub:CounterSums",
-    "hub_rtl.hub.hub:SliceView",
-)
 
 
 class PairSpec(Spec):
@@ -36,13 +31,15 @@ class PairSpec(Spec):
     def join(self, m):
         self.a, self.b = a, b = Hub(self.cfg), Hub(self.cfg)
         self.csr = []
-        for n, (hub, idle) in enumerate(((a, "HubConsumer"), (b, "HubProducer"))):
-            cuts = cut_out(hub, [*PLACES, f"hub_rtl.hub.hub:{idle}"])
+        for n, (hub, half) in enumerate(((a, "consumer"), (b, "producer"))):
             m.submodules[f"hub{n}"] = hub
-            csr, other = cuts["hub_rtl.hub.hub:CsrBank"][0], cuts[f"hub_rtl.hub.hub:{idle}"][0]
+            parts = observe(hub)
+            csr, idle = parts.csr, getattr(parts, half)
+            for part in (csr, idle, parts.log, parts.sums, parts.views):
+                empty(part)
             m.d.comb += [
                 value.eq(0)
-                for _, member, value in other.signature.flatten(other)
+                for _, member, value in idle.signature.flatten(idle)
                 if member.flow == wiring.Out
             ]
             self.csr.append(csr)

@@ -4,6 +4,8 @@ the others alone."""
 
 from amaranth import Cat, Signal
 
+from formal.kit.cuts import cut
+from formal.kit.inside import observe
 from formal.register_bank.bus import BusWatch, always_answers, always_interrupts
 from hub_rtl.contract.axi import AxiLite
 from hub_rtl.contract.fields import CSR_ADDR
@@ -17,11 +19,11 @@ __all__ = ["GeometryOfBusyRegionStays", "InterruptTellsWhatIsEnabled", "Register
 class RegistersSpec(CutHub):
     """A hub with its real registers but for the event counters; the other blocks are cut out."""
 
-    def registers(self, m, also=()):
-        """The hub; ``bus``: the accesses to its registers."""
-        dut = self.hub(
-            m, keep=("CsrBank",), also=("hub_rtl.register_bank.register_bank:Counters", *also)
-        )
+    def registers(self, m):
+        """The hub; ``bus``: the accesses to its registers; ``bank``: what these consist of."""
+        dut = self.hub(m, keep=("CsrBank",))
+        self.bank = observe(observe(dut).csr)
+        cut(self, self.bank.counters)
         names = AxiLite(CSR_ADDR).members
         self.bus = BusWatch(
             self, self.cfg, {name: getattr(dut, f"s_axil_csr_{name}") for name in names}
@@ -115,8 +117,9 @@ class InterruptTellsWhatIsEnabled(RegistersSpec):
     while such a write was under way is not judged until it is set or cleared again."""
 
     def build(self, m):
-        dut = self.registers(m, also=("hub_rtl.register_bank.register_bank:RegionAccess",))
-        regions, scoreboard = self.blocks["RegionAccess"][0], self.one("ReadinessScoreboard")
+        dut = self.registers(m)
+        regions, scoreboard = self.bank.regions, self.one("ReadinessScoreboard")
+        cut(self, regions)
         event = scoreboard.o_event
         strobes = {
             "error": event.valid & event.ready & (event.payload.kind == EventKind.ERROR),

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One task of a check through SymbiYosys: prove, cover, or catch the bug."""
 
-import hashlib
 import json
 import os
 import re
@@ -12,6 +11,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from flow.kept import digest, write
 from flow.synth.yosys import yosys_program
 from sim.bench.runner import lock
 
@@ -121,7 +121,7 @@ def run_task(check, task, force=False, patience=1):
     command = tools()
     text, spec = elaborate(check, bug=task == "bug")
     script = _script(check, task)
-    key = hashlib.sha256(repr((VERSION, text, script, _versions())).encode()).hexdigest()[:24]
+    key = digest(repr((VERSION, text, script, _versions())), length=24)
     cache, folder = BUILD / "cache" / f"{key}.json", BUILD / check.name / task
     with lock(folder.with_suffix(".lock")):  # two runs of one check use one folder
         if cache.exists() and not force:
@@ -129,10 +129,7 @@ def run_task(check, task, force=False, patience=1):
         patient = _script(check, task, patience)
         outcome = _run(check, task, command, folder, patient, text, spec)
         if outcome.status == WANTED[task]:
-            cache.parent.mkdir(parents=True, exist_ok=True)
-            scratch = cache.with_suffix(f".{os.getpid()}")
-            scratch.write_text(json.dumps(asdict(outcome)))
-            scratch.rename(cache)
+            write(cache, json.dumps(asdict(outcome)))
     return outcome
 
 

@@ -2,10 +2,10 @@
 """Looking into a part through what it declares: its ``observe``. Only for helper invariants and
 for cutting inner parts out; a promise speaks of ports."""
 
-from amaranth import Module
+from amaranth import Const, Module, Value
 from amaranth.lib import wiring
 
-__all__ = ["observe", "peek", "stand_in"]
+__all__ = ["known_word", "observe", "peek", "stand_in"]
 
 
 def observe(part):
@@ -23,6 +23,19 @@ def peek(m, ram, address):
     port = observe(ram).memory.read_port(domain="comb")
     m.d.comb += port.addr.eq(address)
     return port.data
+
+
+def known_word(spec, ram, row, name):
+    """``(word, known)``: the word of a ``Ram`` in ``row`` in this cycle, and whether its walker has
+    passed there. Lemmas, for the proof by induction: what was read of that row a cycle ago is the
+    word now (the collision rule), and how far the walker goes."""
+    word, walk = peek(spec.m, ram, row), observe(ram).walk
+    here = spec.past(ram.r_en & (ram.r_addr == row), f"{name}_read_here")
+    spec.lemma(f"{name} read", Value.cast(ram.r_data) == word, when=here)
+    if walk is None:
+        return word, Const(1)
+    spec.lemma(f"{name} walk", walk <= ram.depth)
+    return word, walk > row
 
 
 def stand_in(part, double):

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The results of the proofs as a page."""
 
-from .run import results
+from flow.kept import write
+from flow.tables import markdown
+
+from .run import COLUMNS, results
 
 __all__ = ["write_report"]
 
@@ -12,20 +15,14 @@ assumed, stands in [verification.md](../verification.md).
 
 """
 
-COLUMNS = ("check", "properties", "lemmas", "result", "covers", "planted bug", "engine", "seconds")
-
-
-def _row(cells):
-    return "| " + " | ".join(cells) + " |\n"
-
 
 def write_report(path, checks, outcomes, goals):
     """Writes the Markdown page: targets, a row per check, the reason of each bound, and all
     properties by name."""
     text = [HEAD.format(name=path)]
     text += [f"- {'met' if met else '**missed**'}: {goal}\n" for goal, met in goals]
-    text += ["\n", _row(COLUMNS), _row(["---"] * len(COLUMNS))]
-    text += [_row(row) for row in results(checks, outcomes)]
+    table = markdown(COLUMNS, results(checks, outcomes), " --- ")
+    text += ["\n", *(f"{line}\n" for line in table)]
     bounded = [check for check in checks if check.because]
     if bounded:
         text.append("\n## Why some are bounded\n\n")
@@ -38,7 +35,4 @@ def write_report(path, checks, outcomes, goals):
             + (f". Assumes: {'; '.join(outcome.assumptions)}" if outcome.assumptions else "")
             + "\n"
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_suffix(".part")
-    scratch.write_text("".join(text))
-    scratch.rename(path)
+    write(path, "".join(text))

@@ -5,12 +5,15 @@ import os
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 
-from rich.table import Table
+from flow.tables import screen
 
 from .engine import BUILD, TASKS, Outcome, run_task
 from .ports import ports_without_assertion
 
 __all__ = ["passed", "results", "run_checks", "summary_table", "targets", "verdict"]
+
+
+COLUMNS = ("check", "properties", "lemmas", "result", "covers", "planted bug", "engine", "seconds")
 
 
 def verdict(check, outcome):
@@ -111,10 +114,7 @@ def results(checks, outcomes):
 
 def summary_table(checks, outcomes):
     """:func:`results` for the screen."""
-    table = Table("check", "properties", "lemmas", "result", "covers", "planted bug", "engine", "s")
-    for row in results(checks, outcomes):
-        table.add_row(*row)
-    return table
+    return screen((*COLUMNS[:-1], "s"), results(checks, outcomes))
 
 
 def targets(checks, outcomes):

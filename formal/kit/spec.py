@@ -55,7 +55,8 @@ class Spec(Elaboratable):
 
     before = ()
 
-    def __init__(self):
+    def __init__(self, cfg=None):
+        self._cfg = cfg  # the configuration, of specifications whose part has one
         self.properties, self.assumptions, self.covers = [], [], []
         self.parts = []  # whose inputs are free
         self.clk = Signal()

@@ -43,10 +43,6 @@ class CreditsAreConserved(Spec):
 
     PEER = 1
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         cfg, peer = self._cfg, self.PEER
         m.submodules.send = send = SendCredits(cfg)
@@ -150,10 +146,6 @@ class BadTotalsGiveNothing(Spec):
     ahead of the last good one. Other ranks' announcements and takes change nothing. A taken credit
     shows in the next cycle, an announcement in the one after."""
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         cfg = self._cfg
         m.submodules.send = send = SendCredits(cfg)
@@ -205,10 +197,6 @@ class ReportsComeInTime(Spec):
     the interval cut from 256 to 16 cycles."""
 
     HALF_INTERVAL = 3  # bits; 7 in the hub
-
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
 
     def build(self, m):
         cfg = self._cfg

@@ -14,8 +14,8 @@ class _Loop(Spec):
     """The loop lane with free inputs; its packet queue cut to ``words``."""
 
     def __init__(self, cfg, words=3):
-        super().__init__()
-        self._cfg, self._words = cfg, words
+        super().__init__(cfg)
+        self._words = words
 
     def build(self, m):
         m.submodules.dut = dut = LoopPort(self._cfg, self._words)

@@ -42,10 +42,6 @@ class Receiver(Spec):
 
     part, unused = LinkRx, ()  # unused: ports without inputs here
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         cfg = self._cfg
         dut = self.prepare(self.part(cfg))

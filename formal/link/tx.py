@@ -30,8 +30,8 @@ class _Transmitter(Spec):
     part = LinkTx
 
     def __init__(self, cfg, patience=4):
-        super().__init__()
-        self._cfg, self._patience = cfg, patience
+        super().__init__(cfg)
+        self._patience = patience
 
     def build(self, m):
         m.submodules.dut = dut = self.part(self._cfg, self._patience)

@@ -19,10 +19,6 @@ __all__ = [
 class _Writer(Spec):
     """The writer with free inputs, and what crosses its ports."""
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         m.submodules.dut = self.dut = dut = MemoryWriter(self._cfg)
         self.free_inputs(dut)

@@ -40,8 +40,8 @@ class PacketsAreEntries(Spec):
     """
 
     def __init__(self, cfg):
-        super().__init__()
-        self._cfg, self._types = cfg, pool_types_of(cfg)
+        super().__init__(cfg)
+        self._types = pool_types_of(cfg)
 
     def build(self, m):
         cfg, t = self._cfg, self._types

@@ -23,10 +23,6 @@ class ManagerSpec(Spec):
     and fetches are of locked entries; a place is an entry that was free in the cycle before.
     """
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         m.submodules.dut = self.dut = dut = PacketManager(self._cfg)
         self.inner = inner = look_into(dut)

@@ -20,10 +20,6 @@ class _Quota(Spec):
     frees entries that are there (the same).
     """
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         cfg = self._cfg
         m.submodules.dut = self.dut = dut = PoolQuota(cfg)

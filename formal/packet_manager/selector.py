@@ -27,10 +27,6 @@ class SelectorSpec(Spec):
     (``packet_manager.parts_fit_together``). The emitter lets nothing be picked in the cycle after a
     lock (``packet_manager.packets_are_entries``)."""
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         cfg, depth = self._cfg, self._cfg.pool_depth
         m.submodules.dut = self.dut = dut = Selector(cfg)

@@ -20,10 +20,6 @@ class TimerSpec(Spec):
     released, and keep their identity; ``fresh`` and ``old`` are kept as the pool does. Ends of
     packets (``busy``) are at least one cycle apart."""
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         cfg, depth = self._cfg, self._cfg.pool_depth
         m.submodules.dut = self.dut = dut = PoolTimer(cfg)

@@ -30,10 +30,6 @@ class PartsFitTogether(Spec):
     ``packet_manager.bytes_counted``).
     """
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         cfg, depth = self._cfg, self._cfg.pool_depth
         m.submodules.dut = dut = PacketManager(cfg)

@@ -28,8 +28,7 @@ class _Engine(Spec):
     parts.ram's double."""
 
     def __init__(self, cfg):
-        super().__init__()
-        self._cfg = ByteTotals(**cfg.as_dict())
+        super().__init__(ByteTotals(**cfg.as_dict()))
 
     def replace(self, engine):
         """Puts doubles into the engine."""

@@ -17,10 +17,6 @@ class _Control(Spec):
     """The whole block with free inputs; at most two fences wait (eight in the hub), memories are
     parts.ram's double."""
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         m.submodules.dut = dut = ProducerControl(self._cfg, fences=2)
         inner = observe(dut)

@@ -92,10 +92,6 @@ class _Sequence(Spec):
 
     merge = None  # what stands for the merge of the answers
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         m.submodules.dut = dut = ProducerControl(self._cfg, fences=2)
         inner = observe(dut)

@@ -32,8 +32,7 @@ class TotalsAreExact(Spec):
     """
 
     def __init__(self, cfg):
-        super().__init__()
-        self._cfg = NarrowTotals(**cfg.as_dict())
+        super().__init__(NarrowTotals(**cfg.as_dict()))
 
     def build(self, m):
         cfg, past = self._cfg, self.past
@@ -112,10 +111,6 @@ class EntriesAreAtomic(Spec):
 
     ``unpend`` comes at most once per replica of an accepted close.
     """
-
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
 
     def build(self, m):
         cfg, past = self._cfg, self.past

@@ -27,10 +27,6 @@ class ReportsAreSentOrCounted(Spec):
     One refusal, any, is followed: its ``rowid[0]`` is 1 and that of others 0; a row number decides
     nothing."""
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         cfg = self._cfg
         m.submodules.dut = dut = RejectSender(cfg)
@@ -112,10 +108,6 @@ class MessageHasItsCredit(Spec):
     neither sender; it is busy from the next cycle until 4 cycles after ``ctl_done``, which comes no
     sooner than two cycles after the choice."""
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         cfg = self._cfg
         m.submodules.dut = dut = RejectSender(cfg)
@@ -184,8 +176,8 @@ class _Log(Spec):
     lane. ``waiting``: of the log; every place of its queues is alike."""
 
     def __init__(self, cfg, waiting=3):
-        super().__init__()
-        self._cfg, self._waiting = cfg, waiting
+        super().__init__(cfg)
+        self._waiting = waiting
 
     def build(self, m):
         cfg = self._cfg

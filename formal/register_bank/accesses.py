@@ -122,10 +122,6 @@ class RegisterKeepsItsValue(Spec):
     with an error and change nothing. ``done`` comes two cycles after the access began. Followed:
     any one address."""
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         m.submodules.dut = dut = RegisterFile(self._cfg)
         self.free_inputs(dut)
@@ -263,10 +259,6 @@ class GeometryRulesAreExact(Spec):
     ``registers.GEOMETRY_RULES`` that it breaks (the state of the banks aside); one that is not
     valid breaks none."""
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         cfg = self._cfg
         m.submodules.dut = dut = GeometryCheck(cfg)
@@ -314,10 +306,6 @@ class GeometryIsChecked(Spec):
     Fields stay staged while ``busy``; orders only when not busy. The scoreboard answers a query at
     most 4 cycles later; a bank leaves FREE only within 4 cycles after a command for its region was
     taken."""
-
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
 
     def build(self, m):
         cfg = self._cfg
@@ -414,10 +402,6 @@ class OnlyGoodGeometriesAreWritten(Spec):
     (as register_bank.geometry_rules proves them of ``GeometryCheck``, which stands beside).
 
     Fields stay staged while ``busy``."""
-
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
 
     def build(self, m):
         cfg = self._cfg

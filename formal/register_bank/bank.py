@@ -29,10 +29,6 @@ class _Bank(Spec):
 
     cuts = ()  # names of parts that are taken out of the bank
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         m.submodules.dut = dut = CsrBank(self._cfg)
         self.inner = observe(dut)

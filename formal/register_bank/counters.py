@@ -22,10 +22,6 @@ class CountsAreExact(Spec):
 
     WIDTH = 34  # both halves of a copy
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         m.submodules.dut = dut = Counters(self._cfg, self.WIDTH)
         inner = observe(dut)

@@ -22,8 +22,8 @@ class _Combiner(Spec):
     those for the tile."""
 
     def __init__(self, cfg, over=False):
-        super().__init__()
-        self._cfg, self._over = cfg, over
+        super().__init__(cfg)
+        self._over = over
 
     def build(self, m):
         cfg, over = self._cfg, self._over

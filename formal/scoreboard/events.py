@@ -21,10 +21,6 @@ class _Scan(Spec):
     """EventScan with free inputs; promises are about the event that ``loaded`` makes the next one
     at ``o_event``."""
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         cfg = self._cfg
         self.dut = dut = EventScan(cfg)

@@ -2,20 +2,16 @@
 """Promises of the finisher and its divider (``hub_rtl/scoreboard/region_finish.py``)."""
 
 from amaranth import Cat, Mux, Signal
-from amaranth.lib.data import View
 
-from formal.kit.spec import Spec, Stream
+from formal.kit.inside import observe
+from formal.kit.spec import Spec
 from hub_rtl.contract.packets import Reason, RegionState
 from hub_rtl.scoreboard.records import OpKind, scoreboard_types
 from hub_rtl.scoreboard.region_finish import Divider, RegionFinisher
 
-from .readiness import Opened
 from .sources import queue_lemmas
 
 __all__ = ["DividerDivides", "FinisherJudgesEachBank", "FinisherTellsTheTruth"]
-
-# The finisher's states in the order in which its text names them.
-IDLE, LOOK, ANSWER, WEIGH, VERDICT, DIVIDE, EXACT, JUDGED, PASS = range(9)
 
 
 def divides(spec, m, name, dividend, divisor, quotient, remainder, left, runs):
@@ -46,7 +42,8 @@ class DividerDivides(Spec):
 
     def build(self, m):
         dut = Divider(self._width, self._divisor_width)
-        (left,) = Opened(m, dut).signals("left")
+        m.submodules.dut = dut
+        left = observe(dut).left
         self.free(dut.start, dut.dividend)
         dividend, known, age = Signal(self._width), Signal(), Signal(range(self._width + 2))
         divisor = self.constant(self._divisor_width, "divisor")
@@ -73,17 +70,14 @@ class DividerDivides(Spec):
 class _Finisher(Spec):
     """RegionFinisher with free checks, rows and answers; an answer comes only after a question."""
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         cfg = self._cfg
         self.types = scoreboard_types(cfg)
         self.dut = dut = RegionFinisher(cfg)
-        self.opened = Opened(m, dut)
+        m.submodules.dut = dut
+        self.inside = observe(dut)
+        self.is_in = self.inside.is_in
         self.free_inputs(dut)
-        (self.state,) = self.opened.signals("fsm_state")
         self.suppose("nothing comes while clearing", ~dut.check.en, when=dut.clearing)
         kind = dut.o_op.payload.kind
         self.taken, asked = Signal(), Signal()
@@ -93,11 +87,13 @@ class _Finisher(Spec):
         m.d.sync += asked.eq(questions | (asked & ~answer))
         self.suppose("an answer follows a question", asked, when=answer)
         self.asked, self.answer = asked, answer
-        self.lemma("states", self.state <= PASS)
-        self.lemma(
-            "a question is open", (self.state == ANSWER) | (self.state == JUDGED), when=asked
-        )
+        self.lemma("states", self.among(*self.is_in))
+        self.lemma("a question is open", self.among("ANSWER", "JUDGED"), when=asked)
         self.promise(m)
+
+    def among(self, *names):
+        """1 in one of these states."""
+        return Cat(self.is_in[name] for name in names).any()
 
 
 class FinisherTellsTheTruth(_Finisher):
@@ -116,7 +112,7 @@ class FinisherTellsTheTruth(_Finisher):
             (row16[:4] == 0) & (row16 != 0),
             when=self.answer,
         )
-        looked = self.answer & (self.state == ANSWER)
+        looked = self.answer & self.is_in["ANSWER"]
         with m.If(looked):
             m.d.sync += [
                 book.eq(dut.result.book),
@@ -173,7 +169,7 @@ class FinisherTellsTheTruth(_Finisher):
             m.d.sync += won.eq(good)
         confirmed = Signal()
         m.d.sync += confirmed.eq(
-            (self.answer & (self.state == JUDGED) & won & dut.result.ok & shape.overflow_en)
+            (self.answer & self.is_in["JUDGED"] & won & dut.result.ok & shape.overflow_en)
             | (confirmed & ~(self.taken & passes))
         )
         self.always("the overflow region is told after ALL", passes == confirmed)
@@ -200,25 +196,20 @@ class FinisherTellsTheTruth(_Finisher):
         )
 
         # Lemmas: what the registers hold.
-        own, inner_shape, verdict = self.opened.signals("book", "shape", "verdict")
-        later = self.state >= WEIGH
-        self.lemma(
-            "the book", (own == book.as_value()) & (inner_shape == shape.as_value()), when=later
-        )
+        inside, verdict = self.inside, self.inside.verdict
+        later = ~self.among("IDLE", "LOOK", "ANSWER")
+        self.lemma("the book", (inside.book == book) & (inside.shape == shape), when=later)
         self.lemma("whole rows", (shape.row_bytes[:4] == 0) & (shape.row_bytes != 0), when=later)
-        dividing = (self.state == DIVIDE) | (self.state == EXACT)
-        deciding = (
-            dividing | (self.state == VERDICT) | (self.state == JUDGED) | (self.state == PASS)
-        )
-        inner_here, inner_total = self.opened.signals("here", "total")
-        self.lemma("sums", (inner_here == here) & (inner_total == total), when=later)
+        dividing = self.among("DIVIDE", "EXACT")
+        deciding = later & ~self.is_in["WEIGH"]
+        self.lemma("sums", (inside.here == here) & (inside.total == total), when=later)
         self.lemma("weighed", complete & (total >= book.sent), when=deciding)
         self.lemma("dividing", total == book.sent, when=dividing)
         divided = deciding & (total == book.sent)
+        steps = observe(inside.own_rows).left
         for name, dividend in (("own_rows", here), ("over_rows", book.over)):
-            left, quotient, remainder = self.opened.signals(
-                f"{name}.left", f"{name}.quotient", f"{name}.remainder"
-            )
+            divider = getattr(inside, name)
+            left, quotient = observe(divider).left, divider.quotient
             width = len(quotient)
             divides(
                 self,
@@ -227,39 +218,35 @@ class FinisherTellsTheTruth(_Finisher):
                 dividend[4 : 4 + width],
                 shape.row_bytes[4:],
                 quotient,
-                remainder,
+                divider.remainder,
                 left,
                 later,
             )
-            self.lemma(f"{name} done", left == 0, when=divided & (self.state != DIVIDE))
-            self.lemma(f"{name} has begun", left == width, when=self.state == WEIGH)
-            self.lemma(f"{name} in step", left == self.opened.signals("own_rows.left")[0])
+            self.lemma(f"{name} done", left == 0, when=divided & ~self.is_in["DIVIDE"])
+            self.lemma(f"{name} has begun", left == width, when=self.is_in["WEIGH"])
+            self.lemma(f"{name} in step", left == steps)
         placed, over = (
-            self.opened.signals(f"{each}.quotient")[0][: cfg.slot_width]
-            for each in ("own_rows", "over_rows")
+            each.quotient[: cfg.slot_width] for each in (inside.own_rows, inside.over_rows)
         )
-        full, part, inner_rows = self.opened.signals("full", "part", "rows")
         self.lemma(
             "what the quotients say",
-            (full == placed >> shape.log2_tile)
-            & (inner_rows == placed + over)
-            & (part == (placed & ((1 << shape.log2_tile) - 1)).any()),
-            when=divided & (self.state != DIVIDE),
+            (inside.full == placed >> shape.log2_tile)
+            & (inside.rows == placed + over)
+            & (inside.part == (placed & ((1 << shape.log2_tile) - 1)).any()),
+            when=divided & ~self.is_in["DIVIDE"],
         )
-        self.lemma("won", won == (verdict == 0), when=self.state == JUDGED)
-        self.lemma("telling", confirmed == (self.state == PASS))
-        self.lemma("told after ALL", (verdict == 0) & (total == book.sent), when=self.state == PASS)
-        (over_rows,) = self.opened.signals("over_rows.quotient")
+        self.lemma("won", won == (verdict == 0), when=self.is_in["JUDGED"])
+        self.lemma("telling", confirmed == self.is_in["PASS"])
+        self.lemma("told after ALL", (verdict == 0) & (total == book.sent), when=self.is_in["PASS"])
         self.lemma(
             "whole rows there",
-            over_rows[: cfg.slot_width] * shape.row_bytes == book.over,
-            when=((self.state == VERDICT) | (self.state == JUDGED) | (self.state == PASS))
-            & (verdict == 0),
+            over * shape.row_bytes == book.over,
+            when=self.among("VERDICT", "JUDGED", "PASS") & (verdict == 0),
         )
         self.lemma(
             "ALL of what was sent",
             total == book.sent,
-            when=((self.state == VERDICT) | (self.state == JUDGED)) & (verdict == 0),
+            when=self.among("VERDICT", "JUDGED") & (verdict == 0),
         )
 
 
@@ -296,7 +283,7 @@ class FinisherJudgesEachBank(_Finisher):
             & (book.num_closes >= shape.expected)
             & (book.acked + book.refused >= book.sent)
         )
-        with m.If(self.answer & (self.state == ANSWER) & here):
+        with m.If(self.answer & self.is_in["ANSWER"] & here):
             m.d.sync += open_.eq(complete & ~stale & ~asks)
         with m.Elif(asks | (finishes & here)):
             m.d.sync += open_.eq(0)
@@ -306,37 +293,28 @@ class FinisherJudgesEachBank(_Finisher):
             m.d.sync += steps.eq(0)
         with m.Elif(~waits):
             m.d.sync += steps.eq(steps + 1)
-        left, quotient, both = self.opened.signals(
-            "own_rows.left", "own_rows.quotient", "over_rows.left"
-        )
-        width = len(quotient)
+        inside, again = self.inside, self.inside.again
+        left, width = observe(inside.own_rows).left, len(inside.own_rows.quotient)
         self.always("a judgement ends", steps <= width + 8)
 
         # Lemmas.
-        number, again = Cat(dut.at.bank, dut.at.region), self.opened.signals("again")[0]
-        first = Stream(*self.opened.signals("queue.o__valid", "fsm_state", "queue.o__payload"))
-        inside, arrives, place = queue_lemmas(self, self.opened, "queue", first, self._cfg, name)
+        number, first = Cat(dut.at.bank, dut.at.region), inside.queue.o
+        queued, arrives, place = queue_lemmas(self, inside.queue, self._cfg, name)
         self.lemma(
             "the first one is looked at",
             first.valid & (first.payload == number),
-            when=self.state == LOOK,
+            when=self.is_in["LOOK"],
         )
-        self.lemma("not lost", inside | arrives, when=due)
-        self.lemma("its turn comes", others + place < types.banks, when=due & inside)
+        self.lemma("not lost", queued | arrives, when=due)
+        self.lemma("its turn comes", others + place < types.banks, when=due & queued)
         self.lemma("others before it", others < types.banks, when=due)
-        self.lemma("nobody before it yet", others == 0, when=due & ~inside)
+        self.lemma("nobody before it yet", others == 0, when=due & ~queued)
         self.lemma(
-            "a move is remembered", again == stale, when=here & dut.busy & (self.state != LOOK)
+            "a move is remembered", again == stale, when=here & dut.busy & ~self.is_in["LOOK"]
         )
-        judging = (
-            (self.state == WEIGH)
-            | (self.state == DIVIDE)
-            | (self.state == EXACT)
-            | (self.state == VERDICT)
-        )
+        judging = self.among("WEIGH", "DIVIDE", "EXACT", "VERDICT")
         self.lemma("still to be judged", here & judging & ~stale, when=open_)
-        own, geometry = self.opened.signals("book", "shape")
-        own, geometry = View(types.book, own), View(types.geometry, geometry)
+        own, geometry = inside.book, inside.shape
         self.lemma(
             "still complete",
             (own.state == RegionState.OPEN)
@@ -344,30 +322,30 @@ class FinisherJudgesEachBank(_Finisher):
             & (own.acked + own.refused >= own.sent),
             when=open_,
         )
-        self.lemma("both divide", left == both)
+        self.lemma("both divide", left == observe(inside.over_rows).left)
         self.lemma("width", left <= width)
         limits = {
-            LOOK: 0,
-            ANSWER: 1,
-            WEIGH: 2,
-            EXACT: width + 4,
-            VERDICT: width + 5,
-            JUDGED: width + 6,
-            PASS: width + 7,
+            "LOOK": 0,
+            "ANSWER": 1,
+            "WEIGH": 2,
+            "EXACT": width + 4,
+            "VERDICT": width + 5,
+            "JUDGED": width + 6,
+            "PASS": width + 7,
         }
         for state, limit in limits.items():
-            self.lemma(f"steps in state {state}", steps <= limit, when=self.state == state)
+            self.lemma(f"steps in state {state}", steps <= limit, when=self.is_in[state])
         self.lemma(
             "steps while it divides",
             steps + left <= width + 3,
-            when=(self.state == DIVIDE) | (self.state == WEIGH),
+            when=self.among("DIVIDE", "WEIGH"),
         )
         self.lemma(
             "rest",
             steps == 0,
-            when=(self.state == IDLE) & self.past(self.state == IDLE, "idle_before"),
+            when=self.is_in["IDLE"] & self.past(self.is_in["IDLE"], "idle_before"),
         )
         self.lemma(
             "a question is being answered",
-            self.asked == ((self.state == ANSWER) | (self.state == JUDGED)),
+            self.asked == self.among("ANSWER", "JUDGED"),
         )

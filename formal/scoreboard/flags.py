@@ -19,10 +19,6 @@ __all__ = ["EachReadyHasItsFlag", "FlagsFollowTheirEvents"]
 class _Flags(Spec):
     """A part with ``geometry_write`` and ``o_flag``."""
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         self.dut = self.make()
         self.opened = Opened(m, self.dut)

@@ -23,10 +23,6 @@ class BooksSpec(Spec):
     effects show at the ports.
     """
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         cfg, types = self._cfg, scoreboard_types(self._cfg)
         self.dut = dut = RegionBooks(cfg)

@@ -35,10 +35,6 @@ class AnEpochIsTheSumOfItsNews(Spec):
     after this epoch. An operation's effects show two cycles after the books took it, states and
     answers in the third."""
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         cfg, types = self._cfg, scoreboard_types(self._cfg)
         self.dut = dut = RegionBooks(cfg)

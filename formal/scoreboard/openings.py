@@ -72,10 +72,6 @@ class AcknowledgementsCountForTheirOpening(Spec):
     memory.quiesce, scoreboard.combiner_sweeps); from the combiner to the book it takes
     at most 6 cycles (scoreboard.orphans_end_before_the_answer)."""
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         self.dut = dut = RegionWalker(self._cfg)
         self.opened = Opened(m, dut)

@@ -3,31 +3,28 @@
 
 from amaranth import Cat, Mux, Signal
 
+from formal.kit.inside import known_word, observe
 from formal.kit.spec import Spec
 from hub_rtl.scoreboard.bank_sources import OverlapInbox, StallClock
 from hub_rtl.scoreboard.records import OpKind, scoreboard_types
 
-from .readiness import Opened
-
 __all__ = ["OverlapsAreKept", "TicksComeInTime", "queue_lemmas"]
 
 
-def queue_lemmas(spec, opened, path, queue, cfg, name):
-    """Lemmas about a BankQueue at ``path``: each bank is inside once or not at all, and the tables
+def queue_lemmas(spec, queue, cfg, name):
+    """Lemmas about a BankQueue: each bank is inside once or not at all, and the tables
     agree.
 
     Returns ``(inside, arrives, place)`` of bank ``name``: it is in the queue; it was put in one
     cycle ago; how many are in front of it if it is inside.
     """
     banks, width = scoreboard_types(cfg).banks, scoreboard_types(cfg).bank_width
-    head, tail, asked, asked_bank = opened.signals(
-        *(f"{path}.{each}" for each in ("head", "tail", "asked", "asked_bank"))
-    )
+    came_table, gone_table, names, head, tail, asked, asked_bank = observe(queue)
     level, slots = Signal(width + 1), 1 << width
     spec.m.d.comb += level.eq(tail - head)
-    came = [opened.row(spec, f"{path}.came", n, f"came_{n}") for n in range(banks)]
-    gone = [opened.row(spec, f"{path}.gone", n, f"gone_{n}") for n in range(banks)]
-    entries = [opened.row(spec, f"{path}.names", n, f"entry_{n}")[0] for n in range(slots)]
+    came = [known_word(spec, came_table, n, f"came_{n}") for n in range(banks)]
+    gone = [known_word(spec, gone_table, n, f"gone_{n}") for n in range(banks)]
+    entries = [known_word(spec, names, n, f"entry_{n}")[0] for n in range(slots)]
     used = [((n - head)[:width] < level) & (level <= slots) for n in range(slots)]
     inside, place = Signal(banks), Signal(width)
     for bank in range(banks):
@@ -46,8 +43,8 @@ def queue_lemmas(spec, opened, path, queue, cfg, name):
     for n in range(slots):
         with spec.m.If(head[:width] == n):
             spec.m.d.comb += shown.eq(entries[n])
-    data = opened.signals(f"{path}.names.r_data")[0]
-    spec.lemma("the first one is shown", (level != 0) & (data == shown), when=queue.valid)
+    data = names.r_data.as_value()
+    spec.lemma("the first one is shown", (level != 0) & (data == shown), when=queue.o.valid)
     return inside.bit_select(name, 1), asked & (asked_bank == name), place
 
 
@@ -56,14 +53,10 @@ class OverlapsAreKept(Spec):
     fewer others than there are banks, and is offered within two cycles when nothing else is. No
     other bank is told."""
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         banks, width = scoreboard_types(self._cfg).banks, scoreboard_types(self._cfg).bank_width
         dut = OverlapInbox(self._cfg)
-        opened = Opened(m, dut)
+        m.submodules.dut = dut
         self.free_inputs(dut)
         self.suppose("nothing comes while clearing", ~dut.overlap.en, when=dut.clearing)
         name, op = self.constant(width, "name"), dut.o_op.payload
@@ -85,7 +78,7 @@ class OverlapsAreKept(Spec):
             when=due & self.past(due & ~dut.o_op.valid, "due_before"),
         )
         self.always_held(dut.o_op, "o_op")
-        inside, arrives, place = queue_lemmas(self, opened, "queue", dut.o_op, self._cfg, name)
+        inside, arrives, place = queue_lemmas(self, observe(dut).queue, self._cfg, name)
         self.lemma("not lost", inside | arrives, when=due)
         self.lemma("kept when reported", inside + (arrives & ~inside) <= owed)
         self.lemma("its turn comes", others + place < banks, when=due & inside)
@@ -98,14 +91,11 @@ class TicksComeInTime(Spec):
     quarter of it after the tick before, and at most two cycles per bank and three later, beside the
     cycles in which a tick waits. 0 never ticks."""
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         banks, width = scoreboard_types(self._cfg).banks, scoreboard_types(self._cfg).bank_width
         dut = StallClock(self._cfg)
-        index, elapsed = Opened(m, dut).signals("index", "$signal")
+        m.submodules.dut = dut
+        index, elapsed = observe(dut)
         self.free(dut.o_op.ready)
         timeout, name, op = (
             self.constant(32, "timeout"),

@@ -17,10 +17,6 @@ class _Tiles(Spec):
     """TileCounters with free operations, one arbitrary counter (``group``, ``bank``) and its owner
     watched."""
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         cfg, types = self._cfg, scoreboard_types(self._cfg)
         self.dut = dut = TileCounters(cfg)

@@ -4,59 +4,26 @@
 
 from amaranth import Cat, Const, Mux, Signal
 
+from formal.kit.inside import known_word, observe
 from formal.kit.spec import Spec
 from hub_rtl.contract.packets import OrderError, RegionOp
 from hub_rtl.contract.records import types_of
 from hub_rtl.scoreboard.records import OpKind, scoreboard_types
 from hub_rtl.scoreboard.region_walker import RegionWalker
 
-from .readiness import Opened
-
 __all__ = ["OrdersTakeTheirSteps"]
-
-# The walker's states in the order in which its text names them.
-(
-    IDLE,
-    RANGE,
-    ORDER,
-    ORDERED,
-    ORPHAN,
-    PURGE,
-    ORPHANED,
-    PURGING,
-    QUIESCING,
-    SWEEPING,
-    FLUSHING,
-    LOOK,
-    LOOKED,
-    COUNT,
-    WALK,
-    FREE,
-    TELL,
-    FREED,
-    QUIET,
-    SHIFT,
-) = range(20)
 
 
 class _Walker(Spec):
     """RegionWalker with free inputs; an answer comes only after a question."""
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         self.types = scoreboard_types(self._cfg)
         self.dut = dut = RegionWalker(self._cfg)
-        self.opened = Opened(m, dut)
+        m.submodules.dut = dut
+        self.inside = observe(dut)
+        self.is_in = self.inside.is_in
         self.free_inputs(dut)
-        self.group, self.left, self.over_at, self.tell = self.opened.signals(
-            *(f"$signal#{n}" for n in range(2, 6))
-        )
-        self.state, self.wait, self.of_range, self.command, self.abort = self.opened.signals(
-            "fsm_state", "wait", "of_range", "command", "abort"
-        )
         op = dut.o_op.payload
         self.taken, self.asked, self.answer = Signal(), Signal(), Signal()
         quiet = (OpKind.CLEAR, OpKind.PASS, OpKind.ORPHAN)
@@ -67,10 +34,15 @@ class _Walker(Spec):
         questions = self.taken & ~Cat(op.kind == kind for kind in quiet).any()
         m.d.sync += self.asked.eq(questions | (self.asked & ~self.answer))
         self.suppose("an answer follows a question", self.asked, when=self.answer)
-        at = [self.state == each for each in (ORDERED, LOOKED, FREED)]
-        behind = (self.state == ORPHANED) & ~self.opened.signals("asks")[0]
-        self.lemma("a question is open", self.asked == (at[0] | at[1] | at[2] | behind))
+        behind = self.is_in["ORPHANED"] & ~self.inside.asks
+        self.lemma(
+            "a question is open", self.asked == (self.among("ORDERED", "LOOKED", "FREED") | behind)
+        )
         self.promise(m)
+
+    def among(self, *names):
+        """1 in one of these states."""
+        return Cat(self.is_in[name] for name in names).any()
 
 
 class OrdersTakeTheirSteps(_Walker):
@@ -86,9 +58,9 @@ class OrdersTakeTheirSteps(_Walker):
     still for more than 24 cycles."""
 
     def promise(self, m):
-        cfg, dut, types = self._cfg, self.dut, self.types
+        cfg, dut, types, inside = self._cfg, self.dut, self.types, self.inside
         op, command = dut.o_op.payload, Signal(types_of(cfg).region_command)
-        phase, age, cleared, told = Signal(4), Signal(4), Signal(len(self.left)), Signal()
+        phase, age, cleared, told = Signal(4), Signal(4), Signal(len(inside.left)), Signal()
         book, shape = Signal(types.book), Signal(types.geometry)
         bank = command.epoch[0]
         accepted = dut.i_command.valid & dut.i_command.ready
@@ -121,7 +93,7 @@ class OrdersTakeTheirSteps(_Walker):
             )
         )
         m.d.sync += named.eq(names)
-        word, known = self.opened.row(self, "shared", over, "shared")
+        word, known = known_word(self, inside.shared, over, "shared")
         self.lemma("named is kept", word == named, when=known)
         self.lemma("named before it is cleared", ~named, when=~known)
 
@@ -295,101 +267,100 @@ class OrdersTakeTheirSteps(_Walker):
 
         # Lemmas: the phase is the state.
         states = {
-            0: (IDLE, RANGE, SHIFT, COUNT, WALK),
-            1: (ORDER,),
-            2: (ORDERED,),
-            3: (PURGE, ORPHAN, ORPHANED),
-            4: (PURGING,),
-            5: (QUIESCING,),
-            6: (SWEEPING, FLUSHING, LOOK),
-            7: (LOOKED,),
-            8: (COUNT, WALK, TELL, FREE),
-            9: (FREED,),
-            10: (QUIET,),
-            11: (ORPHANED,),
-            12: (PURGE,),
+            0: ("IDLE", "RANGE", "SHIFT", "COUNT", "WALK"),
+            1: ("ORDER",),
+            2: ("ORDERED",),
+            3: ("PURGE", "ORPHAN", "ORPHANED"),
+            4: ("PURGING",),
+            5: ("QUIESCING",),
+            6: ("SWEEPING", "FLUSHING", "LOOK"),
+            7: ("LOOKED",),
+            8: ("COUNT", "WALK", "TELL", "FREE"),
+            9: ("FREED",),
+            10: ("QUIET",),
+            11: ("ORPHANED",),
+            12: ("PURGE",),
         }
         for number, those in states.items():
-            here = sum((self.state == each for each in those[1:]), self.state == those[0]).bool()
-            self.lemma(f"phase {number}", here, when=phase == number)
-        primary, is_shared = self.opened.signals("primary", "shared.r_data")
+            self.lemma(f"phase {number}", self.among(*those), when=phase == number)
         self.lemma(
-            "asking them", (primary == orphans) & (orphans < cfg.regions), when=self.state == ORPHAN
+            "asking them",
+            (inside.primary == orphans) & (orphans < cfg.regions),
+            when=self.is_in["ORPHAN"],
         )
         self.lemma(
-            "all were asked", orphans == cfg.regions, when=(self.state == ORPHANED) | (phase == 12)
+            "all were asked", orphans == cfg.regions, when=self.is_in["ORPHANED"] | (phase == 12)
         )
         self.lemma("nobody was asked", orphans == 0, when=(phase == 1) | (phase == 2))
-        self.lemma("it was looked up", is_shared, when=(phase == 2) & named_then)
-        self.lemma("nobody is to be asked", ~named_then, when=(phase == 3) & (self.state == PURGE))
-        self.lemma("phases", (phase <= 12) & (self.command == command.as_value()))
-        walks = (self.state == RANGE) | (self.state == SHIFT)
-        walks |= ((self.state == COUNT) | (self.state == WALK)) & (phase == 0)
-        self.lemma("a range", (phase == 0) & self.of_range, when=walks)
-        self.lemma("no range", ~self.of_range, when=phase != 0)
-        rest, asks = self.opened.signals("rest", "asks")
-        counts = (phase == 8) & (self.state == COUNT)
+        self.lemma("it was looked up", inside.shared.r_data, when=(phase == 2) & named_then)
+        self.lemma("nobody is to be asked", ~named_then, when=(phase == 3) & self.is_in["PURGE"])
+        self.lemma("phases", (phase <= 12) & (inside.command == command))
+        walks = self.among("RANGE", "SHIFT") | (self.among("COUNT", "WALK") & (phase == 0))
+        self.lemma("a range", (phase == 0) & inside.of_range, when=walks)
+        self.lemma("no range", ~inside.of_range, when=phase != 0)
+        left, rest = inside.left, inside.rest
+        counts = (phase == 8) & self.is_in["COUNT"]
         self.lemma(
             "the last tile",
             rest == (shape.capacity & ((1 << shape.log2_tile) - 1)).any(),
             when=counts,
         )
         asking = {
-            ORDER: ~unknown,
-            ORPHAN: 1,
-            ORPHANED: phase == 3,
-            LOOK: 1,
-            WALK: self.left != 0,
-            TELL: 1,
-            FREE: 1,
+            "ORDER": ~unknown,
+            "ORPHAN": 1,
+            "ORPHANED": phase == 3,
+            "LOOK": 1,
+            "WALK": left != 0,
+            "TELL": 1,
+            "FREE": 1,
         }
-        expected = sum(((self.state == each) & now for each, now in asking.items()), Const(0, 1))
-        self.lemma("asks as its state", asks == expected)
+        expected = sum((self.is_in[each] & now for each, now in asking.items()), Const(0, 1))
+        self.lemma("asks as its state", inside.asks == expected)
         self.lemma(
             "the walk",
-            (cleared + self.left + (rest & counts) == tiles)
-            & (self.tell == owes)
-            & (self.abort == book.touched)
-            & (self.over_at == shape.overflow)
-            & (self.group == (shape.group_base + cleared)[: cfg.group_width]),
+            (cleared + left + (rest & counts) == tiles)
+            & (inside.tell == owes)
+            & (inside.abort == book.touched)
+            & (inside.over_at == shape.overflow)
+            & (inside.group == (shape.group_base + cleared)[: cfg.group_width]),
             when=phase == 8,
         )
         early = ((phase >= 1) & (phase <= 7)) | (phase >= 11)
         self.lemma("cleared before", cleared == 0, when=early)
-        self.lemma("told at the end", ~told, when=early | ((phase == 8) & (self.state != FREE)))
+        self.lemma("told at the end", ~told, when=early | ((phase == 8) & ~self.is_in["FREE"]))
         self.lemma(
             "nothing left",
-            (self.left == 0) & (told == owes),
-            when=(phase == 8) & (self.state == FREE),
+            (left == 0) & (told == owes),
+            when=(phase == 8) & self.is_in["FREE"],
         )
-        self.lemma("telling", (self.left == 0) & owes, when=self.state == TELL)
-        waits = (self.state == PURGING) | (self.state == QUIESCING) | (self.state == SWEEPING)
-        self.lemma("settling", Mux(self.wait == 0, age >= 2, self.wait + age == 2), when=waits)
-        self.lemma("flushing", swept + self.wait >= 8, when=self.state == FLUSHING)
-        self.lemma("quiet", self.wait + age == 1, when=self.state == QUIET)
-        self.lemma("flush", self.wait <= 8)
+        self.lemma("telling", (left == 0) & owes, when=self.is_in["TELL"])
+        waits = self.among("PURGING", "QUIESCING", "SWEEPING")
+        self.lemma("settling", Mux(inside.wait == 0, age >= 2, inside.wait + age == 2), when=waits)
+        self.lemma("flushing", swept + inside.wait >= 8, when=self.is_in["FLUSHING"])
+        self.lemma("quiet", inside.wait + age == 1, when=self.is_in["QUIET"])
+        self.lemma("flush", inside.wait <= 8)
         for state, steps in (
-            (ORDER, 1),
-            (ORDERED, 2),
-            (ORPHAN, 3),
-            (ORPHANED, 1),
-            (PURGE, 3),
-            (PURGING, 6),
-            (QUIESCING, 9),
-            (SWEEPING, 12),
-            (FLUSHING, 21),
-            (LOOK, 22),
-            (LOOKED, 3),
-            (COUNT, 4),
-            (WALK, 5),
-            (TELL, 6),
-            (FREE, 7),
-            (FREED, 3),
-            (QUIET, 4),
+            ("ORDER", 1),
+            ("ORDERED", 2),
+            ("ORPHAN", 3),
+            ("ORPHANED", 1),
+            ("PURGE", 3),
+            ("PURGING", 6),
+            ("QUIESCING", 9),
+            ("SWEEPING", 12),
+            ("FLUSHING", 21),
+            ("LOOK", 22),
+            ("LOOKED", 3),
+            ("COUNT", 4),
+            ("WALK", 5),
+            ("TELL", 6),
+            ("FREE", 7),
+            ("FREED", 3),
+            ("QUIET", 4),
         ):
-            wait = self.wait if PURGING <= state <= FLUSHING else 0
+            others = state in ("PURGING", "QUIESCING", "SWEEPING", "FLUSHING")
             self.lemma(
                 f"idle in state {state}",
-                idle + wait <= steps,
-                when=(self.state == state) & (phase != 0),
+                idle + (inside.wait if others else 0) <= steps,
+                when=self.is_in[state] & (phase != 0),
             )

@@ -43,10 +43,6 @@ __all__ = [
 class _Scoreboard(Spec):
     """The scoreboard with free inputs, its outputs taken or not at will."""
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         self.dut = ReadinessScoreboard(self._cfg)
         self.opened = Opened(m, self.dut)

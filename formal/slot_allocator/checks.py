@@ -23,10 +23,6 @@ class RowPacketsAreCheckedExactly(Spec):
     last geometry and of its banks' last updates, checked in the documented order. User: nothing is
     looked at or written while clearing; body and length hold for the cycle after ``look``."""
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         cfg, dut = self._cfg, RowCheck(self._cfg)
         inside = Inside(m, dut)
@@ -162,10 +158,6 @@ class PlainPacketsAreCheckedExactly(Spec):
     of the lowest armed range that holds its address. User: nothing while clearing; all ranges are
     shown in turn; the packet's fields and the ranges hold for three cycles after ``look``."""
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         cfg, dut = self._cfg, PlainCheck(self._cfg)
         inside = Inside(m, dut)
@@ -262,10 +254,6 @@ class RangesAreShownInTurn(Spec):
     """Each dependency range is shown once in any three cycles, in its place of its step, as it was
     written up to two cycles before. Places behind the last range are not armed. User: ranges exist;
     nothing is written while clearing."""
-
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
 
     def build(self, m):
         cfg, dut = self._cfg, RangeRing(self._cfg)

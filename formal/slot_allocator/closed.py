@@ -22,10 +22,6 @@ class ClosedRowsAreSunk(Spec):
     OPEN in its epoch. User: the next purge comes when ``purging`` is 0; nothing is written and no
     header comes while clearing (slot_allocator.split)."""
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         cfg, dut = self._cfg, Lookup(self._cfg)
         inside = Inside(m, dut)

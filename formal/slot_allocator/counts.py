@@ -4,6 +4,8 @@ rows."""
 
 from amaranth import Cat, Mux, Signal
 
+from formal.kit.inside import observe, peek
+
 from .table import TableSpec
 
 __all__ = ["QueriesCountRows"]
@@ -55,13 +57,13 @@ class QueriesCountRows(TableSpec):
         self.reach("opened again", again & told & (dut.slots == 1))
 
         # Helper invariants: the words of both memories; openings on their way.
-        items, full = inside["opened.items"], inside["opened.full"]
+        items, full = observe(inside.opened)
         pending = Cat(
             full[n] & (item.region == region) & (item.bank == bank) for n, item in enumerate(items)
         ).any()
         for name in ("pointers", "shown"):
-            shape = inside[name].r_data.shape()
-            word = shape(inside.word(m, f"{name}.memory", Cat(bank, region), name))
+            ram = getattr(inside, name)
+            word = ram.r_data.shape()(peek(m, ram, Cat(bank, region)))
             self.lemma(
                 f"{name} kept",
                 (word.slots == slots + here) & (word.moved == moved),

@@ -4,6 +4,7 @@
 from amaranth import Cat, Mux, Signal
 from amaranth.lib import data
 
+from formal.kit.inside import observe, peek
 from hub_rtl.contract.packets import Reason, RegionState
 
 from .table import TableSpec
@@ -123,12 +124,15 @@ class RefusedOnlyWhenFull(TableSpec):
         """Helper invariants: memories and what was read of them, and what the request has found so
         far."""
         cfg, dut, inside = self._cfg, self.dut, self.inside
-        one, two, one_valid, busy, target, pointer = (
-            inside[name] for name in ("one", "two", "one_valid", "busy", "target", "pointer")
-        )
+        one, two, one_valid = inside.one, inside.two, inside.one_valid
+        busy, target, pointer = inside.busy, inside.target, inside.pointers.r_data
+        walks = {
+            name: observe(getattr(inside, name)).walk for name in ("geometry", "states", "pointers")
+        }
+        found_state = inside.states.r_data
         at = self.stages(req, who, open_, ahead)
         own, mine = self.region(region), banks["own"]
-        items, there = inside["opened.items"], inside["opened.full"]
+        items, there = observe(inside.opened)
         self.lemma("opened filled in order", (there & (there + 1)) == 0)
         # At most 3 openings wait: the queue is empty when a request is granted or the overflow
         # region is read.
@@ -136,7 +140,7 @@ class RefusedOnlyWhenFull(TableSpec):
             busy == 2, 0b0, Mux(busy == 3, 0b1, Mux((busy == 0) & one_valid, 0b11, 0b111))
         )
         self.lemma("few openings wait", there <= Mux(dut.clearing, 0, at_most))
-        self.lemma("moves in step 3", busy == 3, when=inside["moves"])
+        self.lemma("moves in step 3", busy == 3, when=inside.moves)
         self.lemma(
             "target",
             (target == self.region(two.region).overflow) & self.region(two.region).overflow_en,
@@ -147,7 +151,7 @@ class RefusedOnlyWhenFull(TableSpec):
             ("states", 2 * cfg.regions),
             ("pointers", 2 * cfg.regions),
         ):
-            self.lemma(f"{ram} walked", inside[f"{ram}.walk"] <= depth)
+            self.lemma(f"{ram} walked", walks[ram] <= depth)
         waits = (busy == 1) | (busy == 2)
         for name, each in banks.items():
             number, slots = each["number"], each["slots"] + each["here"]
@@ -159,18 +163,18 @@ class RefusedOnlyWhenFull(TableSpec):
             at_two = waits & (two.region == number) & (two.bank == bank)
             found = (busy == 2) & (target == number) & (two.bank == bank)
             at_word = Cat(bank, number)
-            word = pointer.shape()(inside.word(m, "pointers.memory", at_word, f"{name}_word"))
-            kept = state(inside.word(m, "states.memory", at_word, f"{name}_kept"))
+            word = pointer.shape()(peek(m, inside.pointers, at_word))
+            kept = state(peek(m, inside.states, at_word))
             self.lemma(
                 f"{name}: counted",
                 word.slots == slots,
-                when=(at_word < inside["pointers.walk"]) & ~pending,
+                when=(at_word < walks["pointers"]) & ~pending,
             )
             last_given = (slots != 0) & (slots >= self.region(number).capacity)
             self.lemma(
                 f"{name}: counted full",
                 word.full == last_given,
-                when=(at_word < inside["pointers.walk"]) & ~pending,
+                when=(at_word < walks["pointers"]) & ~pending,
             )
             self.lemma(f"{name}: none yet", slots == 0, when=pending)
             self.lemma(
@@ -181,7 +185,7 @@ class RefusedOnlyWhenFull(TableSpec):
             self.lemma(
                 f"{name}: state kept",
                 kept.as_value() == each["state"].as_value(),
-                when=at_word < inside["states.walk"],
+                when=at_word < walks["states"],
             )
             self.lemma(
                 f"{name}: open", each["is_open"] == (each["state"].state == RegionState.OPEN)
@@ -209,12 +213,12 @@ class RefusedOnlyWhenFull(TableSpec):
             )
             self.lemma(
                 f"{name}: state read",
-                inside["state"].as_value() == each["state"].as_value(),
+                found_state.as_value() == each["state"].as_value(),
                 when=(at_one & (busy == 0)) | found,
             )
             self.lemma(
                 f"{name}: opened before",
-                ~pending | ~(inside["state"].state == RegionState.OPEN),
+                ~pending | ~(found_state.state == RegionState.OPEN),
                 when=found,
             )
         self.lemma(
@@ -222,19 +226,19 @@ class RefusedOnlyWhenFull(TableSpec):
         )
         self.lemma(
             "epoch of one",
-            inside["state"].epoch == mine["state"].epoch,
+            found_state.epoch == mine["state"].epoch,
             when=at["one"] & ours & (busy == 0),
         )
         self.lemma(
             "goes elsewhere",
-            (inside["own_epoch"] == mine["state"].epoch)
-            & (inside["own_row_bytes"] == own.row_bytes)
+            (inside.own_epoch == mine["state"].epoch)
+            & (inside.own_row_bytes == own.row_bytes)
             & (mine["slots"] + mine["here"] >= own.capacity),
             when=at["two"] & ours,
         )
         for stage, is_full in zip("ab", full, strict=True):
             self.lemma(
                 f"full at {stage}",
-                (inside[stage].reply.reason == Reason.REGION_FULL) == is_full,
+                (getattr(inside, stage).reply.reason == Reason.REGION_FULL) == is_full,
                 when=at[stage] & ours,
             )

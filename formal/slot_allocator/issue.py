@@ -4,12 +4,11 @@
 from amaranth import Cat, Const, Mux, Signal
 from amaranth.lib import data
 
+from formal.kit.inside import observe, peek
 from formal.kit.spec import Spec
 from hub_rtl.contract.packets import Reason
 from hub_rtl.slot_allocator.issue import Issue
-from hub_rtl.slot_allocator.records import REPLIES, Kind
-
-from .inner import Inside
+from hub_rtl.slot_allocator.records import REPLIES, Kind, slice_types_of
 
 __all__ = ["BeatsFollowTheirWrite", "CommandsBecomeWritesOrRefusals"]
 
@@ -17,13 +16,9 @@ __all__ = ["BeatsFollowTheirWrite", "CommandsBecomeWritesOrRefusals"]
 class _Issue(Spec):
     """The issue stage with free inputs; a command has a reason exactly if it is to be sunk."""
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         dut = Issue(self._cfg)
-        inside = Inside(m, dut)
+        m.submodules.dut = dut
         self.free_inputs(dut)
         command = dut.i_command
         self.suppose("kinds", command.p.kind <= Kind.SINK, when=command.valid)
@@ -32,7 +27,7 @@ class _Issue(Spec):
             (command.p.reason != Reason.OK) == (command.p.kind == Kind.SINK),
             when=command.valid,
         )
-        self.specify(m, dut, inside)
+        self.specify(m, dut, observe(dut))
 
 
 class CommandsBecomeWritesOrRefusals(_Issue):
@@ -45,7 +40,7 @@ class CommandsBecomeWritesOrRefusals(_Issue):
 
     def specify(self, m, dut, inside):
         cfg, command, write, refused = self._cfg, dut.i_command.p, dut.o_write, dut.o_refused
-        own = inside["own"]
+        own = slice_types_of(cfg)
         fire = dut.i_command.valid & dut.i_command.ready
         level = Signal(range(REPLIES + 1))
         m.d.sync += level.eq(level + dut.reply_en - dut.alloc_taken)
@@ -228,33 +223,31 @@ class CommandsBecomeWritesOrRefusals(_Issue):
     ):
         """Helper invariants: where the answer waits, what the entry holds, what was refused
         last."""
-        out, head, stored = inside["replies.o"], inside["replies.head"], inside["replies.stored"]
+        out, queue = inside.replies.o, observe(inside.replies)
+        head, stored = queue.head, queue.stored
         self.lemma("level", (level == stored + out.valid) & (level <= REPLIES))
         self.lemma(
             "queue",
-            (inside["replies.tail"] == (head + stored)[: len(head)])
+            (queue.tail == (head + stored)[: len(head)])
             & (out.valid | (stored == 0))
-            & (inside["replies.some"] == (stored != 0))
-            & (inside["replies.room"] == (stored != REPLIES)),
+            & (queue.some == (stored != 0))
+            & (queue.room == (stored != REPLIES)),
         )
         self.lemma(
             "answer at the output", out.p.as_value() == answer.as_value(), when=open_ & (ahead == 0)
         )
         self.lemma(
             "answer waits",
-            inside.word(m, "replies.ram.memory", (head + ahead - 1)[: len(head)], "waiting")
-            == answer.as_value(),
+            peek(m, queue.ram, (head + ahead - 1)[: len(head)]) == answer.as_value(),
             when=open_ & (ahead != 0),
         )
         self.lemma("answer ahead", ahead < level, when=open_)
-        self.lemma(
-            "entry kept", inside.word(m, "rows.memory", index) == entry.as_value(), when=filled
-        )
-        command, known, asks = dut.i_command.p, inside["known"], inside["asks"]
+        self.lemma("entry kept", peek(m, inside.rows, index) == entry.as_value(), when=filled)
+        command, known, asks = dut.i_command.p, inside.known, inside.asks
         row = command.kind == Kind.ROW
         self.lemma(
             "entry read",
-            inside["rows.r_data"].as_value() == entry.as_value(),
+            inside.rows.r_data == entry,
             when=known & row & (command.index == index) & filled,
         )
         self.lemma(
@@ -262,23 +255,22 @@ class CommandsBecomeWritesOrRefusals(_Issue):
             dut.i_command.valid
             & (known ^ asks)
             & (asks == (row & command.fresh))
-            & (inside["keeps"] == (asks & command.install))
-            & (inside["is_row"] == row)
-            & (inside["is_sink"] == (command.kind == Kind.SINK))
-            & (inside["is_fresh"] == command.fresh),
+            & (inside.keeps == (asks & command.install))
+            & (inside.is_row == row)
+            & (inside.is_sink == (command.kind == Kind.SINK))
+            & (inside.is_fresh == command.fresh),
             when=known | asks,
         )
         self.lemma(
             "compared",
-            inside["repeated"]
-            == (inside["some"] & (inside["last"].as_value() == inside["whom"].as_value())),
+            inside.repeated == (inside.some & (inside.last == inside.whom)),
             when=known | asks,
         )
         fresh = dut.o_refused.valid & ~self.past(
             dut.o_refused.valid & ~dut.o_refused.ready, "refusal_waits"
         )
         self.lemma("last refused", thing == last, when=some & ~fresh)
-        self.lemma("some refused", inside["some"] == (some | fresh))
+        self.lemma("some refused", inside.some == (some | fresh))
 
 
 class BeatsFollowTheirWrite(_Issue):
@@ -297,8 +289,9 @@ class BeatsFollowTheirWrite(_Issue):
             when=dut.i_command.valid,
         )
         fire, take = dut.i_command.valid & dut.i_command.ready, piece.valid & piece.ready
-        body = data.View(inside["own"].row_body, command.body)
-        flat = data.View(inside["own"].plain_body, command.body)
+        own = slice_types_of(cfg)
+        body = data.View(own.row_body, command.body)
+        flat = data.View(own.plain_body, command.body)
         size = Signal(6)
         m.d.comb += size.eq(command.len + Mux(command.masked, cfg.mask_flits, 0))
         total = Signal(8)  # pieces of the commands taken that have not come yet
@@ -360,9 +353,7 @@ class BeatsFollowTheirWrite(_Issue):
         self.always("strobe", beat.p.strb == was["strobe"], when=was["beat"])
         self.always("last", beat.p.last == was["last"], when=was["beat"])
         self.always("no beat", ~beat.valid | was["waits"], when=was["quiet"] | ~was["take"])
-        self.always(
-            "sunk at once", piece.ready, when=open_ & (ahead == 0) & sink & inside["active"]
-        )
+        self.always("sunk at once", piece.ready, when=open_ & (ahead == 0) & sink & inside.active)
         for name, happens in {
             "masked last beat": was["beat"] & was["last"] & masked,
             "sunk": was["quiet"] & sink,
@@ -371,14 +362,17 @@ class BeatsFollowTheirWrite(_Issue):
             self.reach(name, happens)
         # Helper invariants: pieces left, and the packet's place.
         active, left, next_valid, job = (
-            inside[name] for name in ("active", "left", "next_valid", "next_job")
+            inside.active,
+            inside.left,
+            inside.next_valid,
+            inside.next_job,
         )
-        now = Mux(active, left + inside["masks"], 0)
+        now = Mux(active, left + inside.masks, 0)
         then = Mux(next_valid, job.len + Mux(job.masked, cfg.mask_flits, 0), 0)
         self.lemma("total", total == now + then)
         self.lemma(
             "sizes",
-            (left != 0) & (left <= cfg.packet_flits) & (inside["masks"] <= cfg.mask_flits),
+            (left != 0) & (left <= cfg.packet_flits) & (inside.masks <= cfg.mask_flits),
             when=active,
         )
         self.lemma("job", (job.len != 0) & (job.len <= cfg.packet_flits), when=next_valid)
@@ -394,13 +388,13 @@ class BeatsFollowTheirWrite(_Issue):
             "working",
             (ahead == 0)
             & (now == masks + length - done)
-            & (inside["masks"] == Mux(first, masks - done, 0))
-            & (inside["sink"] == sink)
-            & (inside["plain_strb"] == ~masked)
-            & (inside["unit"] == Mux(first, unit, at)),
+            & (inside.masks == Mux(first, masks - done, 0))
+            & (inside.sink == sink)
+            & (inside.plain_strb == ~masked)
+            & (inside.unit == Mux(first, unit, at)),
             when=working,
         )
-        self.lemma("mask", inside["mask"] == mask, when=working & ~first & masked)
+        self.lemma("mask", inside.mask == mask, when=working & ~first & masked)
         self.lemma("not done", done < masks + length, when=open_)
         self.lemma("known", masks + length <= cfg.packet_flits + cfg.mask_flits, when=open_)
         self.lemma("one", marked, when=open_ | just)

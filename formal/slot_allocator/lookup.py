@@ -31,8 +31,8 @@ class RowKeepsItsSlot(Spec):
     a spilled row."""
 
     def __init__(self, cfg, covered=True, steered=False):
-        super().__init__()
-        self._cfg, self._covered, self._steered = cfg, covered, steered
+        super().__init__(cfg)
+        self._covered, self._steered = covered, steered
 
     #: Covers of a restore and of what leads to it, more than 20 cycles deep: of
     #: slot_allocator.row_slot_restores.

@@ -26,10 +26,6 @@ class PacketsAreSplitExactly(Spec):
     User: packets have the flits that their header names, at least one of payload (the link checks
     it); header and byte count are taken together."""
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         cfg, dut = self._cfg, PacketSplit(self._cfg)
         inside = Inside(m, dut)

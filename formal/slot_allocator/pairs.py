@@ -34,10 +34,6 @@ class SpillsArePaired(Spec):
     Supposed: packets of regions that do not exist are refused; memory invents no word (the table
     was zeroed, what is erased is gone: an erasure does not fail)."""
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         cfg = self._cfg
         self.dut = dut = Lookup(cfg)

@@ -25,10 +25,6 @@ class PurgeForgetsItsBank(Spec):
     row of no region fails its checks. Entries are watched in the tag memory and on their way to
     it."""
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         cfg, dut = self._cfg, Lookup(self._cfg)
         with mock.patch.multiple(

@@ -101,10 +101,6 @@ class EngineKeepsAxiRules(Spec):
     was answered, each write has one address and one data item, what waits is held, and every answer
     of memory is taken at once."""
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         dut, left = _engine(self, m, self._cfg)
         mem = dut.mem
@@ -137,10 +133,6 @@ class EngineAnswersEach(Spec):
     ``MEMORY`` cycles; an idle engine takes a request in the next cycle."""
 
     MEMORY, WAIT = 3, 12
-
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
 
     def build(self, m):
         cfg = self._cfg
@@ -204,10 +196,6 @@ class EngineAddressesWords(Spec):
     own word, for any values that software has written there. Software: no geometry is written while
     clearing; what is written for the region is always the same (it is FREE, and its rows are not in
     use, when that changes), and comes before its first request."""
-
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
 
     def build(self, m):
         cfg = self._cfg

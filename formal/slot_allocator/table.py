@@ -3,11 +3,10 @@
 
 from amaranth import Array, Cat, Mux, Signal
 
+from formal.kit.inside import observe, peek
 from formal.kit.spec import Spec
 from hub_rtl.contract.packets import Reason, RegionState
 from hub_rtl.slot_allocator.address_table import AddressTable
-
-from .inner import Inside
 
 __all__ = ["TableAnswersEach", "TableGivesDenseSlots"]
 
@@ -32,15 +31,12 @@ class TableSpec(Spec):
         "base",
     )
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def table(self, m):
         """Builds the table and its environment."""
         cfg = self._cfg
         self.dut = dut = AddressTable(cfg)
-        self.inside = Inside(m, dut)
+        m.submodules.dut = dut
+        self.inside = observe(dut)
         self.free_inputs(dut)
         write = dut.geometry_write
         self.regions = [
@@ -50,10 +46,10 @@ class TableSpec(Spec):
         self.busy, self.written = Signal(), Signal(cfg.regions)
         with m.If(asked):
             m.d.sync += self.busy.eq(1)
-        busy, second = self.inside["busy"], self.inside["second"]
-        self.lemma("second step", second == (busy == 2))
+        inside = self.inside
+        self.lemma("second step", inside.second == (inside.busy == 2))
         self.lemma(
-            "step 1", self.inside["now"] == (second | (self.inside["one_valid"] & (busy == 0)))
+            "step 1", inside.now == (inside.second | (inside.one_valid & (inside.busy == 0)))
         )
         self.taken, self.inflight = Signal(), Signal(4)
         m.d.comb += self.taken.eq(Cat(each.valid & each.ready for each in dut.i_request).any())
@@ -143,20 +139,8 @@ class TableSpec(Spec):
         """Helper invariants: the pipeline, and the geometry it has read. Returns for each stage if
         the request is there."""
         dut, inside = self.dut, self.inside
-        one, one_valid, one_slice, two, two_slice, busy, target, a, b = (
-            inside[name]
-            for name in (
-                "one",
-                "one_valid",
-                "one_slice",
-                "two",
-                "two_slice",
-                "busy",
-                "target",
-                "a",
-                "b",
-            )
-        )
+        one, one_valid, two, busy = inside.one, inside.one_valid, inside.two, inside.busy
+        a, b, target = inside.a, inside.b, inside.target
         own = self.region(req.region)
         stages = {
             "reply": dut.reply_en.any(),
@@ -170,8 +154,8 @@ class TableSpec(Spec):
         for name, slices, full in (
             ("a", a.slice, stages["a"]),
             ("b", b.slice, stages["b"]),
-            ("one", one_slice, one_valid),
-            ("two", two_slice, stages["two"]),
+            ("one", inside.one_slice, one_valid),
+            ("two", inside.two_slice, stages["two"]),
         ):
             self.lemma(
                 f"a slice at {name}", (slices != 0) & ((slices & (slices - 1)) == 0), when=full
@@ -180,18 +164,19 @@ class TableSpec(Spec):
         for name, full in stages.items():
             at[name] = open_ & full & (ahead == older)
             older = older + full
-        self.lemma("at one", (one == req) & (one_slice == who), when=at["one"])
+        self.lemma("at one", (one == req) & (inside.one_slice == who), when=at["one"])
         self.lemma(
             "at two",
             (two == req)
-            & (two_slice == who)
+            & (inside.two_slice == who)
             & (target == own.overflow)
             & own.overflow_en
             & Mux(req.translate, req.overflow, 1),
             when=at["two"],
         )
         # Geometry: in memory, as read, on its way.
-        g = inside["g"]
+        g, pointer = inside.geometry.r_data, inside.pointers.r_data
+        walk = observe(inside.pointers).walk
         for n, region in enumerate(self.regions):
 
             def same(view, region=region):
@@ -201,7 +186,7 @@ class TableSpec(Spec):
                     view.no_slots == (region.capacity == 0),
                 ).all()
 
-            word = g.shape()(inside.word(self.m, "geometry.memory", n, f"geometry{n}"))
+            word = g.shape()(peek(self.m, inside.geometry, n))
             self.lemma(f"geometry {n} kept", same(word), when=self.written[n])
             read = (one_valid & (busy == 0) & (one.region == n)) | ((busy == 2) & (target == n))
             self.lemma(f"geometry {n} read", same(g), when=read)
@@ -211,15 +196,9 @@ class TableSpec(Spec):
 
             for bank in range(2):
                 at_word = 2 * n + bank
-                word = inside["pointer"].shape()(
-                    inside.word(self.m, "pointers.memory", at_word, f"pointers{at_word}")
-                )
-                self.lemma(
-                    f"pointer {at_word} below capacity",
-                    below(word),
-                    when=inside["pointers.walk"] > at_word,
-                )
-            self.lemma(f"pointer of {n} read", below(inside["pointer"]), when=read)
+                word = pointer.shape()(peek(self.m, inside.pointers, at_word))
+                self.lemma(f"pointer {at_word} below capacity", below(word), when=walk > at_word)
+            self.lemma(f"pointer of {n} read", below(pointer), when=read)
         self.lemma("all written", self.written.all(), when=self.inflight != 0)
         self.lemma("asked before", self.busy, when=self.inflight != 0)
         self.lemma("cleared before", ~dut.clearing, when=self.written.any())
@@ -344,7 +323,7 @@ class TableAnswersEach(TableSpec):
         """Helper invariants: where the request is in the pipeline, and what is there."""
         dut, inside, cfg = self.dut, self.inside, self._cfg
         low = (cfg.packet_bytes - 1).bit_length()
-        a, b = inside["a"], inside["b"]
+        a, b = inside.a, inside.b
         at = self.stages(req, who, open_, ahead)
         for where, stage, seen in (("a: ", a, dut.obs_alloc), ("b: ", b, seen_before)):
             self._content(self.lemma, where, at[where[0]], req, stage.reply, seen)
@@ -353,24 +332,23 @@ class TableAnswersEach(TableSpec):
         ok = at["a"] & (a.reply.reason == Reason.OK)
         self.lemma(
             "a: geometry",
-            (inside["stride"] == there.stride[low:])
-            & (inside["group_base"] == there.group_base)
-            & (inside["log2_tile"] == there.log2_tile)
-            & (inside["base_a"] == Mux(req.bank, there.base[1][low:], there.base[0][low:])),
+            (inside.stride == there.stride[low:])
+            & (inside.group_base == there.group_base)
+            & (inside.log2_tile == there.log2_tile)
+            & (inside.base_a == Mux(req.bank, there.base[1][low:], there.base[0][low:])),
             when=ok,
         )
         there = self.region(b.reply.place)
         ok = at["b"] & (b.reply.reason == Reason.OK)
-        half = inside["half"]
+        half = len(inside.product_low) - cfg.slot_width  # of the stride
         self.lemma(
             "b: product",
-            inside["product_low"] + (inside["product_high"] << half)
-            == b.reply.slot * there.stride[low:],
+            inside.product_low + (inside.product_high << half) == b.reply.slot * there.stride[low:],
             when=ok,
         )
         self.lemma(
             "b: base",
-            inside["base_b"] == Mux(req.bank, there.base[1][low:], there.base[0][low:]),
+            inside.base_b == Mux(req.bank, there.base[1][low:], there.base[0][low:]),
             when=ok,
         )
         self.lemma(

@@ -22,10 +22,6 @@ class WaitSpec(Spec):
 
     FAIR = 2
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def serve(self, m, name, waits):
         """Supposes that ``waits`` never lasts longer than ``FAIR`` cycles."""
         age = Signal(range(self.FAIR + 1), name=f"{name.replace(' ', '_')}_age")

@@ -23,10 +23,6 @@ class AllocatorJoinsItsParts(Spec):
     of one cycle before; the spill port is the engine's, the rest the table's. The dependency ranges
     that the slices see are the ring's."""
 
-    def __init__(self, cfg):
-        super().__init__()
-        self._cfg = cfg
-
     def build(self, m):
         dut = SlotAllocator(self._cfg)
         names = ("RowLookup", "AddressTable", "SpillEngine", "RangeRing")

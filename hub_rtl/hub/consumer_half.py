@@ -2,6 +2,8 @@
 """Consumer half of the hub: slot allocator, memory writers, scoreboard and the 64-bit memory port,
 wired together."""
 
+from typing import NamedTuple
+
 from amaranth import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -20,6 +22,16 @@ from hub_rtl.slot_allocator.slot_allocator import SlotAllocator
 __all__ = ["HubConsumer"]
 
 
+class HubConsumerObserve(NamedTuple):
+    """What a proof may see of a :class:`HubConsumer`: its parts."""
+
+    allocator: SlotAllocator
+    scoreboard: ReadinessScoreboard
+    flag_port: SpillPortMerge
+    refusals: StreamMerge
+    writers: list  #: MemoryWriter per slice
+
+
 class HubConsumer(wiring.Component):
     """Everything from received packets to memory and events.
 
@@ -35,6 +47,8 @@ class HubConsumer(wiring.Component):
     ``alloc_counts``, ``ready_counts``, ``flag_error``; ``purging``, ``clearing`` Out. Source:
     architecture section 3.
     """
+
+    observe: HubConsumerObserve  # once elaborated
 
     def __init__(self, cfg, library=None):
         t = types_of(cfg)
@@ -84,6 +98,7 @@ class HubConsumer(wiring.Component):
             self._place("moehub_memory_writer", lambda: MemoryWriter(cfg))
             for _ in range(cfg.slices)
         ]
+        self.observe = HubConsumerObserve(allocator, scoreboard, flag_port, refusals, writers)
         for n, writer in enumerate(writers):
             m.submodules[f"writer{n}"] = writer
             connect(m, flipped(self.i_packet[n]), allocator.i_packet[n])

@@ -2,6 +2,8 @@
 """Top of the hub: the two halves, the links between them, control messages, registers; flat ports
 with AXI names."""
 
+from typing import NamedTuple
+
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect
@@ -27,6 +29,22 @@ from .status import CounterSums, SliceView
 __all__ = ["Hub"]
 
 
+class HubObserve(NamedTuple):
+    """What a proof may see of a :class:`Hub`: its parts."""
+
+    producer: HubProducer
+    consumer: HubConsumer
+    csr: CsrBank
+    router: ControlRouter
+    links: list  #: LinkPort per lane
+    loops: list  #: LoopPort per loop lane
+    reject: RejectSender
+    commands: StreamMerge
+    sums: CounterSums
+    views: SliceView
+    log: RefusalLog
+
+
 class Hub(wiring.Component):
     """One hub: stores and commands in, packets to and from the links, rows to memory, events out.
 
@@ -43,6 +61,8 @@ class Hub(wiring.Component):
     want it. Ports: :func:`~hub_rtl.contract.ports.hub_ports`. Clock ``clk``, synchronous reset
     ``rst``. Source: architecture section 3; paper arXiv 2605.05888, GPU hub.
     """
+
+    observe: HubObserve  # once elaborated
 
     def __init__(self, cfg, library=None):
         if cfg.tag_width > 31:
@@ -101,9 +121,12 @@ class Hub(wiring.Component):
         connect_flat(m, self, "s_axil_csr", csr.axil)
 
         reject = self._control(m, producer, consumer, router, csr, links[0])
-        self._commands(m, producer, csr)
+        commands = self._commands(m, producer, csr)
         self._registers(m, producer, consumer, csr)
-        self._status(m, producer, consumer, router, csr, ports, reject)
+        status = self._status(m, producer, consumer, router, csr, ports, reject)
+        self.observe = HubObserve(
+            producer, consumer, csr, router, links, loops, reject, commands, *status
+        )
         return m
 
     def _take(self, m, prefix, target):
@@ -155,7 +178,7 @@ class Hub(wiring.Component):
 
     def _commands(self, m, producer, csr):
         """Commands of the port and of the registers share ProducerControl; the highest tag bit
-        marks the registers'."""
+        marks the registers'. Returns their merge."""
         cfg = self._cfg
         own = cfg.tag_width
         m.submodules.commands = commands = StreamMerge(types_of(command_config(cfg)).command, 2)
@@ -190,6 +213,7 @@ class Hub(wiring.Component):
                 Mux(from_csr, csr.i_command_response.ready, self.m_command_response_ready)
             ),
         ]
+        return commands
 
     def _registers(self, m, producer, consumer, csr):
         """Configuration from the registers to the blocks."""
@@ -221,7 +245,7 @@ class Hub(wiring.Component):
         m.d.sync += self.cleared.eq(~(producer.clearing | consumer.clearing))
 
     def _status(self, m, producer, consumer, router, csr, ports, reject):
-        """Events, counters and the HANG page."""
+        """Events, counters and the HANG page. Returns the parts that make them."""
         cfg = self._cfg
         m.submodules.sums = sums = CounterSums(cfg)
         m.submodules.views = views = SliceView(cfg)
@@ -282,3 +306,4 @@ class Hub(wiring.Component):
             ]
         for name, _ in consumer.obs_alloc.shape():
             m.d.comb += getattr(self, f"obs_alloc_{name}").eq(consumer.obs_alloc[name])
+        return sums, views, log

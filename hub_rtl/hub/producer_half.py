@@ -2,6 +2,8 @@
 """Producer half of the hub: decoders, packet managers, ledgers and ProducerControl, wired
 together."""
 
+from typing import NamedTuple
+
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -31,6 +33,16 @@ def command_config(cfg):
     return cfg.replace(tag_width=cfg.tag_width + 1)
 
 
+class HubProducerObserve(NamedTuple):
+    """What a proof may see of a :class:`HubProducer`: its parts."""
+
+    control: ProducerControl
+    decoders: list  #: LogicalDestinationDecoder per lane
+    pools: list  #: PacketManager per slice
+    ledgers: list  #: SendLedger per slice
+    merges: list  #: StoreMerge per loop lane
+
+
 class HubProducer(wiring.Component):
     """Everything from stores and commands to packets and CLOSE messages.
 
@@ -49,6 +61,8 @@ class HubProducer(wiring.Component):
     strobes for the counters ``store_counts`` per lane, ``pool_counts`` per slice, ``close_counts``.
     Source: architecture section 3.
     """
+
+    observe: HubProducerObserve  # once elaborated
 
     def __init__(self, cfg, library=None):
         t = types_of(cfg)
@@ -104,6 +118,7 @@ class HubProducer(wiring.Component):
             StoreMerge(cfg, len(range(loop, cfg.lanes, cfg.loop_lanes)))
             for loop in range(cfg.loop_lanes)
         ]
+        self.observe = HubProducerObserve(control, decoders, pools, ledgers, merges)
         for name, parts in (
             ("decoder", decoders),
             ("pool", pools),

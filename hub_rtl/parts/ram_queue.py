@@ -19,6 +19,11 @@ class RamQueueObserve(NamedTuple):
     """What a proof may see of a :class:`RamQueue`."""
 
     ram: Ram  #: its words
+    head: Signal
+    tail: Signal
+    stored: Signal  #: items in memory, without the one at the output
+    some: Signal  #: stored is not 0
+    room: Signal  #: stored is not depth
 
 
 class RamQueue(wiring.Component):
@@ -41,13 +46,13 @@ class RamQueue(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.ram = ram = Ram(self._shape, self.depth, quick=self._quick)
-        self.observe = RamQueueObserve(ram)
         head, tail = Signal(index_width(self.depth)), Signal(index_width(self.depth))
         stored = Signal(range(self.depth + 1))  # items in memory, without the one at the output
         some, room = (
             Signal(),
             Signal(init=1),
         )  # stored is not 0, is not depth: registers, so that nothing is compared
+        self.observe = RamQueueObserve(ram, head, tail, stored, some, room)
         push, load, open_ = Signal(), Signal(), Signal()
 
         def after(pointer):

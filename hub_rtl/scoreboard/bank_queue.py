@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Banks that wait for something, each at most once, in the order in which they came."""
 
+from typing import NamedTuple
+
 from amaranth import Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -13,6 +15,18 @@ from .records import bank_index, scoreboard_types
 __all__ = ["BankQueue"]
 
 SMALL = 64  # banks up to which FPGA tools are asked for distributed memory
+
+
+class BankQueueObserve(NamedTuple):
+    """What a proof may see of a :class:`BankQueue`."""
+
+    came: Ram  #: a bit per bank, turned when it comes in
+    gone: Ram  #: a bit per bank, turned when it goes
+    names: Ram  #: the queue {bank, turn}
+    head: Signal
+    tail: Signal
+    asked: Signal  #: a bank was put in one cycle ago
+    asked_bank: Signal  #: which one
 
 
 class BankQueue(wiring.Component):
@@ -28,6 +42,8 @@ class BankQueue(wiring.Component):
     Parameters: ``cfg``. Ports: ``put`` In {en, region, bank}; ``o`` Out stream(number of a bank);
     ``clearing`` Out.
     """
+
+    observe: BankQueueObserve  # once elaborated
 
     def __init__(self, cfg):
         self._types = types = scoreboard_types(cfg)
@@ -53,6 +69,7 @@ class BankQueue(wiring.Component):
         # What is put in is looked up, and comes in behind the others if it is not inside.
         asked, asked_bank = Signal(name="asked"), Signal(width, name="asked_bank")
         head, tail = Signal(width + 1, name="head"), Signal(width + 1, name="tail")
+        self.observe = BankQueueObserve(came, gone, names, head, tail, asked, asked_bank)
         name = bank_index(self.put.region, self.put.bank)
         enters = Signal()
         m.d.sync += [

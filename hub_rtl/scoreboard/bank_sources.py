@@ -2,6 +2,8 @@
 """Small sources of work for the scoreboard's pipeline: overlap reports, and the clock that notices
 stalls."""
 
+from typing import NamedTuple
+
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -15,6 +17,12 @@ from .records import OpKind, scoreboard_types
 __all__ = ["OverlapInbox", "StallClock"]
 
 
+class OverlapInboxObserve(NamedTuple):
+    """What a proof may see of an :class:`OverlapInbox`."""
+
+    queue: BankQueue
+
+
 class OverlapInbox(wiring.Component):
     """Keeps overlap pulses until the pipeline takes them; several of one bank count as one.
 
@@ -22,6 +30,8 @@ class OverlapInbox(wiring.Component):
     ``clearing``. Parameters: ``cfg``. Ports: ``overlap`` In {en, region, bank}; ``o_op`` Out
     stream(op); ``clearing`` Out.
     """
+
+    observe: OverlapInboxObserve  # once elaborated
 
     def __init__(self, cfg):
         self._cfg, self._types = cfg, scoreboard_types(cfg)
@@ -37,6 +47,7 @@ class OverlapInbox(wiring.Component):
         m = Module()
         op = self.o_op.payload
         m.submodules.queue = queue = BankQueue(self._cfg)
+        self.observe = OverlapInboxObserve(queue)
         m.d.comb += [
             queue.put.eq(self.overlap),
             self.clearing.eq(queue.clearing),
@@ -48,6 +59,13 @@ class OverlapInbox(wiring.Component):
         return m
 
 
+class StallClockObserve(NamedTuple):
+    """What a proof may see of a :class:`StallClock`."""
+
+    index: Signal  #: the bank whose tick is next
+    elapsed: Signal  #: cycles since the last round
+
+
 class StallClock(wiring.Component):
     """Sends one TICK to every bank four times per timeout.
 
@@ -57,6 +75,8 @@ class StallClock(wiring.Component):
     off. Parameters: ``cfg``. Ports: ``timeout`` In(32) cycles; ``o_op`` Out stream(op).
     """
 
+    observe: StallClockObserve  # once elaborated
+
     def __init__(self, cfg):
         self._types = scoreboard_types(cfg)
         super().__init__({"timeout": In(REGISTER), "o_op": Out(stream.Signature(self._types.op))})
@@ -65,6 +85,7 @@ class StallClock(wiring.Component):
         m = Module()
         op = self.o_op.payload
         elapsed, index = Signal(31), Signal(self._types.bank_width)
+        self.observe = StallClockObserve(index, elapsed)
         due = Signal()
         # One cycle more than a quarter: a motion in the tick's own cycle must not shorten the wait.
         m.d.comb += [

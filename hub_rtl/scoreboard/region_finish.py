@@ -2,8 +2,10 @@
 """Decides whether a bank whose producers have all closed is complete, and announces its last tile
 and ALL, or ERROR."""
 
+from typing import NamedTuple
+
 from amaranth import Cat, Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hub_rtl.contract.packets import Reason, RegionState
@@ -15,6 +17,12 @@ from .records import OpKind, compose, scoreboard_types
 __all__ = ["RegionFinisher", "Divider"]
 
 
+class DividerObserve(NamedTuple):
+    """What a proof may see of a :class:`Divider`."""
+
+    left: Signal  #: quotient bits to come
+
+
 class Divider(wiring.Component):
     """Restoring divider, one quotient bit per cycle.
 
@@ -23,6 +31,8 @@ class Divider(wiring.Component):
     In; ``dividend``, ``divisor`` In (the divisor must be held); ``quotient``, ``remainder`` Out;
     ``busy`` Out. A divisor of 0 gives a quotient of ones.
     """
+
+    observe: DividerObserve  # once elaborated
 
     def __init__(self, width, divisor_width):
         super().__init__(
@@ -40,6 +50,7 @@ class Divider(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         left = Signal(range(self._width + 1))
+        self.observe = DividerObserve(left)
         trial, fits = Signal(len(self.divisor) + 1), Signal()
         m.d.comb += [
             self.busy.eq(left != 0),
@@ -66,6 +77,24 @@ class Divider(wiring.Component):
         return m
 
 
+class RegionFinisherObserve(NamedTuple):
+    """What a proof may see of a :class:`RegionFinisher`."""
+
+    queue: BankQueue  #: banks to be looked at
+    own_rows: Divider  #: rows that lie in the region
+    over_rows: Divider  #: rows that lie in its overflow region
+    book: data.View  #: as the look showed it
+    shape: data.View  #: the region's geometry, as the look showed it
+    here: Signal  #: bytes in the region
+    total: Signal  #: bytes acknowledged and refused
+    full: Signal  #: full tiles, by the quotients
+    part: Signal  #: there is one more tile, not full
+    rows: Signal  #: in both regions, by the quotients
+    again: Signal  #: the bank has moved since the look
+    verdict: Signal  #: a Reason
+    is_in: dict  #: 1 in that state: IDLE, LOOK, ANSWER, WEIGH, DIVIDE, EXACT, VERDICT, JUDGED, PASS
+
+
 class RegionFinisher(wiring.Component):
     """Works through the banks that may be complete, one at a time, and gives the verdict.
 
@@ -82,6 +111,8 @@ class RegionFinisher(wiring.Component):
     stream(op); ``result`` In; ``rows_query`` Out, ``rows`` In (allocator, two cycles); ``busy``
     Out, ``at`` Out: bank being judged; ``clearing`` Out. Source: docs/interfaces.md section 8.
     """
+
+    observe: RegionFinisherObserve  # once elaborated
 
     def __init__(self, cfg):
         self._cfg, self._types = cfg, scoreboard_types(cfg)
@@ -110,21 +141,26 @@ class RegionFinisher(wiring.Component):
         book, shape = Signal(types.book, name="book"), Signal(types.geometry, name="shape")
         here = Signal(cfg.total_width, name="here")  # bytes that lie in this region
         exact, divides = Signal(), Signal()
-        own_rows, placed, over, full, part = self._count(m, book, shape, here, exact, divides)
+        dividers, placed, over, counted = self._count(m, book, shape, here, exact, divides)
+        own_rows, full, part = dividers[0], *counted[:2]
         again, moves = self._watch(m)
         answered = self.result.valid & (self.result.source == 0)
         kind, verdict, passing = self._ask(m, book, shape, placed, over, full, part)
         with m.FSM() as fsm:
             m.d.comb += self.busy.eq(~fsm.ongoing("IDLE"))
             self._look(m, queue, kind, again, moves)
-            self._weigh(m, answered, own_rows, book, shape, here, exact, divides, verdict)
+            total = self._weigh(m, answered, own_rows, book, shape, here, exact, divides, verdict)
             self._tell(m, answered, shape, again, kind, verdict, passing)
+        is_in = {name: fsm.ongoing(name) for name in fsm.encoding}
+        self.observe = RegionFinisherObserve(
+            queue, *dividers, book, shape, here, total, *counted, again, verdict, is_in
+        )
         return m
 
     def _count(self, m, book, shape, here, exact, divides):
-        """The bank's bytes as rows, when the returned divider is not busy any more: placed in this
-        region, in the overflow region; full tiles, a part of one; ``exact``: all that was to
-        come."""
+        """The bank's bytes as rows, when the returned dividers are not busy any more: placed in
+        this region, in the overflow region; {full tiles, a part of one, rows in both}; ``exact``:
+        all that was to come."""
         cfg = self._cfg
         row16 = cfg.row_bytes_width - 4
         width = min(cfg.total_width - 4, cfg.slot_width + row16)
@@ -177,7 +213,7 @@ class RegionFinisher(wiring.Component):
                 fits & whole & (rows == self.rows),
             )
         )
-        return own_rows, placed, over, full, part
+        return (own_rows, over_rows), placed, over, (full, part, rows)
 
     def _watch(self, m):
         """Whether the bank that is judged moves, and whether it has moved since the look."""
@@ -231,7 +267,8 @@ class RegionFinisher(wiring.Component):
                 m.next = "ANSWER"
 
     def _weigh(self, m, answered, own_rows, book, shape, here, exact, divides, verdict):
-        """What the look showed is weighed: not yet, too much, or whether its rows are exact."""
+        """What the look showed is weighed: not yet, too much, or whether its rows are exact.
+        Returns the bytes acknowledged and refused."""
         answer = self.result.book
         total = Signal(self._cfg.total_width + 1, name="total")
         with m.State("ANSWER"):
@@ -264,6 +301,7 @@ class RegionFinisher(wiring.Component):
         with m.State("EXACT"):
             m.d.sync += verdict.eq(Mux(exact, Reason.OK, Reason.INCOMPLETE))
             m.next = "VERDICT"
+        return total
 
     def _tell(self, m, answered, shape, again, kind, verdict, passing):
         """The verdict goes to the books, unless it is old; after ALL to the overflow region too."""

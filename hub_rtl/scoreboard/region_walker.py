@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Carries out software's orders to regions, and clears what an epoch leaves behind."""
 
+from typing import NamedTuple
+
 from amaranth import Cat, Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hub_rtl.contract.fields import ADDR
@@ -20,6 +22,24 @@ __all__ = ["RegionWalker"]
 
 SETTLE = 2  # cycles in which a purge or quiesce strobe shows at its busy signal
 FLUSH = 8  # cycles after which everything that left the combiners has passed the pipeline
+
+
+class RegionWalkerObserve(NamedTuple):
+    """What a proof may see of a :class:`RegionWalker`."""
+
+    shared: Ram  #: a bit per region: it was named as an overflow region
+    command: data.View  #: the order under way
+    primary: Signal  #: the region that is asked whether it overflows here
+    group: Signal  #: to be cleared next
+    left: Signal  #: groups to be cleared
+    rest: Signal  #: there is a last tile, not full
+    of_range: Signal  #: it is a range that is cleared
+    tell: Signal  #: the overflow region is to be told
+    over_at: Signal  #: that region
+    abort: Signal  #: what it is told
+    wait: Signal  #: cycles to be waited
+    asks: Signal  #: an operation is offered
+    is_in: dict  #: 1 in that state, by its name
 
 
 class RegionWalker(wiring.Component):
@@ -46,6 +66,8 @@ class RegionWalker(wiring.Component):
     (finisher); ``kill`` Out {en, region, bank}: events of this bank not yet offered are dropped;
     ``enable`` In; ``geometry_write`` In; ``clearing`` Out. Source: docs/interfaces.md section 8.
     """
+
+    observe: RegionWalkerObserve  # once elaborated
 
     def __init__(self, cfg):
         self._cfg, self._types = cfg, scoreboard_types(cfg)
@@ -106,6 +128,11 @@ class RegionWalker(wiring.Component):
             self._walk(m, kind, of_range, group, left, rest, tell, asks)
             self._free(m, kind, answered, telling, wait, asks)
             self._range(m, group, left, rest)
+        is_in = {name: fsm.ongoing(name) for name in fsm.encoding}
+        self.observe = RegionWalkerObserve(
+            *(m.submodules.shared, command, primary, group, left, rest, of_range),
+            *(tell, over_at, abort, wait, asks, is_in),
+        )
         return m
 
     def _keep_ranges(self, m):

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """APT: gives out slots and turns slots into addresses, for all slices."""
 
+from typing import NamedTuple
+
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -18,6 +20,37 @@ from hub_rtl.parts.register_queue import RegisterQueue
 from .records import slice_types_of
 
 __all__ = ["AddressTable"]
+
+
+class AddressTableObserve(NamedTuple):
+    """What a proof may see of an :class:`AddressTable`."""
+
+    geometry: Ram  #: per region
+    states: Ram  #: per (region, bank) {state, epoch}
+    pointers: Ram  #: per (region, bank) {slots, full, moved}
+    shown: Ram  #: per (region, bank) {slots, moved}, for ``rows_query``
+    opened: RegisterQueue  #: banks whose pointers are to become 0
+    one: Signal  #: the request in step 1
+    one_valid: Signal
+    one_slice: Signal  #: who asked, one-hot
+    two: Signal  #: the request that overflows
+    two_slice: Signal  #: who asked, one-hot
+    target: Signal  #: its overflow region
+    busy: Signal  #: 0: normal; 1, 2, 3: steps of a request that overflows
+    second: Signal  #: busy is 2
+    now: Signal  #: step 1 has a request
+    own_row_bytes: Signal  #: of the region that overflows
+    own_epoch: Signal  #: of the bank that overflows
+    moves: Signal  #: a row counts as moved at its own region
+    a: Signal  #: step 2 {slice, reply}
+    b: Signal  #: step 3 {slice, reply}
+    stride: Signal  #: of a, in packets
+    base_a: Signal  #: of a, in packets
+    base_b: Signal  #: of b, in packets
+    group_base: Signal  #: of a
+    log2_tile: Signal  #: of a
+    product_low: Signal  #: of b: slot by the low half of the stride
+    product_high: Signal  #: of b: slot by the high half of the stride
 
 
 class AddressTable(wiring.Component):
@@ -45,6 +78,8 @@ class AddressTable(wiring.Component):
     this region's producers that went to its overflow region) and ``rows``, their sum; ``obs_alloc``
     Out, a slot was given out; ``clearing`` Out, after reset."""
 
+    observe: AddressTableObserve  # once elaborated
+
     def __init__(self, cfg):
         types, own = types_of(cfg), slice_types_of(cfg)
         self._cfg, self._types, self._own = cfg, types, own
@@ -67,7 +102,7 @@ class AddressTable(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         cfg, types = self._cfg, self._types
-        self._add_tables(m)
+        geometry, states, pointers, shown, opened = self._add_tables(m)
         busy = Signal(2)  # 0: normal; 1, 2, 3: steps of a request that overflows
         chosen, granted = self._choose(m, busy)
         one, one_valid, one_slice = Signal(types.alloc_request), Signal(), Signal(cfg.slices)
@@ -80,13 +115,20 @@ class AddressTable(wiring.Component):
         self._read(m, chosen, granted, busy, one, one_valid, one_slice, two, target, second, now)
         req = Signal(types.alloc_request)
         m.d.comb += req.eq(Mux(second, two, one))
-        slot, given, fresh, elsewhere, own_moved = self._give(
+        slot, given, fresh, elsewhere, asker = self._give(
             m, req, busy, one, one_slice, two, two_slice, target, second, now
         )
-        place = self._count(m, req, busy, two, target, second, now, fresh, own_moved)
+        own_row_bytes, own_epoch, own_moved = asker
+        place, moves = self._count(m, req, busy, two, target, second, now, fresh, own_moved)
         who = Mux(now & ~elsewhere, Mux(second, two_slice, one_slice), 0)
-        self._translate(m, req, who, slot, place, second, given, fresh)
+        steps = self._translate(m, req, who, slot, place, second, given, fresh)
         self._show(m)
+        self.observe = AddressTableObserve(
+            *(geometry, states, pointers, shown, opened),
+            *(one, one_valid, one_slice, two, two_slice, target, busy, second, now),
+            *(own_row_bytes, own_epoch, moves),
+            *steps,
+        )
         return m
 
     def _add_tables(self, m):
@@ -147,6 +189,7 @@ class AddressTable(wiring.Component):
                 geometry.clearing | states.clearing | pointers.clearing | shown.clearing
             ),
         ]
+        return geometry, states, pointers, shown, opened
 
     # -- step 0: one request, tables are read ------------------------------------------------------
 
@@ -235,7 +278,7 @@ class AddressTable(wiring.Component):
 
     def _give(self, m, req, busy, one, one_slice, two, two_slice, target, second, now):
         """The request's slot; whether it is given, freshly given, or has to go elsewhere: then what
-        its own region asks of the other is kept."""
+        its own region asks of the other is kept, and returned last {row_bytes, epoch, moved}."""
         cfg, tables = self._cfg, m.submodules
         g, state, pointer = tables.geometry.r_data, tables.states.r_data, tables.pointers.r_data
         own_row_bytes, own_epoch, own_moved = (
@@ -286,10 +329,11 @@ class AddressTable(wiring.Component):
                     mutant("slot_allocator.moved_counts_slots", pointer.moved, pointer.slots)
                 ),
             ]
-        return slot, given, fresh, elsewhere, own_moved
+        return slot, given, fresh, elsewhere, (own_row_bytes, own_epoch, own_moved)
 
     def _count(self, m, req, busy, two, target, second, now, fresh, own_moved):
-        """Pointers go on, or to 0 in a bank just opened. Returns the region of the slot."""
+        """Pointers go on, or to 0 in a bank just opened. Returns the region of the slot, and
+        whether a row counts as moved."""
         cfg, opened = self._cfg, m.submodules.opened
         pointers, shown = m.submodules.pointers, m.submodules.shown
         g, pointer = m.submodules.geometry.r_data, pointers.r_data
@@ -326,12 +370,13 @@ class AddressTable(wiring.Component):
                     ram.w_data.eq(0),
                     opened.o.ready.eq(1),
                 ]
-        return place
+        return place, moves
 
     # -- steps 2 and 3: multiply, add --------------------------------------------------------------
 
     def _translate(self, m, req, who, slot, place, second, given, fresh):
-        """The slot's address, and the answer to the slice ``who``."""
+        """The slot's address, and the answer to the slice ``who``. Returns the registers of steps 2
+        and 3."""
         cfg, types, g = self._cfg, self._types, m.submodules.geometry.r_data
         low = ceil_log2(cfg.packet_bytes)
         stage = data.StructLayout({"slice": cfg.slices, "reply": types.alloc_reply})
@@ -383,6 +428,7 @@ class AddressTable(wiring.Component):
                 Cat(Signal(low, name="addr_low"), base_b + product_low + (product_high << half))
             ),
         ]
+        return a, b, stride, base_a, base_b, group_base, log2_tile, product_low, product_high
 
     def _show(self, m):
         """Answers ``rows_query``."""

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Issue stage of a slice: turns looked-up packets into memory writes, or sinks them."""
 
+from typing import NamedTuple
+
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -16,6 +18,32 @@ from hub_rtl.parts.ram_queue import RamQueue
 from .records import REPLIES, Kind, WaitCause, slice_types_of
 
 __all__ = ["Issue"]
+
+
+class IssueObserve(NamedTuple):
+    """What a proof may see of an :class:`Issue`."""
+
+    replies: RamQueue  #: answers that wait
+    rows: Ram  #: the RAT's data part
+    is_row: Signal  #: the command, as it was decoded
+    is_sink: Signal
+    is_fresh: Signal
+    keeps: Signal  #: it keeps its answer in the data part
+    known: Signal  #: it is decoded and needs no answer
+    asks: Signal  #: it is decoded and takes an answer
+    next_job: data.View  #: of the packet whose beats are next {sink, masked, len, unit, name}
+    next_valid: Signal
+    last: data.View  #: whose packet was refused last
+    whom: data.View  #: whose the command is
+    some: Signal  #: a packet was refused
+    repeated: Signal  #: whom is last
+    active: Signal  #: a packet's pieces are taken
+    sink: Signal  #: and thrown away
+    masks: Signal  #: its mask flits to come
+    left: Signal  #: its payload flits to come
+    unit: Signal  #: of its next payload flit
+    plain_strb: Signal  #: it has no mask
+    mask: Signal
 
 
 class Issue(wiring.Component):
@@ -42,6 +70,8 @@ class Issue(wiring.Component):
     ``o_data``, ``o_refused`` Out, streams; ``victim_look``, ``victim_index`` In, ``victim`` Out:
     reads the data part while no command waits; ``idle`` Out, nothing is left; ``cause`` Out, the
     WaitCause that holds for the oldest packet that waits, ``waits`` Out, the row of that packet."""
+
+    observe: IssueObserve  # once elaborated
 
     def __init__(self, cfg):
         types, own = types_of(cfg), slice_types_of(cfg)
@@ -121,12 +151,17 @@ class Issue(wiring.Component):
         ]
         self._keep_job(m, fire, bad, is_row, name, next_job, next_valid, take_job)
         self._write(m, fire, bad, is_row, row, name, write_name)
-        self._refuse(m, fire, bad, is_row, is_fresh, row, name)
-        active, beat_name = self._send(m, next_job, next_valid, take_job)
+        refusals = self._refuse(m, fire, bad, is_row, is_fresh, row, name)
+        beat_name, *packet = self._send(m, next_job, next_valid, take_job)
+        active = packet[0]
         m.d.comb += self.idle.eq(
             ~(self.i_command.valid | next_valid | active | write.valid | beat.valid | refused.valid)
         )
         self._tell_cause(m, known, asks, answered, name, write_name, beat_name)
+        self.observe = IssueObserve(
+            *(replies, rows, is_row, is_sink, is_fresh, keeps, known, asks),
+            *(next_job, next_valid, *refusals, *packet),
+        )
         return m
 
     def _job(self):
@@ -214,7 +249,8 @@ class Issue(wiring.Component):
             ]
 
     def _refuse(self, m, fire, bad, is_row, is_fresh, row, name):
-        """The refusal of the packet that goes, and whose it is: also its name, refused or not."""
+        """The refusal of the packet that goes, and whose it is: also its name, refused or not.
+        Returns {last, whom, some, repeated}."""
         command, refused = self.i_command.p, self.o_refused
         body = data.View(self._own.row_body, command.body)
         who = data.StructLayout(
@@ -265,10 +301,11 @@ class Issue(wiring.Component):
                 refused.p.reason.eq(Mux(is_row, row.reason, command.reason)),
                 refused.p.bytes.eq(command.bytes),
             ]
+        return last, whom, some, repeated
 
     def _send(self, m, next_job, next_valid, take_job):
-        """The beats of one packet after another. Returns whether there is one, and the row of the
-        beat that waits."""
+        """The beats of one packet after another. Returns the row of the beat that waits, and of the
+        packet whether there is one, {sink, masks, left, unit, plain_strb, mask}."""
         cfg, own = self._cfg, self._own
         active, sink = Signal(), Signal()
         masks, left = Signal(range(cfg.mask_flits + 1)), Signal(LEN)
@@ -323,8 +360,7 @@ class Issue(wiring.Component):
                     )
                 ),
             ]
-
-        return active, beat_name
+        return beat_name, active, sink, masks, left, unit, plain_strb, mask
 
     def _tell_cause(self, m, known, asks, answered, name, write_name, beat_name):
         """Why the oldest packet waits."""

@@ -12,12 +12,12 @@ names configuration and a key of all that was measured (Verilog and harness), so
 that the same design gives the same bytes.
 """
 
-import hashlib
 import json
 
 import numpy as np
 
 from flow.driver import Handle, Region
+from flow.kept import digest
 from flow.verilog.licence import LICENCE
 from hub_rtl.contract.config import PRESETS, preset
 from hub_rtl.contract.packets import EventKind
@@ -47,8 +47,7 @@ def _without_licence(text):
 def content_key():
     """Key of what the figures depend on: the Verilog of the configuration and the harness around
     it."""
-    parts = [hub_verilog(CONFIG), *map(_without_licence, harness_sources())]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    return digest(hub_verilog(CONFIG), *map(_without_licence, harness_sources()))
 
 
 def is_current():

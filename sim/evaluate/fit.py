@@ -17,7 +17,7 @@ from flow.verilog.licence import SPDX
 
 from . import published, systems
 
-__all__ = ["FITTED_FILE", "fit_all", "fit_system", "write"]
+__all__ = ["FITTED_FILE", "check_roles", "fit_all", "fit_system", "golden_search", "write"]
 
 FITTED_FILE = Path(__file__).parent / "data" / "fitted.toml"
 GOLDEN = (sqrt(5) - 1) / 2
@@ -25,7 +25,7 @@ ROUNDS = 12  # over all constants that share figures
 TOLERANCE = 1e-3  # of a constant's range
 
 
-def _golden(function, low, high):
+def golden_search(function, low, high):
     """The argument between ``low`` and ``high`` at which ``function`` is least, to
     :data:`TOLERANCE` of the range."""
     span = (high - low) * TOLERANCE
@@ -43,7 +43,8 @@ def _golden(function, low, high):
     return (low + high) / 2
 
 
-def _check(system, figures):
+def check_roles(system, figures):
+    """ValueError when one of ``figures`` is there to judge by, not to fit on."""
     for figure in figures:
         if figure.role != "fit":
             raise ValueError(
@@ -66,7 +67,7 @@ def _search(system, figures, bounds, known):
         before = dict(values)
         for name, (_, low, high) in bounds.items():
             others = known | values
-            values[name] = _golden(partial(_at, system, figures, others, name), low, high)
+            values[name] = golden_search(partial(_at, system, figures, others, name), low, high)
         if all(
             abs(values[name] - before[name]) <= 2 * TOLERANCE * (high - low)
             for name, (_, low, high) in bounds.items()
@@ -91,7 +92,7 @@ def fit_system(system):
     )
     for ids, bounds in groups.items():
         figures = [published.figure(id) for id in ids]
-        _check(system, figures)
+        check_roles(system, figures)
         found = _search(system, figures, bounds, known)
         known |= found
         with systems.override(system, **known):

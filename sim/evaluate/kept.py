@@ -7,12 +7,12 @@ of this package but those that only choose points or show results. Layers of rou
 kept, a log may change.
 """
 
-import hashlib
 import json
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
+from flow.kept import digest, write
 from sim.workload.models import TABLE
 
 __all__ = ["FOLDER", "Kept", "model_key"]
@@ -56,7 +56,7 @@ def model_key():
     )
     parts = [f"{path.relative_to(PACKAGE)}\0{path.read_text(encoding='utf-8')}" for path in files]
     parts.append(TABLE.read_text(encoding="utf-8"))
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    return digest(*parts)
 
 
 def _plain(value):
@@ -71,7 +71,7 @@ class Kept:
         self.folder = Path(folder) / model_key()
 
     def _path(self, point):
-        return self.folder / (hashlib.sha256(repr(point).encode()).hexdigest()[:24] + ".json")
+        return self.folder / f"{digest(repr(point), length=24)}.json"
 
     def get(self, point):
         """(fields of the result without the point, seconds), or None."""
@@ -95,11 +95,5 @@ class Kept:
             return
         fields = asdict(result)
         del fields["point"]
-        self.folder.mkdir(parents=True, exist_ok=True)
-        path = self._path(point)
-        part = path.with_suffix(".part")
-        text = json.dumps(
-            {"point": repr(point), "result": fields, "seconds": seconds}, default=_plain
-        )
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
+        entry = {"point": repr(point), "result": fields, "seconds": seconds}
+        write(self._path(point), json.dumps(entry, default=_plain))

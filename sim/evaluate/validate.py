@@ -17,7 +17,6 @@ the nominal one, on both sides; means are compared, and the spread of the RTL is
 error.
 """
 
-import hashlib
 import json
 import time
 from dataclasses import dataclass
@@ -25,17 +24,19 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from rich.table import Table
 
+from flow.kept import digest, write
+from flow.tables import screen
 from hub_rtl.contract.packets import EventKind
 from sim.bench.runner import BUILD, ROOT
 from sim.evaluate.machine.rtl_layer import Harness, model_layer
+from sim.evaluate.page.page import markdown
 from sim.system.layer import MARK_START, MARK_STORED, hub_programs, plan_layer
 from sim.system.layer_check import check_layer
 from sim.system.system import build, harness_sources, hub_verilog
 from sim.workload.asked import asked_routing, asked_shape
 
-__all__ = ["LIMIT", "Case", "Comparison", "page", "validate", "validation_table"]
+__all__ = ["LIMIT", "Case", "Comparison", "page", "times_by_rank", "validate", "validation_table"]
 
 LIMIT = 0.05  # largest error of what is judged
 PAGE = ROOT / "docs" / "results" / "network_validation.md"
@@ -152,7 +153,8 @@ class Comparison:
         )
 
 
-def _times(ready, done, answers):
+def times_by_rank(ready, done, answers):
+    """First and last of each rank's times, by the name of the figure."""
     return {
         "first_ready": [min(t) for t in ready],
         "all_ready": [max(t) for t in done],
@@ -172,7 +174,7 @@ def _rtl_times(result, ranks):
         answers.append(cycle[(events["kind"] == EventKind.READY) & plain])
     times = {
         name: [int(value) for value in values]
-        for name, values in _times(ready, done, answers).items()
+        for name, values in times_by_rank(ready, done, answers).items()
     }
     times["stored"] = [
         result.marks(rank)[MARK_STORED] - result.marks(rank)[MARK_START] for rank in range(ranks)
@@ -194,16 +196,13 @@ def rtl_layer(plan, harness, check, threads=1):
     """
     sources = harness_sources()
     verilog = _verilog(plan.cfg)
-    key = hashlib.sha256(
-        "\0".join(
-            [
-                verilog,
-                *sources,
-                repr((harness, plan.shape, plan.tile_rows, plan.seed)),
-                plan.routing.experts.tobytes().hex(),
-            ]
-        ).encode()
-    ).hexdigest()[:20]
+    key = digest(
+        verilog,
+        *sources,
+        repr((harness, plan.shape, plan.tile_rows, plan.seed)),
+        plan.routing.experts.tobytes().hex(),
+        length=20,
+    )
     kept = BUILD / "evaluate" / "validate" / f"{key}.json"
     if kept.exists():
         return json.loads(kept.read_text())
@@ -227,8 +226,7 @@ def rtl_layer(plan, harness, check, threads=1):
         times = _rtl_times(result, plan.cfg.ranks)
     finally:
         result.remove()
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    kept.write_text(json.dumps(times))
+    write(kept, json.dumps(times))
     return times
 
 
@@ -252,7 +250,7 @@ def compare(case, spread=SPREAD, batches=BATCHES, threads=1, progress=print):
             start = time.perf_counter()
             times = model_layer(plan, harness, batch_packets=batch)
             seconds[batch] = time.perf_counter() - start
-            model[batch].append(_times(times.ready, times.done, times.answers))
+            model[batch].append(times_by_rank(times.ready, times.done, times.answers))
             if nominal:
                 wire |= {"rtl": rtl[-1]["wire_bytes"], batch: times.wire_bytes}
 
@@ -333,17 +331,7 @@ def _title(comparison):
 
 def validation_table(comparison):
     """One comparison as a rich table."""
-    out = Table(title=_title(comparison))
-    for n, head in enumerate(HEAD):
-        out.add_column(head, justify="right" if n else "left")
-    for line in _lines(comparison):
-        out.add_row(*line)
-    return out
-
-
-def _markdown(head, rows):
-    align = ["---", *["---:"] * (len(head) - 1)]
-    return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in (head, align, *rows))
+    return screen(HEAD, _lines(comparison), title=_title(comparison), right=HEAD[1:])
 
 
 def _batches(comparisons):
@@ -373,20 +361,20 @@ def page(comparisons):
         parts += [
             f"## {_title(comparison)}",
             f"Fabric latencies of the runs: {latencies} cycles.",
-            _markdown(HEAD, _lines(comparison)),
+            markdown(HEAD, _lines(comparison)).rstrip(),
         ]
         for name in JUDGED[:2]:
             parts += [
                 f"By rank, {FIGURES[name][0]}, cycles:",
-                _markdown(("rank", "RTL", "model", "error, %"), _by_rank(comparison, name)),
+                markdown(("rank", "RTL", "model", "error, %"), _by_rank(comparison, name)).rstrip(),
             ]
     parts += [
         "## Batches",
         BATCH_TEXT,
-        _markdown(
+        markdown(
             ("model", "packets of a batch", *(f"{FIGURES[name][0]}, error %" for name in JUDGED)),
             _batches(comparisons),
-        ),
+        ).rstrip(),
         CAVEATS,
     ]
     return "\n\n".join(parts) + "\n"

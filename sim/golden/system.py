@@ -189,39 +189,39 @@ class SystemModel:
                 self._plain(rank, f["rank"], f["addr"] // 32 * 32 + start, data[start:stop])
             return Reason.OK
         f = unpack(OPERAND_ROW, operand)
-        reason = self._entry_reason(rank, f["handle"], f["epoch"], owner)
-        if reason:
-            return reason
-        entry = self.handles[rank][f["handle"]][0]
-        if lane is not None and lane != lane_of(
-            operand, cfg.lanes, cfg.packet_bytes, entry.lane_mode, entry.lane
-        ):
-            return Reason.BAD_LANE
+
+        def in_lane(entry):
+            right = lane_of(operand, cfg.lanes, cfg.packet_bytes, entry.lane_mode, entry.lane)
+            return lane in (None, right)
+
         sector = f["row_off"] // 2 * 32
-        if mask and sector + mask.bit_length() > entry.row_bytes:
-            return Reason.ROW_OVERRUN
-        target = entry.targets[replica_of(f["rowid"], len(entry.targets))]
-        if target[0] in self.dead[rank]:
-            return Reason.PEER_DEAD
-        for start, stop in _runs(mask):
+        end = sector + mask.bit_length() if mask else 0
+        reason, target = self._row_target(rank, f, owner, end, in_lane)
+        for start, stop in _runs(mask) if not reason else ():
             self._sparse(rank, target, f["epoch"], f["rowid"], sector + start, data[start:stop])
-        return Reason.OK
+        return reason
 
     def row(self, rank, operand, data, owner=0):
         """Stores of ``data`` from the operand's row_off on, all in the row's lane; returns the
         Reason."""
         f = unpack(OPERAND_ROW, operand)
-        reason = self._entry_reason(rank, f["handle"], f["epoch"], owner)
-        if reason:
-            return reason
+        first = f["row_off"] * 16
+        reason, target = self._row_target(rank, f, owner, first + len(data))
+        if not reason:
+            self._sparse(rank, target, f["epoch"], f["rowid"], first, data)
+        return reason
+
+    def _row_target(self, rank, f, owner, end, in_lane=lambda entry: True):
+        """(Reason, (rank, region)) of a store of a row's bytes up to ``end``."""
+        if reason := self._entry_reason(rank, f["handle"], f["epoch"], owner):
+            return reason, None
         entry = self.handles[rank][f["handle"]][0]
-        if f["row_off"] * 16 + len(data) > entry.row_bytes:
-            return Reason.ROW_OVERRUN
+        if not in_lane(entry):
+            return Reason.BAD_LANE, None
+        if end > entry.row_bytes:
+            return Reason.ROW_OVERRUN, None
         target = entry.targets[replica_of(f["rowid"], len(entry.targets))]
-        if target[0] in self.dead[rank]:
-            return Reason.PEER_DEAD
-        self._sparse(rank, target, f["epoch"], f["rowid"], f["row_off"] * 16, data)
-        return Reason.OK
+        return Reason.PEER_DEAD if target[0] in self.dead[rank] else Reason.OK, target
 
     def plain(self, rank, dest, addr, data):
         """Plain stores of ``data``; returns the Reason."""

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 
+from flow.tables import markdown
 from sim.folders import BUILD, ROOT, lock
 
 from . import coverage
@@ -98,12 +99,14 @@ def _run(blocks):
 
 
 def _page(figures, bins):
-    rows = [
-        f"| {name} | "
-        + " | ".join(f"{found[kind][0]:,} of {found[kind][1]:,}" for kind in KINDS)
-        + f" | {100 * found['branch'][0] / max(1, found['branch'][1]):.1f} |"
+    rows = (
+        (
+            name,
+            *(f"{found[kind][0]:,} of {found[kind][1]:,}" for kind in KINDS),
+            f"{100 * found['branch'][0] / max(1, found['branch'][1]):.1f}",
+        )
         for name, found in figures.items()
-    ]
+    )
     return "\n".join(
         [
             "# Coverage",
@@ -112,9 +115,7 @@ def _page(figures, bins):
             "",
             f"Functional bins of the test plan: {bins[0]} of {bins[1]}.",
             "",
-            "| Part | Lines reached | Branches reached | % |",
-            "|---|--:|--:|--:|",
-            *rows,
+            *markdown("| Part | Lines reached | Branches reached | % |", rows, "|---|--:|--:|--:|"),
             "",
         ]
     )

@@ -19,14 +19,14 @@ __all__ = ["cover", "hit_bins", "merge", "planned_bins", "report"]
 FOLDER = BUILD / "coverage"
 PLAN = ROOT / "docs" / "testplan"
 
-_noted = set()
+noted = set()  # by this process
 
 
 def cover(name, condition=True):
     """Notes that the bin ``name`` was hit, if ``condition`` holds."""
-    if not condition or name in _noted:
+    if not condition or name in noted:
         return
-    _noted.add(name)
+    noted.add(name)
     target = os.environ.get("MOE_HUB_COVERAGE")
     if target:
         with open(target, "a") as file:  # at once: a simulator does not always run exit handlers

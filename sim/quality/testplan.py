@@ -9,6 +9,7 @@ code 1 when the page is out of date).
 
 import tomllib
 
+from flow.tables import markdown
 from sim.bench.runner import ROOT
 
 __all__ = ["GUARANTEES", "PAGE", "PLAN", "items", "page"]
@@ -33,6 +34,9 @@ FIELDS = {
     "tests": list,
     "bins": list,
 }
+
+
+HEADS = "Id", "What", "Guarantees", "Stimulus", "Checking", "Tests", "Coverage bins"
 
 
 def items():
@@ -68,6 +72,14 @@ def _cell(text):
     return " ".join(str(text).split()).replace("|", "\\|")
 
 
+def _row(item):
+    tests, bins = (
+        "<br>".join(f"`{_cell(each)}`" for each in item[name]) for name in ("tests", "bins")
+    )
+    texts = [_cell(item[name]) for name in ("id", "name", "stimulus", "checking")]
+    return *texts[:2], ", ".join(item["guarantee"]), *texts[2:], tests, bins
+
+
 def page():
     """Text of ``docs/testplan.md``."""
     plan = items()
@@ -83,30 +95,22 @@ def page():
         "",
         "## Guarantees",
         "",
-        "| | Promise | Items |",
-        "|---|---|---|",
     ]
     everything = [item for block in plan.values() for item in block]
-    for name, promise in GUARANTEES.items():
-        lines.append(
-            f"| {name} | {promise} | "
-            f"{', '.join(item['id'] for item in everything if name in item['guarantee'])} |"
-        )
-    for block, rows in plan.items():
-        lines += [
-            "",
-            f"## {block}",
-            "",
-            "| Id | What | Guarantees | Stimulus | Checking | Tests | Coverage bins |",
-            "|---|---|---|---|---|---|---|",
-        ]
-        for item in rows:
-            tests = "<br>".join(f"`{_cell(test)}`" for test in item["tests"])
-            bins = "<br>".join(f"`{_cell(name)}`" for name in item["bins"])
-            lines.append(
-                f"| {_cell(item['id'])} | {_cell(item['name'])} | {', '.join(item['guarantee'])} | "
-                f"{_cell(item['stimulus'])} | {_cell(item['checking'])} | {tests} | {bins} |"
+    lines += markdown(
+        "| | Promise | Items |",
+        (
+            (
+                name,
+                promise,
+                ", ".join(item["id"] for item in everything if name in item["guarantee"]),
             )
+            for name, promise in GUARANTEES.items()
+        ),
+        "|---|---|---|",
+    )
+    for block, rows in plan.items():
+        lines += ["", f"## {block}", "", *markdown(HEADS, map(_row, rows))]
     return "\n".join(lines) + "\n"
 
 

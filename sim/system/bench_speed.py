@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 from amaranth.sim import Simulator
-from rich.table import Table
 
 from flow.driver import Handle, Region
+from flow.tables import screen
 from hub_rtl.contract.config import preset
 from hub_rtl.contract.packets import EventKind, PacketType, RegionState
 from hub_rtl.slot_allocator.address_table import AddressTable
@@ -404,15 +404,8 @@ def measure(quick=False, report=lambda text: None):
 
 def speed_table(lines):
     """The lines as a rich table."""
-    out = Table(title="speed on the generated Verilog")
-    for title, justify in (
-        ("figure", "left"),
-        ("value", "right"),
-        ("unit", "left"),
-        ("target", "right"),
-        ("met", "left"),
-    ):
-        out.add_column(title, justify=justify)
+    heads, numbers = ("figure", "value", "unit", "target", "met"), ("value", "target")
+    out = screen(heads, title="speed on the generated Verilog", right=numbers)
     for line in lines:
         value = f"{line.figure:,.1f}" if line.figure < 1000 else f"{line.figure:,.0f}"
         target = f"{line.sense} {line.target:,.1f}" if line.target is not None else ""

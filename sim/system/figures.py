@@ -2,8 +2,8 @@
 """Figures of a layer's run, as a dictionary for ``report.json`` and as a table."""
 
 import numpy as np
-from rich.table import Table
 
+from flow.tables import screen
 from hub_rtl.contract.packets import EventKind, PacketType
 from hub_rtl.contract.registers import COUNTERS, register_map
 
@@ -164,43 +164,43 @@ def baseline_report(plan, result, verdict):
 def _number(value):
     if value is None:
         return "-"
+    if isinstance(value, str):
+        return value
     return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
 
 
 def table(report, baseline=None):
     """The report as a rich table; with ``baseline`` a second column."""
-    cfg = report["config"]
-    out = Table(
-        title=f"{report['model']}: {report['tokens']} tokens, top-{report['top_k']}, "
-        f"{cfg['ranks']} ranks, {cfg['lanes']} lane(s)"
-    )
-    out.add_column("figure")
-    out.add_column("hub", justify="right")
-    if baseline:
-        out.add_column("address-centric", justify="right")
-
-    def line(text, get):
-        out.add_row(text, get(report), *([get(baseline)] if baseline else []))
-
-    line("rows dispatched", lambda r: _number(r["rows"]))
-    line("bytes stored", lambda r: _number(r["store_bytes"]))
-    line("bytes over links", lambda r: _number(r["link_bytes"]))
-    line("packets over links", lambda r: _number(r["packets"]))
-    line("wire efficiency, %", lambda r: _number(100 * r["wire_efficiency"]))
-    line("stores per packet", lambda r: _number(r["merge_ratio"]))
-    line(
-        "RAT hits / spills",
-        lambda r: f"{_number(r['rat_hits'])} / {_number(r['spills'])}" if "rat_hits" in r else "-",
-    )
-    line("first tile ready, cycles", lambda r: _number(r["tile_ready"]["first"]))
-    line("all rows ready, cycles", lambda r: _number(r["all_ready"]["last"]))
-    line("first answers ready, cycles", lambda r: _number(r["answers"]["first"]))
-    line("all answers ready, cycles", lambda r: _number(r["answers"]["last"]))
-    line("links busy, %", lambda r: _number(100 * r["links_busy"]))
+    cfg, reports = report["config"], [report, *([baseline] if baseline else [])]
+    figures = {
+        "rows dispatched": lambda r: r["rows"],
+        "bytes stored": lambda r: r["store_bytes"],
+        "bytes over links": lambda r: r["link_bytes"],
+        "packets over links": lambda r: r["packets"],
+        "wire efficiency, %": lambda r: 100 * r["wire_efficiency"],
+        "stores per packet": lambda r: r["merge_ratio"],
+        "RAT hits / spills": lambda r: (
+            f"{_number(r['rat_hits'])} / {_number(r['spills'])}" if "rat_hits" in r else None
+        ),
+        "first tile ready, cycles": lambda r: r["tile_ready"]["first"],
+        "all rows ready, cycles": lambda r: r["all_ready"]["last"],
+        "first answers ready, cycles": lambda r: r["answers"]["first"],
+        "all answers ready, cycles": lambda r: r["answers"]["last"],
+        "links busy, %": lambda r: 100 * r["links_busy"],
+    }
     for name in STALLS:
-        if any(r["stalls"][name] for r in (report, baseline) if r):
-            line(f"  {COUNTERS[name]}", lambda r, name=name: _number(r["stalls"][name]))
-    line("bytes compared", lambda r: _number(r["compared_bytes"]))
-    line("mismatches", lambda r: _number(r["mismatches"]))
-    line("hub cycles per second", lambda r: _number(int(r["hub_cycles_per_second"])))
-    return out
+        if any(r["stalls"][name] for r in reports):
+            figures[f"  {COUNTERS[name]}"] = lambda r, name=name: r["stalls"][name]
+    figures |= {
+        "bytes compared": lambda r: r["compared_bytes"],
+        "mismatches": lambda r: r["mismatches"],
+        "hub cycles per second": lambda r: int(r["hub_cycles_per_second"]),
+    }
+    ways = ("hub", "address-centric")[: len(reports)]
+    return screen(
+        ("figure", *ways),
+        ((text, *(_number(get(r)) for r in reports)) for text, get in figures.items()),
+        title=f"{report['model']}: {report['tokens']} tokens, top-{report['top_k']}, "
+        f"{cfg['ranks']} ranks, {cfg['lanes']} lane(s)",
+        right=ways,
+    )

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Four small hubs of two lanes: what the system tests have in common."""
 
+import random
+
 import numpy as np
 
 from flow.driver import Handle, Region
@@ -16,20 +18,26 @@ __all__ = [
     "PATTERNS",
     "PLAIN",
     "ROW",
+    "RANKS",
     "SPILL",
+    "FourHubs",
     "all_to_all",
+    "everything_logged",
     "finish",
+    "name_regions",
+    "thrash",
     "region",
     "scatter",
-    "scenario",
     "verify",
 ]
 
 CFG = preset("small", lanes=2)
+RANKS = range(CFG.ranks)
 ROW = 272  # two full packets and one unit of 16 bytes
 ROWS = 0x4000  # first region's memory
 SPILL = (0x1000, 0x4000)
 PLAIN = 0x30000  # memory for plain stores
+TRAVEL = 400  # cycles in which a fenced store has arrived and been judged
 PATTERNS = {"none": (0, 0), "cyclic": (1, 0), "random": (2, 50)}
 
 
@@ -50,40 +58,79 @@ def region(index, **changes):
     return Region(**{**fields, **changes})
 
 
-def scenario(**settings):
-    """Four ranks; settings of the harness."""
-    return Scenario(CFG, hidden=[SPILL], seed=bench_seed(), mem_spill=SPILL, **settings)
+class FourHubs(Scenario):
+    """Four ranks, and the random numbers of the run; ``settings`` of the harness."""
+
+    def __init__(self, **settings):
+        super().__init__(CFG, hidden=[SPILL], seed=bench_seed(), mem_spill=SPILL, **settings)
+        self.rng = random.Random(bench_seed())
+
+    def row(self, rank, handle, rowid, data=None, **more):
+        """See :meth:`Scenario.row`; a row of random bytes unless ``data`` is given."""
+        super().row(rank, handle, rowid, data or self.rng.randbytes(ROW), **more)
+
+    def settle(self, rank):
+        """The rank goes on when all that it has stored has arrived and been judged."""
+        self.fence(rank)
+        self.wait(rank, TRAVEL)
+
+    def hide(self, *regions):
+        """The memory of these regions, which are those of :func:`region`, is not compared."""
+        self.hidden += [region(index).base for index in regions]
 
 
 def all_to_all(s, regions=2, epochs=(0,), **changes):
     """Every rank opens `regions` regions; handle rank * regions + index names them at every
     producer."""
-    for rank in range(CFG.ranks):
+    for rank in RANKS:
         for index in range(regions):
             s.region(rank, index, region(index, **changes), epochs)
-        for dest in range(CFG.ranks):
-            for index in range(regions):
-                s.handle(
-                    rank, dest * regions + index, Handle(targets=((dest, index),), row_bytes=ROW)
-                )
+        name_regions(s, rank, regions)
     s.barrier()
+
+
+def name_regions(s, rank, regions=2, **more):
+    """Handle dest * regions + index of a producer names that region."""
+    for dest in RANKS:
+        for index in range(regions):
+            entry = Handle(targets=((dest, index),), row_bytes=ROW, **more)
+            s.handle(rank, dest * regions + index, entry)
+
+
+def thrash(s, dest):
+    """Each rank sends 32 rows to one rank, every row begun before one is completed: more than the
+    RAT has places. To the end of the run."""
+    all_to_all(s, regions=1, capacity=128, row_span=128, base=(0x4000, 0x20000))
+    rows = [(rank, rank * 32 + n, s.rng.randbytes(ROW)) for n in range(32) for rank in RANKS]
+    for rank, rowid, data in rows:
+        s.row(rank, dest, rowid, data[:128])
+    for rank in RANKS:
+        s.sync(rank)
+        s.fence(rank)
+    s.barrier()
+    for rank, rowid, data in rows:
+        s.row(rank, dest, rowid, data[128:], row_off=8)
+    for rank in RANKS:
+        s.close_all(rank)
+    finish(s, regions=1)
 
 
 def finish(s, regions=2, epochs=(0,)):
     """Waits for ALL of everything, then reads the regions' registers."""
-    for rank in range(CFG.ranks):
-        s.program(rank).wait_events(EventKind.ALL, regions * len(epochs))
+    for rank in RANKS:
+        s.wait_all(rank, regions * len(epochs))
     s.barrier()
-    for rank in range(CFG.ranks):
+    for rank in RANKS:
         for index in range(regions):
             for epoch in epochs:
                 s.query(rank, index, epoch)
 
 
-def scatter(s, rng, rows=10, epoch=0):
+def scatter(s, rows=10, epoch=0):
     """Each rank sends `rows` rows to random regions, in pieces of random order and class, and
     closes."""
-    for rank in range(CFG.ranks):
+    rng = s.rng
+    for rank in RANKS:
         for n in range(rows):
             handle, rowid = rng.randrange(8), rank * 16 + n
             data = rng.randbytes(ROW)
@@ -113,9 +160,15 @@ def verify(s, harness):
     assert not differences, "\n".join(differences)
 
 
+def everything_logged(result):
+    """Events, placements and packets of all ranks, cycle for cycle, to compare runs."""
+    names = ("events", "allocs", "packets")
+    return [result.log(name, rank).tobytes() for rank in RANKS for name in names]
+
+
 def note_bins(result):
     """Coverage: what the run was seen to do."""
-    for rank in range(CFG.ranks):
+    for rank in RANKS:
         events, packets, allocs = (
             result.log(name, rank) for name in ("events", "packets", "allocs")
         )

@@ -16,7 +16,7 @@ from sim.golden.system import ModelError, SystemModel
 from .layer import EPOCH, MARK_QUERY, QUERY, rows_of
 from .system import row_operand
 
-__all__ = ["Verdict", "check_layer", "compare", "observed_events", "timed_out"]
+__all__ = ["Verdict", "check_layer", "compare", "observed_events", "timed_out", "wrong_totals"]
 
 
 @dataclass
@@ -190,6 +190,16 @@ def check_layer(plan, result):
     return verdict
 
 
+def wrong_totals(rank, region, seen, want):
+    """What the registers of a region, ``seen``, show wrongly of the model's totals ``want``."""
+    for name, key in zip(QUERY[1:], ("sent", "acked", "refused", "rows"), strict=True):
+        if seen.get(name) != want[key] & 0xFFFFFFFF:
+            yield (
+                f"rank {rank} region {region}: {key} = {seen.get(name)} in the registers, "
+                f"must be {want[key]}"
+            )
+
+
 def _check_registers(plan, result, model, verdict):
     """The regions' registers must show the model's totals."""
     registers = register_map(plan.cfg)
@@ -202,17 +212,7 @@ def _check_registers(plan, result, model, verdict):
                 if address >= MARK_QUERY:
                     region = address - MARK_QUERY
                     want = model.totals(rank, region, EPOCH)
-                    for name, key in (
-                        ("SENT_LO", "sent"),
-                        ("ACKED_LO", "acked"),
-                        ("REFUSED_LO", "refused"),
-                        ("ROWS", "rows"),
-                    ):
-                        if seen.get(name) != want[key] & 0xFFFFFFFF:
-                            verdict.differences.append(
-                                f"rank {rank} region {region}: {key} = {seen.get(name)} in the "
-                                f"registers, must be {want[key]}"
-                            )
+                    verdict.differences += wrong_totals(rank, region, seen, want)
                     seen = {}
             elif address in paths:
                 seen[paths[address]] = int(read["value"])

@@ -7,7 +7,6 @@ tells, after the run, what was read there. ``but`` of :func:`differences` names 
 that were driven behind the model's back, see :func:`unmodelled`.
 """
 
-import random
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
@@ -25,10 +24,9 @@ from hub_rtl.contract.packets import (
     unpack,
 )
 from hub_rtl.contract.registers import register_map
-from sim.bench.runner import bench_seed
 
 from .formats import header_word
-from .four_hubs import ROW, all_to_all, region, scenario
+from .four_hubs import ROW, FourHubs, all_to_all, finish, region, scatter
 
 __all__ = [
     "CULPRIT",
@@ -36,12 +34,18 @@ __all__ = [
     "WRONG",
     "HANDLE",
     "ROWID",
-    "TRAVEL",
     "Registers",
     "Runs",
     "Unmodelled",
     "differences",
+    "aim",
     "ends",
+    "error_of",
+    "next_epoch",
+    "rows_and_close",
+    "unmodelled_row",
+    "order_error",
+    "others",
     "playground",
     "send",
     "start",
@@ -55,7 +59,6 @@ CULPRIT, VICTIM, WRONG, HANDLE, ROWID = (
     30,
     20,
 )  # ranks, region, handle and RowID of most tests
-TRAVEL = 400  # cycles in which a fenced store has arrived and been judged
 FIRST_MARK = 100  # marks of looks; below: free for tests
 
 
@@ -73,7 +76,7 @@ class Registers:
             f.name: value >> f.low & (1 << f.width) - 1 for f in self._map.register(path).fields
         }
 
-    def wait(self, rank, path, **fields):
+    def wait(self, path, rank=VICTIM, **fields):
         """Polls until the fields have these values."""
         mask = value = 0
         for f in self._map.register(path).fields:
@@ -106,17 +109,21 @@ class Registers:
 
         return values
 
-    def read(self, rank, path):
+    def read(self, path, rank=VICTIM):
         """Value of a register, as {field: value}."""
         values = self._look(rank, [path])
         return lambda result: self.fields(path, values(result)[0])
 
-    def word(self, rank, path):
+    def word(self, path, rank=VICTIM):
         """Value of a register, as a number."""
         values = self._look(rank, [path])
         return lambda result: values(result)[0]
 
-    def log(self, rank):
+    def timeout(self, rank=VICTIM):
+        """The stall that was reported, and the producers that are missing."""
+        return self.read("hang.TIMEOUT", rank), self.word("hang.TIMEOUT_MISSING0", rank)
+
+    def log(self, rank=VICTIM):
         """Entries of the refusal log, oldest first. None may be lost."""
         depth = self._s.cfg.log_depth
         pairs = [
@@ -137,20 +144,20 @@ class Registers:
 
         return entries
 
-    def counters(self, rank):
+    def counters(self, rank=VICTIM):
         """All counters, by name."""
         names = list(self._s.drivers[rank].counters())
         self._s.drivers[rank].snapshot()
         values = self._look(rank, [f"counters.{name.upper()}_LO" for name in names])
         return lambda result: dict(zip(names, values(result), strict=True))
 
-    def bank(self, rank, region, epoch):
+    def bank(self, rank=VICTIM, region=WRONG, epoch=0):
         """What the registers say about a region's bank: {state, epoch, error, closes, sent, acked,
         refused, rows, missing}."""
         paths = ["STATE", "SENT_LO", "ACKED_LO", "REFUSED_LO", "ROWS", "MISSING0"]
         self.write(rank, "regions.INDEX", region)
         self.write(rank, "regions.QUERY", epoch & 1)
-        self.wait(rank, "control.STATUS", query_busy=0)
+        self.wait("control.STATUS", rank, query_busy=0)
         values = self._look(rank, [f"regions.{path}" for path in paths])
 
         def status(result):
@@ -182,9 +189,9 @@ class Registers:
 
         return page
 
-    def wait_free(self, rank, region, epoch, rounds=40):
+    def wait_free(self, rank=VICTIM, region=WRONG, epoch=0):
         """Waits long enough for a bank that is being given back, and looks: it must be FREE."""
-        self._s.program(rank).wait_cycles(rounds * 20)
+        self._s.wait(rank, 800)
         status = self.bank(rank, region, epoch)
         return lambda result: status(result)["state"] == RegionState.FREE
 
@@ -194,9 +201,9 @@ class Unmodelled:
     """An epoch of a region at a rank of which the model knows nothing, until the rank's mark of
     this number (None: ever)."""
 
-    rank: int
-    region: int
-    epoch: int
+    rank: int = VICTIM
+    region: int = WRONG
+    epoch: int = 0
     until: int | None = None
 
 
@@ -269,39 +276,87 @@ def differences(scenario, result, but=(), since=0, dead=()):
     ]
 
 
-def ends(result, rank):
-    """Events of a rank but READY and plain ones, in the order they were taken: [(kind, region,
-    epoch, status, refused)]."""
+def ends(result, *regions):
+    """Events of the victim's ``regions`` (all) but READY and plain ones, in the order they were
+    taken: [(kind, region, epoch, status, refused)]."""
     return [
         tuple(int(e[name]) for name in ("kind", "region", "epoch", "status", "refused"))
-        for e in result.log("events", rank)
-        if e["kind"] and not e["plain"]
+        for e in result.log("events", VICTIM)
+        if e["kind"] and not e["plain"] and (not regions or e["region"] in regions)
     ]
 
 
+def error_of(bank):
+    """Why the bank, which is DONE, ended in ERROR."""
+    assert bank["state"] == RegionState.DONE
+    return bank["error"]
+
+
+def order_error(op, epoch, reason, number=WRONG):
+    """What COMMAND_ERROR shows of an order for a region."""
+    return {"valid": 1, "op": op, "epoch": epoch, "region": number, "reason": reason}
+
+
 def start(**settings):
-    """A scenario whose barriers fix the order of what matters, random numbers, looks."""
-    s = scenario(timed=True, **settings)
-    return s, random.Random(bench_seed()), Registers(s)
+    """A scenario whose barriers fix the order of what matters, and looks into its registers."""
+    s = FourHubs(timed=True, **settings)
+    return s, Registers(s)
 
 
-def send(s, rank, rowid, data, handle=HANDLE, epoch=0, **more):
+def aim(s, rank=CULPRIT, handle=HANDLE, region=WRONG, **more):
+    """A handle of the culprit names a region of the victim."""
+    s.handle(rank, handle, Handle(**{"targets": ((VICTIM, region),), "row_bytes": ROW, **more}))
+
+
+def send(s, rank=CULPRIT, rowid=ROWID, data=None, handle=HANDLE, **more):
     """A row, or a piece of it; it has been judged when the rank's program goes on."""
-    s.row(rank, handle, rowid, data, epoch=epoch, **more)
+    s.row(rank, handle, rowid, data, **more)
     s.sync(rank)
-    s.program(rank).fence()
-    s.program(rank).wait_cycles(TRAVEL)
+    s.settle(rank)
+
+
+def unmodelled_row(s):
+    """A row of the culprit and its close, of which the model does not learn; then a barrier."""
+    with unmodelled(s):
+        send(s)
+        s.close(CULPRIT, HANDLE)
+    s.barrier()
+
+
+def rows_and_close(s, rows, epoch):
+    """So many rows of the culprit, and its close."""
+    for rowid in range(rows):
+        s.row(CULPRIT, HANDLE, rowid, epoch=epoch)
+    s.sync(CULPRIT)
+    s.close(CULPRIT, HANDLE, epoch)
+
+
+def next_epoch(s):
+    """After mark 1 of the victim: five rows in epoch 2 of the region, whose bank was given back;
+    where they lie is compared."""
+    s.mark(VICTIM, 1)
+    s.open(VICTIM, WRONG, 2)
+    aim(s, epoch=2)
+    s.barrier()
+    rows_and_close(s, 5, epoch=2)
+    low, high = region(WRONG).base
+    s.hidden.append((low + 5 * 384, high))
 
 
 def playground(s, **changes):
     """Region 3 of the victim, for the culprit's handle, in lane 0; and regions for everybody."""
     s.region(VICTIM, WRONG, region(WRONG, **{"expected": 1, **changes}))
-    s.handle(
-        CULPRIT,
-        HANDLE,
-        Handle(targets=((VICTIM, WRONG),), row_bytes=ROW, lane_mode=LaneMode.FIXED, lane=0),
-    )
+    aim(s, lane_mode=LaneMode.FIXED, lane=0)
     all_to_all(s)
+
+
+def others(s, rows=4, ends=0):
+    """All ranks send rows beside it. The end of the run, when ``ends`` regions of the victim are
+    all-ready, the two that all send to among them."""
+    scatter(s, rows)
+    if ends:
+        s.wait_all(VICTIM, ends)
+    finish(s)
 
 
 class Runs:

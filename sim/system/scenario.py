@@ -16,6 +16,7 @@ from hub_rtl.contract.packets import (
     HEADER,
     OPERAND_ROW,
     CommandOp,
+    EventKind,
     PacketType,
     Reason,
     pack,
@@ -27,7 +28,7 @@ from sim.golden.system import ModelError, SystemModel
 
 from .formats import COMMAND_REFUSAL, header_word
 from .layer import MARK_QUERY, QUERY
-from .layer_check import observed_events
+from .layer_check import observed_events, wrong_totals
 from .system import System, plain_operand, row_operand
 
 __all__ = ["Scenario"]
@@ -65,6 +66,21 @@ class Scenario:
 
     def program(self, rank):
         return self.system.ranks[rank].program()
+
+    # -- a rank's program --------------------------------------------------------------------------
+
+    def fence(self, rank):
+        self.program(rank).fence()
+
+    def wait(self, rank, cycles):
+        self.program(rank).wait_cycles(cycles)
+
+    def wait_all(self, rank, count):
+        """Until ``count`` regions of the rank have ended all-ready."""
+        self.program(rank).wait_events(EventKind.ALL, count)
+
+    def mark(self, rank, number):
+        self.program(rank).mark(number)
 
     # -- set-up ------------------------------------------------------------------------------------
 
@@ -289,18 +305,7 @@ class Scenario:
                     done += 1
                     _, region, epoch = self._queries[address - MARK_QUERY]
                     want = self.model.totals(rank, region, epoch)
-                    for name, key in (
-                        ("SENT_LO", "sent"),
-                        ("ACKED_LO", "acked"),
-                        ("REFUSED_LO", "refused"),
-                        ("ROWS", "rows"),
-                    ):
-                        if seen.get(name) != want[key]:
-                            out.append(
-                                f"rank {rank} region {region}: {key} = {seen.get(name)} in "
-                                "the registers, "
-                                f"must be {want[key]}"
-                            )
+                    out += wrong_totals(rank, region, seen, want)
         if done != len(self._queries):
             out.append(f"{done} of {len(self._queries)} queries were made")
         return out

@@ -11,7 +11,6 @@ The binary formats are those of :mod:`sim.system.formats`; settings are those of
 ``sim/system/native/main.cpp``.
 """
 
-import hashlib
 import json
 import os
 import shutil
@@ -24,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
+from flow.kept import digest, write
 from hub_rtl.contract.packets import OPERAND_PLAIN, OPERAND_ROW, CommandOp, EventKind, lane_of, pack
 from hub_rtl.contract.ports import hub_ports
 from sim.bench.runner import BUILD, ROOT, lock, verilator_env
@@ -69,17 +69,13 @@ def plain_operand(rank, addr):
 # -- building --------------------------------------------------------------------------------------
 
 
-def _digest(*parts):
-    return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:16]
-
-
 def hub_verilog(cfg):
     """Verilog text of ``moehub`` for a configuration, kept in the build folder while no source file
     changes."""
     sources = sorted(
         path for folder in ("hub_rtl", "flow/verilog") for path in (ROOT / folder).rglob("*.py")
     )
-    key = _digest(cfg, *(path.read_text() for path in sources))
+    key = digest(cfg, *(path.read_text() for path in sources))
     path = BUILD / "native" / "verilog" / f"{key}.v"
     with lock(path.with_suffix(".lock")):
         if not path.exists():
@@ -88,9 +84,7 @@ def hub_verilog(cfg):
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
                 text = generate(cfg).verilog
-            scratch = path.with_suffix(".new")
-            scratch.write_text(text)
-            scratch.rename(path)
+            write(path, text)
     return path.read_text()
 
 
@@ -132,7 +126,7 @@ def build(cfg, verilog=None, trace=False, jobs=2, optimise=True, pins=()):
         "CFG_CXXFLAGS_PCH_I=-include",
     )
     flags = (CXX_STANDARD, model_flags, trace, sys.prefix)
-    key = _digest(text, _pins(cfg, pins), *harness_sources(), *flags)
+    key = digest(text, _pins(cfg, pins), *harness_sources(), *flags)
     folder = BUILD / "native" / key
     program = folder / "harness"
     with lock(BUILD / "native" / f"{key}.lock"):
@@ -408,7 +402,7 @@ class System:
 
     def setting(self, *words):
         """A setting that may come more than once (``region``, ``fault``, ``mem_error``,
-        ``memory_of``, ``dead``, ``paused``, ``events_held``)."""
+        ``memory_of``, ``dead``, ``reset_of``, ``paused``, ``events_held``)."""
         self.extra.append(" ".join(map(str, words)))
 
     def fault(self, kind, dest, lane=0, index=0, bit=0):

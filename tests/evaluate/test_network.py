@@ -361,7 +361,7 @@ def _as_rtl(validate, plan, harness):
     from sim.evaluate.machine.rtl_layer import model_layer
 
     times = model_layer(plan, harness)
-    return validate._times(times.ready, times.done, times.answers) | {
+    return validate.times_by_rank(times.ready, times.done, times.answers) | {
         "wire_bytes": times.wire_bytes
     }
 

@@ -85,12 +85,12 @@ def test_a_figure_that_is_not_to_be_fitted_on_is_refused():
     with pytest.raises(
         ValueError, match=r"comet: .*layer1 has role 'test': only figures of role 'fit'"
     ):
-        fit._check("comet", [figure("comet.h800.tp8.e8.layer1")])
+        fit.check_roles("comet", [figure("comet.h800.tp8.e8.layer1")])
 
 
 def test_the_search_finds_a_minimum():
-    assert fit._golden(lambda x: (x - 3.3) ** 2, 0.0, 10.0) == pytest.approx(3.3, abs=0.02)
-    assert fit._golden(lambda x: x, 2.0, 4.0) == pytest.approx(2.0, abs=0.01)
+    assert fit.golden_search(lambda x: (x - 3.3) ** 2, 0.0, 10.0) == pytest.approx(3.3, abs=0.02)
+    assert fit.golden_search(lambda x: x, 2.0, 4.0) == pytest.approx(2.0, abs=0.01)
 
 
 @pytest.mark.parametrize("system", ["comet", "deepep_v1_normal"])

@@ -202,14 +202,14 @@ def test_other_lanes_are_left_out_of_the_whole():
         "moehub_packet_manager \\producer.pool1  (\n"
         "  moehub_packet_manager \\producer.pool2  (\n  MEMORY_3 \\a.memory  (\n"
     )
-    kinds = re.findall(r"^  (\S+) ", whole._unit_text(REST, text, TINY), re.M)
+    kinds = re.findall(r"^  (\S+) ", whole.unit_text(REST, text, TINY), re.M)
     assert kinds == [
         "moehub_packet_manager",
         "moehub_packet_manager_of_another_lane",
         "moehub_packet_manager",
         "rest_MEMORY_3",
     ]
-    assert whole._unit_text("csr", text, TINY).startswith("module moehub_csr(clk);")
+    assert whole.unit_text("csr", text, TINY).startswith("module moehub_csr(clk);")
 
 
 def test_second_call_runs_nothing_and_writes_the_same(tmp_path, flows):
@@ -258,7 +258,7 @@ def test_area_of_the_hub_with_memories(tmp_path, flows):
     for step in ("lane", "blocks"):
         made.run(step, 1, tell=str)
     assert area_of_hub(made, FakeLibrary) is None
-    made._whole = lambda library, measure: None
+    made.whole = lambda library, measure=False: None
     made.run("lane-cells", 1, tell=str)
     area = area_of_hub(made, FakeLibrary)
     assert area["decoder"] == (2, 2000.0, pytest.approx(2 * 2000 * ASAP7_BIT_UM2))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rule of the house: a proof sees ports and what a part declares in its ``observe``, nothing
-else."""
+"""Rule of the house: a proof sees ports and what a part declares in its ``observe``, nothing else;
+a test reads no private attribute of what it tests."""
 
 import ast
 from pathlib import Path
@@ -9,8 +9,6 @@ ROOT = Path(__file__).resolve().parents[2]
 
 #: Files that still look into frames, private attributes or modules. The list only shrinks.
 SPYING = {
-    *(f"formal/hub/{name}.py" for name in ("cut", "pair")),
-    "formal/kit/cuts.py",
     *(
         f"formal/packet_manager/{name}.py"
         for name in (
@@ -20,32 +18,45 @@ SPYING = {
     *(
         f"formal/scoreboard/{name}.py"
         for name in (
-            *("combiner", "events", "finish", "flags", "ledger", "life", "openings"),
-            *("readiness", "sources", "tiles", "walk", "whole"),
+            *("combiner", "events", "flags", "ledger", "life", "openings"),
+            *("readiness", "tiles", "whole"),
         )
     ),
     *(
         f"formal/slot_allocator/{name}.py"
         for name in (
-            *("checks", "closed", "inner", "issue", "lookup", "packets", "pairs", "purge"),
-            *("table", "waits", "whole"),
+            *("checks", "closed", "inner", "lookup", "packets", "pairs", "purge"),
+            *("waits", "whole"),
         )
     ),
 }
 #: Modules whose names show the frames or fragments of a part.
-SPIES = {"parts": "look_into", "inner": "Inside", "readiness": "Opened", "cuts": "cut_out"}
+SPIES = {"parts": "look_into", "inner": "Inside", "readiness": "Opened"}
+
+
+def _private(name):
+    return name.startswith("_") and not name.startswith("__")
+
+
+def private(path):
+    """Private attributes of others that a file reads or replaces, one line each."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute):
+            own = ast.unparse(node.value) in ("self", "cls", "super()")
+            if _private(node.attr) and not own:
+                yield f"{node.lineno}: {ast.unparse(node)}"
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("attr"):
+            for each in node.args[1:2]:
+                if isinstance(each, ast.Constant) and _private(str(each.value)):
+                    yield f"{node.lineno}: {ast.unparse(node)}"
 
 
 def spying(path):
-    """What a file does that the rule forbids, one line each."""
+    """What a specification does that the rule forbids, one line each."""
+    yield from private(path)
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Attribute):
-            own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
-            own |= ast.unparse(node.value) == "super()"
-            if node.attr == "setprofile" or (
-                node.attr.startswith("_") and not node.attr.startswith("__") and not own
-            ):
-                yield f"{node.lineno}: {ast.unparse(node)}"
+        if isinstance(node, ast.Attribute) and node.attr == "setprofile":
+            yield f"{node.lineno}: {ast.unparse(node)}"
         elif isinstance(node, ast.ImportFrom):
             if node.module == "unittest" or node.module == "unittest.mock":
                 yield f"{node.lineno}: {node.module}"
@@ -64,3 +75,10 @@ def test_proofs_see_ports_and_what_is_declared():
     found = {name: lines for name, lines in found.items() if lines}
     assert {name: found[name] for name in found.keys() - SPYING} == {}
     assert sorted(SPYING - found.keys()) == [], "they no longer do: take them off the list"
+
+
+def test_tests_read_nothing_private():
+    found = {
+        str(path.relative_to(ROOT)): list(private(path)) for path in (ROOT / "tests").rglob("*.py")
+    }
+    assert {name: lines for name, lines in found.items() if lines} == {}

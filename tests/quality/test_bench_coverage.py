@@ -23,7 +23,7 @@ def folders(monkeypatch, tmp_path):
     plan.mkdir(parents=True)
     monkeypatch.setattr(coverage, "FOLDER", tmp_path / "coverage")
     monkeypatch.setattr(coverage, "PLAN", plan)
-    monkeypatch.setattr(coverage, "_noted", set())
+    monkeypatch.setattr(coverage, "noted", set())
     monkeypatch.setattr(testplan, "PLAN", plan)
     monkeypatch.setattr(testplan, "ROOT", tmp_path)
     monkeypatch.delenv("MOE_HUB_COVERAGE", raising=False)

@@ -46,24 +46,47 @@ def fill(m, rank, rowid, byte=None, epoch=0):
     return m.row(rank, row_operand(5, epoch, rowid), bytes([rowid if byte is None else byte]) * 64)
 
 
+def place(m, rowid, slot, overflow=0, bank=0):
+    m.allocate(1, 0, bank, rowid, slot, overflow)
+
+
+def close(m):
+    """Both producers close epoch 0."""
+    for rank in (0, 2):
+        m.close(rank, 5, 0)
+
+
+def ready(group, rows, region=0):
+    return READY, 0, region, 0, group, rows, 0, 0
+
+
+def ended(rows, refused=0, region=0):
+    return ALL, 0, region, 0, 0, rows, 0, refused
+
+
+def totals(m, sent, refused, rows, region=0):
+    """The registers show that all that was not refused was acknowledged."""
+    want = {"sent": sent, "acked": sent - refused, "refused": refused, "rows": rows}
+    return m.totals(1, region, 0) == want
+
+
 def test_rows_get_dense_slots_in_the_observed_order():
     m = model()
     for rowid in (3, 1, 2):
         assert fill(m, 0, rowid) == Reason.OK
-    m.close(0, 5, 0)
-    m.close(2, 5, 0)
+    close(m)
     for slot, rowid in enumerate((2, 3, 1)):
-        m.allocate(1, 0, 0, rowid, slot, 0)
+        place(m, rowid, slot)
     m.settle()
     image, written = m.image(1, 0x2000)
     assert image[0x1000] == 2 and image[0x1080] == 3 and image[0x1100] == 1 and image[0x1040] == 0
     assert written == 192
     assert m.events(1) == [
-        (READY, 0, 0, 0, 4, 2, 0, 0),
-        (READY, 0, 0, 0, 5, 1, 0, 0),
-        (ALL, 0, 0, 0, 0, 3, 0, 0),
+        ready(4, 2),
+        ready(5, 1),
+        ended(3),
     ]
-    assert m.totals(1, 0, 0) == {"sent": 192, "acked": 192, "refused": 0, "rows": 3}
+    assert totals(m, 192, 0, 3)
 
 
 @pytest.mark.parametrize("wrong, text", [((9, 0), "no such row"), ((3, 1), "dense")])
@@ -71,15 +94,15 @@ def test_impossible_placements_are_named(wrong, text):
     m = model()
     fill(m, 0, 3)
     with pytest.raises(ModelError, match=text):
-        m.allocate(1, 0, 0, wrong[0], wrong[1], 0)
+        place(m, *wrong)
 
 
 def test_a_row_is_placed_once():
     m = model()
     fill(m, 0, 3)
-    m.allocate(1, 0, 0, 3, 0, 0)
+    place(m, 3, 0)
     with pytest.raises(ModelError, match="slot already"):
-        m.allocate(1, 0, 0, 3, 1, 0)
+        place(m, 3, 1)
 
 
 def test_a_row_without_slot_in_a_region_with_room_is_an_error():
@@ -93,26 +116,24 @@ def test_without_all_closes_only_full_tiles_are_ready():
     m = model()
     for slot, rowid in enumerate((1, 2, 3)):
         fill(m, 0, rowid)
-        m.allocate(1, 0, 0, rowid, slot, 0)
+        place(m, rowid, slot)
     m.close(0, 5, 0)
     m.settle()
-    assert m.events(1) == [(READY, 0, 0, 0, 4, 2, 0, 0)]
+    assert m.events(1) == [ready(4, 2)]
 
 
 def test_region_without_rows_is_all_ready_with_none():
     m = model()
-    m.close(0, 5, 0)
-    m.close(2, 5, 0)
+    close(m)
     m.settle()
-    assert m.events(1) == [(ALL, 0, 0, 0, 0, 0, 0, 0)]
+    assert m.events(1) == [ended(0)]
 
 
 def test_incomplete_row_ends_in_error():
     m = model()
     m.row(0, row_operand(5, 0, 7), bytes(32))
-    m.allocate(1, 0, 0, 7, 0, 0)
-    m.close(0, 5, 0)
-    m.close(2, 5, 0)
+    place(m, 7, 0)
+    close(m)
     m.settle()
     assert m.events(1) == [(ERROR, 0, 0, 0, 0, 0, int(Reason.INCOMPLETE), 0)]
 
@@ -121,16 +142,15 @@ def test_full_region_refuses_once_per_row():
     m = model(capacity=2)
     for rowid in range(4):
         fill(m, 0, rowid)
-    m.close(0, 5, 0)
-    m.close(2, 5, 0)
+    close(m)
     for slot, rowid in enumerate((1, 3)):
-        m.allocate(1, 0, 0, rowid, slot, 0)
+        place(m, rowid, slot)
     with pytest.raises(ModelError, match="full"):
-        m.allocate(1, 0, 0, 2, 2, 0)
+        place(m, 2, 2)
     m.settle()
     assert m.refusals[1] == [(Reason.REGION_FULL, 0, 0, 0, 0), (Reason.REGION_FULL, 0, 0, 0, 2)]
-    assert m.events(1)[-1] == (ALL, 0, 0, 0, 0, 2, 0, 1)
-    assert m.totals(1, 0, 0) == {"sent": 256, "acked": 128, "refused": 128, "rows": 2}
+    assert m.events(1)[-1] == ended(2, refused=1)
+    assert totals(m, 256, 128, 2)
 
 
 def test_overflow_region_takes_what_finds_the_first_full():
@@ -139,20 +159,16 @@ def test_overflow_region_takes_what_finds_the_first_full():
     m.open(1, 1, 0)
     for rowid in range(3):
         fill(m, 0, rowid)
-    m.close(0, 5, 0)
-    m.close(2, 5, 0)
-    m.allocate(1, 0, 0, 0, 0, 0)
-    m.allocate(1, 0, 0, 1, 1, 0)
+    close(m)
+    place(m, 0, 0)
+    place(m, 1, 1)
     with pytest.raises(ModelError, match="overflow"):
-        m.allocate(1, 0, 0, 2, 0, 0)
-    m.allocate(1, 0, 0, 2, 0, 1)
+        place(m, 2, 0)
+    place(m, 2, 0, overflow=1)
     m.settle()
-    assert (READY, 0, 1, 0, 20, 1, 0, 0) in m.events(1) and (ALL, 0, 1, 0, 0, 1, 0, 0) in m.events(
-        1
-    )
-    assert (ALL, 0, 0, 0, 0, 2, 0, 0) in m.events(1)
-    assert m.totals(1, 0, 0) == {"sent": 192, "acked": 192, "refused": 0, "rows": 2}
-    assert m.totals(1, 1, 0) == {"sent": 64, "acked": 64, "refused": 0, "rows": 1}
+    assert {ready(20, 1, region=1), ended(1, region=1), ended(2)} <= set(m.events(1))
+    assert totals(m, 192, 0, 2)
+    assert totals(m, 64, 0, 1, region=1)
     assert m.image(1, 0x5000)[0][0x4000] == 2
 
 
@@ -198,8 +214,8 @@ def test_two_epochs_of_a_region_use_two_banks():
     fill(m, 0, 1)
     m.close(0, 5, 0)
     assert fill(m, 0, 1, byte=9, epoch=1) == Reason.OK
-    m.allocate(1, 0, 1, 1, 0, 0)
-    m.allocate(1, 0, 0, 1, 0, 0)
+    place(m, 1, 0, bank=1)
+    place(m, 1, 0)
     m.settle()
     image, _ = m.image(1, 0x9000)
     assert image[0x1000] == 1 and image[0x8000] == 9

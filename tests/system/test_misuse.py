@@ -8,24 +8,28 @@ beside it.
 
 import pytest
 
-from flow.driver import Handle
-from hub_rtl.contract.packets import HEADER, EventKind, LaneMode, Reason, RegionState, pack
+from hub_rtl.contract.packets import HEADER, EventKind, Reason, RegionState, pack
 from sim.quality.coverage import cover
-from sim.system.four_hubs import CFG, PLAIN, ROW, all_to_all, finish, region, scatter
+from sim.system.four_hubs import PLAIN, RANKS, ROW, TRAVEL, all_to_all, region
 from sim.system.misuse import (
     CULPRIT,
     HANDLE,
     ROWID,
-    TRAVEL,
     VICTIM,
     WRONG,
     Registers,
     Unmodelled,
+    aim,
     ends,
+    error_of,
+    next_epoch,
+    others,
     playground,
+    rows_and_close,
     send,
     start,
     unmodelled,
+    unmodelled_row,
 )
 from sim.system.system import row_operand
 
@@ -44,74 +48,42 @@ def entry(reason, rank, **more):
     return {"reason": int(reason), "rank": rank, **fields, **more}
 
 
-def full_region(s, rng):
-    s.region(VICTIM, WRONG, region(WRONG, capacity=1, expected=1))
-    yield
-    send(s, CULPRIT, 7, rng.randbytes(ROW))
-    send(s, CULPRIT, ROWID, rng.randbytes(ROW))
+def two_rows(s):
+    send(s, rowid=7)
+    send(s)
 
 
-def unknown_region(s, rng):
-    yield
-    send(s, CULPRIT, ROWID, rng.randbytes(ROW))
+def too_long_row(s):
+    send(s, data=s.rng.randbytes(256))
+    send(s, data=s.rng.randbytes(16), row_off=16)
 
 
-def wrong_row(s, rng):
-    s.region(VICTIM, WRONG, region(WRONG, row_first=ROWID + 1, expected=1))
-    yield
-    send(s, CULPRIT, ROWID, rng.randbytes(ROW))
-
-
-def too_long_row(s, rng):
-    s.region(VICTIM, WRONG, region(WRONG, row_bytes=256, expected=1))
-    yield
-    send(s, CULPRIT, ROWID, rng.randbytes(256))
-    send(s, CULPRIT, ROWID, rng.randbytes(16), row_off=16)
-
-
-def early_epoch(s, rng):
-    s.region(VICTIM, WRONG, region(WRONG, expected=1), epochs=())
-    yield
-    send(s, CULPRIT, ROWID, rng.randbytes(ROW))
-
-
-def tainted_epoch(s, rng):
-    """Two epochs ahead: the bank is in use."""
-    s.region(VICTIM, WRONG, region(WRONG, expected=1), epochs=(14,))
-    yield
-    send(s, CULPRIT, ROWID, rng.randbytes(ROW))
-
-
-def stale_epoch(s, rng):
-    s.region(VICTIM, WRONG, region(WRONG, expected=1), epochs=(4,))
-    yield
-    send(s, CULPRIT, ROWID, rng.randbytes(ROW))
-
-
-def foreign_row(s, rng):
+def foreign_row(s):
     """Rank 3 has sent half of its row when the culprit uses the same RowID."""
-    s.region(VICTIM, WRONG, region(WRONG, expected=2))
-    s.handle(3, HANDLE, Handle(targets=((VICTIM, WRONG),), row_bytes=ROW))
-    yield
-    data = rng.randbytes(ROW)
-    send(s, 3, ROWID, data[:128])
+    aim(s, rank=3)
+    data = s.rng.randbytes(ROW)
+    send(s, 3, data=data[:128])
     s.barrier()
-    send(s, CULPRIT, ROWID, rng.randbytes(ROW))
+    send(s)
     s.barrier()
-    send(s, 3, ROWID, data[128:], row_off=8)
+    send(s, 3, data=data[128:], row_off=8)
     s.close(3, HANDLE)
 
 
-# reason -> (what the culprit does, events that end the region: kind, status, refused)
+# case -> reason, events that end the region (kind, status, refused), what the culprit sends, epochs
+# that are open, changes of the region (none: no such region)
+ALL_BUT_ONE = EventKind.ALL, 0, 1
+EARLY = Reason.EPOCH_EARLY
 WRONGS = {
-    "unknown": (unknown_region, Reason.UNKNOWN, None),
-    "foreign": (foreign_row, Reason.FOREIGN, (EventKind.ALL, 0, 1)),
-    "region_full": (full_region, Reason.REGION_FULL, (EventKind.ALL, 0, 1)),
-    "epoch_stale": (stale_epoch, Reason.EPOCH_STALE, None),
-    "epoch_early": (early_epoch, Reason.EPOCH_EARLY, (EventKind.ALL, 0, 1)),
-    "epoch_tainted": (tainted_epoch, Reason.EPOCH_EARLY, (EventKind.ERROR, Reason.EPOCH_EARLY, 0)),
-    "row_overrun": (too_long_row, Reason.ROW_OVERRUN, (EventKind.ALL, 0, 1)),
-    "row_range": (wrong_row, Reason.ROW_RANGE, (EventKind.ALL, 0, 1)),
+    "unknown": (Reason.UNKNOWN, None, send, (), None),
+    "foreign": (Reason.FOREIGN, ALL_BUT_ONE, foreign_row, (0,), {"expected": 2}),
+    "region_full": (Reason.REGION_FULL, ALL_BUT_ONE, two_rows, (0,), {"capacity": 1}),
+    "epoch_stale": (Reason.EPOCH_STALE, None, send, (4,), {}),
+    "epoch_early": (EARLY, ALL_BUT_ONE, send, (), {}),
+    # two epochs ahead: the bank is in use
+    "epoch_tainted": (EARLY, (EventKind.ERROR, EARLY, 0), send, (14,), {}),
+    "row_overrun": (Reason.ROW_OVERRUN, ALL_BUT_ONE, too_long_row, (0,), {"row_bytes": 256}),
+    "row_range": (Reason.ROW_RANGE, ALL_BUT_ONE, send, (0,), {"row_first": ROWID + 1}),
 }
 
 
@@ -119,15 +91,15 @@ WRONGS = {
 def test_consumer_refuses(simulate, case):
     """A row that the consumer must not place is sunk, counted, logged with its source and RowID,
     and told to the producer."""
-    provoke, reason, end = WRONGS[case]
-    s, rng, registers = start()
-    s.handle(CULPRIT, HANDLE, Handle(targets=((VICTIM, WRONG),), row_bytes=ROW))
-    steps = provoke(s, rng)
-    next(steps)
+    reason, end, provoke, epochs, changes = WRONGS[case]
+    s, registers = start()
+    aim(s)
+    if changes is not None:
+        s.region(VICTIM, WRONG, region(WRONG, **{"expected": 1, **changes}), epochs)
     all_to_all(s)
-    next(steps, None)
+    provoke(s)
     s.close(CULPRIT, HANDLE)
-    s.program(CULPRIT).wait_cycles(TRAVEL)
+    s.wait(CULPRIT, TRAVEL)
     s.barrier()
     if case == "epoch_early":
         s.open(VICTIM, WRONG, 0)
@@ -135,46 +107,34 @@ def test_consumer_refuses(simulate, case):
         s.drivers[VICTIM].abort(WRONG, 14)
         registers.wait_free(VICTIM, WRONG, 14)
         s.open(VICTIM, WRONG, 0)
-    scatter(s, rng, rows=6)
-    if end and end[0] == EventKind.ALL:
-        s.program(VICTIM).wait_events(EventKind.ALL, 3)
+    placed = end == ALL_BUT_ONE
+    others(s, rows=6, ends=3 if placed else 0)
+    if placed:
         s.query(VICTIM, WRONG)
-    finish(s)
-    logs = [registers.log(rank) for rank in range(CFG.ranks)]
-    counts = [registers.counters(rank) for rank in range(CFG.ranks)]
-    irq = registers.read(VICTIM, "control.IRQ_STATUS")
-    with_end = [] if end is None else [(int(end[0]), WRONG, 0, int(end[1]), int(end[2]))]
-
+    logs = [registers.log(rank) for rank in RANKS]
+    counts = [registers.counters(rank) for rank in RANKS]
+    irq = registers.read("control.IRQ_STATUS")
     result = simulate(s)
-    assert [e for e in ends(result, VICTIM) if e[1] == WRONG] == with_end
+    assert ends(result, WRONG) == ([(end[0], WRONG, 0, *end[1:])] if end else [])
     want = [[], [entry(reason, VICTIM, remote=1)], [entry(reason, CULPRIT)], []]
     assert [log(result) for log in logs] == want
     at_victim, at_culprit = counts[VICTIM](result), counts[CULPRIT](result)
-    refused = {
-        name: value for name, value in at_victim.items() if name.startswith("refused_") and value
-    }
-    refused.pop("refused_stale", None)
-    assert set(refused) == {f"refused_{reason.name.lower()}"}
-    assert (at_victim["reports"], at_victim["rejects_sent"], at_culprit["rejects_received"]) == (
-        1,
-        1,
-        1,
-    )
+    refused = {name for name, value in at_victim.items() if name.startswith("refused_") and value}
+    assert refused - {"refused_stale"} == {f"refused_{reason.name.lower()}"}
+    assert at_victim["reports"] == at_victim["rejects_sent"] == 1 == at_culprit["rejects_received"]
     assert irq(result)["refusal"] == 1
     cover(f"misuse.consumer_refuses.{case}")
 
 
 def test_own_rank_refuses(simulate):
     """The same through the loopback lane: the rank is told by its own log, from both sides."""
-    s, rng, registers = start()
-    s.handle(VICTIM, HANDLE, Handle(targets=((VICTIM, WRONG),), row_bytes=ROW))
+    s, registers = start()
+    aim(s, rank=VICTIM)
     s.region(VICTIM, WRONG, region(WRONG, row_span=ROWID, expected=1))
     all_to_all(s)
-    send(s, VICTIM, ROWID, rng.randbytes(ROW))
-    scatter(s, rng, rows=4)
-    s.program(VICTIM).wait_events(EventKind.ALL, 3)
-    finish(s)
-    log = registers.log(VICTIM)
+    send(s, VICTIM)
+    others(s, ends=3)
+    log = registers.log()
     result = simulate(s)
     wanted = [entry(Reason.ROW_RANGE, VICTIM), entry(Reason.ROW_RANGE, VICTIM, remote=1)]
     assert sorted(log(result), key=lambda e: e["remote"]) == wanted
@@ -183,17 +143,16 @@ def test_own_rank_refuses(simulate):
 def test_store_outside_the_window(simulate):
     """A plain store outside its source's window writes nothing; source and reason are logged on
     both sides."""
-    s, rng, registers = start()
+    s, registers = start()
     s.window(VICTIM, CULPRIT, PLAIN, PLAIN + 0x1000)
     s.window(VICTIM, 0, PLAIN + 0x1000, PLAIN + 0x2000)
     all_to_all(s)
-    s.plain(CULPRIT, VICTIM, PLAIN + 0x1080, rng.randbytes(128))  # the window of rank 0
-    s.plain(CULPRIT, VICTIM, PLAIN, rng.randbytes(256))
-    s.plain(0, VICTIM, PLAIN + 0x1000, rng.randbytes(256))
-    scatter(s, rng, rows=4)
-    finish(s)
-    logs = [registers.log(rank) for rank in range(CFG.ranks)]
-    counts = registers.counters(VICTIM)
+    s.plain(CULPRIT, VICTIM, PLAIN + 0x1080, s.rng.randbytes(128))  # the window of rank 0
+    s.plain(CULPRIT, VICTIM, PLAIN, s.rng.randbytes(256))
+    s.plain(0, VICTIM, PLAIN + 0x1000, s.rng.randbytes(256))
+    others(s)
+    logs = [registers.log(rank) for rank in RANKS]
+    counts = registers.counters()
     result = simulate(s)
     here, there = logs[VICTIM](result), logs[CULPRIT](result)
     assert [(e["reason"], e["rank"], e["plain"], e["side"], e["remote"]) for e in here] == [
@@ -209,8 +168,8 @@ def test_store_outside_the_window(simulate):
 def test_decoder_refuses(simulate):
     """Every reason of a decoder: answered, logged with owner, handle, epoch and RowID, counted, and
     the interrupt is up."""
-    s, rng, registers = start(streams=1)
-    s.handle(CULPRIT, HANDLE, Handle(targets=((VICTIM, WRONG),), row_bytes=ROW, owner=3))
+    s, registers = start(streams=1)
+    aim(s, owner=3)
     s.region(VICTIM, WRONG, region(WRONG, expected=1))
     all_to_all(s)
     registers.write(CULPRIT, "control.IRQ_ENABLE", 1 << 3)
@@ -234,8 +193,7 @@ def test_decoder_refuses(simulate):
     s.sync(CULPRIT)
     assert s.plain_store(CULPRIT, 99, PLAIN, bytes(32), 1) == Reason.UNKNOWN
     s.sync(CULPRIT)
-    scatter(s, rng, rows=4)
-    finish(s)
+    others(s)
     log, counts = registers.log(CULPRIT), registers.counters(CULPRIT)
     result = simulate(s)
     by_store = {"side": 1, "owner": 3, "number": HANDLE}
@@ -270,66 +228,36 @@ def test_damaged_header(simulate, field, at, reason):
     """A packet damaged in type, fan, dst, src, lane or len is dropped and shown; its region hangs,
     is named and reused."""
     bit = HEADER[field][0] + at
-    s, rng, registers = start()
-    s.region(VICTIM, WRONG, region(WRONG, expected=1))
-    s.handle(
-        CULPRIT,
-        HANDLE,
-        Handle(targets=((VICTIM, WRONG),), row_bytes=ROW, lane_mode=LaneMode.FIXED, lane=0),
-    )
+    s, registers = start()
     registers.write(VICTIM, "control.TIMEOUT", 1500)
     s.system.fault("corrupt", dest=VICTIM, lane=0, index=0, bit=bit)
-    all_to_all(s)
-    with unmodelled(s):
-        send(s, CULPRIT, ROWID, rng.randbytes(ROW))
-        s.close(CULPRIT, HANDLE)
-    s.barrier()
-    scatter(s, rng, rows=6)
-    finish(s)
-    registers.wait(VICTIM, "hang.TIMEOUT", valid=1)
-    stuck = registers.bank(VICTIM, WRONG, 0)
-    timeout, missing = (
-        registers.read(VICTIM, "hang.TIMEOUT"),
-        registers.word(VICTIM, "hang.TIMEOUT_MISSING0"),
-    )
-    irq, bad = registers.read(VICTIM, "control.IRQ_STATUS"), registers.read(VICTIM, "logs.BAD")
-    header = [registers.word(VICTIM, f"logs.BAD_HEADER{n}") for n in range(4)]
-    log, counts = registers.log(VICTIM), registers.counters(VICTIM)
+    playground(s)
+    unmodelled_row(s)
+    others(s, rows=6)
+    registers.wait("hang.TIMEOUT", valid=1)
+    stuck = registers.bank()
+    timeout, missing = registers.timeout()
+    irq, bad = registers.read("control.IRQ_STATUS"), registers.read("logs.BAD")
+    header = registers.word("logs.BAD_HEADER0")
+    log, counts = registers.log(), registers.counters()
     s.drivers[VICTIM].abort(WRONG, 0)
-    free = registers.wait_free(VICTIM, WRONG, 0)
-    s.program(VICTIM).mark(1)
-    s.open(VICTIM, WRONG, 2)
-    s.handle(CULPRIT, HANDLE, Handle(targets=((VICTIM, WRONG),), row_bytes=ROW, epoch=2))
-    s.barrier()
-    for n in range(5):
-        s.row(CULPRIT, HANDLE, n, rng.randbytes(ROW), epoch=2)
-    s.sync(CULPRIT)
-    s.close(CULPRIT, HANDLE, 2)
-    s.program(VICTIM).wait_events(EventKind.ALL, 3)
+    free = registers.wait_free()
+    next_epoch(s)
+    s.wait_all(VICTIM, 3)
     s.query(VICTIM, WRONG, 2)
-    s.hidden.append((region(WRONG).base[0] + 5 * 384, region(WRONG).base[1]))
-    result = simulate(s, but=[Unmodelled(VICTIM, WRONG, 0, until=1)])
+    result = simulate(s, but=[Unmodelled(until=1)])
 
     sent = pack(HEADER, type=1, cls=0, dst=VICTIM, src=CULPRIT, len=8) ^ 1 << bit
-    shown = sum(word(result) << 32 * n for n, word in enumerate(header))
-    mask = (1 << 32) - 1
-    assert shown & mask == sent & mask
+    assert header(result) == sent & (1 << 32) - 1
     assert bad(result) == {"valid": 1, "reason": int(reason), "lane": 0}
     src = CULPRIT ^ 64 if field == "src" else CULPRIT
     assert log(result) == [entry(reason, src, side=1, remote=1)]
-    assert (
-        counts(result)["bad_packets"] == 1
-        and irq(result)["bad_packet"] == 1 == irq(result)["timeout"]
-    )
-    assert (timeout(result)["region"], timeout(result)["epoch"], missing(result)) == (
-        WRONG,
-        0,
-        0b1101,
-    )
-    assert (
-        stuck(result)["state"] == RegionState.OPEN
-        and stuck(result)["sent"] - stuck(result)["acked"] == 128
-    )
+    assert counts(result)["bad_packets"] == 1
+    assert irq(result)["bad_packet"] == 1 == irq(result)["timeout"]
+    assert timeout(result) == {"valid": 1, "bank": 0, "epoch": 0, "region": WRONG}
+    assert missing(result) == 0b1101
+    bank = stuck(result)
+    assert bank["state"] == RegionState.OPEN and bank["sent"] - bank["acked"] == 128
     assert free(result)
     cover(f"misuse.damaged_header.{bit}")
 
@@ -338,57 +266,46 @@ def ends_in_error(s, simulate, reason, **more):
     """Runs; region 3 of the victim must have ended in ERROR with a reason, in its event and its
     register."""
     registers = Registers(s)
-    registers.wait(VICTIM, "control.STATUS", query_busy=0)
-    status, counts = registers.bank(VICTIM, WRONG, 0), registers.counters(VICTIM)
+    registers.wait("control.STATUS", query_busy=0)
+    status, counts = registers.bank(), registers.counters()
     result = simulate(s, **more)
-    assert [e for e in ends(result, VICTIM) if e[1] == WRONG] == [
-        (EventKind.ERROR, WRONG, 0, reason, 0)
-    ]
-    assert (status(result)["state"], status(result)["error"]) == (RegionState.DONE, reason)
+    assert ends(result, WRONG) == [(EventKind.ERROR, WRONG, 0, reason, 0)]
+    assert error_of(status(result)) == reason
     return counts(result)
 
 
 def test_truncated_packet(simulate):
     """A packet that lost its last flit is padded: its region ends in ERROR INCOMPLETE, never
     all-ready."""
-    s, rng, _ = start()
+    s, _ = start()
     s.system.fault("truncate", dest=VICTIM, lane=0, index=1)
     playground(s)
-    with unmodelled(s):
-        send(s, CULPRIT, ROWID, rng.randbytes(ROW))
-        s.close(CULPRIT, HANDLE)
-    s.barrier()
-    scatter(s, rng, rows=6)
-    finish(s)
-    s.hidden.append(region(WRONG).base)
-    counts = ends_in_error(s, simulate, Reason.INCOMPLETE, but=[Unmodelled(VICTIM, WRONG, 0)])
+    unmodelled_row(s)
+    others(s, rows=6)
+    s.hide(WRONG)
+    counts = ends_in_error(s, simulate, Reason.INCOMPLETE, but=[Unmodelled()])
     assert (counts["truncated"], counts["poisoned"], counts["bad_packets"]) == (1, 1, 0)
 
 
 def test_memory_error(simulate):
     """Memory refuses one row: ERROR MEM_ERROR, counted; the region's other bank and all others are
     whole."""
-    s, rng, _ = start()
+    s, _ = start()
     bad = region(WRONG).base[0]
     s.system.setting("memory_of", VICTIM, "mem_error", bad, bad + 128)
     playground(s)
     s.open(VICTIM, WRONG, 1)
     with unmodelled(s):
-        send(s, CULPRIT, ROWID, rng.randbytes(ROW))
+        send(s)
         s.close(CULPRIT, HANDLE)
-    for n in range(3):
-        s.row(CULPRIT, HANDLE, n, rng.randbytes(ROW), epoch=1)
-    s.sync(CULPRIT)
-    s.close(CULPRIT, HANDLE, 1)
+    rows_and_close(s, 3, epoch=1)
     s.barrier()
-    scatter(s, rng, rows=6)
-    s.program(VICTIM).wait_events(EventKind.ALL, 3)
-    finish(s)
-    s.hidden.append(region(WRONG).base)
+    others(s, rows=6, ends=3)
+    s.hide(WRONG)
     registers = Registers(s)
-    status = registers.bank(VICTIM, WRONG, 0)
-    result = simulate(s, but=[Unmodelled(VICTIM, WRONG, 0)])
-    assert [e for e in ends(result, VICTIM) if e[1] == WRONG] == [
+    status = registers.bank()
+    result = simulate(s, but=[Unmodelled()])
+    assert ends(result, WRONG) == [
         (EventKind.ERROR, WRONG, 0, Reason.MEM_ERROR, 0),
         (EventKind.ALL, WRONG, 1, 0, 0),
     ]

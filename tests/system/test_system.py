@@ -3,7 +3,6 @@
 model."""
 
 import json
-import random
 
 import numpy as np
 import pytest
@@ -17,13 +16,16 @@ from sim.system.four_hubs import (
     CFG,
     PATTERNS,
     PLAIN,
+    RANKS,
     ROW,
     SPILL,
+    FourHubs,
     all_to_all,
+    everything_logged,
     finish,
     region,
     scatter,
-    scenario,
+    thrash,
     verify,
 )
 from sim.system.layer import hub_programs, plan_layer
@@ -39,7 +41,7 @@ def test_rows_all_to_all(harness, idle, pressure):
     """Rows of four producers, on the grid of idle and back-pressure patterns of stores, links,
     memory and events."""
     stall = PATTERNS[pressure]
-    s = scenario(
+    s = FourHubs(
         store_idle=PATTERNS[idle],
         mem_stall=stall,
         link_stall=stall,
@@ -48,38 +50,41 @@ def test_rows_all_to_all(harness, idle, pressure):
         mem_jitter=8,
     )
     all_to_all(s)
-    scatter(s, random.Random(bench_seed()), rows=6)
+    scatter(s, rows=6)
     finish(s)
     verify(s, harness)
     cover(f"system.grid.{idle}.{pressure}")
 
 
+def open_windows(s):
+    """Everybody may store to the first plain addresses of everybody."""
+    for rank in RANKS:
+        for source in RANKS:
+            s.window(rank, source, PLAIN, PLAIN + 0x8000)
+
+
 def test_masks_and_plain_stores(harness):
     """Byte masks, odd offsets and runs of bytes to addresses; bytes outside the masks stay
     untouched."""
-    rng, s = random.Random(bench_seed()), scenario()
-    for rank in range(CFG.ranks):
-        for source in range(CFG.ranks):
-            s.window(rank, source, PLAIN, PLAIN + 0x8000)
-        s.dep_range(
-            rank,
-            0,
-            DepRange(
-                base=PLAIN, limit=PLAIN + 0x4000, log2_stride=10, group_base=32, threshold=256
-            ),
-        )
+    s = FourHubs()
+    open_windows(s)
+    blocks = DepRange(
+        base=PLAIN, limit=PLAIN + 0x4000, log2_stride=10, group_base=32, threshold=256
+    )
+    for rank in RANKS:
+        s.dep_range(rank, 0, blocks)
     s.barrier()
-    for rank in range(CFG.ranks):
-        for dest in range(CFG.ranks):
-            s.plain(rank, dest, PLAIN + rank * 0x400, rng.randbytes(256))
+    for rank in RANKS:
+        for dest in RANKS:
+            s.plain(rank, dest, PLAIN + rank * 0x400, s.rng.randbytes(256))
             area = PLAIN + 0x4000 + rank * 0x400
             for n in range(8):
                 s.plain_store(
-                    rank, dest, area + 64 * n, rng.randbytes(32), rng.getrandbits(32) or 1
+                    rank, dest, area + 64 * n, s.rng.randbytes(32), s.rng.getrandbits(32) or 1
                 )
-            s.plain(rank, dest, area + 0x200 + 5, rng.randbytes(100), cls=1)
+            s.plain(rank, dest, area + 0x200 + 5, s.rng.randbytes(100), cls=1)
         s.sync(rank)
-        s.program(rank).fence()
+        s.fence(rank)
         s.program(rank).wait_events(EventKind.READY, CFG.ranks, plain=True)
     verify(s, harness)
 
@@ -97,7 +102,7 @@ def unit_store(s, rank, dest, unit, data, operand=None, addr=None):
 UNITS = (0x55, 0xAA, 0x02, 0x7E, 0x82, 0xC6)
 
 
-def half_of_all(s, rng, rank, half, rows, plain):
+def half_of_all(s, rank, half, rows, plain):
     """The lower or the upper units of all sectors of a producer, in random order."""
     for dest, data in rows.items():
 
@@ -105,7 +110,7 @@ def half_of_all(s, rng, rank, half, rows, plain):
             return row_operand(2 * dest, 0, rank * 16, unit)
 
         units = range(half, ROW // 16, 2)
-        for unit in rng.sample(units, len(units)):
+        for unit in s.rng.sample(units, len(units)):
             assert unit_store(s, rank, dest, unit, data, operand=operand) == Reason.OK
         for n, piece in enumerate(plain):
             addr = PLAIN + 0x400 * rank + 128 * n
@@ -118,18 +123,16 @@ def half_of_all(s, rng, rank, half, rows, plain):
 def test_half_sectors(harness, first):
     """The lower or the upper units of all sectors leave first, by a fence, then the others: no byte
     of them is touched."""
-    rng, s = random.Random(bench_seed()), scenario()
-    for rank in range(CFG.ranks):
-        for source in range(CFG.ranks):
-            s.window(rank, source, PLAIN, PLAIN + 0x8000)
+    s = FourHubs()
+    open_windows(s)
     all_to_all(s)
-    for rank in range(CFG.ranks):
-        rows = {dest: rng.randbytes(ROW) for dest in range(CFG.ranks)}
-        plain = [rng.randbytes(128) for _ in UNITS]
+    for rank in RANKS:
+        rows = {dest: s.rng.randbytes(ROW) for dest in RANKS}
+        plain = [s.rng.randbytes(128) for _ in UNITS]
         for half in (first, 1 - first):
-            half_of_all(s, rng, rank, half, rows, plain)
+            half_of_all(s, rank, half, rows, plain)
             s.sync(rank)
-            s.program(rank).fence()
+            s.fence(rank)
         s.close_all(rank)
     finish(s)
     verify(s, harness)
@@ -138,33 +141,23 @@ def test_half_sectors(harness, first):
 
 def test_refusals_disturb_nobody(harness):
     """Wrong stores among good ones: each is answered with its reason, the good rows arrive."""
-    rng, s = random.Random(bench_seed()), scenario()
+    s = FourHubs()
     all_to_all(s)
-    for rank in range(CFG.ranks):
-        data, dest = rng.randbytes(ROW), (rank + 1) % CFG.ranks
+    for rank in RANKS:
+        data, dest = s.rng.randbytes(ROW), (rank + 1) % CFG.ranks
         handle = dest * 2
         good = row_operand(handle, 0, rank * 16)
         s.row(rank, handle, rank * 16, data)
-        wrong = [
-            (row_operand(20, 0, 1), {}),
-            (good, {"owner": 5}),
-            (row_operand(handle, 3, 1), {}),
-            (row_operand(handle, 12, 1), {}),
-            (row_operand(handle, 0, 1, 18), {}),
-            (good, {"lane": 1 - s.lane(rank, good)}),
-        ]
-        reasons = [
-            s.store(rank, operand, bytes(32), 0xFFFFFFFF, dest=dest, **more)
-            for operand, more in wrong
-        ]
-        assert reasons == [
-            Reason.UNKNOWN,
-            Reason.FOREIGN,
-            Reason.EPOCH_EARLY,
-            Reason.EPOCH_STALE,
-            Reason.ROW_OVERRUN,
-            Reason.BAD_LANE,
-        ]
+        wrong = {
+            Reason.UNKNOWN: (row_operand(20, 0, 1), {}),
+            Reason.FOREIGN: (good, {"owner": 5}),
+            Reason.EPOCH_EARLY: (row_operand(handle, 3, 1), {}),
+            Reason.EPOCH_STALE: (row_operand(handle, 12, 1), {}),
+            Reason.ROW_OVERRUN: (row_operand(handle, 0, 1, 18), {}),
+            Reason.BAD_LANE: (good, {"lane": 1 - s.lane(rank, good)}),
+        }
+        for reason, (operand, more) in wrong.items():
+            assert s.store(rank, operand, bytes(32), 0xFFFFFFFF, dest=dest, **more) == reason
         assert s.plain_store(rank, 99, 0, bytes(32), 1) == Reason.UNKNOWN
         s.sync(rank)
         assert s.close(rank, 20) == Reason.UNKNOWN
@@ -177,16 +170,16 @@ def test_refusals_disturb_nobody(harness):
 def test_refusals_of_the_consumer(harness):
     """Full region, rows out of range, stores outside the window: sunk, counted, rejected once per
     row; the rest arrives."""
-    rng, s = random.Random(bench_seed()), scenario()
+    s = FourHubs()
     all_to_all(s, capacity=5, row_span=48)
-    for rank in range(CFG.ranks):
+    for rank in RANKS:
         s.window(rank, 0, PLAIN, PLAIN + 0x100)
-    for rank in range(CFG.ranks):
+    for rank in RANKS:
         for n in range(2):
-            s.row(rank, (rank + 1) % 4 * 2, rank * 8 + n, rng.randbytes(ROW))
-            s.row(rank, 0, rank * 8 + 4 + n, rng.randbytes(ROW))
-        s.row(rank, (rank + 1) % 4 * 2, 50, rng.randbytes(ROW))
-        s.plain(rank, (rank + 1) % 4, PLAIN + 0x400, rng.randbytes(128))
+            s.row(rank, (rank + 1) % 4 * 2, rank * 8 + n)
+            s.row(rank, 0, rank * 8 + 4 + n)
+        s.row(rank, (rank + 1) % 4 * 2, 50)
+        s.plain(rank, (rank + 1) % 4, PLAIN + 0x400, s.rng.randbytes(128))
         s.close_all(rank)
     finish(s)
     verify(s, harness)
@@ -194,72 +187,58 @@ def test_refusals_of_the_consumer(harness):
 
 def test_overflow_region(harness):
     """What finds region 0 full goes to region 2; both end all-ready with their rows."""
-    rng, s = random.Random(bench_seed()), scenario()
-    for rank in range(CFG.ranks):
+    s = FourHubs()
+    for rank in RANKS:
         s.region(rank, 2, region(2, expected=1))
         s.region(rank, 0, region(0, capacity=6, overflow=2))
-        for dest in range(CFG.ranks):
+        for dest in RANKS:
             s.handle(rank, dest, Handle(targets=((dest, 0),), row_bytes=ROW))
     s.barrier()
-    for rank in range(CFG.ranks):
+    for rank in RANKS:
         for n in range(3):
-            s.row(rank, (rank + n) % 4, rank * 16 + n, rng.randbytes(ROW))
-            s.row(rank, 0, rank * 16 + 8 + n, rng.randbytes(ROW))
+            s.row(rank, (rank + n) % 4, rank * 16 + n)
+            s.row(rank, 0, rank * 16 + 8 + n)
         s.close_all(rank)
-        s.program(rank).wait_events(EventKind.ALL, 2)
+        s.wait_all(rank, 2)
     verify(s, harness)
 
 
 def test_spill_and_restore(harness):
     """More rows in flight than the RAT has places: rows go to memory and come back, and nothing is
     wrong."""
-    rng, s = random.Random(bench_seed()), scenario(streams=48, burst=2, use_can_accept=0)
-    all_to_all(s, regions=1, capacity=128, row_span=128, base=(0x4000, 0x20000))
-    rows = [
-        (rank, rank * 32 + n, rng.randbytes(ROW)) for n in range(32) for rank in range(CFG.ranks)
-    ]
-    for rank, rowid, data in rows:
-        s.row(rank, 0, rowid, data[:128])
-    for rank in range(CFG.ranks):  # every row is begun before one is completed
-        s.sync(rank)
-        s.program(rank).fence()
-    s.barrier()
-    for rank, rowid, data in rows:
-        s.row(rank, 0, rowid, data[128:], row_off=8)
-    for rank in range(CFG.ranks):
-        s.close_all(rank)
-    finish(s, regions=1)
+    s = FourHubs(streams=48, burst=2, use_can_accept=0)
+    thrash(s, 0)
     verify(s, harness)
 
 
 def test_two_epochs_and_reuse(harness):
     """Producers run one epoch ahead; banks are released and opened again for epoch 2."""
-    rng, s = random.Random(bench_seed()), scenario()
+    s = FourHubs()
     all_to_all(s, epochs=(0, 1))
-    for rank in range(CFG.ranks):
+    for rank in RANKS:
         for epoch in (0, 1):
             for n in range(4):
-                s.row(rank, (rank + n) % 8, rank * 16 + n, rng.randbytes(ROW), epoch=epoch)
+                s.row(rank, (rank + n) % 8, rank * 16 + n, epoch=epoch)
             s.close_all(rank, epoch)
-        s.program(rank).wait_events(EventKind.ALL, 4)
+        s.wait_all(rank, 4)
     s.barrier()
-    for rank in range(CFG.ranks):
+    for rank in RANKS:
         for index in range(2):
             s.drivers[rank].release(index, 0)
     s.barrier()
-    for rank in range(CFG.ranks):
-        s.program(rank).wait_cycles(300)
+    for rank in RANKS:
+        s.wait(rank, 300)
         for index in range(2):
             s.open(rank, index, 2)
     s.barrier()
-    for rank in range(CFG.ranks):
-        s.program(rank).wait_cycles(50)
+    for rank in RANKS:
+        s.wait(rank, 50)
         for n in range(4):
-            s.row(rank, (rank + 3 * n) % 8, rank * 16 + n, rng.randbytes(ROW), epoch=2)
+            s.row(rank, (rank + 3 * n) % 8, rank * 16 + n, epoch=2)
         s.close_all(rank, 2)
-        s.program(rank).wait_events(EventKind.ALL, 6)
+        s.wait_all(rank, 6)
     s.barrier()
-    for rank in range(CFG.ranks):
+    for rank in RANKS:
         for index in range(2):
             s.query(rank, index, 2)
             s.query(rank, index, 1)
@@ -270,29 +249,28 @@ def test_two_epochs_and_reuse(harness):
 
 def test_replicas_and_lane_modes(harness):
     """Rows spread over two replicas by hash; handles pinned by hash and fixed."""
-    rng, s = random.Random(bench_seed()), scenario()
-    for rank in range(CFG.ranks):
+    s = FourHubs()
+    for rank in RANKS:
         for index in range(2):
             s.region(rank, index, region(index, expected=4, capacity=16))
         for pair in range(2):
             targets = ((2 * pair, 0), (2 * pair + 1, 0))
             s.handle(rank, pair, Handle(targets=targets, row_bytes=ROW, lane_mode=LaneMode.HASH))
-        for dest in range(CFG.ranks):
-            s.handle(
-                rank,
-                4 + dest,
-                Handle(
-                    targets=((dest, 1),), row_bytes=ROW, lane_mode=LaneMode.FIXED, lane=dest % 2
-                ),
-            )
+        fixed = {"row_bytes": ROW, "lane_mode": LaneMode.FIXED}
+        for dest in RANKS:
+            s.handle(rank, 4 + dest, Handle(targets=((dest, 1),), lane=dest % 2, **fixed))
     s.barrier()
-    for rank in range(CFG.ranks):
+    for rank in RANKS:
         for n in range(4):
-            s.row(rank, n % 2, rank * 16 + n, rng.randbytes(ROW))
-            s.row(rank, 4 + n, rank * 16 + n, rng.randbytes(ROW))
+            s.row(rank, n % 2, rank * 16 + n)
+            s.row(rank, 4 + n, rank * 16 + n)
         s.close_all(rank)
     finish(s)
     verify(s, harness)
+
+
+def run_layer(plan, harness, programs=hub_programs, **settings):
+    return programs(plan, latency=32, window=32, max_cycles=60_000, **settings).run(harness)
 
 
 def layer_plan():
@@ -305,9 +283,7 @@ def layer_plan():
 def test_whole_layer(harness, threads):
     """Dispatch, expert stand-in and combine; every byte, event and register as the model says."""
     plan = layer_plan()
-    result = hub_programs(plan, latency=32, window=32, threads=threads, max_cycles=60_000).run(
-        harness
-    )
+    result = run_layer(plan, harness, threads=threads)
     verdict = check_layer(plan, result)
     result.remove()
     assert verdict.differences == []
@@ -318,16 +294,8 @@ def test_layer_does_not_depend_on_threads_or_window(harness):
     """Cycle for cycle the same with one or two threads; G7."""
     plan, logs = layer_plan(), []
     for threads in (1, 2):
-        result = hub_programs(plan, latency=32, window=32, threads=threads, max_cycles=60_000).run(
-            harness
-        )
-        logs.append(
-            [
-                result.log(name, rank).tobytes()
-                for rank in range(4)
-                for name in ("events", "allocs", "packets")
-            ]
-        )
+        result = run_layer(plan, harness, threads=threads)
+        logs.append(everything_logged(result))
         result.remove()
     assert logs[0] == logs[1]
 
@@ -336,7 +304,7 @@ def test_layer_the_address_centric_way(harness):
     """The baseline's memory is as the model says too, so that the comparison is of like with
     like."""
     plan = layer_plan()
-    result = baseline_programs(plan, latency=32, window=32, max_cycles=60_000).run(harness)
+    result = run_layer(plan, harness, baseline_programs)
     verdict = check_baseline(plan, result)
     result.remove()
     assert verdict.differences == []
@@ -345,11 +313,11 @@ def test_layer_the_address_centric_way(harness):
 def test_cocotb_and_harness_agree(harness, tmp_path):
     """The pins of one hub, recorded in a native run, are the same under cocotb in every cycle; so
     are events and memory."""
-    rng, s = random.Random(bench_seed()), scenario(record=1, drain=200)
+    s = FourHubs(record=1, drain=200)
     all_to_all(s, regions=1)
-    for rank in range(CFG.ranks):
+    for rank in RANKS:
         for n in range(3):
-            s.row(rank, 1 if n else rank, rank * 16 + n, rng.randbytes(ROW))
+            s.row(rank, 1 if n else rank, rank * 16 + n)
         s.close_all(rank)
     finish(s, regions=1)
     result = s.run(harness, folder=tmp_path / "run")

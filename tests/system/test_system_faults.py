@@ -2,35 +2,33 @@
 """Whole systems that go wrong: errors, stalls, dead ranks, damaged links; each harms only itself
 and is noticed."""
 
-import random
-
 import pytest
 
 from hub_rtl.contract.packets import EventKind, Reason
-from sim.bench.runner import bench_seed
-from sim.system.four_hubs import CFG, ROW, all_to_all, region, scenario
+from sim.system.four_hubs import RANKS, FourHubs, all_to_all, region
 from sim.system.system import row_operand
 
 
 def test_memory_error_is_reported_as_error(harness):
     """A region whose memory answers SLVERR ends in ERROR; the others are all-ready."""
-    rng, s = random.Random(bench_seed()), scenario()
+    s = FourHubs()
     all_to_all(s)
     bad = region(1).base[0]
     s.system.setting("memory_of", 2, "mem_error", bad, bad + 0x2000)
-    for rank in range(CFG.ranks):
-        for dest in range(CFG.ranks):
+    for rank in RANKS:
+        for dest in RANKS:
             for index in range(2):
-                s.row(rank, dest * 2 + index, rank * 16 + dest, rng.randbytes(ROW))
+                s.row(rank, dest * 2 + index, rank * 16 + dest)
         s.close_all(rank)
-        s.program(rank).wait_events(
-            EventKind.ERROR if rank == 2 else EventKind.ALL, 1 if rank == 2 else 2
-        )
+        if rank == 2:
+            s.program(rank).wait_events(EventKind.ERROR, 1)
+        else:
+            s.wait_all(rank, 2)
     result = s.run(harness)
-    events = {rank: result.log("events", rank) for rank in range(CFG.ranks)}
+    events = {rank: result.log("events", rank) for rank in RANKS}
     result.remove()
     assert not result.timed_out
-    for rank in range(CFG.ranks):
+    for rank in RANKS:
         ends = [
             (int(e["kind"]), int(e["region"]), int(e["status"]))
             for e in events[rank]
@@ -43,20 +41,19 @@ def test_memory_error_is_reported_as_error(harness):
 def test_stalled_memory_harms_only_its_rank(harness):
     """Rank 3's memory stands still for 6,000 cycles: the others finish long before, rank 3 when it
     goes on."""
-    s = scenario()
+    s = FourHubs()
     s.system.setting("memory_of", 3, "mem_frozen", 0, 9000)
     all_to_all(s)
-    rng = random.Random(bench_seed())
-    for rank in range(CFG.ranks):
+    for rank in RANKS:
         for n in range(4):
-            s.row(rank, (rank % 3 * 2 + n) % 6, rank * 16 + n, rng.randbytes(ROW))
+            s.row(rank, (rank % 3 * 2 + n) % 6, rank * 16 + n)
         if rank != 3:
-            s.row(rank, 6, rank * 16 + 9, rng.randbytes(ROW))
+            s.row(rank, 6, rank * 16 + 9)
         s.close_all(rank)
-        s.program(rank).wait_events(EventKind.ALL, 2)
-        s.program(rank).mark(1)
+        s.wait_all(rank, 2)
+        s.mark(rank, 1)
     result = s.run(harness)
-    ends = [result.marks(rank).get(1, 0) for rank in range(CFG.ranks)]
+    ends = [result.marks(rank).get(1, 0) for rank in RANKS]
     differences = s.differences(result)
     result.remove()
     assert differences == []
@@ -66,7 +63,7 @@ def test_stalled_memory_harms_only_its_rank(harness):
 def test_dead_peer_is_drained(harness):
     """Rank 3 is dead and declared so: stores to it are refused, closes complete, the other ranks'
     layer is complete."""
-    rng, s = random.Random(bench_seed()), scenario()
+    s = FourHubs()
     s.system.setting("dead", 3, 10)
     for rank in range(3):
         s.drivers[rank].drain([3])
@@ -74,10 +71,10 @@ def test_dead_peer_is_drained(harness):
     all_to_all(s, expected=3)
     for rank in range(3):
         for n in range(3):
-            s.row(rank, n * 2, rank * 16 + n, rng.randbytes(ROW))
+            s.row(rank, n * 2, rank * 16 + n)
         assert s.store(rank, row_operand(6, 0, 5), bytes(32), 1, dest=3) == Reason.PEER_DEAD
         s.close_all(rank)
-        s.program(rank).wait_events(EventKind.ALL, 2)
+        s.wait_all(rank, 2)
     result = s.run(harness)
     differences = [d for d in s.differences(result) if not d.startswith("rank 3")]
     result.remove()
@@ -88,15 +85,15 @@ def test_dead_peer_is_drained(harness):
 def test_damaged_links_never_pass_unnoticed(harness, kind):
     """A lost, doubled or damaged packet shows in counters or events; never as a quiet all-ready
     with wrong rows."""
-    rng, s = random.Random(bench_seed()), scenario(max_cycles=12_000)
+    s = FourHubs(max_cycles=12_000)
     s.system.fault(kind, dest=1, lane=0, index=5, bit=13)
     all_to_all(s)
-    for rank in range(CFG.ranks):
+    for rank in RANKS:
         for n in range(6):
-            s.row(rank, 2 + n % 2, rank * 16 + n, rng.randbytes(ROW))
+            s.row(rank, 2 + n % 2, rank * 16 + n)
         s.close_all(rank)
-    for rank in range(CFG.ranks):
-        s.program(rank).wait_cycles(4000)
+    for rank in RANKS:
+        s.wait(rank, 4000)
         s.drivers[rank].snapshot()
         for pair in s.drivers[rank].counters().values():
             s.program(rank).read(pair[0])
@@ -121,15 +118,15 @@ def test_damaged_links_never_pass_unnoticed(harness, kind):
 def test_planted_flipped_bit_is_caught(harness, bit):
     """A bit of a row that flips on the way (there is no CRC yet) is found by the comparison: proof
     that it compares."""
-    rng, s = random.Random(bench_seed()), scenario()
+    s = FourHubs()
     all_to_all(s)
     for index in range(6):
         s.system.fault("corrupt", dest=1, lane=0, index=index, bit=bit)
-    for rank in range(CFG.ranks):
-        s.row(rank, 2, rank * 16, rng.randbytes(ROW))
-        s.row(rank, 3, rank * 16 + 1, rng.randbytes(ROW))
+    for rank in RANKS:
+        s.row(rank, 2, rank * 16)
+        s.row(rank, 3, rank * 16 + 1)
         s.close_all(rank)
-        s.program(rank).wait_cycles(3000)
+        s.wait(rank, 3000)
     result = s.run(harness)
     differences = s.differences(result)
     result.remove()

@@ -10,6 +10,7 @@ import csv
 import re
 from pathlib import Path
 
+from flow import tables
 from sim.evaluate.machine.hardware import machine
 from sim.evaluate.study import PAPER_SYSTEMS
 
@@ -42,10 +43,8 @@ def read(folder, name):
 
 def markdown(head, rows, left=1):
     """A Markdown table; all columns but the first ``left`` are aligned to the right."""
-    align = ["---" if n < left else "---:" for n in range(len(head))]
-    return "".join(
-        "| " + " | ".join(str(cell) for cell in row) + " |\n" for row in (head, align, *rows)
-    )
+    marks = "| --- " * left + "| ---: " * (len(head) - left) + "|"
+    return "\n".join(tables.markdown(head, rows, marks)) + "\n"
 
 
 def _names(systems):

@@ -20,6 +20,8 @@ __all__ = [
     "ll_dispatch",
     "normal_combine",
     "normal_dispatch",
+    "once_to_each_rank",
+    "permuted_experts",
     "v2_combine",
     "v2_dispatch",
 ]
@@ -41,27 +43,42 @@ def dispatch_row_bytes(shape, system, *, cached=False):
     return -(-size // align) * align
 
 
+def once_to_each_rank(cluster, system, row, back=False, **more):
+    """Exchange of a row per token and rank, or of the answers to them."""
+    rows = cluster.workload.distinct
+    efficiency = constants(system).link_efficiency
+    return RowExchange(
+        cluster, (rows.T if back else rows) * row, row, efficiency=efficiency, **more
+    )
+
+
+def permuted_experts(cluster, gpu):
+    """Rows lie as they came, one per token: a copy of each for every local expert, in the experts'
+    order; the experts; their answers back into the first order."""
+    workload, rank = cluster.workload, gpu.rank
+    shape, rows = workload.shape, workload.rows_at(rank)
+    copied = int(workload.distinct[:, rank].sum()) + int(rows.sum())
+    yield from gpu.move(copied * shape.dispatch_bytes, "permute")
+    cluster.first_ready(rank)
+    cluster.all_ready(rank)
+    yield from experts(gpu, rows)
+    yield from gpu.move(copied * shape.combine_bytes, "unpermute")
+
+
 # -- V1, throughput --------------------------------------------------------------------------------
 
 
 def normal_dispatch(cluster, cached=False):
     """Exchange of V1's dispatch: rings of (rank, channel), their senders and receivers on ``sms``
     SMs."""
-    system, row = (
-        constants("deepep_v1_normal"),
-        dispatch_row_bytes(cluster.workload.shape, "deepep_v1_normal", cached=cached),
-    )
-    return RowExchange(
-        cluster, cluster.workload.distinct * row, row, efficiency=system.link_efficiency
-    )
+    row = dispatch_row_bytes(cluster.workload.shape, "deepep_v1_normal", cached=cached)
+    return once_to_each_rank(cluster, "deepep_v1_normal", row)
 
 
 def normal_combine(cluster):
     """Exchange of V1's combine, the same way back; the receiver adds up."""
-    system, row = constants("deepep_v1_normal"), cluster.workload.shape.combine_bytes
-    return RowExchange(
-        cluster, cluster.workload.distinct.T * row, row, efficiency=system.link_efficiency
-    )
+    row = cluster.workload.shape.combine_bytes
+    return once_to_each_rank(cluster, "deepep_v1_normal", row, back=True)
 
 
 def normal_notify(cluster, gpu):
@@ -78,27 +95,15 @@ def normal_notify(cluster, gpu):
 
 
 def _normal(cluster, gpu, exchanges):
-    system, workload, rank = constants("deepep_v1_normal"), cluster.workload, gpu.rank
-    dispatch, combine = exchanges
-    shape, rows, taken = (
-        workload.shape,
-        workload.rows_at(rank),
-        int(workload.distinct[:, rank].sum()),
-    )
+    system, (dispatch, combine) = constants("deepep_v1_normal"), exchanges
     yield from cluster.gate(gpu)
     yield from normal_notify(cluster, gpu)
     yield from copy_kernel(cluster, gpu, dispatch, "dispatch", system.sms)
-    # Received rows lie in the order of source ranks: one copy per local expert, in the experts'
-    # order.
-    yield from gpu.move((taken + int(rows.sum())) * shape.dispatch_bytes, "permute")
-    cluster.first_ready(rank)
-    cluster.all_ready(rank)
-    yield from experts(gpu, rows)
-    yield from gpu.move((taken + int(rows.sum())) * shape.combine_bytes, "unpermute")
+    yield from permuted_experts(cluster, gpu)
     yield from gpu.move(CACHED_BYTES, "combine")
-    yield from cluster.device_barrier(rank)
+    yield from cluster.device_barrier(gpu.rank)
     yield from copy_kernel(cluster, gpu, combine, "combine", system.sms)
-    cluster.done(rank)
+    cluster.done(gpu.rank)
 
 
 def deepep_v1_normal(cluster):
@@ -165,53 +170,36 @@ def deepep_v1_ll(cluster):
 # -- V2 --------------------------------------------------------------------------------------------
 
 
+def _v2_exchange(cluster, row, sms, back=False):
+    system = constants("deepep_v2")
+    rate = (sms or system.sms) * system.sm_gbps
+    return once_to_each_rank(cluster, "deepep_v2", row, back, sm_gbps=rate)
+
+
 def v2_dispatch(cluster, sms=None):
     """Exchange of V2's dispatch: slots by atomics per destination rank, rows by TMA, counts beside
     them."""
-    system, row = constants("deepep_v2"), dispatch_row_bytes(cluster.workload.shape, "deepep_v2")
-    return RowExchange(
-        cluster,
-        cluster.workload.distinct * row,
-        row,
-        efficiency=system.link_efficiency,
-        sm_gbps=(sms or system.sms) * system.sm_gbps,
-    )
+    return _v2_exchange(cluster, dispatch_row_bytes(cluster.workload.shape, "deepep_v2"), sms)
 
 
 def v2_combine(cluster, sms=None):
     """Exchange of V2's combine: a row per token and rank, added up by the epilogue."""
-    system, row = constants("deepep_v2"), cluster.workload.shape.combine_bytes
-    return RowExchange(
-        cluster,
-        cluster.workload.distinct.T * row,
-        row,
-        efficiency=system.link_efficiency,
-        sm_gbps=(sms or system.sms) * system.sm_gbps,
-    )
+    return _v2_exchange(cluster, cluster.workload.shape.combine_bytes, sms, back=True)
 
 
 def _v2(cluster, gpu, exchanges):
     system, workload, rank = constants("deepep_v2"), cluster.workload, gpu.rank
     dispatch, combine = exchanges
-    shape, rows, taken = (
-        workload.shape,
-        workload.rows_at(rank),
-        int(workload.distinct[:, rank].sum()),
-    )
     yield from cluster.gate(gpu)
     yield from copy_kernel(cluster, gpu, dispatch, "dispatch", system.sms)
     yield from cluster.device_barrier(rank)
     # dispatch_copy_epilogue: from a slot per source rank to the experts' order.
-    yield from gpu.move((taken + int(rows.sum())) * shape.dispatch_bytes, "permute")
-    cluster.first_ready(rank)
-    cluster.all_ready(rank)
-    yield from experts(gpu, rows)
-    yield from gpu.move((taken + int(rows.sum())) * shape.combine_bytes, "unpermute")
+    yield from permuted_experts(cluster, gpu)
     yield from copy_kernel(cluster, gpu, combine, "combine", system.sms)
     yield from cluster.device_barrier(rank)
     # combine_reduce_epilogue: sum over the ranks of a token.
     tokens, parts = int(workload.tokens_of[rank]), int(workload.distinct[rank].sum())
-    yield from gpu.move((parts + tokens) * shape.combine_bytes, "combine")
+    yield from gpu.move((parts + tokens) * workload.shape.combine_bytes, "combine")
     cluster.done(rank)
 
 

@@ -14,10 +14,10 @@ from sim.evaluate.systems import constants
 
 from .steps import RowExchange, collective, exchange_counts, fastest, small_ops, start
 
-__all__ = ["SCHEMES", "fastermoe", "grouped"]
+__all__ = ["SCHEMES", "exchanges", "fastermoe", "grouped"]
 
 
-def _exchanges(cluster, groups, group_of):
+def exchanges(cluster, groups, group_of):
     """[step][expert]: (rows[src, dst], there, back). At a step, ranks of group g send to group g +
     step."""
     workload, shape = cluster.workload, cluster.workload.shape
@@ -65,7 +65,7 @@ def grouped(cluster, width):
     width = min(width, ranks)
     groups = max(1, ranks // width)
     group_of = [min(rank // width, groups - 1) for rank in range(ranks)]
-    start(cluster, _rank, _exchanges(cluster, groups, group_of))
+    start(cluster, _rank, exchanges(cluster, groups, group_of))
 
 
 def _rank(cluster, gpu, steps):

@@ -9,27 +9,22 @@ follow the rows. Nothing is exchanged before.
 
 from sim.evaluate.systems import constants
 
-from .deepep import dispatch_row_bytes
-from .steps import RowExchange, copy_kernel, experts, start
+from .deepep import dispatch_row_bytes, once_to_each_rank, permuted_experts
+from .steps import copy_kernel, start
 
 __all__ = ["SCHEMES", "combine", "dispatch", "kernel", "mori"]
 
 
 def dispatch(cluster):
     """Exchange of the dispatch kernel."""
-    system, row = constants("mori"), dispatch_row_bytes(cluster.workload.shape, "mori")
-    return RowExchange(
-        cluster, cluster.workload.distinct * row, row, efficiency=system.link_efficiency
-    )
+    row = dispatch_row_bytes(cluster.workload.shape, "mori")
+    return once_to_each_rank(cluster, "mori", row)
 
 
 def combine(cluster):
     """Exchange of the combine kernel: the source rank reads its tokens' answers at all ranks and
     adds them up."""
-    system, row = constants("mori"), cluster.workload.shape.combine_bytes
-    return RowExchange(
-        cluster, cluster.workload.distinct.T * row, row, efficiency=system.link_efficiency
-    )
+    return once_to_each_rank(cluster, "mori", cluster.workload.shape.combine_bytes, back=True)
 
 
 def kernel(cluster, gpu, exchange, phase):
@@ -47,21 +42,12 @@ def mori(cluster):
 
 def _rank(cluster, gpu, there, back):
     workload, rank = cluster.workload, gpu.rank
-    shape, rows, taken = (
-        workload.shape,
-        workload.rows_at(rank),
-        int(workload.distinct[:, rank].sum()),
-    )
     yield from cluster.gate(gpu)
     yield from kernel(cluster, gpu, there, "dispatch")
-    # Rows lie in the order of arrival, one per token: counts per local expert, then a copy for
-    # each.
-    yield from gpu.move(12 * taken * shape.top_k, "permute")
-    yield from gpu.move((taken + int(rows.sum())) * shape.dispatch_bytes, "permute")
-    cluster.first_ready(rank)
-    cluster.all_ready(rank)
-    yield from experts(gpu, rows)
-    yield from gpu.move((taken + int(rows.sum())) * shape.combine_bytes, "unpermute")
+    # Rows lie in the order of arrival, one per token: counts per local expert, then the copies.
+    taken = int(workload.distinct[:, rank].sum())
+    yield from gpu.move(12 * taken * workload.shape.top_k, "permute")
+    yield from permuted_experts(cluster, gpu)
     yield from kernel(cluster, gpu, back, "combine")
     cluster.done(rank)
 

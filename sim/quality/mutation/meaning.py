@@ -2,6 +2,8 @@
 """Who notices the mutants of meaning (:mod:`hub_rtl.parts.mutants`), tier by tier: the block's
 bench, the quick proofs, all proofs. The proofs come from above, as a function."""
 
+from flow.tables import markdown
+
 from .blocks import BLOCKS
 from .names import catalogue
 from .page import KILLED
@@ -85,32 +87,29 @@ def lines(noticed):
         "of the block fails; *quick*, *proofs*: a promise of the short set, of any check, fails.",
         "Equivalent ones are proved to be, on the bench's configuration.",
         "",
-        "| Block | Mutants | Equivalent | Bench | Quick | Proofs | Bench or quick | Any | |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|---|",
     ]
     late = missed(noticed)
-    for word in sorted({name.partition(".")[0] for name in noticed}):
-        text.append(
-            f"| {word} | {' | '.join(map(str, _counts(word, noticed)))} | "
-            f"{'missed' if word in late else 'met'} |"
-        )
+    rows = (
+        (word, *_counts(word, noticed), "missed" if word in late else "met")
+        for word in sorted({name.partition(".")[0] for name in noticed})
+    )
+    head = "| Block | Mutants | Equivalent | Bench | Quick | Proofs | Bench or quick | Any | |"
+    text += markdown(head, rows, "|---|--:|--:|--:|--:|--:|--:|--:|---|")
     text += [
         "",
         f"Target: bench or quick {TARGET} % of those not equivalent; any, all of them in "
         f"{', '.join(WHOLE)}.",
         "",
-        "| Not noticed by bench or quick proofs | Where | Right | Wrong | Noticed by |",
-        "|---|---|---|---|---|",
     ]
+    rows = []
     for name, who in noticed.items():
         if "equivalent" not in who and not (who["bench"] or who.get("quick")):
             each = catalogue()[name]
             sides = [f"`{side}`".replace("|", "\\|") if side else "" for side in _sides(each)]
-            text.append(
-                f"| `{name}` | {each.file} | {' | '.join(sides)} | "
-                f"{who.get('all') or ('nobody' if 'all' in who else 'not asked')} |"
-            )
-    return text
+            late = who.get("all") or ("nobody" if "all" in who else "not asked")
+            rows.append((f"`{name}`", each.file, *sides, late))
+    heads = "Not noticed by bench or quick proofs", "Where", "Right", "Wrong", "Noticed by"
+    return text + markdown(heads, rows)
 
 
 def _sides(each):

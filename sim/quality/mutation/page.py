@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of a campaign and the results page."""
 
+from flow.tables import markdown
 from hub_rtl.contract.config import preset
 
 __all__ = ["page", "table"]
 
+HEAD = "| Block | Mutants | Killed | Equivalent (proved) | Survivors | Rate | Target | |"
 KILLED = ("killed", "timeout", "crash")
 
 
@@ -15,20 +17,13 @@ def _row(name, numbers, verdicts, target):
     different = len(numbers) - equivalent
     rate = 100 * killed / different if different else 100.0
     met = rate >= target
-    return (
-        f"| {name} | {len(numbers)} | {killed} | {equivalent} | {different - killed} | "
-        f"{rate:.1f} % | "
-        f"{target} % | {'met' if met else 'missed'} |"
-    ), met
+    counts = len(numbers), killed, equivalent, different - killed
+    return (name, *counts, f"{rate:.1f} %", f"{target} %", "met" if met else "missed"), met
 
 
 def table(results, blocks, credits):
     """Lines of the table in Markdown, and the names of the rows whose target was missed."""
-    rows = [
-        "| Block | Mutants | Killed | Equivalent (proved) | Survivors | Rate | Target | |",
-        "|---|--:|--:|--:|--:|--:|--:|---|",
-    ]
-    missed = []
+    rows, missed = [], []
     for name, result in results.items():
         parts = [(name, blocks[name].target, [mutant.number for mutant in result["mutants"]])]
         inside = [mutant.number for mutant in result["mutants"] if credits in mutant.source]
@@ -38,7 +33,7 @@ def table(results, blocks, credits):
             row, met = _row(title, numbers, result["verdicts"], target)
             rows.append(row)
             missed += [] if met else [title]
-    return rows, missed
+    return markdown(HEAD, rows, "|---|--:|--:|--:|--:|--:|--:|---|"), missed
 
 
 def page(results, blocks, credits, seed):
@@ -82,17 +77,16 @@ def page(results, blocks, credits, seed):
             if result["verdicts"][mutant.number]["verdict"] in ("different", "open")
         ]
         if left:
-            lines += [
-                f"### {name}",
-                "",
-                "| Mutant | Change | Signal | Source | Proof |",
-                "|--:|---|---|---|---|",
-            ]
-            lines += [
-                f"| {m.number} | {m.mode} `{m.cell}.{m.port}[{m.bit}]` | "
-                f"{f'`{m.wire}`' if m.wire else ''} | {m.source} "
-                f"| {result['verdicts'][m.number]['verdict']} |"
+            rows = (
+                (
+                    m.number,
+                    f"{m.mode} `{m.cell}.{m.port}[{m.bit}]`",
+                    f"`{m.wire}`" if m.wire else "",
+                    m.source,
+                    result["verdicts"][m.number]["verdict"],
+                )
                 for m in left
-            ]
-            lines.append("")
+            )
+            heads = "Mutant", "Change", "Signal", "Source", "Proof"
+            lines += [f"### {name}", "", *markdown(heads, rows, "|--:|---|---|---|---|"), ""]
     return "\n".join(lines).rstrip() + "\n"

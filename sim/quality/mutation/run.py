@@ -13,6 +13,8 @@ import json
 import time
 from pathlib import Path
 
+from flow.kept import digest
+from flow.kept import write as write_file
 from sim.bench.runner import BUILD, ROOT, lock, run_bench
 
 from .blocks import BLOCKS, CREDITS
@@ -59,7 +61,7 @@ def campaign(
                 "prover": known.get("prover"),
                 "proofs": known.get("proofs", {}),
             }
-            _save(folder / "verdicts.json", known)
+            write_file(folder / "verdicts.json", json.dumps(known))
         prover = _hash(_source("equivalence"), block.strobes)
         if known["prover"] != prover:
             known |= {"prover": prover, "proofs": {}}
@@ -123,7 +125,7 @@ def _prove(known, netlist, strobes, folder, write):
     for number in left:
         known["proofs"][number] = prover.decide(int(number))
         write(f"  {known['proofs'][number]:<10} {netlist.mutants[int(number) - 1]}")
-        _save(folder / "verdicts.json", known)
+        write_file(folder / "verdicts.json", json.dumps(known))
 
 
 def _source(name):
@@ -131,7 +133,7 @@ def _source(name):
 
 
 def _hash(*parts):
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+    return digest(repr(parts))
 
 
 def _same(sources):
@@ -146,12 +148,6 @@ def _same(sources):
 
 def _load(path):
     return json.loads(path.read_text()) if path.exists() else {}
-
-
-def _save(path, known):
-    scratch = path.with_suffix(".new")
-    scratch.write_text(json.dumps(known))
-    scratch.rename(path)
 
 
 def main(blocks=(), jobs=1, kept=False, prove=True):

@@ -71,6 +71,7 @@ static Settings read_settings(const std::string &folder) {
         else if (key == "expert") line >> s.expert.cycles >> s.expert.units >> s.expert.out_bytes;
         else if (key == "dead") line >> rank, line >> s.dead_from[rank];
         else if (key == "reset") line >> s.reset_at;
+        else if (key == "reset_of") line >> rank, line >> s.reset_of[rank];
         else if (key == "paused") line >> rank, line >> s.paused[rank].first >> s.paused[rank].second;
         else if (key == "events_held") line >> rank, line >> s.events_held[rank].first >> s.events_held[rank].second;
         else if (key == "arena") line >> rank, line >> s.arena[rank];

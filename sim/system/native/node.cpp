@@ -31,6 +31,7 @@ void Node::load(const std::string &base) {
     }
     for (auto &entry : by_thread) threads.emplace_back(&machine_, std::move(entry.second), entry.first);
     if (settings_.dead_from.count(rank_)) dead_from_ = settings_.dead_from.at(rank_);
+    reset_from_ = settings_.reset_of.count(rank_) ? settings_.reset_of.at(rank_) : settings_.reset_at;
 }
 
 // Everything around the hub as at power-up: nothing on its way, all figures 0. At a reset no CSR access and no command may be

@@ -23,6 +23,7 @@ struct Settings {
     std::map<unsigned, MemoryModel> memory_of;          // ranks whose memory behaves differently
     std::map<unsigned, uint64_t> dead_from;             // rank -> cycle at which its hub stops
     uint64_t reset_at = ~0ull - 8;                      // cycle of a second reset of all ranks and everything around them
+    std::map<unsigned, uint64_t> reset_of;              // rank -> cycle of a second reset of this rank and what is around it
     std::map<unsigned, std::pair<uint64_t, uint64_t>> paused;       // rank -> cycles in which its clock stands still
     std::map<unsigned, std::pair<uint64_t, uint64_t>> events_held;  // rank -> cycles in which it takes no event
     unsigned planted = 0;                               // drives the pin planted_bug, where the Verilog has one
@@ -101,8 +102,8 @@ class Node {
     void step(uint64_t cycle) {
         if (dead_ || (dead_ = cycle >= dead_from_)) return;
         if (within(settings_.paused, rank_, cycle)) return;
-        if (cycle == settings_.reset_at) attach(), arena_.forget();
-        if (cycle < 4 || (cycle >= settings_.reset_at && cycle < settings_.reset_at + 4)) {
+        if (cycle == reset_from_) attach(), arena_.forget();
+        if (cycle < 4 || (cycle >= reset_from_ && cycle < reset_from_ + 4)) {
             reset();
             return;
         }
@@ -215,7 +216,7 @@ class Node {
     std::set<uint64_t> marks_;
     Pin clk_, rst_, cleared_, irq_, event_valid_, event_ready_, event_kind_, event_plain_, event_region_, event_epoch_, event_group_;
     Pin event_rows_, event_status_, event_refused_, alloc_en_, alloc_region_, alloc_bank_, alloc_rowid_, alloc_slot_, alloc_overflow_;
-    uint64_t counts_[8] = {0}, cycles_ = 0, irq_cycles_ = 0, cleared_cycle_ = 0, dead_from_ = ~0ull;
+    uint64_t counts_[8] = {0}, cycles_ = 0, irq_cycles_ = 0, cleared_cycle_ = 0, dead_from_ = ~0ull, reset_from_ = ~0ull - 8;
     bool dead_ = false, cleared_seen_ = false;
     std::vector<Pin> pins_;
     std::FILE *recording_ = nullptr;
