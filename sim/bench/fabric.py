@@ -182,7 +182,7 @@ class Switch:
                     due = max(
                         self.bench.cycle + wait, target.packets[-1][0] if target.packets else 0
                     )
-                    target.packets.append((due, port.flits))
+                    target.packets.append((due, list(port.flits)))
                     port.flits = deque()
         for port in self._outputs.values():
             if port.offered and int(port.ready.value):

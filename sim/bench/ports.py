@@ -150,12 +150,13 @@ class SignalPort:
             handle.value = value
 
 
-def hub_port(dut, interface):
+def hub_port(dut, interface, prefix=""):
     """The :class:`SignalPort` of a stream or AXI4-Stream :class:`hub_rtl.contract.ports.Interface`
     of the hub's top.
 
-    AXI4-Stream fields lose their ``t``: ``data``, ``last``, ``dest``.
+    AXI4-Stream fields lose their ``t``: ``data``, ``last``, ``dest``. ``prefix`` stands before each
+    name.
     """
     letter = "t" if interface.kind == "axi4-stream" else ""
-    names = {port.field.removeprefix(letter): port.name for port in interface.ports}
-    return SignalPort(dut, interface.name, names.pop("valid"), names.pop("ready"), names)
+    names = {port.field.removeprefix(letter): prefix + port.name for port in interface.ports}
+    return SignalPort(dut, prefix + interface.name, names.pop("valid"), names.pop("ready"), names)

@@ -23,7 +23,7 @@ from .clock import Bench
 from .runner import bench_params, needs
 from .streams import Codec, StreamSink, StreamSource
 
-__all__ = ["Rig"]
+__all__ = ["Rig", "Testbench"]
 
 
 def _ports(signature, nested, path=()):
@@ -41,7 +41,59 @@ def _is_stream(member):
     return isinstance(described, stream.Signature)
 
 
-class Rig(Bench):
+class Testbench(Bench):
+    """A bench whose tests get it started, and leave it to be finished.
+
+    Parameters: ``salt`` of the random numbers; ``watchdog``, see :class:`Bench`. Attributes:
+    ``cfg``, ``params``, ``rng`` (``bench_params``).
+    """
+
+    def __init__(self, dut, salt="", watchdog=3000):
+        super().__init__(dut, watchdog)
+        self.cfg, self.params, self.rng = bench_params(salt)
+        self.run_clock()
+
+    def pause(self, pattern, *agents):
+        """The same pattern for some agents."""
+        for agent in agents:
+            agent.set_pause(pattern, self.rng)
+
+    async def start(self):
+        """What comes before a test."""
+        await self.reset()
+
+    async def finish(self):
+        """Everything expected has come, nothing else has."""
+
+    @classmethod
+    def test(cls, *, fits=None, cases=None, grid=None, finish=True, **options):
+        """Decorator of a cocotb test ``async def name(rig, cfg, rng, **case)``.
+
+        The rig is new, with ``options``, and has been started; after the test it is finished,
+        unless ``finish`` is False. ``fits(cfg)`` says for which configurations the test is
+        (``needs``). ``cases`` is {parameter: values} of a test that runs once per value; ``grid``,
+        pairs of patterns (idle, stall), is one of them.
+        """
+        cases = (cases or {}) | ({"grid": grid} if grid else {})
+
+        def decorate(test):
+            @functools.wraps(test)
+            async def run(dut, **case):
+                idle, stall = case.get("grid", (None, None))
+                pauses = {"idle": idle, "stall": stall} if grid else {}
+                rig = cls(dut, f"{test.__name__}{[*case.values()]}", **pauses, **options)
+                await rig.start()
+                await test(rig, rig.cfg, rig.rng, **case)
+                if finish:
+                    await rig.finish()
+
+            made = needs(fits)(run) if fits else run
+            return cocotb.test()(cocotb.parametrize(**cases)(made) if cases else made)
+
+        return decorate
+
+
+class Rig(Testbench):
     """The bench of one design, with an agent at every port.
 
     An input stream has a :class:`StreamSource` and an output stream a :class:`StreamSink`, as an
@@ -49,17 +101,15 @@ class Rig(Bench):
     Plain inputs are 0 at first; ``set``, ``pulse`` and ``get`` pack and unpack what the port is
     made of. AXI ports are left to the rig of the block (:mod:`sim.bench.axi`).
 
-    Parameters: ``salt`` of the random numbers; ``idle``, ``stall``, patterns of the sources and of
-    the sinks (``pause_pattern``); ``watchdog``, see :class:`Bench`. Attributes: ``cfg``,
-    ``params``, ``rng`` (``bench_params``).
+    Parameters: as for :class:`Testbench`; ``idle``, ``stall``, patterns of the sources and of the
+    sinks (``pause_pattern``).
     """
 
     block = None  # class of the component, or a function of the configuration
     nested = False  # ports of ports have agents, too: ``rig.p0__i_packet``
 
     def __init__(self, dut, salt="", idle=None, stall=None, watchdog=3000):
-        super().__init__(dut, watchdog)
-        self.cfg, self.params, self.rng = bench_params(salt)
+        super().__init__(dut, salt, watchdog)
         self._handles, self._codecs = {}, {}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the component is never elaborated here
@@ -77,7 +127,6 @@ class Rig(Bench):
                     self.__dict__.setdefault(name, []).append(agent)
                 else:
                     setattr(self, port, agent)
-        self.run_clock()
 
     def component(self):
         """The component under test: its signature says which ports there are."""
@@ -118,45 +167,8 @@ class Rig(Bench):
         """The :class:`Codec` of a plain port."""
         return self._codecs[port]
 
-    def pause(self, pattern, *agents):
-        """The same pattern for some agents."""
-        for agent in agents:
-            agent.set_pause(pattern, self.rng)
-
-    # -- a test ------------------------------------------------------------------------------------
-
     async def start(self):
         """Reset, and until the tables are cleared, if there are any."""
         await self.reset()
         if "clearing" in self._handles:
             await self.until(lambda: not self.get("clearing"), what="clearing")
-
-    async def finish(self):
-        """Everything expected has come, nothing else has."""
-
-    @classmethod
-    def test(cls, *, fits=None, cases=None, grid=None, finish=True, **options):
-        """Decorator of a cocotb test ``async def name(rig, cfg, rng, **case)``.
-
-        The rig is new, with ``options``, and has been started; after the test it is finished,
-        unless ``finish`` is False. ``fits(cfg)`` says for which configurations the test is
-        (``needs``). ``cases`` is {parameter: values} of a test that runs once per value; ``grid``,
-        pairs of patterns (idle, stall), is one of them.
-        """
-        cases = (cases or {}) | ({"grid": grid} if grid else {})
-
-        def decorate(test):
-            @functools.wraps(test)
-            async def run(dut, **case):
-                idle, stall = case.get("grid", (None, None))
-                pauses = {"idle": idle, "stall": stall} if grid else {}
-                rig = cls(dut, f"{test.__name__}{[*case.values()]}", **pauses, **options)
-                await rig.start()
-                await test(rig, rig.cfg, rig.rng, **case)
-                if finish:
-                    await rig.finish()
-
-            made = needs(fits)(run) if fits else run
-            return cocotb.test()(cocotb.parametrize(**cases)(made) if cases else made)
-
-        return decorate

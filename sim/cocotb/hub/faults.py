@@ -2,8 +2,6 @@
 """cocotb tests of two joined hubs: refused stores, memory that fails or stands still, reset in
 traffic."""
 
-import cocotb
-
 from flow.driver import Handle
 from hub_rtl.contract.packets import CommandOp, Reason
 from hub_rtl.contract.registers import IRQ_SOURCES
@@ -14,16 +12,12 @@ from sim.system.system import row_operand
 from .rig import HubRig, log, region, status
 
 
-@cocotb.test()
-async def refusals(dut):
+@HubRig.test()
+async def refusals(rig, cfg, rng):
     """Every reason a decoder can give: answered, logged with the culprit, counted, and nobody else
     is disturbed."""
-    rig = HubRig(dut, "refusals")
-    cfg = rig.cfg
-    await rig.start()
     here, there = rig.nodes
-    await there.region(0, region(cfg, 0, expected=1))
-    await there.open(0, 5)
+    await there.open_region(0, 5, expected=1)
     size = region(cfg, 0).row_bytes
     entry = Handle(targets=((1, 0),), row_bytes=size, epoch=5, owner=3)
     await here.handle(0, entry)
@@ -45,7 +39,7 @@ async def refusals(dut):
         cover(f"hub.store_{reason.name.lower()}")
     for store in good[len(wanted) :]:
         here.store(*store, owner=3)
-    await rig.bench.until(lambda: here.answered, 3000, "answers")
+    await rig.answered()
     assert await here.command(CommandOp.CLOSE, 0, 5, owner=1) == Reason.FOREIGN
     assert await here.command(CommandOp.CLOSE_ALL, 0, 5, owner=3) == rig.model.close(
         0, 0, 5, owner=3
@@ -69,30 +63,24 @@ async def refusals(dut):
     assert int(here.irq.value) == 1
     await here.write("logs.CLEAR", 1)
     await here.write("control.IRQ_STATUS", 0xFFFFFFFF)
-    await rig.bench.cycles(4)
+    await rig.cycles(4)
     assert await here.read("logs.COUNT") == 0 == int(here.irq.value)
     cover("hub.log_read_and_cleared")
 
 
-@cocotb.test()
-async def memory_error(dut):
+@HubRig.test()
+async def memory_error(rig, cfg, rng):
     """Memory refuses one burst: that region ends in ERROR, the other one is complete."""
-    rig = HubRig(dut, "memory_error")
-    cfg = rig.cfg
-    await rig.start()
     here, there = rig.nodes
     size = region(cfg, 0).row_bytes
     for index in range(2):
-        await there.region(index, region(cfg, index, expected=1))
-        await there.open(index, 0)
-        await here.handle(index, Handle(targets=((1, index),), row_bytes=size))
+        await there.open_region(index, 0, expected=1)
+        await here.handle_to(index, 1, index, size)
     there.errors.add(region(cfg, 0).base[0])
     for handle in range(2):
-        for store in rig.sectors(row_operand(handle, 0, 0), rig.bytes(size)):
-            here.store(*store)
-    await rig.bench.until(lambda: here.answered, 3000, "answers")
-    for handle in range(2):
-        await here.close(handle, 0)
+        rig.put_row(here, row_operand(handle, 0, 0), size)
+    await rig.answered()
+    await here.close_all(2, 0)
     await rig.settle((0, 3))
     events = sorted(there.plain_event(item) for item in there.events.items)
     assert [(e[0], e[2], e[6]) for e in events] == [
@@ -105,25 +93,20 @@ async def memory_error(dut):
     cover("hub.memory_error")
 
 
-@cocotb.test()
-async def hang_page(dut):
+@HubRig.test(watchdog=20000)
+async def hang_page(rig, cfg, rng):
     """Memory stands still: the registers name what waits where, and everything goes on
     afterwards."""
-    rig = HubRig(dut, "hang", watchdog=20000)
-    cfg = rig.cfg
-    await rig.start()
     here, there = rig.nodes
     size = region(cfg, 0).row_bytes
-    await there.region(0, region(cfg, 0, expected=1, log2_tile=3))
-    await there.open(0, 0)
-    await here.handle(0, Handle(targets=((1, 0),), row_bytes=size))
+    await there.open_region(0, 0, expected=1, log2_tile=3)
+    await here.handle_to(0, 1, 0, size)
     for writer in there.writers:
         writer.w.set_pause("stop")
     rows = min(region(cfg, 0, log2_tile=3).capacity, 40)
     for rowid in range(rows):
-        for store in rig.sectors(row_operand(0, 0, rowid), rig.bytes(size)):
-            here.store(*store)
-    await rig.bench.cycles(2500)
+        rig.put_row(here, row_operand(0, 0, rowid), size)
+    await rig.cycles(2500)
     lane = rig.model.cfg.lanes - 1
     await there.write("hang.SLICE", lane)
     await here.write("hang.SLICE", lane)
@@ -138,43 +121,38 @@ async def hang_page(dut):
         cover("hub.hang_no_credit")
     for writer in there.writers:
         writer.w.set_pause("none")
-    await rig.bench.until(lambda: here.answered, 10000, "answers")
+    await rig.answered()
     await here.close(0, 0)
     await rig.settle((0, 1))
-    await rig.bench.until(lambda: there.events.items[-1]["kind"] == 1, 10000, "ALL")
-    await rig.bench.cycles(100)
+    await rig.until(lambda: there.events.items[-1]["kind"] == 1, 10000, "ALL")
+    await rig.cycles(100)
     rig.check()
     assert await there.read("hang.OUTSTANDING") == 0
 
 
-@cocotb.test()
-async def reset_in_traffic(dut):
+@HubRig.test()
+async def reset_in_traffic(rig, cfg, rng):
     """Both hubs are reset while rows are on their way; afterwards a row goes from store to ALL as
     if nothing had been."""
-    rig = HubRig(dut, "reset")
     for attempt in range(3):
-        rig.model = SystemModel(rig.cfg)
+        rig.model = SystemModel(cfg)
         for node in rig.nodes:
             node.forget()
         await rig.start()
         here, there = rig.nodes
-        geometry = region(rig.cfg, 0, expected=1)
+        geometry = region(cfg, 0, expected=1)
         for node in rig.nodes:
             await node.region(0, geometry)
             await node.open(0, 0)
         for rank in range(2):
-            await here.handle(rank, Handle(targets=((rank, 0),), row_bytes=geometry.row_bytes))
+            await here.handle_to(rank, rank, 0, geometry.row_bytes)
         for rowid in range(2):
             for handle in range(2):
-                for store in rig.sectors(
-                    row_operand(handle, 0, rowid), rig.bytes(geometry.row_bytes)
-                ):
-                    here.store(*store)
+                rig.put_row(here, row_operand(handle, 0, rowid), geometry.row_bytes)
         if attempt < 2:
-            await rig.bench.cycles(rig.rng.randint(5, 120))
-    await rig.bench.until(lambda: here.answered, 3000, "answers")
-    for handle in range(2):
-        await here.close(handle, 0)
+            await rig.cycles(rng.randint(5, 120))
+    await rig.answered()
+    await here.close_all(2, 0)
     await rig.settle((3, 3))
     rig.check()
     cover("hub.reset_in_traffic")

@@ -2,13 +2,13 @@
 """Bench around two joined hubs: stores, commands, memories, registers and events of each, and the
 golden system model."""
 
-from flow.driver import Driver, Recorder, Region
+from flow.driver import Driver, Handle, Recorder, Region
 from hub_rtl.contract.packets import OPERAND_ROW, lane_of, pack, replica_of, unpack
 from hub_rtl.contract.ports import hub_interfaces
 from hub_rtl.contract.registers import register_map
 from sim.bench.axi import AxiLiteMaster, AxiMemory, ByteMemory
-from sim.bench.runner import bench_params
-from sim.bench.streams import SignalPort, StreamSink, StreamSource, start_clock
+from sim.bench.rig import Testbench
+from sim.bench.streams import StreamSink, StreamSource, hub_port
 from sim.golden.system import SystemModel
 
 from .pair import SIDES
@@ -16,71 +16,51 @@ from .pair import SIDES
 __all__ = ["HubRig", "Node", "MEMORY", "log", "region", "status"]
 
 MEMORY = 1 << 20  # bytes of a rank's memory that regions and ranges use
-CHANNELS = ("aw", "w", "b", "ar", "r")
 
 
 class Node:
     """One hub with everything around it."""
 
     def __init__(self, rig, rank, idle, stall):
-        bench, cfg, dut = rig.bench, rig.cfg, rig.bench.dut
+        cfg, dut, rng = rig.cfg, rig.dut, rig.rng
         self.rig, self.rank, prefix = rig, rank, f"{SIDES[rank]}_"
         interfaces = {i.name: i for i in hub_interfaces(cfg)}
 
-        def port(name):
-            fields = {
-                p.field: f"{prefix}{p.name}"
-                for p in interfaces[name].ports
-                if p.field not in ("valid", "ready")
-            }
-            return SignalPort(
-                dut, f"{prefix}{name}", f"{prefix}{name}_valid", f"{prefix}{name}_ready", fields
-            )
+        def source(name):
+            return StreamSource(rig, hub_port(dut, interfaces[name], prefix), pause=idle, rng=rng)
 
-        self.stores = [
-            StreamSource(bench, port(f"s_store{n}"), pause=idle, rng=rig.rng)
-            for n in range(cfg.lanes)
-        ]
-        self.answers = [
-            StreamSink(bench, port(f"m_response{n}"), pause=stall, rng=rig.rng)
-            for n in range(cfg.lanes)
-        ]
-        self.commands = StreamSource(bench, port("s_command"), pause=idle, rng=rig.rng)
-        self.command_answers = StreamSink(
-            bench, port("m_command_response"), pause=stall, rng=rig.rng
-        )
-        self.events = StreamSink(bench, port("m_event"), pause=stall, rng=rig.rng)
-        self.memory = ByteMemory(0)
-        self.errors = set()  # addresses of bursts that memory refuses
-        pause = dict.fromkeys(CHANNELS, stall)
-        self.writers = [
-            AxiMemory(
-                bench,
-                f"{prefix}m_axi_mem{n}_",
+        def sink(name):
+            return StreamSink(rig, hub_port(dut, interfaces[name], prefix), pause=stall, rng=rng)
+
+        def memory(name, **more):
+            return AxiMemory(
+                rig,
+                f"{prefix}m_axi_{name}_",
                 memory=self.memory,
                 latency=(2, 9),
-                pause=pause,
-                rng=rig.rng,
-                error=lambda addr, length: addr in self.errors,
+                pause=stall,
+                rng=rng,
+                **more,
             )
+
+        self.stores = [source(f"s_store{n}") for n in range(cfg.lanes)]
+        self.answers = [sink(f"m_response{n}") for n in range(cfg.lanes)]
+        self.commands, self.command_answers = source("s_command"), sink("m_command_response")
+        self.events = sink("m_event")
+        self.memory = ByteMemory(0)
+        self.errors = set()  # addresses of bursts that memory refuses
+        self.writers = [
+            memory(f"mem{n}", error=lambda addr, length: addr in self.errors)
             for n in range(cfg.slices)
         ]
-        self.spill = AxiMemory(
-            bench,
-            f"{prefix}m_axi_spill_",
-            memory=self.memory,
-            latency=(2, 9),
-            pause=pause,
-            rng=rig.rng,
-        )
-        self.csr = AxiLiteMaster(bench, f"{prefix}s_axil_csr_")
+        self.spill = memory("spill")
+        self.csr = AxiLiteMaster(rig, f"{prefix}s_axil_csr_")
         self.wanted = [[] for _ in range(cfg.lanes)]  # reasons of the stores' answers
-        self._obs = {
-            p.field: getattr(dut, f"{prefix}{p.name}") for p in interfaces["obs_alloc"].ports
-        }
+        ports = interfaces["obs_alloc"].ports
+        self._obs = {p.field: getattr(dut, f"{prefix}{p.name}") for p in ports}
         self.cleared, self.irq = getattr(dut, f"{prefix}cleared"), getattr(dut, f"{prefix}irq")
         self.allocs = []
-        bench.on_sample(self._watch)
+        rig.on_sample(self._watch)
 
     def _watch(self, cycle):
         if int(self._obs["en"].value):
@@ -127,13 +107,24 @@ class Node:
         self.rig.model.region(self.rank, index, geometry)
         await self.drive(lambda d: d.region(index, geometry))
 
-    async def handle(self, index, entry):
+    async def handle(self, index, entry=None, **fields):
+        """An entry, or the fields of one."""
+        entry = entry or Handle(**fields)
         self.rig.model.handle(self.rank, index, entry)
         await self.drive(lambda d: d.handle(index, entry))
+
+    async def handle_to(self, index, rank, region, row_bytes, **more):
+        """An entry with one target."""
+        await self.handle(index, targets=((rank, region),), row_bytes=row_bytes, **more)
 
     async def open(self, region, epoch):
         self.rig.model.open(self.rank, region, epoch)
         await self.drive(lambda d: d.open(region, epoch))
+
+    async def open_region(self, index, epoch, **fields):
+        """A region as :func:`region` makes it, open in an epoch."""
+        await self.region(index, region(self.rig.cfg, index, **fields))
+        await self.open(index, epoch)
 
     async def counters(self):
         """All counters, by name."""
@@ -186,12 +177,22 @@ class Node:
             f"{wanted!r}"
         )
 
+    async def close_all(self, count, epoch):
+        """The first handles."""
+        for handle in range(count):
+            await self.close(handle, epoch)
+
     @property
     def answered(self):
         return all(
             len(sink.items) == len(wanted)
             for sink, wanted in zip(self.answers, self.wanted, strict=True)
         )
+
+    @property
+    def complete(self):
+        """Epochs with their ALL."""
+        return sum(item["kind"] == 1 for item in self.events.items)
 
     def check(self):
         """Answers, events and memory against the model, which knows all placements."""
@@ -243,21 +244,19 @@ class Node:
                     over.add(key)
 
 
-class HubRig:
-    """Two nodes and the model. Parameters: ``salt`` of the random numbers; ``grid``, (idle,
-    back-pressure) patterns."""
+class HubRig(Testbench):
+    """Two nodes and the model."""
 
-    def __init__(self, dut, salt, grid=("none", "none"), watchdog=6000):
-        self.cfg, self.params, self.rng = bench_params(f"{salt}{grid}")
-        self.bench = start_clock(dut, watchdog=watchdog)
+    def __init__(self, dut, salt, idle=None, stall=None, watchdog=6000):
+        super().__init__(dut, salt, watchdog)
         self.map = register_map(self.cfg)
         self.model = SystemModel(self.cfg)
-        self.nodes = [Node(self, rank, *grid) for rank in range(2)]
+        self.nodes = [Node(self, rank, idle, stall) for rank in range(2)]
 
     async def start(self, **settings):
         """Reset, tables cleared, ranks and timers set."""
         settings = {"merge_timeout": 40, "age_limit": 300} | settings
-        await self.bench.reset()
+        await self.reset()
         for node in self.nodes:
             await node.drive(lambda d, node=node: d.start(node.rank, **settings))
 
@@ -269,18 +268,19 @@ class HubRig:
             piece = data[first : first + 32]
             mask = (1 << len(piece)) - 1
             here = pack(OPERAND_ROW, **fields | {"row_off": fields["row_off"] + first // 16})
-            parts = (
-                [mask]
-                if whole
-                else [
-                    part
-                    for cut in [self.rng.getrandbits(32)]
-                    for part in (mask & cut, mask & ~cut)
-                    if part
-                ]
-            )
+            cut = mask if whole else self.rng.getrandbits(32)
+            parts = [part for part in (mask & cut, mask & ~cut) if part]
             for part in parts:
                 yield here, piece.ljust(32, b"\0"), part
+
+    def put_row(self, node, operand, size, **more):
+        """A whole row of random bytes from a node."""
+        for store in self.sectors(operand, self.bytes(size)):
+            node.store(*store, **more)
+
+    async def answered(self, limit=5000):
+        """Every store is answered."""
+        await self.until(lambda: all(node.answered for node in self.nodes), limit, "answers")
 
     def bytes(self, count):
         """Random bytes without zeros, so that a missing byte shows."""
@@ -293,17 +293,15 @@ class HubRig:
     async def settle(self, events, limit=20000):
         """Waits until each node has given so many events and every store is answered, then a while
         for what must not come."""
-        await self.bench.until(
-            lambda: all(node.answered for node in self.nodes), limit, "answers to all stores"
-        )
-        await self.bench.until(
+        await self.answered(limit)
+        await self.until(
             lambda: all(
                 node.events.count >= count for node, count in zip(self.nodes, events, strict=True)
             ),
             limit,
             f"events {events}",
         )
-        await self.bench.cycles(200)
+        await self.cycles(200)
 
     def check(self):
         """Everything both hubs did, against the model."""
@@ -345,11 +343,10 @@ async def status(node, index, epoch):
     await node.write("regions.QUERY", epoch & 1)
     while await node.field("control.STATUS", "query_busy"):
         pass
-    wide = {
-        name: await node.read(f"regions.{name.upper()}_LO")
-        | await node.read(f"regions.{name.upper()}_HI") << 32
-        for name in ("sent", "acked", "refused")
-    }
+    wide = {}
+    for name in ("sent", "acked", "refused"):
+        low, high = [await node.read(f"regions.{name.upper()}_{half}") for half in ("LO", "HI")]
+        wide[name] = low | high << 32
     return wide | {
         "rows": await node.read("regions.ROWS"),
         "state": await node.field("regions.STATE", "state"),

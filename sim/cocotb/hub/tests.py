@@ -2,8 +2,6 @@
 """cocotb tests of two joined hubs, with own-rank traffic and link traffic, set up through the
 registers."""
 
-import cocotb
-
 from flow.driver import DepRange, Handle
 from hub_rtl.contract.packets import CommandOp, Reason
 from sim.bench.streams import GRID
@@ -13,26 +11,20 @@ from sim.system.system import plain_operand, row_operand
 from .rig import HubRig, log, region, status
 
 
-@cocotb.test()
-async def one_row(dut):
+@HubRig.test(watchdog=3000)
+async def one_row(rig, cfg, rng):
     """Thin slice: one row to the own rank and one to the other; READY of the last tile, then
     ALL."""
-    rig = HubRig(dut, "one_row", watchdog=3000)
-    await rig.start()
     here, there = rig.nodes
     for node in rig.nodes:
-        await node.region(0, region(rig.cfg, 0, log2_tile=1, expected=1))
-        await node.open(0, 0)
-    await here.handle(0, Handle(targets=((0, 0),), row_bytes=region(rig.cfg, 0).row_bytes))
-    await here.handle(1, Handle(targets=((1, 0),), row_bytes=region(rig.cfg, 0).row_bytes))
+        await node.open_region(0, 0, log2_tile=1, expected=1)
+    size = region(cfg, 0).row_bytes
     for handle in range(2):
-        for store in rig.sectors(
-            row_operand(handle, 0, 7), rig.bytes(region(rig.cfg, 0).row_bytes)
-        ):
+        await here.handle_to(handle, handle, 0, size)
+        for store in rig.sectors(row_operand(handle, 0, 7), rig.bytes(size)):
             assert here.store(*store) == Reason.OK
-    await rig.bench.until(lambda: here.answered, 1000, "answers")
-    await here.close(0, 0)
-    await here.close(1, 0)
+    await rig.answered()
+    await here.close_all(2, 0)
     await rig.settle((2, 2))
     rig.check()
     assert [item["kind"] for item in there.events.items] == [0, 1]
@@ -40,27 +32,18 @@ async def one_row(dut):
     cover("hub.over_the_link")
 
 
-@cocotb.test()
-@cocotb.parametrize(grid=GRID[::4])
-async def many_rows(dut, grid):
+@HubRig.test(grid=GRID[::4])
+async def many_rows(rig, cfg, rng, grid):
     """Rows of both hubs to both hubs, two epochs at a time, masks split at random, three rounds of
     epochs."""
-    rig = HubRig(dut, "many", grid)
-    cfg, rng = rig.cfg, rig.rng
-    await rig.start()
     tiles = rng.randint(0, 2)
+    size = region(cfg, 0).row_bytes
     for node in rig.nodes:
         for index in range(2):
-            await node.region(index, region(cfg, index, log2_tile=tiles))
-            for epoch in range(2):
-                await node.open(index, epoch)
-        for rank in range(2):
-            for index in range(2):
-                await node.handle(
-                    2 * rank + index,
-                    Handle(targets=((rank, index),), row_bytes=region(cfg, 0).row_bytes),
-                )
-    size = region(cfg, 0).row_bytes
+            await node.open_region(index, 0, log2_tile=tiles)
+            await node.open(index, 1)
+            for rank in range(2):
+                await node.handle_to(2 * rank + index, rank, index, size)
     most = min(region(cfg, 0, log2_tile=tiles).capacity // 2, 6)
     for epoch in range(2):
         stores = []
@@ -76,16 +59,11 @@ async def many_rows(dut, grid):
         rng.shuffle(stores)
         for node, store in stores:
             node.store(*store, cls=rng.getrandbits(1))
-        await rig.bench.until(lambda: all(node.answered for node in rig.nodes), 20000, "answers")
+        await rig.answered()
         for node in rig.nodes:
-            for handle in range(4):
-                await node.close(handle, epoch)
-    await rig.bench.until(
-        lambda: all(
-            sum(item["kind"] == 1 for item in node.events.items) == 4 for node in rig.nodes
-        ),
-        20000,
-        "ALL of each region and epoch",
+            await node.close_all(4, epoch)
+    await rig.until(
+        lambda: all(node.complete == 4 for node in rig.nodes), 20000, "ALL of each region and epoch"
     )
     await rig.settle((4, 4))
     rig.check()
@@ -93,13 +71,10 @@ async def many_rows(dut, grid):
     cover(f"hub.pair_grid_{'_'.join(grid)}")
 
 
-@cocotb.test()
-async def plain_stores(dut):
+@HubRig.test()
+async def plain_stores(rig, cfg, rng):
     """Plain stores to both ranks with a dependency range; those outside the window are refused,
     reported and logged."""
-    rig = HubRig(dut, "plain")
-    cfg, rng = rig.cfg, rig.rng
-    await rig.start()
     base, groups = 0x60000, min(cfg.groups // 2, 6)
     dep = DepRange(
         base=base,
@@ -131,7 +106,7 @@ async def plain_stores(dut):
         assert (
             rig.nodes[0].store(plain_operand(cfg.ranks, base), rig.bytes(32), 1) == Reason.UNKNOWN
         )
-    await rig.bench.until(lambda: all(node.answered for node in rig.nodes), 5000, "answers")
+    await rig.answered()
     for node in rig.nodes:  # a fence through the registers
         await node.write("control.COMMAND", int(CommandOp.FENCE))
         while await node.field("control.ANSWER", "busy"):
@@ -159,12 +134,10 @@ async def plain_stores(dut):
     cover("hub.dependency_range")
 
 
-@cocotb.test()
-async def regions_and_epochs(dut):
+@HubRig.test()
+async def regions_and_epochs(rig, cfg, rng):
     """Status registers agree with the model; geometry of an open region stays; release, next epoch,
     abort, early rows."""
-    rig = HubRig(dut, "epochs")
-    cfg = rig.cfg
     await rig.start(timeout=400)
     here, there = rig.nodes
     geometry = region(cfg, 0, expected=2, rows=2)
@@ -175,15 +148,14 @@ async def regions_and_epochs(dut):
     assert await there.field("regions.ERROR", "busy") == 1
     cover("hub.geometry_of_open_region")
     for node in rig.nodes:
-        await node.handle(0, Handle(targets=((1, 0),), row_bytes=size))
+        await node.handle_to(0, 1, 0, size)
     for n, node in enumerate(rig.nodes):  # two rows each, two slots: two rows are refused
         for rowid in (2 * n, 2 * n + 1):
-            for store in rig.sectors(row_operand(0, 0, rowid), rig.bytes(size)):
-                node.store(*store)
-    await rig.bench.until(lambda: all(node.answered for node in rig.nodes), 4000, "answers")
+            rig.put_row(node, row_operand(0, 0, rowid), size)
+    await rig.answered()
     await here.close(0, 0)
     # One producer has not closed: the stall is reported, with its name.
-    await rig.bench.cycles(1200)
+    await rig.cycles(1200)
     assert (
         await there.field("hang.TIMEOUT", "valid") == 1
         and await there.field("hang.TIMEOUT", "region") == 0
@@ -206,7 +178,7 @@ async def regions_and_epochs(dut):
     while (await status(there, 0, 0))["state"]:
         pass
     await there.drive(lambda d: d.open(0, 2))
-    await here.drive(lambda d: d.handle(0, Handle(targets=((1, 0),), row_bytes=size, epoch=2)))
+    await here.drive(lambda d: d.handle_to(0, 1, 0, size, epoch=2))
     rig.model.handle(0, 0, Handle(targets=((1, 0),), row_bytes=size, epoch=2))
     await there.drive(lambda d: d.release(0, 2))  # not possible: it is open
     assert (
@@ -223,13 +195,10 @@ async def regions_and_epochs(dut):
     cover("hub.abort")
 
 
-@cocotb.test()
-async def latency_and_rate(dut):
+@HubRig.test()
+async def latency_and_rate(rig, cfg, rng):
     """One packet through idle hubs, then a stream of full rows over one lane: cycles as documented,
     no bubble on the lane."""
-    rig = HubRig(dut, "rate")
-    cfg = rig.cfg
-    await rig.start()
     here, there = rig.nodes
     size = min(1024, cfg.max_row_bytes)
     for node in rig.nodes:
@@ -240,19 +209,18 @@ async def latency_and_rate(dut):
         await node.open(0, 0)
         await node.open(1, 0)
     for rank in range(2):
-        await here.handle(rank, Handle(targets=((rank, 0),), row_bytes=cfg.packet_bytes))
-    await here.handle(2, Handle(targets=((1, 1),), row_bytes=size))
+        await here.handle_to(rank, rank, 0, cfg.packet_bytes)
+    await here.handle_to(2, 1, 1, size)
     for handle, node in enumerate(rig.nodes):
-        for store in rig.sectors(row_operand(handle, 0, handle), rig.bytes(cfg.packet_bytes)):
-            here.store(*store)
-        await rig.bench.until(lambda node=node: node.events.count, 500, "READY of one packet")
+        rig.put_row(here, row_operand(handle, 0, handle), cfg.packet_bytes)
+        await rig.until(lambda node=node: node.events.count, 500, "READY of one packet")
         last = max(stamp for source in here.stores for stamp in source.stamps)
         address, data, answer = (
             min(stamp for writer in node.writers for stamp in agent(writer).stamps)
             for agent in (lambda w: w.aw, lambda w: w.w, lambda w: w.b)
         )
         path = "own rank" if node is here else "link"
-        dut._log.info(
+        rig.dut._log.info(
             f"{path}: last store to awvalid {address - last} cycles, to wvalid {data - last}; "
             f"memory's answer to READY {node.events.stamps[0] - answer}"
         )
@@ -262,12 +230,9 @@ async def latency_and_rate(dut):
     rows = region(cfg, 1).capacity
     before = sum(writer.w.count for writer in there.writers)
     for rowid in range(rows):
-        for store in rig.sectors(
-            row_operand(2, 0, rowid * cfg.lanes), rig.bytes(size)
-        ):  # all on one lane
-            here.store(*store)
+        rig.put_row(here, row_operand(2, 0, rowid * cfg.lanes), size)
     beats = rows * size // 16
-    await rig.bench.until(
+    await rig.until(
         lambda: sum(writer.w.count for writer in there.writers) == before + beats,
         20 * beats + 1000,
         "all rows",
@@ -276,7 +241,7 @@ async def latency_and_rate(dut):
     stamps = writer.w.stamps[-beats:]
     cycles = stamps[-1] - stamps[0] + 1
     flits = beats + beats // cfg.packet_flits
-    dut._log.info(
+    rig.dut._log.info(
         f"{beats} beats in {cycles} cycles, {flits} flits on the lane: {flits / cycles:.2f} "
         "flits per cycle"
     )
@@ -284,11 +249,6 @@ async def latency_and_rate(dut):
     # cannot.
     assert cycles <= (1.08 if cfg.rx_credits >= 8 else 3) * flits
     cover("hub.full_rate", cfg.rx_credits >= 8)
-    for handle in range(3):
-        await here.close(handle, 0)
-    await rig.bench.until(
-        lambda: sum(item["kind"] == 1 for node in rig.nodes for item in node.events.items) == 3,
-        5000,
-        "ALL",
-    )
-    await rig.bench.cycles(100)
+    await here.close_all(3, 0)
+    await rig.until(lambda: sum(node.complete for node in rig.nodes) == 3, 5000, "ALL")
+    await rig.cycles(100)

@@ -122,12 +122,9 @@ async def everything_blocked(rig, cfg, rng):
                 rig.send_control(rank)
         await rig.settle(60)
         if free_first:
-            rig.o_packet.set_pause(None)
-            rig.o_control.set_pause(None)
+            rig.pause(None, rig.o_packet, rig.o_control)
             await rig.cycles(2 * len(rig.peers) * cfg.rx_credits * cfg.frame_flits)
-        rig.wire_out.set_pause(None)
-        rig.o_packet.set_pause(None)
-        rig.o_control.set_pause(None)
+        rig.pause(None, *rig.outputs)
         await rig.cycles(300 + 2 * len(rig.peers) * cfg.rx_credits * cfg.frame_flits)
         turns = 1 + free_first
         for rank in rig.peers:
@@ -135,10 +132,8 @@ async def everything_blocked(rig, cfg, rng):
             for _, dst, totals in rig.told:
                 last.update(totals if dst == rank else {})
             assert last == {DATA: turns * cfg.rx_credits, CONTROL: turns * cfg.ctl_credits}
-        for sink in (rig.wire_out, rig.o_packet, rig.o_control):
-            sink.set_pause("stop")
-    for sink in (rig.wire_out, rig.o_packet, rig.o_control):
-        sink.set_pause(None)
+        rig.pause("stop", *rig.outputs)
+    rig.pause(None, *rig.outputs)
 
 
 @LinkRig.test()
@@ -385,10 +380,8 @@ async def fair_reports(rig, cfg, rng):
     peer = Peer(rig)
     for _ in range(12 * cfg.rx_credits):
         for src in rig.peers:
-            peer.queue.append(
-                (src, DATA, random_packet(cfg, rng, src, rig.rank, length=1, masked=0))
-            )
-            peer.queue.append((src, CONTROL, [random_control(rng, src, rig.rank)]))
+            peer.queue_packet(src, length=1, masked=0)
+            peer.queue_control(src)
     await rig.until(lambda: not peer.queue, limit=6000, what="all sent")
     await rig.cycles(400)
 

@@ -2,6 +2,7 @@
 """The far side of the LinkPort bench: an honest peer."""
 
 from collections import Counter, deque
+from itertools import product
 
 from hub_rtl.contract.packets import HEADER, PacketType, unpack
 from sim.bench.streams import pause_pattern
@@ -16,12 +17,10 @@ class Peer:
         self.tb = tb
         cfg = tb.cfg
         self.limits = (cfg.rx_credits, cfg.ctl_credits)
-        self.books = {
-            (rank, cls): SendBook(self.limits[cls]) for rank in tb.peers for cls in (DATA, CONTROL)
-        }
-        self.port = {
-            (rank, cls): SendBook(self.limits[cls]) for rank in tb.peers for cls in (DATA, CONTROL)
-        }
+        keys = [*product(tb.peers, (DATA, CONTROL))]
+        self.books, self.port = (
+            {(rank, cls): SendBook(self.limits[cls]) for rank, cls in keys} for _ in range(2)
+        )
         self.held, self.freed, self.told = Counter(), Counter(), Counter()
         self.queue = deque()  # (src, class, flits) to send
         self._due = deque()  # (cycle, rank, class) buffers to free
@@ -31,6 +30,13 @@ class Peer:
         self.chatter = Counter()  # IDLE and ACK flits sent
         tb.sender.on_take.append(lambda rank: self.port[rank, DATA].take())
         self.tb.add(self)
+
+    def queue_packet(self, src, **fields):
+        tb = self.tb
+        self.queue.append((src, DATA, tb.good_packet(src, tb.rank, **fields)))
+
+    def queue_control(self, src):
+        self.queue.append((src, CONTROL, [self.tb.good_control(src, self.tb.rank)]))
 
     def clear(self, forget=True):
         pass
@@ -113,8 +119,7 @@ class Peer:
         self._due.append(
             (
                 max(
-                    self.tb.cycle + self.tb.rng.randint(1, 60),
-                    self._due[-1][0] if self._due else 0,
+                    self.tb.cycle + self.tb.rng.randint(1, 60), self._due[-1][0] if self._due else 0
                 ),
                 rank,
                 cls,

@@ -139,6 +139,7 @@ class LinkRig(Rig):
 
         self.wire_in = StreamSource(self, stream("rx", "data", "last"), pause=idle, rng=rng)
         self.wire_out = StreamSink(self, stream("tx", "data", "last", "dest"), pause=wire, rng=rng)
+        self.outputs = (self.wire_out, self.o_packet, self.o_control)
         self.sender = Sender(self, cfg, self.i_packet)
         self.counts, self.bad = Counter(), []
         self.told = []  # (cycle, dst, totals) of each header on the wire
@@ -229,19 +230,25 @@ class LinkRig(Rig):
         last = len(flits) - 1 if ended else None
         self.wire_in.put(*({"data": data, "last": n == last} for n, data in enumerate(flits)))
 
+    def good_packet(self, src, dst, **fields):
+        return random_packet(self.cfg, self.rng, src, dst, **fields)
+
+    def good_control(self, src, dst):
+        return random_control(self.rng, src, dst)
+
     def send(self, src, **fields):
         """A good packet from there on the wire."""
-        self.send_wire(random_packet(self.cfg, self.rng, src, self.rank, **fields))
+        self.send_wire(self.good_packet(src, self.rank, **fields))
 
     def send_control(self, src):
-        self.send_wire([random_control(self.rng, src, self.rank)])
+        self.send_wire([self.good_control(src, self.rank)])
 
     def put(self, dst, **fields):
         """A good packet for there at the input."""
-        self.sender.put(dst, random_packet(self.cfg, self.rng, 0, dst, **fields))
+        self.sender.put(dst, self.good_packet(0, dst, **fields))
 
     def put_control(self, dst):
-        self.i_control.put(random_control(self.rng, 0, dst))
+        self.i_control.put(self.good_control(0, dst))
 
     def send_credit(self, src, totals, **changes):
         body = {"total0": totals[0] % 256, "total1": totals[1] % 256}

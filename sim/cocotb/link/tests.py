@@ -9,7 +9,7 @@ from collections import Counter
 
 from hub_rtl.contract.packets import HEADER, PacketType, unpack
 from sim.bench.streams import GRID
-from sim.golden.link import CONTROL, DATA, credit_class
+from sim.golden.link import DATA, credit_class
 from sim.quality.coverage import cover
 
 from .peer import Peer, watch_headers
@@ -25,10 +25,10 @@ async def traffic(rig, cfg, rng, grid):
     watch_headers(rig, peer)
     for _ in range(rig.params["packets"]):
         src, dst = rng.choice(rig.peers), rng.choice(rig.peers)
-        peer.queue.append((src, DATA, random_packet(cfg, rng, src, rig.rank)))
+        peer.queue_packet(src)
         rig.put(dst)
         if rng.random() < 0.3:
-            peer.queue.append((src, CONTROL, [random_control(rng, src, rig.rank)]))
+            peer.queue_control(src)
             rig.i_control.put(unfilled(rng, random_control(rng, 0, dst)))
     await rig.until(
         lambda: (
@@ -39,8 +39,7 @@ async def traffic(rig, cfg, rng, grid):
     )
     await rig.until(
         lambda: (
-            rig.tx.waiting == 0
-            and len(rig.o_packet.items) == sum(len(p) for _, p in rig.rx.packets)
+            not rig.tx.waiting and len(rig.o_packet.items) == sum(len(p) for _, p in rig.rx.packets)
         ),
         limit=5000,
         what="all arrived",

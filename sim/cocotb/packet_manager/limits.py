@@ -11,11 +11,9 @@ from .rig import PoolRig
 async def pool_full(rig, cfg, rng):
     """Partial rows fill the pool: stores stall, the pool makes room by itself; a rank without
     entries gets its reserve."""
-    by_rank = {}
-    for dest, (rank, _) in rig.traffic.dests.items():
-        by_rank.setdefault(rank, dest)
+    by_rank = rig.traffic.by_rank
     rig.put_rows(3 * cfg.pool_depth)
-    await rig.i_store.drained()
+    await rig.stored()
     await rig.flush()
     assert rig.counted["stall_pool"] > 0
     rig.judge()
@@ -29,8 +27,7 @@ async def pool_full(rig, cfg, rng):
     rig.put_rows(rig.places, dest=by_rank[stuck])
     for rank in others:
         rig.put_rows(3, dest=by_rank[rank])
-    await rig.i_store.drained()
-    await rig.cycles(20)
+    await rig.stored(20)
     assert rig.get("can_accept") >> stuck & 1 == 0
     rig.credits.left[stuck] = 1000
     await rig.flushed()
@@ -48,17 +45,16 @@ async def pool_full(rig, cfg, rng):
         rig.i_store.put(
             *(rig.traffic.bytes_of(rig.traffic.row(dest=by_rank[rank]), 0, 8)[0] for rank in ranks)
         )
-        await rig.i_store.drained()
-        await rig.cycles(8)
-        assert not rig.golden.packets and rig.counted["stall_pool"] == 0
+        await rig.stored(8)
+        assert not rig.packets and rig.counted["stall_pool"] == 0
         rig.put_row(8, dest=by_rank[stuck])
         await rig.cycles(40)
-        assert rig.counted["stall_pool"] > 0 and not rig.golden.packets, (
+        assert rig.counted["stall_pool"] > 0 and not rig.packets, (
             "others must not be squeezed for this rank's maximum"
         )
         rig.credits.left[stuck] = 1000
         await rig.cycles(100)
-        assert len(rig.golden.packets) == 1 and rig.golden.packets[0].rank == stuck, (
+        assert len(rig.packets) == 1 and rig.packets[0].rank == stuck, (
             "one entry is enough to make room"
         )
         await rig.flushed()
@@ -95,12 +91,11 @@ async def fence_and_close(rig, cfg, rng):
     dests = [handle * cfg.replicas for handle in handles][: max(1, cfg.pool_depth - cfg.ranks)]
     for dest in dests:
         rig.put(rig.traffic.row(dest=dest), 5, 30)
-    await rig.i_store.drained()
-    await rig.cycles(20)
-    assert not rig.golden.packets
+    await rig.stored(20)
+    assert not rig.packets
     await rig.mark(dests[0] // cfg.replicas)
     await rig.cycles(60)
-    assert [p.stores[0].dest for p in rig.golden.packets] == dests[:1]
+    assert [p.stores[0].dest for p in rig.packets] == dests[:1]
     assert rig.get("draining") == 0
     cover("packet_manager.mark.handle")
 
@@ -113,8 +108,7 @@ async def fence_and_close(rig, cfg, rng):
         rig.put_row(16, dest=dests[-1])
         await rig.cycles(1 + wait)
         await rig.mark()
-        await rig.i_store.drained()
-        await rig.cycles(40)
+        await rig.stored(40)
         rig.o_packet.set_pause(None)
     cover("packet_manager.mark.every_stage")
     await rig.flushed()
@@ -126,7 +120,7 @@ async def fence_and_close(rig, cfg, rng):
         *rig.traffic.bytes_of(rig.traffic.row(dest=dests[0]), 0, 16),
         *rig.traffic.bytes_of(rig.traffic.row(dest=dests[0]), 0, 16),
     )
-    await rig.i_store.drained()
+    await rig.stored()
     await rig.mark()
     await rig.cycles(100)
     assert rig.get("draining") == 1 << rig.traffic.dests[dests[0]][0]
@@ -140,13 +134,12 @@ async def dead_peer(rig, cfg, rng):
     """A peer dies with entries in the pool, at the output and still arriving: they are sunk and
     counted, others go on."""
     for victim in range(min(2, cfg.ranks)):
-        await rig.start()
-        rig.new_rows()
+        await rig.anew()
         rig.i_store.put(*rig.traffic.mix(60, window=cfg.pool_depth))
         await rig.cycles(60)
         await rig.mark()
         rig.kill(1 << victim)
-        await rig.i_store.drained()
+        await rig.stored()
         await rig.flush()
         golden = rig.golden
         golden.finish()
@@ -184,7 +177,7 @@ async def ages_saturate(rig, cfg, rng):
     """An entry that waits for a credit longer than ages can count shows the largest age until it
     leaves."""
     rig.put(rig.traffic.row(), 3, 20)
-    await rig.i_store.drained()
+    await rig.stored()
     for cycles in (1 << 16, 50, 50):
         await rig.cycles(cycles + 3 * cfg.pool_depth)
         await rig.sampled()
@@ -198,13 +191,12 @@ async def ages_saturate(rig, cfg, rng):
 async def next_batch(rig, cfg, rng):
     """Old entries that have left close no batch: one that comes later grows old as soon, whatever
     places they had."""
-    dest = next(iter(rig.traffic.dests))
+    dest, _ = rig.traffic.first
     for count in (rig.places, 1):
-        before = len(rig.golden.packets)
+        before = len(rig.packets)
         rig.put_rows(count, dest=dest)
-        await rig.i_store.drained()
-        await rig.cycles(50 + 4 * cfg.pool_depth + 8 * count)
-        assert len(rig.golden.packets) == before + count, "not old in time"
+        await rig.stored(50 + 4 * cfg.pool_depth + 8 * count)
+        assert len(rig.packets) == before + count, "not old in time"
     await rig.emptied()
     cover("packet_manager.order.next_batch")
 
@@ -216,9 +208,8 @@ async def young_and_dead(rig, cfg, rng):
     held = 300
     places = rig.places  # of one rank
     for wait in range(32):
-        await rig.start()
-        rig.new_rows()
-        by_rank = {rank: dest for dest, (rank, _) in rig.traffic.dests.items()}
+        await rig.anew()
+        by_rank = rig.traffic.by_rank
         victim, other = sorted(by_rank)[:2]
         rig.credits.give(0)
         for rank, count in ((victim, places), (other, 1)):

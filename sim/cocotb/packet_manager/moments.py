@@ -74,16 +74,15 @@ async def half_sectors(rig, cfg, rng):
                 else rig.traffic.plain(rng.randrange(cfg.ranks), number)
             )
             stores = unit_stores(rig, block, units, ragged)
-            before = len(rig.golden.packets)
+            before = len(rig.packets)
             rig.i_store.put(*stores)
-            await rig.i_store.drained()
-            await rig.cycles(rng.choice((0, 0, 1, 2, 8)))
+            await rig.stored(rng.choice((0, 0, 1, 2, 8)))
             await rig.mark()
-            await rig.until(lambda n=before: len(rig.golden.packets) > n, 200, "the packet")
+            await rig.until(lambda n=before: len(rig.packets) > n, 200, "the packet")
             cover_units(units, stores)
-            cover("packet_manager.half.full", rig.golden.packets[-1].full and full % SECTOR)
+            cover("packet_manager.half.full", rig.packets[-1].full and full % SECTOR)
     await rig.emptied()
-    assert len(rig.golden.packets) == len({0, cfg.packet_flits - 8}) * 255
+    assert len(rig.packets) == len({0, cfg.packet_flits - 8}) * 255
 
 
 @PoolRig.test(merge_timeout=LATE, age_limit=LATE)
@@ -92,7 +91,7 @@ async def tail_marks(rig, cfg, rng):
     the ledger has its bytes."""
     hold = {"after": None}
     rig.o_packet.set_pause(held_back(rig, hold))
-    dest = next(iter(rig.traffic.dests))
+    dest, _ = rig.traffic.first
     rank, handle = rig.traffic.dests[dest][0], dest // cfg.replicas
     moments = [("held", at) for at in range(-3, 6)] + [("taken", at) for at in range(4)]
     moments += [("free", at) for at in range(-3, 9)]
@@ -104,10 +103,7 @@ async def tail_marks(rig, cfg, rng):
                 rig.o_packet.count + units if how != "free" else None
             )  # all but the last flit
             rig.put(row, 0, UNIT * units)
-            await rig.i_store.drained()
-            # The header comes 9 cycles after the store that completes the packet, the last flit
-            # `units` later.
-            await rig.cycles(8 + units + at)
+            await rig.stored(8 + units + at)
             if how == "taken":
                 hold["after"] = None
             await rig.mark(None if everything else handle)
@@ -122,7 +118,7 @@ async def tail_marks(rig, cfg, rng):
                 await rig.cycles(1)
                 hold["after"] = None
             await rig.quiet()
-            marked, last = rig.marks[0][2], rig.golden.packets[-1].last
+            marked, last = rig.marks[0][2], rig.packets[-1].last
             cover("packet_manager.mark.tail_taken", marked == last)
             cover("packet_manager.mark.tail_gone", 0 < marked - last <= 4)
     rig.judge()
@@ -136,9 +132,8 @@ async def quota_moments(rig, cfg, rng):
         for more in (0, 1):  # further entries of the rank whose packet leaves
             for before in (0, 1):  # entries that the other rank has
                 for at in range(12):
-                    await rig.start()
-                    rig.new_rows()
-                    by_rank = {rank: dest for dest, (rank, _) in rig.traffic.dests.items()}
+                    await rig.anew()
+                    by_rank = rig.traffic.by_rank
                     gives, takes = (sorted(by_rank) * 2)[:2]
                     takes = gives if same else takes
                     first = [gives] * more + [takes] * (before and not same)
@@ -147,12 +142,10 @@ async def quota_moments(rig, cfg, rng):
                     for rank in first:
                         rig.put_row(8, dest=by_rank[rank])
                     rig.put_row(32, dest=by_rank[gives], full=32)
-                    await rig.i_store.drained()
-                    await rig.cycles(at)
+                    await rig.stored(at)
                     rig.put_row(8, dest=by_rank[takes])
-                    await rig.i_store.drained()
-                    await rig.cycles(24)
-                    freed = rig.golden.packets[0].last - 1
+                    await rig.stored(24)
+                    freed = rig.packets[0].last - 1
                     placed = max(queue[-1].placed for queue in rig.golden.pending.values())
                     cover(f"packet_manager.quota.{'swap' if same else 'both'}", placed == freed)
                     await rig.flush()
@@ -176,17 +169,15 @@ async def lock_moments(rig, cfg, rng):
                     else rig.traffic.bytes_of(base, 0, size)
                 )
                 late = rig.traffic.bytes_of(base, 0 if sector == 0 else size, UNIT)
-                before = len(rig.golden.packets)
+                before = len(rig.packets)
                 rig.i_store.put(*stores)
-                await rig.i_store.drained()
-                await rig.cycles(3)
+                await rig.stored(3)
                 await rig.mark()
                 await rig.cycles(at)
                 rig.i_store.put(*late)
-                await rig.i_store.drained()
-                await rig.cycles(30)
+                await rig.stored(30)
                 await rig.flush()
-                packets = rig.golden.packets[before:]
+                packets = rig.packets[before:]
                 placed = packets[-1].stores[-1].placed
                 cover(
                     "packet_manager.lock.merge_before",
@@ -204,22 +195,19 @@ async def death_moments(rig, cfg, rng):
     and it drains."""
     phases = min(cfg.pool_depth, 4)  # of the sweep that sinks
     for at in range(12 * phases):
-        await rig.start()
-        rig.new_rows()
-        dest = next(iter(rig.traffic.dests))
-        rank = rig.traffic.dests[dest][0]
+        await rig.anew()
+        dest, rank = rig.traffic.first
         rig.credits.give(0)
         await rig.cycles(3)
         rig.put_row(cfg.packet_bytes, dest=dest)
-        await rig.i_store.drained()
-        await rig.cycles(10 + at % phases)
+        await rig.stored(10 + at % phases)
         await rig.mark()
         rig.credits.left[rank] = 1
         await rig.cycles(at // phases)
         killed = rig.cycle
         rig.kill(1 << rank)
         await rig.cycles(3 * cfg.pool_depth + 40)
-        left, sunk = len(rig.golden.packets), rig.counted["sunk"]
+        left, sunk = len(rig.packets), rig.counted["sunk"]
         assert left + sunk == 1 and len(rig.taken) == left, f"at {at}: {left} packets, {sunk} sunk"
         assert not rig.get("draining"), f"at {at}: drains for ever"
         cover("packet_manager.dead.at_lock", left and killed <= rig.taken[0] <= killed + 1)
@@ -233,17 +221,14 @@ async def timer_moments(rig, cfg, rng):
     packet, or two partial."""
     timeout = rig.golden.merge_timeout
     for at in range(timeout - 8, timeout + 2 * cfg.pool_depth + 8, 1 if cfg.pool_depth < 16 else 3):
-        await rig.start()
-        rig.new_rows()
+        await rig.anew()
         stores = rig.traffic.bytes_of(rig.traffic.row(), 0, cfg.packet_bytes)
         rig.i_store.put(*stores[:-1])
-        await rig.i_store.drained()
-        await rig.cycles(at - len(stores))
+        await rig.stored(at - len(stores))
         rig.i_store.put(stores[-1])
-        await rig.i_store.drained()
-        await rig.cycles(30)
+        await rig.stored(30)
         await rig.flushed()
-        packets = rig.golden.packets
+        packets = rig.packets
         assert [packet.full for packet in packets] in ([True], [False, False])
         cover(
             "packet_manager.timer.completed",

@@ -17,8 +17,7 @@ async def places(rig, cfg, rng):
             "max_entries": most,
             "age_limit": 200 if most == cfg.pool_depth else 60000,
         }  # all are old at last
-        await rig.start()
-        rig.new_rows()
+        await rig.anew()
         dests = list(rig.traffic.dests)
         # As many as fit: one for each rank, others by turns up to the maximum.
         counts, spare = {}, cfg.pool_depth - cfg.ranks
@@ -37,8 +36,7 @@ async def places(rig, cfg, rng):
                 else rig.traffic.row(dest=dest, epoch=rng.randrange(16))
             )
             rig.put(base, 0, 8)
-            await rig.i_store.drained()
-            await rig.cycles(still if rng.random() < 0.7 else rng.randrange(8))
+            await rig.stored(still if rng.random() < 0.7 else rng.randrange(8))
         assert not rig.counted["stall_pool"]
         # Marked they may leave, and do when a credit comes, one at a time.
         await rig.mark()
@@ -70,12 +68,12 @@ async def neighbours(rig, cfg, rng):
     for rank in range(cfg.ranks):
         pairs.append((rig.traffic.plain(rank, 3), rig.traffic.plain((rank + 1) % cfg.ranks, 3)))
     for one, other in pairs:
-        before = len(rig.golden.packets)
+        before = len(rig.packets)
         for base, first in rng.sample([(one, 0), (other, 40), (one, 70), (other, 100)], 4):
             rig.put(base, first, 6)
-        await rig.i_store.drained()
+        await rig.stored()
         await rig.flush()
-        assert len(rig.golden.packets) == before + 2, f"{one}\n {other}"
+        assert len(rig.packets) == before + 2, f"{one}\n {other}"
     rig.judge()
     cover("packet_manager.neighbours")
 
@@ -85,8 +83,7 @@ async def marks_of_one(rig, cfg, rng):
     """A mark of a handle is for its rows only: stores to addresses, and other handles' rows, stay
     where they are."""
     for _ in range(12):
-        await rig.start()
-        rig.new_rows()
+        await rig.anew()
         by_handle = {}
         for dest in rig.traffic.dests:
             by_handle.setdefault(dest // cfg.replicas, dest)
@@ -96,14 +93,11 @@ async def marks_of_one(rig, cfg, rng):
         ]
         for base in rng.sample(bases, len(bases)):
             rig.put(base, 0, 20)
-        await rig.i_store.drained()
-        await rig.cycles(rng.randrange(4))
+        await rig.stored(rng.randrange(4))
         for count, dest in enumerate(rng.sample(rows, len(rows)), 1):
             await rig.mark(dest // cfg.replicas)
             await rig.cycles(60)
-            assert (
-                len(rig.golden.packets) == count and rig.golden.packets[-1].stores[0].dest == dest
-            )
+            assert len(rig.packets) == count and rig.packets[-1].stores[0].dest == dest
         await rig.flushed()
     cover("packet_manager.mark.one")
 
@@ -114,20 +108,16 @@ async def place_in_a_moment(rig, cfg, rng):
     also in the cycle in which that entry has left and its place is not yet given."""
     waited = 0
     for wait in range(24):
-        await rig.start()
-        rig.new_rows()
-        dest = next(iter(rig.traffic.dests))
-        rank = rig.traffic.dests[dest][0]
+        await rig.anew()
+        dest, rank = rig.traffic.first
         young, expired, whole = (rig.traffic.row(rowid=rowid, dest=dest) for rowid in (1, 2, 3))
         rig.put(expired, 0, 8)
-        await rig.i_store.drained()
-        await rig.cycles(rig.golden.merge_timeout + 3 * cfg.pool_depth)
+        await rig.stored(rig.golden.merge_timeout + 3 * cfg.pool_depth)
         # The whole one is locked and held at the output; then one more store than the rank has
         # places for.
         rig.o_packet.set_pause("stop")
         rig.put(whole, 0, cfg.packet_bytes)
-        await rig.i_store.drained()
-        await rig.cycles(6)
+        await rig.stored(6)
         rig.credits.left[rank] = 1
         await rig.cycles(10)
         fillers = [
@@ -143,9 +133,7 @@ async def place_in_a_moment(rig, cfg, rng):
         waited += rig.counted["stall_pool"] > 0
         rig.credits.left[rank] = 1000
         await rig.emptied()
-        assert [p.rowid for p in rig.golden.packets[:2]] == [3, 2], (
-            f"wait {wait}: not the expired one"
-        )
+        assert [p.rowid for p in rig.packets[:2]] == [3, 2], f"wait {wait}: not the expired one"
     assert waited
     cover("packet_manager.pool.in_a_moment")
 
@@ -158,11 +146,11 @@ async def old_at_once(rig, cfg, rng):
     await rig.start()
     for block, rank in enumerate([*(cfg.pool_depth - cfg.ranks) * [0], *range(cfg.ranks)]):
         rig.put(rig.traffic.plain(rank, block), 0, 8)
-        await rig.i_store.drained()
+        await rig.stored()
     await rig.cycles(300)
     rig.golden.age_limit = 200
     rig.set("age_limit", 200)
     await rig.cycles(3 * cfg.pool_depth + 8)
     rig.credits.give(cfg.pool_depth)
     await rig.emptied()
-    assert len(rig.golden.packets) == cfg.pool_depth
+    assert len(rig.packets) == cfg.pool_depth

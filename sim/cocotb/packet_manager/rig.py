@@ -87,6 +87,21 @@ class PoolRig(Rig):
         self.on_sample(self._watch)
         self.new_rows()
 
+    @property
+    def packets(self):
+        """All that have left."""
+        return self.golden.packets
+
+    async def stored(self, cycles=0):
+        """All stores were taken so many cycles ago."""
+        await self.i_store.drained()
+        await self.cycles(cycles)
+
+    async def anew(self):
+        """Reset, and other destinations and RowIDs."""
+        await self.start()
+        self.new_rows()
+
     def new_rows(self):
         """Other destinations and RowIDs from now on."""
         self.traffic = Traffic(self.cfg, self.rng)
@@ -236,6 +251,8 @@ class Traffic:
         pairs = [(rank, region) for rank in range(cfg.ranks) for region in range(cfg.regions)]
         rng.shuffle(pairs)
         self.dests = dict(enumerate(pairs[: cfg.dests]))
+        self.first = 0, pairs[0][0]  # a destination and its rank
+        self.by_rank = {rank: dest for dest, (rank, _) in self.dests.items()}  # one of each
 
     def row(self, rowid=None, dest=None, block=0, full=None, epoch=0, **fields):
         dest = self.rng.choice(list(self.dests)) if dest is None else dest

@@ -32,8 +32,7 @@ async def random_traffic(dut, grid):
     cfg, rng, depth = rig.cfg, rig.rng, rig.cfg.pool_depth
     rig.limits["max_entries"] = rng.choice((0, 2, depth // 2, depth))
     for again in range(2):
-        await rig.start()
-        rig.new_rows()
+        await rig.anew()
         rig.i_store.put(*rig.traffic.mix(50, window=rng.choice((2, depth, 2 * depth))))
         while rig.i_store.pending:
             await rig.cycles(rng.choice((5, 40, 150)))
@@ -59,7 +58,7 @@ async def latency(rig, cfg, rng):
             await rig.cycles(7)
             await rig.i_store.send(store)
         await rig.quiet()
-        packet = rig.golden.packets[-1]
+        packet = rig.packets[-1]
         cycles = packet.head - rig.i_store.stamps[-1]
         assert cycles <= 9, f"{count} stores: header {cycles} cycles after the last store"
         assert packet.last - packet.head == 2 * count
@@ -71,7 +70,7 @@ async def latency(rig, cfg, rng):
 async def back_to_back(rig, cfg, rng, spread):
     """Packets of 64 bytes and of full size leave without a gap, to one rank or to many: the link is
     busy while data waits."""
-    dests = {rank: dest for dest, (rank, _) in rig.traffic.dests.items()}
+    dests = rig.traffic.by_rank
     size = cfg.packet_bytes
     for full in (64, size):
         await rig.start()
@@ -98,7 +97,7 @@ async def wire_efficiency(rig, cfg, rng):
         for sector in range(cfg.packet_sectors):
             rig.i_store.put(*(part[sector] for part in parts))
     await rig.emptied()
-    assert len(rig.golden.packets) == len(rows) * blocks and all(p.full for p in rig.golden.packets)
+    assert len(rig.packets) == len(rows) * blocks and all(p.full for p in rig.packets)
     payload = len(rows) * blocks * cfg.packet_bytes
     assert payload * (cfg.packet_flits + 1) == 16 * len(rig.o_packet.items) * cfg.packet_flits
     cover("packet_manager.efficiency.interleaved")
@@ -110,7 +109,7 @@ async def sustained(rig, cfg, rng):
     first packet has left."""
     rig.i_store.put(*rig.traffic.mix(150, window=1, plain=0.3, styles=("whole",)))
     await rig.emptied()
-    packets = rig.golden.packets
+    packets = rig.packets
     idle = waiting = 0
     for p, q in zip(packets, packets[1:], strict=False):
         if (
@@ -126,8 +125,7 @@ async def sustained(rig, cfg, rng):
 async def order(rig, cfg, rng):
     """Without credit entries gather; then they leave in the promised order: full, normal before
     .nop, kinds in turn, RowID."""
-    dest = next(iter(rig.traffic.dests))
-    rank = rig.traffic.dests[dest][0]
+    dest, rank = rig.traffic.first
     size = cfg.packet_bytes
     rig.credits.give(0)
     await rig.cycles(3)
@@ -148,12 +146,11 @@ async def order(rig, cfg, rng):
     wanted = wanted[:places]
     for _, base, count in wanted:
         rig.put(base, 0, count)
-    await rig.i_store.drained()
-    await rig.cycles(60 + 3 * cfg.pool_depth)
+    await rig.stored(60 + 3 * cfg.pool_depth)
     rig.credits.left[rank] = 100
     await rig.emptied()
     ranking = sorted(wanted, key=lambda w: (w[2] != size, w[1]["cls"], w[1]["rowid"]))
-    assert [p.rowid for p in rig.golden.packets] == [base["rowid"] for _, base, _ in ranking]
+    assert [p.rowid for p in rig.packets] == [base["rowid"] for _, base, _ in ranking]
     cover("packet_manager.order.class_and_row")
 
     # Plain and row-sparse packets of equal rank take turns.
@@ -165,11 +162,10 @@ async def order(rig, cfg, rng):
         rig.put_row(size, dest=dest)
     for n in range(half):
         rig.put(rig.traffic.plain(rank, n), 0, size)
-    await rig.i_store.drained()
-    await rig.cycles(6)
+    await rig.stored(6)
     rig.credits.left[rank] = 100
     await rig.emptied()
-    kinds = [p.plain for p in rig.golden.packets]
+    kinds = [p.plain for p in rig.packets]
     assert all(a != b for a, b in zip(kinds, kinds[1:], strict=False)), kinds
     cover("packet_manager.order.alternate")
 
@@ -180,19 +176,18 @@ async def starvation(rig, cfg, rng, limit):
     those grow old as well."""
     rig.limits["age_limit"] = limit
     for rank in range(min(2, cfg.ranks)):
-        await rig.start()
-        rig.new_rows()
-        dest = next(dest for dest, (to, _) in rig.traffic.dests.items() if to == rank)
+        await rig.anew()
+        dest = rig.traffic.by_rank[rank]
         rig.put_row(16, rowid=0xFFFFFF, dest=dest, cls=1)
         rig.put_blocks(60, dest=dest)
         await rig.emptied()
-        victim = next(p for p in rig.golden.packets if p.rowid == 0xFFFFFF)
+        victim = next(p for p in rig.packets if p.rowid == 0xFFFFFF)
         old = victim.stores[0].placed + limit + 3 * cfg.pool_depth
-        overtaken = [p for p in rig.golden.packets if old <= p.take < victim.take]
+        overtaken = [p for p in rig.packets if old <= p.take < victim.take]
         assert len(overtaken) <= 2 * cfg.pool_depth, (
             f"{len(overtaken)} packets left after it had become old"
         )
-        assert victim is not rig.golden.packets[-1]
+        assert victim is not rig.packets[-1]
     cover(f"packet_manager.order.old.{limit}")
 
 
@@ -210,11 +205,10 @@ async def timers(rig, cfg, rng):
         *((old, n) for n in (72, 55, 200, 411)),
     ):
         rig.limits |= {"merge_timeout": timeout, "age_limit": limit}
-        await rig.start()
-        rig.new_rows()
+        await rig.anew()
         base = rig.traffic.row(epoch=5)
         rig.put(base, 3, 20)
-        await rig.i_store.drained()
+        await rig.stored()
         if timeout == 257:
             await rig.cycles(4 * cfg.pool_depth)
             await rig.sampled()
@@ -228,7 +222,7 @@ async def timers(rig, cfg, rng):
             assert cfg.pool_depth <= oldest["age"] <= 4 * cfg.pool_depth + 4
             cover("packet_manager.oldest")
         await rig.emptied()
-        packet = rig.golden.packets[0]
+        packet = rig.packets[0]
         late = packet.take - packet.stores[0].placed - min(timeout, limit)
         assert 0 <= late <= 2 * cfg.pool_depth + 8, (
             f"timeout {timeout}, limit {limit}: left {late} cycles late"

@@ -3,6 +3,7 @@
 another."""
 
 from hub_rtl.contract.packets import CommandOp, Reason
+from sim.bench.moments import turning_point
 from sim.quality.coverage import cover
 
 from .rig import ProducerRig
@@ -19,14 +20,6 @@ class QuietRig(ProducerRig):
 
     async def start(self):
         await super().start(owner=1, log2_replicas=0)
-
-
-def turn(results, before, behind):
-    """Two events at all distances: ``before`` up to some distance, from there on ``behind``.
-    Returns that distance."""
-    first = results.index(behind)
-    assert first and results == [before] * first + [behind] * (len(results) - first), results
-    return first
 
 
 @QuietRig.test()
@@ -46,7 +39,7 @@ async def sink_meets_verdict(rig, cfg, rng):
         )
         assert await rig.fence() == Reason.OK
         told.append(first == Reason.PEER_DEAD)
-    last = turn(told, True, False)  # the first cycle that is too late
+    last = turning_point(told, True, False)  # the first cycle that is too late
     assert last < VERDICT_BY - 2
     cover("producer.sink_at_verdict")
     # The last cycle of one fence and the first of the next: both tell.
@@ -134,7 +127,7 @@ async def hold_ends_in_close_all(rig, cfg, rng):
         answers.append(await rig.close_all(5))
         assert (index in rig.answered[-1]["closed"]) == (answers[-1] == Reason.OK)
         await rig.idle()
-    turn(answers, Reason.EPOCH_EARLY, Reason.OK)
+    turning_point(answers, Reason.EPOCH_EARLY, Reason.OK)
     cover("producer.hold_ends_in_close_all")
 
 
@@ -153,7 +146,7 @@ async def write_meets_close(rig, cfg, rng):
         await rig.idle()
         assert len(rig.messages) == before + 1 and rig.reasons[-1] == Reason.OK
         first.append(rig.model.entries[0]["epoch"] == 8)  # the close came behind the write
-    turn(first, True, False)
+    turning_point(first, True, False)
     cover("producer.write_at_close")
 
 

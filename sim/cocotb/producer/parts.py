@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of ProducerControl's bench: stores on their way, queues with the flush handshake, random
-entries."""
+"""Parts of ProducerControl's bench: stores on their way, queues with the flush handshake."""
 
 from collections import deque
 
-__all__ = ["Pipe", "Store", "random_entry"]
-
-OWNERS = (1, 1, 1, 2)
+__all__ = ["Pipe", "Store"]
 
 
 class Store:
@@ -29,21 +26,3 @@ class Pipe:
     def leave(self):
         self.older = max(0, self.older - 1)
         return self.items.popleft()
-
-
-def random_entry(cfg, rng):
-    """A usable decoder entry."""
-    return {
-        "valid": 1,
-        "owner": rng.choice(OWNERS),
-        "epoch": rng.randrange(16),
-        "closed": rng.randrange(2),
-        "row_bytes": 16 * rng.randint(1, cfg.max_row_bytes // 16),
-        "lane_mode": rng.randrange(4),
-        "lane": rng.getrandbits(cfg.lane_width),
-        "log2_replicas": rng.randrange(cfg.replicas.bit_length()),
-        "replica": [
-            {"rank": rng.randrange(cfg.ranks), "region": rng.randrange(cfg.regions)}
-            for _ in range(cfg.replicas)
-        ],
-    }

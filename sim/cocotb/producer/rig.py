@@ -8,12 +8,13 @@ from hub_rtl.contract.packets import BODIES, HEADER, CommandOp, PacketType, Reas
 from hub_rtl.producer.close_engine import sum_cycles
 from hub_rtl.producer.producer import ProducerControl
 from sim.bench.rig import Rig
+from sim.cocotb.decoder.rig import Traffic
 from sim.golden.decoder import entry_usable
 from sim.golden.producer import ProducerModel
 from sim.quality.coverage import cover
 
 from .checks import Control, Fences, Marks, Software
-from .parts import Pipe, Store, random_entry
+from .parts import Pipe, Store
 
 CLOSE = {
     name: field for name, field in {**HEADER, **BODIES[PacketType.CLOSE]}.items() if name != "body"
@@ -54,6 +55,7 @@ class ProducerRig(Rig):
         self.rank = self.rng.randrange(self.cfg.ranks)
         self.hops = self.rng.randrange(2) if hops is None else hops
         self.slow, self.broke, self.dead, self.stuck = set(), set(), set(), set()
+        self.traffic = Traffic(self.cfg, self.rng, 0)
         self.clear()
         self.add(self)
 
@@ -395,7 +397,7 @@ class ProducerRig(Rig):
 
     def entry(self, **fields):
         """A random entry but for these fields."""
-        return {**random_entry(self.cfg, self.rng), **fields}
+        return self.traffic.entry(1) | {"owner": self.rng.choice((1, 1, 1, 2))} | fields
 
     def mine(self, **fields):
         """One of the owner whose commands come."""

@@ -5,7 +5,6 @@ from itertools import product
 
 from hub_rtl.contract.packets import CommandOp, Reason
 from sim.bench.streams import GRID
-from sim.cocotb.decoder.rig import Traffic
 from sim.golden.decoder import entry_usable
 from sim.quality.coverage import cover
 
@@ -42,7 +41,7 @@ async def random_commands(rig, cfg, rng, grid):
 async def every_fault(rig, cfg, rng):
     """No close of an entry that is unusable, in each way an entry can be; a write beyond the table
     changes nothing."""
-    traffic = Traffic(cfg, rng, 0)
+    traffic = rig.traffic
     beyond = (1 << cfg.handle_width) - 1
     for fault in traffic.FAULTS * 9:
         for wrong in (fault, None):

@@ -34,7 +34,7 @@ async def aborts_in_traffic(rig, cfg, rng):
             await begin(rig, 0, epoch)
             await rig.end(0, epoch)
         else:
-            await begin(rig, 0, epoch, rig.model.geometry[0]["capacity"], rng.random())
+            await begin(rig, 0, epoch, rig.geometry[0]["capacity"], rng.random())
             await rig.abort(0, epoch)
             cover("scoreboard.abort")
             for source in (rig.i_close, rig.i_refused):
@@ -71,35 +71,22 @@ async def taints_and_stale(rig, cfg, rng):
     refusal = {"known": 1, "region": 0, "src": 1, "reason": Reason.EPOCH_EARLY, "bytes": 16}
     await rig.open(0, 4)
     await rig.drained()
-    rig.i_refused.put(
-        {**refusal, "epoch": 6},
-        {**refusal, "epoch": 2},
-        {**refusal, "epoch": 10},
-        {**refusal, "epoch": 14},
-    )
+    rig.i_refused.put(*({**refusal, "epoch": epoch} for epoch in (6, 2, 10, 14)))
     for epoch in (2, 8):
         rig.put_close(0, epoch, 1, 64)
     await rig.drained()
-    assert (rig.counts["tainted"], rig.counts["refused_stale"], rig.counts["close_stale"]) == (
-        3,
-        2,
-        1,
-    )
+    wanted = {"tainted": 3, "refused_stale": 2, "close_stale": 1}
+    assert {name: rig.counts[name] for name in wanted} == wanted
     rig.close_all(0, 4)
     await rig.ends_well(0, 4)
-
-    async def spoilt(epoch):
+    # 10 was tainted too. What is kept for 12 is lost when 10 is opened in its place, and taints it.
+    for epoch in (6, 8, 10, 12, 14):
+        if epoch == 10:
+            for later in (12, 14):
+                rig.put_close(0, later)
+            await rig.drained()
         await rig.open(0, epoch)
         await rig.ends_in(Reason.EPOCH_EARLY, 0, epoch)
-
-    await spoilt(6)
-    await spoilt(8)
-    # 10 was tainted too. What is kept for 12 is lost when 10 is opened in its place, and taints it.
-    for epoch in (12, 14):
-        rig.put_close(0, epoch)
-    await rig.drained()
-    for epoch in (10, 12, 14):
-        await spoilt(epoch)
     await rig.open(0, 0)
     rig.close_all(0, 0)
     assert (await rig.final(0, 0))["kind"] == EventKind.ALL
@@ -157,14 +144,10 @@ async def wrong_sums(rig, cfg, rng):
         epoch = turn % 16
         bank = epoch & 1
         row_bytes = rng.choice((min(48, cfg.max_row_bytes), cfg.max_row_bytes))
-        await one_region(
-            rig,
-            row_bytes=row_bytes,
-            log2_tile=rng.choice(
-                (min(3, cfg.capacity.bit_length() - 1), min(10, 24 - row_bytes.bit_length()))
-            ),
-        )
-        left = (rig.model.geometry[0]["row_bytes"] << rig.model.geometry[0]["log2_tile"]) - 1
+        few, many = min(3, cfg.capacity.bit_length() - 1), min(10, 24 - row_bytes.bit_length())
+        log2_tile = rng.choice((few, many))
+        await one_region(rig, row_bytes=row_bytes, log2_tile=log2_tile)
+        left = (row_bytes << log2_tile) - 1
         await rig.open(0, epoch, rng.randrange(cfg.capacity + 1))
         await rig.drained()
         sent = 0
@@ -253,13 +236,10 @@ async def overflow_given_back_first(rig, cfg, rng):
     next epoch: the primary ends, with its ALL if that was there already, else in ERROR; it tells
     the next epoch nothing; a primary of another epoch goes on."""
     over, group = cfg.regions - 1, cfg.groups - 1
-    fields = {"row_bytes": 16, "log2_tile": 0, "capacity": 1, "expected": 1}
-    await rig.set_geometry(over, **fields | {"group_base": group})
+    await rig.one_row(over, group_base=group)
     others = range(min(over, 2))
     for region in others:
-        await rig.set_geometry(
-            region, **fields | {"group_base": region, "overflow_en": 1, "overflow": over}
-        )
+        await rig.one_row(region, group_base=region, overflow_en=1, overflow=over)
     for delay in range(56):
         epoch = 4 * delay % 16
         late = (epoch + 2) % 16
@@ -306,7 +286,7 @@ async def ranges_beside_rows(rig, cfg, rng):
     for index in ranges:
         await rig.set_span(index, 16, 32, group_base=2 + index)
     for epoch in range(24):
-        plan = plan_epoch(rig, 0, epoch % 16, rows=rig.model.geometry[0]["capacity"])
+        plan = plan_epoch(rig, 0, epoch % 16, rows=rig.geometry[0]["capacity"])
         await rig.open(0, epoch % 16, plan.rows)
         for index in ranges:
             for _ in range(2):
@@ -320,9 +300,8 @@ async def ranges_beside_rows(rig, cfg, rng):
 async def taints_of_every_epoch(rig, cfg, rng):
     """News of the next but one epoch taints it, whatever its number; the one between is good."""
     await one_region(rig)
-    for first in (
-        6 * turn % 16 for turn in range(16)
-    ):  # two on from the last one of the turn before
+    for turn in range(16):
+        first = 6 * turn % 16  # two on from the last one of the turn before
         for step, status in ((0, None), (2, None), (4, Reason.EPOCH_EARLY)):
             epoch = (first + step) % 16
             await rig.open(0, epoch)

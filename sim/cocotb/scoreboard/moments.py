@@ -5,6 +5,7 @@ at one register."""
 from itertools import permutations
 
 from hub_rtl.contract.packets import EventKind, Reason, RegionState
+from sim.bench.moments import turning_point
 from sim.quality.coverage import cover
 
 from .rig import ScoreboardRig
@@ -170,8 +171,5 @@ async def overlap_meets_verdict(rig, cfg, rng):
         rig.o_event.set_pause(None)
         kinds.append((await rig.end(0, epoch))["kind"])
         assert rig.o_event.count == before + (1 if failed else 2)
-    first = kinds.index(EventKind.ALL)
-    assert first > 0 and kinds == [EventKind.ERROR] * first + [EventKind.ALL] * (
-        len(kinds) - first
-    ), kinds
+    turning_point(kinds, EventKind.ERROR, EventKind.ALL)
     cover("scoreboard.overlap_meets_verdict")

@@ -42,12 +42,12 @@ async def orders_under_load(rig, cfg, rng):
             await reopened(rig, region, epoch)
     if cfg.regions > 1:  # the first one has to tell another that it has gone
         await rig.set_geometry(
-            0, **rig.model.geometry[0] | {"overflow_en": 1, "overflow": cfg.regions - 1}
+            0, **rig.geometry[0] | {"overflow_en": 1, "overflow": cfg.regions - 1}
         )
     for turn in range(18):
         region = rng.choice((0, rng.randrange(cfg.regions)))
         epoch = (rig.model.banks[region, turn % 2].last + 2) % 16
-        geometry = rig.model.geometry[region]
+        geometry = rig.geometry[region]
         tiles = -(-geometry["capacity"] // (1 << geometry["log2_tile"]))
         busy = bool(turn % 3)
         # Under load each step waits for three others, and what is in the combiners leaves first.
@@ -74,11 +74,10 @@ async def order_of_events(rig, cfg, rng):
     for region in range(cfg.regions):
         await rig.one_row(region, group_base=region * (cfg.groups // cfg.regions))
     keys = rig.keys
-    span = {"armed": 1, "base": 0, "limit": 16, "log2_stride": 4, "group_base": 1, "threshold": 16}
     for turn in range(8):
         rig.o_event.set_pause("stop")
         for index in {0, cfg.dep_ranges - 1}:
-            await rig.set_dep(index, **span)
+            await rig.set_span(index, 16, 16, group_base=1)
             rig.put_plain(1, index, ok=0)
         bad = rng.sample(keys, rng.randrange(len(keys)))
         for region, bank in rng.sample(keys, len(keys)):
@@ -92,7 +91,7 @@ async def order_of_events(rig, cfg, rng):
         await rig.cycles(60 * len(keys))
         first = rig.o_event.count
         rig.o_event.set_pause(None)
-        await rig.until(lambda: not rig.model.outstanding(), what="all events")
+        await rig.all_events("all events")
         # One event was offered and one stood behind it before the others came.
         kinds = [event["kind"] for event in rig.o_event.items[first + 2 :]]
         rank = [(EventKind.READY, EventKind.ERROR, EventKind.ALL).index(kind) for kind in kinds]
@@ -207,24 +206,16 @@ async def news_is_counted(rig, cfg, rng):
 async def ranges_forget_their_groups(rig, cfg, rng):
     """A range that is disarmed clears exactly its groups, whatever its base, stride and length; the
     others keep their bytes."""
-    armed = {
-        "armed": 1,
-        "base": 0,
-        "limit": 16 * cfg.groups,
-        "log2_stride": 4,
-        "group_base": 0,
-        "threshold": 64,
-    }
     groups = rng.sample(range(cfg.groups), min(8, cfg.groups))
     for turn in range(90):
         index = rng.randrange(cfg.dep_ranges)
-        await rig.set_dep(index, cycles=rng.randint(1, 3), **armed)
+        await rig.set_span(index, 16 * cfg.groups, 64, cycles=rng.randint(1, 3))
         for group in groups:
             for _ in range(rng.randint(0, (64 - rig.model.plain_tiles[group]) // 16)):
                 rig.put_plain(group, index)
         await rig.drained()
         # A READY that is pending would be forgotten, or not.
-        await rig.until(lambda: not rig.model.outstanding(), what="READY of all groups")
+        await rig.all_events("READY of all groups")
         log2 = rng.choice((0, 4, rng.randrange(40)))
         size = rng.choice(
             (
@@ -269,7 +260,7 @@ async def walks_stay_at_home(rig, cfg, rng):
         rest = []
         for key in rig.model.banks:
             region, bank = key
-            geometry = rig.model.geometry[region]
+            geometry = rig.geometry[region]
             await rig.open(region, (2 * turn + bank) % 16, geometry["capacity"])
             last = {}  # of each tile one part is missing
             for slot in range(geometry["capacity"]):
@@ -286,7 +277,7 @@ async def walks_stay_at_home(rig, cfg, rng):
         for region, bank in rig.keys:
             if (region, bank) != victim:
                 epoch = (2 * turn + bank) % 16
-                rig.put_close(region, epoch, sent=16 * rig.model.geometry[region]["capacity"])
+                rig.put_close(region, epoch, sent=16 * rig.geometry[region]["capacity"])
                 await rig.ends_well(region, epoch)
 
 
@@ -306,7 +297,7 @@ async def verdict_meets_news(rig, cfg, rng):
         rig.model.rows[key] = 1
         await rig.open(region, epoch)
         rig.put_ack(
-            region=region, bank=epoch & 1, group=rig.model.geometry[region]["group_base"], bytes=16
+            region=region, bank=epoch & 1, group=rig.geometry[region]["group_base"], bytes=16
         )
         await rig.drained()
         rig.put_close(region, epoch, 0, 16)

@@ -65,6 +65,14 @@ class ScoreboardRig(Rig):
         """(region, bank) of all banks."""
         return [*self.model.banks]
 
+    @property
+    def geometry(self):
+        return self.model.geometry
+
+    async def all_events(self, what):
+        """All events that are due have come."""
+        await self.until(lambda: not self.model.outstanding(), what=what)
+
     async def start(self):
         """Reset, then the walkers clear the tables; nothing is taken meanwhile."""
         await self.reset()
@@ -229,10 +237,11 @@ class ScoreboardRig(Rig):
             lambda: not self.get("dep_busy"), 100 + 8 * self.cfg.groups, "range cleared"
         )
 
-    async def set_span(self, index, limit, threshold, armed=1, base=0, group_base=0):
+    async def set_span(self, index, limit, threshold, armed=1, base=0, group_base=0, cycles=1):
         """A range with tiles of 16 bytes."""
         await self.set_dep(
             index,
+            cycles,
             armed=armed,
             base=base,
             limit=limit,

@@ -31,7 +31,7 @@ async def same_tables_again(rig, cfg, rng):
             region, index = rng.randrange(cfg.regions), rng.randrange(cfg.dep_ranges)
             rig.set(
                 "geometry_write",
-                {"en": 1, "region": region, "geometry": rig.model.geometry[region]},
+                {"en": 1, "region": region, "geometry": rig.geometry[region]},
             )
             rig.set("dep_write", {"en": 1, "index": index, "range": span})
             await rig.cycles(1)
@@ -59,15 +59,7 @@ async def wide_sums(rig, cfg, rng):
     await rig.one_row(0, group_base=0)
     await rig.open(0, 1)
     await rig.drained()
-    start = {
-        "armed": 1,
-        "base": 0,
-        "limit": 16,
-        "log2_stride": 4,
-        "group_base": 1,
-        "threshold": (1 << 24) - 1,
-    }
-    await rig.set_dep(0, **start)
+    await rig.set_span(0, 16, (1 << 24) - 1, group_base=1)
     plain = {"plain": 1, "group": 1, "dep": 0, "bytes": size}
     # The place is a bank that is FREE: only the region's books count.
     rows = {
@@ -89,7 +81,7 @@ async def wide_sums(rig, cfg, rng):
     await rig.drained()
     await rig.check_status(0, 1)
     # What is missing to the threshold comes as one acknowledgement more.
-    await rig.set_dep(0, **start | {"threshold": rig.model.plain_tiles[1] + 16})
+    await rig.set_span(0, 16, rig.model.plain_tiles[1] + 16, group_base=1)
     rig.put_ack(**plain | {"bytes": 16})
     await rig.drained()
     assert rig.counts["ready"] == 1 and min(poured) > cycles // 10, poured
@@ -207,10 +199,9 @@ async def pending_survives(rig, cfg, rng):
     for region in range(cfg.regions):
         await rig.one_row(region, group_base=2 + region)
     keys, ranges = [*rig.model.banks], range(cfg.dep_ranges)
-    span = {"armed": 1, "base": 0, "limit": 64, "log2_stride": 4, "group_base": 0, "threshold": 16}
     for turn in range(2 * (len(keys) + len(ranges))):
         for index in ranges:
-            await rig.set_dep(index, **span)
+            await rig.set_span(index, 64, 16)
         rig.o_event.set_pause("stop")
         for group in (0, 1):  # one is offered, one stands behind it
             rig.put_plain(group)
@@ -238,9 +229,9 @@ async def pending_survives(rig, cfg, rng):
                 rng.choice((RegionOp.RELEASE, RegionOp.ABORT)), gone[0], 2 * (turn % 8) + gone[1]
             )
         else:
-            await rig.set_dep(chosen - len(keys), **span)
+            await rig.set_span(chosen - len(keys), 64, 16)
         rig.o_event.set_pause(None)
-        await rig.until(lambda: not rig.model.outstanding(), what="all other events")
+        await rig.all_events("all other events")
         await rig.drained()
         for region, bank in keys:
             if (region, bank) != gone:
@@ -251,11 +242,10 @@ async def pending_survives(rig, cfg, rng):
 async def failed_ranges_are_silent(rig, cfg, rng):
     """A range in ERROR says nothing more until it is written, and the others go on, whichever
     failed first."""
-    span = {"armed": 1, "base": 0, "limit": 16, "log2_stride": 4, "threshold": 16}
     for _ in range(6):
         ranges = rng.sample(range(cfg.dep_ranges), min(2, cfg.dep_ranges))
         for index in ranges:
-            await rig.set_dep(index, **span, group_base=index % cfg.groups)
+            await rig.set_span(index, 16, 16, group_base=index % cfg.groups)
         for failed in range(1, len(ranges) + 1):
             before = dict(rig.counts)
             for n, index in enumerate(ranges):
@@ -277,7 +267,7 @@ async def failed_ranges_are_silent(rig, cfg, rng):
             assert rig.counts["error"] - before.get("error", 0) == 1
             assert rig.counts["ready"] - before.get("ready", 0) == len(ranges) - failed
         for index in ranges:
-            await rig.set_dep(index, **span | {"armed": 0}, group_base=index % cfg.groups)
+            await rig.set_span(index, 16, 16, armed=0, group_base=index % cfg.groups)
 
 
 @ScoreboardRig.test(watchdog=0)
@@ -335,7 +325,7 @@ async def flags_hold_events(rig, cfg, rng):
                     region=region,
                     bank=bank,
                     bytes=16,
-                    group=rig.model.geometry[region]["group_base"] + slot,
+                    group=rig.geometry[region]["group_base"] + slot,
                     slice_=0,
                 )
         await rig.drained()
@@ -361,7 +351,6 @@ async def flags_hold_events(rig, cfg, rng):
 @ScoreboardRig.test(stall="random")
 async def reset_forgets(rig, cfg, rng):
     """Reset in the middle of everything: no table, count, order or event of before is left."""
-    span = {"base": 0, "limit": 16 * cfg.groups, "log2_stride": 4, "group_base": 0, "threshold": 32}
     for turn in range(5):
         await rig.start()
         rig.o_flag.set_pause("none")
@@ -380,7 +369,7 @@ async def reset_forgets(rig, cfg, rng):
         await setup_regions(rig, flag_en=1)
         rig.o_flag.set_pause("stop")
         for index in range(cfg.dep_ranges):
-            await rig.set_dep(index, armed=1, **span)
+            await rig.set_span(index, 16 * cfg.groups, 32)
         for group in range(min(8, cfg.groups)):
             for _ in range(1 + turn % 2):
                 rig.put_plain(group, 0, poison=0)

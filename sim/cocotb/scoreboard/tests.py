@@ -58,16 +58,16 @@ async def latency_of_ready(rig, cfg, rng):
     await one_region(rig)
     await rig.open(0, 0)
     await rig.drained()
-    tile = 1 << rig.model.geometry[0]["log2_tile"]
+    tile = 1 << rig.geometry[0]["log2_tile"]
     for slot in range(tile):
-        for ack in row_acks(rig, rig.model.geometry[0], 0, 0, slot):
+        for ack in row_acks(rig, rig.geometry[0], 0, 0, slot):
             rig.put_ack(**ack, slice_=cfg.slices - 1)
     await rig.until(lambda: rig.o_event.count, 100, "READY")
     taken, valid = rig.i_ack[-1].stamps[-1], rig.o_event.stamps[0]
     assert valid - taken <= 7, f"READY after {valid - taken} cycles"
     rig.model.rows[0, 0] = tile
     await rig.drained()
-    rig.put_close(0, 0, sent=tile * rig.model.geometry[0]["row_bytes"])
+    rig.put_close(0, 0, sent=tile * rig.geometry[0]["row_bytes"])
     await rig.final(0, 0)
     waited = rig.o_event.stamps[-1] - rig.i_close.stamps[-1]
     limit = 30 + min(30, cfg.slot_width + cfg.row_bytes_width - 4)
@@ -220,7 +220,7 @@ async def overflowed_rows(rig, cfg, rng):
             rows = rng.randint(0, room - used) + 1
             plan = plan_epoch(rig, region, epoch, rows=1)
             for slot in range(used, used + rows - 1):
-                plan.acks += row_acks(rig, rig.model.geometry[over], region, bank, slot, over)
+                plan.acks += row_acks(rig, rig.geometry[over], region, bank, slot, over)
                 plan.closes[0]["sent"] += row_bytes
             used += rows - 1
             rig.model.rows[over, bank] = used

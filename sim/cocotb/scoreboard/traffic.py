@@ -88,7 +88,7 @@ def noise(rig, **fields):
 def plan_epoch(rig, region, epoch, fault=None, rows=None):
     """A random epoch: rows of random producers, some refused rows, closes with exact totals,
     perhaps one fault."""
-    rng, geometry = rig.rng, rig.model.geometry[region]
+    rng, geometry = rig.rng, rig.geometry[region]
     capacity, row_bytes = geometry["capacity"], geometry["row_bytes"]
     plan = Plan(region, epoch, fault=fault)
     plan.rows = rng.choice((0, capacity, rng.randint(0, capacity))) if rows is None else rows
@@ -177,7 +177,7 @@ async def begin(rig, region, epoch, rows=None, part=1.0):
 
 async def begin_full(rig, region, epoch):
     """An epoch with as many rows as the region can have."""
-    await begin(rig, region, epoch, rig.model.geometry[region]["capacity"])
+    await begin(rig, region, epoch, rig.geometry[region]["capacity"])
 
 
 async def live(rig, region, bank, epochs, faults=(), early=False):

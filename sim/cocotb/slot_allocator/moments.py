@@ -5,6 +5,7 @@ register."""
 from itertools import product
 
 from hub_rtl.contract.packets import RegionState
+from sim.bench.moments import turning_point
 from sim.golden.slot_allocator import fold
 from sim.quality.coverage import cover
 
@@ -24,10 +25,9 @@ async def spill_fault_between(rig, number, victims, others):
     memory answers with errors."""
     await rig.start()
     rig.bad.clear()
-    cfg = rig.cfg
-    ways, row_bytes = cfg.rat_ways, rig.row_bytes
+    cfg, ways = rig.cfg, rig.cfg.rat_ways
     for region in sorted({victims[0], others[0]}):
-        await rig.region(region, row_bytes=row_bytes, capacity=min(cfg.capacity, 1000))
+        await rig.region(region, capacity=min(cfg.capacity, 1000))
         for epoch in EPOCHS:
             await rig.state(region, RegionState.OPEN, epoch)
     ids = {key: rows_of_set(cfg, *key, ways + 1) for key in (victims, others)}
@@ -54,9 +54,7 @@ async def spill_fault_between(rig, number, victims, others):
     rig.bad.clear()
     await part(others, 1, 0)
     refused = rig.model.counts["refused_MEM_ERROR"]
-    spilled = next(
-        n for n in range(1, ways + 1) if n < ways and address(victims, n) in rig.model.memory
-    )
+    spilled = next(n for n in range(1, ways) if address(victims, n) in rig.model.memory)
     rig.bad.add(address(victims, spilled))
     await part(victims, spilled, 1)
     assert rig.model.counts["refused_MEM_ERROR"] == refused + 1
@@ -91,28 +89,22 @@ async def purge_meets_row(rig, cfg, rng):
     for at in range(16):
         epoch = 2 * at % 16
         if at:
-            for state in (RegionState.DONE, RegionState.FREE):
-                await rig.state(0, state, (epoch - 2) % 16)
+            await rig.over(0, (epoch - 2) % 16)
         await rig.state(0, RegionState.OPEN, epoch)
-
-        def part(unit, epoch=epoch, rowid=at):
-            return rig.part(rowid, epoch, unit)
-
-        queues = [[part(0)], *([] for _ in range(cfg.slices - 1))]
-        rig.send(0, queues[0])
+        queues = rig.alone(0, [rig.part(at, epoch)])
+        rig.send_all(queues)
         await rig.cycles(at)
         await rig.purge(0, 0)
-        await rig.until(lambda: not rig.get("purging"), 2000, "the end of the purge")
+        await rig.purged()
         await rig.check_settled(queues)
         before = len(rig.obs)
-        queues = [[part(1)], *([] for _ in range(cfg.slices - 1))]
-        rig.send(0, queues[0])
+        queues = rig.alone(0, [rig.part(at, epoch, 1)])
+        rig.send_all(queues)
         await rig.settle()
         forgotten.append(len(rig.obs) > before)
         if forgotten[-1]:
             rig.model.purge(0, 0)
         rig.check(queues)
-    first = forgotten.index(True)
-    assert first and forgotten == [False] * first + [True] * (len(forgotten) - first), forgotten
+    turning_point(forgotten, False, True)
     await rig.check_rows()
     cover("slot_allocator.purge_meets_row")

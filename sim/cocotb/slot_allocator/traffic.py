@@ -152,31 +152,26 @@ async def mixed_traffic(rig, rows, epoch, faults=0.1):
     await rig.run([traffic.weave(each, rng.choice((1, 3, 6))) for each in lists])
 
 
-async def set_up(rig, **more):
+async def set_up(rig):
     """Regions of mixed geometry (region 0 overflows into the last one), windows, ranges."""
-    cfg = rig.cfg
+    cfg, rng, last = rig.cfg, rig.rng, rig.cfg.regions - 1
     long = min(cfg.max_row_bytes, 3 * cfg.packet_bytes)
     for region in range(cfg.regions):
-        row_bytes = (
-            (long, max(16, long - 16), 16, long)[region % 4] if region != cfg.regions - 1 else long
-        )
+        row_bytes = (long, max(16, long - 16), 16, long)[region % 4] if region != last else long
+        stride = (region % 2 + -(-row_bytes // cfg.packet_bytes)) * cfg.packet_bytes
+        full = region == 0 < last
         fields = {
             "row_bytes": row_bytes,
-            "stride": (region % 2 + -(-row_bytes // cfg.packet_bytes)) * cfg.packet_bytes,
-            "row_first": rig.rng.randrange((1 << 24) - 4100),
+            "stride": min(stride, 2 * max(cfg.max_row_bytes, cfg.packet_bytes)),
+            "row_first": rng.randrange((1 << 24) - 4100),
             "row_span": 4000,
-            "capacity": min(cfg.capacity, 6 + region),
+            "capacity": min(cfg.capacity, 3 if full else 6 + region),
             "log2_tile": region % 3,
+            "overflow_en": int(full),
+            "overflow": last,
         }
-        fields["stride"] = min(fields["stride"], 2 * max(cfg.max_row_bytes, cfg.packet_bytes))
-        if region == 0 and cfg.regions > 1:
-            fields |= {
-                "overflow_en": 1,
-                "overflow": cfg.regions - 1,
-                "capacity": min(cfg.capacity, 3),
-            }
-        await rig.region(region, **{**fields, **more})
-    rng, far = rig.rng, rig.rng.randrange(1 << 36) << 12
+        await rig.region(region, **fields)
+    far = rng.randrange(1 << 36) << 12
     rig.traffic.far = far
     await rig.window(0, far, far + 4096)
     await rig.window(1, far + 1024, far + 3072)
