@@ -12,7 +12,7 @@ SPYING = {
     f"formal/{block}/{name}.py"
     for block, names in {
         "packet_manager": "counts emitter entries parts quota selector timer whole",
-        "scoreboard": "events flags ledger life openings readiness tiles whole",
+        "scoreboard": "events flags ledger life readiness whole",
         "slot_allocator": "closed inner lookup pairs purge waits",
     }.items()
     for name in names.split()
