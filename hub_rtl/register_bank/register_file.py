@@ -45,9 +45,9 @@ class RegisterFile(wiring.Component):
     ``handles_flags_owner``; a field called ``value`` adds nothing): ``rw`` Out, its value; ``ro``
     In; ``w1c`` Out and ``.._set`` In; registers with ``load``: ``.._load`` In strobe and
     ``.._next`` In per field; orders: ``.._strobe`` Out, ``.._deny`` In, and the written fields Out,
-    valid with the strobe; ``guarded``: ``.._deny`` In. ``external_en`` Out, ``external_index`` Out, ``external_data`` In: words
-    behind COUNTER_BASE, data in the cycle after. ``bus`` In; ``hold`` In. Source:
-    docs/interfaces.md section 9, docs/registers.md.
+    valid with the strobe; ``guarded``: ``.._deny`` In. ``external_en`` Out, ``external_index`` Out,
+    ``external_data`` In: words behind COUNTER_BASE, data in the cycle after. ``bus`` In; ``hold``
+    In. Source: docs/interfaces.md section 9, docs/registers.md.
     """
 
     observe: RegisterFileObserve  # once elaborated
