@@ -3,11 +3,10 @@
 
 from amaranth import Cat, Mux, Signal
 
+from formal.kit.inside import observe
 from formal.kit.spec import Spec
 from hub_rtl.scoreboard.ack_combiner import AckCombiner
 from hub_rtl.scoreboard.records import OpKind
-
-from .readiness import Opened
 
 __all__ = [
     "CombinerConservesBytes",
@@ -29,18 +28,10 @@ class _Combiner(Spec):
         cfg, over = self._cfg, self._over
         self.dut = dut = AckCombiner(cfg)
         depth = cfg.combine_depth
-        found = Opened(m, dut).signals(
-            "head",
-            "tail",
-            "second",
-            "valid",
-            "mem",
-            "poison",
-            "old",
-            *(f"{name}_{n}" for name in ("key", "bytes") for n in range(depth)),
-        )
-        self.head, self.tail, self.second, self.valid, self.mem, self.poison, self.old = found[:7]
-        keys, self.totals = found[7 : 7 + depth], found[7 + depth :]
+        m.submodules.dut = dut
+        inside = observe(dut)
+        keys, self.totals, self.mem, self.poison, self.old, self.valid = inside[:6]
+        self.head, self.tail, self.second = inside[6:]
         self.free_inputs(dut)
         context, op = dut.i.payload.context, dut.o.payload
         self.taken, self.leaves = Signal(), Signal()

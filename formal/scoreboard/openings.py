@@ -4,34 +4,10 @@ only for the opening in which its slot was given. The walker is the RTL's, the o
 their own promises allow."""
 
 from amaranth import Cat, Signal
-from amaranth.lib.data import View
 
+from formal.kit.inside import known_word, observe
 from formal.kit.spec import Spec
-from formal.scoreboard.readiness import Opened
-from formal.scoreboard.walk import (
-    COUNT,
-    FLUSHING,
-    FREE,
-    FREED,
-    IDLE,
-    LOOK,
-    LOOKED,
-    ORDER,
-    ORDERED,
-    ORPHAN,
-    ORPHANED,
-    PURGE,
-    PURGING,
-    QUIESCING,
-    QUIET,
-    RANGE,
-    SHIFT,
-    SWEEPING,
-    TELL,
-    WALK,
-)
 from hub_rtl.contract.packets import RegionOp, RegionState
-from hub_rtl.contract.records import types_of
 from hub_rtl.scoreboard.records import OpKind, scoreboard_types
 from hub_rtl.scoreboard.region_walker import RegionWalker
 
@@ -74,7 +50,8 @@ class AcknowledgementsCountForTheirOpening(Spec):
 
     def build(self, m):
         self.dut = dut = RegionWalker(self._cfg)
-        self.opened = Opened(m, dut)
+        m.submodules.dut = dut
+        self.inside = observe(dut)
         self.free_inputs(dut)
         width = self._cfg.region_width
         self.bank = self.constant(1, "bank")
@@ -317,57 +294,61 @@ class AcknowledgementsCountForTheirOpening(Spec):
 
     def _lemmas(self):
         """Where the walker is, and what can then still be under way."""
-        opened, place, home = self.opened, self.place, self.home
-        state, command, asks, primary, wait, of_range, shared = opened.signals(
-            "fsm_state", "command", "asks", "primary", "wait", "of_range", "shared.r_data"
-        )
-        command = View(types_of(self._cfg).region_command, command)
+        inside, place, home = self.inside, self.place, self.home
+        is_in, command, asks = inside.is_in, inside.command, inside.asks
+        wait, of_range = inside.wait, inside.of_range
 
         def within(*states):
-            return Cat(state == each for each in states).any()
+            return Cat(is_in[name] for name in states).any()
 
         # The walker, and what it has asked.
-        self.lemma("no range in an order", ~of_range, when=~within(IDLE, RANGE, SHIFT, COUNT, WALK))
+        self.lemma(
+            "no range in an order",
+            ~of_range,
+            when=~within("IDLE", "RANGE", "SHIFT", "COUNT", "WALK"),
+        )
         questions = {
-            ORDERED: self.asked.kind == OpKind.OPEN + command.op,
-            LOOKED: self.asked.kind == OpKind.LOOK,
-            FREED: self.asked.kind == OpKind.FREE,
-            ORPHANED: self.asked.kind == OpKind.LOOK,
+            "ORDERED": self.asked.kind == OpKind.OPEN + command.op,
+            "LOOKED": self.asked.kind == OpKind.LOOK,
+            "FREED": self.asked.kind == OpKind.FREE,
+            "ORPHANED": self.asked.kind == OpKind.LOOK,
         }
-        for number, kind in questions.items():
+        for state, kind in questions.items():
             self.lemma(
-                f"the question in state {number}",
+                f"the question in state {state}",
                 kind
                 & (self.asked.region == command.region)
                 & (self.asked.bank == command.epoch[0])
                 & (self.asked.epoch == command.epoch),
-                when=(state == number) & self.waits,
+                when=is_in[state] & self.waits,
             )
         self.lemma(
             "a question is open",
-            self.waits == (within(ORDERED, LOOKED, FREED) | ((state == ORPHANED) & ~asks)),
+            self.waits == (within("ORDERED", "LOOKED", "FREED") | (is_in["ORPHANED"] & ~asks)),
         )
-        self.lemma("asks as its state", asks, when=within(ORPHAN, LOOK, TELL, FREE))
-        self.lemma("a range", of_range, when=within(RANGE, SHIFT))
+        self.lemma("asks as its state", asks, when=within("ORPHAN", "LOOK", "TELL", "FREE"))
+        self.lemma("a range", of_range, when=within("RANGE", "SHIFT"))
         self.lemma(
-            "asks in its states", within(ORDER, ORPHAN, ORPHANED, LOOK, WALK, TELL, FREE), when=asks
+            "asks in its states",
+            within("ORDER", "ORPHAN", "ORPHANED", "LOOK", "WALK", "TELL", "FREE"),
+            when=asks,
         )
         going = (
             within(
-                ORPHAN,
-                ORPHANED,
-                PURGE,
-                PURGING,
-                QUIESCING,
-                SWEEPING,
-                FLUSHING,
-                LOOK,
-                LOOKED,
-                COUNT,
-                WALK,
-                TELL,
-                FREE,
-                FREED,
+                "ORPHAN",
+                "ORPHANED",
+                "PURGE",
+                "PURGING",
+                "QUIESCING",
+                "SWEEPING",
+                "FLUSHING",
+                "LOOK",
+                "LOOKED",
+                "COUNT",
+                "WALK",
+                "TELL",
+                "FREE",
+                "FREED",
             )
             & ~of_range
         )
@@ -390,12 +371,12 @@ class AcknowledgementsCountForTheirOpening(Spec):
             )
             mine[bank] = here
         # Who overflows there has been asked.
-        word, known = opened.row(self, "shared", place.region, "shared")
+        word, known = known_word(self, inside.shared, place.region, "shared")
         self.lemma("named", word & known, when=self.into)
         self.lemma(
             "it is asked",
-            shared,
-            when=(state == ORDERED)
+            inside.shared.r_data,
+            when=is_in["ORDERED"]
             & (command.region == place.region)
             & self.into
             & (home.state != RegionState.FREE),
@@ -405,7 +386,7 @@ class AcknowledgementsCountForTheirOpening(Spec):
         )
         self.lemma(
             "an ORPHAN is the order's",
-            within(ORPHAN, ORPHANED)
+            within("ORPHAN", "ORPHANED")
             & (self.orphan_epoch == command.epoch)
             & (command.region == place.region)
             & (command.epoch[0] == self.bank),
@@ -413,11 +394,11 @@ class AcknowledgementsCountForTheirOpening(Spec):
         )
         self.lemma(
             "it will be asked",
-            (primary <= home.region) | self.orphan,
-            when=alive & (state == ORPHAN),
+            (inside.primary <= home.region) | self.orphan,
+            when=alive & is_in["ORPHAN"],
         )
-        self.lemma("it has been asked", self.orphan, when=alive & (state == ORPHANED))
-        self.lemma("it has ended", ~alive, when=~within(ORPHAN, ORPHANED))
+        self.lemma("it has been asked", self.orphan, when=alive & is_in["ORPHANED"])
+        self.lemma("it has ended", ~alive, when=~within("ORPHAN", "ORPHANED"))
         # The row.
         (slot, stale), (at, has, late, epoch, age, old) = self.row, self.packet
         self.lemma(
@@ -430,7 +411,7 @@ class AcknowledgementsCountForTheirOpening(Spec):
             "a slot of an opening that is over", ~home.is_now(RegionState.OPEN), when=slot & stale
         )
         self.lemma(
-            "a slot goes with its bank", state == QUIET, when=slot & home.is_now(RegionState.FREE)
+            "a slot goes with its bank", is_in["QUIET"], when=slot & home.is_now(RegionState.FREE)
         )
         # The packet.
         self.lemma("nobody has nothing", ~has, when=at == NONE)
@@ -445,26 +426,28 @@ class AcknowledgementsCountForTheirOpening(Spec):
         self.lemma("the age", age <= PIPELINE)
         for name, here, there in (("place", mine[place], has), ("home", mine[home], 1)):
             up = (at == LOOKED_UP) & there
-            self.lemma(f"{name}: purged", ~up | old[0], when=here & (state == PURGING))
+            self.lemma(f"{name}: purged", ~up | old[0], when=here & is_in["PURGING"])
             self.lemma(
                 f"{name}: looked up before",
                 ~up,
-                when=here & ~within(ORPHAN, ORPHANED, PURGE, PURGING),
+                when=here & ~within("ORPHAN", "ORPHANED", "PURGE", "PURGING"),
             )
         here = mine[place] & has
-        self.lemma("written", old[1], when=here & (state == QUIESCING) & (at == WRITING))
+        self.lemma("written", old[1], when=here & is_in["QUIESCING"] & (at == WRITING))
         self.lemma(
             "was written",
             at != WRITING,
-            when=here & ~within(ORPHAN, ORPHANED, PURGE, PURGING, QUIESCING),
+            when=here & ~within("ORPHAN", "ORPHANED", "PURGE", "PURGING", "QUIESCING"),
         )
-        self.lemma("combined", old[2], when=here & (state == SWEEPING) & (at == COMBINED))
+        self.lemma("combined", old[2], when=here & is_in["SWEEPING"] & (at == COMBINED))
         self.lemma(
-            "in the pipeline", (at == COUNTING) & (age + wait >= 8), when=here & (state == FLUSHING)
+            "in the pipeline", (at == COUNTING) & (age + wait >= 8), when=here & is_in["FLUSHING"]
         )
         self.lemma(
-            "nothing is left", ~here, when=within(LOOK, LOOKED, COUNT, WALK, TELL, FREE, FREED)
+            "nothing is left",
+            ~here,
+            when=within("LOOK", "LOOKED", "COUNT", "WALK", "TELL", "FREE", "FREED"),
         )
-        self.lemma("settling", (wait == 2) | ~self.strobed[0], when=state == PURGING)
-        self.lemma("settling writers", (wait == 2) | ~self.strobed[1], when=state == QUIESCING)
-        self.lemma("settling combiners", (wait == 2) | ~self.strobed[2], when=state == SWEEPING)
+        self.lemma("settling", (wait == 2) | ~self.strobed[0], when=is_in["PURGING"])
+        self.lemma("settling writers", (wait == 2) | ~self.strobed[1], when=is_in["QUIESCING"])
+        self.lemma("settling combiners", (wait == 2) | ~self.strobed[2], when=is_in["SWEEPING"])

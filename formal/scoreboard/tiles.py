@@ -4,11 +4,10 @@
 from amaranth import Cat, Mux, Signal
 from amaranth.lib.data import View
 
+from formal.kit.inside import known_word, observe
 from formal.kit.spec import Spec
 from hub_rtl.scoreboard.records import OpKind, scoreboard_types
 from hub_rtl.scoreboard.tile_counters import TileCounters
-
-from .readiness import Opened
 
 __all__ = ["RangeTilesFireExactly", "TileFiresExactly"]
 
@@ -20,7 +19,8 @@ class _Tiles(Spec):
     def build(self, m):
         cfg, types = self._cfg, scoreboard_types(self._cfg)
         self.dut = dut = TileCounters(cfg)
-        self.opened = opened = Opened(m, dut)
+        m.submodules.dut = dut
+        self.inside = observe(dut)
         self.free_inputs(dut)
         self.group, self.bank = self.constant(cfg.group_width, "group"), self.constant(1, "bank")
         self.suppose(
@@ -46,7 +46,7 @@ class _Tiles(Spec):
             dut.o_op.as_value() == self.past(op, "op_before"),
             when=dut.o_valid,
         )
-        word, self.known = opened.row(self, "tiles", Cat(self.group, self.bank), "tile")
+        word, self.known = known_word(self, self.inside.tiles, Cat(self.group, self.bank), "tile")
         self.tile = View(types.tile, word)
 
     def count(self, m, acks, full, forget, told, again):
@@ -99,7 +99,7 @@ class _Tiles(Spec):
             (self.tile.bytes == total) & (self.tile.fired == fired),
             when=self.known & good,
         )
-        kept = View(scoreboard_types(self._cfg).tile, self.opened.signals("tile")[0])
+        kept = self.inside.tile
         self.lemma(
             "the count at the change",
             (kept.bytes == total) & (kept.fired == fired),
@@ -178,7 +178,7 @@ class TileFiresExactly(_Tiles):
             told=self.at_out & (op.kind == OpKind.FINISH) & op.part,
             again=False,
         )
-        word, known = self.opened.row(self, "thresholds", region, "threshold")
+        word, known = known_word(self, self.inside.thresholds, region, "threshold")
         threshold = View(types.threshold, word)
         self.lemma(
             "threshold",
@@ -186,7 +186,7 @@ class TileFiresExactly(_Tiles):
             when=known & ~before,
         )
         self.lemma("no geometry yet", (full == 0) & (rows == 1), when=~known)
-        word, known = self.opened.row(self, "lives", Cat(self.bank, region), "life")
+        word, known = known_word(self, self.inside.lives, Cat(self.bank, region), "life")
         self.lemma("life", word == live, when=known)
         self.lemma("not yet alive", ~live, when=~known)
 
@@ -238,7 +238,7 @@ class RangeTilesFireExactly(_Tiles):
             told=0,
             again=True,
         )
-        word, known = self.opened.row(self, "deps", dep, "threshold")
+        word, known = known_word(self, self.inside.deps, dep, "threshold")
         threshold = View(types.dep_threshold, word)
         self.lemma("threshold", (threshold.bytes == full) & (threshold.armed == armed), when=known)
         self.lemma("no threshold yet", (full == 0) & ~armed, when=~known)

@@ -13,23 +13,6 @@ from hub_rtl.scoreboard.records import OpKind, scoreboard_types
 from hub_rtl.scoreboard.scoreboard import ReadinessScoreboard
 
 from .readiness import Opened
-from .walk import (
-    COUNT,
-    FREE,
-    FREED,
-    LOOK,
-    LOOKED,
-    ORDER,
-    ORDERED,
-    ORPHAN,
-    ORPHANED,
-    PURGING,
-    QUIET,
-    RANGE,
-    SHIFT,
-    TELL,
-    WALK,
-)
 
 __all__ = [
     "InputsNeverWaitForEvents",
@@ -38,6 +21,31 @@ __all__ = [
     "OrphansEndFirst",
     "OutputsAgree",
 ]
+
+
+# The walker's states in the order in which its text names them.
+(
+    IDLE,
+    RANGE,
+    ORDER,
+    ORDERED,
+    ORPHAN,
+    PURGE,
+    ORPHANED,
+    PURGING,
+    QUIESCING,
+    SWEEPING,
+    FLUSHING,
+    LOOK,
+    LOOKED,
+    COUNT,
+    WALK,
+    FREE,
+    TELL,
+    FREED,
+    QUIET,
+    SHIFT,
+) = range(20)
 
 
 class _Scoreboard(Spec):

@@ -5,14 +5,13 @@
 from amaranth import Cat, Const, Mux, Signal
 from amaranth.lib import data
 
+from formal.kit.inside import observe, peek
 from formal.kit.spec import Spec
 from hub_rtl.contract.packets import Reason, RegionState
 from hub_rtl.slot_allocator.plain_check import PlainCheck
 from hub_rtl.slot_allocator.range_ring import RangeRing
-from hub_rtl.slot_allocator.records import EPOCH_NEVER, RANGE_STEPS
+from hub_rtl.slot_allocator.records import EPOCH_NEVER, RANGE_STEPS, slice_types_of
 from hub_rtl.slot_allocator.row_check import RowCheck
-
-from .inner import Inside
 
 __all__ = ["PlainPacketsAreCheckedExactly", "RangesAreShownInTurn", "RowPacketsAreCheckedExactly"]
 
@@ -25,7 +24,8 @@ class RowPacketsAreCheckedExactly(Spec):
 
     def build(self, m):
         cfg, dut = self._cfg, RowCheck(self._cfg)
-        inside = Inside(m, dut)
+        m.submodules.dut = dut
+        inside = observe(dut)
         self.free_inputs(dut)
         number = self.constant(cfg.region_width, "region")
         self.suppose("region exists", number < cfg.regions)
@@ -126,22 +126,23 @@ class RowPacketsAreCheckedExactly(Spec):
 
         # Helper invariants: memory words are the region's values; epochs are kept relative to
         # EPOCH_NEVER.
-        kept_view = inside["views.r_data"].shape()(inside.word(m, "views.memory", number, "view"))
+        kept_view = inside.views.r_data.shape()(peek(m, inside.views, number))
+        walks = {name: observe(getattr(inside, name)).walk for name in ("views", "states")}
         self.lemma(
             "geometry kept",
             Cat(
                 kept_view[name] == geometry[name] for name in ("valid", "row_bytes", "row_first")
             ).all()
             & (kept_view.row_behind == geometry.row_first + geometry.row_span),
-            when=number < inside["views.walk"],
+            when=number < walks["views"],
         )
         self.lemma("geometry untouched", geometry.as_value() == 0, when=dut.clearing)
         for n in range(2):
-            kept = bank(inside.word(m, "states.memory", Cat(Const(n, 1), number), f"state{n}"))
+            kept = bank(peek(m, inside.states, Cat(Const(n, 1), number)))
             self.lemma(
                 f"bank {n} kept",
                 (kept.state == banks[n].state) & (kept.epoch == banks[n].epoch ^ (EPOCH_NEVER + n)),
-                when=Cat(Const(n, 1), number) < inside["states.walk"],
+                when=Cat(Const(n, 1), number) < walks["states"],
             )
             self.lemma(
                 f"bank {n} untouched",
@@ -149,7 +150,7 @@ class RowPacketsAreCheckedExactly(Spec):
                 when=dut.clearing,
             )
         for ram, depth in (("views", cfg.regions), ("states", 2 * cfg.regions)):
-            self.lemma(f"{ram} walked", inside[f"{ram}.walk"] <= depth)
+            self.lemma(f"{ram} walked", walks[ram] <= depth)
 
 
 class PlainPacketsAreCheckedExactly(Spec):
@@ -160,12 +161,13 @@ class PlainPacketsAreCheckedExactly(Spec):
 
     def build(self, m):
         cfg, dut = self._cfg, PlainCheck(self._cfg)
-        inside = Inside(m, dut)
+        m.submodules.dut = dut
+        inside = observe(dut)
         self.free_inputs(dut)
         rank, write = self.constant(cfg.rank_width, "rank"), dut.window_write
         self.suppose("rank exists", rank < cfg.ranks)
         self.suppose("nothing while clearing", ~(write.en | dut.look), when=dut.clearing)
-        own = inside["self"]._own
+        own = slice_types_of(cfg)
         ranges, step = (
             Signal(data.ArrayLayout(own.range, cfg.dep_ranges)),
             Signal(range(RANGE_STEPS)),
@@ -232,22 +234,17 @@ class PlainPacketsAreCheckedExactly(Spec):
         self.reach("inside the window", (since == 3) & mine & dut.allowed)
         self.reach("second range", (since == 3) & dut.counted & (dut.dep == 1))
         # Helper invariants: the memory word is the rank's window.
-        self.lemma(
-            "window read", inside["window"].as_value() == seen.as_value(), when=(since != 0) & mine
-        )
-        self.lemma("rank judged", inside["is_rank"] == ~nobody, when=(since != 0) & nobody)
+        self.lemma("window read", inside.windows.r_data == seen, when=(since != 0) & mine)
+        self.lemma("rank judged", inside.is_rank == ~nobody, when=(since != 0) & nobody)
         self.lemma(
             "window judged",
-            (inside["above"] == (seen.base <= addr)) & (inside["below"] == (end <= seen.limit)),
+            (inside.above == (seen.base <= addr)) & (inside.below == (end <= seen.limit)),
             when=(since >= 2) & mine,
         )
-        self.lemma(
-            "window kept",
-            inside.word(m, "windows.memory", rank) == window.as_value(),
-            when=rank < inside["windows.walk"],
-        )
+        word, walk = peek(m, inside.windows, rank), observe(inside.windows).walk
+        self.lemma("window kept", word == window.as_value(), when=rank < walk)
         self.lemma("window untouched", window.as_value() == 0, when=dut.clearing)
-        self.lemma("walked", inside["windows.walk"] <= cfg.ranks)
+        self.lemma("walked", walk <= cfg.ranks)
 
 
 class RangesAreShownInTurn(Spec):
@@ -257,9 +254,10 @@ class RangesAreShownInTurn(Spec):
 
     def build(self, m):
         cfg, dut = self._cfg, RangeRing(self._cfg)
-        inside = Inside(m, dut)
+        m.submodules.dut = dut
+        inside = observe(dut)
         self.free_inputs(dut)
-        own, write, show = inside["own"], dut.dep_write, dut.show
+        own, write, show = slice_types_of(cfg), dut.dep_write, dut.show
         self.suppose("range exists", write.index < cfg.dep_ranges, when=write.en)
         self.suppose("nothing while clearing", ~write.en, when=dut.clearing)
         index, kept = self.constant(cfg.dep_width, "index"), Signal(own.range)
@@ -280,7 +278,7 @@ class RangesAreShownInTurn(Spec):
                 )
             else:
                 self.always(f"no range {n}", ~show.ranges[n % own.range_places].armed, when=there)
-        step, shown = inside["step"], inside["shown"]
+        ram, step, shown = inside
         self.always(
             "in turn",
             show.step
@@ -300,17 +298,18 @@ class RangesAreShownInTurn(Spec):
             shown == Mux(show.step == RANGE_STEPS - 1, 0, show.step + 1),
             when=self.past(self.started, "running"),
         )
-        self.lemma("walked", inside["ram.walk"] <= RANGE_STEPS)
+        walk = observe(ram).walk
+        self.lemma("walked", walk <= RANGE_STEPS)
         self.lemma("untouched", kept.as_value() == 0, when=dut.clearing)
         for n in range(RANGE_STEPS * own.range_places):
             at, place = n // own.range_places, n % own.range_places
-            word = inside["ram"].r_data.shape()(inside.word(m, "ram.memory", at, f"word{n}"))[place]
-            read = inside["ram"].r_data[place]
+            word = ram.r_data.shape()(peek(m, ram, at))[place]
+            read = ram.r_data[place]
             if n < cfg.dep_ranges:
                 self.lemma(
                     f"range {n} kept",
                     word.as_value() == kept.as_value(),
-                    when=(index == n) & (at < inside["ram.walk"]),
+                    when=(index == n) & (at < walk),
                 )
                 self.lemma(
                     f"range {n} read",
@@ -321,7 +320,7 @@ class RangesAreShownInTurn(Spec):
                     & self.started,
                 )
             else:
-                self.lemma(f"no range {n} kept", ~word.armed, when=at < inside["ram.walk"])
+                self.lemma(f"no range {n} kept", ~word.armed, when=at < walk)
                 self.lemma(
                     f"no range {n} read",
                     ~read.armed,

@@ -4,14 +4,13 @@
 from amaranth import Array, Mux, Signal
 from amaranth.lib import data
 
+from formal.kit.inside import observe
 from formal.kit.spec import Spec
 from hub_rtl.contract.packets import PacketType
 from hub_rtl.contract.records import header_layout
 from hub_rtl.parts.onehot import tree_sum
 from hub_rtl.slot_allocator.packet_split import PacketSplit
 from hub_rtl.slot_allocator.records import COMMANDS
-
-from .inner import Inside
 
 __all__ = ["PacketsAreSplitExactly"]
 
@@ -28,7 +27,8 @@ class PacketsAreSplitExactly(Spec):
 
     def build(self, m):
         cfg, dut = self._cfg, PacketSplit(self._cfg)
-        inside = Inside(m, dut)
+        m.submodules.dut = dut
+        inside = observe(dut)
         self.free_inputs(dut)
         flit, head, count = dut.i.p, dut.o_head, dut.o_bytes
         took = dut.i.valid & dut.i.ready
@@ -120,9 +120,8 @@ class PacketsAreSplitExactly(Spec):
         )
         m.d.sync += pieces.eq(pieces + (took & (left != 0)) - full)
         self.always("no piece invented", pieces != 0, when=dut.o_piece.valid)
-        queue = inside[
-            "pieces"
-        ]  # its ports, no lemma: that it keeps the order is proved by parts.stream_queue
+        # Its ports, no lemma: that it keeps the order is proved by parts.stream_queue.
+        queue = inside.pieces
         put = queue.i.valid & queue.i.ready
         self.always("each flit is put once", put == (took & (left != 0)))
         self.always(
@@ -141,19 +140,19 @@ class PacketsAreSplitExactly(Spec):
             self.reach(name, happens)
 
         # Helper invariants.
-        self.lemma("between", inside["between"] == (left == 0))
-        self.lemma("some err", inside["some_err"] == Mux(left == 0, 0, bad))
-        self.lemma("masks left", inside["masks_left"] == masks)
+        self.lemma("between", inside.between == (left == 0))
+        self.lemma("some err", inside.some_err == Mux(left == 0, 0, bad))
+        self.lemma("masks left", inside.masks_left == masks)
         self.lemma(
             "sizes",
             (left <= cfg.packet_flits + cfg.mask_flits)
             & (masks <= cfg.mask_flits)
             & (left >= masks),
         )
-        summing = inside["summing"]
-        sums = tree_sum(inside["groups"])
-        self.lemma("counted", inside["counted"] == (complete == 2), when=have)
-        self.lemma("summing", (complete == 1) == (summing & inside["last_mask"]), when=have)
+        summing = inside.summing
+        sums = tree_sum(inside.groups)
+        self.lemma("counted", inside.counted == (complete == 2), when=have)
+        self.lemma("summing", (complete == 1) == (summing & inside.last_mask), when=have)
         self.lemma("sum", (count.p + Mux(summing, sums, 0))[: cfg.bytes_width] == amount, when=have)
         self.lemma("first sum", count.p == 0, when=have & (complete == 1) & (cfg.mask_flits == 1))
         self.lemma("nothing yet", count.p == 0, when=have & (complete == 0) & (cfg.mask_flits == 1))
@@ -161,9 +160,8 @@ class PacketsAreSplitExactly(Spec):
         self.lemma("all counted", masks == 0, when=~have | ~fields.masked)
         self.lemma("idle sum", ~summing, when=~have)
         self.lemma("three steps", complete != 3)
-        self.lemma("ends", inside["ends.full"] == ((1 << ends) - 1))
-        self.lemma(
-            "end waits", (Array(inside["ends.items"])[ahead] == value) & (ahead < ends), when=open_
-        )
+        items, full = observe(inside.ends)
+        self.lemma("ends", full == ((1 << ends) - 1))
+        self.lemma("end waits", (Array(items)[ahead] == value) & (ahead < ends), when=open_)
         self.lemma("one", marked, when=open_)
-        self.lemma("level", pieces == inside["pieces"].level)
+        self.lemma("level", pieces == inside.pieces.level)

@@ -2,16 +2,13 @@
 """Promises of the slot allocator as a whole (``hub_rtl/slot_allocator/slot_allocator.py``) and of a
 slice (``hub_rtl/slot_allocator/row_lookup.py``)."""
 
-from unittest import mock
-
 from amaranth import Cat, Signal
 
+from formal.kit.cuts import cut
+from formal.kit.inside import observe
 from formal.kit.spec import Spec, streams
-from hub_rtl.slot_allocator import slot_allocator
-from hub_rtl.slot_allocator.records import REASONS
+from hub_rtl.slot_allocator.records import REASONS, slice_types_of
 from hub_rtl.slot_allocator.slot_allocator import SlotAllocator
-
-from .inner import Inside, free_part
 
 __all__ = ["AllocatorJoinsItsParts"]
 
@@ -24,15 +21,11 @@ class AllocatorJoinsItsParts(Spec):
     that the slices see are the ring's."""
 
     def build(self, m):
-        dut = SlotAllocator(self._cfg)
-        names = ("RowLookup", "AddressTable", "SpillEngine", "RangeRing")
-        with mock.patch.multiple(
-            slot_allocator,
-            **{name: free_part(getattr(slot_allocator, name), cleared=False) for name in names},
-        ):
-            inside = Inside(m, dut)
+        m.submodules.dut = dut = SlotAllocator(self._cfg)
+        lanes, table, engine, ring = observe(dut)
+        for part in (*lanes, table, engine, ring):
+            cut(self, part)
         self.free_inputs(dut)
-        lanes, table, engine = inside["lanes"], inside["table"], inside["engine"]
         for name, _, port in streams(engine.mem):
             outer = getattr(dut.spill, name)
             self.always(
@@ -96,12 +89,11 @@ class AllocatorJoinsItsParts(Spec):
             == Cat(
                 table.clearing,
                 engine.clearing,
-                inside["ranges"].clearing,
+                ring.clearing,
                 *(lane.clearing for lane in lanes),
             ).any(),
         )
         # Dependency ranges.
-        ring = inside["ranges"]
         self.always("ring hears", plain(ring.dep_write) == plain(dut.dep_write))
         for n, lane in enumerate(lanes):
             self.always(f"ranges at {n}", plain(lane.ranges) == plain(ring.show))
@@ -129,7 +121,7 @@ class AllocatorJoinsItsParts(Spec):
             when=dut.o_overlap.en,
         )
         # Counters.
-        for name in inside["self"]._own.summed:
+        for name in slice_types_of(self._cfg).summed:
             self.always(
                 f"count {name}",
                 dut.counts[name]

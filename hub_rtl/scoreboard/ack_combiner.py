@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Merges acknowledgements of one tile while they wait for the scoreboard's shared pipeline."""
 
+from typing import NamedTuple
+
 from amaranth import Array, Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -12,6 +14,20 @@ from hub_rtl.parts.mutants import mutant
 from .records import OpKind, scoreboard_types
 
 __all__ = ["AckCombiner"]
+
+
+class AckCombinerObserve(NamedTuple):
+    """What a proof may see of an :class:`AckCombiner`: its accumulators, in lists or by bit."""
+
+    keys: Array  #: {plain, bank, group, dep, region, place}
+    totals: Array  #: bytes
+    mem: Signal  #: one had a memory error
+    poison: Signal  #: one had poison
+    old: Signal  #: inside at the last sweep
+    valid: Signal  #: in use
+    head: Signal  #: the oldest
+    tail: Signal  #: the next to be used
+    second: Signal  #: the head's ACK has gone, its OVER is due
 
 
 class AckCombiner(wiring.Component):
@@ -32,6 +48,8 @@ class AckCombiner(wiring.Component):
     what is inside now is old; ``sweeping`` Out: something old is still inside; ``merged`` Out:
     strobe, an acknowledgement was merged; ``enable`` In. Source: docs/interfaces.md section 8.
     """
+
+    observe: AckCombinerObserve  # once elaborated
 
     def __init__(self, cfg):
         self._cfg, self._types = cfg, scoreboard_types(cfg)
@@ -69,6 +87,7 @@ class AckCombiner(wiring.Component):
         )
         head, tail = (Signal(index_width(depth), name=name) for name in ("head", "tail"))
         second = Signal()  # the head's ACK has gone, its OVER is due
+        self.observe = AckCombinerObserve(keys, totals, mem, poison, old, valid, head, tail, second)
 
         # The head may leave in this cycle, and an accumulator whose top bit is set has no room:
         # both take no more.

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts acknowledged bytes per tile and says when a tile is complete."""
 
+from typing import NamedTuple
+
 from amaranth import Cat, Module, Mux, Signal
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from hub_rtl.contract.records import types_of
@@ -13,6 +15,16 @@ from .bank_queue import SMALL
 from .records import OpKind, bank_index, scoreboard_types
 
 __all__ = ["TileCounters"]
+
+
+class TileCountersObserve(NamedTuple):
+    """What a proof may see of :class:`TileCounters`."""
+
+    tiles: Ram  #: the counters, per (group, bank)
+    thresholds: Ram  #: per region {bytes, log2_tile}
+    deps: Ram  #: per dependency range {bytes, armed}
+    lives: Ram  #: a bit per bank
+    tile: data.View  #: the counter that is changed
 
 
 class TileCounters(wiring.Component):
@@ -32,6 +44,8 @@ class TileCounters(wiring.Component):
     ``dep_write`` In; ``live_write`` In {en, region, bank, live}; ``clearing`` Out. Source:
     docs/interfaces.md section 8; rule R1 of docs/architecture.md.
     """
+
+    observe: TileCountersObserve  # once elaborated
 
     def __init__(self, cfg):
         self._cfg, self._types = cfg, scoreboard_types(cfg)
@@ -112,6 +126,7 @@ class TileCounters(wiring.Component):
 
         # What was read, registered; the operation in front may be changing that very tile.
         op, tile = Signal(types.op), Signal(types.tile)
+        self.observe = TileCountersObserve(tiles, thresholds, deps, lives, tile)
         follows, same_tile = Signal(), Signal()
         room, acks, clears, told, some = (
             Signal(cfg.tile_width + 1),

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """First part of a slice: separates headers from what follows them."""
 
+from typing import NamedTuple
+
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -18,6 +20,20 @@ from .records import COMMANDS, slice_types_of
 __all__ = ["PacketSplit"]
 
 
+class PacketSplitObserve(NamedTuple):
+    """What a proof may see of a :class:`PacketSplit`."""
+
+    pieces: StreamQueue  #: what follows the headers
+    ends: RegisterQueue
+    between: Signal  #: the next flit is a header
+    some_err: Signal  #: a flit of the packet had ``err``
+    masks_left: Signal  #: mask flits to come
+    counted: Signal  #: the byte count is complete
+    groups: list  #: set bits of each 8 of the mask flit before
+    summing: Signal  #: they are added to the count
+    last_mask: Signal  #: and are the last
+
+
 class PacketSplit(wiring.Component):
     """Splits a packet stream into headers, byte counts, mask and payload flits, and packet ends.
 
@@ -31,6 +47,8 @@ class PacketSplit(wiring.Component):
     stream of mask and payload flits; ``o_end`` Out, stream, one item per packet once its last flit
     is in: some flit had ``err``.
     """
+
+    observe: PacketSplitObserve  # once elaborated
 
     def __init__(self, cfg):
         self._cfg, self._types, self._own = cfg, types_of(cfg), slice_types_of(cfg)
@@ -103,12 +121,15 @@ class PacketSplit(wiring.Component):
             self.o_bytes.valid.eq(head_valid & counted),
         ]
 
-        self._count(m, took_piece, masks_left, counted)
+        count = self._count(m, took_piece, masks_left, counted)
+        self.observe = PacketSplitObserve(
+            pieces, ends, between, some_err, masks_left, counted, *count
+        )
         return m
 
     def _count(self, m, took_piece, masks_left, counted):
         """Mask bits are counted in two steps: groups of 8 in the first cycle, their sum in the
-        second."""
+        second. Returns the registers between."""
         cfg, flit = self._cfg, self.i.payload
         groups = [Signal(4, name=f"group{n}") for n in range(16)]
         summing, last_mask = Signal(), Signal()
@@ -134,3 +155,4 @@ class PacketSplit(wiring.Component):
                 self.o_bytes.payload.eq((before + tree_sum(groups))[: cfg.bytes_width]),
                 counted.eq(last_mask),
             ]
+        return groups, summing, last_mask

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of plain packets: window of the source rank, dependency range."""
 
+from typing import NamedTuple
+
 from amaranth import Cat, Const, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -17,6 +19,15 @@ from .records import slice_types_of
 __all__ = ["PlainCheck"]
 
 
+class PlainCheckObserve(NamedTuple):
+    """What a proof may see of a :class:`PlainCheck`."""
+
+    windows: Ram  #: per rank {base, limit}
+    is_rank: Signal  #: the source is one
+    above: Signal  #: the packet does not begin before its window
+    below: Signal  #: it does not end behind it
+
+
 class PlainCheck(wiring.Component):
     """Is a plain packet allowed, and which dependency group does it count for?
 
@@ -30,6 +41,8 @@ class PlainCheck(wiring.Component):
     Parameters: ``cfg``. Ports: ``look`` In; ``src`` In, ``addr16`` In (address / 16), ``len`` In,
     flits; ``show`` In {step, ranges}; ``window_write`` In; ``allowed``, ``counted``, ``dep``,
     ``group_base``, ``group_step`` Out; ``clearing`` Out, after reset."""
+
+    observe: PlainCheckObserve  # once elaborated
 
     def __init__(self, cfg):
         self._cfg, self._types, self._own = cfg, types_of(cfg), slice_types_of(cfg)
@@ -68,6 +81,7 @@ class PlainCheck(wiring.Component):
         # Compared with < alone: <= costs a comparison for equality too.
         # Cycle 0: end of the span. Cycle 1: against both ends of the window. Cycle 2: allowed.
         above, below = Signal(), Signal()
+        self.observe = PlainCheckObserve(windows, is_rank, above, below)
         m.d.sync += [
             end.eq(Cat(Const(0, UNIT), self.addr16 + self.len)),
             is_rank.eq(self.src < cfg.ranks),

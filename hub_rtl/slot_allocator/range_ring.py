@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dependency ranges of plain stores, shown to all slices in turn."""
 
+from typing import NamedTuple
+
 from amaranth import Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -14,6 +16,14 @@ from .records import RANGE_STEPS, slice_types_of
 __all__ = ["RangeRing"]
 
 
+class RangeRingObserve(NamedTuple):
+    """What a proof may see of a :class:`RangeRing`."""
+
+    ram: Ram  #: per step, its ranges
+    step: Signal  #: that is read
+    shown: Signal  #: that was read
+
+
 class RangeRing(wiring.Component):
     """Keeps the dependency ranges and shows a third of them in each cycle, round and round.
 
@@ -23,6 +33,8 @@ class RangeRing(wiring.Component):
 
     Parameters: ``cfg``. Ports: ``dep_write`` In; ``show`` Out {step, ranges}, registers;
     ``clearing`` Out, after reset: writes would be lost."""
+
+    observe: RangeRingObserve  # once elaborated
 
     def __init__(self, cfg):
         types, own = types_of(cfg), slice_types_of(cfg)
@@ -37,6 +49,7 @@ class RangeRing(wiring.Component):
         word = data.ArrayLayout(own.range, places)
         m.submodules.ram = ram = Ram(word, RANGE_STEPS, granules=places, clear=True, quick=True)
         step, shown = Signal(range(RANGE_STEPS)), Signal(range(RANGE_STEPS))
+        self.observe = RangeRingObserve(ram, step, shown)
         for n in range(self._cfg.dep_ranges):
             with m.If(write.en & (write.index == n)):
                 m.d.comb += [

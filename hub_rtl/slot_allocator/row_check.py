@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of row packets against the slice's own view of the regions."""
 
+from typing import NamedTuple
+
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -14,6 +16,13 @@ from hub_rtl.parts.ram import Ram
 from .records import EPOCH_NEVER, slice_types_of
 
 __all__ = ["RowCheck"]
+
+
+class RowCheckObserve(NamedTuple):
+    """What a proof may see of a :class:`RowCheck`."""
+
+    views: Ram  #: per region {valid, row_bytes, row_first, row_behind}
+    states: Ram  #: per (region, bank) {state, epoch}; epochs relative to EPOCH_NEVER
 
 
 class RowCheck(wiring.Component):
@@ -30,6 +39,8 @@ class RowCheck(wiring.Component):
     Parameters: ``cfg``. Ports: ``look``, ``look_bank`` In; ``body``, ``len`` In; ``region``,
     ``epoch`` In for ``look_bank``; ``reason``, ``refused``, ``known``, ``row_bytes`` Out; ``alive``
     Out; ``geometry_write``, ``region_update`` In; ``clearing`` Out, after reset."""
+
+    observe: RowCheckObserve  # once elaborated
 
     def __init__(self, cfg):
         self._cfg, self._types, self._own = cfg, types_of(cfg), slice_types_of(cfg)
@@ -70,6 +81,7 @@ class RowCheck(wiring.Component):
         m.submodules.states = states = Ram(
             state, 2 * cfg.regions, clear=True, quick=cfg.regions <= 32
         )
+        self.observe = RowCheckObserve(views, states)
         write, update = self.geometry_write, self.region_update
         region, epoch = Signal(cfg.region_width), Signal(EPOCH)
         seen_epoch, bank = Signal(EPOCH), Signal()

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """SlotAllocator: gives each arriving row a dense place in its region."""
 
+from typing import NamedTuple
+
 from amaranth import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -18,6 +20,15 @@ from .row_lookup import RowLookup
 from .spill import SpillEngine
 
 __all__ = ["SlotAllocator"]
+
+
+class SlotAllocatorObserve(NamedTuple):
+    """What a proof may see of a :class:`SlotAllocator`: its parts."""
+
+    lanes: list  #: RowLookup per slice
+    table: AddressTable
+    engine: SpillEngine
+    ranges: RangeRing
 
 
 class SlotAllocator(wiring.Component):
@@ -42,6 +53,8 @@ class SlotAllocator(wiring.Component):
 
     Source: paper section on the Address Allocation Unit; docs/interfaces.md section 6.
     """
+
+    observe: SlotAllocatorObserve  # once elaborated
 
     def __init__(self, cfg):
         types, own = types_of(cfg), slice_types_of(cfg)
@@ -79,6 +92,7 @@ class SlotAllocator(wiring.Component):
         lanes = [RowLookup(cfg) for _ in range(cfg.slices)]
         m.submodules.ranges = ranges = RangeRing(cfg)
         m.submodules.overlaps = overlaps = RoundRobin(cfg.slices)
+        self.observe = SlotAllocatorObserve(lanes, table, engine, ranges)
         for n, lane in enumerate(lanes):
             m.submodules[f"slice{n}"] = lane
             wiring.connect(m, flipped(self.i_packet[n]), lane.i_packet)

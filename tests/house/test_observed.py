@@ -9,26 +9,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 #: Files that still look into frames, private attributes or modules. The list only shrinks.
 SPYING = {
-    *(
-        f"formal/packet_manager/{name}.py"
-        for name in (
-            *("counts", "emitter", "entries", "parts", "quota", "selector", "timer", "whole"),
-        )
-    ),
-    *(
-        f"formal/scoreboard/{name}.py"
-        for name in (
-            *("combiner", "events", "flags", "ledger", "life", "openings"),
-            *("readiness", "tiles", "whole"),
-        )
-    ),
-    *(
-        f"formal/slot_allocator/{name}.py"
-        for name in (
-            *("checks", "closed", "inner", "lookup", "packets", "pairs", "purge"),
-            *("waits", "whole"),
-        )
-    ),
+    f"formal/{block}/{name}.py"
+    for block, names in {
+        "packet_manager": "counts emitter entries parts quota selector timer whole",
+        "scoreboard": "events flags ledger life readiness whole",
+        "slot_allocator": "closed inner lookup pairs purge waits",
+    }.items()
+    for name in names.split()
 }
 #: Modules whose names show the frames or fragments of a part.
 SPIES = {"parts": "look_into", "inner": "Inside", "readiness": "Opened"}
