@@ -3,7 +3,7 @@
 
 from amaranth import Cat, Const, Mux, Signal
 
-from formal.kit.spec import Spec
+from formal.kit.spec import Spec, blocked, moves
 from hub_rtl.contract.records import header_layout
 from hub_rtl.link.loop_port import LOOP_PACKETS, LoopPort
 
@@ -30,8 +30,7 @@ class _Loop(Spec):
             dut.lane.eq(self.lane),
         ]
         self.packet, self.control, self.packet_out, self.control_out = (
-            port.valid & port.ready
-            for port in (dut.i_packet, dut.i_control, dut.o_packet, dut.o_control)
+            moves(port) for port in (dut.i_packet, dut.i_control, dut.o_packet, dut.o_control)
         )
         self.specify(m, dut)
 
@@ -103,8 +102,8 @@ class LoopCreditsAreExact(_Loop):
         for name, event in (
             ("tx_busy", self.packet),
             ("rx_busy", self.packet_out),
-            ("tx_idle_waiting", dut.i_packet.valid & ~dut.i_packet.ready),
-            ("credit_stall", dut.i_control.valid & ~dut.i_control.ready),
+            ("tx_idle_waiting", blocked(dut.i_packet)),
+            ("credit_stall", blocked(dut.i_control)),
         ):
             self.always(f"count {name}", counts[name] == self.past(event))
         wire = (

@@ -5,7 +5,7 @@ section 5)."""
 from amaranth import Cat, Const, Mux, Signal
 
 from formal.kit.inside import observe
-from formal.kit.spec import Spec
+from formal.kit.spec import Spec, moves, same
 from hub_rtl.contract.packets import PacketType, Reason
 from hub_rtl.contract.records import header_layout
 from hub_rtl.link.link_rx import LinkRx
@@ -116,12 +116,15 @@ class Receiver(Spec):
         )
         self.lemma(
             "header in sight",
-            (checked.begins == numbered)
-            & (checked.off_sequence == self.off_sequence)
-            & (checked.bad == self.bad)
-            & (checked.data == self.data)
-            & (checked.control == self.control)
-            & (checked.credit == self.credit),
+            same(
+                checked,
+                begins=numbered,
+                off_sequence=self.off_sequence,
+                bad=self.bad,
+                data=self.data,
+                control=self.control,
+                credit=self.credit,
+            ),
         )
         self.lemma("packets arrive within frames", self.within, when=check.arriving)
 
@@ -153,7 +156,7 @@ class HeadersAreJudged(Receiver):
         self.always("bad header told", dut.bad.en == self.bad)
         self.always(
             "bad header shown",
-            (dut.bad.header == self.flit) & (dut.bad.reason == self.reason),
+            same(dut.bad, header=self.flit, reason=self.reason),
             when=dut.bad.en,
         )
         self.always("flit told", dut.busy == self.past(dut.rx.tvalid & dut.rx.tready))
@@ -205,7 +208,7 @@ class ControlArrives(Receiver):
         cfg = self._cfg
         inside, frees = (
             Signal(range(cfg.ctl_credits + 2)),
-            dut.o_control.valid & dut.o_control.ready,
+            moves(dut.o_control),
         )
         accepted = dut.accept.en[1]
         m.d.sync += inside.eq(inside + accepted - self.past(frees))

@@ -6,7 +6,7 @@ from amaranth import Cat, Const, Mux, Signal
 
 from formal.kit.cuts import cut
 from formal.kit.inside import observe
-from formal.kit.spec import Spec
+from formal.kit.spec import Spec, blocked, moves, same
 from hub_rtl.contract.packets import PacketType
 from hub_rtl.contract.records import header_layout
 from hub_rtl.link.link import LinkPort
@@ -47,8 +47,8 @@ class _Transmitter(Spec):
         ]
         packet, control, tx = dut.i_packet, dut.i_control, dut.tx
         within, self.first, self.moves = Signal(), Signal(), tx.tvalid & tx.tready
-        self.packet = packet.valid & packet.ready
-        self.control = control.valid & control.ready & ~control_sunk
+        self.packet = moves(packet)
+        self.control = moves(control) & ~control_sunk
         with m.If(self.packet):
             m.d.sync += within.eq(~packet.payload.last)
         header = header_layout()(packet.payload.data)
@@ -160,7 +160,7 @@ class PacketsReachTheWire(_Frames):
     def specify(self, m, dut):
         self.frames(m, dut)
         packet, tx = dut.i_packet, dut.tx
-        waits = packet.valid & ~packet.ready & ~self.past(tx.tvalid & ~tx.tready, "stalled")
+        waits = blocked(packet) & ~self.past(tx.tvalid & ~tx.tready, "stalled")
         self.always("a packet goes on", ~waits | ~self.within)
         self.always(
             "waits for a control flit or a CREDIT",
@@ -184,9 +184,7 @@ class HeadersAreFilled(_Transmitter):
                 seq.eq(seq + 1),
                 dest.eq(out.dst),
             ]
-        self.always(
-            "source and lane", (out.src == self.rank) & (out.lane == self.lane), when=header
-        )
+        self.always("source and lane", same(out, src=self.rank, lane=self.lane), when=header)
         self.always("numbers", out.seq == seq, when=header)
         self.always(
             "tdest",

@@ -7,7 +7,7 @@ import importlib
 from amaranth import Cat, Mux, Signal
 from amaranth.lib import data
 
-from formal.kit.spec import Spec
+from formal.kit.spec import Spec, moves
 from hub_rtl.parts.arbiter import RoundRobin
 from hub_rtl.parts.early_queue import EarlyQueue
 from hub_rtl.parts.flush import FlushCounter
@@ -45,7 +45,7 @@ class QueueKeepsItems(Spec):
         m.submodules.dut = dut = self._part
         self.free_inputs(dut)
         self.always_held_all(dut)
-        put, take = dut.i.valid & dut.i.ready, dut.o.valid & dut.o.ready
+        put, take = moves(dut.i), moves(dut.o)
         inside, *_ = self.always_fifo("items", put, dut.i.payload, take, dut.o.payload, self._most)
         self.always("accepts while there is room", dut.i.ready, when=inside < self._room)
         young = 0
@@ -71,7 +71,7 @@ class EarlyQueueKeepsItems(Spec):
         m.submodules.dut = dut = EarlyQueue(self._width, self._depth)
         self.free_inputs(dut)
         self.always_held_all(dut)
-        take = dut.o.valid & dut.o.ready
+        take = moves(dut.o)
         inside, *_ = self.always_fifo(
             "items",
             dut.push,
@@ -103,12 +103,12 @@ class MergeKeepsItems(Spec):
         m.submodules.dut = dut = StreamMerge(shape, count, packets)
         self.free_inputs(dut)
         self.always_held_all(dut)
-        accepted = Cat(i.valid & i.ready for i in dut.i)
+        accepted = Cat(moves(i) for i in dut.i)
         item = Signal(shape)
         for n, i in enumerate(dut.i):
             with m.If(accepted[n]):
                 m.d.comb += item.eq(i.payload)
-        take = dut.o.valid & dut.o.ready
+        take = moves(dut.o)
         inside, *_ = self.always_fifo(
             "items", accepted.any(), item.as_value(), take, dut.o.payload.as_value(), 2
         )

@@ -7,7 +7,7 @@ from amaranth.asserts import AnySeq
 from amaranth.lib import wiring
 
 from formal.kit.inside import observe, stand_in
-from formal.kit.spec import Spec
+from formal.kit.spec import Spec, moves
 from hub_rtl.parts.multi_queue import MultiQueue
 
 from .tables import OpenRam
@@ -29,7 +29,7 @@ class OpenQueue(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        put, take = self.i.valid & self.i.ready, self.o.valid & self.o.ready
+        put, take = moves(self.i), moves(self.o)
         m.d.comb += [
             self.i.ready.eq(self.level != len(self.places)),
             self.o.valid.eq(self.level != 0),
