@@ -7,6 +7,8 @@ from formal.kit.spec import Spec, blocked, moves
 from hub_rtl.contract.records import header_layout
 from hub_rtl.link.loop_port import LOOP_PACKETS, LoopPort
 
+from .tx import at_a_place
+
 __all__ = ["LoopCreditsAreExact", "LoopPassesOn"]
 
 
@@ -20,15 +22,7 @@ class _Loop(Spec):
     def build(self, m):
         m.submodules.dut = dut = LoopPort(self._cfg, self._words)
         self.free_inputs(dut, but=("rank", "lane"))
-        self.rank, self.lane = (
-            self.constant(self._cfg.rank_width, "rank"),
-            self.constant(self._cfg.lane_width, "lane"),
-        )
-        self.suppose("rank exists", self.rank < self._cfg.ranks)
-        m.d.comb += [
-            dut.rank.eq(self.rank),
-            dut.lane.eq(self.lane),
-        ]
+        self.rank, self.lane = at_a_place(self, dut, self._cfg)
         self.packet, self.control, self.packet_out, self.control_out = (
             moves(port) for port in (dut.i_packet, dut.i_control, dut.o_packet, dut.o_control)
         )

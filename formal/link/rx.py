@@ -10,7 +10,7 @@ from hub_rtl.contract.packets import PacketType, Reason
 from hub_rtl.contract.records import header_layout
 from hub_rtl.link.link_rx import LinkRx
 
-from .tx import CONTROL_TYPES, DATA_TYPES, is_type
+from .tx import CONTROL_TYPES, DATA_TYPES, at_a_place, is_type
 
 __all__ = ["ControlArrives", "HeadersAreJudged", "Receiver"]
 
@@ -47,15 +47,7 @@ class Receiver(Spec):
         dut = self.prepare(self.part(cfg))
         m.submodules.dut = dut
         self.free_inputs(dut, but=("rank", "lane", *self.unused))
-        self.rank, self.lane = (
-            self.constant(cfg.rank_width, "rank"),
-            self.constant(cfg.lane_width, "lane"),
-        )
-        self.suppose("rank exists", self.rank < cfg.ranks)
-        m.d.comb += [
-            dut.rank.eq(self.rank),
-            dut.lane.eq(self.lane),
-        ]
+        self.rank, self.lane = at_a_place(self, dut, cfg)
         rx, past = dut.rx, self.past
         self.comes, self.next_flit, self.next_last = (
             past(rx.tvalid & rx.tready),

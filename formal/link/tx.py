@@ -12,10 +12,28 @@ from hub_rtl.contract.records import header_layout
 from hub_rtl.link.link import LinkPort
 from hub_rtl.link.link_tx import LinkTx
 
-__all__ = ["HeadersAreFilled", "NothingStarves", "PacketsLeaveWhole", "PacketsReachTheWire"]
+__all__ = [
+    "HeadersAreFilled",
+    "NothingStarves",
+    "PacketsLeaveWhole",
+    "PacketsReachTheWire",
+    "at_a_place",
+]
 
 DATA_TYPES = (PacketType.ROW, PacketType.PLAIN)
 CONTROL_TYPES = (PacketType.CLOSE, PacketType.REJECT)
+
+
+def at_a_place(spec, dut, cfg, exists=True):
+    """``(rank, lane)`` of the part, any, which stay as they are; ``exists``: a rank there is."""
+    rank, lane = spec.constant(cfg.rank_width, "rank"), spec.constant(cfg.lane_width, "lane")
+    if exists:
+        spec.suppose("rank exists", rank < cfg.ranks)
+    spec.m.d.comb += [
+        dut.rank.eq(rank),
+        dut.lane.eq(lane),
+    ]
+    return rank, lane
 
 
 def is_type(header, *types):
@@ -37,14 +55,7 @@ class _Transmitter(Spec):
         m.submodules.dut = dut = self.part(self._cfg, self._patience)
         control_sunk = self.prepare(dut)
         self.free_inputs(dut, but=("rank", "lane"))
-        self.rank, self.lane = (
-            self.constant(self._cfg.rank_width, "rank"),
-            self.constant(self._cfg.lane_width, "lane"),
-        )
-        m.d.comb += [
-            dut.rank.eq(self.rank),
-            dut.lane.eq(self.lane),
-        ]
+        self.rank, self.lane = at_a_place(self, dut, self._cfg, exists=False)
         packet, control, tx = dut.i_packet, dut.i_control, dut.tx
         within, self.first, self.moves = Signal(), Signal(), tx.tvalid & tx.tready
         self.packet = moves(packet)

@@ -253,6 +253,16 @@ class FlushCovers(Spec):
         )
 
 
+def nodes_in_use(m, dut, nodes):
+    """A bit for each node of a MultiQueue: it is in some queue."""
+    used = Signal(nodes)
+    with m.If(dut.append.en):
+        m.d.sync += used.bit_select(dut.append.node, 1).eq(1)
+    with m.If(dut.popped.en):
+        m.d.sync += used.bit_select(dut.popped.node, 1).eq(0)
+    return used
+
+
 class MultiQueueKeepsItems(Spec):
     """Each queue gives its nodes once, in order, with their bodies, two cycles after ``pop``, and
     nothing that it did not get; ``filled`` is 1 from two cycles after an append to the empty queue
@@ -272,11 +282,7 @@ class MultiQueueKeepsItems(Spec):
         self.free_inputs(dut)
         append, pop, popped = dut.append, dut.pop, dut.popped
         queue = self.constant(range(count), "queue")
-        used = Signal(nodes)
-        with m.If(append.en):
-            m.d.sync += used.bit_select(append.node, 1).eq(1)
-        with m.If(popped.en):
-            m.d.sync += used.bit_select(popped.node, 1).eq(0)
+        used = nodes_in_use(m, dut, nodes)
         recent = [self.past(pop.en, "popped_before")]
         recent.append(self.past(recent[0], "popped_twice_before"))
         self.suppose("queues exist", (pop.queue < count) & (append.queue < count) & (queue < count))
