@@ -11,7 +11,7 @@ from amaranth import Cat, Mux, Signal
 from amaranth.lib import data
 
 from formal.kit.inside import observe
-from formal.kit.spec import Spec
+from formal.kit.spec import Spec, blocked, moves, same
 from hub_rtl.contract.config import ceil_log2
 from hub_rtl.contract.packets import OPERAND_PLAIN, OPERAND_ROW, LaneMode, Reason
 from hub_rtl.contract.records import layout_of, types_of
@@ -62,11 +62,11 @@ class _Followed(Spec):
         self.suppose("tables are written when cleared", ~dut.handle_write.en, when=dut.clearing)
 
         # The followed store. Inside: accepted and not answered.
-        offered, self.accept = dut.i_store.payload, dut.i_store.valid & dut.i_store.ready
+        offered, self.accept = dut.i_store.payload, moves(dut.i_store)
         self.came, self.inside, self.store = Signal(), Signal(), Signal(types.store)
         colour, self.comes = Signal(), Signal()
         answer = dut.o_response
-        self.answer = answer.valid & answer.ready & answer.payload.tag[0]
+        self.answer = moves(answer) & answer.payload.tag[0]
         m.d.comb += [
             colour.eq(offered.tag[0]),
             self.comes.eq(self.accept & colour),
@@ -83,7 +83,7 @@ class _Followed(Spec):
         with m.If(self.answer):
             m.d.sync += self.inside.eq(0)
         self.hands = {
-            name: port.valid & port.ready & port.payload.data[0]
+            name: moves(port) & port.payload.data[0]
             for name, port in (("link", dut.o_link), ("loop", dut.o_loop))
         }
         self.given = Signal()
@@ -130,9 +130,7 @@ class _Followed(Spec):
         here = self.mine & stages.look_valid & stages.looked_up.store.tag[0]
         self.place_lemmas = {
             "entry": (
-                (stages.table.r_data.handle == met)
-                & (stages.table.r_data.hold == hold)
-                & (stages.table.r_data.known == entry_known(self._cfg, met)),
+                same(stages.table.r_data, handle=met, hold=hold, known=entry_known(self._cfg, met)),
                 here & ~self.row.plain & (self.row.handle == self.index),
             ),
             **{
@@ -355,10 +353,13 @@ class StoreGoesWhereItsEntrySays(_Followed):
         self.always("peer alive", alive.bit_select(out.rank, 1), when=hands)
         self.always(
             "row and class",
-            (out.plain == row.plain)
-            & (out.cls == self.store.cls)
-            & (out.rowid == Mux(row.plain, 0, row.rowid))
-            & (out.epoch == Mux(row.plain, 0, row.epoch)),
+            same(
+                out,
+                plain=row.plain,
+                cls=self.store.cls,
+                rowid=Mux(row.plain, 0, row.rowid),
+                epoch=Mux(row.plain, 0, row.epoch),
+            ),
             when=hands,
         )
         block, rest = _divided(plain.addr, cfg.packet_bytes)
@@ -412,8 +413,8 @@ class AnswersAreOnePerStore(Spec):
         m.submodules.dut = dut = LogicalDestinationDecoder(self._cfg)
         self.free_inputs(dut)
         put, take = (
-            dut.i_store.valid & dut.i_store.ready,
-            dut.o_response.valid & dut.o_response.ready,
+            moves(dut.i_store),
+            moves(dut.o_response),
         )
         inside, *_ = self.always_fifo(
             "answers", put, dut.i_store.payload.tag, take, dut.o_response.payload.tag, 6
@@ -423,7 +424,7 @@ class AnswersAreOnePerStore(Spec):
         self.always("nothing accepted while clearing", ~put, when=dut.clearing)
         self.always("clearing ends", dut.clearing == (cycles != self._cfg.handles))
         self.always("stores counts", dut.counts.stores == put)
-        self.always("stall counts", dut.counts.stall == (dut.i_store.valid & ~dut.i_store.ready))
+        self.always("stall counts", dut.counts.stall == blocked(dut.i_store))
         self.always("in flight means unanswered", inside != 0, when=dut.in_flight)
         waits = Signal()
         m.d.sync += waits.eq(waits | ~(dut.o_response.ready & dut.o_link.ready & dut.o_loop.ready))
@@ -453,7 +454,7 @@ class FlushCoversOlderStores(_Followed):
         m.d.sync += flying.eq(Mux(self.comes, 1, flying & dut.in_flight))
         self.always("until handed over", steady & dut.flushing, when=hands & covered)
         self.always("in flight until handed over", flying & dut.in_flight, when=hands)
-        put, take = self.accept, dut.o_response.valid & dut.o_response.ready
+        put, take = self.accept, moves(dut.o_response)
         inside, older, after = Signal(4), Signal(4), Signal(4)
         m.d.comb += after.eq(inside + put - take)
         m.d.sync += [
@@ -471,7 +472,7 @@ class RefusalsAreReported(_Followed):
     def promise(self, m):
         dut, cfg, answer = self.dut, self._cfg, self.dut.o_response
         pulse = dut.o_refused
-        bad = answer.valid & answer.ready & (answer.payload.status != Reason.OK)
+        bad = moves(answer) & (answer.payload.status != Reason.OK)
         # The answer is looked at one cycle later: its pulse has come by then.
         take, status = self.past(bad, "bad"), self.past(answer.payload.status, "status")
         self.always_fifo("reports", pulse.en, pulse.reason, take, status, 3, placed=True)
@@ -488,17 +489,15 @@ class RefusalsAreReported(_Followed):
             layout_of(OPERAND_ROW)(self.store.operand),
         )
         first = queue[0]
-        self.always(
-            "who", (first.owner == self.store.owner) & (first.plain == row.plain), when=mine
-        )
+        self.always("who", same(first, owner=self.store.owner, plain=row.plain), when=mine)
         self.always(
             "which row",
-            (first.handle == row.handle) & (first.rowid == row.rowid) & (first.epoch == row.epoch),
+            same(first, handle=row.handle, rowid=row.rowid, epoch=row.epoch),
             when=mine & ~row.plain,
         )
         self.always(
             "no row",
-            (first.handle == 0) & (first.rowid == 0) & (first.epoch == 0),
+            same(first, handle=0, rowid=0, epoch=0),
             when=mine & row.plain,
         )
         known = self.ever(

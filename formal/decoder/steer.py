@@ -4,7 +4,7 @@ docs/interfaces.md)."""
 
 from amaranth import Cat, Mux, Signal
 
-from formal.kit.spec import Spec
+from formal.kit.spec import Spec, moves
 from hub_rtl.contract.config import ceil_log2
 from hub_rtl.contract.packets import OPERAND_PLAIN, OPERAND_ROW
 from hub_rtl.contract.records import layout_of
@@ -54,12 +54,12 @@ class SteerFindsTheLane(Spec):
                 store.operand, store.cls, store.owner, store.tag, store.data[:8], store.mask[0]
             )
 
-        takes = Cat(o.valid & o.ready for o in dut.o_store)
+        takes = Cat(moves(o) for o in dut.o_store)
         self.always(
             "one lane at a time",
             (Cat(o.valid for o in dut.o_store) & (Cat(o.valid for o in dut.o_store) - 1)) == 0,
         )
-        left, put = Signal(len(word(dut.i_store.payload))), dut.i_store.valid & dut.i_store.ready
+        left, put = Signal(len(word(dut.i_store.payload))), moves(dut.i_store)
         for n, o in enumerate(dut.o_store):
             with m.If(o.valid):
                 m.d.comb += left.eq(word(o.payload))
@@ -112,13 +112,13 @@ class MergeKeepsStores(Spec):
             )
 
         accepted, came = (
-            Cat(i.valid & i.ready for i in dut.i_store),
+            Cat(moves(i) for i in dut.i_store),
             Signal(len(Cat(word(dut.o_store.payload)))),
         )
         for n, i in enumerate(dut.i_store):
             with m.If(accepted[n]):
                 m.d.comb += came.eq(Cat(word(i.payload)))
-        put, take = accepted.any(), dut.o_store.valid & dut.o_store.ready
+        put, take = accepted.any(), moves(dut.o_store)
         inside, *_ = self.always_fifo("stores", put, came, take, Cat(word(dut.o_store.payload)), 2)
         self.always("one at a time", (accepted & (accepted - 1)) == 0)
         strobed, since = Signal(), Signal(2)

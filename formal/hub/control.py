@@ -4,7 +4,7 @@ the view of one slice."""
 
 from amaranth import Cat, Const, Mux, Signal
 
-from formal.kit.spec import Spec
+from formal.kit.spec import Spec, blocked, moves
 from hub_rtl.contract.packets import PacketType, Reason
 from hub_rtl.contract.records import header_layout
 from hub_rtl.contract.registers import COUNTERS
@@ -132,7 +132,7 @@ class ControlReachesItsReader(RouterSpec):
         self.reach("own, at the log", at_log & self.own)
         self.always(
             "a CLOSE is counted when taken",
-            dut.close_taken == (dut.o_close.valid & dut.o_close.ready),
+            dut.close_taken == moves(dut.o_close),
         )
 
 
@@ -147,12 +147,12 @@ class ControlWaitsForItsReaderOnly(RouterSpec):
     def build(self, m):
         dut = self.router(m)
         inside = Signal(3)
-        came = sum(port.valid & port.ready & (flit.dst != dut.rank) for port, flit in self.senders)
-        m.d.sync += inside.eq(inside + came - (dut.o_link.valid & dut.o_link.ready))
+        came = sum(moves(port) & (flit.dst != dut.rank) for port, flit in self.senders)
+        m.d.sync += inside.eq(inside + came - moves(dut.o_link))
         self.always("offered to the link", dut.o_link.valid == (inside != 0))
         self.always("at most two for the link inside", inside <= 2)
         for n, (port, flit) in enumerate(self.senders):
-            local, waits = flit.dst == dut.rank, port.valid & ~port.ready
+            local, waits = flit.dst == dut.rank, blocked(port)
             self._bounded(
                 m, f"sender {n}: taken for the link", waits & ~local, dut.o_link.ready, self.LINK
             )
@@ -164,9 +164,7 @@ class ControlWaitsForItsReaderOnly(RouterSpec):
                 self.READER,
             )
         for n, (port, _) in enumerate(self.received):
-            self._bounded(
-                m, f"received {n}: taken", port.valid & ~port.ready, dut.o_close.ready, self.READER
-            )
+            self._bounded(m, f"received {n}: taken", blocked(port), dut.o_close.ready, self.READER)
 
     def _bounded(self, m, name, waits, ready, limit):
         waited = Signal(range(limit + 2), name="waited")
@@ -186,7 +184,7 @@ class ControlDoneIsExact(RouterSpec):
     def build(self, m):
         cfg, dut = self._cfg, self.router(m)
         link = header_layout()(dut.o_link.payload)
-        took = dut.o_link.valid & dut.o_link.ready
+        took = moves(dut.o_link)
         own = Signal(3)  # own flits accepted and not yet done
         for rank in range(cfg.ranks):
             self.always(
@@ -205,9 +203,7 @@ class ControlDoneIsExact(RouterSpec):
             )
         done = dut.ctl_done.bit_select(dut.rank, 1)
         m.d.sync += own.eq(
-            own
-            + sum(port.valid & port.ready & (flit.dst == dut.rank) for port, flit in self.senders)
-            - done
+            own + sum(moves(port) & (flit.dst == dut.rank) for port, flit in self.senders) - done
         )
         self.always("at most two own flits wait", own <= 2)
         self.always("the link gets no own flit", link.dst != dut.rank, when=dut.o_link.valid)

@@ -7,7 +7,7 @@ what it gets is proved in its own checks."""
 from amaranth import Cat, Const, Mux, Signal
 from amaranth.lib import wiring
 
-from formal.kit.spec import Stream, streams
+from formal.kit.spec import Stream, moves, streams
 from formal.kit.streams import channels
 from hub_rtl.contract.ports import hub_interfaces
 
@@ -237,7 +237,7 @@ class CommandsAreAnsweredToTheirGiver(CutHub):
         self.suppose_held(self.port("s_command", (*fields, "tag")), "s_command")
         self.suppose_held(csr.o_command, "o_command")
         given = self.dut.s_command_valid & (dut.s_command_tag == tag)
-        came = control.i_command.valid & control.i_command.ready
+        came = moves(control.i_command)
         answer = control.o_response
         for name, ours, offers, payload, answered, taken in (
             (
@@ -320,7 +320,7 @@ class RefusalsReachTheirReaders(CutHub):
                     inside.eq(1),
                     kept.eq(port.payload),
                 ]
-        taken = scoreboard.i_refused.valid & scoreboard.i_refused.ready
+        taken = moves(scoreboard.i_refused)
         with m.If(taken & scoreboard.i_refused.payload.region[-1]):
             m.d.sync += [
                 inside.eq(0),
@@ -432,7 +432,7 @@ class AcknowledgedAfterMemory(CutHub):
             )
             ack, answer = scoreboard.i_ack[n], port["bvalid"] & port["bready"]
             m.d.sync += [
-                answered.eq(answered + answer - (ack.valid & ack.ready)),
+                answered.eq(answered + answer - moves(ack)),
                 writes.eq(writes + (port["wvalid"] & port["wready"] & port["wlast"]) - answer),
             ]
             self.suppose(f"slice {n}: memory answers bursts only", writes != 0, when=port["bvalid"])

@@ -7,7 +7,7 @@ from amaranth.lib import wiring
 
 from formal.kit.cuts import empty
 from formal.kit.inside import observe
-from formal.kit.spec import Spec
+from formal.kit.spec import Spec, same
 from hub_rtl.contract.packets import OPERAND_ROW, EventKind, Reason, RegionOp
 from hub_rtl.hub.hub import Hub
 
@@ -139,7 +139,7 @@ class RowReachesTheOtherRank(PairSpec):
         self.always(
             "one burst, at the slot",
             ~b.m_axi_mem0_awvalid
-            | ((b.m_axi_mem0_awaddr == base << 7) & (b.m_axi_mem0_awlen == 1) & (written == 0)),
+            | (same(b, m_axi_mem0_awaddr=base << 7, m_axi_mem0_awlen=1) & (written == 0)),
         )
         self.always(
             "every byte, once",

@@ -6,6 +6,7 @@ from amaranth import Cat, Signal
 
 from formal.kit.cuts import cut
 from formal.kit.inside import observe
+from formal.kit.spec import moves
 from formal.register_bank.bus import BusWatch, always_answers, always_interrupts
 from hub_rtl.contract.axi import AxiLite
 from hub_rtl.contract.fields import CSR_ADDR
@@ -50,7 +51,7 @@ class GeometryOfBusyRegionStays(RegistersSpec):
         # The books of the region: a bank is FREE, or an OPEN is under way (`due`), or it is in use.
         free, due = Signal(2, init=3), Signal(2)
         age = Signal(range(self.SHOWS + 2))
-        taken = command.valid & command.ready & ours & (command.payload.op == RegionOp.OPEN)
+        taken = moves(command) & ours & (command.payload.op == RegionOp.OPEN)
         changes = Signal(2)  # when the state changes is the scoreboard's affair
         self.free(changes)
         for bank in range(2):
@@ -122,7 +123,7 @@ class InterruptTellsWhatIsEnabled(RegistersSpec):
         cut(self, regions)
         event = scoreboard.o_event
         strobes = {
-            "error": event.valid & event.ready & (event.payload.kind == EventKind.ERROR),
+            "error": moves(event) & (event.payload.kind == EventKind.ERROR),
             "timeout": regions.timeout_set,
             "refusal": self.one("RefusalLog").logged,
             "command": scoreboard.command_error.en,

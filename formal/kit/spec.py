@@ -3,6 +3,8 @@
 covers."""
 
 from fnmatch import fnmatchcase
+from functools import reduce
+from operator import and_, or_
 from typing import NamedTuple
 
 from amaranth import ClockDomain, Elaboratable, Module, Shape, Signal, Value
@@ -10,7 +12,7 @@ from amaranth.asserts import AnyConst, AnySeq
 from amaranth.hdl import Assert, Assume, Cover, ValueCastable
 from amaranth.lib import wiring
 
-__all__ = ["Spec", "Stream", "streams"]
+__all__ = ["Spec", "Stream", "blocked", "moves", "one_of", "same", "streams"]
 
 
 class Stream(NamedTuple):
@@ -33,6 +35,26 @@ def streams(part):
                 flow,
                 Stream(valid, *(ports[each][1] for each in rest)),
             )
+
+
+def moves(port):
+    """An item of the stream moves in this cycle."""
+    return port.valid & port.ready
+
+
+def blocked(port):
+    """An item of the stream waits in this cycle."""
+    return port.valid & ~port.ready
+
+
+def same(record, **fields):
+    """These fields of a record have these values."""
+    return reduce(and_, (getattr(record, name) == value for name, value in fields.items()))
+
+
+def one_of(value, *others):
+    """The value is one of the others."""
+    return reduce(or_, (value == each for each in others))
 
 
 def _bits(value):
@@ -155,6 +177,14 @@ class Spec(Elaboratable):
         before = Signal(len(value), name=name or "past")
         self.m.d.sync += before.eq(value)
         return before
+
+    def flag(self, flag, set, clear, first=1):
+        """``flag`` becomes 1 with ``set`` and 0 with ``clear``; when both happen, ``first``."""
+        ways = [(set, 1), (clear, 0)] if first else [(clear, 0), (set, 1)]
+        with self.m.If(ways[0][0]):
+            self.m.d.sync += flag.eq(ways[0][1])
+        with self.m.Elif(ways[1][0]):
+            self.m.d.sync += flag.eq(ways[1][1])
 
     # -- queues ------------------------------------------------------------------------------------
 

@@ -3,9 +3,11 @@
 
 from amaranth import Cat, Const, Mux, Signal
 
-from formal.kit.spec import Spec
+from formal.kit.spec import Spec, blocked, moves
 from hub_rtl.contract.records import header_layout
 from hub_rtl.link.loop_port import LOOP_PACKETS, LoopPort
+
+from .tx import at_a_place
 
 __all__ = ["LoopCreditsAreExact", "LoopPassesOn"]
 
@@ -20,18 +22,9 @@ class _Loop(Spec):
     def build(self, m):
         m.submodules.dut = dut = LoopPort(self._cfg, self._words)
         self.free_inputs(dut, but=("rank", "lane"))
-        self.rank, self.lane = (
-            self.constant(self._cfg.rank_width, "rank"),
-            self.constant(self._cfg.lane_width, "lane"),
-        )
-        self.suppose("rank exists", self.rank < self._cfg.ranks)
-        m.d.comb += [
-            dut.rank.eq(self.rank),
-            dut.lane.eq(self.lane),
-        ]
+        self.rank, self.lane = at_a_place(self, dut, self._cfg)
         self.packet, self.control, self.packet_out, self.control_out = (
-            port.valid & port.ready
-            for port in (dut.i_packet, dut.i_control, dut.o_packet, dut.o_control)
+            moves(port) for port in (dut.i_packet, dut.i_control, dut.o_packet, dut.o_control)
         )
         self.specify(m, dut)
 
@@ -103,8 +96,8 @@ class LoopCreditsAreExact(_Loop):
         for name, event in (
             ("tx_busy", self.packet),
             ("rx_busy", self.packet_out),
-            ("tx_idle_waiting", dut.i_packet.valid & ~dut.i_packet.ready),
-            ("credit_stall", dut.i_control.valid & ~dut.i_control.ready),
+            ("tx_idle_waiting", blocked(dut.i_packet)),
+            ("credit_stall", blocked(dut.i_control)),
         ):
             self.always(f"count {name}", counts[name] == self.past(event))
         wire = (

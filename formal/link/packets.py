@@ -5,6 +5,7 @@ docs/interfaces.md section 5)."""
 from amaranth import Cat, Const, Mux, Signal, signed
 
 from formal.kit.inside import observe
+from formal.kit.spec import moves, same
 from hub_rtl.contract.records import header_layout
 
 from .places import FlitsFindAPlace
@@ -22,7 +23,7 @@ class PacketsArriveWhole(FlitsFindAPlace):
     def specify(self, m, dut):
         rx = self.port.rx
         out, accepted = dut.o_packet, rx.accept.en[0]
-        taken = out.valid & out.ready
+        taken = moves(out)
         ends = taken & out.payload.last
         # An arbitrary packet is followed, and an arbitrary flit of it, first from the wire ...
         chosen, follows, inside, ahead = Signal(), Signal(), Signal(3), Signal(3)
@@ -59,7 +60,7 @@ class PacketsArriveWhole(FlitsFindAPlace):
         self.always("nothing invented", inside != 0, when=out.valid)
         self.always(
             "first and last",
-            (flit.first == (number == 0)) & (flit.last == (number == length)),
+            same(flit, first=number == 0, last=number == length),
             when=mine,
         )
         self.always(
@@ -107,7 +108,7 @@ class PacketsArriveWhole(FlitsFindAPlace):
         to_leave = rx.data_to_leave + rx.masks_to_leave
         depth = len(queue.items)
         base, end, count = Signal(signed(8)), Signal(signed(8)), Signal(range(depth + 1))
-        leaves = port.o.valid & port.o.ready
+        leaves = moves(port.o)
         m.d.comb += [
             count.eq(sum(queue.full[n] for n in range(depth))),
             end.eq(base + got),

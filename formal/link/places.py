@@ -7,6 +7,7 @@ from amaranth.lib import wiring
 
 from formal.kit.cuts import cut
 from formal.kit.inside import observe, stand_in
+from formal.kit.spec import same
 from hub_rtl.contract.records import header_layout
 from hub_rtl.link.link import LinkPort
 from hub_rtl.parts.register_queue import RegisterQueue
@@ -149,7 +150,7 @@ class FlitsFindAPlace(Receiver):
         )
         self.lemma(
             "nothing to leave",
-            (inside.data_to_leave == 0) & (inside.masks_to_leave == 0),
+            same(inside, data_to_leave=0, masks_to_leave=0),
             when=~leaving,
         )
         self.lemma("padding is within a packet", leaving, when=padding)

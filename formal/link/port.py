@@ -5,6 +5,7 @@ its books and what it tells."""
 from amaranth import Mux, Signal
 
 from formal.kit.inside import observe
+from formal.kit.spec import moves, same
 from hub_rtl.contract.packets import PacketType
 from hub_rtl.contract.records import header_layout
 from hub_rtl.link.link import LinkPort
@@ -34,12 +35,7 @@ class PortKeepsBooks(Receiver):
         self.suppose("peer exists", peer < cfg.ranks)
         body = header_layout(PacketType.CREDIT)(self.flit)
         dst = header_layout()(dut.i_control.payload).dst[: cfg.rank_width]
-        sends = (
-            dut.i_control.valid
-            & dut.i_control.ready
-            & dut.ctl_ready.bit_select(dst, 1)
-            & (dst == peer)
-        )
+        sends = moves(dut.i_control) & dut.ctl_ready.bit_select(dst, 1) & (dst == peer)
         books = (
             (
                 cfg.rx_credits,
@@ -115,7 +111,7 @@ class PortTellsEvents(Receiver):
         self.always("bad header told", dut.o_bad.en == self.bad)
         self.always(
             "bad header shown",
-            (dut.o_bad.header == self.flit) & (dut.o_bad.reason == self.reason),
+            same(dut.o_bad, header=self.flit, reason=self.reason),
             when=dut.o_bad.en,
         )
         for name, event in (
@@ -174,7 +170,7 @@ class PortTellsSending(Receiver):
             when=control.valid,
         )
         within = Signal()
-        with m.If(dut.i_packet.valid & dut.i_packet.ready):
+        with m.If(moves(dut.i_packet)):
             m.d.sync += within.eq(~dut.i_packet.payload.last)
         self.suppose(
             "packets are whole", dut.i_packet.payload.first == ~within, when=dut.i_packet.valid

@@ -5,12 +5,12 @@ section 5)."""
 from amaranth import Cat, Const, Mux, Signal
 
 from formal.kit.inside import observe
-from formal.kit.spec import Spec
+from formal.kit.spec import Spec, moves, same
 from hub_rtl.contract.packets import PacketType, Reason
 from hub_rtl.contract.records import header_layout
 from hub_rtl.link.link_rx import LinkRx
 
-from .tx import CONTROL_TYPES, DATA_TYPES, is_type
+from .tx import CONTROL_TYPES, DATA_TYPES, at_a_place, is_type
 
 __all__ = ["ControlArrives", "HeadersAreJudged", "Receiver"]
 
@@ -47,15 +47,7 @@ class Receiver(Spec):
         dut = self.prepare(self.part(cfg))
         m.submodules.dut = dut
         self.free_inputs(dut, but=("rank", "lane", *self.unused))
-        self.rank, self.lane = (
-            self.constant(cfg.rank_width, "rank"),
-            self.constant(cfg.lane_width, "lane"),
-        )
-        self.suppose("rank exists", self.rank < cfg.ranks)
-        m.d.comb += [
-            dut.rank.eq(self.rank),
-            dut.lane.eq(self.lane),
-        ]
+        self.rank, self.lane = at_a_place(self, dut, cfg)
         rx, past = dut.rx, self.past
         self.comes, self.next_flit, self.next_last = (
             past(rx.tvalid & rx.tready),
@@ -116,12 +108,15 @@ class Receiver(Spec):
         )
         self.lemma(
             "header in sight",
-            (checked.begins == numbered)
-            & (checked.off_sequence == self.off_sequence)
-            & (checked.bad == self.bad)
-            & (checked.data == self.data)
-            & (checked.control == self.control)
-            & (checked.credit == self.credit),
+            same(
+                checked,
+                begins=numbered,
+                off_sequence=self.off_sequence,
+                bad=self.bad,
+                data=self.data,
+                control=self.control,
+                credit=self.credit,
+            ),
         )
         self.lemma("packets arrive within frames", self.within, when=check.arriving)
 
@@ -153,7 +148,7 @@ class HeadersAreJudged(Receiver):
         self.always("bad header told", dut.bad.en == self.bad)
         self.always(
             "bad header shown",
-            (dut.bad.header == self.flit) & (dut.bad.reason == self.reason),
+            same(dut.bad, header=self.flit, reason=self.reason),
             when=dut.bad.en,
         )
         self.always("flit told", dut.busy == self.past(dut.rx.tvalid & dut.rx.tready))
@@ -205,7 +200,7 @@ class ControlArrives(Receiver):
         cfg = self._cfg
         inside, frees = (
             Signal(range(cfg.ctl_credits + 2)),
-            dut.o_control.valid & dut.o_control.ready,
+            moves(dut.o_control),
         )
         accepted = dut.accept.en[1]
         m.d.sync += inside.eq(inside + accepted - self.past(frees))

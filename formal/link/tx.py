@@ -6,16 +6,34 @@ from amaranth import Cat, Const, Mux, Signal
 
 from formal.kit.cuts import cut
 from formal.kit.inside import observe
-from formal.kit.spec import Spec
+from formal.kit.spec import Spec, blocked, moves, same
 from hub_rtl.contract.packets import PacketType
 from hub_rtl.contract.records import header_layout
 from hub_rtl.link.link import LinkPort
 from hub_rtl.link.link_tx import LinkTx
 
-__all__ = ["HeadersAreFilled", "NothingStarves", "PacketsLeaveWhole", "PacketsReachTheWire"]
+__all__ = [
+    "HeadersAreFilled",
+    "NothingStarves",
+    "PacketsLeaveWhole",
+    "PacketsReachTheWire",
+    "at_a_place",
+]
 
 DATA_TYPES = (PacketType.ROW, PacketType.PLAIN)
 CONTROL_TYPES = (PacketType.CLOSE, PacketType.REJECT)
+
+
+def at_a_place(spec, dut, cfg, exists=True):
+    """``(rank, lane)`` of the part, any, which stay as they are; ``exists``: a rank there is."""
+    rank, lane = spec.constant(cfg.rank_width, "rank"), spec.constant(cfg.lane_width, "lane")
+    if exists:
+        spec.suppose("rank exists", rank < cfg.ranks)
+    spec.m.d.comb += [
+        dut.rank.eq(rank),
+        dut.lane.eq(lane),
+    ]
+    return rank, lane
 
 
 def is_type(header, *types):
@@ -37,18 +55,11 @@ class _Transmitter(Spec):
         m.submodules.dut = dut = self.part(self._cfg, self._patience)
         control_sunk = self.prepare(dut)
         self.free_inputs(dut, but=("rank", "lane"))
-        self.rank, self.lane = (
-            self.constant(self._cfg.rank_width, "rank"),
-            self.constant(self._cfg.lane_width, "lane"),
-        )
-        m.d.comb += [
-            dut.rank.eq(self.rank),
-            dut.lane.eq(self.lane),
-        ]
+        self.rank, self.lane = at_a_place(self, dut, self._cfg, exists=False)
         packet, control, tx = dut.i_packet, dut.i_control, dut.tx
         within, self.first, self.moves = Signal(), Signal(), tx.tvalid & tx.tready
-        self.packet = packet.valid & packet.ready
-        self.control = control.valid & control.ready & ~control_sunk
+        self.packet = moves(packet)
+        self.control = moves(control) & ~control_sunk
         with m.If(self.packet):
             m.d.sync += within.eq(~packet.payload.last)
         header = header_layout()(packet.payload.data)
@@ -160,7 +171,7 @@ class PacketsReachTheWire(_Frames):
     def specify(self, m, dut):
         self.frames(m, dut)
         packet, tx = dut.i_packet, dut.tx
-        waits = packet.valid & ~packet.ready & ~self.past(tx.tvalid & ~tx.tready, "stalled")
+        waits = blocked(packet) & ~self.past(tx.tvalid & ~tx.tready, "stalled")
         self.always("a packet goes on", ~waits | ~self.within)
         self.always(
             "waits for a control flit or a CREDIT",
@@ -184,9 +195,7 @@ class HeadersAreFilled(_Transmitter):
                 seq.eq(seq + 1),
                 dest.eq(out.dst),
             ]
-        self.always(
-            "source and lane", (out.src == self.rank) & (out.lane == self.lane), when=header
-        )
+        self.always("source and lane", same(out, src=self.rank, lane=self.lane), when=header)
         self.always("numbers", out.seq == seq, when=header)
         self.always(
             "tdest",

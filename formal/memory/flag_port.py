@@ -8,7 +8,7 @@ at neither.
 
 from amaranth import Cat, Mux, Signal
 
-from formal.kit.spec import Spec
+from formal.kit.spec import Spec, moves, same
 from hub_rtl.contract.axi import RESP_OKAY
 from hub_rtl.memory.flag_port import WORDS_OUTSTANDING, SpillPortMerge
 
@@ -40,8 +40,8 @@ class _SharedPort(Spec):
         self.suppose(
             "mark of flags", flag.payload.addr[-1] & flag.payload.data[-1], when=flag.valid
         )
-        self.spill_aw, self.spill_w = spill.aw.valid & spill.aw.ready, spill.w.valid & spill.w.ready
-        self.flag = flag.valid & flag.ready
+        self.spill_aw, self.spill_w = moves(spill.aw), moves(spill.w)
+        self.flag = moves(flag)
         self.aw, self.w, self.b = (
             mem.awvalid & mem.awready,
             mem.wvalid & mem.wready,
@@ -117,13 +117,7 @@ class WritesArePaired(_SharedPort):
         self.pairs(m, self.aw & mem.awaddr[-1], self.w & mem.wdata[-1])
         self.always(
             "constant fields",
-            (mem.awid == 0)
-            & (mem.awlen == 0)
-            & (mem.awsize == 3)
-            & (mem.awburst == 1)
-            & (mem.awcache == 0)
-            & (mem.awprot == 0)
-            & (mem.wstrb == 0xFF)
+            same(mem, awid=0, awlen=0, awsize=3, awburst=1, awcache=0, awprot=0, wstrb=0xFF)
             & mem.wlast,
         )
 
@@ -243,16 +237,11 @@ class ReadsPass(_SharedPort):
             "data",
             mem.rvalid & mem.rready,
             data,
-            spill.r.valid & spill.r.ready,
+            moves(spill.r),
             spill.r.payload,
             most=2,
         )
         self.always(
             "constant fields",
-            (mem.arid == 0)
-            & (mem.arlen == 0)
-            & (mem.arsize == 3)
-            & (mem.arburst == 1)
-            & (mem.arcache == 0)
-            & (mem.arprot == 0),
+            same(mem, arid=0, arlen=0, arsize=3, arburst=1, arcache=0, arprot=0),
         )

@@ -3,7 +3,7 @@
 
 from amaranth import Mux, Signal
 
-from formal.kit.spec import Spec
+from formal.kit.spec import Spec, moves, same
 from hub_rtl.contract.axi import RESP_OKAY
 from hub_rtl.memory.memory import MemoryWriter
 
@@ -22,10 +22,10 @@ class _Writer(Spec):
     def build(self, m):
         m.submodules.dut = self.dut = dut = MemoryWriter(self._cfg)
         self.free_inputs(dut)
-        self.accepted = dut.i_write.valid & dut.i_write.ready
-        self.beat = dut.i_data.valid & dut.i_data.ready
+        self.accepted = moves(dut.i_write)
+        self.beat = moves(dut.i_data)
         self.aw, self.w = dut.mem.awvalid & dut.mem.awready, dut.mem.wvalid & dut.mem.wready
-        self.acked = dut.o_ack.valid & dut.o_ack.ready
+        self.acked = moves(dut.o_ack)
         self.specify(m, dut)
 
     def difference(self, name, plus, minus):
@@ -55,11 +55,7 @@ class AddressesFollowCommands(_Writer):
         self.always_fifo("awlen", self.accepted, length, self.aw, mem.awlen, most=2)
         self.always(
             "constant fields",
-            (mem.awid == 0)
-            & (mem.awsize == 4)
-            & (mem.awburst == 1)
-            & (mem.awcache == 0)
-            & (mem.awprot == 0),
+            same(mem, awid=0, awsize=4, awburst=1, awcache=0, awprot=0),
         )
         self.suppose(
             "commands stay within 4 KiB",
@@ -214,10 +210,7 @@ class QuiesceIsExact(_Writer):
         )
         older = Signal()  # the followed command came no later than the last strobe
         chosen = self.accepted & ~follows
-        with m.If(dut.quiesce):
-            m.d.sync += older.eq(1)
-        with m.Elif(chosen):
-            m.d.sync += older.eq(0)
+        self.flag(older, dut.quiesce, chosen)
         self.always("waits for older commands", dut.quiescing, when=follows & older)
         self.always(
             "does not wait for later ones", ~dut.quiescing, when=follows & ~older & (ahead == 0)

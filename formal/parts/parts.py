@@ -7,7 +7,7 @@ import importlib
 from amaranth import Cat, Mux, Signal
 from amaranth.lib import data
 
-from formal.kit.spec import Spec
+from formal.kit.spec import Spec, moves
 from hub_rtl.parts.arbiter import RoundRobin
 from hub_rtl.parts.early_queue import EarlyQueue
 from hub_rtl.parts.flush import FlushCounter
@@ -45,7 +45,7 @@ class QueueKeepsItems(Spec):
         m.submodules.dut = dut = self._part
         self.free_inputs(dut)
         self.always_held_all(dut)
-        put, take = dut.i.valid & dut.i.ready, dut.o.valid & dut.o.ready
+        put, take = moves(dut.i), moves(dut.o)
         inside, *_ = self.always_fifo("items", put, dut.i.payload, take, dut.o.payload, self._most)
         self.always("accepts while there is room", dut.i.ready, when=inside < self._room)
         young = 0
@@ -71,7 +71,7 @@ class EarlyQueueKeepsItems(Spec):
         m.submodules.dut = dut = EarlyQueue(self._width, self._depth)
         self.free_inputs(dut)
         self.always_held_all(dut)
-        take = dut.o.valid & dut.o.ready
+        take = moves(dut.o)
         inside, *_ = self.always_fifo(
             "items",
             dut.push,
@@ -103,12 +103,12 @@ class MergeKeepsItems(Spec):
         m.submodules.dut = dut = StreamMerge(shape, count, packets)
         self.free_inputs(dut)
         self.always_held_all(dut)
-        accepted = Cat(i.valid & i.ready for i in dut.i)
+        accepted = Cat(moves(i) for i in dut.i)
         item = Signal(shape)
         for n, i in enumerate(dut.i):
             with m.If(accepted[n]):
                 m.d.comb += item.eq(i.payload)
-        take = dut.o.valid & dut.o.ready
+        take = moves(dut.o)
         inside, *_ = self.always_fifo(
             "items", accepted.any(), item.as_value(), take, dut.o.payload.as_value(), 2
         )
@@ -253,6 +253,16 @@ class FlushCovers(Spec):
         )
 
 
+def nodes_in_use(m, dut, nodes):
+    """A bit for each node of a MultiQueue: it is in some queue."""
+    used = Signal(nodes)
+    with m.If(dut.append.en):
+        m.d.sync += used.bit_select(dut.append.node, 1).eq(1)
+    with m.If(dut.popped.en):
+        m.d.sync += used.bit_select(dut.popped.node, 1).eq(0)
+    return used
+
+
 class MultiQueueKeepsItems(Spec):
     """Each queue gives its nodes once, in order, with their bodies, two cycles after ``pop``, and
     nothing that it did not get; ``filled`` is 1 from two cycles after an append to the empty queue
@@ -272,11 +282,7 @@ class MultiQueueKeepsItems(Spec):
         self.free_inputs(dut)
         append, pop, popped = dut.append, dut.pop, dut.popped
         queue = self.constant(range(count), "queue")
-        used = Signal(nodes)
-        with m.If(append.en):
-            m.d.sync += used.bit_select(append.node, 1).eq(1)
-        with m.If(popped.en):
-            m.d.sync += used.bit_select(popped.node, 1).eq(0)
+        used = nodes_in_use(m, dut, nodes)
         recent = [self.past(pop.en, "popped_before")]
         recent.append(self.past(recent[0], "popped_twice_before"))
         self.suppose("queues exist", (pop.queue < count) & (append.queue < count) & (queue < count))

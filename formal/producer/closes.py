@@ -5,7 +5,7 @@
 from amaranth import Cat, Mux, Signal
 
 from formal.kit.inside import observe
-from formal.kit.spec import Spec
+from formal.kit.spec import Spec, moves
 from hub_rtl.contract.config import HubConfig
 from hub_rtl.contract.packets import PacketType
 from hub_rtl.contract.records import header_layout
@@ -42,8 +42,8 @@ class _Engine(Spec):
         self.free_inputs(dut, but=("i_close",))
         self.free(dut.i_close.valid, dut.i_close.payload)  # never stalled, so nothing to hold
         close, unpend = dut.i_close.payload, dut.unpend
-        self.put = dut.i_close.valid & dut.i_close.ready
-        self.sent = dut.o_control.valid & dut.o_control.ready
+        self.put = moves(dut.i_close)
+        self.sent = moves(dut.o_control)
         self.message = header_layout(PacketType.CLOSE)(dut.o_control.payload)
         self.suppose(
             "handles and ranks exist",
@@ -55,10 +55,11 @@ class _Engine(Spec):
         unsent = Signal(2 * cfg.handles)
         node = close.index << 1 | close.epoch[0]
         for n in range(len(unsent)):
-            with m.If(self.put & (node == n)):
-                m.d.sync += unsent[n].eq(1)
-            with m.Elif(dut.unpend_granted & ((unpend.index << 1 | unpend.bank) == n)):
-                m.d.sync += unsent[n].eq(0)
+            self.flag(
+                unsent[n],
+                self.put & (node == n),
+                dut.unpend_granted & ((unpend.index << 1 | unpend.bank) == n),
+            )
         self.suppose(
             "one close of a bank at a time", ~unsent.bit_select(node, 1), when=dut.i_close.valid
         )
@@ -116,10 +117,7 @@ class OneMessagePerPeer(_Engine):
 
         on_way, sends = Signal(), self.sent & (self.message.dst == peer)
         self.suppose("done after it was sent", on_way | sends, when=of(dut.ctl_done))
-        with m.If(of(dut.ctl_done)):
-            m.d.sync += on_way.eq(0)
-        with m.Elif(sends):
-            m.d.sync += on_way.eq(1)
+        self.flag(on_way, sends, of(dut.ctl_done), first=0)
         busy = of(dut.ctl_busy)
         offered = dut.o_control.valid & (self.message.dst == peer)
         self.always("one message at a time", ~on_way, when=offered)

@@ -5,7 +5,7 @@
 from amaranth import Cat, Mux, Signal
 
 from formal.kit.inside import observe
-from formal.kit.spec import Spec
+from formal.kit.spec import Spec, moves, one_of
 from hub_rtl.producer.producer import ProducerControl
 
 from .tables import OpenRam
@@ -25,7 +25,7 @@ class _Control(Spec):
         for ram in (observe(inner.table).table, *lists, staged, observe(inner.fences).ram):
             OpenRam(ram)
         self.free_inputs(dut)
-        self.taken = dut.i_command.valid & dut.i_command.ready
+        self.taken = moves(dut.i_command)
         self.specify(m, dut)
 
 
@@ -54,7 +54,7 @@ class OldStoresAreMarked(_Control):
         ended = [self.past(each) for each in ended]
         self.always(
             "one strobe at a time",
-            (strobes == 0) | (strobes == 1) | (strobes == 2) | (strobes == 4),
+            one_of(strobes, 0, 1, 2, 4),
         )
         self.always(
             "flush after the mark before", (stage == 0) & ((age >= 5) | ~begun), when=dut.o_flush
@@ -98,9 +98,7 @@ class PortsFollowTheParts(_Control):
         self.always(
             "only of pending peers", past(past(past(dut.pending.any()))), when=dut.ledger_read.en
         )
-        self.always(
-            "message told", dut.counts.closes == (dut.o_control.valid & dut.o_control.ready)
-        )
+        self.always("message told", dut.counts.closes == moves(dut.o_control))
         peer = self.constant(cfg.rank_width, "peer")
         busy, may = (
             dut.ctl_busy.bit_select(peer, 1),

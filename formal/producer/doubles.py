@@ -7,7 +7,8 @@ from amaranth.asserts import AnySeq
 from amaranth.lib import wiring
 
 from formal.kit.inside import observe, stand_in
-from formal.kit.spec import Spec
+from formal.kit.spec import Spec, moves
+from formal.parts.parts import nodes_in_use
 from hub_rtl.parts.multi_queue import MultiQueue
 
 from .tables import OpenRam
@@ -29,7 +30,7 @@ class OpenQueue(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        put, take = self.i.valid & self.i.ready, self.o.valid & self.o.ready
+        put, take = moves(self.i), moves(self.o)
         m.d.comb += [
             self.i.ready.eq(self.level != len(self.places)),
             self.o.valid.eq(self.level != 0),
@@ -44,6 +45,21 @@ class OpenQueue(wiring.Component):
         with m.If(put):
             m.d.sync += self.places[self.level - take].eq(self.i.payload)
         return m
+
+
+def orders_before(m, lists):
+    """The append of the cycle before, the pops of the last two."""
+    put, pop1, pop2 = (
+        Signal.like(lists.append),
+        Signal.like(lists.pop),
+        Signal.like(lists.pop),
+    )
+    m.d.sync += [
+        put.eq(lists.append),
+        pop1.eq(lists.pop),
+        pop2.eq(pop1),
+    ]
+    return put, pop1, pop2
 
 
 class OpenLists(MultiQueue):
@@ -67,13 +83,8 @@ class OpenLists(MultiQueue):
     def elaborate(self, platform):
         m = Module()
         append, pop, popped = self.append, self.pop, self.popped
-        put, pop1, pop2 = Signal.like(append), Signal.like(pop), Signal.like(pop)
-        m.d.sync += [
-            put.eq(append),
-            pop1.eq(pop),
-            pop2.eq(pop1),
-            self.level.eq(self.level + append.en - popped.en),
-        ]
+        put, pop1, pop2 = orders_before(m, self)
+        m.d.sync += self.level.eq(self.level + append.en - popped.en)
         m.d.comb += [
             self.may_append.eq(~(pop.en | pop1.en)),
             popped.en.eq(pop2.en),
@@ -115,12 +126,7 @@ class AnyLists(MultiQueue):
     def elaborate(self, platform):
         m = Module()
         append, pop, popped = self.append, self.pop, self.popped
-        put, pop1, pop2 = Signal.like(append), Signal.like(pop), Signal.like(pop)
-        m.d.sync += [
-            put.eq(append),
-            pop1.eq(pop),
-            pop2.eq(pop1),
-        ]
+        put, pop1, pop2 = orders_before(m, self)
         m.d.comb += self.may_append.eq(~(pop.en | pop1.en))
         wish, listed = Signal(len(popped.node)), Signal(self.nodes)
         m.d.comb += wish.eq(AnySeq(len(wish)))
@@ -166,13 +172,10 @@ class FilledIsExact(Spec):
         for ram in observe(dut):
             OpenRam(ram)
         self.free_inputs(dut)
-        append, pop, popped, past = dut.append, dut.pop, dut.popped, self.past
+        append, pop, past = dut.append, dut.pop, self.past
         queue = self.constant(range(self._count), "queue")
-        used, recent = Signal(self._nodes), past(pop.en) | past(past(pop.en))
-        with m.If(append.en):
-            m.d.sync += used.bit_select(append.node, 1).eq(1)
-        with m.If(popped.en):
-            m.d.sync += used.bit_select(popped.node, 1).eq(0)
+        recent = past(pop.en) | past(past(pop.en))
+        used = nodes_in_use(m, dut, self._nodes)
         self.suppose(
             "queues exist",
             (pop.queue < self._count) & (append.queue < self._count) & (queue < self._count),

@@ -7,7 +7,7 @@ from amaranth.asserts import AnySeq
 from amaranth.lib import wiring
 
 from formal.kit.inside import observe, stand_in
-from formal.kit.spec import Spec
+from formal.kit.spec import Spec, moves, one_of
 from hub_rtl.contract.packets import CommandOp, Reason
 from hub_rtl.parts.stream import StreamMerge
 from hub_rtl.producer.close_engine import CloseEngine
@@ -104,9 +104,9 @@ class _Sequence(Spec):
         self.free_inputs(dut)
         offered, answer = dut.i_command.payload, dut.o_response.payload
         self.tag = tag = self.constant(self._cfg.tag_width, "tag")
-        self.taken = dut.i_command.valid & dut.i_command.ready
+        self.taken = moves(dut.i_command)
         self.comes = self.taken & (offered.tag == tag)
-        self.answered = dut.o_response.valid & dut.o_response.ready & (answer.tag == tag)
+        self.answered = moves(dut.o_response) & (answer.tag == tag)
         self.open, self.command = Signal(name="open"), Signal.like(offered, name="followed")
         with m.If(self.comes):
             m.d.sync += [
@@ -136,7 +136,7 @@ class CommandsAreAnsweredOnce(_Sequence):
                 under_way.eq(1),
                 current.eq(dut.i_command.payload),
             ]
-        with m.Elif(first.valid & first.ready):
+        with m.Elif(moves(first)):
             m.d.sync += under_way.eq(0)
         self.lemma(
             "first answers", under_way & (first.payload.tag == current.tag), when=first.valid
@@ -155,7 +155,7 @@ class CommandsAreAnsweredOnce(_Sequence):
         self.always("no such operation", status == Reason.UNKNOWN, when=self.answered & (op == 3))
         self.always(
             "status of a fence",
-            (status == Reason.OK) | (status == Reason.PEER_DEAD),
+            one_of(status, Reason.OK, Reason.PEER_DEAD),
             when=self.answered & (op == CommandOp.FENCE),
         )
 

@@ -6,7 +6,7 @@ from amaranth import Array, Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 
 from formal.kit.inside import observe, stand_in
-from formal.kit.spec import Spec
+from formal.kit.spec import Spec, same
 from hub_rtl.contract.config import HubConfig
 from hub_rtl.contract.packets import Reason
 from hub_rtl.contract.records import types_of
@@ -173,8 +173,11 @@ class EntriesAreAtomic(Spec):
         busy = write.en | read.en
         self.always(
             "granted in order",
-            (dut.unpend_granted == (unpend.valid & idle & ~busy))
-            & (dut.close_granted == (close.valid & idle & ~busy & ~unpend.valid)),
+            same(
+                dut,
+                unpend_granted=unpend.valid & idle & ~busy,
+                close_granted=close.valid & idle & ~busy & ~unpend.valid,
+            ),
         )
         out, result = dut.o_write, dut.result
         told = past(entry, "told")  # the entry after the operation granted two cycles ago
@@ -204,9 +207,12 @@ class EntriesAreAtomic(Spec):
         m.d.comb += before.eq(was)
         self.always(
             "staged as the entry was",
-            (staged.index == index)
-            & (staged.epoch == past(past(close.epoch)))
-            & (staged.log2_replicas == before.log2_replicas)
+            same(
+                staged,
+                index=index,
+                epoch=past(past(close.epoch)),
+                log2_replicas=before.log2_replicas,
+            )
             & (staged.replica.as_value() == before.replica.as_value()),
             when=past(past(closes)),
         )

@@ -3,7 +3,7 @@
 
 from amaranth import Cat, Mux, Signal
 
-from formal.kit.spec import Spec
+from formal.kit.spec import Spec, moves, one_of, same
 from hub_rtl.contract.packets import PacketType
 from hub_rtl.contract.records import LOG_ENTRY, header_layout
 from hub_rtl.refusals.refusals import RefusalLog, RejectSender
@@ -44,7 +44,7 @@ class ReportsAreSentOrCounted(Spec):
             dut.i_refused.payload,
             header_layout(PacketType.REJECT)(dut.o_control.payload),
         )
-        came, gone = dut.i_refused.valid & refused.report, dut.o_control.valid & dut.o_control.ready
+        came, gone = dut.i_refused.valid & refused.report, moves(dut.o_control)
         self.always("never waits", dut.i_refused.ready)
         self.always("sent counts", dut.sent == self.past(gone, "gone"))
         inside, depth = Signal(range(-1, 2 * cfg.reject_depth + 4)), cfg.reject_depth
@@ -73,11 +73,14 @@ class ReportsAreSentOrCounted(Spec):
         self.always("sent once", has & ~done, when=coloured)
         self.always(
             "told what was refused",
-            (message.region == item.region)
-            & (message.epoch == item.epoch)
-            & (message.rowid == item.rowid)
-            & (message.reason == item.reason)
-            & (message.dst == item.src),
+            same(
+                message,
+                region=item.region,
+                epoch=item.epoch,
+                rowid=item.rowid,
+                reason=item.reason,
+                dst=item.src,
+            ),
             when=coloured,
         )
         self.always(
@@ -267,10 +270,8 @@ class EveryPulseIsLogged(_Log):
         steady, came = self.started & ~cleared, Signal()
         m.d.sync += came.eq(came | self.pulses.any())
         self.always("count within the log", dut.count <= self._cfg.log_depth)
-        self.always("clear empties the log", (dut.count == 0) & (dut.lost == 0), when=cleared)
-        self.always(
-            "count grows by one", (dut.count == before) | (dut.count == before + 1), when=steady
-        )
+        self.always("clear empties the log", same(dut, count=0, lost=0), when=cleared)
+        self.always("count grows by one", one_of(dut.count, before, before + 1), when=steady)
         self.always("logged with the entry", dut.logged, when=steady & (dut.count != before))
         self.always(
             "logged with the loss",

@@ -4,7 +4,7 @@ bank: ``csr_bank.py``."""
 
 from amaranth import Cat, Const, Mux, Signal
 
-from formal.kit.spec import Spec, Stream
+from formal.kit.spec import Spec, Stream, moves, same
 from hub_rtl.contract.config import ceil_log2
 from hub_rtl.contract.packets import RegionState
 from hub_rtl.contract.registers import register_map
@@ -39,7 +39,7 @@ class AccessesAreAnswered(Spec):
         port, bus = bus_obeys(self, dut), dut.bus
         for name in ("b", "r"):
             self.always_held(port[name], name)
-        taken = {name: each.valid & each.ready for name, each in port.items()}
+        taken = {name: moves(each) for name, each in port.items()}
         serves = Signal(2)
         m.d.sync += serves.eq(Mux(bus.request & ~bus.done, serves + 1, 0))
         self.suppose("done on request", bus.request, when=bus.done)
@@ -326,7 +326,7 @@ class GeometryIsChecked(Spec):
             "commands",
             dut.command_en,
             dut.command,
-            command.valid & command.ready,
+            moves(command),
             command.payload.as_value(),
             1,
         )
@@ -334,7 +334,7 @@ class GeometryIsChecked(Spec):
         # The scoreboard: the state of the followed region's banks, seen by a query with a delay.
         window, states, wish = Signal(3), [Signal(2, name=f"state{n}") for n in range(2)], Signal(4)
         self.free(wish)
-        taken = command.valid & command.ready & (command.payload.region == region)
+        taken = moves(command) & (command.payload.region == region)
         m.d.sync += window.eq(Mux(taken, 4, Mux(window == 0, 0, window - 1)))
         for n, state in enumerate(states):
             m.d.sync += state.eq(
@@ -356,7 +356,7 @@ class GeometryIsChecked(Spec):
         written, refused = dut.geometry_write.en, dut.errors.any()
         self.always(
             "written as staged",
-            (dut.geometry_write.region == dut.region) & (dut.geometry_write.geometry == g),
+            same(dut.geometry_write, region=dut.region, geometry=g),
             when=written,
         )
         ours = written & (dut.geometry_write.region == region)
@@ -372,10 +372,7 @@ class GeometryIsChecked(Spec):
         )
         self.always("written or refused", ~(written & refused))
         waits, open_commit = Signal(6), Signal()
-        with m.If(dut.commit):
-            m.d.sync += open_commit.eq(1)
-        with m.Elif(written | refused):
-            m.d.sync += open_commit.eq(0)
+        self.flag(open_commit, dut.commit, written | refused)
         m.d.sync += waits.eq(Mux(open_commit & ~written & ~refused, waits + 1, 0))
         self.always("judged once", open_commit, when=written | refused)
         self.always("judged in time", waits < 21)

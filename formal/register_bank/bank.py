@@ -6,7 +6,7 @@ from amaranth import Cat, Mux, Signal
 
 from formal.kit.cuts import cut
 from formal.kit.inside import observe
-from formal.kit.spec import Spec
+from formal.kit.spec import Spec, moves, same
 from formal.kit.streams import BlockHoldsItems
 from hub_rtl.contract.registers import register_map
 from hub_rtl.register_bank.register_bank import CsrBank
@@ -170,7 +170,7 @@ class GeometryIsWhatWasStaged(_Bank):
         self.lemma("address held", inside.aw_addr == at, when=inside.aw_held)
         self.lemma(
             "data held",
-            (inside.w_data == bus.data) & (inside.w_full == bus.full),
+            same(inside, w_data=bus.data, w_full=bus.full),
             when=inside.w_held,
         )
         self.lemma(
@@ -252,10 +252,7 @@ class CsrHoldsItems(BlockHoldsItems):
     def build(self, m):
         super().build(m)
         dut, taken = self._part, Signal()
-        with m.If(dut.o_command.valid & dut.o_command.ready):
-            m.d.sync += taken.eq(1)
-        with m.Elif(dut.i_command_response.valid):
-            m.d.sync += taken.eq(0)
+        self.flag(taken, moves(dut.o_command), dut.i_command_response.valid)
         self.suppose("answer to a command", taken, when=dut.i_command_response.valid)
 
 

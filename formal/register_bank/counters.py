@@ -4,7 +4,7 @@
 from amaranth import Array, Mux, Signal, Value
 
 from formal.kit.inside import observe, peek
-from formal.kit.spec import Spec
+from formal.kit.spec import Spec, same
 from hub_rtl.contract.registers import COUNTERS
 from hub_rtl.register_bank.counters import Counters
 
@@ -69,7 +69,7 @@ class CountsAreExact(Spec):
 
         # Helpers: what the registers and memories mean.
         self.lemma("turn in range", (turn < NUMBER) & (clearing <= NUMBER) & (copying <= NUMBER))
-        self.lemma("place", (inner.place == turn) & (inner.visited == 1 << turn))
+        self.lemma("place", same(inner, place=turn, visited=1 << turn))
         self.lemma(
             "the place before",
             inner.valid & (inner.at == Mux(turn == 0, NUMBER - 1, turn - 1)),

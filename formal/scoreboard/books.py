@@ -4,6 +4,7 @@ one bank's book."""
 
 from amaranth import Cat, Mux, Signal
 
+from formal.kit.spec import same
 from hub_rtl.contract.packets import OrderError, RegionState
 from hub_rtl.scoreboard.records import OpKind
 
@@ -30,7 +31,7 @@ class BooksKeepTotals(BooksSpec):
     def promise(self, m):
         dut, book = self.dut, self.book
         asked = self.past(
-            (dut.query.region == self.region) & (dut.query.bank == self.bank) & ~dut.clearing,
+            same(dut.query, region=self.region, bank=self.bank) & ~dut.clearing,
             "asked",
         )
         model = Cat(
@@ -100,7 +101,7 @@ class BooksAnnounceOnce(BooksSpec):
         )
         self.always(
             "READY names tile and epoch",
-            (dut.ready.group == op.group) & (dut.ready.epoch == self.epoch),
+            same(dut.ready, group=op.group, epoch=self.epoch),
             when=tile,
         )
         self.always("a full tile has its rows", dut.ready.rows == self.rows, when=self.ready_tile)
@@ -134,7 +135,7 @@ class BooksTellTheReason(BooksSpec):
         self.always("the reason", word.status == self.reason, when=ends & self.error)
         self.always(
             "ALL has no reason, and its rows",
-            (word.status == 0) & (word.rows == self.op.rows),
+            same(word, status=0, rows=self.op.rows),
             when=ends & self.all,
         )
         self.always(
@@ -239,10 +240,7 @@ class BooksOrphansEnd(BooksSpec):
             & (op.epoch == number)
             & (op.bytes[: self._cfg.region_width] == place)
         )
-        with m.If(orphan):
-            m.d.sync += passed.eq(1)
-        with m.Elif(self.opens):
-            m.d.sync += passed.eq(0)
+        self.flag(passed, orphan, self.opens)
         # The geometry that the bank's operations find, for as long as it is in use.
         there = self.shape.overflow_en & (self.shape.overflow == place)
         moved = self.started & (self.past(there, "there_before") != there)
@@ -266,8 +264,8 @@ class BooksReportFaults(BooksSpec):
         twice = self.past(self.twice, "second_close")
         mine = bad.en & (bad.region == self.region) & (bad.epoch[0] == self.bank)
         self.always("a second close is reported", mine, when=twice)
-        named = (bad.src == self.past(op.src, "src_before")) & (
-            bad.epoch == self.past(op.epoch, "epoch_before")
+        named = same(
+            bad, src=self.past(op.src, "src_before"), epoch=self.past(op.epoch, "epoch_before")
         )
         self.always("with its name", named, when=twice)
         self.always("nothing else is", twice, when=mine)

@@ -4,7 +4,7 @@
 from amaranth import Cat, Mux, Signal
 
 from formal.kit.inside import observe
-from formal.kit.spec import Spec
+from formal.kit.spec import Spec, blocked, moves, one_of, same
 from hub_rtl.contract.packets import Reason, RegionState
 from hub_rtl.scoreboard.records import OpKind, scoreboard_types
 from hub_rtl.scoreboard.region_finish import Divider, RegionFinisher
@@ -82,8 +82,8 @@ class _Finisher(Spec):
         kind = dut.o_op.payload.kind
         self.taken, asked = Signal(), Signal()
         answer = dut.result.valid & (dut.result.source == 0)
-        m.d.comb += self.taken.eq(dut.o_op.valid & dut.o_op.ready)
-        questions = self.taken & ((kind == OpKind.LOOK) | (kind == OpKind.FINISH))
+        m.d.comb += self.taken.eq(moves(dut.o_op))
+        questions = self.taken & (one_of(kind, OpKind.LOOK, OpKind.FINISH))
         m.d.sync += asked.eq(questions | (asked & ~answer))
         self.suppose("an answer follows a question", asked, when=answer)
         self.asked, self.answer = asked, answer
@@ -142,8 +142,11 @@ class FinisherTellsTheTruth(_Finisher):
         self.always("ALL: every row", exact(op.rows), when=good)
         self.always(
             "ALL: the last tile",
-            (op.part == (op.rows & ((1 << shape.log2_tile) - 1)).any())
-            & (op.group == (shape.group_base + (op.rows >> shape.log2_tile))[: cfg.group_width]),
+            same(
+                op,
+                part=(op.rows & ((1 << shape.log2_tile) - 1)).any(),
+                group=(shape.group_base + (op.rows >> shape.log2_tile))[: cfg.group_width],
+            ),
             when=good,
         )
         any_rows = self.constant(cfg.slot_width, "any_rows")
@@ -160,7 +163,7 @@ class FinisherTellsTheTruth(_Finisher):
         )
         self.always(
             "no other verdict",
-            (op.status == 0) | (op.status == Reason.OVERLAP) | (op.status == Reason.INCOMPLETE),
+            one_of(op.status, 0, Reason.OVERLAP, Reason.INCOMPLETE),
             when=finishes,
         )
         passes = dut.o_op.valid & (op.kind == OpKind.PASS)
@@ -175,8 +178,7 @@ class FinisherTellsTheTruth(_Finisher):
         self.always("the overflow region is told after ALL", passes == confirmed)
         self.always(
             "the overflow region is told its bytes and rows",
-            (op.bytes == book.over)
-            & (op.region == shape.overflow)
+            same(op, bytes=book.over, region=shape.overflow)
             & (op.rows * shape.row_bytes == book.over)
             & ~op.abort
             & (op.bank == dut.at.bank)
@@ -185,7 +187,7 @@ class FinisherTellsTheTruth(_Finisher):
         )
         self.always(
             "only the verdict names the region",
-            (op.region == dut.at.region) & (op.bank == dut.at.bank),
+            same(op, region=dut.at.region, bank=dut.at.bank),
             when=dut.o_op.valid & ~passes,
         )
         self.always("a verdict names its epoch", op.epoch == book.epoch, when=finishes)
@@ -198,11 +200,11 @@ class FinisherTellsTheTruth(_Finisher):
         # Lemmas: what the registers hold.
         inside, verdict = self.inside, self.inside.verdict
         later = ~self.among("IDLE", "LOOK", "ANSWER")
-        self.lemma("the book", (inside.book == book) & (inside.shape == shape), when=later)
+        self.lemma("the book", same(inside, book=book, shape=shape), when=later)
         self.lemma("whole rows", (shape.row_bytes[:4] == 0) & (shape.row_bytes != 0), when=later)
         dividing = self.among("DIVIDE", "EXACT")
         deciding = later & ~self.is_in["WEIGH"]
-        self.lemma("sums", (inside.here == here) & (inside.total == total), when=later)
+        self.lemma("sums", same(inside, here=here, total=total), when=later)
         self.lemma("weighed", complete & (total >= book.sent), when=deciding)
         self.lemma("dividing", total == book.sent, when=dividing)
         divided = deciding & (total == book.sent)
@@ -230,9 +232,12 @@ class FinisherTellsTheTruth(_Finisher):
         )
         self.lemma(
             "what the quotients say",
-            (inside.full == placed >> shape.log2_tile)
-            & (inside.rows == placed + over)
-            & (inside.part == (placed & ((1 << shape.log2_tile) - 1)).any()),
+            same(
+                inside,
+                full=placed >> shape.log2_tile,
+                rows=placed + over,
+                part=(placed & ((1 << shape.log2_tile) - 1)).any(),
+            ),
             when=divided & ~self.is_in["DIVIDE"],
         )
         self.lemma("won", won == (verdict == 0), when=self.is_in["JUDGED"])
@@ -288,7 +293,7 @@ class FinisherJudgesEachBank(_Finisher):
         with m.Elif(asks | (finishes & here)):
             m.d.sync += open_.eq(0)
         self.always("no verdict is forgotten", ~open_, when=~dut.busy | ~here)
-        waits = (dut.o_op.valid & ~dut.o_op.ready) | (self.asked & ~self.answer)
+        waits = blocked(dut.o_op) | (self.asked & ~self.answer)
         with m.If(~dut.busy):
             m.d.sync += steps.eq(0)
         with m.Elif(~waits):

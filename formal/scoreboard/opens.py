@@ -4,6 +4,7 @@ for its epoch."""
 
 from amaranth import Cat, Mux, Signal
 
+from formal.kit.spec import one_of
 from hub_rtl.contract.packets import Reason, RegionState
 from hub_rtl.scoreboard.records import OpKind
 
@@ -36,7 +37,7 @@ class BanksGoForward(BooksSpec):
             ]
         ahead = Signal(4)
         m.d.comb += ahead.eq(update.epoch - last)
-        forward = (ahead == 2) | (ahead == 4) | (ahead == 6)
+        forward = one_of(ahead, 2, 4, 6)
         self.always("a bank goes forward", forward, when=opens & has_last)
         self.always(
             "FORGET is for FREE banks",
@@ -82,11 +83,8 @@ class DroppedNewsTaint(BooksSpec):
         dropped = Signal()
         ahead = Signal(4)
         m.d.comb += ahead.eq(epoch - op.epoch)
-        over = self.opens & (ours | (b["used"] & ~((ahead == 2) | (ahead == 4) | (ahead == 6))))
-        with m.If(over):
-            m.d.sync += dropped.eq(0)
-        with m.Elif(leaves | (named & ~self.belongs)):
-            m.d.sync += dropped.eq(1)
+        over = self.opens & (ours | (b["used"] & ~(one_of(ahead, 2, 4, 6))))
+        self.flag(dropped, leaves | (named & ~self.belongs), over, first=0)
         self.suppose("an epoch of the bank", epoch[0] == self.bank)
         self.always(
             "what is not taken is counted as dropped",

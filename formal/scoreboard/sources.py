@@ -4,7 +4,7 @@
 from amaranth import Cat, Mux, Signal
 
 from formal.kit.inside import known_word, observe
-from formal.kit.spec import Spec
+from formal.kit.spec import Spec, blocked, moves
 from hub_rtl.scoreboard.bank_sources import OverlapInbox, StallClock
 from hub_rtl.scoreboard.records import OpKind, scoreboard_types
 
@@ -63,7 +63,7 @@ class OverlapsAreKept(Spec):
         self.suppose("it is a bank", name < banks)
         told = Cat(op.bank, op.region)
         reported = dut.overlap.en & (Cat(dut.overlap.bank, dut.overlap.region) == name)
-        mine, taken = dut.o_op.valid & (told == name), dut.o_op.valid & dut.o_op.ready
+        mine, taken = dut.o_op.valid & (told == name), moves(dut.o_op)
         due, owed, others = Signal(), Signal(3), Signal(8)
         m.d.sync += [
             owed.eq(owed - (taken & mine) + (reported & (owed != 7))),
@@ -105,8 +105,8 @@ class TicksComeInTime(Spec):
         m.d.comb += dut.timeout.eq(timeout)
         self.suppose("it is a bank", name < banks)
         quarter = timeout >> 2
-        ticks = dut.o_op.valid & dut.o_op.ready & (Cat(op.bank, op.region) == name)
-        stalled = dut.o_op.valid & ~dut.o_op.ready
+        ticks = moves(dut.o_op) & (Cat(op.bank, op.region) == name)
+        stalled = blocked(dut.o_op)
         seen, all_cycles, cycles = (
             Signal(),
             Signal(34),

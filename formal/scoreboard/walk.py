@@ -5,7 +5,7 @@
 from amaranth import Cat, Const, Mux, Signal
 
 from formal.kit.inside import known_word, observe
-from formal.kit.spec import Spec
+from formal.kit.spec import Spec, blocked, moves, one_of, same
 from hub_rtl.contract.packets import OrderError, RegionOp
 from hub_rtl.contract.records import types_of
 from hub_rtl.scoreboard.records import OpKind, scoreboard_types
@@ -28,7 +28,7 @@ class _Walker(Spec):
         self.taken, self.asked, self.answer = Signal(), Signal(), Signal()
         quiet = (OpKind.CLEAR, OpKind.PASS, OpKind.ORPHAN)
         m.d.comb += [
-            self.taken.eq(dut.o_op.valid & dut.o_op.ready),
+            self.taken.eq(moves(dut.o_op)),
             self.answer.eq(dut.result.valid & (dut.result.source == 1)),
         ]
         questions = self.taken & ~Cat(op.kind == kind for kind in quiet).any()
@@ -63,9 +63,9 @@ class OrdersTakeTheirSteps(_Walker):
         phase, age, cleared, told = Signal(4), Signal(4), Signal(len(inside.left)), Signal()
         book, shape = Signal(types.book), Signal(types.geometry)
         bank = command.epoch[0]
-        accepted = dut.i_command.valid & dut.i_command.ready
+        accepted = moves(dut.i_command)
         unknown = command.region >= cfg.regions
-        ends = (command.op == RegionOp.RELEASE) | (command.op == RegionOp.ABORT)
+        ends = one_of(command.op, RegionOp.RELEASE, RegionOp.ABORT)
         kinds = {OpKind(each): self.taken & (op.kind == each) & ~op.plain for each in OpKind}
         m.d.sync += age.eq(age + (age != 15))
         swept = Signal(4)  # cycles since the combiners were last seen to hold something old
@@ -145,12 +145,7 @@ class OrdersTakeTheirSteps(_Walker):
         rest = shape.capacity & ((1 << shape.log2_tile) - 1)
         tiles = (shape.capacity >> shape.log2_tile) + rest.any()
         owes = shape.overflow_en & ~book.passed
-        mine = (
-            (op.region == command.region)
-            & (op.bank == bank)
-            & (op.epoch == command.epoch)
-            & (op.source == 1)
-        )
+        mine = same(op, region=command.region, bank=bank, epoch=command.epoch, source=1)
         offers = {each: dut.o_op.valid & ~op.plain & (op.kind == each) for each in OpKind}
         ordering = Cat(offers[each] for each in orders).any()
         self.always(
@@ -165,7 +160,7 @@ class OrdersTakeTheirSteps(_Walker):
         self.always("and the reason", dut.command_error.reason == why, when=fails)
         self.always(
             "purge after the order",
-            ((phase == 3) | (phase == 12))
+            (one_of(phase, 3, 12))
             & (dut.purge.region == command.region)
             & (dut.purge.bank == bank),
             when=dut.purge.en,
@@ -254,7 +249,7 @@ class OrdersTakeTheirSteps(_Walker):
 
         # Every wait is for somebody else: other cycles are few.
         others = (
-            (dut.o_op.valid & ~dut.o_op.ready)
+            blocked(dut.o_op)
             | (self.asked & ~self.answer)
             | ((phase == 4) & dut.purging)
             | ((phase == 5) & dut.quiescing)
@@ -291,7 +286,7 @@ class OrdersTakeTheirSteps(_Walker):
         self.lemma(
             "all were asked", orphans == cfg.regions, when=self.is_in["ORPHANED"] | (phase == 12)
         )
-        self.lemma("nobody was asked", orphans == 0, when=(phase == 1) | (phase == 2))
+        self.lemma("nobody was asked", orphans == 0, when=one_of(phase, 1, 2))
         self.lemma("it was looked up", inside.shared.r_data, when=(phase == 2) & named_then)
         self.lemma("nobody is to be asked", ~named_then, when=(phase == 3) & self.is_in["PURGE"])
         self.lemma("phases", (phase <= 12) & (inside.command == command))

@@ -5,6 +5,7 @@ rows."""
 from amaranth import Cat, Mux, Signal
 
 from formal.kit.inside import observe, peek
+from formal.kit.spec import same
 
 from .table import TableSpec
 
@@ -45,7 +46,7 @@ class QueriesCountRows(TableSpec):
             moved_before.eq(moved),
             fresh.eq(Mux(opens, self.SETTLES + 1, fresh - fresh.any())),
         ]
-        asked = (dut.rows_query.region == region) & (dut.rows_query.bank == bank) & ~dut.clearing
+        asked = same(dut.rows_query, region=region, bank=bank) & ~dut.clearing
         told = self.past(self.past(asked, "asked"), "told") & (fresh == 0)
         self.always("slots exact", dut.slots == slots, when=told)
         self.always("moved exact", dut.moved == moved_before, when=told)
@@ -66,7 +67,7 @@ class QueriesCountRows(TableSpec):
             word = ram.r_data.shape()(peek(m, ram, Cat(bank, region)))
             self.lemma(
                 f"{name} kept",
-                (word.slots == slots + here) & (word.moved == moved),
+                same(word, slots=slots + here, moved=moved),
                 when=~dut.clearing & ~pending,
             )
         self.lemma("settled", ~pending, when=fresh == 0)

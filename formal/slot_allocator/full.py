@@ -5,6 +5,7 @@ from amaranth import Cat, Mux, Signal
 from amaranth.lib import data
 
 from formal.kit.inside import observe, peek
+from formal.kit.spec import one_of, same
 from hub_rtl.contract.packets import Reason, RegionState
 
 from .table import TableSpec
@@ -56,7 +57,7 @@ class RefusedOnlyWhenFull(TableSpec):
             full.eq((mine["slots"] >= own.capacity) & ~usable),
         ]
         one_ago = self.past(full, "full_one")
-        ours = (req.region == region) & (req.bank == bank) & ~req.translate
+        ours = same(req, region=region, bank=bank) & ~req.translate
         self.always(
             "full when it is full",
             (dut.reply.reason == Reason.REGION_FULL) == self.past(one_ago, "full_two"),
@@ -144,7 +145,7 @@ class RefusedOnlyWhenFull(TableSpec):
         self.lemma(
             "target",
             (target == self.region(two.region).overflow) & self.region(two.region).overflow_en,
-            when=(busy == 1) | (busy == 2),
+            when=one_of(busy, 1, 2),
         )
         for ram, depth in (
             ("geometry", cfg.regions),
@@ -152,7 +153,7 @@ class RefusedOnlyWhenFull(TableSpec):
             ("pointers", 2 * cfg.regions),
         ):
             self.lemma(f"{ram} walked", walks[ram] <= depth)
-        waits = (busy == 1) | (busy == 2)
+        waits = one_of(busy, 1, 2)
         for name, each in banks.items():
             number, slots = each["number"], each["slots"] + each["here"]
             pending = Cat(
@@ -208,7 +209,7 @@ class RefusedOnlyWhenFull(TableSpec):
             )
             self.lemma(
                 f"{name}: read",
-                (pointer.slots == slots) & (pointer.full == last_given),
+                same(pointer, slots=slots, full=last_given),
                 when=(at_one & ~one.translate & (busy == 0)) | found,
             )
             self.lemma(
@@ -231,8 +232,7 @@ class RefusedOnlyWhenFull(TableSpec):
         )
         self.lemma(
             "goes elsewhere",
-            (inside.own_epoch == mine["state"].epoch)
-            & (inside.own_row_bytes == own.row_bytes)
+            same(inside, own_epoch=mine["state"].epoch, own_row_bytes=own.row_bytes)
             & (mine["slots"] + mine["here"] >= own.capacity),
             when=at["two"] & ours,
         )

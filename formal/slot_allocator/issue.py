@@ -5,7 +5,7 @@ from amaranth import Cat, Const, Mux, Signal
 from amaranth.lib import data
 
 from formal.kit.inside import observe, peek
-from formal.kit.spec import Spec
+from formal.kit.spec import Spec, blocked, moves, same
 from hub_rtl.contract.packets import Reason
 from hub_rtl.slot_allocator.issue import Issue
 from hub_rtl.slot_allocator.records import REPLIES, Kind, slice_types_of
@@ -41,7 +41,7 @@ class CommandsBecomeWritesOrRefusals(_Issue):
     def specify(self, m, dut, inside):
         cfg, command, write, refused = self._cfg, dut.i_command.p, dut.o_write, dut.o_refused
         own = slice_types_of(cfg)
-        fire = dut.i_command.valid & dut.i_command.ready
+        fire = moves(dut.i_command)
         level = Signal(range(REPLIES + 1))
         m.d.sync += level.eq(level + dut.reply_en - dut.alloc_taken)
         self.suppose("answers fit", level < REPLIES, when=dut.reply_en)
@@ -93,8 +93,8 @@ class CommandsBecomeWritesOrRefusals(_Issue):
             name: self.past(value, f"was_{name}")
             for name, value in {
                 "fire": fire,
-                "write": write.valid & ~write.ready,
-                "refused": refused.valid & ~refused.ready,
+                "write": blocked(write),
+                "refused": blocked(refused),
                 "row": fire & is_row & good,
                 "full": fire & is_row & bad,
                 "plain": fire & (command.kind == Kind.PLAIN),
@@ -179,15 +179,13 @@ class CommandsBecomeWritesOrRefusals(_Issue):
         refusal = was["full"] | was["sink"]
         self.always(
             "refused bytes",
-            (refused.p.bytes == before.bytes) & (refused.p.src == before.src),
+            same(refused.p, bytes=before.bytes, src=before.src),
             when=refusal,
         )
         named = was["full"] | was["sink"] & ~windowed
         self.always(
             "refused row named",
-            (refused.p.region == body.region)
-            & (refused.p.epoch == body.epoch)
-            & (refused.p.rowid == body.rowid),
+            same(refused.p, region=body.region, epoch=body.epoch, rowid=body.rowid),
             when=named,
         )
         # Reports: not twice in a row for one thing.
@@ -211,8 +209,8 @@ class CommandsBecomeWritesOrRefusals(_Issue):
             ~(dut.i_command.valid | write.valid | refused.valid | dut.o_data.valid),
             when=dut.idle,
         )
-        self.always("end with command", dut.i_end.valid & dut.i_end.ready, when=fire)
-        self.always("one end each", fire, when=dut.i_end.valid & dut.i_end.ready)
+        self.always("end with command", moves(dut.i_end), when=fire)
+        self.always("one end each", fire, when=moves(dut.i_end))
         self.reach("kept entry used", was["row"] & ~before.fresh)
         self._lemmas(
             m, inside, dut, level, open_, ahead, answer, index, filled, entry, last, some, thing
@@ -266,9 +264,7 @@ class CommandsBecomeWritesOrRefusals(_Issue):
             inside.repeated == (inside.some & (inside.last == inside.whom)),
             when=known | asks,
         )
-        fresh = dut.o_refused.valid & ~self.past(
-            dut.o_refused.valid & ~dut.o_refused.ready, "refusal_waits"
-        )
+        fresh = dut.o_refused.valid & ~self.past(blocked(dut.o_refused), "refusal_waits")
         self.lemma("last refused", thing == last, when=some & ~fresh)
         self.lemma("some refused", inside.some == (some | fresh))
 
@@ -288,7 +284,7 @@ class BeatsFollowTheirWrite(_Issue):
             (command.len != 0) & (command.len <= cfg.packet_flits),
             when=dut.i_command.valid,
         )
-        fire, take = dut.i_command.valid & dut.i_command.ready, piece.valid & piece.ready
+        fire, take = moves(dut.i_command), moves(piece)
         own = slice_types_of(cfg)
         body = data.View(own.row_body, command.body)
         flat = data.View(own.plain_body, command.body)
@@ -317,8 +313,7 @@ class BeatsFollowTheirWrite(_Issue):
         kept = Signal()
         became = Mux(
             just,
-            dut.o_refused.valid
-            & ~self.past(dut.o_refused.valid & ~dut.o_refused.ready, "refusing"),
+            dut.o_refused.valid & ~self.past(blocked(dut.o_refused), "refusing"),
             kept,
         )
         m.d.sync += kept.eq(became)
@@ -342,7 +337,7 @@ class BeatsFollowTheirWrite(_Issue):
             for name, value in {
                 "beat": mine & ~first & ~sink,
                 "quiet": mine & (first | sink),
-                "waits": beat.valid & ~beat.ready,
+                "waits": blocked(beat),
                 "take": take,
                 "last": done + 1 == masks + length,
                 "strobe": strobe,
@@ -381,7 +376,7 @@ class BeatsFollowTheirWrite(_Issue):
         self.lemma("somewhere", waiting | (active & (ahead == 0)), when=open_)
         self.lemma(
             "waiting",
-            (job.len == length) & (job.masked == masked) & (job.unit == unit) & (job.sink == sink),
+            same(job, len=length, masked=masked, unit=unit, sink=sink),
             when=waiting,
         )
         self.lemma(

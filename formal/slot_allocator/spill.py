@@ -6,7 +6,7 @@ from amaranth import Array, Cat, Const, Mux, Signal
 from amaranth.lib import data
 
 from formal.kit.inside import observe, peek
-from formal.kit.spec import Spec
+from formal.kit.spec import Spec, blocked, moves, same
 from hub_rtl.contract.axi import RESP_OKAY
 from hub_rtl.slot_allocator.spill import SpillEngine
 from hub_rtl.slot_allocator.spill_filter import SpillFilter
@@ -84,10 +84,7 @@ def _engine(spec, m, cfg):
         mem.r.payload,
     )
     left = {name: Signal(2, name=f"{name}_left") for name in ("aw", "w", "ar")}
-    done = {
-        name: getattr(mem, name).valid & getattr(mem, name).ready
-        for name in ("aw", "w", "ar", "b", "r")
-    }
+    done = {name: moves(getattr(mem, name)) for name in ("aw", "w", "ar", "b", "r")}
     for name in ("aw", "w"):
         m.d.sync += left[name].eq(left[name] + done[name] - done["b"])
     m.d.sync += left["ar"].eq(left["ar"] + done["ar"] - done["r"])
@@ -142,8 +139,8 @@ class EngineAnswersEach(Spec):
         self.suppose("slice exists", n < cfg.slices)
         requests = Array(dut.i_request)
         took = Signal()
-        m.d.comb += took.eq(Array([each.valid & each.ready for each in dut.i_request])[n])
-        any_took = Cat(each.valid & each.ready for each in dut.i_request).any()
+        m.d.comb += took.eq(Array([moves(each) for each in dut.i_request])[n])
+        any_took = Cat(moves(each) for each in dut.i_request).any()
         answered = Signal()
         m.d.comb += answered.eq(Array(dut.done)[n])
         open_, busy, write = Signal(), Signal(), Signal()
@@ -155,10 +152,7 @@ class EngineAnswersEach(Spec):
             ]
         with m.Elif(answered):
             m.d.sync += open_.eq(0)
-        with m.If(any_took):
-            m.d.sync += busy.eq(1)
-        with m.Elif(dut.done.any()):
-            m.d.sync += busy.eq(0)
+        self.flag(busy, any_took, dut.done.any())
         m.d.sync += [
             word.eq(mem.r.p.data),
             error.eq(Mux(write, mem.b.payload, mem.r.p.resp) != RESP_OKAY),
@@ -173,9 +167,9 @@ class EngineAnswersEach(Spec):
         # Bounded wait: memory takes each item, and answers, within MEMORY cycles.
         ages = {}
         waiting = {
-            "aw": mem.aw.valid & ~mem.aw.ready,
-            "w": mem.w.valid & ~mem.w.ready,
-            "ar": mem.ar.valid & ~mem.ar.ready,
+            "aw": blocked(mem.aw),
+            "w": blocked(mem.w),
+            "ar": blocked(mem.ar),
             "b": left["aw"].any() & left["w"].any() & ~mem.b.valid,
             "r": left["ar"].any() & ~mem.r.valid,
         }
@@ -208,7 +202,7 @@ class EngineAddressesWords(Spec):
             m.d.sync += written.eq(1)
         mine, job = Signal(), Signal(dut.i_request[0].payload.shape())
         for each in dut.i_request:
-            with m.If(each.valid & each.ready):
+            with m.If(moves(each)):
                 m.d.sync += [
                     mine.eq(each.payload.region == region),
                     job.eq(each.payload),
@@ -245,8 +239,7 @@ class EngineAddressesWords(Spec):
         self.lemma("word seen", self._is(seen, first, bases), when=mine & inside.is_in["DISTANCE"])
         self.lemma(
             "parts known",
-            (inside.base == Mux(job.bank, bases[1], bases[0]))
-            & (inside.distance == (job.rowid - first)[:24]),
+            same(inside, base=Mux(job.bank, bases[1], bases[0]), distance=(job.rowid - first)[:24]),
             when=mine & inside.is_in["ADDRESS"],
         )
         self.lemma(

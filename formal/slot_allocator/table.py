@@ -4,7 +4,7 @@
 from amaranth import Array, Cat, Mux, Signal
 
 from formal.kit.inside import observe, peek
-from formal.kit.spec import Spec
+from formal.kit.spec import Spec, moves, one_of, same
 from hub_rtl.contract.packets import Reason, RegionState
 from hub_rtl.slot_allocator.address_table import AddressTable
 
@@ -52,7 +52,7 @@ class TableSpec(Spec):
             "step 1", inside.now == (inside.second | (inside.one_valid & (inside.busy == 0)))
         )
         self.taken, self.inflight = Signal(), Signal(4)
-        m.d.comb += self.taken.eq(Cat(each.valid & each.ready for each in dut.i_request).any())
+        m.d.comb += self.taken.eq(Cat(moves(each) for each in dut.i_request).any())
         m.d.sync += self.inflight.eq(self.inflight + self.taken - dut.reply_en.any())
         for n, region in enumerate(self.regions):
             self.suppose(
@@ -115,7 +115,7 @@ class TableSpec(Spec):
             Signal(cfg.slices),
         )
         self.free(pick)
-        m.d.comb += taken_by.eq(Cat(each.valid & each.ready for each in dut.i_request))
+        m.d.comb += taken_by.eq(Cat(moves(each) for each in dut.i_request))
         answered = dut.reply_en.any()
         answer = Signal()
         m.d.comb += answer.eq(answered & open_ & (ahead == 0))
@@ -146,7 +146,7 @@ class TableSpec(Spec):
             "reply": dut.reply_en.any(),
             "b": b.slice.any(),
             "a": a.slice.any(),
-            "two": (busy == 1) | (busy == 2),
+            "two": one_of(busy, 1, 2),
             "one": one_valid,
         }
         self.lemma("occupancy", self.inflight == sum(stages.values()))
@@ -332,10 +332,13 @@ class TableAnswersEach(TableSpec):
         ok = at["a"] & (a.reply.reason == Reason.OK)
         self.lemma(
             "a: geometry",
-            (inside.stride == there.stride[low:])
-            & (inside.group_base == there.group_base)
-            & (inside.log2_tile == there.log2_tile)
-            & (inside.base_a == Mux(req.bank, there.base[1][low:], there.base[0][low:])),
+            same(
+                inside,
+                stride=there.stride[low:],
+                group_base=there.group_base,
+                log2_tile=there.log2_tile,
+                base_a=Mux(req.bank, there.base[1][low:], there.base[0][low:]),
+            ),
             when=ok,
         )
         there = self.region(b.reply.place)
