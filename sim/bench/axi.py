@@ -3,7 +3,8 @@
 
 ``prefix`` is what stands before the AXI name in Verilog: ``"mem__"`` for a block with a port
 ``mem``, ``"m_axi_mem0_"`` at the hub's top. All agents use the sampling point of
-:mod:`sim.bench.clock`.
+:mod:`sim.bench.clock`. Ours rather than ``cocotbext-axi``: its memory has no latency of the answer
+and no errors by address, and samples at the rising edge.
 """
 
 from collections import deque

@@ -7,7 +7,7 @@ the falling edge is what the design sees at the next rising edge: ``valid & read
 the item moves. One :class:`Bench` per design does both for all agents, in two simulator callbacks
 per cycle, so that agents cost little. Test code that awaits an agent or ``bench.cycles()`` goes on
 just after the rising edge, before the agents drive: an item it puts then is offered in that cycle.
-Between awaits it may write to plain inputs (``bus_write``); read plain outputs with ``await
+Between awaits it may write to plain inputs; read plain outputs with ``await
 bench.sampled()`` or in an ``on_sample`` function.
 """
 
@@ -17,7 +17,7 @@ from cocotb.triggers import Event, FallingEdge, ReadWrite, RisingEdge
 
 from .planted import choose
 
-__all__ = ["Bench", "reset", "start_clock"]
+__all__ = ["Bench", "start_clock"]
 
 
 class Bench:
@@ -136,12 +136,7 @@ class Bench:
 
 
 def start_clock(dut, watchdog=5000):
-    """Starts the clock; returns the :class:`Bench`. Call :func:`reset` before anything else."""
+    """Starts the clock; returns the :class:`Bench`. Call ``reset`` before anything else."""
     bench = Bench(dut, watchdog)
     bench.run_clock()
     return bench
-
-
-async def reset(bench, cycles=2):
-    """Resets design and agents, see :meth:`Bench.reset`."""
-    await bench.reset(cycles)

@@ -10,7 +10,7 @@ array ``i_x__0__payload``; a struct payload or a plain struct port is one flat v
 from amaranth.hdl import Shape
 from amaranth.lib import data
 
-__all__ = ["Codec", "SignalPort", "StreamPort", "bus_pulse", "bus_read", "bus_write", "hub_port"]
+__all__ = ["Codec", "SignalPort", "StreamPort", "hub_port"]
 
 
 class Codec:
@@ -62,33 +62,6 @@ class Codec:
         return {key: codec.unpack(word >> offset) for key, (offset, codec) in self._fields.items()}
 
 
-def _read(handle):
-    return int(handle.value)
-
-
-def _codec(shape):
-    return shape if isinstance(shape, Codec) else Codec(shape)
-
-
-def bus_write(dut, name, value, shape=None):
-    """Writes a plain input (flat vector); a dictionary needs the layout as ``shape``."""
-    getattr(dut, name).value = _codec(shape).pack(value, name) if shape is not None else int(value)
-
-
-def bus_read(dut, name, shape=None):
-    """Reads a plain port; a dictionary when ``shape`` is a layout."""
-    word = _read(getattr(dut, name))
-    return _codec(shape).unpack(word) if shape is not None else word
-
-
-async def bus_pulse(bench, name, value, shape=None):
-    """One-cycle write of a plain input, 0 afterwards: strobes such as ``mark`` or
-    ``region_update``."""
-    bus_write(bench.dut, name, value, shape)
-    await bench.cycles(1)
-    getattr(bench.dut, name).value = 0
-
-
 class StreamPort:
     """A stream port of the design by its Verilog names; values of ``shape`` (None: integers)."""
 
@@ -96,7 +69,7 @@ class StreamPort:
         self.name = name
         self.valid, self.ready = getattr(dut, f"{name}__valid"), getattr(dut, f"{name}__ready")
         self._payload = getattr(dut, f"{name}__payload")
-        self.codec = Codec(len(self._payload)) if shape is None else _codec(shape)
+        self.codec = Codec(len(self._payload) if shape is None else shape)
         if self.codec.width != len(self._payload):
             raise ValueError(
                 f"{name}: the port has {len(self._payload)} bits, the shape {self.codec.width}"

@@ -83,7 +83,9 @@ class Testbench(Bench):
                 pauses = {"idle": idle, "stall": stall} if grid else {}
                 rig = cls(dut, f"{test.__name__}{[*case.values()]}", **pauses, **options)
                 await rig.start()
+                began = rig.cycle
                 await test(rig, rig.cfg, rig.rng, **case)
+                assert rig.cycle > began, "the test did nothing"
                 if finish:
                     await rig.finish()
 

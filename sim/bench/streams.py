@@ -10,26 +10,21 @@ from collections import deque
 
 from cocotb.triggers import Event
 
-from .clock import Bench, reset, start_clock
-from .pauses import GRID, PAUSES, pause_pattern
-from .ports import Codec, SignalPort, StreamPort, bus_pulse, bus_read, bus_write, hub_port
+from .clock import Bench, start_clock
+from .pauses import GRID, pause_pattern
+from .ports import Codec, SignalPort, StreamPort, hub_port
 
 __all__ = [
     "Bench",
     "Codec",
     "GRID",
-    "PAUSES",
     "SignalPort",
     "StreamMonitor",
     "StreamPort",
     "StreamSink",
     "StreamSource",
-    "bus_pulse",
-    "bus_read",
-    "bus_write",
     "hub_port",
     "pause_pattern",
-    "reset",
     "start_clock",
 ]
 

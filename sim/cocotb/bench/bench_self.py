@@ -8,7 +8,7 @@ import cocotb
 from cocotb.triggers import Timer
 
 from sim.bench.runner import bench_params, needs
-from sim.bench.streams import StreamSink, StreamSource, bus_read, bus_write, start_clock
+from sim.bench.streams import StreamSink, StreamSource, start_clock
 from sim.quality.coverage import cover
 
 
@@ -44,9 +44,9 @@ async def withdrawn(dut):
     bench = start_clock(dut)
     StreamSink(bench, "o", pause="stop")
     await bench.reset()
-    bus_write(dut, "valid", 1)
+    dut.valid.value = 1
     await bench.cycles(3)
-    bus_write(dut, "valid", 0)
+    dut.valid.value = 0
     await bench.cycles(3)
 
 
@@ -57,8 +57,8 @@ async def changed(dut):
     StreamSink(bench, "o", pause="stop")
     await bench.reset()
     for value in (5, 6):
-        bus_write(dut, "valid", 1)
-        bus_write(dut, "payload", value)
+        dut.valid.value = 1
+        dut.payload.value = value
         await bench.cycles(3)
 
 
@@ -69,8 +69,8 @@ async def unexpected(dut):
     sink = StreamSink(bench, "o")
     await bench.reset()
     sink.expect(5)
-    bus_write(dut, "payload", 5)
-    bus_write(dut, "valid", 1)
+    dut.payload.value = 5
+    dut.valid.value = 1
     await bench.cycles(4)
 
 
@@ -108,7 +108,7 @@ async def plain_ports(dut):
     bench = start_clock(dut)
     await bench.reset()
     for value in (3, 250):
-        bus_write(dut, "payload", value)
+        dut.payload.value = value
         await bench.sampled()
-        assert bus_read(dut, "o__payload") == value
+        assert int(dut.o__payload.value) == value
         await bench.cycles(1)

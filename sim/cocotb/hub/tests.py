@@ -2,7 +2,7 @@
 """cocotb tests of two joined hubs, with own-rank traffic and link traffic, set up through the
 registers."""
 
-from flow.driver import DepRange, Handle
+from flow.driver import DepRange
 from hub_rtl.contract.packets import CommandOp, Reason
 from sim.bench.streams import GRID
 from sim.quality.coverage import cover
@@ -178,8 +178,7 @@ async def regions_and_epochs(rig, cfg, rng):
     while (await status(there, 0, 0))["state"]:
         pass
     await there.drive(lambda d: d.open(0, 2))
-    await here.drive(lambda d: d.handle_to(0, 1, 0, size, epoch=2))
-    rig.model.handle(0, 0, Handle(targets=((1, 0),), row_bytes=size, epoch=2))
+    await here.handle_to(0, 1, 0, size, epoch=2)
     await there.drive(lambda d: d.release(0, 2))  # not possible: it is open
     assert (
         await there.field("regions.COMMAND_ERROR", "valid") == 1
