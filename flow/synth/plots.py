@@ -120,24 +120,12 @@ def draw_sweeps(sweeps, path):
     for axis, (sweep, series) in zip(axes, sweeps, strict=False):
         for (title, points), dashes in zip(series.items(), ("-", "--", ":"), strict=False):
             xs = [x * sweep.scale for x, *_ in points]
-            axis.plot(
-                xs,
-                [lane for _, lane, _, _ in points],
-                "o" + dashes,
-                color=BLUE,
-                ms=4,
-                lw=1.2,
-                label=f"a lane, {title}",
-            )
-            axis.plot(
-                xs,
-                [shared for _, _, shared, _ in points],
-                "s" + dashes,
-                color=ORANGE,
-                ms=4,
-                lw=1.2,
-                label=f"shared, {title}",
-            )
+            for at, (marker, colour, what) in enumerate(
+                (("o", BLUE, "a lane"), ("s", ORANGE, "shared")), 1
+            ):
+                values = [point[at] for point in points]
+                label = f"{what}, {title}"
+                axis.plot(xs, values, marker + dashes, color=colour, ms=4, lw=1.2, label=label)
         axis.set_xscale("log", base=2)
         axis.set_xticks(xs, [f"{x:,}" for x in xs])
         axis.minorticks_off()

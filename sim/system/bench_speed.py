@@ -218,38 +218,30 @@ def merging():
         cfg = SMALL.replace(
             packet_bytes=packet_bytes, pool_depth=32
         )  # room for 16 rows of one peer beside the others' share
-        s = one_to_many(cfg, 2048, consumers=(1,), streams=16, burst=1)
-        for n in range(48):
-            s.row(0, 1, n, rng.bytes(2048))
-        close(s, (0,), (1,))
-        result = run_checked(s, cfg)
         lines.append(
             Line(
                 f"wire efficiency, stores of 16 rows in turn, {packet_bytes}-byte packets",
-                _efficiency(row_packets(result, (1,))),
+                _wire_efficiency(cfg, 2048, 48, rng, streams=16, burst=1),
                 "%",
                 ">=",
                 target,
             )
         )
-        result.remove()
-    cfg = SMALL
-    s = one_to_many(cfg, 32, consumers=(1,), tile=4)
-    for n in range(200):
-        s.row(0, 1, n, rng.bytes(32))
+    single = _wire_efficiency(SMALL, 32, 200, rng, tile=4)
+    text = "wire efficiency of single 32-byte stores (nothing to merge)"
+    return [*lines, Line(text, single, "%", ">=", 66.6)]
+
+
+def _wire_efficiency(cfg, row_bytes, rows, rng, **settings):
+    """Of so many rows to rank 1, percent."""
+    s = one_to_many(cfg, row_bytes, consumers=(1,), **settings)
+    for n in range(rows):
+        s.row(0, 1, n, rng.bytes(row_bytes))
     close(s, (0,), (1,))
     result = run_checked(s, cfg)
-    lines.append(
-        Line(
-            "wire efficiency of single 32-byte stores (nothing to merge)",
-            _efficiency(row_packets(result, (1,))),
-            "%",
-            ">=",
-            66.6,
-        )
-    )
+    found = _efficiency(row_packets(result, (1,)))
     result.remove()
-    return lines
+    return found
 
 
 def _efficiency(packets):
@@ -281,6 +273,14 @@ def latencies():
     return lines
 
 
+#: Times of a layer that are compared: name, and where its report has them.
+TIMES = (
+    ("first tile ready", "tile_ready", "first"),
+    ("all rows ready", "all_ready", "last"),
+    ("all answers ready", "answers", "last"),
+)
+
+
 def layers():
     """A layer of eight ranks both ways, routing as skewed as OLMoE's on questions (Gini 0.295)."""
     shape, threads = model("qwen3-30b-a3b"), 2
@@ -299,45 +299,20 @@ def layers():
             raise AssertionError(f"bench: {verdict.differences[0]}")
         reports.append(report(plan, result, verdict))
         result.remove()
-    hub, base = reports
-    return [
-        Line(
-            "first tile ready, hub",
-            hub["tile_ready"]["first"],
-            "cycles",
-            "<=",
-            base["tile_ready"]["first"],
-        ),
-        Line("first tile ready, address-centric", base["tile_ready"]["first"], "cycles"),
-        # No target: the hub's answers already share the links with its rows, the other way's
-        # answers come later.
-        Line("all rows ready, hub", hub["all_ready"]["last"], "cycles"),
-        Line("all rows ready, address-centric", base["all_ready"]["last"], "cycles"),
-        Line(
-            "all answers ready, hub",
-            hub["answers"]["last"],
-            "cycles",
-            "<=",
-            base["answers"]["last"],
-        ),
-        Line("all answers ready, address-centric", base["answers"]["last"], "cycles"),
-        Line(
-            "first tile ready, address-centric over hub",
-            base["tile_ready"]["first"] / hub["tile_ready"]["first"],
-            "times",
-        ),
-        Line(
-            "all rows ready, address-centric over hub",
-            base["all_ready"]["last"] / hub["all_ready"]["last"],
-            "times",
-        ),
-        Line(
-            "all answers ready, address-centric over hub",
-            base["answers"]["last"] / hub["answers"]["last"],
-            "times",
-        ),
-        Line("simulation of the layer, hub cycles per second", hub["hub_cycles_per_second"], "1/s"),
-    ]
+    hub, base = ({name: report[key][at] for name, key, at in TIMES} for report in reports)
+    lines = []
+    for name, cycles in hub.items():
+        # No target for rows: the hub's answers already share the links with its rows, the other
+        # way's answers come later.
+        target = () if name == "all rows ready" else ("<=", base[name])
+        lines += [
+            Line(f"{name}, hub", cycles, "cycles", *target),
+            Line(f"{name}, address-centric", base[name], "cycles"),
+        ]
+    for name, cycles in hub.items():
+        lines.append(Line(f"{name}, address-centric over hub", base[name] / cycles, "times"))
+    rate = reports[0]["hub_cycles_per_second"]
+    return [*lines, Line("simulation of the layer, hub cycles per second", rate, "1/s")]
 
 
 def simulation_rate():

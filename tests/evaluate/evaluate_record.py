@@ -47,6 +47,10 @@ class Message:
     sent: float
     arrived: float = None
 
+    @property
+    def pair(self):
+        return self.src, self.dst
+
 
 @dataclass
 class Batch:
@@ -167,9 +171,20 @@ class Record:
         rest, found = there.copy(), ([], [])
         for number, message in enumerate(self.messages):
             if message.rows:
-                found[int(rest[message.src, message.dst] <= 0)].append(number)
-                rest[message.src, message.dst] -= message.size
+                found[int(rest[message.pair] <= 0)].append(number)
+                rest[message.pair] -= message.size
         return found
+
+    def rows(self, there):
+        """Messages of rows; ``there`` as for :meth:`split`."""
+        return [self.messages[number] for number in self.split(there)[0]]
+
+    def answers(self, there):
+        return [self.messages[number] for number in self.split(there)[1]]
+
+    def work(self, rank, which):
+        """Batches of a rank's GEMM (or sum, 3)."""
+        return [each for each in self.batches if (each.rank, each.which) == (rank, which)]
 
     def streams(self, rank):
         """(the rank's processes, each as text: ``step*times`` in order; polls of those that do

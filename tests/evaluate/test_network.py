@@ -42,11 +42,16 @@ def settings(**changes):
     )
 
 
+def idle(**changes):
+    """A network on which nothing has been sent, behind its clock."""
+    env = simpy.Environment()
+    return env, Network(env, settings=settings(**changes))
+
+
 def run(messages, **changes):
     """Sends (src, dst, bytes) or (src, dst, bytes, options) at time 0; returns the network and the
     transfers."""
-    env = simpy.Environment()
-    network = Network(env, settings=settings(**changes))
+    env, network = idle(**changes)
     transfers = [
         network.send(*message[:3], **(message[3] if len(message) > 3 else {}))
         for message in messages
@@ -181,11 +186,7 @@ def test_message_of_low_priority_grows_old_and_goes():
     def low_after(age_limit):
         """A low message behind a stream of single packets for the same destination, two of which
         always wait."""
-        env = simpy.Environment()
-        network = Network(
-            env, settings=settings(credits=None, age_limit=age_limit, store_latency=0)
-        )
-
+        env, network = idle(credits=None, age_limit=age_limit, store_latency=0)
         env.process(stream_of_blocks(network))
         env.run(until=1)
         low = network.send(0, 1, 128, priority=1)
@@ -225,8 +226,7 @@ def test_planes_share_the_rate():
 
 
 def test_left_may_be_asked_for_late():
-    env = simpy.Environment()
-    network = Network(env, settings=settings())
+    env, network = idle()
     transfer = network.send(0, 1, 128)
     env.run(until=5)
     assert not transfer.left.processed
@@ -282,7 +282,7 @@ def test_batches_hardly_matter():
 )
 def test_what_cannot_be_is_refused_in_one_line(call, words):
     with pytest.raises(ValueError, match=words) as error:
-        call(Network(simpy.Environment(), settings=settings()))
+        call(idle()[1])
     assert "\n" not in str(error.value)
 
 
@@ -429,11 +429,7 @@ def test_small_rowids_leave_first_and_take_turns_with_plain_stores():
 
 def test_a_large_rowid_grows_old_and_goes():
     def left(age_limit):
-        env = simpy.Environment()
-        network = Network(
-            env, settings=settings(credits=None, age_limit=age_limit, store_latency=0)
-        )
-
+        env, network = idle(credits=None, age_limit=age_limit, store_latency=0)
         env.process(stream_of_blocks(network, rowid=1))
         env.run(until=1)
         large = network.send(0, 1, 128, rowid=2)

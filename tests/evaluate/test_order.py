@@ -84,9 +84,8 @@ def test_every_pair_gets_its_bytes_both_ways(name):
     for numbers, expected in zip(record.split(there), (there, back), strict=True):
         found = np.zeros_like(there)
         for number in numbers:
-            found[record.messages[number].src, record.messages[number].dst] += record.messages[
-                number
-            ].size
+            message = record.messages[number]
+            found[message.pair] += message.size
         assert (found == expected).all()
 
 
@@ -94,11 +93,7 @@ def test_every_pair_gets_its_bytes_both_ways(name):
 def test_both_gemms_compute_every_row_once(name):
     for rank in range(RANKS):
         for which in (1, 2):
-            rows = sum(
-                batch.rows
-                for batch in recorded(name).batches
-                if (batch.rank, batch.which) == (rank, which)
-            )
+            rows = sum(batch.rows for batch in recorded(name).work(rank, which))
             assert rows == pytest.approx(rows_of(name)[:, rank].sum())
 
 
@@ -123,7 +118,7 @@ def test_flags_and_counts_are_all_sent(name):
     found = Counter(
         message.size
         for message in recorded(name).messages
-        if (message.src, message.dst, message.rows) == (0, 1, False)
+        if (message.pair, message.rows) == ((0, 1), False)
     )
     assert found == Counter(control_messages(name).get(name.partition(" in ")[0], []))
 
@@ -157,7 +152,7 @@ def test_no_row_leaves_before_its_ranks_gate(name):
 @pytest.mark.parametrize("name", SYSTEM)
 def test_no_tile_starts_before_its_rows_have_arrived(name):
     record, (there, _) = recorded(name), bytes_of(name)
-    arrived = [record.messages[number] for number in record.split(there)[0]]
+    arrived = record.rows(there)
     counted = (
         hub_us("answer_to_ready") if name in ("moe_hub_signal", "moe_hub") else 0.0
     )  # the hub says so, that late
@@ -173,11 +168,7 @@ def test_no_tile_starts_before_its_rows_have_arrived(name):
         ]
         never_ahead(
             causes,
-            [
-                (batch.start, batch.rows)
-                for batch in record.batches
-                if (batch.rank, batch.which) == (rank, 1)
-            ],
+            [(batch.start, batch.rows) for batch in record.work(rank, 1)],
         )
 
 
@@ -196,10 +187,7 @@ def test_the_hubs_last_tiles_wait_for_close(rank):
         if message.dst == rank and message.sent < record.done[rank] / 2
     )
     ready = last + hub_us("close_to_all") + record.cluster.machine.fabric.one_way_us
-    assert (
-        max(batch.start for batch in record.batches if (batch.rank, batch.which) == (rank, 1))
-        >= ready
-    )
+    assert max(batch.start for batch in record.work(rank, 1)) >= ready
 
 
 def test_ccfusers_reads_ask_first():
@@ -217,7 +205,7 @@ def test_ccfusers_reads_ask_first():
 def test_ccfuser_has_one_tile_in_flight_for_each_block():
     """The next tile's, beside the one that the block computes."""
     record = Record("ccfuser", sms=4)
-    rows = [record.messages[number] for number in record.split(bytes_of("ccfuser")[0])[0]]
+    rows = record.rows(bytes_of("ccfuser")[0])
     for rank in range(RANKS):
         changes = sorted(
             [(message.arrived, -1) for message in rows if message.dst == rank]
@@ -229,7 +217,7 @@ def test_ccfuser_has_one_tile_in_flight_for_each_block():
 def test_comet_sums_one_part_of_the_columns_after_the_other():
     with override("comet", combine_cta_gbps=1.0):  # slow enough to be overtaken
         record = Record("comet")
-    answers = [record.messages[number] for number in record.split(bytes_of("comet")[0])[1]]
+    answers = record.answers(bytes_of("comet")[0])
     for rank in range(RANKS):
         peers = [
             message.dst
@@ -247,10 +235,9 @@ def test_comet_sums_one_part_of_the_columns_after_the_other():
 def test_the_second_gemm_starts_on_what_the_first_has_done(name):
     record = recorded(name)
     for rank in range(RANKS):
-        own = [batch for batch in record.batches if batch.rank == rank]
         never_ahead(
-            [(batch.end, batch.rows) for batch in own if batch.which == 1],
-            [(batch.start, batch.rows) for batch in own if batch.which == 2],
+            [(batch.end, batch.rows) for batch in record.work(rank, 1)],
+            [(batch.start, batch.rows) for batch in record.work(rank, 2)],
         )
 
 
@@ -259,13 +246,12 @@ def test_no_answer_leaves_before_its_columns_are_done(name):
     """In parts, where the hub's epilogue stores them: a part of a batch's columns after that part
     of its time."""
     record, (there, back) = recorded(name), bytes_of(name)
-    answers = [record.messages[number] for number in record.split(there)[1]]
+    answers = record.answers(there)
     parts = 4 if name.startswith("moe_hub") else 1
     for rank in range(RANKS):
         causes = [
             (batch.start + (batch.end - batch.start) * (part + 1) / parts, batch.rows / parts)
-            for batch in record.batches
-            if (batch.rank, batch.which) == (rank, 2)
+            for batch in record.work(rank, 2)
             for part in range(parts)
         ]
         sent = [message for message in answers if message.src == rank]
@@ -287,12 +273,12 @@ def test_no_answer_leaves_before_its_columns_are_done(name):
 @pytest.mark.parametrize("name", SYSTEM)
 def test_a_rank_is_done_after_its_last_answer_and_its_sum(name):
     record, (there, _) = recorded(name), bytes_of(name)
-    answers = [record.messages[number] for number in record.split(there)[1]]
+    answers = record.answers(there)
     for rank in range(RANKS):
         arrived = [message for message in answers if message.dst == rank]
         assert record.done[rank] > max(message.arrived for message in arrived)
         if name.startswith("flashdmoe"):
-            sums = [batch for batch in record.batches if (batch.rank, batch.which) == (rank, 3)]
+            sums = record.work(rank, 3)
             assert record.done[rank] >= max(batch.end for batch in sums)
             scale = ELEMENT_BYTES[name[-4:]] * SHAPE.row
             never_ahead(
@@ -306,11 +292,7 @@ def samples(record, there, name):
     of answers."""
     for pair in ((0, 1), (1, 1)):
         ways = [
-            [
-                number
-                for number in numbers
-                if (record.messages[number].src, record.messages[number].dst) == pair
-            ]
+            [number for number in numbers if record.messages[number].pair == pair]
             for numbers in record.split(there)
         ]
         yield from (
@@ -322,7 +304,7 @@ def samples(record, there, name):
     yield from (
         number
         for number, message in enumerate(record.messages)
-        if (message.src, message.dst, message.rows) == (0, 1, False)
+        if (message.pair, message.rows) == ((0, 1), False)
     )
 
 
@@ -351,11 +333,7 @@ def test_a_kernel_that_stores_rows_ends_when_they_have_left(name):
     FlashDMoE's kernel goes on."""
     before, (there, _) = recorded(name), bytes_of(name)
     for numbers in before.split(there)[name == "comet" :]:
-        number = next(
-            number
-            for number in numbers
-            if (before.messages[number].src, before.messages[number].dst) == (0, 1)
-        )
+        number = next(number for number in numbers if before.messages[number].pair == (0, 1))
         assert (
             Record(name, late=number, leaving=True).done[0] >= before.messages[number].sent + LATE
         )

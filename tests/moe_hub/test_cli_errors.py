@@ -20,6 +20,8 @@ from moe_hub.program import program
 from sim.bench.runner import ROOT
 from sim.evaluate import runner
 
+from .interrupt import interrupt
+
 MOE_HUB = [sys.executable, "-W", "error", "-m", "moe_hub"]
 
 
@@ -182,19 +184,7 @@ def test_ctrl_c():
         "@app.command()\ndef act():\n    print('working', flush=True)\n    time.sleep(60)\n"
         "app.command('other')(lambda: None)\napp(['act'])\n"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", script],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        # Who runs the tests in the background may have it ignored, and children inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    ) as process:
-        assert process.stdout.readline() == "working\n"
-        process.send_signal(signal.SIGINT)
-        assert process.stderr.read() == "moe-hub: interrupted\n"
-    assert process.returncode == 130
+    interrupt(script, "working")
 
 
 def test_workers_end_silently(monkeypatch, capfd):

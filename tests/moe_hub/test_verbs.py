@@ -4,7 +4,6 @@ missing."""
 
 import importlib.util
 import re
-import signal
 import subprocess
 import sys
 import tomllib
@@ -18,6 +17,8 @@ from moe_hub import verbs
 from moe_hub.cli import app
 from moe_hub.verbs import LIBRARIES, VERBS
 from sim.bench.runner import ROOT
+
+from .interrupt import interrupt
 
 #: Files of the package that are no verb.
 OTHERS = {"__init__", "__main__", "cli", "console", "options", "program", "verbs"}
@@ -127,16 +128,4 @@ def test_ctrl_c_while_libraries_are_read(tmp_path):
     script = f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\n" + (
         "from moe_hub.__main__ import main\nmain()\n"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", script],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        # Who runs the tests in the background may have it ignored, and children inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    ) as process:
-        assert process.stdout.readline() == "reading\n"
-        process.send_signal(signal.SIGINT)
-        assert process.stderr.read() == "moe-hub: interrupted\n"
-    assert process.returncode == 130
+    interrupt(script, "reading")

@@ -18,6 +18,11 @@ from hub_rtl.parts.ram import Ram
 from sim.bench.runner import bench_seed
 
 
+def drive(ctx, part, **values):
+    for port, value in values.items():
+        ctx.set(getattr(part, port), value)
+
+
 def simulate(part, bench):
     simulator = Simulator(part)
     simulator.add_clock(1e-9)
@@ -45,14 +50,7 @@ def check_ram(part, width, depth, granules, clear):
             w_addr = rng.randrange(depth)
             r_addr = w_addr if rng.random() < 0.4 else rng.randrange(depth)
             word = rng.getrandbits(width)
-            for port, value in (
-                (part.w_en, write),
-                (part.w_addr, w_addr),
-                (part.w_data, word),
-                (part.r_en, read),
-                (part.r_addr, r_addr),
-            ):
-                ctx.set(port, value)
+            drive(ctx, part, w_en=write, w_addr=w_addr, w_data=word, r_en=read, r_addr=r_addr)
             await ctx.tick()
             for n in range(granules):
                 if write >> n & 1:
@@ -88,11 +86,7 @@ def test_ram_of_structs():
     part = Ram(data.StructLayout({"a": 3, "b": 5}), 3)
 
     async def bench(ctx):
-        ctx.set(part.w_en, 1)
-        ctx.set(part.w_addr, 2)
-        ctx.set(part.w_data, {"a": 5, "b": 17})
-        ctx.set(part.r_en, 1)
-        ctx.set(part.r_addr, 2)
+        drive(ctx, part, w_en=1, w_addr=2, w_data={"a": 5, "b": 17}, r_en=1, r_addr=2)
         await ctx.tick()
         assert ctx.get(part.r_data.a) == 5 and ctx.get(part.r_data.b) == 17
 
@@ -114,14 +108,7 @@ def test_ram_without_bypass():
                 rng.getrandbits(8),
             )
             r_addr = rng.choice([n for n in range(5) if n != w_addr])
-            for port, value in (
-                (part.w_en, write),
-                (part.w_addr, w_addr),
-                (part.w_data, word),
-                (part.r_en, read),
-                (part.r_addr, r_addr),
-            ):
-                ctx.set(port, value)
+            drive(ctx, part, w_en=write, w_addr=w_addr, w_data=word, r_en=read, r_addr=r_addr)
             await ctx.tick()
             expected = words[r_addr] if read else expected
             words[w_addr] = word if write else words[w_addr]

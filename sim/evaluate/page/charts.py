@@ -8,7 +8,10 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-__all__ = ["Panel", "Plot", "draw"]
+__all__ = ["STYLE", "Panel", "Plot", "draw", "save"]
+
+#: Of all figures of an evaluation.
+STYLE = {"axes.grid": True, "grid.alpha": 0.3, "axes.axisbelow": True}
 
 #: The same system has the same colour in every figure.
 SYSTEM_COLORS = {
@@ -96,6 +99,18 @@ def _lines(axes, panel, names):
         axes.xaxis.set_minor_locator(NullLocator())
 
 
+def save(figure, path, columns):
+    """Writes the figure as a PNG, with one legend of all its axes below it, in at most so many
+    columns."""
+    labelled = [axes.get_legend_handles_labels() for axes in figure.axes]
+    handles = {label: handle for group in labelled for handle, label in zip(*group, strict=True)}
+    columns = min(len(handles), columns)
+    figure.legend(
+        handles.values(), handles, loc="outside lower center", ncols=columns, frameon=False
+    )
+    figure.savefig(path, metadata={"Software": None})
+
+
 def draw(plot, path):
     """Writes the figure as a PNG."""
     columns = min(plot.columns, len(plot.panels))
@@ -103,9 +118,7 @@ def draw(plot, path):
     widest = max(
         len(panel.x) * (len(panel.series) if panel.kind == "bars" else 1) for panel in plot.panels
     )
-    with matplotlib.rc_context(
-        {"font.size": 8, "axes.grid": True, "grid.alpha": 0.3, "axes.axisbelow": True}
-    ):
+    with matplotlib.rc_context(STYLE | {"font.size": 8}):
         figure = Figure(
             figsize=(min(20, columns * max(4.2, widest * 0.13)), 0.7 + 3.0 * rows),
             dpi=110,
@@ -120,16 +133,5 @@ def draw(plot, path):
             if panel.log_y:
                 axes.set_yscale("log")
             axes.set(title=panel.title, xlabel=panel.xlabel, ylabel=panel.ylabel)
-        labelled = [axes.get_legend_handles_labels() for axes in figure.axes]
-        handles = {
-            label: handle for group in labelled for handle, label in zip(*group, strict=True)
-        }
-        figure.legend(
-            handles.values(),
-            handles,
-            loc="outside lower center",
-            ncols=min(len(handles), 8),
-            frameon=False,
-        )
         figure.suptitle(plot.title)
-        figure.savefig(path, metadata={"Software": None})
+        save(figure, path, 8)

@@ -10,17 +10,14 @@ from matplotlib.ticker import NullLocator
 
 from sim.evaluate.study import PAPER_SYSTEMS, paper
 
-from .charts import SYSTEM_COLORS
+from .charts import STYLE, SYSTEM_COLORS, save
 from .numbers import NAMES, mean
 from .page import PAPER_MACHINE, NotRun, read
 
 __all__ = ["PICTURES", "draw_all"]
 
-STYLE = {
+PAGE_STYLE = STYLE | {
     "font.size": 9,
-    "axes.grid": True,
-    "grid.alpha": 0.3,
-    "axes.axisbelow": True,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.titlesize": 10,
@@ -244,23 +241,12 @@ def draw_all(folder, images):
     paths."""
     paths = []
     for name, (picture, width, height) in PICTURES.items():
-        with matplotlib.rc_context(STYLE):
+        with matplotlib.rc_context(PAGE_STYLE):
             figure = Figure(figsize=(width, height), dpi=110, layout="constrained")
             try:
                 picture(folder, figure)
             except NotRun:
                 continue
-            labelled = [axes.get_legend_handles_labels() for axes in figure.axes]
-            handles = {
-                label: handle for group in labelled for handle, label in zip(*group, strict=True)
-            }
-            figure.legend(
-                handles.values(),
-                handles,
-                loc="outside lower center",
-                ncols=min(len(handles), 6),
-                frameon=False,
-            )
             paths.append(Path(images) / f"evaluation_{name}.png")
-            figure.savefig(paths[-1], metadata={"Software": None})
+            save(figure, paths[-1], 6)
     return paths
