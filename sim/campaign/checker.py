@@ -27,6 +27,8 @@ from .evidence import Bank, Row, Violation, group_bytes, memory_map, packets, re
 
 __all__ = ["judge"]
 
+LINK_PACKETS = 2  # of a lane that have left the packet manager and may wait for the wire, in part
+
 
 class Judge:
     def __init__(self, plan, result):
@@ -117,9 +119,9 @@ class Judge:
                 entry[1] += 1
 
     def fence(self, rank, fence):
-        """All bytes for other ranks that were accepted before it began have left when it is
-        answered."""
-        waiting = Counter()
+        """When it is answered all bytes for other ranks that were accepted before it began have
+        been given to the links, of which each holds the ends of two packets at most."""
+        waiting, behind = Counter(), Counter()
         for accepted, key, size in self.left:
             waiting[key] += size * (accepted < fence["begun"] and key[0] != rank)
         for p, _, dest, body in packets(
@@ -131,7 +133,8 @@ class Judge:
                 if row
                 else (body["addr16"] * 16 // self.cfg.packet_bytes,)
             )
-            waiting[dest, *key] -= int(p["bytes"]) * (p["last"] <= fence["answered"])
+            behind[p["lane"]] += p["last"] > fence["answered"]
+            waiting[dest, *key] -= int(p["bytes"]) * (behind[p["lane"]] <= LINK_PACKETS)
         late = waiting.most_common(1)
         self.must(
             not late or late[0][1] <= 0,
