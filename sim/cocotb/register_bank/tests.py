@@ -231,6 +231,12 @@ async def every_bit(rig, cfg, rng):
                 await rig.write(f"{page}.INDEX", rng.randrange(size))
                 await rig.order(f"{page}.COMMIT")
                 await rig.cycles(QUIET)
+                beyond = (1 << rig.map.register(f"{page}.INDEX").fields[0].width) - 1
+                if beyond >= size:
+                    await rig.write(f"{page}.INDEX", beyond)
+                    assert await rig.write(f"{page}.COMMIT", 1) == SLVERR
+                    await rig.write(f"{page}.INDEX", rng.randrange(size))
+                    cover("register_bank.index_out_of_range")
             if page == "handles":
                 await rig.order("handles.FETCH")
                 await rig.cycles(QUIET)
