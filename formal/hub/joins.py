@@ -103,9 +103,7 @@ class PacketsStayInTheirSlice(CutHub):
             self._bus(f"m_axi_mem{n}", dut, writers[n].mem)
             self.same(
                 f"packet manager {n} is set up",
-                (pools[n].merge_timeout, csr.merge_timeout),
-                (pools[n].age_limit, csr.age_limit),
-                (pools[n].max_entries, csr.max_entries),
+                (pools[n].policy, csr.policy),
                 (pools[n].peer_dead, csr.peer_dead),
             )
         for n, link in enumerate(links):

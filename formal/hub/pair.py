@@ -45,9 +45,9 @@ class PairSpec(Spec):
             self.csr.append(csr)
             m.d.comb += [
                 csr.rank.eq(n),
-                csr.merge_timeout.eq(2),
-                csr.age_limit.eq(100),
-                csr.max_entries.eq(self.cfg.pool_depth),
+                csr.policy.merge_timeout.eq(2),
+                csr.policy.age_limit.eq(100),
+                csr.policy.max_entries.eq(self.cfg.pool_depth),
             ]
         for sender, receiver in ((a, b), (b, a)):
             for name in ("tdata", "tvalid", "tlast"):

@@ -57,7 +57,7 @@ class _Quota(Spec):
         self.lemma("shared part counted", inner.shared + self.without == self.free_entries + taken)
         self.lemma("who claimed", tree_sum(list(inner.claimer)) == 1, when=self.started)
         self.most = most = self.past(
-            dut.max_entries, "most"
+            dut.policy.max_entries, "most"
         )  # a maximum counts from the next cycle on
         for name, flags in (
             ("none", [each == 0 for each in booked]),
@@ -117,7 +117,9 @@ class AcceptedFindsPlace(_Quota):
         cfg = self._cfg
         room = min(ON_THE_WAY, cfg.pool_depth - cfg.ranks)
         self.suppose(
-            "maximum stands still", dut.max_entries == self.past(dut.max_entries), when=self.started
+            "maximum stands still",
+            dut.policy.max_entries == self.past(dut.policy.max_entries),
+            when=self.started,
         )
         rank = self.constant(range(cfg.ranks), "rank")
         can, had_none = (dut.can_accept >> rank)[0], self.past(self.of(rank) == 0, "had_none")
@@ -140,7 +142,8 @@ class AcceptedFindsPlace(_Quota):
         # Helper: why it does.
         self.lemma(
             "shared part is wide enough",
-            (self.free_entries - self.without >= left) & (self.of(rank) + left <= dut.max_entries),
+            (self.free_entries - self.without >= left)
+            & (self.of(rank) + left <= dut.policy.max_entries),
             when=(left != 0) & ~reserved & self.started,
         )
         self.reach("flag falls and the last store comes", mine & dut.take & ~can & (left == 1))

@@ -153,8 +153,8 @@ class AgesAreTrue(TimerSpec):
         ]
         m.d.sync += told.eq(~comes & (told | (visited & dut.visit.expired)))
         for name, happens, limit in (
-            ("expired", dut.visit.expired, dut.merge_timeout),
-            ("old", dut.visit.old, dut.age_limit),
+            ("expired", dut.visit.expired, dut.policy.merge_timeout),
+            ("old", dut.visit.old, dut.policy.age_limit),
         ):
             self.always(
                 f"{name} not early",
@@ -163,10 +163,12 @@ class AgesAreTrue(TimerSpec):
             )
         self.suppose(
             "timeout stands still",
-            dut.merge_timeout == self.past(dut.merge_timeout),
+            dut.policy.merge_timeout == self.past(dut.policy.merge_timeout),
             when=self.started,
         )
-        self.always("expired not late", told, when=there & (age >= dut.merge_timeout + 2 * depth))
+        self.always(
+            "expired not late", told, when=there & (age >= dut.policy.merge_timeout + 2 * depth)
+        )
         ages = inner.ages  # without bypass
         self.always(
             "no age is read as it is written",
@@ -186,7 +188,7 @@ class AgesAreTrue(TimerSpec):
         self.lemma("stored age", exact | ((stored == LONGEST) & (age >= LONGEST)), when=met)
         self.lemma(
             "first visit goes on",
-            (age == first) & (told | (dut.merge_timeout != 0)),
+            (age == first) & (told | (dut.policy.merge_timeout != 0)),
             when=there & ~fresh & ~met,
         )
         self.lemma(
@@ -197,7 +199,7 @@ class AgesAreTrue(TimerSpec):
         self.lemma("first visit was soon", first < depth, when=there & ~fresh)
         self.lemma("pauses add", full_age >= age)
         self.lemma("age at hand", inner.ages.r_data == stored, when=here & met)
-        self.lemma("told in time", told | (stored < dut.merge_timeout), when=met)
+        self.lemma("told in time", told | (stored < dut.policy.merge_timeout), when=met)
         self.lemma("nothing told before the first visit", ~told, when=there & fresh)
 
 
@@ -242,7 +244,7 @@ class OldComeInBatches(TimerSpec):
             dut.visit.old,
             when=was_quiet
             & dut.visit.en
-            & (inner.age >= self.past(dut.age_limit, "limit"))
+            & (inner.age >= self.past(dut.policy.age_limit, "limit"))
             & (Array(self.ranks)[dut.visit.index] == some),
         )
         # Helpers: met in this sweep, it closes the batch of the next one.

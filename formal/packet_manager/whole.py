@@ -128,7 +128,7 @@ class PartsFitTogether(Spec):
             for r in range(cfg.ranks)
         ]
         mine = Array(of)[entries.store.rank]
-        most = self.past(dut.max_entries, "most")
+        most = self.past(dut.policy.max_entries, "most")
         self.always(
             "a further entry only below the maximum", (mine == 0) | (mine < most), when=pool.claim
         )

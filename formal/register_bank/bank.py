@@ -281,10 +281,10 @@ class OutputsFollowTheirRegister(_Bank):
         bus = self.bus
         values = {
             "id.RANK": dut.rank,
-            "control.MERGE_TIMEOUT": dut.merge_timeout,
-            "control.AGE_LIMIT": dut.age_limit,
+            "control.MERGE_TIMEOUT": dut.policy.merge_timeout,
+            "control.AGE_LIMIT": dut.policy.age_limit,
             "control.TIMEOUT": dut.timeout,
-            "peers.MAX_ENTRIES": dut.max_entries,
+            "peers.MAX_ENTRIES": dut.policy.max_entries,
             "peers.DRAIN0": dut.peer_dead,
             "logs.INDEX": dut.log_index,
             "hang.SLICE": dut.slice,

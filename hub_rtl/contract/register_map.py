@@ -38,7 +38,7 @@ class Field:
 class Register:
     """One 32-bit register at ``offset`` in its page. ``load``: hardware may load it. ``external``:
     read from a memory. ``guarded``: hardware may refuse a write to its ``rw`` fields, as it may
-    refuse an order."""
+    refuse an order. ``policy``: its value goes to the packet managers, in their bundle."""
 
     name: str
     offset: int
@@ -48,6 +48,7 @@ class Register:
     load: bool = False
     external: bool = False
     guarded: bool = False
+    policy: bool = False
 
     def __post_init__(self):
         used = 0

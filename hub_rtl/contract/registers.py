@@ -39,6 +39,7 @@ from .register_map import Field, Page, Register, RegisterMap
 
 __all__ = [
     "register_map",
+    "policies",
     "COUNTER_BASE",
     "COUNTERS",
     "MAGIC",
@@ -334,6 +335,7 @@ def _control_page(cfg):
                 "rw",
                 "cycles until a partial packet may leave; rows in turn need it to fill one each",
                 512,
+                policy=True,
             ),
             _word(
                 "AGE_LIMIT",
@@ -342,6 +344,7 @@ def _control_page(cfg):
                 "rw",
                 "cycles until an entry goes before all younger ones",
                 1024,
+                policy=True,
             ),
             _word(
                 "TIMEOUT",
@@ -386,6 +389,7 @@ def _peer_page(cfg):
                 "rw",
                 "most pool entries of one peer per lane",
                 cfg.pool_depth,
+                policy=True,
             ),
             *_bitmap("DRAIN", 0x10, cfg.ranks, "rw", "1: the peer is dead, sink what goes there"),
         ),
@@ -811,3 +815,13 @@ def register_map(cfg):
         ],
         tuple(COUNTERS),
     )
+
+
+def policies(cfg):
+    """{field: (port of the register file, bits)} of the registers that say how packets are sent."""
+    return {
+        register.name.lower(): (f"{page.name}_{register.name.lower()}", register.fields[0].width)
+        for page in register_map(cfg).pages
+        for register in page.registers
+        if register.policy
+    }

@@ -221,9 +221,7 @@ class Hub(wiring.Component):
         m.d.comb += [
             producer.rank.eq(csr.rank),
             producer.peer_dead.eq(csr.peer_dead),
-            producer.merge_timeout.eq(csr.merge_timeout),
-            producer.age_limit.eq(csr.age_limit),
-            producer.max_entries.eq(csr.max_entries),
+            producer.policy.eq(csr.policy),
             producer.handle_write.eq(csr.handle_write),
             producer.handle_read.eq(csr.handle_read),
             csr.handle_data.eq(producer.handle_data),

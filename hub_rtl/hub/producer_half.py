@@ -8,7 +8,7 @@ from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hub_rtl.contract.fields import FLIT, TIMER
+from hub_rtl.contract.fields import FLIT
 from hub_rtl.contract.records import (
     CLOSE_COUNTS,
     POOL_COUNTS,
@@ -55,10 +55,10 @@ class HubProducer(wiring.Component):
     Parameters: ``cfg``; ``library``, where lane-level parts are shared, or None. Ports: per lane
     ``i_store``, ``o_store_response``, ``can_accept``, ``o_refused``; per slice ``o_packet``,
     ``dest_ready``, ``take``, ``oldest``; commands ``i_command``, ``o_response`` (tags of
-    :func:`command_config`); from CSR ``rank``, ``peer_dead``, ``merge_timeout``, ``age_limit``,
-    ``max_entries``, ``handle_write``, ``handle_read``, ``handle_data``; control ``o_control``,
-    ``ctl_ready``, ``ctl_other``, ``ctl_done``, ``ctl_busy``; ``clearing``, ``in_flight`` Out;
-    strobes for the counters ``store_counts`` per lane, ``pool_counts`` per slice, ``close_counts``.
+    :func:`command_config`); from CSR ``rank``, ``peer_dead``, ``policy``, ``handle_write``,
+    ``handle_read``, ``handle_data``; control ``o_control``, ``ctl_ready``, ``ctl_other``,
+    ``ctl_done``, ``ctl_busy``; ``clearing``, ``in_flight`` Out; strobes for the counters
+    ``store_counts`` per lane, ``pool_counts`` per slice, ``close_counts``.
     Source: architecture section 3.
     """
 
@@ -82,9 +82,7 @@ class HubProducer(wiring.Component):
                 "o_response": Out(stream.Signature(c.command_response)),
                 "rank": In(cfg.rank_width),
                 "peer_dead": In(cfg.ranks),
-                "merge_timeout": In(TIMER),
-                "age_limit": In(TIMER),
-                "max_entries": In(cfg.pool_depth.bit_length()),
+                "policy": In(t.policy),
                 "handle_write": In(t.handle_write),
                 "handle_read": In(t.handle_read),
                 "handle_data": Out(t.handle),
@@ -196,9 +194,7 @@ class HubProducer(wiring.Component):
                 pool.peer_dead.eq(self.peer_dead),
                 pool.mark.eq(mark),
                 control.draining[n].eq(pool.draining),
-                pool.merge_timeout.eq(self.merge_timeout),
-                pool.age_limit.eq(self.age_limit),
-                pool.max_entries.eq(self.max_entries),
+                pool.policy.eq(self.policy),
                 self.oldest[n].eq(pool.oldest),
                 self.pool_counts[n].eq(pool.counts),
                 ledger.sent.eq(pool.o_sent),

@@ -12,7 +12,7 @@ from .emitter import Emitter
 from .pool import Pool
 from .pool_memory import PoolMemory
 from .pool_quota import PoolQuota
-from .pool_timer import AGE_WIDTH, PoolTimer
+from .pool_timer import PoolTimer
 from .records import by_rank, decode, pool_types_of
 from .selector import Selector
 
@@ -49,9 +49,10 @@ class PacketManager(wiring.Component):
 
     Ports: ``i_store`` In stream(resolved); ``o_packet`` Out stream(flit); ``can_accept`` Out ranks;
     ``dest_ready`` In ranks; ``o_take`` Out {en, rank}; ``peer_dead`` In ranks; ``mark`` In {en,
-    all, handle}; ``draining`` Out ranks; ``o_sent`` Out {en, dest, bank, bytes}; ``merge_timeout``,
-    ``age_limit`` In, cycles (an entry reacts up to two sweeps of ``pool_depth`` cycles later);
-    ``max_entries`` In, most entries of one rank; ``oldest`` Out, refreshed once per sweep;
+    all, handle}; ``draining`` Out ranks; ``o_sent`` Out {en, dest, bank, bytes}; ``policy`` In:
+    ``merge_timeout``, ``age_limit``, cycles (an entry reacts up to two sweeps of ``pool_depth``
+    cycles later), ``max_entries``, most entries of one rank; ``oldest`` Out, refreshed once per
+    sweep;
     ``counts`` Out, strobes.
 
     Source: paper arXiv 2605.05888, Runtime Packet Manager; docs/interfaces.md sections 1 and 4.
@@ -71,9 +72,7 @@ class PacketManager(wiring.Component):
                 "mark": In(t.mark),
                 "draining": Out(cfg.ranks),
                 "o_sent": Out(t.sent),
-                "merge_timeout": In(AGE_WIDTH),
-                "age_limit": In(AGE_WIDTH),
-                "max_entries": In(t.count_width),
+                "policy": In(t.policy),
                 "oldest": Out(t.oldest),
                 "counts": Out(t.counts),
             }
@@ -102,7 +101,7 @@ class PacketManager(wiring.Component):
             quota.take.eq(pool.claim),
             pool.place.eq(quota.place),
             pool.at_max.eq(quota.at_max),
-            quota.max_entries.eq(self.max_entries),
+            quota.policy.eq(self.policy),
             self.can_accept.eq(quota.can_accept),
             memory.find.eq(pool.find),
             memory.opens.eq(pool.opens),
@@ -114,8 +113,7 @@ class PacketManager(wiring.Component):
             memory.look.eq(timer.scan),
             timer.scanned.eq(memory.looked),
             timer.of_dead.eq(Cat((dead & rank).any() for rank in pool.rank_onehot)),
-            timer.merge_timeout.eq(self.merge_timeout),
-            timer.age_limit.eq(self.age_limit),
+            timer.policy.eq(self.policy),
             timer.busy.eq(mutant("packet_manager.timer_sinks_over_release", emitter.release.en, 0)),
             timer.valid.eq(pool.valid),
             timer.locked.eq(pool.locked),

@@ -31,7 +31,7 @@ class PoolQuota(wiring.Component):
 
     Parameters: ``cfg``, HubConfig. Ports: ``asks`` In, one-hot rank; ``place`` Out, an entry may be
     allocated for it; ``at_max`` Out, the rank's own maximum forbids it; ``take`` In, allocate now
-    for it; ``release`` In {en, index, rank}; ``max_entries`` In (counts from the next cycle on);
+    for it; ``release`` In {en, index, rank}; ``policy`` In (counts from the next cycle on);
     ``can_accept`` Out ranks.
 
     Source: docs/interfaces.md section 4 (reserve and maximum per peer instead of the paper's
@@ -47,7 +47,7 @@ class PoolQuota(wiring.Component):
                 "at_max": Out(1),
                 "take": In(1),
                 "release": In(self._types.release),
-                "max_entries": In(self._types.count_width),
+                "policy": In(self._types.policy),
                 "can_accept": Out(cfg.ranks),
             }
         )
@@ -123,8 +123,10 @@ class PoolQuota(wiring.Component):
             m.d.comb += [
                 way.eq(Mux(claims[r], Mux(gives[r], 0, 1), Mux(gives[r], 2, 0))),
                 none_next[r].eq(_choice(way, (none[r], 0, one[r]))),
-                full_next[r].eq(_choice(way, [each >= self.max_entries for each in after])),
-                full_after[r].eq(_choice(way, [each + 1 >= self.max_entries for each in after])),
+                full_next[r].eq(_choice(way, [each >= self.policy.max_entries for each in after])),
+                full_after[r].eq(
+                    _choice(way, [each + 1 >= self.policy.max_entries for each in after])
+                ),
             ]
             m.d.sync += [
                 count.eq(_choice(way, after)),
@@ -146,11 +148,11 @@ class PoolQuota(wiring.Component):
                         enough
                         & Mux(
                             claims[r],
-                            count + room < self.max_entries,
+                            count + room < self.policy.max_entries,
                             mutant(
                                 "packet_manager.one_entry_over_maximum",
-                                count + room <= self.max_entries,
-                                count + room <= self.max_entries + 1,
+                                count + room <= self.policy.max_entries,
+                                count + room <= self.policy.max_entries + 1,
                             ),
                         )
                     )

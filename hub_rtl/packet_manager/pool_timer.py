@@ -33,10 +33,10 @@ class PoolTimer(wiring.Component):
 
     Parameters: ``cfg``, HubConfig. Ports: ``valid``, ``locked``, ``fresh`` (not visited since
     allocation), ``old``, ``of_dead`` (its peer is dead) In, one bit per entry; ``scan`` Out, entry
-    whose identity is wanted, ``scanned`` In, that identity a cycle later; ``merge_timeout``,
-    ``age_limit`` In, cycles; ``busy`` In, no sinking in this cycle; ``visit`` Out {en, index,
-    expired, old}; ``sinks`` Out, the entry that is sunk unless ``busy``, one bit per entry,
-    ``sink`` Out {en, index, rank}, the same; ``oldest`` Out, once per sweep.
+    whose identity is wanted, ``scanned`` In, that identity a cycle later; ``policy`` In;
+    ``busy`` In, no sinking in this cycle; ``visit`` Out {en, index, expired, old}; ``sinks`` Out,
+    the entry that is sunk unless ``busy``, one bit per entry, ``sink`` Out {en, index, rank}, the
+    same; ``oldest`` Out, once per sweep.
 
     Source: docs/interfaces.md section 4 (merge timer, bounded age, DRAIN of a dead peer, HANG
     page).
@@ -54,8 +54,7 @@ class PoolTimer(wiring.Component):
                 "scan": Out(t.entry),
                 "scanned": In(t.info),
                 "of_dead": In(depth),
-                "merge_timeout": In(AGE_WIDTH),
-                "age_limit": In(AGE_WIDTH),
+                "policy": In(t.policy),
                 "busy": In(1),
                 "visit": Out(t.visit),
                 "sinks": Out(depth),
@@ -141,8 +140,10 @@ class PoolTimer(wiring.Component):
         m.d.comb += [
             self.visit.en.eq(valid),
             self.visit.index.eq(index),
-            self.visit.expired.eq(reached(self.merge_timeout, "merge_timeout")),
-            self.visit.old.eq(reached(self.age_limit, "age_limit") & (rank & batch_open).any()),
+            self.visit.expired.eq(reached(self.policy.merge_timeout, "merge_timeout")),
+            self.visit.old.eq(
+                reached(self.policy.age_limit, "age_limit") & (rank & batch_open).any()
+            ),
             self.sinks.eq(
                 mutant(
                     "packet_manager.locked_entry_sunk",

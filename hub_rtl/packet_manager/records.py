@@ -26,6 +26,7 @@ class PoolTypes:
         types = types_of(cfg)
         self.resolved, self.flit = types.resolved, types.flit
         self.mark, self.sent, self.oldest = types.mark, types.sent, types.oldest
+        self.policy = types.policy
         self.take, self.counts = types.rank_strobe, POOL_COUNTS
         #: What identifies an entry; kept in memory because only one entry at a time is looked at.
         self.info = struct(

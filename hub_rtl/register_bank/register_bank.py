@@ -16,10 +16,9 @@ from hub_rtl.contract.fields import (
     FLIT,
     REASON,
     REGISTER,
-    TIMER,
 )
 from hub_rtl.contract.records import LOG_ENTRY, types_of
-from hub_rtl.contract.registers import GEOMETRY_RULES, IRQ_SOURCES
+from hub_rtl.contract.registers import GEOMETRY_RULES, IRQ_SOURCES, policies
 from hub_rtl.parts.mutants import mutant
 
 from .axil import AxiLiteTarget
@@ -53,8 +52,8 @@ class CsrBank(wiring.Component):
     without effect.
 
     Parameters: ``cfg``; ``counter_width``, see :class:`~hub_rtl.register_bank.counters.Counters`.
-    Ports: ``axil`` In; configuration Out: ``rank``, ``merge_timeout``, ``age_limit``, ``timeout``
-    (cycles), ``max_entries``, ``peer_dead``; orders Out: ``o_command`` stream(command, tag 0),
+    Ports: ``axil`` In; configuration Out: ``rank``, ``policy``, ``timeout`` (cycles),
+    ``peer_dead``; orders Out: ``o_command`` stream(command, tag 0),
     ``i_command_response`` In, ``handle_write``, ``handle_read`` {en, index} with ``handle_data``
     In, the handle, ``geometry_write``, ``dep_write``, ``window_write``, ``o_region_command``; views
     In: ``region_error``, ``query`` Out with ``status`` and ``missing_from``, ``timed_out``,
@@ -73,10 +72,8 @@ class CsrBank(wiring.Component):
                 "axil": In(AxiLite(CSR_ADDR)),
                 "irq": Out(1),
                 "rank": Out(cfg.rank_width),
-                "merge_timeout": Out(TIMER),
-                "age_limit": Out(TIMER),
+                "policy": Out(t.policy),
                 "timeout": Out(REGISTER),
-                "max_entries": Out(cfg.pool_depth.bit_length()),
                 "peer_dead": Out(cfg.ranks),
                 "o_command": Out(stream.Signature(t.command)),
                 "i_command_response": In(stream.Signature(t.command_response)),
@@ -124,10 +121,7 @@ class CsrBank(wiring.Component):
         connect(m, front.bus, r.bus)
         m.d.comb += [
             self.rank.eq(r.id_rank),
-            self.merge_timeout.eq(r.control_merge_timeout),
-            self.age_limit.eq(r.control_age_limit),
             self.timeout.eq(r.control_timeout),
-            self.max_entries.eq(r.peers_max_entries),
             self.peer_dead.eq(
                 Cat(getattr(r, f"peers_drain{n}") for n in range(-(-cfg.ranks // 32)))
             ),
@@ -135,6 +129,9 @@ class CsrBank(wiring.Component):
             r.control_status_purging.eq(self.purging),
             r.control_status_in_flight.eq(self.in_flight),
             r.control_status_range_busy.eq(self.range_busy),
+        ]
+        m.d.comb += [
+            self.policy[name].eq(getattr(r, port)) for name, (port, _) in policies(cfg).items()
         ]
         self._identity(m, r)
         self._commands(m, r)

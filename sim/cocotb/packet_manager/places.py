@@ -148,8 +148,7 @@ async def old_at_once(rig, cfg, rng):
         rig.put(rig.traffic.plain(rank, block), 0, 8)
         await rig.stored()
     await rig.cycles(300)
-    rig.golden.age_limit = 200
-    rig.set("age_limit", 200)
+    rig.set_policy(age_limit=200)
     await rig.cycles(3 * cfg.pool_depth + 8)
     rig.credits.give(cfg.pool_depth)
     await rig.emptied()

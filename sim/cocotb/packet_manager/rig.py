@@ -2,6 +2,7 @@
 """Rig of the packet manager's bench: drivers, golden model and watcher of the side ports, and the
 traffic."""
 
+from hub_rtl.contract.registers import policies
 from hub_rtl.packet_manager.packet_manager import PacketManager
 from sim.bench.rig import Rig
 from sim.quality.coverage import cover
@@ -113,10 +114,15 @@ class PoolRig(Rig):
         self.taken, self.sent_stamps = [], []
         self.kill(0)
         self.set("mark", 0)
-        for name in ("merge_timeout", "age_limit", "max_entries"):
-            self.set(name, getattr(self.golden, name))
+        self.set_policy()
         self.credits.give(self.credits.limit)
         await self.reset()
+
+    def set_policy(self, **changes):
+        """The golden model and the block go by these registers from now on."""
+        for name, value in changes.items():
+            setattr(self.golden, name, value)
+        self.set("policy", {name: getattr(self.golden, name) for name in policies(self.cfg)})
 
     def _watch(self, cycle):
         golden = self.golden
@@ -205,8 +211,7 @@ class PoolRig(Rig):
         """No place was lost: one rank can have all entries but one per other rank, without a
         stall."""
         stalls, kept = self.golden.totals["stall_pool"], self.credits.limit
-        self.golden.max_entries = self.cfg.pool_depth
-        self.set("max_entries", self.cfg.pool_depth)
+        self.set_policy(max_entries=self.cfg.pool_depth)
         self.credits.limit = 0
         self.credits.give(0)
         await self.cycles(3)

@@ -51,13 +51,15 @@ async def random_access(rig, cfg, rng, grid):
     assert rig.o_region_command.items == rig.effects("region_command")
     outputs = {
         "rank": "id.RANK",
-        "merge_timeout": "control.MERGE_TIMEOUT",
-        "age_limit": "control.AGE_LIMIT",
         "timeout": "control.TIMEOUT",
-        "max_entries": "peers.MAX_ENTRIES",
     }
     for port, path in outputs.items():
         assert rig.get(port) == rig.model.get(path)
+    assert rig.get("policy") == {
+        "merge_timeout": rig.model.get("control.MERGE_TIMEOUT"),
+        "age_limit": rig.model.get("control.AGE_LIMIT"),
+        "max_entries": rig.model.get("peers.MAX_ENTRIES"),
+    }
     assert rig.get("peer_dead") == sum(
         rig.model.get(f"peers.DRAIN{n}") << 32 * n for n in range(-(-cfg.ranks // 32))
     )
