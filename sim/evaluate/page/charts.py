@@ -8,30 +8,13 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
+from sim.evaluate.schemes import SCHEMES
+
 __all__ = ["STYLE", "Panel", "Plot", "draw", "save"]
 
 #: Of all figures of an evaluation.
 STYLE = {"axes.grid": True, "grid.alpha": 0.3, "axes.axisbelow": True}
 
-#: The same system has the same colour in every figure.
-SYSTEM_COLORS = {
-    "megatron": "#8d99ae",
-    "fastermoe": "#5c677d",
-    "tutel": "#c97b63",
-    "comet": "#e0a32e",
-    "ccfuser": "#6a994e",
-    "deepep_v1_normal": "#7d5ba6",
-    "deepep_v1_ll": "#b39ddb",
-    "deepep_v2": "#2a6f97",
-    "mori": "#61a5c2",
-    "flashdmoe_fp16": "#b56576",
-    "flashdmoe_fp32": "#e5b3bb",
-    "ideal": "#1b1b1b",
-    "moe_hub": "#d00000",
-    "moe_hub_base": "#f7c6c5",
-    "moe_hub_packets": "#f08a86",
-    "moe_hub_signal": "#e5534b",
-}
 COLORS = ("#2a6f97", "#e0a32e", "#6a994e", "#7d5ba6", "#c97b63")
 MARKERS = "osv^D<>ph*X"
 
@@ -66,7 +49,9 @@ class Plot:
 
 
 def _color(name, names):
-    return SYSTEM_COLORS.get(name, COLORS[names.index(name) % len(COLORS)])
+    """The same system has the same colour in every figure."""
+    known = SCHEMES.get(name)
+    return known.color if known else COLORS[names.index(name) % len(COLORS)]
 
 
 def _bars(axes, panel, names):

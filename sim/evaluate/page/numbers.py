@@ -1,27 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names of systems and texts of numbers on the results page."""
 
+from sim.evaluate.schemes import SCHEMES
+
 __all__ = ["NAMES", "error", "mean", "number", "percent", "ratio"]
 
+_BY_PLACE = sorted(SCHEMES.items(), key=lambda item: item[1].place)
 #: As the systems' authors write them, in the order of the page.
-NAMES = {
-    "megatron": "Megatron-TE",
-    "fastermoe": "FasterMoE",
-    "tutel": "Tutel",
-    "comet": "COMET",
-    "ccfuser": "CCFuser",
-    "deepep_v1_normal": "DeepEP V1",
-    "deepep_v1_ll": "DeepEP V1 LL",
-    "deepep_v2": "DeepEP V2",
-    "mori": "mori",
-    "flashdmoe_fp16": "FlashDMoE FP16",
-    "flashdmoe_fp32": "FlashDMoE FP32",
-    "moe_hub_base": "base",
-    "moe_hub_packets": "+ packets",
-    "moe_hub_signal": "+ signalling",
-    "moe_hub": "MoE-Hub",
-    "ideal": "ideal",
-}
+NAMES = {name: scheme.title for name, scheme in _BY_PLACE}
 
 
 def ratio(value, digits=2):

@@ -8,10 +8,11 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
+from sim.evaluate.schemes import SCHEMES
 from sim.evaluate.study import PAPER_SYSTEMS, paper
 
-from .charts import STYLE, SYSTEM_COLORS, save
-from .numbers import NAMES, mean
+from .charts import STYLE, save
+from .numbers import mean
 from .page import PAPER_MACHINE, NotRun, read
 
 __all__ = ["PICTURES", "draw_all"]
@@ -46,7 +47,9 @@ def _bars(axes, groups, series):
     width = 0.84 / len(series)
     for number, (system, values) in enumerate(series.items()):
         places = [i + (number - (len(series) - 1) / 2) * width for i in range(len(groups))]
-        axes.bar(places, values, width * 0.94, color=SYSTEM_COLORS[system], label=NAMES[system])
+        axes.bar(
+            places, values, width * 0.94, color=SCHEMES[system].color, label=SCHEMES[system].title
+        )
     axes.set_xticks(range(len(groups)), groups)
 
 
@@ -92,7 +95,7 @@ def _averages(folder, figure):
             axes.plot(
                 [number, number],
                 [float(row["smallest"]), float(row["largest"])],
-                color=SYSTEM_COLORS[system],
+                color=SCHEMES[system].color,
                 linewidth=5,
                 alpha=0.35,
                 solid_capstyle="butt",
@@ -102,7 +105,7 @@ def _averages(folder, figure):
                 number,
                 float(row["mean"]),
                 "o",
-                color=SYSTEM_COLORS[system],
+                color=SCHEMES[system].color,
                 markersize=8,
                 label="ours, mean" if not number else None,
             )
@@ -117,7 +120,9 @@ def _averages(folder, figure):
                 label="paper, mean" if not number else None,
             )
         axes.set_xticks(
-            range(len(PAPER_SYSTEMS)), [NAMES[system] for system in PAPER_SYSTEMS], rotation=20
+            range(len(PAPER_SYSTEMS)),
+            [SCHEMES[system].title for system in PAPER_SYSTEMS],
+            rotation=20,
         )
         axes.axhline(1, color="black", linewidth=0.8)
         axes.set_title(title, loc="left")
@@ -132,8 +137,8 @@ def _lines(axes, rows, x, systems, value=float):
                 *zip(*points, strict=True),
                 marker="o",
                 markersize=3.5,
-                color=SYSTEM_COLORS[system],
-                label=NAMES[system],
+                color=SCHEMES[system].color,
+                label=SCHEMES[system].title,
                 linestyle="--" if system == "ideal" else "-",
             )
     axes.axhline(1, color="black", linewidth=0.8)
@@ -191,9 +196,9 @@ def _shapes(folder, figure):
             places,
             [float(row[system]) for row in rows],
             marker,
-            color=SYSTEM_COLORS[system],
+            color=SCHEMES[system].color,
             markersize=5,
-            label=f"speed-up over {NAMES[system]}",
+            label=f"speed-up over {SCHEMES[system].title}",
         )
     axes.axhline(1, color="black", linewidth=0.8)
     axes.set_xticks(

@@ -14,6 +14,7 @@ from collections import deque
 from sim.evaluate.machine.engine import GroupedGemm
 from sim.evaluate.systems import constants
 
+from .scheme import Scheme
 from .steps import activation, exchange_counts, scaled_gemms, small_ops, start
 
 __all__ = ["SCHEMES", "ccfuser"]
@@ -136,4 +137,6 @@ def _took(box, count):
         box[1].succeed()
 
 
-SCHEMES = {"ccfuser": ccfuser}
+SCHEMES = {
+    "ccfuser": Scheme(ccfuser, "CCFuser", "#6a994e", place=4),
+}

@@ -16,6 +16,7 @@ from sim.evaluate.machine.compute import TILE_ROWS, expert_gemms, pass_us
 from sim.evaluate.machine.engine import GroupedGemm
 from sim.evaluate.systems import constants
 
+from .scheme import Scheme
 from .steps import ScaledGemm, activation, exchange_counts, small_ops, start
 
 __all__ = ["SCHEMES", "Placement", "comet", "layer0", "layer1", "prepare"]
@@ -195,4 +196,6 @@ def _rank(cluster, gpu, placement, inbox):
     cluster.done(gpu.rank)
 
 
-SCHEMES = {"comet": comet}
+SCHEMES = {
+    "comet": Scheme(comet, "COMET", "#e0a32e", place=3),
+}

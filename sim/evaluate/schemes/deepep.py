@@ -11,6 +11,7 @@ as DeepEP's tests do.
 
 from sim.evaluate.systems import constants
 
+from .scheme import Scheme
 from .steps import RowExchange, copy_kernel, experts, start
 
 __all__ = [
@@ -209,7 +210,7 @@ def deepep_v2(cluster):
 
 
 SCHEMES = {
-    "deepep_v1_normal": deepep_v1_normal,
-    "deepep_v1_ll": deepep_v1_ll,
-    "deepep_v2": deepep_v2,
+    "deepep_v1_normal": Scheme(deepep_v1_normal, "DeepEP V1", "#7d5ba6", place=5),
+    "deepep_v1_ll": Scheme(deepep_v1_ll, "DeepEP V1 LL", "#b39ddb", place=6),
+    "deepep_v2": Scheme(deepep_v2, "DeepEP V2", "#2a6f97", place=7),
 }

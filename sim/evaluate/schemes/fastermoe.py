@@ -12,6 +12,7 @@ import numpy as np
 from sim.evaluate.machine.compute import expert_gemms
 from sim.evaluate.systems import constants
 
+from .scheme import Scheme
 from .steps import RowExchange, collective, exchange_counts, fastest, small_ops, start
 
 __all__ = ["SCHEMES", "exchanges", "fastermoe", "grouped"]
@@ -129,4 +130,6 @@ def _communicate(cluster, gpu, steps, taken, answered):
             yield from collective(cluster, gpu, back, "combine", f"back {step} {number}", sms)
 
 
-SCHEMES = {"fastermoe": fastermoe}
+SCHEMES = {
+    "fastermoe": Scheme(fastermoe, "FasterMoE", "#5c677d", place=1),
+}

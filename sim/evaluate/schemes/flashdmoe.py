@@ -17,6 +17,7 @@ from math import ceil
 from sim.evaluate.machine.compute import expert_gemms
 from sim.evaluate.systems import constants
 
+from .scheme import Scheme
 from .steps import start
 
 __all__ = ["SCHEMES", "flashdmoe"]
@@ -105,6 +106,10 @@ def _work(cluster, gpu, source, number, rows, dtype, inbox, arrivals):
 
 
 SCHEMES = {
-    "flashdmoe_fp16": partial(flashdmoe, dtype="fp16"),
-    "flashdmoe_fp32": partial(flashdmoe, dtype="fp32"),
+    "flashdmoe_fp16": Scheme(
+        partial(flashdmoe, dtype="fp16"), "FlashDMoE FP16", "#b56576", place=9
+    ),
+    "flashdmoe_fp32": Scheme(
+        partial(flashdmoe, dtype="fp32"), "FlashDMoE FP32", "#e5b3bb", place=10
+    ),
 }

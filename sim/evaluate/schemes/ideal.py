@@ -4,6 +4,8 @@ rate allows."""
 
 from sim.evaluate.machine.compute import expert_gemms, grouped_gemm_us, pass_us
 
+from .scheme import Scheme
+
 __all__ = ["SCHEMES", "ideal", "link_us"]
 
 
@@ -47,4 +49,6 @@ def _rank(cluster, gpu, links):
     cluster.done(gpu.rank)
 
 
-SCHEMES = {"ideal": ideal}
+SCHEMES = {
+    "ideal": Scheme(ideal, "ideal", "#1b1b1b", place=15),
+}

@@ -13,6 +13,7 @@ import numpy as np
 from sim.evaluate.machine.compute import expert_gemms, pass_us
 from sim.evaluate.systems import constants
 
+from .scheme import Scheme
 from .steps import small_ops, start
 
 __all__ = ["SCHEMES", "megatron"]
@@ -88,4 +89,6 @@ def _grouped(gpu, gemm, rows, phase, op):
     yield from gpu.gemm(gemm, rows, phase)
 
 
-SCHEMES = {"megatron": megatron}
+SCHEMES = {
+    "megatron": Scheme(megatron, "Megatron-TE", "#8d99ae", place=0),
+}

@@ -28,6 +28,8 @@ from sim.evaluate.machine.compute import TILE_ROWS, expert_gemms, pass_us, tiles
 from sim.evaluate.machine.engine import GroupedGemm
 from sim.evaluate.machine.network_settings import HUB_GHZ, hub_figures, hub_preset
 
+from .scheme import Scheme
+
 __all__ = ["SCHEMES", "Hub", "hub_layer"]
 
 COLUMN_BYTES = 16  # docs/formats.md: address of the answer, source rank, token
@@ -400,8 +402,22 @@ class _Layer:
 
 
 SCHEMES = {
-    "moe_hub_base": hub_layer(Hub(packets=False, signal=False, allocation=False)),
-    "moe_hub_packets": hub_layer(Hub(packets=True, signal=False, allocation=False)),
-    "moe_hub_signal": hub_layer(Hub(packets=True, signal=True, allocation=False)),
-    "moe_hub": hub_layer(Hub(packets=True, signal=True, allocation=True)),
+    "moe_hub_base": Scheme(
+        hub_layer(Hub(packets=False, signal=False, allocation=False)), "base", "#f7c6c5", place=11
+    ),
+    "moe_hub_packets": Scheme(
+        hub_layer(Hub(packets=True, signal=False, allocation=False)),
+        "+ packets",
+        "#f08a86",
+        place=12,
+    ),
+    "moe_hub_signal": Scheme(
+        hub_layer(Hub(packets=True, signal=True, allocation=False)),
+        "+ signalling",
+        "#e5534b",
+        place=13,
+    ),
+    "moe_hub": Scheme(
+        hub_layer(Hub(packets=True, signal=True, allocation=True)), "MoE-Hub", "#d00000", place=14
+    ),
 }

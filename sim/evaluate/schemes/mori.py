@@ -10,6 +10,7 @@ follow the rows. Nothing is exchanged before.
 from sim.evaluate.systems import constants
 
 from .deepep import dispatch_row_bytes, once_to_each_rank, permuted_experts
+from .scheme import Scheme
 from .steps import copy_kernel, start
 
 __all__ = ["SCHEMES", "combine", "dispatch", "kernel", "mori"]
@@ -52,4 +53,6 @@ def _rank(cluster, gpu, there, back):
     cluster.done(rank)
 
 
-SCHEMES = {"mori": mori}
+SCHEMES = {
+    "mori": Scheme(mori, "mori", "#61a5c2", place=8),
+}

@@ -14,6 +14,7 @@ import numpy as np
 from sim.evaluate.machine.compute import expert_gemms
 from sim.evaluate.systems import constants
 
+from .scheme import Scheme
 from .steps import RowExchange, collective, exchange_counts, fastest, small_ops, start
 
 __all__ = ["SCHEMES", "capacity", "pipelined", "tutel"]
@@ -118,4 +119,6 @@ def _communicate(cluster, gpu, chunks, taken, answered):
         yield from collective(cluster, gpu, back, "combine", f"back {number}", sms)
 
 
-SCHEMES = {"tutel": tutel}
+SCHEMES = {
+    "tutel": Scheme(tutel, "Tutel", "#c97b63", place=2),
+}
