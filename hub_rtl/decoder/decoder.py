@@ -219,9 +219,9 @@ class LogicalDestinationDecoder(wiring.Component):
                 written.en
                 & (
                     mutant(
-                        "decoder.entry_beyond_table_written",
+                        "decoder.last_entry_not_written",
                         written.index < cfg.handles,
-                        written.index <= cfg.handles,
+                        written.index < cfg.handles - 1,
                     )
                 )
             ),

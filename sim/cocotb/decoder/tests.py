@@ -165,3 +165,24 @@ async def reset_in_traffic(rig, cfg, rng):
         await rig.drain()
         assert Reason.UNKNOWN in rig.outcomes
     cover("decoder.reset_in_traffic")
+
+
+@DecoderRig.test(lane=0)
+async def table_cleared(rig, cfg, rng):
+    """A store that waits through a reset finds no entry of before, in no place of the table, and
+    nothing of what lies at the write port meanwhile."""
+    old = rig.good_entry(epoch=3)
+    for last in reversed(range(cfg.handles)):
+        for index in range(cfg.handles):
+            await rig.write(index, old)
+        rig.i_store.put(rig.row_store(handle=last, epoch=3))
+        await rig.drain()
+        assert rig.outcomes[-1] == Reason.OK
+        rig.set("handle_write", {"index": last, "handle": old})
+        rig.model.entries = {}
+        rig.forget()
+        await rig.reset()
+        rig.i_store.put(*(rig.row_store(handle=n, epoch=3) for n in (last, *range(cfg.handles))))
+        await rig.drain()
+        assert set(rig.outcomes) == {Reason.UNKNOWN}
+    cover("decoder.table_cleared")

@@ -123,8 +123,13 @@ async def sequence(rig, cfg, rng):
     for seq in (0, 1, 1, 2, 5, 6, 3, 4, 515, 516, 4, 5, 6, 1023, 0, 1, 0):
         rig.send_wire(random_packet(cfg, rng, src, rig.rank, length=1), seq=seq)
         await rig.settle(40)
+    rig.seq = 10  # a gap, and a header that is refused in the very next cycle
+    rig.send_control(src)
+    rig.send_wire([header(PacketType.IDLE, src=src, dst=rig.rank, lane=LANE) | 9])
+    rig.seq = 0
+    await rig.settle()
     delivered = len(rig.rx.packets)
-    assert delivered == 13 and rig.counts["seq_errors"] == 7, (delivered, rig.counts)
+    assert delivered == 13 and rig.counts["seq_errors"] == 8, (delivered, rig.counts)
     for _ in range(1030):
         rig.send_wire([header(PacketType.ACK, src=src, dst=rig.rank, lane=LANE)])
     await rig.settle()

@@ -160,16 +160,19 @@ async def control_flits(rig, cfg, rng):
     await rig.cycles(20)
     before = len(rig.wire_out.items)
     doomed = random_control(rng, 0, dst)
-    rig.i_control.put(doomed)
-    await rig.cycles(20)
-    assert rig.i_control.pending == 1
-    rig.set("peer_dead", 1 << dst)
-    await rig.until(lambda: not rig.i_control.pending, limit=50, what="sunk")
-    rig.tx._controls.clear()
-    rig.set("peer_dead", 0)
-    await rig.cycles(20)
-    assert len(rig.wire_out.items) == before
-    assert rig.counts["control_sunk"] == 1
+    for sunk, wire in enumerate((None, "stop"), 1):  # a wire that stands is no reason to wait
+        rig.wire_out.set_pause(wire)
+        rig.i_control.put(doomed)
+        await rig.cycles(20)
+        assert rig.i_control.pending == 1
+        rig.set("peer_dead", 1 << dst)
+        await rig.until(lambda: not rig.i_control.pending, limit=50, what="sunk")
+        rig.tx._controls.clear()
+        rig.set("peer_dead", 0)
+        await rig.cycles(20)
+        assert len(rig.wire_out.items) == before
+        assert rig.counts["control_sunk"] == sunk
+    rig.wire_out.set_pause(None)
     cover("link.control.sunk")
 
 
