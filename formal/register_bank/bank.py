@@ -8,7 +8,7 @@ from formal.kit.cuts import cut
 from formal.kit.inside import observe
 from formal.kit.spec import Spec, moves, same
 from formal.kit.streams import BlockHoldsItems
-from hub_rtl.contract.registers import register_map
+from hub_rtl.contract.registers import policies, register_map
 from hub_rtl.register_bank.register_bank import CsrBank
 
 from .bus import BusWatch, always_answers, always_interrupts, bus_obeys
@@ -281,14 +281,11 @@ class OutputsFollowTheirRegister(_Bank):
         bus = self.bus
         values = {
             "id.RANK": dut.rank,
-            "control.MERGE_TIMEOUT": dut.policy.merge_timeout,
-            "control.AGE_LIMIT": dut.policy.age_limit,
             "control.TIMEOUT": dut.timeout,
-            "peers.MAX_ENTRIES": dut.policy.max_entries,
             "peers.DRAIN0": dut.peer_dead,
             "logs.INDEX": dut.log_index,
             "hang.SLICE": dut.slice,
-        }
+        } | {path: dut.policy[name] for name, path in policies(self._cfg).items()}
         orders = {
             "control.COMMAND": dut.o_command.valid & ~self.past(dut.o_command.valid, "command"),
             "regions.COMMAND": dut.o_region_command.valid

@@ -42,7 +42,7 @@ from .fields import (
     WORD,
 )
 from .ports import alloc_fields, command_fields, event_fields, response_fields, store_fields
-from .registers import COUNTERS, ONE_SOURCE, policies
+from .registers import COUNTERS, ONE_SOURCE, policies, register_map
 
 __all__ = [
     "ALLOC_STROBES",
@@ -266,7 +266,10 @@ class HubTypes:
         #: ``all``.
         self.mark = struct({"en": 1, "all": 1, "handle": cfg.handle_width})
         #: How packets are sent, as the registers with ``policy`` say.
-        self.policy = struct({name: width for name, (_, width) in policies(cfg).items()})
+        registers = register_map(cfg)
+        self.policy = struct(
+            {name: registers.register(path).fields[0].width for name, path in policies(cfg).items()}
+        )
         #: Bytes of a packet that left, for the send ledger.
         self.sent = struct({"en": 1, "dest": cfg.dest_width, "bank": 1, "bytes": cfg.bytes_width})
         #: Oldest entry of a pool, for the HANG page.

@@ -818,10 +818,7 @@ def register_map(cfg):
 
 
 def policies(cfg):
-    """{field: (port of the register file, bits)} of the registers that say how packets are sent."""
+    """{field: path} of the registers that say how packets are sent."""
     return {
-        register.name.lower(): (f"{page.name}_{register.name.lower()}", register.fields[0].width)
-        for page in register_map(cfg).pages
-        for register in page.registers
-        if register.policy
+        register.name.lower(): path for path, _, register in register_map(cfg) if register.policy
     }

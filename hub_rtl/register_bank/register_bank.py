@@ -131,7 +131,8 @@ class CsrBank(wiring.Component):
             r.control_status_range_busy.eq(self.range_busy),
         ]
         m.d.comb += [
-            self.policy[name].eq(getattr(r, port)) for name, (port, _) in policies(cfg).items()
+            self.policy[name].eq(getattr(r, path.lower().replace(".", "_")))
+            for name, path in policies(cfg).items()
         ]
         self._identity(m, r)
         self._commands(m, r)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """cocotb tests of the register bank against its golden model."""
 
-from hub_rtl.contract.registers import COUNTERS, GEOMETRY_RULES, IRQ_SOURCES
+from hub_rtl.contract.registers import COUNTERS, GEOMETRY_RULES, IRQ_SOURCES, policies
 from sim.bench.streams import GRID
 from sim.golden.register_bank import OKAY, SLVERR
 from sim.quality.coverage import cover
@@ -55,11 +55,7 @@ async def random_access(rig, cfg, rng, grid):
     }
     for port, path in outputs.items():
         assert rig.get(port) == rig.model.get(path)
-    assert rig.get("policy") == {
-        "merge_timeout": rig.model.get("control.MERGE_TIMEOUT"),
-        "age_limit": rig.model.get("control.AGE_LIMIT"),
-        "max_entries": rig.model.get("peers.MAX_ENTRIES"),
-    }
+    assert rig.get("policy") == {name: rig.model.get(path) for name, path in policies(cfg).items()}
     assert rig.get("peer_dead") == sum(
         rig.model.get(f"peers.DRAIN{n}") << 32 * n for n in range(-(-cfg.ranks // 32))
     )
