@@ -63,6 +63,7 @@ __all__ = [
     "body_layout",
     "header_layout",
     "layout_of",
+    "news_layout",
     "types_of",
 ]
 
@@ -85,6 +86,11 @@ def body_layout(packet_type):
     start, size = packets.HEADER["body"]
     fields = packets.BODIES[packet_type].items()
     return layout_of({name: (low - start, width) for name, (low, width) in fields}, size)
+
+
+def news_layout():
+    """An entry of a NEWS packet as a struct."""
+    return layout_of(packets.NEWS_ENTRY)
 
 
 def _strobes(*names):

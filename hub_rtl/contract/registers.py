@@ -113,7 +113,7 @@ COUNTERS = {
     "stall_pool": "cycles a store waited for a place in the pool",
     "stall_credit": "cycles an eligible entry waited for a credit",
     # Closes
-    "closes": "CLOSE messages sent",
+    "closes": "closes sent",
     "closes_dropped": "closes dropped because the peer is dead",
     "fences": "fences answered",
     # Links and loop lanes
@@ -128,7 +128,8 @@ COUNTERS = {
     "bad_totals": "credit totals that a peer cannot have reached",
     "control_sunk": "control messages sunk for a dead peer",
     "bad_packets": "packets dropped for their header",
-    "closes_received": "CLOSE messages received, own ones included",
+    "closes_received": "closes received, own ones included",
+    "news_lost": "entries of NEWS packets that came too short",
     "rejects_received": "REJECT messages received",
     # Slot allocator
     "rat_new": "rows placed",
