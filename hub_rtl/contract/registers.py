@@ -129,7 +129,6 @@ COUNTERS = {
     "control_sunk": "control messages sunk for a dead peer",
     "bad_packets": "packets dropped for their header",
     "closes_received": "closes received, own ones included",
-    "news_lost": "entries of NEWS packets that came too short",
     "rejects_received": "REJECT messages received",
     # Slot allocator
     "rat_new": "rows placed",
@@ -174,6 +173,7 @@ COUNTERS = {
     # Reports
     "rejects_sent": "REJECT messages sent",
     "rejects_lost": "REJECT messages lost: queue full, rank dead or none",
+    "news_lost": "entries of NEWS packets lost: the packet came too short, or they say nothing",
 }
 #: Counters of which a hub has one strobe; the others have one for each lane or slice.
 ONE_SOURCE = frozenset(

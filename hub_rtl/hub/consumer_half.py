@@ -48,9 +48,9 @@ class HubConsumer(wiring.Component):
     ``i_packet``, ``mem``, ``waiting``, ``outstanding``, ``memory_counts``, ``news_lost``;
     ``close_taken``; ``o_event``; ``spill`` (64-bit AXI4, also flags); region side ``i_command``,
     ``command_error``, ``geometry_write``, ``window_write``, ``dep_write``, ``dep_busy``,
-    ``query``, ``status``, ``missing_from``, ``timeout``, ``o_timeout``; ``refusal_valid``, ``refusal`` Out; ``obs_alloc``;
-    ``alloc_counts``, ``ready_counts``, ``flag_error``; ``purging``, ``clearing`` Out. Source:
-    architecture section 3.
+    ``query``, ``status``, ``missing_from``, ``timeout``, ``o_timeout``; ``refusal_valid``,
+    ``refusal`` Out; ``obs_alloc``; ``alloc_counts``, ``ready_counts``, ``flag_error``; ``purging``,
+    ``clearing`` Out. Source: architecture section 3.
     """
 
     observe: HubConsumerObserve  # once elaborated
