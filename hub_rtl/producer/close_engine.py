@@ -211,9 +211,9 @@ class CloseEngine(wiring.Component):
         after the read of the ledgers."""
         step, count, more, end = Signal(2), Signal(NEWS_COUNT), Signal(), Signal()
         m.d.comb += [
-            # A close listed while the first one waits for `unpend` does not end the packet before it.
+            # A close listed while the first one waits for `unpend` does not end the packet.
             more.eq(
-                (mutant("producer.packet_without_close", ~count.any(), 0))
+                mutant("producer.packet_without_close", ~count.any(), 0)
                 | (
                     ready.bit_select(batch.rank, 1)
                     & mutant("producer.packet_of_17_closes", count != NEWS_ENTRIES, 1)
