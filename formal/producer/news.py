@@ -20,13 +20,14 @@ class EntriesArePacked(Spec):
     end, with their number, then they two by two, in order; the other half of the last flit is 0. No
     bubble is in a packet; nothing of it changes before it is taken. There is room for two.
 
-    Of an entry its lowest bit is followed; it is only carried, as the others are. The user begins
-    with room, puts 1 to 16 entries and then an end, which comes alone. The queue of flits is
-    replaced by what ``parts.ram_queue`` keeps."""
+    The two queues inside keep the order (``parts.ram_queue``, replaced by its double, and
+    ``parts.register_queue``). The user begins with room, puts 1 to 16 entries and then an end,
+    which comes alone."""
 
     def build(self, m):
         m.submodules.dut = dut = NewsPacker(self._cfg)
-        OpenQueue(observe(dut).flits)
+        inner = observe(dut)
+        queue, heads = OpenQueue(inner.flits), observe(inner.heads)
         self.free_inputs(dut)
         put, out, begin = dut.put, dut.o_news, dut.begin
         header = header_layout(PacketType.NEWS)(out.payload.data)
@@ -41,15 +42,22 @@ class EntriesArePacked(Spec):
         inside = Signal(2)
         m.d.sync += inside.eq(inside + begin - (moves(out) & out.payload.last))
         self.always("room for two", inside <= 2)
-        rank = Signal.like(header.dst)
-        m.d.comb += rank.eq(put.rank)
-        self.always_fifo(
-            "head",
-            put.end,
-            Cat(rank, count),
-            moves(out) & out.payload.first,
-            Cat(header.dst, header.count),
-            most=2,
+        # What is put into the two queues, and what of them leaves; they keep the order.
+        head = inner.heads.o.payload
+        self.always(
+            "head of a packet",
+            inner.heads.i.valid & (inner.heads.i.payload.as_value() == Cat(put.rank, count)),
+            when=put.end,
+        )
+        self.always("heads are of ends", put.end & inner.heads.i.ready, when=inner.heads.i.valid)
+        self.always(
+            "header as its head",
+            (header.dst == head.rank) & (header.count == head.count) & inner.heads.o.valid,
+            when=out.valid & out.payload.first,
+        )
+        self.always(
+            "a head leaves with its last flit",
+            moves(inner.heads.o) == (moves(out) & out.payload.last),
         )
         # Flits of the packet that leaves.
         flits = Signal(4)
@@ -64,19 +72,44 @@ class EntriesArePacked(Spec):
             when=out.valid & out.payload.first,
         )
         self.always_held(out, "o_news")
-        word = put.entry.as_value()[0]
-        # The entries as they come, two to a flit: a flit is complete with its second entry, or at
-        # the end.
-        odd, first = count[0], Signal()
-        with m.If(put.en & ~odd):
-            m.d.sync += first.eq(word)
-        self.always_fifo(
+        # Flits that wait: of the packet that leaves, the one behind it, the one that is packed.
+        lengths = [((head.count + 1) >> 1)[:4] for head in heads.items]
+        waiting = Mux(heads.full[0], Mux(inner.left == 0, lengths[0], inner.left), 0)
+        waiting = waiting + Mux(heads.full[1], lengths[1], 0) + (count >> 1)
+        self.lemma("flits that wait", queue.level == waiting)
+        self.lemma("packets inside", (inside == inner.inside) & (begun <= inside))
+        self.lemma("room", inside < 2, when=dut.room)
+        self.lemma("entries", count == inner.count)
+        self.lemma("none before a begin", begun != 0, when=count != 0)
+        self.lemma("flits of the one that leaves", flits == inner.left)
+        self.lemma("it is there", heads.full[0], when=(flits != 0) | heads.full[1])
+        self.lemma("ended ones", inside == heads.full[0] + heads.full[1] + begun)
+        for n, head in enumerate(heads.items):
+            self.lemma(
+                f"count of head {n}", (head.count != 0) & (head.count <= 16), when=heads.full[n]
+            )
+        self.lemma("no more flits than the packet has", flits <= lengths[0], when=flits != 0)
+        # The entries as they come, two to a flit: it is complete with its second entry, or at the
+        # end.
+        odd, first, put_flit = count[0], Signal(64), Signal()
+        with m.If(put.en):
+            m.d.sync += first.eq(put.entry)
+        m.d.comb += put_flit.eq(odd & (put.en | put.end))
+        self.lemma("the last entry", first == inner.low)
+        self.always("a flit for two entries", moves(inner.flits.i) == put_flit)
+        self.always(
             "flit",
-            odd & (put.en | put.end),
-            Cat(first, put.en & word),
-            moves(out) & ~out.payload.first,
-            Cat(out.payload.data[0], out.payload.data[64]),
-            most=16,
+            inner.flits.i.payload == Cat(first, Mux(put.en, put.entry.as_value(), 0)),
+            when=put_flit,
+        )
+        self.always(
+            "flits leave in turn",
+            moves(inner.flits.o) == (moves(out) & ~out.payload.first),
+        )
+        self.always(
+            "flit as it was",
+            out.payload.data == inner.flits.o.payload,
+            when=out.valid & (flits != 0),
         )
 
 

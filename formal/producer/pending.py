@@ -7,7 +7,12 @@ from amaranth import Cat, Mux, Signal
 from .closes import _Engine
 from .doubles import AnyLists, OpenLists, OpenQueue
 
-__all__ = ["ClosesAreReadOnce", "EntriesTellTheClose", "PeersDoNotWaitForEachOther"]
+__all__ = [
+    "ClaimsHaveTheirCredit",
+    "ClosesAreReadOnce",
+    "EntriesTellTheClose",
+    "PeersDoNotWaitForEachOther",
+]
 
 
 class _Pending(_Engine):
@@ -135,3 +140,31 @@ class PeersDoNotWaitForEachOther(_Pending):
         )
         self.always("served in turn", waits <= most)
         self.reach("another first", waits > 8)
+
+
+class ClaimsHaveTheirCredit(_Pending):
+    """A credit is claimed only for a rank that wanted one and was shown one in the cycle before,
+    and while the packer has room. Each claim begins a packet of 1 to 16 entries, which ends for
+    that rank, in the order of the claims. Every read is followed by one entry or, of a dead peer,
+    one drop."""
+
+    lists_like = AnyLists
+
+    def specify(self, m, dut):
+        packer, claim, past = self.packer, dut.claim, self.past
+        put = packer.put
+        self.always(
+            "claimed with a credit",
+            past(dut.wanted & dut.may_send).bit_select(claim.rank, 1) & packer.room,
+            when=claim.en,
+        )
+        self.always("a claim begins a packet", packer.begin == claim.en)
+        self.always_fifo("packet", claim.en, claim.rank, put.end, put.rank, most=3)
+        count = Signal(5)
+        m.d.sync += count.eq(Mux(put.end, 0, count + put.en))
+        self.always("an end comes alone, after an entry", ~put.en & (count != 0), when=put.end)
+        self.always("at most 16 entries", count != 16, when=put.en)
+        inside = Signal(4)
+        m.d.sync += inside.eq(inside + dut.ledger_read.en - self.sent - dut.dropped)
+        self.always("an entry or a drop for every read", inside != 0, when=self.sent | dut.dropped)
+        self.always("at most two inside", inside <= 2)

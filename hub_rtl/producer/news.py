@@ -27,6 +27,11 @@ class NewsPackerObserve(NamedTuple):
     """What a proof may see of a :class:`NewsPacker`."""
 
     flits: RamQueue  #: payload flits of the packets inside
+    heads: RegisterQueue  #: {rank, count} of the packets that have ended
+    left: Signal  #: flits to come of the packet that leaves
+    inside: Signal  #: packets begun and not sent
+    count: Signal  #: entries of the packet that is packed
+    low: Signal  #: the last of them
 
 
 class NewsPacker(wiring.Component):
@@ -60,7 +65,6 @@ class NewsPacker(wiring.Component):
         m = Module()
         m.submodules.flits = flits = RamQueue(FLIT, PACKETS * NEWS_ENTRIES // 2)
         m.submodules.heads = heads = RegisterQueue(self._head, PACKETS)
-        self.observe = NewsPackerObserve(flits)
         put, low, count = self.put, Signal(FLIT // 2), Signal(NEWS_COUNT)
         odd = count[0]
         m.d.comb += [
@@ -79,17 +83,18 @@ class NewsPacker(wiring.Component):
             ]
         with m.If(put.end):
             m.d.sync += count.eq(0)
-        sent = self._send(m, heads.o, flits.o)
-        inside = Signal(range(PACKETS + 1))
+        left, inside = Signal(LEN), Signal(range(PACKETS + 1))
+        self.observe = NewsPackerObserve(flits, heads, left, inside, count, low)
+        sent = self._send(m, heads.o, flits.o, left)
         m.d.sync += [
             inside.eq(inside + self.begin - sent),
             self.room.eq(inside + self.begin < PACKETS),
         ]
         return m
 
-    def _send(self, m, head, flits):
+    def _send(self, m, head, flits, left):
         """Header, then the flits; returns when the last one leaves."""
-        out, left = self.o_news, Signal(LEN)
+        out = self.o_news
         header = Signal(header_layout(PacketType.NEWS))
         sent = Signal()
         m.d.comb += [
