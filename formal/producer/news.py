@@ -79,7 +79,7 @@ class EntriesArePacked(Spec):
         self.lemma("flits that wait", queue.level == waiting)
         self.lemma("packets inside", (inside == inner.inside) & (begun <= inside))
         self.lemma("room", inside < 2, when=dut.room)
-        self.lemma("entries", count == inner.count)
+        self.lemma("entries", (count == inner.count) & (count <= 16))
         self.lemma("none before a begin", begun != 0, when=count != 0)
         self.lemma("flits of the one that leaves", flits == inner.left)
         self.lemma("it is there", heads.full[0], when=(flits != 0) | heads.full[1])
