@@ -207,7 +207,8 @@ ONE_SOURCE = frozenset(
 
 
 def _wide(name, offset, access, text, width=ADDR):
-    """A value of more than 32 bits: two registers, low word first."""
+    """A value of more than 32 bits: two registers, low word first. Proofs have narrower totals."""
+    high = max(1, width - REGISTER)
     return [
         Register(
             f"{name}_LO",
@@ -217,11 +218,7 @@ def _wide(name, offset, access, text, width=ADDR):
         Register(
             f"{name}_HI",
             offset + 4,
-            (
-                Field(
-                    "value", 0, width - REGISTER, access, 0, f"{text}, bits {width - 1}:{REGISTER}"
-                ),
-            ),
+            (Field("value", 0, high, access, 0, f"{text}, bits {high + REGISTER - 1}:{REGISTER}"),),
         ),
     ]
 
