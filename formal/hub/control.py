@@ -19,7 +19,7 @@ __all__ = [
     "ViewShowsTheChosenSlice",
 ]
 
-CLOSE, REJECT = header_layout(PacketType.CLOSE), header_layout(PacketType.REJECT)
+REJECT = header_layout(PacketType.REJECT)
 
 
 def _wide(value, width):
@@ -34,39 +34,29 @@ class RouterSpec(Spec):
         m.submodules.dut = self.dut = dut = ControlRouter(self._cfg)
         self.free_inputs(dut, but=("rank",))
         m.d.comb += dut.rank.eq(self.constant(self._cfg.rank_width, "rank"))
-        self.senders = [
-            (port, header_layout(PacketType.CLOSE)(port.payload)) for port in dut.i_control
-        ]
-        for n, (port, flit) in enumerate(self.senders):
-            plain, filled = (
-                header_layout()(port.payload),
-                Signal(header_layout(), name=f"filled{n}"),
-            )
-            m.d.comb += [filled[name].eq(plain[name]) for name in ("type", "dst", "body")]
-            self.suppose(
-                f"sender {n} fills type, dst and body",
-                flit.as_value() == filled.as_value(),
-                when=port.valid,
-            )
-        self.received = [
-            (port, header_layout(PacketType.CLOSE)(port.payload)) for port in dut.i_received
-        ]
+        self.sender = dut.i_control, REJECT(dut.i_control.payload)
+        plain, filled = header_layout()(dut.i_control.payload), Signal(header_layout())
+        m.d.comb += [filled[name].eq(plain[name]) for name in ("type", "dst", "body")]
+        self.suppose(
+            "sender fills type, dst and body",
+            dut.i_control.payload == filled.as_value(),
+            when=dut.i_control.valid,
+        )
+        self.received = [(port, REJECT(port.payload)) for port in dut.i_received]
         return dut
 
     def track(self, m):
         """``inside``: the marked flit was taken and has not left; ``kept``: the flit; ``own``: from
         this rank to this rank."""
-        offers = [port.valid & flit.region[-1] for port, flit in self.senders + self.received]
-        taken = [
-            offer & port.ready
-            for offer, (port, _) in zip(offers, self.senders + self.received, strict=True)
-        ]
+        sources = [self.sender, *self.received]
+        offers = [port.valid & flit.region[-1] for port, flit in sources]
+        taken = [offer & port.ready for offer, (port, _) in zip(offers, sources, strict=True)]
         self.inside, self.past_it, self.sent = (
             Signal(name="inside"),
             Signal(name="past_it"),
             Signal(name="sent"),
         )
-        self.kept = kept = Signal(CLOSE, name="kept")
+        self.kept = kept = Signal(REJECT, name="kept")
         self.suppose(
             "one flit is marked", (sum(offers) == 1) & ~self.past_it, when=Cat(offers).any()
         )
@@ -74,9 +64,9 @@ class RouterSpec(Spec):
             m.d.sync += [
                 self.inside.eq(1),
                 self.past_it.eq(1),
-                self.sent.eq(Cat(taken[: len(self.senders)]).any()),
+                self.sent.eq(taken[0]),
             ]
-        for take, (_, flit) in zip(taken, self.senders + self.received, strict=True):
+        for take, (_, flit) in zip(taken, sources, strict=True):
             with m.If(take):
                 m.d.sync += kept.eq(flit)
         self.own = self.sent & (kept.dst == self.dut.rank)
@@ -84,87 +74,58 @@ class RouterSpec(Spec):
 
 
 class ControlReachesItsReader(RouterSpec):
-    """A control flit leaves once: a sender's for another rank unchanged to the link; a CLOSE for
-    the own rank, or received, with its fields to the scoreboard; such a REJECT to the log; an own
-    one with the own rank as its source. Any other type that was received goes nowhere."""
+    """A control flit leaves once: the sender's for another rank unchanged to the link; a REJECT for
+    the own rank, or received, with its fields to the log; an own one with the own rank as its
+    source. Any other type goes nowhere."""
 
     def build(self, m):
         dut = self.router(m)
         self.track(m)
         kept, to_reader = self.kept, ~self.sent | self.own
-        link, close, reject = CLOSE(dut.o_link.payload), dut.o_close.payload, dut.reject
-        at_link, at_close = dut.o_link.valid & link.region[-1], dut.o_close.valid & close.region[-1]
+        link, reject = REJECT(dut.o_link.payload), dut.reject
+        at_link = dut.o_link.valid & link.region[-1]
         at_log = dut.reject_valid & reject.region[-1]
         source = Mux(self.own, dut.rank, kept.src)
-        with m.If((at_link & dut.o_link.ready) | (at_close & dut.o_close.ready) | at_log):
+        with m.If((at_link & dut.o_link.ready) | at_log):
             m.d.sync += self.inside.eq(0)
         self.always(
             "at the link: still inside, for another rank, unchanged",
             self.inside & self.sent & ~self.own & (link.as_value() == kept.as_value()),
             when=at_link,
         )
-        self.always(
-            "at the scoreboard: still inside, for a reader", self.inside & to_reader, when=at_close
-        )
-        self.always(
-            "at the scoreboard: fields",
-            (kept.type == PacketType.CLOSE)
-            & (
-                Cat(close.region, close.epoch, close.sent, close.ragged, close.abort)
-                == Cat(kept.region, kept.epoch, Const(0, 4), kept.sent16, kept.ragged, kept.abort)
-            )
-            & (close.src == source),
-            when=at_close,
-        )
-        came = REJECT(kept.as_value())
         self.always("at the log: still inside, for a reader", self.inside & to_reader, when=at_log)
         self.always(
             "at the log: fields",
             (kept.type == PacketType.REJECT)
             & (
                 Cat(reject.region, reject.epoch, reject.rowid, reject.reason)
-                == Cat(came.region, came.epoch, came.rowid, came.reason)
+                == Cat(kept.region, kept.epoch, kept.rowid, kept.reason)
             )
             & (reject.src == source),
             when=at_log,
         )
-        self.reach("own, at the scoreboard", at_close & self.own)
         self.reach("own, at the log", at_log & self.own)
-        self.always(
-            "a CLOSE is counted when taken",
-            dut.close_taken == moves(dut.o_close),
-        )
 
 
 class ControlWaitsForItsReaderOnly(RouterSpec):
-    """A sender's flit for another rank is accepted within 4 cycles in which the link is ready, one
-    for the own rank and a received one within 10 in which the scoreboard is ready: neither waits
-    for the other's reader. What was accepted for the link is offered there from the next cycle
-    on."""
+    """The sender's flit for another rank is accepted within 4 cycles in which the link is ready,
+    one for the own rank and a received one within 10 cycles. What was accepted for the link is
+    offered there from the next cycle on."""
 
     LINK, READER = 4, 10
 
     def build(self, m):
         dut = self.router(m)
-        inside = Signal(3)
-        came = sum(moves(port) & (flit.dst != dut.rank) for port, flit in self.senders)
-        m.d.sync += inside.eq(inside + came - moves(dut.o_link))
+        inside, (port, flit) = Signal(3), self.sender
+        local = flit.dst == dut.rank
+        m.d.sync += inside.eq(inside + (moves(port) & ~local) - moves(dut.o_link))
         self.always("offered to the link", dut.o_link.valid == (inside != 0))
         self.always("at most two for the link inside", inside <= 2)
-        for n, (port, flit) in enumerate(self.senders):
-            local, waits = flit.dst == dut.rank, blocked(port)
-            self._bounded(
-                m, f"sender {n}: taken for the link", waits & ~local, dut.o_link.ready, self.LINK
-            )
-            self._bounded(
-                m,
-                f"sender {n}: taken for the own rank",
-                waits & local,
-                dut.o_close.ready,
-                self.READER,
-            )
+        waits = blocked(port)
+        self._bounded(m, "taken for the link", waits & ~local, dut.o_link.ready, self.LINK)
+        self._bounded(m, "taken for the own rank", waits & local, 1, self.READER)
         for n, (port, _) in enumerate(self.received):
-            self._bounded(m, f"received {n}: taken", blocked(port), dut.o_close.ready, self.READER)
+            self._bounded(m, f"received {n}: taken", blocked(port), 1, self.READER)
 
     def _bounded(self, m, name, waits, ready, limit):
         waited = Signal(range(limit + 2), name="waited")
@@ -202,9 +163,7 @@ class ControlDoneIsExact(RouterSpec):
                 dut.ctl_ready[rank] == (dut.link_ready[rank] | (dut.rank == rank)),
             )
         done = dut.ctl_done.bit_select(dut.rank, 1)
-        m.d.sync += own.eq(
-            own + sum(moves(port) & (flit.dst == dut.rank) for port, flit in self.senders) - done
-        )
+        m.d.sync += own.eq(own + (moves(dut.i_control) & (self.sender[1].dst == dut.rank)) - done)
         self.always("at most two own flits wait", own <= 2)
         self.always("the link gets no own flit", link.dst != dut.rank, when=dut.o_link.valid)
 
@@ -235,6 +194,8 @@ class CountersGetEveryStrobe(Spec):
         for name in COUNTERS:
             if name == "bad_packets":
                 strobes = list(dut.bad)
+            elif name == "news_lost":
+                strobes = list(dut.lost)
             elif name in by_lane:
                 strobes = [port[self.OTHER.get(name, name)] for port in by_lane[name]]
             elif name.startswith("refused_") and name != "refused_stale":

@@ -17,6 +17,7 @@ __all__ = [
     "AcknowledgedAfterMemory",
     "ClearedMeansCleared",
     "CommandsAreAnsweredToTheirGiver",
+    "NewsReachTheScoreboard",
     "OrdersReachAllLanes",
     "PacketsStayInTheirSlice",
     "PortsKeepWhatTheyOffer",
@@ -71,8 +72,9 @@ class StoresTakeTheirLane(CutHub):
 
 class PacketsStayInTheirSlice(CutHub):
     """Packets of packet manager i leave through port i (links, then loop ports), with that port's
-    credits and ledger; what port i receives goes to slice i of the allocator, its writes to memory
-    writer i, these to ``m_axi_mem{i}`` and their acknowledgements to slice i of the scoreboard.
+    credits and ledger, ``NewsLanes`` between them; what port i receives goes through ``NewsSplit``
+    i to slice i of the allocator, its writes to memory writer i, these to ``m_axi_mem{i}`` and
+    their acknowledgements to slice i of the scoreboard.
     ``m_axis_link{i}`` and ``s_axis_link{i}`` are link i's."""
 
     def build(self, m):
@@ -85,18 +87,31 @@ class PacketsStayInTheirSlice(CutHub):
         pools, ledgers, writers = (
             self.blocks[name] for name in ("PacketManager", "SendLedger", "MemoryWriter")
         )
-        links = self.blocks["LinkPort"]
+        links, splits = self.blocks["LinkPort"], self.blocks["NewsSplit"]
+        news, control = self.one("NewsLanes"), self.one("ProducerControl")
+        self.joined("news", control.o_news, news.i_news)
+        self.same(
+            "credits of news",
+            (control.wanted, news.wanted),
+            (control.may_send, news.may_send),
+            (control.claim, news.claim),
+            (news.rank, csr.rank),
+        )
         for n, port in enumerate(links + self.blocks["LoopPort"]):
-            self.joined(f"packets of slice {n} leave", pools[n].o_packet, port.i_packet)
+            self.joined(f"packets of slice {n}", pools[n].o_packet, news.i_packet[n])
+            self.joined(f"packets and news of slice {n}", news.o_packet[n], port.i_packet)
             self.same(
                 f"credits of slice {n}",
-                (self.past(pools[n].o_take), port.take),
-                (pools[n].dest_ready, port.dest_ready),
+                (self.past(news.take[n]), port.take),
+                (pools[n].o_take, news.pool_take[n]),
+                (pools[n].dest_ready, news.pool_ready[n]),
+                (news.dest_ready[n], port.dest_ready),
             )
             self.same(f"bytes of slice {n} are counted", (pools[n].o_sent, ledgers[n].sent))
             lane = Const(n if n < cfg.lanes else n - cfg.lanes, len(port.lane))
             self.same(f"port {n} knows where it is", (port.rank, csr.rank), (port.lane, lane))
-            self.joined(f"packets of slice {n} arrive", port.o_packet, allocator.i_packet[n])
+            self.joined(f"what arrives in slice {n}", port.o_packet, splits[n].i_packet)
+            self.joined(f"packets of slice {n} arrive", splits[n].o_packet, allocator.i_packet[n])
             self.joined(f"writes of slice {n}", allocator.o_write[n], writers[n].i_write)
             self.joined(f"beats of slice {n}", allocator.o_data[n], writers[n].i_data)
             self.joined(f"acknowledgements of slice {n}", writers[n].o_ack, scoreboard.i_ack[n])
@@ -336,6 +351,44 @@ class RefusalsReachTheirReaders(CutHub):
             self.same(
                 f"to {name}, at once", (reader[0], taken), (reader[1], scoreboard.i_refused.payload)
             )
+
+
+class NewsReachTheScoreboard(CutHub):
+    """An entry of a slice reaches the scoreboard once, as a close with its fields, and is counted
+    in the cycle in which that takes it. Followed: an arbitrary one, known by the top bit of its
+    region, which nobody looks at here."""
+
+    def build(self, m):
+        self.hub(m)
+        splits, close = self.blocks["NewsSplit"], self.one("ReadinessScoreboard").i_close
+        sources = [split.o_news for split in splits]
+        offers = Cat(port.valid & port.payload.region[-1] for port in sources)
+        inside, gone, kept = Signal(), Signal(), Signal(sources[0].payload.shape())
+        self.suppose("one entry is marked", (sum(offers) == 1) & ~inside & ~gone, when=offers.any())
+        for n, port in enumerate(sources):
+            self.suppose_held(port, f"o_news{n}")
+            with m.If(offers[n] & port.ready):
+                m.d.sync += [
+                    inside.eq(1),
+                    kept.eq(port.payload),
+                ]
+        came = close.payload
+        with m.If(moves(close) & came.region[-1]):
+            m.d.sync += [
+                inside.eq(0),
+                gone.eq(1),
+            ]
+        fields = ("region", "epoch", "src", "ragged", "abort")
+        self.always(
+            "once, with its fields",
+            inside
+            & Cat(came[name] == kept[name] for name in fields).all()
+            & (came.sent == Cat(Const(0, 4), kept.bytes16)),
+            when=close.valid & came.region[-1],
+        )
+        sums = self.one("CounterSums")
+        self.same("counted when taken", (sums.single.closes_received, moves(close)))
+        self.same("lost ones", (sums.lost, Cat(split.lost for split in splits)))
 
 
 class ClearedMeansCleared(CutHub):

@@ -22,10 +22,16 @@ def header_reason(cfg, header, flit, rank, lane):
     unit = Mux(header.type == PacketType.ROW, row.row_off % units, plain.addr16 % units)
     is_data = is_type(header, *DATA_TYPES)
     known = is_type(header, *DATA_TYPES, *CONTROL_TYPES, PacketType.CREDIT, PacketType.ACK)
+    count = header_layout(PacketType.NEWS)(flit).count
+    pairs = [Cat(count == 2 * n - 1, count == 2 * n).any() & (header.len == n) for n in range(1, 9)]
     shape = Mux(
-        is_data,
-        (header.len != 0) & (unit + header.len <= units),
-        (header.len == 0) & ~header.masked,
+        header.type == PacketType.NEWS,
+        Cat(pairs).any() & ~header.masked,
+        Mux(
+            is_data,
+            (header.len != 0) & (unit + header.len <= units),
+            (header.len == 0) & ~header.masked,
+        ),
     )
     ranks = (header.src < cfg.ranks) & (header.src != rank) & (header.dst == rank)
     return Mux(

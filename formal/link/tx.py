@@ -20,8 +20,8 @@ __all__ = [
     "at_a_place",
 ]
 
-DATA_TYPES = (PacketType.ROW, PacketType.PLAIN)
-CONTROL_TYPES = (PacketType.CLOSE, PacketType.REJECT)
+DATA_TYPES = (PacketType.ROW, PacketType.PLAIN, PacketType.NEWS)
+CONTROL_TYPES = (PacketType.REJECT,)
 
 
 def at_a_place(spec, dut, cfg, exists=True):

@@ -4,16 +4,15 @@
 
 from amaranth import Cat, Mux, Signal
 
+from formal.kit.cuts import cut
 from formal.kit.inside import observe
 from formal.kit.spec import Spec, moves
 from hub_rtl.contract.config import HubConfig
-from hub_rtl.contract.packets import PacketType
-from hub_rtl.contract.records import header_layout
 from hub_rtl.producer.close_engine import CloseEngine
 
 from .tables import OpenRam
 
-__all__ = ["MessagesTellTotals", "OneMessagePerPeer"]
+__all__ = ["EntriesTellTotals"]
 
 
 class ByteTotals(HubConfig):
@@ -25,7 +24,8 @@ class ByteTotals(HubConfig):
 class _Engine(Spec):
     """The engine with free inputs; closes of one replica, each (handle, bank) accepted again only
     after its ``unpend``, as the decoder table does (producer.entries_atomic). The memories are
-    parts.ram's double."""
+    parts.ram's double. The packer is cut out (``producer.news_packed``): it has room or not as it
+    likes; ``sent`` is an entry that it gets."""
 
     def __init__(self, cfg):
         super().__init__(ByteTotals(**cfg.as_dict()))
@@ -38,13 +38,15 @@ class _Engine(Spec):
     def build(self, m):
         cfg = self._cfg
         m.submodules.dut = dut = CloseEngine(cfg)
-        self.replace(observe(dut))
+        inner = observe(dut)
+        self.replace(inner)
+        self.packer = inner.packer
+        cut(self, self.packer)
         self.free_inputs(dut, but=("i_close",))
         self.free(dut.i_close.valid, dut.i_close.payload)  # never stalled, so nothing to hold
         close, unpend = dut.i_close.payload, dut.unpend
         self.put = moves(dut.i_close)
-        self.sent = moves(dut.o_control)
-        self.message = header_layout(PacketType.CLOSE)(dut.o_control.payload)
+        self.entry, self.sent = self.packer.put.entry, self.packer.put.en
         self.suppose(
             "handles and ranks exist",
             (close.index < cfg.handles)
@@ -74,68 +76,30 @@ class _Engine(Spec):
         self.specify(m, dut)
 
 
-class MessagesTellTotals(_Engine):
-    """While no peer is dead, every clearing read is followed by one CLOSE message, in order, with
-    the sum of all ledgers' totals of the second cycle after the read; at most four are between.
-    Nothing is dropped."""
+class EntriesTellTotals(_Engine):
+    """While no peer is dead, every clearing read is followed by one entry, in order, that tells and
+    closes with the sum of all ledgers' totals of the second cycle after the read; at most two are
+    between. Nothing is dropped."""
 
     def specify(self, m, dut):
         self.suppose("no peer is dead", dut.peer_dead == 0)
         total = sum(dut.ledger_total[1:], dut.ledger_total[0])[: self._cfg.total_width]
-        out, shown = self.message, self.past(self.past(dut.ledger_read.en))
+        entry, shown = self.entry, self.past(self.past(dut.ledger_read.en))
         self.always_fifo(
             "total",
             shown,
             Cat(total[:4] != 0, total[4:]),
             self.sent,
-            Cat(out.ragged, out.sent16[: self._cfg.total_width - 4]),
-            most=4,
+            Cat(entry.ragged, entry.bytes16[: self._cfg.total_width - 4]),
+            most=2,
         )
         self.always(
-            "a CLOSE",
-            (out.type == PacketType.CLOSE)
-            & ~out.abort
-            & (out.sent16 >> self._cfg.total_width - 4 == 0),
-            when=dut.o_control.valid,
+            "an entry that tells and closes",
+            entry.tell
+            & entry.close
+            & ~(entry.abort | entry.short | entry.over)
+            & (entry.bytes16 >> self._cfg.total_width - 4 == 0),
+            when=self.sent,
         )
         self.always("sent told", dut.sent == self.sent)
         self.always("none dropped", ~dut.dropped)
-
-
-class OneMessagePerPeer(_Engine):
-    """From its choice until four cycles after ``ctl_done`` a peer is ``ctl_busy``, and no second
-    message for it leaves. A peer is chosen only if it had a control credit and the other sender was
-    not busy with it two cycles before. Closes of a dead peer are dropped and told; every read is
-    followed by one message or one drop."""
-
-    def specify(self, m, dut):
-        cfg, past = self._cfg, self.past
-        peer = self.constant(cfg.rank_width, "peer")
-
-        def of(bits):
-            return bits.bit_select(peer, 1)
-
-        on_way, sends = Signal(), self.sent & (self.message.dst == peer)
-        self.suppose("done after it was sent", on_way | sends, when=of(dut.ctl_done))
-        self.flag(on_way, sends, of(dut.ctl_done), first=0)
-        busy = of(dut.ctl_busy)
-        offered = dut.o_control.valid & (self.message.dst == peer)
-        self.always("one message at a time", ~on_way, when=offered)
-        self.always("busy while it is inside or on its way", busy, when=offered | on_way)
-        rises = busy & ~past(busy)
-        self.always(
-            "chosen with a credit", past(past(of(dut.ctl_ready) & ~of(dut.ctl_other))), when=rises
-        )
-        self.always(
-            "busy falls only after done",
-            past(past(past(past(of(dut.ctl_done))))),
-            when=past(busy) & ~busy,
-        )
-        inside = Signal(4)
-        m.d.sync += inside.eq(inside + dut.ledger_read.en - self.sent - dut.dropped)
-        self.always(
-            "a message or a drop for every read",
-            inside != 0,
-            when=dut.o_control.valid | dut.dropped,
-        )
-        self.always("at most four inside", inside <= 4)

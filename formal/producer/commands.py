@@ -4,6 +4,7 @@
 
 from amaranth import Cat, Mux, Signal
 
+from formal.kit.cuts import cut
 from formal.kit.inside import observe
 from formal.kit.spec import Spec, moves, one_of
 from hub_rtl.producer.producer import ProducerControl
@@ -22,6 +23,7 @@ class _Control(Spec):
         inner = observe(dut)
         closes = observe(inner.closes)
         lists, staged = observe(closes.lists), observe(closes.queue).ram
+        cut(self, closes.packer)
         for ram in (observe(inner.table).table, *lists, staged, observe(inner.fences).ram):
             OpenRam(ram)
         self.free_inputs(dut)
@@ -74,8 +76,8 @@ class OldStoresAreMarked(_Control):
 class PortsFollowTheParts(_Control):
     """A CSR write of an entry is broadcast two cycles later; ``handle_data`` changes only two
     cycles after a read. Ledgers are read only to be cleared, and only for a peer that was pending.
-    A message is told as it leaves, for a peer that is busy. Nothing is executed while the table is
-    cleared."""
+    A credit is claimed only where one was asked for and shown. Nothing is executed while the table
+    is cleared."""
 
     def specify(self, m, dut):
         cfg, past, write, ever_dead = self._cfg, self.past, dut.handle_write, Signal()
@@ -98,13 +100,11 @@ class PortsFollowTheParts(_Control):
         self.always(
             "only of pending peers", past(past(past(dut.pending.any()))), when=dut.ledger_read.en
         )
-        self.always("message told", dut.counts.closes == moves(dut.o_control))
-        peer = self.constant(cfg.rank_width, "peer")
-        busy, may = (
-            dut.ctl_busy.bit_select(peer, 1),
-            (dut.ctl_ready & ~dut.ctl_other).bit_select(peer, 1),
+        self.always(
+            "claimed with a credit",
+            past(dut.wanted & dut.may_send).bit_select(dut.claim.rank, 1),
+            when=dut.claim.en,
         )
-        self.always("a peer is chosen with a credit", past(past(may)), when=busy & ~past(busy))
         self.always("dropped only for the dead", ever_dead, when=dut.counts.closes_dropped)
         self.always("table cleared once", ~dut.clearing, when=past(~dut.clearing) & self.started)
         self.always("nothing while clearing", ~self.taken, when=dut.clearing)

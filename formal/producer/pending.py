@@ -7,7 +7,12 @@ from amaranth import Cat, Mux, Signal
 from .closes import _Engine
 from .doubles import AnyLists, OpenLists, OpenQueue
 
-__all__ = ["ClosesAreReadOnce", "MessagesTellTheClose", "PeersDoNotWaitForEachOther"]
+__all__ = [
+    "ClaimsHaveTheirCredit",
+    "ClosesAreReadOnce",
+    "EntriesTellTheClose",
+    "PeersDoNotWaitForEachOther",
+]
 
 
 class _Pending(_Engine):
@@ -81,14 +86,14 @@ class ClosesAreReadOnce(_Pending):
         )
 
 
-class MessagesTellTheClose(_Pending):
-    """While no peer is dead, the CLOSE messages carry dst, region and epoch of the closes whose
-    totals were read, in the order of the reads, one for each. Any one bit of them is followed."""
+class EntriesTellTheClose(_Pending):
+    """While no peer is dead, the entries carry rank, region and epoch of the closes whose totals
+    were read, in the order of the reads, one for each. Any one bit of them is followed."""
 
     lists_like = AnyLists
 
     def specify(self, m, dut):
-        cfg, close, read, out = self._cfg, dut.i_close.payload, dut.ledger_read, self.message
+        cfg, close, read, out = self._cfg, dut.i_close.payload, dut.ledger_read, self.entry
         self.suppose("no peer is dead", dut.peer_dead == 0)
 
         def told(rank, region, epoch):
@@ -107,18 +112,17 @@ class MessagesTellTheClose(_Pending):
             read.en,
             known.bit_select(Cat(read.bank, read.dest), 1),
             self.sent,
-            told(out.dst, out.region, out.epoch),
-            most=4,
+            told(self.packer.put.rank, out.region, out.epoch),
+            most=2,
         )
 
 
 class PeersDoNotWaitForEachOther(_Pending):
-    """A peer with pending closes that does not drain, has a control credit and no message on its
-    way is chosen within 4 cycles for each peer and 8 more, whatever the other peers are like: dead,
-    draining, or without credits.
+    """A peer with pending closes that does not drain and is shown a credit is chosen within 3
+    cycles for each close that others may have and 8 more for each peer, whatever the other peers
+    are like: dead, draining, or without credits.
 
-    Counted while nothing is listed, ``unpend`` is granted at once, and ``o_control`` is taken at
-    once."""
+    Counted while nothing is listed, ``unpend`` is granted at once, and the packer has room."""
 
     def specify(self, m, dut):
         cfg, peer = self._cfg, self.constant(self._cfg.rank_width, "peer")
@@ -127,10 +131,40 @@ class PeersDoNotWaitForEachOther(_Pending):
         def of(bits):
             return bits.bit_select(peer, 1)
 
-        may = of(dut.ctl_ready & ~dut.ctl_other & ~dut.ctl_busy & ~dut.peer_dead)
-        free = ~dut.release & (dut.unpend.valid == dut.unpend_granted) & dut.o_control.ready
-        most = 4 * cfg.ranks + 8
-        waits = Signal(range(most + 2))
-        m.d.sync += waits.eq(Mux(of(dut.pending) & ~of(dut.draining) & may & free, waits + 1, 0))
+        may = of(dut.may_send & ~dut.peer_dead)
+        free = ~dut.release & (dut.unpend.valid == dut.unpend_granted) & self.packer.room
+        most = 3 * 2 * cfg.dests + 8 * cfg.ranks
+        waits, chosen = Signal(range(most + 2)), dut.claim.en & (dut.claim.rank == peer)
+        m.d.sync += waits.eq(
+            Mux(of(dut.pending) & ~of(dut.draining) & may & free & ~chosen, waits + 1, 0)
+        )
         self.always("served in turn", waits <= most)
         self.reach("another first", waits > 8)
+
+
+class ClaimsHaveTheirCredit(_Pending):
+    """A credit is claimed only for a rank that wanted one and was shown one in the cycle before,
+    and while the packer has room. Each claim begins a packet of 1 to 16 entries, which ends for
+    that rank, in the order of the claims. Every read is followed by one entry or, of a dead peer,
+    one drop."""
+
+    lists_like = AnyLists
+
+    def specify(self, m, dut):
+        packer, claim, past = self.packer, dut.claim, self.past
+        put = packer.put
+        self.always(
+            "claimed with a credit",
+            past(dut.wanted & dut.may_send).bit_select(claim.rank, 1) & packer.room,
+            when=claim.en,
+        )
+        self.always("a claim begins a packet", packer.begin == claim.en)
+        self.always_fifo("packet", claim.en, claim.rank, put.end, put.rank, most=3)
+        count = Signal(5)
+        m.d.sync += count.eq(Mux(put.end, 0, count + put.en))
+        self.always("an end comes alone, after an entry", ~put.en & (count != 0), when=put.end)
+        self.always("at most 16 entries", count != 16, when=put.en)
+        inside = Signal(4)
+        m.d.sync += inside.eq(inside + dut.ledger_read.en - self.sent - dut.dropped)
+        self.always("an entry or a drop for every read", inside != 0, when=self.sent | dut.dropped)
+        self.always("at most two inside", inside <= 2)

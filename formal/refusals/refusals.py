@@ -35,7 +35,6 @@ class ReportsAreSentOrCounted(Spec):
             dut.i_refused.payload,
             dut.o_control.ready,
             dut.ctl_ready,
-            dut.ctl_other,
             dut.ctl_done,
             dut.peer_dead,
         ):
@@ -94,7 +93,7 @@ class ReportsAreSentOrCounted(Spec):
             (on_way & ~dut.ctl_done) | Mux(gone, 1 << message.dst[: cfg.rank_width], 0)
         )
         waits = Signal(range(32))
-        calm = dut.ctl_ready.all() & ~dut.ctl_other.any() & dut.o_control.ready & ~on_way.any()
+        calm = dut.ctl_ready.all() & dut.o_control.ready & ~on_way.any()
         m.d.sync += waits.eq(
             Mux((inside > 0) & calm & ~gone & ~dut.dropped, waits + (waits != 31), 0)
         )
@@ -102,14 +101,9 @@ class ReportsAreSentOrCounted(Spec):
 
 
 class MessageHasItsCredit(Spec):
-    """A message for a rank is offered only when that rank has a control credit and the other sender
-    has none on its way to it; ``ctl_busy`` is 1 from then until 4 cycles after ``ctl_done``.
-    Followed: any one rank.
-
-    The link: its ``ctl_ready`` is at most 3 cycles old, ``ctl_done`` follows a message. The other
-    sender (ProducerControl): it chooses a rank that one cycle before had credit and was busy in
-    neither sender; it is busy from the next cycle until 4 cycles after ``ctl_done``, which comes no
-    sooner than two cycles after the choice."""
+    """A message for a rank is offered only when that rank has a control credit and none is on its
+    way to it. Followed: any one rank. The link: its ``ctl_ready`` is at most 3 cycles old,
+    ``ctl_done`` follows a message."""
 
     def build(self, m):
         cfg = self._cfg
@@ -123,55 +117,31 @@ class MessageHasItsCredit(Spec):
             self.free(value)
         rank = self.constant(cfg.rank_width, "rank")
         self.suppose("rank exists", rank < cfg.ranks)
-        chooses, done, frees = Signal(), Signal(), Signal()
-        other_ready, other_busy, other_done = (
-            Signal(cfg.ranks),
-            Signal(cfg.ranks),
-            Signal(cfg.ranks),
-        )
-        self.free(chooses, done, frees, other_ready, other_busy, other_done)
+        done, frees = Signal(), Signal()
+        other_ready, other_done = Signal(cfg.ranks), Signal(cfg.ranks)
+        self.free(done, frees, other_ready, other_done)
         credits, ready = Signal(2, init=1), [Signal(name=f"ready{n}", init=1) for n in range(3)]
         # For other ranks than the followed one anything may come.
         mine = Signal(cfg.ranks)
         m.d.comb += mine.eq(1 << rank)
-        rival_busy, rival_out, our_out = Signal(), Signal(), Signal()
+        our_out = Signal()
         m.d.comb += [
             dut.ctl_ready.eq(Mux(ready[-1], other_ready | mine, other_ready & ~mine)),
-            dut.ctl_other.eq(Mux(rival_busy, other_busy | mine, other_busy & ~mine)),
             dut.ctl_done.eq(Mux(done, other_done | mine, other_done & ~mine)),
         ]
-        busy = (dut.ctl_busy & mine).any()
         message = header_layout(PacketType.REJECT)(dut.o_control.payload)
         offered = dut.o_control.valid & (message.dst == rank)
         gone = offered & dut.o_control.ready
-        free_before = self.past(ready[-1] & ~busy & ~rival_busy, "free_before")
-        self.suppose("rival keeps the rules", free_before & ~rival_busy, when=chooses)
-        self.suppose(
-            "done follows a message",
-            our_out | (rival_out & self.past(rival_out, "rival_was_out")),
-            when=done,
-        )
+        self.suppose("done follows a message", our_out, when=done)
         self.suppose("a buffer is freed", credits < 2, when=frees)
-        settled = done
-        for n in range(3):
-            settled = self.past(settled, f"settled{n}")
         m.d.sync += [
             credits.eq(credits + frees - (done & (credits != 0))),
             *(late.eq(early) for late, early in zip(ready, [credits != 0, *ready], strict=False)),
-            rival_busy.eq((rival_busy & ~settled) | chooses),
-            rival_out.eq((rival_out & ~done) | chooses),
             our_out.eq((our_out & ~done) | gone),
         ]
         self.always("has a credit", credits != 0, when=offered)
-        self.always("alone on the way", ~rival_out & ~our_out, when=offered)
-        self.always("shows that it is busy", busy, when=offered | our_out)
-        recent = Cat(
-            self.past(our_out & done, "done1"),
-            self.past(self.past(our_out & done, "done2"), "done3"),
-        )
-        self.always("busy until it settled", busy, when=recent.any())
-        self.reach("both chose", rival_out & busy)
-        self.always("credit while on the way", credits != 0, when=our_out | rival_out)
+        self.always("alone on the way", ~our_out, when=offered)
+        self.always("credit while on the way", credits != 0, when=our_out)
 
 
 class _Log(Spec):

@@ -184,7 +184,7 @@ class HubConfig:
     )
     tile_width = property(lambda self: TILE, doc="Bytes in one tile: 1024 rows x 16 KiB at most.")
     total_width = property(
-        lambda self: TOTAL, doc="Byte totals of a region: the CLOSE field is 30 bits of 16 B."
+        lambda self: TOTAL, doc="Byte totals of a region: a news entry has 30 bits of 16 B."
     )
 
     def replace(self, **changes):

@@ -41,6 +41,7 @@ __all__ = [
     "LOG2_STRIDE",
     "LOG2_TILE",
     "MISSING",
+    "NEWS_COUNT",
     "OP",
     "ORDER_ERROR",
     "OWNER",
@@ -102,6 +103,7 @@ TILE = 24  # bytes of a tile: 1024 rows of 16 KiB, less one
 SENT16 = 30  # 16-byte units that one producer sends to a region in an epoch
 TOTAL = SENT16 + UNIT  # the same in bytes; every byte total of a region
 LEN = 5  # payload flits of a packet, 0..16
+NEWS_COUNT = 5  # entries of a NEWS packet, 1..16
 EXPECTED = 8  # closes that complete an epoch
 CLOSES = 9  # closes that have come, a repeated one included
 

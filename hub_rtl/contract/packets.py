@@ -19,6 +19,7 @@ from .fields import (
     LANE_KEY,
     LEN,
     MISSING,
+    NEWS_COUNT,
     RANK,
     REASON,
     REGION,
@@ -44,6 +45,10 @@ __all__ = [
     "OPERAND_PLAIN",
     "HEADER",
     "BODIES",
+    "NEWS_ENTRIES",
+    "NEWS_ENTRY",
+    "DATA_TYPES",
+    "CONTROL_TYPES",
     "REST",
     "place",
     "pack",
@@ -56,15 +61,19 @@ __all__ = [
 
 
 class PacketType(IntEnum):
-    """Header type field; 7 to 15 are reserved and refused as BAD_HEADER."""
+    """Header type field; 3 and 8 to 15 are reserved and refused as BAD_HEADER."""
 
     IDLE = 0
     ROW = 1
     PLAIN = 2
-    CLOSE = 3
     REJECT = 4
     CREDIT = 5
     ACK = 6
+    NEWS = 7
+
+
+DATA_TYPES = PacketType.ROW, PacketType.PLAIN, PacketType.NEWS  # take a data credit
+CONTROL_TYPES = (PacketType.REJECT,)  # take a control credit
 
 
 class Reason(IntEnum):
@@ -166,16 +175,10 @@ OPERAND_PLAIN = place({"addr": ADDR, "rank": RANK, "": REST, "plain": 1}, WORD)
 _BODIES = {
     PacketType.ROW: {"region": REGION, "epoch": EPOCH, "rowid": ROWID, "row_off": ROW_OFF},
     PacketType.PLAIN: {"addr16": ADDR16},
-    PacketType.CLOSE: {
-        "region": REGION,
-        "epoch": EPOCH,
-        "sent16": SENT16,
-        "ragged": 1,
-        "abort": 1,
-    },
     PacketType.REJECT: {"region": REGION, "epoch": EPOCH, "rowid": ROWID, "reason": REASON},
     PacketType.CREDIT: {"total0": CREDIT, "total1": CREDIT},
     PacketType.ACK: {"next": SEQ, "nak": 1},
+    PacketType.NEWS: {"count": NEWS_COUNT},
 }
 
 HEADER = place(
@@ -201,6 +204,25 @@ HEADER = place(
 
 # Bodies of the packet types; bit numbers count from the start of the flit.
 BODIES = {kind: place(body, low=HEADER["body"][0]) for kind, body in _BODIES.items()}
+
+NEWS_ENTRIES = 16  # of a NEWS packet at most, two to a flit
+
+# What a producer says of one region and epoch; half a flit of a NEWS packet's payload.
+NEWS_ENTRY = place(
+    {
+        "region": REGION,
+        "tell": 1,
+        "close": 1,
+        "abort": 1,
+        "short": 1,
+        "over": 1,
+        "ragged": 1,
+        "epoch": EPOCH,
+        "": REST,
+        "bytes16": SENT16,
+    },
+    WORD,
+)
 
 # One row's mapping, spilled to device memory as one 64-bit word.
 SPILL_WORD = place(

@@ -38,6 +38,7 @@ from .fields import (
     ROWID,
     SECTOR,
     SECTOR_BYTES,
+    SENT16,
     STATE,
     WORD,
 )
@@ -62,6 +63,7 @@ __all__ = [
     "body_layout",
     "header_layout",
     "layout_of",
+    "news_layout",
     "types_of",
 ]
 
@@ -84,6 +86,11 @@ def body_layout(packet_type):
     start, size = packets.HEADER["body"]
     fields = packets.BODIES[packet_type].items()
     return layout_of({name: (low - start, width) for name, (low, width) in fields}, size)
+
+
+def news_layout():
+    """An entry of a NEWS packet as a struct."""
+    return layout_of(packets.NEWS_ENTRY)
 
 
 def _strobes(*names):
@@ -340,6 +347,24 @@ class HubTypes:
                 "sent": cfg.total_width,
                 "ragged": 1,
                 "abort": 1,
+            }
+        )
+        #: One entry of announcements, from the link or from the own rank: what rank ``src`` says of
+        #: one region and epoch. ``tell``: it promises 16 * ``bytes16`` bytes (and up to 15 more if
+        #: ``ragged``). ``close``: it sends nothing more; only with it ``abort``: it gave up,
+        #: ``short``, ``over``: it sent less, more than it told. One of tell, close is set.
+        self.news = struct(
+            {
+                "region": REGION,
+                "epoch": epoch,
+                "src": RANK,
+                "tell": 1,
+                "close": 1,
+                "abort": 1,
+                "short": 1,
+                "over": 1,
+                "ragged": 1,
+                "bytes16": SENT16,
             }
         )
         self.event = struct(event_fields(cfg))

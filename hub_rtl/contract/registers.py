@@ -113,7 +113,7 @@ COUNTERS = {
     "stall_pool": "cycles a store waited for a place in the pool",
     "stall_credit": "cycles an eligible entry waited for a credit",
     # Closes
-    "closes": "CLOSE messages sent",
+    "closes": "closes sent",
     "closes_dropped": "closes dropped because the peer is dead",
     "fences": "fences answered",
     # Links and loop lanes
@@ -128,7 +128,7 @@ COUNTERS = {
     "bad_totals": "credit totals that a peer cannot have reached",
     "control_sunk": "control messages sunk for a dead peer",
     "bad_packets": "packets dropped for their header",
-    "closes_received": "CLOSE messages received, own ones included",
+    "closes_received": "closes received, own ones included",
     "rejects_received": "REJECT messages received",
     # Slot allocator
     "rat_new": "rows placed",
@@ -173,6 +173,7 @@ COUNTERS = {
     # Reports
     "rejects_sent": "REJECT messages sent",
     "rejects_lost": "REJECT messages lost: queue full, rank dead or none",
+    "news_lost": "entries of NEWS packets lost: the packet came too short, or they say nothing",
 }
 #: Counters of which a hub has one strobe; the others have one for each lane or slice.
 ONE_SOURCE = frozenset(
@@ -206,7 +207,8 @@ ONE_SOURCE = frozenset(
 
 
 def _wide(name, offset, access, text, width=ADDR):
-    """A value of more than 32 bits: two registers, low word first."""
+    """A value of more than 32 bits: two registers, low word first. Proofs have narrower totals."""
+    high = max(1, width - REGISTER)
     return [
         Register(
             f"{name}_LO",
@@ -216,11 +218,7 @@ def _wide(name, offset, access, text, width=ADDR):
         Register(
             f"{name}_HI",
             offset + 4,
-            (
-                Field(
-                    "value", 0, width - REGISTER, access, 0, f"{text}, bits {width - 1}:{REGISTER}"
-                ),
-            ),
+            (Field("value", 0, high, access, 0, f"{text}, bits {high + REGISTER - 1}:{REGISTER}"),),
         ),
     ]
 

@@ -4,12 +4,12 @@ wired together."""
 
 from typing import NamedTuple
 
-from amaranth import Cat, Module, Signal
+from amaranth import Cat, Const, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hub_rtl.contract.axi import Axi4, Axi4Write
-from hub_rtl.contract.fields import ADDR, FLIT, REGISTER, WORD
+from hub_rtl.contract.fields import ADDR, FLIT, REGISTER, UNIT, WORD
 from hub_rtl.contract.records import MEMORY_COUNTS, READY_COUNTS, WAITING, types_of
 from hub_rtl.memory.flag_port import SpillPortMerge
 from hub_rtl.memory.memory import MemoryWriter
@@ -18,6 +18,8 @@ from hub_rtl.parts.placing import placer
 from hub_rtl.parts.stream import StreamMerge, StreamStage
 from hub_rtl.scoreboard.scoreboard import ReadinessScoreboard
 from hub_rtl.slot_allocator.slot_allocator import SlotAllocator
+
+from .news_split import NewsSplit
 
 __all__ = ["HubConsumer"]
 
@@ -30,6 +32,8 @@ class HubConsumerObserve(NamedTuple):
     flag_port: SpillPortMerge
     refusals: StreamMerge
     writers: list  #: MemoryWriter per slice
+    splits: list  #: NewsSplit per slice
+    news: StreamMerge  #: entries of all slices
 
 
 class HubConsumer(wiring.Component):
@@ -37,15 +41,16 @@ class HubConsumer(wiring.Component):
 
     Contract, latency, stalls: as of its parts. Refusals of all slices are merged into one stream,
     one per cycle; the scoreboard takes each within a few cycles, and ``refusal_valid`` and
-    ``refusal`` show each as it is taken, for those who report.
+    ``refusal`` show each as it is taken, for those who report. So are the entries of NEWS packets,
+    which wait for the scoreboard alone, and which it always takes.
 
     Parameters: ``cfg``; ``library``, where lane-level parts are shared, or None. Ports: per slice
-    ``i_packet``, ``mem``, ``waiting``, ``outstanding``, ``memory_counts``; ``i_close``;
-    ``o_event``; ``spill`` (64-bit AXI4, also flags); region side ``i_command``, ``command_error``,
-    ``geometry_write``, ``window_write``, ``dep_write``, ``dep_busy``, ``query``, ``status``,
-    ``missing_from``, ``timeout``, ``o_timeout``; ``refusal_valid``, ``refusal`` Out; ``obs_alloc``;
-    ``alloc_counts``, ``ready_counts``, ``flag_error``; ``purging``, ``clearing`` Out. Source:
-    architecture section 3.
+    ``i_packet``, ``mem``, ``waiting``, ``outstanding``, ``memory_counts``, ``news_lost``;
+    ``close_taken``; ``o_event``; ``spill`` (64-bit AXI4, also flags); region side ``i_command``,
+    ``command_error``, ``geometry_write``, ``window_write``, ``dep_write``, ``dep_busy``,
+    ``query``, ``status``, ``missing_from``, ``timeout``, ``o_timeout``; ``refusal_valid``,
+    ``refusal`` Out; ``obs_alloc``; ``alloc_counts``, ``ready_counts``, ``flag_error``; ``purging``,
+    ``clearing`` Out. Source: architecture section 3.
     """
 
     observe: HubConsumerObserve  # once elaborated
@@ -60,7 +65,8 @@ class HubConsumer(wiring.Component):
                 "waiting": Out(WAITING).array(cfg.slices),
                 "outstanding": Out(range(cfg.write_depth + 1)).array(cfg.slices),
                 "memory_counts": Out(MEMORY_COUNTS).array(cfg.slices),
-                "i_close": In(stream.Signature(t.close)),
+                "news_lost": Out(cfg.slices),
+                "close_taken": Out(1),
                 "o_event": Out(stream.Signature(t.event)),
                 "spill": Out(Axi4(ADDR, WORD)),
                 "i_command": In(stream.Signature(t.region_command)),
@@ -98,10 +104,17 @@ class HubConsumer(wiring.Component):
             self._place("moehub_memory_writer", lambda: MemoryWriter(cfg))
             for _ in range(cfg.slices)
         ]
-        self.observe = HubConsumerObserve(allocator, scoreboard, flag_port, refusals, writers)
-        for n, writer in enumerate(writers):
+        m.submodules.news = news = StreamMerge(types_of(cfg).news, cfg.slices, stage=StreamStage)
+        splits = [self._place("moehub_news_split", lambda: NewsSplit(cfg)) for _ in writers]
+        self.observe = HubConsumerObserve(
+            allocator, scoreboard, flag_port, refusals, writers, splits, news
+        )
+        for n, (writer, split) in enumerate(zip(writers, splits, strict=True)):
             m.submodules[f"writer{n}"] = writer
-            connect(m, flipped(self.i_packet[n]), allocator.i_packet[n])
+            m.submodules[f"split{n}"] = split
+            connect(m, flipped(self.i_packet[n]), split.i_packet)
+            connect(m, split.o_packet, allocator.i_packet[n])
+            connect(m, split.o_news, news.i[n])
             connect(m, allocator.o_write[n], writer.i_write)
             connect(m, allocator.o_data[n], writer.i_data)
             connect(m, allocator.o_refused[n], refusals.i[n])
@@ -112,9 +125,10 @@ class HubConsumer(wiring.Component):
                 self.waiting[n].eq(allocator.waiting[n]),
                 self.outstanding[n].eq(writer.outstanding),
                 self.memory_counts[n].eq(writer.counts),
+                self.news_lost[n].eq(split.lost),
             ]
         connect(m, refusals.o, scoreboard.i_refused)
-        connect(m, flipped(self.i_close), scoreboard.i_close)
+        self._close(m, news.o, scoreboard.i_close)
         connect(m, flipped(self.i_command), scoreboard.i_command)
         connect(m, scoreboard.o_event, flipped(self.o_event))
         connect(m, allocator.spill, flag_port.spill)
@@ -140,6 +154,21 @@ class HubConsumer(wiring.Component):
         self._show(m, allocator, scoreboard, flag_port, refusals)
         m.d.sync += self.clearing.eq(allocator.clearing | scoreboard.clearing)
         return m
+
+    def _close(self, m, news, close):
+        """An entry that closes, with the bytes that it tells."""
+        m.d.comb += [
+            close.valid.eq(news.valid),
+            news.ready.eq(close.ready),
+            *[
+                close.payload[name].eq(news.payload[name])
+                for name in ("region", "epoch", "src", "ragged", "abort")
+            ],
+            close.payload.sent.eq(Cat(Const(0, UNIT), news.payload.bytes16)),
+            self.close_taken.eq(
+                mutant("hub.entry_counted_while_offered", close.valid & close.ready, close.valid)
+            ),
+        ]
 
     def _configure(self, m, allocator, scoreboard):
         """Broadcasts of configuration go to every slice: the strobe through a register, what is

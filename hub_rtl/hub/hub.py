@@ -120,7 +120,7 @@ class Hub(wiring.Component):
         connect_flat(m, self, "m_axi_spill", consumer.spill)
         connect_flat(m, self, "s_axil_csr", csr.axil)
 
-        reject = self._control(m, producer, consumer, router, csr, links[0])
+        reject = self._control(m, consumer, router, csr, links[0])
         commands = self._commands(m, producer, csr)
         self._registers(m, producer, consumer, csr)
         status = self._status(m, producer, consumer, router, csr, ports, reject)
@@ -152,28 +152,20 @@ class Hub(wiring.Component):
             for name, _ in source.payload.shape()
         ]
 
-    def _control(self, m, producer, consumer, router, csr, link):
-        """CLOSE and REJECT between their senders, link lane 0 and the own rank. Returns the sender
-        of REJECT."""
-        connect(m, producer.o_control, router.i_control[0])
+    def _control(self, m, consumer, router, csr, link):
+        """REJECT between its sender, link lane 0 and the own rank. Returns the sender."""
         m.submodules.reject_sender = reject = RejectSender(self._cfg)
-        connect(m, reject.o_control, router.i_control[1])
+        connect(m, reject.o_control, router.i_control)
         connect(m, router.o_link, link.i_control)
-        connect(m, router.o_close, consumer.i_close)
         m.d.comb += [
             router.rank.eq(csr.rank),
             router.link_ready.eq(link.ctl_ready),
             reject.i_refused.valid.eq(consumer.refusal_valid),
             reject.i_refused.payload.eq(consumer.refusal),
             reject.peer_dead.eq(csr.peer_dead),
-            producer.ctl_other.eq(reject.ctl_busy),
-            reject.ctl_other.eq(producer.ctl_busy),
+            reject.ctl_ready.eq(router.ctl_ready),
+            reject.ctl_done.eq(router.ctl_done),
         ]
-        for sender in (producer, reject):
-            m.d.comb += [
-                sender.ctl_ready.eq(router.ctl_ready),
-                sender.ctl_done.eq(router.ctl_done),
-            ]
         return reject
 
     def _commands(self, m, producer, csr):
@@ -266,8 +258,9 @@ class Hub(wiring.Component):
             sums.alloc.eq(consumer.alloc_counts),
             sums.ready.eq(consumer.ready_counts),
             sums.bad.eq(Cat(port.o_bad.en for port in ports[: cfg.lanes])),
+            sums.lost.eq(consumer.news_lost),
             sums.single.flag_errors.eq(consumer.flag_error),
-            sums.single.closes_received.eq(router.close_taken),
+            sums.single.closes_received.eq(consumer.close_taken),
             sums.single.rejects_received.eq(router.reject_valid),
         ]
         for n in range(cfg.lanes):

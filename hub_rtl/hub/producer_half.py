@@ -8,7 +8,6 @@ from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hub_rtl.contract.fields import FLIT
 from hub_rtl.contract.records import (
     CLOSE_COUNTS,
     POOL_COUNTS,
@@ -22,6 +21,7 @@ from hub_rtl.packet_manager.packet_manager import PacketManager
 from hub_rtl.parts.mutants import mutant, variant
 from hub_rtl.parts.placing import placer
 from hub_rtl.producer.ledger import SendLedger
+from hub_rtl.producer.news import NewsLanes
 from hub_rtl.producer.producer import ProducerControl
 
 __all__ = ["HubProducer", "command_config"]
@@ -41,10 +41,11 @@ class HubProducerObserve(NamedTuple):
     pools: list  #: PacketManager per slice
     ledgers: list  #: SendLedger per slice
     merges: list  #: StoreMerge per loop lane
+    news: NewsLanes
 
 
 class HubProducer(wiring.Component):
-    """Everything from stores and commands to packets and CLOSE messages.
+    """Everything from stores and commands to packets, those with news included.
 
     Contract: as of its parts; own-rank stores of lane i go through a merge to packet manager lanes
     + (i mod loop_lanes). Latency: store to packet 3 (decoder) + 9 (packet manager) cycles, one more
@@ -56,10 +57,9 @@ class HubProducer(wiring.Component):
     ``i_store``, ``o_store_response``, ``can_accept``, ``o_refused``; per slice ``o_packet``,
     ``dest_ready``, ``take``, ``oldest``; commands ``i_command``, ``o_response`` (tags of
     :func:`command_config`); from CSR ``rank``, ``peer_dead``, ``policy``, ``handle_write``,
-    ``handle_read``, ``handle_data``; control ``o_control``, ``ctl_ready``, ``ctl_other``,
-    ``ctl_done``, ``ctl_busy``; ``clearing``, ``in_flight`` Out; strobes for the counters
-    ``store_counts`` per lane, ``pool_counts`` per slice, ``close_counts``.
-    Source: architecture section 3.
+    ``handle_read``, ``handle_data``; ``clearing``, ``in_flight`` Out; strobes for the counters
+    ``store_counts`` per lane, ``pool_counts`` per slice, ``close_counts``. Source: architecture
+    section 3.
     """
 
     observe: HubProducerObserve  # once elaborated
@@ -86,11 +86,6 @@ class HubProducer(wiring.Component):
                 "handle_write": In(t.handle_write),
                 "handle_read": In(t.handle_read),
                 "handle_data": Out(t.handle),
-                "o_control": Out(stream.Signature(FLIT)),
-                "ctl_ready": In(cfg.ranks),
-                "ctl_other": In(cfg.ranks),
-                "ctl_done": In(cfg.ranks),
-                "ctl_busy": Out(cfg.ranks),
                 "clearing": Out(1, init=1),
                 "in_flight": Out(1),
                 "store_counts": Out(STORE_COUNTS).array(cfg.lanes),
@@ -103,6 +98,7 @@ class HubProducer(wiring.Component):
         m = Module()
         cfg = self._cfg
         m.submodules.control = control = ProducerControl(self._commands)
+        m.submodules.news = news = NewsLanes(cfg)
         decoders = [
             self._place("moehub_decoder", lambda: LogicalDestinationDecoder(cfg))
             for _ in range(cfg.lanes)
@@ -116,7 +112,7 @@ class HubProducer(wiring.Component):
             StoreMerge(cfg, len(range(loop, cfg.lanes, cfg.loop_lanes)))
             for loop in range(cfg.loop_lanes)
         ]
-        self.observe = HubProducerObserve(control, decoders, pools, ledgers, merges)
+        self.observe = HubProducerObserve(control, decoders, pools, ledgers, merges, news)
         for name, parts in (
             ("decoder", decoders),
             ("pool", pools),
@@ -128,7 +124,8 @@ class HubProducer(wiring.Component):
 
         self._decoders(m, control, decoders, pools, merges)
         self._merges(m, control, merges, pools)
-        self._pools(m, control, pools, ledgers)
+        self._pools(m, control, pools, ledgers, news)
+        self._news(m, control, news)
         self._control(m, control, pools)
         m.d.sync += [
             self.clearing.eq(
@@ -182,15 +179,18 @@ class HubProducer(wiring.Component):
                 control.merging[n].eq(merge.flushing),
             ]
 
-    def _pools(self, m, control, pools, ledgers):
-        """Every packet manager with its ledger."""
+    def _pools(self, m, control, pools, ledgers, news):
+        """Every packet manager with its ledger, and the news between its packets."""
         mark = Signal.like(control.o_mark)
         m.d.sync += mark.eq(control.o_mark)
         for n, (pool, ledger) in enumerate(zip(pools, ledgers, strict=True)):
-            connect(m, pool.o_packet, flipped(self.o_packet[n]))
+            connect(m, pool.o_packet, news.i_packet[n])
+            connect(m, news.o_packet[n], flipped(self.o_packet[n]))
             m.d.comb += [
-                pool.dest_ready.eq(self.dest_ready[n]),
-                self.take[n].eq(pool.o_take),
+                news.dest_ready[n].eq(self.dest_ready[n]),
+                pool.dest_ready.eq(news.pool_ready[n]),
+                news.pool_take[n].eq(pool.o_take),
+                self.take[n].eq(news.take[n]),
                 pool.peer_dead.eq(self.peer_dead),
                 pool.mark.eq(mark),
                 control.draining[n].eq(pool.draining),
@@ -202,20 +202,25 @@ class HubProducer(wiring.Component):
                 control.ledger_total[n].eq(ledger.total),
             ]
 
+    def _news(self, m, control, news):
+        """News to a lane that has a credit for them."""
+        connect(m, control.o_news, news.i_news)
+        m.d.comb += [
+            news.rank.eq(self.rank),
+            news.wanted.eq(control.wanted),
+            control.may_send.eq(news.may_send),
+            news.claim.eq(control.claim),
+        ]
+
     def _control(self, m, control, pools):
-        """Commands, handles and control messages."""
+        """Commands and handles."""
         connect(m, flipped(self.i_command), control.i_command)
         connect(m, control.o_response, flipped(self.o_response))
-        connect(m, control.o_control, flipped(self.o_control))
         m.d.comb += [
             control.handle_write.eq(self.handle_write),
             control.handle_read.eq(self.handle_read),
             self.handle_data.eq(control.handle_data),
             control.peer_dead.eq(self.peer_dead),
             control.sunk.eq(Cat(pool.counts.sunk for pool in pools).any()),
-            control.ctl_ready.eq(self.ctl_ready),
-            control.ctl_other.eq(self.ctl_other),
-            control.ctl_done.eq(self.ctl_done),
-            self.ctl_busy.eq(control.ctl_busy),
             self.close_counts.eq(control.counts),
         ]

@@ -32,9 +32,9 @@ class CounterSums(wiring.Component):
     Latency: one cycle. Every strobe given here must have a counter in ``registers.COUNTERS``, and
     the other way round.
 
-    Parameters: ``cfg``. Ports: ``store`` per lane, ``pool``, ``link``, ``memory`` per slice,
-    ``bad`` per link lane, In; ``close``, ``alloc``, ``ready`` In; ``single`` In, strobes that are
-    counted as they are; ``counts`` Out.
+    Parameters: ``cfg``. Ports: ``store`` per lane, ``pool``, ``link``, ``memory``, ``lost`` per
+    slice, ``bad`` per link lane, In; ``close``, ``alloc``, ``ready`` In; ``single`` In, strobes
+    that are counted as they are; ``counts`` Out.
     """
 
     SINGLE = ("closes_received", "rejects_received", "flag_errors", "rejects_sent", "rejects_lost")
@@ -47,6 +47,7 @@ class CounterSums(wiring.Component):
                 "link": In(LINK_COUNTS).array(cfg.slices),
                 "memory": In(MEMORY_COUNTS).array(cfg.slices),
                 "bad": In(cfg.lanes),
+                "lost": In(cfg.slices),
                 "close": In(CLOSE_COUNTS),
                 "alloc": In(types_of(cfg).alloc_counts),
                 "ready": In(READY_COUNTS),
@@ -85,6 +86,7 @@ class CounterSums(wiring.Component):
             "bad_packets",
             mutant("hub.bad_packets_of_first_lane", ones(list(self.bad)), ones(list(self.bad)[:1])),
         )
+        give("news_lost", ones(list(self.lost)))
         for name, _ in self.close.shape():
             give(name, self.close[name])
         for name, _ in self.alloc.shape():

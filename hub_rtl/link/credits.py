@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Credit books of a link lane: what may be sent, and what must be reported.
 
-Credits are counted in packet buffers, in two classes: ``DATA`` (ROW, PLAIN) and ``CONTROL`` (CLOSE,
-REJECT). Both ends start with the configured numbers from reset; afterwards only free-running totals
-mod 256 cross the link, so a lost or repeated report heals with the next one.
+Credits are counted in packet buffers, in two classes: ``DATA`` (ROW, PLAIN, NEWS) and ``CONTROL``
+(REJECT). Both ends start with the configured numbers from reset; afterwards only free-running
+totals mod 256 cross the link, so a lost or repeated report heals with the next one.
 """
 
 from typing import NamedTuple

@@ -69,7 +69,7 @@ class LinkPort(wiring.Component):
     Parameters: ``cfg``, the :class:`~hub_rtl.contract.config.HubConfig`; ``patience``, cycles that
     a due CREDIT lets others go first.
 
-    Ports: ``i_packet`` In stream(flit); ``i_control`` In stream(128), CLOSE and REJECT flits with
+    Ports: ``i_packet`` In stream(flit); ``i_control`` In stream(128), REJECT flits with
     ``dst`` and body, for ranks with ``ctl_ready``; ``dest_ready``, ``ctl_ready`` Out ``ranks``,
     credits left, from registers; ``take`` In {en, rank}, a data credit is taken, shown in the next
     cycle; ``o_packet`` Out stream(flit); ``o_control`` Out stream(128); ``tx`` Out AXI4-Stream with

@@ -11,7 +11,13 @@ from amaranth.lib.wiring import In, Out
 from hub_rtl.contract.axi import AxiStream
 from hub_rtl.contract.config import ceil_log2
 from hub_rtl.contract.fields import CLASSES, FLIT, LEN, SEQ
-from hub_rtl.contract.packets import PacketType, Reason
+from hub_rtl.contract.packets import (
+    CONTROL_TYPES,
+    DATA_TYPES,
+    NEWS_ENTRIES,
+    PacketType,
+    Reason,
+)
 from hub_rtl.contract.records import BAD_PACKET, header_layout, types_of
 from hub_rtl.parts.early_queue import EarlyQueue
 from hub_rtl.parts.mutants import mutant, variant
@@ -20,9 +26,6 @@ from .credits import CONTROL, DATA
 from .records import link_types_of
 
 __all__ = ["LinkRx"]
-
-DATA_TYPES = (PacketType.ROW, PacketType.PLAIN)
-CONTROL_TYPES = (PacketType.CLOSE, PacketType.REJECT)
 
 
 class LinkRxObserve(NamedTuple):
@@ -48,10 +51,10 @@ class LinkRx(wiring.Component):
     """Takes every flit of the wire at once, checks headers and credits, queues packets and control
     flits.
 
-    Contract: ``o_packet`` carries ROW and PLAIN packets in order of arrival, each exactly 1 + mask
-    flits + ``len`` flits long, with headers that hold (type, len, span within its packet-sized
-    block, src, dst, lane, fan); ``o_control`` CLOSE and REJECT. Totals in good headers go to
-    ``totals``, in the cycle of ``accept``. ``rx.tready`` is 1 from the first cycle after reset:
+    Contract: ``o_packet`` carries ROW, PLAIN and NEWS packets in order of arrival, each exactly 1 +
+    mask flits + ``len`` flits long, with headers that hold (type, len, span within its packet-sized
+    block, number of entries, src, dst, lane, fan); ``o_control`` REJECT. Totals in good headers go
+    to ``totals``, in the cycle of ``accept``. ``rx.tready`` is 1 from the first cycle after reset:
     credits guarantee the place.
 
     Latency from a flit on the wire to ``o_packet`` three cycles, to ``o_control`` four; one flit
@@ -179,6 +182,13 @@ class LinkRx(wiring.Component):
         # units.
         unit_bits = ceil_log2(cfg.packet_flits)
         unit, span, good_len, good = Signal(unit_bits), Signal(LEN + 1), Signal(), Signal()
+        entries = header_layout(PacketType.NEWS)(first.data).count
+        good_news = (
+            entries.any()
+            & mutant("link.news_of_17_entries_taken", entries <= NEWS_ENTRIES, 1)
+            & (header.len == (entries + 1) >> 1)
+            & ~header.masked
+        )
         m.d.comb += [
             unit.eq(
                 Mux(
@@ -190,9 +200,13 @@ class LinkRx(wiring.Component):
             span.eq(unit + header.len),
             good_len.eq(
                 Mux(
-                    kinds["data"],
-                    header.len.any() & (span <= cfg.packet_flits),
-                    ~header.len.any() & ~header.masked,
+                    header.type == PacketType.NEWS,
+                    good_news,
+                    Mux(
+                        kinds["data"],
+                        header.len.any() & (span <= cfg.packet_flits),
+                        ~header.len.any() & ~header.masked,
+                    ),
                 )
             ),
             good.eq(

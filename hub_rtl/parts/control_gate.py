@@ -13,16 +13,14 @@ class ControlGate(wiring.Component):
     second one.
 
     A peer is ``busy`` from the cycle after ``choose`` until 4 cycles after ``done``, when the
-    link's ``ctl_ready`` shows what is left, or until the cycle after ``cancel``. Parameters:
-    ``ranks``. Ports: ``choose``, ``cancel``, ``done`` In ``ranks`` pulses, ``busy`` Out ``ranks``.
+    link's ``ctl_ready`` shows what is left. Parameters: ``ranks``. Ports: ``choose``, ``done`` In
+    ``ranks`` pulses, ``busy`` Out ``ranks``.
     """
 
     SETTLE = 3  # cycles after the link took the message
 
     def __init__(self, ranks):
-        super().__init__(
-            {"choose": In(ranks), "cancel": In(ranks), "done": In(ranks), "busy": Out(ranks)}
-        )
+        super().__init__({"choose": In(ranks), "done": In(ranks), "busy": Out(ranks)})
         self._ranks = ranks
 
     def elaborate(self, platform):
@@ -32,5 +30,5 @@ class ControlGate(wiring.Component):
             later = Signal(self._ranks, name=f"settled{n}")
             m.d.sync += later.eq(settled)
             settled = later
-        m.d.sync += self.busy.eq((self.busy & ~(settled | self.cancel)) | self.choose)
+        m.d.sync += self.busy.eq((self.busy & ~settled) | self.choose)
         return m

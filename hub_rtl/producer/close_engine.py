@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CloseEngine: accepted closes wait here, listed by peer, until their bytes are out and a control
-message may go."""
+"""CloseEngine: accepted closes wait here, listed by peer, until their bytes are out and a NEWS
+packet may go."""
 
 from typing import NamedTuple
 
@@ -9,23 +9,21 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hub_rtl.contract.config import ceil_log2
-from hub_rtl.contract.fields import EPOCH, FLIT, UNIT
-from hub_rtl.contract.packets import PacketType
-from hub_rtl.contract.records import header_layout
+from hub_rtl.contract.fields import EPOCH, NEWS_COUNT, UNIT
+from hub_rtl.contract.packets import NEWS_ENTRIES
+from hub_rtl.contract.records import types_of
 from hub_rtl.parts.arbiter import RoundRobin
-from hub_rtl.parts.control_gate import ControlGate
 from hub_rtl.parts.multi_queue import MultiQueue
 from hub_rtl.parts.mutants import mutant, variant
 from hub_rtl.parts.onehot import encode
 from hub_rtl.parts.ram_queue import RamQueue
-from hub_rtl.parts.register_queue import RegisterQueue
 
 from .ledger import LEDGER_CYCLES
+from .news import NewsPacker
 from .records import producer_types_of
 
 __all__ = ["CloseEngine", "sum_cycles"]
 
-JOBS = 4  # closes between being chosen and leaving on o_control
 ADDED = 4  # totals that are added in one cycle
 
 
@@ -42,33 +40,35 @@ class CloseEngineObserve(NamedTuple):
 
     lists: MultiQueue  #: per peer, the closes to be sent; a node is (dest, bank)
     queue: RamQueue  #: staged closes
+    packer: NewsPacker  #: entries on their way to a packet
 
 
 class CloseEngine(wiring.Component):
     """Keeps one list of pending closes per peer, in memory, and sends from those peers that are
-    ready.
+    ready, up to 16 closes to a packet.
 
     Contract: a close staged before ``release`` is sent exactly once, after its peer's ``draining``
-    was seen 0 once since it was listed, with the sum of all ledgers' totals of (dest, epoch[0]),
-    which are cleared by the same reads. A dead peer's closes are counted and dropped, their totals
-    cleared. ``unpend`` follows the clearing reads. From its choice until ``ctl_done`` tells that a
-    link took it, no second message for the same peer is chosen: a link never holds one without a
-    credit.
+    was seen 0 once since it was listed, as an entry with tell and close and the sum of all ledgers'
+    totals of (dest, epoch[0]), which are cleared by the same reads. A dead peer's closes are
+    counted and dropped, their totals cleared. ``unpend`` follows the clearing reads. A packet's
+    data credit is claimed before its first close is read, so a packet that is packed waits for
+    nothing but its lane.
 
-    Latency: 6 cycles + log4(slices), rounded up, from the choice of a peer to ``o_control``; one
-    close per 4 cycles over all peers. One replica is listed per cycle while nothing is sent, one
-    per 2 cycles else.
+    Latency: 10 cycles + log4(slices), rounded up, from the choice of a peer with one close to
+    ``o_news``; one close per 3 cycles, a packet 4 more. One replica is listed per cycle; nobody is
+    chosen meanwhile, so that packets get full.
 
-    Order: per peer as staged; peers round-robin. A peer that drains, has no control credit or is
-    slow holds up only its own list.
+    Order: per peer as staged; peers round-robin, each for a packet. A peer that drains, has no
+    credit or is slow holds up only its own list.
 
     Parameters: ``cfg``. Ports: ``i_close`` In stream(``staged_close``), never stalls;
     ``release`` In, staged closes may be listed; ``staged`` Out, some are not listed yet;
-    ``draining`` In ``ranks``, of all packet managers; ``ctl_ready``, ``ctl_other``, ``peer_dead``
-    In ``ranks``; ``ctl_done`` In ``ranks``, pulses; ``ctl_busy`` Out ``ranks``; ``ledger_read`` Out
+    ``draining`` In ``ranks``, of all packet managers; ``peer_dead`` In ``ranks``; ``wanted`` Out
+    ``ranks``, a packet waits for a data credit; ``may_send`` In ``ranks``, it is there; ``claim``
+    Out {en, rank}, it is taken: only if both bits were set in the cycle before; ``ledger_read`` Out
     record ``ledger_read``, ``ledger_total`` In, one per slice; ``unpend`` Out {valid, index, bank},
-    ``unpend_granted`` In; ``o_control`` Out stream(128); ``pending`` Out ``ranks``: closes are
-    listed; ``sent``, ``dropped`` Out strobes.
+    ``unpend_granted`` In; ``o_news`` Out stream(flit), one packet per claim; ``pending`` Out
+    ``ranks``: closes are listed; ``sent``, ``dropped`` Out strobes, per close.
     """
 
     observe: CloseEngineObserve  # once elaborated
@@ -81,16 +81,15 @@ class CloseEngine(wiring.Component):
                 "release": In(1),
                 "staged": Out(1),
                 "draining": In(cfg.ranks),
-                "ctl_ready": In(cfg.ranks),
-                "ctl_other": In(cfg.ranks),
-                "ctl_done": In(cfg.ranks),
-                "ctl_busy": Out(cfg.ranks),
                 "peer_dead": In(cfg.ranks),
+                "wanted": Out(cfg.ranks),
+                "may_send": In(cfg.ranks),
+                "claim": Out(types_of(cfg).rank_strobe),
                 "ledger_read": Out(own.ledger_read),
                 "ledger_total": In(cfg.total_width).array(cfg.slices),
                 "unpend": Out(own.unpend),
                 "unpend_granted": In(1),
-                "o_control": Out(stream.Signature(FLIT)),
+                "o_news": Out(stream.Signature(types_of(cfg).flit)),
                 "pending": Out(cfg.ranks),
                 "sent": Out(1),
                 "dropped": Out(1),
@@ -99,24 +98,26 @@ class CloseEngine(wiring.Component):
         self._cfg = cfg
         #: What is kept of a pending close; its node number is dest and bank.
         self._body = data.StructLayout({"region": cfg.region_width, "epoch": EPOCH})
+        #: A close that was read, or the end of its packet; ``drop``: there is no packet.
         self._job = data.StructLayout(
-            {"valid": 1, "drop": 1, "rank": cfg.rank_width, "body": self._body}
+            {"valid": 1, "end": 1, "drop": 1, "rank": cfg.rank_width, "body": self._body}
         )
 
     def elaborate(self, platform):
         m = Module()
         cfg = self._cfg
         m.submodules.lists = lists = MultiQueue(self._body, cfg.ranks, 2 * cfg.dests)
-        m.submodules.gate = gate = ControlGate(cfg.ranks)
-        m.d.comb += [
-            gate.done.eq(self.ctl_done),
-            self.ctl_busy.eq(gate.busy),
-            self.pending.eq(lists.filled),
-        ]
+        m.submodules.packer = packer = NewsPacker(cfg)
+        wiring.connect(m, packer.o_news, wiring.flipped(self.o_news))
+        m.d.comb += self.pending.eq(lists.filled)
         queue = self._list(m, lists)
-        self.observe = CloseEngineObserve(lists, queue)
-        job = self._choose(m, lists, gate)
-        self._send(m, job)
+        self.observe = CloseEngineObserve(lists, queue, packer)
+        ready = self._ready(m, lists)
+        batch = Signal(data.StructLayout({"busy": 1, "drop": 1, "rank": cfg.rank_width}))
+        self._choose(m, ready, batch, packer, queue.o.valid & self.release)
+        job = self._take(m, lists, ready, batch)
+        self._read(m, lists.popped)
+        self._send(m, job, packer)
         return m
 
     def _list(self, m, lists):
@@ -153,75 +154,98 @@ class CloseEngine(wiring.Component):
         ]
         return queue
 
-    def _choose(self, m, lists, gate):
-        """Every fourth cycle: one peer that may be served, and the first close of its list."""
+    def _ready(self, m, lists):
+        """The peers with closes that were listed before a cycle in which they did not drain; it may
+        be used from the third cycle after a pop on."""
         cfg = self._cfg
-        m.submodules.arbiter = arbiter = RoundRobin(cfg.ranks)
-        drained, eligible, dead = Signal(cfg.ranks), Signal(cfg.ranks), Signal(cfg.ranks)
-        listed, step, jobs, leave = Signal(cfg.ranks), Signal(2), Signal(range(JOBS + 1)), Signal()
-        rank, drop, choose = Signal(cfg.rank_width), Signal(), Signal()
+        drained, ready, listed = Signal(cfg.ranks), Signal(cfg.ranks), Signal(cfg.ranks)
         with m.If(lists.append.en):
             m.d.comb += listed.eq(1 << lists.append.queue)
+        seen = mutant("producer.close_while_draining", drained, drained | self.draining) | mutant(
+            "producer.peer_waits_for_all", ~self.draining, ~self.draining.any()
+        )
         m.d.sync += [
             # A newly listed close makes its peer wait for "drained" once more: closes are finite,
             # so this ends.
             drained.eq(
                 mutant(
                     "producer.close_read_twice",
-                    (
-                        mutant("producer.close_while_draining", drained, drained | self.draining)
-                        | mutant(
-                            "producer.peer_waits_for_all", ~self.draining, ~self.draining.any()
-                        )
-                    )
-                    & lists.filled
-                    & ~listed,
+                    seen & lists.filled & ~listed,
                     (drained | ~self.draining) & lists.filled,
                 )
             ),
-            eligible.eq(
-                lists.filled
-                & drained
-                & ~listed
-                & (
-                    self.peer_dead
-                    | (
-                        mutant(
-                            "producer.gate_busy_ignored",
-                            self.ctl_ready & ~gate.busy,
-                            self.ctl_ready,
-                        )
-                        & ~self.ctl_other
-                    )
-                )
-            ),
+            ready.eq(lists.filled & drained & ~listed),
+            self.wanted.eq(lists.filled & drained & ~listed & ~self.peer_dead),
+        ]
+        return ready
+
+    def _choose(self, m, ready, batch, packer, listing):
+        """A peer that may be served, for one packet, whose credit is claimed."""
+        cfg = self._cfg
+        m.submodules.arbiter = arbiter = RoundRobin(cfg.ranks)
+        eligible, dead, choose = Signal(cfg.ranks), Signal(cfg.ranks), Signal()
+        with_credit = mutant(
+            "producer.news_without_credit", self.may_send & self.wanted, self.wanted
+        )
+        m.d.sync += [
             dead.eq(self.peer_dead),
-            jobs.eq(jobs + choose - leave),
+            eligible.eq(ready & (self.peer_dead | with_credit)),
         ]
         m.d.comb += [
-            arbiter.requests.eq(eligible),
+            arbiter.requests.eq(eligible & ready),
             arbiter.advance.eq(choose),
-            choose.eq(
-                (step == 0)
-                & eligible.any()
-                & (jobs != JOBS)
-                & (~self.unpend.valid | self.unpend_granted)
-            ),
-            gate.choose.eq(Mux(choose, arbiter.grant_onehot & ~dead, 0)),
-            lists.pop.en.eq(step == 1),
-            lists.pop.queue.eq(rank),
+            choose.eq(arbiter.requests.any() & ~batch.busy & packer.room & ~listing),
+            self.claim.en.eq(choose & ~(arbiter.grant_onehot & dead).any()),
+            self.claim.rank.eq(encode(arbiter.grant_onehot)),
+            packer.begin.eq(self.claim.en),
         ]
-        with m.If(choose | (step != 0)):
-            m.d.sync += step.eq(step + 1)
         with m.If(choose):
             m.d.sync += [
-                rank.eq(encode(arbiter.grant_onehot)),
-                drop.eq((arbiter.grant_onehot & dead).any()),
+                batch.busy.eq(1),
+                batch.drop.eq(~self.claim.en),
+                batch.rank.eq(self.claim.rank),
             ]
 
-        # Third cycle after the choice: ledgers are read; then the handle's count of unsent closes
-        # goes down.
-        job, popped = Signal(self._job), lists.popped
+    def _take(self, m, lists, ready, batch):
+        """The closes of one packet leave their list, one per 3 cycles; returns them, one cycle
+        after the read of the ledgers."""
+        step, count, more, end = Signal(2), Signal(NEWS_COUNT), Signal(), Signal()
+        m.d.comb += [
+            # A close listed while the first one waits for `unpend` does not end the packet.
+            more.eq(
+                mutant("producer.packet_without_close", ~count.any(), 0)
+                | (
+                    ready.bit_select(batch.rank, 1)
+                    & mutant("producer.packet_of_17_closes", count != NEWS_ENTRIES, 1)
+                )
+            ),
+            end.eq(batch.busy & (step == 0) & ~more),
+            lists.pop.en.eq(
+                batch.busy & (step == 0) & more & (~self.unpend.valid | self.unpend_granted)
+            ),
+            lists.pop.queue.eq(batch.rank),
+        ]
+        with m.If(lists.pop.en | (step != 0)):
+            m.d.sync += step.eq(Mux(step == 2, 0, step + 1))
+        with m.If(lists.pop.en):
+            m.d.sync += count.eq(count + 1)
+        with m.If(end):
+            m.d.sync += [
+                batch.busy.eq(0),
+                count.eq(0),
+            ]
+        job = Signal(self._job)
+        m.d.sync += [
+            job.valid.eq(lists.popped.en),
+            job.end.eq(end),
+            job.drop.eq(batch.drop),
+            job.rank.eq(batch.rank),
+            job.body.eq(lists.popped.body),
+        ]
+        return job
+
+    def _read(self, m, popped):
+        """The ledgers are read; then the handle's count of unsent closes goes down."""
         dest = popped.node[1:]
         m.d.comb += [
             self.ledger_read.en.eq(popped.en),
@@ -231,25 +255,17 @@ class CloseEngine(wiring.Component):
                 mutant("producer.total_of_other_bank", popped.node[0], popped.body.epoch[1])
             ),
         ]
-        m.d.sync += [
-            job.valid.eq(popped.en),
-            job.drop.eq(drop),
-            job.rank.eq(rank),
-            job.body.eq(popped.body),
-        ]
         with m.If(popped.en):
             m.d.sync += [
                 self.unpend.valid.eq(1),
-                self.unpend.index.eq(dest >> ceil_log2(cfg.replicas) if len(dest) else 0),
+                self.unpend.index.eq(dest >> ceil_log2(self._cfg.replicas) if len(dest) else 0),
                 self.unpend.bank.eq(popped.node[0]),
             ]
         with m.Elif(self.unpend_granted):
             m.d.sync += self.unpend.valid.eq(0)
-        m.d.comb += leave.eq(self.dropped | self.sent)
-        return job
 
-    def _send(self, m, job):
-        """Adds the ledgers' totals, four at a time, and writes the message."""
+    def _send(self, m, job, packer):
+        """Adds the ledgers' totals, four at a time, and gives the entry to the packer."""
         cfg = self._cfg
         for n in range(
             variant("producer.message_before_its_total", sum_cycles(cfg) - 1, sum_cycles(cfg) - 2)
@@ -268,18 +284,17 @@ class CloseEngine(wiring.Component):
             ]
             parts, level = sums, level + 1
         (total,) = parts
-        m.submodules.out = out = RegisterQueue(128, JOBS)
-        wiring.connect(m, out.o, wiring.flipped(self.o_control))
-        header = Signal(header_layout(PacketType.CLOSE))
+        entry = packer.put.entry
         m.d.comb += [
-            header.type.eq(PacketType.CLOSE),
-            header.dst.eq(job.rank),
-            header.region.eq(job.body.region),
-            header.epoch.eq(job.body.epoch),
-            header.sent16.eq(total[UNIT:]),
-            header.ragged.eq(total[:UNIT].any()),
-            out.i.payload.eq(header),
-            out.i.valid.eq(job.valid & ~job.drop),
+            packer.put.en.eq(job.valid & ~job.drop),
+            packer.put.end.eq(job.end & ~job.drop),
+            packer.put.rank.eq(job.rank),
+            entry.region.eq(job.body.region),
+            entry.epoch.eq(job.body.epoch),
+            entry.tell.eq(1),
+            entry.close.eq(1),
+            entry.bytes16.eq(total[UNIT:]),
+            entry.ragged.eq(total[:UNIT].any()),
             self.dropped.eq(job.valid & job.drop),
-            self.sent.eq(self.o_control.valid & self.o_control.ready),
+            self.sent.eq(job.valid & ~job.drop),
         ]

@@ -7,7 +7,7 @@ from amaranth import Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hub_rtl.contract.fields import FLIT, REASON
+from hub_rtl.contract.fields import REASON
 from hub_rtl.contract.packets import CommandOp, Reason
 from hub_rtl.contract.records import CLOSE_COUNTS, types_of
 from hub_rtl.parts.mutants import bug, mutant
@@ -36,15 +36,15 @@ class ProducerControlObserve(NamedTuple):
 
 
 class ProducerControl(wiring.Component):
-    """Executes the producer's commands; sends CLOSE messages with the bytes that all packet
+    """Executes the producer's commands; sends news of closes with the bytes that all packet
     managers have sent.
 
     Contract:
 
     * CLOSE is refused like a store (UNKNOWN, FOREIGN, EPOCH_*, AFTER_CLOSE), or the entry becomes
       {epoch + 1, closed} in all decoders, older stores are waited for and the handle's entries
-      marked in the packet managers; the answer OK says that the close is pending. One CLOSE message
-      per replica goes out when its peer has drained, with the bytes sent.
+      marked in the packet managers; the answer OK says that the close is pending. One entry per
+      replica goes out in a NEWS packet when its peer has drained, with the bytes sent.
     * CLOSE_ALL does so for every usable entry with that epoch and owner. EPOCH_EARLY: some entry
       was held (below) and is not closed, repeat the command.
     * FENCE marks everything; OK when every peer was seen drained after that; PEER_DEAD when a
@@ -56,7 +56,8 @@ class ProducerControl(wiring.Component):
     * An operation that does not exist is answered UNKNOWN.
 
     Latency: a close is answered 34 cycles after the command plus the time for older stores to be
-    handed over; CLOSE_ALL takes one cycle per handle before that, the messages one per 4 cycles.
+    handed over; CLOSE_ALL takes one cycle per handle before that and one to list each replica; the
+    entries go one per 3 cycles, up to 16 to a packet.
     Answers carry the command's tag and are not in order.
 
     Order and stalls: closes are executed in order. Pending closes wait per peer, none holds up
@@ -75,8 +76,8 @@ class ProducerControl(wiring.Component):
     ``o_flush_merge`` Out strobe to the merges of own-rank stores, ``merging`` In, one bit per loop
     lane; ``o_mark`` Out {en, all, handle}; ``draining`` In, ``ranks`` per packet manager; ``sunk``
     In strobe, some packet manager sank an entry; ``ledger_read`` Out, ``ledger_total`` In, one per
-    slice; ``o_control`` Out stream(128), CLOSE with dst filled; ``ctl_ready``, ``ctl_other``,
-    ``ctl_done``, ``peer_dead`` In ``ranks``, ``ctl_busy`` Out ``ranks``: see ``CloseEngine``;
+    slice; ``peer_dead``, ``may_send`` In, ``wanted`` Out ``ranks``, ``claim`` Out {en, rank},
+    ``o_news`` Out stream(flit): see :class:`~hub_rtl.producer.close_engine.CloseEngine`;
     ``pending`` Out ``ranks``; ``clearing`` Out; ``counts`` Out strobes: ``closes``,
     ``closes_dropped``, ``fences``. Source: docs/interfaces.md section 3; the paper has no close (it
     counts globally).
@@ -103,11 +104,10 @@ class ProducerControl(wiring.Component):
                 "sunk": In(1),
                 "ledger_read": Out(producer_types_of(cfg).ledger_read),
                 "ledger_total": In(cfg.total_width).array(cfg.slices),
-                "o_control": Out(stream.Signature(FLIT)),
-                "ctl_ready": In(cfg.ranks),
-                "ctl_other": In(cfg.ranks),
-                "ctl_done": In(cfg.ranks),
-                "ctl_busy": Out(cfg.ranks),
+                "o_news": Out(stream.Signature(types.flit)),
+                "wanted": Out(cfg.ranks),
+                "may_send": In(cfg.ranks),
+                "claim": Out(types.rank_strobe),
                 "peer_dead": In(cfg.ranks),
                 "pending": Out(cfg.ranks),
                 "clearing": Out(1),
@@ -123,10 +123,10 @@ class ProducerControl(wiring.Component):
         m.submodules.closes = closes = CloseEngine(cfg)
         m.submodules.answers = answers = StreamMerge(self._types.command_response, 2)
         wiring.connect(m, answers.o, wiring.flipped(self.o_response))
-        wiring.connect(m, closes.o_control, wiring.flipped(self.o_control))
+        wiring.connect(m, closes.o_news, wiring.flipped(self.o_news))
         if (asked := bug("producer.message_withdrawn_for_dead_peer")) is not None:
             with m.If(asked & self.peer_dead.any()):
-                m.d.comb += self.o_control.valid.eq(0)
+                m.d.comb += self.o_news.valid.eq(0)
         draining = Signal(cfg.ranks)
         together = self.draining[0]
         for one in self.draining[1:]:
@@ -143,10 +143,9 @@ class ProducerControl(wiring.Component):
             closes.i_close.valid.eq(table.result.valid & (table.result.reason == Reason.OK)),
             closes.i_close.payload.eq(table.result.staged),
             closes.draining.eq(draining),
-            closes.ctl_ready.eq(self.ctl_ready),
-            closes.ctl_other.eq(self.ctl_other),
-            closes.ctl_done.eq(self.ctl_done),
-            self.ctl_busy.eq(closes.ctl_busy),
+            self.wanted.eq(closes.wanted),
+            closes.may_send.eq(self.may_send),
+            self.claim.eq(closes.claim),
             closes.peer_dead.eq(self.peer_dead),
             self.ledger_read.eq(closes.ledger_read),
             self.pending.eq(closes.pending),

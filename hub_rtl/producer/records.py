@@ -6,7 +6,7 @@ from functools import cache
 from amaranth.lib import data
 
 from hub_rtl.contract.fields import EPOCH, LOG2_REPLICAS, OWNER, REASON
-from hub_rtl.contract.records import types_of
+from hub_rtl.contract.records import news_layout, types_of
 
 __all__ = ["ProducerTypes", "producer_types_of"]
 
@@ -31,6 +31,8 @@ class ProducerTypes:
         self.result = struct({"valid": 1, "reason": REASON, "held": 1, "staged": self.staged_close})
         #: A close of a handle's bank was sent or dropped.
         self.unpend = struct({"valid": 1, "index": handle, "bank": 1})
+        #: An entry for the packet that is being packed, or the end of that packet.
+        self.news_put = struct({"en": 1, "end": 1, "rank": cfg.rank_width, "entry": news_layout()})
         #: Reads a total of the send ledger; with ``clear`` it is 0 afterwards.
         self.ledger_read = struct({"en": 1, "dest": cfg.dest_width, "bank": 1, "clear": 1})
 

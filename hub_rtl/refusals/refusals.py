@@ -40,22 +40,19 @@ class RejectSender(wiring.Component):
     Contract: a refusal with ``report`` becomes one REJECT to its ``src``, or ``dropped`` counts it:
     the queue of ``reject_depth`` was full, or the rank is dead or does not exist. The input is
     never stalled. Between its choice and ``ctl_done`` no second message for the same rank is
-    chosen, by this sender or by the one whose ``ctl_busy`` is ``ctl_other``: a link never holds one
-    without a credit.
+    chosen: a link never holds one without a credit.
 
-    Latency 9 cycles; one message per 8 cycles. One that must wait goes to the back of the queue
-    after 4 (8 after a retreat): a rank without control credits delays the others by at most that
-    for each of its messages.
+    Latency 5 cycles; one message per 4 cycles. One that must wait goes to the back of the queue
+    after 4: a rank without control credits delays the others by at most that for each of its
+    messages.
 
     Order: as they came while all ranks have credits.
 
     Parameters: ``cfg``. Ports: ``i_refused`` In stream(refusal), ready is always 1; ``o_control``
-    Out stream(128), REJECT with dst filled; ``ctl_ready``, ``ctl_other``, ``ctl_done``,
-    ``peer_dead`` In ``ranks``, ``ctl_busy`` Out ``ranks``: see interfaces section 3; ``sent``,
-    ``dropped`` Out strobes. Source: our specification, rule R6.
+    Out stream(128), REJECT with dst filled; ``ctl_ready``, ``ctl_done``, ``peer_dead`` In
+    ``ranks``: see interfaces section 10; ``sent``, ``dropped`` Out strobes. Source: our
+    specification, rule R6.
     """
-
-    CONFIRM = 3  # cycles until the other sender has seen our choice, and we one that it made before
 
     def __init__(self, cfg):
         super().__init__(
@@ -63,9 +60,7 @@ class RejectSender(wiring.Component):
                 "i_refused": In(stream.Signature(types_of(cfg).refusal)),
                 "o_control": Out(stream.Signature(FLIT)),
                 "ctl_ready": In(cfg.ranks),
-                "ctl_other": In(cfg.ranks),
                 "ctl_done": In(cfg.ranks),
-                "ctl_busy": Out(cfg.ranks),
                 "peer_dead": In(cfg.ranks),
                 "sent": Out(1),
                 "dropped": Out(1),
@@ -130,9 +125,7 @@ class RejectSender(wiring.Component):
             arrival.rank.eq(refused.src),
             *[arrival[name].eq(refused[name]) for name in ("region", "epoch", "rowid", "reason")],
             stored.eq(stored + (put_new | put_back) - take),
-            shown.eq(
-                hand
-            ),  # a long way from here: the router decides by it, and answers all senders
+            shown.eq(hand),  # a long way from here: the router decides by it
         ]
         with m.If(put_new | put_back):
             m.d.sync += tail.eq(after(tail))
@@ -157,10 +150,15 @@ class RejectSender(wiring.Component):
 
     def _choose(self, m, gate, one_hot, stored, arrived, room, in_hand, take, put_new, put_back):
         """Takes a message in hand and sends it, drops it, or puts it back in the queue."""
-        may_go, gone, timer, discard = Signal(), Signal(), Signal(range(self.CONFIRM + 1)), Signal()
-        chosen, retreat = Signal(), Signal()
+        may_go, gone, discard, chosen = Signal(), Signal(), Signal(), Signal()
         m.d.sync += [
-            may_go.eq((one_hot & self.ctl_ready & ~gate.busy & ~self.ctl_other).any()),
+            may_go.eq(
+                mutant(
+                    "refusals.one_credit_for_two",
+                    (one_hot & self.ctl_ready & ~gate.busy).any(),
+                    (one_hot & self.ctl_ready).any(),
+                )
+            ),
             gone.eq(
                 (
                     one_hot
@@ -177,14 +175,7 @@ class RejectSender(wiring.Component):
                 mutant("refusals.full_queue_not_counted", (arrived & ~room) | discard, discard)
             ),
         ]
-        # While our choice is not confirmed the other sender may have made the same: then we
-        # retreat.
-        m.d.comb += [
-            gate.choose.eq(Mux(chosen, one_hot, 0)),
-            self.ctl_busy.eq(gate.busy),
-        ]
-        with m.If(timer.any()):
-            m.d.sync += timer.eq(timer - 1)
+        m.d.comb += gate.choose.eq(Mux(chosen, one_hot, 0))
         with m.FSM():
             with m.State("TAKE"):
                 with m.If(stored.any()):
@@ -202,18 +193,9 @@ class RejectSender(wiring.Component):
                         m.next = "TAKE"
                 with m.Elif(may_go):
                     m.d.comb += chosen.eq(1)
-                    m.d.sync += timer.eq(self.CONFIRM)
-                    m.next = "CONFIRM"
+                    m.next = "SEND"
                 with m.Else():
                     m.next = "BACK"
-            with m.State("CONFIRM"):
-                with m.If(~timer.any()):
-                    m.next = "SEND"
-                    with m.If(
-                        mutant("refusals.credit_shared_by_two", (one_hot & self.ctl_other).any(), 0)
-                    ):
-                        m.d.comb += retreat.eq(1)
-                        m.next = "BACK"
             with m.State("SEND"):
                 m.d.comb += self.o_control.valid.eq(mutant("refusals.message_withdrawn", 1, may_go))
                 with m.If(self.o_control.ready):
@@ -225,9 +207,6 @@ class RejectSender(wiring.Component):
                     m.d.comb += put_back.eq(1)
                     m.d.sync += in_hand.eq(0)
                     m.next = "TAKE"
-        m.d.comb += gate.cancel.eq(
-            mutant("refusals.retreat_keeps_choice", Mux(retreat, one_hot, 0), 0)
-        )
 
 
 class RefusalLog(wiring.Component):

@@ -8,7 +8,17 @@ Packet-level, no cycles: the benches decide when things happen, the model decide
 from collections import Counter, deque
 
 from hub_rtl.contract.fields import SEQ
-from hub_rtl.contract.packets import BODIES, HEADER, PacketType, Reason, pack, unpack
+from hub_rtl.contract.packets import (
+    BODIES,
+    CONTROL_TYPES,
+    DATA_TYPES,
+    HEADER,
+    NEWS_ENTRIES,
+    PacketType,
+    Reason,
+    pack,
+    unpack,
+)
 
 __all__ = [
     "DATA",
@@ -23,8 +33,6 @@ __all__ = [
 ]
 
 DATA, CONTROL = 0, 1
-DATA_TYPES = (PacketType.ROW, PacketType.PLAIN)
-CONTROL_TYPES = (PacketType.CLOSE, PacketType.REJECT)
 
 
 def header(packet_type, body=None, **fields):
@@ -65,7 +73,11 @@ def header_fault(cfg, rank, lane, flit, last=True):
         or fields["src"] >= cfg.ranks
     ):
         return Reason.BAD_HEADER
-    if kind in DATA_TYPES:
+    if kind == PacketType.NEWS:
+        count = unpack(BODIES[kind], flit)["count"]
+        if not 1 <= count <= NEWS_ENTRIES or fields["len"] != -(-count // 2) or fields["masked"]:
+            return Reason.BAD_HEADER
+    elif kind in DATA_TYPES:
         body = unpack(BODIES[kind], flit)
         unit = (body["row_off"] if kind == PacketType.ROW else body["addr16"]) % cfg.packet_flits
         if fields["len"] == 0 or unit + fields["len"] > cfg.packet_flits:

@@ -4,11 +4,37 @@ which messages follow."""
 
 from dataclasses import dataclass, field
 
-from hub_rtl.contract.packets import Reason
+from hub_rtl.contract.packets import (
+    BODIES,
+    HEADER,
+    NEWS_ENTRIES,
+    NEWS_ENTRY,
+    PacketType,
+    Reason,
+    pack,
+    unpack,
+)
 
 from .decoder import entry_usable, epoch_reason
 
-__all__ = ["ProducerModel"]
+__all__ = ["ProducerModel", "news_of"]
+
+
+def news_of(flits, rank):
+    """The entries of a NEWS packet to a rank, as its sender gives it to a link. Raises
+    AssertionError when it is not one."""
+    head, *body = flits
+    count = unpack(BODIES[PacketType.NEWS], head)["count"]
+    wanted = pack(HEADER, type=PacketType.NEWS, dst=rank, len=len(body))
+    assert head == wanted | pack(BODIES[PacketType.NEWS], count=count), f"header {head:#x}"
+    assert 1 <= count <= NEWS_ENTRIES and len(body) == -(-count // 2), (
+        f"{count} entries in {len(body)} flits"
+    )
+    words = [flit >> 64 * half & (1 << 64) - 1 for flit in body for half in (0, 1)]
+    entries = [unpack(NEWS_ENTRY, word) for word in words[:count]]
+    packed = [pack(NEWS_ENTRY, **entry) for entry in entries]
+    assert words == packed + [0] * (count % 2), "bits outside the fields of the entries"
+    return entries
 
 
 @dataclass

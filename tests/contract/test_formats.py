@@ -11,6 +11,7 @@ from hub_rtl.contract.fields import EPOCH, ROWID
 from hub_rtl.contract.packets import (
     BODIES,
     HEADER,
+    NEWS_ENTRY,
     OPERAND_PLAIN,
     OPERAND_ROW,
     SPILL_WORD,
@@ -30,6 +31,7 @@ LAYOUTS = {
     "operand_plain": (OPERAND_PLAIN, 64),
     "header": (HEADER, 128),
     "spill_word": (SPILL_WORD, 64),
+    "news_entry": (NEWS_ENTRY, 64),
 }
 
 
@@ -84,8 +86,12 @@ def test_known_words():
         == 1 << 63 | 5 << 48 | 0x123456789ABC
     )
     assert (
-        pack(HEADER, type=PacketType.CLOSE, dst=1, src=2, lane=3, seq=4)
-        == 4 << 85 | 3 << 22 | 2 << 15 | 1 << 8 | 3
+        pack(HEADER, type=PacketType.REJECT, dst=1, src=2, lane=3, seq=4)
+        == 4 << 85 | 3 << 22 | 2 << 15 | 1 << 8 | 4
+    )
+    assert (
+        pack(NEWS_ENTRY, region=3, tell=1, close=1, ragged=1, epoch=5, bytes16=7)
+        == 7 << 34 | 5 << 17 | 1 << 16 | 3 << 11 | 3
     )
 
 

@@ -38,6 +38,7 @@ FORMATS = (ROOT / "docs/formats.md").read_text()
         ("Store operand", "Plain", packets.OPERAND_PLAIN),
         ("Header flit", "Field", packets.HEADER),
         ("Spill word", "Field", packets.SPILL_WORD),
+        ("News entry", "Field", packets.NEWS_ENTRY),
         *[("Header flit", f"{kind.name} body", body) for kind, body in packets.BODIES.items()],
     ],
 )

@@ -15,8 +15,8 @@ SMALL = preset("small", lanes=2)
 
 
 def test_close_without_source_is_noticed():
-    """The own rank's CLOSE must say who closed: without it rank 1's close counts as rank 0's."""
-    with mutated("hub.own_control_says_rank_0"):
+    """News must say who closed: else a rank's close counts as the consumer's own."""
+    with mutated("hub.news_of_destination"):
         text = pair_verilog(TINY, "pair_mutant")
     caught = assert_caught(
         lambda: run_bench(

@@ -64,14 +64,14 @@ MOMENTS = [
 MODULES = ",".join(f"sim.cocotb.producer.{part}" for part in ("tests", "limits", "moments"))
 
 
-def run(component, cfg, name, tests=TESTS, other=True, bug=None):
+def run(component, cfg, name, tests=TESTS, bug=None):
     run_bench(
         component,
         name=name,
         module=MODULES,
         tests=tests,
         cfg=cfg,
-        params={"commands": 40, "other": other},
+        params={"commands": 40},
         bug=bug,
     )
 
@@ -92,7 +92,6 @@ def test_many_peers():
         WIDE,
         "producer_wide",
         ["close_all_rate", "blocked_messages"],
-        other=False,
     )
 
 

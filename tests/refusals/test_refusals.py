@@ -41,6 +41,6 @@ def test_refusal_log(cfg):
 
 
 def test_shared_credit_is_noticed():
-    """A sender that does not look again after its choice shares a credit with the other one."""
-    bug = "refusals.credit_shared_by_two"
+    """A sender that does not wait for its message to settle uses a credit twice."""
+    bug = "refusals.one_credit_for_two"
     assert_caught(lambda: run(RejectSender(ODD), ODD, "report", ["rejects"], bug=bug))

@@ -6,7 +6,7 @@ import itertools
 
 import cocotb
 
-from hub_rtl.contract.packets import PacketType
+from hub_rtl.contract.packets import DATA_TYPES
 from sim.golden.link import CONTROL, DATA
 from sim.quality.coverage import cover
 
@@ -47,7 +47,7 @@ async def credit_flits(rig, cfg, rng):
             and not rig.wire_in.pending
             and rig.tx.sent.total() > 2
         ):
-            done = rig.tx.sent[PacketType.ROW] + rig.tx.sent[PacketType.PLAIN]
+            done = sum(rig.tx.sent[kind] for kind in DATA_TYPES)
             if done > told_total[0]:
                 told_total[0] = done
                 rig.send_credit(busy, [done, 0])

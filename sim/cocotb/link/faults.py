@@ -16,22 +16,27 @@ async def bad_headers(rig, cfg, rng):
     units = cfg.packet_flits
     row = {"region": 1, "epoch": 2, "rowid": 3, "row_off": units}
     base = {"src": good, "dst": rig.rank, "lane": LANE}
-    cases = {f"type{kind}": header(PacketType.IDLE, **base) | kind for kind in range(7, 16)}
+    cases = {f"type{kind}": header(PacketType.IDLE, **base) | kind for kind in (3, *range(8, 16))}
     cases |= {
         "len0": header(PacketType.ROW, row, **base),
         "row_span": header(PacketType.ROW, {**row, "row_off": units - 1}, len=2, **base),
         "long": header(PacketType.ROW, row, len=units + 1, **base),
         "plain_span": header(PacketType.PLAIN, {"addr16": 5 * units + 1}, len=units, **base),
-        "control_len": header(PacketType.CLOSE, len=1, **base),
+        "control_len": header(PacketType.REJECT, len=1, **base),
         "control_masked": header(PacketType.REJECT, masked=1, **base),
+        "news_none": header(PacketType.NEWS, {"count": 0}, len=1, **base),
+        "news_many": header(PacketType.NEWS, {"count": 17}, len=9, **base),
+        "news_short": header(PacketType.NEWS, {"count": 5}, len=2, **base),
+        "news_long": header(PacketType.NEWS, {"count": 4}, len=3, **base),
+        "news_masked": header(PacketType.NEWS, {"count": 2}, len=1, masked=1, **base),
         "credit_len": header(PacketType.CREDIT, len=1, **base),
         "fan": header(PacketType.ROW, row, len=1, fan=1, **base),
         "own_src": header(PacketType.ROW, row, len=1, **{**base, "src": rig.rank}),
         "far_src": header(PacketType.ROW, row, len=1, **{**base, "src": cfg.ranks}),
         "dst": header(PacketType.ROW, row, len=1, **{**base, "dst": good}),
-        "far_dst": header(PacketType.CLOSE, **{**base, "dst": 127}),
+        "far_dst": header(PacketType.REJECT, **{**base, "dst": 127}),
         "lane": header(PacketType.ROW, row, len=1, **{**base, "lane": 31}),
-        "lane_control": header(PacketType.CLOSE, **{**base, "lane": 1}),
+        "lane_control": header(PacketType.REJECT, **{**base, "lane": 1}),
     }
     for name, flit in cases.items():
         rig.send_wire([flit, *(rng.getrandbits(128) for _ in range(rng.randrange(4)))])
@@ -107,7 +112,7 @@ async def wrong_length(rig, cfg, rng):
         for more in (1, 3):
             rig.send_wire(flits + [rng.getrandbits(128) for _ in range(more)])
             await rig.settle(60)
-    for kind in (PacketType.CLOSE, PacketType.CREDIT, PacketType.ACK):
+    for kind in (PacketType.REJECT, PacketType.CREDIT, PacketType.ACK):
         rig.send_wire([header(kind, src=src, dst=rig.rank, lane=LANE), rng.getrandbits(128)])
         await rig.settle(10)
     rig.send(src)

@@ -90,6 +90,7 @@ class ReportWatch:
 
     def freed(self, rank, cls, cycle):
         """The last flit has left a buffer of ``rank``."""
+        assert rank in self._peers, f"a buffer of rank {rank}, which sends nothing, is freed"
         peer = self._peers[rank]
         peer.events[cls].append(cycle)
         peer.since = cycle if peer.since is None else peer.since

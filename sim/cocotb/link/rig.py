@@ -3,7 +3,7 @@
 
 from collections import Counter, deque
 
-from hub_rtl.contract.packets import BODIES, HEADER, PacketType, unpack
+from hub_rtl.contract.packets import BODIES, HEADER, NEWS_ENTRIES, PacketType, unpack
 from hub_rtl.contract.records import types_of
 from hub_rtl.link.link import LinkPort
 from sim.bench.rig import Rig
@@ -22,10 +22,16 @@ def random_packet(cfg, rng, src, dst, lane=LANE, length=None, **fields):
     length = length or rng.choice((1, 1, 2, flits, flits, rng.randint(1, flits)))
     first = rng.randrange(flits - length + 1)
     masked = fields.pop("masked", rng.random() < 0.3)
-    kind = PacketType.ROW if rng.random() < 0.8 else PacketType.PLAIN
+    kinds = [*[PacketType.ROW] * 4, PacketType.PLAIN]
+    if length <= NEWS_ENTRIES // 2 and not masked:
+        kinds.append(PacketType.NEWS)
+    kind = rng.choice(kinds)
     body = random_body(rng, kind)
-    unit = "row_off" if kind == PacketType.ROW else "addr16"
-    body[unit] += first - body[unit] % flits
+    if kind == PacketType.NEWS:
+        body["count"] = 2 * length - rng.randrange(2)
+    else:
+        unit = "row_off" if kind == PacketType.ROW else "addr16"
+        body[unit] += first - body[unit] % flits
     common = {"src": src, "dst": dst, "lane": lane, "len": length, "masked": masked}
     drawn = {"cls": rng.randrange(2), "poison": rng.random() < 0.1, **spare(rng)}
     flit = header(kind, body, **common | drawn | fields)
@@ -37,8 +43,8 @@ def random_body(rng, kind):
 
 
 def random_control(rng, src, dst, lane=LANE):
-    """A good CLOSE or REJECT flit."""
-    kind = rng.choice((PacketType.CLOSE, PacketType.REJECT))
+    """A good REJECT flit."""
+    kind = PacketType.REJECT
     drawn = {"cls": rng.randrange(2), "poison": rng.randrange(2), **spare(rng)}
     return header(kind, random_body(rng, kind), src=src, dst=dst, lane=lane, **drawn)
 

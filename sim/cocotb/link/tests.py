@@ -143,7 +143,7 @@ async def control_flits(rig, cfg, rng):
         for n in range(len(rig.wire_out.items))
         if n == 0 or rig.wire_out.items[n - 1]["last"]
     ]
-    place = next(n for n, kind in enumerate(kinds) if kind in (PacketType.CLOSE, PacketType.REJECT))
+    place = next(n for n, kind in enumerate(kinds) if kind == PacketType.REJECT)
     assert place == 1, kinds
     cover("link.control.between")
     for _ in range(cfg.ctl_credits):  # one more than the rest of the credits

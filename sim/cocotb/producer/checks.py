@@ -3,13 +3,8 @@
 
 from collections import deque
 
-from hub_rtl.contract.packets import CommandOp, Reason
+from hub_rtl.contract.packets import NEWS_ENTRIES, CommandOp, Reason
 from sim.quality.coverage import cover
-
-# cycles from `ctl_busy` to the read of the ledgers: both follow the choice at fixed distances
-BUSY_BEFORE_READ = 2
-SETTLED = 4  # `ctl_busy` falls so many cycles after `ctl_done`
-JUDGED_AFTER = 16  # by then it is known whether a chosen close was dropped
 
 
 class Marks:
@@ -100,14 +95,18 @@ class Fences:
         )
 
 
-class Control:
-    """``pending``, ``ctl_busy`` and the turns of the peers."""
+class Peers:
+    """``pending``, claims only of credits that were shown, and the turns of the peers."""
 
     def __init__(self, world):
-        self._world, self._past = world, deque()  # (cycle, ctl_busy, ctl_other)
-        # [first, last cycle], None: not over
-        self._busy = {rank: [] for rank in range(world.cfg.ranks)}
+        self._world, self._claimable = world, 0
         self._listed, self._gap, self._wait = set(), {}, {}
+        # A packet of each other peer may go first, and a close takes 3 cycles.
+        self._most = (3 * min(NEWS_ENTRIES, 2 * world.cfg.dests) + 8) * world.cfg.ranks
+
+    def may_claim(self, rank):
+        """The credit was asked for and there in the cycle before."""
+        return self._claimable >> rank & 1
 
     def answered(self, command):
         """The closes of an answered command are listed."""
@@ -119,32 +118,20 @@ class Control:
             if dest // replicas in command["closed"] and epoch == command["epoch"]
         }
 
-    def read(self, rank, dest, epoch, cycle):
+    def read(self, rank, dest, epoch):
         self._listed.discard((dest, epoch))
         self._wait[rank] = 0
-        self._busy[rank].append([cycle - BUSY_BEFORE_READ, None])
-
-    def done(self, rank, cycle):
-        next(one for one in self._busy[rank] if one[1] is None)[1] = cycle + SETTLED - 1
-
-    def dropped(self, rank, read):
-        """A close for a dead peer, read in that cycle, keeps no other message back."""
-        self._busy[rank].remove([read - BUSY_BEFORE_READ, None])
 
     def look(self, cycle):
         w = self._world
-        pending, busy, other = map(w.get, ("pending", "ctl_busy", "ctl_other"))
+        pending, wanted, may_send = map(w.get, ("pending", "wanted", "may_send"))
         draining = 0
         for n in range(w.cfg.slices):
             draining |= w.get(f"draining__{n}")
-        quiet = int(w.o_control.port.ready.value)
+        quiet = int(w.o_news.port.ready.value)
         quiet = quiet and not (w.strobe("handle_read") or w.strobe("handle_write"))
         quiet = quiet and (w.running is None or w.running["tag"] not in w.open)
-        may_go = (
-            pending
-            & ~draining
-            & (sum(1 << rank for rank in w.dead) | w.get("ctl_ready") & ~other & ~busy)
-        )
+        may_go = pending & ~draining & (sum(1 << rank for rank in w.dead) | may_send)
         for rank in range(w.cfg.ranks):
             due = w.model.due.get(rank, ())
             assert due or not pending >> rank & 1, f"pending for rank {rank}, nothing is due"
@@ -155,25 +142,8 @@ class Control:
             self._gap[rank] = self._gap.get(rank, 0) + 1 if lost else 0
             assert self._gap[rank] <= 2, f"rank {rank} has closes, but is not pending"
             self._wait[rank] = self._wait.get(rank, 0) + 1 if quiet and may_go >> rank & 1 else 0
-            assert self._wait[rank] <= 4 * w.cfg.ranks + 8, f"rank {rank} may be served, but is not"
-        self._past.append((cycle, busy, other))
-        if len(self._past) > JUDGED_AFTER:
-            self._judge(*self._past.popleft())
-
-    def _judge(self, cycle, busy, _):
-        for rank, intervals in self._busy.items():
-            intervals[:] = [one for one in intervals if one[1] is None or one[1] >= cycle]
-            wanted = any(first <= cycle for first, _ in intervals)
-            assert busy >> rank & 1 == wanted, (
-                f"cycle {cycle}: ctl_busy of rank {rank} is not {wanted}"
-            )
-            if any(first == cycle + 4 for first, _ in intervals):
-                # The other sender was at this peer in all cycles before the choice.
-                others = [other >> rank & 1 for at, _, other in self._past if at <= cycle + 3]
-                assert not all(others), (
-                    f"rank {rank} chosen in cycle {cycle + 3} while the other sender was at it"
-                )
-                cover("producer.other_sender", any(others))
+            assert self._wait[rank] <= self._most, f"rank {rank} may be served, but is not"
+        self._claimable = wanted & may_send
 
 
 class Software:

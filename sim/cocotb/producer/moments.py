@@ -16,7 +16,7 @@ class QuietRig(ProducerRig):
     """Nothing moves but what the test moves."""
 
     def __init__(self, dut, salt):
-        super().__init__(dut, salt, rate=0, peek=0, hops=0, others=0)
+        super().__init__(dut, salt, rate=0, peek=0, hops=0, prompt=1)
 
     async def start(self):
         await super().start(owner=1, log2_replicas=0)
@@ -72,22 +72,22 @@ async def fence_meets_answer(rig, cfg, rng):
 
 
 async def held_handle(rig, index):
-    """Two closes of the handle wait for a control credit of rank 1, so its epoch 5 is held; the
+    """Two closes of the handle wait for a credit of rank 1, so its epoch 5 is held; the
     others may close epoch 5."""
     for other in range(rig.cfg.handles):
         rank, epoch = (1, 3) if other == index else (0, 5)
         entry = rig.mine(epoch=epoch, closed=0, log2_replicas=0, replica=rig.all_to(rank))
         await rig.write(other, entry)
     await rig.cycles(4)
-    rig.visible[1], rig.credits[1] = 0, 0
+    rig.credits[1] = 0
     for epoch in (3, 4):
         assert await rig.close(index, epoch) == Reason.OK
     assert rig.model.held(index)
 
 
 def give_credits(rig):
-    """Rank 1 takes control messages again."""
-    rig.visible[1] = rig.credits[1] = 2
+    """Rank 1 takes news again."""
+    rig.credits[1] = 2
 
 
 @QuietRig.test()
@@ -160,7 +160,7 @@ async def death_meets_message(rig, cfg, rng):
         await rig.write(
             0, rig.mine(epoch=7, closed=0, log2_replicas=0, replica=rig.all_to(1)), settle=4
         )
-        rig.visible[1] = rig.credits[1] = 0
+        rig.credits[1] = 0
         assert await rig.close(0, 7) == Reason.OK
         before = len(rig.messages), rig.dropped
         give_credits(rig)

@@ -4,21 +4,18 @@ managers, ledgers, links."""
 
 from collections import Counter, deque
 
-from hub_rtl.contract.packets import BODIES, HEADER, CommandOp, PacketType, Reason, unpack
+from hub_rtl.contract.packets import CommandOp, Reason
 from hub_rtl.producer.close_engine import sum_cycles
 from hub_rtl.producer.producer import ProducerControl
 from sim.bench.rig import Rig
 from sim.cocotb.decoder.rig import Traffic
 from sim.golden.decoder import entry_usable
-from sim.golden.producer import ProducerModel
+from sim.golden.producer import ProducerModel, news_of
 from sim.quality.coverage import cover
 
-from .checks import Control, Fences, Marks, Software
+from .checks import Fences, Marks, Peers, Software
 from .parts import Pipe, Store
 
-CLOSE = {
-    name: field for name, field in {**HEADER, **BODIES[PacketType.CLOSE]}.items() if name != "body"
-}
 COUNTS = ("closes", "closes_dropped", "fences")
 
 
@@ -35,23 +32,23 @@ def of_ranks(ranks):
 class ProducerRig(Rig):
     """Everything around ProducerControl, and the checks.
 
-    ``rate``: chance of a store per cycle; ``peek``: of software reading an entry; ``others``: of
-    the other sender of control messages going to other peers; ``hops``: registers on the way to
-    decoders and packet managers and on the way back, 0 or 1; ``slow``: ranks whose packets never
-    leave; ``stuck``: the same for a (packet manager, rank); ``broke``: ranks that give no control
-    credit back; ``dead``: ranks in state DRAIN.
+    ``rate``: chance of a store per cycle; ``peek``: of software reading an entry; ``prompt``: of a
+    credit that is there being shown; ``hops``: registers on the way to decoders and packet managers
+    and on the way back, 0 or 1; ``slow``: ranks whose packets never leave; ``stuck``: the same for
+    a (packet manager, rank); ``broke``: ranks that give no credit back; ``dead``: ranks in state
+    DRAIN.
     """
 
     block = ProducerControl
 
     def __init__(
-        self, dut, salt, idle=None, stall=None, rate=0.5, peek=0.03, hops=None, others=0.1
+        self, dut, salt, idle=None, stall=None, rate=0.5, peek=0.03, hops=None, prompt=0.2
     ):
         super().__init__(dut, salt, idle, stall)
         self.i_command.on_item(self._command)
         self.o_response.on_item(self._answer)
-        self.o_control.on_item(self._control)
-        self.rate, self.peek, self.others = rate, peek, others
+        self.o_news.on_item(self._flit)
+        self.rate, self.peek, self.prompt = rate, peek, prompt
         self.rank = self.rng.randrange(self.cfg.ranks)
         self.hops = self.rng.randrange(2) if hops is None else hops
         self.slow, self.broke, self.dead, self.stuck = set(), set(), set(), set()
@@ -75,18 +72,20 @@ class ProducerRig(Rig):
         self.csr, self.reads, self.jobs = {}, deque(), []
         self.asks, self.ways = deque(), {}  # reads of software; what is in the hub's registers
         self.marks, self.fences = Marks(self), Fences()
-        self.links, self.software = Control(self), Software(self)
+        self.peers, self.software = Peers(self), Software(self)
         self.counted = dict.fromkeys(COUNTS, 0)
         self.open, self.running = {}, None  # commands without answer by tag; the last close taken
-        self.credits = dict.fromkeys(range(cfg.ranks), cfg.ctl_credits)
-        self.visible, self.due = (
-            dict(self.credits),
+        self.credits, self.due = dict.fromkeys(range(cfg.ranks), 2), []  # due back: (cycle, rank)
+        self.may_send, self.wanted = set(), 0  # shown in this cycle; asked for in the one before
+        self.claims, self.flits = (
+            deque(),
             [],
-        )  # as ctl_ready shows it; (cycle, what, rank)
-        self.done, self.sunk, self.other = 0, 0, 0
+        )  # ranks whose packets come; flits of the one that does
+        self.sunk = 0
         self.last_dead = {}
         self.reasons, self.answered = [], []
         self.messages, self.dropped, self.stamps, self.turns = [], 0, [], []
+        self.packets, self.served = [], []  # entries of each packet; its rank
 
     def drive(self):
         cfg = self.cfg
@@ -98,17 +97,19 @@ class ProducerRig(Rig):
             self.set(port, self._late(port, ranks))
             self.set(f"ledger_total__{n}", self.shown_totals[n])
         self.shown_totals = self.totals  # two cycles after the read
-        self.set("ctl_ready", word(self.visible[rank] > 0 for rank in range(cfg.ranks)))
-        self.set("ctl_done", self.done)
+        self.may_send = {
+            rank
+            for rank in range(cfg.ranks)
+            if self.wanted >> rank & 1
+            and self.credits[rank]
+            and (rank in self.may_send or self.rng.random() < self.prompt)
+        }
+        self.set("may_send", of_ranks(self.may_send))
         self.set("sunk", self.sunk)
-        self.set("ctl_other", self.other)
         self.set("peer_dead", of_ranks(self.dead))
-        for rank in range(cfg.ranks):
-            if self.done >> rank & 1:
-                self.links.done(rank, self.cycle)
         if self.sunk:
             self.fences.sunk(self.cycle)
-        self.done = self.sunk = 0
+        self.sunk = 0
         if not self.asks and self.rng.random() < self.peek:
             self.asks.append(self.rng.randrange(cfg.handles))
         ask = {"en": 1, "index": self.asks.popleft()} if self.asks else 0
@@ -116,13 +117,13 @@ class ProducerRig(Rig):
         self.last_dead |= dict.fromkeys(self.dead, self.cycle)
 
     def sample(self):
-        self._links()
+        self._credits()
         self._store()
         self._move()
         self._write_entry()
         self._strobes()
         self.software.look()
-        self.links.look(self.cycle)
+        self.peers.look(self.cycle)
 
     def _late(self, way, value):
         """What comes out of the hub's registers on this way."""
@@ -138,16 +139,21 @@ class ProducerRig(Rig):
 
     # -- around the block --------------------------------------------------------------------------
 
-    def _links(self):
+    def _credits(self):
         for event in [event for event in self.due if event[0] <= self.cycle]:
-            _, what, rank = event
-            if what == "back" and rank in self.broke:
-                continue
-            self.due.remove(event)
-            self.credits[rank] += what == "back"
-            self.visible[rank] += 1 if what == "back" else -1
-        if self.params.get("other") and self.rng.random() < self.others:
-            self.other = self.rng.getrandbits(self.cfg.ranks)
+            if event[1] not in self.broke:
+                self.due.remove(event)
+                self.credits[event[1]] += 1
+        if claim := self.strobe("claim"):
+            rank = claim["rank"]
+            assert self.peers.may_claim(rank), f"claim for rank {rank}, which may not be sent to"
+            assert self.credits[rank] > 0
+            self.credits[rank] -= 1
+            self.may_send.discard(rank)
+            self.claims.append(rank)
+            assert len(self.claims) <= 2, f"packets begun for {self.claims}"
+            cover("producer.own_rank", rank == self.rank)
+        self.wanted = self.get("wanted")
 
     def _store(self):
         if not self.view or self.rng.random() >= self.rate:
@@ -276,7 +282,7 @@ class ProducerRig(Rig):
             cover("producer.ragged", wanted % 16)
             cover("producer.zero_rows", wanted == 0)
             self.jobs.append((rank, region, epoch, wanted, self.cycle))
-            self.links.read(rank, dest, epoch, self.cycle)
+            self.peers.read(rank, dest, epoch)
             self.reads.append((dest // cfg.replicas * cfg.replicas, read["bank"]))
             self.stamps.append(self.cycle)
             self.turns.append(rank)
@@ -292,35 +298,42 @@ class ProducerRig(Rig):
                 f"dropped {job}"
             )
             self.jobs.remove(job)
-            self.links.dropped(job[0], job[4])
             self.dropped += 1
             cover("producer.dropped")
 
-    def _control(self, flit, cycle):
-        header = unpack(CLOSE, flit)
-        rank = header["dst"]
-        job = self.jobs.pop(0) if self.jobs else (None,)
-        assert job[0] == rank, (
-            f"cycle {cycle}: a message for rank {rank}, the next one is for {job[0]}"
+    def _flit(self, flit, cycle):
+        """A flit of a NEWS packet; with the last one its entries are compared with what was
+        read."""
+        self.flits.append(flit["data"])
+        assert flit["first"] == (len(self.flits) == 1) and not flit["err"]
+        if not flit["last"]:
+            return
+        rank = self.claims.popleft()
+        entries, self.flits = news_of(self.flits, rank), []
+        jobs, self.jobs = self.jobs[: len(entries)], self.jobs[len(entries) :]
+        wanted = [
+            {
+                "region": region,
+                "epoch": epoch,
+                "tell": 1,
+                "close": 1,
+                "abort": 0,
+                "short": 0,
+                "over": 0,
+                "ragged": int(size % 16 > 0),
+                "bytes16": size // 16,
+            }
+            for _, region, epoch, size, _ in jobs
+        ]
+        assert {job[0] for job in jobs} == {rank} and entries == wanted, (
+            f"cycle {cycle}, rank {rank}: {entries}\n expected {jobs}"
         )
-        _, region, epoch, size, _ = job
-        wanted = dict.fromkeys(CLOSE, 0) | {
-            "type": PacketType.CLOSE,
-            "dst": rank,
-            "region": region,
-            "epoch": epoch,
-            "sent16": size // 16,
-            "ragged": int(size % 16 > 0),
-        }
-        assert header == wanted, f"{header}\n expected {wanted}"
-        assert self.credits[rank] > 0 or rank in self.dead, (
-            f"cycle {cycle}: no control credit for rank {rank}"
-        )
-        self.credits[rank] -= 1
-        self.done |= 1 << rank
-        self.due += [(cycle + 2, "show", rank), (cycle + self.rng.randint(6, 20), "back", rank)]
-        self.messages.append((rank, region, epoch))
-        cover("producer.own_rank", rank == self.rank)
+        self.due.append((cycle + self.rng.randint(6, 20), rank))
+        self.messages += [(rank, region, epoch) for _, region, epoch, _, _ in jobs]
+        self.packets.append(len(entries))
+        self.served.append(rank)
+        cover("producer.full_packet", len(entries) == 16)
+        cover("producer.odd_packet", len(entries) % 2)
 
     # -- commands ----------------------------------------------------------------------------------
 
@@ -362,7 +375,7 @@ class ProducerRig(Rig):
         else:
             assert status == Reason.UNKNOWN
         if command["closed"]:
-            self.links.answered(command)
+            self.peers.answered(command)
         cover(f"producer.answer.{CommandOp(op).name if op < 3 else 'NONE'}.{status.name}")
 
     def command(self, op, **fields):

@@ -3,7 +3,7 @@
 
 from itertools import product
 
-from hub_rtl.contract.packets import CommandOp, Reason
+from hub_rtl.contract.packets import NEWS_ENTRIES, CommandOp, Reason
 from sim.bench.streams import GRID
 from sim.golden.decoder import entry_usable
 from sim.quality.coverage import cover
@@ -211,10 +211,10 @@ async def reset_in_traffic(rig, cfg, rng):
     cover("producer.reset_in_traffic")
 
 
-@ProducerRig.test(rate=0)
+@ProducerRig.test(rate=0, prompt=1)
 async def close_all_rate(rig, cfg, rng):
-    """CLOSE_ALL over all handles: one message per 4 cycles after the drain when the links take them
-    at once."""
+    """CLOSE_ALL over all handles: one close per 3 cycles after the drain, and full packets, when
+    the links take them at once."""
     handles, ranks = cfg.handles, cfg.ranks
     await rig.start(entries=False)
     targets = [
@@ -223,7 +223,6 @@ async def close_all_rate(rig, cfg, rng):
     ]
     await rig.write_all([rig.mine(epoch=9, replica=[target]) for target in targets])
     rig.credits = dict.fromkeys(range(ranks), 1 << 20)
-    rig.visible = dict(rig.credits)
     await rig.cycles(4)
     start = rig.cycle
     assert await rig.close_all(9) == Reason.OK
@@ -232,11 +231,12 @@ async def close_all_rate(rig, cfg, rng):
     assert len(rig.messages) == handles
     spread = (rig.stamps[-1] - rig.stamps[0]) / (handles - 1)
     rig.dut._log.info(
-        "close all: answered after %d cycles, first message after %d, %.2f cycles per message",
+        "close all: answered after %d cycles, first close after %d, %.2f cycles per close",
         answered - start,
         rig.stamps[0] - start,
         spread,
     )
-    assert spread <= 4.5, f"{spread:.2f} cycles per message"
-    assert rig.stamps[0] - start <= handles + 60
+    assert spread <= 3.5, f"{spread:.2f} cycles per close"
+    assert rig.stamps[0] - start <= 2 * handles + 60
+    assert rig.packets == [NEWS_ENTRIES] * (handles // NEWS_ENTRIES), rig.packets
     cover("producer.close_all_rate")

@@ -28,7 +28,7 @@ class RejectRig(Rig):
         self.i_refused.on_item(self._refused)
         self.o_control.on_item(self._sent)
         self.add(self)
-        self.dead, self.poor, self.rival = set(), set(), 0.0
+        self.dead, self.poor = set(), set()
         self.clear()
 
     def clear(self, forget=True):
@@ -36,7 +36,7 @@ class RejectRig(Rig):
         self.came, self.fresh = {}, None  # cycle: (refusal, messages owed before it)
         self.give(1)
         self.due = []
-        self.done = self.other = self.was_busy = 0
+        self.done = 0
         self.dropped = self.sent = self.reported = 0
         self.messages = []
 
@@ -45,7 +45,6 @@ class RejectRig(Rig):
         self.set("ctl_ready", sum((self.visible[rank] > 0) << rank for rank in ranks))
         self.set("peer_dead", sum(1 << rank for rank in self.dead if rank < self.cfg.ranks))
         self.set("ctl_done", self.done)
-        self.set("ctl_other", self.other)
         self.done = 0
 
     def sample(self):
@@ -55,29 +54,11 @@ class RejectRig(Rig):
             if what == "back" and rank in self.poor:
                 continue
             self.due.remove(event)
-            if what == "other":
-                self.other &= ~(1 << rank)
-                continue
             self.credits[rank] += what == "back"
             self.visible[rank] += 1 if what == "back" else -1
         if self.fresh is not None:
             self.came[cycle] = self.fresh, len(self.model.owed) - 1
             self.fresh = None
-        busy = self.get("ctl_busy")
-        # The other sender: it chooses a rank with a credit that we do not show as busy, and takes
-        # the credit at once.
-        rank = self.rng.randrange(self.cfg.ranks)
-        if (
-            self.rng.random() < self.rival
-            and self.visible[rank] > 0
-            and not (self.was_busy | self.other) >> rank & 1
-        ):
-            self.other |= 1 << rank
-            self.credits[rank] -= 1
-            for delay, what in ((12, "show"), (14, "other"), (25, "back")):
-                self.due.append((cycle + delay, what, rank))
-            assert self.credits[rank] >= 0, f"cycle {cycle}: both senders chose rank {rank}"
-        self.was_busy = busy
         self.sent += self.get("sent")
         if self.get("dropped"):
             self.dropped += 1
@@ -110,7 +91,7 @@ class RejectRig(Rig):
 
     async def finish(self):
         """All that can be sent is sent; the rest was counted."""
-        self.poor, self.rival = set(), 0.0
+        self.poor = set()
         await self.i_refused.drained()
         await self.until(
             lambda: self.o_control.count + self.dropped >= self.reported, 5000, "all messages"
@@ -125,11 +106,10 @@ class RejectRig(Rig):
 
 @RejectRig.test(grid=GRID)
 async def rejects(rig, cfg, rng, grid):
-    """Random refusals, with and without report; few credits, a rival sender, dead ranks and unknown
-    ones in the end."""
+    """Random refusals, with and without report; few credits, dead ranks and unknown ones in the
+    end."""
     for _ in range(4):
         rig.poor = {rng.randrange(cfg.ranks)} if rng.random() < 0.5 else set()
-        rig.rival = rng.choice((0.0, 0.3))
         for _ in range(15):
             rig.put(report=int(rng.random() < 0.6))
             await rig.cycles(rng.choice((1, 10, 20)))
@@ -211,10 +191,10 @@ async def poor_rank(rig, cfg, rng):
 
 @RejectRig.test(finish=False)
 async def one_reject(rig, cfg, rng):
-    """Nine cycles from a refusal to its message."""
+    """Five cycles from a refusal to its message."""
     rig.put()
     await rig.finish()
-    assert [b - a for a, b in zip(rig.i_refused.stamps, rig.o_control.stamps, strict=True)] == [9]
+    assert [b - a for a, b in zip(rig.i_refused.stamps, rig.o_control.stamps, strict=True)] == [5]
     rig.put()
     await rig.cycles(4)
     await rig.reset()
