@@ -357,7 +357,7 @@ class Schedule:
 
     def listen(self):
         """What the books have to say comes out at once: READYs, then the end."""
-        for (region, which), bank in self.books.banks.items():
+        for (region, _), bank in self.books.banks.items():
             if bank.aborting:  # what was under way at an ABORT may come, or not
                 bank.pending.clear()
             elif bank.pending:
@@ -457,7 +457,7 @@ class Schedule:
     def owing(self):
         """At a standstill: who waits for ever; exactly they are missing in the open books."""
         stuck = [p for p in self.producers if p.accepts == p.epoch and p.mode in OWING]
-        for (region, which), bank in self.books.banks.items():
+        for (region, _), bank in self.books.banks.items():
             if region == OVER or bank.state != RegionState.OPEN:
                 continue
             epoch = (bank.epoch.number - self.start) % 16
