@@ -40,10 +40,10 @@ class HubConsumer(wiring.Component):
     ``refusal`` show each as it is taken, for those who report.
 
     Parameters: ``cfg``; ``library``, where lane-level parts are shared, or None. Ports: per slice
-    ``i_packet``, ``mem``, ``waiting``, ``outstanding``, ``memory_counts``; ``i_close``;
+    ``i_packet``, ``mem``, ``waiting``, ``outstanding``, ``memory_counts``; ``i_news``;
     ``o_event``; ``spill`` (64-bit AXI4, also flags); region side ``i_command``, ``command_error``,
     ``geometry_write``, ``window_write``, ``dep_write``, ``dep_busy``, ``query``, ``status``,
-    ``missing_from``, ``timeout``, ``o_timeout``; ``refusal_valid``, ``refusal`` Out; ``obs_alloc``;
+    ``missing_from``, ``silent``, ``timeout``, ``o_timeout``; ``refusal_valid``, ``refusal`` Out; ``obs_alloc``;
     ``alloc_counts``, ``ready_counts``, ``flag_error``; ``purging``, ``clearing`` Out. Source:
     architecture section 3.
     """
@@ -60,7 +60,7 @@ class HubConsumer(wiring.Component):
                 "waiting": Out(WAITING).array(cfg.slices),
                 "outstanding": Out(range(cfg.write_depth + 1)).array(cfg.slices),
                 "memory_counts": Out(MEMORY_COUNTS).array(cfg.slices),
-                "i_close": In(stream.Signature(t.close)),
+                "i_news": In(stream.Signature(t.news)),
                 "o_event": Out(stream.Signature(t.event)),
                 "spill": Out(Axi4(ADDR, WORD)),
                 "i_command": In(stream.Signature(t.region_command)),
@@ -72,6 +72,7 @@ class HubConsumer(wiring.Component):
                 "query": In(t.bank_name),
                 "status": Out(t.status),
                 "missing_from": Out(cfg.ranks),
+                "silent": Out(cfg.ranks),
                 "timeout": In(REGISTER),
                 "o_timeout": Out(t.bank_strobe),
                 "refusal_valid": Out(1),
@@ -114,7 +115,7 @@ class HubConsumer(wiring.Component):
                 self.memory_counts[n].eq(writer.counts),
             ]
         connect(m, refusals.o, scoreboard.i_refused)
-        connect(m, flipped(self.i_close), scoreboard.i_close)
+        connect(m, flipped(self.i_news), scoreboard.i_news)
         connect(m, flipped(self.i_command), scoreboard.i_command)
         connect(m, scoreboard.o_event, flipped(self.o_event))
         connect(m, allocator.spill, flag_port.spill)
@@ -170,6 +171,7 @@ class HubConsumer(wiring.Component):
             scoreboard.timeout.eq(self.timeout),
             self.status.eq(scoreboard.status),
             self.missing_from.eq(scoreboard.missing_from),
+            self.silent.eq(scoreboard.silent),
             self.command_error.eq(scoreboard.command_error),
             self.o_timeout.eq(scoreboard.o_timeout),
             self.dep_busy.eq(scoreboard.dep_busy),

@@ -2,11 +2,11 @@
 """Control messages of the hub: CLOSE and REJECT to their links or to the own rank, received ones to
 their readers."""
 
-from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hub_rtl.contract.fields import FLIT, UNIT
+from hub_rtl.contract.fields import FLIT
 from hub_rtl.contract.packets import HEADER, PacketType
 from hub_rtl.contract.records import REJECT_REPORT, header_layout, types_of
 from hub_rtl.parts.mutants import mutant
@@ -30,13 +30,13 @@ class ControlRouter(wiring.Component):
     ``o_link``. Latency: one cycle to the link, one to the own rank's readers, one from a received
     flit. One flit per cycle each way. Order: per sender and destination. Local flits of a sender do
     not wait for another sender's. Stalls: received flits wait for the scoreboard alone, which
-    always drains. Illegal input: link receivers pass CLOSE and REJECT only; anything else is
+    always drains. A CLOSE is one entry of news, tell and close. Illegal input: link receivers pass CLOSE and REJECT only; anything else is
     dropped.
 
     Parameters: ``cfg``. Ports: ``rank`` In; ``i_control`` In, one stream(128) per sender;
     ``o_link`` Out stream(128); ``link_ready`` In ``ranks``, control credits of lane 0;
     ``ctl_ready``, ``ctl_done`` Out ``ranks``, for both senders; ``i_received`` In stream(128), one
-    per slice; ``o_close`` Out stream(close); ``reject_valid``, ``reject`` Out, a REJECT in this
+    per slice; ``o_news`` Out stream(news); ``reject_valid``, ``reject`` Out, a REJECT in this
     cycle; ``close_taken`` Out, strobe. Source: interfaces sections 3 and 9.
     """
 
@@ -52,7 +52,7 @@ class ControlRouter(wiring.Component):
                 "ctl_ready": Out(cfg.ranks),
                 "ctl_done": Out(cfg.ranks),
                 "i_received": In(stream.Signature(FLIT)).array(cfg.slices),
-                "o_close": Out(stream.Signature(types_of(cfg).close)),
+                "o_news": Out(stream.Signature(types_of(cfg).news)),
                 "reject_valid": Out(1),
                 "reject": Out(REJECT_REPORT),
                 "close_taken": Out(1),
@@ -149,15 +149,16 @@ class ControlRouter(wiring.Component):
             m.d.comb += [flit[name].eq(out.payload[name]) for name in ("type", "src", "body")]
         m.d.comb += [
             is_close.eq(close.type == PacketType.CLOSE),
-            self.o_close.valid.eq(out.valid & is_close),
-            out.ready.eq(~is_close | self.o_close.ready),
-            self.o_close.payload.region.eq(close.region),
-            self.o_close.payload.epoch.eq(close.epoch),
-            self.o_close.payload.src.eq(close.src),
-            self.o_close.payload.sent.eq(Cat(Const(0, UNIT), close.sent16)),
-            self.o_close.payload.ragged.eq(close.ragged),
-            self.o_close.payload.abort.eq(close.abort),
-            self.close_taken.eq(self.o_close.valid & self.o_close.ready),
+            self.o_news.valid.eq(out.valid & is_close),
+            out.ready.eq(~is_close | self.o_news.ready),
+            self.o_news.payload.tell.eq(1),
+            self.o_news.payload.close.eq(1),
+            self.o_news.payload.bytes16.eq(close.sent16),
+            *[
+                self.o_news.payload[name].eq(close[name])
+                for name in ("region", "epoch", "src", "abort", "ragged")
+            ],
+            self.close_taken.eq(self.o_news.valid & self.o_news.ready),
             self.reject_valid.eq(out.valid & (reject.type == PacketType.REJECT)),
             *[self.reject[name].eq(reject[name]) for name, _ in self.reject.shape()],
         ]

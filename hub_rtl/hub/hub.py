@@ -159,7 +159,7 @@ class Hub(wiring.Component):
         m.submodules.reject_sender = reject = RejectSender(self._cfg)
         connect(m, reject.o_control, router.i_control[1])
         connect(m, router.o_link, link.i_control)
-        connect(m, router.o_close, consumer.i_close)
+        connect(m, router.o_news, consumer.i_news)
         m.d.comb += [
             router.rank.eq(csr.rank),
             router.link_ready.eq(link.ctl_ready),
@@ -232,6 +232,7 @@ class Hub(wiring.Component):
             consumer.timeout.eq(csr.timeout),
             csr.status.eq(consumer.status),
             csr.missing_from.eq(consumer.missing_from),
+            csr.silent.eq(consumer.silent),
             csr.timed_out.eq(consumer.o_timeout),
             csr.region_error.eq(consumer.command_error),
             csr.range_busy.eq(consumer.dep_busy),

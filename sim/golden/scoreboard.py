@@ -358,13 +358,14 @@ class ScoreboardModel:
         epoch, geometry = target.epoch, self.geometry[region]
         if epoch.tells >= geometry["expected"]:
             self._look_at_rest(target, epoch, geometry)
-            self._promise(target, -(-(epoch.sent - epoch.refused) // geometry["row_bytes"]))
             if self._all_closed(epoch, geometry):
                 total = epoch.acked + epoch.refused
                 if total > epoch.sent:
                     epoch.causes.append(Reason.OVERLAP)
                 elif total == epoch.sent and not epoch.causes:
                     self._judge(target, epoch, geometry)
+            if target.state == RegionState.OPEN and not epoch.causes:
+                self._promise(target, -(-(epoch.sent - epoch.refused) // geometry["row_bytes"]))
         if epoch.causes and target.state == RegionState.OPEN:
             target.state = RegionState.DONE
             target.pending[EventKind.ERROR, None] = epoch.causes
@@ -391,7 +392,7 @@ class ScoreboardModel:
         """The last tile, if it is not full, is ready when all were told and its bytes are there:
         it waits for no close."""
         aim = self._aim(epoch, geometry)
-        if aim is None or epoch.rest is not None:
+        if aim is None or epoch.rest is not None or bank.ended:
             return
         tile, rest = divmod(aim[0], 1 << geometry["log2_tile"])
         group = (geometry["group_base"] + tile) % self.cfg.groups

@@ -135,7 +135,7 @@ async def last_byte_meets_close(rig, cfg, rng):
                 await rig.cycles(gap)
             final = await rig.end(0, epoch)
             assert (final["kind"], final["rows"], final["refused"]) == (EventKind.ALL, 1, 1)
-            stamps = [source.stamps[-1] for source in (rig.i_refused, rig.i_close)]
+            stamps = [source.stamps[-1] for source in (rig.i_refused, rig.i_news)]
             cover("scoreboard.close_with_refusal", stamps[0] == stamps[1])
             cover(
                 "scoreboard.close_with_ack",
@@ -158,7 +158,7 @@ async def overlap_meets_verdict(rig, cfg, rng):
         before, key = rig.o_event.count, (0, bank)
         rig.o_event.set_pause("stop")
         rig.put_close(0, epoch, 0, ROW)
-        await rig.i_close.drained()
+        await rig.i_news.drained()
         await rig.cycles(at)
         await rig.pulse("overlap", region=0, bank=bank)
         rig.inspector.touch(*key)
