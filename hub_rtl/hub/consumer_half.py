@@ -40,12 +40,12 @@ class HubConsumer(wiring.Component):
     ``refusal`` show each as it is taken, for those who report.
 
     Parameters: ``cfg``; ``library``, where lane-level parts are shared, or None. Ports: per slice
-    ``i_packet``, ``mem``, ``waiting``, ``outstanding``, ``memory_counts``; ``i_news``;
-    ``o_event``; ``spill`` (64-bit AXI4, also flags); region side ``i_command``, ``command_error``,
+    ``i_packet``, ``mem``, ``waiting``, ``outstanding``, ``memory_counts``; ``i_news``; ``o_event``;
+    ``spill`` (64-bit AXI4, also flags); region side ``i_command``, ``command_error``,
     ``geometry_write``, ``window_write``, ``dep_write``, ``dep_busy``, ``query``, ``status``,
-    ``missing_from``, ``silent``, ``timeout``, ``o_timeout``; ``refusal_valid``, ``refusal`` Out; ``obs_alloc``;
-    ``alloc_counts``, ``ready_counts``, ``flag_error``; ``purging``, ``clearing`` Out. Source:
-    architecture section 3.
+    ``missing_from``, ``silent``, ``timeout``, ``o_timeout``; ``refusal_valid``, ``refusal`` Out;
+    ``obs_alloc``; ``alloc_counts``, ``ready_counts``, ``flag_error``; ``purging``, ``clearing``
+    Out. Source: architecture section 3.
     """
 
     observe: HubConsumerObserve  # once elaborated

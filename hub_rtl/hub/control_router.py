@@ -30,8 +30,8 @@ class ControlRouter(wiring.Component):
     ``o_link``. Latency: one cycle to the link, one to the own rank's readers, one from a received
     flit. One flit per cycle each way. Order: per sender and destination. Local flits of a sender do
     not wait for another sender's. Stalls: received flits wait for the scoreboard alone, which
-    always drains. A CLOSE is one entry of news, tell and close. Illegal input: link receivers pass CLOSE and REJECT only; anything else is
-    dropped.
+    always drains. A CLOSE is one entry of news, tell and close. Illegal input: link receivers pass
+    CLOSE and REJECT only; anything else is dropped.
 
     Parameters: ``cfg``. Ports: ``rank`` In; ``i_control`` In, one stream(128) per sender;
     ``o_link`` Out stream(128); ``link_ready`` In ``ranks``, control credits of lane 0;

@@ -57,10 +57,10 @@ class CsrBank(wiring.Component):
     ``i_command_response`` In, ``handle_write``, ``handle_read`` {en, index} with ``handle_data``
     In, the handle, ``geometry_write``, ``dep_write``, ``window_write``, ``o_region_command``; views
     In: ``region_error``, ``query`` Out with ``status``, ``missing_from`` and ``silent``,
-    ``timed_out``, ``event_valid``, ``event_error`` (strobe), ``refused`` (strobe), ``bad``, ``counts``,
-    ``log_index`` Out with ``log_entry``, ``log_count``, ``log_lost``, ``log_clear`` Out; ``slice``
-    Out with ``view`` In; ``cleared``, ``purging``, ``in_flight``, ``range_busy`` In; ``irq`` Out,
-    level. Source: docs/interfaces.md section 9, docs/registers.md.
+    ``timed_out``, ``event_valid``, ``event_error`` (strobe), ``refused`` (strobe), ``bad``,
+    ``counts``, ``log_index`` Out with ``log_entry``, ``log_count``, ``log_lost``, ``log_clear``
+    Out; ``slice`` Out with ``view`` In; ``cleared``, ``purging``, ``in_flight``, ``range_busy`` In;
+    ``irq`` Out, level. Source: docs/interfaces.md section 9, docs/registers.md.
     """
 
     observe: CsrBankObserve  # once elaborated

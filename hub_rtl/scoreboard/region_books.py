@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps the book of every (region, epoch bank): states, tells, closes, byte totals, and what follows
-from each change."""
+"""Keeps the book of every (region, epoch bank): states, tells, closes, byte totals, and what
+follows from each change."""
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, wiring
@@ -47,8 +47,8 @@ class RegionBooks(wiring.Component):
     second close is reported (``bad_close``).
 
     Parameters: ``cfg``. Ports: ``i_op`` In {valid, op} and, a cycle later, {hit, over, held, live,
-    rows} of TileCounters; ``region_update`` Out; ``ready``, ``outcome`` Out to EventScan; ``drop`` Out:
-    pending news of this bank is forgotten; ``check`` Out: this bank may be complete, or its
+    rows} of TileCounters; ``region_update`` Out; ``ready``, ``outcome`` Out to EventScan; ``drop``
+    Out: pending news of this bank is forgotten; ``check`` Out: this bank may be complete, or its
     last tile; ``live_write`` Out; ``result`` Out; ``timeout`` Out; ``bad_close`` Out; ``query`` In,
     ``status``, ``missing``, ``silent`` Out two cycles later; ``geometry_write``, ``dep_write`` In;
     ``counts`` Out; ``clearing`` Out. Source: docs/interfaces.md section 8; rules R1, R2, R6 of
