@@ -208,7 +208,7 @@ class RegionBooks(wiring.Component):
         busy, opened, opens, kept = Signal(), Signal(), Signal(), Signal()
         forgets = Signal()  # the bank goes back to never opened
         take, stands = Signal(), Signal()  # news of this epoch or the next; that change something
-        tells, closes = Signal(), Signal()  # they say so for the first time
+        says, tells, closes = Signal(), Signal(), Signal()  # tells, closes: for the first time
         fail, status, ok = Signal(), Signal(REASON), Signal()  # bad news for an open bank
         moved, ends = Signal(), Signal()  # some total grows; the finisher's ALL
         bad_news = op.mem | op.poison | over
@@ -251,8 +251,9 @@ class RegionBooks(wiring.Component):
                     early & fit.mine & ~busy,
                 )
             ),
-            tells.eq(news & take & op.tell & mutant("scoreboard.told_twice_counts", ~fit.told, 1)),
-            closes.eq(news & take & op.close & ~fit.closed),
+            says.eq((does[OpKind.NEWS] | does[OpKind.PASS]) & take),
+            tells.eq(says & op.tell & mutant("scoreboard.told_twice_counts", ~fit.told, 1)),
+            closes.eq(says & op.close & ~fit.closed),
             stands.eq((does[OpKind.REFUSE] & take) | tells | closes),
             moved.eq((acks & busy) | (stands & fit.current)),
             ends.eq(does[OpKind.FINISH] & opened & same & ~fails),
@@ -331,7 +332,7 @@ class RegionBooks(wiring.Component):
                 now.held.eq(1),
                 now.tag.eq(op.epoch[1:]),
             ]
-        with m.If(does[OpKind.LOOK] & (op.source == 0)):
+        with m.If(does[OpKind.LOOK] & opened & (op.source == 0)):
             m.d.comb += now.looked.eq(1)
         with m.If(does[OpKind.AIM] & opened & same):
             m.d.comb += [
@@ -421,7 +422,7 @@ class RegionBooks(wiring.Component):
                 (usable & hit & ~bad_news)
                 | ready_tile
                 | rest_ready
-                | (ends & op.part)
+                | (ends & op.part & ~was.rest)
                 | does[OpKind.CLEAR]
             ),
             self.ready.clear.eq(does[OpKind.CLEAR]),
@@ -443,7 +444,9 @@ class RegionBooks(wiring.Component):
             self.outcome.word.epoch.eq(Mux(op.plain, 0, now.epoch)),
             self.outcome.word.status.eq(Mux(ends, 0, status)),
             self.outcome.word.rows.eq(Mux(ends, op.rows, 0)),
-            self.outcome.word.refused.eq(~op.plain & was.account.refused.any()),
+            self.outcome.word.refused.eq(
+                ~op.plain & Mux(opens, kept & was.next.refused.any(), was.account.refused.any())
+            ),
             self.drop.en.eq(
                 aborts | (does[OpKind.RELEASE] & same & (was.state == RegionState.DONE))
             ),

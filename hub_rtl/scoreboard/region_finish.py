@@ -185,8 +185,8 @@ class RegionFinisher(wiring.Component):
                 m, answered, dividers[0], book, shape, due, divides, quick, judges, asked, aim
             )
             self._found(m, exact, judges, asked.verdict, count, book, shape, due, aim, spares)
-            self._aim(m, answered, shape, asked, spares)
-            self._tell(m, answered, shape, again, asked)
+            self._aim(m, answered, judges, asked, spares)
+            self._tell(m, answered, shape, again, judges, asked)
         is_in = {name: fsm.ongoing(name) for name in fsm.encoding}
         self.observe = RegionFinisherObserve(
             *(queue, *dividers, book, shape, due, total, count.full, count.part, count.rows),
@@ -298,7 +298,7 @@ class RegionFinisher(wiring.Component):
                     aim.rows,
                     Mux(asked.passing, Mux(asked.closing, count.over, 0), count.placed),
                 ),
-                part=Mux(asked.aiming, shot, (asked.verdict == 0) & count.part & ~book.rest),
+                part=Mux(asked.aiming, shot, (asked.verdict == 0) & count.part),
                 exact=aim.exact,
                 bytes=Mux(asked.aiming, aim.bytes, over),
                 group=Mux(
@@ -379,8 +379,8 @@ class RegionFinisher(wiring.Component):
         return total
 
     def _found(self, m, exact, judges, verdict, count, book, shape, due, aim, spares):
-        """Of a bank that is judged the verdict; of another one the aim: bytes of the last tile,
-        summed up bit by bit."""
+        """The verdict, if the bank is judged, and unless that is ALL the aim, if it is not known:
+        bytes of the last tile, summed up bit by bit."""
         cfg = self._cfg
         left, factor = Signal(cfg.slot_width), Signal(cfg.tile_width)
         # More rows than the region has, whole or not; or so many.
@@ -390,28 +390,34 @@ class RegionFinisher(wiring.Component):
         with m.State("FOUND"):
             m.d.sync += [
                 verdict.eq(Mux(exact, Reason.OK, Reason.INCOMPLETE)),
-                aim.known.eq(1),
-                aim.exact.eq(count.fits & count.whole & (count.rows <= shape.capacity) & ~due[-1]),
-                aim.rows.eq(mutant("scoreboard.aim_beyond_capacity", here, count.rows)),
-                aim.group.eq((shape.group_base + (here >> shape.log2_tile))[: cfg.group_width]),
-                aim.bytes.eq(0),
-                spares.eq(
-                    shape.overflow_en
-                    & ~book.passed
-                    & ~book.promised
-                    & mutant(
-                        "scoreboard.overflow_region_told_too_little",
-                        ~beyond
-                        | due[-1]
-                        | (count.fits & count.whole & (count.rows == shape.capacity)),
-                        1,
-                    )
-                ),
-                left.eq(Mux(sound, here & ((1 << shape.log2_tile) - 1), 0)),
+                left.eq(0),
                 factor.eq(shape.row_bytes),
             ]
+            with m.If(~book.aim.known):
+                m.d.sync += [
+                    aim.known.eq(1),
+                    aim.exact.eq(
+                        count.fits & count.whole & (count.rows <= shape.capacity) & ~due[-1]
+                    ),
+                    aim.rows.eq(mutant("scoreboard.aim_beyond_capacity", here, count.rows)),
+                    aim.group.eq((shape.group_base + (here >> shape.log2_tile))[: cfg.group_width]),
+                    aim.bytes.eq(0),
+                    spares.eq(
+                        shape.overflow_en
+                        & ~book.passed
+                        & ~book.promised
+                        & mutant(
+                            "scoreboard.overflow_region_told_too_little",
+                            ~beyond
+                            | due[-1]
+                            | (count.fits & count.whole & (count.rows == shape.capacity)),
+                            1,
+                        )
+                    ),
+                    left.eq(Mux(sound, here & ((1 << shape.log2_tile) - 1), 0)),
+                ]
             m.next = "SUM"
-            with m.If(judges):
+            with m.If(judges & exact):
                 m.next = "VERDICT"
         with m.State("SUM"):
             m.d.sync += [
@@ -423,9 +429,9 @@ class RegionFinisher(wiring.Component):
             with m.If(~left.any()):
                 m.next = "AIM"
 
-    def _aim(self, m, answered, shape, asked, spares):
-        """The aim goes to the books, and shoots if all slots are given out; what cannot overflow is
-        told."""
+    def _aim(self, m, answered, judges, asked, spares):
+        """The aim goes to the books, and announces the tile if it is there and all slots are given
+        out; the overflow region is told that nothing comes. A verdict follows."""
         with m.State("AIM"):
             m.d.comb += [
                 self.o_op.valid.eq(1),
@@ -437,11 +443,14 @@ class RegionFinisher(wiring.Component):
         with m.State("AIMED"):
             with m.If(answered):
                 m.d.sync += spares.eq(0)
-                m.next = "IDLE"
                 with m.If(self.result.ok & spares):
                     m.next = "PASS"
+                with m.Elif(judges):
+                    m.next = "VERDICT"
+                with m.Else():
+                    m.next = "IDLE"
 
-    def _tell(self, m, answered, shape, again, asked):
+    def _tell(self, m, answered, shape, again, judges, asked):
         """The verdict goes to the books, unless it is old; after ALL to the overflow region too."""
         with m.State("VERDICT"):
             m.d.comb += [
@@ -466,3 +475,5 @@ class RegionFinisher(wiring.Component):
             ]
             with m.If(self.o_op.ready):
                 m.next = "IDLE"
+                with m.If(judges & ~asked.closing):
+                    m.next = "VERDICT"

@@ -439,9 +439,12 @@ class SystemModel:
         own = [row for row in placed if bank.rows.get(row.rowid) is row] + bank.overflowed
         done = self._complete(rank, region, bank)
         whole = all(row.bytes == geometry.row_bytes for row in own)
+        sums = self.totals(rank, region, bank.epoch)
+        full = len(placed) == geometry.capacity
+        full &= sums["sent"] - sums["refused"] >= geometry.capacity * geometry.row_bytes
         for first in range(0, len(placed), tile_rows):
             tile = placed[first : first + tile_rows]
-            if len(tile) == tile_rows or (done and whole):
+            if len(tile) == tile_rows or (done and (whole or full)):
                 if all(row.bytes == geometry.row_bytes for row in tile):
                     group = geometry.group_base + first // tile_rows
                     events.append(

@@ -30,9 +30,9 @@ async def compensating_bytes(rig, cfg, rng):
     await one_region(rig, row_bytes=ROW)
     assert cfg.capacity >= 4, "this test needs two tiles"
     turn = 0
-    # Three rows, of which tile 0 gets too few bytes and tile 1 as many too many; or two rows, one
-    # in each tile.
-    sums = [(3, [(0, 2 * ROW - short), (1, ROW), (1, short)]) for short in (1, 15, 16, 31)]
+    # Three rows, of which tile 0 gets too few bytes and tile 1 as many too many, and never just
+    # those of a row; or two rows, one in each tile.
+    sums = [(3, [(0, 2 * ROW - short), (1, ROW - 8), (1, short + 8)]) for short in (1, 15, 16, 31)]
     sums += [(2, [(0, ROW), (1, ROW - size), (1, size)]) for size in (1, 16)]
     for rows, parts in sums:
         for before in (True, False):  # the close comes before the bytes
