@@ -90,8 +90,9 @@ class BooksKeepTotals(BooksSpec):
 
 class BooksAnnounceOnce(BooksSpec):
     """A tile becomes READY exactly when it was hit while its bank is OPEN and nothing is wrong, the
-    last one with an AIM or with the verdict and not with both, with the bank's epoch; a bank ends at most once per epoch, by ALL or by ERROR, and after that
-    nothing of it is announced until it is opened again."""
+    last one with an AIM or with the verdict and not with both, with the bank's epoch; a bank ends
+    at most once per epoch, by ALL or by ERROR, and after that nothing of it is announced until it
+    is opened again."""
 
     def promise(self, m):
         dut, op = self.dut, self.op

@@ -116,6 +116,12 @@ class RegionFinisherObserve(NamedTuple):
     again: Signal  #: the bank has moved since the look
     verdict: Signal  #: a Reason
     aim: data.View  #: what the AIM says: {known, exact, rows, group, bytes}
+    left: Signal  #: bits of the last tile's rows whose bytes are to be added yet
+    factor: Signal  #: bytes of a row, times the value of the lowest of these bits
+    judges: Signal  #: the bank is complete
+    quick: Signal  #: its aim says how many rows
+    spares: Signal  #: the overflow region is to be told that nothing comes
+    closing: Signal  #: it is told how this one ended
     is_in: dict  #: 1 in that state, by its name
 
 
@@ -184,13 +190,16 @@ class RegionFinisher(wiring.Component):
             total = self._weigh(
                 m, answered, dividers[0], book, shape, due, divides, quick, judges, asked, aim
             )
-            self._found(m, exact, judges, asked.verdict, count, book, shape, due, aim, spares)
+            left, factor = self._found(
+                m, exact, judges, asked.verdict, count, book, shape, due, aim, spares
+            )
             self._aim(m, answered, judges, asked, spares)
             self._tell(m, answered, shape, again, judges, asked)
         is_in = {name: fsm.ongoing(name) for name in fsm.encoding}
         self.observe = RegionFinisherObserve(
             *(queue, *dividers, book, shape, due, total, count.full, count.part, count.rows),
-            *(again, asked.verdict, aim, is_in),
+            *(again, asked.verdict, aim, left, factor, judges, quick, spares, asked.closing),
+            is_in,
         )
         return m
 
@@ -380,9 +389,9 @@ class RegionFinisher(wiring.Component):
 
     def _found(self, m, exact, judges, verdict, count, book, shape, due, aim, spares):
         """The verdict, if the bank is judged, and unless that is ALL the aim, if it is not known:
-        bytes of the last tile, summed up bit by bit."""
+        bytes of the last tile, summed up bit by bit. Returns what the sum is made of."""
         cfg = self._cfg
-        left, factor = Signal(cfg.slot_width), Signal(cfg.tile_width)
+        left, factor = Signal(cfg.slot_width, name="left"), Signal(cfg.tile_width, name="factor")
         # More rows than the region has, whole or not; or so many.
         beyond = ~count.fits | (count.rows >= shape.capacity)
         here = Mux(beyond, shape.capacity, count.rows)[: cfg.slot_width]
@@ -428,6 +437,7 @@ class RegionFinisher(wiring.Component):
                 m.d.sync += aim.bytes.eq(aim.bytes + factor)
             with m.If(~left.any()):
                 m.next = "AIM"
+        return left, factor
 
     def _aim(self, m, answered, judges, asked, spares):
         """The aim goes to the books, and announces the tile if it is there and all slots are given

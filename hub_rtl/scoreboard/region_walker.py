@@ -37,6 +37,7 @@ class RegionWalkerObserve(NamedTuple):
     tell: Signal  #: the overflow region is to be told
     over_at: Signal  #: that region
     abort: Signal  #: what it is told
+    promised: Signal  #: it was told before that nothing comes
     wait: Signal  #: cycles to be waited
     asks: Signal  #: an operation is offered
     is_in: dict  #: 1 in that state, by its name
@@ -101,7 +102,7 @@ class RegionWalker(wiring.Component):
         command = Signal(types_of(cfg).region_command)
         answered = self.result.valid & (self.result.source == 1)
         kind, telling = Signal(bits_of(OpKind)), Signal()
-        promised = Signal()  # the overflow region was told that nothing comes
+        promised = Signal(name="promised")  # the overflow region was told that nothing comes
         primary = Signal(cfg.region_width, name="primary")  # asked whether it overflows here
         orphaning = Signal(name="orphaning")
         group, left, of_range = (
@@ -132,7 +133,7 @@ class RegionWalker(wiring.Component):
         is_in = {name: fsm.ongoing(name) for name in fsm.encoding}
         self.observe = RegionWalkerObserve(
             *(m.submodules.shared, command, primary, group, left, rest, of_range),
-            *(tell, over_at, abort, wait, asks, is_in),
+            *(tell, over_at, abort, promised, wait, asks, is_in),
         )
         return m
 
