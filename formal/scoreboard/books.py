@@ -209,9 +209,10 @@ class BooksBroadcastStates(BooksSpec):
 
 
 class BooksLookForTheEnd(BooksSpec):
-    """News and refusals, an OPEN, the byte that completes the last tile, and anything once as many
-    closes as expected are in, ask the finisher to look, in the next cycle, if as many tells as
-    expected are in; nothing else does. So neither an aim nor an end is missed."""
+    """A tell, a refusal, an OPEN, the byte that completes the last tile, and whatever comes when as
+    many closes as expected are in and no byte is missing, ask the finisher to look, in the next
+    cycle, if as many tells as expected are in; nothing else does. So neither an aim nor an end is
+    missed."""
 
     def promise(self, m):
         dut = self.dut
@@ -224,9 +225,11 @@ class BooksLookForTheEnd(BooksSpec):
             & (self.held == aim.bytes)
         )
         grew = self.past(self.moves | self.opens, "grew")
-        news = self.past((self.stands & self.current) | self.opens | rest, "news_or_rest")
+        news = self.past(self.restates | self.opens | rest, "news_or_rest")
         expected = self.past(self.shape.expected, "expected_before")
-        complete = (account.num_told >= expected) & (news | (account.num_closes >= expected))
+        there = self.book["acked"] + account.refused >= account.sent
+        ended = (account.num_closes >= expected) & there
+        complete = (account.num_told >= expected) & (news | ended)
         asks = dut.check.en & (dut.check.region == self.region) & (dut.check.bank == self.bank)
         self.always(
             "a bank that may be complete is looked at",

@@ -393,6 +393,8 @@ class FinisherTellsTheTruth(_Finisher):
             when=(told & judges) | (late & (verdict == Reason.INCOMPLETE)),
         )
         self.lemma("INCOMPLETE", verdict == Reason.INCOMPLETE, when=told & judges)
+        either = one_of(verdict, 0, Reason.INCOMPLETE)
+        self.lemma("ALL or INCOMPLETE", either, when=verdicts & judges)
         self.lemma("ALL: the rows", self.exact(placed) & judges, when=verdicts & (verdict == 0))
         ending = self.is_in["PASS"] & self.ends
         self.lemma("the end was ALL", (verdict == 0) & judges, when=ending)

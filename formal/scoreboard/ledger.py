@@ -276,7 +276,7 @@ class BooksSpec(Spec):
             m.d.sync += b.tiles.eq(b.tiles + 1)
         with m.If(belongs & self.current):
             self._write_down(m, op, b.account)
-        with m.If(self.stands & self.current):
+        with m.If(self.restates):
             m.d.sync += [
                 b.looked.eq(0),
                 b.aim.known.eq(0),
@@ -376,6 +376,8 @@ class BooksSpec(Spec):
         self.tells = says & op.tell & ~self.told_twice
         self.closes = says & op.close & ~self.twice
         self.stands = (self.belongs & does(OpKind.REFUSE)) | self.tells | self.closes
+        # What the aim rests on: what was told and what was refused.
+        self.restates = ((self.belongs & does(OpKind.REFUSE)) | self.tells) & self.current
 
     def _write_down(self, m, op, account):
         """What news change in their account."""

@@ -23,9 +23,9 @@ __all__ = ["FIT", "RegionBooks"]
 FIT = data.StructLayout(
     dict.fromkeys(("same", "current", "early", "mine", "told", "closed", "lost"), 1)
 )
-#: Why the finisher may have to look: some total grew; tells, closes or refusals changed; the last
-#: tile is there.
-GROWTH = data.StructLayout(dict.fromkeys(("any", "account", "rest"), 1))
+#: Why the finisher may have to look: something grew; what the aim rests on changed; the last tile
+#: is there.
+GROWTH = data.StructLayout(dict.fromkeys(("any", "aim", "rest"), 1))
 
 
 class RegionBooks(wiring.Component):
@@ -209,6 +209,7 @@ class RegionBooks(wiring.Component):
         forgets = Signal()  # the bank goes back to never opened
         take, stands = Signal(), Signal()  # news of this epoch or the next; that change something
         says, tells, closes = Signal(), Signal(), Signal()  # tells, closes: for the first time
+        resets = Signal()  # what was told or refused changes, on which the aim rests
         fail, status, ok = Signal(), Signal(REASON), Signal()  # bad news for an open bank
         moved, ends = Signal(), Signal()  # some total grows; the finisher's ALL
         bad_news = op.mem | op.poison | over
@@ -255,6 +256,7 @@ class RegionBooks(wiring.Component):
             tells.eq(says & op.tell & mutant("scoreboard.told_twice_counts", ~fit.told, 1)),
             closes.eq(says & op.close & ~fit.closed),
             stands.eq((does[OpKind.REFUSE] & take) | tells | closes),
+            resets.eq(((does[OpKind.REFUSE] & take) | tells) & fit.current),
             moved.eq((acks & busy) | (stands & fit.current)),
             ends.eq(does[OpKind.FINISH] & opened & same & ~fails),
             ok.eq(
@@ -321,8 +323,9 @@ class RegionBooks(wiring.Component):
             m.d.comb += now.tiles.eq(was.tiles + 1)
         account = self._account(m, op, fit, was, does, tells, closes, broken)
         with m.If(stands & fit.current):
+            m.d.comb += now.account.eq(account)
+        with m.If(resets):
             m.d.comb += [
-                now.account.eq(account),
                 now.looked.eq(0),
                 now.aim.known.eq(mutant("scoreboard.aim_outlives_account", 0, was.aim.known)),
             ]
@@ -464,7 +467,7 @@ class RegionBooks(wiring.Component):
         grows = Signal(GROWTH)
         m.d.comb += [
             grows.any.eq(((moved & opened) | opens) & ~fail),
-            grows.account.eq(stands | opens),
+            grows.aim.eq(resets | opens),
             grows.rest.eq(mutant("scoreboard.rest_not_noticed", rest_there, 0)),
         ]
         self._seek(m, grows, op, now, shape)
@@ -550,8 +553,9 @@ class RegionBooks(wiring.Component):
         return new
 
     def _seek(self, m, grows, op, now, shape):
-        """What may make a bank complete: its account changed, its last tile is there, or anything
-        once all have closed. The finisher looks closer, not before all have told."""
+        """What may make a bank complete: its aim has to be found anew, its last tile is there, or
+        all have closed and no byte is missing. The finisher looks closer, not before all have
+        told."""
         types = self._types
         grown, expected, told, closes = (
             Signal(GROWTH, name="grown"),
@@ -559,12 +563,15 @@ class RegionBooks(wiring.Component):
             Signal.like(now.account.num_told, name="told"),
             Signal.like(now.account.num_closes, name="closed"),
         )
+        arrived, sent = Signal(len(now.acked) + 1, name="arrived"), Signal.like(now.account.sent)
         grown_at = Signal(types.bank_strobe, name="grown_at")
         m.d.sync += [
             grown.eq(grows),
             expected.eq(shape.expected),
             told.eq(now.account.num_told),
             closes.eq(now.account.num_closes),
+            arrived.eq(now.acked + now.account.refused),
+            sent.eq(now.account.sent),
             grown_at.region.eq(op.region),
             grown_at.bank.eq(op.bank),
         ]
@@ -574,7 +581,9 @@ class RegionBooks(wiring.Component):
         m.d.comb += [
             self.check.eq(grown_at),
             self.check.en.eq(
-                grown.any & (told >= expected) & (grown.account | grown.rest | all_closed)
+                grown.any
+                & (told >= expected)
+                & (grown.aim | grown.rest | (all_closed & (arrived >= sent)))
             ),
         ]
 

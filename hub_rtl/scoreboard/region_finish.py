@@ -221,6 +221,7 @@ class RegionFinisher(wiring.Component):
             over_rows.divisor.eq(shape.row_bytes[4:]),
             all_rows.start.eq(divides),
             over_rows.start.eq(divides),
+            quick.eq(book.aim.known & book.aim.exact & ~book.over.any()),
             rows.eq(Mux(quick, book.aim.rows, all_rows.quotient[: cfg.slot_width])),
             over.eq(Mux(quick, 0, over_rows.quotient[: cfg.slot_width])),
             mask.eq((1 << shape.log2_tile) - 1),
@@ -363,7 +364,6 @@ class RegionFinisher(wiring.Component):
             m.d.sync += [
                 asked.verdict.eq(Reason.OVERLAP),
                 judges.eq(complete),
-                quick.eq(known & aim.exact & ~book.over.any()),
             ]
             with m.If((book.state != RegionState.OPEN) | ~told):
                 m.next = "IDLE"
@@ -376,6 +376,8 @@ class RegionFinisher(wiring.Component):
                 )
             ):
                 m.next = "VERDICT"
+            with m.Elif(complete & quick):
+                m.next = "FOUND"
             with m.Elif(complete | ~known):
                 m.next = "DIVIDE"
             with m.Elif(aim.bytes.any() & ~book.rest):
@@ -383,7 +385,7 @@ class RegionFinisher(wiring.Component):
             with m.Else():
                 m.next = "IDLE"
         with m.State("DIVIDE"):  # the allocator's count has long been there at the end
-            with m.If(~divider.busy | (quick & judges)):
+            with m.If(~divider.busy):
                 m.next = "FOUND"
         return total
 
