@@ -4,7 +4,7 @@ the view of one slice."""
 
 from amaranth import Cat, Const, Mux, Signal
 
-from formal.kit.spec import Spec, blocked, moves
+from formal.kit.spec import Spec, blocked, moves, same
 from hub_rtl.contract.packets import PacketType, Reason
 from hub_rtl.contract.records import header_layout
 from hub_rtl.contract.registers import COUNTERS
@@ -92,11 +92,11 @@ class ControlReachesItsReader(RouterSpec):
         dut = self.router(m)
         self.track(m)
         kept, to_reader = self.kept, ~self.sent | self.own
-        link, close, reject = CLOSE(dut.o_link.payload), dut.o_close.payload, dut.reject
-        at_link, at_close = dut.o_link.valid & link.region[-1], dut.o_close.valid & close.region[-1]
+        link, close, reject = CLOSE(dut.o_link.payload), dut.o_news.payload, dut.reject
+        at_link, at_close = dut.o_link.valid & link.region[-1], dut.o_news.valid & close.region[-1]
         at_log = dut.reject_valid & reject.region[-1]
         source = Mux(self.own, dut.rank, kept.src)
-        with m.If((at_link & dut.o_link.ready) | (at_close & dut.o_close.ready) | at_log):
+        with m.If((at_link & dut.o_link.ready) | (at_close & dut.o_news.ready) | at_log):
             m.d.sync += self.inside.eq(0)
         self.always(
             "at the link: still inside, for another rank, unchanged",
@@ -110,10 +110,10 @@ class ControlReachesItsReader(RouterSpec):
             "at the scoreboard: fields",
             (kept.type == PacketType.CLOSE)
             & (
-                Cat(close.region, close.epoch, close.sent, close.ragged, close.abort)
-                == Cat(kept.region, kept.epoch, Const(0, 4), kept.sent16, kept.ragged, kept.abort)
+                Cat(close.region, close.epoch, close.bytes16, close.ragged, close.abort)
+                == Cat(kept.region, kept.epoch, kept.sent16, kept.ragged, kept.abort)
             )
-            & (close.src == source),
+            & same(close, tell=1, close=1, short=0, over=0, src=source),
             when=at_close,
         )
         came = REJECT(kept.as_value())
@@ -132,7 +132,7 @@ class ControlReachesItsReader(RouterSpec):
         self.reach("own, at the log", at_log & self.own)
         self.always(
             "a CLOSE is counted when taken",
-            dut.close_taken == moves(dut.o_close),
+            dut.close_taken == moves(dut.o_news),
         )
 
 
@@ -160,11 +160,11 @@ class ControlWaitsForItsReaderOnly(RouterSpec):
                 m,
                 f"sender {n}: taken for the own rank",
                 waits & local,
-                dut.o_close.ready,
+                dut.o_news.ready,
                 self.READER,
             )
         for n, (port, _) in enumerate(self.received):
-            self._bounded(m, f"received {n}: taken", blocked(port), dut.o_close.ready, self.READER)
+            self._bounded(m, f"received {n}: taken", blocked(port), dut.o_news.ready, self.READER)
 
     def _bounded(self, m, name, waits, ready, limit):
         waited = Signal(range(limit + 2), name="waited")
