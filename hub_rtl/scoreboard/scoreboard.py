@@ -37,7 +37,7 @@ class ReadinessScoreboard(wiring.Component):
     so. Everything is counted exactly and in any order of arrival.
 
     Latency: last acknowledgement taken to READY valid: 7 cycles when idle, of the last tile about
-    20. Throughput: one operation per cycle of all slices together (two for overflowed rows);
+    25. Throughput: one operation per cycle of all slices together (two for overflowed rows);
     waiting acknowledgements of one tile merge. News and refusals are in the books within a few
     cycles. Ordering and stalls: events as in EventScan. Acknowledgements, refusals, news and
     overlaps never wait for ``o_event``, ``o_flag``, commands or software. Commands run one at a
