@@ -331,8 +331,7 @@ class FinisherTellsTheTruth(_Finisher):
         self.lemma("quick", inside.quick == quick, when=deciding)
         aiming = self.among("FOUND", "SUM", "AIM", "AIMED", "PASS")
         found = deciding & ~self.is_in["DIVIDE"] & (judges | (aiming & ~book.aim.known))
-        known = self.among("SUM", "AIM", "AIMED") & book.aim.known
-        self.lemma("a known aim stays", inside.aim == book.aim, when=known)
+        self.lemma("a known aim stays", inside.aim == book.aim, when=later & book.aim.known)
         steps = observe(inside.all_rows).left
         for name, dividend in (("all_rows", due), ("over_rows", book.over)):
             divider = getattr(inside, name)
@@ -389,8 +388,8 @@ class FinisherTellsTheTruth(_Finisher):
         late = verdicts | self.is_in["PASS"]
         self.lemma(
             "INCOMPLETE: rows are missing",
-            self.lacks & judges,
-            when=(told & judges) | (late & (verdict == Reason.INCOMPLETE)),
+            self.lacks,
+            when=judges & (told | (late & (verdict == Reason.INCOMPLETE))),
         )
         self.lemma("INCOMPLETE", verdict == Reason.INCOMPLETE, when=told & judges)
         either = one_of(verdict, 0, Reason.INCOMPLETE)
@@ -408,6 +407,7 @@ class FinisherTellsTheTruth(_Finisher):
         self.lemma("gave", self.gave == inside.spares, when=self.is_in["AIMED"])
         self.lemma("telling", self.confirmed == self.is_in["PASS"])
         self.lemma("ends", self.ends == inside.closing, when=later)
+        self.lemma("only its last word", ~self.ends, when=later & ~self.is_in["PASS"])
 
 
 class FinisherJudgesEachBank(_Finisher):
