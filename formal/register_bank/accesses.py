@@ -380,7 +380,8 @@ class GeometryIsChecked(Spec):
         self.always(
             "query shows the status",
             (dut.result.as_value() == self.past(dut.status, "status_before"))
-            & (dut.missing == self.past(dut.missing_from, "missing_before")),
+            & (dut.missing == self.past(dut.missing_from, "missing_before"))
+            & (dut.mute == self.past(dut.silent, "silent_before")),
             when=ended,
         )
         guess, told = self.constant(cfg.region_width + 1, "guess"), Signal()

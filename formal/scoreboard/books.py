@@ -2,11 +2,12 @@
 """Promises of the books of regions (``hub_rtl/scoreboard/region_books.py``), told with the model of
 one bank's book."""
 
-from amaranth import Cat, Mux, Signal
+from amaranth import Cat, Mux, Signal, Value
+from amaranth.lib.data import View
 
 from formal.kit.spec import same
 from hub_rtl.contract.packets import OrderError, RegionState
-from hub_rtl.scoreboard.records import OpKind
+from hub_rtl.scoreboard.records import OpKind, scoreboard_types
 
 from .ledger import BooksSpec
 
@@ -24,9 +25,10 @@ __all__ = [
 
 
 class BooksKeepTotals(BooksSpec):
-    """Sent, acknowledged, refused and overflowed bytes, closes, rows and state of a bank are
+    """Told, acknowledged, refused and overflowed bytes, tells, closes, rows and state of a bank are
     exactly what its epoch's news and acknowledgements add up to, in any order, news that came
-    before their OPEN included, news of other epochs not; a query shows them two cycles later."""
+    before their OPEN included, whether the bank was in use or FREE, each source's tell and close
+    once, news of other epochs not; a query shows them two cycles later."""
 
     def promise(self, m):
         dut, book = self.dut, self.book
@@ -34,55 +36,63 @@ class BooksKeepTotals(BooksSpec):
             same(dut.query, region=self.region, bank=self.bank) & ~dut.clearing,
             "asked",
         )
+        account = View(
+            scoreboard_types(self._cfg).account,
+            Mux(self.busy, book["account"], book["next"]),
+        )
         model = Cat(
-            book[name]
-            for name in (
-                "state",
-                "epoch",
-                "num_closes",
-                "sent",
-                "acked",
-                "refused",
-                "brought",
-                "status",
-            )
+            book["state"],
+            book["epoch"],
+            account.num_told,
+            account.num_closes,
+            account.sent,
+            book["acked"],
+            account.refused,
+            account.brought,
+            book["status"],
+            account.blame,
         )
         shown = dut.status
         # The query reads in the cycle that it is asked; a write of that cycle is in.
         word = Cat(
             shown.state,
             shown.epoch,
+            shown.told,
             shown.closes,
             shown.sent,
             shown.acked,
             shown.refused,
             shown.rows,
             shown.error,
+            shown.blame,
         )
         asked_before = self.past(asked, "asked_before")
         self.always(
             "a query shows the book", word == self.past(model, "model_before"), when=asked_before
         )
-        missing = Mux(self.state == RegionState.OPEN, ~book["closes"], 0)[: self._cfg.ranks]
-        self.always(
-            "missing closes", dut.missing == self.past(missing, "missing_before"), when=asked_before
-        )
+        for name, port, heard in (
+            ("missing", dut.missing, account.closes),
+            ("silent", dut.silent, account.told),
+        ):
+            owing = Mux(self.open, ~heard, 0)[: self._cfg.ranks]
+            self.always(name, port == self.past(owing, f"{name}_before"), when=asked_before)
         result = dut.result.book
         told = self.past(
             self.mine & (self.op.kind >= OpKind.OPEN) & (self.op.kind <= OpKind.FINISH), "told"
         )
-        for field in ("over", "touched", "passed", "tiles", "aborted"):
+        for field in ("account", "over", "touched", "promised", "passed", "tiles", "rest", "aim"):
             self.always(
                 f"an answer shows {field}",
-                result[field] == self.past(book[field], f"{field}_before"),
+                Value.cast(result[field]) == self.past(Value.cast(book[field]), f"{field}_before"),
                 when=told,
             )
 
 
 class BooksAnnounceOnce(BooksSpec):
-    """A tile becomes READY exactly when it was hit while its bank is OPEN and nothing is wrong,
-    with the bank's epoch; a bank ends at most once per epoch, by ALL or by ERROR, and after that
-    nothing of it is announced until it is opened again."""
+    """A tile becomes READY exactly when it was hit while its bank is OPEN and nothing is wrong, the
+    last one with an AIM or with the verdict and not with both, with the bank's epoch; a bank ends
+    at most once per epoch, by ALL or by ERROR, and after that nothing of it is announced until it
+    is opened again."""
 
     def promise(self, m):
         dut, op = self.dut, self.op
@@ -95,7 +105,7 @@ class BooksAnnounceOnce(BooksSpec):
             & (dut.ready.bank == self.bank)
         )
         mine_ends = dut.outcome.en & (dut.outcome.index == Cat(self.bank, self.region))
-        last = self.all & op.part
+        last = self.ready_rest
         self.always(
             "READY exactly on a hit, and for the last tile", tile == (self.ready_tile | last)
         )
@@ -141,7 +151,9 @@ class BooksTellTheReason(BooksSpec):
         self.always(
             "the epoch", word.epoch == Mux(self.opens, self.op.epoch, self.epoch), when=ends
         )
-        self.always("refused bytes show", word.refused == self.book["refused"].any(), when=ends)
+        kept, account = self.book["next"], self.book["account"]
+        refused = Mux(self.opens, self.kept & kept.refused.any(), account.refused.any())
+        self.always("refused bytes show", word.refused == refused, when=ends)
         self.always("news that were lost end the epoch", ends & self.error, when=self.late)
         self.always("a late OPEN is EPOCH_EARLY", word.status == 5, when=self.late)
 
@@ -197,13 +209,27 @@ class BooksBroadcastStates(BooksSpec):
 
 
 class BooksLookForTheEnd(BooksSpec):
-    """Whatever makes a bank grow, or opens it, while as many closes as expected are in, asks the
-    finisher to look, in the next cycle; so no end is missed."""
+    """A tell, a refusal, an OPEN, the byte that completes the last tile, and whatever comes when as
+    many closes as expected are in and no byte is missing, ask the finisher to look, in the next
+    cycle, if as many tells as expected are in; nothing else does. So neither an aim nor an end is
+    missed."""
 
     def promise(self, m):
         dut = self.dut
-        grew = self.past(self.moves | (self.opens & ~self.error), "grew")
-        complete = self.book["num_closes"] >= self.past(self.shape.expected, "expected_before")
+        account, aim = self.book["account"], self.book["aim"]
+        rest = (
+            self.does(OpKind.ACK)
+            & aim.known
+            & ~self.book["rest"]
+            & (self.op.group == aim.group)
+            & (self.held == aim.bytes)
+        )
+        grew = self.past(self.moves | self.opens, "grew")
+        news = self.past(self.restates | self.opens | rest, "news_or_rest")
+        expected = self.past(self.shape.expected, "expected_before")
+        there = self.book["acked"] + account.refused >= account.sent
+        ended = (account.num_closes >= expected) & there
+        complete = (account.num_told >= expected) & (news | ended)
         asks = dut.check.en & (dut.check.region == self.region) & (dut.check.bank == self.bank)
         self.always(
             "a bank that may be complete is looked at",
@@ -255,8 +281,9 @@ class BooksOrphansEnd(BooksSpec):
 
 
 class BooksReportFaults(BooksSpec):
-    """A producer's second close is reported once with its name and changes nothing; stray
-    acknowledgements, stale, kept and lost news, and bad news are each counted."""
+    """A producer's second close is reported once with its name and changes nothing, nor does a
+    second tell; stray acknowledgements, stale, kept and lost news, and bad news are each
+    counted."""
 
     def promise(self, m):
         dut, counts, op = self.dut, self.dut.counts, self.op
@@ -272,10 +299,11 @@ class BooksReportFaults(BooksSpec):
         acks = self.does(OpKind.ACK, OpKind.OVER)
         told = {
             "acks_stray": acks & ~self.busy,
+            "told_twice": self.told_twice,
             "close_twice": self.twice,
             "refused_stale": self.does(OpKind.REFUSE) & ~self.belongs & ~self.early,
-            "close_stale": self.does(OpKind.CLOSE, OpKind.PASS) & ~self.belongs & ~self.early,
-            "early_kept": self.belongs & ~self.busy,
+            "close_stale": self.does(OpKind.NEWS, OpKind.PASS) & ~self.belongs & ~self.early,
+            "early_kept": self.belongs & ~self.current,
             "tainted": (self.lost & self.early) | self.ousted,
             "mem_errors": self.does(OpKind.ACK) & op.mem,
             "poisoned": self.does(OpKind.ACK) & op.poison,
@@ -335,7 +363,7 @@ class BooksAnswerOrders(BooksSpec):
                 ~result.ok & (result.reason == reason),
                 when=self.past(applies, f"refused_{reason.name.lower()}"),
             )
-        told = self.past(self.does(OpKind.LOOK, OpKind.FINISH, OpKind.FREE), "looked")
+        told = self.past(self.does(OpKind.LOOK, OpKind.FINISH, OpKind.FREE, OpKind.AIM), "looked")
         self.always("looks and verdicts are answered", result.valid, when=told)
         self.always(
             "to the one who asked",
@@ -351,6 +379,11 @@ class BooksAnswerOrders(BooksSpec):
             "a verdict tells whether it came true",
             result.ok == self.past(self.all | self.error, "verdict_before"),
             when=self.past(self.does(OpKind.FINISH), "finish_before"),
+        )
+        self.always(
+            "an aim tells whether it was for an open bank",
+            result.ok == self.past(self.aims, "aims_before"),
+            when=self.past(self.does(OpKind.AIM), "aim_before"),
         )
         drops = dut.drop.en & (dut.drop.region == self.region) & (dut.drop.bank == self.bank)
         self.always(

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Promises of the finisher and its divider (``hub_rtl/scoreboard/region_finish.py``)."""
 
-from amaranth import Cat, Mux, Signal
+from types import SimpleNamespace
+
+from amaranth import Cat, Mux, Signal, Value
 
 from formal.kit.inside import observe
 from formal.kit.spec import Spec, blocked, moves, one_of, same
@@ -83,12 +85,12 @@ class _Finisher(Spec):
         self.taken, asked = Signal(), Signal()
         answer = dut.result.valid & (dut.result.source == 0)
         m.d.comb += self.taken.eq(moves(dut.o_op))
-        questions = self.taken & (one_of(kind, OpKind.LOOK, OpKind.FINISH))
+        questions = self.taken & one_of(kind, OpKind.LOOK, OpKind.FINISH, OpKind.AIM)
         m.d.sync += asked.eq(questions | (asked & ~answer))
         self.suppose("an answer follows a question", asked, when=answer)
         self.asked, self.answer = asked, answer
         self.lemma("states", self.among(*self.is_in))
-        self.lemma("a question is open", self.among("ANSWER", "JUDGED"), when=asked)
+        self.lemma("a question is open", self.among("ANSWER", "AIMED", "JUDGED"), when=asked)
         self.promise(m)
 
     def among(self, *names):
@@ -96,12 +98,34 @@ class _Finisher(Spec):
         return Cat(self.is_in[name] for name in names).any()
 
 
+def told_all(book, shape):
+    """All expected producers have told what they send."""
+    return (book.state == RegionState.OPEN) & (book.account.num_told >= shape.expected)
+
+
+def rest_of(rows, shape):
+    """Rows of the last tile, if it is not full."""
+    return rows & ((1 << shape.log2_tile) - 1)
+
+
+def complete_book(book, shape):
+    """All have told and closed, and no byte is missing."""
+    closed = book.account.num_closes >= shape.expected
+    return told_all(book, shape) & closed & (book.acked + book.account.refused >= book.account.sent)
+
+
 class FinisherTellsTheTruth(_Finisher):
-    """A bank is given ALL only if it is OPEN, all closes are in, acked + refused = sent, the bytes
-    here are those of exactly the announced rows and all full tiles were announced, the allocator's
-    other rows lie in the overflow region; a bank of which all this holds is not given ERROR. ERROR
-    is OVERLAP if it has more bytes than were sent, else INCOMPLETE. After ALL, and only then, the
-    overflow region is told what lies there."""
+    """A bank gets an aim only if it is OPEN and all tells are in. The aim names rows: those told
+    and not refused, exactly, or the capacity if that is less; and of them the tile that is not
+    full, with its bytes, or none if the rows are no whole number. It announces only if the
+    allocator has given out that many slots. The overflow region is told that nothing comes only if
+    the rows fit.
+
+    A bank is given ALL only if it is OPEN, all tells and closes are in, acked + refused = sent, the
+    bytes here are those of exactly the announced rows and all full tiles were announced, the
+    allocator's other rows lie in the overflow region; a bank of which all this holds is not given
+    ERROR. ERROR is OVERLAP if it has more bytes than were sent, else INCOMPLETE. After ALL, and
+    only then, the overflow region is told what lies there."""
 
     def promise(self, m):
         dut, types, cfg = self.dut, self.types, self._cfg
@@ -112,6 +136,9 @@ class FinisherTellsTheTruth(_Finisher):
             (row16[:4] == 0) & (row16 != 0),
             when=self.answer,
         )
+        self.suppose(
+            "capacities are those of the hub", dut.result.geometry.capacity <= cfg.capacity
+        )
         looked = self.answer & self.is_in["ANSWER"]
         with m.If(looked):
             m.d.sync += [
@@ -119,15 +146,87 @@ class FinisherTellsTheTruth(_Finisher):
                 shape.eq(dut.result.geometry),
             ]
         finishes = dut.o_op.valid & (op.kind == OpKind.FINISH)
+        aims = dut.o_op.valid & (op.kind == OpKind.AIM)
+        passes = dut.o_op.valid & (op.kind == OpKind.PASS)
         good, rows = finishes & (op.status == 0), Signal.like(dut.rows)
-        with m.If(~finishes):
+        with m.If(self.is_in["FOUND"]):
             m.d.sync += rows.eq(dut.rows)
-        here, total = Signal(cfg.total_width), Signal(cfg.total_width + 1)
+        total, due = Signal(cfg.total_width + 1), Signal(cfg.total_width + 1)
         m.d.comb += [
-            here.eq(book.acked - book.over),
-            total.eq(book.acked + book.refused),
+            total.eq(book.acked + book.account.refused),
+            due.eq(book.account.sent - book.account.refused),
         ]
-        complete = (book.state == RegionState.OPEN) & (book.num_closes >= shape.expected)
+        shown, shown_due = dut.result.book, Signal(cfg.total_width + 1)
+        m.d.comb += shown_due.eq(shown.account.sent - shown.account.refused)
+        self.suppose("what overflowed was acknowledged", shown.over <= shown.acked, when=looked)
+        self.any_rows = self.constant(cfg.slot_width, "any_rows")
+        self.suppose(
+            "a known aim is of its account",
+            self.true_aim(shown.aim, shown_due, dut.result.geometry)
+            & self.full_aim(shown.aim, shown_due, dut.result.geometry),
+            when=looked & shown.aim.known,
+        )
+        self._aims(book, shape, aims, due)
+        self._verdicts(book, shape, finishes, good, rows, total)
+        self._words(m, book, shape, good, aims, passes)
+        self.always(
+            "only the word to it names the overflow region",
+            same(op, region=dut.at.region, bank=dut.at.bank),
+            when=dut.o_op.valid & ~passes,
+        )
+        self.always("a verdict names its epoch", op.epoch == book.epoch, when=finishes | aims)
+        self.always(
+            "operations come as they should",
+            finishes | aims | passes | (op.kind == OpKind.LOOK),
+            when=dut.o_op.valid,
+        )
+        self._lemmas(m, book, shape, total, due)
+
+    def true_aim(self, aim, due, shape):
+        """What is said of the last tile follows from the bytes that are due."""
+        some = ~due[-1]  # not less than nothing
+        exact = some & (aim.rows * shape.row_bytes == due) & (aim.rows <= shape.capacity)
+        full = some & (aim.rows == shape.capacity) & (due >= shape.capacity * shape.row_bytes)
+        tile = (shape.group_base + (aim.rows >> shape.log2_tile))[: self._cfg.group_width]
+        rest = rest_of(aim.rows, shape)
+        sound = (exact | full) & (aim.group == tile) & (aim.bytes == rest * shape.row_bytes)
+        said = Value.cast(aim.bytes).any()
+        return (~aim.exact | exact) & (~(aim.exact | said) | sound)
+
+    def full_aim(self, aim, due, shape):
+        """What can be said is said: whole rows that fit, and a region that gets full."""
+        whole = (self.any_rows * shape.row_bytes == due) & (self.any_rows <= shape.capacity)
+        beyond = ~due[-1] & (due >= shape.capacity * shape.row_bytes)
+        said = Value.cast(aim.bytes).any() == rest_of(aim.rows, shape).any()
+        return (~whole | (aim.exact & (aim.rows == self.any_rows))) & (
+            ~beyond | ((aim.rows == shape.capacity) & said)
+        )
+
+    def _aims(self, book, shape, aims, due):
+        op = self.dut.o_op.payload
+        self.always("an aim: all have told", told_all(book, shape), when=aims)
+        self.always("an aim follows from the account", self.true_aim(op, due, shape), when=aims)
+        self.always("and says what can be said", self.full_aim(op, due, shape), when=aims)
+        placed = self.dut.rows
+        final = Mux(op.rows == shape.capacity, placed >= op.rows, placed == op.rows)
+        self.always(
+            "it announces when all slots are given out",
+            op.part == (final & op.bytes.any() & ~book.rest),
+            when=aims,
+        )
+        fits = due[-1] | (due <= shape.capacity * shape.row_bytes)
+        self.always(
+            "what may overflow is not told as nothing",
+            fits & shape.overflow_en & ~book.promised & ~book.passed,
+            when=aims & op.tell,
+        )
+
+    def _verdicts(self, book, shape, finishes, good, rows, total):
+        cfg, op = self._cfg, self.dut.o_op.payload
+        here = Signal(cfg.total_width)
+        self.m.d.comb += here.eq(book.acked - book.over)
+        complete = told_all(book, shape) & (book.account.num_closes >= shape.expected)
+        sent = book.account.sent
 
         def exact(placed):
             return (
@@ -137,28 +236,29 @@ class FinisherTellsTheTruth(_Finisher):
                 & (book.tiles == placed >> shape.log2_tile)
             )
 
-        self.always("the bank is complete", complete & (total >= book.sent), when=finishes)
-        self.always("ALL: every byte", total == book.sent, when=good)
+        self.always("the bank is complete", complete & (total >= sent), when=finishes)
+        self.always("ALL: every byte", total == sent, when=good)
         self.always("ALL: every row", exact(op.rows), when=good)
         self.always(
             "ALL: the last tile",
             same(
                 op,
-                part=(op.rows & ((1 << shape.log2_tile) - 1)).any(),
+                part=rest_of(op.rows, shape).any(),
                 group=(shape.group_base + (op.rows >> shape.log2_tile))[: cfg.group_width],
             ),
             when=good,
         )
-        any_rows = self.constant(cfg.slot_width, "any_rows")
-        fits = (any_rows <= cfg.capacity) & (rows - any_rows <= cfg.capacity)
+        fits = (self.any_rows <= cfg.capacity) & (rows - self.any_rows <= cfg.capacity)
+        fits &= rows < 1 << cfg.slot_width
+        self.exact, self.lacks = exact, ~(exact(self.any_rows) & fits)
         self.always(
             "ERROR: INCOMPLETE only if rows or tiles are missing",
-            ~(exact(any_rows) & fits) & (total == book.sent),
+            self.lacks & (total == sent),
             when=finishes & (op.status == Reason.INCOMPLETE),
         )
         self.always(
             "ERROR: OVERLAP if more than was sent",
-            (op.status == Reason.OVERLAP) == (total > book.sent),
+            (op.status == Reason.OVERLAP) == (total > sent),
             when=finishes,
         )
         self.always(
@@ -166,50 +266,76 @@ class FinisherTellsTheTruth(_Finisher):
             one_of(op.status, 0, Reason.OVERLAP, Reason.INCOMPLETE),
             when=finishes,
         )
-        passes = dut.o_op.valid & (op.kind == OpKind.PASS)
-        won = Signal()
+
+    def _words(self, m, book, shape, good, aims, passes):
+        """What the overflow region is told, and when."""
+        dut, op = self.dut, self.dut.o_op.payload
+        self.won, gave, self.ends, self.confirmed = Signal(), Signal(), Signal(), Signal()
         with m.If(self.taken):
-            m.d.sync += won.eq(good)
-        confirmed = Signal()
-        m.d.sync += confirmed.eq(
-            (self.answer & self.is_in["JUDGED"] & won & dut.result.ok & shape.overflow_en)
-            | (confirmed & ~(self.taken & passes))
+            m.d.sync += [
+                self.won.eq(good),
+                gave.eq(aims & op.tell),
+            ]
+        agreed = self.answer & dut.result.ok
+        over = self.is_in["JUDGED"] & self.won & shape.overflow_en
+        owed = agreed & (over | (self.is_in["AIMED"] & gave))
+        m.d.sync += self.confirmed.eq(owed | (self.confirmed & ~(self.taken & passes)))
+        self.flag(self.ends, agreed & over, self.is_in["ANSWER"])
+        self.always(
+            "the overflow region is told after ALL or with the aim", passes == self.confirmed
         )
-        self.always("the overflow region is told after ALL", passes == confirmed)
         self.always(
             "the overflow region is told its bytes and rows",
-            same(op, bytes=book.over, region=shape.overflow)
+            same(op, bytes=book.over, close=1, tell=~book.promised)
             & (op.rows * shape.row_bytes == book.over)
-            & ~op.abort
-            & (op.bank == dut.at.bank)
-            & (op.epoch == book.epoch),
+            & (op.exceeds == (book.promised & book.over.any())),
+            when=passes & self.ends,
+        )
+        self.always(
+            "or that nothing comes",
+            same(op, bytes=0, rows=0, close=0, tell=1, exceeds=0),
+            when=passes & ~self.ends,
+        )
+        self.always(
+            "it is named",
+            same(op, region=shape.overflow, bank=dut.at.bank, epoch=book.epoch) & ~op.abort,
             when=passes,
         )
-        self.always(
-            "only the verdict names the region",
-            same(op, region=dut.at.region, bank=dut.at.bank),
-            when=dut.o_op.valid & ~passes,
-        )
-        self.always("a verdict names its epoch", op.epoch == book.epoch, when=finishes)
-        self.always(
-            "operations come as they should",
-            finishes | passes | (op.kind == OpKind.LOOK),
-            when=dut.o_op.valid,
-        )
+        self.gave = gave
 
-        # Lemmas: what the registers hold.
-        inside, verdict = self.inside, self.inside.verdict
+    def _lemmas(self, m, book, shape, total, due):
+        """What the registers hold."""
+        cfg, inside, verdict = self._cfg, self.inside, self.inside.verdict
         later = ~self.among("IDLE", "LOOK", "ANSWER")
         self.lemma("the book", same(inside, book=book, shape=shape), when=later)
         self.lemma("whole rows", (shape.row_bytes[:4] == 0) & (shape.row_bytes != 0), when=later)
-        dividing = self.among("DIVIDE", "EXACT")
-        deciding = later & ~self.is_in["WEIGH"]
-        self.lemma("sums", same(inside, here=here, total=total), when=later)
-        self.lemma("weighed", complete & (total >= book.sent), when=deciding)
-        self.lemma("dividing", total == book.sent, when=dividing)
-        divided = deciding & (total == book.sent)
-        steps = observe(inside.own_rows).left
-        for name, dividend in (("own_rows", here), ("over_rows", book.over)):
+        self.lemma("part of it", book.over <= book.acked, when=later)
+        self.lemma("capacity", shape.capacity <= cfg.capacity, when=later)
+        self.lemma(
+            "the aim that was known",
+            self.true_aim(book.aim, due, shape) & self.full_aim(book.aim, due, shape),
+            when=later & book.aim.known,
+        )
+        closed = book.account.num_closes >= shape.expected
+        sent, deciding = book.account.sent, later & ~self.is_in["WEIGH"]
+        self.lemma("sums", same(inside, due=due, total=total), when=later)
+        self.lemma("weighed", told_all(book, shape), when=deciding)
+        verdicts = self.among("VERDICT", "JUDGED")
+        self.lemma("judged", closed & (total >= sent), when=verdicts)
+        judges = inside.judges
+        self.lemma("judges", judges == (closed & (total == sent)), when=deciding)
+        self.lemma(
+            "not yet complete",
+            ~closed | (total <= sent),
+            when=deciding & ~verdicts & ~self.is_in["PASS"],
+        )
+        quick = book.aim.known & book.aim.exact & ~book.over.any()
+        self.lemma("quick", inside.quick == quick, when=deciding)
+        aiming = self.among("FOUND", "SUM", "AIM", "AIMED", "PASS")
+        found = deciding & ~self.is_in["DIVIDE"] & (judges | (aiming & ~book.aim.known))
+        self.lemma("a known aim stays", inside.aim == book.aim, when=later & book.aim.known)
+        steps = observe(inside.all_rows).left
+        for name, dividend in (("all_rows", due), ("over_rows", book.over)):
             divider = getattr(inside, name)
             left, quotient = observe(divider).left, divider.quotient
             width = len(quotient)
@@ -224,42 +350,74 @@ class FinisherTellsTheTruth(_Finisher):
                 left,
                 later,
             )
-            self.lemma(f"{name} done", left == 0, when=divided & ~self.is_in["DIVIDE"])
+            self.lemma(f"{name} done", left == 0, when=found & ~quick)
             self.lemma(f"{name} has begun", left == width, when=self.is_in["WEIGH"])
             self.lemma(f"{name} in step", left == steps)
-        placed, over = (
-            each.quotient[: cfg.slot_width] for each in (inside.own_rows, inside.over_rows)
-        )
+        rows = Mux(quick, book.aim.rows, inside.all_rows.quotient[: cfg.slot_width])
+        over = Mux(quick, 0, inside.over_rows.quotient[: cfg.slot_width])
+        placed = (rows - over)[: cfg.slot_width]
         self.lemma(
             "what the quotients say",
             same(
                 inside,
                 full=placed >> shape.log2_tile,
-                rows=placed + over,
-                part=(placed & ((1 << shape.log2_tile) - 1)).any(),
+                rows=rows,
+                part=rest_of(placed, shape).any(),
             ),
-            when=divided & ~self.is_in["DIVIDE"],
+            when=found,
         )
-        self.lemma("won", won == (verdict == 0), when=self.is_in["JUDGED"])
-        self.lemma("telling", confirmed == self.is_in["PASS"])
-        self.lemma("told after ALL", (verdict == 0) & (total == book.sent), when=self.is_in["PASS"])
+        aim = SimpleNamespace(
+            rows=inside.aim.rows,
+            exact=inside.aim.exact,
+            group=inside.aim.group,
+            bytes=inside.aim.bytes + Mux(self.is_in["SUM"], inside.left * inside.factor, 0),
+        )
+        self.lemma(
+            "the aim so far",
+            self.true_aim(aim, due, shape) & self.full_aim(aim, due, shape),
+            when=self.among("SUM", "AIM", "AIMED"),
+        )
+        told, fits = (
+            self.among("SUM", "AIM", "AIMED"),
+            due[-1] | (due <= shape.capacity * shape.row_bytes),
+        )
+        self.lemma(
+            "nothing comes",
+            fits & shape.overflow_en & ~book.promised & ~book.passed,
+            when=told & inside.spares,
+        )
+        self.lemma("nothing to be told", ~inside.spares, when=~told)
+        late = verdicts | self.is_in["PASS"]
+        self.lemma(
+            "INCOMPLETE: rows are missing",
+            self.lacks,
+            when=judges & (told | (late & (verdict == Reason.INCOMPLETE))),
+        )
+        self.lemma("INCOMPLETE", verdict == Reason.INCOMPLETE, when=told & judges)
+        either = one_of(verdict, 0, Reason.INCOMPLETE)
+        self.lemma("ALL or INCOMPLETE", either, when=verdicts & judges)
+        self.lemma("ALL: the rows", self.exact(placed) & judges, when=verdicts & (verdict == 0))
+        ending = self.is_in["PASS"] & self.ends
+        self.lemma("the end was ALL", (verdict == 0) & judges, when=ending)
         self.lemma(
             "whole rows there",
             over * shape.row_bytes == book.over,
-            when=self.among("VERDICT", "JUDGED", "PASS") & (verdict == 0),
+            when=(verdicts | ending) & (verdict == 0),
         )
-        self.lemma(
-            "ALL of what was sent",
-            total == book.sent,
-            when=self.among("VERDICT", "JUDGED") & (verdict == 0),
-        )
+        self.lemma("OVERLAP", (verdict == Reason.OVERLAP) & (total > sent), when=verdicts & ~judges)
+        self.lemma("won", self.won == (verdict == 0), when=self.is_in["JUDGED"])
+        self.lemma("gave", self.gave == inside.spares, when=self.is_in["AIMED"])
+        self.lemma("telling", self.confirmed == self.is_in["PASS"])
+        self.lemma("ends", self.ends == inside.closing, when=later)
+        self.lemma("only its last word", ~self.ends, when=later & ~self.is_in["PASS"])
 
 
 class FinisherJudgesEachBank(_Finisher):
     """Each bank that is to be looked at is looked at after at most as many others as there are; a
     look that shows a complete bank ends in a verdict or in another look, because the bank has moved
-    since. No verdict is older than the last move. A judgement takes so many cycles as the quotient
-    has bits and eight more, beside those in which it waits for the pipeline."""
+    since; one that shows all tells without an aim ends in an aim or a verdict. No verdict is older
+    than the last move. A judgement takes so many cycles as the quotient and the rows have bits and
+    twelve more, beside those in which it waits for the pipeline."""
 
     def promise(self, m):
         dut, types = self.dut, self.types
@@ -283,24 +441,26 @@ class FinisherJudgesEachBank(_Finisher):
             "no stale verdict", ~stale, when=dut.o_op.valid & (op.kind == OpKind.FINISH) & here
         )
         book, shape = dut.result.book, dut.result.geometry
-        complete = (
-            (book.state == RegionState.OPEN)
-            & (book.num_closes >= shape.expected)
-            & (book.acked + book.refused >= book.sent)
-        )
+        complete = complete_book(book, shape)
         with m.If(self.answer & self.is_in["ANSWER"] & here):
             m.d.sync += open_.eq(complete & ~stale & ~asks)
         with m.Elif(asks | (finishes & here)):
             m.d.sync += open_.eq(0)
         self.always("no verdict is forgotten", ~open_, when=~dut.busy | ~here)
+        aimless, aims = Signal(), self.taken & (op.kind == OpKind.AIM)
+        shown = self.answer & self.is_in["ANSWER"] & here
+        lacks = told_all(book, shape) & ~book.aim.known & ~stale & ~asks
+        self.flag(aimless, shown & lacks, aims | finishes | asks)
+        self.always("no aim is forgotten", ~aimless, when=~dut.busy | ~here)
         waits = blocked(dut.o_op) | (self.asked & ~self.answer)
         with m.If(~dut.busy):
             m.d.sync += steps.eq(0)
         with m.Elif(~waits):
             m.d.sync += steps.eq(steps + 1)
         inside, again = self.inside, self.inside.again
-        left, width = observe(inside.own_rows).left, len(inside.own_rows.quotient)
-        self.always("a judgement ends", steps <= width + 8)
+        left, width = observe(inside.all_rows).left, len(inside.all_rows.quotient)
+        most = width + len(inside.left) + 12
+        self.always("a judgement ends", steps <= most)
 
         # Lemmas.
         number, first = Cat(dut.at.bank, dut.at.region), inside.queue.o
@@ -317,29 +477,52 @@ class FinisherJudgesEachBank(_Finisher):
         self.lemma(
             "a move is remembered", again == stale, when=here & dut.busy & ~self.is_in["LOOK"]
         )
-        judging = self.among("WEIGH", "DIVIDE", "EXACT", "VERDICT")
-        self.lemma("still to be judged", here & judging & ~stale, when=open_)
-        own, geometry = inside.book, inside.shape
+        aiming = self.among("WEIGH", "DIVIDE", "FOUND", "SUM", "AIM")
         self.lemma(
-            "still complete",
-            (own.state == RegionState.OPEN)
-            & (own.num_closes >= geometry.expected)
-            & (own.acked + own.refused >= own.sent),
+            "still to be judged",
+            here & (aiming | self.among("AIMED", "PASS", "VERDICT")) & ~stale,
             when=open_,
         )
+        own, geometry = inside.book, inside.shape
+        self.lemma("still complete", complete_book(own, geometry), when=open_)
+        over = own.acked + own.account.refused > own.account.sent
+        beyond = self.among("DIVIDE", "FOUND", "SUM", "AIM", "AIMED", "PASS")
+        self.lemma("as many as were sent", inside.judges & ~over, when=open_ & beyond)
+        self.lemma("not after ALL", ~inside.closing, when=open_)
+        self.lemma(
+            "still to be aimed at",
+            here
+            & (aiming | self.is_in["VERDICT"])
+            & told_all(own, geometry)
+            & ~own.aim.known
+            & ~stale,
+            when=aimless,
+        )
+        sums = ~self.among("IDLE", "LOOK", "ANSWER")
+        self.lemma("sum", inside.total == own.acked + own.account.refused, when=sums)
         self.lemma("both divide", left == observe(inside.over_rows).left)
         self.lemma("width", left <= width)
+        summing = self.is_in["SUM"]
         limits = {
             "LOOK": 0,
             "ANSWER": 1,
             "WEIGH": 2,
-            "EXACT": width + 4,
-            "VERDICT": width + 5,
-            "JUDGED": width + 6,
-            "PASS": width + 7,
+            "FOUND": width + 4,
+            "AIM": most - 6,
+            "AIMED": most - 5,
+            "VERDICT": most - 3,
+            "JUDGED": most - 2,
+            "PASS": most - 1,
         }
         for state, limit in limits.items():
             self.lemma(f"steps in state {state}", steps <= limit, when=self.is_in[state])
+        for bit in range(len(inside.left) + 1):  # what is to be added has less bits in each step
+            more = Cat(inside.left, 0) >> bit == 0
+            self.lemma(f"steps of the sum, {bit}", more | (steps < most - 7 - bit), when=summing)
+        self.lemma("steps of the sum", steps <= most - 7, when=summing)
+        self.lemma(
+            "steps of the first word", steps < most - 3, when=self.is_in["PASS"] & ~inside.closing
+        )
         self.lemma(
             "steps while it divides",
             steps + left <= width + 3,
@@ -352,5 +535,5 @@ class FinisherJudgesEachBank(_Finisher):
         )
         self.lemma(
             "a question is being answered",
-            self.asked == self.among("ANSWER", "JUDGED"),
+            self.asked == self.among("ANSWER", "AIMED", "JUDGED"),
         )

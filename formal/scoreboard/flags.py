@@ -208,7 +208,7 @@ class FlagsFollowTheirEvents(_Flags):
             "row_span": 1,
         }
         quiet = ~Cat(
-            *(port.valid for port in (*dut.i_ack[1:], dut.i_refused, dut.i_close)),
+            *(port.valid for port in (*dut.i_ack[1:], dut.i_refused, dut.i_news)),
             dut.dep_write.en,
             dut.overlap.en,
             dut.purging,

@@ -2,7 +2,7 @@
 """A model of one bank's book, written from docs/interfaces.md, section 8: what the RegionBooks must
 know of it."""
 
-from amaranth import Cat, Mux, Signal
+from amaranth import Cat, Mux, Signal, Value
 from amaranth.lib.data import View
 
 from formal.kit.spec import Spec
@@ -33,7 +33,7 @@ class BooksSpec(Spec):
         here = dut.i_valid & ~came.plain & (came.region == self.region) & (came.bank == self.bank)
         names_epoch = [
             OpKind.REFUSE,
-            OpKind.CLOSE,
+            OpKind.NEWS,
             OpKind.PASS,
             OpKind.OPEN,
             OpKind.RELEASE,
@@ -50,9 +50,9 @@ class BooksSpec(Spec):
             ).bool(),
         )
         self.suppose(
-            "closes come from ranks",
+            "news come from ranks",
             came.src < cfg.ranks,
-            when=dut.i_valid & (came.kind == OpKind.CLOSE),
+            when=dut.i_valid & (came.kind == OpKind.NEWS),
         )
         self.suppose(
             "only acknowledgements and CLEAR are plain",
@@ -64,10 +64,14 @@ class BooksSpec(Spec):
         )
         read, between = self.past(here, "read"), Signal(types.op)
         self.mine, self.op = mine, op = self.past(read, "mine"), Signal(types.op)
-        self.hit, self.over, self.rows = (
-            self.past(dut.hit, "hit1"),
-            self.past(dut.over, "over1"),
-            self.past(dut.rows, "rows1"),
+        self.hit, self.over, self.rows, self.held = (
+            self.past(port, f"{name}1")
+            for name, port in (
+                ("hit", dut.hit),
+                ("over", dut.over),
+                ("rows", dut.rows),
+                ("held", dut.held),
+            )
         )
         m.d.sync += [
             between.eq(came),
@@ -86,7 +90,7 @@ class BooksSpec(Spec):
             book = View(types.book, word)
             for field, model in self.book.items():
                 self.lemma(f"{field} in {table}", book[field] == model, when=known)
-                self.lemma(f"{field} starts as 0 in {table}", model == 0, when=~known)
+                self.lemma(f"{field} starts as 0 in {table}", Value.cast(model) == 0, when=~known)
         (kept,) = opened.signals("was")
         for field, model in self.book.items():
             self.lemma(f"{field} at the change", View(types.book, kept)[field] == model, when=mine)
@@ -96,20 +100,18 @@ class BooksSpec(Spec):
         rest = [
             model
             for field, model in self.book.items()
-            if field not in ("epoch", "used", "taint", "tag")
+            if field not in ("epoch", "used", "taint", "tag", "held", "next")
         ]
+        self.lemma("a FREE bank has nothing", ~Cat(rest).any(), when=~self.busy)
         self.lemma(
-            "a FREE bank that keeps nothing has nothing",
-            ~Cat(rest).any(),
-            when=~self.busy & ~self.book["held"],
+            "nothing of the next epoch", ~Cat(self.book["next"]).any(), when=~self.book["held"]
         )
         self.lemma("a state", self.state <= RegionState.DONE)
+        self.lemma("a busy bank has been opened", self.book["used"], when=self.busy)
+        account = self.book["account"]
         self.lemma(
-            "a busy bank keeps nothing and has been opened",
-            ~self.book["held"] & self.book["used"],
-            when=self.busy,
+            "news are seen", self.book["seen"], when=account.closes.any() | account.told.any()
         )
-        self.lemma("a close is seen", self.book["seen"], when=self.book["closes"].any())
         self.promise(m)
 
     def _registers(self, opened, between):
@@ -138,7 +140,7 @@ class BooksSpec(Spec):
             news
             == (
                 valid
-                & Cat(op.kind == kind for kind in (OpKind.REFUSE, OpKind.CLOSE, OpKind.PASS)).any()
+                & Cat(op.kind == kind for kind in (OpKind.REFUSE, OpKind.NEWS, OpKind.PASS)).any()
             ),
         )
         for kind in OpKind:
@@ -148,9 +150,11 @@ class BooksSpec(Spec):
         fit = View(FIT, opened.signals("fit")[0])
         known = {
             "same": op.epoch == b.epoch,
+            "current": self.current,
             "early": self.early,
             "mine": ~b.held | (b.tag == tag),
-            "closed": b.closes.bit_select(op.src, 1),
+            "told": (op.kind == OpKind.NEWS) & self.old.told.bit_select(op.src, 1),
+            "closed": (op.kind == OpKind.NEWS) & self.old.closes.bit_select(op.src, 1),
             "lost": b.taint.bit_select(tag, 1),
         }
         (homeless,) = opened.signals("homeless")
@@ -188,32 +192,9 @@ class BooksSpec(Spec):
 
     def _model(self, m, op, mine):
         types = scoreboard_types(self._cfg)
-        fields = (
-            "state",
-            "epoch",
-            "used",
-            "held",
-            "tag",
-            "taint",
-            "acked",
-            "refused",
-            "sent",
-            "over",
-            "touched",
-            "passed",
-            "aborted",
-            "brought",
-            "tiles",
-            "num_closes",
-            "closes",
-            "status",
-            "seen",
-            "moved",
-            "ticks",
-            "reported",
-        )
+        fields = [name for name, _ in types.book]
         self.book = book = {
-            name: Signal(types.book[name].width, name=f"model_{name}") for name in fields
+            name: Signal(types.book[name].shape, name=f"model_{name}") for name in fields
         }
         b = type("Book", (), book)
         self.state, self.epoch, does = b.state, b.epoch, self.does
@@ -223,28 +204,32 @@ class BooksSpec(Spec):
             b.state == RegionState.OPEN,
             op.epoch == b.epoch,
         )
+        self.current = self.busy & self.same
         ahead = Signal(4)
         m.d.comb += ahead.eq(op.epoch - b.epoch)
         self.early = ~b.used | ((ahead >= 1) & (ahead <= 7))
-        self.news = does(OpKind.REFUSE, OpKind.CLOSE, OpKind.PASS)
+        self.news = does(OpKind.REFUSE, OpKind.NEWS, OpKind.PASS)
         belongs = self.belongs = Signal()
         m.d.comb += belongs.eq(
-            self.news & Mux(self.busy, self.same, self.early & (~b.held | (b.tag == op.epoch[1:])))
+            self.news & (self.current | (self.early & (~b.held | (b.tag == op.epoch[1:]))))
         )
-        self.twice = does(OpKind.CLOSE) & belongs & b.closes.bit_select(op.src, 1)
-        self.stands = stands = belongs & ~self.twice
+        self.old = View(types.account, Mux(self.current, b.account, b.next))
+        self._announcements(does)
         self.lost = self.news & ~belongs  # dropped: it cannot be kept, or its epoch seems over
         self.acks = acks = does(OpKind.ACK, OpKind.OVER) & self.busy
         bad = op.mem | op.poison | self.over
         self.opens = opens = does(OpKind.OPEN) & ~self.busy & self.shape.valid & self.early
         self.forgets = forgets = does(OpKind.FORGET) & ~self.busy
-        kept = b.held & (b.tag == op.epoch[1:])
+        self.kept = kept = b.held & (b.tag == op.epoch[1:])
         self.late = opens & b.taint.bit_select(op.epoch[1:], 1)
         finish = does(OpKind.FINISH) & self.open & self.same
         self.all = finish & (op.status == 0)
+        self.aims = does(OpKind.AIM) & self.open & self.same
         self.aborts = does(OpKind.ABORT) & self.busy & self.same
         self.releases = does(OpKind.RELEASE) & (b.state == RegionState.DONE) & self.same
         self.ready_tile = does(OpKind.ACK) & self.open & self.hit & ~bad
+        # The last tile, not full: by the AIM that finds it there, or with the verdict.
+        self.ready_rest = (self.aims & self.hit) | (self.all & op.part & ~b.rest)
         # The overflow region is given back in this epoch: nothing can lie there, nothing is told
         # there, any more.
         self.orphaned = (
@@ -256,15 +241,18 @@ class BooksSpec(Spec):
         )
 
         # Why a bank ends in ERROR; a bank ends once.
+        ill = self.closes & self.current & self.open
         causes = [
             (acks & self.open & op.mem, Reason.MEM_ERROR),
             (acks & self.open & self.over, Reason.OVERLAP),
             (acks & self.open & op.poison, Reason.INCOMPLETE),
-            (does(OpKind.CLOSE, OpKind.PASS) & stands & self.open & op.abort, Reason.INCOMPLETE),
+            (ill & op.abort, Reason.INCOMPLETE),
+            (ill & op.exceeds, Reason.OVERLAP),
             (does(OpKind.OVERLAP) & self.open, Reason.OVERLAP),
             (self.orphaned & self.open, Reason.INCOMPLETE),
             (self.late, Reason.EPOCH_EARLY),
-            (opens & kept & b.aborted, Reason.INCOMPLETE),
+            (opens & kept & b.next.broken & b.next.exceeded, Reason.OVERLAP),
+            (opens & kept & b.next.broken, Reason.INCOMPLETE),
             (finish & (op.status != 0), op.status),
         ]
         self.error, self.reason = Signal(), Signal(4)
@@ -276,7 +264,7 @@ class BooksSpec(Spec):
                 ]
 
         moves = self.moves = Signal()
-        m.d.comb += moves.eq(stands | acks)
+        m.d.comb += moves.eq((self.stands & self.current) | acks)
         with m.If(acks):
             m.d.sync += b.acked.eq(b.acked + op.bytes)
             with m.If(op.kind == OpKind.OVER):
@@ -286,24 +274,29 @@ class BooksSpec(Spec):
                 ]
         with m.If(self.ready_tile):
             m.d.sync += b.tiles.eq(b.tiles + 1)
-        with m.If(stands):
-            with m.If(op.kind == OpKind.REFUSE):
-                m.d.sync += b.refused.eq(b.refused + op.bytes)
-            with m.Else():
-                m.d.sync += [
-                    b.sent.eq(b.sent + op.bytes),
-                    b.num_closes.eq(b.num_closes + 1),
-                    b.aborted.eq(b.aborted | op.abort),
-                ]
-            with m.If(op.kind == OpKind.CLOSE):
-                m.d.sync += b.closes.bit_select(op.src, 1).eq(1)
-            with m.If(op.kind == OpKind.PASS):
-                m.d.sync += b.brought.eq(b.brought + op.rows)
-            with m.If(~self.busy):
-                m.d.sync += [
-                    b.held.eq(1),
-                    b.tag.eq(op.epoch[1:]),
-                ]
+        with m.If(belongs & self.current):
+            self._write_down(m, op, b.account)
+        with m.If(self.restates):
+            m.d.sync += [
+                b.looked.eq(0),
+                b.aim.known.eq(0),
+            ]
+        with m.If(belongs & ~self.current):
+            self._write_down(m, op, b.next)
+            m.d.sync += [
+                b.held.eq(1),
+                b.tag.eq(op.epoch[1:]),
+            ]
+        with m.If(does(OpKind.LOOK) & self.open & (op.source == 0)):
+            m.d.sync += b.looked.eq(1)
+        with m.If(self.aims):
+            m.d.sync += [
+                b.rest.eq(b.rest | self.hit),
+                b.promised.eq(b.promised | op.tell),
+            ]
+            with m.If(b.looked):
+                m.d.sync += b.aim.known.eq(1)
+                m.d.sync += [b.aim[name].eq(op[name]) for name, _ in types.aim if name != "known"]
         with m.If(self.lost):
             m.d.sync += b.taint.bit_select(op.epoch[1:], 1).eq(1)
         with m.If(moves):
@@ -316,15 +309,19 @@ class BooksSpec(Spec):
             m.d.sync += [book[name].eq(0) for name in fields if name != "taint"]
             with m.If(b.held):
                 m.d.sync += b.taint.bit_select(b.tag, 1).eq(1)
-        with m.If(opens):
-            with m.If(~kept):  # nothing of another epoch stays but that it was lost
-                m.d.sync += [book[name].eq(0) for name in fields if name != "taint"]
+        with m.If(opens):  # nothing of another epoch stays but that it was lost
+            m.d.sync += [book[name].eq(0) for name in fields if name != "taint"]
             m.d.sync += [
                 b.state.eq(RegionState.OPEN),
                 b.epoch.eq(op.epoch),
                 b.used.eq(1),
-                b.held.eq(0),
             ]
+            with m.If(kept):
+                m.d.sync += [
+                    b.account.eq(b.next),
+                    b.seen.eq(1),
+                    b.moved.eq(1),
+                ]
             for n in range(
                 8
             ):  # epochs that are 1 to 7 ahead of the new one; all others of the first one
@@ -336,7 +333,7 @@ class BooksSpec(Spec):
             m.d.sync += [
                 b.state.eq(RegionState.DONE),
                 b.passed.eq(1),
-                b.brought.eq(op.rows),
+                b.account.brought.eq(op.rows),
             ]
         with m.If(self.error):
             m.d.sync += [
@@ -348,9 +345,8 @@ class BooksSpec(Spec):
         with m.If(self.orphaned):
             m.d.sync += b.passed.eq(1)
         with m.If(does(OpKind.FREE)):
-            m.d.sync += [
-                book[name].eq(0) for name in fields if name not in ("epoch", "used", "taint")
-            ]
+            history = ("epoch", "used", "taint", "held", "tag", "next")
+            m.d.sync += [book[name].eq(0) for name in fields if name not in history]
         # The stall clock: four ticks without motion after the one that saw the last.
         self.stalled = Signal()
         with m.If(does(OpKind.TICK) & self.open & b.seen):
@@ -366,3 +362,49 @@ class BooksSpec(Spec):
                     b.ticks.eq(b.ticks + 1),
                     b.reported.eq(b.ticks == 3),
                 ]
+
+    def _announcements(self, does):
+        """What an operation says for the first time, and what it repeats; a primary says each
+        thing once."""
+        op, old, outer = self.op, self.old, does(OpKind.NEWS)
+        known, gone = old.told.bit_select(op.src, 1), old.closes.bit_select(op.src, 1)
+        says = self.belongs & does(OpKind.NEWS, OpKind.PASS)
+        self.told_twice, self.twice = (
+            outer & self.belongs & op.tell & known,
+            outer & self.belongs & op.close & gone,
+        )
+        self.tells = says & op.tell & ~self.told_twice
+        self.closes = says & op.close & ~self.twice
+        self.stands = (self.belongs & does(OpKind.REFUSE)) | self.tells | self.closes
+        # What the aim rests on: what was told and what was refused.
+        self.restates = ((self.belongs & does(OpKind.REFUSE)) | self.tells) & self.current
+
+    def _write_down(self, m, op, account):
+        """What news change in their account."""
+        outer = op.kind == OpKind.NEWS
+        broken = self.closes & (op.abort | op.exceeds)
+        with m.If(op.kind == OpKind.REFUSE):
+            m.d.sync += account.refused.eq(account.refused + op.bytes)
+        with m.If(self.tells):
+            m.d.sync += [
+                account.num_told.eq(account.num_told + 1),
+                account.sent.eq(account.sent + op.bytes),
+            ]
+        with m.If(self.tells & outer):
+            m.d.sync += account.told.bit_select(op.src, 1).eq(1)
+        with m.If(self.closes):
+            m.d.sync += [
+                account.num_closes.eq(account.num_closes + 1),
+                account.brought.eq(account.brought + op.rows),
+            ]
+        with m.If(self.closes & outer):
+            m.d.sync += account.closes.bit_select(op.src, 1).eq(1)
+        with m.If(broken):
+            m.d.sync += account.broken.eq(1)
+        with m.If(broken & ~account.broken):
+            m.d.sync += account.exceeded.eq(~op.abort)
+        with m.If(broken & outer & ~account.blame.valid):
+            m.d.sync += [
+                account.blame.valid.eq(1),
+                account.blame.rank.eq(op.src),
+            ]

@@ -16,7 +16,9 @@ from .readiness import Opened
 
 __all__ = ["AnEpochIsTheSumOfItsNews"]
 
-NEWS = (OpKind.REFUSE, OpKind.CLOSE, OpKind.PASS)
+NEWS = (OpKind.REFUSE, OpKind.NEWS, OpKind.PASS)
+#: What an account adds up of them.
+NEWS_SUMS = ("told", "num_told", "closes", "num_closes", "sent", "refused")
 NAMES_EPOCH = (*NEWS, OpKind.OPEN, OpKind.RELEASE, OpKind.ABORT, OpKind.FORGET)
 
 
@@ -52,9 +54,9 @@ class AnEpochIsTheSumOfItsNews(Spec):
             when=dut.i_valid & ~came.plain & self.kind(came, *NAMES_EPOCH),
         )
         self.suppose(
-            "closes come from ranks",
+            "news come from ranks",
             came.src < cfg.ranks,
-            when=dut.i_valid & (came.kind == OpKind.CLOSE),
+            when=dut.i_valid & (came.kind == OpKind.NEWS),
         )
         self.suppose(
             "only acknowledgements and CLEAR are plain",
@@ -117,11 +119,9 @@ class AnEpochIsTheSumOfItsNews(Spec):
     def _ledger(self, m):
         """Sums and sets over a life."""
         cfg, op, of_epoch = self._cfg, self.op, self.of_epoch
-        book = scoreboard_types(cfg).book
-        names = ("came", "sent", "refused", "acked", "num_closes", "closes")
-        widths = {
-            name: book[name].width if name != "came" else 1 for name in names
-        }  # came: some news of it
+        types = scoreboard_types(cfg)
+        widths = {name: types.account[name].width for name in NEWS_SUMS}
+        widths |= {"came": 1, "acked": types.book["acked"].width}  # came: some news of it
         sums = {name: Signal(width, name=f"ledger_{name}") for name, width in widths.items()}
         kept = {name: Signal(width, name=f"kept_{name}") for name, width in widths.items()}
         for name, total in sums.items():
@@ -129,19 +129,26 @@ class AnEpochIsTheSumOfItsNews(Spec):
             m.d.sync += kept[name].eq(total)
         self.came = sums.pop("came")
         self.ledger, later = SimpleNamespace(**sums), SimpleNamespace(**kept)
-        ledger, known = self.ledger, Signal()
-        m.d.comb += known.eq((op.kind == OpKind.CLOSE) & ledger.closes.bit_select(op.src, 1))
-        with m.If(of_epoch & self.kind(op, *NEWS) & ~known):
+        ledger, outer, source = self.ledger, op.kind == OpKind.NEWS, (1 << op.src)[: cfg.ranks]
+        tells, closes = Signal(), Signal()
+        m.d.comb += [
+            tells.eq(op.tell & ~(outer & (ledger.told & source).any())),
+            closes.eq(op.close & ~(outer & (ledger.closes & source).any())),
+        ]
+        with m.If(of_epoch & self.kind(op, *NEWS)):
             m.d.sync += later.came.eq(1)
             with m.If(op.kind == OpKind.REFUSE):
                 m.d.sync += later.refused.eq(ledger.refused + op.bytes)
             with m.Else():
                 m.d.sync += [
-                    later.sent.eq(ledger.sent + op.bytes),
-                    later.num_closes.eq(ledger.num_closes + 1),
+                    later.sent.eq(ledger.sent + Mux(tells, op.bytes, 0)),
+                    later.num_told.eq(ledger.num_told + tells),
+                    later.num_closes.eq(ledger.num_closes + closes),
                 ]
-            with m.If(op.kind == OpKind.CLOSE):
-                m.d.sync += later.closes.eq(ledger.closes | (1 << op.src)[: cfg.ranks])
+            with m.If(outer & tells):
+                m.d.sync += later.told.eq(ledger.told | source)
+            with m.If(outer & closes):
+                m.d.sync += later.closes.eq(ledger.closes | source)
         with m.If(self.mine & self.in_use & self.kind(op, OpKind.ACK, OpKind.OVER)):
             m.d.sync += later.acked.eq(ledger.acked + op.bytes)
         with m.If(self.mine & self.in_use & (op.kind == OpKind.FREE)):
@@ -156,7 +163,8 @@ class AnEpochIsTheSumOfItsNews(Spec):
         for name, total in vars(ledger).items():
             self.always(
                 f"an open epoch has all its news: {name}",
-                shown[name] == self.past(total, f"{name}_before"),
+                (shown.account[name] if name in NEWS_SUMS else shown[name])
+                == self.past(total, f"{name}_before"),
                 when=looked,
             )
         was_told = self.past(Cat(ends, dut.outcome.error, dut.outcome.word.status), "ended")
@@ -180,19 +188,26 @@ class AnEpochIsTheSumOfItsNews(Spec):
         # ALL: what the finisher was shown last, and what the ledger was then.
         expected = dut.result.geometry.expected
 
-        def agree(closes, acked, refused, sent):
-            return (closes >= expected) & (acked + refused == sent)
+        def agree(told, closes, acked, refused, sent):
+            return (told >= expected) & (closes >= expected) & (acked + refused == sent)
 
         fair, true = Signal(), Signal()
         was_open = self.past(self.is_open, "was_open")
         sums = [
             self.past(getattr(ledger, name), f"{name}_shown")
-            for name in ("num_closes", "acked", "refused", "sent")
+            for name in ("num_told", "num_closes", "acked", "refused", "sent")
         ]
+        account = shown.account
         with m.If(self.past(self.mine & (op.kind == OpKind.LOOK), "a_look")):
             m.d.sync += [
                 fair.eq(
-                    agree(shown.num_closes, shown.acked, shown.refused, shown.sent)
+                    agree(
+                        account.num_told,
+                        account.num_closes,
+                        shown.acked,
+                        account.refused,
+                        account.sent,
+                    )
                     & (shown.epoch == self.epoch)
                     & (shown.state == RegionState.OPEN)
                 ),
@@ -202,7 +217,7 @@ class AnEpochIsTheSumOfItsNews(Spec):
         verdict = self.of_epoch & (op.kind == OpKind.FINISH) & (op.status == 0)
         self.suppose("a verdict is true of what the finisher was shown", fair, when=verdict)
         self.always(
-            "ALL only if all have closed and the sums agree",
+            "ALL only if all have told and closed and the sums agree",
             true,
             when=self.of_epoch & ends & ~dut.outcome.error,
         )
@@ -221,7 +236,12 @@ class AnEpochIsTheSumOfItsNews(Spec):
         book = View(types.book, Mux(known, word, 0))
         ledger, tag = self.ledger, self.epoch[1:]
         state, last = self.state, self.last
-        sums = Cat((book[name] == total) for name, total in vars(ledger).items()).all()
+        news_sums = {name: total for name, total in vars(ledger).items() if name in NEWS_SUMS}
+        sums, next_sums = (
+            Cat((account[name] == total) for name, total in news_sums.items()).all()
+            for account in (book.account, book.next)
+        )
+        kept_here = ~self.in_use & book.held & (book.tag == tag)
         nothing = ~Cat(self.came, *vars(ledger).values()).any()
         lost = book.taint.bit_select(tag, 1)
         busy = book.state != RegionState.FREE
@@ -230,28 +250,23 @@ class AnEpochIsTheSumOfItsNews(Spec):
         used = self.used | (told.en & (told.region == self.region) & (told.bank == self.bank))
         self.lemma("used as told", book.used == used)
         self.lemma("never used", ~busy & (state == RegionState.FREE), when=~book.used)
-        self.lemma("in use: all its news", sums, when=self.is_open)
-        self.lemma("kept: all its news", sums | lost, when=~busy & book.held & (book.tag == tag))
+        acked = book.acked == ledger.acked
+        self.lemma("in use: all its news", sums & acked, when=self.is_open)
+        self.lemma("kept: all its news", next_sums | lost, when=kept_here)
+        self.lemma("not kept: nothing, or lost", nothing | lost, when=~self.in_use & ~kept_here)
+        ahead = Signal(4)
+        m.d.comb += ahead.eq(Cat(self.bank, book.tag) - book.epoch)
         self.lemma(
-            "not kept: nothing, or lost",
-            nothing | lost,
-            when=~self.in_use & ~(~busy & book.held & (book.tag == tag)),
+            "what is kept is to come", (ahead >= 1) & (ahead <= 7), when=book.held & book.used
         )
         self.lemma("no acknowledgement before its use", ledger.acked == 0, when=~self.in_use)
         self.lemma("a taint has a cause", self.came, when=lost)
-        self.lemma(
-            "something kept has a cause", self.came, when=~busy & book.held & (book.tag == tag)
-        )
-        news = Cat(ledger.sent, ledger.refused, ledger.num_closes, ledger.closes)
+        self.lemma("something kept has a cause", self.came, when=kept_here)
+        news = Cat(*news_sums.values())
         self.lemma("nothing came, nothing summed", self.came | ~news.any())
         self.lemma("an epoch in use has no taint", ~lost, when=self.in_use)
-        totals = [book[name] for name in vars(ledger)]
-        self.lemma(
-            "a FREE bank that keeps nothing has nothing",
-            ~Cat(totals).any(),
-            when=~busy & ~book.held,
-        )
-        self.lemma("a busy bank keeps nothing", ~book.held, when=busy)
+        self.lemma("a FREE bank has nothing", ~Cat(book.account, book.acked).any(), when=~busy)
+        self.lemma("nothing of the next epoch", ~book.next.as_value().any(), when=~book.held)
         self.lemma("a state", book.state <= RegionState.DONE)
         kept = View(types.book, self.opened.signals("was")[0])
         self.lemma("the book at the change", kept.as_value() == book.as_value(), when=self.mine)

@@ -92,7 +92,7 @@ class DroppedNewsTaint(BooksSpec):
         )
         self.always(
             "an epoch takes its own news",
-            in_use | (self.early & (kept | ~b["held"]) & ~self.busy),
+            in_use | (self.early & (kept | ~b["held"])),
             when=named & self.belongs,
         )
         ends = dut.outcome.en & (dut.outcome.index == Cat(self.bank, self.region))

@@ -49,9 +49,9 @@ class _Tiles(Spec):
         word, self.known = known_word(self, self.inside.tiles, Cat(self.group, self.bank), "tile")
         self.tile = View(types.tile, word)
 
-    def count(self, m, acks, full, forget, told, again):
-        """The exact count: ``acks`` counts an operation, ``full`` bytes make the tile; ``again``:
-        it starts again then."""
+    def count(self, m, acks, full, forget, told, again, aims=0):
+        """The exact count: ``acks`` counts an operation, ``full`` bytes make the tile, or as many
+        as one that ``aims`` says; ``again``: it starts again then."""
         dut, op, width = self.dut, self.op, self._cfg.tile_width
         total, fired, spoiled = Signal(width), Signal(), Signal()
         counts, now = Signal(), Signal(width + 1)
@@ -64,13 +64,14 @@ class _Tiles(Spec):
             "an operation has at most the bytes that a tile may have", bytes_fit, when=counts
         )
         too_many = fired | (now > full)
+        shoots = aims & ~fired & (total == op.bytes[:width])
         with m.If(forget):
             m.d.sync += [
                 total.eq(0),
                 fired.eq(0),
                 spoiled.eq(0),
             ]
-        with m.Elif(told):
+        with m.Elif(told | shoots):
             m.d.sync += [
                 total.eq(0),
                 fired.eq(1),
@@ -91,8 +92,12 @@ class _Tiles(Spec):
             when=counts & good,
         )
         self.always("too many bytes are noticed", dut.over == too_many, when=counts & good)
+        self.always("an aim fires exactly on its bytes", dut.hit == shoots, when=aims & good)
+        self.always("what it holds", dut.held == now[:width], when=counts & good & ~dut.over)
         self.always(
-            "nothing else fires", ~dut.hit & ~dut.over, when=~(acks & op.bytes.any()) & self.at_out
+            "nothing else fires",
+            (~dut.hit | aims) & ~dut.over,
+            when=~(acks & op.bytes.any()) & self.at_out,
         )
         self.lemma(
             "the word is the count",
@@ -113,8 +118,8 @@ class _Tiles(Spec):
 
 class TileFiresExactly(_Tiles):
     """A tile of a live bank is hit by exactly the acknowledgement that brings its bytes to
-    row_bytes << log2_tile, once until it is cleared or announced by the finisher; every byte beyond
-    is reported with that operation."""
+    row_bytes << log2_tile, or by the finisher's aim at exactly the bytes that it has, once until it
+    is cleared or announced by the finisher; every byte beyond is reported with that operation."""
 
     def build(self, m):
         super().build(m)
@@ -177,6 +182,7 @@ class TileFiresExactly(_Tiles):
             forget=self.at_out & (op.kind == OpKind.CLEAR),
             told=self.at_out & (op.kind == OpKind.FINISH) & op.part,
             again=False,
+            aims=self.at_out & (op.kind == OpKind.AIM) & op.part & live_out,
         )
         word, known = known_word(self, self.inside.thresholds, region, "threshold")
         threshold = View(types.threshold, word)

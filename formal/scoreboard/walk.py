@@ -52,10 +52,10 @@ class OrdersTakeTheirSteps(_Walker):
     overflows there, and go on when a question behind the last is answered. They purge once; quiesce
     once, when no purge is going on; sweep once, when the writers are quiet; look at the book not
     before eight cycles after the combiners are swept, and not while the bank is judged; clear each
-    tile of the capacity once, in order; tell the overflow region once if it has not been told, with
-    abort if bytes came from there; free the bank; and are then ready for the next. All the while
-    and two cycles longer the bank's events are killed. Beside waits for others, it does not stand
-    still for more than 24 cycles."""
+    tile of the capacity once, in order; tell the overflow region once if it has not been told, as a
+    close, with the tell if that has not come before, and with abort if bytes came from there; free
+    the bank; and are then ready for the next. All the while and two cycles longer the bank's events
+    are killed. Beside waits for others, it does not stand still for more than 24 cycles."""
 
     def promise(self, m):
         cfg, dut, types, inside = self._cfg, self.dut, self.types, self.inside
@@ -223,7 +223,7 @@ class OrdersTakeTheirSteps(_Walker):
             & ~told
             & (op.region == shape.overflow)
             & (op.bank == bank)
-            & (op.abort == book.touched)
+            & same(op, close=1, tell=~book.promised, abort=book.touched)
             & (op.bytes == 0)
             & (op.rows == 0)
             & (op.epoch == command.epoch),
@@ -315,7 +315,7 @@ class OrdersTakeTheirSteps(_Walker):
             "the walk",
             (cleared + left + (rest & counts) == tiles)
             & (inside.tell == owes)
-            & (inside.abort == book.touched)
+            & same(inside, abort=book.touched, promised=book.promised)
             & (inside.over_at == shape.overflow)
             & (inside.group == (shape.group_base + cleared)[: cfg.group_width]),
             when=phase == 8,

@@ -139,7 +139,7 @@ class InputsNeverWaitForEvents(_Scoreboard):
         cfg, dut, opened = self._cfg, self.dut, self.opened
         (last,) = opened.signals("arbiter.last")
         for number, (port, name) in enumerate(
-            ((dut.i_refused, "refusals"), (dut.i_close, "closes")), 1
+            ((dut.i_refused, "refusals"), (dut.i_news, "news")), 1
         ):
             waits = Signal(3, name=f"{name}_wait")
             waiting = port.valid & ~port.ready & ~dut.clearing
@@ -276,7 +276,7 @@ class OutputsAgree(_Scoreboard):
         self.always("cleared for good", ~dut.clearing, when=cleared)
         inputs = Cat(
             dut.i_refused.ready,
-            dut.i_close.ready,
+            dut.i_news.ready,
             dut.i_command.ready,
             *(port.ready for port in dut.i_ack),
         )
@@ -432,7 +432,7 @@ class OpensShowBeforeTheNext(_Scoreboard):
         # A free search does not get there: a geometry right after the clearing, an OPEN of bank 0,
         # and nothing else.
         other = Cat(
-            *(port.valid for port in (*dut.i_ack, dut.i_refused, dut.i_close)),
+            *(port.valid for port in (*dut.i_ack, dut.i_refused, dut.i_news)),
             dut.dep_write.en,
             dut.overlap.en,
             dut.timeout,

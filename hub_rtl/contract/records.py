@@ -197,6 +197,7 @@ READY_COUNTS = _strobes(
     "close_stale",
     "early_kept",
     "tainted",
+    "told_twice",
     "close_twice",
     "mem_errors",
     "poisoned",
@@ -338,15 +339,22 @@ class HubTypes:
                 "bytes": cfg.bytes_width,
             }
         )
-        #: A producer's close, from the link or from the own rank. ``sent``: bytes.
-        self.close = struct(
+        #: One entry of announcements, from the link or from the own rank: what rank ``src`` says of
+        #: one region and epoch. ``tell``: it promises 16 * ``bytes16`` bytes (and up to 15 more if
+        #: ``ragged``). ``close``: it sends nothing more; only with it ``abort``: it gave up,
+        #: ``short``, ``over``: it sent less, more than it told. One of tell, close is set.
+        self.news = struct(
             {
                 "region": REGION,
                 "epoch": epoch,
                 "src": RANK,
-                "sent": cfg.total_width,
-                "ragged": 1,
+                "tell": 1,
+                "close": 1,
                 "abort": 1,
+                "short": 1,
+                "over": 1,
+                "ragged": 1,
+                "bytes16": SENT16,
             }
         )
         #: One entry of announcements, from the link or from the own rank: what rank ``src`` says of
@@ -408,17 +416,20 @@ class HubTypes:
         self.bank_strobe = struct({"en": 1, "region": region, "bank": 1})
         #: A producer's second close.
         self.bad_close = struct({"en": 1, "region": region, "epoch": epoch, "src": rank})
-        #: Book of a bank, as a CSR query shows it.
+        #: Book of a bank, as a CSR query shows it. ``told``, ``closes``: how many have come.
+        #: ``blame``: the first rank whose close said that it broke its word.
         self.status = struct(
             {
                 "state": STATE,
                 "epoch": epoch,
+                "told": CLOSES,
                 "closes": CLOSES,
                 "sent": cfg.total_width,
                 "acked": cfg.total_width,
                 "refused": cfg.total_width,
                 "rows": cfg.slot_width,
                 "error": REASON,
+                "blame": struct({"valid": 1, "rank": rank}),
             }
         )
         #: Plain-store dependency range: group = group_base + ((addr - base) >> log2_stride) for

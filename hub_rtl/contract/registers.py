@@ -160,11 +160,12 @@ COUNTERS = {
     "error": "ERROR events",
     "acks_stray": "acknowledgements for a FREE bank or a range that is not armed",
     "refused_stale": "refusals for an epoch that is over",
-    "close_stale": "closes for an epoch that is over",
-    "early_kept": "closes and refusals kept for an epoch not open yet",
-    "tainted": "early closes and refusals lost: their bank was in use or kept another epoch's",
+    "close_stale": "tells and closes for an epoch that is over",
+    "early_kept": "tells, closes and refusals kept for the epoch to come",
+    "tainted": "early tells, closes and refusals lost: those of another epoch were kept",
+    "told_twice": "second tells of a producer",
     "close_twice": "second closes of a producer",
-    "close_bad": "closes of an unknown region or producer",
+    "close_bad": "tells and closes of an unknown region or producer",
     "mem_errors": "acknowledgements, merged ones once, with a memory error",
     "poisoned": "acknowledgements, merged ones once, of poisoned data",
     "row_overlaps": "rows that got more bytes than they have",
@@ -193,6 +194,7 @@ ONE_SOURCE = frozenset(
         "close_stale",
         "early_kept",
         "tainted",
+        "told_twice",
         "close_twice",
         "close_bad",
         "mem_errors",
@@ -542,11 +544,21 @@ def _region_page(cfg):
                     Field("closes", 16, CLOSES, "ro", 0, "closes received"),
                 ),
             ),
-            *_wide("SENT", 0x88, "ro", "bytes sent by all who closed", cfg.total_width),
+            *_wide("SENT", 0x88, "ro", "bytes told by all who told", cfg.total_width),
             *_wide("ACKED", 0x90, "ro", "bytes acknowledged by memory", cfg.total_width),
             *_wide("REFUSED", 0x98, "ro", "bytes refused", cfg.total_width),
             _word("ROWS", 0xA0, cfg.slot_width, "ro", "rows"),
+            _word("TOLD", 0xA4, CLOSES, "ro", "tells received"),
+            Register(
+                "BLAME",
+                0xA8,
+                (
+                    Field("valid", 0, 1, "ro", 0, "a close said that its producer broke its word"),
+                    Field("rank", 8, cfg.rank_width, "ro", 0, "the first one that did"),
+                ),
+            ),
             *_bitmap("MISSING", 0xB0, cfg.ranks, "ro", "1: no close yet"),
+            *_bitmap("SILENT", 0xC0, cfg.ranks, "ro", "1: has not told yet"),
         ),
         "Regions: INDEX, geometry, COMMIT; commands; state",
     )
@@ -778,6 +790,7 @@ def _hang_page(cfg):
             *_bitmap(
                 "TIMEOUT_MISSING", 0x40, cfg.ranks, "ro", "1: no close at the time of the timeout"
             ),
+            *_bitmap("TIMEOUT_SILENT", 0x50, cfg.ranks, "ro", "1: had not told at the timeout"),
             *_bitmap(
                 "NO_CREDIT", 0x60, cfg.ranks, "ro", "1: no data credit for that rank in the slice"
             ),

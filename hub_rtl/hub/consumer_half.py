@@ -4,12 +4,12 @@ wired together."""
 
 from typing import NamedTuple
 
-from amaranth import Cat, Const, Module, Signal
+from amaranth import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hub_rtl.contract.axi import Axi4, Axi4Write
-from hub_rtl.contract.fields import ADDR, FLIT, REGISTER, UNIT, WORD
+from hub_rtl.contract.fields import ADDR, FLIT, REGISTER, WORD
 from hub_rtl.contract.records import MEMORY_COUNTS, READY_COUNTS, WAITING, types_of
 from hub_rtl.memory.flag_port import SpillPortMerge
 from hub_rtl.memory.memory import MemoryWriter
@@ -48,9 +48,9 @@ class HubConsumer(wiring.Component):
     ``i_packet``, ``mem``, ``waiting``, ``outstanding``, ``memory_counts``, ``news_lost``;
     ``close_taken``; ``o_event``; ``spill`` (64-bit AXI4, also flags); region side ``i_command``,
     ``command_error``, ``geometry_write``, ``window_write``, ``dep_write``, ``dep_busy``,
-    ``query``, ``status``, ``missing_from``, ``timeout``, ``o_timeout``; ``refusal_valid``,
-    ``refusal`` Out; ``obs_alloc``; ``alloc_counts``, ``ready_counts``, ``flag_error``; ``purging``,
-    ``clearing`` Out. Source: architecture section 3.
+    ``query``, ``status``, ``missing_from``, ``silent``, ``timeout``, ``o_timeout``;
+    ``refusal_valid``, ``refusal`` Out; ``obs_alloc``; ``alloc_counts``, ``ready_counts``,
+    ``flag_error``; ``purging``, ``clearing`` Out. Source: architecture section 3.
     """
 
     observe: HubConsumerObserve  # once elaborated
@@ -78,6 +78,7 @@ class HubConsumer(wiring.Component):
                 "query": In(t.bank_name),
                 "status": Out(t.status),
                 "missing_from": Out(cfg.ranks),
+                "silent": Out(cfg.ranks),
                 "timeout": In(REGISTER),
                 "o_timeout": Out(t.bank_strobe),
                 "refusal_valid": Out(1),
@@ -128,7 +129,9 @@ class HubConsumer(wiring.Component):
                 self.news_lost[n].eq(split.lost),
             ]
         connect(m, refusals.o, scoreboard.i_refused)
-        self._close(m, news.o, scoreboard.i_close)
+        connect(m, news.o, scoreboard.i_news)
+        taken = mutant("hub.entry_counted_while_offered", news.o.valid & news.o.ready, news.o.valid)
+        m.d.comb += self.close_taken.eq(taken & news.o.payload.close)
         connect(m, flipped(self.i_command), scoreboard.i_command)
         connect(m, scoreboard.o_event, flipped(self.o_event))
         connect(m, allocator.spill, flag_port.spill)
@@ -154,21 +157,6 @@ class HubConsumer(wiring.Component):
         self._show(m, allocator, scoreboard, flag_port, refusals)
         m.d.sync += self.clearing.eq(allocator.clearing | scoreboard.clearing)
         return m
-
-    def _close(self, m, news, close):
-        """An entry that closes, with the bytes that it tells."""
-        m.d.comb += [
-            close.valid.eq(news.valid),
-            news.ready.eq(close.ready),
-            *[
-                close.payload[name].eq(news.payload[name])
-                for name in ("region", "epoch", "src", "ragged", "abort")
-            ],
-            close.payload.sent.eq(Cat(Const(0, UNIT), news.payload.bytes16)),
-            self.close_taken.eq(
-                mutant("hub.entry_counted_while_offered", close.valid & close.ready, close.valid)
-            ),
-        ]
 
     def _configure(self, m, allocator, scoreboard):
         """Broadcasts of configuration go to every slice: the strobe through a register, what is
@@ -199,6 +187,7 @@ class HubConsumer(wiring.Component):
             scoreboard.timeout.eq(self.timeout),
             self.status.eq(scoreboard.status),
             self.missing_from.eq(scoreboard.missing_from),
+            self.silent.eq(scoreboard.silent),
             self.command_error.eq(scoreboard.command_error),
             self.o_timeout.eq(scoreboard.o_timeout),
             self.dep_busy.eq(scoreboard.dep_busy),

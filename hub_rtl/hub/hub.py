@@ -224,6 +224,7 @@ class Hub(wiring.Component):
             consumer.timeout.eq(csr.timeout),
             csr.status.eq(consumer.status),
             csr.missing_from.eq(consumer.missing_from),
+            csr.silent.eq(consumer.silent),
             csr.timed_out.eq(consumer.o_timeout),
             csr.region_error.eq(consumer.command_error),
             csr.range_busy.eq(consumer.dep_busy),

@@ -109,10 +109,10 @@ class RegionAccess(wiring.Component):
     Parameters: ``cfg``. Ports: ``region`` In; ``geometry`` In; ``commit`` In strobe; ``busy`` Out;
     ``errors`` Out strobe per rule; ``geometry_write`` Out; ``command_en`` In strobe, ``command``
     In; ``command_busy`` Out; ``o_command`` Out stream(region_command); ``query_en`` In strobe,
-    ``query_bank`` In; ``query_busy`` Out; ``result``, ``missing`` Out, kept; ``timeout`` In {en,
-    region, bank}; ``timeout_set`` Out strobe; ``timeout_result`` Out {bank, epoch, region},
-    ``timeout_missing`` Out, kept; to the scoreboard: ``query`` Out, ``status``, ``missing_from``
-    In. Source: docs/interfaces.md section 9, docs/registers.md.
+    ``query_bank`` In; ``query_busy`` Out; ``result``, ``missing``, ``mute`` Out, kept; ``timeout``
+    In {en, region, bank}; ``timeout_set`` Out strobe; ``timeout_result`` Out {bank, epoch, region},
+    ``timeout_missing``, ``timeout_mute`` Out, kept; to the scoreboard: ``query`` Out, ``status``,
+    ``missing_from``, ``silent`` In. Source: docs/interfaces.md section 9, docs/registers.md.
     """
 
     observe: RegionAccessObserve  # once elaborated
@@ -136,15 +136,18 @@ class RegionAccess(wiring.Component):
                 "query_busy": Out(1),
                 "result": Out(t.status),
                 "missing": Out(cfg.ranks),
+                "mute": Out(cfg.ranks),
                 "timeout": In(t.bank_strobe),
                 "timeout_set": Out(1),
                 "timeout_result": Out(
                     data.StructLayout({"bank": 1, "epoch": EPOCH, "region": cfg.region_width})
                 ),
                 "timeout_missing": Out(cfg.ranks),
+                "timeout_mute": Out(cfg.ranks),
                 "query": Out(t.bank_name),
                 "status": In(t.status),
                 "missing_from": In(cfg.ranks),
+                "silent": In(cfg.ranks),
             }
         )
         self._cfg = cfg
@@ -287,6 +290,7 @@ class RegionAccess(wiring.Component):
                     m.d.sync += [
                         self.result.eq(self.status),
                         self.missing.eq(self.missing_from),
+                        self.mute.eq(self.silent),
                         asked.eq(0),
                     ]
                     m.next = "idle"
@@ -298,6 +302,7 @@ class RegionAccess(wiring.Component):
                         self.timeout_result.bank.eq(self.query.bank),
                         self.timeout_result.epoch.eq(self.status.epoch),
                         self.timeout_missing.eq(self.missing_from),
+                        self.timeout_mute.eq(self.silent),
                     ]
                     m.next = "idle"
         return fsm.ongoing("bank0") | fsm.ongoing("bank1")

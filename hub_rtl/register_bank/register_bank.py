@@ -56,11 +56,11 @@ class CsrBank(wiring.Component):
     ``peer_dead``; orders Out: ``o_command`` stream(command, tag 0),
     ``i_command_response`` In, ``handle_write``, ``handle_read`` {en, index} with ``handle_data``
     In, the handle, ``geometry_write``, ``dep_write``, ``window_write``, ``o_region_command``; views
-    In: ``region_error``, ``query`` Out with ``status`` and ``missing_from``, ``timed_out``,
-    ``event_valid``, ``event_error`` (strobe), ``refused`` (strobe), ``bad``, ``counts``,
-    ``log_index`` Out with ``log_entry``, ``log_count``, ``log_lost``, ``log_clear`` Out; ``slice``
-    Out with ``view`` In; ``cleared``, ``purging``, ``in_flight``, ``range_busy`` In; ``irq`` Out,
-    level. Source: docs/interfaces.md section 9, docs/registers.md.
+    In: ``region_error``, ``query`` Out with ``status``, ``missing_from`` and ``silent``,
+    ``timed_out``, ``event_valid``, ``event_error`` (strobe), ``refused`` (strobe), ``bad``,
+    ``counts``, ``log_index`` Out with ``log_entry``, ``log_count``, ``log_lost``, ``log_clear``
+    Out; ``slice`` Out with ``view`` In; ``cleared``, ``purging``, ``in_flight``, ``range_busy`` In;
+    ``irq`` Out, level. Source: docs/interfaces.md section 9, docs/registers.md.
     """
 
     observe: CsrBankObserve  # once elaborated
@@ -88,6 +88,7 @@ class CsrBank(wiring.Component):
                 "query": Out(t.bank_name),
                 "status": In(t.status),
                 "missing_from": In(cfg.ranks),
+                "silent": In(cfg.ranks),
                 "timed_out": In(t.bank_strobe),
                 "event_valid": In(1),
                 "event_error": In(1),
@@ -272,6 +273,7 @@ class CsrBank(wiring.Component):
             self.query.eq(regions.query),
             regions.status.eq(self.status),
             regions.missing_from.eq(self.missing_from),
+            regions.silent.eq(self.silent),
         ]
         connect(m, regions.o_command, flipped(self.o_region_command))
         result = regions.result
@@ -285,8 +287,14 @@ class CsrBank(wiring.Component):
                 getattr(r, f"regions_{name}_lo").eq(value[:REGISTER]),
                 getattr(r, f"regions_{name}_hi").eq(value[REGISTER:]),
             ]
-        m.d.comb += r.regions_rows.eq(result.rows)
+        m.d.comb += [
+            r.regions_rows.eq(result.rows),
+            r.regions_told.eq(result.told),
+            r.regions_blame_valid.eq(result.blame.valid),
+            r.regions_blame_rank.eq(result.blame.rank),
+        ]
         _bitmap(m, r, "regions_missing", regions.missing)
+        _bitmap(m, r, "regions_silent", regions.mute)
         for bit, name in enumerate(GEOMETRY_RULES):
             m.d.comb += getattr(r, f"regions_error_{name}_set").eq(regions.errors[bit])
         # The first failing command is kept.
@@ -390,6 +398,7 @@ class CsrBank(wiring.Component):
             r.hang_timeout_region.eq(regions.timeout_result.region),
         ]
         _bitmap(m, r, "hang_timeout_missing", regions.timeout_missing)
+        _bitmap(m, r, "hang_timeout_silent", regions.timeout_mute)
         _bitmap(m, r, "hang_no_credit", self.view.no_credit)
         _bitmap(m, r, "hang_no_ctl_credit", self.view.no_ctl_credit)
 

@@ -31,8 +31,8 @@ class OpKind(IntEnum):
     ACK = 0  # acknowledged bytes of a tile: counter and book of the place (plain: counter alone)
     OVER = 1  # the same bytes again, for the book of the region that overflowed
     REFUSE = 2  # sunk bytes
-    CLOSE = 3  # a producer's close
-    PASS = 4  # internal close: a primary tells its overflow region what it has brought there
+    NEWS = 3  # a producer's tell, close or both
+    PASS = 4  # internal news: a primary tells its overflow region what it brings there
     OVERLAP = 5  # a row got more bytes than it has
     OPEN = 6  # commands, as software gave them
     RELEASE = 7
@@ -44,6 +44,7 @@ class OpKind(IntEnum):
     LOOK = 13  # read the book, change nothing
     TICK = 14  # stall clock of one bank
     ORPHAN = 15  # the region named in `bytes` is given back: whoever overflows into it ends
+    AIM = 16  # what the last tile, not full, will hold; announced at once if it is there
 
 
 def bank_index(region, bank):
@@ -88,8 +89,11 @@ class ScoreboardTypes:
         #: Bytes one accumulator holds before it takes no more: the packet that fills it still fits.
         self.acc_width = max(cfg.bytes_width + 1, 16)
         #: One slot of the pipeline. ``source``: who waits for the result (0 finisher, 1 commander).
-        #: ``region`` names the book. ``part``: FINISH announces a partial tile ``group``. ``mem``,
-        #: ``poison``, ``abort``: bad news. ``bytes`` of ORPHAN: the region that is given back.
+        #: ``region`` names the book. ``mem``, ``poison``: bad acknowledgement. ``tell``, ``close``:
+        #: what NEWS and PASS say; ``abort``, ``exceeds``: the word was broken, by too little or too
+        #: much. ``part``: FINISH announces a partial tile ``group``, AIM does if that holds
+        #: ``bytes``. AIM: ``rows`` will lie in the region, which is all (``exact``); ``tell``: none
+        #: in the overflow region. ``bytes`` of ORPHAN: the region that is given back.
         self.op = struct(
             {
                 "kind": bits_of(OpKind),
@@ -105,17 +109,52 @@ class ScoreboardTypes:
                 "rows": cfg.slot_width,
                 "mem": 1,
                 "poison": 1,
+                "tell": 1,
+                "close": 1,
                 "abort": 1,
+                "exceeds": 1,
                 "part": 1,
+                "exact": 1,
                 "status": REASON,
             }
         )
-        #: Book of one (region, bank). ``used``: the bank has had an epoch. ``held``: the bank is
-        #: FREE and its counters belong to epoch {tag, bank}, which is not open yet. ``taint``: one
-        #: bit per epoch of this bank, news of it was dropped. ``over``: acknowledged bytes that lie
-        #: in the overflow region; ``touched``: some acknowledgement came from there. ``brought``:
-        #: rows that primaries left here; the row total once DONE. ``tiles``: full tiles announced.
-        #: ``passed``: the overflow region has been told, or has been given back.
+        #: What tells, closes and refusals say of one epoch. ``told``, ``closes``: one bit per rank;
+        #: the numbers count primaries too. ``sent``: bytes told. ``brought``: rows that primaries
+        #: left here; the row total once DONE. ``broken``: some close said that a word was broken,
+        #: the first one by too much if ``exceeded``. ``blame``: the first rank that said so.
+        self.account = struct(
+            {
+                "told": cfg.ranks,
+                "num_told": CLOSES,
+                "closes": cfg.ranks,
+                "num_closes": CLOSES,
+                "sent": cfg.total_width,
+                "refused": cfg.total_width,
+                "brought": cfg.slot_width,
+                "broken": 1,
+                "exceeded": 1,
+                "blame": types.status["blame"].shape,
+            }
+        )
+        #: The last tile, if it will not be full: it is ready at ``bytes`` (0: none) in ``group``.
+        #: ``known``: found for the present account. ``rows`` will lie in the region; ``exact``:
+        #: these are all.
+        self.aim = struct(
+            {
+                "known": 1,
+                "exact": 1,
+                "rows": cfg.slot_width,
+                "group": group,
+                "bytes": cfg.tile_width,
+            }
+        )
+        #: Book of one (region, bank). ``used``: the bank has had an epoch. ``held``: ``next`` is of
+        #: the epoch {tag, bank} to come. ``taint``: one bit per epoch of this bank, news of it was
+        #: dropped. ``over``: acknowledged bytes that lie in the overflow region; ``touched``: some
+        #: acknowledgement came from there. ``tiles``: full tiles announced; ``rest``: the last
+        #: tile, not full, was announced. ``looked``: the account has not changed since the
+        #: finisher's look. ``promised``: the overflow region was told that nothing comes;
+        #: ``passed``: it has been told how this ended, or has been given back.
         self.book = struct(
             {
                 "state": STATE,
@@ -124,17 +163,17 @@ class ScoreboardTypes:
                 "held": 1,
                 "tag": EPOCH - 1,
                 "taint": 1 << EPOCH - 1,
+                "account": self.account,
+                "next": self.account,
                 "acked": cfg.total_width,
-                "refused": cfg.total_width,
-                "sent": cfg.total_width,
                 "over": cfg.total_width,
                 "touched": 1,
+                "promised": 1,
                 "passed": 1,
-                "aborted": 1,
-                "brought": cfg.slot_width,
                 "tiles": group + 1,
-                "num_closes": CLOSES,
-                "closes": cfg.ranks,
+                "rest": 1,
+                "looked": 1,
+                "aim": self.aim,
                 "status": REASON,
                 "seen": 1,
                 "moved": 1,

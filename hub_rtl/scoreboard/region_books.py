@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps the book of every (region, epoch bank): states, closes, byte totals, and what follows from
-each change."""
+"""Keeps the book of every (region, epoch bank): states, tells, closes, byte totals, and what
+follows from each change."""
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from hub_rtl.contract.fields import ORDER_ERROR
+from hub_rtl.contract.fields import EPOCH, ORDER_ERROR, REASON
 from hub_rtl.contract.packets import OrderError, Reason, RegionState
 from hub_rtl.contract.records import types_of
 from hub_rtl.parts.mutants import mutant
@@ -17,9 +17,15 @@ from .records import TICKS, OpKind, bank_index, scoreboard_types
 
 __all__ = ["FIT", "RegionBooks"]
 
-#: Of an operation and its book: the epoch is the book's; it is to come; what the book keeps is of
-#: it or nothing; the producer has closed; news of the epoch were dropped.
-FIT = data.StructLayout(dict.fromkeys(("same", "early", "mine", "closed", "lost"), 1))
+#: Of an operation and its book: the epoch is the book's; that epoch is in use; it is to come; what
+#: the book keeps for the next epoch is of it or nothing; the producer has told, has closed; news of
+#: the epoch were dropped.
+FIT = data.StructLayout(
+    dict.fromkeys(("same", "current", "early", "mine", "told", "closed", "lost"), 1)
+)
+#: Why the finisher may have to look: something grew; what the aim rests on changed; the last tile
+#: is there.
+GROWTH = data.StructLayout(dict.fromkeys(("any", "aim", "rest"), 1))
 
 
 class RegionBooks(wiring.Component):
@@ -30,21 +36,23 @@ class RegionBooks(wiring.Component):
     closes. A bank leaves OPEN once per epoch: by a verdict of the finisher (ALL), by bad news
     (ERROR, at once) or by ABORT. OPEN goes forward: to an epoch 2, 4 or 6 ahead of the bank's last
     one, to any one if it has none. A bank whose overflow region is given back in its epoch (ORPHAN)
-    ends in ERROR and has nothing to tell there any more. News for an epoch that is not open yet are
-    kept while the bank is FREE and of that epoch. News that is dropped, because it cannot be kept
-    or its epoch seems to be over, taints its epoch: the OPEN of it is an ERROR. Latency: an
+    ends in ERROR and has nothing to tell there any more. News of the epoch to come are kept in
+    ``next``, whether the bank is in use or FREE. News that is dropped, because they are of yet
+    another epoch or theirs seems to be over, taints its epoch: the OPEN of it is an ERROR. An AIM
+    stays until the account changes. Latency: an
     operation at ``i_op`` in cycle 0, its tile's verdict in cycle 1, has its effects at ``ready``,
     ``outcome`` and ``drop`` in cycle 2, at the registered ``region_update`` and ``result`` in cycle
     3: the book is read, registered, changed. Throughput one per cycle, of one bank too (forwarded).
-    Never stalls. Illegal input: a producer's second close and closes of unknown producers change
-    nothing and are reported (``bad_close``).
+    Never stalls. Illegal input: a producer's second tell or close changes nothing and is counted; a
+    second close is reported (``bad_close``).
 
-    Parameters: ``cfg``. Ports: ``i_op`` In {valid, op} and, a cycle later, {hit, over, live, rows}
-    of TileCounters; ``region_update`` Out; ``ready``, ``outcome`` Out to EventScan; ``drop`` Out:
-    pending news of this bank is forgotten; ``check`` Out: this bank may be complete; ``live_write``
-    Out; ``result`` Out; ``timeout`` Out; ``bad_close`` Out; ``query`` In, ``status``, ``missing``
-    Out two cycles later; ``geometry_write``, ``dep_write`` In; ``counts`` Out; ``clearing`` Out.
-    Source: docs/interfaces.md section 8; rules R1, R2, R6 of docs/architecture.md.
+    Parameters: ``cfg``. Ports: ``i_op`` In {valid, op} and, a cycle later, {hit, over, held, live,
+    rows} of TileCounters; ``region_update`` Out; ``ready``, ``outcome`` Out to EventScan; ``drop``
+    Out: pending news of this bank is forgotten; ``check`` Out: this bank may be complete, or its
+    last tile; ``live_write`` Out; ``result`` Out; ``timeout`` Out; ``bad_close`` Out; ``query`` In,
+    ``status``, ``missing``, ``silent`` Out two cycles later; ``geometry_write``, ``dep_write`` In;
+    ``counts`` Out; ``clearing`` Out. Source: docs/interfaces.md section 8; rules R1, R2, R6 of
+    docs/architecture.md.
     """
 
     def __init__(self, cfg):
@@ -56,6 +64,7 @@ class RegionBooks(wiring.Component):
                 "i_op": In(own.op),
                 "hit": In(1),
                 "over": In(1),
+                "held": In(cfg.tile_width),
                 "live": In(1),
                 "rows": In(cfg.slot_width),
                 "region_update": Out(types.region_update),
@@ -71,6 +80,7 @@ class RegionBooks(wiring.Component):
                 "query": In(own.bank_name),
                 "status": Out(own.status),
                 "missing": Out(cfg.ranks),
+                "silent": Out(cfg.ranks),
                 "geometry_write": In(types.geometry_write),
                 "dep_write": In(types.dep_write),
                 "counts": Out(own.book_counts),
@@ -114,6 +124,7 @@ class RegionBooks(wiring.Component):
         was, now = (Signal(types.book, name=name) for name in ("was", "now"))
         shape = Signal(types.geometry)
         hit, over, live, full_rows = Signal(), Signal(), Signal(), Signal(cfg.slot_width)
+        held = Signal(cfg.tile_width)
         name = bank_index(op.region, op.bank)
         # The operation in front may be changing that very book: known a cycle ahead.
         follows = Signal()
@@ -136,6 +147,7 @@ class RegionBooks(wiring.Component):
             shape.eq(shapes.r_data),
             hit.eq(self.hit),
             over.eq(self.over),
+            held.eq(self.held),
             live.eq(self.live),
             full_rows.eq(self.rows),
         ]
@@ -154,7 +166,7 @@ class RegionBooks(wiring.Component):
         m.d.sync += [
             acks.eq(read_valid & ~read_op.plain & kinds(OpKind.ACK, OpKind.OVER)),
             plain_ack.eq(read_valid & read_op.plain & kinds(OpKind.ACK, OpKind.OVER)),
-            news.eq(read_valid & kinds(OpKind.REFUSE, OpKind.CLOSE, OpKind.PASS)),
+            news.eq(read_valid & kinds(OpKind.REFUSE, OpKind.NEWS, OpKind.PASS)),
             answers.eq(
                 read_valid
                 & kinds(
@@ -165,6 +177,7 @@ class RegionBooks(wiring.Component):
                     OpKind.FREE,
                     OpKind.FINISH,
                     OpKind.LOOK,
+                    OpKind.AIM,
                 )
             ),
             fails.eq(read_op.status.any()),
@@ -194,12 +207,10 @@ class RegionBooks(wiring.Component):
         # -- change --------------------------------------------------------------------------------
         busy, opened, opens, kept = Signal(), Signal(), Signal(), Signal()
         forgets = Signal()  # the bank goes back to never opened
-        take, twice, stands = (
-            Signal(),
-            Signal(),
-            Signal(),
-        )  # news of this epoch; that change something
-        fail, status, ok = Signal(), Signal(4), Signal()  # bad news for an open bank
+        take, stands = Signal(), Signal()  # news of this epoch or the next; that change something
+        says, tells, closes = Signal(), Signal(), Signal()  # tells, closes: for the first time
+        resets = Signal()  # what was told or refused changes, on which the aim rests
+        fail, status, ok = Signal(), Signal(REASON), Signal()  # bad news for an open bank
         moved, ends = Signal(), Signal()  # some total grows; the finisher's ALL
         bad_news = op.mem | op.poison | over
         ready_tile = (
@@ -209,6 +220,17 @@ class RegionBooks(wiring.Component):
             & hit
             & ~bad_news
         )
+        # The last tile was looked for and is there: as an ACK found it, or the AIM itself.
+        rest_there = (
+            acks
+            & does[OpKind.ACK]
+            & was.aim.known
+            & ~was.rest
+            & (op.group == was.aim.group)
+            & (held == was.aim.bytes)
+        )
+        rest_ready = does[OpKind.AIM] & opened & same & hit
+        broken = op.close & (op.abort | op.exceeds)
         aborts = does[OpKind.ABORT] & same & busy
         orphaned = does[OpKind.ORPHAN] & homeless & same & busy
         m.d.comb += [
@@ -223,15 +245,19 @@ class RegionBooks(wiring.Component):
             forgets.eq(does[OpKind.FORGET] & ~busy),
             kept.eq(was.held & fit.mine),
             take.eq(
-                Mux(
-                    busy,
-                    same,
+                fit.current
+                | mutant(
+                    "scoreboard.news_of_busy_bank_dropped",
                     mutant("scoreboard.news_of_other_owner_taken", early & fit.mine, early),
+                    early & fit.mine & ~busy,
                 )
             ),
-            twice.eq(does[OpKind.CLOSE] & take & fit.closed),
-            stands.eq(news & take & ~twice),
-            moved.eq((acks & busy) | stands),
+            says.eq((does[OpKind.NEWS] | does[OpKind.PASS]) & take),
+            tells.eq(says & op.tell & mutant("scoreboard.told_twice_counts", ~fit.told, 1)),
+            closes.eq(says & op.close & ~fit.closed),
+            stands.eq((does[OpKind.REFUSE] & take) | tells | closes),
+            resets.eq(((does[OpKind.REFUSE] & take) | tells) & fit.current),
+            moved.eq((acks & busy) | (stands & fit.current)),
             ends.eq(does[OpKind.FINISH] & opened & same & ~fails),
             ok.eq(
                 opens
@@ -243,21 +269,20 @@ class RegionBooks(wiring.Component):
                 )
                 | aborts
                 | does[OpKind.FREE]
-                | (does[OpKind.FINISH] & opened & same)
+                | ((does[OpKind.FINISH] | does[OpKind.AIM]) & opened & same)
             ),
             fail.eq(
                 (
                     opened
                     & (
                         (acks & bad_news)
-                        | (does[OpKind.CLOSE] & same & op.abort & ~fit.closed)
-                        | (does[OpKind.PASS] & same & op.abort)
+                        | (closes & same & broken)
                         | does[OpKind.OVERLAP]
                         | (does[OpKind.FINISH] & same & fails)
                         | orphaned
                     )
                 )
-                | (opens & (fit.lost | (kept & was.aborted)))
+                | (opens & (fit.lost | (kept & was.next.broken)))
             ),
         ]
         with m.Switch(op.kind):
@@ -272,7 +297,15 @@ class RegionBooks(wiring.Component):
             with m.Case(OpKind.OVERLAP):
                 m.d.comb += status.eq(Reason.OVERLAP)
             with m.Case(OpKind.OPEN):
-                m.d.comb += status.eq(Mux(fit.lost, Reason.EPOCH_EARLY, Reason.INCOMPLETE))
+                m.d.comb += status.eq(
+                    Mux(
+                        fit.lost,
+                        Reason.EPOCH_EARLY,
+                        Mux(was.next.exceeded, Reason.OVERLAP, Reason.INCOMPLETE),
+                    )
+                )
+            with m.Case(OpKind.NEWS, OpKind.PASS):
+                m.d.comb += status.eq(Mux(op.abort, Reason.INCOMPLETE, Reason.OVERLAP))
             with m.Case(OpKind.FINISH):
                 m.d.comb += status.eq(op.status)
             with m.Default():
@@ -288,25 +321,35 @@ class RegionBooks(wiring.Component):
                 ]
         with m.If(ready_tile):
             m.d.comb += now.tiles.eq(was.tiles + 1)
-        with m.If(stands & does[OpKind.REFUSE]):
-            m.d.comb += now.refused.eq(was.refused + op.bytes)
-        with m.If(stands & ~does[OpKind.REFUSE]):
+        account = self._account(m, op, fit, was, does, tells, closes, broken)
+        with m.If(stands & fit.current):
+            m.d.comb += now.account.eq(account)
+        with m.If(resets):
             m.d.comb += [
-                now.sent.eq(
-                    mutant("scoreboard.sent_is_of_last_close", was.sent + op.bytes, op.bytes)
-                ),
-                now.num_closes.eq(was.num_closes + 1),
-                now.aborted.eq(was.aborted | op.abort),
+                now.looked.eq(0),
+                now.aim.known.eq(mutant("scoreboard.aim_outlives_account", 0, was.aim.known)),
             ]
-        with m.If(stands & does[OpKind.CLOSE]):
-            m.d.comb += now.closes.eq(was.closes | (Const(1, cfg.ranks) << op.src)[: cfg.ranks])
-        with m.If(stands & does[OpKind.PASS]):
-            m.d.comb += now.brought.eq(was.brought + op.rows)
-        with m.If(news & take & ~busy):
+        with m.If(news & take & ~fit.current):
             m.d.comb += [
+                now.next.eq(account),
                 now.held.eq(1),
                 now.tag.eq(op.epoch[1:]),
             ]
+        with m.If(does[OpKind.LOOK] & opened & (op.source == 0)):
+            m.d.comb += now.looked.eq(1)
+        with m.If(does[OpKind.AIM] & opened & same):
+            m.d.comb += [
+                now.promised.eq(was.promised | op.tell),
+                now.rest.eq(was.rest | hit),
+            ]
+            with m.If(mutant("scoreboard.old_aim_is_kept", was.looked, 1)):
+                m.d.comb += [
+                    now.aim.known.eq(1),
+                    now.aim.exact.eq(op.exact),
+                    now.aim.rows.eq(op.rows),
+                    now.aim.group.eq(op.group),
+                    now.aim.bytes.eq(op.bytes),
+                ]
         with m.If(mutant("scoreboard.late_news_do_not_taint", news & ~take, news & ~take & early)):
             m.d.comb += now.taint.eq(was.taint | (Const(1, 8) << op.epoch[1:])[:8])
         with m.If(moved):
@@ -317,18 +360,21 @@ class RegionBooks(wiring.Component):
         with m.If(ends):
             m.d.comb += [
                 now.passed.eq(1),
-                now.brought.eq(op.rows),
+                now.account.brought.eq(op.rows),
             ]
         with m.If(orphaned):  # what it would tell is of an opening that is over
             m.d.comb += now.passed.eq(1)
         self._tick(m, does[OpKind.TICK] & opened & was.seen, was, now)
-        with m.If(does[OpKind.FREE] | (opens & ~kept) | forgets):
+        with m.If(does[OpKind.FREE] | opens | forgets):
             m.d.comb += now.eq(0)
-        with m.If(does[OpKind.FREE]):  # only the history stays
+        with m.If(does[OpKind.FREE]):  # only the history stays, and what is of the next epoch
             m.d.comb += [
                 now.epoch.eq(was.epoch),
                 now.used.eq(1),
                 now.taint.eq(was.taint),
+                now.held.eq(was.held),
+                now.tag.eq(was.tag),
+                now.next.eq(was.next),
             ]
         with m.If(opens | forgets):
             self._taints(m, op, was, now, kept, forgets)
@@ -337,8 +383,11 @@ class RegionBooks(wiring.Component):
                 now.state.eq(RegionState.OPEN),
                 now.epoch.eq(op.epoch),
                 now.used.eq(1),
-                now.held.eq(0),
+                now.seen.eq(kept),
+                now.moved.eq(kept),
             ]
+            with m.If(kept):
+                m.d.comb += now.account.eq(was.next)
         with m.If(ends | aborts | fail):
             m.d.comb += now.state.eq(RegionState.DONE)
         with m.If(fail):
@@ -373,7 +422,11 @@ class RegionBooks(wiring.Component):
             usable.eq(plain_ack & live & ~failed.bit_select(op.dep, 1)),
             plain_fail.eq(usable & bad_news),
             self.ready.en.eq(
-                (usable & hit & ~bad_news) | ready_tile | (ends & op.part) | does[OpKind.CLEAR]
+                (usable & hit & ~bad_news)
+                | ready_tile
+                | rest_ready
+                | (ends & op.part & ~was.rest)
+                | does[OpKind.CLEAR]
             ),
             self.ready.clear.eq(does[OpKind.CLEAR]),
             self.ready.plain.eq(op.plain),
@@ -383,7 +436,7 @@ class RegionBooks(wiring.Component):
             self.ready.group.eq(op.group),
             self.ready.rows.eq(
                 Mux(
-                    does[OpKind.FINISH],
+                    does[OpKind.FINISH] | does[OpKind.AIM],
                     op.rows & ((Const(1, 16) << shape.log2_tile) - 1),
                     full_rows,
                 )
@@ -394,7 +447,9 @@ class RegionBooks(wiring.Component):
             self.outcome.word.epoch.eq(Mux(op.plain, 0, now.epoch)),
             self.outcome.word.status.eq(Mux(ends, 0, status)),
             self.outcome.word.rows.eq(Mux(ends, op.rows, 0)),
-            self.outcome.word.refused.eq(~op.plain & was.refused.any()),
+            self.outcome.word.refused.eq(
+                ~op.plain & Mux(opens, kept & was.next.refused.any(), was.account.refused.any())
+            ),
             self.drop.en.eq(
                 aborts | (does[OpKind.RELEASE] & same & (was.state == RegionState.DONE))
             ),
@@ -409,29 +464,13 @@ class RegionBooks(wiring.Component):
         with m.If(self.dep_write.en):
             m.d.sync += failed.bit_select(self.dep_write.index, 1).eq(0)
 
-        # A bank may be complete after any growth with all closes there; the finisher looks closer.
-        grown, expected, closes = Signal(), Signal.like(shape.expected), Signal.like(now.num_closes)
-        grown_at = Signal(types.bank_strobe)
-        m.d.sync += [
-            grown.eq(((moved & opened) | opens) & ~fail),
-            expected.eq(shape.expected),
-            closes.eq(now.num_closes),
-            grown_at.region.eq(op.region),
-            grown_at.bank.eq(op.bank),
-        ]
+        grows = Signal(GROWTH)
         m.d.comb += [
-            self.check.eq(grown_at),
-            self.check.en.eq(
-                grown
-                & (
-                    mutant(
-                        "scoreboard.end_not_sought_at_last_close",
-                        closes >= expected,
-                        closes > expected,
-                    )
-                )
-            ),
+            grows.any.eq(((moved & opened) | opens) & ~fail),
+            grows.aim.eq(resets | opens),
+            grows.rest.eq(mutant("scoreboard.rest_not_noticed", rest_there, 0)),
         ]
+        self._seek(m, grows, op, now, shape)
 
         acked = acks | plain_ack
         m.d.sync += [
@@ -441,18 +480,19 @@ class RegionBooks(wiring.Component):
             self.result.book.eq(was),
             self.result.geometry.eq(shape),
             self.result.reason.eq(self._refusal(m, does, was, shape, busy, fit)),
-            self.bad_close.en.eq(twice),
+            self.bad_close.en.eq(does[OpKind.NEWS] & take & op.close & fit.closed),
             self.bad_close.region.eq(op.region),
             self.bad_close.epoch.eq(op.epoch),
             self.bad_close.src.eq(op.src),
             self.counts.acks_stray.eq((plain_ack & ~live) | (acks & ~busy)),
             self.counts.refused_stale.eq(does[OpKind.REFUSE] & ~take & ~early),
-            self.counts.close_stale.eq((does[OpKind.CLOSE] | does[OpKind.PASS]) & ~take & ~early),
-            self.counts.early_kept.eq(news & take & ~busy),
+            self.counts.close_stale.eq((does[OpKind.NEWS] | does[OpKind.PASS]) & ~take & ~early),
+            self.counts.early_kept.eq(news & take & ~fit.current),
             self.counts.tainted.eq(
                 (news & ~take & early) | (was.held & (forgets | (opens & ~kept)))
             ),
-            self.counts.close_twice.eq(twice),
+            self.counts.told_twice.eq(does[OpKind.NEWS] & take & op.tell & fit.told),
+            self.counts.close_twice.eq(does[OpKind.NEWS] & take & op.close & fit.closed),
             self.counts.mem_errors.eq(does[OpKind.ACK] & op.mem),
             self.counts.poisoned.eq(does[OpKind.ACK] & op.poison),
             self.counts.overlaps.eq((acked & over) | does[OpKind.OVERLAP]),
@@ -462,16 +502,90 @@ class RegionBooks(wiring.Component):
 
     def _fit(self, m, book, op, name):
         """How the epoch, and the closing producer, of ``op`` stand to ``book``."""
-        fit, ahead = Signal(FIT, name=f"fit_{name}"), Signal(4, name=f"ahead_{name}")
+        fit, ahead = Signal(FIT, name=f"fit_{name}"), Signal(EPOCH, name=f"ahead_{name}")
+        account = Mux(fit.current, book.account, book.next)
+        outer = op.kind == OpKind.NEWS
         m.d.comb += [
             ahead.eq(op.epoch - book.epoch),
             fit.same.eq(op.epoch == book.epoch),
+            fit.current.eq(fit.same & (book.state != RegionState.FREE)),
             fit.early.eq(~book.used | (~ahead[3] & ahead.any())),
             fit.mine.eq(~book.held | (book.tag == op.epoch[1:])),
-            fit.closed.eq(book.closes.bit_select(op.src, 1)),
+            fit.told.eq(outer & self._types.account(account).told.bit_select(op.src, 1)),
+            fit.closed.eq(outer & self._types.account(account).closes.bit_select(op.src, 1)),
             fit.lost.eq(book.taint.bit_select(op.epoch[1:], 1)),
         ]
         return fit
+
+    def _account(self, m, op, fit, was, does, tells, closes, broken):
+        """The account that news are of, the present one or the next, after them."""
+        cfg, types = self._cfg, self._types
+        old, new = Signal(types.account, name="account_was"), Signal(types.account, name="account")
+        source = Mux(does[OpKind.NEWS], (Const(1, cfg.ranks) << op.src)[: cfg.ranks], 0)
+        m.d.comb += [
+            old.eq(Mux(fit.current, was.account, was.next)),
+            new.eq(old),
+        ]
+        with m.If(does[OpKind.REFUSE]):
+            m.d.comb += new.refused.eq(old.refused + op.bytes)
+        with m.If(tells):
+            m.d.comb += [
+                new.told.eq(old.told | source),
+                new.num_told.eq(old.num_told + 1),
+                new.sent.eq(
+                    mutant("scoreboard.sent_is_of_last_close", old.sent + op.bytes, op.bytes)
+                ),
+            ]
+        with m.If(closes):
+            m.d.comb += [
+                new.closes.eq(old.closes | source),
+                new.num_closes.eq(old.num_closes + 1),
+                new.brought.eq(old.brought + op.rows),
+                new.broken.eq(old.broken | broken),
+            ]
+            with m.If(broken & ~old.broken):
+                m.d.comb += new.exceeded.eq(~op.abort)
+            with m.If(broken & ~old.blame.valid & does[OpKind.NEWS]):
+                m.d.comb += [
+                    new.blame.valid.eq(1),
+                    new.blame.rank.eq(op.src),
+                ]
+        return new
+
+    def _seek(self, m, grows, op, now, shape):
+        """What may make a bank complete: its aim has to be found anew, its last tile is there, or
+        all have closed and no byte is missing. The finisher looks closer, not before all have
+        told."""
+        types = self._types
+        grown, expected, told, closes = (
+            Signal(GROWTH, name="grown"),
+            Signal.like(shape.expected, name="expected"),
+            Signal.like(now.account.num_told, name="told"),
+            Signal.like(now.account.num_closes, name="closed"),
+        )
+        arrived, sent = Signal(len(now.acked) + 1, name="arrived"), Signal.like(now.account.sent)
+        grown_at = Signal(types.bank_strobe, name="grown_at")
+        m.d.sync += [
+            grown.eq(grows),
+            expected.eq(shape.expected),
+            told.eq(now.account.num_told),
+            closes.eq(now.account.num_closes),
+            arrived.eq(now.acked + now.account.refused),
+            sent.eq(now.account.sent),
+            grown_at.region.eq(op.region),
+            grown_at.bank.eq(op.bank),
+        ]
+        all_closed = mutant(
+            "scoreboard.end_not_sought_at_last_close", closes >= expected, closes > expected
+        )
+        m.d.comb += [
+            self.check.eq(grown_at),
+            self.check.en.eq(
+                grown.any
+                & (told >= expected)
+                & (grown.aim | grown.rest | (all_closed & (arrived >= sent)))
+            ),
+        ]
 
     def _taints(self, m, op, was, now, kept, forgets):
         """OPEN, FORGET: what was kept for an epoch that is not opened now is dropped and taints
@@ -527,19 +641,24 @@ class RegionBooks(wiring.Component):
 
     def _report(self, m, mirror):
         """The query has its own copy of the books, so that it never waits and never disturbs."""
-        book = mirror.r_data
+        book, account = mirror.r_data, Signal(self._types.account, name="shown")
+        opened = book.state == RegionState.OPEN
         m.d.comb += [
             mirror.r_en.eq(1),
             mirror.r_addr.eq(Cat(self.query.bank, self.query.region)),
+            account.eq(Mux(book.state == RegionState.FREE, book.next, book.account)),
         ]
         m.d.sync += [
             self.status.state.eq(book.state),
             self.status.epoch.eq(book.epoch),
-            self.status.closes.eq(book.num_closes),
-            self.status.sent.eq(book.sent),
+            self.status.told.eq(account.num_told),
+            self.status.closes.eq(account.num_closes),
+            self.status.sent.eq(account.sent),
             self.status.acked.eq(book.acked),
-            self.status.refused.eq(book.refused),
-            self.status.rows.eq(book.brought),
+            self.status.refused.eq(account.refused),
+            self.status.rows.eq(account.brought),
             self.status.error.eq(book.status),
-            self.missing.eq(Mux(book.state == RegionState.OPEN, ~book.closes, 0)),
+            self.status.blame.eq(account.blame),
+            self.missing.eq(Mux(opened, ~account.closes, 0)),
+            self.silent.eq(Mux(opened, ~account.told, 0)),
         ]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides whether a bank whose producers have all closed is complete, and announces its last tile
-and ALL, or ERROR."""
+"""Finds what the last tile of a bank will hold once all have told, and decides whether a bank whose
+producers have all closed is complete: announces that tile and ALL, or ERROR."""
 
 from typing import NamedTuple
 
@@ -8,6 +8,7 @@ from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hub_rtl.contract.fields import REASON, bits_of
 from hub_rtl.contract.packets import Reason, RegionState
 from hub_rtl.parts.mutants import mutant
 
@@ -77,35 +78,71 @@ class Divider(wiring.Component):
         return m
 
 
+class Count(NamedTuple):
+    """What the quotients of a bank say."""
+
+    placed: Signal  #: rows in this region, at a verdict
+    over: Signal  #: rows in the overflow region
+    full: Signal  #: full tiles of those placed
+    part: Signal  #: there is one more tile, not full
+    rows: Signal  #: rows told and not refused, the fraction cut off
+    whole: Signal  #: there is no fraction
+    fits: Signal  #: ``rows`` is as many; else it is more than any capacity
+
+
+class Asked(NamedTuple):
+    """What the finisher's operation is about."""
+
+    kind: Signal
+    verdict: Signal  #: a Reason
+    aiming: Signal  #: it is an AIM
+    passing: Signal  #: it is for the overflow region
+    closing: Signal  #: ... and says how this one ended
+
+
 class RegionFinisherObserve(NamedTuple):
     """What a proof may see of a :class:`RegionFinisher`."""
 
     queue: BankQueue  #: banks to be looked at
-    own_rows: Divider  #: rows that lie in the region
+    all_rows: Divider  #: rows that were told and not refused
     over_rows: Divider  #: rows that lie in its overflow region
     book: data.View  #: as the look showed it
     shape: data.View  #: the region's geometry, as the look showed it
-    here: Signal  #: bytes in the region
+    due: Signal  #: bytes told and not refused
     total: Signal  #: bytes acknowledged and refused
     full: Signal  #: full tiles, by the quotients
     part: Signal  #: there is one more tile, not full
     rows: Signal  #: in both regions, by the quotients
     again: Signal  #: the bank has moved since the look
     verdict: Signal  #: a Reason
-    is_in: dict  #: 1 in that state: IDLE, LOOK, ANSWER, WEIGH, DIVIDE, EXACT, VERDICT, JUDGED, PASS
+    aim: data.View  #: what the AIM says: {known, exact, rows, group, bytes}
+    left: Signal  #: bits of the last tile's rows whose bytes are to be added yet
+    factor: Signal  #: bytes of a row, times the value of the lowest of these bits
+    judges: Signal  #: the bank is complete
+    quick: Signal  #: its aim says how many rows
+    spares: Signal  #: the overflow region is to be told that nothing comes
+    closing: Signal  #: it is told how this one ended
+    is_in: dict  #: 1 in that state, by its name
 
 
 class RegionFinisher(wiring.Component):
-    """Works through the banks that may be complete, one at a time, and gives the verdict.
+    """Works through the banks that may be complete, one at a time: sets the aim, gives the verdict.
 
-    Contract: a bank with all closes and acked + refused = sent becomes DONE with ALL when its bytes
-    are exactly those of its rows by the allocator's count (slots given out in this region, to
-    whomever, and its rows that went to its overflow region) and all full tiles were announced; its
-    last partial tile is announced with the same operation. Otherwise ERROR INCOMPLETE; more bytes
-    than sent: ERROR OVERLAP. Before that nothing happens. A bank that changes while it is judged is
-    judged again. After ALL the overflow region is told. Latency: from ``check`` to the verdict
-    about 16 cycles and one per quotient bit (at most 30). Order: first come, first judged. Waits
-    for the pipeline only. No ``check`` may come while ``clearing``.
+    Contract, aim: once all have told, the rows that will lie in the region are those told and not
+    refused, or its capacity. If they leave a last tile that is not full and are a number of rows
+    (or reach the capacity), the bank gets an AIM: group and bytes of that tile. The tile is
+    announced when it holds these bytes and the allocator has given out that many slots, so that
+    none is to come: its rows are whole, whatever else happens. If no byte can overflow, the
+    overflow region is told so. A new account makes a new aim. Contract, verdict: a bank with all
+    tells, all closes and acked + refused = sent becomes DONE with ALL when its bytes are exactly
+    those of its rows by the allocator's count (slots given out in this region, to whomever, and its
+    rows that went to its overflow region) and all full tiles were announced; its last partial tile
+    is announced with the same operation, if it was not before. Otherwise ERROR INCOMPLETE; more
+    bytes than sent: ERROR OVERLAP. Before that nothing happens. A bank that changes while it is
+    judged is judged again. After ALL the overflow region is told. Latency: from ``check`` to an aim
+    about 30 cycles and one per quotient bit (at most 30); from the check of an aim that is known to
+    READY or verdict about 12, else as an aim. Order: first come, first served. Waits for the
+    pipeline only. No ``check`` may come while ``clearing``.
 
     Parameters: ``cfg``. Ports: ``check`` In {en, region, bank}: look at this one; ``o_op`` Out
     stream(op); ``result`` In; ``rows_query`` Out, ``rows`` In (allocator, two cycles); ``busy``
@@ -139,81 +176,95 @@ class RegionFinisher(wiring.Component):
             self.clearing.eq(queue.clearing),
         ]
         book, shape = Signal(types.book, name="book"), Signal(types.geometry, name="shape")
-        here = Signal(cfg.total_width, name="here")  # bytes that lie in this region
-        exact, divides = Signal(), Signal()
-        dividers, placed, over, counted = self._count(m, book, shape, here, exact, divides)
-        own_rows, full, part = dividers[0], *counted[:2]
+        due = Signal(cfg.total_width + 1, name="due")  # bytes told and not refused; < 0: top bit
+        exact, divides, quick = Signal(), Signal(), Signal(name="quick")
+        dividers, count = self._count(m, book, shape, due, exact, divides, quick)
         again, moves = self._watch(m)
         answered = self.result.valid & (self.result.source == 0)
-        kind, verdict, passing = self._ask(m, book, shape, placed, over, full, part)
+        aim, judges = Signal(types.aim, name="aim"), Signal(name="judges")
+        spares = Signal(name="spares")  # nothing will overflow, and nobody was told so yet
+        asked = self._ask(m, book, shape, count, aim, spares)
         with m.FSM() as fsm:
             m.d.comb += self.busy.eq(~fsm.ongoing("IDLE"))
-            self._look(m, queue, kind, again, moves)
-            total = self._weigh(m, answered, own_rows, book, shape, here, exact, divides, verdict)
-            self._tell(m, answered, shape, again, kind, verdict, passing)
+            self._look(m, queue, asked.kind, again, moves)
+            total = self._weigh(
+                m, answered, dividers[0], book, shape, due, divides, quick, judges, asked, aim
+            )
+            left, factor = self._found(
+                m, exact, judges, asked.verdict, count, book, shape, due, aim, spares
+            )
+            self._aim(m, answered, judges, asked, spares)
+            self._tell(m, answered, shape, again, judges, asked)
         is_in = {name: fsm.ongoing(name) for name in fsm.encoding}
         self.observe = RegionFinisherObserve(
-            queue, *dividers, book, shape, here, total, *counted, again, verdict, is_in
+            *(queue, *dividers, book, shape, due, total, count.full, count.part, count.rows),
+            *(again, asked.verdict, aim, left, factor, judges, quick, spares, asked.closing),
+            is_in,
         )
         return m
 
-    def _count(self, m, book, shape, here, exact, divides):
-        """The bank's bytes as rows, when the returned dividers are not busy any more: placed in
-        this region, in the overflow region; {full tiles, a part of one, rows in both}; ``exact``:
-        all that was to come."""
+    def _count(self, m, book, shape, due, exact, divides, quick):
+        """The bank's bytes as rows, when the returned dividers are not busy any more (``quick``: as
+        its aim has them); ``exact``: all that was to come."""
         cfg = self._cfg
         row16 = cfg.row_bytes_width - 4
         width = min(cfg.total_width - 4, cfg.slot_width + row16)
-        m.submodules.own_rows = own_rows = Divider(width, row16)
+        m.submodules.all_rows = all_rows = Divider(width, row16)
         m.submodules.over_rows = over_rows = Divider(width, row16)
 
         answer = self.result.book
-        placed, over, mask = Signal(cfg.slot_width), Signal(cfg.slot_width), Signal(16)
+        rows, over, mask = Signal(cfg.slot_width), Signal(cfg.slot_width), Signal(16)
         m.d.comb += [
-            # Bytes that lie in this region, and those in the overflow region.
-            own_rows.dividend.eq((answer.acked - answer.over)[4 : cfg.total_width]),
+            all_rows.dividend.eq((answer.account.sent - answer.account.refused)[4:]),
             over_rows.dividend.eq(answer.over[4:]),
-            own_rows.divisor.eq(shape.row_bytes[4:]),
+            all_rows.divisor.eq(shape.row_bytes[4:]),
             over_rows.divisor.eq(shape.row_bytes[4:]),
-            own_rows.start.eq(divides),
+            all_rows.start.eq(divides),
             over_rows.start.eq(divides),
-            placed.eq(own_rows.quotient[: cfg.slot_width]),
-            over.eq(over_rows.quotient[: cfg.slot_width]),
+            quick.eq(book.aim.known & book.aim.exact & ~book.over.any()),
+            rows.eq(Mux(quick, book.aim.rows, all_rows.quotient[: cfg.slot_width])),
+            over.eq(Mux(quick, 0, over_rows.quotient[: cfg.slot_width])),
             mask.eq((1 << shape.log2_tile) - 1),
         ]
-        # Whole rows, as many as were placed, and each full tile announced: what the quotients say a
-        # cycle later.
-        full, part, rows = (
-            Signal(cfg.slot_width, name="full"),
-            Signal(name="part"),
-            Signal(cfg.slot_width + 1, name="rows"),
+        # What the quotients say a cycle later. At a verdict what is due has come: these rows, less
+        # those that went on, lie here, and each full tile of them was announced.
+        count = Count(
+            placed=Signal(cfg.slot_width, name="placed"),
+            over=Signal(cfg.slot_width, name="over"),
+            full=Signal(cfg.slot_width, name="full"),
+            part=Signal(name="part"),
+            rows=Signal(cfg.slot_width, name="rows"),
+            whole=Signal(name="whole"),
+            fits=Signal(name="fits"),
         )
-        whole, fits = Signal(name="whole"), Signal(name="fits")
+        placed = rows - over
+        over_whole = Signal(name="over_whole")
         m.d.sync += [
-            full.eq(placed >> shape.log2_tile),
-            part.eq((placed & mask).any()),
-            rows.eq(placed + over),
-            fits.eq(
-                ~(here >> (width + 4)).any()
-                & ~(book.over >> (width + 4)).any()
-                & ~here[:4].any()
-                & ~book.over[:4].any()
+            count.placed.eq(placed),
+            count.over.eq(over),
+            count.full.eq(placed[: cfg.slot_width] >> shape.log2_tile),
+            count.part.eq((placed & mask).any()),
+            count.rows.eq(rows),
+            count.fits.eq(
+                ~(due >> (width + 4)).any() & ~all_rows.quotient[cfg.slot_width :].any() | quick
             ),
-            whole.eq(
-                ~Cat(
-                    each.remainder.any() | each.quotient[cfg.slot_width :].any()
-                    for each in (own_rows, over_rows)
-                ).any()
+            count.whole.eq((~due[:4].any() & ~all_rows.remainder.any()) | quick),
+            over_whole.eq(
+                ~(book.over >> (width + 4)).any()
+                & ~book.over[:4].any()
+                & ~over_rows.remainder.any()
+                & ~over_rows.quotient[cfg.slot_width :].any()
+                | quick
             ),
         ]
         m.d.comb += exact.eq(
-            mutant(
-                "scoreboard.all_without_all_tiles",
-                fits & whole & (rows == self.rows) & (full == book.tiles),
-                fits & whole & (rows == self.rows),
-            )
+            count.fits
+            & count.whole
+            & over_whole
+            & (count.rows == self.rows)
+            & mutant("scoreboard.all_without_all_tiles", count.full == book.tiles, 1)
         )
-        return (own_rows, over_rows), placed, over, (full, part, rows)
+        return (all_rows, over_rows), count
 
     def _watch(self, m):
         """Whether the bank that is judged moves, and whether it has moved since the look."""
@@ -230,25 +281,47 @@ class RegionFinisher(wiring.Component):
         m.d.sync += again.eq(mutant("scoreboard.second_question_forgotten", again | moves, moves))
         return again, moves
 
-    def _ask(self, m, book, shape, placed, over, full, part):
-        """The operation: a look, the verdict, or the word to the overflow region."""
+    def _ask(self, m, book, shape, count, aim, spares):
+        """The operation: a look, an aim, the verdict, or the word to the overflow region."""
         cfg, types = self._cfg, self._types
-        kind, verdict, passing = Signal(4), Signal(4, name="verdict"), Signal()
+        asked = Asked(
+            kind=Signal(bits_of(OpKind)),
+            verdict=Signal(REASON, name="verdict"),
+            aiming=Signal(),
+            passing=Signal(),
+            closing=Signal(name="closing"),
+        )
+        full = aim.rows == shape.capacity
+        final = Mux(full, self.rows >= shape.capacity, self.rows == aim.rows)
+        shot = mutant("scoreboard.rest_by_bytes_alone", final, 1) & aim.bytes.any() & ~book.rest
+        over = Mux(asked.closing, book.over, 0)
         m.d.comb += self.o_op.payload.eq(
             compose(
                 types.op,
-                kind=kind,
-                region=Mux(passing, shape.overflow, self.at.region),
+                kind=asked.kind,
+                region=Mux(asked.passing, shape.overflow, self.at.region),
                 bank=self.at.bank,
                 epoch=book.epoch,
-                status=verdict,
-                rows=Mux(passing, over, placed),
-                part=(verdict == 0) & part,
-                bytes=book.over,
-                group=(shape.group_base + full)[: cfg.group_width],
+                status=asked.verdict,
+                rows=Mux(
+                    asked.aiming,
+                    aim.rows,
+                    Mux(asked.passing, Mux(asked.closing, count.over, 0), count.placed),
+                ),
+                part=Mux(asked.aiming, shot, (asked.verdict == 0) & count.part),
+                exact=aim.exact,
+                bytes=Mux(asked.aiming, aim.bytes, over),
+                group=Mux(
+                    asked.aiming,
+                    aim.group,
+                    (shape.group_base + count.full)[: cfg.group_width],
+                ),
+                tell=Mux(asked.aiming, spares, ~asked.closing | ~book.promised),
+                close=asked.closing,
+                exceeds=asked.closing & book.promised & book.over.any(),
             )
         )
-        return kind, verdict, passing
+        return asked
 
     def _look(self, m, queue, kind, again, moves):
         """The next bank of the queue is looked at."""
@@ -266,9 +339,9 @@ class RegionFinisher(wiring.Component):
             with m.If(self.o_op.ready):
                 m.next = "ANSWER"
 
-    def _weigh(self, m, answered, own_rows, book, shape, here, exact, divides, verdict):
-        """What the look showed is weighed: not yet, too much, or whether its rows are exact.
-        Returns the bytes acknowledged and refused."""
+    def _weigh(self, m, answered, divider, book, shape, due, divides, quick, judges, asked, aim):
+        """What the look showed is weighed: not yet, too much, or whether its rows are exact, or
+        where the last tile is. Returns the bytes acknowledged and refused."""
         answer = self.result.book
         total = Signal(self._cfg.total_width + 1, name="total")
         with m.State("ANSWER"):
@@ -276,39 +349,125 @@ class RegionFinisher(wiring.Component):
                 m.d.comb += divides.eq(1)
                 m.d.sync += [
                     book.eq(answer),
+                    aim.eq(answer.aim),
                     shape.eq(self.result.geometry),
-                    here.eq(answer.acked - answer.over),
-                    total.eq(answer.acked + answer.refused),
+                    due.eq(answer.account.sent - answer.account.refused),
+                    total.eq(answer.acked + answer.account.refused),
+                    asked.closing.eq(0),
                 ]
                 m.next = "WEIGH"
+        account, known = book.account, book.aim.known
+        told = account.num_told >= shape.expected
+        closed = mutant("scoreboard.all_without_closes", account.num_closes >= shape.expected, told)
+        complete = closed & (total == account.sent)
         with m.State("WEIGH"):
-            m.d.sync += verdict.eq(Reason.OVERLAP)
-            with m.If(
-                (book.state != RegionState.OPEN)
-                | (book.num_closes < shape.expected)
-                | (total < book.sent)
-            ):
+            m.d.sync += [
+                asked.verdict.eq(Reason.OVERLAP),
+                judges.eq(complete),
+            ]
+            with m.If((book.state != RegionState.OPEN) | ~told):
                 m.next = "IDLE"
             with m.Elif(
-                mutant("scoreboard.exact_sum_is_overflow", total > book.sent, total >= book.sent)
+                closed
+                & mutant(
+                    "scoreboard.exact_sum_is_overflow",
+                    total > account.sent,
+                    total >= account.sent,
+                )
             ):
                 m.next = "VERDICT"
-            with m.Else():
+            with m.Elif(complete & quick):
+                m.next = "FOUND"
+            with m.Elif(complete | ~known):
                 m.next = "DIVIDE"
+            with m.Elif(aim.bytes.any() & ~book.rest):
+                m.next = "AIM"
+            with m.Else():
+                m.next = "IDLE"
         with m.State("DIVIDE"):  # the allocator's count has long been there at the end
-            with m.If(~own_rows.busy):
-                m.next = "EXACT"
-        with m.State("EXACT"):
-            m.d.sync += verdict.eq(Mux(exact, Reason.OK, Reason.INCOMPLETE))
-            m.next = "VERDICT"
+            with m.If(~divider.busy):
+                m.next = "FOUND"
         return total
 
-    def _tell(self, m, answered, shape, again, kind, verdict, passing):
+    def _found(self, m, exact, judges, verdict, count, book, shape, due, aim, spares):
+        """The verdict, if the bank is judged, and unless that is ALL the aim, if it is not known:
+        bytes of the last tile, summed up bit by bit. Returns what the sum is made of."""
+        cfg = self._cfg
+        left, factor = Signal(cfg.slot_width, name="left"), Signal(cfg.tile_width, name="factor")
+        # More rows than the region has, whole or not; or so many.
+        beyond = ~count.fits | (count.rows >= shape.capacity)
+        here = Mux(beyond, shape.capacity, count.rows)[: cfg.slot_width]
+        sound = ~due[-1] & (count.whole | beyond)
+        with m.State("FOUND"):
+            m.d.sync += [
+                verdict.eq(Mux(exact, Reason.OK, Reason.INCOMPLETE)),
+                left.eq(0),
+                factor.eq(shape.row_bytes),
+            ]
+            with m.If(~book.aim.known):
+                m.d.sync += [
+                    aim.known.eq(1),
+                    aim.exact.eq(
+                        count.fits & count.whole & (count.rows <= shape.capacity) & ~due[-1]
+                    ),
+                    aim.rows.eq(mutant("scoreboard.aim_beyond_capacity", here, count.rows)),
+                    aim.group.eq((shape.group_base + (here >> shape.log2_tile))[: cfg.group_width]),
+                    aim.bytes.eq(0),
+                    spares.eq(
+                        shape.overflow_en
+                        & ~book.passed
+                        & ~book.promised
+                        & mutant(
+                            "scoreboard.overflow_region_told_too_little",
+                            ~beyond
+                            | due[-1]
+                            | (count.fits & count.whole & (count.rows == shape.capacity)),
+                            1,
+                        )
+                    ),
+                    left.eq(Mux(sound, here & ((1 << shape.log2_tile) - 1), 0)),
+                ]
+            m.next = "SUM"
+            with m.If(judges & exact):
+                m.next = "VERDICT"
+        with m.State("SUM"):
+            m.d.sync += [
+                left.eq(left >> 1),
+                factor.eq(factor << 1),
+            ]
+            with m.If(left[0]):
+                m.d.sync += aim.bytes.eq(aim.bytes + factor)
+            with m.If(~left.any()):
+                m.next = "AIM"
+        return left, factor
+
+    def _aim(self, m, answered, judges, asked, spares):
+        """The aim goes to the books, and announces the tile if it is there and all slots are given
+        out; the overflow region is told that nothing comes. A verdict follows."""
+        with m.State("AIM"):
+            m.d.comb += [
+                self.o_op.valid.eq(1),
+                asked.kind.eq(OpKind.AIM),
+                asked.aiming.eq(1),
+            ]
+            with m.If(self.o_op.ready):
+                m.next = "AIMED"
+        with m.State("AIMED"):
+            with m.If(answered):
+                m.d.sync += spares.eq(0)
+                with m.If(self.result.ok & spares):
+                    m.next = "PASS"
+                with m.Elif(judges):
+                    m.next = "VERDICT"
+                with m.Else():
+                    m.next = "IDLE"
+
+    def _tell(self, m, answered, shape, again, judges, asked):
         """The verdict goes to the books, unless it is old; after ALL to the overflow region too."""
         with m.State("VERDICT"):
             m.d.comb += [
                 self.o_op.valid.eq(~again),
-                kind.eq(OpKind.FINISH),
+                asked.kind.eq(OpKind.FINISH),
             ]
             with m.If(again):  # it has moved: the numbers are old
                 m.next = "IDLE"
@@ -317,13 +476,16 @@ class RegionFinisher(wiring.Component):
         with m.State("JUDGED"):
             with m.If(answered):
                 m.next = "IDLE"
-                with m.If(self.result.ok & (verdict == 0) & shape.overflow_en):
+                with m.If(self.result.ok & (asked.verdict == 0) & shape.overflow_en):
+                    m.d.sync += asked.closing.eq(1)
                     m.next = "PASS"
         with m.State("PASS"):
             m.d.comb += [
                 self.o_op.valid.eq(1),
-                kind.eq(OpKind.PASS),
-                passing.eq(1),
+                asked.kind.eq(OpKind.PASS),
+                asked.passing.eq(1),
             ]
             with m.If(self.o_op.ready):
                 m.next = "IDLE"
+                with m.If(judges & ~asked.closing):
+                    m.next = "VERDICT"

@@ -7,7 +7,7 @@ from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hub_rtl.contract.fields import ADDR
+from hub_rtl.contract.fields import ADDR, bits_of
 from hub_rtl.contract.packets import OrderError, RegionOp
 from hub_rtl.contract.records import types_of
 from hub_rtl.parts.arbiter import lowest_set
@@ -37,6 +37,7 @@ class RegionWalkerObserve(NamedTuple):
     tell: Signal  #: the overflow region is to be told
     over_at: Signal  #: that region
     abort: Signal  #: what it is told
+    promised: Signal  #: it was told before that nothing comes
     wait: Signal  #: cycles to be waited
     asks: Signal  #: an operation is offered
     is_in: dict  #: 1 in that state, by its name
@@ -100,7 +101,8 @@ class RegionWalker(wiring.Component):
         cfg = self._cfg
         command = Signal(types_of(cfg).region_command)
         answered = self.result.valid & (self.result.source == 1)
-        kind, telling = Signal(4), Signal()
+        kind, telling = Signal(bits_of(OpKind)), Signal()
+        promised = Signal(name="promised")  # the overflow region was told that nothing comes
         primary = Signal(cfg.region_width, name="primary")  # asked whether it overflows here
         orphaning = Signal(name="orphaning")
         group, left, of_range = (
@@ -115,7 +117,7 @@ class RegionWalker(wiring.Component):
         dirty, served, first_dirty = self._keep_ranges(m)
         told_of = self._keep_shared(m, command, orphaning)
         region = Mux(orphaning, primary, Mux(telling, over_at, command.region))
-        self._ask(m, command, kind, region, told_of, of_range, group, abort, asks)
+        self._ask(m, command, kind, region, told_of, of_range, group, abort, promised, asks)
         with m.If(wait != 0):
             m.d.sync += wait.eq(wait - 1)
         with m.FSM() as fsm:
@@ -124,14 +126,14 @@ class RegionWalker(wiring.Component):
             self._order(m, command, kind, answered, primary, asks)
             self._orphan(m, kind, answered, primary, orphaning, asks)
             self._empty(m, command, wait, asks)
-            self._look(m, kind, answered, group, left, rest, over_at, tell, abort, asks)
+            self._look(m, kind, answered, group, left, rest, over_at, tell, abort, promised, asks)
             self._walk(m, kind, of_range, group, left, rest, tell, asks)
             self._free(m, kind, answered, telling, wait, asks)
             self._range(m, group, left, rest)
         is_in = {name: fsm.ongoing(name) for name in fsm.encoding}
         self.observe = RegionWalkerObserve(
             *(m.submodules.shared, command, primary, group, left, rest, of_range),
-            *(tell, over_at, abort, wait, asks, is_in),
+            *(tell, over_at, abort, promised, wait, asks, is_in),
         )
         return m
 
@@ -173,7 +175,7 @@ class RegionWalker(wiring.Component):
             m.d.comb += told_of.eq(command.region)
         return told_of
 
-    def _ask(self, m, command, kind, region, told_of, of_range, group, abort, asks):
+    def _ask(self, m, command, kind, region, told_of, of_range, group, abort, promised, asks):
         """The operation of the present state, and whose bank it is about."""
         bank = command.epoch[0]
         m.d.comb += [
@@ -189,6 +191,8 @@ class RegionWalker(wiring.Component):
                     group=group,
                     plain=mutant("scoreboard.range_cleared_as_bank", of_range, 0),
                     abort=abort,
+                    tell=~promised,
+                    close=1,
                 )
             ),
             self.purge.region.eq(command.region),
@@ -333,7 +337,7 @@ class RegionWalker(wiring.Component):
                 m.d.sync += asks.eq(1)
                 m.next = "LOOK"
 
-    def _look(self, m, kind, answered, group, left, rest, over_at, tell, abort, asks):
+    def _look(self, m, kind, answered, group, left, rest, over_at, tell, abort, promised, asks):
         """What there is to clear, and whether the overflow region is to be told."""
         book, shape = self.result.book, self.result.geometry
         with m.State("LOOK"):
@@ -353,6 +357,7 @@ class RegionWalker(wiring.Component):
                 over_at.eq(shape.overflow),
                 tell.eq(shape.overflow_en & ~book.passed),
                 abort.eq(book.touched),
+                promised.eq(book.promised),
             ]
             with m.If(answered):
                 m.next = "COUNT"

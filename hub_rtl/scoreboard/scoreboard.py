@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Readiness scoreboard: counts acknowledged bytes and says when tiles and regions are ready."""
 
-from amaranth import Cat, Module, Signal
+from amaranth import Cat, Const, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hub_rtl.contract.fields import REGISTER
+from hub_rtl.contract.fields import REGISTER, UNIT
 from hub_rtl.contract.records import types_of
 from hub_rtl.parts.arbiter import RoundRobin
 from hub_rtl.parts.mutants import bug, mutant
@@ -26,22 +26,24 @@ __all__ = ["ReadinessScoreboard"]
 
 
 class ReadinessScoreboard(wiring.Component):
-    """Owns the state of every (region, epoch bank), tile counters, closes, and the events (data
-    availability manager).
+    """Owns the state of every (region, epoch bank), tile counters, announcements, and the events
+    (data availability manager).
 
-    Contract: READY of a tile when memory has acknowledged every byte of it, once per epoch; ALL of
-    a bank when every producer has closed and every byte sent was acknowledged or refused, with the
-    true number of rows, after all its READYs; in their place one ERROR when that cannot come true
-    any more. Everything is counted exactly and in any order of arrival.
+    Contract: READY of a tile when memory has acknowledged every byte of it, once per epoch; of the
+    last tile, if it does not get full, when every producer has told how much it sends: it waits for
+    no close. ALL of a bank when every producer has told and closed and every byte told was
+    acknowledged or refused, with the true number of rows, after all its READYs; in their place one
+    ERROR when that cannot come true any more, with the rank that broke its word where a close says
+    so. Everything is counted exactly and in any order of arrival.
 
-    Latency: last acknowledgement taken to READY valid: 7 cycles when idle. Throughput: one
-    operation per cycle of all slices together (two for overflowed rows); waiting acknowledgements
-    of one tile merge. Closes and refusals are in the books within a few cycles. Ordering and
-    stalls: events as in EventScan. Acknowledgements, refusals, closes and overlaps never wait for
-    ``o_event``, ``o_flag``, commands or software. Commands run one at a time; RELEASE and ABORT
-    wait for allocator and writers. After reset, inputs are not ready while ``clearing``. On illegal
-    input: second closes, closes of unknown producers, stale news and bytes for FREE banks change
-    nothing and are counted.
+    Latency: last acknowledgement taken to READY valid: 7 cycles when idle, of the last tile about
+    25. Throughput: one operation per cycle of all slices together (two for overflowed rows);
+    waiting acknowledgements of one tile merge. News and refusals are in the books within a few
+    cycles. Ordering and stalls: events as in EventScan. Acknowledgements, refusals, news and
+    overlaps never wait for ``o_event``, ``o_flag``, commands or software. Commands run one at a
+    time; RELEASE and ABORT wait for allocator and writers. After reset, inputs are not ready while
+    ``clearing``. On illegal input: second tells and closes, news of unknown producers, stale news
+    and bytes for FREE banks change nothing and are counted.
 
     Parameters: ``cfg``, HubConfig. Ports: see ``docs/interfaces.md``, section 8.
     Source: arXiv 2605.05888 (Data Availability Manager), docs/interfaces.md section 8.
@@ -54,7 +56,7 @@ class ReadinessScoreboard(wiring.Component):
             {
                 "i_ack": In(stream.Signature(types.ack)).array(cfg.slices),
                 "i_refused": In(stream.Signature(types.refusal)),
-                "i_close": In(stream.Signature(types.close)),
+                "i_news": In(stream.Signature(types.news)),
                 "i_command": In(stream.Signature(types.region_command)),
                 "command_error": Out(own.command_error),
                 "geometry_write": In(types.geometry_write),
@@ -73,6 +75,7 @@ class ReadinessScoreboard(wiring.Component):
                 "query": In(own.bank_name),
                 "status": Out(own.status),
                 "missing_from": Out(cfg.ranks),
+                "silent": Out(cfg.ranks),
                 "timeout": In(REGISTER),
                 "o_timeout": Out(own.bank_strobe),
                 "bad_close": Out(own.bad_close),
@@ -93,7 +96,7 @@ class ReadinessScoreboard(wiring.Component):
         m.submodules.overlaps = overlaps = OverlapInbox(cfg)
         m.submodules.clock = StallClock(cfg)
         m.submodules.refusals = StreamRegister(types_of(cfg).refusal)
-        m.submodules.closes = StreamRegister(types_of(cfg).close)
+        m.submodules.news = StreamRegister(types_of(cfg).news)
         combiners = [AckCombiner(cfg) for _ in range(cfg.slices)]
         for n, combiner in enumerate(combiners):
             m.submodules[f"combiner_{n}"] = combiner
@@ -117,27 +120,27 @@ class ReadinessScoreboard(wiring.Component):
             | walker.clearing
         )
         m.d.comb += self.clearing.eq(clearing)
-        refuse_op, close_op, close_fits = self._take_news(m, clearing)
-        valid, op = self._choose(m, combiners, refuse_op, close_op)
+        refuse_op, news_op, news_fit = self._take_news(m, clearing)
+        valid, op = self._choose(m, combiners, refuse_op, news_op)
         self._pipeline(m, combiners, clearing, valid, op)
-        self._outside(m, combiners, close_fits)
+        self._outside(m, combiners, news_fit)
         return m
 
     def _take_news(self, m, clearing):
-        """Refusals and closes as operations for the pipeline; whether the close that comes names
-        a book."""
+        """Refusals and news as operations for the pipeline; whether the entry that comes names a
+        book."""
         cfg, types = self._cfg, self._types
-        refusals, closes = m.submodules.refusals, m.submodules.closes
-        refuse_op, close_op = Signal(types.op), Signal(types.op)
-        refusal, close = refusals.o.payload, closes.o.payload
+        refusals, news = m.submodules.refusals, m.submodules.news
+        refuse_op, news_op = Signal(types.op), Signal(types.op)
+        refusal, entry = refusals.o.payload, news.o.payload
         # What names no book is dropped before the registers: the comparisons would be late for the
         # arbiter.
-        sunk, closing = self.i_refused.payload, self.i_close.payload
+        sunk, said = self.i_refused.payload, self.i_news.payload
         refusal_fits = sunk.known & ~sunk.plain & (sunk.region < cfg.regions)
-        close_fits = (closing.region < cfg.regions) & (closing.src < cfg.ranks)
+        news_fit = (said.region < cfg.regions) & (said.src < cfg.ranks)
         for outer, register, fits in (
             (self.i_refused, refusals, refusal_fits),
-            (self.i_close, closes, close_fits),
+            (self.i_news, news, news_fit),
         ):
             m.d.comb += [
                 register.i.payload.eq(outer.payload),
@@ -150,20 +153,29 @@ class ReadinessScoreboard(wiring.Component):
             refuse_op.epoch.eq(refusal.epoch),
             refuse_op.bank.eq(refusal.epoch[0]),
             refuse_op.bytes.eq(refusal.bytes),
-            close_op.kind.eq(OpKind.CLOSE),
-            close_op.region.eq(close.region),
-            close_op.epoch.eq(close.epoch),
-            close_op.bank.eq(close.epoch[0]),
-            close_op.bytes.eq(close.sent),
-            close_op.src.eq(close.src),
-            close_op.abort.eq(close.abort | close.ragged),
+            news_op.kind.eq(OpKind.NEWS),
+            news_op.region.eq(entry.region),
+            news_op.epoch.eq(entry.epoch),
+            news_op.bank.eq(entry.epoch[0]),
+            news_op.bytes.eq(Cat(Const(0, UNIT), entry.bytes16)),
+            news_op.src.eq(entry.src),
+            news_op.tell.eq(entry.tell),
+            news_op.close.eq(entry.close),
+            news_op.abort.eq(
+                mutant(
+                    "scoreboard.short_word_ignored",
+                    entry.abort | entry.ragged | entry.short,
+                    entry.abort | entry.ragged,
+                )
+            ),
+            news_op.exceeds.eq(mutant("scoreboard.long_word_ignored", entry.over, 0)),
         ]
-        return refuse_op, close_op, close_fits
+        return refuse_op, news_op, news_fit
 
-    def _choose(self, m, combiners, refuse_op, close_op):
-        """One operation per cycle: acknowledgements, refusals, closes, all else, in turn."""
+    def _choose(self, m, combiners, refuse_op, news_op):
+        """One operation per cycle: acknowledgements, refusals, news, all else, in turn."""
         cfg, types, parts = self._cfg, self._types, m.submodules
-        refusals, closes = parts.refusals, parts.closes
+        refusals, news = parts.refusals, parts.news
         m.submodules.control = control = StreamMerge(types.op, 4)
         for n, part in enumerate((parts.finisher, parts.walker, parts.overlaps, parts.clock)):
             wiring.connect(m, part.o_op, control.i[n])
@@ -179,19 +191,19 @@ class ReadinessScoreboard(wiring.Component):
             ack_op.eq(select(ack_arbiter.grant_onehot, [c.o.payload for c in combiners])),
             ack_arbiter.advance.eq(arbiter.grant_onehot[0]),
             arbiter.requests.eq(
-                Cat(ack_arbiter.requests.any(), refusals.o.valid, closes.o.valid, control.o.valid)
+                Cat(ack_arbiter.requests.any(), refusals.o.valid, news.o.valid, control.o.valid)
             ),
             arbiter.advance.eq(
                 mutant("scoreboard.turns_of_one_input_only", 1, arbiter.requests[3])
             ),
             refusals.o.ready.eq(arbiter.grant_onehot[1]),
-            closes.o.ready.eq(arbiter.grant_onehot[2]),
+            news.o.ready.eq(arbiter.grant_onehot[2]),
             control.o.ready.eq(arbiter.grant_onehot[3]),
         ]
         valid, op = Signal(), Signal(types.op)
         m.d.sync += [
             valid.eq(arbiter.requests.any()),
-            op.eq(select(arbiter.grant_onehot, (ack_op, refuse_op, close_op, control.o.payload))),
+            op.eq(select(arbiter.grant_onehot, (ack_op, refuse_op, news_op, control.o.payload))),
         ]
         return valid, op
 
@@ -208,6 +220,7 @@ class ReadinessScoreboard(wiring.Component):
             books.i_op.eq(tiles.o_op),
             books.hit.eq(tiles.hit),
             books.over.eq(tiles.over),
+            books.held.eq(tiles.held),
             books.live.eq(tiles.live),
             books.rows.eq(tiles.rows),
             scan.ready.eq(books.ready),
@@ -239,7 +252,7 @@ class ReadinessScoreboard(wiring.Component):
         for part in (tiles, books, walker):
             m.d.comb += part.dep_write.eq(self.dep_write)
 
-    def _outside(self, m, combiners, close_fits):
+    def _outside(self, m, combiners, news_fit):
         """The ports of the parts that are ports of the scoreboard, and the counters."""
         types, parts = self._types, m.submodules
         books, scan, flags, overlaps = parts.books, parts.scan, parts.flags, parts.overlaps
@@ -264,6 +277,7 @@ class ReadinessScoreboard(wiring.Component):
             books.query.eq(self.query),
             self.status.eq(books.status),
             self.missing_from.eq(books.missing),
+            self.silent.eq(books.silent),
             clock.timeout.eq(self.timeout),
             self.bad_close.eq(books.bad_close),
         ]
@@ -274,6 +288,6 @@ class ReadinessScoreboard(wiring.Component):
             m.d.comb += self.counts[name].eq(scan.counts[name])
         m.d.comb += self.counts.timeouts.eq(self.o_timeout.en)
         m.d.sync += [
-            self.counts.close_bad.eq(self.i_close.valid & self.i_close.ready & ~close_fits),
+            self.counts.close_bad.eq(self.i_news.valid & self.i_news.ready & ~news_fit),
             self.counts.merges.eq(Cat(c.merged for c in combiners).any()),
         ]

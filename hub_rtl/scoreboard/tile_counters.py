@@ -31,7 +31,8 @@ class TileCounters(wiring.Component):
     """First half of the scoreboard's pipeline: one read-modify-write of a tile counter per cycle.
 
     Contract: ``hit`` when this operation's bytes make the tile complete (row_bytes << log2_tile, or
-    the range's threshold), once per tile and epoch; ``over`` when a tile gets more than it holds.
+    the range's threshold), once per tile and epoch, or when an AIM that may announce finds exactly
+    its bytes; ``over`` when a tile gets more than it holds; ``held``: the bytes that it holds then.
     The counters of a bank that is FREE, and of a range that is not armed, do not move. A dependency
     range starts again from 0 after each hit. Latency: an operation valid in cycle 0 appears at
     ``o_op`` in cycle 1, its verdict in cycle 2: the counter is read, then registered, then changed.
@@ -40,9 +41,9 @@ class TileCounters(wiring.Component):
     that was announced keeps ``fired`` until a CLEAR.
 
     Parameters: ``cfg``. Ports: ``i_op`` In {valid, op}; ``o_op`` Out {valid, op}; ``hit``,
-    ``over``, ``live``, ``rows`` Out one cycle later (rows of a full tile); ``geometry_write``,
-    ``dep_write`` In; ``live_write`` In {en, region, bank, live}; ``clearing`` Out. Source:
-    docs/interfaces.md section 8; rule R1 of docs/architecture.md.
+    ``over``, ``held``, ``live``, ``rows`` Out one cycle later (rows of a full tile);
+    ``geometry_write``, ``dep_write`` In; ``live_write`` In {en, region, bank, live}; ``clearing``
+    Out. Source: docs/interfaces.md section 8; rule R1 of docs/architecture.md.
     """
 
     observe: TileCountersObserve  # once elaborated
@@ -58,6 +59,7 @@ class TileCounters(wiring.Component):
                 "o_op": Out(self._types.op),
                 "hit": Out(1),
                 "over": Out(1),
+                "held": Out(cfg.tile_width),
                 "live": Out(1),
                 "rows": Out(cfg.slot_width),
                 "geometry_write": In(types.geometry_write),
@@ -128,8 +130,9 @@ class TileCounters(wiring.Component):
         op, tile = Signal(types.op), Signal(types.tile)
         self.observe = TileCountersObserve(tiles, thresholds, deps, lives, tile)
         follows, same_tile = Signal(), Signal()
-        room, acks, clears, told, some = (
+        room, acks, clears, told, some, aims = (
             Signal(cfg.tile_width + 1),
+            Signal(),
             Signal(),
             Signal(),
             Signal(),
@@ -159,21 +162,32 @@ class TileCounters(wiring.Component):
             clears.eq(self.o_valid & (self.o_op.kind == OpKind.CLEAR)),
             told.eq(self.o_valid & (self.o_op.kind == OpKind.FINISH) & self.o_op.part),
             some.eq(self.o_op.bytes.any()),
+            aims.eq(self.o_valid & (self.o_op.kind == OpKind.AIM) & self.o_op.part & live),
         ]
 
         total = Signal(cfg.tile_width)
-        full, spilt = Signal(), Signal()
+        full, spilt, meets = Signal(), Signal(), Signal()
         m.d.comb += [
             total.eq(tile.bytes + op.bytes[: cfg.tile_width]),
             full.eq(tile.bytes == room),
             spilt.eq(tile.fired | room[-1] | (tile.bytes > room[: cfg.tile_width])),
+            meets.eq(aims & ~tile.fired & (tile.bytes == op.bytes[: cfg.tile_width])),
             self.hit.eq(
-                mutant("scoreboard.tile_fires_twice", acks & some & ~tile.fired, acks & some) & full
+                (
+                    mutant("scoreboard.tile_fires_twice", acks & some & ~tile.fired, acks & some)
+                    & full
+                )
+                | meets
             ),
+            self.held.eq(total),
             self.over.eq(acks & some & spilt),
             tiles.w_addr.eq(Cat(op.group, op.bank)),
-            tiles.w_en.eq(acks | clears | told),
-            tiles.w_data.fired.eq(told | (acks & ~op.plain & (tile.fired | self.hit))),
+            tiles.w_en.eq(acks | clears | told | meets),
+            tiles.w_data.fired.eq(
+                told
+                | mutant("scoreboard.rest_not_marked", meets, 0)
+                | (acks & ~op.plain & (tile.fired | self.hit))
+            ),
         ]
         # A tile with too many bytes stands still: its region is about to become ERROR.
         with m.If(

@@ -250,10 +250,13 @@ class CsrModel:
             self.inputs[f"regions.{name.upper()}_LO.value"] = status.get(name, 0) & 0xFFFFFFFF
             self.inputs[f"regions.{name.upper()}_HI.value"] = status.get(name, 0) >> 32
         self.inputs["regions.ROWS.value"] = status.get("rows", 0)
+        self.inputs["regions.TOLD.value"] = status.get("told", 0)
+        for name in ("valid", "rank"):
+            self.inputs[f"regions.BLAME.{name}"] = status.get("blame", {}).get(name, 0)
         for n in range(-(-self.cfg.ranks // 32)):
-            self.inputs[f"regions.MISSING{n}.value"] = (
-                status.get("missing", 0) >> 32 * n & 0xFFFFFFFF
-            )
+            for name in ("missing", "silent"):
+                bits = status.get(name, 0) >> 32 * n & 0xFFFFFFFF
+                self.inputs[f"regions.{name.upper()}{n}.value"] = bits
         return True
 
     def _order_deps_commit(self, fields):

@@ -27,14 +27,17 @@ class Epoch:
     over: int = 0  # acknowledged bytes that lie in the overflow region
     brought: int = 0  # rows that primaries have left here
     touched: bool = False  # ... some acknowledgement, good or bad, came from there
+    tells: int = 0
     closes: int = 0
+    told: set = field(default_factory=set)  # ranks
     closed: set = field(default_factory=set)  # ranks
+    broken: list = field(default_factory=list)  # ranks whose close says that they broke their word
     tiles: Counter = field(default_factory=Counter)  # group -> bytes
     fired: dict = field(default_factory=dict)  # group -> rows
+    rest: int = None  # the last tile, not full, once it was announced: its group
     spilt: set = field(default_factory=set)  # groups that were offered bytes too many
     causes: list = field(default_factory=list)  # reasons to be in ERROR
     verdict: tuple = None  # (rows, refused) once ALL
-    aborted: bool = False  # a close said so
 
 
 class Bank:
@@ -45,10 +48,11 @@ class Bank:
         self.state = RegionState.FREE
         self.last = None  # number of the last epoch
         self.epoch = None  # in use
-        self.kept = None  # news of an epoch that is not open yet
+        self.kept = None  # news of the epoch to come, whether this one is over or not
         self.taints = set()
         self.pending = {}  # event key -> content, must still come
-        self.told = False  # the overflow region knows
+        self.promised = False  # the overflow region was told that nothing comes
+        self.passed = False  # the overflow region knows how this one ended
         self.ended = False  # ALL or ERROR has come out, or the bank is given back
         self.losing = False  # its overflow region is being given back: it ends, or has just ended
         self.aborting = (
@@ -81,7 +85,7 @@ class ScoreboardModel:
         if bank.state != RegionState.FREE and bank.epoch.number == number:
             return bank.epoch
         early = self._early(bank, number)
-        if early and bank.state == RegionState.FREE:
+        if early and self._keeps(bank):
             bank.kept = bank.kept or Epoch(number)
             if bank.kept.number == number:
                 self.counts["early_kept"] += 1
@@ -98,38 +102,80 @@ class ScoreboardModel:
             epoch.refused += item["bytes"]
             self._settle(item["region"], item["epoch"] & 1)
 
-    def close(self, item):
+    def _keeps(self, bank):
+        """Whether news of the epoch to come has a place; it has, also while the bank is in use."""
+        return True
+
+    def news(self, item):
+        """A producer's announcement: a tell, a close, or both."""
         if item["region"] >= self.cfg.regions or item["src"] >= self.cfg.ranks:
             self.counts["close_bad"] += 1
             return
         epoch = self._epoch_of(item["region"], item["epoch"], "close")
         if epoch is None:
             return
-        if item["src"] in epoch.closed:
+        if item["tell"]:
+            self._told(epoch, item["src"], 16 * item["bytes16"])
+        if item["close"] and item["src"] in epoch.closed:
             self.counts["close_twice"] += 1
+        elif item["close"]:
+            epoch.closed.add(item["src"])
+            reason = self._broken_word(item)
+            if reason:
+                epoch.broken.append(item["src"])
+            self._closed(epoch, reason)
+        self._settle(item["region"], item["epoch"] & 1)
+
+    def _told(self, epoch, src, size):
+        if src in epoch.told:
+            self.counts["told_twice"] += 1
             return
-        epoch.closed.add(item["src"])
-        self._closed(item["region"], epoch, item["sent"], item["abort"] or item["ragged"])
+        epoch.told.add(src)
+        epoch.tells += 1
+        epoch.sent += size
 
-    def _closed(self, region, epoch, sent, abort):
+    def _broken_word(self, item):
+        """What a close says of its producer's word, as the reason of an ERROR; None: it kept it."""
+        if item["abort"] or item["ragged"] or item["short"]:
+            return Reason.INCOMPLETE
+        return Reason.OVERLAP if item["over"] else None
+
+    def _closed(self, epoch, reason):
         epoch.closes += 1
-        epoch.sent += sent
-        if abort:
-            epoch.aborted = True
-            epoch.causes.append(Reason.INCOMPLETE)
-        self._settle(region, epoch.number & 1)
+        if reason:
+            epoch.causes.append(reason)
 
-    def _tell(self, region, number, sent, abort):
-        """Internal close of a primary to its overflow region: bytes and rows that it has left
-        there."""
+    def _promise(self, bank, rows):
+        """All of a primary's bytes were told, and as ``rows`` they fit: nothing will overflow."""
+        geometry = self.geometry[bank.region]
+        if not geometry["overflow_en"] or bank.promised or bank.passed:
+            return
+        if rows > geometry["capacity"]:
+            return
+        bank.promised = True
+        epoch = self._epoch_of(geometry["overflow"], bank.epoch.number, "close")
+        if epoch:
+            epoch.tells += 1
+            self._settle(geometry["overflow"], bank.bank)
+
+    def _pass(self, region, number, sent, aborted):
+        """Internal close of a primary at its overflow region: bytes and rows that it has left
+        there; with the tell, unless that nothing would come was told before."""
         geometry = self.geometry[region]
         bank = self.banks[region, number & 1]
-        if geometry["overflow_en"] and not bank.told:
-            bank.told = True
-            epoch = self._epoch_of(geometry["overflow"], number, "close")
-            if epoch:
-                epoch.brought += sent // geometry["row_bytes"]
-                self._closed(geometry["overflow"], epoch, sent, abort)
+        if not geometry["overflow_en"] or bank.passed:
+            return
+        bank.passed = True
+        epoch = self._epoch_of(geometry["overflow"], number, "close")
+        if epoch is None:
+            return
+        epoch.brought += sent // geometry["row_bytes"]
+        if not bank.promised:
+            epoch.tells += 1
+            epoch.sent += sent
+        over = Reason.OVERLAP if sent and bank.promised else None
+        self._closed(epoch, Reason.INCOMPLETE if aborted else over)
+        self._settle(geometry["overflow"], number & 1)
 
     # -- memory's answers --------------------------------------------------------------------------
 
@@ -259,7 +305,7 @@ class ScoreboardModel:
 
     def _lose(self, primary):
         """Its overflow region is given back: it ends, if it has not, and has nothing to tell."""
-        primary.told = True
+        primary.passed = True
         if primary.state == RegionState.OPEN:
             primary.epoch.causes.append(Reason.INCOMPLETE)
             self._settle(primary.region, primary.bank)
@@ -277,7 +323,7 @@ class ScoreboardModel:
         kept, bank.kept = bank.kept, None
         first = bank.last is None
         bank.state, bank.last = RegionState.OPEN, number
-        bank.ended = bank.told = bank.aborting = bank.losing = False
+        bank.ended = bank.promised = bank.passed = bank.aborting = bank.losing = False
         bank.epoch = kept or Epoch(number)
         bank.pending = {}
         if number in bank.taints:
@@ -298,7 +344,7 @@ class ScoreboardModel:
         epoch = target.epoch
         for primary in self._primaries(region, epoch.number):
             self._lose(primary)
-        self._tell(region, epoch.number, 0, epoch.touched)
+        self._pass(region, epoch.number, 0, epoch.touched)
         left, target.pending = target.pending, {}
         target.state, target.epoch = RegionState.FREE, None
         return left
@@ -310,15 +356,53 @@ class ScoreboardModel:
         if target.state == RegionState.FREE or target.epoch.verdict:
             return
         epoch, geometry = target.epoch, self.geometry[region]
-        if epoch.closes >= geometry["expected"]:
-            total = epoch.acked + epoch.refused
-            if total > epoch.sent:
-                epoch.causes.append(Reason.OVERLAP)
-            elif total == epoch.sent and not epoch.causes:
-                self._judge(target, epoch, geometry)
+        if epoch.tells >= geometry["expected"]:
+            self._look_at_rest(target, epoch, geometry)
+            if self._all_closed(epoch, geometry):
+                total = epoch.acked + epoch.refused
+                if total > epoch.sent:
+                    epoch.causes.append(Reason.OVERLAP)
+                elif total == epoch.sent and not epoch.causes:
+                    self._judge(target, epoch, geometry)
+            if target.state == RegionState.OPEN and not epoch.causes:
+                self._promise(target, -(-(epoch.sent - epoch.refused) // geometry["row_bytes"]))
         if epoch.causes and target.state == RegionState.OPEN:
             target.state = RegionState.DONE
             target.pending[EventKind.ERROR, None] = epoch.causes
+
+    def _all_closed(self, epoch, geometry):
+        return epoch.closes >= geometry["expected"]
+
+    def _aim(self, epoch, geometry):
+        """Rows that will lie in the region when all that was told has come, and the same if its
+        capacity did not matter; None when that is not a number of rows."""
+        rows, torn = divmod(epoch.sent - epoch.refused, geometry["row_bytes"])
+        if rows < 0 or torn and rows < geometry["capacity"]:
+            return None
+        return min(rows, geometry["capacity"]), rows
+
+    def _slots_final(self, bank, here, rows):
+        """No slot is given out any more: each row that was told has its own, or the region is
+        full."""
+        placed = self.rows[bank.region, bank.bank]
+        full = rows >= self.geometry[bank.region]["capacity"]
+        return placed >= here if full else placed == here
+
+    def _look_at_rest(self, bank, epoch, geometry):
+        """The last tile, if it is not full, is ready when all were told and its bytes are there:
+        it waits for no close."""
+        aim = self._aim(epoch, geometry)
+        if aim is None or epoch.rest is not None or bank.ended:
+            return
+        tile, rest = divmod(aim[0], 1 << geometry["log2_tile"])
+        group = (geometry["group_base"] + tile) % self.cfg.groups
+        there = epoch.tiles[group] == rest * geometry["row_bytes"]
+        if rest and there and group not in epoch.fired and self._slots_final(bank, *aim):
+            self._fire_rest(bank, group, rest)
+
+    def _fire_rest(self, bank, group, rows):
+        bank.epoch.rest = group
+        self._fire(bank, group, rows)
 
     def _judge(self, bank, epoch, geometry):
         row_bytes, tile = geometry["row_bytes"], 1 << geometry["log2_tile"]
@@ -329,16 +413,17 @@ class ScoreboardModel:
             here % row_bytes
             or over % row_bytes
             or rows + over // row_bytes != known
-            or len(epoch.fired) != rows // tile
+            or len(epoch.fired.keys() - {epoch.rest}) != rows // tile
         ):
             epoch.causes.append(Reason.INCOMPLETE)
             return
-        if rows % tile:
-            self._fire(bank, (geometry["group_base"] + rows // tile) % self.cfg.groups, rows % tile)
+        if rows % tile and epoch.rest is None:
+            group = (geometry["group_base"] + rows // tile) % self.cfg.groups
+            self._fire_rest(bank, group, rows % tile)
         epoch.verdict = (rows, bool(epoch.refused))
         bank.state = RegionState.DONE
         bank.pending[EventKind.ALL, None] = epoch.verdict
-        self._tell(bank.region, epoch.number, over, False)
+        self._pass(bank.region, epoch.number, over, False)
 
     def void(self, region, bank):
         """News met the verdict before it was given: the bank is judged anew."""
@@ -428,13 +513,12 @@ class ScoreboardModel:
     def status(self, region, bank):
         """The counters that a query must show once the design has settled."""
         target = self.banks[region, bank]
-        epoch = target.epoch or target.kept
-        if epoch is None:
-            return {"state": target.state, "acked": 0, "refused": 0, "sent": 0, "closes": 0}
+        epoch = target.epoch or target.kept or Epoch(None)
         return {
             "state": target.state,
             "acked": epoch.acked,
             "refused": epoch.refused,
             "sent": epoch.sent,
+            "told": epoch.tells,
             "closes": epoch.closes,
         }

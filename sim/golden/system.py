@@ -71,7 +71,7 @@ class Bank:
     refused: dict = field(
         default_factory=dict
     )  # (RowID, Reason) -> bytes, for packets that no bank may take
-    tainted: bool = False  # news of it came while its bank was in use
+    tainted: bool = False  # news of it was lost: its bank kept another epoch's
 
 
 def _runs(mask):
@@ -130,6 +130,8 @@ class SystemModel:
             raise ModelError(f"rank {rank} region {region}: OPEN {epoch} after {last} is refused")
         bank = self.early[rank].pop((region, epoch), None) or Bank(region, epoch)
         bank.tainted |= (region, epoch) in self.marks[rank]
+        for other in self._kept(rank, region, epoch):
+            other.tainted = True  # what is not opened next is lost
         self.marks[rank] = {
             mark
             for mark in self.marks[rank]
@@ -259,9 +261,18 @@ class SystemModel:
         if last is not None and not self._ahead(last, epoch):
             self.marks[rank].add((region, epoch))
             return reason, None
+        lost = any(not other.tainted for other in self._kept(rank, region, epoch))
         return reason, self.early[rank].setdefault(
-            (region, epoch), Bank(region, epoch, tainted=last is not None)
+            (region, epoch), Bank(region, epoch, tainted=lost)
         )
+
+    def _kept(self, rank, region, epoch):
+        """What the bank has of other epochs to come."""
+        return [
+            bank
+            for key, bank in self.early[rank].items()
+            if key != (region, epoch) and (key[0], key[1] & 1) == (region, epoch & 1)
+        ]
 
     def _refuse(self, rank, reason, src, region, epoch, rowid):
         key = (reason, src, region, epoch, rowid)
@@ -439,9 +450,12 @@ class SystemModel:
         own = [row for row in placed if bank.rows.get(row.rowid) is row] + bank.overflowed
         done = self._complete(rank, region, bank)
         whole = all(row.bytes == geometry.row_bytes for row in own)
+        sums = self.totals(rank, region, bank.epoch)
+        full = len(placed) == geometry.capacity
+        full &= sums["sent"] - sums["refused"] >= geometry.capacity * geometry.row_bytes
         for first in range(0, len(placed), tile_rows):
             tile = placed[first : first + tile_rows]
-            if len(tile) == tile_rows or (done and whole):
+            if len(tile) == tile_rows or (done and (whole or full)):
                 if all(row.bytes == geometry.row_bytes for row in tile):
                     group = geometry.group_base + first // tile_rows
                     events.append(

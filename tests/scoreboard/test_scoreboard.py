@@ -10,7 +10,8 @@ from sim.bench.runner import run_bench, to_verilog
 from sim.quality.caught import assert_caught
 
 MODULES = ",".join(
-    f"sim.cocotb.scoreboard.{name}" for name in ("tests", "faults", "promises", "tables", "epochs")
+    f"sim.cocotb.scoreboard.{name}"
+    for name in ("tests", "faults", "promises", "tables", "epochs", "tells")
 )
 CONFIGS = {
     "small": (preset("small", lanes=2), 5),
@@ -102,6 +103,38 @@ def test_mutants(name):
             cfg=cfg,
             module="sim.cocotb.scoreboard.tests,sim.cocotb.scoreboard.faults",
             tests=["bad_news_survives_merging", "stalled_events", "stalled_flags"],
+            bug=name,
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    "name, test",
+    [
+        ("scoreboard.all_without_closes", "all_waits_for_closes"),
+        ("scoreboard.rest_by_bytes_alone", "rest_needs_all_slots"),
+        ("scoreboard.rest_not_marked", "row_behind_the_rest"),
+        ("scoreboard.rest_not_noticed", "rest_before_closes"),
+        ("scoreboard.news_of_busy_bank_dropped", "told_while_in_use"),
+        ("scoreboard.aim_outlives_account", "rest_in_each_order"),
+        ("scoreboard.old_aim_is_kept", "rest_in_each_order"),
+        ("scoreboard.aim_beyond_capacity", "rest_of_a_full_region"),
+        ("scoreboard.told_twice_counts", "told_twice_counts_once"),
+        ("scoreboard.overflow_region_told_too_little", "overflow_region_is_told"),
+        ("scoreboard.short_word_ignored", "words_are_blamed"),
+        ("scoreboard.long_word_ignored", "all_waits_for_closes"),
+    ],
+)
+def test_bugs_of_announcements(name, test):
+    """What must not be forgotten of tells, the last tile and the words of closes."""
+    cfg = preset("tiny")
+    assert_caught(
+        lambda: run_bench(
+            ReadinessScoreboard(cfg),
+            name="scoreboard_tiny",
+            cfg=cfg,
+            module="sim.cocotb.scoreboard.tells",
+            tests=[test],
             bug=name,
         )
     )

@@ -80,8 +80,8 @@ WRONGS = {
     "region_full": (Reason.REGION_FULL, ALL_BUT_ONE, two_rows, (0,), {"capacity": 1}),
     "epoch_stale": (Reason.EPOCH_STALE, None, send, (4,), {}),
     "epoch_early": (EARLY, ALL_BUT_ONE, send, (), {}),
-    # two epochs ahead: the bank is in use
-    "epoch_tainted": (EARLY, (EventKind.ERROR, EARLY, 0), send, (14,), {}),
+    # one epoch ahead: the bank is in use, and keeps what was refused for its next epoch
+    "epoch_in_use": (EARLY, ALL_BUT_ONE, send, (14,), {}),
     "row_overrun": (Reason.ROW_OVERRUN, ALL_BUT_ONE, too_long_row, (0,), {"row_bytes": 256}),
     "row_range": (Reason.ROW_RANGE, ALL_BUT_ONE, send, (0,), {"row_first": ROWID + 1}),
 }
@@ -103,7 +103,7 @@ def test_consumer_refuses(simulate, case):
     s.barrier()
     if case == "epoch_early":
         s.open(VICTIM, WRONG, 0)
-    if case == "epoch_tainted":
+    if case == "epoch_in_use":
         s.drivers[VICTIM].abort(WRONG, 14)
         registers.wait_free(VICTIM, WRONG, 14)
         s.open(VICTIM, WRONG, 0)

@@ -27,6 +27,7 @@ class Scoreboard:
     def drive(self):
         status = dict(self.rig.model.banks.get(self._pipe[0], {}))
         self.rig.set("missing_from", status.pop("missing", 0))
+        self.rig.set("silent", status.pop("silent", 0))
         self.rig.set("status", status)
 
     def sample(self):
@@ -106,10 +107,13 @@ class BankRig(Rig):
         return totals | {
             "state": rng.randrange(3),
             "epoch": rng.randrange(16),
+            "told": rng.randint(0, ranks),
             "closes": rng.randint(0, ranks),
             "rows": rng.randrange(self.cfg.capacity),
             "error": rng.randrange(16),
+            "blame": {"valid": rng.getrandbits(1), "rank": rng.randrange(ranks)},
             "missing": rng.getrandbits(ranks),
+            "silent": rng.getrandbits(ranks),
         }
 
     def inputs(self, register, **fields):
@@ -140,6 +144,7 @@ class BankRig(Rig):
         status = self.model.banks[region, bank]
         self.inputs("hang.TIMEOUT", bank=bank, region=region, epoch=status["epoch"])
         self.inputs("hang.TIMEOUT_MISSING0", value=status["missing"])
+        self.inputs("hang.TIMEOUT_SILENT0", value=status["silent"])
 
     def show(self, view, entry, count, lost):
         """The view of a slice, the oldest entry of the log, and how many it has and has lost."""

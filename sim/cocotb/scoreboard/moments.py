@@ -30,9 +30,9 @@ async def compensating_bytes(rig, cfg, rng):
     await one_region(rig, row_bytes=ROW)
     assert cfg.capacity >= 4, "this test needs two tiles"
     turn = 0
-    # Three rows, of which tile 0 gets too few bytes and tile 1 as many too many; or two rows, one
-    # in each tile.
-    sums = [(3, [(0, 2 * ROW - short), (1, ROW), (1, short)]) for short in (1, 15, 16, 31)]
+    # Three rows, of which tile 0 gets too few bytes and tile 1 as many too many, and never just
+    # those of a row; or two rows, one in each tile.
+    sums = [(3, [(0, 2 * ROW - short), (1, ROW - 8), (1, short + 8)]) for short in (1, 15, 16, 31)]
     sums += [(2, [(0, ROW), (1, ROW - size), (1, size)]) for size in (1, 16)]
     for rows, parts in sums:
         for before in (True, False):  # the close comes before the bytes
@@ -135,7 +135,7 @@ async def last_byte_meets_close(rig, cfg, rng):
                 await rig.cycles(gap)
             final = await rig.end(0, epoch)
             assert (final["kind"], final["rows"], final["refused"]) == (EventKind.ALL, 1, 1)
-            stamps = [source.stamps[-1] for source in (rig.i_refused, rig.i_close)]
+            stamps = [source.stamps[-1] for source in (rig.i_refused, rig.i_news)]
             cover("scoreboard.close_with_refusal", stamps[0] == stamps[1])
             cover(
                 "scoreboard.close_with_ack",
@@ -158,7 +158,7 @@ async def overlap_meets_verdict(rig, cfg, rng):
         before, key = rig.o_event.count, (0, bank)
         rig.o_event.set_pause("stop")
         rig.put_close(0, epoch, 0, ROW)
-        await rig.i_close.drained()
+        await rig.i_news.drained()
         await rig.cycles(at)
         await rig.pulse("overlap", region=0, bank=bank)
         rig.inspector.touch(*key)

@@ -301,7 +301,7 @@ async def verdict_meets_news(rig, cfg, rng):
         )
         await rig.drained()
         rig.put_close(region, epoch, 0, 16)
-        await rig.i_close.drained()
+        await rig.i_news.drained()
         await rig.cycles(delay)
         rig.put_close(region, epoch, 1, 16)
         await rig.drained()
@@ -311,7 +311,7 @@ async def verdict_meets_news(rig, cfg, rng):
             voided += 1
         else:
             # The verdict and the close may have been on their way to the book at the same time.
-            assert rig.changed[key] <= rig.i_close.stamps[-1] + 2 * LATENCY, (
+            assert rig.changed[key] <= rig.i_news.stamps[-1] + 2 * LATENCY, (
                 "the verdict is of before the last close"
             )
         rig.refuse(region, epoch, 16, 1)
@@ -340,7 +340,7 @@ async def verdicts_in_turn(rig, cfg, rng):
         completed = rng.sample(keys, len(keys))
         for region, bank in completed:
             rig.put_close(region, 2 * turn + bank, 0, 16)
-        await rig.i_close.drained()
+        await rig.i_news.drained()
         for region, bank in keys:
             await rig.final(region, bank)
         judged = sorted(keys, key=rig.changed.get)

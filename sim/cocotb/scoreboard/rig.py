@@ -14,12 +14,18 @@ from sim.quality.coverage import cover
 
 from .watch import Inspector, Patience, Surroundings
 
-__all__ = ["ScoreboardRig"]
+__all__ = ["ScoreboardRig", "entry"]
 
 
 def whole(source, item):
     """An item with all its fields."""
     return source.port.unpack(source.port.pack(item))
+
+
+def entry(region, epoch, src=0, sent=0, **fields):
+    """One entry of news."""
+    assert sent % 16 == 0, f"{sent} bytes: must be whole units of 16"
+    return {"region": region, "epoch": epoch, "src": src, "bytes16": sent // 16, **fields}
 
 
 class ScoreboardRig(Rig):
@@ -36,7 +42,7 @@ class ScoreboardRig(Rig):
         for source in self.i_ack:
             source.on_item(self._acked)
         self.i_refused.on_item(self._refused)
-        self.i_close.on_item(self._closed)
+        self.i_news.on_item(self._said)
         self.i_command.on_item(self._ordered)
         self.o_event.on_item(self._event)
         self.forget()
@@ -96,10 +102,13 @@ class ScoreboardRig(Rig):
         self.inspector.touch(item["region"], item["epoch"] & 1)
         self.model.refuse(item)
 
-    def _closed(self, item, cycle):
-        item, before = whole(self.i_close, item), self.model.counts["close_twice"]
-        self.inspector.touch(item["region"], item["epoch"] & 1)
-        self.model.close(item)
+    def _said(self, item, cycle):
+        item, before = whole(self.i_news, item), self.model.counts["close_twice"]
+        key = item["region"], item["epoch"] & 1
+        self.inspector.touch(*key)
+        if key in self.model.banks:
+            self.inspector.touch_overflow(*key)
+        self.model.news(item)
         if self.model.counts["close_twice"] != before:
             self.closed_twice.append(
                 {"en": 1, **{name: item[name] for name in ("region", "epoch", "src")}}
@@ -303,9 +312,9 @@ class ScoreboardRig(Rig):
         return await self.inspector.look((region, bank))
 
     async def check_status(self, region, bank):
-        got, missing = await self.status(region, bank)
-        self.inspector.compare((region, bank), got, missing)
-        return got
+        shown = await self.status(region, bank)
+        self.inspector.compare((region, bank), *shown)
+        return shown[0]
 
     def put_ack(self, ok=1, slice_=None, **context):
         """One acknowledgement; fields that are not given are 0, ``place`` is the region."""
@@ -326,11 +335,19 @@ class ScoreboardRig(Rig):
             {"known": 1, "region": region, "epoch": epoch, "src": src, "bytes": size}
         )
 
+    def put_news(self, region, epoch, src=0, sent=0, **fields):
+        """One entry; ``sent``: bytes told, all that the source has told or closed is given."""
+        self.i_news.put(entry(region, epoch, src, sent, **fields))
+
     def put_close(self, region, epoch, src=0, sent=0, **fields):
-        self.i_close.put({"region": region, "epoch": epoch, "src": src, "sent": sent, **fields})
+        """The one entry of a producer that tells nothing before it closes."""
+        self.put_news(region, epoch, src, sent, tell=1, close=1, **fields)
+
+    def put_tell(self, region, epoch, src=0, sent=0):
+        self.put_news(region, epoch, src, sent, tell=1)
 
     def close_all(self, region, epoch):
-        """Closes of all expected producers, who have sent nothing."""
+        """Tells and closes of all expected producers, who have sent nothing."""
         for src in range(self.model.geometry[region]["expected"]):
             self.put_close(region, epoch, src)
 
@@ -367,7 +384,7 @@ class ScoreboardRig(Rig):
 
     @property
     def sources(self):
-        return [*self.i_ack, self.i_refused, self.i_close, self.i_command]
+        return [*self.i_ack, self.i_refused, self.i_news, self.i_command]
 
     async def drained(self):
         """All inputs were taken and worked off."""
@@ -390,7 +407,7 @@ class ScoreboardRig(Rig):
         )
         kinds = Counter(item["kind"] for item in self.o_event.items)
         exact, near = (
-            ["close_twice", "close_bad"],
+            ["told_twice", "close_twice", "close_bad"],
             ["close_stale", "refused_stale", "early_kept", "tainted"],
         )
         if not self.counts["merges"]:  # what merges is counted once

@@ -111,7 +111,7 @@ async def taints_at_random(rig, cfg, rng):
             for _ in range(rng.choice((0, 1, 1, 2))):
                 early = (epoch + 2 * rng.randrange(8)) % 16
                 if early != epoch or not busy:
-                    rig.refuse(0, early, rng.randrange(64))
+                    rig.refuse(0, early, 16 * rng.randrange(4))
                     await rig.drained()
         book = rig.model.banks[0, 0].epoch
         if not book.causes:
@@ -131,13 +131,13 @@ async def more_than_sent(rig, cfg, rng):
         epoch = 4 * turn % 16
         for region, bank in keys:
             await rig.open(region, epoch + bank)
-            rig.refuse(region, epoch + bank, 1 + turn)
+            rig.refuse(region, epoch + bank, 16 * (1 + turn % 8))
         await rig.drained()
         assert not rig.model.outstanding()
         surplus = turn & 1
         for region, bank in keys:
-            rig.put_close(region, epoch + bank, 0, turn + 1 - surplus)
-        await rig.i_close.drained()
+            rig.put_close(region, epoch + bank, 0, 16 * (turn % 8 + 1 - surplus))
+        await rig.i_news.drained()
         if surplus:
             for region, bank in keys:
                 await rig.ends_in(Reason.OVERLAP, region, epoch + bank)
@@ -378,6 +378,7 @@ async def reset_forgets(rig, cfg, rng):
             await begin(rig, region, 1 + 2 * turn, part=rng.random())
             rig.refuse(region, rng.choice((4, 6)), 16)
         await rig.drained()
+        await rig.cycles(60 * len(rig.keys))  # no overlap meets a verdict
         for key in rig.model.banks:
             await rig.pulse_overlap(*key)
         rig.i_command.put({"op": RegionOp.ABORT, "region": 0, "epoch": 1 + 2 * turn})

@@ -69,7 +69,7 @@ async def latency_of_ready(rig, cfg, rng):
     await rig.drained()
     rig.put_close(0, 0, sent=tile * rig.geometry[0]["row_bytes"])
     await rig.final(0, 0)
-    waited = rig.o_event.stamps[-1] - rig.i_close.stamps[-1]
+    waited = rig.o_event.stamps[-1] - rig.i_news.stamps[-1]
     limit = 30 + min(30, cfg.slot_width + cfg.row_bytes_width - 4)
     assert waited <= limit, f"ALL after {waited} cycles, at most {limit}"
     rig.dut._log.info(f"READY after {valid - taken} cycles, ALL after {waited} (limit {limit})")
@@ -85,14 +85,16 @@ async def latency_of_books(rig, cfg, rng):
         bank = epoch & 1
         for _ in range(3):
             await rig.drained()
-            source = rng.choice((rig.i_ack[0], rig.i_refused, rig.i_close))
+            source = rng.choice((rig.i_ack[0], rig.i_refused, rig.i_news))
             if source is rig.i_ack[0]:
                 rig.put_ack(bank=bank, bytes=rng.randint(1, 8), slice_=0)
             elif source is rig.i_refused:
                 rig.refuse(0, epoch, rng.randint(1, 127))
             else:
                 free = set(range(cfg.ranks)) - rig.model.banks[0, bank].epoch.closed
-                rig.put_close(0, epoch, min(free, default=0), rng.getrandbits(34) // cfg.ranks)
+                rig.put_close(
+                    0, epoch, min(free, default=0), 16 * (rng.getrandbits(30) // cfg.ranks)
+                )
             await source.drained()
             await rig.cycles(4)
             await rig.check_status(0, bank)
@@ -219,9 +221,10 @@ async def overflowed_rows(rig, cfg, rng):
         for region in primaries:
             rows = rng.randint(0, room - used) + 1
             plan = plan_epoch(rig, region, epoch, rows=1)
+            tell = next(each for each in plan.news if each["tell"])
             for slot in range(used, used + rows - 1):
                 plan.acks += row_acks(rig, rig.geometry[over], region, bank, slot, over)
-                plan.closes[0]["sent"] += row_bytes
+                tell["bytes16"] += row_bytes // 16
             used += rows - 1
             rig.model.rows[over, bank] = used
             rig.model.rows[region, bank] = rows
@@ -273,21 +276,23 @@ async def told_before_open(rig, cfg, rng):
 
 @ScoreboardRig.test(fits=lambda cfg: cfg.regions > 1)
 async def told_another_epoch(rig, cfg, rng):
-    """A primary that ends while its overflow region is open for another epoch: too early it taints,
-    too late it is stale."""
+    """A primary that ends while its overflow region is open for another epoch: one early it is kept
+    for the next OPEN, two early it taints, too late it is stale."""
     over = cfg.regions - 1
     await rig.one_row(over, group_base=cfg.groups - 1)
     await rig.one_row(0, overflow_en=1, overflow=over)
-    for epoch in (4, 10):
+    for epoch in (2, 10):
         await rig.open(over, epoch)
-        for other in (epoch - 2, epoch + 2):
+        for other in (epoch - 2, epoch + 2, epoch + 4):
             await rig.open(0, other)
             await rig.drained()
             await rig.abort(0, other)
         rig.put_close(over, epoch)
         await rig.ends_well(over, epoch)
         await rig.open(over, epoch + 2)
-        await rig.ends_in(Reason.EPOCH_EARLY, over, epoch + 2)
+        await rig.ends_well(over, epoch + 2)
+        await rig.open(over, epoch + 4)
+        await rig.ends_in(Reason.EPOCH_EARLY, over, epoch + 4)
 
 
 @ScoreboardRig.test(cases={"first": [True, False]}, idle="random")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random epochs for the scoreboard's bench: rows cut into acknowledgements, refusals, closes, and
+"""Random epochs for the scoreboard's bench: rows cut into acknowledgements, refusals, news, and
 faults."""
 
 from dataclasses import dataclass, field
@@ -9,7 +9,10 @@ import cocotb
 from hub_rtl.contract.packets import RegionState
 from sim.quality.coverage import cover
 
-FAULTS = ("memory", "poison", "twice", "missing", "abort", "ragged", "overlap")
+from .rig import entry
+
+FAULTS = ("memory", "poison", "twice", "missing", "overlap", "abort", "ragged", "short", "over")
+WORDS = FAULTS[5:]  # what a close may say
 
 
 @dataclass
@@ -21,7 +24,7 @@ class Plan:
     rows: int = 0
     acks: list = field(default_factory=list)  # arguments of `put_ack`
     refusals: list = field(default_factory=list)
-    closes: list = field(default_factory=list)
+    news: list = field(default_factory=list)
     fault: str = None
 
 
@@ -86,8 +89,8 @@ def noise(rig, **fields):
 
 
 def plan_epoch(rig, region, epoch, fault=None, rows=None):
-    """A random epoch: rows of random producers, some refused rows, closes with exact totals,
-    perhaps one fault."""
+    """A random epoch: rows of random producers, some refused rows, tells with exact totals and
+    closes, in one entry or two, perhaps one fault."""
     rng, geometry = rig.rng, rig.geometry[region]
     capacity, row_bytes = geometry["capacity"], geometry["row_bytes"]
     plan = Plan(region, epoch, fault=fault)
@@ -108,24 +111,20 @@ def plan_epoch(rig, region, epoch, fault=None, rows=None):
     plan.refusals += [
         noise(rig, **rng.choice(({"known": 0}, {"plain": 1}))) for _ in range(rng.randrange(4))
     ]
-    plan.closes = [
-        {"region": region, "epoch": epoch, "src": source, "sent": total}
-        for source, total in sent.items()
-    ]
     cover("scoreboard.rows.none", not plan.rows)
     cover("scoreboard.rows.full", plan.rows == capacity)
     cover("scoreboard.rows.partial", plan.rows % (1 << geometry["log2_tile"]) > 0)
     cover("scoreboard.refused", bool(plan.refusals))
-    _inject(plan, rng)
-    for part in (plan.acks, plan.refusals, plan.closes):
+    _inject(rig, plan, sent)
+    for part in (plan.acks, plan.refusals, plan.news):
         rng.shuffle(part)
     if fault == "twice":
         plan.acks.insert(0, plan.acks[-1])
     return plan
 
 
-def _inject(plan, rng):
-    fault = plan.fault
+def _inject(rig, plan, sent):
+    rng, fault = rig.rng, plan.fault
     cover(f"scoreboard.fault.{fault}", fault is not None)
     at = rng.randrange(len(plan.acks)) if plan.acks else 0
     if fault == "memory":
@@ -134,10 +133,21 @@ def _inject(plan, rng):
         plan.acks[at]["poison"] = 1
     elif fault == "missing":
         lost = plan.acks.pop(at)["bytes"]
-        close = max(plan.closes, key=lambda close: close["sent"])
-        close["sent"] -= min(lost, close["sent"])
-    elif fault in ("abort", "ragged"):
-        rng.choice(plan.closes)[fault] = 1
+        source = max(sent, key=sent.get)
+        sent[source] -= lost - lost % 16
+        plan.refusals.append(
+            noise(rig, known=1, plain=0, region=plan.region, epoch=plan.epoch, bytes=lost % 16)
+        )
+    culprit = rng.choice([*sent])
+    for source, total in sent.items():
+        word = {fault: 1} if fault in WORDS and source == culprit else {}
+        about = plan.region, plan.epoch, source
+        # Only what closes in the entry in which it tells may be ragged.
+        apart = fault != "ragged" and rng.random() < 0.6
+        cover("scoreboard.told_apart", apart)
+        if apart:
+            plan.news.append(entry(*about, total, tell=1))
+        plan.news.append(entry(*about, 0 if apart else total, tell=int(not apart), close=1, **word))
 
 
 async def feed(rig, plan, part=1.0):
@@ -146,7 +156,7 @@ async def feed(rig, plan, part=1.0):
     rng = rig.rng
     items = [("ack", item) for item in plan.acks] + [("refusal", item) for item in plan.refusals]
     if plan.fault != "twice":
-        items += [("close", item) for item in plan.closes]
+        items += [("news", item) for item in plan.news]
         rng.shuffle(items)
     for kind, item in items[: int(len(items) * part)]:
         if kind == "ack":
@@ -154,12 +164,12 @@ async def feed(rig, plan, part=1.0):
         elif kind == "refusal":
             rig.i_refused.put(item)
         else:
-            rig.i_close.put(item)
+            rig.i_news.put(item)
         if rng.random() < 0.2:
             await rig.cycles(rng.randint(1, 8))
     if plan.fault == "twice":  # the byte too many must not come after the verdict
         await rig.drained()
-        rig.i_close.put(*plan.closes)
+        rig.i_news.put(*plan.news)
 
 
 async def open_plan(rig, plan):
@@ -188,10 +198,10 @@ async def live(rig, region, bank, epochs, faults=(), early=False):
         fault = rng.choice(faults) if faults and rng.random() < 0.6 else None
         plan = plan_epoch(rig, region, number, fault)
         if early and fault != "twice" and rng.random() < 0.7:
-            count = rng.randint(1, len(plan.closes)) if plan.closes else 0
-            rig.i_close.put(*plan.closes[:count])
+            count = rng.randint(1, len(plan.news)) if plan.news else 0
+            rig.i_news.put(*plan.news[:count])
             rig.i_refused.put(*plan.refusals)
-            plan.closes, plan.refusals = plan.closes[count:], []
+            plan.news, plan.refusals = plan.news[count:], []
             cover("scoreboard.early.close")
             if rng.random() < 0.5:
                 await rig.drained()

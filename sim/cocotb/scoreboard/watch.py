@@ -7,6 +7,7 @@ from collections import deque
 from cocotb.triggers import Event
 
 from hub_rtl.contract.packets import EventKind, RegionState
+from sim.golden.scoreboard import Epoch
 
 __all__ = ["Inspector", "Patience", "Surroundings"]
 
@@ -93,12 +94,12 @@ class Inspector:
     knows of a bank at rest.
 
     A bank is at rest when nothing of it was taken or broadcast for as long as the shared pipeline
-    may need. ``await look(key)`` gives ``(status, missing_from)`` as shown, at rest or not.
+    may need. ``await look(key)`` gives ``(status, missing_from, silent)`` as shown, at rest or not.
     """
 
     def __init__(self, rig):
         self.rig = rig
-        self._settling = 20 + 8 * rig.cfg.slices * rig.cfg.combine_depth
+        self._settling = 100 + 8 * rig.cfg.slices * rig.cfg.combine_depth
         self._codes = {
             key: rig.codec("query").pack({"region": key[0], "bank": key[1]})
             for key in rig.model.banks
@@ -145,13 +146,14 @@ class Inspector:
         key, event, answer = now
         if event is None and not self._rests(key):
             return
-        word, missing = int(rig.dut.status.value), int(rig.dut.missing_from.value)
+        word = int(rig.dut.status.value)
+        owing = int(rig.dut.missing_from.value), int(rig.dut.silent.value)
         if event is not None:
-            answer.append((rig.codec("status").unpack(word), missing))
+            answer.append((rig.codec("status").unpack(word), *owing))
             rig.wake(event)
-        elif self._agreed.get(key) != (word, missing):
-            self.compare(key, rig.codec("status").unpack(word), missing)
-            self._agreed[key] = word, missing
+        elif self._agreed.get(key) != (word, owing):
+            self.compare(key, rig.codec("status").unpack(word), *owing)
+            self._agreed[key] = word, owing
 
     def _rests(self, key):
         rig = self.rig
@@ -175,7 +177,7 @@ class Inspector:
             for region, geometry in rig.model.geometry.items()
         )
 
-    def compare(self, key, shown, missing):
+    def compare(self, key, shown, missing, silent):
         """Every field that the contract describes."""
         rig, bank = self.rig, self.rig.model.banks[key]
         wanted = rig.model.status(*key) | {"state": rig.state[key]}
@@ -188,13 +190,19 @@ class Inspector:
                 wanted["error"] = final["status"]
                 if final["kind"] == EventKind.ALL:
                     wanted["rows"] = final["rows"]
+        if any(each["overflow_en"] for each in rig.geometry.values()):
+            wanted.pop("told")  # a primary that ends before its aim is known tells with its close
         found = {name: shown[name] for name in wanted}
         assert found == wanted, f"status of {key}: shows {found}, expected {wanted}"
-        closed = bank.epoch.closed if rig.state[key] == RegionState.OPEN else range(rig.cfg.ranks)
-        expected = sum(1 << rank for rank in range(rig.cfg.ranks) if rank not in closed)
-        assert missing == expected, (
-            f"closes of {key} missing from {missing:#b}, expected {expected:#b}"
+        broken, blame = (bank.epoch or bank.kept or Epoch(None)).broken, shown["blame"]
+        assert blame["rank"] in broken if blame["valid"] else not broken, (
+            f"{key} blames {blame}, of {broken}"
         )
+        for what, bits, heard in (("closes", missing, "closed"), ("tells", silent, "told")):
+            here = getattr(bank.epoch, heard) if rig.state[key] == RegionState.OPEN else None
+            ranks = range(rig.cfg.ranks) if here is not None else ()
+            expected = sum(1 << rank for rank in ranks if rank not in here)
+            assert bits == expected, f"{what} of {key} missing {bits:#b}, expected {expected:#b}"
 
     def __str__(self):
         return f"inspector: {len(self._asked)} questions"
@@ -207,7 +215,7 @@ class Patience:
         slices = len(rig.i_ack)
         self._limits = [(source, 8 * slices + 1) for source in rig.i_ack] + [
             (rig.i_refused, 4),
-            (rig.i_close, 4),
+            (rig.i_news, 4),
         ]
         self._rig = rig
         self.clear()

@@ -177,7 +177,7 @@ BLOCKS = {
         TINY,
         ",".join(
             f"sim.cocotb.scoreboard.{part}"
-            for part in ("tests", "faults", "promises", "tables", "epochs", "moments")
+            for part in ("tests", "faults", "promises", "tables", "epochs", "moments", "tells")
         ),
         params={"epochs": 8, "pour": 40000},
         target=100,
