@@ -59,6 +59,7 @@ def run(
     tokens: number(0, 1 << 20, "Tokens per rank; 0 with --trace: all of the log.") = 16,
     lanes: number(1, 32, "Link ports of each hub: 1, or the preset's.") = None,
     trace: option(Path | None, "Routing log (JSON lines) in place of made-up routing.") = None,
+    hot: number(0, 100, "Percent of made-up choices that go to experts of rank 0.") = None,
     experts: number(1, 2048, "Experts, in place of the model's.") = None,
     row_bytes: number(
         16, 16384, "Bytes of a dispatched row without its return column, in place of the model's."
@@ -106,7 +107,7 @@ def run(
         "expert_cycles": expert_cycles,
     }
     shape = asked_shape(model, trace, experts, row_bytes)
-    routing = asked_routing(shape, trace, ranks, tokens, seed)
+    routing = asked_routing(shape, trace, ranks, tokens, seed, hot)
     plan = plan_layer(
         shape,
         routing,

@@ -25,7 +25,7 @@ from sim.workload.traces import fit_skew, generate
 
 from .building import build, hub_verilog
 from .fabric import HOP_NS, one_way
-from .figures import TIMES, layer_report
+from .figures import TIMES, measured
 from .layer import plan_layer
 from .scenario import Scenario
 from .ways import BASELINES, WAYS
@@ -281,15 +281,7 @@ def layers(hop_ns):
     routing = generate(tokens=64, top_k=shape.top_k, experts=shape.experts, skew=skew)
     plan, latency = plan_layer(shape, routing, ranks=8), one_way(hop_ns)
     settings = {"latency": latency, "window": latency, "threads": threads, "max_cycles": 2_000_000}
-    reports = {}
-    for name in ("hub", *BASELINES):
-        way = WAYS[name]
-        result = way.programs(plan, **settings).run(build(plan.cfg))
-        verdict = way.check(plan, result)
-        if not verdict.good:
-            raise AssertionError(f"bench: {name}: {verdict.differences[0]}")
-        reports[name] = layer_report(plan, result, verdict, name)
-        result.remove()
+    reports = {name: measured(plan, name, **settings) for name in WAYS}
     hub, lines = reports["hub"], []
     for text, get in TIMES:
         lines += [

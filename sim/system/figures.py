@@ -7,10 +7,11 @@ from flow.tables import screen
 from hub_rtl.contract.packets import EventKind, PacketType
 from hub_rtl.contract.registers import COUNTERS, register_map
 
+from .building import build
 from .layer import MARK_CLOSED, MARK_END, MARK_START, MARK_STORED
 from .ways import WAYS
 
-__all__ = ["TIMES", "behind", "counters_of", "layer_report", "table"]
+__all__ = ["TIMES", "behind", "counters_of", "layer_report", "measured", "table"]
 
 #: Times of a layer in which ways are compared: name, and where its report has them.
 TIMES = (
@@ -125,6 +126,10 @@ def _hub_figures(plan, result, counters):
         log["last"][log["low"] & np.uint64(15) == PacketType.CLOSE].astype(np.int64) - start[rank]
         for rank, log in enumerate(packets)
     ]
+    rows = [
+        log["last"][log["low"] & np.uint64(15) == PacketType.ROW].astype(np.int64) - start[rank]
+        for rank, log in enumerate(packets)
+    ]
     done = [
         _events(result, rank, EventKind.ALL)["cycle"].astype(np.int64) - start[rank]
         for rank in ranks
@@ -133,6 +138,7 @@ def _hub_figures(plan, result, counters):
         "rows_placed": sum(len(result.log("allocs", rank)) for rank in ranks),
         "all_ready": _span(np.concatenate(done)),
         "last_close": _span(np.concatenate(closes))["last"],
+        "last_row": [_span(cycles)["last"] for cycles in rows],  # by rank, over its links
         "rat_hits": counters["rat_hits"],
         "spills": counters["spills"],
         "restores": counters["restores"],
@@ -162,6 +168,21 @@ def layer_report(plan, result, verdict, name="hub"):
         "efficiency": bound / max(1, common["layer_cycles"]),
         **(_hub_figures(plan, result, common["counters"]) if name == "hub" else {}),
     }
+
+
+def measured(plan, name, **settings):
+    """The report on a run the way called ``name``; raises AssertionError when it was wrong: its
+    figures would be worth nothing. ``settings``: as :func:`~sim.system.layer.new_system` takes
+    them."""
+    way = WAYS[name]
+    result = way.programs(plan, **settings).run(build(plan.cfg))
+    verdict = way.check(plan, result)
+    if not verdict.good:
+        result.remove()
+        raise AssertionError(f"{way.title}: {verdict.differences[0]}")
+    report = layer_report(plan, result, verdict, name)
+    result.remove()
+    return report
 
 
 def behind(reports):

@@ -19,6 +19,7 @@ from sim.system.fabric import HOP_NS, HUB_GHZ, one_way
 from sim.system.figures import behind
 from sim.system.layer import plan_layer
 from sim.system.ways import BASELINES
+from sim.workload.asked import asked_routing
 from sim.workload.models import model
 from sim.workload.traces import generate, write_trace
 
@@ -101,6 +102,8 @@ def test_run_takes_a_routing_log(call, tmp_path):
         (["--baseline", "address,mpi"], "baseline = 'mpi'"),
         (["--latency", "soon"], "latency = 'soon'"),
         (["--latency", "-1"], "latency = -1.0"),
+        (["--hot", "101"], "hot = 101"),
+        (["--hot", "100", "--model", "deepseek-v3", "--ranks", "64"], "share = 1.0"),
         (["--set", "rx_credits"], "--set rx_credits"),
         (["--set", "colour=1"], "colour"),
     ],
@@ -168,6 +171,15 @@ def test_where_the_hub_is_not_ahead():
         "median usable (5 against 5), last usable (9 against 9).",
         "The hub is ahead of row-flag in every column.",
     ]
+
+
+def test_half_of_all_choices_at_one_rank():
+    routing = asked_routing(model("deepseek-v3"), None, ranks=8, tokens=4, seed=1, hot=50)
+    assert routing.rank_loads(8)[0] == routing.tokens * 4 == 128
+    assert all(len(set(row)) == 8 for row in routing.experts.tolist())
+    assert len(set(routing.experts[:, 0] < 32)) == 2  # the crowd is not first in every token
+    with pytest.raises(ConfigError, match="hot = 50: only of made-up routing"):
+        asked_routing(model("tiny"), "log.jsonl", 4, 4, 1, 50)
 
 
 @pytest.mark.parametrize(
