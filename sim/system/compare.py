@@ -101,24 +101,24 @@ def _programs():
 
 
 WAITING = (
-    Case(tokens=1, latency=NEAR),
-    Case(tokens=1),
-    Case(tokens=4, latency=NEAR),
-    Case(tokens=4),
-    Case(tokens=4, latency=2 * HOP_NS),
-    Case(tokens=16),
-    Case(tokens=1, changes=CREDITS),
-    Case(tokens=4, changes=CREDITS),
+    Case(tokens=1, tile_rows=4, latency=NEAR),
+    Case(tokens=1, tile_rows=4),
+    Case(tokens=4, tile_rows=4, latency=NEAR),
+    Case(tokens=4, tile_rows=4),
+    Case(tokens=4, tile_rows=4, latency=2 * HOP_NS),
+    Case(tokens=16, tile_rows=4),
+    Case(tokens=1, tile_rows=4, changes=CREDITS),
+    Case(tokens=4, tile_rows=4, changes=CREDITS),
 )
 BESIDE = (
-    Case(tokens=1, baselines=BASELINES),
-    Case(tokens=4, latency=NEAR, baselines=BASELINES),
-    Case(tokens=4, baselines=BASELINES),
-    Case(tokens=16, baselines=BASELINES),
+    Case(tokens=1, tile_rows=4, baselines=BASELINES),
+    Case(tokens=4, tile_rows=4, latency=NEAR, baselines=BASELINES),
+    Case(tokens=4, tile_rows=4, baselines=BASELINES),
+    Case(tokens=16, tile_rows=4, baselines=BASELINES),
 )
 HOT = (
-    Case(tokens=4, latency=NEAR, hot=50, baselines=("rowflag",)),
-    Case(tokens=4, hot=50, baselines=("rowflag",)),
+    Case(tokens=4, tile_rows=4, latency=NEAR, hot=50, baselines=("rowflag",)),
+    Case(tokens=4, tile_rows=4, hot=50, baselines=("rowflag",)),
 )
 INTRODUCTION = """# Layers at the paper's latency, before the wide hub
 
@@ -139,7 +139,7 @@ credits, static per source and lane. The last lines have more of both."""
 BESIDE_TEXT = """## Beside software
 
 `flags`: fixed slots, a flag per source and expert behind a fence. `row-flag`: fixed slots, counts
-sent at once, every row's last word watched, no fence and no flag."""
+sent at once, the last word of every packet watched, no fence and no flag."""
 HOT_TEXT = """## Half of all choices at one rank
 
 Four of each token's eight choices are experts of rank 0."""

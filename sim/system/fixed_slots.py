@@ -9,10 +9,11 @@ send there; so rows go out at once, in two ways:
   other; when those of an expert have left (a fence, which a few experts share), a flag to the
   consumer with their number. A consumer may use the rows of a source when its flag is there.
 * ``rowflag``: the number of rows per expert goes first, then the rows, and no fence and no flag. A
-  consumer that has a source's numbers watches the last word of each row: the return column, which
-  is stored last. (On a link of several lanes, the last word of the row's last packet on each, which
-  real software would have to set aside.) That the last word comes last is not promised by the
-  memory model; that every answer is right shows that it did.
+  consumer that has a source's numbers watches the last words of each row: of the row, its return
+  column, and of each of its packets. The column alone will not do, though it is stored last: no
+  memory model promises that it comes last, and with a crowd at one rank it overtook other packets
+  of its row. Real software would have to set a word aside in every packet, as NCCL's LL128 does (8
+  bytes of 128); here it costs nothing.
 
 What a consumer hands to its experts is a *set*: rows of one source for one expert, at most
 ``tile_rows`` of them. Combine is as in the hub's way.
@@ -23,11 +24,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from flow.driver import Driver
-from hub_rtl.contract.fields import LANE_KEY
 
 from .baseline import check_stores, row_counts, store_rows, windows
 from .layer import (
-    COLUMN,
     MARK_CLOSED,
     MARK_START,
     MARK_STORED,
@@ -104,13 +103,10 @@ def _start(plan, system, rank):
 
 
 def _last_words(plan, row):
-    """Words that are written last in the row at an address: of its last packet on each lane."""
-    packet, lanes = plan.cfg.packet_bytes, plan.cfg.lanes
-    column = row + plan.shape.dispatch_bytes
-    last = {}
-    for block in range(row // packet, -(-(column + COLUMN) // packet)):
-        last[block % (1 << LANE_KEY) % lanes] = (block + 1) * packet - 8
-    return [column, *(word for word in last.values() if word < column)]
+    """The last word of each packet of the row at an address; of the last one the column's first,
+    which is never 0."""
+    column, packet = row + plan.shape.dispatch_bytes, plan.cfg.packet_bytes
+    return [*range(row + packet - 8, column, packet), column]
 
 
 def _watch_rows(plan, watcher, piece):

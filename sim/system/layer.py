@@ -11,6 +11,7 @@ transformation of the row (``docs/running.md``) and goes to ``combine buffer + t
 + choice * answer_stride`` at the source.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,6 +48,8 @@ __all__ = [
 ]
 
 COLUMN = 16
+MOST_TILE_ROWS = 1024  # docs/formats.md
+LARGEST_USUAL_TILE = 128  # the M-tile of a GEMM
 EPOCH = 0
 MARK_START, MARK_STORED, MARK_CLOSED, MARK_END = 1, 2, 3, 4
 MARK_QUERY = 1000  # + region: its registers have been read
@@ -223,6 +226,14 @@ def roomy(ranks):
     )
 
 
+def usual_tile(routing, ranks):
+    """Rows of a tile: the power of two nearest to what an expert gets from one rank. Those of small
+    batches have one row and wait for no other.
+    """
+    rows = routing.tokens * routing.top_k / (routing.num_experts * ranks)
+    return min(LARGEST_USUAL_TILE, 1 << max(0, round(math.log2(rows))))
+
+
 def plan_layer(
     shape,
     routing,
@@ -239,10 +250,11 @@ def plan_layer(
     """Layout and configuration for a layer.
 
     Parameters: ``shape``, the model; ``routing``, tokens of all ranks, dealt out in equal runs;
-    ``tile_rows``, a power of two (by default about half of a mean expert's rows, 4..128); ``base``,
-    a configuration to use, with these ranks, in place of :func:`roomy`, which grows where the layer
-    needs more; ``lanes``, ``packet_bytes`` and ``changes`` (by field) in place of the
-    configuration's; ``numbering`` of the rows. Raises ConfigError when the layer does not fit.
+    ``tile_rows``, a power of two (by default :func:`usual_tile`, or larger where the hub has not so
+    many groups); ``base``, a configuration to use, with these ranks, in place of :func:`roomy`,
+    which grows where the layer needs more; ``lanes``, ``packet_bytes`` and ``changes`` (by field)
+    in place of the configuration's; ``numbering`` of the rows. Raises ConfigError when the layer
+    does not fit.
     """
     if numbering not in NUMBERINGS:
         raise ConfigError(f"numbering = {numbering!r}: must be one of {', '.join(NUMBERINGS)}")
@@ -250,11 +262,6 @@ def plan_layer(
     if tokens < ranks:
         raise ConfigError(f"tokens = {tokens}: must be at least ranks = {ranks}")
     starts = np.arange(ranks + 1) * tokens // ranks
-    if tile_rows is None:
-        mean = tokens * routing.top_k // shape.experts
-        tile_rows = min(128, max(4, _power(mean // 2 + 1)))
-    if tile_rows & (tile_rows - 1) or not 1 <= tile_rows <= 1024:
-        raise ConfigError(f"tile_rows = {tile_rows}: must be a power of two between 1 and 1024")
     asked = {"ranks": ranks, "lanes": lanes, "packet_bytes": packet_bytes, **(changes or {})}
     cfg = (base or roomy(ranks)).replace(
         **{name: value for name, value in asked.items() if value is not None}
@@ -266,10 +273,22 @@ def plan_layer(
     combine_tile = min(16, max(1, _power(most // 2)))
     while combine_tile > 1 and combine_tile * routing.top_k * shape.combine_bytes >= 1 << 24:
         combine_tile //= 2
+
+    def groups_of(tile):
+        return local * -(-capacity // tile) + -(-most // combine_tile)
+
+    if tile_rows is None:
+        tile_rows = usual_tile(routing, ranks)
+        while groups_of(tile_rows) > cfg.groups and tile_rows < MOST_TILE_ROWS:
+            tile_rows *= 2
+    if tile_rows & (tile_rows - 1) or not 1 <= tile_rows <= MOST_TILE_ROWS:
+        raise ConfigError(
+            f"tile_rows = {tile_rows}: must be a power of two between 1 and {MOST_TILE_ROWS}"
+        )
     needs = {
         "handles": shape.experts,
         "regions": local,
-        "groups": local * -(-capacity // tile_rows) + -(-most // combine_tile),
+        "groups": groups_of(tile_rows),
         "capacity": capacity,
         "max_row_bytes": max(row_bytes, shape.combine_bytes),
         "dep_ranges": 2,

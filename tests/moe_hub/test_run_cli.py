@@ -141,6 +141,22 @@ def test_no_run_time_option_makes_another_hub():
     assert layer_of(tokens=1000, tile_rows=1).cfg.groups == 32768  # more than the room
 
 
+@pytest.mark.parametrize(
+    "name, tokens, rows",
+    [
+        ("deepseek-v3", 8, 1),
+        ("deepseek-v3", 128, 1),  # half a row of an expert and rank
+        ("deepseek-v3", 256, 2),  # 1, but 32 x 256 groups and those of the answers are too many
+        ("olmoe-1b-7b", 704, 8),  # 11: 11.3 is where 8 and 16 part
+        ("olmoe-1b-7b", 736, 16),  # 11.5
+        ("olmoe-1b-7b", 4471, 64),
+        ("mixtral-8x7b", 8 * 4096, 128),
+    ],
+)
+def test_tiles_have_the_rows_of_an_expert_and_rank(name, tokens, rows):
+    assert layer_of(name, tokens=tokens).tile_rows == rows
+
+
 def test_a_preset_keeps_its_lanes_and_what_is_set():
     nvl8 = layer_of(tokens=8, base=preset("nvl8"))
     assert (nvl8.cfg.lanes, nvl8.cfg.loop_lanes) == (18, 3)
@@ -148,7 +164,7 @@ def test_a_preset_keeps_its_lanes_and_what_is_set():
     assert layer_of(tokens=8, base=preset("nvl8"), lanes=9).cfg.lanes == 9
     assert layer_of(changes={"rx_credits": 64, "ctl_credits": 15}).cfg.rx_credits == 64
     with pytest.raises(ConfigError, match="groups = 64: the layer needs"):
-        layer_of("olmoe-1b-7b", base=preset("nvl8", groups=64))
+        layer_of("olmoe-1b-7b", base=preset("nvl8", groups=64), tile_rows=1)
 
 
 def test_latency_is_told_per_hop():
