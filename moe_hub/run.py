@@ -37,7 +37,7 @@ BIN = 256  # cycles per bin of the timeline
 LONGEST = 10**9  # cycles that a wait can be told to take
 
 
-def _simulate(progress, text, system, folder, plan):
+def simulate(progress, text, system, folder, plan):
     """Builds and runs; returns the result."""
     progress.stage(f"{text}: building {plan.cfg.ranks} hubs from Verilog")
     program = build(plan.cfg)
@@ -131,7 +131,7 @@ def run(
         for name, system in systems.items():
             title = WAYS[name].title
             try:
-                result = _simulate(progress, title, system, output / name if keep else None, plan)
+                result = simulate(progress, title, system, output / name if keep else None, plan)
             except HarnessError as error:
                 fail(error, 1)
             progress.stage(f"{title}: comparing every byte with the golden model")

@@ -50,6 +50,7 @@ FIGURES = {
 }
 JUDGED = tuple(name for name, (_, _, judged) in FIGURES.items() if judged)
 SPREAD = -2, -1, 0, 1, 2  # cycles around the fabric's latency
+TILE_ROWS = 128  # whatever the model, so that first tiles wait for the fabric
 BATCHES = 1, 16  # packets of a batch; the first is judged
 MAX_CYCLES = 50_000_000
 INTRODUCTION = """# The network model against the RTL
@@ -93,10 +94,11 @@ class Case:
     seed: int = 1
 
     def plan(self):
-        """The layer as ``moe-hub run`` lays it out: all cases share one simulator."""
+        """The layer as ``moe-hub run`` lays it out, in large tiles; all cases share one
+        simulator."""
         shape = asked_shape(self.model, self.trace)
         routing = asked_routing(shape, self.trace, self.ranks, self.tokens, self.seed)
-        return plan_layer(shape, routing, ranks=self.ranks, seed=self.seed)
+        return plan_layer(shape, routing, ranks=self.ranks, seed=self.seed, tile_rows=TILE_ROWS)
 
 
 @dataclass

@@ -100,7 +100,7 @@ def build(cfg, verilog=None, jobs=2, optimise=True, pins=()):
             ]
         ]
 
-    return _made(BUILDS / "harness" / key, "harness", compile_harness) / "harness"
+    return made_in(BUILDS / "harness" / key, "harness", compile_harness) / "harness"
 
 
 def _model(text, jobs, optimise):
@@ -122,7 +122,9 @@ def _model(text, jobs, optimise):
             ["verilator", *VERILATE, "-j", jobs, "-Mdir", folder, *makeflags, folder / "moehub.v"]
         ]
 
-    return _made(BUILDS / "hub" / digest(text, VERILATE, flags, sys.prefix), ARCHIVES[0], verilate)
+    return made_in(
+        BUILDS / "hub" / digest(text, VERILATE, flags, sys.prefix), ARCHIVES[0], verilate
+    )
 
 
 def _verilator_include():
@@ -137,7 +139,7 @@ def _verilator_include():
     return Path(root) / "include"
 
 
-def _made(folder, goal, commands):
+def made_in(folder, goal, commands):
     """The folder, after the commands that ``commands(folder)`` names have made ``goal`` in it."""
     with lock(folder.with_suffix(".lock")):
         if not (folder / goal).exists():

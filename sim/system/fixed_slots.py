@@ -109,14 +109,14 @@ def _last_words(plan, row):
     return [*range(row + packet - 8, column, packet), column]
 
 
-def _watch_rows(plan, watcher, piece):
+def watch_rows(plan, watcher, piece):
     watcher.wait_memory(_word(plan, piece.source, piece.region), mask=(1 << 8 * WORD) - 1)
     for index in range(piece.first, piece.first + piece.count):
         for word in _last_words(plan, int(_slot(plan, piece.source, piece.region, index))):
             watcher.wait_memory(word)
 
 
-def _watch_flag(plan, watcher, piece):
+def watch_flag(plan, watcher, piece):
     watcher.wait_memory(_word(plan, piece.source, piece.region), mask=(1 << 8 * WORD) - 1)
 
 
@@ -143,7 +143,7 @@ def rowflag_programs(plan, **settings):
         program.sync()
         program.mark(MARK_STORED)
         program.mark(MARK_CLOSED)
-        _consume(plan, rank, counts, _watch_rows)
+        _consume(plan, rank, counts, watch_rows)
         finish(plan, program, number)
     return system
 
@@ -186,7 +186,7 @@ def flags_programs(plan, **settings):
             if not counts[number, expert]:
                 _flag(plan, program, number, expert, counts)
         program.mark(MARK_CLOSED)
-        _consume(plan, rank, counts, _watch_flag)
+        _consume(plan, rank, counts, watch_flag)
         finish(plan, program, number)
     return system
 

@@ -39,7 +39,7 @@ def test_a_command_of_the_page_is_its_run(case, monkeypatch, tmp_path):
         seen["settings"] = system.settings
         raise Planned
 
-    monkeypatch.setattr(moe_hub.run, "_simulate", simulated)
+    monkeypatch.setattr(moe_hub.run, "simulate", simulated)
     for way, made in WAYS.items():
         programs = partial(noted, seen.setdefault("ways", []), way, made.programs)
         monkeypatch.setitem(WAYS, way, replace(made, programs=programs))

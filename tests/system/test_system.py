@@ -316,7 +316,7 @@ def test_layer_without_the_hub(harness, name):
 @pytest.mark.parametrize("name", ["flags", "rowflag"])
 def test_software_that_does_not_wait_is_found(harness, name, monkeypatch):
     """Sets used without a look at flags or last words: answers of rows that are not there yet."""
-    for watch in ("_watch_flag", "_watch_rows"):
+    for watch in ("watch_flag", "watch_rows"):
         monkeypatch.setattr(fixed_slots, watch, lambda plan, watcher, piece: None)
     plan, way = layer_plan(), WAYS[name]
     result = run_layer(plan, harness, way.programs)
@@ -328,7 +328,7 @@ def test_software_that_does_not_wait_is_found(harness, name, monkeypatch):
 def test_harness_is_built_without_the_hub(harness, monkeypatch):
     """A change of the harness leaves the verilated hub as it was, and one of a flag does not."""
     made = []
-    monkeypatch.setattr(building, "_made", lambda folder, *_: made.append(folder) or folder)
+    monkeypatch.setattr(building, "made_in", lambda folder, *_: made.append(folder) or folder)
     for change in ("harness_sources", None, "FAST"):
         with monkeypatch.context() as patch:
             if change == "harness_sources":
