@@ -8,9 +8,10 @@ import typer
 
 from sim.system.bench_lanes import line_rate
 from sim.system.bench_speed import measure, speed_table
+from sim.system.fabric import HOP_NS
 
 from .console import Progress, output_folder, table_console, write_text
-from .options import flag, option, whole
+from .options import LatencyOption, flag, option, whole
 
 __all__ = ["bench"]
 
@@ -18,6 +19,7 @@ __all__ = ["bench"]
 def bench(
     output: option(Path, "Folder for bench.json.", "--output", "-o") = Path("build/bench"),
     quick: flag("--quick", "Without the lines that take longer than seconds.") = False,
+    latency: LatencyOption = HOP_NS,
     lanes: option(
         list[int] | None,
         "Only this: do rows that are all new keep a link of so "
@@ -35,7 +37,7 @@ def bench(
                 progress.stage(f"line rate of {count} lanes")
                 lines += line_rate(count)
         else:
-            lines = measure(quick=quick, report=progress.stage)
+            lines = measure(quick=quick, hop_ns=latency, report=progress.stage)
     table_console().print(speed_table(lines))
     write_text(
         output / "bench.json", json.dumps([line.as_dict() for line in lines], indent=1) + "\n"

@@ -7,7 +7,7 @@ import typer
 
 from flow.tables import screen
 from sim.campaign.run import again, commit_seed, run_seeds, settings_text
-from sim.system.system import HarnessError
+from sim.system.building import HarnessError
 
 from .console import Progress, fail, table_console
 from .options import number

@@ -13,7 +13,7 @@ from .options import number, option
 
 __all__ = ["lanes"]
 
-LANE_TOKENS, LANE_RUNS = (16, 32, 64, 128, 256, 512, 1024), 8
+LANE_TOKENS, LANE_RUNS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024), 8
 
 
 def lanes(

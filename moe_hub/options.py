@@ -9,14 +9,17 @@ import typer
 from hub_rtl.contract.config import PRESETS, ConfigError, preset
 
 __all__ = [
+    "LatencyOption",
     "PresetOption",
     "SettingsOption",
     "WrongValue",
+    "changes_of",
     "configured",
     "flag",
     "number",
     "one_of",
     "option",
+    "several",
     "whole",
 ]
 
@@ -78,8 +81,40 @@ def one_of(names):
     return parse
 
 
-def configured(name, settings):
-    """The preset with ``FIELD=VALUE`` settings applied. Raises ConfigError."""
+def several(names):
+    """``parser`` of an option: names, separated by commas."""
+    one = one_of(names)
+
+    def parse(text):
+        return [one(name) for name in str(text).split(",")]
+
+    parse.__name__ = "name,..."
+    return parse
+
+
+def nanoseconds(text):
+    """``parser`` of an option: a time from 0 to 1,000,000, with a fraction or not."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise WrongValue(repr(text), "must be a number") from None
+    if not 0 <= value <= 1_000_000:
+        raise WrongValue(value, "must be between 0 and 1000000")
+    return value
+
+
+#: Latency of the fabric. That its default is the paper's is held by tests/moe_hub/test_run_cli.py.
+LatencyOption = option(
+    float,
+    "Nanoseconds of a hop; a packet takes two, hub to switch and switch to hub. The hub's clock is "
+    "1.5625 GHz: 250 are 781 cycles one way, 20.48 are 64.",
+    "--latency",
+    parser=nanoseconds,
+)
+
+
+def changes_of(settings):
+    """{field: value} of ``FIELD=VALUE`` settings. Raises ConfigError."""
     changes = {}
     for setting in settings or ():
         field, equals, value = setting.partition("=")
@@ -89,4 +124,9 @@ def configured(name, settings):
             changes[field] = value if field == "name" else int(value, 0)
         except ValueError:
             raise ConfigError(f"{field} = {value!r}: must be an integer") from None
-    return preset(name, **changes)
+    return changes
+
+
+def configured(name, settings):
+    """The preset with ``FIELD=VALUE`` settings applied. Raises ConfigError."""
+    return preset(name, **changes_of(settings))

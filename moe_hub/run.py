@@ -9,27 +9,35 @@ import typer
 
 from hub_rtl.contract.config import PRESETS
 from hub_rtl.contract.config import preset as preset_of
-from sim.system.baseline import baseline_programs, check_baseline
-from sim.system.figures import baseline_report, layer_report, table
-from sim.system.layer import hub_programs, plan_layer
-from sim.system.layer_check import check_layer
-from sim.system.system import HarnessError, build
+from sim.system.building import HarnessError, build
+from sim.system.fabric import HOP_NS, one_way
+from sim.system.figures import behind, layer_report, table
+from sim.system.layer import plan_layer
 from sim.system.timeline import draw_timeline
+from sim.system.ways import BASELINES, WAYS
 from sim.workload.asked import asked_routing, asked_shape
 from sim.workload.models import MODELS
 from sim.workload.numbering import NUMBERINGS
 
 from .console import Progress, fail, output_folder, table_console, write_text
-from .options import flag, number, one_of, option
+from .options import (
+    LatencyOption,
+    SettingsOption,
+    changes_of,
+    flag,
+    number,
+    one_of,
+    option,
+    several,
+)
 
 __all__ = ["run"]
 
 BIN = 256  # cycles per bin of the timeline
-LATENCY = 64  # cycles from hub to hub, switch included
 LONGEST = 10**9  # cycles that a wait can be told to take
 
 
-def _simulate(progress, text, system, folder, plan):
+def simulate(progress, text, system, folder, plan):
     """Builds and runs; returns the result."""
     progress.stage(f"{text}: building {plan.cfg.ranks} hubs from Verilog")
     program = build(plan.cfg)
@@ -49,24 +57,32 @@ def run(
     model: option(str, f"Shape of the layer: {', '.join(MODELS)}.") = "deepseek-v3",
     ranks: number(2, 128, "GPUs, each with its hub.") = 8,
     tokens: number(0, 1 << 20, "Tokens per rank; 0 with --trace: all of the log.") = 16,
-    lanes: number(1, 32, "Link ports of each hub.") = 1,
+    lanes: number(1, 32, "Link ports of each hub: 1, or the preset's.") = None,
     trace: option(Path | None, "Routing log (JSON lines) in place of made-up routing.") = None,
+    hot: number(0, 100, "Percent of made-up choices that go to experts of rank 0.") = None,
     experts: number(1, 2048, "Experts, in place of the model's.") = None,
     row_bytes: number(
         16, 16384, "Bytes of a dispatched row without its return column, in place of the model's."
     ) = None,
-    packet_bytes: number(128, 256, "Largest payload of a packet: 128 or 256.") = 128,
+    packet_bytes: number(128, 256, "Largest payload of a packet: 128, or the preset's.") = None,
     preset: option(
-        str | None, f"Hubs of this preset ({', '.join(PRESETS)}) in place of ones made to measure."
+        str | None, f"Hubs of this preset ({', '.join(PRESETS)}) in place of the roomy one."
     ) = None,
+    settings: SettingsOption = None,
     tile_rows: number(1, 1024, "Rows of a tile, a power of two.") = None,
     numbering: option(
         str, f"What a RowID is: {', '.join(NUMBERINGS)}.", parser=one_of(NUMBERINGS)
     ) = "token",
     expert_cycles: number(0, LONGEST, "Cycles the expert stand-in takes per tile.") = 200,
-    latency: number(1, 100_000, "Cycles from hub to hub.") = LATENCY,
-    baseline: flag("--baseline", "Also run the address-centric way and compare.") = False,
-    prefix_cycles: number(0, LONGEST, "Cycles of the baseline's prefix sums.") = 500,
+    latency: LatencyOption = HOP_NS,
+    baseline: option(
+        list[list],
+        "Also run the layer as software does without the hub, and compare: "
+        + "; ".join(f"{name} ({WAYS[name].line})" for name in BASELINES)
+        + ". May be repeated.",
+        parser=several(BASELINES),
+    ) = (),
+    prefix_cycles: number(0, LONGEST, "Cycles of the prefix sums of --baseline address.") = 500,
     threads: number(1, 128, "Threads of the simulation; the result does not depend on it.") = 2,
     max_cycles: number(1, 10**12, "Watchdog, cycles.") = 50_000_000,
     seed: number(0, 2**32 - 1, "Of data and made-up routing.") = 1,
@@ -80,16 +96,18 @@ def run(
     Exit code 0: every byte, event and register is as the golden model says; 1: it is not; 2: the
     order was wrong.
     """
-    settings = {
-        "latency": latency,
-        "window": latency,
+    cycles = one_way(latency)
+    surroundings = {
+        "latency": cycles,
+        "window": cycles,
         "threads": threads,
         "max_cycles": max_cycles,
         "bin": BIN,
         "seed": seed,
+        "expert_cycles": expert_cycles,
     }
     shape = asked_shape(model, trace, experts, row_bytes)
-    routing = asked_routing(shape, trace, ranks, tokens, seed)
+    routing = asked_routing(shape, trace, ranks, tokens, seed, hot)
     plan = plan_layer(
         shape,
         routing,
@@ -99,56 +117,50 @@ def run(
         seed=seed,
         packet_bytes=packet_bytes,
         base=preset_of(preset) if preset else None,
+        changes=changes_of(settings),
         numbering=numbering,
     )
-    ways = [
-        (
-            "hub",
-            hub_programs(plan, expert_cycles=expert_cycles, **settings),
-            check_layer,
-            layer_report,
-        )
-    ]
-    if baseline:
-        ways.append(
-            (
-                "address-centric",
-                baseline_programs(plan, prefix_cycles, expert_cycles=expert_cycles, **settings),
-                check_baseline,
-                baseline_report,
-            )
-        )
+    names = dict.fromkeys(["hub", *(name for names in baseline for name in names)])
+    own = {"address": {"prefix_cycles": prefix_cycles}}
+    systems = {
+        name: WAYS[name].programs(plan, **surroundings, **own.get(name, {})) for name in names
+    }
     output_folder(output)
-    reports = []
+    reports, wrong = {}, False
     with Progress() as progress:
-        for name, system, check, figures in ways:
+        for name, system in systems.items():
+            title = WAYS[name].title
             try:
-                result = _simulate(progress, name, system, output / name if keep else None, plan)
+                result = simulate(progress, title, system, output / name if keep else None, plan)
             except HarnessError as error:
                 fail(error, 1)
-            progress.stage(f"{name}: comparing every byte with the golden model")
-            verdict = check(plan, result)
+            progress.stage(f"{title}: comparing every byte with the golden model")
+            verdict = WAYS[name].check(plan, result)
             for line in verdict.differences:
-                print(f"moe-hub: {name}: {line}", file=sys.stderr)
-            reports.append(None if result.timed_out else figures(plan, result, verdict))
+                print(f"moe-hub: {title}: {line}", file=sys.stderr)
+            wrong |= not verdict.good
+            if result.timed_out:
+                reports[name] = {"way": name, "differences": verdict.differences}
+            else:
+                reports[name] = layer_report(plan, result, verdict, name)
+                reports[name]["latency_cycles"] = cycles
             if name == "hub":
                 draw_timeline(
                     plan,
                     result,
                     output / "timeline.png",
                     BIN,
-                    f"{shape.name}, {routing.tokens} tokens, {ranks} ranks, {lanes} lane(s)",
+                    f"{shape.name}, {routing.tokens} tokens, {ranks} ranks, "
+                    f"{plan.cfg.lanes} lane(s), {cycles} cycles one way",
                 )
             if not keep:
                 result.remove()
-            if not verdict.good:
-                reports[-1] = reports[-1] or {"way": name, "differences": verdict.differences}
-    write_text(
-        output / "report.json",
-        json.dumps(dict(zip(("hub", "baseline"), reports, strict=False)), indent=1) + "\n",
-    )
-    if all(report and "rows" in report for report in reports):
-        table_console().print(table(*reports))
+    write_text(output / "report.json", json.dumps(reports, indent=1) + "\n")
+    if all("rows" in report for report in reports.values()):
+        console = table_console()
+        console.print(table(reports))
+        for sentence in behind(reports):
+            print(sentence)
     print(f"report: {output / 'report.json'}, picture: {output / 'timeline.png'}")
-    if any(report is None or report["differences"] for report in reports):
+    if wrong:
         raise typer.Exit(1)

@@ -77,6 +77,7 @@ VERBS = (
     Verb("synth", "Area and clock of blocks or the hub."),
     Verb("fpga", "Build a self-test of two hubs for a board.", ("amaranth_boards",)),
     Verb("run", "Run one MoE layer on the Verilog, check every byte.", _RUN, True),
+    Verb("compare", "Layers beside software's ways; write their page.", _RUN, True),
     Verb("bench", "Measure speed: link use, latencies, merging, simulation.", _RUN, True),
     Verb("campaign", "Random traffic on random configurations, judged.", ("numpy",), True),
     Verb("lanes", "Show how much of its link a rank can use.", ("numpy",), True),

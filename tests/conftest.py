@@ -27,8 +27,8 @@ def _from_root(monkeypatch):
 @pytest.fixture(scope="session")
 def harness():
     """The program of the four-hub systems, built once."""
+    from sim.system.building import build
     from sim.system.four_hubs import CFG
-    from sim.system.system import build
 
     return build(CFG)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from sim.bench.runner import ROOT
-from sim.system.system import HarnessError, build
+from sim.system.building import HarnessError, build
 
 from .checker import judge
 from .draw import SHARE, draw_config, draw_plan

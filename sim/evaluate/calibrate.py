@@ -25,8 +25,8 @@ from hub_rtl.contract.registers import register_map
 from hub_rtl.link.link_tx import PATIENCE
 from sim.evaluate.machine.network import HUB_FILE, hub_figures
 from sim.system.bench_speed import close, measure, one_to_many, row_packets, run_checked
+from sim.system.building import harness_sources, hub_verilog
 from sim.system.scenario import Scenario
-from sim.system.system import harness_sources, hub_verilog
 
 __all__ = ["calibrate", "content_key", "is_current", "write"]
 

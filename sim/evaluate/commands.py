@@ -54,7 +54,7 @@ def validate(console, models, traces, tokens):
     of them, made-up routing for the others; ``tokens``: per rank, 0: all of a log. Returns 0 when
     all that is judged is within 5 %, else 1. Raises ValueError and OSError for wrong orders.
     """
-    from sim.system.system import HarnessError
+    from sim.system.building import HarnessError
 
     from .validate import PAGE as RESULT
     from .validate import Case, page, validation_table

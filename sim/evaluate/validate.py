@@ -31,9 +31,9 @@ from hub_rtl.contract.packets import EventKind
 from sim.bench.runner import BUILD, ROOT
 from sim.evaluate.machine.rtl_layer import Harness, model_layer
 from sim.evaluate.page.page import markdown
+from sim.system.building import build, harness_sources, hub_verilog
 from sim.system.layer import MARK_START, MARK_STORED, hub_programs, plan_layer
 from sim.system.layer_check import check_layer
-from sim.system.system import build, harness_sources, hub_verilog
 from sim.workload.asked import asked_routing, asked_shape
 
 __all__ = ["LIMIT", "Case", "Comparison", "page", "times_by_rank", "validate", "validation_table"]
@@ -50,12 +50,7 @@ FIGURES = {
 }
 JUDGED = tuple(name for name, (_, _, judged) in FIGURES.items() if judged)
 SPREAD = -2, -1, 0, 1, 2  # cycles around the fabric's latency
-ROOM = {
-    "handles": 64,
-    "groups": 512,
-    "capacity": 4608,
-    "max_row_bytes": 4112,
-}  # tables, which no time depends on
+TILE_ROWS = 128  # whatever the model, so that first tiles wait for the fabric
 BATCHES = 1, 16  # packets of a batch; the first is judged
 MAX_CYCLES = 50_000_000
 INTRODUCTION = """# The network model against the RTL
@@ -99,15 +94,11 @@ class Case:
     seed: int = 1
 
     def plan(self):
-        """The layer as ``moe-hub run`` lays it out, on hubs with room for longer logs: all cases
-        can share one simulator."""
+        """The layer as ``moe-hub run`` lays it out, in large tiles; all cases share one
+        simulator."""
         shape = asked_shape(self.model, self.trace)
         routing = asked_routing(shape, self.trace, self.ranks, self.tokens, self.seed)
-        measured = plan_layer(shape, routing, ranks=self.ranks, seed=self.seed)
-        roomy = {name: max(least, getattr(measured.cfg, name)) for name, least in ROOM.items()}
-        return plan_layer(
-            shape, routing, ranks=self.ranks, seed=self.seed, base=measured.cfg.replace(**roomy)
-        )
+        return plan_layer(shape, routing, ranks=self.ranks, seed=self.seed, tile_rows=TILE_ROWS)
 
 
 @dataclass

@@ -35,13 +35,20 @@ from .layer import (
 )
 from .layer_check import compare, timed_out
 
-__all__ = ["baseline_programs", "check_baseline", "tile_cycles", "MARK_COUNTS", "MARK_FLAG"]
+__all__ = [
+    "baseline_programs",
+    "check_baseline",
+    "check_stores",
+    "row_counts",
+    "store_rows",
+    "tile_cycles",
+    "windows",
+]
 
-MARK_COUNTS = 10  # all counts have come
 MARK_FLAG = 100  # + source: its flags have come
 
 
-def _counts(plan):
+def row_counts(plan):
     """(ranks, experts) rows that each rank sends to each expert."""
     out = np.zeros((plan.cfg.ranks, plan.shape.experts), dtype=np.int64)
     for rank in range(plan.cfg.ranks):
@@ -94,6 +101,30 @@ def _tiles(plan, rank, counts, offsets):
             yield region, first, rows, sum(1 << int(s) for s in np.flatnonzero(sources))
 
 
+def windows(plan, driver, rank):
+    """All ranks may store to this one's regions, answers and scratch; the answers are counted."""
+    for source in range(plan.cfg.ranks):
+        driver.window(source, plan.region_base, plan.arena)
+    for index, dep in enumerate(plan.dep_ranges(rank)):
+        driver.dep_range(index, dep)
+
+
+def store_rows(plan, program, payload, rows):
+    """Plain-stores rows with their columns. ``payload``: as ``add_payload`` gave it; ``rows``:
+    arrays (token, choice, expert, address)."""
+    data, columns = payload
+    token, choice, expert, address = rows
+    program.bulk(
+        "PLAIN",
+        rank=expert // plan.local,
+        a=address,
+        b=data + token * plan.shape.dispatch_bytes,
+        n=plan.shape.dispatch_bytes,
+        c=columns + (token * plan.routing.top_k + choice) * COLUMN,
+        d=COLUMN,
+    )
+
+
 def baseline_programs(plan, prefix_cycles=500, **settings):
     """The layer the address-centric way: a :class:`~sim.system.system.System` ready to run."""
     if plan.cfg.ranks > 64:
@@ -101,16 +132,13 @@ def baseline_programs(plan, prefix_cycles=500, **settings):
             f"ranks = {plan.cfg.ranks}: the address-centric way is modelled for at most 64"
         )
     system, cfg = new_system(plan, **settings), plan.cfg
-    counts = _counts(plan)
+    counts = row_counts(plan)
     offsets = _offsets(counts)
     for rank in system.ranks:
         number, program = rank.number, rank.program()
         driver = Driver(cfg, program)
         driver.start(number)
-        for source in range(cfg.ranks):
-            driver.window(source, plan.region_base, plan.arena)
-        for index, dep in enumerate(plan.dep_ranges(number)):
-            driver.dep_range(index, dep)
+        windows(plan, driver, number)
         for region, first, rows, sources in _tiles(plan, number, counts, offsets):
             program.expert(
                 plan.region_base + (region * plan.capacity + first) * plan.stride,
@@ -126,19 +154,9 @@ def baseline_programs(plan, prefix_cycles=500, **settings):
         for source in range(cfg.ranks):
             for word in range(0, 4 * plan.shape.experts, 32):
                 program.wait_memory(_count_address(plan, source) + word)
-        program.mark(MARK_COUNTS)
         program.wait_cycles(prefix_cycles)
-        data, columns = add_payload(plan, rank)
-        token, choice, expert, address = _addresses(plan, number, offsets)
-        program.bulk(
-            "PLAIN",
-            rank=expert // plan.local,
-            a=address,
-            b=data + token * plan.shape.dispatch_bytes,
-            n=plan.shape.dispatch_bytes,
-            c=columns + (token * plan.routing.top_k + choice) * COLUMN,
-            d=COLUMN,
-        )
+        rows = _addresses(plan, number, offsets)
+        store_rows(plan, program, add_payload(plan, rank), rows)
         program.sync()
         program.mark(MARK_STORED)
         program.fence()
@@ -157,34 +175,55 @@ def baseline_programs(plan, prefix_cycles=500, **settings):
 
 
 def tile_cycles(plan, result):
-    """Per rank: sorted cycles (since the rank's start) at which a tile became usable."""
-    counts = _counts(plan)
+    """Cycles, since the start of the rank that they belong to, at which each tile became usable:
+    with the flags of all its sources."""
+    counts = row_counts(plan)
     offsets = _offsets(counts)
     out = []
     for rank in range(plan.cfg.ranks):
         marks = result.marks(rank)
-        usable = [
+        out += [
             max(marks[MARK_FLAG + s] for s in range(plan.cfg.ranks) if sources >> s & 1)
+            - marks[MARK_START]
             for _, _, _, sources in _tiles(plan, rank, counts, offsets)
         ]
-        out.append(sorted(cycle - marks[MARK_START] for cycle in usable))
     return out
 
 
 def check_baseline(plan, result):
     """Compares a run of :func:`baseline_programs` with the golden model."""
+    counts = row_counts(plan)
+    offsets = _offsets(counts)
+
+    def counts_and_flags(rank):
+        own = (counts[rank] + 1).astype("<u4").tobytes()
+        for dest in range(plan.cfg.ranks):
+            yield dest, _count_address(plan, rank), own
+            for lane in range(plan.cfg.lanes):
+                yield dest, _flag_address(plan, rank, lane), b"\1" * 32
+
+    return check_stores(
+        plan, result, lambda plan, rank: _addresses(plan, rank, offsets), counts_and_flags
+    )
+
+
+def check_stores(plan, result, addresses, more):
+    """Compares a run of plain stores with the golden model; see
+    :class:`~sim.system.layer_check.Verdict`.
+
+    ``addresses(plan, rank)``: arrays (token, choice, expert, address) of the rank's rows;
+    ``more(rank)``: (consumer, address, bytes) of what it stores beside rows.
+    """
     if result.timed_out:
         return timed_out(result)
     model, cfg = SystemModel(plan.cfg), plan.cfg
-    counts = _counts(plan)
-    offsets = _offsets(counts)
     for rank in range(cfg.ranks):
         for source in range(cfg.ranks):
             model.window(rank, source, plan.region_base, plan.arena)
         for index, dep in enumerate(plan.dep_ranges(rank)):
             model.dep_range(rank, index, dep)
     for rank in range(cfg.ranks):
-        token, choice, expert, address = _addresses(plan, rank, offsets)
+        token, choice, expert, address = addresses(plan, rank)
         data, columns = plan.activations(rank), plan.columns(rank)
         answers = {}
         for e in np.unique(expert):
@@ -202,10 +241,6 @@ def check_baseline(plan, result):
             assert model.plain(rank, dest, a, data[t]) == Reason.OK
             model.plain(rank, dest, a + plan.shape.dispatch_bytes, columns[t, c])
             model.plain(dest, rank, plan.answer_address(t, c), answers[n])
-        for dest in range(cfg.ranks):
-            model.plain(
-                rank, dest, _count_address(plan, rank), (counts[rank] + 1).astype("<u4").tobytes()
-            )
-            for lane in range(cfg.lanes):
-                model.plain(rank, dest, _flag_address(plan, rank, lane), b"\1" * 32)
+        for dest, a, words in more(rank):
+            model.plain(rank, dest, a, words)
     return compare(plan, result, model)

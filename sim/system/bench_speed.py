@@ -9,6 +9,7 @@ entries, those on a whole layer with eight ranks.
 import json
 import tempfile
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,12 +23,12 @@ from hub_rtl.slot_allocator.address_table import AddressTable
 from sim.workload.models import model
 from sim.workload.traces import fit_skew, generate
 
-from .baseline import baseline_programs, check_baseline
-from .figures import baseline_report, layer_report
-from .layer import hub_programs, plan_layer
-from .layer_check import check_layer
+from .building import build, hub_verilog
+from .fabric import HOP_NS, one_way
+from .figures import TIMES, measured
+from .layer import plan_layer
 from .scenario import Scenario
-from .system import build, hub_verilog
+from .ways import BASELINES, WAYS
 
 __all__ = [
     "SMALL",
@@ -273,45 +274,28 @@ def latencies():
     return lines
 
 
-#: Times of a layer that are compared: name, and where its report has them.
-TIMES = (
-    ("first tile ready", "tile_ready", "first"),
-    ("all rows ready", "all_ready", "last"),
-    ("all answers ready", "answers", "last"),
-)
-
-
-def layers():
+def layers(hop_ns):
     """A layer of eight ranks both ways, routing as skewed as OLMoE's on questions (Gini 0.295)."""
     shape, threads = model("qwen3-30b-a3b"), 2
     skew = fit_skew(top_k=shape.top_k, experts=shape.experts, gini=0.295)
     routing = generate(tokens=64, top_k=shape.top_k, experts=shape.experts, skew=skew)
-    plan = plan_layer(shape, routing, ranks=8)
-    settings = {"latency": 64, "window": 64, "threads": threads, "max_cycles": 2_000_000}
-    reports = []
-    for programs, check, report in (
-        (hub_programs, check_layer, layer_report),
-        (baseline_programs, check_baseline, baseline_report),
-    ):
-        result = programs(plan, **settings).run(build(plan.cfg))
-        verdict = check(plan, result)
-        if not verdict.good:
-            raise AssertionError(f"bench: {verdict.differences[0]}")
-        reports.append(report(plan, result, verdict))
-        result.remove()
-    hub, base = ({name: report[key][at] for name, key, at in TIMES} for report in reports)
-    lines = []
-    for name, cycles in hub.items():
-        # No target for rows: the hub's answers already share the links with its rows, the other
-        # way's answers come later.
-        target = () if name == "all rows ready" else ("<=", base[name])
+    plan, latency = plan_layer(shape, routing, ranks=8), one_way(hop_ns)
+    settings = {"latency": latency, "window": latency, "threads": threads, "max_cycles": 2_000_000}
+    reports = {name: measured(plan, name, **settings) for name in WAYS}
+    hub, lines = reports["hub"], []
+    for text, get in TIMES:
         lines += [
-            Line(f"{name}, hub", cycles, "cycles", *target),
-            Line(f"{name}, address-centric", base[name], "cycles"),
+            Line(f"{text}, {WAYS[name].title}", get(report), "cycles")
+            for name, report in reports.items()
         ]
-    for name, cycles in hub.items():
-        lines.append(Line(f"{name}, address-centric over hub", base[name] / cycles, "times"))
-    rate = reports[0]["hub_cycles_per_second"]
+    for name in BASELINES:
+        title, layer = WAYS[name].title, reports[name]["layer_cycles"]
+        target = (">=", 1) if name == "address" else ()
+        lines.append(
+            Line(f"layer, {title} over hub", layer / hub["layer_cycles"], "times", *target)
+        )
+    lines.append(Line("layer, the wire's own share", 100 * hub["efficiency"], "%"))
+    rate = hub["hub_cycles_per_second"]
     return [*lines, Line("simulation of the layer, hub cycles per second", rate, "1/s")]
 
 
@@ -359,20 +343,20 @@ def simulation_rate():
     ]
 
 
-def measure(quick=False, report=lambda text: None):
-    """All lines of the bench, in order; ``quick`` leaves out the layers and the rates. ``report``
-    is told what is measured."""
+def measure(quick=False, hop_ns=HOP_NS, report=lambda text: None):
+    """All lines of the bench, in order; ``quick`` leaves out the layers and the rates. ``hop_ns``:
+    of the layers' fabric. ``report`` is told what is measured."""
     parts = (
         link_use,
         rows_back_to_back,
         rows_in_the_address_table,
         merging,
         latencies,
-        *(() if quick else (layers, simulation_rate)),
+        *(() if quick else (partial(layers, hop_ns), simulation_rate)),
     )
     lines = []
     for part in parts:
-        report(f"measuring: {part.__name__.replace('_', ' ')}")
+        report(f"measuring: {getattr(part, 'func', part).__name__.replace('_', ' ')}")
         lines += part()
     return lines
 

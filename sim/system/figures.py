@@ -7,10 +7,19 @@ from flow.tables import screen
 from hub_rtl.contract.packets import EventKind, PacketType
 from hub_rtl.contract.registers import COUNTERS, register_map
 
-from .baseline import tile_cycles
+from .building import build
 from .layer import MARK_CLOSED, MARK_END, MARK_START, MARK_STORED
+from .ways import WAYS
 
-__all__ = ["layer_report", "baseline_report", "table", "counters_of"]
+__all__ = ["TIMES", "behind", "counters_of", "layer_report", "measured", "table"]
+
+#: Times of a layer in which ways are compared: name, and where its report has them.
+TIMES = (
+    ("first usable", lambda r: r["usable"]["first"]),
+    ("median usable", lambda r: r["usable"]["median"]),
+    ("last usable", lambda r: r["usable"]["last"]),
+    ("layer", lambda r: r["layer_cycles"]),
+)
 
 STALLS = tuple(name for name in COUNTERS if "stall" in name or "waiting" in name)
 
@@ -107,58 +116,94 @@ def _setup(plan):
     }
 
 
-def layer_report(plan, result, verdict):
-    """All figures of a run the hub's way. Cycles count from the start of the layer at the rank they
-    belong to."""
+def _hub_figures(plan, result, counters):
+    """What only a run the hub's way has."""
     ranks = range(plan.cfg.ranks)
     marks = [result.marks(rank) for rank in ranks]
-    ready = [
-        c - marks[r].get(MARK_START, 0)
-        for r in ranks
-        for c in _events(result, r, EventKind.READY)["cycle"].tolist()
+    start = [m.get(MARK_START, 0) for m in marks]
+    packets = [result.log("packets", rank) for rank in ranks]
+    closes = [
+        log["last"][log["low"] & np.uint64(15) == PacketType.CLOSE].astype(np.int64) - start[rank]
+        for rank, log in enumerate(packets)
+    ]
+    rows = [
+        log["last"][log["low"] & np.uint64(15) == PacketType.ROW].astype(np.int64) - start[rank]
+        for rank, log in enumerate(packets)
     ]
     done = [
-        c - marks[r].get(MARK_START, 0)
-        for r in ranks
-        for c in _events(result, r, EventKind.ALL)["cycle"].tolist()
+        _events(result, rank, EventKind.ALL)["cycle"].astype(np.int64) - start[rank]
+        for rank in ranks
     ]
-    common = _common(plan, result, verdict)
-    allocs = sum(len(result.log("allocs", rank)) for rank in ranks)
     return {
-        "way": "hub",
-        **_setup(plan),
-        **common,
-        "rows_placed": allocs,
-        "events": verdict.events,
-        "tiles": len(ready),
-        "tile_ready": _span(ready),
-        "all_ready": _span(done),
-        "rat_hits": common["counters"]["rat_hits"],
-        "spills": common["counters"]["spills"],
-        "restores": common["counters"]["restores"],
+        "rows_placed": sum(len(result.log("allocs", rank)) for rank in ranks),
+        "all_ready": _span(np.concatenate(done)),
+        "last_close": _span(np.concatenate(closes))["last"],
+        "last_row": [_span(cycles)["last"] for cycles in rows],  # by rank, over its links
+        "rat_hits": counters["rat_hits"],
+        "spills": counters["spills"],
+        "restores": counters["restores"],
         "stored": max(m.get(MARK_STORED, 0) - m.get(MARK_START, 0) for m in marks),
         "closed": max(m.get(MARK_CLOSED, 0) - m.get(MARK_START, 0) for m in marks),
     }
 
 
-def baseline_report(plan, result, verdict):
-    """All figures of a run the address-centric way; a tile is ready when the flags of all its
-    sources are there."""
-    from .baseline import MARK_COUNTS, MARK_FLAG
+def layer_report(plan, result, verdict, name="hub"):
+    """All figures of a run the way called ``name``. Cycles count from the start of the layer at the
+    rank they belong to.
 
-    ranks = range(plan.cfg.ranks)
-    marks = [result.marks(rank) for rank in ranks]
-    tiles = [cycle for cycles in tile_cycles(plan, result) for cycle in cycles]
-    flags = [m[MARK_FLAG + s] - m[MARK_START] for m in marks for s in ranks]
+    ``bound_cycles``: flits of the fullest link in one direction, which is how long the wire alone
+    would take; ``efficiency``: its share of the layer's time.
+    """
+    usable, common = WAYS[name].usable(plan, result), _common(plan, result, verdict)
+    fullest = max(max(rank["tx_flits"], rank["rx_flits"]) for rank in result.ranks)
+    bound = -(-fullest // plan.cfg.lanes)
     return {
-        "way": "address-centric",
+        "way": name,
         **_setup(plan),
-        **_common(plan, result, verdict),
-        "tiles": len(tiles),
-        "counts_known": max(m[MARK_COUNTS] - m[MARK_START] for m in marks),
-        "tile_ready": _span(tiles),
-        "all_ready": _span(flags),
+        **common,
+        "events": verdict.events,
+        "tiles": len(usable),
+        "usable": _span(usable) | {"median": int(np.median(usable)) if usable else None},
+        "bound_cycles": bound,
+        "efficiency": bound / max(1, common["layer_cycles"]),
+        **(_hub_figures(plan, result, common["counters"]) if name == "hub" else {}),
     }
+
+
+def measured(plan, name, **settings):
+    """The report on a run the way called ``name``; raises AssertionError when it was wrong: its
+    figures would be worth nothing. ``settings``: as :func:`~sim.system.layer.new_system` takes
+    them."""
+    way = WAYS[name]
+    result = way.programs(plan, **settings).run(build(plan.cfg))
+    verdict = way.check(plan, result)
+    if not verdict.good:
+        result.remove()
+        raise AssertionError(f"{way.title}: {verdict.differences[0]}")
+    report = layer_report(plan, result, verdict, name)
+    result.remove()
+    return report
+
+
+def behind(reports):
+    """A sentence for each way of software: where the hub is not ahead of it. ``reports``: by name
+    of the way, the hub's among them."""
+    hub, out = reports["hub"], []
+    for name, report in reports.items():
+        if name == "hub":
+            continue
+        found = [
+            f"{text} ({_number(get(hub))} against {_number(get(report))})"
+            for text, get in TIMES
+            if get(hub) >= get(report)
+        ]
+        title = WAYS[name].title
+        out.append(
+            f"The hub is not ahead of {title} in: {', '.join(found)}."
+            if found
+            else f"The hub is ahead of {title} in every column."
+        )
+    return out
 
 
 def _number(value):
@@ -169,9 +214,11 @@ def _number(value):
     return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
 
 
-def table(report, baseline=None):
-    """The report as a rich table; with ``baseline`` a second column."""
-    cfg, reports = report["config"], [report, *([baseline] if baseline else [])]
+def table(by_way):
+    """Reports, by name of their way, as a rich table with a column for each."""
+    reports = list(by_way.values())
+    report = reports[0]
+    cfg = report["config"]
     figures = {
         "rows dispatched": lambda r: r["rows"],
         "bytes stored": lambda r: r["store_bytes"],
@@ -182,10 +229,14 @@ def table(report, baseline=None):
         "RAT hits / spills": lambda r: (
             f"{_number(r['rat_hits'])} / {_number(r['spills'])}" if "rat_hits" in r else None
         ),
-        "first tile ready, cycles": lambda r: r["tile_ready"]["first"],
-        "all rows ready, cycles": lambda r: r["all_ready"]["last"],
+        "first tile or set usable, cycles": lambda r: r["usable"]["first"],
+        "median tile or set usable, cycles": lambda r: r["usable"]["median"],
+        "last tile or set usable, cycles": lambda r: r["usable"]["last"],
+        "last CLOSE at its region, cycles": lambda r: r.get("last_close"),
         "first answers ready, cycles": lambda r: r["answers"]["first"],
-        "all answers ready, cycles": lambda r: r["answers"]["last"],
+        "layer, cycles": lambda r: r["layer_cycles"],
+        "the wire's own time, cycles": lambda r: r["bound_cycles"],
+        "efficiency, %": lambda r: 100 * r["efficiency"],
         "links busy, %": lambda r: 100 * r["links_busy"],
     }
     for name in STALLS:
@@ -196,7 +247,7 @@ def table(report, baseline=None):
         "mismatches": lambda r: r["mismatches"],
         "hub cycles per second": lambda r: int(r["hub_cycles_per_second"]),
     }
-    ways = ("hub", "address-centric")[: len(reports)]
+    ways = tuple(WAYS[name].title for name in by_way)
     return screen(
         ("figure", *ways),
         ((text, *(_number(get(r)) for r in reports)) for text, get in figures.items()),

@@ -11,6 +11,7 @@ transformation of the row (``docs/running.md``) and goes to ``combine buffer + t
 + choice * answer_stride`` at the source.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,6 +48,8 @@ __all__ = [
 ]
 
 COLUMN = 16
+MOST_TILE_ROWS = 1024  # docs/formats.md
+LARGEST_USUAL_TILE = 128  # the M-tile of a GEMM
 EPOCH = 0
 MARK_START, MARK_STORED, MARK_CLOSED, MARK_END = 1, 2, 3, 4
 MARK_QUERY = 1000  # + region: its registers have been read
@@ -199,24 +202,59 @@ class LayerPlan:
         return out.view(np.uint8).reshape(tokens, choices, COLUMN)
 
 
+def roomy(ranks):
+    """A hub of one lane with room for layers of every shape and size that is usually run.
+
+    What a layer takes of it is told to the hub by its registers, so that runs with other tokens,
+    tiles or models are runs of the same Verilog.
+    """
+    return HubConfig(
+        name="run",
+        ranks=ranks,
+        handles=256,
+        regions=32,
+        groups=8192,
+        capacity=1 << 16,
+        max_row_bytes=16384,
+        pool_depth=max(16, _power(4 * ranks)),
+        rat_sets=16,
+        rat_ways=4,
+        write_depth=64,
+        dep_ranges=2,
+        log_depth=16,
+        reject_depth=8,
+    )
+
+
+def usual_tile(routing, ranks):
+    """Rows of a tile: the power of two nearest to what an expert gets from one rank. Those of small
+    batches have one row and wait for no other.
+    """
+    rows = routing.tokens * routing.top_k / (routing.num_experts * ranks)
+    return min(LARGEST_USUAL_TILE, 1 << max(0, round(math.log2(rows))))
+
+
 def plan_layer(
     shape,
     routing,
     *,
     ranks,
-    lanes=1,
+    lanes=None,
     tile_rows=None,
     seed=1,
-    packet_bytes=128,
+    packet_bytes=None,
     base=None,
+    changes=None,
     numbering="token",
 ):
     """Layout and configuration for a layer.
 
     Parameters: ``shape``, the model; ``routing``, tokens of all ranks, dealt out in equal runs;
-    ``tile_rows``, a power of two (by default about half of a mean expert's rows, 4..128); ``base``,
-    a configuration to use (with these ranks, lanes and packets) in place of one made to measure;
-    ``numbering`` of the rows. Raises ConfigError when the layer does not fit it.
+    ``tile_rows``, a power of two (by default :func:`usual_tile`, or larger where the hub has not so
+    many groups); ``base``, a configuration to use, with these ranks, in place of :func:`roomy`,
+    which grows where the layer needs more; ``lanes``, ``packet_bytes`` and ``changes`` (by field)
+    in place of the configuration's; ``numbering`` of the rows. Raises ConfigError when the layer
+    does not fit.
     """
     if numbering not in NUMBERINGS:
         raise ConfigError(f"numbering = {numbering!r}: must be one of {', '.join(NUMBERINGS)}")
@@ -224,55 +262,50 @@ def plan_layer(
     if tokens < ranks:
         raise ConfigError(f"tokens = {tokens}: must be at least ranks = {ranks}")
     starts = np.arange(ranks + 1) * tokens // ranks
-    if tile_rows is None:
-        mean = tokens * routing.top_k // shape.experts
-        tile_rows = min(128, max(4, _power(mean // 2 + 1)))
-    if tile_rows & (tile_rows - 1) or not 1 <= tile_rows <= 1024:
-        raise ConfigError(f"tile_rows = {tile_rows}: must be a power of two between 1 and 1024")
+    asked = {"ranks": ranks, "lanes": lanes, "packet_bytes": packet_bytes, **(changes or {})}
+    cfg = (base or roomy(ranks)).replace(
+        **{name: value for name, value in asked.items() if value is not None}
+    )
+    packet_bytes = cfg.packet_bytes
     row_bytes, capacity = shape.dispatch_bytes + COLUMN, tokens
     stride, most = _up(row_bytes, packet_bytes), -(-tokens // ranks)
     token_stride = _power(routing.top_k * _up(shape.combine_bytes, packet_bytes))
     combine_tile = min(16, max(1, _power(most // 2)))
     while combine_tile > 1 and combine_tile * routing.top_k * shape.combine_bytes >= 1 << 24:
         combine_tile //= 2
-    groups = local * -(-capacity // tile_rows) + -(-most // combine_tile)
-    longest = max(256, row_bytes, shape.combine_bytes)
-    if base is None:
-        cfg = HubConfig(
-            name="run",
-            ranks=ranks,
-            lanes=lanes,
-            packet_bytes=packet_bytes,
-            handles=shape.experts,
-            regions=local,
-            groups=max(4, _power(groups)),
-            capacity=capacity,
-            max_row_bytes=longest,
-            pool_depth=max(16, _power(4 * ranks)),
-            rat_sets=16,
-            rat_ways=4,
-            write_depth=64,
-            dep_ranges=2,
-            log_depth=16,
-            reject_depth=8,
+
+    def groups_of(tile):
+        return local * -(-capacity // tile) + -(-most // combine_tile)
+
+    if tile_rows is None:
+        tile_rows = usual_tile(routing, ranks)
+        while groups_of(tile_rows) > cfg.groups and tile_rows < MOST_TILE_ROWS:
+            tile_rows *= 2
+    if tile_rows & (tile_rows - 1) or not 1 <= tile_rows <= MOST_TILE_ROWS:
+        raise ConfigError(
+            f"tile_rows = {tile_rows}: must be a power of two between 1 and {MOST_TILE_ROWS}"
         )
-    else:
-        cfg = base.replace(ranks=ranks, lanes=lanes, packet_bytes=packet_bytes)
-        for name, need in (
-            ("groups", groups),
-            ("capacity", capacity),
-            ("max_row_bytes", longest),
-            ("dep_ranges", 2),
-        ):
-            if getattr(cfg, name) < need:
-                raise ConfigError(f"{name} = {getattr(cfg, name)}: the layer needs {need}")
+    needs = {
+        "handles": shape.experts,
+        "regions": local,
+        "groups": groups_of(tile_rows),
+        "capacity": capacity,
+        "max_row_bytes": max(row_bytes, shape.combine_bytes),
+        "dep_ranges": 2,
+    }
+    short = {name: need for name, need in needs.items() if getattr(cfg, name) < need}
+    if base is None:
+        cfg = cfg.replace(**{name: _power(need) for name, need in short.items()})
     shape.check(cfg)
+    for name, need in needs.items():
+        if getattr(cfg, name) < need:
+            raise ConfigError(f"{name} = {getattr(cfg, name)}: the layer needs {need}")
     spill_base = 4096
     region_base = _up(spill_base + 2 * local * _up(8 * tokens, 64), 4096)
     combine_base = _up(region_base + local * capacity * stride, 4096)
     scratch = _up(combine_base + (most + combine_tile) * token_stride, 4096)
     arena = scratch + _up(
-        ranks * (_up(4 * shape.experts, packet_bytes) + 32 * packet_bytes * lanes), 4096
+        ranks * (_up(4 * shape.experts, packet_bytes) + 32 * packet_bytes * cfg.lanes), 4096
     )
     return LayerPlan(
         cfg=cfg,

@@ -2,58 +2,43 @@
 """The native system: N generated hubs under Verilator, their memories and programs, joined by a
 switch model.
 
-``build(cfg)`` makes (or finds) the harness for a configuration. A :class:`System` holds one
-:class:`Rank` per hub: programs of operations, payload bytes, the memory's size, and the places of
-its regions. ``System.run`` writes all that to a folder, runs the harness, and returns a
-:class:`Result` whose logs are NumPy arrays. No Python runs per cycle.
+A :class:`System` holds one :class:`Rank` per hub: programs of operations, payload bytes, the
+memory's size, and the places of its regions. ``System.run`` writes all that to a folder, runs the
+harness (:mod:`sim.system.building`), and returns a :class:`Result` whose logs are NumPy arrays. No
+Python runs per cycle.
 
 The binary formats are those of :mod:`sim.system.formats`; settings are those of
 ``sim/system/native/main.cpp``.
 """
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 import tempfile
-import time
-import warnings
 from pathlib import Path
 
 import numpy as np
 
-from flow.kept import digest, write
 from hub_rtl.contract.packets import OPERAND_PLAIN, OPERAND_ROW, CommandOp, EventKind, lane_of, pack
 from hub_rtl.contract.ports import hub_ports
-from sim.bench.runner import BUILD, ROOT, lock, verilator_env
+from sim.bench.runner import BUILD
 
-from .formats import LOGS, OP, OpKind, cxx_header
+from .building import HarnessError, build
+from .formats import LOGS, OP, OpKind
 
 __all__ = [
-    "build",
     "System",
     "Rank",
     "Program",
     "Result",
-    "HarnessError",
-    "harness_sources",
     "PATTERNS",
     "FAULTS",
     "row_operand",
     "plain_operand",
 ]
 
-NATIVE = ROOT / "sim" / "system" / "native"
-KEEP_BUILDS = 6
-CXX_STANDARD = "-std=c++17"
-
 PATTERNS = {"none": 0, "cyclic": 1, "random": 2}  # of stalls
 FAULTS = ("drop", "duplicate", "corrupt", "truncate", "mute")
-
-
-class HarnessError(RuntimeError):
-    """The harness could not be built or could not run; not a verdict on the design."""
 
 
 def row_operand(handle, epoch, rowid, row_off=0):
@@ -64,143 +49,6 @@ def row_operand(handle, epoch, rowid, row_off=0):
 def plain_operand(rank, addr):
     """Operand of a plain store."""
     return pack(OPERAND_PLAIN, addr=addr, rank=rank, plain=1)
-
-
-# -- building --------------------------------------------------------------------------------------
-
-
-def hub_verilog(cfg):
-    """Verilog text of ``moehub`` for a configuration, kept in the build folder while no source file
-    changes."""
-    sources = sorted(
-        path for folder in ("hub_rtl", "flow/verilog") for path in (ROOT / folder).rglob("*.py")
-    )
-    key = digest(cfg, *(path.read_text() for path in sources))
-    path = BUILD / "native" / "verilog" / f"{key}.v"
-    with lock(path.with_suffix(".lock")):
-        if not path.exists():
-            from flow.verilog.generate import generate
-
-            with warnings.catch_warnings():
-                warnings.simplefilter("error")
-                text = generate(cfg).verilog
-            write(path, text)
-    return path.read_text()
-
-
-def _pins(cfg, more):
-    ports = [("clk", 1), ("rst", 1), *((port.name, port.width) for port in hub_ports(cfg)), *more]
-    lines = [
-        "// Made by sim/system/system.py from hub_rtl/contract/ports.py.",
-        "#pragma once",
-        '#include "Vmoehub.h"',
-        '#include "pins.h"',
-        "inline void hub_pins(Vmoehub &top, PinTable &pin) {",
-    ]
-    lines += [f'    pin.add("{name}", &top.{name}, {width});' for name, width in ports]
-    return "\n".join([*lines, "}", ""])
-
-
-def harness_sources():
-    """All C++ text of the harness but what depends on the configuration, the made header last."""
-    paths = sorted([*NATIVE.glob("*.h"), *NATIVE.glob("*.cpp")])
-    return [*(path.read_text() for path in paths), cxx_header()]
-
-
-def build(cfg, verilog=None, trace=False, jobs=2, optimise=True, pins=()):
-    """Path of the harness program for a configuration; built when Verilog, harness and flags were
-    never seen together.
-
-    ``verilog``: text to use in place of the generated one (planted bugs), ``pins``: what it has
-    beside the hub's, as (name, width). ``trace``: unused signals are kept and waves can be written.
-    ``optimise``: off for short runs of large hubs, where compiling takes longer than running.
-    """
-    text = hub_verilog(cfg) if verilog is None else verilog
-    level = "-O2" if optimise else "-O0"
-    # The last: the wheel was built without knowing the compiler's way to include a precompiled
-    # header.
-    model_flags = (
-        f"OPT_FAST={level}",
-        "OPT_SLOW=-O0",
-        f"OPT_GLOBAL={level}",
-        "CFG_CXXFLAGS_PCH_I=-include",
-    )
-    flags = (CXX_STANDARD, model_flags, trace, sys.prefix)
-    key = digest(text, _pins(cfg, pins), *harness_sources(), *flags)
-    folder = BUILD / "native" / key
-    program = folder / "harness"
-    with lock(BUILD / "native" / f"{key}.lock"):
-        if not program.exists():
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
-            (folder / "moehub.v").write_text(text)
-            (folder / "hub_pins.h").write_text(_pins(cfg, pins))
-            (folder / "formats.h").write_text(cxx_header())
-            log = folder / "build.log"
-            # Warnings are off in builds: `moe-hub lint` holds the same text to them
-            # (flow/verilog/lint.py).
-            model = [
-                "--top-module",
-                "moehub",
-                "--prefix",
-                "Vmoehub",
-                "-O3",
-                "--x-assign",
-                "fast",
-                "--x-initial",
-                "fast",
-                "--noassert",
-                "-Wno-lint",
-                "-Wno-style",
-                "-Wno-UNOPTFLAT",
-                "--output-split",
-                "20000",
-            ]
-            command = [
-                "verilator",
-                "--cc",
-                "--exe",
-                "--build",
-                "-j",
-                str(jobs),
-                "-Mdir",
-                folder,
-                "-o",
-                "harness",
-                *model,
-                *(["--trace"] if trace else []),
-                "-CFLAGS",
-                f"{CXX_STANDARD} {level} -I{NATIVE} -I{folder}",
-                "-LDFLAGS",
-                "-pthread",
-                *(a for flag in model_flags for a in ("-MAKEFLAGS", flag)),
-                folder / "moehub.v",
-                *sorted(NATIVE.glob("*.cpp")),
-            ]
-            with open(log, "w") as file:
-                code = subprocess.run(
-                    [str(part) for part in command],
-                    env=verilator_env(),
-                    stdout=file,
-                    stderr=subprocess.STDOUT,
-                ).returncode
-            if code:
-                tail = "\n".join(log.read_text(errors="replace").splitlines()[-30:])
-                raise HarnessError(f"build of the native harness failed, see {log}:\n{tail}")
-        os.utime(folder)
-    _prune()
-    return program
-
-
-def _prune():
-    """Old harnesses go, but for the newest and whatever was used within half an hour."""
-    folders = sorted(
-        (path.parent for path in (BUILD / "native").glob("*/harness")),
-        key=lambda path: path.stat().st_mtime,
-    )
-    for folder in folders[:-KEEP_BUILDS]:
-        if time.time() - folder.stat().st_mtime > 1800:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 # -- programs --------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ one."""
 from hub_rtl.contract.config import ConfigError
 
 from .models import model
-from .traces import generate, read_trace
+from .traces import crowd, generate, read_trace
 
 __all__ = ["asked_routing", "asked_shape"]
 
@@ -27,11 +27,23 @@ def asked_shape(name, trace=None, experts=None, row_bytes=None):
     return shape
 
 
-def asked_routing(shape, trace, ranks, tokens, seed):
-    """Routing from a log, or made up; ``tokens`` per rank, 0: all of the log.
+def asked_routing(shape, trace, ranks, tokens, seed, hot=None):
+    """Routing from a log, or made up; ``tokens`` per rank, 0: all of the log. ``hot``: percent of
+    made-up choices that go to rank 0.
 
-    Raises ConfigError when the log is too short.
+    Raises ConfigError when the log is too short, ValueError for a share that cannot be.
     """
+    if hot is not None:
+        if trace is not None:
+            raise ConfigError(f"hot = {hot}: only of made-up routing, {trace} is a log")
+        return crowd(
+            tokens=ranks * tokens,
+            top_k=shape.top_k,
+            experts=shape.experts,
+            first=shape.local_experts(ranks),
+            share=hot / 100,
+            seed=seed,
+        )
     if trace is None:
         return generate(tokens=ranks * tokens, top_k=shape.top_k, experts=shape.experts, seed=seed)
     routing = read_trace(trace)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 __all__ = [
+    "crowd",
     "Routing",
     "Skew",
     "TraceError",
@@ -295,6 +296,30 @@ def generate(*, tokens, top_k, experts, skew=None, seed=1):
         top_k,
         skew,
         f"generated, alpha {skew.alpha:.3g}, hot {skew.hot:.3g}, seed {seed}",
+    )
+
+
+def crowd(*, tokens, top_k, experts, first, share, seed=1):
+    """Made-up routing with a crowd: of each token's choices, ``share`` (0..1, rounded to a whole
+    number of them) go to the ``first`` experts, all equally popular; the others too among
+    themselves.
+
+    Raises ValueError when there are not so many experts.
+    """
+    inside = int(share * top_k + 0.5)
+    if not (0 <= inside <= first and 0 <= top_k - inside <= experts - first):
+        raise ValueError(
+            f"share = {share}: {inside} of top_k = {top_k} choices cannot be among {first} of "
+            f"{experts} experts"
+        )
+    rng = np.random.default_rng(seed)
+    keys = rng.gumbel(size=(tokens, experts))
+    here, there = np.argsort(-keys[:, :first]), first + np.argsort(-keys[:, first:])
+    chosen = np.concatenate([here[:, :inside], there[:, : top_k - inside]], axis=1)
+    chosen = rng.permuted(chosen, axis=1)
+    weights = np.full(chosen.shape, 1 / top_k)
+    return Routing(
+        chosen.astype(np.int32), weights, experts, f"crowd of {inside} in {top_k}, seed {seed}"
     )
 
 

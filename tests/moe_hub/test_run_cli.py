@@ -2,14 +2,24 @@
 """The commands ``moe-hub run``, ``bench`` and ``lanes``: orders, messages, exit codes, files; on
 the smallest layer."""
 
+import inspect
 import json
+from typing import get_args
 
 import pytest
 from typer.testing import CliRunner
 
+from hub_rtl.contract.config import ConfigError, preset
+from moe_hub.bench import bench
 from moe_hub.cli import app
+from moe_hub.options import LatencyOption
+from moe_hub.run import run
 from sim.system.bench_speed import Line, speed_table
+from sim.system.fabric import HOP_NS, HUB_GHZ, one_way
+from sim.system.figures import behind
 from sim.system.layer import plan_layer
+from sim.system.ways import BASELINES
+from sim.workload.asked import asked_routing
 from sim.workload.models import model
 from sim.workload.traces import generate, write_trace
 
@@ -30,6 +40,8 @@ SMALL = [
     "4",
     "--max-cycles",
     "60000",
+    "--latency",
+    "10",
 ]
 
 
@@ -42,22 +54,25 @@ def call(tmp_path):
 
 
 def test_run_writes_report_and_picture(call, tmp_path):
-    result = call(*SMALL, "--baseline")
+    result = call(*SMALL, "--baseline", "address,flags", "--baseline", "rowflag")
     assert result.exit_code == 0, result.output
     assert "mismatches" in result.output
-    report = json.loads((tmp_path / "out" / "report.json").read_text())
-    for way in ("hub", "baseline"):
-        assert report[way]["mismatches"] == 0 and report[way]["differences"] == []
-        assert report[way]["rows"] == 32
-        assert (
-            report[way]["tile_ready"]["first"]
-            <= report[way]["all_ready"]["last"]
-            <= report[way]["answers"]["last"]
-        )
-    hub = report["hub"]
+    reports = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert tuple(reports) == ("hub", *BASELINES)
+    for report in reports.values():
+        assert report["mismatches"] == 0 and report["differences"] == []
+        assert report["rows"] == 32 and report["latency_cycles"] == 31
+        usable = report["usable"]
+        assert 0 < usable["first"] <= usable["median"] <= usable["last"] < report["layer_cycles"]
+        assert report["answers"]["last"] <= report["layer_cycles"]
+        assert 0 < report["efficiency"] == report["bound_cycles"] / report["layer_cycles"] < 1
+        assert report["efficiency"] > report["links_busy"]  # the fullest link, and the mean of all
+    hub = reports["hub"]
     assert hub["rows_placed"] == 32
     assert hub["stores"] == 32 * (9 + 8)
     assert hub["counters"]["rat_new"] == 32
+    assert hub["usable"]["first"] < hub["last_close"] <= hub["all_ready"]["last"]
+    assert result.output.count("The hub is") == len(BASELINES)
     assert (tmp_path / "out" / "timeline.png").read_bytes()[:4] == b"\x89PNG"
 
 
@@ -84,6 +99,13 @@ def test_run_takes_a_routing_log(call, tmp_path):
         (["--tokens", "400"], "groups = 64"),
         (["--preset", "huge"], "preset = 'huge'"),
         (["--numbering", "odd"], "numbering = 'odd'"),
+        (["--baseline", "address,mpi"], "baseline = 'mpi'"),
+        (["--latency", "soon"], "latency = 'soon'"),
+        (["--latency", "-1"], "latency = -1.0"),
+        (["--hot", "101"], "hot = 101"),
+        (["--hot", "100", "--model", "deepseek-v3", "--ranks", "64"], "share = 1.0"),
+        (["--set", "rx_credits"], "--set rx_credits"),
+        (["--set", "colour=1"], "colour"),
     ],
 )
 def test_wrong_orders_end_with_one_line(call, arguments, text):
@@ -96,6 +118,84 @@ def test_watchdog_is_a_failure(call):
     result = call(*SMALL, "--max-cycles", "300")
     assert result.exit_code == 1
     assert "did not end" in result.stderr
+
+
+def layer_of(name="deepseek-v3", tokens=128, ranks=8, **more):
+    shape = model(name)
+    routing = generate(tokens=tokens, top_k=shape.top_k, experts=shape.experts)
+    return plan_layer(shape, routing, ranks=ranks, **more)
+
+
+def test_no_run_time_option_makes_another_hub():
+    """Tokens, tiles, seeds, numberings and models are told to the hub by its registers."""
+    usual = layer_of().cfg
+    for plan in (
+        layer_of(tokens=8),
+        layer_of(tokens=1000),
+        layer_of(tile_rows=1),
+        layer_of(tile_rows=64, seed=7, numbering="place"),
+        layer_of("olmoe-1b-7b", tokens=4471),
+        layer_of("mixtral-8x7b"),
+    ):
+        assert plan.cfg == usual
+    assert layer_of(tokens=1000, tile_rows=1).cfg.groups == 32768  # more than the room
+
+
+@pytest.mark.parametrize(
+    "name, tokens, rows",
+    [
+        ("deepseek-v3", 8, 1),
+        ("deepseek-v3", 128, 1),  # half a row of an expert and rank
+        ("deepseek-v3", 256, 2),  # 1, but 32 x 256 groups and those of the answers are too many
+        ("olmoe-1b-7b", 704, 8),  # 11: 11.3 is where 8 and 16 part
+        ("olmoe-1b-7b", 736, 16),  # 11.5
+        ("olmoe-1b-7b", 4471, 64),
+        ("mixtral-8x7b", 8 * 4096, 128),
+    ],
+)
+def test_tiles_have_the_rows_of_an_expert_and_rank(name, tokens, rows):
+    assert layer_of(name, tokens=tokens).tile_rows == rows
+
+
+def test_a_preset_keeps_its_lanes_and_what_is_set():
+    nvl8 = layer_of(tokens=8, base=preset("nvl8"))
+    assert (nvl8.cfg.lanes, nvl8.cfg.loop_lanes) == (18, 3)
+    assert layer_of(tokens=8, base=preset("nvl72")).cfg.packet_bytes == 256
+    assert layer_of(tokens=8, base=preset("nvl8"), lanes=9).cfg.lanes == 9
+    assert layer_of(changes={"rx_credits": 64, "ctl_credits": 15}).cfg.rx_credits == 64
+    with pytest.raises(ConfigError, match="groups = 64: the layer needs"):
+        layer_of("olmoe-1b-7b", base=preset("nvl8", groups=64), tile_rows=1)
+
+
+def test_latency_is_told_per_hop():
+    assert [one_way(ns) for ns in (0, 20.48, HOP_NS, 500)] == [1, 64, 781, 1563]
+    help_text = get_args(LatencyOption)[1].help
+    assert f"{HUB_GHZ} GHz" in help_text and f"{HOP_NS:.0f} are {one_way(HOP_NS)} " in help_text
+    assert "20.48 are 64." in help_text
+    for command in (run, bench):
+        assert inspect.signature(command).parameters["latency"].default == HOP_NS
+
+
+def test_where_the_hub_is_not_ahead():
+    def report(first, layer):
+        return {"usable": {"first": first, "median": 5, "last": 9}, "layer_cycles": layer}
+
+    reports = {"hub": report(2, 20), "flags": report(1, 30), "rowflag": report(3, 21)}
+    reports["rowflag"]["usable"] = {"first": 3, "median": 6, "last": 10}
+    assert behind(reports) == [
+        "The hub is not ahead of flags in: first usable (2 against 1), "
+        "median usable (5 against 5), last usable (9 against 9).",
+        "The hub is ahead of row-flag in every column.",
+    ]
+
+
+def test_half_of_all_choices_at_one_rank():
+    routing = asked_routing(model("deepseek-v3"), None, ranks=8, tokens=4, seed=1, hot=50)
+    assert routing.rank_loads(8)[0] == routing.tokens * 4 == 128
+    assert all(len(set(row)) == 8 for row in routing.experts.tolist())
+    assert len(set(routing.experts[:, 0] < 32)) == 2  # the crowd is not first in every token
+    with pytest.raises(ConfigError, match="hot = 50: only of made-up routing"):
+        asked_routing(model("tiny"), "log.jsonl", 4, 4, 1, 50)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +236,7 @@ def test_lanes(tmp_path):
     )
     assert result.exit_code == 0, result.output
     rows = [line.split("│")[1:4] for line in result.output.splitlines() if "│" in line]
-    assert [int(row[0]) for row in rows] == [16, 32, 64, 128]  # 150 tokens per rank
+    assert [int(row[0]) for row in rows] == [1, 2, 4, 8, 16, 32, 64, 128]  # 150 tokens per rank
     assert all(0 < float(share) <= 100 for row in rows for share in row[1:])
 
 

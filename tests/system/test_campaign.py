@@ -14,7 +14,8 @@ from sim.bench.runner import ROOT
 from sim.campaign.checker import judge
 from sim.campaign.draw import SHARE, draw_config, draw_plan
 from sim.campaign.run import again, commit_seed, run_seed, run_seeds, settings_text
-from sim.system.system import Result, build
+from sim.system.building import build
+from sim.system.system import Result
 
 from .campaign_bugs import BUGS, planted_verilog
 

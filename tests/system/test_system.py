@@ -11,7 +11,8 @@ from flow.driver import DepRange, Handle
 from hub_rtl.contract.packets import EventKind, LaneMode, Reason
 from sim.bench.runner import bench_seed, run_bench
 from sim.quality.coverage import cover
-from sim.system.baseline import baseline_programs, check_baseline
+from sim.system import building, fixed_slots
+from sim.system.building import hub_verilog
 from sim.system.four_hubs import (
     CFG,
     PATTERNS,
@@ -30,7 +31,8 @@ from sim.system.four_hubs import (
 )
 from sim.system.layer import hub_programs, plan_layer
 from sim.system.layer_check import check_layer
-from sim.system.system import hub_verilog, row_operand
+from sim.system.system import row_operand
+from sim.system.ways import BASELINES, WAYS
 from sim.workload.models import model
 from sim.workload.traces import generate
 
@@ -300,14 +302,44 @@ def test_layer_does_not_depend_on_threads_or_window(harness):
     assert logs[0] == logs[1]
 
 
-def test_layer_the_address_centric_way(harness):
-    """The baseline's memory is as the model says too, so that the comparison is of like with
-    like."""
-    plan = layer_plan()
-    result = run_layer(plan, harness, baseline_programs)
-    verdict = check_baseline(plan, result)
+@pytest.mark.parametrize("name", BASELINES)
+def test_layer_without_the_hub(harness, name):
+    """A baseline's memory is as the model says too, so that the comparison is of like with like."""
+    plan, way = layer_plan(), WAYS[name]
+    result = run_layer(plan, harness, way.programs)
+    verdict, usable = way.check(plan, result), way.usable(plan, result)
     result.remove()
     assert verdict.differences == []
+    assert len(usable) >= len(plan.experts(0)) and min(usable) > 0
+
+
+@pytest.mark.parametrize("name", ["flags", "rowflag"])
+def test_software_that_does_not_wait_is_found(harness, name, monkeypatch):
+    """Sets used without a look at flags or last words: answers of rows that are not there yet."""
+    for watch in ("watch_flag", "watch_rows"):
+        monkeypatch.setattr(fixed_slots, watch, lambda plan, watcher, piece: None)
+    plan, way = layer_plan(), WAYS[name]
+    result = run_layer(plan, harness, way.programs)
+    verdict = way.check(plan, result)
+    result.remove()
+    assert verdict.differences != []
+
+
+def test_harness_is_built_without_the_hub(harness, monkeypatch):
+    """A change of the harness leaves the verilated hub as it was, and one of a flag does not."""
+    made = []
+    monkeypatch.setattr(building, "made_in", lambda folder, *_: made.append(folder) or folder)
+    for change in ("harness_sources", None, "FAST"):
+        with monkeypatch.context() as patch:
+            if change == "harness_sources":
+                patch.setattr(building, change, lambda: ["another text"])
+            elif change:
+                patch.setattr(building, change, "-O1")
+            building.build(CFG)
+    changed, kept, flagged = zip(made[::2], made[1::2], strict=True)
+    assert kept[1] == harness.parent
+    assert changed[0] == kept[0] and changed[1] != kept[1]
+    assert flagged[0] != kept[0] and flagged[1] != kept[1]
 
 
 def test_cocotb_and_harness_agree(harness, tmp_path):

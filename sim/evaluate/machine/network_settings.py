@@ -8,10 +8,11 @@ from functools import cache
 from math import inf
 from pathlib import Path
 
+from sim.system.fabric import HUB_GHZ
+
 __all__ = ["HUB_FILE", "NetworkSettings", "flits_of", "hub_figures", "hub_preset"]
 
 HUB_FILE = Path(__file__).parents[1] / "data" / "hub.json"
-HUB_GHZ = 1.5625  # docs/architecture.md: 16 bytes a cycle make 25 GB/s, one NVLink4 lane
 
 
 @cache

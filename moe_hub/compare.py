@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Command ``moe-hub compare``: the page of layers beside software."""
+
+from pathlib import Path
+
+from sim.system.building import HarnessError
+from sim.system.compare import compare as compared
+
+from .console import Progress, fail, output_folder, write_text
+from .options import number, option
+
+__all__ = ["compare"]
+
+
+def compare(
+    page: option(Path, "The page that is written.") = Path("docs/results/before.md"),
+    threads: number(1, 128, "Threads of the simulation; the result does not depend on it.") = 2,
+):
+    """Run layers at the paper's latency, the hub's way and software's, and write their page.
+
+    Runs are kept in the build folder until design, harness or programs change. Exit code 1: a run
+    was wrong.
+    """
+    output_folder(page.parent)
+    try:
+        with Progress() as progress:
+            text = compared(threads, progress.stage)
+    except (AssertionError, HarnessError) as error:
+        fail(error, 1)
+    write_text(page, text)
+    print(page)

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds the native system: generated Verilog by Verilator, and the C++ harness around it.
+
+``build(cfg)`` makes (or finds) the program for a configuration. Hub and harness are kept apart,
+each under a key of what it is made of: a change of ``sim/system/native`` compiles the harness
+alone.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+from flow.kept import digest, write
+from hub_rtl.contract.ports import hub_ports
+from sim.bench.runner import BUILD, ROOT, lock, verilator_env
+
+from .formats import cxx_header
+
+__all__ = ["HarnessError", "build", "harness_sources", "hub_verilog"]
+
+NATIVE = ROOT / "sim" / "system" / "native"
+BUILDS = BUILD / "native"
+KEEP = 6, 1800  # newest builds, and seconds since their last use for which others stay
+CXX = ("g++", "-std=c++17")
+#: Of the hub's clocked code. The limits of the walk through memory accesses take two thirds of the
+#: compiler's time away and nothing of the program's speed.
+FAST = (
+    "-O2 --param=sccvn-max-alias-queries-per-access=20 "
+    "--param=dse-max-alias-queries-per-store=8 -fno-tree-pre -fno-gcse"
+)
+#: Warnings are off in builds: ``moe-hub lint`` holds the same text to them.
+VERILATE = (
+    *("--cc", "--build", "--top-module", "moehub", "--prefix", "Vmoehub", "-O3", "--noassert"),
+    *("--x-assign", "fast", "--x-initial", "fast", "--output-split", "20000"),
+    *("-Wno-lint", "-Wno-style", "-Wno-UNOPTFLAT", "-CFLAGS", CXX[1]),
+)
+ARCHIVES = "libVmoehub.a", "libverilated.a"
+
+
+class HarnessError(RuntimeError):
+    """The harness could not be built or could not run; not a verdict on the design."""
+
+
+def hub_verilog(cfg):
+    """Verilog text of ``moehub`` for a configuration, kept in the build folder while no source file
+    changes."""
+    sources = sorted(
+        path for folder in ("hub_rtl", "flow/verilog") for path in (ROOT / folder).rglob("*.py")
+    )
+    key = digest(cfg, *(path.read_text() for path in sources))
+    path = BUILDS / "verilog" / f"{key}.v"
+    with lock(path.with_suffix(".lock")):
+        if not path.exists():
+            from flow.verilog.generate import generate
+
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                text = generate(cfg).verilog
+            write(path, text)
+    return path.read_text()
+
+
+def harness_sources():
+    """All C++ text of the harness but what depends on the configuration, the made header last."""
+    paths = sorted([*NATIVE.glob("*.h"), *NATIVE.glob("*.cpp")])
+    return [*(path.read_text() for path in paths), cxx_header()]
+
+
+def build(cfg, verilog=None, jobs=2, optimise=True, pins=()):
+    """Path of the harness program for a configuration; built when Verilog, harness and flags were
+    never seen together.
+
+    ``verilog``: text to use in place of the generated one (planted bugs), ``pins``: what it has
+    beside the hub's, as (name, width). ``optimise``: off for short runs of large hubs, where
+    compiling takes longer than running.
+    """
+    text = hub_verilog(cfg) if verilog is None else verilog
+    model = _model(text, jobs, optimise)
+    pin_table = _pins(cfg, pins)
+    level = "-O2" if optimise else "-O0"
+    key = digest(model.name, pin_table, *harness_sources(), level)
+
+    def compile_harness(folder):
+        (folder / "hub_pins.h").write_text(pin_table)
+        (folder / "formats.h").write_text(cxx_header())
+        verilator = _verilator_include()
+        includes = (folder, NATIVE, model, verilator, verilator / "vltstd")
+        return [
+            [
+                *CXX,
+                level,
+                *(f"-I{path}" for path in includes),
+                *sorted(NATIVE.glob("*.cpp")),
+                *(model / name for name in ARCHIVES),
+                *("-pthread", "-latomic", "-o", folder / "harness"),
+            ]
+        ]
+
+    return made_in(BUILDS / "harness" / key, "harness", compile_harness) / "harness"
+
+
+def _model(text, jobs, optimise):
+    """Folder with headers and archives of the verilated hub."""
+    level = FAST if optimise else "-O0"
+    # The last: the wheel was built without knowing the compiler's way to include a precompiled
+    # header.
+    flags = (
+        f"OPT_FAST='{level}'",
+        "OPT_SLOW=-O0",
+        f"OPT_GLOBAL='{level}'",
+        "CFG_CXXFLAGS_PCH_I=-include",
+    )
+
+    def verilate(folder):
+        (folder / "moehub.v").write_text(text)
+        makeflags = (word for flag in flags for word in ("-MAKEFLAGS", flag))
+        return [
+            ["verilator", *VERILATE, "-j", jobs, "-Mdir", folder, *makeflags, folder / "moehub.v"]
+        ]
+
+    return made_in(
+        BUILDS / "hub" / digest(text, VERILATE, flags, sys.prefix), ARCHIVES[0], verilate
+    )
+
+
+def _verilator_include():
+    """Folder of the headers that a verilated hub includes."""
+    root = subprocess.run(
+        ["verilator", "--getenv", "VERILATOR_ROOT"],
+        env=verilator_env(),
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    return Path(root) / "include"
+
+
+def made_in(folder, goal, commands):
+    """The folder, after the commands that ``commands(folder)`` names have made ``goal`` in it."""
+    with lock(folder.with_suffix(".lock")):
+        if not (folder / goal).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            log = folder / "build.log"
+            for command in commands(folder):
+                with open(log, "a") as file:
+                    code = subprocess.run(
+                        [str(part) for part in command],
+                        env=verilator_env(),
+                        stdout=file,
+                        stderr=subprocess.STDOUT,
+                    ).returncode
+                if code:
+                    (folder / goal).unlink(missing_ok=True)
+                    tail = "\n".join(log.read_text(errors="replace").splitlines()[-30:])
+                    raise HarnessError(f"build of the native harness failed, see {log}:\n{tail}")
+        os.utime(folder)
+    _prune(folder.parent, goal)
+    return folder
+
+
+def _prune(builds, goal):
+    """Old builds go, but for the newest and whatever was used within half an hour."""
+    newest, seconds = KEEP
+    folders = sorted(
+        (path.parent for path in builds.glob(f"*/{goal}")), key=lambda path: path.stat().st_mtime
+    )
+    for folder in folders[:-newest]:
+        if time.time() - folder.stat().st_mtime > seconds:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _pins(cfg, more):
+    ports = [("clk", 1), ("rst", 1), *((port.name, port.width) for port in hub_ports(cfg)), *more]
+    lines = [
+        "// Made by sim/system/building.py from hub_rtl/contract/ports.py.",
+        "#pragma once",
+        '#include "Vmoehub.h"',
+        '#include "pins.h"',
+        "inline void hub_pins(Vmoehub &top, PinTable &pin) {",
+    ]
+    lines += [f'    pin.add("{name}", &top.{name}, {width});' for name, width in ports]
+    return "\n".join([*lines, "}", ""])
