@@ -123,7 +123,7 @@ def _hub_figures(plan, result, counters):
     start = [m.get(MARK_START, 0) for m in marks]
     packets = [result.log("packets", rank) for rank in ranks]
     closes = [
-        log["last"][log["low"] & np.uint64(15) == PacketType.CLOSE].astype(np.int64) - start[rank]
+        log["last"][log["low"] & np.uint64(15) == PacketType.NEWS].astype(np.int64) - start[rank]
         for rank, log in enumerate(packets)
     ]
     rows = [
