@@ -158,7 +158,6 @@ class FinisherTellsTheTruth(_Finisher):
         ]
         shown, shown_due = dut.result.book, Signal(cfg.total_width + 1)
         m.d.comb += shown_due.eq(shown.account.sent - shown.account.refused)
-        self.suppose("what overflowed was acknowledged", shown.over <= shown.acked, when=looked)
         self.any_rows = self.constant(cfg.slot_width, "any_rows")
         self.suppose(
             "a known aim is of its account",
@@ -309,7 +308,6 @@ class FinisherTellsTheTruth(_Finisher):
         later = ~self.among("IDLE", "LOOK", "ANSWER")
         self.lemma("the book", same(inside, book=book, shape=shape), when=later)
         self.lemma("whole rows", (shape.row_bytes[:4] == 0) & (shape.row_bytes != 0), when=later)
-        self.lemma("part of it", book.over <= book.acked, when=later)
         self.lemma("capacity", shape.capacity <= cfg.capacity, when=later)
         self.lemma(
             "the aim that was known",
@@ -393,7 +391,8 @@ class FinisherTellsTheTruth(_Finisher):
             self.lacks,
             when=judges & (told | (late & (verdict == Reason.INCOMPLETE))),
         )
-        self.lemma("INCOMPLETE", verdict == Reason.INCOMPLETE, when=told & judges)
+        lacking = told | (self.is_in["PASS"] & ~self.ends)
+        self.lemma("INCOMPLETE", verdict == Reason.INCOMPLETE, when=lacking & judges)
         either = one_of(verdict, 0, Reason.INCOMPLETE)
         self.lemma("ALL or INCOMPLETE", either, when=verdicts & judges)
         self.lemma("ALL: the rows", self.exact(placed) & judges, when=verdicts & (verdict == 0))

@@ -262,6 +262,7 @@ class RegionFinisher(wiring.Component):
             & count.whole
             & over_whole
             & (count.rows == self.rows)
+            & (count.over <= count.rows)
             & mutant("scoreboard.all_without_all_tiles", count.full == book.tiles, 1)
         )
         return (all_rows, over_rows), count
@@ -429,6 +430,7 @@ class RegionFinisher(wiring.Component):
                 ]
             m.next = "SUM"
             with m.If(judges & exact):
+                m.d.sync += spares.eq(0)  # the last word tells it
                 m.next = "VERDICT"
         with m.State("SUM"):
             m.d.sync += [
