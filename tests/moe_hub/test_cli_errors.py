@@ -47,7 +47,7 @@ def one_line(result, code, text):
         ("run --seed -1", "seed = -1: must be between 0 and 4294967295"),
         ("run --threads 0", "threads = 0: must be between 1 and 128"),
         ("run --lanes 33", "lanes = 33: must be between 1 and 32"),
-        ("run --latency -1", "must be between 0 and 1000000"),
+        ("run --latency=-1", "latency = -1.0: must be between 0 and 1000000"),
         ("run --max-cycles 0", "max_cycles = 0: must be between 1 and 1000000000000"),
         ("run --expert-cycles -1", "expert_cycles = -1: must be between 0 and 1000000000"),
         ("run --prefix-cycles -1", "prefix_cycles = -1: must be between 0 and 1000000000"),
