@@ -124,9 +124,9 @@ class ProducerControl(wiring.Component):
         m.submodules.answers = answers = StreamMerge(self._types.command_response, 2)
         wiring.connect(m, answers.o, wiring.flipped(self.o_response))
         wiring.connect(m, closes.o_news, wiring.flipped(self.o_news))
-        if (asked := bug("producer.message_withdrawn_for_dead_peer")) is not None:
+        if (asked := bug("producer.answer_withdrawn_for_dead_peer")) is not None:
             with m.If(asked & self.peer_dead.any()):
-                m.d.comb += self.o_news.valid.eq(0)
+                m.d.comb += self.o_response.valid.eq(0)
         draining = Signal(cfg.ranks)
         together = self.draining[0]
         for one in self.draining[1:]:
