@@ -331,6 +331,8 @@ class FinisherTellsTheTruth(_Finisher):
         self.lemma("quick", inside.quick == quick, when=deciding)
         aiming = self.among("FOUND", "SUM", "AIM", "AIMED", "PASS")
         found = deciding & ~self.is_in["DIVIDE"] & (judges | (aiming & ~book.aim.known))
+        known_sum = self.is_in["SUM"] & book.aim.known
+        self.lemma("nothing is added to a known aim", inside.left == 0, when=known_sum)
         self.lemma("a known aim stays", inside.aim == book.aim, when=later & book.aim.known)
         steps = observe(inside.all_rows).left
         for name, dividend in (("all_rows", due), ("over_rows", book.over)):
