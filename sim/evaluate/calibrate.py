@@ -104,7 +104,7 @@ def _credit_return(latency):
 
 def _closes(latency):
     """CLOSE_ALL of eight regions of another rank, all rows long there: (command to the first ALL,
-    round to round)."""
+    from one to the next)."""
     s = Scenario(CONFIG, hidden=[(0, 4096)], mem_spill=(0, 4096), latency=latency, window=latency)
     for number in range(CONFIG.regions):
         base = 0x10000 + 4096 * number
@@ -134,8 +134,7 @@ def _closes(latency):
     result = run_checked(s, CONFIG)
     done, start = _event(result, 1, EventKind.ALL), result.marks(0)[MARK]
     result.remove()
-    rounds = np.diff(done[:: CONFIG.ctl_credits])  # so many CLOSEs are on their way at once
-    return done[0] - start - latency, float(rounds.mean()) - 2 * latency
+    return done[0] - start - latency, float(np.diff(done).mean())
 
 
 def _row_lengths():
@@ -193,7 +192,7 @@ def calibrate():
             ),
             "hub_to_hub": one_way - fabric,
             "close_to_all": _same("close_to_all", [first for first, _ in closes]),
-            "close_round_trip": round(_same("close_round_trip", [turn for _, turn in closes]), 2),
+            "close_to_next": round(_same("close_to_next", [turn for _, turn in closes]), 2),
         },
         "latency_means": {
             "store_to_link": "last store of a packet accepted, to its header on the link",
@@ -215,10 +214,7 @@ def calibrate():
                 "less fabric, flits and memory"
             ),
             "close_to_all": "CLOSE_ALL to ALL of the first region at another rank, less the fabric",
-            "close_round_trip": (
-                "a control credit carries one CLOSE to a rank per this time "
-                "and two fabric latencies"
-            ),
+            "close_to_next": "ALL of a region, to that of the next whose close is in the packet",
         },
         "rates": {
             "link_busy_percent": figure["link busy while rows of 2,048 bytes wait"],

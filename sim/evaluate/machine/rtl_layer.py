@@ -271,10 +271,9 @@ class _Layer:
         self.times.stored[rank] = self.env.now
         for expert in range(self.plan.shape.experts):
             dst, local = self.plan.place(expert)
-            turn = self.hub["close_round_trip"] + 2 * self.harness.latency * (dst != rank)
             delay = self.hub["close_to_all"] + (dst != rank) * self.harness.latency
             self.call(
-                delay + turn * (local // self.plan.cfg.ctl_credits),
+                delay + self.hub["close_to_next"] * local,
                 self.closed,
                 dst,
                 self.regions[dst][local],

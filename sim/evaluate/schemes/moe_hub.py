@@ -26,7 +26,7 @@ import simpy
 
 from sim.evaluate.machine.compute import TILE_ROWS, expert_gemms, pass_us, tiles_of
 from sim.evaluate.machine.engine import GroupedGemm
-from sim.evaluate.machine.network_settings import HUB_GHZ, hub_figures, hub_preset
+from sim.evaluate.machine.network_settings import HUB_GHZ, hub_figures
 
 from .scheme import Scheme
 
@@ -341,14 +341,11 @@ class _Layer:
             )
 
     def last_us(self, rank, expert):
-        """The last group waits for the producers' CLOSE: it follows the data, expert by expert, as
-        control credits allow."""
-        hub, one_way, cycle = hub_figures(), self.machine.fabric.one_way_us, 1e-3 / HUB_GHZ
-        turn = 2 * one_way + cycle * hub["latency_cycles"]["close_round_trip"]
-        before = (
-            self.experts_of[rank].index(expert) / hub_preset(self.machine.ranks, hub)["ctl_credits"]
-        )
-        return one_way + cycle * hub["latency_cycles"]["close_to_all"] + before * turn
+        """The last group waits for the producers' closes: they follow the data, one expert's after
+        the other's in the same packets."""
+        hub, before = hub_figures()["latency_cycles"], self.experts_of[rank].index(expert)
+        cycles = hub["close_to_all"] + before * hub["close_to_next"]
+        return self.machine.fabric.one_way_us + cycles * 1e-3 / HUB_GHZ
 
     def _release(self, rank, expert, rows, delay):
         yield self.env.timeout(delay)
