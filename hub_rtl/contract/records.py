@@ -13,10 +13,12 @@ from functools import cache
 from amaranth.lib import data
 
 from . import packets
+from .config import index_width
 from .fields import (
     ADDR,
     AGE,
     BURST,
+    BYTE,
     CAUSE,
     CLOSES,
     EPOCH,
@@ -64,6 +66,7 @@ __all__ = [
     "header_layout",
     "layout_of",
     "news_layout",
+    "record_of",
     "types_of",
 ]
 
@@ -500,6 +503,34 @@ class HubTypes:
         self.counts = struct(
             {name: 1 if name in ONE_SOURCE else cfg.slices.bit_length() for name in COUNTERS}
         )
+
+
+@cache
+def record_of(cfg, slice_bytes):
+    """One cycle of a record, a packet inside the hub.
+
+    A record has one such beat for each ``part`` of ``slice_bytes`` of its block that has a byte, in
+    order; ``header`` and ``mask``, of the whole block, stand beside all of them. Bytes of ``data``
+    that the mask does not name are anything. ``header.cls`` = 1: `.nop`.
+    """
+    header = {
+        "plain": 1,
+        "cls": 1,
+        "rank": cfg.rank_width,
+        "region": cfg.region_width,
+        "epoch": EPOCH,
+        "rowid": ROWID,
+        "block": max(cfg.row_block_width, cfg.addr_block_width),
+    }
+    return data.StructLayout(
+        {
+            "header": data.StructLayout(header),
+            "mask": cfg.packet_bytes,
+            "part": index_width(cfg.packet_bytes // slice_bytes),
+            "last": 1,
+            "data": slice_bytes * BYTE,
+        }
+    )
 
 
 @cache

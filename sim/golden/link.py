@@ -7,7 +7,7 @@ Packet-level, no cycles: the benches decide when things happen, the model decide
 
 from collections import Counter, deque
 
-from hub_rtl.contract.fields import SEQ
+from hub_rtl.contract.fields import FLIT, FLIT_BYTES, SEQ
 from hub_rtl.contract.packets import (
     BODIES,
     CONTROL_TYPES,
@@ -29,6 +29,7 @@ __all__ = [
     "credit_class",
     "header",
     "header_fault",
+    "packet_of",
     "with_fields",
 ]
 
@@ -48,6 +49,28 @@ def with_fields(flit, **fields):
         low, width = HEADER[name]
         flit = flit & ~((1 << width) - 1 << low) | value << low
     return flit
+
+
+def packet_of(cfg, head, mask, block):
+    """The packet that carries a record, as flits; the link has filled nothing yet.
+
+    ``head``, the record's header; ``mask``, its bytes, not 0; ``block``, its payload, both as
+    integers.
+    """
+    there = [n for n in range(cfg.packet_bytes) if mask >> n & 1]
+    first, last = there[0] // FLIT_BYTES, there[-1] // FLIT_BYTES
+    masked = len(there) < (last - first + 1) * FLIT_BYTES
+    place = head["block"] * cfg.packet_flits + first
+    if head["plain"]:
+        kind, body = PacketType.PLAIN, {"addr16": place}
+    else:
+        kind = PacketType.ROW
+        body = {name: head[name] for name in ("region", "epoch", "rowid")} | {"row_off": place}
+    common = {"cls": head["cls"], "dst": head["rank"], "masked": masked}
+    payload = sum(0xFF << 8 * n for n in there) & block
+    whole = [payload >> FLIT * n & (1 << FLIT) - 1 for n in range(first, last + 1)]
+    masks = [mask >> FLIT * n & (1 << FLIT) - 1 for n in range(masked * cfg.mask_flits)]
+    return [header(kind, body, len=last - first + 1, **common), *masks, *whole]
 
 
 def credit_class(packet_type):

@@ -5,6 +5,7 @@ import pytest
 
 from hub_rtl.contract.config import preset
 from hub_rtl.link.link import LinkPort
+from hub_rtl.link.serializer import Serializer
 from sim.bench.link_mesh import LinkMesh
 from sim.bench.runner import run_bench
 from sim.quality.caught import assert_caught
@@ -65,3 +66,36 @@ def test_mutants(name, test, config):
             bug=name,
         )
     )
+
+
+def serializer(packet_bytes, slice_bytes, tests=None, bug=None):
+    cfg = preset("tiny", packet_bytes=packet_bytes)
+    run_bench(
+        Serializer(cfg, slice_bytes),
+        name=f"serializer_{packet_bytes}_{slice_bytes}",
+        module="sim.cocotb.link.serializer",
+        tests=tests,
+        cfg=cfg,
+        params={"slice_bytes": slice_bytes, "records": 60},
+        bug=bug,
+    )
+
+
+@pytest.mark.parametrize("packet_bytes, slice_bytes", [(128, 64), (256, 32), (128, 16), (128, 128)])
+def test_serializer(packet_bytes, slice_bytes):
+    serializer(packet_bytes, slice_bytes)
+
+
+@pytest.mark.parametrize(
+    "bug, test",
+    [
+        ("link.third_record_let_in", "full"),
+        ("link.bytes_without_mask", "records"),
+        ("link.holes_of_units_only", "records"),
+        ("link.absent_unit_is_old", "records"),
+    ],
+)
+def test_bug_of_serializer(bug, test):
+    """A record lands where one waits; what was never written is sent; a hole within a unit needs no
+    mask; where no beat came the last packet's bytes are sent."""
+    assert_caught(lambda: serializer(128, 32, [test], bug))

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records to packets of 16-byte flits: between a slice and one of its links."""
+
+from typing import NamedTuple
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hub_rtl.contract.config import ceil_log2
+from hub_rtl.contract.fields import BYTE, FLIT, FLIT_BYTES
+from hub_rtl.contract.packets import PacketType
+from hub_rtl.contract.records import header_layout, record_of, types_of
+from hub_rtl.parts.arbiter import any_before
+from hub_rtl.parts.mutants import mutant
+from hub_rtl.parts.onehot import encode
+from hub_rtl.parts.ram import Ram
+from hub_rtl.parts.register_queue import RegisterQueue
+
+__all__ = ["Serializer"]
+
+PLACES = 2  # records that find room
+
+
+class SerializerObserve(NamedTuple):
+    """What a proof may see of a :class:`Serializer`."""
+
+    payload: Ram
+    heads: RegisterQueue  #: of the records that are there to their end
+    held: Signal  #: records there to their end
+
+
+class Serializer(wiring.Component):
+    """Sends records as packets, one flit per cycle.
+
+    Contract: each record becomes one packet, in order. It spans from the first to the last 16-byte
+    unit with a byte in it; if a byte of the span is missing, the packet is ``masked``: mask flits
+    for the whole block follow the header. Bytes that the mask does not name are sent as 0. ``src``,
+    ``lane``, ``seq``, credits and ``crc`` of the header are 0, for the link to fill.
+
+    Latency: the header is valid 3 cycles after the record's last beat, when idle. Throughput: never
+    a gap inside a packet, nor between two when records come fast enough; a beat per cycle in.
+    Ordering and stalls: room for two records, one is filled while the other leaves; ``ready`` is a
+    register. Illegal input: none is checked; a mask has a byte, and beats are there for just the
+    parts that have one.
+
+    Parameters: ``cfg``; ``slice_bytes``, 16 to ``packet_bytes``, a power of two. Ports:
+    ``i_record`` In stream(record), ``o_packet`` Out stream(flit). Source: docs/formats.md (header),
+    docs/interfaces.md section 4 (masked packets).
+    """
+
+    observe: SerializerObserve  # once elaborated
+
+    def __init__(self, cfg, slice_bytes):
+        super().__init__(
+            {
+                "i_record": In(stream.Signature(record_of(cfg, slice_bytes))),
+                "o_packet": Out(stream.Signature(types_of(cfg).flit)),
+            }
+        )
+        self._cfg, self._slice_bytes = cfg, slice_bytes
+        units = cfg.packet_flits
+        #: What a packet is made of, beside its payload. ``length``: units of the span.
+        self._head = data.StructLayout(
+            {
+                "flit": FLIT,
+                "mask": cfg.packet_bytes,
+                "some": units,
+                "first": ceil_log2(units),
+                "length": units.bit_length(),
+                "masked": 1,
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        parts = self._cfg.packet_bytes // self._slice_bytes
+        m.submodules.payload = payload = Ram(
+            self._slice_bytes * BYTE, PLACES * parts, bypass=False, quick=True
+        )
+        m.submodules.heads = heads = RegisterQueue(self._head, PLACES)
+        held, leaves = Signal(range(PLACES + 1)), Signal()
+        self.observe = SerializerObserve(payload, heads, held)
+        ends = self._take(m, payload)
+        m.d.sync += heads.i.valid.eq(ends)
+        self._measure(m, ends, heads.i.payload)
+        self._send(m, heads.o, payload, leaves)
+
+        held_next = Signal.like(held)
+        m.d.comb += held_next.eq(held + ends - leaves)
+        m.d.sync += [
+            held.eq(held_next),
+            self.i_record.ready.eq(
+                held_next != mutant("link.third_record_let_in", PLACES, PLACES + 1)
+            ),
+        ]
+        return m
+
+    def _at(self, place, part):
+        """Address of a record's part in the payload memory."""
+        return Cat(part[: ceil_log2(self._cfg.packet_bytes // self._slice_bytes)], place)
+
+    def _take(self, m, payload):
+        """Stores beats, 0 for the bytes that are not there. Returns: a record ends."""
+        beat, place, ends = self.i_record.p, Signal(), Signal()
+        mask = beat.mask.word_select(beat.part, self._slice_bytes)
+        there = Cat(bit.replicate(BYTE) for bit in mask)
+        m.d.comb += [
+            payload.w_en.eq(self.i_record.valid & self.i_record.ready),
+            payload.w_addr.eq(self._at(place, beat.part)),
+            payload.w_data.eq(beat.data & mutant("link.bytes_without_mask", there, -1)),
+            ends.eq(payload.w_en & beat.last),
+        ]
+        with m.If(ends):
+            m.d.sync += place.eq(~place)
+        return ends
+
+    def _measure(self, m, ends, head):
+        """First step: which units have a byte, and all. Second: span and header."""
+        beat, units = self.i_record.p, self._cfg.packet_flits
+        header, some, whole = Signal.like(beat.header), Signal(units), Signal(units)
+        with m.If(ends):
+            m.d.sync += [
+                header.eq(beat.header),
+                head.mask.eq(beat.mask),
+                *(
+                    bits[n].eq(kind(beat.mask.word_select(n, FLIT_BYTES)))
+                    for n in range(units)
+                    for bits, kind in ((some, lambda unit: unit.any()), (whole, lambda u: u.all()))
+                ),
+            ]
+        below, above = Signal(units), Signal(units)  # some unit before this one, after it
+        m.d.comb += [
+            below.eq(any_before(m, some, "some_before")),
+            above.eq(any_before(m, some[::-1], "some_after")[::-1]),
+        ]
+        last = Signal(ceil_log2(units))
+        missing = (some | (below & above)) & mutant("link.holes_of_units_only", ~whole, ~some)
+        m.d.comb += [
+            head.some.eq(some),
+            head.first.eq(encode(some & ~below)),
+            last.eq(encode(some & ~above)),
+            head.length.eq(last - head.first + 1),
+            head.masked.eq(missing.any()),
+        ]
+        kinds = {
+            kind: Signal(header_layout(kind), name=f"header_{kind.name.lower()}")
+            for kind in (PacketType.ROW, PacketType.PLAIN)
+        }
+        row, plain = kinds.values()
+        for kind, view in kinds.items():
+            m.d.comb += [
+                view.type.eq(kind),
+                view.cls.eq(header.cls),
+                view.masked.eq(head.masked),
+                view.dst.eq(header.rank),
+                view.len.eq(head.length),
+            ]
+        unit = Cat(head.first, header.block)
+        m.d.comb += [
+            *(row[name].eq(header[name]) for name in ("region", "epoch", "rowid")),
+            row.row_off.eq(unit),
+            plain.addr16.eq(unit),
+            head.flit.eq(Mux(header.plain, plain.as_value(), row.as_value())),
+        ]
+
+    def _send(self, m, heads, payload, leaves):
+        """Header, mask flits, units; what stands behind the flit being loaded is read ahead."""
+        head, flit, masks = heads.payload, self.o_packet.p, self._cfg.mask_flits
+        units_per_part = self._slice_bytes // FLIT_BYTES
+        busy, place = Signal(), Signal()
+        masks_left, left = Signal(range(masks + 1)), Signal(range(self._cfg.frame_flits))
+        unit, ahead = Signal(len(head.first)), Signal(len(head.first))
+        load, of_unit, last = Signal(), Signal(), Signal()
+        m.d.comb += [
+            load.eq(self.o_packet.ready | ~self.o_packet.valid),
+            of_unit.eq(load & busy & (masks_left == 0)),
+            last.eq(left == 1),
+            leaves.eq(load & busy & last),
+            heads.ready.eq(leaves),
+            ahead.eq(Mux(busy, unit + of_unit, head.first)),
+            payload.r_en.eq(1),
+            payload.r_addr.eq(self._at(place, ahead[ceil_log2(units_per_part) :])),
+        ]
+        word = payload.r_data.word_select(unit[: ceil_log2(units_per_part)], FLIT)
+        there = mutant("link.absent_unit_is_old", head.some.bit_select(unit, 1), 1)
+        mask = head.mask.word_select((masks - masks_left)[: ceil_log2(masks)], FLIT)
+        with m.If(load):
+            m.d.sync += [
+                self.o_packet.valid.eq(busy | heads.valid),
+                flit.first.eq(~busy),
+                flit.last.eq(busy & last),
+            ]
+            with m.If(~busy):
+                m.d.sync += [
+                    flit.data.eq(head.flit),
+                    busy.eq(heads.valid),
+                    masks_left.eq(Mux(head.masked, masks, 0)),
+                    left.eq(head.length + Mux(head.masked, masks, 0)),
+                    unit.eq(head.first),
+                ]
+            with m.Else():
+                m.d.sync += [
+                    flit.data.eq(Mux(of_unit, Mux(there, word, 0), mask)),
+                    masks_left.eq(masks_left - ~of_unit),
+                    left.eq(left - 1),
+                    unit.eq(ahead),
+                    busy.eq(~last),
+                    place.eq(place ^ last),
+                ]

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cocotb tests of the serializer: records of every shape, at the link's rate."""
+
+from hub_rtl.contract.packets import HEADER, unpack
+from hub_rtl.contract.records import record_of
+from hub_rtl.link.serializer import Serializer
+from sim.bench.rig import Rig
+from sim.bench.streams import GRID, Codec
+from sim.golden.link import packet_of
+from sim.quality.coverage import cover
+
+from .rig import as_stream
+
+
+class SerializerRig(Rig):
+    """A serializer; each packet is judged against the golden model's."""
+
+    def __init__(self, dut, salt, idle=None, stall=None):
+        super().__init__(dut, salt, idle, stall, watchdog=300)
+        self.parts = self.cfg.packet_bytes // self.params["slice_bytes"]
+        self.header = Codec(record_of(self.cfg, self.params["slice_bytes"])["header"].shape)
+
+    def component(self):
+        return Serializer(self.cfg, self.params["slice_bytes"])
+
+    def mask(self):
+        """Some bytes of a block: all, a span of units, any, or one."""
+        cfg, rng = self.cfg, self.rng
+        size = cfg.packet_bytes
+        low = 16 * rng.randrange(cfg.packet_flits)
+        high = 16 * rng.randint(low // 16 + 1, cfg.packet_flits)
+        span = (1 << high) - (1 << low)
+        holes = span & ~(0xFFFF << 16 * rng.randrange(cfg.packet_flits))
+        ends = 1 << low | 1 << high - 1
+        drawn = (1 << size) - 1, span, holes, ends, span & rng.getrandbits(size), 1 << low
+        return rng.choice(drawn) or 1
+
+    def put(self, mask=None, **fields):
+        """A record with this mask, and its packet as expected."""
+        width = self.params["slice_bytes"]
+        header = self.header.unpack(self.rng.getrandbits(self.header.width)) | fields
+        units = (0 if header["plain"] else self.cfg.max_row_bytes) // self.cfg.packet_bytes
+        header["block"] %= units or 1 << self.cfg.addr_block_width
+        mask = self.mask() if mask is None else mask
+        block = self.rng.getrandbits(8 * self.cfg.packet_bytes)
+        there = [n for n in range(self.parts) if mask >> n * width & (1 << width) - 1]
+        self.i_record.put(
+            *(
+                {
+                    "header": header,
+                    "mask": mask,
+                    "part": part,
+                    "last": part == there[-1],
+                    "data": block >> 8 * width * part & (1 << 8 * width) - 1,
+                }
+                for part in there
+            )
+        )
+        flits = packet_of(self.cfg, header, mask, block)
+        self.o_packet.expect(*as_stream(flits))
+        return len(there), len(flits)
+
+    async def finish(self):
+        await self.i_record.drained()
+        await self.cycles(40 + 3 * self.cfg.frame_flits)
+        self.o_packet.finish()
+
+
+@SerializerRig.test(grid=GRID)
+async def records(rig, cfg, rng, grid):
+    """Records with any bytes become packets, in order, bit by bit; bytes that are not there are
+    0."""
+    for _ in range(rig.params["records"]):
+        rig.put()
+    await rig.until(lambda: not rig.i_record.pending, limit=20000, what="all records")
+    await rig.finish()
+    headers = [unpack(HEADER, item["data"]) for item in rig.o_packet.items if item["first"]]
+    cover(f"link.serializer.grid.{'.'.join(grid)}")
+    cover("link.serializer.masked", any(header["masked"] for header in headers))
+
+
+@SerializerRig.test()
+async def rate(rig, cfg, rng):
+    """Whole packets follow one another without a gap, and the first header comes 3 cycles after the
+    last beat of its record."""
+    whole = (1 << cfg.packet_bytes) - 1
+    beats, flits = zip(*(rig.put(whole) for _ in range(8)), strict=True)
+    await rig.finish()
+    stamps = rig.o_packet.stamps
+    assert stamps[0] - rig.i_record.stamps[beats[0] - 1] == 3
+    assert stamps[-1] - stamps[0] == sum(flits) - 1, "a gap at the link's rate"
+    assert rig.i_record.stamps[2 * beats[0] - 1] < stamps[flits[0] - 1], "room for two"
+    cover("link.serializer.rate")
+
+
+@SerializerRig.test(stall="stop")
+async def full(rig, cfg, rng):
+    """Two records find room, beside nothing else; then all come; a reset forgets them."""
+    for turn in ("kept", "forgotten", "after"):
+        rig.pause("stop", rig.o_packet)
+        before = rig.i_record.count
+        beats = [rig.put((1 << cfg.packet_bytes) - 1)[0] for _ in range(4)]
+        await rig.cycles(sum(beats) + 20)
+        assert rig.i_record.count - before == sum(beats[:2]), turn
+        if turn == "forgotten":
+            await rig.reset()
+            await rig.cycles(3)
+            assert not int(rig.o_packet.port.valid.value)
+            continue
+        rig.pause(None, rig.o_packet)
+        await rig.finish()
+    cover("link.serializer.full")
