@@ -65,7 +65,7 @@ class ReadyLists(wiring.Component):
             m.d.comb += lists.old.eq(self.old[r])
         new, new_rank = Signal(t.ready), Signal(cfg.ranks)  # U0
         lock, p1, p1_rank = Signal(t.lock), Signal(), Signal(cfg.ranks)
-        p1_dead, just, passes = Signal(), Signal(cfg.ranks), Signal()
+        p1_dead, just, passes, p2 = Signal(), Signal(cfg.ranks), Signal(), Signal()
         m.submodules.turn = turn = RoundRobin(cfg.ranks)
         has = Cat(lists.some for lists in ranks)
         m.d.sync += [new.eq(self.ready), new_rank.eq(1 << self.ready.list.rank)]
@@ -85,8 +85,7 @@ class ReadyLists(wiring.Component):
                 new.en
                 & self.room
                 & ~self.asking
-                & ~p1
-                & ~lock.en
+                & ~(p1 | p2 | lock.en)
                 & (new_rank & self.dest_ready & ~just & ~self.dead).any()
             ),
             self.granted.eq(turn.advance | passes),
@@ -110,7 +109,7 @@ class ReadyLists(wiring.Component):
             self.take.rank.eq(Mux(p1, chosen.rank, new.list.rank)),
             *(lists.picked.eq(found & p1_rank[r]) for r, lists in enumerate(ranks)),
         ]
-        p2, head = Signal(), Signal(t.index_width)
+        head = Signal(t.index_width)
         m.d.sync += [p2.eq(found), lock.en.eq(p2), lock.index.eq(head)]
         dead = Signal()
         m.d.sync += [dead.eq(p1_dead), lock.dead.eq(dead)]

@@ -192,7 +192,13 @@ class Tags(wiring.Component):
                 ),
                 second.eq(new & same(reads, decides)),
                 shadow.eq(same_sets & gives),
-                second_hit.eq(mutant("wide_packet_manager.second_not_seen", second, 0)),
+                # The store between may have waited, and that entry may have left.
+                second_hit.eq(
+                    mutant("wide_packet_manager.second_not_seen", second, 0)
+                    & mutant(
+                        "wide_packet_manager.second_has_left", (table.used & shadow).any(), 1
+                    )
+                ),
                 second_index.eq(gave_index),
                 equal.eq(
                     mutant(

@@ -284,8 +284,8 @@ class WidePacketManagerGolden:
                 break
         else:
             raise AssertionError(
-                f"{where}: {tag}\n came {mask:x} {data.hex()}\n{list(queue)}, {must} to {may} of
-                them"
+                f"{where}: {tag}\n  came     {mask:x} {data.hex()}\n"
+                f"  expected {must} to {may} of {list(queue)}"
             )
         kind = self.kind(stores)
         packet = Packet(
