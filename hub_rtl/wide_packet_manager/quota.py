@@ -2,7 +2,7 @@
 """Free entries, and who may take one: one reserved per rank, a maximum per rank, the rest
 shared."""
 
-from amaranth import Module, Mux, Signal
+from amaranth import Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -101,39 +101,60 @@ class Quota(wiring.Component):
         cfg, width = self._cfg, self._types.count_width
         spare = cfg.pool_depth - cfg.ranks
         room = min(ON_THE_WAY, spare)
-        shared, shared_next = Signal(width, init=spare), Signal(width)
-        some, two = Signal(init=1), Signal(init=spare > 1)
-        took, taker, comes, goes = (
-            Signal(),
-            *(Signal(cfg.ranks, name=n) for n in ("taker", "comes", "goes")),
-        )
+        shared = Signal(width, init=spare)
+        some, two = Signal(), Signal()  # shared ones in the next cycle: any, more than one
+        took, first, less, more = (Signal(name=name) for name in ("took", "first", "less", "more"))
+        taker, comes, goes = (Signal(cfg.ranks, name=name) for name in ("taker", "comes", "goes"))
         none, one = Signal(cfg.ranks, init=-1), Signal(cfg.ranks)
-        below, below_then = Signal(cfg.ranks, init=-1), Signal(cfg.ranks, init=-1)
-        first, less, more = Signal(), Signal(), Signal()
+        # May a rank have one more: if nobody took one in the cycle before, if another one did, if
+        # it did itself. All are written as if the one taken had been a shared one.
+        quiet, after_other, after_own, below = (
+            Signal(cfg.ranks, init=-1, name=name)
+            for name in ("quiet", "after_other", "after_own", "below")
+        )
+        limits = [Signal(width, name=f"limit_{n}") for n in range(3)]  # most, less one, less two
         m.d.comb += [
             comes.eq(Mux(took, taker, 0)),
             goes.eq(Mux(self.leaves.en, 1 << self.leaves.rank, 0)),
             # A rank's first entry comes out of its reserve, its last one goes back there.
-            less.eq(took & ~(taker & none).any()),
+            first.eq((taker & none).any()),
+            less.eq(took & ~first),
             more.eq(self.leaves.en & ~(goes & one & ~comes).any()),
-            shared_next.eq(shared + more - less),
+            some.eq(_choice(more, less, shared != 0, Const(1), shared > 1)),
+            two.eq(_choice(more, less, shared > 1, shared != 0, shared > 2)),
         ]
         m.d.sync += [
             took.eq(self.takes),
             taker.eq(self.asks),
-            shared.eq(shared_next),
-            some.eq(shared_next != 0),
-            two.eq(shared_next > 1),
+            shared.eq(shared + more - less),
+            *(
+                limit.eq(Mux(self.max_entries > n, self.max_entries - n, 0))
+                for n, limit in enumerate(limits)
+            ),
         ]
         for r in range(cfg.ranks):
-            count, after = Signal(width, name=f"count_{r}"), self.entries[r]
-            m.d.comb += after.eq(count + comes[r] - goes[r])
+            count, up, down = Signal(width, name=f"count_{r}"), comes[r], goes[r]
+            empty, under, under_then = (
+                Signal(name=f"{name}_{r}") for name in ("empty", "under", "under_then")
+            )
+            m.d.comb += [
+                self.entries[r].eq(count + up - down),
+                empty.eq(_choice(up, down, none[r], Const(0), one[r])),
+                under.eq(
+                    _choice(up, down, count < limits[0], count < limits[1], count <= limits[0])
+                ),
+                under_then.eq(
+                    _choice(up, down, count < limits[1], count < limits[2], count < limits[0])
+                ),
+            ]
             m.d.sync += [
-                count.eq(after),
-                none[r].eq(after == 0),
-                one[r].eq(after == 1),
-                below[r].eq(after < self.max_entries),
-                below_then[r].eq(after + 1 < self.max_entries),
+                count.eq(self.entries[r]),
+                none[r].eq(empty),
+                one[r].eq(_choice(up, down, one[r], none[r], count == 2)),
+                below[r].eq(empty | under),
+                quiet[r].eq(empty | (under & some)),
+                after_other[r].eq(empty | (under & two)),
+                after_own[r].eq(under_then & two),
                 self.can_accept[r].eq(
                     none[r]
                     | (
@@ -146,12 +167,14 @@ class Quota(wiring.Component):
                     )
                 ),
             ]
-        again, allowed = Signal(), Signal()
+        again = took & mutant("wide_packet_manager.taker_not_seen", self.asks_again, 0)
         m.d.comb += [
-            again.eq(took & mutant("wide_packet_manager.taker_not_seen", self.asks_again, 0)),
-            first.eq((self.asks & none).any() & ~again),
-            allowed.eq((self.asks & Mux(again, below_then, below)).any()),
-            self.place.eq(first | (allowed & Mux(took, two, some))),
-            self.at_max.eq(~first & ~allowed),
+            self.place.eq((self.asks & Mux(again, after_own, Mux(took, after_other, quiet))).any()),
+            self.at_max.eq(~(self.asks & below).any()),
         ]
         return m
+
+
+def _choice(up, down, same, more, less):
+    """What holds in the next cycle of a number that may go up or down."""
+    return Mux(up & ~down, more, Mux(down & ~up, less, same))

@@ -175,16 +175,26 @@ class Tags(wiring.Component):
         reads, compares, decides = stages
         # With regard to the store in C3 when it had the stage behind it: that one took a new entry,
         # and has the same key. With two stages between: the tags it read do not show these ways.
-        twin, second, second_hit = Signal(), Signal(), Signal()
-        shadow, equal = Signal(PLACES), Signal(PLACES)
+        twin, second, matched = Signal(), Signal(), Signal()
+        shadow, equal, equal_next = Signal(PLACES), Signal(PLACES), Signal(PLACES)
         index = [Signal(self._types.index_width, name=f"index_{n}") for n in range(PLACES)]
-        second_index, hit = Signal.like(gave_index), Signal()
+        second_index, second_hit, second_now = Signal.like(gave_index), Signal(), Signal()
         new = gives.any()
 
         def same(a, b):
             return a.store.key.as_value() == b.store.key.as_value()
 
         same_sets = by_bank([a == b for a, b in zip(reads.sets, decides.sets, strict=True)])
+        m.d.comb += [
+            equal_next.eq(
+                mutant("wide_packet_manager.stale_tag_found", table.equal & ~shadow, table.equal)
+            ),
+            # The store between may have waited, and that entry may have left.
+            second_now.eq(
+                mutant("wide_packet_manager.second_not_seen", second, 0)
+                & mutant("wide_packet_manager.second_has_left", (table.used & shadow).any(), 1)
+            ),
+        ]
         with m.If(moves):
             m.d.sync += [
                 twin.eq(
@@ -192,24 +202,14 @@ class Tags(wiring.Component):
                 ),
                 second.eq(new & same(reads, decides)),
                 shadow.eq(same_sets & gives),
-                # The store between may have waited, and that entry may have left.
-                second_hit.eq(
-                    mutant("wide_packet_manager.second_not_seen", second, 0)
-                    & mutant(
-                        "wide_packet_manager.second_has_left", (table.used & shadow).any(), 1
-                    )
-                ),
+                second_hit.eq(second_now),
                 second_index.eq(gave_index),
-                equal.eq(
-                    mutant(
-                        "wide_packet_manager.stale_tag_found", table.equal & ~shadow, table.equal
-                    )
-                ),
+                equal.eq(equal_next),
+                matched.eq(equal_next.any() | second_now),
                 *(index[n].eq(table.index[n]) for n in range(PLACES)),
             ]
-        m.d.comb += hit.eq(equal.any() | twin | second_hit)
         others = Mux(twin, gave_index, 0) | Mux(second_hit, second_index, 0)
-        return hit, select(equal, index) | others
+        return matched | twin, select(equal, index) | others
 
     def _free_ways(self, m, moves, stages, table, gives):
         """One-hot way for the store in C3, in the emptier of its sets if possible; none is free."""

@@ -105,6 +105,7 @@ class WidePacketManagerGolden:
         ]  # buckets that may be the last
         self.dead_since = [None] * cfg.ranks
         self.stalls, self.stalled = [], 0  # cycles; so many in a row
+        self.draining, self.met = 0, -1  # as shown in the cycle before; last marks that met
 
     # -- inputs ------------------------------------------------------------------------------------
 
@@ -128,7 +129,9 @@ class WidePacketManagerGolden:
 
     def mark(self, everything, handle, cycle):
         """All stores accepted up to this cycle, this one included, drain. Call after :meth:`store`
-        of the same cycle."""
+        of the same cycle. A mark that meets another one makes everything ready."""
+        if self.draining:
+            self.met = cycle
         for s in self.inside():
             if s.marked is None and (
                 everything or (not s.plain and s.dest // self.cfg.replicas == handle)
@@ -165,6 +168,7 @@ class WidePacketManagerGolden:
         """End of a cycle, after all that was seen in it. ``stalled``: a store waited in the cycle
         before."""
         self._step(stalled, cycle - 1)
+        self.draining = draining
         for r in range(self.cfg.ranks):
             if not dest_ready >> r & 1:
                 self.ready_since[r] = cycle + 1
@@ -345,6 +349,7 @@ class WidePacketManagerGolden:
         return (
             until - opened >= min(self.merge_timeout, self.age_limit)
             or any(s.marked is not None and s.marked <= until for s in stores)
+            or self.met >= opened - STEPS
             or any(cycle >= opened for cycle in self.stalls[-1:])
             or any(since is not None for since in self.dead_since)
         )
@@ -373,15 +378,11 @@ class WidePacketManagerGolden:
             self.circle[x.rank] = circle
         if self.old_at[x.rank] >= x.take - 2 * self.sweep or not others:
             return
-        if self.early(x.stores, x.stores[-1].placed):
-            x_kind = PARTIAL
-        else:
-            x_kind = x.kind
         before = [p.kind for p in self.packets if p.rank == x.rank][1 - REST_SHARE :]
         turn = len(before) < REST_SHARE - 1 or all(kind == BUCKET for kind in before)
         for kind, stores in others:
-            ahead = kind < x_kind and (kind != BUCKET or not turn)
-            if kind == x_kind == BUCKET:
+            ahead = kind < x.kind and (kind != BUCKET or not turn)
+            if kind == x.kind == BUCKET and not self.early(x.stores, x.stores[-1].placed):
                 near, far = self.bucket(stores[0].rowid), self.bucket(x.rowid)
                 ahead = all((near - at) % BUCKETS < (far - at) % BUCKETS for at in circle)
                 ahead |= near == far and stores[-1].placed + SEEN < x.stores[-1].placed

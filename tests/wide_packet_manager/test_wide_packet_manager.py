@@ -8,7 +8,9 @@ from hub_rtl.contract.config import preset
 from hub_rtl.wide_packet_manager.wide_packet_manager import WidePacketManager
 from sim.bench.runner import run_bench
 
-MODULE = ",".join(f"sim.cocotb.wide_packet_manager.{name}" for name in ("tests",))
+MODULE = ",".join(
+    f"sim.cocotb.wide_packet_manager.{name}" for name in ("tests", "limits", "moments")
+)
 #: Configuration, and bytes of a slice.
 CONFIGS = {
     "tiny": (preset("tiny"), 16),
@@ -27,6 +29,7 @@ CONFIGS = {
         ),
         128,
     ),
+    "wide": (preset("small", ranks=8, pool_depth=128), 64),
     "whole": (preset("small", pool_depth=32), 128),
 }
 
@@ -45,11 +48,44 @@ def run(config, *tests, bug=None):
     )
 
 
+DIRECTED = [
+    "latency",
+    "starvation",
+    "timers",
+    "fence_and_close",
+    "dead_peer",
+    "same_address",
+    "neighbours",
+    "marks_of_one",
+]
+MOMENTS = ["quota_moments", "lock_moments", "death_moments", "timer_moments"]
+
+
 @pytest.mark.parametrize("config", CONFIGS)
 def test_random_traffic(config):
     run(config, "random_traffic")
 
 
-@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("config", ("tiny", "small", "odd"))
 def test_directed(config):
-    run(config, "latency")
+    run(config, *DIRECTED, *MOMENTS)
+
+
+def test_order():
+    run("small", "order")
+
+
+def test_rate():
+    run("wide", "rate")
+
+
+def test_places():
+    run("small", "places", "pool_full")
+
+
+def test_can_accept():
+    run("whole", "can_accept")
+
+
+def test_saturated_ages():
+    run("tiny", "ages_saturate")

@@ -19,6 +19,7 @@ class SidePorts:
     def __init__(self, rig):
         self._rig, self._still, self._recent, self._shown = rig, 0, {}, None
         self._drained, self._clear = 0, Counter()  # cycles without a reason to drain, by rank
+        self._out = Counter()  # last cycle with a packet under way, by rank
 
     def look(self, cycle, moved, mark):
         golden = self._rig.golden
@@ -107,10 +108,16 @@ class SidePorts:
         waits = any(s.marked is not None for s in golden.arriving)
         for rank in range(rig.cfg.ranks):
             # A mark covers all until a sweep has told the others, and what is just leaving.
-            reason = mark or golden.covered[rank] or waits or rig.died
+            met = any(
+                tag[1] == rank and queue[0].placed <= golden.met
+                for tag, queue in golden.pending.items()
+            )
+            reason = mark or met or golden.covered[rank] or waits or rig.died
             self._clear[rank] = 0 if reason else self._clear[rank] + 1
-            leaving = golden.in_flight[rank] or self._clear[rank] < 2 * golden.sweep + STILL
-            assert leaving or not word >> rank & 1, f"rank {rank} drains without a reason"
+            if golden.in_flight[rank]:
+                self._out[rank] = cycle
+            late = cycle - self._out[rank] < STILL or self._clear[rank] < 2 * golden.sweep + STILL
+            assert late or not word >> rank & 1, f"rank {rank} drains without a reason"
             if self._drained & ~word & 1 << rank and not rig.died:
                 last = max(
                     (

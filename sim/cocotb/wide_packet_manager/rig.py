@@ -283,6 +283,21 @@ class Traffic:
     def data(self):
         return self.rng.getrandbits(8 * self.slice_bytes)
 
+    def rows(self, count, ranks, window):
+        """Stores of ``count`` whole packets, rows of eight blocks, each store moved by less than
+        ``window`` places."""
+        blocks = min(8, self.cfg.max_row_bytes // self.cfg.packet_bytes)
+        stores = []
+        for number in range(count):
+            if number % blocks == 0:
+                row = self.row(dest=self.by_rank[self.rng.choice(list(ranks))])
+            block = row | {"block": number % blocks}
+            stores += self.bytes_of(block, 0, self.cfg.packet_bytes)
+        for n in range(len(stores) if window else 0):
+            other = min(len(stores) - 1, n + self.rng.randrange(window))
+            stores[n], stores[other] = stores[other], stores[n]
+        return stores
+
     def block(self, base, style):
         """The stores of one block: ``whole`` parts, ``ragged`` cuts anywhere, ``holes`` some are
         missing."""
