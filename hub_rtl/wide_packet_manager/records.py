@@ -172,10 +172,11 @@ class WidePoolTypes:
         )
         self.clock = AGE + 1  # of births: an entry is visited twice before half of it has passed
         #: A visit to an entry. ``turn``: the first one of a sweep. ``long``: its age has saturated.
+        #: ``sleeps``: not yet ready; ``here``: not yet locked.
         self.visit = struct(
             {
                 **dict.fromkeys(("en", "turn", "rival", "long", "expired", "old"), 1),
-                **dict.fromkeys(("marked", "dead"), 1),
+                **dict.fromkeys(("reason", "innocent", "sleeps", "here"), 1),
                 "index": index,
                 "age": self.clock,
                 "info": self.info,

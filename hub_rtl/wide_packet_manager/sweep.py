@@ -75,35 +75,31 @@ class Sweep(wiring.Component):
         # Entries that were not yet said to be ready; that are not locked; whose age has saturated.
         asleep, present, aged = (Signal(depth, name=n) for n in ("asleep", "present", "aged"))
         goes, wanted, is_full = Signal(), Signal(), Signal()
-        visit = self._visits(m, goes, present, aged)
+        visit = self._visits(m, goes, asleep, present, aged)
         m.d.sync += full.eq(self.full)
-        sleeps, here, covered = Signal(), Signal(), Signal()
+        full_sleeps = Signal()
+        m.d.sync += full_sleeps.eq(self._still(asleep, self.full.index, self.ready))
         room = self._makes_room(m, visit, wanted & goes)
         m.d.comb += [
-            sleeps.eq(visit.en & asleep.bit_select(visit.index, 1)),
-            here.eq(visit.en & present.bit_select(visit.index, 1)),
-            covered.eq(self.covered.bit_select(visit.index, 1)),
-            is_full.eq(full.en & asleep.bit_select(full.index, 1)),
-            wanted.eq(
-                sleeps & (visit.expired | visit.old | (covered & visit.marked) | visit.dead | room)
-            ),
+            is_full.eq(full.en & full_sleeps),
+            wanted.eq(visit.en & visit.sleeps & (visit.reason | room)),
             goes.eq(~(wanted & is_full)),
             self.ready.en.eq(is_full | wanted),
             self.ready.index.eq(Mux(is_full, full.index, visit.index)),
             self.ready.expired.eq(~is_full & visit.expired),
             self.ready.list.rank.eq(Mux(is_full, full.list.rank, visit.info.key.rank)),
             self.ready.list.number.eq(Mux(is_full, full.list.number, PARTIAL)),
-            self.innocent.en.eq(here & goes & covered & ~visit.marked & ~self.marks),
+            self.innocent.en.eq(visit.en & visit.here & visit.innocent & goes & ~self.marks),
             self.innocent.index.eq(visit.index),
             self.innocent.rank.eq(visit.info.key.rank),
         ]
         with m.If(self.ready.en):
             m.d.sync += asleep.bit_select(self.ready.index, 1).eq(
-                mutant("wide_packet_manager.ready_twice", 0, sleeps)
+                mutant("wide_packet_manager.ready_twice", 0, ~is_full)
             )
         with m.If(self.lock.en):
             m.d.sync += present.bit_select(self.lock.index, 1).eq(0)
-        with m.If(here & visit.long):
+        with m.If(visit.en & visit.here & visit.long):
             m.d.sync += aged.bit_select(visit.index, 1).eq(1)
         with m.If(self.opened.en):
             m.d.sync += [
@@ -116,10 +112,15 @@ class Sweep(wiring.Component):
             patience.eq(Mux(goes | self.pause, 0, patience + 1)),
             self.pause.eq(patience == PATIENCE - 1),
         ]
-        self._find_oldest(m, visit, here, goes)
+        self._find_oldest(m, visit, goes)
         return m
 
-    def _visits(self, m, goes, present, aged):
+    @staticmethod
+    def _still(bits, index, ends):
+        """The bit of an entry, as it is in the next cycle."""
+        return bits.bit_select(index, 1) & ~(ends.en & (ends.index == index))
+
+    def _visits(self, m, goes, asleep, present, aged):
         """The entry that is judged in this cycle, with its age and the reasons that it brings."""
         t, depth = self._types, self._cfg.pool_depth
         m.submodules.births = births = Ram(t.clock, depth, bypass=False, quick=depth <= 64)
@@ -145,6 +146,15 @@ class Sweep(wiring.Component):
             looks.w_data.eq(self.opened.info),
             long.eq(aging.long | (aging.age >= LONGEST)),
         ]
+        age, expired, old, dead = Signal(AGE), Signal(), Signal(), Signal()
+        covered, marked = self.covered.bit_select(aging.index, 1), Signal()
+        m.d.comb += [
+            age.eq(Mux(long, LONGEST, aging.age)),
+            expired.eq(age >= self.merge_timeout),
+            old.eq(age >= self.age_limit),
+            dead.eq(self.dead.bit_select(info.key.rank, 1)),
+            marked.eq(covers(self.mark_now, self._log2_replicas, info.key.plain, info.dest)),
+        ]
         with m.If(goes):
             m.d.sync += [
                 to_rival.eq(self.waits.way & ~to_rival),
@@ -158,17 +168,25 @@ class Sweep(wiring.Component):
                 aging.long.eq(aged.bit_select(words.index, 1)),
                 judged.eq(aging),
                 judged.long.eq(long),
-                judged.age.eq(Mux(long, LONGEST, aging.age)),
-                judged.expired.eq(Mux(long, LONGEST, aging.age) >= self.merge_timeout),
-                judged.old.eq(Mux(long, LONGEST, aging.age) >= self.age_limit),
-                judged.marked.eq(
-                    covers(self.mark_now, self._log2_replicas, info.key.plain, info.dest)
+                judged.age.eq(age),
+                judged.expired.eq(expired),
+                judged.old.eq(old),
+                judged.innocent.eq(covered & ~marked),
+                judged.reason.eq(expired | old | dead | (covered & marked)),
+                judged.sleeps.eq(self._still(asleep, aging.index, self.ready)),
+                judged.here.eq(self._still(present, aging.index, self.lock)),
+            ]
+        with m.Else():
+            m.d.sync += [
+                judged.sleeps.eq(
+                    judged.sleeps & ~(self.ready.en & (self.ready.index == judged.index))
                 ),
-                judged.dead.eq(self.dead.bit_select(info.key.rank, 1)),
+                judged.here.eq(judged.here & ~(self.lock.en & (self.lock.index == judged.index))),
             ]
         # What was read of an entry that is opened anew, or before a mark, is not looked at.
         for after, index in ((words, at), (aging, words.index), (judged, aging.index)):
-            anew = self.opened.en & (self.opened.index == Mux(goes, index, after.index))
+            moved, held = (self.opened.index == each for each in (index, after.index))
+            anew = self.opened.en & Mux(goes, moved, held)
             with m.If(self.marks | mutant("wide_packet_manager.judged_by_entry_before", anew, 0)):
                 m.d.sync += after.en.eq(0)
         return judged
@@ -209,10 +227,10 @@ class Sweep(wiring.Component):
         ]
         return any_one | own_rank | (visit.rival & waits.way)
 
-    def _find_oldest(self, m, visit, here, goes):
+    def _find_oldest(self, m, visit, goes):
         """The oldest entry of a sweep, and the ranks that have an old one."""
         best, best_now = Signal(self._types.oldest), Signal(self._types.oldest)
-        old, body = Signal(self._cfg.ranks), visit.info.key.body
+        old, body, here = Signal(self._cfg.ranks), visit.info.key.body, visit.en & visit.here
         rank = Mux(here & visit.old, 1 << visit.info.key.rank, 0)
         met = Signal()  # some in this sweep
         m.d.comb += [met.eq(best.valid & ~visit.turn), best_now.eq(best), best_now.valid.eq(met)]

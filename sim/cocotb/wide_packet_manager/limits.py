@@ -140,10 +140,13 @@ async def dead_peer(rig, cfg, rng):
         await rig.mark()
         rig.kill(1 << victim)
         await rig.stored()
-        await rig.flush()
+        await rig.mark()
         golden = rig.golden
+        await rig.cycles(4 * golden.sweep + 20 * cfg.pool_depth)
+        tags, stores = golden.sunk(victim)
+        await rig.quiet()
         golden.finish()
-        assert len(golden.sunk_tags) <= rig.counted["sunk"] <= golden.sunk_stores, "sunk entries"
+        assert tags <= rig.counted["sunk"] <= stores, "sunk entries"
         others = [p for p in golden.packets if p.rank != victim]
         assert others
         cover("wide_packet_manager.dead.sunk", rig.counted["sunk"] > 0)
@@ -151,7 +154,6 @@ async def dead_peer(rig, cfg, rng):
 
         # Alive again: works as before.
         rig.kill(0)
-        golden.dead_since[victim] = None
         before = len(golden.packets)
         dest = next(dest for dest, (rank, _) in rig.traffic.dests.items() if rank == victim)
         rig.put_row(cfg.packet_bytes, dest=dest)

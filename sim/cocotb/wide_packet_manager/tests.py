@@ -125,7 +125,7 @@ async def order(rig, cfg, rng):
     cover("wide_packet_manager.order.circle")
 
 
-@PoolRig.test(cases={"limit": [20, 300]}, merge_timeout=50, credits=1, give_back=0.03)
+@PoolRig.test(cases={"limit": [20, 300]}, merge_timeout=50, credits=1, give_back=0.08)
 async def starvation(rig, cfg, rng, limit):
     """A .nop packet, and a row of the last bucket, leave in spite of an endless stream of better
     ones, even if those grow old as well."""
