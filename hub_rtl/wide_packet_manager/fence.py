@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which entries a fence waits for, and when all of them have left."""
 
+from typing import NamedTuple
+
 from amaranth import Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -13,6 +15,12 @@ __all__ = ["Fence"]
 
 LEDGER_CYCLES = 3  # from o_sent until the ledger shows the bytes, at most
 SENT_CYCLES = 1  # from a packet's last beat to o_sent, beside its register
+
+
+class FenceObserve(NamedTuple):
+    """What a proof may see of a :class:`Fence`."""
+
+    counts: list  #: covered entries of each rank
 
 
 class Fence(wiring.Component):
@@ -30,6 +38,8 @@ class Fence(wiring.Component):
     rank, as of the next cycle; ``innocent`` In; ``leaves`` In; ``early`` In, a covered store has no
     entry yet; ``tail`` In; ``draining`` Out ranks.
     """
+
+    observe: FenceObserve  # once elaborated
 
     def __init__(self, cfg, slice_bytes):
         self._cfg, self._types = cfg, wide_types_of(cfg, slice_bytes)
@@ -54,6 +64,8 @@ class Fence(wiring.Component):
         cfg, t = self._cfg, self._types
         mark, covered = self.mark, self.covered
         leaves_covered, just_marked, left = Signal(), Signal(), Signal(cfg.ranks)
+        counts = [Signal(t.count_width, name=f"covered_{r}") for r in range(cfg.ranks)]
+        self.observe = FenceObserve(counts)
         late, drains = self._tail(m, leaves_covered), Signal(cfg.ranks)
         m.d.comb += leaves_covered.eq(covered.bit_select(self.leaves.index, 1))
         m.d.sync += [
@@ -80,8 +92,9 @@ class Fence(wiring.Component):
                 )
             )
         for r in range(cfg.ranks):
-            count = Signal(t.count_width, name=f"covered_{r}")
-            more = self.opened.en & self.opened.early & (self.opened.info.key.rank == r)
+            count = counts[r]
+            early = mutant("wide_packet_manager.early_not_counted", self.opened.early, 0)
+            more = self.opened.en & early & (self.opened.info.key.rank == r)
             less = self.leaves.en & leaves_covered & (self.leaves.rank == r)
             innocent = self.innocent.en & (self.innocent.rank == r)
             m.d.comb += left[r].eq(count.any())

@@ -55,7 +55,7 @@ class FreeList(wiring.Component):
         m.d.sync += [
             newest.eq(newest + self.gives.en),
             oldest.eq(oldest + (self.takes & all_used)),
-            took.eq(self.takes & all_used),
+            took.eq(mutant("wide_packet_manager.given_word_read_late", self.takes & all_used, 0)),
             unused.eq(unused + (self.takes & ~all_used)),
         ]
         return m

@@ -31,8 +31,8 @@ class RankLists(wiring.Component):
     Ports: ``fills`` In, one-hot list that gets an entry; ``pops`` In, one-hot list that loses one,
     ``last`` In, that was its only one; ``moves`` In, one-hot list whose head was written by a pop;
     ``picked`` In, the choice is used; ``old`` In; ``some`` Out, there is a choice, ``choice`` Out
-    list number; ``starts`` Out, the list that gets an entry is empty; ``left`` Out, a bit per list:
-    its head was written by a pop.
+    list number; ``starts`` Out, the list that gets an entry is empty; ``left`` Out: the
+    head of the chosen list was written by a pop.
     """
 
     def __init__(self):
@@ -47,13 +47,13 @@ class RankLists(wiring.Component):
                 "some": Out(1),
                 "choice": Out(ceil_log2(LISTS)),
                 "starts": Out(1),
-                "left": Out(LISTS),
+                "left": Out(1),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        filled, starts = Signal(LISTS), Signal(LISTS)
+        filled, starts, left = Signal(LISTS), Signal(LISTS), Signal(LISTS)
         upward, rest_upward = Signal(BUCKETS, init=-1), Signal(REST, init=-1)
         passed = Signal(range(REST_SHARE))
         ends = Mux(self.last, self.pops, 0)
@@ -62,10 +62,11 @@ class RankLists(wiring.Component):
                 self.fills & (~filled | mutant("wide_packet_manager.push_at_last_pop", ends, 0))
             ),
             self.starts.eq(starts.any()),
+            self.left.eq((left | self.moves).bit_select(self.choice, 1)),
         ]
         m.d.sync += [
             filled.eq((filled & ~ends) | self.fills),
-            self.left.eq((self.left | self.moves) & ~starts),
+            left.eq((left | self.moves) & ~starts),
         ]
         # What is next, if the list that is popped in this cycle is left empty and if not.
         outcomes = []

@@ -24,7 +24,7 @@ class ReadyLists(wiring.Component):
     locked without a ``take``. When no rank is picked or on its way, an entry is locked as it comes
     and sees no list.
 
-    Latency: a push is hung behind its list's tail (U0, U1) and can be chosen two cycles later. A
+    Latency: a push is hung behind its list's tail (U0 to U2) and can be chosen two cycles later. A
     pop: rank (P0), list and its heads read (P1, ``take``), head and whether it is the last (P2),
     locked, next head (P3). One lock per cycle, one of a rank every second cycle. Heads that pushes
     write and heads that pops write are two memories: neither waits for the other.
@@ -113,7 +113,7 @@ class ReadyLists(wiring.Component):
         m.d.sync += [p2.eq(found), lock.en.eq(p2), lock.index.eq(head)]
         dead = Signal()
         m.d.sync += [dead.eq(p1_dead), lock.dead.eq(dead)]
-        self._lists(m, ranks, new, passes, chosen, p2, head)
+        self._lists(m, ranks, new, passes, p1_rank, chosen, p2, head)
         m.d.comb += [
             self.lock.eq(lock),
             self.lock.en.eq(lock.en | passes),
@@ -122,8 +122,8 @@ class ReadyLists(wiring.Component):
         ]
         return m
 
-    def _lists(self, m, ranks, new, passes, chosen, p2, head):
-        """P1 to P3 and U0, U1: what is in the lists' memories."""
+    def _lists(self, m, ranks, new, passes, p1_rank, chosen, p2, head):
+        """P1 to P3 and U0 to U2: what is in the lists' memories."""
         t, words = self._types, 1 << len(chosen.as_value())
         names = ("heads_pushed", "heads_left", "tails", "tails_pop")
         rams = {name: Ram(t.index_width, words, quick=True) for name in names}
@@ -135,11 +135,11 @@ class ReadyLists(wiring.Component):
         # P2: of both heads, as it is known late which one counts.
         at, which, last = Signal(t.list), Signal(), Signal()
         onehot, rank = Signal(LISTS), Signal(self._cfg.ranks)
+        m.d.sync += which.eq((p1_rank & Cat(lists.left for lists in ranks)).any())
         m.d.sync += [at.eq(chosen), rank.eq(1 << chosen.rank), onehot.eq(1 << chosen.number)]
         tail = tails_pop.r_data
         m.d.comb += [
             *(ram.r_addr.eq(chosen) for ram in (heads_pushed, heads_left, tails_pop)),
-            which.eq((select(rank, [lists.left for lists in ranks]) & onehot).any()),
             head.eq(Mux(which, heads_left.r_data, heads_pushed.r_data)),
             last.eq(Mux(which, heads_left.r_data == tail, heads_pushed.r_data == tail)),
             nexts.r_addr.eq(head),
@@ -170,18 +170,21 @@ class ReadyLists(wiring.Component):
             hung_rank.eq(1 << new.list.rank),
             hung_list.eq(1 << new.list.number),
         ]
+        # U2
+        linked, behind, started = Signal(t.ready), Signal(t.index_width), Signal()
+        m.d.sync += [linked.eq(hung), behind.eq(tails.r_data), started.eq(starts)]
         m.d.comb += [
             heads_left.w_en.eq(moves),
             heads_left.w_addr.eq(moved),
             heads_left.w_data.eq(nexts.r_data),
             tails.r_addr.eq(new.list),
             starts.eq(Cat(lists.starts for lists in ranks).any()),
-            heads_pushed.w_en.eq(hung.en & starts),
-            heads_pushed.w_addr.eq(hung.list),
-            heads_pushed.w_data.eq(hung.index),
-            nexts.w_en.eq(hung.en & ~starts),
-            nexts.w_addr.eq(tails.r_data),
-            nexts.w_data.eq(hung.index),
+            heads_pushed.w_en.eq(linked.en & started),
+            heads_pushed.w_addr.eq(linked.list),
+            heads_pushed.w_data.eq(linked.index),
+            nexts.w_en.eq(linked.en & ~started),
+            nexts.w_addr.eq(behind),
+            nexts.w_data.eq(linked.index),
         ]
         for ram in (tails, tails_pop):
             m.d.comb += [

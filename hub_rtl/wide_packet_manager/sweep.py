@@ -74,12 +74,12 @@ class Sweep(wiring.Component):
         depth, full = self._cfg.pool_depth, Signal(self._types.ready)
         # Entries that were not yet said to be ready; that are not locked; whose age has saturated.
         asleep, present, aged = (Signal(depth, name=n) for n in ("asleep", "present", "aged"))
-        goes, wanted, is_full = Signal(), Signal(), Signal()
-        visit = self._visits(m, goes, asleep, present, aged)
+        goes, wanted, is_full, waits = Signal(), Signal(), Signal(), Signal(self._types.waits)
+        visit = self._visits(m, goes, waits, asleep, present, aged)
         m.d.sync += full.eq(self.full)
         full_sleeps = Signal()
         m.d.sync += full_sleeps.eq(self._still(asleep, self.full.index, self.ready))
-        room = self._makes_room(m, visit, wanted & goes)
+        room = self._makes_room(m, visit, waits, wanted & goes)
         m.d.comb += [
             is_full.eq(full.en & full_sleeps),
             wanted.eq(visit.en & visit.sleeps & (visit.reason | room)),
@@ -89,9 +89,14 @@ class Sweep(wiring.Component):
             self.ready.expired.eq(~is_full & visit.expired),
             self.ready.list.rank.eq(Mux(is_full, full.list.rank, visit.info.key.rank)),
             self.ready.list.number.eq(Mux(is_full, full.list.number, PARTIAL)),
-            self.innocent.en.eq(visit.en & visit.here & visit.innocent & goes & ~self.marks),
+        ]
+        # Told a cycle later: a sweep does not come back so soon, a rival may.
+        tells = visit.en & visit.here & visit.innocent & ~visit.rival
+        m.d.sync += [
+            self.innocent.en.eq(tells & goes & ~self.marks),
             self.innocent.index.eq(visit.index),
             self.innocent.rank.eq(visit.info.key.rank),
+            waits.eq(self.waits),
         ]
         with m.If(self.ready.en):
             m.d.sync += asleep.bit_select(self.ready.index, 1).eq(
@@ -120,7 +125,7 @@ class Sweep(wiring.Component):
         """The bit of an entry, as it is in the next cycle."""
         return bits.bit_select(index, 1) & ~(ends.en & (ends.index == index))
 
-    def _visits(self, m, goes, asleep, present, aged):
+    def _visits(self, m, goes, waits, asleep, present, aged):
         """The entry that is judged in this cycle, with its age and the reasons that it brings."""
         t, depth = self._types, self._cfg.pool_depth
         m.submodules.births = births = Ram(t.clock, depth, bypass=False, quick=depth <= 64)
@@ -132,7 +137,7 @@ class Sweep(wiring.Component):
         info = aging.info
         m.d.sync += now.eq(now + 1)
         m.d.comb += [
-            at.eq(Mux(to_rival, self.waits.rival, step)),
+            at.eq(Mux(to_rival, waits.rival, step)),
             births.r_en.eq(goes),
             births.r_addr.eq(at),
             births.w_en.eq(self.opened.en),
@@ -157,7 +162,7 @@ class Sweep(wiring.Component):
         ]
         with m.If(goes):
             m.d.sync += [
-                to_rival.eq(self.waits.way & ~to_rival),
+                to_rival.eq(waits.way & ~to_rival),
                 words.en.eq(1),
                 words.index.eq(at),
                 words.rival.eq(to_rival),
@@ -204,10 +209,10 @@ class Sweep(wiring.Component):
             m.d.sync += step.eq(((step >> low) + 1) << low)
         return step
 
-    def _makes_room(self, m, visit, takes):
+    def _makes_room(self, m, visit, waits, takes):
         """The visited entry shall leave because a store waits."""
         ranks, t = self._cfg.ranks, self._types
-        waits, left, recent = self.waits, Signal(LEFT_CYCLES), Signal()
+        left, recent = Signal(LEFT_CYCLES), Signal()
         coming = Array(Signal(t.count_width, name=f"coming_{r}") for r in range(ranks))
         for r in range(ranks):
             comes = self.ready.en & (self.ready.list.rank == r)
