@@ -9,11 +9,9 @@ from hub_rtl.contract.fields import FLIT_BYTES
 from hub_rtl.parts.mutants import mutant
 from hub_rtl.parts.ram import Ram
 
-from .records import BUCKETS, LOW, PLAIN, wide_types_of
+from .records import BUCKETS, LOW, PLAIN, SLOTS, wide_types_of
 
 __all__ = ["Entries"]
-
-IN_TAGS = 4  # stores between their arrival and C3, the spare one included
 
 
 class Entries(wiring.Component):
@@ -29,11 +27,11 @@ class Entries(wiring.Component):
     until the next one; what is looked at is what was written before or in the same cycle, but
     payload and mask only what was written before.
 
-    Parameters: ``cfg``, ``slice_bytes``. Ports: ``arrives`` In {en, bytes}; ``found`` In;
-    ``bucket_shift`` In; ``full`` Out {en, index, list}: with this store every byte that the block
-    shall have is there; ``opened`` Out, C4; ``early`` Out, a store that a fence covers is in C4;
-    ``overlap`` Out strobe; ``peek`` In entry, ``had`` Out; ``look`` In entry, ``whole`` Out, it is
-    full; ``fetch`` In, ``data``, ``mask`` (of all parts), ``info`` Out.
+    Parameters: ``cfg``, ``slice_bytes``. Ports: ``arrives`` In {en, bytes}, ``slot`` Out, where
+    they wait; ``found`` In; ``bucket_shift`` In; ``full`` Out {en, index, list}: with this store
+    every byte that the block shall have is there; ``opened`` Out, C4; ``early`` Out, a store that a
+    fence covers is in C4; ``overlap`` Out strobe; ``peek`` In entry, ``had`` Out; ``look`` In
+    entry, ``whole`` Out, it is full; ``fetch`` In, ``data``, ``mask`` (of all parts), ``info`` Out.
     """
 
     def __init__(self, cfg, slice_bytes):
@@ -42,6 +40,7 @@ class Entries(wiring.Component):
         super().__init__(
             {
                 "arrives": In(t.arrives),
+                "slot": Out(range(SLOTS)),
                 "found": In(t.found),
                 "bucket_shift": In(t.bucket_shift),
                 "full": Out(t.ready),
@@ -62,22 +61,21 @@ class Entries(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         t, depth = self._types, self._cfg.pool_depth
-        m.submodules.waiting = waiting = Ram(t.bytes, 2 * IN_TAGS, bypass=False, quick=True)
+        m.submodules.waiting = waiting = Ram(t.bytes, SLOTS, bypass=False, quick=True)
         m.submodules.payload = payload = Ram(
             t.bytes["data"].shape, depth * t.parts, granules=t.slice_bytes, bypass=False
         )
         m.submodules.infos = infos = Ram(t.info, depth, bypass=False, quick=depth <= 64)
-        newest, oldest = Signal.like(waiting.w_addr), Signal.like(waiting.w_addr)
-        m.d.sync += [newest.eq(newest + self.arrives.en), oldest.eq(oldest + self.found.en)]
+        m.d.sync += self.slot.eq(self.slot + self.arrives.en)
         op, part = Signal(t.found), Signal(t.parts)  # C4
         m.d.sync += op.eq(self.found)
         store, written = op.store, waiting.r_data
         m.d.comb += [
             waiting.w_en.eq(self.arrives.en),
-            waiting.w_addr.eq(newest),
+            waiting.w_addr.eq(self.slot),
             waiting.w_data.eq(self.arrives.bytes),
-            waiting.r_en.eq(self.found.en),
-            waiting.r_addr.eq(oldest),
+            waiting.r_en.eq(1),
+            waiting.r_addr.eq(self.found.store.slot),
             part.eq(1 << store.part),
             payload.w_en.eq(Mux(op.en, written.mask, 0)),
             payload.w_addr.eq(self._word(op.index, store.part)),

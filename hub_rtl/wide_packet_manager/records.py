@@ -19,6 +19,7 @@ __all__ = [
     "PLACES",
     "PLAIN",
     "REST",
+    "SLOTS",
     "WAYS",
     "WidePoolTypes",
     "covers",
@@ -29,6 +30,8 @@ __all__ = [
 BANKS, WAYS = 3, 4
 HOME = 2 * WAYS  # number of a rank's own way, behind those of its two sets
 PLACES = HOME + 1
+
+SLOTS = 8  # for the bytes of stores that have no entry yet, of which there are five at most
 
 #: Ready lists of a rank: full packets of normal rows by RowID; full plain ones; full .nop ones;
 #: what is not full.
@@ -77,7 +80,7 @@ class WidePoolTypes:
             | {"data": slice_bytes * BYTE, "mask": slice_bytes}
         )
         #: The same without its bytes, which wait in a memory of their own. ``units``: that make the
-        #: block complete.
+        #: block complete. ``slot``: where they wait.
         self.slim = struct(
             {
                 "key": self.key,
@@ -85,6 +88,7 @@ class WidePoolTypes:
                 "part": part,
                 "units": self.unit_count,
                 "dest": cfg.dest_width,
+                "slot": ceil_log2(SLOTS),
             }
         )
         self.bytes = struct({"data": slice_bytes * BYTE, "mask": slice_bytes})

@@ -161,6 +161,7 @@ class WidePacketManager(wiring.Component):
             self.i_store.ready.eq(tags.i.ready),
             tags.i.valid.eq(some),
             *(tags.i.p[name].eq(store[name]) for name in ("cls", "part", "dest")),
+            tags.i.p.slot.eq(entries.slot),
             tags.i.p.units.eq(store.full >> UNIT),
             key.plain.eq(store.plain),
             key.rank.eq(store.rank),

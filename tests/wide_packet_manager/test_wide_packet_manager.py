@@ -7,6 +7,7 @@ import pytest
 from hub_rtl.contract.config import preset
 from hub_rtl.wide_packet_manager.wide_packet_manager import WidePacketManager
 from sim.bench.runner import run_bench
+from sim.quality.caught import assert_caught
 
 MODULE = ",".join(
     f"sim.cocotb.wide_packet_manager.{name}" for name in ("tests", "limits", "moments")
@@ -89,3 +90,31 @@ def test_can_accept():
 
 def test_saturated_ages():
     run("tiny", "ages_saturate")
+
+
+#: The cocotb test that must notice.
+MUTANTS = {
+    "wide_packet_manager.twin_not_seen": "random_traffic",
+    "wide_packet_manager.second_not_seen": "random_traffic",
+    "wide_packet_manager.second_has_left": "random_traffic",
+    "wide_packet_manager.stale_tag_found": "random_traffic",
+    "wide_packet_manager.way_given_twice": "random_traffic",
+    "wide_packet_manager.parts_of_entry_before": "random_traffic",
+    "wide_packet_manager.sent_before_landed": "lock_moments",
+    "wide_packet_manager.ready_twice": "random_traffic",
+    "wide_packet_manager.taken_without_credit": "random_traffic",
+    "wide_packet_manager.push_at_last_pop": "random_traffic",
+    "wide_packet_manager.rest_comes_always": "order",
+    "wide_packet_manager.full_counts_as_expired": "timer_moments",
+    "wide_packet_manager.mark_misses_tail": "fence_and_close",
+    "wide_packet_manager.drained_before_ledger": "fence_and_close",
+    "wide_packet_manager.opened_at_mark": "fence_and_close",
+    "wide_packet_manager.squeezes_in_vain": "pool_full",
+    "wide_packet_manager.one_entry_over_maximum": "places",
+    "wide_packet_manager.judged_by_entry_before": "timers",
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutants(name):
+    assert_caught(lambda: run("small", MUTANTS[name], bug=name))

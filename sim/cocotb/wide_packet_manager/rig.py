@@ -80,7 +80,7 @@ class PoolRig(Rig):
         self.new_rows()
 
     def component(self):
-        return self.block(self.cfg, **self.params)
+        return self.block(self.cfg, self.params["slice_bytes"])
 
     @property
     def packets(self):
