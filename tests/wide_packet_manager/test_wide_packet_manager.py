@@ -59,7 +59,7 @@ DIRECTED = [
     "neighbours",
     "marks_of_one",
 ]
-MOMENTS = ["quota_moments", "lock_moments", "death_moments", "timer_moments"]
+MOMENTS = ["quota_moments", "lock_moments", "death_moments", "timer_moments", "mark_moments"]
 
 
 @pytest.mark.parametrize("config", CONFIGS)
@@ -81,7 +81,7 @@ def test_rate():
 
 
 def test_places():
-    run("small", "places", "pool_full")
+    run("small", "places", "pool_full", "place_in_a_moment")
 
 
 def test_can_accept():
@@ -106,11 +106,10 @@ MUTANTS = {
     "wide_packet_manager.push_at_last_pop": "random_traffic",
     "wide_packet_manager.rest_comes_always": "order",
     "wide_packet_manager.full_counts_as_expired": "timer_moments",
-    "wide_packet_manager.mark_misses_tail": "fence_and_close",
+    "wide_packet_manager.mark_misses_tail": "mark_moments",
     "wide_packet_manager.drained_before_ledger": "fence_and_close",
-    "wide_packet_manager.opened_at_mark": "fence_and_close",
-    "wide_packet_manager.squeezes_in_vain": "pool_full",
-    "wide_packet_manager.one_entry_over_maximum": "places",
+    "wide_packet_manager.opened_at_mark": "mark_moments",
+    "wide_packet_manager.squeezes_in_vain": "place_in_a_moment",
     "wide_packet_manager.judged_by_entry_before": "timers",
 }
 

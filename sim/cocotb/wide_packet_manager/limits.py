@@ -282,3 +282,39 @@ async def marks_of_one(rig, cfg, rng):
             assert len(rig.packets) == count and rig.packets[-1].stores[0].dest == dest
         await rig.flushed()
     cover("wide_packet_manager.mark.one")
+
+
+@PoolRig.test(merge_timeout=60, age_limit=60000, credits=0)
+async def place_in_a_moment(rig, cfg, rng):
+    """A store waits for the place of an entry that is leaving: no other one is squeezed out for it,
+    also in the cycle in which that entry has left and its place is not yet given."""
+    waited = 0
+    for wait in range(24):
+        await rig.anew()
+        dest, rank = rig.traffic.first
+        young, expired, whole = (rig.traffic.row(rowid=rowid, dest=dest) for rowid in (1, 2, 3))
+        rig.put(expired, 0, 8)
+        await rig.stored(rig.golden.merge_timeout + 3 * cfg.pool_depth)
+        # The whole one is locked and held at the output; then one more store than the rank has
+        # places for.
+        rig.o_record.set_pause("stop")
+        rig.put(whole, 0, cfg.packet_bytes)
+        await rig.stored(10)
+        rig.credits.left[rank] = 1
+        await rig.cycles(20)
+        fillers = [
+            rig.traffic.row(rowid=100 + n, dest=dest) for n in range(cfg.pool_depth - cfg.ranks - 1)
+        ]
+        for base in (young, *fillers):
+            rig.put(base, 0, 8)
+        await rig.cycles(cfg.pool_depth + 8)
+        rig.o_record.set_pause(None)
+        await rig.cycles(wait)
+        rig.credits.left[rank] = 1
+        await rig.cycles(40)
+        waited += rig.counted["stall_pool"] > 0
+        rig.credits.left[rank] = 1000
+        await rig.emptied()
+        assert [p.rowid for p in rig.packets[:2]] == [3, 2], f"wait {wait}: not the expired one"
+    assert waited
+    cover("wide_packet_manager.pool.in_a_moment")

@@ -121,3 +121,39 @@ async def timer_moments(rig, cfg, rng):
             packets[0].full and packets[0].take - packets[0].stores[0].placed >= timeout,
         )
         cover("wide_packet_manager.timer.parted", len(packets) == 2)
+
+
+def held_back(rig, hold):
+    """A pause that begins when ``hold["after"]`` beats have been taken, and ends when that is
+    None."""
+    while True:
+        yield hold["after"] is not None and rig.o_record.count >= hold["after"]
+
+
+@PoolRig.test(merge_timeout=LATE, age_limit=LATE)
+async def mark_moments(rig, cfg, rng):
+    """A mark in every cycle of a packet's way, whose last beat is held up or not: it drains until
+    the ledger has its bytes."""
+    hold = {"after": None}
+    rig.o_record.set_pause(held_back(rig, hold))
+    dest, rank = rig.traffic.first
+    for everything in (True, False):
+        for held in (True, False):
+            for at in range(26):
+                parts = rng.choice((1, cfg.packet_bytes // rig.slice_bytes))
+                full = rig.slice_bytes * parts
+                hold["after"] = rig.o_record.count + parts - 1 if held else None
+                rig.put(rig.traffic.row(dest=dest, full=full), 0, full)
+                await rig.stored(at)
+                await rig.mark(None if everything else dest // cfg.replicas)
+                if held:
+                    await rig.cycles(40)
+                    await rig.sampled()
+                    assert int(rig.dut.o_record__valid.value)
+                    assert rig.o_record.count == hold["after"]
+                    assert rig.get("draining") >> rank & 1, f"mark at {at}: the last beat waits"
+                    cover("wide_packet_manager.mark.tail_waits", at > 20)
+                    await rig.cycles(1)
+                    hold["after"] = None
+                await rig.quiet()
+    rig.judge()
