@@ -8,6 +8,7 @@ import typer
 
 from sim.system.bench_lanes import line_rate
 from sim.system.bench_speed import measure, speed_table
+from sim.system.bench_wide import wide_rates
 from sim.system.fabric import HOP_NS
 
 from .console import Progress, output_folder, table_console, write_text
@@ -20,6 +21,7 @@ def bench(
     output: option(Path, "Folder for bench.json.", "--output", "-o") = Path("build/bench"),
     quick: flag("--quick", "Without the lines that take longer than seconds.") = False,
     latency: LatencyOption = HOP_NS,
+    wide: flag("--wide", "Only this: cycles per packet of the wide packet manager.") = False,
     lanes: option(
         list[int] | None,
         "Only this: do rows that are all new keep a link of so "
@@ -31,7 +33,10 @@ def bench(
     missed."""
     output_folder(output)
     with Progress() as progress:
-        if lanes:
+        if wide:
+            progress.stage("wide packet manager")
+            lines = wide_rates()
+        elif lanes:
             lines = []
             for count in lanes:
                 progress.stage(f"line rate of {count} lanes")

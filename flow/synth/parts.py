@@ -33,6 +33,11 @@ PARTS = {
     for part in (
         Part("decoder", "decoder.decoder:LogicalDestinationDecoder", "lane"),
         Part("packet_manager", "packet_manager.packet_manager:PacketManager", "slice"),
+        Part(
+            "wide_packet_manager",
+            "wide_packet_manager.wide_packet_manager:WidePacketManager",
+            "slice",
+        ),
         Part("ledger", "producer.ledger:SendLedger", "slice"),
         Part("link", "link.link:LinkPort", "lane"),
         Part("loop_port", "link.loop_port:LoopPort", "loop"),

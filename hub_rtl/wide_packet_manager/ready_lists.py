@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who leaves next: ranks in turn, then the list that the rank chooses, first in first out."""
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hub_rtl.parts.arbiter import RoundRobin
+from hub_rtl.parts.mutants import mutant
+from hub_rtl.parts.onehot import encode, select
+from hub_rtl.parts.ram import Ram
+
+from .rank_lists import RankLists
+from .records import LISTS, wide_types_of
+
+__all__ = ["ReadyLists"]
+
+
+class ReadyLists(wiring.Component):
+    """Lists of ready entries in memory, one per rank and kind.
+
+    Contract: an entry that came by ``ready`` is locked once, after those that were in its list
+    before. A rank is picked in turn if it has one and a credit, or is dead; then its entry is
+    locked without a ``take``. When no rank is picked or on its way, an entry is locked as it comes
+    and sees no list.
+
+    Latency: a push is hung behind its list's tail (U0 to U2) and can be chosen two cycles later. A
+    pop: rank (P0), list and its heads read (P1, ``take``), head and whether it is the last (P2),
+    locked, next head (P3). One lock per cycle, one of a rank every second cycle. Heads that pushes
+    write and heads that pops write are two memories: neither waits for the other.
+
+    Stalls: picks only while ``room``. ``dest_ready`` shows a ``take`` in the very next cycle.
+
+    Parameters: ``cfg``, ``slice_bytes``. Ports: ``ready`` In; ``room`` In; ``dest_ready``,
+    ``dead``, ``old`` In ranks; ``take`` Out; ``lock`` Out; ``granted`` Out strobe: room was used,
+    ``missed`` Out strobe: it was not needed; ``asking`` Out, a rank could be picked; ``starved``
+    Out, ranks have entries and none of them a credit.
+    """
+
+    def __init__(self, cfg, slice_bytes):
+        self._cfg, self._types = cfg, wide_types_of(cfg, slice_bytes)
+        t = self._types
+        super().__init__(
+            {
+                "ready": In(t.ready),
+                "room": In(1),
+                "dest_ready": In(cfg.ranks),
+                "dead": In(cfg.ranks),
+                "old": In(cfg.ranks),
+                "take": Out(t.take),
+                "lock": Out(t.lock),
+                "granted": Out(1),
+                "missed": Out(1),
+                "asking": Out(1),
+                "starved": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        cfg, t = self._cfg, self._types
+        ranks = [RankLists() for _ in range(cfg.ranks)]
+        for r, lists in enumerate(ranks):
+            m.submodules[f"rank_{r}"] = lists
+            m.d.comb += lists.old.eq(self.old[r])
+        new, new_rank = Signal(t.ready), Signal(cfg.ranks)  # U0
+        lock, p1, p1_rank = Signal(t.lock), Signal(), Signal(cfg.ranks)
+        p1_dead, just, passes, p2 = Signal(), Signal(cfg.ranks), Signal(), Signal()
+        m.submodules.turn = turn = RoundRobin(cfg.ranks)
+        has = Cat(lists.some for lists in ranks)
+        m.d.sync += [new.eq(self.ready), new_rank.eq(1 << self.ready.list.rank)]
+
+        # P0
+        m.d.comb += [
+            turn.requests.eq(
+                has
+                & mutant(
+                    "wide_packet_manager.taken_without_credit", self.dest_ready | self.dead, has
+                )
+                & ~mutant("wide_packet_manager.picked_too_soon", just, 0)
+            ),
+            self.asking.eq(turn.requests.any()),
+            turn.advance.eq(self.room & self.asking),
+            passes.eq(
+                new.en
+                & self.room
+                & ~self.asking
+                & ~(p1 | p2 | lock.en)
+                & (new_rank & self.dest_ready & ~just & ~self.dead).any()
+            ),
+            self.granted.eq(turn.advance | passes),
+            self.starved.eq(self.room & ~self.asking & (has & ~self.dead & ~just).any()),
+        ]
+        m.d.sync += [
+            p1.eq(turn.advance),
+            p1_rank.eq(turn.grant_onehot),
+            p1_dead.eq((turn.grant_onehot & self.dead).any()),
+            just.eq(Mux(turn.advance, turn.grant_onehot, 0)),
+        ]
+
+        # P1
+        found, chosen = Signal(), Signal(t.list)
+        m.d.comb += [
+            found.eq(p1 & (p1_rank & has).any()),
+            chosen.rank.eq(encode(p1_rank)),
+            chosen.number.eq(select(p1_rank, [lists.choice for lists in ranks])),
+            self.missed.eq(p1 & ~found),
+            self.take.en.eq((found & ~p1_dead) | passes),
+            self.take.rank.eq(Mux(p1, chosen.rank, new.list.rank)),
+            *(lists.picked.eq(found & p1_rank[r]) for r, lists in enumerate(ranks)),
+        ]
+        head = Signal(t.index_width)
+        m.d.sync += [p2.eq(found), lock.en.eq(p2), lock.index.eq(head)]
+        dead = Signal()
+        m.d.sync += [dead.eq(p1_dead), lock.dead.eq(dead)]
+        self._lists(m, ranks, new, passes, p1_rank, chosen, p2, head)
+        m.d.comb += [
+            self.lock.eq(lock),
+            self.lock.en.eq(lock.en | passes),
+            self.lock.dead.eq(lock.en & lock.dead),
+            self.lock.index.eq(Mux(lock.en, lock.index, new.index)),
+        ]
+        return m
+
+    def _lists(self, m, ranks, new, passes, p1_rank, chosen, p2, head):
+        """P1 to P3 and U0 to U2: what is in the lists' memories."""
+        t, words = self._types, 1 << len(chosen.as_value())
+        names = ("heads_pushed", "heads_left", "tails", "tails_pop")
+        rams = {name: Ram(t.index_width, words, quick=True) for name in names}
+        nexts = Ram(t.index_width, self._cfg.pool_depth, quick=True)
+        for name, ram in (rams | {"nexts": nexts}).items():
+            m.submodules[name] = ram
+            m.d.comb += ram.r_en.eq(1)
+        heads_pushed, heads_left, tails, tails_pop = rams.values()
+        # P2: of both heads, as it is known late which one counts.
+        at, which, last = Signal(t.list), Signal(), Signal()
+        onehot, rank = Signal(LISTS), Signal(self._cfg.ranks)
+        m.d.sync += which.eq((p1_rank & Cat(lists.left for lists in ranks)).any())
+        m.d.sync += [at.eq(chosen), rank.eq(1 << chosen.rank), onehot.eq(1 << chosen.number)]
+        tail = tails_pop.r_data
+        m.d.comb += [
+            *(ram.r_addr.eq(chosen) for ram in (heads_pushed, heads_left, tails_pop)),
+            head.eq(Mux(which, heads_left.r_data, heads_pushed.r_data)),
+            last.eq(Mux(which, heads_left.r_data == tail, heads_pushed.r_data == tail)),
+            nexts.r_addr.eq(head),
+        ]
+        # P3
+        moves, moved, moved_rank, moved_list = (
+            Signal(),
+            Signal(t.list),
+            Signal.like(rank),
+            Signal(LISTS),
+        )
+        m.d.sync += [
+            moves.eq(p2 & ~last),
+            moved.eq(at),
+            moved_rank.eq(rank),
+            moved_list.eq(onehot),
+        ]
+        # U1
+        hung, hung_rank, hung_list, starts = (
+            Signal(t.ready),
+            Signal.like(rank),
+            Signal(LISTS),
+            Signal(),
+        )
+        m.d.sync += [
+            hung.eq(new),
+            hung.en.eq(new.en & ~passes),
+            hung_rank.eq(1 << new.list.rank),
+            hung_list.eq(1 << new.list.number),
+        ]
+        # U2
+        linked, behind, started = Signal(t.ready), Signal(t.index_width), Signal()
+        m.d.sync += [linked.eq(hung), behind.eq(tails.r_data), started.eq(starts)]
+        m.d.comb += [
+            heads_left.w_en.eq(moves),
+            heads_left.w_addr.eq(moved),
+            heads_left.w_data.eq(nexts.r_data),
+            tails.r_addr.eq(new.list),
+            starts.eq(Cat(lists.starts for lists in ranks).any()),
+            heads_pushed.w_en.eq(linked.en & started),
+            heads_pushed.w_addr.eq(linked.list),
+            heads_pushed.w_data.eq(linked.index),
+            nexts.w_en.eq(linked.en & ~started),
+            nexts.w_addr.eq(behind),
+            nexts.w_data.eq(linked.index),
+        ]
+        for ram in (tails, tails_pop):
+            m.d.comb += [
+                ram.w_en.eq(hung.en),
+                ram.w_addr.eq(hung.list),
+                ram.w_data.eq(hung.index),
+            ]
+        for r, lists in enumerate(ranks):
+            m.d.comb += [
+                lists.fills.eq(Mux(hung.en & hung_rank[r], hung_list, 0)),
+                lists.pops.eq(Mux(p2 & rank[r], onehot, 0)),
+                lists.last.eq(last),
+                lists.moves.eq(Mux(moves & moved_rank[r], moved_list, 0)),
+            ]

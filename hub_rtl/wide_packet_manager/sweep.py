@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Visits the entries in turn: ages, the merge timer, marks, dead peers, room for a store that
+waits."""
+
+from amaranth import Array, Cat, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hub_rtl.contract.config import ceil_log2
+from hub_rtl.contract.fields import AGE, TIMER
+from hub_rtl.parts.mutants import mutant
+from hub_rtl.parts.ram import Ram
+
+from .records import PARTIAL, covers, wide_types_of
+
+__all__ = ["Sweep"]
+
+GROUP = 8  # entries that a sweep passes over at once when none of them is there
+LONGEST = (1 << AGE) - 1
+PATIENCE = 15  # cycles that a visit gives way to full entries
+LEFT_CYCLES = 3  # from an entry's end until a store that waits has seen it
+
+
+class Sweep(wiring.Component):
+    """Says once of each entry that it is ready: because it is full, or because a visit finds a
+    reason to send it partly filled.
+
+    Contract: reasons are its age (``merge_timeout``, ``age_limit``), a mark, a dead peer, and a
+    store that waits: for a shared entry while none is leaving (any entry, up to four before the
+    first of them is on its way), for one of its rank's own while none of these is ready (one of
+    them), or for a way (the one in its rank's own). A rank is ``old`` while the last sweep met an
+    entry of it of age ``age_limit`` that had not been locked. Of covered entries those that the
+    mark is not for are told ``innocent``.
+
+    Latency: a sweep takes ``pool_depth`` cycles at most, and one more for every full entry that
+    comes meanwhile and for every second cycle that a store waits for a way. A visit: address, words
+    (1), age (2), judged (3). A full entry goes first; a visit that has given way PATIENCE times
+    asks for a store's place (``pause``). An age is true to the cycle of its visit and saturates.
+
+    Parameters: ``cfg``, ``slice_bytes``. Ports: ``opened`` In; ``full`` In; ``lock`` In; ``leaves``
+    In; ``ready`` Out; ``marks`` In strobe, visits under way are void; ``mark_now``, ``covered`` In;
+    ``innocent`` Out; ``dead`` In ranks; ``waits`` In; ``idle`` In, no entry is leaving or could;
+    ``merge_timeout``, ``age_limit`` In; ``old`` Out ranks; ``oldest`` Out; ``pause`` Out.
+    """
+
+    def __init__(self, cfg, slice_bytes):
+        self._cfg, self._types = cfg, wide_types_of(cfg, slice_bytes)
+        self._log2_replicas = ceil_log2(cfg.replicas)
+        t = self._types
+        super().__init__(
+            {
+                "opened": In(t.opened),
+                "full": In(t.ready),
+                "lock": In(t.lock),
+                "leaves": In(t.leaves),
+                "ready": Out(t.ready),
+                "marks": In(1),
+                "mark_now": In(t.mark),
+                "covered": In(cfg.pool_depth),
+                "innocent": Out(t.innocent),
+                "dead": In(cfg.ranks),
+                "waits": In(t.waits),
+                "idle": In(1),
+                "merge_timeout": In(TIMER),
+                "age_limit": In(TIMER),
+                "old": Out(cfg.ranks),
+                "oldest": Out(t.oldest),
+                "pause": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        depth, full = self._cfg.pool_depth, Signal(self._types.ready)
+        # Entries that were not yet said to be ready; that are not locked; whose age has saturated.
+        asleep, present, aged = (Signal(depth, name=n) for n in ("asleep", "present", "aged"))
+        goes, wanted, is_full, waits = Signal(), Signal(), Signal(), Signal(self._types.waits)
+        visit = self._visits(m, goes, waits, asleep, present, aged)
+        m.d.sync += full.eq(self.full)
+        full_sleeps = Signal()
+        m.d.sync += full_sleeps.eq(self._still(asleep, self.full.index, self.ready))
+        room = self._makes_room(m, visit, waits, wanted & goes)
+        m.d.comb += [
+            is_full.eq(full.en & full_sleeps),
+            wanted.eq(visit.en & visit.sleeps & (visit.reason | room)),
+            goes.eq(~(wanted & is_full)),
+            self.ready.en.eq(is_full | wanted),
+            self.ready.index.eq(Mux(is_full, full.index, visit.index)),
+            self.ready.expired.eq(~is_full & visit.expired),
+            self.ready.list.rank.eq(Mux(is_full, full.list.rank, visit.info.key.rank)),
+            self.ready.list.number.eq(Mux(is_full, full.list.number, PARTIAL)),
+        ]
+        # Told a cycle later: a sweep does not come back so soon, a rival may.
+        tells = visit.en & visit.here & visit.innocent & ~visit.rival
+        m.d.sync += [
+            self.innocent.en.eq(tells & goes & ~self.marks),
+            self.innocent.index.eq(visit.index),
+            self.innocent.rank.eq(visit.info.key.rank),
+            waits.eq(self.waits),
+        ]
+        with m.If(self.ready.en):
+            m.d.sync += asleep.bit_select(self.ready.index, 1).eq(
+                mutant("wide_packet_manager.ready_twice", 0, ~is_full)
+            )
+        with m.If(self.lock.en):
+            m.d.sync += present.bit_select(self.lock.index, 1).eq(0)
+        with m.If(visit.en & visit.here & visit.long):
+            m.d.sync += aged.bit_select(visit.index, 1).eq(1)
+        with m.If(self.opened.en):
+            m.d.sync += [
+                asleep.bit_select(self.opened.index, 1).eq(1),
+                present.bit_select(self.opened.index, 1).eq(1),
+                aged.bit_select(self.opened.index, 1).eq(0),
+            ]
+        patience = Signal(range(PATIENCE + 1))
+        m.d.sync += [
+            patience.eq(Mux(goes | self.pause, 0, patience + 1)),
+            self.pause.eq(patience == PATIENCE - 1),
+        ]
+        self._find_oldest(m, visit, goes)
+        return m
+
+    @staticmethod
+    def _still(bits, index, ends):
+        """The bit of an entry, as it is in the next cycle."""
+        return bits.bit_select(index, 1) & ~(ends.en & (ends.index == index))
+
+    def _visits(self, m, goes, waits, asleep, present, aged):
+        """The entry that is judged in this cycle, with its age and the reasons that it brings."""
+        t, depth = self._types, self._cfg.pool_depth
+        m.submodules.births = births = Ram(t.clock, depth, bypass=False, quick=depth <= 64)
+        m.submodules.looks = looks = Ram(t.info, depth, bypass=False, quick=depth <= 64)
+        now, at, to_rival = Signal(t.clock), Signal(t.index_width), Signal()
+        words, aging, judged = (Signal(t.visit, name=name) for name in ("words", "aging", "judged"))
+        step = self._step(m, goes & ~to_rival, present)
+        long, birth = Signal(), Signal(t.clock)
+        info = aging.info
+        m.d.sync += now.eq(now + 1)
+        m.d.comb += [
+            at.eq(Mux(to_rival, waits.rival, step)),
+            births.r_en.eq(goes),
+            births.r_addr.eq(at),
+            births.w_en.eq(self.opened.en),
+            births.w_addr.eq(self.opened.index),
+            births.w_data.eq(now),
+            birth.eq(births.r_data),
+            looks.r_en.eq(goes),
+            looks.r_addr.eq(at),
+            looks.w_en.eq(self.opened.en),
+            looks.w_addr.eq(self.opened.index),
+            looks.w_data.eq(self.opened.info),
+            long.eq(aging.long | (aging.age >= LONGEST)),
+        ]
+        age, expired, old, dead = Signal(AGE), Signal(), Signal(), Signal()
+        covered, marked = self.covered.bit_select(aging.index, 1), Signal()
+        m.d.comb += [
+            age.eq(Mux(long, LONGEST, aging.age)),
+            expired.eq(age >= self.merge_timeout),
+            old.eq(age >= self.age_limit),
+            dead.eq(self.dead.bit_select(info.key.rank, 1)),
+            marked.eq(covers(self.mark_now, self._log2_replicas, info.key.plain, info.dest)),
+        ]
+        with m.If(goes):
+            m.d.sync += [
+                to_rival.eq(waits.way & ~to_rival),
+                words.en.eq(1),
+                words.index.eq(at),
+                words.rival.eq(to_rival),
+                words.turn.eq(~to_rival & (step == 0)),
+                aging.eq(words),
+                aging.info.eq(looks.r_data),
+                aging.age.eq(now - birth),
+                aging.long.eq(aged.bit_select(words.index, 1)),
+                judged.eq(aging),
+                judged.long.eq(long),
+                judged.age.eq(age),
+                judged.expired.eq(expired),
+                judged.old.eq(old),
+                judged.innocent.eq(covered & ~marked),
+                judged.reason.eq(expired | old | dead | (covered & marked)),
+                judged.sleeps.eq(self._still(asleep, aging.index, self.ready)),
+                judged.here.eq(self._still(present, aging.index, self.lock)),
+            ]
+        with m.Else():
+            m.d.sync += [
+                judged.sleeps.eq(
+                    judged.sleeps & ~(self.ready.en & (self.ready.index == judged.index))
+                ),
+                judged.here.eq(judged.here & ~(self.lock.en & (self.lock.index == judged.index))),
+            ]
+        # What was read of an entry that is opened anew, or before a mark, is not looked at.
+        for after, index in ((words, at), (aging, words.index), (judged, aging.index)):
+            moved, held = (self.opened.index == each for each in (index, after.index))
+            anew = self.opened.en & Mux(goes, moved, held)
+            with m.If(self.marks | mutant("wide_packet_manager.judged_by_entry_before", anew, 0)):
+                m.d.sync += after.en.eq(0)
+        return judged
+
+    def _step(self, m, steps, present):
+        """The entries in turn; groups of which none is there count as one."""
+        depth = self._cfg.pool_depth
+        size = min(GROUP, depth)
+        groups, low = depth // size, ceil_log2(size)
+        step, occupied = Signal(self._types.index_width), Signal(groups)
+        m.d.sync += occupied.eq(Cat(present.word_select(n, size).any() for n in range(groups)))
+        with m.If(steps & occupied.bit_select(step >> low, 1)):
+            m.d.sync += step.eq(step + 1)
+        with m.Elif(steps):
+            m.d.sync += step.eq(((step >> low) + 1) << low)
+        return step
+
+    def _makes_room(self, m, visit, waits, takes):
+        """The visited entry shall leave because a store waits."""
+        ranks, t = self._cfg.ranks, self._types
+        left, recent = Signal(LEFT_CYCLES), Signal()
+        coming = Array(Signal(t.count_width, name=f"coming_{r}") for r in range(ranks))
+        for r in range(ranks):
+            comes = self.ready.en & (self.ready.list.rank == r)
+            m.d.sync += coming[r].eq(coming[r] + comes - (self.leaves.en & (self.leaves.rank == r)))
+        any_one, own, own_rank, done = Signal(), Signal(), Signal(), Signal()
+        m.d.comb += [
+            recent.eq(
+                mutant("wide_packet_manager.squeezes_in_vain", self.leaves.en | left.any(), 0)
+            ),
+            own_rank.eq(own & ~done & (visit.info.key.rank == waits.rank)),
+        ]
+        m.d.sync += [
+            left.eq(Cat(self.leaves.en, left)),
+            any_one.eq(waits.shared & self.idle & ~recent),
+            own.eq(waits.own & (coming[waits.rank] == 0) & ~recent),
+            done.eq(waits.own & ~self.leaves.en & (done | (takes & own_rank))),
+        ]
+        return any_one | own_rank | (visit.rival & waits.way)
+
+    def _find_oldest(self, m, visit, goes):
+        """The oldest entry of a sweep, and the ranks that have an old one."""
+        best, best_now = Signal(self._types.oldest), Signal(self._types.oldest)
+        old, body, here = Signal(self._cfg.ranks), visit.info.key.body, visit.en & visit.here
+        rank = Mux(here & visit.old, 1 << visit.info.key.rank, 0)
+        met = Signal()  # some in this sweep
+        m.d.comb += [met.eq(best.valid & ~visit.turn), best_now.eq(best), best_now.valid.eq(met)]
+        with m.If(here & (~met | (visit.age > best.age))):
+            m.d.comb += [
+                best_now.valid.eq(1),
+                best_now.plain.eq(visit.info.key.plain),
+                best_now.rank.eq(visit.info.key.rank),
+                best_now.age.eq(visit.age),
+            ]
+            with m.If(visit.info.key.plain):
+                m.d.comb += [best_now[name].eq(0) for name in ("region", "epoch", "rowid")]
+            with m.Else():
+                m.d.comb += [
+                    best_now[name].eq(body.row[name]) for name in ("region", "epoch", "rowid")
+                ]
+        with m.If(goes):
+            m.d.sync += [best.eq(best_now), old.eq(Mux(visit.turn, 0, old) | rank)]
+            with m.If(visit.turn):
+                m.d.sync += [self.oldest.eq(best), self.old.eq(old)]
