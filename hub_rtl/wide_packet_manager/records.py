@@ -7,7 +7,7 @@ from amaranth.lib import data
 
 from hub_rtl.contract.config import ceil_log2, index_width
 from hub_rtl.contract.fields import AGE, BYTE, EPOCH, FLIT_BYTES, ROWID
-from hub_rtl.contract.records import POOL_COUNTS, types_of
+from hub_rtl.contract.records import POOL_COUNTS, record_of, types_of
 
 __all__ = [
     "BANKS",
@@ -151,29 +151,8 @@ class WidePoolTypes:
         self.innocent = struct({"en": 1, "index": index, "rank": rank})
         #: The last beat of a packet is at the output.
         self.tail = struct({"waits": 1, "taken": 1, "rank": rank})
-        #: The header of a record.
-        self.header = struct(
-            {
-                "plain": 1,
-                "cls": 1,
-                "rank": rank,
-                "region": cfg.region_width,
-                "epoch": EPOCH,
-                "rowid": ROWID,
-                "block": max(cfg.row_block_width, cfg.addr_block_width),
-            }
-        )
-        #: A cycle of a record: header and byte mask of the whole block stand beside each piece of
-        #: its payload.
-        self.record = struct(
-            {
-                "header": self.header,
-                "mask": cfg.packet_bytes,
-                "part": part,
-                "last": 1,
-                "data": slice_bytes * BYTE,
-            }
-        )
+        #: A cycle of a record, as it leaves.
+        self.record = record_of(cfg, slice_bytes)
         self.clock = AGE + 1  # of births: an entry is visited twice before half of it has passed
         #: A visit to an entry. ``turn``: the first one of a sweep. ``long``: its age has saturated.
         #: ``sleeps``: not yet ready; ``here``: not yet locked.
