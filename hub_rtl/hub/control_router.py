@@ -62,11 +62,7 @@ class ControlRouter(wiring.Component):
             _some("type", "src", "body"), cfg.slices + 1, stage=StreamStage
         )
         to_own, flit, local = received.i[cfg.slices], header(self.i_control.payload), Signal()
-        source = mutant(
-            "hub.own_control_keeps_sender",
-            mutant("hub.own_control_says_rank_0", self.rank, 0),
-            flit.src,
-        )
+        source = mutant("hub.own_control_keeps_sender", self.rank, flit.src)
         ready = mutant(
             "hub.control_waits_for_both",
             Mux(local, to_own.ready, to_link.i.ready),

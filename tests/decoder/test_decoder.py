@@ -75,13 +75,25 @@ def test_parts():
         ("decoder.store_before_cleared", "table_cleared"),
         ("parts.ram_cleared_with_written_word", "table_cleared"),
         ("decoder.last_entry_not_written", "table_cleared"),
+        ("decoder.own_rank_asked_for_dead", "random_traffic"),
+        ("decoder.upper_half_never_overruns", "half_sectors"),
+        ("decoder.counts_for_replica_0", "every_fault"),
+        ("decoder.plain_store_never_own", "full_rate"),
+        ("decoder.plain_store_reports_epoch", "random_traffic"),
+        ("decoder.empty_store_counts_as_refused", "random_traffic"),
     ],
 )
 def test_bug_is_noticed(name, test):
-    """A store of the strobe's cycle is forgotten; the lower unit behind a row's end is let through;
-    of two events in one cycle only one counts; a reset leaves entries, or makes some; an entry is
-    not there."""
+    """A store of the strobe's cycle is forgotten; the lower or upper unit behind a row's end is let
+    through; of two events in one cycle only one counts; a reset leaves entries, or makes some; an
+    entry is not there; who is dead, own or another replica is mistaken; a report says too much."""
     assert_caught(lambda: run(ODD, [test], bug=name))
+
+
+def test_lane_of_entry_does_not_wrap():
+    """An entry's FIXED lane that is not there belongs to no lane."""
+    bug = "decoder.fixed_lane_without_wrap"
+    assert_caught(lambda: run(SMALLEST, ["every_fault"], bug))
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,12 @@ def test_over_switch():
         ("link.packet_queue_two_short", "credit_abuse", "tiny"),
         # A due CREDIT never pushes in before packets that keep coming.
         ("link.credit_flit_never_pushes_in", "credit_flits", "small"),
+        # A control flit for a dead rank counts as sunk only while the link can send.
+        ("link.sunk_counted_when_ready", "control_flits", "tiny"),
+        # A bad header with a wrong number counts as one error, not two.
+        ("link.bad_flit_hides_seq_error", "sequence", "tiny"),
+        # A NEWS packet says it has more entries than fit.
+        ("link.news_of_17_entries_taken", "bad_headers", "tiny"),
     ],
 )
 def test_mutants(name, test, config):
@@ -64,6 +70,17 @@ def test_mutants(name, test, config):
             tests=[test],
             params={"packets": 40},
             bug=name,
+        )
+    )
+
+
+def test_loop_counts_own_takes_only():
+    """A credit that another rank's packet takes is none of the loop lane."""
+    cfg, bug = CONFIGS["odd"], "link.loop_place_taken_by_any_rank"
+    mesh = LinkMesh(cfg, ranks=0)
+    assert_caught(
+        lambda: run_bench(
+            mesh, name="link_loop", module=MESH, cfg=cfg, tests=["loop_full"], bug=bug
         )
     )
 

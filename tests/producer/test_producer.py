@@ -95,6 +95,12 @@ def test_many_peers():
     )
 
 
+def test_long_packet_is_noticed():
+    """A NEWS packet has 16 entries at most."""
+    bug, test = "producer.packet_of_17_closes", ["close_all_rate"]
+    assert_caught(lambda: run(ProducerControl(WIDE), WIDE, "producer_wide", test, bug))
+
+
 def test_early_close_is_noticed():
     """A close that does not wait for its peer to drain carries too few bytes."""
     bug = "producer.close_while_draining"

@@ -295,7 +295,7 @@ async def loop_full(rig, cfg, rng):
         packets = as_stream(flits)
         first = source.count
         for rank in range(1, cfg.ranks):  # what others take is not of this lane
-            await rig.pulse("loop__take", 4, rank=rank)
+            await rig.pulse("loop__take", rank=rank)
         for n in range(4):  # credits for four packets
             assert rig.get("loop__dest_ready") == 1, f"{n} credits taken"
             await rig.pulse("loop__take", rank=0)
