@@ -2,8 +2,8 @@
 """Speed figures: link use, merging, latencies, hub against address-centric, rate of the simulation.
 ``moe-hub bench``.
 
-Everything runs on the generated Verilog of preset ``small``; the lines on merging with a pool of 32
-entries, those on a whole layer with eight ranks.
+Everything runs on the generated Verilog of preset ``small``, if not said otherwise; the lines on
+merging with a pool of 32 entries, those on a whole layer with eight ranks.
 """
 
 import json
@@ -299,6 +299,22 @@ def layers(hop_ns):
     return [*lines, Line("simulation of the layer, hub cycles per second", rate, "1/s")]
 
 
+def real_size(hop_ns):
+    """A layer of DeepSeek-V3's shape on eight hubs of preset ``nvl8`` as it is, 16 tokens per rank;
+    every byte checked."""
+    shape, latency = model("deepseek-v3"), one_way(hop_ns)
+    routing = generate(tokens=8 * 16, top_k=shape.top_k, experts=shape.experts)
+    plan = plan_layer(shape, routing, ranks=8, base=preset("nvl8"))
+    report = measured(plan, "hub", latency=latency, window=latency, threads=2, max_cycles=1_000_000)
+    lines = [Line(f"nvl8, {text}", get(report), "cycles") for text, get in TIMES]
+    rate = report["hub_cycles_per_cpu_second"]
+    return [
+        *lines,
+        Line("nvl8, the wire's own share of the layer", 100 * report["efficiency"], "%"),
+        Line("simulation of nvl8, hub cycles per CPU second", rate, "1/s", ">=", 15_000),
+    ]
+
+
 def simulation_rate():
     """Hub cycles per second of the native harness on preset small in traffic, and of cocotb on the
     same pins."""
@@ -352,7 +368,7 @@ def measure(quick=False, hop_ns=HOP_NS, report=lambda text: None):
         rows_in_the_address_table,
         merging,
         latencies,
-        *(() if quick else (partial(layers, hop_ns), simulation_rate)),
+        *(() if quick else (partial(layers, hop_ns), partial(real_size, hop_ns), simulation_rate)),
     )
     lines = []
     for part in parts:

@@ -38,7 +38,15 @@ VERILATE = (
     *("--x-assign", "fast", "--x-initial", "fast", "--output-split", "20000"),
     *("-Wno-lint", "-Wno-style", "-Wno-UNOPTFLAT", "-CFLAGS", CXX[1]),
 )
-ARCHIVES = "libVmoehub.a", "libverilated.a"
+#: A hub of so many lanes is verilated block by block: what all lanes have is compiled once.
+BLOCKS_FROM = 4
+BLOCKS = (
+    "moehub_packet_manager",
+    "moehub_link_port",
+    "moehub_consumer_allocator_slice0",
+    "moehub_decoder",
+    "moehub_memory_writer",
+)
 
 
 class HarnessError(RuntimeError):
@@ -79,7 +87,8 @@ def build(cfg, verilog=None, jobs=2, optimise=True, pins=()):
     compiling takes longer than running.
     """
     text = hub_verilog(cfg) if verilog is None else verilog
-    model = _model(text, jobs, optimise)
+    blocks = [name for name in BLOCKS if f"\nmodule {name}(" in text and cfg.lanes >= BLOCKS_FROM]
+    model = _model(text, blocks, jobs, optimise)
     pin_table = _pins(cfg, pins)
     level = "-O2" if optimise else "-O0"
     key = digest(model.name, pin_table, *harness_sources(), level)
@@ -93,9 +102,12 @@ def build(cfg, verilog=None, jobs=2, optimise=True, pins=()):
             [
                 *CXX,
                 level,
+                *([] if blocks else ["-DFLAT"]),
                 *(f"-I{path}" for path in includes),
                 *sorted(NATIVE.glob("*.cpp")),
-                *(model / name for name in ARCHIVES),
+                "-Wl,--start-group",
+                *sorted(model.rglob("*.a")),
+                "-Wl,--end-group",
                 *("-pthread", "-latomic", "-o", folder / "harness"),
             ]
         ]
@@ -103,8 +115,9 @@ def build(cfg, verilog=None, jobs=2, optimise=True, pins=()):
     return made_in(BUILDS / "harness" / key, "harness", compile_harness) / "harness"
 
 
-def _model(text, jobs, optimise):
-    """Folder with headers and archives of the verilated hub."""
+def _model(text, blocks, jobs, optimise):
+    """Folder with headers and archives of the verilated hub; modules named in ``blocks`` are
+    verilated by themselves."""
     level = FAST if optimise else "-O0"
     # The last: the wheel was built without knowing the compiler's way to include a precompiled
     # header.
@@ -117,14 +130,19 @@ def _model(text, jobs, optimise):
 
     def verilate(folder):
         (folder / "moehub.v").write_text(text)
+        sources = [folder / "moehub.v"]
+        if blocks:
+            (folder / "blocks.vlt").write_text(
+                "\n".join(
+                    ["`verilator_config", *(f'hier_block -module "{name}"' for name in blocks)]
+                )
+            )
+            sources = ["--hierarchical", folder / "blocks.vlt", *sources]
         makeflags = (word for flag in flags for word in ("-MAKEFLAGS", flag))
-        return [
-            ["verilator", *VERILATE, "-j", jobs, "-Mdir", folder, *makeflags, folder / "moehub.v"]
-        ]
+        return [["verilator", *VERILATE, "-j", jobs, "-Mdir", folder, *makeflags, *sources]]
 
-    return made_in(
-        BUILDS / "hub" / digest(text, VERILATE, flags, sys.prefix), ARCHIVES[0], verilate
-    )
+    key = digest(text, VERILATE, blocks, flags, sys.prefix)
+    return made_in(BUILDS / "hub" / key, "libVmoehub.a", verilate)
 
 
 def _verilator_include():

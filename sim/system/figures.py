@@ -99,6 +99,9 @@ def _common(plan, result, verdict):
         "cycles": result.summary["cycles"],
         "seconds": result.summary["seconds"],
         "hub_cycles_per_second": result.summary["hub_cycles_per_second"],
+        "hub_cycles_per_cpu_second": plan.cfg.ranks
+        * result.summary["cycles"]
+        / max(result.summary["cpu_seconds"], 0.001),
     }
 
 

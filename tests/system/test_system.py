@@ -342,6 +342,19 @@ def test_harness_is_built_without_the_hub(harness, monkeypatch):
     assert flagged[0] != kept[0] and flagged[1] != kept[1]
 
 
+def test_blocks_and_one_piece_agree(harness, monkeypatch):
+    """Hubs of many lanes are verilated block by block: the same in every cycle as in one piece."""
+    monkeypatch.setattr(building, "BLOCKS_FROM", 1)
+    logs = []
+    for program in (harness, building.build(CFG, optimise=False)):
+        s = FourHubs()
+        all_to_all(s, regions=1)
+        result = s.run(program)
+        logs.append(everything_logged(result))
+        result.remove()
+    assert logs[0] == logs[1]
+
+
 def test_cocotb_and_harness_agree(harness, tmp_path):
     """The pins of one hub, recorded in a native run, are the same under cocotb in every cycle; so
     are events and memory."""

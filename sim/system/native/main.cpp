@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cinttypes>
 #include <condition_variable>
+#include <ctime>
 #include <fstream>
 #include <iostream>
 #include <mutex>
@@ -199,8 +200,9 @@ static int simulate(const Settings &settings) {
     double took = seconds();
     std::FILE *file = std::fopen((settings.folder + "/summary.json").c_str(), "w");
     if (!file) throw std::runtime_error("cannot write the summary");
-    std::fprintf(file, "{\"cycles\": %" PRIu64 ", \"seconds\": %.3f, \"hub_cycles_per_second\": %.0f, \"timed_out\": %s, \"lost\": %" PRIu64
-                 ", \"faulted\": %" PRIu64 ", \"ranks\": [\n", cycle, took, double(cycle) * settings.ranks / (took > 0 ? took : 1),
+    std::fprintf(file, "{\"cycles\": %" PRIu64 ", \"seconds\": %.3f, \"cpu_seconds\": %.3f, \"hub_cycles_per_second\": %.0f, \"timed_out\": %s, \"lost\": %" PRIu64
+                 ", \"faulted\": %" PRIu64 ", \"ranks\": [\n", cycle, took, double(std::clock()) / CLOCKS_PER_SEC,
+                 double(cycle) * settings.ranks / (took > 0 ? took : 1),
                  timed_out ? "true" : "false", fabric.lost, fabric.faulted);
     for (size_t n = 0; n < nodes.size(); n++) {
         nodes[n]->close();
