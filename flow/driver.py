@@ -195,22 +195,24 @@ class Driver:
 
     # -- per layer ---------------------------------------------------------------------------------
 
-    def _region_order(self, op, index, epoch):
+    def _region_order(self, op, index, epoch, count=1, again=False):
         self._write("regions.INDEX", index)
-        self._write("regions.COMMAND", op=op, epoch=epoch)
+        self._write("regions.COMMAND", op=op, epoch=epoch, more=count - 1, again=int(again))
         self._wait("region_busy")
 
-    def open(self, index, epoch):
-        """Opens bank ``epoch[0]`` of a region for ``epoch``."""
-        self._region_order(RegionOp.OPEN, index, epoch)
+    def open(self, index, epoch, count=1):
+        """Opens bank ``epoch[0]`` of ``count`` regions from ``index`` on for ``epoch``."""
+        self._region_order(RegionOp.OPEN, index, epoch, count)
 
-    def release(self, index, epoch):
-        """Gives a DONE bank back."""
-        self._region_order(RegionOp.RELEASE, index, epoch)
+    def release(self, index, epoch, count=1, again=False):
+        """Gives a DONE bank of ``count`` regions from ``index`` on back; ``again``: each is opened
+        for ``epoch`` + 2 as soon as it is free."""
+        self._region_order(RegionOp.RELEASE, index, epoch, count, again)
 
-    def abort(self, index, epoch):
-        """Gives a bank back whatever its state; what has arrived is forgotten."""
-        self._region_order(RegionOp.ABORT, index, epoch)
+    def abort(self, index, epoch, count=1):
+        """Gives a bank of ``count`` regions from ``index`` on back whatever its state; what has
+        arrived is forgotten."""
+        self._region_order(RegionOp.ABORT, index, epoch, count)
 
     def forget(self, index, bank):
         """Forgets the history of a FREE bank: any epoch of it may be opened next."""

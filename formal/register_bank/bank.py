@@ -288,8 +288,9 @@ class OutputsFollowTheirRegister(_Bank):
         } | {path: dut.policy[name] for name, path in policies(self._cfg).items()}
         orders = {
             "control.COMMAND": dut.o_command.valid & ~self.past(dut.o_command.valid, "command"),
+            # Those of a range come one after the other (register_bank.ranges).
             "regions.COMMAND": dut.o_region_command.valid
-            & ~self.past(dut.o_region_command.valid, "region_command"),
+            & ~self.past(dut.o_region_command.valid | self.inner.orders.busy, "region_command"),
             "handles.COMMIT": dut.handle_write.en,
             "handles.FETCH": dut.handle_read.en,
             "deps.COMMIT": dut.dep_write.en,
@@ -300,5 +301,11 @@ class OutputsFollowTheirRegister(_Bank):
             orders[path] = self.started & (
                 value != self.past(value, f"{path}_before".replace(".", "_"))
             )
+        ranged = self.inner.orders
+        self.always(
+            "a range is ordered when none is under way, and fits",
+            ~ranged.busy & (ranged.order.region + ranged.more < self._cfg.regions),
+            when=ranged.order_en,
+        )
         for path, happens in orders.items():
             self.always(f"{path} only by its register", bus.full & bus.aims_at(path), when=happens)

@@ -307,7 +307,8 @@ def _control_page(cfg):
                         1,
                         "ro",
                         0,
-                        "a region command was not taken yet, or its OPEN is not done",
+                        "a region command was not taken yet by all its regions, or its OPEN is not "
+                        "done",
                     ),
                     Field("fetch_busy", 3, 1, "ro", 0, "handles.FETCH is on its way"),
                     Field("query_busy", 4, 1, "ro", 0, "regions.QUERY is on its way"),
@@ -481,9 +482,26 @@ def _region_page(cfg):
                 0x10,
                 (
                     Field("op", 0, OP, "wo", 0, "0 OPEN, 1 RELEASE, 2 ABORT, 3 FORGET"),
+                    Field(
+                        "again",
+                        4,
+                        1,
+                        "wo",
+                        0,
+                        "RELEASE only: opens the bank for epoch + 2 as soon as it is free",
+                    ),
                     Field("epoch", 8, EPOCH, "wo"),
+                    Field(
+                        "more",
+                        16,
+                        cfg.region_width,
+                        "wo",
+                        0,
+                        "regions behind INDEX that get the same order, one after the other",
+                    ),
                 ),
-                "SLVERR: no such region, STATUS.region_busy, or not cleared",
+                "SLVERR: a region that does not exist, again without RELEASE, "
+                "STATUS.region_busy, or not cleared",
             ),
             Register(
                 "COMMAND_ERROR",

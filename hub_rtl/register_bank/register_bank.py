@@ -17,6 +17,7 @@ from hub_rtl.contract.fields import (
     REASON,
     REGISTER,
 )
+from hub_rtl.contract.packets import RegionOp
 from hub_rtl.contract.records import LOG_ENTRY, types_of
 from hub_rtl.contract.registers import GEOMETRY_RULES, IRQ_SOURCES, policies
 from hub_rtl.parts.mutants import mutant
@@ -24,6 +25,7 @@ from hub_rtl.parts.mutants import mutant
 from .axil import AxiLiteTarget
 from .counters import Counters
 from .csr_regions import RegionAccess
+from .order_range import OrderRange
 from .register_file import RegisterFile
 
 __all__ = ["CsrBank"]
@@ -38,6 +40,7 @@ class CsrBankObserve(NamedTuple):
     front: AxiLiteTarget
     file: RegisterFile
     regions: RegionAccess
+    orders: OrderRange
     counters: Counters
 
 
@@ -116,8 +119,9 @@ class CsrBank(wiring.Component):
         m.submodules.front = front = AxiLiteTarget()
         m.submodules.file = r = RegisterFile(cfg)
         m.submodules.regions = regions = RegionAccess(cfg)
+        m.submodules.orders = orders = OrderRange(cfg)
         m.submodules.counters = counters = Counters(cfg, self._counter_width)
-        self.observe = CsrBankObserve(front, r, regions, counters)
+        self.observe = CsrBankObserve(front, r, regions, orders, counters)
         connect(m, flipped(self.axil), front.axil)
         connect(m, front.bus, r.bus)
         m.d.comb += [
@@ -138,7 +142,7 @@ class CsrBank(wiring.Component):
         self._identity(m, r)
         self._commands(m, r)
         self._handles(m, r)
-        self._regions(m, r, regions)
+        self._regions(m, r, regions, orders)
         self._tables(m, r)
         self._counters(m, r, counters)
         self._logs(m, r)
@@ -228,9 +232,9 @@ class CsrBank(wiring.Component):
         m.d.comb += fetching.eq(wait != 0)
         m.d.comb += [load.eq(wait == 1) for load in loads]
 
-    def _regions(self, m, r, regions):
+    def _regions(self, m, r, regions, orders):
         cfg, g = self._cfg, regions.geometry
-        missing = Signal()
+        missing, beyond, ordering = Signal(), Signal(), Signal()
         m.d.comb += [
             missing.eq((r.regions_index >= cfg.regions) | ~self.cleared),
             regions.region.eq(r.regions_index),
@@ -259,12 +263,28 @@ class CsrBank(wiring.Component):
             r.hold.eq(regions.busy),
             self.geometry_write.eq(regions.geometry_write),
             # Commands
-            regions.command_en.eq(r.regions_command_strobe),
-            r.regions_command_deny.eq(missing | regions.command_busy),
-            regions.command.op.eq(r.regions_command_op),
-            regions.command.epoch.eq(r.regions_command_epoch),
-            regions.command.region.eq(r.regions_index),
-            r.control_status_region_busy.eq(regions.command_busy),
+            orders.order_en.eq(r.regions_command_strobe),
+            orders.order.op.eq(r.regions_command_op),
+            orders.order.epoch.eq(r.regions_command_epoch),
+            orders.order.region.eq(r.regions_index),
+            orders.more.eq(r.regions_command_more),
+            orders.again.eq(r.regions_command_again),
+            # Not while a geometry is checked: that none of its banks is in use must stay true.
+            orders.may.eq(
+                ~regions.command_busy
+                & mutant("register_bank.order_within_commit", ~regions.busy, 1)
+            ),
+            ordering.eq(orders.busy | regions.command_busy),
+            beyond.eq(r.regions_index + r.regions_command_more >= cfg.regions),
+            r.regions_command_deny.eq(
+                missing
+                | ordering
+                | mutant("register_bank.range_beyond_regions", beyond, 0)
+                | (r.regions_command_again & (r.regions_command_op != RegionOp.RELEASE))
+            ),
+            r.control_status_region_busy.eq(ordering),
+            regions.command_en.eq(orders.command_en),
+            regions.command.eq(orders.command),
             # State
             regions.query_en.eq(r.regions_query_strobe),
             regions.query_bank.eq(r.regions_query),

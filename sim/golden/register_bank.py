@@ -6,7 +6,7 @@ Written from ``docs/architecture.md`` (section 7) and the register manual; addre
 sidecar's ``register_map``.
 """
 
-from hub_rtl.contract.packets import RegionState
+from hub_rtl.contract.packets import RegionOp, RegionState
 
 __all__ = ["CsrModel", "geometry_rules_broken", "OKAY", "SLVERR"]
 
@@ -234,9 +234,16 @@ class CsrModel:
 
     def _order_regions_command(self, fields):
         region = self.get("regions.INDEX")
-        if region >= self.cfg.regions or self.region_busy:
+        last, again = region + fields.pop("more"), fields.pop("again")
+        if last >= self.cfg.regions or self.region_busy:
             return False
-        self.effects.append(("region_command", fields | {"region": region}))
+        if again and fields["op"] != RegionOp.RELEASE:
+            return False
+        for at in range(region, last + 1):
+            self.effects.append(("region_command", fields | {"region": at}))
+            if again:
+                opened = {"op": RegionOp.OPEN, "epoch": (fields["epoch"] + 2) % 16, "region": at}
+                self.effects.append(("region_command", opened))
         return True
 
     def _order_regions_query(self, fields):

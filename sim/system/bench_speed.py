@@ -274,6 +274,50 @@ def latencies():
     return lines
 
 
+def turnover(regions=32):
+    """All regions of a rank are given back and opened for the epoch after next: one order, or two
+    to each region."""
+    cfg, lines = SMALL.replace(name="small", regions=regions, groups=2 * regions), []
+    for text, ranged in (("one order", True), ("an order each", False)):
+        s = Scenario(cfg, arena=4 * MEMORY, hidden=[(0, BASE)], mem_spill=(0, BASE))
+        for index in range(regions):
+            geometry = Region(
+                base=(BASE, BASE),
+                stride=128,
+                row_bytes=128,
+                capacity=8,
+                group_base=2 * index,
+                log2_tile=2,
+                expected=1,
+            )
+            s.region(1, index, geometry)
+        s.handle(0, 0, Handle(targets=((1, 0),), row_bytes=128))
+        s.barrier()
+        for index in range(regions):
+            s.handle(0, 0, Handle(targets=((1, index),), row_bytes=128))
+            s.close(0, 0)
+        s.wait_all(1, regions)
+        s.mark(1, 0)
+        if ranged:
+            s.drivers[1].release(0, 0, regions, again=True)
+        for index in range(0 if ranged else regions):
+            s.drivers[1].release(index, 0)
+            s.drivers[1].open(index, 2)
+        s.mark(1, 1)
+        result = s.run(build(cfg))
+        marks = result.marks(1)
+        lines.append(
+            Line(
+                f"{regions} regions released and opened, {text}",
+                marks[1] - marks[0],
+                "cycles",
+                *(("<=", 300) if ranged else ()),
+            )
+        )
+        result.remove()
+    return lines
+
+
 def layers(hop_ns):
     """A layer of eight ranks both ways, routing as skewed as OLMoE's on questions (Gini 0.295)."""
     shape, threads = model("qwen3-30b-a3b"), 2
@@ -368,6 +412,7 @@ def measure(quick=False, hop_ns=HOP_NS, report=lambda text: None):
         rows_in_the_address_table,
         merging,
         latencies,
+        turnover,
         *(() if quick else (partial(layers, hop_ns), partial(real_size, hop_ns), simulation_rate)),
     )
     lines = []

@@ -395,7 +395,7 @@ def hub_programs(plan, **settings):
             )
         for local in range(len(plan.experts(number))):
             driver.region(local, plan.region(local))
-            driver.open(local, EPOCH)
+        driver.open(0, EPOCH, len(plan.experts(number)))
         set_up_combine(plan, driver, number)
         program.barrier()
         program.mark(MARK_START)

@@ -61,6 +61,8 @@ EDGES = [
     "fetch_any",
     "queries_and_timeouts",
     "region_busy",
+    "region_ranges",
+    "commit_within_range",
     "counter_sweeps",
     "clear_in_traffic",
 ]
@@ -94,12 +96,12 @@ def test_csr_least():
     )
 
 
-def changed_bank(test, bug):
+def changed_bank(test, bug, module="sim.cocotb.register_bank.tests"):
     """The tests that notice the bug."""
     return assert_caught(
         lambda: run_bench(
             CsrBank(ODD),
-            module="sim.cocotb.register_bank.tests",
+            module=module,
             name="csr",
             tests=[test],
             cfg=ODD,
@@ -117,6 +119,17 @@ def test_unchecked_geometry_is_noticed():
 )
 def test_changed_rank_is_noticed(bug):
     assert changed_bank("rank_stays", bug) == ["rank_stays"]
+
+
+@pytest.mark.parametrize(
+    "bug", ["opens_other_bank", "range_one_short", "range_beyond_regions", "order_within_commit"]
+)
+def test_bug_of_ranges(bug):
+    """The epoch after is of the other bank; the last region is left out; one that does not exist is
+    ordered something; an order goes out while a geometry is checked."""
+    test = "commit_within_range" if bug == "order_within_commit" else "region_ranges"
+    module = "sim.cocotb.register_bank.orders"
+    assert changed_bank(test, f"register_bank.{bug}", module) == [test]
 
 
 @pytest.mark.parametrize("name", PRESETS)

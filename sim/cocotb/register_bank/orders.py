@@ -3,7 +3,7 @@
 edge of the rules."""
 
 from collections import deque
-from itertools import count
+from itertools import chain, count, repeat
 
 import cocotb
 
@@ -194,6 +194,67 @@ async def region_busy(rig, cfg, rng):
                 )
                 await rig.cycles(QUIET)
     cover("register_bank.region_busy")
+
+
+def ranged(op, epoch=0, again=0, more=0):
+    """Word of an order to ``more`` regions behind INDEX."""
+    return op | again << 4 | epoch << 8 | more << 16
+
+
+@BankRig.test(stall="random")
+async def region_ranges(rig, cfg, rng):
+    """An order to a range is the orders to its regions, in their order, each RELEASE followed by
+    the OPEN of its bank's next epoch if that is wanted; `region_busy` until the last is done. A
+    range beyond the last region, and OPENs behind another order, are refused whole."""
+    spans = [(first, more) for first in range(cfg.regions) for more in range(cfg.regions)]
+    for first, more in rng.sample(spans, min(12, len(spans))):
+        await rig.order("regions.INDEX", first)
+        for op in RegionOp:
+            for again in range(2):
+                rig.o_region_command.set_pause(rng.choice(("none", "random")), rng)
+                good = first + more < cfg.regions and (not again or op == RegionOp.RELEASE)
+                word = ranged(op, rng.randrange(16), again, more)
+                await rig.write("regions.COMMAND", word, expect=OKAY if good else SLVERR)
+                due = len(rig.effects("region_command"))
+                await rig.cycles(rng.randrange(40))
+                while await rig.read("control.STATUS") >> 2 & 1:
+                    pass
+                assert rig.o_region_command.count == due, "not busy, and commands to come"
+    assert rig.o_region_command.items == rig.effects("region_command")
+    cover("register_bank.region_ranges")
+
+
+@BankRig.test(fits=lambda cfg: cfg.regions > 1)
+async def commit_within_range(rig, cfg, rng):
+    """A COMMIT while a range is under way: of the region whose turn it is, refused as in use; of
+    any other, done, and no order is given while the geometry is checked."""
+    outcomes, command = set(), rig.o_region_command.port
+
+    def look(cycle):
+        if (write := rig.strobe("geometry_write")) and int(command.valid.value):
+            given = command.unpack(command.read())
+            assert given["region"] != write["region"], "written and ordered at once"
+
+    rig.on_sample(look)
+    for held in range(96):
+        first = rig.o_region_command.count
+        await stage_geometry(rig, 1, good_geometry(cfg, rng))
+        await rig.order("regions.INDEX", 0)
+        rig.o_region_command.set_pause(chain(repeat(True, held), repeat(False)))
+        await rig.order("regions.COMMAND", ranged(RegionOp.OPEN, more=1))
+        await rig.order("regions.INDEX", 1)
+        seen = len(rig.seen)
+        await rig.try_write("regions.COMMIT", 1)
+        errors = await rig.read("regions.ERROR")
+        written = [value for kind, value in rig.seen[seen:] if kind == "geometry"]
+        assert errors == (not written), f"errors = {errors:#x}, written {len(written)} times"
+        await rig.write("regions.ERROR", 0xFFFFFFFF)
+        while await rig.read("control.STATUS") >> 2 & 1:
+            pass
+        assert rig.o_region_command.count == first + 2
+        outcomes.add(errors)
+    assert outcomes == {0, 1}, "a COMMIT before its region's turn, and one at it"
+    cover("register_bank.commit_within_range")
 
 
 @BankRig.test()

@@ -17,6 +17,7 @@ async def random_access(rig, cfg, rng, grid):
     await rig.check_all()
     registers = list(rig.map)
     slow = {"counters.SNAPSHOT": SWEEP, "counters.CLEAR": SWEEP}
+    slow["regions.COMMAND"] = QUIET * cfg.regions
     for _ in range(250):
         path, address, register = rng.choice(registers)
         if rng.random() < 0.1:
