@@ -11,6 +11,7 @@ from amaranth.sim import Simulator
 
 from hub_rtl.parts.mutants import MutantError, bug, mutant, mutated, selectable, variant
 from hub_rtl.parts.stream import StreamRegister
+from sim.bench.runner import ROOT
 from sim.quality.mutation.names import catalogue, known
 
 PAIR = data.StructLayout({"a": 2, "b": 2})
@@ -121,6 +122,18 @@ def test_names_of_the_source():
         known("parts.gone")
     for each in catalogue().values():
         assert each.kind == "bug" or each.right != each.wrong, each
+
+
+def test_each_has_who_notices_it():
+    """A bug that neither a test nor a check of the proofs names has never been seen to matter."""
+    files = [*ROOT.glob("tests/**/*.py"), *ROOT.glob("formal/*/checks.toml")]
+    text = "\n".join(path.read_text() for path in files)
+    unnamed = [
+        each.name
+        for each in catalogue().values()
+        if each.name not in text and f'"{each.name.partition(".")[2]}"' not in text
+    ]
+    assert unnamed == []
 
 
 @pytest.mark.parametrize(
