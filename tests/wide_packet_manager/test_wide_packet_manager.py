@@ -99,7 +99,7 @@ def test_saturated_ages():
 MUTANTS = {
     "wide_packet_manager.twin_not_seen": "random_traffic",
     "wide_packet_manager.second_not_seen": "random_traffic",
-    "wide_packet_manager.second_has_left": "random_traffic",
+    "wide_packet_manager.match_has_left": "random_traffic",
     "wide_packet_manager.stale_tag_found": "random_traffic",
     "wide_packet_manager.way_given_twice": "random_traffic",
     "wide_packet_manager.parts_of_entry_before": "random_traffic",
