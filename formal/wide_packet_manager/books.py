@@ -180,7 +180,7 @@ class DrainingCovers(Spec):
             wanted = tree_sum(
                 [here[n] & dut.covered[n] & (ranks[n] == r) for n in range(cfg.pool_depth)]
             )
-            self.lemma(f"covered of rank {r} counted", inner.counts[r] == wanted)
+            self.lemma(f"covered of rank {r} counted", inner.counts[r] == wanted + inner.less[r])
         self.lemma("covered known", dut.covered.bit_select(entry, 1) == covered, when=its)
         was = self.past(covered & its, "was")
         self.always(

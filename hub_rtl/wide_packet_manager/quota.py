@@ -54,10 +54,12 @@ class FreeList(wiring.Component):
         ]
         m.d.sync += [
             newest.eq(newest + self.gives.en),
-            oldest.eq(oldest + (self.takes & all_used)),
             took.eq(mutant("wide_packet_manager.given_word_read_late", self.takes & all_used, 0)),
-            unused.eq(unused + (self.takes & ~all_used)),
         ]
+        with m.If(self.takes & all_used):
+            m.d.sync += oldest.eq(oldest + 1)
+        with m.If(self.takes & ~all_used):
+            m.d.sync += unused.eq(unused + 1)
         return m
 
 

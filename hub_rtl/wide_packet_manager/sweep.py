@@ -8,14 +8,15 @@ from amaranth.lib.wiring import In, Out
 
 from hub_rtl.contract.config import ceil_log2
 from hub_rtl.contract.fields import AGE, TIMER
-from hub_rtl.parts.mutants import mutant
+from hub_rtl.parts.mutants import mutant, variant
 from hub_rtl.parts.ram import Ram
 
 from .records import PARTIAL, covers, wide_types_of
 
 __all__ = ["Sweep"]
 
-GROUP = 8  # entries that a sweep passes over at once when none of them is there
+GROUP = 8  # entries that a sweep passes over at once when none of them is there, at most
+LEAST_GROUPS = 4  # what a visit told of an entry counts when the next one looks at it
 LONGEST = (1 << AGE) - 1
 PATIENCE = 15  # cycles that a visit gives way to full entries
 LEFT_CYCLES = 3  # from an entry's end until a store that waits has seen it
@@ -199,7 +200,8 @@ class Sweep(wiring.Component):
     def _step(self, m, steps, present):
         """The entries in turn; groups of which none is there count as one."""
         depth = self._cfg.pool_depth
-        size = min(GROUP, depth)
+        least = variant("wide_packet_manager.sweep_comes_back_too_soon", LEAST_GROUPS, 1)
+        size = min(GROUP, depth // least)
         groups, low = depth // size, ceil_log2(size)
         step, occupied = Signal(self._types.index_width), Signal(groups)
         m.d.sync += occupied.eq(Cat(present.word_select(n, size).any() for n in range(groups)))

@@ -45,9 +45,9 @@ class Tags(wiring.Component):
     two stores in front write after a store has read its sets is compared with the store itself.
 
     Stalls: only in C3, for a way, for an entry, or for one cycle by ``pause``. The stages move
-    together, also in the cycle in which that is found: a store that has to wait goes aside, and only
-    while it stands there are those behind it held. So what holds them, and with it ``i.ready``, is
-    a register, and no cycle is lost by it.
+    together, also in the cycle in which that is found: a store that has to wait goes aside, and
+    only while it stands there are those behind it held. So what holds them, and with it
+    ``i.ready``, is a register, and no cycle is lost by it.
 
     Parameters: ``cfg``, ``slice_bytes``. Ports: ``i`` In stream(slim); ``mark`` In: stores accepted
     up to this cycle, this one included, become ``early`` if it covers them; ``early`` Out, one of
@@ -87,7 +87,8 @@ class Tags(wiring.Component):
         names = ("arrives", "reads", "compares", "decides", "aside")
         stages = [Signal(t.stage, name=name) for name in names]
         arrives, reads, compares, decides, aside = stages
-        moves, gives, gave = Signal(), Signal(PLACES), Signal(PLACES)
+        moves, shadow = Signal(), Signal(PLACES)
+        ways, gives, gave = Signal(PLACES), Signal(PLACES), Signal(PLACES)
         now = Signal(t.stage)  # the store in C3: the one aside, if there is one
         key = arrives.store.key
         hashes = [fold(key, ceil_log2(t.set_count), turn) for turn in range(2)]
@@ -111,18 +112,23 @@ class Tags(wiring.Component):
             table.reads.eq(reads.sets),
             table.compares.eq(compares.sets),
             table.key.eq(compares.store.key),
-            table.opens.ways.eq(gives),
+            # Written before it is known whether the way is given: it is free.
+            table.opens.ways.eq(ways),
             table.opens.sets.eq(now.sets),
             table.opens.key.eq(now.store.key),
             table.opens.index.eq(self.free),
+            table.gave.eq(gave),
             table.closing.eq(self.closing),
         ]
         near = self._near(m, moves, stages)
         closed = self._closed(m, decides, aside)
-        hit, index = self._match(m, moves, stages, table, near, gave, closed)
-        ways, full = self._free_ways(m, moves, table, near, gave, closed)
+        hit, index = self._match(m, moves, stages, table, shadow, near, closed)
+        free, full = self._free_ways(m, moves, table, shadow, near, gave, closed)
         wants, new = Signal(), Signal()
         m.d.comb += [
+            # Given after the store in C2 has read its tags.
+            shadow.eq(by_bank(near[1].sets) & gave),
+            ways.eq(free),
             # A full set has no way to give.
             wants.eq(now.valid & ~hit),
             gives.eq(Mux(wants & self.place & ~self.pause, ways, 0)),
@@ -179,18 +185,16 @@ class Tags(wiring.Component):
             )
         return found
 
-    def _match(self, m, moves, stages, table, near, gave, closed):
+    def _match(self, m, moves, stages, table, shadow, near, closed):
         """The store in C3 finds an open entry, and which."""
         _, _, _, decides, aside = stages
         twin, second = near
-        equal, shadow, equal_next = Signal(PLACES), Signal(PLACES), Signal(PLACES)
+        equal, equal_next = Signal(PLACES), Signal(PLACES)
         some, matched, gave_some = Signal(), Signal(), Signal()
         gave_index, hit = Signal(self._types.index_width), Signal()
         index = [Signal.like(gave_index, name=f"index_{n}") for n in range(PLACES)]
         m.d.sync += [gave_some.eq(self.found.new), gave_index.eq(self.free)]
         m.d.comb += [
-            # Ways that were given after this store has read its tags.
-            shadow.eq(by_bank(second.sets) & gave),
             equal_next.eq(
                 mutant("wide_packet_manager.stale_tag_found", table.equal & ~shadow, table.equal)
                 | mutant("wide_packet_manager.second_not_seen", Mux(second.key, shadow, 0), 0)
@@ -211,7 +215,7 @@ class Tags(wiring.Component):
         ]
         return hit, select(equal, index) | Mux(some, gave_index, 0)
 
-    def _free_ways(self, m, moves, table, near, gave, closed):
+    def _free_ways(self, m, moves, table, shadow, near, gave, closed):
         """One-hot way for the store in C3, in the emptier of its sets if possible; none is free."""
         used, used_next, used_aside, used_now = (
             Signal(PLACES, name=name) for name in ("used", "used_next", "used_aside", "used_now")
@@ -225,7 +229,7 @@ class Tags(wiring.Component):
         ]
         with m.If(moves):
             m.d.sync += [
-                used.eq(table.used),
+                used.eq(table.used | shadow),
                 second.eq(ones(table.used[WAYS:HOME]) < ones(table.used[:WAYS])),
                 used_aside.eq(used_next & ~closed[0]),
                 second_aside.eq(second),

@@ -70,8 +70,6 @@ def test_random_traffic(config):
 @pytest.mark.parametrize("config", ("tiny", "small", "odd"))
 def test_directed(config):
     tests = [*DIRECTED, *MOMENTS]
-    if config == "odd":  # docs/status.md: not understood yet
-        tests.remove("marks_of_one")
     run(config, *tests)
 
 
