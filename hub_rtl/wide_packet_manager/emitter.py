@@ -33,7 +33,7 @@ class Emitter(wiring.Component):
     Latency: the first beat is valid LANDS + 1 cycles after the lock; one beat per cycle. ``leaves``
     comes with the beat or later: the words of the last beat have been read.
 
-    Parameters: ``cfg``, ``slice_bytes``. Ports: ``found`` In, places of new entries; ``ready`` In,
+    Parameters: ``cfg``, ``slice_bytes``. Ports: ``opened`` In; ``ready`` In,
     why they are; ``lock`` In; ``granted``, ``missed`` In, ``room`` Out; ``closing`` Out; ``peek``
     Out, ``had`` In; ``look`` Out, ``whole`` In; ``fetch`` Out; ``info``, ``mask``, ``data`` In,
     what was fetched; ``o_record`` Out, valid is a register; ``tail`` Out; ``leaves`` Out;
@@ -47,7 +47,7 @@ class Emitter(wiring.Component):
         self._ahead = PICK + LANDS if t.parts == 1 else 2 + -(-(PICK + LANDS) // t.parts)
         super().__init__(
             {
-                "found": In(t.found),
+                "opened": In(t.opened),
                 "ready": In(t.ready),
                 "lock": In(t.lock),
                 "granted": In(1),
@@ -145,9 +145,9 @@ class Emitter(wiring.Component):
         landed, told = steps[-1], Signal(t.lock)
         m.d.sync += told.eq(landed)
         m.d.comb += [
-            places.w_en.eq(self.found.en & self.found.new),
-            places.w_addr.eq(self.found.index),
-            places.w_data.eq(self.found.place),
+            places.w_en.eq(self.opened.en),
+            places.w_addr.eq(self.opened.index),
+            places.w_data.eq(self.opened.place),
             places.r_en.eq(1),
             places.r_addr.eq(self.lock.index),
             self.closing.en.eq(steps[0].en),

@@ -91,6 +91,7 @@ class Entries(wiring.Component):
             self.info.eq(infos.r_data),
             self.opened.en.eq(op.en & op.new),
             self.opened.index.eq(op.index),
+            self.opened.place.eq(op.place),
             self.opened.info.key.eq(store.key),
             self.opened.info.dest.eq(store.dest),
             self.opened.early.eq(op.early),

@@ -121,8 +121,10 @@ class WidePoolTypes:
         #: of its rank's own.
         self.waits = struct({"way": 1, "shared": 1, "own": 1, "rank": rank, "rival": index})
         self.entry = struct({"en": 1, "index": index})
-        #: An entry was opened.
-        self.opened = struct({"en": 1, "early": 1, "index": index, "info": self.info})
+        #: An entry was opened, its tag stands there.
+        self.opened = struct(
+            {"en": 1, "early": 1, "index": index, "place": self.place, "info": self.info}
+        )
         #: An entry leaves. ``sunk``: not as a packet.
         self.leaves = struct({"en": 1, "sunk": 1, "index": index, "rank": rank})
         self.list = struct({"number": ceil_log2(LISTS), "rank": rank})

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the open entry of each store, or a place for a new one's tag."""
 
+from typing import NamedTuple
+
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -30,6 +32,15 @@ def fold(key, width, turn):
 def by_bank(bits):
     """A bit per way, from one per bank."""
     return Cat(bits[0].replicate(WAYS), bits[1].replicate(WAYS), bits[2])
+
+
+class Near(NamedTuple):
+    """How the stores in C3 (``next``) and C2 (``second``) are related to the one that was in C3 in
+    the cycle before; ``coming``: sets of ``next`` in the next cycle."""
+
+    next: Signal
+    second: Signal
+    coming: Signal
 
 
 class Tags(wiring.Component):
@@ -123,16 +134,14 @@ class Tags(wiring.Component):
         near = self._near(m, moves, stages)
         closed = self._closed(m, decides, aside)
         hit, index = self._match(m, moves, stages, table, shadow, near, closed)
-        free, full = self._free_ways(m, moves, table, shadow, near, gave, closed)
+        of_aside = self._free_ways(m, moves, ways, table, shadow, near, gave, closed)
         wants, new = Signal(), Signal()
         m.d.comb += [
             # Given after the store in C2 has read its tags.
-            shadow.eq(by_bank(near[1].sets) & gave),
-            ways.eq(free),
-            # A full set has no way to give.
+            shadow.eq(by_bank(near.second.sets) & gave),
             wants.eq(now.valid & ~hit),
             gives.eq(Mux(wants & self.place & ~self.pause, ways, 0)),
-            new.eq(wants & self.place & ~self.pause & ~full),
+            new.eq(gives.any()),
             self.stalls.eq(wants & ~new),
             self.merged.eq(hit),
             self.found.en.eq(hit | new),
@@ -144,7 +153,7 @@ class Tags(wiring.Component):
         m.d.sync += aside.valid.eq(self.stalls)
         self._place(m, now, ways)
         self._ask(m, moves, stages)
-        self._wait(m, moves, decides, aside, gives, full)
+        self._wait(m, moves, decides, aside, ways, of_aside)
         return m
 
     def _early(self, stage):
@@ -155,19 +164,21 @@ class Tags(wiring.Component):
 
     def _near(self, m, moves, stages):
         """Of the store in C3, and of the one in C2: whether its key, and which of its sets, are
-        those of the store that was in C3 in the cycle before."""
+        those of the store that was in C3 in the cycle before; and the sets of the one that will be
+        in C3."""
         _, reads, compares, decides, _ = stages
         layout = data.StructLayout({"key": 1, "sets": BANKS})
-        found = [Signal(layout, name=name) for name in ("next", "second")]
-        for near, behind in zip(found, (compares, reads), strict=True):
+        near = Near(Signal(layout), Signal(layout), Signal(BANKS))
+        for each, behind in ((near.next, compares), (near.second, reads)):
+            sets = Cat(a == b for a, b in zip(behind.sets, decides.sets, strict=True))
             with m.If(moves):
                 m.d.sync += [
-                    near.key.eq(behind.store.key.as_value() == decides.store.key.as_value()),
-                    near.sets.eq(
-                        Cat(a == b for a, b in zip(behind.sets, decides.sets, strict=True))
-                    ),
+                    each.key.eq(behind.store.key.as_value() == decides.store.key.as_value()),
+                    each.sets.eq(sets),
                 ]
-        return found
+            if behind is compares:
+                m.d.comb += near.coming.eq(Mux(moves, sets, near.next.sets))
+        return near
 
     def _closed(self, m, decides, aside):
         """Ways of these two stores that were closed in the cycle before."""
@@ -188,7 +199,6 @@ class Tags(wiring.Component):
     def _match(self, m, moves, stages, table, shadow, near, closed):
         """The store in C3 finds an open entry, and which."""
         _, _, _, decides, aside = stages
-        twin, second = near
         equal, equal_next = Signal(PLACES), Signal(PLACES)
         some, matched, gave_some = Signal(), Signal(), Signal()
         gave_index, hit = Signal(self._types.index_width), Signal()
@@ -197,7 +207,7 @@ class Tags(wiring.Component):
         m.d.comb += [
             equal_next.eq(
                 mutant("wide_packet_manager.stale_tag_found", table.equal & ~shadow, table.equal)
-                | mutant("wide_packet_manager.second_not_seen", Mux(second.key, shadow, 0), 0)
+                | mutant("wide_packet_manager.second_not_seen", Mux(near.second.key, shadow, 0), 0)
             ),
         ]
         with m.If(moves):
@@ -210,41 +220,48 @@ class Tags(wiring.Component):
             left = mutant("wide_packet_manager.match_has_left", equal & ~closed[0], equal)
             m.d.sync += [equal.eq(left), matched.eq(left.any())]
         m.d.comb += [
-            some.eq(mutant("wide_packet_manager.twin_not_seen", twin.key & gave_some, 0)),
+            some.eq(mutant("wide_packet_manager.twin_not_seen", near.next.key & gave_some, 0)),
             hit.eq(decides.valid & ~aside.valid & (matched | some)),
         ]
         return hit, select(equal, index) | Mux(some, gave_index, 0)
 
-    def _free_ways(self, m, moves, table, shadow, near, gave, closed):
-        """One-hot way for the store in C3, in the emptier of its sets if possible; none is free."""
-        used, used_next, used_aside, used_now = (
-            Signal(PLACES, name=name) for name in ("used", "used_next", "used_aside", "used_now")
-        )
-        second, second_aside, second_now = Signal(), Signal(), Signal()  # bank 1 is the emptier one
-        given = by_bank(near[0].sets) & gave
+    def _free_ways(self, m, moves, ways, table, shadow, near, gave, closed):
+        """Chooses ``ways``, one-hot, for the store in C3: in the emptier of its sets if possible.
+
+        What is free is known before C3; a store does not take what the one in front of it could
+        have taken. Returns the ways that the store aside could have.
+        """
+        view = data.StructLayout({"used": PLACES, "ways": PLACES, "full": 2, "second": 1})
+        own, of_aside, now = (Signal(view, name=name) for name in ("own", "of_aside", "now"))
+        own_next, aside_next, avoided = Signal(PLACES), Signal(PLACES), Signal(PLACES)
+        given = by_bank(near.next.sets) & gave
         m.d.comb += [
-            used_next.eq(used | mutant("wide_packet_manager.way_given_twice", given, 0)),
-            used_now.eq(Mux(moves, used_next, used_aside)),
-            second_now.eq(Mux(moves, second, second_aside)),
+            own_next.eq(Mux(moves, table.used | shadow, own.used & ~closed[0])),
+            aside_next.eq(Mux(moves, (own.used | given) & ~closed[0], of_aside.used & ~closed[1])),
+            avoided.eq(
+                mutant("wide_packet_manager.way_given_twice", by_bank(near.coming) & ways, 0)
+            ),
+            now.eq(Mux(moves, own, of_aside)),
         ]
         with m.If(moves):
+            # Bank 1 is the emptier one.
+            emptier = ones(table.used[WAYS:HOME]) < ones(table.used[:WAYS])
+            m.d.sync += [own.second.eq(emptier), of_aside.second.eq(own.second)]
+        m.d.sync += [own.used.eq(own_next), of_aside.used.eq(aside_next)]
+        for name, after, used in (
+            ("own", own, own_next | avoided),
+            ("of_aside", of_aside, aside_next),
+        ):
+            low, high = used[:WAYS], used[WAYS:HOME]
+            free = [lowest_set(m, ~bits, f"{name}_free_{n}") for n, bits in enumerate((low, high))]
             m.d.sync += [
-                used.eq(table.used | shadow),
-                second.eq(ones(table.used[WAYS:HOME]) < ones(table.used[:WAYS])),
-                used_aside.eq(used_next & ~closed[0]),
-                second_aside.eq(second),
+                after.full.eq(Cat(low.all(), high.all())),
+                after.ways.eq(Cat(*free, ~used[HOME])),
             ]
-        with m.Else():
-            m.d.sync += [used.eq(used & ~closed[0]), used_aside.eq(used_aside & ~closed[1])]
-        free = [lowest_set(m, ~used_now[n * WAYS : (n + 1) * WAYS], f"free_{n}") for n in range(2)]
-        full = [used_now[n * WAYS : (n + 1) * WAYS].all() for n in range(2)]
-        at_1, at_home = Signal(), Signal()
-        m.d.comb += [
-            at_home.eq(full[0] & full[1]),
-            at_1.eq(Mux(second_now, ~full[1], full[0])),
-        ]
-        ways = Cat(Mux(at_1, 0, free[0]), Mux(at_1, free[1], 0), at_home & ~used_now[HOME])
-        return ways, at_home & used_now[HOME]
+        at_1 = Mux(now.second, ~now.full[1], now.full[0])
+        low, high, home = now.ways[:WAYS], now.ways[WAYS:HOME], now.ways[HOME]
+        m.d.comb += ways.eq(Cat(Mux(at_1, 0, low), Mux(at_1, high, 0), now.full.all() & home))
+        return of_aside.ways
 
     def _place(self, m, now, ways):
         """Where the tag of a new entry stands."""
@@ -268,17 +285,17 @@ class Tags(wiring.Component):
             ]
         m.d.comb += self.asks.eq(Mux(moves, asks, asks_aside))
 
-    def _wait(self, m, moves, decides, aside, gives, full):
+    def _wait(self, m, moves, decides, aside, ways, of_aside):
         """What the store aside waits for; its rank's own way is whose."""
         t = self._types
         m.submodules.homes = homes = Ram(t.index_width, self._cfg.ranks, quick=True)
         m.d.comb += [
-            homes.w_en.eq(gives[HOME]),
+            homes.w_en.eq(ways[HOME]),
             homes.w_addr.eq(self.found.store.key.rank),
             homes.w_data.eq(self.free),
             homes.r_en.eq(moves),
             homes.r_addr.eq(decides.store.key.rank),
-            self.waits.way.eq(aside.valid & full),
+            self.waits.way.eq(aside.valid & ~of_aside.any()),
             self.waits.shared.eq(aside.valid & ~self.place & ~self.at_max),
             self.waits.own.eq(aside.valid & ~self.place & self.at_max),
             self.waits.rank.eq(aside.store.key.rank),
