@@ -86,7 +86,7 @@ async def rate(rig, cfg, rng, spread, window):
     least = max(beats, 2) if spread == "one" else beats
     if figures := rig.params.get("figures"):
         with open(figures, "a") as file:
-            file.write(f"{spread} {window} {cycles:.3f} {rig.counted} {sum(not p.full for p in rig.packets)}\n")
+            file.write(f"{spread} {window} {cycles:.3f}\n")
     assert cycles <= least * 1.025, f"{cycles:.3f} cycles per packet"
     cover(f"wide_packet_manager.rate.{spread}.{window}")
 
