@@ -19,14 +19,22 @@ from .tag_table import TagTable
 __all__ = ["Tags"]
 
 
-def fold(key, width, turn):
-    """A hash of ``key``: its slices of ``width`` bits, each turned by ``turn`` more, XORed."""
-    bits = Cat(key.as_value(), Const(0, width))
-    total = Const(0, width)
-    for number, low in enumerate(range(0, len(key.as_value()), width)):
-        part, by = bits[low : low + width], (number * turn) % width
-        total = total ^ Cat(part[by:], part[:by])
-    return total
+POLYNOMIAL = 0x1B75  # dense: keys that differ in a few bits of any fields do not meet twice
+DEGREE = POLYNOMIAL.bit_length() - 1
+
+
+def hashes(key, width):
+    """Two hashes of ``key``: bits of its remainder after division by POLYNOMIAL."""
+    bits, columns = key.as_value(), [1]
+    while len(columns) < DEGREE + len(bits):
+        shifted = columns[-1] << 1
+        columns.append(shifted ^ (POLYNOMIAL if shifted >> DEGREE else 0))
+    taps = [
+        [bit for bit, column in zip(bits, columns[DEGREE:], strict=True) if column >> n & 1]
+        for n in range(2 * width)
+    ]
+    sums = [Cat(each).xor() for each in taps]
+    return Cat(sums[:width]), Cat(sums[width:])
 
 
 def by_bank(bits):
@@ -102,13 +110,13 @@ class Tags(wiring.Component):
         ways, gives, gave = Signal(PLACES), Signal(PLACES), Signal(PLACES)
         now = Signal(t.stage)  # the store in C3: the one aside, if there is one
         key = arrives.store.key
-        hashes = [fold(key, ceil_log2(t.set_count), turn) for turn in range(2)]
+        low, high = hashes(key, ceil_log2(t.set_count))
         m.d.comb += [
             moves.eq(~aside.valid),
             self.i.ready.eq(moves),
             arrives.valid.eq(self.i.valid),
             arrives.store.eq(self.i.p),
-            *(arrives.sets[n].eq(each) for n, each in enumerate((*hashes, key.rank))),
+            *(arrives.sets[n].eq(each) for n, each in enumerate((low, high, key.rank))),
             now.eq(Mux(aside.valid, aside, decides)),
         ]
         for before, after in zip(stages, stages[1:], strict=False):
