@@ -53,15 +53,15 @@ class ReserveKept(Spec):
     def build(self, m):
         cfg = self._cfg
         m.submodules.dut = dut = Quota(cfg, SLICE)
-        self.free_inputs(dut, but=("asks", "asks_again", "max_entries"))
-        most = self.constant(dut.max_entries.shape(), "most")
+        self.free_inputs(dut, but=("asks", "asks_again", "policy"))
+        most = self.constant(dut.policy.max_entries.shape(), "most")
         ask, before = Signal(range(cfg.ranks)), Signal(range(cfg.ranks))
         self.free(ask)
         m.d.sync += before.eq(ask)
         m.d.comb += [
             dut.asks.eq(1 << ask),
             dut.asks_again.eq(ask == before),
-            dut.max_entries.eq(most),
+            dut.policy.max_entries.eq(most),
         ]
         counts = [Signal(range(cfg.pool_depth + 2), name=f"entries_{r}") for r in range(cfg.ranks)]
         for r, count in enumerate(counts):

@@ -45,7 +45,7 @@ async def places(rig, cfg, rng):
             rig.credits.left[rng.choice([tag[1] for tag in rig.golden.pending])] += 1
             await rig.cycles(still if rng.random() < 0.7 else 30)
         await rig.emptied()
-    cover("packet_manager.places")
+    cover(f"{rig.word}.places")
 
 
 @PoolRig.test(merge_timeout=60000, age_limit=60000)
@@ -75,7 +75,7 @@ async def neighbours(rig, cfg, rng):
         await rig.flush()
         assert len(rig.packets) == before + 2, f"{one}\n {other}"
     rig.judge()
-    cover("packet_manager.neighbours")
+    cover(f"{rig.word}.neighbours")
 
 
 @PoolRig.test(merge_timeout=60000, age_limit=60000)
@@ -99,7 +99,7 @@ async def marks_of_one(rig, cfg, rng):
             await rig.cycles(60)
             assert len(rig.packets) == count and rig.packets[-1].stores[0].dest == dest
         await rig.flushed()
-    cover("packet_manager.mark.one")
+    cover(f"{rig.word}.mark.one")
 
 
 @PoolRig.test(merge_timeout=60, age_limit=60000, credits=0)
@@ -115,27 +115,27 @@ async def place_in_a_moment(rig, cfg, rng):
         await rig.stored(rig.golden.merge_timeout + 3 * cfg.pool_depth)
         # The whole one is locked and held at the output; then one more store than the rank has
         # places for.
-        rig.o_packet.set_pause("stop")
+        rig.output.set_pause("stop")
         rig.put(whole, 0, cfg.packet_bytes)
-        await rig.stored(6)
+        await rig.stored(rig.way)
         rig.credits.left[rank] = 1
-        await rig.cycles(10)
+        await rig.cycles(rig.way)
         fillers = [
             rig.traffic.row(rowid=100 + n, dest=dest) for n in range(cfg.pool_depth - cfg.ranks - 1)
         ]
         for base in (young, *fillers):
             rig.put(base, 0, 8)
-        await rig.cycles(cfg.pool_depth + 4)
-        rig.o_packet.set_pause(None)
+        await rig.cycles(cfg.pool_depth + rig.way)
+        rig.output.set_pause(None)
         await rig.cycles(wait)
         rig.credits.left[rank] = 1
-        await rig.cycles(14)
+        await rig.cycles(2 * rig.way)
         waited += rig.counted["stall_pool"] > 0
         rig.credits.left[rank] = 1000
         await rig.emptied()
         assert [p.rowid for p in rig.packets[:2]] == [3, 2], f"wait {wait}: not the expired one"
     assert waited
-    cover("packet_manager.pool.in_a_moment")
+    cover(f"{rig.word}.pool.in_a_moment")
 
 
 @PoolRig.test(credits=0, merge_timeout=60000, age_limit=60000, watchdog=6000)
