@@ -68,8 +68,8 @@ class PacketManagerGolden:
     """Checks one packet manager. Raises AssertionError with the reason.
 
     Parameters: ``cfg``; ``merge_timeout``, ``age_limit``, ``max_entries``, ``bucket_shift`` as
-    driven. Attributes: ``packets``, all that left, in order; ``totals``, Counter of the strobes that must have come;
-    ``ledger``, Counter of bytes by (dest, bank); ``died``, a peer has died.
+    driven. Attributes: ``packets``, all that left, in order; ``totals``, Counter of the strobes
+    that must have come; ``ledger``, Counter of bytes by (dest, bank); ``died``, a peer has died.
     """
 
     closes = (-SLACK, 0)  # cycles after a lock in which the entry still surely, and perhaps, merges

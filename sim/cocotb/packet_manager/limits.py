@@ -234,5 +234,5 @@ async def young_and_dead(rig, cfg, rng):
             shown = rig.get("oldest")
             assert not shown["valid"] or shown["age"] < held // 2, f"{shown} is too old"
             await rig.cycles(1)
-        await rig.quiet()
+        await rig.sunk(victim)
     cover(f"{rig.word}.dead.young")

@@ -189,7 +189,7 @@ async def death_moments(rig, cfg, rng):
     """A peer dies in every cycle around the lock of its entry: the entry leaves whole or is sunk,
     and it drains."""
     phases = min(cfg.pool_depth, 4)  # of the sweep that sinks
-    for at in range(12 * phases):
+    for at in range(-4 * phases, 12 * phases):
         await rig.anew()
         dest, rank = rig.traffic.first
         rig.credits.give(0)
@@ -197,8 +197,11 @@ async def death_moments(rig, cfg, rng):
         rig.put_row(cfg.packet_bytes, dest=dest)
         await rig.stored(10 + at % phases)
         await rig.mark()
+        if at < 0:
+            rig.kill(1 << rank)
+            await rig.cycles(-at // phases)
         rig.credits.left[rank] = 1
-        await rig.cycles(at // phases)
+        await rig.cycles(max(0, at // phases))
         killed = rig.cycle
         rig.kill(1 << rank)
         await rig.cycles(3 * cfg.pool_depth + 40)

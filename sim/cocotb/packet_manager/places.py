@@ -12,7 +12,8 @@ async def places(rig, cfg, rng):
     """Entries come and go one by one, for all maxima: the side ports follow while nothing else
     moves."""
     still = 16 + 3 * min(cfg.pool_depth, 32)
-    for most in (0, 2, cfg.pool_depth - 1, cfg.pool_depth):
+    room = min(rig.ports.on_the_way, cfg.pool_depth - cfg.ranks)  # that `can_accept` promises
+    for most in sorted({0, 2, room, cfg.pool_depth - 1, cfg.pool_depth}):
         rig.limits |= {
             "max_entries": most,
             "age_limit": 200 if most == cfg.pool_depth else 60000,
@@ -153,3 +154,22 @@ async def old_at_once(rig, cfg, rng):
     rig.credits.give(cfg.pool_depth)
     await rig.emptied()
     assert len(rig.packets) == cfg.pool_depth
+
+
+@PoolRig.test(merge_timeout=60000, age_limit=60000)
+async def leaving_is_enough(rig, cfg, rng):
+    """A store waits while an entry is leaving: room enough, nothing else is squeezed out."""
+    for wait in range(4):
+        await rig.anew()
+        dest, _ = rig.traffic.first
+        rig.output.set_pause("stop")
+        rig.put_row(cfg.packet_bytes, dest=dest)
+        await rig.stored(2 * rig.way)
+        rig.put_rows(rig.places, dest=dest)
+        await rig.cycles(rig.places + 2 * rig.way + wait)
+        assert rig.counted["stall_pool"] and not rig.packets
+        rig.output.set_pause(None)
+        await rig.cycles(4 * rig.way + cfg.pool_depth)
+        assert len(rig.packets) == 1, "another one was squeezed out"
+        await rig.flushed()
+    cover(f"{rig.word}.pool.leaving")

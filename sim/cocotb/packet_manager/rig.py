@@ -150,6 +150,7 @@ class PoolRig(Rig):
 
     def set_policy(self, **changes):
         """The golden model and the block go by these registers from now on."""
+        self.changed = self.cycle
         for name, value in changes.items():
             setattr(self.golden, name, value)
         self.set("policy", {name: getattr(self.golden, name) for name in policies(self.cfg)})

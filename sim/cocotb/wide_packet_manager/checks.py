@@ -22,7 +22,7 @@ class SidePorts(checks.SidePorts):
         surely = (
             golden.merged(queue)["bytes"] == queue[0].full
             or any(s.marked is not None and cycle - s.marked > golden.sweep for s in queue)
-            or cycle - queue[0].placed >= timeout + golden.sweep
+            or cycle - max(queue[0].placed + timeout, self._rig.changed) >= golden.sweep
         )
         return surely, golden.early(list(queue), cycle + STILL)
 

@@ -13,7 +13,8 @@ timers = PoolRig.again(today.timers)
 
 @PoolRig.test()
 async def latency(rig, cfg, rng):
-    """A store that completes a packet: its first beat is valid 14 cycles after it was accepted."""
+    """A store that completes a packet: its first beat is valid 14 cycles after it was accepted, 20
+    if it had to go to a list."""
     for count in range(1, cfg.packet_bytes // rig.slice_bytes + 1):
         full = rig.slice_bytes * count
         for store in rig.traffic.bytes_of(rig.traffic.row(full=full), 0, full):
@@ -25,6 +26,19 @@ async def latency(rig, cfg, rng):
         assert cycles == 14, f"{count} stores: first beat {cycles} cycles after the last store"
         assert packet.last - packet.head == count - 1
     cover(f"{rig.word}.latency.14")
+
+    # Without a credit just when it is ready an entry is hung into its list.
+    listed = []
+    for late in range(14):
+        rig.credits.give(0)
+        await rig.cycles(3)
+        await rig.i_store.send(rig.traffic.bytes_of(rig.traffic.row(full=16), 0, 16)[0])
+        await rig.cycles(late)
+        rig.credits.give(1000)
+        await rig.quiet()
+        listed.append(rig.packets[-1].head - rig.i_store.stamps[-1])
+    assert min(cycles for cycles in listed if cycles != 14) == 20, f"through a list: {listed}"
+    cover(f"{rig.word}.latency.20")
     rig.judge()
 
 
