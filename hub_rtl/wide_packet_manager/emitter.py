@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from hub_rtl.contract.fields import FLIT_BYTES
 from hub_rtl.parts.arbiter import lowest_set
-from hub_rtl.parts.mutants import mutant, variant
+from hub_rtl.parts.mutants import mutant
 from hub_rtl.parts.onehot import encode, ones, tree_sum
 from hub_rtl.parts.ram import Ram
 from hub_rtl.parts.register_queue import RegisterQueue
@@ -138,11 +138,15 @@ class Emitter(wiring.Component):
         m.submodules.places = places = Ram(t.place, depth, bypass=False, quick=depth <= 64)
         m.submodules.expireds = expireds = Ram(1, depth, bypass=False, quick=depth <= 64)
         steps, before = [], self.lock
-        for n in range(variant("wide_packet_manager.sent_before_landed", LANDS, LANDS - 1)):
+        for n in range(LANDS):
             steps.append(Signal(t.lock, name=f"locked_{n + 1}"))
             m.d.sync += steps[-1].eq(before)
             before = steps[-1]
-        landed, told = steps[-1], Signal(t.lock)
+        landed, told = Signal(t.lock), Signal(t.lock)
+        landed_now, too_soon = (step.as_value() for step in (steps[-1], steps[-2]))
+        m.d.comb += landed.eq(
+            mutant("wide_packet_manager.sent_before_landed", landed_now, too_soon)
+        )
         m.d.sync += told.eq(landed)
         m.d.comb += [
             places.w_en.eq(self.opened.en),

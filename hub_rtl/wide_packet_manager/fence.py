@@ -7,7 +7,7 @@ from amaranth import Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from hub_rtl.parts.mutants import mutant, variant
+from hub_rtl.parts.mutants import mutant
 
 from .records import wide_types_of
 
@@ -119,10 +119,10 @@ class Fence(wiring.Component):
         ranks = Mux(tail.waits & kept, 1 << tail.rank, 0)
         before = Signal(stage)
         m.d.comb += [before.en.eq(tail.taken), before.covered.eq(now), before.rank.eq(tail.rank)]
-        cycles = SENT_CYCLES + LEDGER_CYCLES
-        for n in range(variant("wide_packet_manager.drained_before_ledger", cycles, 1)):
+        late = 0
+        for n in range(SENT_CYCLES + LEDGER_CYCLES):
             after = Signal(stage, name=f"ledger_{n}")
             m.d.sync += [after.eq(before), after.covered.eq(before.covered | mark)]
-            ranks = ranks | Mux(after.en & after.covered, 1 << after.rank, 0)
+            late = late | Mux(after.en & after.covered, 1 << after.rank, 0)
             before = after
-        return ranks
+        return ranks | mutant("wide_packet_manager.drained_before_ledger", late, 0)

@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from hub_rtl.contract.config import ceil_log2
 from hub_rtl.contract.fields import AGE
-from hub_rtl.parts.mutants import mutant, variant
+from hub_rtl.parts.mutants import mutant
 from hub_rtl.parts.ram import Ram
 
 from .records import PARTIAL, covers, wide_types_of
@@ -199,8 +199,7 @@ class Sweep(wiring.Component):
     def _step(self, m, steps, present):
         """The entries in turn; groups of which none is there count as one."""
         depth = self._cfg.pool_depth
-        least = variant("wide_packet_manager.sweep_comes_back_too_soon", LEAST_GROUPS, 1)
-        size = min(GROUP, depth // least)
+        size = min(GROUP, depth // LEAST_GROUPS)
         groups, low = depth // size, ceil_log2(size)
         step, occupied = Signal(self._types.index_width), Signal(groups)
         m.d.sync += occupied.eq(Cat(present.word_select(n, size).any() for n in range(groups)))

@@ -213,8 +213,9 @@ class Tags(wiring.Component):
         index = [Signal.like(gave_index, name=f"index_{n}") for n in range(PLACES)]
         m.d.sync += [gave_some.eq(self.found.new), gave_index.eq(self.free)]
         m.d.comb += [
+            # Their tags are not yet in use for who reads the table.
             equal_next.eq(
-                mutant("wide_packet_manager.stale_tag_found", table.equal & ~shadow, table.equal)
+                table.equal
                 | mutant("wide_packet_manager.second_not_seen", Mux(near.second.key, shadow, 0), 0)
             ),
         ]
