@@ -18,8 +18,8 @@ class TagTable(wiring.Component):
     Contract: with ``read`` the words at ``reads`` are fetched; in the next cycles, until the next
     ``read``, ``equal`` says which of them are in use and have ``key``, ``used`` which are in use,
     ``index`` whose they are. A word written in the cycle of its read shows as it was before.
-    Ways are written by ``opens``; ``gave`` says in the next cycle which of them are in
-    use, and counts, as ``closing`` does, from the cycle after.
+    Ways are written by ``opens``; ``gave`` says in the next cycle which of them are in use, and
+    counts, as ``closing`` does, from the cycle after.
 
     Parameters: ``cfg``, ``slice_bytes``. Ports: ``read`` In; ``reads`` In sets; ``compares`` In,
     the sets that were read, ``key`` In; ``equal``, ``used`` Out, a bit per way; ``index`` Out, an
