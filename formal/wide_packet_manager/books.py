@@ -53,15 +53,15 @@ class ReserveKept(Spec):
     def build(self, m):
         cfg = self._cfg
         m.submodules.dut = dut = Quota(cfg, SLICE)
-        self.free_inputs(dut, but=("asks", "asks_again", "max_entries"))
-        most = self.constant(dut.max_entries.shape(), "most")
+        self.free_inputs(dut, but=("asks", "asks_again", "policy"))
+        most = self.constant(dut.policy.max_entries.shape(), "most")
         ask, before = Signal(range(cfg.ranks)), Signal(range(cfg.ranks))
         self.free(ask)
         m.d.sync += before.eq(ask)
         m.d.comb += [
             dut.asks.eq(1 << ask),
             dut.asks_again.eq(ask == before),
-            dut.max_entries.eq(most),
+            dut.policy.max_entries.eq(most),
         ]
         counts = [Signal(range(cfg.pool_depth + 2), name=f"entries_{r}") for r in range(cfg.ranks)]
         for r, count in enumerate(counts):
@@ -180,7 +180,7 @@ class DrainingCovers(Spec):
             wanted = tree_sum(
                 [here[n] & dut.covered[n] & (ranks[n] == r) for n in range(cfg.pool_depth)]
             )
-            self.lemma(f"covered of rank {r} counted", inner.counts[r] == wanted)
+            self.lemma(f"covered of rank {r} counted", inner.counts[r] == wanted + inner.less[r])
         self.lemma("covered known", dut.covered.bit_select(entry, 1) == covered, when=its)
         was = self.past(covered & its, "was")
         self.always(

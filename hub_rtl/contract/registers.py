@@ -354,6 +354,14 @@ def _control_page(cfg):
                 "rw",
                 "cycles without progress until an OPEN region is reported, 0 = never",
             ),
+            _word(
+                "BUCKET_SHIFT",
+                0x1C,
+                ROWID.bit_length(),
+                "rw",
+                "wide slices: full packets of a peer leave by RowID >> this, in eight turns",
+                policy=True,
+            ),
             Register(
                 "COMMAND",
                 0x20,

@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from hub_rtl.contract.fields import FLIT_BYTES
 from hub_rtl.parts.arbiter import lowest_set
-from hub_rtl.parts.mutants import mutant, variant
+from hub_rtl.parts.mutants import mutant
 from hub_rtl.parts.onehot import encode, ones, tree_sum
 from hub_rtl.parts.ram import Ram
 from hub_rtl.parts.register_queue import RegisterQueue
@@ -33,7 +33,7 @@ class Emitter(wiring.Component):
     Latency: the first beat is valid LANDS + 1 cycles after the lock; one beat per cycle. ``leaves``
     comes with the beat or later: the words of the last beat have been read.
 
-    Parameters: ``cfg``, ``slice_bytes``. Ports: ``found`` In, places of new entries; ``ready`` In,
+    Parameters: ``cfg``, ``slice_bytes``. Ports: ``opened`` In; ``ready`` In,
     why they are; ``lock`` In; ``granted``, ``missed`` In, ``room`` Out; ``closing`` Out; ``peek``
     Out, ``had`` In; ``look`` Out, ``whole`` In; ``fetch`` Out; ``info``, ``mask``, ``data`` In,
     what was fetched; ``o_record`` Out, valid is a register; ``tail`` Out; ``leaves`` Out;
@@ -47,7 +47,7 @@ class Emitter(wiring.Component):
         self._ahead = PICK + LANDS if t.parts == 1 else 2 + -(-(PICK + LANDS) // t.parts)
         super().__init__(
             {
-                "found": In(t.found),
+                "opened": In(t.opened),
                 "ready": In(t.ready),
                 "lock": In(t.lock),
                 "granted": In(1),
@@ -138,16 +138,20 @@ class Emitter(wiring.Component):
         m.submodules.places = places = Ram(t.place, depth, bypass=False, quick=depth <= 64)
         m.submodules.expireds = expireds = Ram(1, depth, bypass=False, quick=depth <= 64)
         steps, before = [], self.lock
-        for n in range(variant("wide_packet_manager.sent_before_landed", LANDS, LANDS - 1)):
+        for n in range(LANDS):
             steps.append(Signal(t.lock, name=f"locked_{n + 1}"))
             m.d.sync += steps[-1].eq(before)
             before = steps[-1]
-        landed, told = steps[-1], Signal(t.lock)
+        landed, told = Signal(t.lock), Signal(t.lock)
+        landed_now, too_soon = (step.as_value() for step in (steps[-1], steps[-2]))
+        m.d.comb += landed.eq(
+            mutant("wide_packet_manager.sent_before_landed", landed_now, too_soon)
+        )
         m.d.sync += told.eq(landed)
         m.d.comb += [
-            places.w_en.eq(self.found.en & self.found.new),
-            places.w_addr.eq(self.found.index),
-            places.w_data.eq(self.found.place),
+            places.w_en.eq(self.opened.en),
+            places.w_addr.eq(self.opened.index),
+            places.w_data.eq(self.opened.place),
             places.r_en.eq(1),
             places.r_addr.eq(self.lock.index),
             self.closing.en.eq(steps[0].en),

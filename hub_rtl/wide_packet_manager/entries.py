@@ -28,7 +28,7 @@ class Entries(wiring.Component):
     payload and mask only what was written before.
 
     Parameters: ``cfg``, ``slice_bytes``. Ports: ``arrives`` In {en, bytes}, ``slot`` Out, where
-    they wait; ``found`` In; ``bucket_shift`` In; ``full`` Out {en, index, list}: with this store
+    they wait; ``found`` In; ``policy`` In; ``full`` Out {en, index, list}: with this store
     every byte that the block shall have is there; ``opened`` Out, C4; ``early`` Out, a store that a
     fence covers is in C4; ``overlap`` Out strobe; ``peek`` In entry, ``had`` Out; ``look`` In
     entry, ``whole`` Out, it is full; ``fetch`` In, ``data``, ``mask`` (of all parts), ``info`` Out.
@@ -42,7 +42,7 @@ class Entries(wiring.Component):
                 "arrives": In(t.arrives),
                 "slot": Out(range(SLOTS)),
                 "found": In(t.found),
-                "bucket_shift": In(t.bucket_shift),
+                "policy": In(t.policy),
                 "full": Out(t.ready),
                 "opened": Out(t.opened),
                 "early": Out(1),
@@ -91,6 +91,7 @@ class Entries(wiring.Component):
             self.info.eq(infos.r_data),
             self.opened.en.eq(op.en & op.new),
             self.opened.index.eq(op.index),
+            self.opened.place.eq(op.place),
             self.opened.info.key.eq(store.key),
             self.opened.info.dest.eq(store.dest),
             self.opened.early.eq(op.early),
@@ -107,7 +108,7 @@ class Entries(wiring.Component):
             merging.plain.eq(store.key.plain),
             merging.list.rank.eq(store.key.rank),
             merging.list.number.eq(
-                (store.key.body.row.rowid >> self.bucket_shift)[: BUCKETS.bit_length() - 1]
+                (store.key.body.row.rowid >> self.policy.bucket_shift)[: BUCKETS.bit_length() - 1]
             ),
             merging.mask.eq(written.mask),
         ]

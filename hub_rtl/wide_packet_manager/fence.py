@@ -7,7 +7,7 @@ from amaranth import Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from hub_rtl.parts.mutants import mutant, variant
+from hub_rtl.parts.mutants import mutant
 
 from .records import wide_types_of
 
@@ -20,7 +20,8 @@ SENT_CYCLES = 1  # from a packet's last beat to o_sent, beside its register
 class FenceObserve(NamedTuple):
     """What a proof may see of a :class:`Fence`."""
 
-    counts: list  #: covered entries of each rank
+    counts: list  #: covered entries of each rank, and one that has left in the cycle before
+    less: Signal  #: ranks for which there is such a one
 
 
 class Fence(wiring.Component):
@@ -64,12 +65,15 @@ class Fence(wiring.Component):
         cfg, t = self._cfg, self._types
         mark, covered = self.mark, self.covered
         leaves_covered, just_marked, left = Signal(), Signal(), Signal(cfg.ranks)
+        less = Signal(cfg.ranks)
         counts = [Signal(t.count_width, name=f"covered_{r}") for r in range(cfg.ranks)]
-        self.observe = FenceObserve(counts)
+        self.observe = FenceObserve(counts, less)
         late, drains = self._tail(m, leaves_covered), Signal(cfg.ranks)
         m.d.comb += leaves_covered.eq(covered.bit_select(self.leaves.index, 1))
         m.d.sync += [
             just_marked.eq(mark.en),
+            # Counted a cycle later; a mark in that cycle has counted without it.
+            less.eq(Mux(self.leaves.en & leaves_covered & ~mark.en, 1 << self.leaves.rank, 0)),
             drains.eq(left | late | self.early.replicate(cfg.ranks)),
         ]
         # In the cycle after a mark nobody has been looked through yet.
@@ -95,10 +99,9 @@ class Fence(wiring.Component):
             count = counts[r]
             early = mutant("wide_packet_manager.early_not_counted", self.opened.early, 0)
             more = self.opened.en & early & (self.opened.info.key.rank == r)
-            less = self.leaves.en & leaves_covered & (self.leaves.rank == r)
             innocent = self.innocent.en & (self.innocent.rank == r)
             m.d.comb += left[r].eq(count.any())
-            m.d.sync += count.eq(Mux(mark.en, self.entries[r], count + more - less - innocent))
+            m.d.sync += count.eq(Mux(mark.en, self.entries[r], count + more - less[r] - innocent))
         return m
 
     def _tail(self, m, leaves_covered):
@@ -116,10 +119,10 @@ class Fence(wiring.Component):
         ranks = Mux(tail.waits & kept, 1 << tail.rank, 0)
         before = Signal(stage)
         m.d.comb += [before.en.eq(tail.taken), before.covered.eq(now), before.rank.eq(tail.rank)]
-        cycles = SENT_CYCLES + LEDGER_CYCLES
-        for n in range(variant("wide_packet_manager.drained_before_ledger", cycles, 1)):
+        late = 0
+        for n in range(SENT_CYCLES + LEDGER_CYCLES):
             after = Signal(stage, name=f"ledger_{n}")
             m.d.sync += [after.eq(before), after.covered.eq(before.covered | mark)]
-            ranks = ranks | Mux(after.en & after.covered, 1 << after.rank, 0)
+            late = late | Mux(after.en & after.covered, 1 << after.rank, 0)
             before = after
-        return ranks
+        return ranks | mutant("wide_packet_manager.drained_before_ledger", late, 0)

@@ -54,10 +54,12 @@ class FreeList(wiring.Component):
         ]
         m.d.sync += [
             newest.eq(newest + self.gives.en),
-            oldest.eq(oldest + (self.takes & all_used)),
             took.eq(mutant("wide_packet_manager.given_word_read_late", self.takes & all_used, 0)),
-            unused.eq(unused + (self.takes & ~all_used)),
         ]
+        with m.If(self.takes & all_used):
+            m.d.sync += oldest.eq(oldest + 1)
+        with m.If(self.takes & ~all_used):
+            m.d.sync += unused.eq(unused + 1)
         return m
 
 
@@ -75,7 +77,7 @@ class Quota(wiring.Component):
 
     Parameters: ``cfg``, ``slice_bytes``. Ports: ``asks`` In, one-hot rank; ``asks_again`` In, it is
     the rank that asked in the cycle before; ``takes`` In; ``place`` Out; ``at_max`` Out, the rank's
-    own maximum forbids it; ``leaves`` In; ``max_entries`` In, from the next cycle on;
+    own maximum forbids it; ``leaves`` In; ``policy`` In, from the next cycle on;
     ``can_accept`` Out ranks; ``entries`` Out, of each rank, as of the next cycle.
     """
 
@@ -90,7 +92,7 @@ class Quota(wiring.Component):
                 "place": Out(1),
                 "at_max": Out(1),
                 "leaves": In(t.leaves),
-                "max_entries": In(t.count_width),
+                "policy": In(t.policy),
                 "can_accept": Out(cfg.ranks),
                 "entries": Out(t.count_width).array(cfg.ranks),
             }
@@ -112,6 +114,7 @@ class Quota(wiring.Component):
             Signal(cfg.ranks, init=-1, name=name)
             for name in ("quiet", "after_other", "after_own", "below")
         )
+        most = self.policy.max_entries
         limits = [Signal(width, name=f"limit_{n}") for n in range(3)]  # most, less one, less two
         m.d.comb += [
             comes.eq(Mux(took, taker, 0)),
@@ -127,10 +130,7 @@ class Quota(wiring.Component):
             took.eq(self.takes),
             taker.eq(self.asks),
             shared.eq(shared + more - less),
-            *(
-                limit.eq(Mux(self.max_entries > n, self.max_entries - n, 0))
-                for n, limit in enumerate(limits)
-            ),
+            *(limit.eq(Mux(most > n, most - n, 0)) for n, limit in enumerate(limits)),
         ]
         for r in range(cfg.ranks):
             count, up, down = Signal(width, name=f"count_{r}"), comes[r], goes[r]
@@ -161,8 +161,8 @@ class Quota(wiring.Component):
                         (shared >= room)
                         & mutant(
                             "wide_packet_manager.one_entry_over_maximum",
-                            count + room <= self.max_entries,
-                            count + room <= self.max_entries + 1,
+                            count + room <= most,
+                            count + room <= most + 1,
                         )
                     )
                 ),

@@ -55,11 +55,11 @@ class WidePoolTypes:
         self.part_width = part = index_width(self.parts)
         self.units = slice_bytes // FLIT_BYTES  # 16-byte units of a part
         self.unit_count = (cfg.packet_bytes // FLIT_BYTES).bit_length()
-        self.bucket_shift = ROWID.bit_length()  # width
         #: Tags at half load: as many sets in each of two memories as keep twice the entries.
         self.set_count = max(2, depth // WAYS)
         self.set_width = max(ceil_log2(self.set_count), rank)
         self.mark, self.sent, self.oldest = types.mark, types.sent, types.oldest
+        self.policy = types.policy
         self.take, self.counts = types.rank_strobe, POOL_COUNTS
 
         #: What makes a block: row, or address.
@@ -121,8 +121,10 @@ class WidePoolTypes:
         #: of its rank's own.
         self.waits = struct({"way": 1, "shared": 1, "own": 1, "rank": rank, "rival": index})
         self.entry = struct({"en": 1, "index": index})
-        #: An entry was opened.
-        self.opened = struct({"en": 1, "early": 1, "index": index, "info": self.info})
+        #: An entry was opened, its tag stands there.
+        self.opened = struct(
+            {"en": 1, "early": 1, "index": index, "place": self.place, "info": self.info}
+        )
         #: An entry leaves. ``sunk``: not as a packet.
         self.leaves = struct({"en": 1, "sunk": 1, "index": index, "rank": rank})
         self.list = struct({"number": ceil_log2(LISTS), "rank": rank})

@@ -7,7 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hub_rtl.contract.config import ceil_log2
-from hub_rtl.contract.fields import AGE, TIMER
+from hub_rtl.contract.fields import AGE
 from hub_rtl.parts.mutants import mutant
 from hub_rtl.parts.ram import Ram
 
@@ -15,7 +15,8 @@ from .records import PARTIAL, covers, wide_types_of
 
 __all__ = ["Sweep"]
 
-GROUP = 8  # entries that a sweep passes over at once when none of them is there
+GROUP = 8  # entries that a sweep passes over at once when none of them is there, at most
+LEAST_GROUPS = 4  # what a visit told of an entry counts when the next one looks at it
 LONGEST = (1 << AGE) - 1
 PATIENCE = 15  # cycles that a visit gives way to full entries
 LEFT_CYCLES = 3  # from an entry's end until a store that waits has seen it
@@ -40,7 +41,7 @@ class Sweep(wiring.Component):
     Parameters: ``cfg``, ``slice_bytes``. Ports: ``opened`` In; ``full`` In; ``lock`` In; ``leaves``
     In; ``ready`` Out; ``marks`` In strobe, visits under way are void; ``mark_now``, ``covered`` In;
     ``innocent`` Out; ``dead`` In ranks; ``waits`` In; ``idle`` In, no entry is leaving or could;
-    ``merge_timeout``, ``age_limit`` In; ``old`` Out ranks; ``oldest`` Out; ``pause`` Out.
+    ``policy`` In; ``old`` Out ranks; ``oldest`` Out; ``pause`` Out.
     """
 
     def __init__(self, cfg, slice_bytes):
@@ -61,8 +62,7 @@ class Sweep(wiring.Component):
                 "dead": In(cfg.ranks),
                 "waits": In(t.waits),
                 "idle": In(1),
-                "merge_timeout": In(TIMER),
-                "age_limit": In(TIMER),
+                "policy": In(t.policy),
                 "old": Out(cfg.ranks),
                 "oldest": Out(t.oldest),
                 "pause": Out(1),
@@ -155,8 +155,8 @@ class Sweep(wiring.Component):
         covered, marked = self.covered.bit_select(aging.index, 1), Signal()
         m.d.comb += [
             age.eq(Mux(long, LONGEST, aging.age)),
-            expired.eq(age >= self.merge_timeout),
-            old.eq(age >= self.age_limit),
+            expired.eq(age >= self.policy.merge_timeout),
+            old.eq(age >= self.policy.age_limit),
             dead.eq(self.dead.bit_select(info.key.rank, 1)),
             marked.eq(covers(self.mark_now, self._log2_replicas, info.key.plain, info.dest)),
         ]
@@ -199,7 +199,7 @@ class Sweep(wiring.Component):
     def _step(self, m, steps, present):
         """The entries in turn; groups of which none is there count as one."""
         depth = self._cfg.pool_depth
-        size = min(GROUP, depth)
+        size = min(GROUP, depth // LEAST_GROUPS)
         groups, low = depth // size, ceil_log2(size)
         step, occupied = Signal(self._types.index_width), Signal(groups)
         m.d.sync += occupied.eq(Cat(present.word_select(n, size).any() for n in range(groups)))

@@ -17,12 +17,14 @@ class TagTable(wiring.Component):
 
     Contract: with ``read`` the words at ``reads`` are fetched; in the next cycles, until the next
     ``read``, ``equal`` says which of them are in use and have ``key``, ``used`` which are in use,
-    ``index`` whose they are. A word written in the cycle of its read shows as it was before; its
-    use shows. ``opens`` and ``closing`` count from the next cycle on.
+    ``index`` whose they are. A word written in the cycle of its read shows as it was before.
+    Ways are written by ``opens``; ``gave`` says in the next cycle which of them are in use, and
+    counts, as ``closing`` does, from the cycle after.
 
     Parameters: ``cfg``, ``slice_bytes``. Ports: ``read`` In; ``reads`` In sets; ``compares`` In,
     the sets that were read, ``key`` In; ``equal``, ``used`` Out, a bit per way; ``index`` Out, an
-    entry per way; ``opens`` In {ways, sets, key, index}: writes these ways; ``closing`` In.
+    entry per way; ``opens`` In {ways, sets, key, index}: writes these ways; ``gave`` In ways;
+    ``closing`` In.
     """
 
     def __init__(self, cfg, slice_bytes):
@@ -38,6 +40,7 @@ class TagTable(wiring.Component):
                 "used": Out(PLACES),
                 "index": Out(t.index_width).array(PLACES),
                 "opens": In(t.opens),
+                "gave": In(PLACES),
                 "closing": In(t.closing),
             }
         )
@@ -46,18 +49,19 @@ class TagTable(wiring.Component):
         m = Module()
         t = self._types
         word = data.StructLayout({"key": t.key, "index": t.index_width})
-        place, low = self.closing.place, 0
+        place, low, written = self.closing.place, 0, Signal(t.sets)
+        m.d.sync += written.eq(self.opens.sets)
         sizes = ((t.set_count, WAYS), (t.set_count, WAYS), (self._cfg.ranks, 1))
         for bank, (count, ways) in enumerate(sizes):
             tags = Ram(data.ArrayLayout(word, ways), count, granules=ways, quick=True, bypass=False)
             m.submodules[f"tags_{bank}"] = tags
-            gives = self.opens.ways[low : low + ways]
+            gave = self.gave[low : low + ways]
             closes = Signal(ways, name=f"closes_{bank}")
             used = Array(Signal(ways, name=f"used_{bank}_{n}") for n in range(count))
             m.d.comb += [
                 tags.r_en.eq(self.read),
                 tags.r_addr.eq(self.reads[bank]),
-                tags.w_en.eq(gives),
+                tags.w_en.eq(self.opens.ways[low : low + ways]),
                 tags.w_addr.eq(self.opens.sets[bank]),
                 closes.eq(Mux(self.closing.en & (place.bank == bank), (1 << place.way)[:ways], 0)),
                 self.used[low : low + ways].eq(used[self.compares[bank]]),
@@ -71,7 +75,7 @@ class TagTable(wiring.Component):
                     self.equal[low + way].eq(same & self.used[low + way]),
                 ]
             for n in range(count):
-                opened = Mux(self.opens.sets[bank] == n, gives, 0)
+                opened = Mux(written[bank] == n, gave, 0)
                 closed = Mux(place.set == n, closes, 0)
                 m.d.sync += used[n].eq((used[n] | opened) & ~closed)
             low += ways

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the open entry of each store, or a place for a new one's tag."""
 
+from typing import NamedTuple
+
 from amaranth import Cat, Const, Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hub_rtl.contract.config import ceil_log2
@@ -17,19 +19,36 @@ from .tag_table import TagTable
 __all__ = ["Tags"]
 
 
-def fold(key, width, turn):
-    """A hash of ``key``: its slices of ``width`` bits, each turned by ``turn`` more, XORed."""
-    bits = Cat(key.as_value(), Const(0, width))
-    total = Const(0, width)
-    for number, low in enumerate(range(0, len(key.as_value()), width)):
-        part, by = bits[low : low + width], (number * turn) % width
-        total = total ^ Cat(part[by:], part[:by])
-    return total
+POLYNOMIAL = 0x1B75  # dense: keys that differ in a few bits of any fields do not meet twice
+DEGREE = POLYNOMIAL.bit_length() - 1
+
+
+def hashes(key, width):
+    """Two hashes of ``key``: bits of its remainder after division by POLYNOMIAL."""
+    bits, columns = key.as_value(), [1]
+    while len(columns) < DEGREE + len(bits):
+        shifted = columns[-1] << 1
+        columns.append(shifted ^ (POLYNOMIAL if shifted >> DEGREE else 0))
+    taps = [
+        [bit for bit, column in zip(bits, columns[DEGREE:], strict=True) if column >> n & 1]
+        for n in range(2 * width)
+    ]
+    sums = [Cat(each).xor() for each in taps]
+    return Cat(sums[:width]), Cat(sums[width:])
 
 
 def by_bank(bits):
     """A bit per way, from one per bank."""
     return Cat(bits[0].replicate(WAYS), bits[1].replicate(WAYS), bits[2])
+
+
+class Near(NamedTuple):
+    """How the stores in C3 (``next``) and C2 (``second``) are related to the one that was in C3 in
+    the cycle before; ``coming``: sets of ``next`` in the next cycle."""
+
+    next: Signal
+    second: Signal
+    coming: Signal
 
 
 class Tags(wiring.Component):
@@ -41,16 +60,17 @@ class Tags(wiring.Component):
     ``place`` allows it and a way is free, else it waits. Stores find a tag until two cycles after
     ``closing``.
 
-    Latency: C0 hashed; C1 tags read; C2 compared; C3 hit, new or wait, told by ``found``. The
-    stages move together. What the two stores in front write after a store has read its sets is
-    compared with the store itself.
+    Latency: C0 hashed; C1 tags read; C2 compared; C3 hit, new or wait, told by ``found``. What the
+    two stores in front write after a store has read its sets is compared with the store itself.
 
-    Stalls: only in C3, for a way, for an entry, or for one cycle by ``pause``; ``i.ready`` is a
-    register, a store accepted meanwhile goes to a spare one.
+    Stalls: only in C3, for a way, for an entry, or for one cycle by ``pause``. The stages move
+    together, also in the cycle in which that is found: a store that has to wait goes aside, and
+    only while it stands there are those behind it held. So what holds them, and with it
+    ``i.ready``, is a register, and no cycle is lost by it.
 
     Parameters: ``cfg``, ``slice_bytes``. Ports: ``i`` In stream(slim); ``mark`` In: stores accepted
     up to this cycle, this one included, become ``early`` if it covers them; ``early`` Out, one of
-    them is still inside; ``found`` Out, C3; ``waits`` Out, from its second cycle on; ``asks`` Out,
+    them is still inside; ``found`` Out, C3; ``waits`` Out, of the store aside; ``asks`` Out,
     one-hot rank in C3, ``asks_again`` Out, it is that of the store in front; ``place``, ``at_max``
     In: the quota; ``free`` In, the next free entry; ``closing`` In; ``pause`` In; ``merged``,
     ``stalls`` Out strobes.
@@ -83,63 +103,65 @@ class Tags(wiring.Component):
         m = Module()
         t = self._types
         m.submodules.table = table = TagTable(self._cfg, t.slice_bytes)
-        moves, gives, gave_index = Signal(), Signal(PLACES), Signal(t.index_width)
-        reads, compares, decides = stages = [
-            Signal(t.stage, name=name) for name in ("reads", "compares", "decides")
+        names = ("arrives", "reads", "compares", "decides", "aside")
+        stages = [Signal(t.stage, name=name) for name in names]
+        arrives, reads, compares, decides, aside = stages
+        moves, shadow = Signal(), Signal(PLACES)
+        ways, gives, gave = Signal(PLACES), Signal(PLACES), Signal(PLACES)
+        now = Signal(t.stage)  # the store in C3: the one aside, if there is one
+        key = arrives.store.key
+        low, high = hashes(key, ceil_log2(t.set_count))
+        m.d.comb += [
+            moves.eq(~aside.valid),
+            self.i.ready.eq(moves),
+            arrives.valid.eq(self.i.valid),
+            arrives.store.eq(self.i.p),
+            *(arrives.sets[n].eq(each) for n, each in enumerate((low, high, key.rank))),
+            now.eq(Mux(aside.valid, aside, decides)),
         ]
-        first, spare_early = self._accept(m, moves)
-        for before, after in zip((first, *stages), stages, strict=False):
-            early = before.early if before is first else self._early(before)
+        for before, after in zip(stages, stages[1:], strict=False):
             with m.If(moves):
-                m.d.sync += [after.eq(before), after.early.eq(early)]
+                m.d.sync += [after.eq(before), after.early.eq(self._early(before))]
             with m.Else():
                 m.d.sync += after.early.eq(self._early(after))
+        m.d.sync += gave.eq(gives)
         m.d.comb += [
-            self.early.eq(Cat(each.valid & each.early for each in stages).any() | spare_early),
+            self.early.eq(Cat(each.valid & each.early for each in stages[1:]).any()),
             table.read.eq(moves),
             table.reads.eq(reads.sets),
             table.compares.eq(compares.sets),
             table.key.eq(compares.store.key),
-            table.opens.ways.eq(gives),
-            table.opens.sets.eq(decides.sets),
-            table.opens.key.eq(decides.store.key),
+            # Written before it is known whether the way is given: it is free.
+            table.opens.ways.eq(ways),
+            table.opens.sets.eq(now.sets),
+            table.opens.key.eq(now.store.key),
             table.opens.index.eq(self.free),
+            table.gave.eq(gave),
             table.closing.eq(self.closing),
         ]
-        with m.If(moves):
-            m.d.sync += [
-                gave_index.eq(self.free),
-                self.asks.eq(1 << compares.store.key.rank),
-                self.asks_again.eq(compares.store.key.rank == decides.store.key.rank),
-            ]
-        hit, index = self._match(m, moves, stages, table, gives, gave_index)
-        ways, full = self._free_ways(m, moves, stages, table, gives)
-        can, new, valid = Signal(), Signal(), decides.valid
+        near = self._near(m, moves, stages)
+        closed = self._closed(m, decides, aside)
+        hit, index = self._match(m, moves, stages, table, shadow, near, closed)
+        of_aside = self._free_ways(m, moves, ways, table, shadow, near, gave, closed)
+        wants, new = Signal(), Signal()
         m.d.comb += [
-            can.eq(self.place & ~full & ~self.pause),
-            new.eq(valid & ~hit & can),
-            moves.eq(~valid | hit | can),
-            gives.eq(Mux(new, ways, 0)),
-            self.merged.eq(valid & hit),
-            self.stalls.eq(~moves),
-            self.found.en.eq(valid & moves),
+            # Given after the store in C2 has read its tags.
+            shadow.eq(by_bank(near.second.sets) & gave),
+            wants.eq(now.valid & ~hit),
+            gives.eq(Mux(wants & self.place & ~self.pause, ways, 0)),
+            new.eq(gives.any()),
+            self.stalls.eq(wants & ~new),
+            self.merged.eq(hit),
+            self.found.en.eq(hit | new),
             self.found.new.eq(new),
-            self.found.early.eq(self._early(decides)),
+            self.found.early.eq(self._early(now)),
             self.found.index.eq(Mux(hit, index, self.free)),
-            self.found.store.eq(decides.store),
-            self.found.place.bank.eq(
-                encode(Cat(ways[:WAYS].any(), ways[WAYS:HOME].any(), ways[HOME]))
-            ),
-            self.found.place.set.eq(
-                Mux(
-                    ways[HOME],
-                    decides.sets[2],
-                    Mux(ways[WAYS:HOME].any(), decides.sets[1], decides.sets[0]),
-                )
-            ),
-            self.found.place.way.eq(encode(ways[:WAYS] | ways[WAYS:HOME])),
+            self.found.store.eq(now.store),
         ]
-        self._wait(m, moves, decides, gives, hit, full)
+        m.d.sync += aside.valid.eq(self.stalls)
+        self._place(m, now, ways)
+        self._ask(m, moves, stages)
+        self._wait(m, moves, decides, aside, ways, of_aside)
         return m
 
     def _early(self, stage):
@@ -148,119 +170,143 @@ class Tags(wiring.Component):
         marked = self.mark.en & covers(self.mark, self._log2_replicas, key.plain, stage.store.dest)
         return stage.early | marked
 
-    def _accept(self, m, moves):
-        """The store that comes next, and whether the spare one is early."""
-        t = self._types
-        spare, arrives, first = (Signal(t.stage, name=n) for n in ("spare", "arrives", "first"))
-        hashes = [fold(first.store.key, ceil_log2(t.set_count), turn) for turn in range(2)]
-        m.d.comb += [
-            self.i.ready.eq(~spare.valid),
-            arrives.valid.eq(self.i.valid & self.i.ready),
-            arrives.store.eq(self.i.p),
-            first.valid.eq(spare.valid | self.i.valid),
-            first.store.eq(Mux(spare.valid, spare.store, self.i.p)),
-            first.early.eq(Mux(spare.valid, self._early(spare), self._early(arrives))),
-            *(first.sets[n].eq(each) for n, each in enumerate((*hashes, first.store.key.rank))),
-        ]
-        with m.If(moves):
-            m.d.sync += spare.valid.eq(0)
-        with m.Elif(arrives.valid):
-            m.d.sync += [spare.eq(arrives), spare.early.eq(self._early(arrives))]
-        with m.Else():
-            m.d.sync += spare.early.eq(self._early(spare))
-        return first, spare.valid & spare.early
+    def _near(self, m, moves, stages):
+        """Of the store in C3, and of the one in C2: whether its key, and which of its sets, are
+        those of the store that was in C3 in the cycle before; and the sets of the one that will be
+        in C3."""
+        _, reads, compares, decides, _ = stages
+        layout = data.StructLayout({"key": 1, "sets": BANKS})
+        near = Near(Signal(layout), Signal(layout), Signal(BANKS))
+        for each, behind in ((near.next, compares), (near.second, reads)):
+            sets = Cat(a == b for a, b in zip(behind.sets, decides.sets, strict=True))
+            with m.If(moves):
+                m.d.sync += [
+                    each.key.eq(behind.store.key.as_value() == decides.store.key.as_value()),
+                    each.sets.eq(sets),
+                ]
+            if behind is compares:
+                m.d.comb += near.coming.eq(Mux(moves, sets, near.next.sets))
+        return near
 
-    def _match(self, m, moves, stages, table, gives, gave_index):
-        """The store in C3 finds an open entry, and which."""
-        reads, compares, decides = stages
-        # With regard to the store in C3 when it had the stage behind it: that one took a new entry,
-        # and has the same key. With two stages between: the tags it read do not show these ways.
-        twin, second, matched = Signal(), Signal(), Signal()
-        shadow, equal, equal_next = Signal(PLACES), Signal(PLACES), Signal(PLACES)
-        index = [Signal(self._types.index_width, name=f"index_{n}") for n in range(PLACES)]
-        second_index, second_hit, second_now = Signal.like(gave_index), Signal(), Signal()
-        new = gives.any()
-
-        def same(a, b):
-            return a.store.key.as_value() == b.store.key.as_value()
-
-        same_sets = by_bank([a == b for a, b in zip(reads.sets, decides.sets, strict=True)])
-        m.d.comb += [
-            equal_next.eq(
-                mutant("wide_packet_manager.stale_tag_found", table.equal & ~shadow, table.equal)
-            ),
-            # The store between may have waited, and that entry may have left.
-            second_now.eq(
-                mutant("wide_packet_manager.second_not_seen", second, 0)
-                & mutant("wide_packet_manager.second_has_left", (table.used & shadow).any(), 1)
-            ),
-        ]
-        with m.If(moves):
-            m.d.sync += [
-                twin.eq(
-                    mutant("wide_packet_manager.twin_not_seen", new, 0) & same(compares, decides)
-                ),
-                second.eq(new & same(reads, decides)),
-                shadow.eq(same_sets & gives),
-                second_hit.eq(second_now),
-                second_index.eq(gave_index),
-                equal.eq(equal_next),
-                matched.eq(equal_next.any() | second_now),
-                *(index[n].eq(table.index[n]) for n in range(PLACES)),
-            ]
-        others = Mux(twin, gave_index, 0) | Mux(second_hit, second_index, 0)
-        return matched | twin, select(equal, index) | others
-
-    def _free_ways(self, m, moves, stages, table, gives):
-        """One-hot way for the store in C3, in the emptier of its sets if possible; none is free."""
-        _, compares, decides = stages
-        used, used_now, gave = Signal(PLACES), Signal(PLACES), Signal(PLACES)
-        near, second = Signal(BANKS), Signal()  # second: bank 1 is the emptier one
-        closing, closed = Signal(self._types.closing), Signal(PLACES)
+    def _closed(self, m, decides, aside):
+        """Ways of these two stores that were closed in the cycle before."""
+        closing = Signal(self._types.closing)
         m.d.sync += closing.eq(self.closing)
-        for bank in range(BANKS):
-            way = (1 << closing.place.way)[: WAYS if bank < 2 else 1]
-            here = (closing.place.bank == bank) & (closing.place.set == decides.sets[bank])
-            low = bank * WAYS
-            m.d.comb += closed[low : low + len(way)].eq(Mux(closing.en & here, way, 0))
+        found = [Signal(PLACES, name=name) for name in ("closed", "closed_aside")]
+        for closed, stage in zip(found, (decides, aside), strict=True):
+            here = Cat(
+                (closing.place.bank == n) & (closing.place.set == stage.sets[n])
+                for n in range(BANKS)
+            )
+            way = Const(1, WAYS) << closing.place.way
+            m.d.comb += closed.eq(
+                Mux(closing.en, by_bank(here) & Cat(way[:WAYS], way[:WAYS], way[:1]), 0)
+            )
+        return found
+
+    def _match(self, m, moves, stages, table, shadow, near, closed):
+        """The store in C3 finds an open entry, and which."""
+        _, _, _, decides, aside = stages
+        equal, equal_next = Signal(PLACES), Signal(PLACES)
+        some, matched, gave_some = Signal(), Signal(), Signal()
+        gave_index, hit = Signal(self._types.index_width), Signal()
+        index = [Signal.like(gave_index, name=f"index_{n}") for n in range(PLACES)]
+        m.d.sync += [gave_some.eq(self.found.new), gave_index.eq(self.free)]
+        m.d.comb += [
+            # Their tags are not yet in use for who reads the table.
+            equal_next.eq(
+                table.equal
+                | mutant("wide_packet_manager.second_not_seen", Mux(near.second.key, shadow, 0), 0)
+            ),
+        ]
         with m.If(moves):
-            same_sets = [a == b for a, b in zip(compares.sets, decides.sets, strict=True)]
             m.d.sync += [
-                used.eq(table.used),
-                gave.eq(gives),
-                near.eq(Cat(same_sets)),
-                second.eq(ones(table.used[WAYS:HOME]) < ones(table.used[:WAYS])),
+                equal.eq(equal_next),
+                matched.eq(equal_next.any()),
+                *(index[n].eq(Mux(shadow[n], gave_index, table.index[n])) for n in range(PLACES)),
             ]
         with m.Else():
-            m.d.sync += [used.eq(used_now & ~closed), near.eq(0)]
-        free = [lowest_set(m, ~used_now[n * WAYS : (n + 1) * WAYS], f"free_{n}") for n in range(2)]
-        full = [used_now[n * WAYS : (n + 1) * WAYS].all() for n in range(2)]
-        at_1, at_home = Signal(), Signal()
+            left = mutant("wide_packet_manager.match_has_left", equal & ~closed[0], equal)
+            m.d.sync += [equal.eq(left), matched.eq(left.any())]
         m.d.comb += [
-            used_now.eq(
-                used | mutant("wide_packet_manager.way_given_twice", by_bank(near) & gave, 0)
-            ),
-            at_home.eq(full[0] & full[1]),
-            at_1.eq(Mux(second, ~full[1], full[0])),
+            some.eq(mutant("wide_packet_manager.twin_not_seen", near.next.key & gave_some, 0)),
+            hit.eq(decides.valid & ~aside.valid & (matched | some)),
         ]
-        ways = Cat(Mux(at_1, 0, free[0]), Mux(at_1, free[1], 0), at_home & ~used_now[HOME])
-        return ways, at_home & used_now[HOME]
+        return hit, select(equal, index) | Mux(some, gave_index, 0)
 
-    def _wait(self, m, moves, decides, gives, hit, full):
-        """What the store in C3 waits for; its rank's own way is whose."""
-        t, waited = self._types, Signal()
-        m.submodules.homes = homes = Ram(t.index_width, self._cfg.ranks, quick=True)
-        m.d.sync += waited.eq(~moves)
-        misses = decides.valid & ~hit & waited
+    def _free_ways(self, m, moves, ways, table, shadow, near, gave, closed):
+        """Chooses ``ways``, one-hot, for the store in C3: in the emptier of its sets if possible.
+
+        What is free is known before C3; a store does not take what the one in front of it could
+        have taken. Returns the ways that the store aside could have.
+        """
+        view = data.StructLayout({"used": PLACES, "ways": PLACES, "full": 2, "second": 1})
+        own, of_aside, now = (Signal(view, name=name) for name in ("own", "of_aside", "now"))
+        own_next, aside_next, avoided = Signal(PLACES), Signal(PLACES), Signal(PLACES)
+        given = by_bank(near.next.sets) & gave
         m.d.comb += [
-            homes.w_en.eq(gives[HOME]),
-            homes.w_addr.eq(decides.store.key.rank),
+            own_next.eq(Mux(moves, table.used | shadow, own.used & ~closed[0])),
+            aside_next.eq(Mux(moves, (own.used | given) & ~closed[0], of_aside.used & ~closed[1])),
+            avoided.eq(
+                mutant("wide_packet_manager.way_given_twice", by_bank(near.coming) & ways, 0)
+            ),
+            now.eq(Mux(moves, own, of_aside)),
+        ]
+        with m.If(moves):
+            # Bank 1 is the emptier one.
+            emptier = ones(table.used[WAYS:HOME]) < ones(table.used[:WAYS])
+            m.d.sync += [own.second.eq(emptier), of_aside.second.eq(own.second)]
+        m.d.sync += [own.used.eq(own_next), of_aside.used.eq(aside_next)]
+        for name, after, used in (
+            ("own", own, own_next | avoided),
+            ("of_aside", of_aside, aside_next),
+        ):
+            low, high = used[:WAYS], used[WAYS:HOME]
+            free = [lowest_set(m, ~bits, f"{name}_free_{n}") for n, bits in enumerate((low, high))]
+            m.d.sync += [
+                after.full.eq(Cat(low.all(), high.all())),
+                after.ways.eq(Cat(*free, ~used[HOME])),
+            ]
+        at_1 = Mux(now.second, ~now.full[1], now.full[0])
+        low, high, home = now.ways[:WAYS], now.ways[WAYS:HOME], now.ways[HOME]
+        m.d.comb += ways.eq(Cat(Mux(at_1, 0, low), Mux(at_1, high, 0), now.full.all() & home))
+        return of_aside.ways
+
+    def _place(self, m, now, ways):
+        """Where the tag of a new entry stands."""
+        place = self.found.place
+        low, high, home = ways[:WAYS], ways[WAYS:HOME], ways[HOME]
+        m.d.comb += [
+            place.bank.eq(encode(Cat(low.any(), high.any(), home))),
+            place.set.eq(select(Cat(low.any(), high.any(), home), list(now.sets))),
+            place.way.eq(encode(low | high)),
+        ]
+
+    def _ask(self, m, moves, stages):
+        """For which rank the store in C3 asks a place."""
+        _, _, compares, decides, aside = stages
+        asks, asks_aside = Signal(self._cfg.ranks), Signal(self._cfg.ranks)
+        with m.If(moves):
+            m.d.sync += [
+                asks.eq(1 << compares.store.key.rank),
+                asks_aside.eq(asks),
+                self.asks_again.eq(compares.store.key.rank == decides.store.key.rank),
+            ]
+        m.d.comb += self.asks.eq(Mux(moves, asks, asks_aside))
+
+    def _wait(self, m, moves, decides, aside, ways, of_aside):
+        """What the store aside waits for; its rank's own way is whose."""
+        t = self._types
+        m.submodules.homes = homes = Ram(t.index_width, self._cfg.ranks, quick=True)
+        m.d.comb += [
+            homes.w_en.eq(ways[HOME]),
+            homes.w_addr.eq(self.found.store.key.rank),
             homes.w_data.eq(self.free),
-            homes.r_en.eq(1),
+            homes.r_en.eq(moves),
             homes.r_addr.eq(decides.store.key.rank),
-            self.waits.way.eq(misses & full),
-            self.waits.shared.eq(misses & ~self.place & ~self.at_max),
-            self.waits.own.eq(misses & ~self.place & self.at_max),
-            self.waits.rank.eq(decides.store.key.rank),
+            self.waits.way.eq(aside.valid & ~of_aside.any()),
+            self.waits.shared.eq(aside.valid & ~self.place & ~self.at_max),
+            self.waits.own.eq(aside.valid & ~self.place & self.at_max),
+            self.waits.rank.eq(aside.store.key.rank),
             self.waits.rival.eq(homes.r_data),
         ]

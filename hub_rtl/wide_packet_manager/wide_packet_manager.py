@@ -6,7 +6,7 @@ from amaranth import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hub_rtl.contract.fields import TIMER, UNIT
+from hub_rtl.contract.fields import UNIT
 
 from .emitter import Emitter
 from .entries import Entries
@@ -56,9 +56,9 @@ class WidePacketManager(wiring.Component):
     Ports: ``i_store`` In stream(store): ``part`` and ``full`` count ``slice_bytes`` and bytes;
     ``o_record`` Out stream(record); ``can_accept`` Out ranks; ``dest_ready`` In ranks; ``o_take``
     Out {en, rank}; ``peer_dead`` In ranks; ``mark`` In {en, all, handle}; ``draining`` Out ranks;
-    ``o_sent`` Out {en, dest, bank, bytes}; ``merge_timeout``, ``age_limit`` In, cycles;
-    ``max_entries`` In, most entries of one rank; ``bucket_shift`` In; ``oldest`` Out, once per
-    sweep; ``counts`` Out, strobes.
+    ``o_sent`` Out {en, dest, bank, bytes}; ``policy`` In {``merge_timeout``, ``age_limit``, cycles;
+    ``max_entries``, most entries of one rank; ``bucket_shift``}; ``oldest`` Out, once per sweep;
+    ``counts`` Out, strobes.
 
     Source: paper arXiv 2605.05888, Runtime Packet Manager; docs/interfaces.md sections 1 and 4.
     """
@@ -79,10 +79,7 @@ class WidePacketManager(wiring.Component):
                 "mark": In(t.mark),
                 "draining": Out(cfg.ranks),
                 "o_sent": Out(t.sent),
-                "merge_timeout": In(TIMER),
-                "age_limit": In(TIMER),
-                "max_entries": In(t.count_width),
-                "bucket_shift": In(t.bucket_shift),
+                "policy": In(t.policy),
                 "oldest": Out(t.oldest),
                 "counts": Out(t.counts),
             }
@@ -102,14 +99,12 @@ class WidePacketManager(wiring.Component):
         wiring.connect(m, emitter.o_record, wiring.flipped(self.o_record))
         for source, names, sinks in (
             (self, ("mark",), (tags, fence)),
-            (self, ("merge_timeout", "age_limit"), (sweep,)),
-            (self, ("max_entries",), (quota,)),
-            (self, ("bucket_shift",), (entries,)),
+            (self, ("policy",), (entries, quota, sweep)),
             (self, ("dest_ready",), (lists,)),
-            (tags, ("found",), (entries, emitter)),
+            (tags, ("found",), (entries,)),
             (tags, ("asks", "asks_again"), (quota,)),
             (tags, ("waits",), (sweep,)),
-            (entries, ("opened",), (fence, sweep)),
+            (entries, ("opened",), (emitter, fence, sweep)),
             (entries, ("full",), (sweep,)),
             (entries, ("had", "whole", "info", "mask", "data"), (emitter,)),
             (free_list, ("free",), (tags,)),

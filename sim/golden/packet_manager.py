@@ -29,6 +29,7 @@ class Store:
     accepted: int
     placed: int | None = None
     marked: int | None = None
+    gone: bool = False  # in the ledger, or sunk
 
     def __getattr__(self, name):
         if name == "fields":
@@ -42,7 +43,7 @@ class Store:
 @dataclass
 class Packet:
     """A packet that left. ``take``: cycle of its lock; ``eligible``: cycle since when it was full
-    (None if it was not)."""
+    (None if it was not); ``kind``: its class, where the block has some."""
 
     rank: int
     take: int
@@ -56,32 +57,42 @@ class Packet:
     stores: list = field(repr=False)
     eligible: int | None = None
     ready_since: list = field(default_factory=list, repr=False)
+    kind: int | None = None
+
+    @property
+    def age(self):
+        return self.take - self.stores[0].placed
 
 
 class PacketManagerGolden:
     """Checks one packet manager. Raises AssertionError with the reason.
 
-    Parameters: ``cfg``; ``merge_timeout``, ``age_limit``, ``max_entries`` as driven. Attributes:
-    ``packets``, all that left, in order; ``totals``, Counter of the strobes that must have come;
-    ``ledger``, Counter of bytes by (dest, bank).
+    Parameters: ``cfg``; ``merge_timeout``, ``age_limit``, ``max_entries``, ``bucket_shift`` as
+    driven. Attributes: ``packets``, all that left, in order; ``totals``, Counter of the strobes
+    that must have come; ``ledger``, Counter of bytes by (dest, bank); ``died``, a peer has died.
     """
 
-    def __init__(self, cfg, merge_timeout=200, age_limit=2000, max_entries=None):
+    closes = (-SLACK, 0)  # cycles after a lock in which the entry still surely, and perhaps, merges
+    seen = SEEN_FULL
+    turns = 2  # packets of another rank before which a rank with a full one has its turn
+
+    def __init__(self, cfg, merge_timeout=200, age_limit=2000, max_entries=None, bucket_shift=0):
         self.cfg = cfg
         self.merge_timeout, self.age_limit = merge_timeout, age_limit
         self.max_entries = cfg.pool_depth if max_entries is None else max_entries
+        self.bucket_shift = bucket_shift
         self.pending = {}  # tag: deque of stores that no packet has carried
         self.arriving = deque()  # accepted stores that are not placed
         self.takes = deque()  # (cycle, rank, ready_since)
-        self.flits, self.stamps = [], []
-        self.sent = deque()  # (last flit's cycle, {dest, bank, bytes}, stores)
+        self.beats, self.head = [], 0
+        self.sent = deque()  # (last beat's cycle, {dest, bank, bytes}, stores)
         self.done = deque()  # (cycle of o_sent, stores)
         self.covered = [[] for _ in range(cfg.ranks)]
         self.packets, self.totals, self.ledger = [], Counter(), Counter()
         self.in_flight = Counter()  # packets taken and not yet wholly out, by rank
         self.out_at = [-100] * cfg.ranks  # cycle in which the last of them was
         self.ready_since = [0] * cfg.ranks
-        self.dead = [False] * cfg.ranks
+        self.died = False
         self.dead_since = [None] * cfg.ranks
         self.sunk_tags, self.sunk_stores = set(), 0
         self.stalled_at = -100
@@ -98,13 +109,18 @@ class PacketManagerGolden:
         if fields["mask"]:
             self.arriving.append(Store(fields, cycle))
 
+    def inside(self):
+        """All stores whose bytes the ledger does not show yet."""
+        yield from self.arriving
+        for queue in self.pending.values():
+            yield from queue
+        for *_, carried in (*self.sent, *self.done):
+            yield from carried
+
     def mark(self, everything, handle, cycle):
         """All stores accepted up to this cycle, this one included, drain. Call after :meth:`store`
         of the same cycle."""
-        stores = list(self.arriving) + [s for queue in self.pending.values() for s in queue]
-        for *_, carried in (*self.sent, *self.done):
-            stores += carried
-        for s in stores:
+        for s in self.inside():
             if s.marked is None and (
                 everything or (not s.plain and s.dest // self.cfg.replicas == handle)
             ):
@@ -113,62 +129,63 @@ class PacketManagerGolden:
 
     def take(self, rank, cycle):
         """A credit was taken: an entry of this rank is locked."""
-        assert not self.dead[rank] or cycle <= self.dead_since[rank] + 1, (
-            f"cycle {cycle}: lock for dead rank {rank}"
-        )
-        assert len(self.takes) < 2 or (len(self.takes) == 2 and not self.flits), (
-            f"cycle {cycle}: locked more than one ahead"
-        )
+        since = self.dead_since[rank]
+        assert since is None or cycle <= since + 1, f"cycle {cycle}: lock for dead rank {rank}"
         self.takes.append((cycle, rank, list(self.ready_since)))
         self.in_flight[rank] += 1
 
-    def flit(self, flit, cycle):
-        """A flit was taken from ``o_packet``."""
-        assert flit["first"] == (not self.flits), f"cycle {cycle}: wrong `first`"
-        assert not flit["err"]
-        self.flits.append(flit["data"])
-        self.stamps.append(cycle)
-        if flit["last"]:
-            flits, stamps, self.flits, self.stamps = self.flits, self.stamps, [], []
-            self._packet(flits, stamps[0], cycle)
+    def beat(self, beat, cycle):
+        """A beat of a packet was taken from the output."""
+        if not self.beats:
+            self.head = cycle
+        self.beats.append(beat)
+        if beat["last"]:
+            beats, self.beats = self.beats, []
+            self._packet(beats, self.head, cycle)
 
     def o_sent(self, item, cycle):
         """``o_sent`` pulsed."""
         assert self.sent, f"cycle {cycle}: o_sent without a row packet"
         last, expected, stores = self.sent.popleft()
         assert item == expected, f"cycle {cycle}: o_sent is {item}, the packet had {expected}"
-        assert 0 <= cycle - last <= 2, f"o_sent {cycle - last} cycles after the last flit"
+        assert 0 <= cycle - last <= 2, f"o_sent {cycle - last} cycles after the last beat"
         self.ledger[item["dest"], item["bank"]] += item["bytes"]
         self.done.append((cycle, stores))
 
-    def cycle(self, cycle, *, ready, dest_ready, peer_dead, draining):
-        """End of a cycle, after all that was seen in it."""
-        cfg = self.cfg
-        for r in range(cfg.ranks):
+    def cycle(self, cycle, *, stalled, dest_ready, peer_dead, draining):
+        """End of a cycle, after all that was seen in it. ``stalled``: a store waits."""
+        for r in range(self.cfg.ranks):
             if not dest_ready >> r & 1:
                 self.ready_since[r] = cycle + 1
-            if bool(peer_dead >> r & 1) != self.dead[r]:
-                self.dead[r] = not self.dead[r]
-                self.dead_since[r] = cycle
-            if self.dead[r] and cycle > self.dead_since[r] + 1:
+            if not peer_dead >> r & 1:
+                self.dead_since[r] = None
+            elif self.dead_since[r] is None:
+                self.dead_since[r], self.died = cycle, True
+            elif cycle > self.dead_since[r] + 1:
                 self._sink(r)
-        if not ready:
-            self._stalled(cycle)
-        elif self.arriving and self.arriving[0].accepted < cycle:
-            self._place(self.arriving.popleft(), cycle)
+        self._step(stalled, cycle)
         while self.done and self.done[0][0] + LEDGER <= cycle:
             for s in self.done.popleft()[1]:
-                s.fields["done"] = True
-        for r in range(cfg.ranks):
-            self.covered[r] = [
-                s for s in self.covered[r] if not s.fields.get("done") and not s.fields.get("sunk")
-            ]
-            if any(s.marked < cycle for s in self.covered[r]):
+                s.gone = True
+        for r in range(self.cfg.ranks):
+            self.covered[r] = [s for s in self.covered[r] if not s.gone]
+            if self._drains(r) and any(s.marked < cycle for s in self.covered[r]):
                 assert draining >> r & 1, (
                     f"cycle {cycle}: rank {r} does not drain, marked bytes are not in the ledger"
                 )
 
     # -- judgement ---------------------------------------------------------------------------------
+
+    def _drains(self, rank):
+        """It is known which stores of this rank are still inside."""
+        return True
+
+    def _step(self, stalled, cycle):
+        """The stores inside have moved, or one waits."""
+        if stalled:
+            self._stalled(cycle)
+        elif self.arriving and self.arriving[0].accepted < cycle:
+            self._place(self.arriving.popleft(), cycle)
 
     def _stalled(self, cycle):
         self.totals["stall_pool"] += 1
@@ -190,9 +207,8 @@ class PacketManagerGolden:
 
     def _place(self, s, cycle):
         s.placed = cycle
-        queue = self.pending.setdefault(self.tag(s), deque())
-        queue.append(s)
-        if any(since is not None for since in self.dead_since):
+        self.pending.setdefault(self.tag(s), deque()).append(s)
+        if self.died:
             return  # when an entry is sunk cannot be seen from outside
         tags = sum(1 for tag in self.pending if tag[1] == s.rank) - self.in_flight[s.rank]
         assert tags <= max(1, self.max_entries), (
@@ -209,22 +225,26 @@ class PacketManagerGolden:
             if self.in_flight[rank]:
                 continue  # locked before the peer died: leaves
             for s in self.pending.pop(tag):
-                s.fields["sunk"] = True
+                s.gone = True
                 self.sunk_stores += 1
             self.sunk_tags.add(tag)
+
+    def base(self, s):
+        """Number of a store's first byte within the block."""
+        return 32 * s.sector
 
     def merged(self, stores):
         """{mask, data (bytes), bytes} of stores written in order: the newer bytes win."""
         mask, data = 0, bytearray(self.cfg.packet_bytes)
         for s in stores:
-            base = s.sector * 32
-            for n in range(32):
+            base = self.base(s)
+            mask |= s.mask << base
+            for n in range(s.mask.bit_length()):
                 if s.mask >> n & 1:
-                    mask |= 1 << base + n
                     data[base + n] = s.data >> 8 * n & 0xFF
         return {"mask": mask, "data": data, "bytes": mask.bit_count()}
 
-    def flits_of(self, stores):
+    def content(self, stores):
         """The packet that these stores make."""
         cfg, s = self.cfg, stores[0]
         got = self.merged(stores)
@@ -255,63 +275,57 @@ class PacketManagerGolden:
         ]
         return flits
 
-    def _packet(self, flits, head, last):
+    def read(self, beats, where):
+        """(rank, tag, content) of a packet that came."""
+        assert [beat["first"] for beat in beats] == [1] + [0] * (len(beats) - 1), f"{where}: first"
+        assert not any(beat["err"] for beat in beats)
+        flits = [beat["data"] for beat in beats]
+        header, size = unpack(HEADER, flits[0]), self.cfg.packet_flits
+        if header["type"] == PacketType.ROW:
+            body = unpack(BODIES[PacketType.ROW], flits[0])
+            place = body["region"], body["epoch"], body["rowid"], body["row_off"] // size
+            return header["dst"], (0, header["dst"], *place), flits
+        assert header["type"] == PacketType.PLAIN, f"{where}: type {header['type']}"
+        block = unpack(BODIES[PacketType.PLAIN], flits[0])["addr16"] // size
+        return header["dst"], (1, header["dst"], block), flits
+
+    def _packet(self, beats, head, last):
         assert self.takes, f"cycle {last}: packet without a credit"
         take, rank, ready_since = self.takes.popleft()
         self.in_flight[rank] -= 1
         self.out_at[rank] = last
-        header = unpack(HEADER, flits[0])
         where = f"packet of cycles {head}..{last} (locked in {take})"
-        assert header["dst"] == rank, f"{where}: goes to {header['dst']}, the credit was for {rank}"
-        cfg = self.cfg
-        if header["type"] == PacketType.ROW:
-            body = unpack(BODIES[PacketType.ROW], flits[0])
-            tag = (
-                0,
-                rank,
-                body["region"],
-                body["epoch"],
-                body["rowid"],
-                body["row_off"] // cfg.packet_flits,
-            )
-        else:
-            assert header["type"] == PacketType.PLAIN, f"{where}: type {header['type']}"
-            tag = (
-                1,
-                rank,
-                unpack(BODIES[PacketType.PLAIN], flits[0])["addr16"] // cfg.packet_flits,
-            )
+        to, tag, came = self.read(beats, where)
+        assert to == rank, f"{where}: goes to {to}, the credit was for {rank}"
         queue = self.pending.get(tag)
         assert queue, f"{where}: nothing was stored for {tag}"
-        must = sum(1 for s in queue if s.placed <= take - SLACK)
-        may = sum(1 for s in queue if s.placed <= take)
+        must, may = (sum(s.placed <= take + close for s in queue) for close in self.closes)
         for count in range(max(must, 1), may + 1):
             stores = list(queue)[:count]
-            if self.flits_of(stores) == flits:
+            if self.content(stores) == came:
                 break
         else:
-            expected = self.flits_of(list(queue)[: max(may, 1)])
+            expected = self.content(list(queue)[: max(may, 1)])
             raise AssertionError(
-                f"{where}: {tag}\n  came     {[f'{x:032x}' for x in flits]}\n"
-                f"  expected {[f'{x:032x}' for x in expected]} or with fewer stores ({must}..{may})"
+                f"{where}: {tag}\n  came     {came}\n"
+                f"  expected {expected} or with fewer stores ({must}..{may})"
             )
-        got = self.merged(stores)
-        full = got["bytes"] == stores[0].full
+        size = self.merged(stores)["bytes"]
         packet = Packet(
             rank,
             take,
             head,
             last,
-            got["bytes"],
-            full,
+            size,
+            size == stores[0].full,
             all(s.cls for s in stores),
             bool(stores[0].plain),
             stores[0].rowid,
             stores,
             ready_since=ready_since,
         )
-        if full:
-            packet.eligible = max(s.placed for s in stores) + SEEN_FULL
+        if packet.full:
+            packet.eligible = stores[-1].placed + self.seen
         self._may_leave(packet, where)
         self._nothing_better(packet, tag, where)
         for _ in range(count):
@@ -323,7 +337,7 @@ class PacketManagerGolden:
     def _account(self, packet):
         stores, seen = packet.stores, 0
         for s in stores:
-            mask = s.mask << 32 * s.sector
+            mask = s.mask << self.base(s)
             self.totals["overlaps"] += bool(mask & seen)
             seen |= mask
         self.totals["merges"] += len(stores) - 1
@@ -331,14 +345,14 @@ class PacketManagerGolden:
         self.packets.append(packet)
         if packet.plain:
             for s in stores:
-                s.fields["done"] = True
+                s.gone = True
         else:
             first = stores[0]
             expected = {"en": 1, "dest": first.dest, "bank": first.epoch & 1, "bytes": packet.bytes}
             self.sent.append((packet.last, expected, stores))
 
     def _may_leave(self, packet, where):
-        age = packet.take - packet.stores[0].placed
+        age = packet.age
         reasons = (
             packet.full,
             age >= min(self.merge_timeout, self.age_limit),
@@ -350,7 +364,7 @@ class PacketManagerGolden:
     def _nothing_better(self, x, tag, where):
         """No entry of the rank that has surely been eligible for long enough is surely better than
         ``x``."""
-        if x.take - x.stores[0].placed >= self.age_limit:
+        if x.age >= self.age_limit:
             return  # may be old: first of all
         since = x.take - NOT_BETTER
         for other, queue in self.pending.items():
@@ -379,19 +393,25 @@ class PacketManagerGolden:
                 f"{where}: left before {other}, which was better for {NOT_BETTER} cycles or more"
             )
 
+    def _waits_from(self, packet):
+        """The cycle since when this packet could have left, None if it is not known."""
+        if packet.eligible is None:
+            return None
+        return max(packet.eligible, packet.ready_since[packet.rank]) + SLACK
+
     def fairness(self):
         """No rank is served twice while another one waits with a full packet and a credit. Call at
         the end."""
         for n, q in enumerate(self.packets):
-            if q.eligible is None:
+            start = self._waits_from(q)
+            if start is None:
                 continue
-            start = max(q.eligible, q.ready_since[q.rank]) + SLACK
             between = Counter()
             for p in reversed(self.packets[:n]):
                 if p.take < start or p.rank == q.rank:
                     break
                 between[p.rank] += 1
-            assert all(count < 2 for rank, count in between.items() if rank != q.rank), (
+            assert all(count < self.turns for count in between.values()), (
                 f"rank {q.rank} waited from cycle {start} to {q.take}, others left: {dict(between)}"
             )
 
@@ -399,5 +419,5 @@ class PacketManagerGolden:
         """Everything that was accepted has left or was sunk, and nothing is under way."""
         left = {tag: len(q) for tag, q in self.pending.items() if q}
         assert not left and not self.arriving, f"never left: {left}, waiting: {len(self.arriving)}"
-        assert not self.takes and not self.flits and not self.sent, "a packet is not complete"
+        assert not self.takes and not self.beats and not self.sent, "a packet is not complete"
         self.fairness()

@@ -42,7 +42,14 @@ DIRECTED = [
     "next_batch",
     "young_and_dead",
 ]
-PLACES = ["places", "neighbours", "marks_of_one", "place_in_a_moment", "old_at_once"]
+PLACES = [
+    "places",
+    "neighbours",
+    "marks_of_one",
+    "place_in_a_moment",
+    "old_at_once",
+    "leaving_is_enough",
+]
 MOMENTS = [
     "half_sectors",
     "tail_marks",

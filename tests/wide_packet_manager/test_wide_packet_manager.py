@@ -30,8 +30,8 @@ CONFIGS = {
         ),
         128,
     ),
+    # What the rate is promised for.
     "wide": (preset("small", ranks=8, pool_depth=128), 64),
-    "whole": (preset("small", pool_depth=32), 128),
 }
 
 
@@ -49,70 +49,60 @@ def run(config, *tests, bug=None):
     )
 
 
-DIRECTED = [
+ALL = [
+    "random_traffic",
     "latency",
     "starvation",
     "timers",
     "fence_and_close",
     "dead_peer",
     "same_address",
+    "next_batch",
+    "young_and_dead",
     "neighbours",
     "marks_of_one",
+    "old_at_once",
+    "quota_moments",
+    "lock_moments",
+    "death_moments",
+    "timer_moments",
+    "mark_moments",
 ]
-MOMENTS = ["quota_moments", "lock_moments", "death_moments", "timer_moments", "mark_moments"]
+MORE = {
+    "tiny": ["ages_saturate"],
+    "small": ["order", "places", "pool_full", "place_in_a_moment", "leaving_is_enough"],
+    "odd": [],
+}
 
 
-@pytest.mark.parametrize("config", CONFIGS)
-def test_random_traffic(config):
-    run(config, "random_traffic")
-
-
-@pytest.mark.parametrize("config", ("tiny", "small", "odd"))
-def test_directed(config):
-    tests = [*DIRECTED, *MOMENTS]
-    if config == "odd":  # docs/status.md: not understood yet
-        tests.remove("marks_of_one")
-    run(config, *tests)
-
-
-def test_order():
-    run("small", "order")
+@pytest.mark.parametrize("config", MORE)
+def test_traffic(config):
+    run(config, *ALL, *MORE[config])
 
 
 def test_rate():
-    run("wide", "rate")
-
-
-def test_places():
-    run("small", "places", "pool_full", "place_in_a_moment")
-
-
-def test_can_accept():
-    run("whole", "can_accept")
-
-
-def test_saturated_ages():
-    run("tiny", "ages_saturate")
+    run("wide", "rate", "can_accept")
 
 
 #: The cocotb test that must notice.
 MUTANTS = {
-    "wide_packet_manager.twin_not_seen": "random_traffic",
+    "wide_packet_manager.twin_not_seen": "same_address",
     "wide_packet_manager.second_not_seen": "random_traffic",
-    "wide_packet_manager.second_has_left": "random_traffic",
-    "wide_packet_manager.stale_tag_found": "random_traffic",
+    "wide_packet_manager.match_has_left": "random_traffic",
     "wide_packet_manager.way_given_twice": "random_traffic",
     "wide_packet_manager.parts_of_entry_before": "random_traffic",
     "wide_packet_manager.sent_before_landed": "lock_moments",
     "wide_packet_manager.ready_twice": "random_traffic",
     "wide_packet_manager.taken_without_credit": "random_traffic",
-    "wide_packet_manager.push_at_last_pop": "random_traffic",
+    "wide_packet_manager.push_at_last_pop": "place_in_a_moment",
     "wide_packet_manager.rest_comes_always": "order",
     "wide_packet_manager.full_counts_as_expired": "timer_moments",
     "wide_packet_manager.mark_misses_tail": "mark_moments",
     "wide_packet_manager.drained_before_ledger": "fence_and_close",
     "wide_packet_manager.opened_at_mark": "mark_moments",
     "wide_packet_manager.judged_by_entry_before": "timers",
+    "wide_packet_manager.squeezes_in_vain": "leaving_is_enough",
+    "wide_packet_manager.one_entry_over_maximum": "places",
 }
 
 

@@ -25,17 +25,19 @@ class Judge(PacketManagerGolden):
     )
 
     def take(self, rank, cycle):
-        if self.takes:
-            self._taken = len(self.flits)
+        ahead = len(self.takes)
+        assert ahead < 2 or (ahead == 2 and not self.beats), f"cycle {cycle}: locked two ahead"
+        if ahead:
+            self._taken = len(self.beats)
         super().take(rank, cycle)
 
-    def _packet(self, flits, head, last):
+    def _packet(self, beats, head, last):
         if self._taken is not None:
-            assert len(flits) - self._taken <= LEFT_AT_LOCK, (
+            assert len(beats) - self._taken <= LEFT_AT_LOCK, (
                 f"cycle {last}: the next packet was locked too early"
             )
             self._taken = None
-        super()._packet(flits, head, last)
+        super()._packet(beats, head, last)
 
     def _nothing_better(self, x, tag, where):
         super()._nothing_better(x, tag, where)
@@ -84,6 +86,9 @@ class SidePorts:
     """``can_accept``, ``counts.stall_credit``, ``oldest`` and ``draining``, as they follow from the
     entries."""
 
+    still, falls = STILL, FALLS
+    on_the_way = ON_THE_WAY
+
     def __init__(self, rig):
         self._rig, self._still, self._recent, self._shown = rig, 0, {}, None
         self._drained = 0
@@ -96,12 +101,11 @@ class SidePorts:
         golden = self._rig.golden
         for tag in golden.pending:
             self._recent[tag] = cycle
-        died = any(since is not None for since in golden.dead_since)
-        busy = golden.arriving or golden.takes or golden.flits
-        self._still = 0 if moved or mark or busy or died else self._still + 1
+        busy = golden.arriving or golden.takes or golden.beats or golden.died
+        self._still = 0 if moved or mark or busy else self._still + 1
         self._oldest(cycle)
         self._drains(cycle, mark)
-        if self._still >= STILL:
+        if self._still >= self.still:
             self._can_accept()
             self._credit(cycle)
 
@@ -110,7 +114,7 @@ class SidePorts:
         counts = Counter(tag[1] for tag in golden.pending)
         spare = cfg.pool_depth - cfg.ranks
         shared = spare - sum(count - 1 for count in counts.values())
-        room = min(ON_THE_WAY, spare)
+        room = min(self.on_the_way, spare)
         wanted = [
             int(not counts[rank] or (counts[rank] + room <= golden.max_entries and shared >= room))
             for rank in range(cfg.ranks)
@@ -120,26 +124,30 @@ class SidePorts:
             f"can_accept with entries {dict(counts)}"
         )
 
+    def _eligible(self, queue, cycle):
+        """(this entry may surely leave, perhaps)."""
+        golden, depth = self._rig.golden, self._rig.cfg.pool_depth
+        age = cycle - queue[0].placed
+        surely = (
+            golden.merged(queue)["bytes"] == queue[0].full
+            or any(s.marked is not None for s in queue)
+            or age >= golden.merge_timeout + 2 * depth + 4
+        )
+        perhaps = age >= min(golden.merge_timeout, golden.age_limit) - STILL
+        return surely, perhaps or cycle - golden.stalled_at < 2 * STILL
+
     def _credit(self, cycle):
         rig, golden = self._rig, self._rig.golden
         surely, perhaps = set(), set()
         for tag, queue in golden.pending.items():
-            age = cycle - queue[0].placed
-            full = golden.merged(queue)["bytes"] == queue[0].full
-            if (
-                full
-                or any(s.marked is not None for s in queue)
-                or age >= golden.merge_timeout + 2 * rig.cfg.pool_depth + 4
-            ):
+            sure, possible = self._eligible(queue, cycle)
+            if sure:
                 surely.add(tag[1])
-            elif (
-                age >= min(golden.merge_timeout, golden.age_limit) - STILL
-                or cycle - golden.stalled_at < 2 * STILL
-            ):
+            elif possible:
                 perhaps.add(tag[1])
         ready = rig.get("dest_ready")
         if any(
-            ready >> rank & 1 and cycle - since <= STILL
+            ready >> rank & 1 and cycle - since <= self.still
             for rank, since in enumerate(golden.ready_since)
         ):
             return  # a credit has just come
@@ -149,10 +157,16 @@ class SidePorts:
         stalls = rig.get("counts")["stall_credit"]
         assert stalls == bool(surely) or perhaps, f"stall_credit = {stalls}, eligible: {surely}"
 
+    def _sweeps(self):
+        """Cycles: that an entry is shown for after it has left; until all have been visited; by
+        which the age shown is behind, and the oldest entry is not the oldest."""
+        depth = self._rig.cfg.pool_depth
+        return 3 * depth + 2, 3 * depth + STILL, 3 * depth + 4, 2 * depth + 2
+
     def _oldest(self, cycle):
         rig, golden, depth = self._rig, self._rig.golden, self._rig.cfg.pool_depth
-        shown = rig.get("oldest")
-        settled = self._still > 3 * depth + STILL
+        shown, (gone, settle, behind, younger) = rig.get("oldest"), self._sweeps()
+        settled = self._still > settle
         if shown == self._shown and not (settled and self._still % depth == 0):
             return
         self._shown = shown
@@ -164,7 +178,7 @@ class SidePorts:
         same = [
             tag
             for tag, at in self._recent.items()
-            if cycle - at <= 3 * depth + 2
+            if cycle - at <= gone
             and (fields == (tag[1], 0, 0, 0) if tag[0] else fields == tag[1:5])
             and tag[0] == shown["plain"]
         ]
@@ -172,11 +186,11 @@ class SidePorts:
         if settled:
             placed = {tag: queue[0].placed for tag, queue in golden.pending.items()}
             ages = [cycle - placed[tag] for tag in same if tag in placed]
-            assert any(min(age, 0xFFFF) - 3 * depth - 4 <= shown["age"] <= age for age in ages), (
+            assert any(min(age, 0xFFFF) - behind <= shown["age"] <= age for age in ages), (
                 f"{shown}, of age {ages}"
             )
             first = cycle - min(placed.values())
-            assert max(ages) >= first - 2 * depth - 2, (
+            assert max(ages) >= first - younger, (
                 f"{shown} is not the oldest, another has {first} cycles"
             )
 
@@ -184,19 +198,10 @@ class SidePorts:
         rig, golden = self._rig, self._rig.golden
         word = rig.get("draining")
         for rank in range(rig.cfg.ranks):
-            # A mark covers a packet that is just leaving whatever its handle.
-            self._leaving[rank] = bool(golden.in_flight[rank]) and (mark or self._leaving[rank])
-            reason = (
-                mark
-                or self._leaving[rank]
-                or golden.covered[rank]
-                or golden.dead_since[rank] is not None
-            )
-            self._clear[rank] = 0 if reason else self._clear[rank] + 1
-            assert self._clear[rank] < DRAINED or not word >> rank & 1, (
+            assert not self._idle(cycle, mark, rank) or not word >> rank & 1, (
                 f"rank {rank} drains without a reason"
             )
-            if self._drained & ~word & 1 << rank and golden.dead_since[rank] is None:
+            if self._drained & ~word & 1 << rank and not golden.died:
                 last = max(
                     (
                         p.last
@@ -206,7 +211,16 @@ class SidePorts:
                     ),
                     default=-99,
                 )
-                assert cycle - last >= FALLS, (
-                    f"rank {rank} has drained {cycle - last} cycles after its last flit"
+                assert cycle - last >= self.falls, (
+                    f"rank {rank} has drained {cycle - last} cycles after its last beat"
                 )
         self._drained = word
+
+    def _idle(self, cycle, mark, rank):
+        """There has been no reason to drain for so long that it is seen."""
+        golden = self._rig.golden
+        # A mark covers a packet that is just leaving whatever its handle.
+        self._leaving[rank] = bool(golden.in_flight[rank]) and (mark or self._leaving[rank])
+        reason = mark or self._leaving[rank] or golden.covered[rank] or golden.died
+        self._clear[rank] = 0 if reason else self._clear[rank] + 1
+        return self._clear[rank] >= DRAINED

@@ -18,7 +18,7 @@ def held_back(rig, hold):
     """A pause that begins when ``hold["after"]`` flits have been taken, and ends when that is
     None."""
     while True:
-        yield hold["after"] is not None and rig.o_packet.count >= hold["after"]
+        yield hold["after"] is not None and rig.output.count >= hold["after"]
 
 
 def unit_stores(rig, base, units, ragged):
@@ -42,17 +42,17 @@ def unit_stores(rig, base, units, ragged):
     return joined
 
 
-def cover_units(units, stores):
+def cover_units(rig, units, stores):
     """Notes which sectors with one unit this packet has."""
     first, last, lone = min(units), max(units), {unit for unit in units if unit ^ 1 not in units}
-    cover("packet_manager.half.first", first % 2 and first in lone)
-    cover("packet_manager.half.last", last % 2 == 0 and last in lone)
+    cover(f"{rig.word}.half.first", first % 2 and first in lone)
+    cover(f"{rig.word}.half.last", last % 2 == 0 and last in lone)
     inside = {unit for unit in lone if first // 2 < unit // 2 < last // 2}
-    cover("packet_manager.half.inside.upper", any(unit % 2 for unit in inside))
-    cover("packet_manager.half.inside.lower", any(unit % 2 == 0 for unit in inside))
+    cover(f"{rig.word}.half.inside.upper", any(unit % 2 for unit in inside))
+    cover(f"{rig.word}.half.inside.lower", any(unit % 2 == 0 for unit in inside))
     upper = {store["sector"] for store in stores if not store["mask"] & (1 << UNIT) - 1}
     later = [store["sector"] for store in stores if store["mask"] & (1 << UNIT) - 1]
-    cover("packet_manager.half.upper_before_lower", upper & set(later))
+    cover(f"{rig.word}.half.upper_before_lower", upper & set(later))
 
 
 @PoolRig.test(merge_timeout=LATE, age_limit=LATE)
@@ -79,8 +79,8 @@ async def half_sectors(rig, cfg, rng):
             await rig.stored(rng.choice((0, 0, 1, 2, 8)))
             await rig.mark()
             await rig.until(lambda n=before: len(rig.packets) > n, 200, "the packet")
-            cover_units(units, stores)
-            cover("packet_manager.half.full", rig.packets[-1].full and full % SECTOR)
+            cover_units(rig, units, stores)
+            cover(f"{rig.word}.half.full", rig.packets[-1].full and full % SECTOR)
     await rig.emptied()
     assert len(rig.packets) == len({0, cfg.packet_flits - 8}) * 255
 
@@ -90,7 +90,7 @@ async def tail_marks(rig, cfg, rng):
     """A mark in every cycle around a packet's last flit, which waits for the link: it drains until
     the ledger has its bytes."""
     hold = {"after": None}
-    rig.o_packet.set_pause(held_back(rig, hold))
+    rig.output.set_pause(held_back(rig, hold))
     dest, _ = rig.traffic.first
     rank, handle = rig.traffic.dests[dest][0], dest // cfg.replicas
     moments = [("held", at) for at in range(-3, 6)] + [("taken", at) for at in range(4)]
@@ -100,7 +100,7 @@ async def tail_marks(rig, cfg, rng):
             units = rng.choice((1, 2, cfg.packet_flits))
             row = rig.traffic.row(dest=dest, full=UNIT * units)
             hold["after"] = (
-                rig.o_packet.count + units if how != "free" else None
+                rig.output.count + units if how != "free" else None
             )  # all but the last flit
             rig.put(row, 0, UNIT * units)
             await rig.stored(8 + units + at)
@@ -110,17 +110,17 @@ async def tail_marks(rig, cfg, rng):
             if how == "held":
                 await rig.cycles(16)
                 await rig.sampled()
-                assert int(rig.dut.o_packet__valid.value) and rig.o_packet.count == hold["after"]
+                assert int(rig.output.port.valid.value) and rig.output.count == hold["after"]
                 word = rig.get("draining")
                 assert word >> rank & 1, f"mark at {at}: the last flit waits, draining is {word:b}"
-                cover("packet_manager.mark.tail_loaded", at == -1)
-                cover("packet_manager.mark.tail_waits", at > 0)
+                cover(f"{rig.word}.mark.tail_loaded", at == -1)
+                cover(f"{rig.word}.mark.tail_waits", at > 0)
                 await rig.cycles(1)
                 hold["after"] = None
             await rig.quiet()
             marked, last = rig.marks[0][2], rig.packets[-1].last
-            cover("packet_manager.mark.tail_taken", marked == last)
-            cover("packet_manager.mark.tail_gone", 0 < marked - last <= 4)
+            cover(f"{rig.word}.mark.tail_taken", marked == last)
+            cover(f"{rig.word}.mark.tail_gone", 0 < marked - last <= 4)
     rig.judge()
 
 
@@ -131,7 +131,7 @@ async def quota_moments(rig, cfg, rng):
     for same in (True, False):
         for more in (0, 1):  # further entries of the rank whose packet leaves
             for before in (0, 1):  # entries that the other rank has
-                for at in range(12):
+                for at in range(rig.way):
                     await rig.anew()
                     by_rank = rig.traffic.by_rank
                     gives, takes = (sorted(by_rank) * 2)[:2]
@@ -147,7 +147,7 @@ async def quota_moments(rig, cfg, rng):
                     await rig.stored(24)
                     freed = rig.packets[0].last - 1
                     placed = max(queue[-1].placed for queue in rig.golden.pending.values())
-                    cover(f"packet_manager.quota.{'swap' if same else 'both'}", placed == freed)
+                    cover(f"{rig.word}.quota.{'swap' if same else 'both'}", placed == freed)
                     await rig.flush()
                     await rig.whole_pool()
                     rig.judge()
@@ -157,7 +157,7 @@ async def quota_moments(rig, cfg, rng):
 async def lock_moments(rig, cfg, rng):
     """A store of an entry's block in every cycle around its lock: in this packet or in the next
     one, never in none."""
-    for at in range(16):
+    for at in range(rig.way + 4):
         for last in (False, True):  # the store completes the block
             for sector in (0, 1):
                 rank = rng.randrange(cfg.ranks)
@@ -178,14 +178,9 @@ async def lock_moments(rig, cfg, rng):
                 await rig.stored(30)
                 await rig.flush()
                 packets = rig.packets[before:]
-                placed = packets[-1].stores[-1].placed
-                cover(
-                    "packet_manager.lock.merge_before",
-                    len(packets) == 1 and placed == packets[0].take - 1,
-                )
-                cover(
-                    "packet_manager.lock.too_late", len(packets) == 2 and placed == packets[0].take
-                )
+                after = packets[-1].stores[-1].placed - packets[0].take
+                cover(f"{rig.word}.lock.merge_before", len(packets) == 1 and after >= rig.merges)
+                cover(f"{rig.word}.lock.too_late", len(packets) == 2 and after <= rig.misses)
     rig.judge()
 
 
@@ -194,7 +189,7 @@ async def death_moments(rig, cfg, rng):
     """A peer dies in every cycle around the lock of its entry: the entry leaves whole or is sunk,
     and it drains."""
     phases = min(cfg.pool_depth, 4)  # of the sweep that sinks
-    for at in range(12 * phases):
+    for at in range(-4 * phases, 12 * phases):
         await rig.anew()
         dest, rank = rig.traffic.first
         rig.credits.give(0)
@@ -202,16 +197,19 @@ async def death_moments(rig, cfg, rng):
         rig.put_row(cfg.packet_bytes, dest=dest)
         await rig.stored(10 + at % phases)
         await rig.mark()
+        if at < 0:
+            rig.kill(1 << rank)
+            await rig.cycles(-at // phases)
         rig.credits.left[rank] = 1
-        await rig.cycles(at // phases)
+        await rig.cycles(max(0, at // phases))
         killed = rig.cycle
         rig.kill(1 << rank)
         await rig.cycles(3 * cfg.pool_depth + 40)
         left, sunk = len(rig.packets), rig.counted["sunk"]
         assert left + sunk == 1 and len(rig.taken) == left, f"at {at}: {left} packets, {sunk} sunk"
         assert not rig.get("draining"), f"at {at}: drains for ever"
-        cover("packet_manager.dead.at_lock", left and killed <= rig.taken[0] <= killed + 1)
-        cover("packet_manager.dead.before_lock", sunk)
+        cover(f"{rig.word}.dead.at_lock", left and killed <= rig.taken[0] <= killed + 1)
+        cover(f"{rig.word}.dead.before_lock", sunk)
         assert rig.credits.left[rank] == 1 - left
 
 
@@ -231,7 +229,7 @@ async def timer_moments(rig, cfg, rng):
         packets = rig.packets
         assert [packet.full for packet in packets] in ([True], [False, False])
         cover(
-            "packet_manager.timer.completed",
+            f"{rig.word}.timer.completed",
             packets[0].full and packets[0].take - packets[0].stores[0].placed >= timeout,
         )
-        cover("packet_manager.timer.parted", len(packets) == 2)
+        cover(f"{rig.word}.timer.parted", len(packets) == 2)

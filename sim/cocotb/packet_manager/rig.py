@@ -17,12 +17,16 @@ class Credits:
     cycles (1 or 2)."""
 
     def __init__(self, rig, each, give_back=None, delay=1, rng=None):
-        self.rig, self.left = rig, [each] * rig.cfg.ranks
-        self._give_back, self._rng = give_back, rng
-        self._seen = [[each] * rig.cfg.ranks] * delay
-        self.limit = each
+        self.rig, self._rng = rig, rng
+        self.set(each, give_back, delay)
         self.word = None
         rig.add(self)
+
+    def set(self, each, give_back, delay=1):
+        """So many for each rank, and how they come back, from now on."""
+        self.limit, self._give_back = each, give_back
+        self.give(each)
+        self._seen = [self.left] * delay
 
     def give(self, count):
         """So many for each rank."""
@@ -33,7 +37,7 @@ class Credits:
             f"cycle {self.rig.cycle}: rank {rank} was taken without a credit"
         )
         self.left[rank] -= 1
-        cover("packet_manager.credit.last", self.left[rank] == 0)
+        cover(f"{self.rig.word}.credit.last", self.left[rank] == 0)
 
     def drive(self):
         if self._give_back is not None:
@@ -64,6 +68,14 @@ class PoolRig(Rig):
     arguments of the golden model."""
 
     block = PacketManager
+    word = "packet_manager"  # of its bins
+    out = "o_packet"
+    ports_like = SidePorts
+    delays = (1, 2)  # cycles after which `dest_ready` may show a take
+    settles = 12  # cycles after the last packet has left
+    way = 12  # cycles: more than a store is on its way to an idle output
+    # Cycles from a lock to a store that surely merges if any does, surely not if any does not.
+    merges, misses = -1, 0
 
     def __init__(
         self,
@@ -84,7 +96,8 @@ class PoolRig(Rig):
         self.marks, self.dead = [], 0
         self.golden = None
         self.i_store.on_item(lambda item, cycle: self.golden.store(item, cycle))
-        self.o_packet.on_item(lambda item, cycle: self.golden.flit(item, cycle))
+        self.output = getattr(self, self.out)
+        self.output.on_item(lambda item, cycle: self.golden.beat(item, cycle))
         self.on_sample(self._watch)
         self.new_rows()
 
@@ -105,11 +118,28 @@ class PoolRig(Rig):
 
     def new_rows(self):
         """Other destinations and RowIDs from now on."""
-        self.traffic = Traffic(self.cfg, self.rng)
+        self.traffic = self.new_traffic()
+
+    def new_traffic(self):
+        return Traffic(self.cfg, self.rng)
+
+    def new_golden(self):
+        return Judge(self.cfg, **self.limits)
+
+    def vary(self, rng):
+        """Other limits and credits, at random."""
+        each, back = rng.choice((1, 2, 20)), rng.choice((0.05, 0.3))
+        self.credits.set(each, back, rng.choice(self.delays))
+        depth = self.cfg.pool_depth
+        self.limits |= {
+            "merge_timeout": rng.choice((0, 40, 300)),
+            "age_limit": rng.choice((100, 4000)),
+            "max_entries": rng.choice((0, 2, depth // 2, depth)),
+        }
 
     async def start(self):
         """Reset, with a fresh golden model and empty counters."""
-        self.golden, self.ports = Judge(self.cfg, **self.limits), SidePorts(self)
+        self.golden, self.ports = self.new_golden(), self.ports_like(self)
         self.counted = dict.fromkeys(self.get("counts"), 0)
         self.taken, self.sent_stamps = [], []
         self.kill(0)
@@ -120,6 +150,7 @@ class PoolRig(Rig):
 
     def set_policy(self, **changes):
         """The golden model and the block go by these registers from now on."""
+        self.changed = self.cycle
         for name, value in changes.items():
             setattr(self.golden, name, value)
         self.set("policy", {name: getattr(self.golden, name) for name in policies(self.cfg)})
@@ -140,13 +171,27 @@ class PoolRig(Rig):
             self.counted[name] += on
         golden.cycle(
             cycle,
-            ready=int(self.i_store.port.ready.value),
+            stalled=self.stalled(),
             dest_ready=self.get("dest_ready"),
             peer_dead=self.dead,
             draining=self.get("draining"),
         )
-        moved = cycle in (*self.i_store.stamps[-1:], *self.o_packet.stamps[-1:]) or take
+        moved = cycle in (*self.i_store.stamps[-1:], *self.output.stamps[-1:]) or take
         self.ports.look(cycle, moved, bool(marked))
+
+    @property
+    def late(self):
+        """Cycles within which a timer that has expired makes an entry leave."""
+        return 2 * self.cfg.pool_depth + 8
+
+    async def sunk(self, rank):
+        """Until nothing is left of a dead peer; (least, most) entries that were sunk."""
+        await self.quiet()
+        return len(self.golden.sunk_tags), self.golden.sunk_stores
+
+    def stalled(self):
+        """A store waits, as the golden model counts it."""
+        return not int(self.i_store.port.ready.value)
 
     async def mark(self, handle=None):
         """One pulse of ``mark``, of a handle or of all."""
@@ -189,9 +234,9 @@ class PoolRig(Rig):
             )
 
         await self.until(idle, limit, "all packets")
-        await self.cycles(12)
+        await self.cycles(self.settles)
         assert self.get("draining") == 0, "still draining with nothing left"
-        assert int(self.o_packet.port.valid.value) == 0, "an extra packet"
+        assert int(self.output.port.valid.value) == 0, "an extra packet"
 
     async def flush(self):
         """A mark of all, until everything has left."""
@@ -228,7 +273,7 @@ class PoolRig(Rig):
         golden = self.golden
         golden.finish()
         exact = ("packets_full", "packets_partial", "stall_pool")
-        if not any(since is not None for since in golden.dead_since):
+        if not golden.died:
             exact += ("merges", "overlaps", "sunk")
         for name in exact:
             seen, wanted = self.counted[name], golden.totals[name]
@@ -239,10 +284,10 @@ class PoolRig(Rig):
         )
         assert len(self.sent_stamps) == sum(not p.plain for p in golden.packets)
         for name, count in self.counted.items():
-            cover(f"packet_manager.count.{name}", count > 0)
+            cover(f"{self.word}.count.{name}", count > 0)
         for packet in golden.packets:
             cover(
-                f"packet_manager.packet.{'plain' if packet.plain else 'row'}"
+                f"{self.word}.packet.{'plain' if packet.plain else 'row'}"
                 f".{'full' if packet.full else 'partial'}.{'nop' if packet.nop else 'normal'}"
             )
 
@@ -250,6 +295,8 @@ class PoolRig(Rig):
 class Traffic:
     """Stores of rows and of plain addresses. A row's bytes are stored once; plain ones also
     overlap."""
+
+    size, place = SECTOR, "sector"  # bytes of a store, and the field that says which of a block's
 
     def __init__(self, cfg, rng):
         self.cfg, self.rng, self.next_row = cfg, rng, rng.getrandbits(23)
@@ -269,7 +316,7 @@ class Traffic:
 
     def base(self, plain, rank, block, **fields):
         """What the stores of a block have in common."""
-        zeros = dict.fromkeys(("region", "epoch", "rowid", "dest", "cls", "sector"), 0)
+        zeros = dict.fromkeys(("region", "epoch", "rowid", "dest", "cls", self.place), 0)
         block = {"plain": plain, "rank": rank, "block": block, "full": self.cfg.packet_bytes}
         return zeros | block | fields
 
@@ -277,19 +324,21 @@ class Traffic:
         return self.base(1, rank, block, **fields)
 
     def bytes_of(self, base, first, count):
-        """Stores for the bytes first .. first + count - 1 of a block, one per sector."""
+        """Stores for the bytes first .. first + count - 1 of a block, one per part."""
         stores, last = [], first + count
         while first < last:
-            end = min(last, first // SECTOR * SECTOR + SECTOR)
-            mask = (1 << end - first) - 1 << first % SECTOR
-            stores.append(
-                base | {"sector": first // SECTOR, "mask": mask, "data": self.rng.getrandbits(256)}
-            )
+            end = min(last, first // self.size * self.size + self.size)
+            mask = (1 << end - first) - 1 << first % self.size
+            part = {self.place: first // self.size}
+            stores.append(base | part | {"mask": mask, "data": self.data()})
             first = end
         return stores
 
+    def data(self):
+        return self.rng.getrandbits(8 * self.size)
+
     def block(self, base, style):
-        """The stores of one block: ``whole`` sectors, ``ragged`` cuts anywhere, ``holes`` some are
+        """The stores of one block: ``whole`` parts, ``ragged`` cuts anywhere, ``holes`` some are
         missing."""
         if style == "whole":
             return self.bytes_of(base, 0, base["full"])
@@ -329,8 +378,7 @@ class Traffic:
                 )
                 if rng.random() < 0.3:
                     stores += [
-                        s | {"data": rng.getrandbits(256)}
-                        for s in rng.sample(stores, len(stores) // 2)
+                        s | {"data": self.data()} for s in rng.sample(stores, len(stores) // 2)
                     ]
             else:
                 block = rng.randrange(max(1, longest // size))

@@ -4,33 +4,18 @@ latency, rate and order."""
 
 import random
 
-import cocotb
-
 from sim.bench.streams import GRID
 from sim.quality.coverage import cover
 
 from .rig import SECTOR, PoolRig
 
 
-@cocotb.test()
-@cocotb.parametrize(grid=GRID)
-async def random_traffic(dut, grid):
+@PoolRig.test(grid=GRID, finish=False)
+async def random_traffic(rig, cfg, rng, grid):
     """Random stores, with marks and changing limits: golden model on every packet; reset in
     traffic, then all over again."""
-    number = GRID.index(grid)
-    rng = random.Random(number)
-    rig = PoolRig(
-        dut,
-        f"random{number}",
-        *grid,
-        credits=rng.choice((1, 2, 20)),
-        delay=1 + number % 2,
-        give_back=rng.choice((0.05, 0.3)),
-        merge_timeout=rng.choice((0, 40, 300)),
-        age_limit=rng.choice((100, 4000)),
-    )
-    cfg, rng, depth = rig.cfg, rig.rng, rig.cfg.pool_depth
-    rig.limits["max_entries"] = rng.choice((0, 2, depth // 2, depth))
+    rig.vary(random.Random(GRID.index(grid)))
+    depth = cfg.pool_depth
     for again in range(2):
         await rig.anew()
         rig.i_store.put(*rig.traffic.mix(50, window=rng.choice((2, depth, 2 * depth))))
@@ -44,8 +29,8 @@ async def random_traffic(dut, grid):
             await rig.flush()
             await rig.whole_pool()
             rig.judge()
-        cover("packet_manager.reset.in_traffic", not again and rig.i_store.pending)
-    cover(f"packet_manager.grid.{'.'.join(grid)}")
+        cover(f"{rig.word}.reset.in_traffic", not again and rig.i_store.pending)
+    cover(f"{rig.word}.grid.{'.'.join(grid)}")
 
 
 @PoolRig.test()
@@ -62,7 +47,7 @@ async def latency(rig, cfg, rng):
         cycles = packet.head - rig.i_store.stamps[-1]
         assert cycles <= 9, f"{count} stores: header {cycles} cycles after the last store"
         assert packet.last - packet.head == 2 * count
-        cover("packet_manager.latency.9", cycles == 9)
+        cover(f"{rig.word}.latency.9", cycles == 9)
     rig.judge()
 
 
@@ -80,10 +65,10 @@ async def back_to_back(rig, cfg, rng, spread):
             rig.put_row(full, dest=dest, full=full)
         await rig.emptied()
         flits = 1 + full // 16
-        assert rig.o_packet.count and len(rig.o_packet.items) == count * flits
-        cycles = rig.o_packet.stamps[-1] - rig.o_packet.stamps[0] + 1
+        assert rig.output.count and len(rig.output.items) == count * flits
+        cycles = rig.output.stamps[-1] - rig.output.stamps[0] + 1
         assert cycles == count * flits, f"{count} packets of {flits} flits took {cycles} cycles"
-        cover(f"packet_manager.back_to_back.{'full' if full == size else '64'}.{spread}")
+        cover(f"{rig.word}.back_to_back.{'full' if full == size else '64'}.{spread}")
 
 
 @PoolRig.test()
@@ -99,8 +84,8 @@ async def wire_efficiency(rig, cfg, rng):
     await rig.emptied()
     assert len(rig.packets) == len(rows) * blocks and all(p.full for p in rig.packets)
     payload = len(rows) * blocks * cfg.packet_bytes
-    assert payload * (cfg.packet_flits + 1) == 16 * len(rig.o_packet.items) * cfg.packet_flits
-    cover("packet_manager.efficiency.interleaved")
+    assert payload * (cfg.packet_flits + 1) == 16 * len(rig.output.items) * cfg.packet_flits
+    cover(f"{rig.word}.efficiency.interleaved")
 
 
 @PoolRig.test()
@@ -118,7 +103,7 @@ async def sustained(rig, cfg, rng):
             waiting += q.last - p.last
             idle += q.head - p.last - 1 if p.last - p.head >= 4 else 0
     assert waiting > 100 and idle * 100 <= waiting, f"{idle} of {waiting} cycles idle"
-    cover("packet_manager.sustained")
+    cover(f"{rig.word}.sustained")
 
 
 @PoolRig.test(merge_timeout=60, age_limit=3000)
@@ -151,7 +136,7 @@ async def order(rig, cfg, rng):
     await rig.emptied()
     ranking = sorted(wanted, key=lambda w: (w[2] != size, w[1]["cls"], w[1]["rowid"]))
     assert [p.rowid for p in rig.packets] == [base["rowid"] for _, base, _ in ranking]
-    cover("packet_manager.order.class_and_row")
+    cover(f"{rig.word}.order.class_and_row")
 
     # Plain and row-sparse packets of equal rank take turns.
     await rig.start()
@@ -167,7 +152,7 @@ async def order(rig, cfg, rng):
     await rig.emptied()
     kinds = [p.plain for p in rig.packets]
     assert all(a != b for a, b in zip(kinds, kinds[1:], strict=False)), kinds
-    cover("packet_manager.order.alternate")
+    cover(f"{rig.word}.order.alternate")
 
 
 @PoolRig.test(cases={"limit": [20, 300]}, merge_timeout=50, credits=1, give_back=0.03)
@@ -188,7 +173,7 @@ async def starvation(rig, cfg, rng, limit):
             f"{len(overtaken)} packets left after it had become old"
         )
         assert victim is not rig.packets[-1]
-    cover(f"packet_manager.order.old.{limit}")
+    cover(f"{rig.word}.order.old.{limit}")
 
 
 @PoolRig.test()
@@ -220,15 +205,13 @@ async def timers(rig, cfg, rng):
                 name: base[name] for name in ("plain", "rank", "region", "epoch", "rowid")
             }
             assert cfg.pool_depth <= oldest["age"] <= 4 * cfg.pool_depth + 4
-            cover("packet_manager.oldest")
+            cover(f"{rig.word}.oldest")
         await rig.emptied()
         packet = rig.packets[0]
         late = packet.take - packet.stores[0].placed - min(timeout, limit)
-        assert 0 <= late <= 2 * cfg.pool_depth + 8, (
-            f"timeout {timeout}, limit {limit}: left {late} cycles late"
-        )
+        assert 0 <= late <= rig.late, f"timeout {timeout}, limit {limit}: left {late} cycles late"
         assert rig.counted["packets_timeout"] == (timeout < limit)
-        await rig.cycles(2 * cfg.pool_depth + 4)
+        await rig.cycles(2 * rig.late)
         await rig.sampled()
         assert not rig.get("oldest")["valid"]
-    cover("packet_manager.timer")
+    cover(f"{rig.word}.timer")

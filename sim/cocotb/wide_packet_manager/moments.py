@@ -1,133 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cocotb tests of the wide packet manager: two events that meet at one register.
+"""cocotb tests of the wide packet manager: two events that meet at one register."""
 
-Each test goes through all distances between the two events, so that they meet in every run,
-whatever the seed.
-"""
-
+from sim.cocotb.packet_manager import moments
+from sim.cocotb.packet_manager.moments import LATE, held_back
 from sim.quality.coverage import cover
 
 from .rig import PoolRig
 
-LATE = 60000  # cycles: no timer makes an entry leave
-
-
-@PoolRig.test(merge_timeout=LATE, age_limit=LATE)
-async def quota_moments(rig, cfg, rng):
-    """A place is taken in every cycle around the one in which another is given back, by the same
-    rank and by another."""
-    for same in (True, False):
-        for more in (0, 1):  # further entries of the rank whose packet leaves
-            for before in (0, 1):  # entries that the other rank has
-                for at in range(20):
-                    await rig.anew()
-                    by_rank = rig.traffic.by_rank
-                    gives, takes = (sorted(by_rank) * 2)[:2]
-                    takes = gives if same else takes
-                    first = [gives] * more + [takes] * (before and not same)
-                    if len(first) > cfg.pool_depth - cfg.ranks:
-                        continue
-                    for rank in first:
-                        rig.put_row(8, dest=by_rank[rank])
-                    rig.put_row(32, dest=by_rank[gives], full=32)
-                    await rig.stored(at)
-                    rig.put_row(8, dest=by_rank[takes])
-                    await rig.stored(24)
-                    await rig.flush()
-                    await rig.whole_pool()
-                    rig.judge()
-
-
-@PoolRig.test(merge_timeout=LATE, age_limit=LATE)
-async def lock_moments(rig, cfg, rng):
-    """A store of an entry's block in every cycle around its lock: in this packet or in the next
-    one, never in none."""
-    for at in range(24):
-        for last in (False, True):  # the store completes the block
-            for sector in (0, 1):
-                rank = rng.randrange(cfg.ranks)
-                base = rig.traffic.plain(rank, at)
-                size = cfg.packet_bytes - 16 if last else 40
-                stores = (
-                    rig.traffic.bytes_of(base, 16, size)
-                    if sector == 0
-                    else rig.traffic.bytes_of(base, 0, size)
-                )
-                late = rig.traffic.bytes_of(base, 0 if sector == 0 else size, 16)
-                before = len(rig.packets)
-                rig.i_store.put(*stores)
-                await rig.stored(3)
-                await rig.mark()
-                await rig.cycles(at)
-                rig.i_store.put(*late)
-                await rig.stored(30)
-                await rig.flush()
-                packets = rig.packets[before:]
-                placed = packets[-1].stores[-1].placed
-                cover(
-                    "wide_packet_manager.lock.merge_before",
-                    len(packets) == 1 and placed > packets[0].take,
-                )
-                cover(
-                    "wide_packet_manager.lock.too_late",
-                    len(packets) == 2 and placed < packets[0].take + 7,
-                )
-    rig.judge()
-
-
-@PoolRig.test(merge_timeout=LATE, age_limit=LATE, credits=1)
-async def death_moments(rig, cfg, rng):
-    """A peer dies in every cycle around the lock of its entry: the entry leaves whole or is sunk,
-    and it drains."""
-    phases = min(cfg.pool_depth, 4)  # of the sweep that sinks
-    for at in range(12 * phases):
-        await rig.anew()
-        dest, rank = rig.traffic.first
-        rig.credits.give(0)
-        await rig.cycles(3)
-        rig.put_row(cfg.packet_bytes, dest=dest)
-        await rig.stored(10 + at % phases)
-        await rig.mark()
-        rig.credits.left[rank] = 1
-        await rig.cycles(at // phases)
-        killed = rig.cycle
-        rig.kill(1 << rank)
-        await rig.cycles(3 * cfg.pool_depth + 40)
-        left, sunk = len(rig.packets), rig.counted["sunk"]
-        assert left + sunk == 1 and len(rig.taken) == left, f"at {at}: {left} packets, {sunk} sunk"
-        assert not rig.get("draining"), f"at {at}: drains for ever"
-        cover("wide_packet_manager.dead.at_lock", left and killed <= rig.taken[0] <= killed + 1)
-        cover("wide_packet_manager.dead.before_lock", sunk)
-        assert rig.credits.left[rank] == 1 - left
-
-
-@PoolRig.test(merge_timeout=40, age_limit=LATE)
-async def timer_moments(rig, cfg, rng):
-    """A block is completed in every cycle around the one in which its merge timer expires: one full
-    packet, or two partial."""
-    timeout = rig.golden.merge_timeout
-    for at in range(timeout - 8, timeout + 2 * cfg.pool_depth + 8, 1 if cfg.pool_depth < 16 else 3):
-        await rig.anew()
-        stores = rig.traffic.bytes_of(rig.traffic.row(), 0, cfg.packet_bytes)
-        rig.i_store.put(*stores[:-1])
-        await rig.stored(at - len(stores))
-        rig.i_store.put(stores[-1])
-        await rig.stored(30)
-        await rig.flushed()
-        packets = rig.packets
-        assert [packet.full for packet in packets] in ([True], [False, False])
-        cover(
-            "wide_packet_manager.timer.completed",
-            packets[0].full and packets[0].take - packets[0].stores[0].placed >= timeout,
-        )
-        cover("wide_packet_manager.timer.parted", len(packets) == 2)
-
-
-def held_back(rig, hold):
-    """A pause that begins when ``hold["after"]`` beats have been taken, and ends when that is
-    None."""
-    while True:
-        yield hold["after"] is not None and rig.o_record.count >= hold["after"]
+quota_moments = PoolRig.again(moments.quota_moments)
+lock_moments = PoolRig.again(moments.lock_moments)
+death_moments = PoolRig.again(moments.death_moments)
+timer_moments = PoolRig.again(moments.timer_moments)
 
 
 @PoolRig.test(merge_timeout=LATE, age_limit=LATE)
@@ -135,24 +18,24 @@ async def mark_moments(rig, cfg, rng):
     """A mark in every cycle of a packet's way, whose last beat is held up or not: it drains until
     the ledger has its bytes."""
     hold = {"after": None}
-    rig.o_record.set_pause(held_back(rig, hold))
+    rig.output.set_pause(held_back(rig, hold))
     dest, rank = rig.traffic.first
     for everything in (True, False):
         for held in (True, False):
             for at in range(26):
                 parts = rng.choice((1, cfg.packet_bytes // rig.slice_bytes))
                 full = rig.slice_bytes * parts
-                hold["after"] = rig.o_record.count + parts - 1 if held else None
+                hold["after"] = rig.output.count + parts - 1 if held else None
                 rig.put(rig.traffic.row(dest=dest, full=full), 0, full)
                 await rig.stored(at)
                 await rig.mark(None if everything else dest // cfg.replicas)
                 if held:
                     await rig.cycles(40)
                     await rig.sampled()
-                    assert int(rig.dut.o_record__valid.value)
-                    assert rig.o_record.count == hold["after"]
+                    assert int(rig.output.port.valid.value)
+                    assert rig.output.count == hold["after"]
                     assert rig.get("draining") >> rank & 1, f"mark at {at}: the last beat waits"
-                    cover("wide_packet_manager.mark.tail_waits", at > 20)
+                    cover(f"{rig.word}.mark.tail_waits", at > 20)
                     await rig.cycles(1)
                     hold["after"] = None
                 await rig.quiet()

@@ -2,55 +2,19 @@
 """cocotb tests of the wide packet manager against its golden model: random traffic, and promises on
 latency, rate and order."""
 
-import random
-
-import cocotb
-
-from sim.bench.streams import GRID
+from sim.cocotb.packet_manager import tests as today
 from sim.quality.coverage import cover
 
 from .rig import PoolRig
 
-
-@cocotb.test()
-@cocotb.parametrize(grid=GRID)
-async def random_traffic(dut, grid):
-    """Random stores, with marks and changing limits: golden model on every packet; reset in
-    traffic, then all over again."""
-    number = GRID.index(grid)
-    rng = random.Random(number)
-    rig = PoolRig(
-        dut,
-        f"random{number}",
-        *grid,
-        credits=rng.choice((1, 2, 20)),
-        give_back=rng.choice((0.05, 0.3)),
-        merge_timeout=rng.choice((0, 40, 300)),
-        age_limit=rng.choice((100, 4000)),
-        bucket_shift=rng.choice((0, 1, 3)),
-    )
-    cfg, rng, depth = rig.cfg, rig.rng, rig.cfg.pool_depth
-    rig.limits["max_entries"] = rng.choice((0, 2, depth // 2, depth))
-    for again in range(2):
-        await rig.anew()
-        rig.i_store.put(*rig.traffic.mix(50, window=rng.choice((2, depth, 2 * depth))))
-        while rig.i_store.pending:
-            await rig.cycles(rng.choice((5, 40, 150)))
-            if rng.random() < 0.6:
-                await rig.mark(rng.choice((None, *range(min(4, cfg.handles)))))
-            if not again and rig.i_store.pending < 60:
-                break
-        if again:
-            await rig.flush()
-            await rig.whole_pool()
-            rig.judge()
-        cover("wide_packet_manager.reset.in_traffic", not again and rig.i_store.pending)
-    cover(f"wide_packet_manager.grid.{'.'.join(grid)}")
+random_traffic = PoolRig.again(today.random_traffic)
+timers = PoolRig.again(today.timers)
 
 
 @PoolRig.test()
 async def latency(rig, cfg, rng):
-    """A store that completes a packet: its first beat is valid 14 cycles after it was accepted."""
+    """A store that completes a packet: its first beat is valid 14 cycles after it was accepted, 20
+    if it had to go to a list."""
     for count in range(1, cfg.packet_bytes // rig.slice_bytes + 1):
         full = rig.slice_bytes * count
         for store in rig.traffic.bytes_of(rig.traffic.row(full=full), 0, full):
@@ -61,7 +25,20 @@ async def latency(rig, cfg, rng):
         cycles = packet.head - rig.i_store.stamps[-1]
         assert cycles == 14, f"{count} stores: first beat {cycles} cycles after the last store"
         assert packet.last - packet.head == count - 1
-    cover("wide_packet_manager.latency.14")
+    cover(f"{rig.word}.latency.14")
+
+    # Without a credit just when it is ready an entry is hung into its list.
+    listed = []
+    for late in range(14):
+        rig.credits.give(0)
+        await rig.cycles(3)
+        await rig.i_store.send(rig.traffic.bytes_of(rig.traffic.row(full=16), 0, 16)[0])
+        await rig.cycles(late)
+        rig.credits.give(1000)
+        await rig.quiet()
+        listed.append(rig.packets[-1].head - rig.i_store.stamps[-1])
+    assert min(cycles for cycles in listed if cycles != 14) == 20, f"through a list: {listed}"
+    cover(f"{rig.word}.latency.20")
     rig.judge()
 
 
@@ -88,7 +65,7 @@ async def rate(rig, cfg, rng, spread, window):
         with open(figures, "a") as file:
             file.write(f"{spread} {window} {cycles:.3f}\n")
     assert cycles <= least * 1.025, f"{cycles:.3f} cycles per packet"
-    cover(f"wide_packet_manager.rate.{spread}.{window}")
+    cover(f"{rig.word}.rate.{spread}.{window}")
 
 
 @PoolRig.test(merge_timeout=60, age_limit=3000)
@@ -111,7 +88,7 @@ async def order(rig, cfg, rng):
     rig.credits.left[rank] = 100
     await rig.emptied()
     assert [p.rowid for p in rig.packets] == [1, 2, 3, 0, 4, 5, 6, 21, 20]
-    cover("wide_packet_manager.order.classes")
+    cover(f"{rig.word}.order.classes")
 
     # The circle goes on from where it stands, and does not jump back to a smaller RowID.
     rig.credits.give(0)
@@ -122,7 +99,7 @@ async def order(rig, cfg, rng):
     rig.credits.left[rank] = 100
     await rig.emptied()
     assert [p.rowid for p in rig.packets[9:]] == [6, 7, 2, 3]
-    cover("wide_packet_manager.order.circle")
+    cover(f"{rig.word}.order.circle")
 
 
 @PoolRig.test(cases={"limit": [20, 300]}, merge_timeout=50, credits=1, give_back=0.08)
@@ -152,47 +129,4 @@ async def starvation(rig, cfg, rng, limit):
                 f"{len(overtaken)} packets left after it had become old"
             )
             assert victim is not rig.packets[-1]
-    cover(f"wide_packet_manager.order.old.{limit}")
-
-
-@PoolRig.test()
-async def timers(rig, cfg, rng):
-    """A partial entry leaves within two sweeps after merge timeout or age limit; the oldest entry
-    is shown meanwhile."""
-    old = rng.getrandbits(16) | 1 << 15
-    for timeout, limit in (
-        (0, old),
-        (50, old),
-        (257, old),
-        (1024, old),
-        (2901, old),
-        *((old, n) for n in (72, 55, 200, 411)),
-    ):
-        rig.limits |= {"merge_timeout": timeout, "age_limit": limit}
-        await rig.anew()
-        base = rig.traffic.row(epoch=5)
-        rig.put(base, 3, 20)
-        await rig.stored()
-        if timeout == 257:
-            await rig.cycles(4 * cfg.pool_depth)
-            await rig.sampled()
-            oldest = rig.get("oldest")
-            assert {
-                name: oldest[name]
-                for name in ("valid", "plain", "rank", "region", "epoch", "rowid")
-            } == {"valid": 1} | {
-                name: base[name] for name in ("plain", "rank", "region", "epoch", "rowid")
-            }
-            assert cfg.pool_depth <= oldest["age"] <= 4 * cfg.pool_depth + 4
-            cover("wide_packet_manager.oldest")
-        await rig.emptied()
-        packet = rig.packets[0]
-        late = packet.take - packet.stores[0].placed - min(timeout, limit)
-        assert 0 <= late <= rig.golden.sweep + 16, (
-            f"timeout {timeout}, limit {limit}: left {late} cycles late"
-        )
-        assert rig.counted["packets_timeout"] == (timeout < limit)
-        await rig.cycles(2 * rig.golden.sweep)
-        await rig.sampled()
-        assert not rig.get("oldest")["valid"]
-    cover("wide_packet_manager.timer")
+    cover(f"{rig.word}.order.old.{limit}")
