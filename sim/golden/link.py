@@ -78,7 +78,8 @@ def beats_of(cfg, slice_bytes, flits):
     """The record of a received packet, flits as :class:`LinkRxModel` gives them: a list of beats.
 
     Bytes of ``data`` that mean nothing are 0: those that the mask does not name, and those of a
-    ``lost`` beat. The record of a packet that came in part ends with that beat.
+    ``lost`` beat. The record of a packet that came in part ends with that beat, of the part in
+    which its last flit lies.
     """
     fields = unpack(HEADER, flits[0]["data"])
     kind, size = PacketType(fields["type"]), cfg.packet_bytes
@@ -97,28 +98,32 @@ def beats_of(cfg, slice_bytes, flits):
     mask = span & sum(each["data"] << FLIT * n for n, each in enumerate(masks)) if masks else span
     if head["news"]:
         mask = (1 << 8 * body["count"]) - 1
-    per_part, last = slice_bytes // FLIT_BYTES, (unit + len(data) - 1) * FLIT_BYTES // slice_bytes
+    per_part = slice_bytes // FLIT_BYTES
+    came = sum(not each["err"] for each in data)
+    cut = came < len(data)
+    last = (unit + max(1, came) - 1) // per_part
     beats = []
     for part in range(size // slice_bytes):
-        flits_of = [(n, each) for n, each in enumerate(data, unit) if n // per_part == part]
         named = mask >> part * slice_bytes & (1 << slice_bytes) - 1
-        missing = any(each["err"] for each in masks) or any(each["err"] for _, each in flits_of)
-        if not flits_of or not (named or missing or part == last):
+        if not unit // per_part <= part <= last or not (named or part == last):
             continue
-        bits = sum(0xFF << 8 * n for n in range(slice_bytes) if named >> n & 1)
-        word = sum(each["data"] << FLIT * (n % per_part) for n, each in flits_of) & bits
+        lost = cut and part == last
+        bits = 0 if lost else sum(0xFF << 8 * n for n in range(slice_bytes) if named >> n & 1)
+        word = sum(
+            each["data"] << FLIT * (n % per_part)
+            for n, each in enumerate(data, unit)
+            if n // per_part == part
+        )
         beats.append(
             {
                 "header": head,
                 "mask": mask,
                 "part": part,
-                "last": int(part == last or missing),
-                "lost": int(missing),
-                "data": 0 if missing else word,
+                "last": int(part == last),
+                "lost": int(lost),
+                "data": word & bits,
             }
         )
-        if missing:
-            break
     return beats
 
 
