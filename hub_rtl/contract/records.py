@@ -555,9 +555,9 @@ def received_of(cfg, slice_bytes):
     they came.
 
     ``header.news``: the bytes are entries of announcements, 8 each; of the rest of the header only
-    the rank means something. ``header.poison``: as in the packet. ``lost``: of this
-    part and those behind it nothing is written, the packet was cut in or before it. A packet whose mask names no byte
-    of its last part has a beat for that part nevertheless.
+    the rank means something. ``header.poison``: as in the packet. ``lost``: of this part and those
+    behind it nothing is written, the packet was cut in or before it. A packet whose mask names no
+    byte of its last part has a beat for that part nevertheless.
     """
     return _record(cfg, slice_bytes, REGION, ("news", "poison"), ("lost",))
 
