@@ -6,7 +6,7 @@ from functools import cache
 from amaranth.lib import data
 
 from hub_rtl.contract.config import ConfigError, ceil_log2, first_share, index_width
-from hub_rtl.contract.fields import EPOCH, GRANT, REGION, ROWID, ROW_OFF
+from hub_rtl.contract.fields import EPOCH, GRANT, REGION, ROW_OFF, ROWID
 from hub_rtl.contract.records import received_of
 
 __all__ = ["RESERVE", "PoolTypes", "pool_types_of"]
