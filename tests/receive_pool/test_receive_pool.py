@@ -6,6 +6,7 @@ import pytest
 from hub_rtl.contract.config import preset
 from hub_rtl.receive_pool.receive_pool import ReceivePool
 from sim.bench.runner import run_bench
+from sim.bench.slice_pair import SlicePair
 
 MODULE = "sim.cocotb.receive_pool.tests"
 #: Configuration, slice and pool.
@@ -17,6 +18,10 @@ CONFIGS = {
     "odd": (
         preset("tiny", ranks=3, packet_bytes=256),
         {"slice_bytes": 128, "links": 2, "places": 7},
+    ),
+    "wide": (
+        preset("small", ranks=8),
+        {"slice_bytes": 64, "links": 3, "places": 576, "period": 1024},
     ),
 }
 
@@ -46,11 +51,33 @@ def run(config, *tests, bug=None):
     )
 
 
-@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("config", ["tiny", "small", "odd"])
 def test_traffic(config):
     run(config, "traffic")
 
 
-@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("config", ["tiny", "small", "odd"])
 def test_directed(config):
     run(config, *DIRECTED)
+
+
+def test_rate():
+    run("wide", "over_a_microsecond")
+
+
+def pair(tests=(), bug=None):
+    cfg = preset("tiny", ranks=3)
+    params = {"slice_bytes": 64, "links": 2, "places": 12, "period": 200}
+    run_bench(
+        SlicePair(cfg, **params),
+        name="slice_pair",
+        module="sim.cocotb.receive_pool.pair",
+        tests=list(tests),
+        cfg=cfg,
+        params={"records": 80, **params},
+        bug=bug,
+    )
+
+
+def test_from_record_to_record():
+    pair()

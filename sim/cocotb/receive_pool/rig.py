@@ -56,6 +56,7 @@ class PoolRig(Rig):
         self._to_hear, self._to_return = deque(), deque()  # (cycle, ...), messages on their way
         self._busy_until = [0] * self.links
         self._turn = 0
+        self.closed = set()  # links over which nothing goes
         self.records, self.leaving, self._partial = [], [], [[] for _ in range(self.links)]
         self.refused = deque()  # packets that must not come in
         self.counts, self.grants, self.sent = Counter(), [], Counter()
@@ -73,11 +74,12 @@ class PoolRig(Rig):
         beats = [each | {"data": 0} if each["err"] else each for each in beats]
         return len(flits), beats_of(cfg, self.size, beats)
 
-    def want(self, src, link=None, count=1, **fields):
-        """A source wants to send packets."""
+    def want(self, src, link=None, count=1, spread=False, **fields):
+        """A source wants to send packets, over this link, or each over one that is drawn, or, if
+        they may be ``spread``, over the next one that has room."""
         for _ in range(count):
             number = self.rng.randrange(self.links) if link is None else link
-            self.wanted[src].append((number, *self.packet(src, **fields)))
+            self.wanted[src].append((None if spread else number, *self.packet(src, **fields)))
 
     def full(self):
         """Fields of a packet of the whole block."""
@@ -112,11 +114,14 @@ class PoolRig(Rig):
                 self.model.gave_back(src, total)
         order = self.sources[self._turn :] + self.sources[: self._turn]
         self._turn = (self._turn + 1) % len(self.sources)
-        free = {n for n in range(self.links) if self._room(n)}
+        free = {n for n in range(self.links) if self._room(n)} - self.closed
         for src in order:
             wanted = self.wanted[src]
-            while wanted and self.books[src].left and wanted[0][0] in free:
-                link, flits, beats = wanted.popleft()
+            while wanted and self.books[src].left and free:
+                link = min(free) if wanted[0][0] is None else wanted[0][0]
+                if link not in free:
+                    break
+                _, flits, beats = wanted.popleft()
                 self.books[src].left -= 1
                 self.send(src, link, flits, beats)
                 if not self._room(link):

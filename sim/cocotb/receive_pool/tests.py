@@ -192,3 +192,37 @@ async def totals_wrap(rig, cfg, rng):
         await rig.until(lambda: not rig.wanted[src], 60000, "500 packets")
     await rig.finish()
     cover("receive_pool.totals_wrap")
+
+
+@PoolRig.test(
+    cases={"sources": ["one", "all", "stopped"]},
+    fits=lambda cfg: cfg.ranks == 8,
+    delay=521,
+    paced=True,
+    finish=False,
+)
+async def over_a_microsecond(rig, cfg, rng, sources):
+    """Links with a microsecond there and back, three flits in two cycles: a source alone keeps
+    them full, so do all together, and all but one that stopped inside a packet."""
+    senders = rig.sources[: 1 if sources == "one" else None]
+    if sources == "stopped":
+        stopped, *senders = senders
+        flits, beats = rig.packet(stopped, **rig.full())
+        rig.i_source[0].put(stopped)
+        rig.i_beat[0].put(beats[0])
+    links = rig.links - (sources == "stopped")
+    if sources == "stopped":  # what shares the link with that packet waits on the wire
+        rig.closed = {0}
+    warm_up, measured = 8 * 1042, 3 * 1042
+    each = (warm_up + measured) * links // 6 // len(senders) + 700
+    for src in senders:
+        rig.want(src, count=each, spread=True, **rig.full())
+    await rig.cycles(warm_up)
+    before = len(rig.records)
+    await rig.cycles(measured)
+    share = (len(rig.records) - before) * 6 / links / measured
+    if figures := rig.params.get("figures"):
+        with open(figures, "a") as file:
+            file.write(f"{sources} {share:.4f}\n")
+    assert share >= 0.99, f"{share:.3f} of the links"
+    cover(f"receive_pool.microsecond.{sources}")
