@@ -37,12 +37,15 @@ class GrantsObserve(NamedTuple):
     """What a proof may see of :class:`Grants`."""
 
     book: Ram  #: by source
-    freed: Ram  #: by source, its places that became free
+    counted: Ram  #: by source, its places that became free
+    seen: Ram  #: the same, as the visits read it
     step: Signal
     who: Signal  #: the source that is visited
-    own: Signal  #: its places, held or granted, as far as this visit has come
+    now: Signal  #: what is known of it, as far as this visit has come
     free: Signal  #: places that are nobody's
-    gained: Signal  #: places that became free in this visit
+    level: Signal  #: nobody should have more
+    wanted: Signal  #: the source should have ``want`` more
+    want: Signal
 
 
 class Grants(wiring.Component):
@@ -98,19 +101,24 @@ class Grants(wiring.Component):
         cfg, t = self._cfg, self._types
         m.submodules.book = book = Ram(t.book, cfg.ranks, clear=True)
         m.submodules.returned = returned = Ram(GRANT, cfg.ranks, clear=True)
-        freed = self._count_freed(m)
+        counted, freed = self._count_freed(m)
         step, now = Signal(Step), Signal(self._visit)
         who, after, second = (Signal(cfg.rank_width, name=n) for n in ("who", "after", "second"))
         free = Signal(range(t.places + 1), init=t.places - t.first * (cfg.ranks - 1))
         reads = Signal()
-        self.observe = GrantsObserve(book, freed, step, who, now.own, free, now.gained)
 
         def wrapped(n):
             return Mux(n == cfg.ranks - 1, 0, n + 1)
 
         m.d.comb += [
             second.eq(wrapped(who)),
-            after.eq(Mux(second == self.rank, wrapped(second), second)),
+            after.eq(
+                Mux(
+                    mutant("receive_pool.own_rank_visited", second == self.rank, 0),
+                    wrapped(second),
+                    second,
+                )
+            ),
             reads.eq((step == Step.TELL) | ((step == Step.READ) & ~self.clearing)),
             self.look.eq(Mux(reads, after, who)),
             returned.w_en.eq(self.returned.en),
@@ -138,12 +146,14 @@ class Grants(wiring.Component):
             ]
         self._take_back(m, step, now)
         turn = self._turn(m, reads, after <= who)
-        need = self._give(m, step, now, free, turn)
+        need, *wishes = self._give(m, step, now, free, turn)
+        self.observe = GrantsObserve(book, counted, freed, step, who, now, free, turn[2], *wishes)
         self._tell(m, step, now, need, turn, book, who)
         return m
 
     def _count_freed(self, m):
-        """Places of each source that became free. Returns the memory that the visits read."""
+        """Places of each source that became free. Returns the memory that counts and its double,
+        which the visits read."""
         count = Ram(GRANT, self._cfg.ranks, clear=True)
         seen = Ram(GRANT, self._cfg.ranks, clear=True)
         m.submodules.freed, m.submodules.freed_seen = count, seen
@@ -156,7 +166,7 @@ class Grants(wiring.Component):
             *(ram.w_addr.eq(before.src) for ram in (count, seen)),
             *(ram.w_data.eq(count.r_data + 1) for ram in (count, seen)),
         ]
-        return seen
+        return count, seen
 
     def _take_back(self, m, step, now):
         """What the source gave back is free once it is sure that it was not used."""
@@ -173,7 +183,7 @@ class Grants(wiring.Component):
             with m.Else():
                 m.d.sync += step.eq(Step.SETTLE)
                 m.d.comb += [
-                    self.limit_write.en.eq(mutant("receive_pool.limit_stays_high", 1, 0)),
+                    self.limit_write.en.eq(1),
                     self.limit_write.total.eq(lower),
                 ]
         with m.If(step == Step.SETTLE):
@@ -231,12 +241,15 @@ class Grants(wiring.Component):
         give = Signal.like(free)
         m.d.comb += [
             need.eq(Mux(now.recent >= t.most // 4, t.most, (now.recent << 2) + RESERVE)),
-            fair.eq(Mux(need < level, need, level)),
+            fair.eq(mutant("receive_pool.level_ignored", Mux(need < level, need, level), need)),
             floor.eq(Mux(short | (need > t.first), fair, t.first)),
             give.eq(Mux(~wanted, 0, Mux(want > free, free, want))),
         ]
         with m.If(step == Step.NEED):
-            m.d.sync += [free.eq(free + now.gained), step.eq(Step.SHARE)]
+            m.d.sync += [
+                free.eq(mutant("receive_pool.freed_places_lost", free + now.gained, free)),
+                step.eq(Step.SHARE),
+            ]
             with m.If(measures):
                 m.d.sync += [now.recent.eq(now.arrived - now.then), now.then.eq(now.arrived)]
         with m.If(step == Step.SHARE):
@@ -249,18 +262,23 @@ class Grants(wiring.Component):
             ]
         with m.If(step == Step.GIVE):
             m.d.sync += [
-                free.eq(free - give),
+                free.eq(mutant("receive_pool.places_given_twice", free - give, free)),
                 now.granted.eq(now.granted + give),
                 now.own.eq(now.own + give),
                 step.eq(Step.TELL),
             ]
             m.d.comb += [
                 self.limit_write.en.eq(1),
-                self.limit_write.total.eq(now.granted + give - now.back),
+                self.limit_write.total.eq(
+                    now.granted + give - mutant("receive_pool.limit_ignores_returns", now.back, 0)
+                ),
             ]
             with m.If(lacks & (lack > free)):
-                m.d.sync += [short.eq(1), unmet.eq(1)]
-        return need
+                m.d.sync += [
+                    short.eq(mutant("receive_pool.need_not_noticed", 1, 0)),
+                    unmet.eq(1),
+                ]
+        return need, wanted, want
 
     def _tell(self, m, step, now, need, turn, book, who):
         """The source is told if it is worth a message; the books are written."""

@@ -212,7 +212,11 @@ class ReceivePool(wiring.Component):
                 & mutant("receive_pool.parts_behind_are_there", out.p.part >= word.lost_from, 0)
             ),
             out.p.data.eq(payload.r_data),
-            leaves.eq(out.valid & out.ready & out.p.last),
+            leaves.eq(
+                out.valid
+                & out.ready
+                & mutant("receive_pool.place_freed_at_every_beat", out.p.last, 1)
+            ),
             admission.free.en.eq(leaves),
             admission.free.place.eq(place),
             grants.freed.en.eq(leaves),

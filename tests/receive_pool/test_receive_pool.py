@@ -7,6 +7,7 @@ from hub_rtl.contract.config import preset
 from hub_rtl.receive_pool.receive_pool import ReceivePool
 from sim.bench.runner import run_bench
 from sim.bench.slice_pair import SlicePair
+from sim.quality.caught import assert_caught
 
 MODULE = "sim.cocotb.receive_pool.tests"
 #: Configuration, slice and pool.
@@ -81,3 +82,28 @@ def pair(tests=(), bug=None):
 
 def test_from_record_to_record():
     pair()
+
+
+#: The cocotb test that must notice.
+MUTANTS = {
+    "receive_pool.pick_at_append_not_seen": "traffic",
+    "receive_pool.lists_not_in_turn": "traffic",
+    "receive_pool.ticket_without_room": "rate",
+    "receive_pool.admitted_without_grant": "abuse",
+    "receive_pool.place_beyond_the_last": "need",
+    "receive_pool.used_grants_taken_back": "false_returns",
+    "receive_pool.never_asks_back": "need",
+    "receive_pool.need_not_noticed": "need",
+    "receive_pool.level_ignored": "need",
+    "receive_pool.freed_places_lost": "need",
+    "receive_pool.places_given_twice": "need",
+    "receive_pool.listed_at_first_beat": "traffic",
+    "receive_pool.held_source_chosen": "turns",
+    "receive_pool.parts_behind_are_there": "traffic",
+    "receive_pool.place_freed_at_every_beat": "traffic",
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutants(name):
+    assert_caught(lambda: run("small", MUTANTS[name], bug=name))
