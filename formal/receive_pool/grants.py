@@ -91,6 +91,9 @@ class PlacesForGrants(Spec):
             may.append(limit)
             use.append(in_use)
         self.always("a place for each that may come", tree_sum(use) <= t.places)
+        for ram in ("book", "seen", "counted"):
+            walk = observe(getattr(inner, ram)).walk
+            self.lemma(f"{ram} is cleared", walk == cleared)
         self._lemmas(m, inner, limits, arrived, freed, asked, room, dut)
 
     def _lemmas(self, m, inner, limits, arrived, freed, asked, room, dut):
@@ -106,9 +109,12 @@ class PlacesForGrants(Spec):
             "somebody else is visited", (who != OWN) & (who < cfg.ranks), when=step != Step.READ
         )
         self.lemma("steps", (step <= Step.TELL) & (running | (step == Step.READ)))
+        self.lemma("free at first", free == t.places - t.first * (cfg.ranks - 1), dut.clearing)
         self.lemma("numbers of sources", (asked < cfg.ranks) & (looked < cfg.ranks))
         self.lemma(
-            "room", room == t.first + Array(limits)[asked] - Array(arrived)[asked], self.started
+            "room",
+            room == (t.first + Array(limits)[asked] - Array(arrived)[asked])[:GRANT],
+            self.started,
         )
         self.lemma("looked", dut.arrived == Array(arrived)[looked], self.started)
         self.lemma("level", (inner.level >= t.first) & (inner.level <= t.most))
@@ -142,7 +148,6 @@ class PlacesForGrants(Spec):
                 left.eq(t.first + committed - arrived[s]),
             ]
             owned.append(own)
-            self.lemma(f"cleared {s}", known & seen_known, running)
             self.lemma(f"books {s} empty", (word == 0) & (seen == 0), dut.clearing & known)
             self.lemma(
                 f"nothing yet {s}",
@@ -151,16 +156,16 @@ class PlacesForGrants(Spec):
             )
             self.lemma(
                 f"counted {s}",
-                (count == seen) & (freed[s] == seen + (pending.en & (pending.src == s))),
+                (count == seen) & (freed[s] == (seen + (pending.en & (pending.src == s)))[:GRANT]),
                 running,
             )
-            self.lemma(f"own {s}", own == t.first + committed - freed[s] + lag, running)
+            self.lemma(f"own {s}", own == (t.first + committed - freed[s] + lag)[:GRANT], running)
             self.lemma(
                 f"limit {s}",
-                limits[s] == committed - Mux(here & settling, now.claimed, 0),
+                limits[s] == (committed - Mux(here & settling, now.claimed, 0))[:GRANT],
                 running,
             )
-            self.lemma(f"held {s}", (arrived[s] - freed[s]) <= t.places, running)
+            self.lemma(f"held {s}", (arrived[s] - freed[s])[:GRANT] <= t.places, running)
             self.lemma(f"lag {s}", lag <= t.places, running)
             self.lemma(f"left {s}", left <= t.places, running)
             self.lemma(
