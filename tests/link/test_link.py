@@ -7,6 +7,7 @@ from hub_rtl.contract.config import preset
 from hub_rtl.link.deserializer import Deserializer
 from hub_rtl.link.link import LinkPort
 from hub_rtl.link.serializer import Serializer
+from hub_rtl.link.slice_credits import SliceCredits
 from sim.bench.link_mesh import LinkMesh
 from sim.bench.runner import run_bench
 from sim.quality.caught import assert_caught
@@ -150,3 +151,33 @@ def test_bug_of_deserializer(bug, test):
     """A mask names bytes that were not sent; a packet that was cut counts as whole, or ends in the
     next one; the wire goes on while nobody takes beats."""
     assert_caught(lambda: deserializer(128, 64 if "room" not in bug else 16, [test], bug))
+
+
+def slice_credits(tests=None, bug=None):
+    cfg, params = preset("tiny", ranks=3), {"places": 15}
+    run_bench(
+        SliceCredits(cfg, **params),
+        name="slice_credits",
+        module="sim.cocotb.link.slice_credits",
+        tests=tests,
+        cfg=cfg,
+        params={"events": 100, **params},
+        bug=bug,
+    )
+
+
+def test_slice_credits():
+    slice_credits()
+
+
+@pytest.mark.parametrize(
+    "bug, test",
+    [
+        ("link.take_at_grant_lost", "credits"),
+        ("link.more_grants_than_places", "false_totals"),
+        ("link.returned_grants_kept", "asked_back"),
+    ],
+)
+def test_bug_of_slice_credits(bug, test):
+    """A packet is sent on no credit; a total that cannot be counts; what was given back is used."""
+    assert_caught(lambda: slice_credits([test], bug))
