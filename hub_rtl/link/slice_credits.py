@@ -27,7 +27,7 @@ class SliceCreditsObserve(NamedTuple):
 
     left: list  #: per rank, grants left
     books: Ram  #: per rank {heard, returned}
-    told: Signal  #: the message that is applied in this cycle
+    now: Signal  #: the message that is applied in this cycle
 
 
 class SliceCredits(wiring.Component):
@@ -38,9 +38,10 @@ class SliceCredits(wiring.Component):
     ignored (the latter ``bad_total``). Who is asked to give back keeps two grants and says in
     ``o_returned`` how many it has given back since reset, if there is room to say so.
 
-    Latency: ``take`` shows in ``ready`` in the next cycle, a message two cycles after it. One take
-    and one message per cycle. The messages for a slice come over one of its links, in order: link
-    ``rank`` mod ``slice_links`` of the hub that they are for.
+    Latency: ``take`` shows in ``ready`` in the next cycle, a message three cycles after it. One
+    take and one message per cycle; one that follows a message of the same rank at once is ignored,
+    the next one says the same and more. The messages for a slice come over one of its links, in
+    order: link ``rank`` mod ``slice_links`` of the hub that they are for.
 
     Illegal input: ``take`` only while the rank's ready bit is set.
 
@@ -66,6 +67,11 @@ class SliceCredits(wiring.Component):
         )
         self._cfg, self._places = cfg, places
         self._book = strobe({"heard": GRANT, "returned": GRANT})
+        #: A message that is applied: what it adds, if it is no old one, to what is left.
+        marks, totals = ("en", "back", "newer"), ("gain", "heard", "returned", "left")
+        self._stage = strobe(
+            {"rank": cfg.rank_width, **dict.fromkeys(marks, 1), **dict.fromkeys(totals, GRANT)}
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -75,38 +81,30 @@ class SliceCredits(wiring.Component):
         m.submodules.returned = answers = RegisterQueue(types_of(cfg).returned, 2)
         wiring.connect(m, answers.o, wiring.flipped(self.o_returned))
         left = [Signal(range(places + 1), init=first, name=f"left_{n}") for n in range(cfg.ranks)]
-        told, book = Signal.like(self.granted), books.r_data
-        self.observe = SliceCreditsObserve(left, books, told)
-        src = told.what.rank
-        here = Signal(range(places + 1))  # left of that rank, before the message
-        gain, more, kept = Signal(GRANT), Signal(range(2 << GRANT)), Signal.like(here)
-        newer, fits, gives = Signal(), Signal(), Signal()
-        m.d.sync += told.eq(self.granted)
+        heard, now = Signal.like(self.granted), Signal(self._stage)
+        self.observe = SliceCreditsObserve(left, books, now)
+        self._look_up(m, books, left, heard, now)
+
+        src, base = now.rank, Signal(range(places + 1))
+        more, kept = Signal(range(2 << GRANT)), Signal.like(base)
+        fits, gives = Signal(), Signal()
         m.d.comb += [
-            self.clearing.eq(books.clearing),
-            books.r_en.eq(1),
-            books.r_addr.eq(self.granted.what.rank),
-            here.eq(
-                Array([*left, *(Const(0) for _ in range((1 << len(src)) - cfg.ranks))])[src]
-                - mutant("link.take_at_grant_lost", self.take.en & (self.take.rank == src), 0)
-            ),
-            gain.eq(told.what.total - book.heard),
-            newer.eq(~gain[-1]),
-            more.eq(here + Mux(newer, gain, 0)),
+            base.eq(now.left - mutant("link.take_at_grant_lost", self._takes(src), 0)),
+            more.eq(base + Mux(now.newer, now.gain, 0)),
             fits.eq(mutant("link.more_grants_than_places", more <= places, 1)),
-            gives.eq(told.en & fits & told.what.back & (more > KEEP) & answers.i.ready),
+            gives.eq(now.en & fits & now.back & (more > KEEP) & answers.i.ready),
             kept.eq(Mux(gives, KEEP, more)),
-            self.bad_total.eq(told.en & ~fits),
+            self.bad_total.eq(now.en & ~fits),
             answers.i.valid.eq(gives),
             answers.i.p.rank.eq(src),
-            answers.i.p.total.eq(book.returned + more - KEEP),
-            books.w_en.eq(told.en & fits),
+            answers.i.p.total.eq(now.returned + more - KEEP),
+            books.w_en.eq(now.en & fits),
             books.w_addr.eq(src),
-            books.w_data.heard.eq(Mux(newer, told.what.total, book.heard)),
-            books.w_data.returned.eq(Mux(gives, answers.i.p.total, book.returned)),
+            books.w_data.heard.eq(now.heard),
+            books.w_data.returned.eq(Mux(gives, answers.i.p.total, now.returned)),
         ]
         for n, count in enumerate(left):
-            with m.If(told.en & fits & (src == n)):
+            with m.If(now.en & fits & (src == n)):
                 m.d.sync += [
                     count.eq(mutant("link.returned_grants_kept", kept, more)),
                     self.ready[n].eq(kept.any()),
@@ -114,6 +112,31 @@ class SliceCredits(wiring.Component):
             with m.Elif(self.take.en & (self.take.rank == n)):
                 m.d.sync += [count.eq(count - 1), self.ready[n].eq(count != 1)]
         return m
+
+    def _takes(self, rank):
+        return self.take.en & (self.take.rank == rank)
+
+    def _look_up(self, m, books, left, message, now):
+        """Two steps: the rank's book is read; what the message adds to what is left."""
+        src, book, gain = message.what.rank, books.r_data, Signal(GRANT)
+        unused = [Const(0)] * ((1 << len(src)) - self._cfg.ranks)
+        m.d.sync += message.eq(self.granted)
+        m.d.comb += [
+            self.clearing.eq(books.clearing),
+            books.r_en.eq(1),
+            books.r_addr.eq(self.granted.what.rank),
+            gain.eq(message.what.total - book.heard),
+        ]
+        m.d.sync += [
+            now.en.eq(message.en & ~(now.en & (now.rank == src))),
+            now.rank.eq(src),
+            now.back.eq(message.what.back),
+            now.newer.eq(~gain[-1]),
+            now.gain.eq(gain),
+            now.heard.eq(Mux(gain[-1], book.heard, message.what.total)),
+            now.returned.eq(book.returned),
+            now.left.eq(Array([*left, *unused])[src] - self._takes(src)),
+        ]
 
 
 class CreditPackets(wiring.Component):

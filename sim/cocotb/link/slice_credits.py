@@ -78,16 +78,20 @@ async def credits(rig, cfg, rng, grid):
     """Grants and takes in any cycles, of any ranks, asked back or not; then all that is left is
     taken, and that is what should be left."""
     for _ in range(4):
-        just = None  # what is sampled shows a take two cycles later
+        told, just = None, None  # what is sampled shows a take two cycles later
         for _ in range(rig.params["events"]):
             able = [rank for rank in range(cfg.ranks) if rig.ready >> rank & 1 and rank != just]
             just = rng.choice(able) if able and rng.random() < 0.6 else None
             if just is not None:
                 rig.take(just)
             if rng.random() < 0.6:
-                told = rng.randrange(cfg.ranks) if just is None or rng.random() < 0.5 else just
+                # Not twice the same in neighbouring cycles; often the one that is taken.
+                others = [rank for rank in range(cfg.ranks) if rank != told]
+                told = just if just in others and rng.random() < 0.5 else rng.choice(others)
                 most = max(0, rig.places - rig.left(told))
                 rig.grant(told, rng.randint(0, min(most, 5)), rng.random() < 0.1)
+            else:
+                told = None
             await rig.cycles(1)
             rig.set("take", 0)
             rig.set("granted", 0)
@@ -106,8 +110,12 @@ async def false_totals(rig, cfg, rng):
         rig.grant(rank, rig.places - rig.first)
         await rig.cycles(1)
         for total in (rig.places, TOTALS - 1, TOTALS // 2 - 1, rig.granted[rank] - 1):
+            rig.set("granted", 0)
+            await rig.cycles(1)
             rig.tell(rank, total)
             await rig.cycles(1)
+        rig.tell(rank, total + 1)  # in the cycle behind it: nobody looks at it
+        await rig.cycles(1)
         rig.set("granted", 0)
         await rig.drain(rank)
         rig.grant(rank, 1)
