@@ -29,8 +29,7 @@ class DeserializerObserve(NamedTuple):
     """What a proof may see of a :class:`Deserializer`."""
 
     beats: RegisterQueue  #: the beats that are there, {part, last, lost}
-    arrived: Signal  #: the flit that is being written
-    inside: Signal  #: a packet goes on
+    sources: RegisterQueue  #: sources of the packets
 
 
 class Deserializer(wiring.Component):
@@ -105,9 +104,9 @@ class Deserializer(wiring.Component):
         first, arrived, checked, *_ = judge(m, cfg, self.rx, self.rank, self.lane)
         m.d.comb += self.busy.eq(first.valid)
         self._tell(m, arrived, checked)
-        inside = self._write(m, arrived, checked, payload, headers, masks, beats.i, sources.i)
+        self._write(m, arrived, checked, payload, headers, masks, beats.i, sources.i)
         self._hand_out(m, payload, headers, masks, beats)
-        self.observe = DeserializerObserve(beats, arrived, inside)
+        self.observe = DeserializerObserve(beats, sources)
         return m
 
     def _tell(self, m, arrived, checked):
@@ -164,7 +163,7 @@ class Deserializer(wiring.Component):
         return fields, first, span, Mux(is_news, entries, whole)
 
     def _write(self, m, arrived, checked, payload, headers, masks, beats, sources):
-        """Each flit to its place; a beat when a part is there. Returns whether a packet goes on."""
+        """Each flit to its place; a beat when a part is there."""
         cfg, size = self._cfg, self._slice_bytes
         header, per_part = header_layout()(arrived.data), size // FLIT_BYTES
         parts_of_flit = FLIT // size  # that a mask flit is about
@@ -241,7 +240,6 @@ class Deserializer(wiring.Component):
             ]
         with m.If(of_data):
             m.d.sync += [left.eq(left - 1), unit.eq(unit + 1)]
-        return inside
 
     def _hand_out(self, m, payload, headers, masks, beats):
         """Reads the next beat when the last one has gone; keeps room for what is on its way."""

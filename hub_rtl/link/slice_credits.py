@@ -28,6 +28,7 @@ class SliceCreditsObserve(NamedTuple):
     left: list  #: per rank, grants left
     books: Ram  #: per rank {heard, returned}
     now: Signal  #: the message that is applied in this cycle
+    answers: RegisterQueue  #: what was given back and is not told yet
 
 
 class SliceCredits(wiring.Component):
@@ -81,9 +82,9 @@ class SliceCredits(wiring.Component):
         m.submodules.returned = answers = RegisterQueue(types_of(cfg).returned, 2)
         wiring.connect(m, answers.o, wiring.flipped(self.o_returned))
         left = [Signal(range(places + 1), init=first, name=f"left_{n}") for n in range(cfg.ranks)]
-        heard, now = Signal.like(self.granted), Signal(self._stage)
-        self.observe = SliceCreditsObserve(left, books, now)
-        self._look_up(m, books, left, heard, now)
+        message, now = Signal.like(self.granted), Signal(self._stage)
+        self.observe = SliceCreditsObserve(left, books, now, answers)
+        self._look_up(m, books, left, message, now)
 
         src, base = now.rank, Signal(range(places + 1))
         more, kept = Signal(range(2 << GRANT)), Signal.like(base)
