@@ -30,6 +30,12 @@ class DeserializerObserve(NamedTuple):
 
     beats: RegisterQueue  #: the beats that are there, {part, last, lost}
     sources: RegisterQueue  #: sources of the packets
+    first: Signal  #: first stage {valid, data, last}, the flit as it came
+    arrived: Signal  #: second stage, the flit that is being written
+    checked: Signal  #: what it is, if a header
+    within: Signal  #: the flit before ``first`` was not the last of its frame
+    inside: Signal  #: a packet goes on
+    held: Signal  #: beats that are there, not read yet
 
 
 class Deserializer(wiring.Component):
@@ -101,12 +107,14 @@ class Deserializer(wiring.Component):
         m.submodules.sources = sources = RegisterQueue(cfg.rank_width, PLACES)
         wiring.connect(m, sources.o, wiring.flipped(self.o_source))
 
-        first, arrived, checked, *_ = judge(m, cfg, self.rx, self.rank, self.lane)
+        first, arrived, checked, within, _ = judge(m, cfg, self.rx, self.rank, self.lane)
         m.d.comb += self.busy.eq(first.valid)
         self._tell(m, arrived, checked)
-        self._write(m, arrived, checked, payload, headers, masks, beats.i, sources.i)
-        self._hand_out(m, payload, headers, masks, beats)
-        self.observe = DeserializerObserve(beats, sources)
+        inside = self._write(m, arrived, checked, payload, headers, masks, beats.i, sources.i)
+        held = self._hand_out(m, payload, headers, masks, beats)
+        self.observe = DeserializerObserve(
+            beats, sources, first, arrived, checked, within, inside, held
+        )
         return m
 
     def _tell(self, m, arrived, checked):
@@ -163,7 +171,7 @@ class Deserializer(wiring.Component):
         return fields, first, span, Mux(is_news, entries, whole)
 
     def _write(self, m, arrived, checked, payload, headers, masks, beats, sources):
-        """Each flit to its place; a beat when a part is there."""
+        """Each flit to its place; a beat when a part is there. Returns whether a packet goes on."""
         cfg, size = self._cfg, self._slice_bytes
         header, per_part = header_layout()(arrived.data), size // FLIT_BYTES
         parts_of_flit = FLIT // size  # that a mask flit is about
@@ -240,9 +248,11 @@ class Deserializer(wiring.Component):
             ]
         with m.If(of_data):
             m.d.sync += [left.eq(left - 1), unit.eq(unit + 1)]
+        return inside
 
     def _hand_out(self, m, payload, headers, masks, beats):
-        """Reads the next beat when the last one has gone; keeps room for what is on its way."""
+        """Reads the next beat when the last one has gone; keeps room for what is on its way.
+        Returns the beats not read yet."""
         out, load = self.o_beat, Signal()
         place, packet = Signal(range(PLACES)), Signal(range(PLACES))
         held = Signal(range(PLACES + 1))  # beats that are there, not read yet
@@ -271,3 +281,4 @@ class Deserializer(wiring.Component):
                 place.eq(place + 1),
                 packet.eq(packet + beats.o.p.last),
             ]
+        return held
