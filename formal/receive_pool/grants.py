@@ -168,13 +168,15 @@ class PlacesForGrants(Spec):
             self.lemma(f"held {s}", (arrived[s] - freed[s])[:GRANT] <= t.places, running)
             self.lemma(f"lag {s}", lag <= t.places, running)
             self.lemma(f"left {s}", left <= t.places, running)
-            self.lemma(
-                f"reserve {s}", of_book >= RESERVE, running & (~here | early | (step != Step.TELL))
-            )
+            self.always(f"reserve of {s} after each visit", of_book >= RESERVE, when=running)
             self.lemma(f"had {s}", now.own + now.gained == of_book, here & early)
             self.lemma(f"same book {s}", now.granted == book.granted, here & (step != Step.TELL))
         gained = Mux(early, now.gained, 0)
-        self.lemma("all places", free + tree_sum(owned) + gained == t.places, running)
+        self.always(
+            "all places are held, granted or free",
+            free + tree_sum(owned) + gained == t.places,
+            when=running,
+        )
 
 
 class VisitsInTime(Spec):
