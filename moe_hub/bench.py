@@ -21,7 +21,7 @@ def bench(
     output: option(Path, "Folder for bench.json.", "--output", "-o") = Path("build/bench"),
     quick: flag("--quick", "Without the lines that take longer than seconds.") = False,
     latency: LatencyOption = HOP_NS,
-    wide: flag("--wide", "Only this: cycles per packet of the wide packet manager.") = False,
+    wide: flag("--wide", "Only this: rates of the blocks of a wide slice.") = False,
     lanes: option(
         list[int] | None,
         "Only this: do rows that are all new keep a link of so "
@@ -34,7 +34,7 @@ def bench(
     output_folder(output)
     with Progress() as progress:
         if wide:
-            progress.stage("wide packet manager")
+            progress.stage("blocks of a wide slice")
             lines = wide_rates()
         elif lanes:
             lines = []

@@ -23,7 +23,7 @@ from .fields import (
     TOTAL,
 )
 
-__all__ = ["ConfigError", "HubConfig", "PRESETS", "preset"]
+__all__ = ["ConfigError", "HubConfig", "PRESETS", "first_share", "preset"]
 
 
 class ConfigError(ValueError):
@@ -38,6 +38,12 @@ def ceil_log2(n):
 def index_width(n):
     """Width of a port that numbers ``n`` things: never zero, a zero-width port is not Verilog."""
     return max(1, ceil_log2(n))
+
+
+def first_share(ranks, places):
+    """Packets that each peer may send to a slice before it has heard of it: an equal share of the
+    places of its receive pool."""
+    return places // (ranks - 1)
 
 
 @dataclass(frozen=True, kw_only=True)

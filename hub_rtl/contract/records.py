@@ -25,6 +25,7 @@ from .fields import (
     EXPECTED,
     FLIT,
     FLIT_BYTES,
+    GRANT,
     HANDLE,
     LANE_MODE,
     LEN,
@@ -66,6 +67,7 @@ __all__ = [
     "header_layout",
     "layout_of",
     "news_layout",
+    "received_of",
     "record_of",
     "types_of",
 ]
@@ -302,6 +304,11 @@ class HubTypes:
         self.flit = struct({"data": FLIT, "first": 1, "last": 1, "err": 1})
         #: An event of one rank: a credit was taken, a buffer was freed.
         self.rank_strobe = struct({"en": 1, "rank": rank})
+        #: What a slice's receive pool tells a source: packets granted since reset beyond its first
+        #: share, mod 4096; ``back``: it is asked to give back what it does not use.
+        self.grant = struct({"rank": rank, "total": GRANT, "back": 1})
+        #: What a source gave back since reset, mod 4096.
+        self.returned = struct({"rank": rank, "total": GRANT})
         #: One dropped packet of all lanes.
         self.first_bad = struct({"en": 1, "lane": cfg.lane_width, "header": FLIT, "reason": REASON})
 
@@ -505,22 +512,17 @@ class HubTypes:
         )
 
 
-@cache
-def record_of(cfg, slice_bytes):
-    """One cycle of a record, a packet inside the hub.
-
-    A record has one such beat for each ``part`` of ``slice_bytes`` of its block that has a byte, in
-    order; ``header`` and ``mask``, of the whole block, stand beside all of them. Bytes of ``data``
-    that the mask does not name are anything. ``header.cls`` = 1: `.nop`.
-    """
+def _record(cfg, slice_bytes, region, in_header=(), in_beat=()):
+    """A record with more marks of one bit, in its header and in each beat."""
     header = {
         "plain": 1,
         "cls": 1,
         "rank": cfg.rank_width,
-        "region": cfg.region_width,
+        "region": region,
         "epoch": EPOCH,
         "rowid": ROWID,
         "block": max(cfg.row_block_width, cfg.addr_block_width),
+        **dict.fromkeys(in_header, 1),
     }
     return data.StructLayout(
         {
@@ -528,9 +530,36 @@ def record_of(cfg, slice_bytes):
             "mask": cfg.packet_bytes,
             "part": index_width(cfg.packet_bytes // slice_bytes),
             "last": 1,
+            **dict.fromkeys(in_beat, 1),
             "data": slice_bytes * BYTE,
         }
     )
+
+
+@cache
+def record_of(cfg, slice_bytes):
+    """One cycle of a record, a packet inside the hub.
+
+    A record has one such beat for each ``part`` of ``slice_bytes`` of its block that has a byte, in
+    order; ``header`` and ``mask``, of the whole block, stand beside all of them. Bytes of ``data``
+    that the mask does not name are anything. ``header.cls`` = 1: `.nop`. ``header.rank``: the other
+    rank, here that it goes to.
+    """
+    return _record(cfg, slice_bytes, cfg.region_width)
+
+
+@cache
+def received_of(cfg, slice_bytes):
+    """One cycle of a record that came over a link: as :func:`record_of`, ``header.rank`` is its
+    source; ``header.region`` is as wide as in the packet, so that numbers out of range are shown as
+    they came.
+
+    ``header.news``: the bytes are entries of announcements, 8 each; of the rest of the header only
+    the rank means something. ``header.poison``: as in the packet. ``lost``: of this part and those
+    behind it nothing is written, the packet was cut in or before it. A packet whose mask names no
+    byte of its last part has a beat for that part nevertheless.
+    """
+    return _record(cfg, slice_bytes, REGION, ("news", "poison"), ("lost",))
 
 
 @cache

@@ -4,18 +4,13 @@ word."""
 
 from typing import NamedTuple
 
-from amaranth import Const, Module, Mux, Signal
+from amaranth import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hub_rtl.contract.axi import AxiStream
-from hub_rtl.contract.config import ceil_log2
-from hub_rtl.contract.fields import CLASSES, FLIT, LEN, SEQ
+from hub_rtl.contract.fields import CLASSES, FLIT, LEN
 from hub_rtl.contract.packets import (
-    CONTROL_TYPES,
-    DATA_TYPES,
-    NEWS_ENTRIES,
-    PacketType,
     Reason,
 )
 from hub_rtl.contract.records import BAD_PACKET, header_layout, types_of
@@ -23,6 +18,7 @@ from hub_rtl.parts.early_queue import EarlyQueue
 from hub_rtl.parts.mutants import mutant, variant
 
 from .credits import CONTROL, DATA
+from .judge import judge
 from .records import link_types_of
 
 __all__ = ["LinkRx"]
@@ -117,7 +113,9 @@ class LinkRx(wiring.Component):
             ),
         )
         m.submodules.controls = controls = EarlyQueue(FLIT, (cfg.ranks - 1) * cfg.ctl_credits)
-        first, arrived, checked, *numbering = self._check(m)
+        m.d.sync += self.rx.tready.eq(1)
+        first, arrived, checked, *numbering = judge(m, cfg, self.rx, self.rank, self.lane)
+        m.d.comb += self.busy.eq(first.valid)
         m.d.comb += [
             packets.early.data.eq(first.data),
             packets.early.last.eq(first.last),
@@ -146,114 +144,6 @@ class LinkRx(wiring.Component):
     def _flits(self, header):
         """Flits after the header, by the header."""
         return (header.len + Mux(header.masked, self._cfg.mask_flits, 0))[: self._count_width]
-
-    def _check(self, m):
-        """Two register stages: the flit as it came; then the flit and, for a header, its number and
-        its fields judged. Returns both, the judgement, and what numbers are held against."""
-        cfg = self._cfg
-        first = Signal(self._own.arrived)
-        m.d.sync += [
-            self.rx.tready.eq(1),
-            first.valid.eq(self.rx.tvalid & self.rx.tready),
-            first.data.eq(self.rx.tdata),
-            first.last.eq(self.rx.tlast),
-        ]
-        m.d.comb += self.busy.eq(first.valid)
-
-        header, credit_body = (
-            header_layout()(first.data),
-            header_layout(PacketType.CREDIT)(first.data),
-        )
-        kinds = {
-            name: Signal(name=f"is_{name}") for name in ("idle", "data", "control", "credit", "ack")
-        }
-        types = {
-            "idle": (PacketType.IDLE,),
-            "data": DATA_TYPES,
-            "control": CONTROL_TYPES,
-            "credit": (PacketType.CREDIT,),
-            "ack": (PacketType.ACK,),
-        }
-        for name, values in types.items():
-            m.d.comb += kinds[name].eq(
-                sum((header.type == value for value in values), Const(0, 1)) != 0
-            )
-        # A span is good when it stays inside its packet-sized block of `packet_flits` 16-byte
-        # units.
-        unit_bits = ceil_log2(cfg.packet_flits)
-        unit, span, good_len, good = Signal(unit_bits), Signal(LEN + 1), Signal(), Signal()
-        entries = header_layout(PacketType.NEWS)(first.data).count
-        good_news = (
-            entries.any()
-            & mutant("link.news_of_17_entries_taken", entries <= NEWS_ENTRIES, 1)
-            & (header.len == (entries + 1) >> 1)
-            & ~header.masked
-        )
-        m.d.comb += [
-            unit.eq(
-                Mux(
-                    header.type == PacketType.ROW,
-                    header_layout(PacketType.ROW)(first.data).row_off[:unit_bits],
-                    header_layout(PacketType.PLAIN)(first.data).addr16[:unit_bits],
-                )
-            ),
-            span.eq(unit + header.len),
-            good_len.eq(
-                Mux(
-                    header.type == PacketType.NEWS,
-                    good_news,
-                    Mux(
-                        kinds["data"],
-                        header.len.any() & (span <= cfg.packet_flits),
-                        ~header.len.any() & ~header.masked,
-                    ),
-                )
-            ),
-            good.eq(
-                (kinds["data"] | kinds["control"] | kinds["credit"] | kinds["ack"])
-                & good_len
-                & ~header.fan
-                & (header.src < cfg.ranks)
-                & (header.src != mutant("link.own_rank_is_lane", self.rank, self.lane))
-                & (header.dst == self.rank)
-            ),
-        ]
-        # What delimits frames is ``tlast`` alone, so which flit is a header, and its number, are
-        # known before it is judged.
-        within, begins, fresh, right = Signal(), Signal(), Signal(), Signal()
-        expected, ahead = Signal(SEQ), Signal(SEQ)
-        m.d.comb += [
-            begins.eq(first.valid & ~within & ~(kinds["idle"] & first.last)),
-            ahead.eq(header.seq - expected),
-            fresh.eq(begins & ~ahead[-1]),  # less than half the numbers ahead: not a repeat
-            right.eq(fresh & good & (header.lane == self.lane)),
-        ]
-        with m.If(first.valid):
-            m.d.sync += within.eq(~first.last)
-        with m.If(begins):
-            m.d.sync += expected.eq(header.seq + 1)
-        arrived = Signal(self._own.arrived)
-        checked = Signal(self._own.checked)
-        m.d.sync += [
-            arrived.eq(first),
-            checked.begins.eq(begins),
-            checked.off_sequence.eq(begins & (header.seq != expected)),
-            checked.bad.eq(fresh & ~(good & (header.lane == self.lane))),
-            checked.bad_lane.eq(good),
-            *(checked[name].eq(right & kinds[name]) for name in ("data", "control", "credit")),
-            # Totals of a CREDIT are in its body, those of the others in the common field.
-            checked.totals_en.eq(
-                Mux(
-                    kinds["credit"],
-                    (1 << CLASSES) - 1,
-                    (kinds["data"] | kinds["control"]) << header.credit_cls,
-                )
-                & right.replicate(CLASSES)
-            ),
-            checked.total[DATA].eq(Mux(kinds["credit"], credit_body.total0, header.credit)),
-            checked.total[CONTROL].eq(Mux(kinds["credit"], credit_body.total1, header.credit)),
-        ]
-        return first, arrived, checked, within, expected
 
     def _receive(self, m, arrived, checked, packets, controls):
         """Third stage: credits, and where the packet goes. Returns whether one goes on, and its

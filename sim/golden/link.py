@@ -26,6 +26,7 @@ __all__ = [
     "LinkRxModel",
     "LinkTxModel",
     "SendBook",
+    "beats_of",
     "credit_class",
     "header",
     "header_fault",
@@ -71,6 +72,59 @@ def packet_of(cfg, head, mask, block):
     whole = [payload >> FLIT * n & (1 << FLIT) - 1 for n in range(first, last + 1)]
     masks = [mask >> FLIT * n & (1 << FLIT) - 1 for n in range(masked * cfg.mask_flits)]
     return [header(kind, body, len=last - first + 1, **common), *masks, *whole]
+
+
+def beats_of(cfg, slice_bytes, flits):
+    """The record of a received packet, flits as :class:`LinkRxModel` gives them: a list of beats.
+
+    Bytes of ``data`` that mean nothing are 0: those that the mask does not name, and those of a
+    ``lost`` beat. The record of a packet that came in part ends with that beat, of the part in
+    which its last flit lies.
+    """
+    fields = unpack(HEADER, flits[0]["data"])
+    kind, size = PacketType(fields["type"]), cfg.packet_bytes
+    body = unpack(BODIES[kind], flits[0]["data"])
+    head = {"rank": fields["src"], "news": int(kind == PacketType.NEWS)}
+    unit = 0
+    if not head["news"]:
+        head |= {name: body.get(name, 0) for name in ("region", "epoch", "rowid")}
+        head |= {name: fields[name] for name in ("cls", "poison")}
+        place = body["addr16"] if kind == PacketType.PLAIN else body["row_off"]
+        unit = place % cfg.packet_flits
+        head |= {"plain": int(kind == PacketType.PLAIN), "block": place // cfg.packet_flits}
+    masks = flits[1 : 1 + fields["masked"] * cfg.mask_flits]
+    data = flits[1 + len(masks) :]
+    span = ((1 << FLIT_BYTES * fields["len"]) - 1) << FLIT_BYTES * unit
+    mask = span & sum(each["data"] << FLIT * n for n, each in enumerate(masks)) if masks else span
+    if head["news"]:
+        mask = (1 << 8 * body["count"]) - 1
+    per_part = slice_bytes // FLIT_BYTES
+    came = sum(not each["err"] for each in data)
+    cut = came < len(data)
+    last = (unit + max(1, came) - 1) // per_part
+    beats = []
+    for part in range(size // slice_bytes):
+        named = mask >> part * slice_bytes & (1 << slice_bytes) - 1
+        if not unit // per_part <= part <= last or not (named or part == last):
+            continue
+        lost = cut and part == last
+        bits = 0 if lost else sum(0xFF << 8 * n for n in range(slice_bytes) if named >> n & 1)
+        word = sum(
+            each["data"] << FLIT * (n % per_part)
+            for n, each in enumerate(data, unit)
+            if n // per_part == part
+        )
+        beats.append(
+            {
+                "header": head,
+                "mask": mask,
+                "part": part,
+                "last": int(part == last),
+                "lost": int(lost),
+                "data": word & bits,
+            }
+        )
+    return beats
 
 
 def credit_class(packet_type):
@@ -135,10 +189,10 @@ class LinkRxModel:
 
     ``packets``: [(source, [flit dictionaries])], ``controls``: header flits, ``bad``: [(header,
     reason)], ``totals``: [(source, class, total)] in the order of arrival; ``counts``: seq_errors,
-    credit_violations, truncated.
+    credit_violations, truncated. ``limits``: credits per class, other than the configuration's.
     """
 
-    def __init__(self, cfg, rank, lane):
+    def __init__(self, cfg, rank, lane, limits=None):
         self.cfg, self.rank, self.lane = cfg, rank, lane
         self.packets, self.controls, self.bad, self.totals = [], [], [], []
         self.counts = Counter()
@@ -147,7 +201,7 @@ class LinkRxModel:
             None  # flits after the header that are still wanted, None when the frame is dropped
         )
         self._inside = False
-        limits = (cfg.rx_credits, cfg.ctl_credits)
+        limits = limits or (cfg.rx_credits, cfg.ctl_credits)
         self._accepted = [[0] * cfg.ranks for _ in limits]
         self._allowed = [[limit] * cfg.ranks for limit in limits]
 

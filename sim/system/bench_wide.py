@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rate of the wide packet manager: cycles per packet, to one rank and to eight. ``moe-hub bench
---wide``."""
+"""Rates of the blocks of a wide slice, ``moe-hub bench --wide``: cycles per packet of the packet
+manager, to one rank and to eight; share of the links that the receive pool keeps busy."""
 
 import tempfile
 from pathlib import Path
 
 from hub_rtl.contract.config import preset
+from hub_rtl.receive_pool.receive_pool import ReceivePool
 from hub_rtl.wide_packet_manager.wide_packet_manager import WidePacketManager
 from sim.bench.runner import run_bench
 
@@ -14,23 +15,25 @@ from .bench_speed import Line
 __all__ = ["wide_rates"]
 
 SLICE_BYTES, MOST = 64, 2.05
+LINKS, PLACES, LEAST = 3, 576, 99
 
 
 def wide_rates():
+    """The lines of all blocks of a wide slice."""
+    return [*packet_manager_rates(), *receive_pool_rates()]
+
+
+def packet_manager_rates():
     """A line per destination and order of the stores: 128 entries, 600 packets of 128 bytes, every
     byte judged by the golden model."""
     cfg = preset("small", ranks=8, pool_depth=128)
-    with tempfile.TemporaryDirectory() as folder:
-        figures = Path(folder) / "figures"
-        run_bench(
-            WidePacketManager(cfg, SLICE_BYTES),
-            module="sim.cocotb.wide_packet_manager.tests",
-            name="wide_packet_manager_wide",
-            tests=["rate"],
-            cfg=cfg,
-            params={"slice_bytes": SLICE_BYTES, "figures": str(figures)},
-        )
-        found = [line.split() for line in figures.read_text().splitlines()]
+    found = figures(
+        WidePacketManager(cfg, SLICE_BYTES),
+        cfg,
+        "wide_packet_manager",
+        "rate",
+        {"slice_bytes": SLICE_BYTES},
+    )
     return [
         Line(
             f"packets to {'one rank' if spread == 'one' else 'eight ranks'}, stores "
@@ -42,3 +45,35 @@ def wide_rates():
         )
         for spread, window, cycles in found
     ]
+
+
+def receive_pool_rates():
+    """A line per set of sources: full packets over links with 1,042 cycles there and back, three
+    flits in two cycles, every byte judged by the golden model."""
+    cfg = preset("small", ranks=8)
+    pool = {"slice_bytes": SLICE_BYTES, "links": LINKS, "places": PLACES, "period": 1024}
+    found = figures(ReceivePool(cfg, **pool), cfg, "receive_pool", "over_a_microsecond", pool)
+    names = {
+        "one": "one source alone, round trip of 1 us: three links",
+        "all": "seven sources: three links",
+        "stopped": "six sources, one stopped inside a packet: the other two links",
+    }
+    return [
+        Line(names[sources], 100 * float(share), "% of the links", ">=", LEAST)
+        for sources, share in found
+    ]
+
+
+def figures(component, cfg, block, test, params):
+    """What a test of a block's wide bench writes, a list of words per line."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "figures"
+        run_bench(
+            component,
+            module=f"sim.cocotb.{block}.tests",
+            name=f"{block}_wide",
+            tests=[test],
+            cfg=cfg,
+            params={**params, "figures": str(path)},
+        )
+        return [line.split() for line in path.read_text().splitlines()]

@@ -4,8 +4,10 @@
 import pytest
 
 from hub_rtl.contract.config import preset
+from hub_rtl.link.deserializer import Deserializer
 from hub_rtl.link.link import LinkPort
 from hub_rtl.link.serializer import Serializer
+from hub_rtl.link.slice_credits import SliceCredits
 from sim.bench.link_mesh import LinkMesh
 from sim.bench.runner import run_bench
 from sim.quality.caught import assert_caught
@@ -116,3 +118,66 @@ def test_bug_of_serializer(bug, test):
     """A record lands where one waits; what was never written is sent; a hole within a unit needs no
     mask; where no beat came the last packet's bytes are sent."""
     assert_caught(lambda: serializer(128, 32, [test], bug))
+
+
+def deserializer(packet_bytes, slice_bytes, tests=None, bug=None):
+    cfg = preset("tiny", ranks=4, pool_depth=8, packet_bytes=packet_bytes)
+    run_bench(
+        Deserializer(cfg, slice_bytes),
+        name=f"deserializer_{packet_bytes}_{slice_bytes}",
+        module="sim.cocotb.link.deserializer",
+        tests=tests,
+        cfg=cfg,
+        params={"slice_bytes": slice_bytes, "packets": 40},
+        bug=bug,
+    )
+
+
+@pytest.mark.parametrize("packet_bytes, slice_bytes", [(128, 64), (256, 32), (128, 16), (256, 128)])
+def test_deserializer(packet_bytes, slice_bytes):
+    deserializer(packet_bytes, slice_bytes)
+
+
+@pytest.mark.parametrize(
+    "bug, test",
+    [
+        ("link.mask_beyond_span", "packets"),
+        ("link.cut_packet_is_whole", "packets"),
+        ("link.cut_packet_never_ends", "packets"),
+        ("link.room_for_flits_on_their_way", "full"),
+    ],
+)
+def test_bug_of_deserializer(bug, test):
+    """A mask names bytes that were not sent; a packet that was cut counts as whole, or ends in the
+    next one; the wire goes on while nobody takes beats."""
+    assert_caught(lambda: deserializer(128, 64 if "room" not in bug else 16, [test], bug))
+
+
+def slice_credits(tests=None, bug=None):
+    cfg, params = preset("tiny", ranks=3), {"places": 15}
+    run_bench(
+        SliceCredits(cfg, **params),
+        name="slice_credits",
+        module="sim.cocotb.link.slice_credits",
+        tests=tests,
+        cfg=cfg,
+        params={"events": 100, **params},
+        bug=bug,
+    )
+
+
+def test_slice_credits():
+    slice_credits()
+
+
+@pytest.mark.parametrize(
+    "bug, test",
+    [
+        ("link.take_at_grant_lost", "credits"),
+        ("link.more_grants_than_places", "false_totals"),
+        ("link.returned_grants_kept", "asked_back"),
+    ],
+)
+def test_bug_of_slice_credits(bug, test):
+    """A packet is sent on no credit; a total that cannot be counts; what was given back is used."""
+    assert_caught(lambda: slice_credits([test], bug))

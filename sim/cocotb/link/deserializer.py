@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cocotb tests of the deserializer: packets good and broken, as the wire brings them."""
+
+from collections import Counter
+
+from hub_rtl.contract.packets import HEADER, PacketType, unpack
+from hub_rtl.link.deserializer import Deserializer
+from sim.bench.rig import Rig
+from sim.bench.streams import GRID, SignalPort, StreamSource
+from sim.golden.link import LinkRxModel, beats_of, header, with_fields
+from sim.quality.coverage import cover
+
+from .rig import LANE, random_control, random_packet
+
+ENDLESS = (float("inf"), float("inf"))
+
+
+class DeserializerRig(Rig):
+    """A deserializer and the model of the wire's receiving end, without limits on credits."""
+
+    def __init__(self, dut, salt, idle=None, stall=None):
+        super().__init__(dut, salt, idle, stall, watchdog=500)
+        self.rank = self.rng.randrange(self.cfg.ranks)
+        self.peers = [rank for rank in range(self.cfg.ranks) if rank != self.rank]
+        names = {field: f"rx__t{field}" for field in ("data", "last")}
+        port = SignalPort(dut, "rx", "rx__tvalid", "rx__tready", names)
+        self.wire = StreamSource(self, port, pause=idle, rng=self.rng)
+        self.wire.on_item(lambda item, cycle: self.model.flit(item["data"], item["last"]))
+        self.o_source.set_pause(None)  # it is taken before its packet is
+        self.on_sample(self._look)
+
+    def component(self):
+        return Deserializer(self.cfg, self.params["slice_bytes"])
+
+    async def start(self):
+        self.set("rank", self.rank)
+        self.set("lane", LANE)
+        await self.reset()
+        self.model = LinkRxModel(self.cfg, self.rank, LANE, ENDLESS)
+        self.seq, self.bad, self.counts, self.told, self.controls = 0, [], Counter(), [], []
+
+    def _look(self, cycle):
+        if bad := self.strobe("bad"):
+            self.bad.append((bad["header"], bad["reason"]))
+        self.counts["seq_errors"] += self.get("seq_error")
+        self.counts["truncated"] += self.get("truncated")
+        if control := self.strobe("control"):
+            self.controls.append(control["header"])
+        for name in ("granted", "returned"):
+            if told := self.strobe(name):
+                self.told.append((name, told["what"]))
+
+    def send(self, flits, cut=None, more=0, **changes):
+        """A frame: ``cut``, only so many flits of it; ``more``, flits behind it."""
+        first = with_fields(flits[0], seq=self.seq, **changes)
+        self.seq = (self.seq + 1) % 1024
+        flits = [first, *flits[1:], *(self.rng.getrandbits(128) for _ in range(more))][:cut]
+        self.wire.put(*({"data": d, "last": n == len(flits) - 1} for n, d in enumerate(flits)))
+
+    def packet(self, **fields):
+        """A good packet; some masks name few bytes."""
+        rng = self.rng
+        flits = random_packet(self.cfg, rng, rng.choice(self.peers), self.rank, **fields)
+        if unpack(HEADER, flits[0])["masked"] and rng.random() < 0.5:
+            for n in range(1, 1 + self.cfg.mask_flits):
+                flits[n] = sum(1 << rng.randrange(128) for _ in range(rng.randrange(4)))
+        return flits
+
+    async def finish(self):
+        await self.wire.drained()
+        await self.cycles(60)
+        size = self.params["slice_bytes"]
+        expected = [
+            beat for _, flits in self.model.packets for beat in beats_of(self.cfg, size, flits)
+        ]
+        assert len(self.o_beat.items) == len(expected), (len(self.o_beat.items), len(expected))
+        for number, (came, wanted) in enumerate(zip(self.o_beat.items, expected, strict=True)):
+            same_beat(size, came, wanted, f"beat {number}")
+        assert self.o_source.items == [src for src, _ in self.model.packets]
+        assert self.bad == self.model.bad
+        assert self.controls == self.model.controls
+        for name, count in self.counts.items():
+            assert count == self.model.counts[name], (name, count, self.model.counts[name])
+
+
+def same_beat(size, came, wanted, what):
+    """The two are one beat, in all that means something."""
+    named = wanted["mask"] >> wanted["part"] * size & (1 << size) - 1
+    bits = 0 if wanted["lost"] else sum(0xFF << 8 * n for n in range(size) if named >> n & 1)
+    header = came["header"]
+    if wanted["header"]["news"]:
+        header = {name: header[name] for name in ("rank", "news")}
+    elif wanted["header"]["plain"]:
+        header = header | dict.fromkeys(("region", "epoch", "rowid"), 0)
+    assert came | {"header": header, "data": came["data"] & bits} == wanted, (
+        f"{what}\n  came     {came}\n  expected {wanted}"
+    )
+
+
+@DeserializerRig.test(grid=GRID)
+async def packets(rig, cfg, rng, grid):
+    """Packets of all kinds, good ones and some that end too early or too late, control flits,
+    credits and headers that are refused."""
+    for _ in range(rig.params["packets"]):
+        kind = rng.random()
+        if kind < 0.08:
+            rig.send([random_control(rng, rng.choice(rig.peers), rig.rank)])
+        elif kind < 0.14:
+            rig.send(rig.packet(), fan=1)
+        elif kind < 0.2:
+            flits = rig.packet()
+            rig.send(flits, cut=rng.randrange(1, len(flits)))
+        elif kind < 0.25:
+            rig.send(rig.packet(), more=rng.randrange(1, 4))
+        elif kind < 0.28:
+            rig.seq = (rig.seq - 5) % 1024  # a repeat, or a gap
+            rig.send(rig.packet())
+        else:
+            rig.send(rig.packet())
+    await rig.until(lambda: not rig.wire.pending, limit=20000, what="all flits")
+    cover(f"link.deserializer.grid.{'.'.join(grid)}")
+    for name in ("seq_errors", "truncated"):
+        cover(f"link.deserializer.{name}", rig.model.counts[name])
+    headers = [unpack(HEADER, flits[0]["data"]) for _, flits in rig.model.packets]
+    for name, kind in (
+        ("row", PacketType.ROW),
+        ("plain", PacketType.PLAIN),
+        ("news", PacketType.NEWS),
+    ):
+        cover(f"link.deserializer.{name}", any(each["type"] == kind for each in headers))
+    cover("link.deserializer.masked", any(each["masked"] for each in headers))
+    await rig.finish()
+    cover("link.deserializer.lost", any(beat["lost"] for beat in rig.o_beat.items))
+
+
+@DeserializerRig.test()
+async def rate(rig, cfg, rng):
+    """Whole packets without a gap: no flit waits, a beat comes 4 cycles after its last flit, the
+    source 3 after the header."""
+    for _ in range(8):
+        rig.send(rig.packet(length=cfg.packet_flits, masked=0))
+    await rig.finish()
+    flits = rig.wire.stamps
+    assert flits[-1] - flits[0] == len(flits) - 1, "a flit waited"
+    per_part = rig.params["slice_bytes"] // 16
+    assert rig.o_beat.stamps[0] - flits[per_part] == 4
+    assert rig.o_beat.stamps[-1] - flits[-1] == 4
+    assert rig.o_source.stamps[0] - flits[0] == 3
+    cover("link.deserializer.rate")
+
+
+@DeserializerRig.test()
+async def credits(rig, cfg, rng):
+    """What a CREDIT says of a slice's grants comes as it was sent; a repeated one says nothing."""
+    wanted = []
+    for grants, returns, back in ((1, 0, 0), (0, 1, 1), (1, 1, 1), (0, 0, 0), (1, 0, 1)):
+        src = rng.choice(rig.peers)
+        body = {"granted": rng.getrandbits(12), "returned": rng.getrandbits(12)}
+        body |= {"grants": grants, "returns": returns, "back": back}
+        rig.send([header(PacketType.CREDIT, body, src=src, dst=rig.rank, lane=LANE)])
+        if grants:
+            wanted.append(("granted", {"rank": src, "total": body["granted"], "back": back}))
+        if returns:
+            wanted.append(("returned", {"rank": src, "total": body["returned"]}))
+    rig.seq -= 1
+    rig.send([header(PacketType.CREDIT, {"grants": 1}, src=src, dst=rig.rank, lane=LANE)])
+    await rig.wire.drained()
+    await rig.cycles(9)
+    assert rig.told == wanted
+    cover("link.deserializer.credits")
+
+
+@DeserializerRig.test(stall="stop")
+async def full(rig, cfg, rng):
+    """While nobody takes beats the wire waits, and nothing is lost; a reset forgets all."""
+    for turn in ("kept", "forgotten", "after"):
+        rig.pause("stop", rig.o_beat)
+        for _ in range(12):
+            rig.send(rig.packet(length=1))
+            rig.send(rig.packet())
+        await rig.cycles(12 * cfg.frame_flits)
+        assert rig.wire.pending, turn
+        if turn == "forgotten":
+            await rig.start()
+            await rig.cycles(3)
+            assert not int(rig.o_beat.port.valid.value)
+            continue
+        rig.pause(None, rig.o_beat)
+        await rig.finish()
+    cover("link.deserializer.full")

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cocotb tests of a slice from records to records: a record comes out as it went in."""
+
+from hub_rtl.contract.records import record_of
+from sim.bench.rig import Rig
+from sim.bench.slice_pair import RECEIVER, SENDER, SlicePair
+from sim.bench.streams import GRID, Codec
+from sim.quality.coverage import cover
+
+
+class PairRig(Rig):
+    """Sends records as credits allow; each one that comes must be the next of its link."""
+
+    def __init__(self, dut, salt, idle=None, stall=None):
+        super().__init__(dut, salt, idle, stall, watchdog=1500)
+        self.size = self.params["slice_bytes"]
+        self.header = Codec(record_of(self.cfg, self.size)["header"].shape)
+        self.o_record.on_item(self._came)
+        self.on_sample(self._look)
+        self.add(self)
+
+    def component(self):
+        names = ("slice_bytes", "links", "places", "period")
+        return SlicePair(self.cfg, **{name: self.params[name] for name in names})
+
+    async def start(self):
+        self.wanted, self.taken, self.credit, self.just = [], 0, 0, False
+        self.sent = [[] for _ in self.i_record]
+        self.leaving, self.came = [], 0
+        await super().start()
+
+    def record(self):
+        """A record of some bytes of a block, as beats."""
+        cfg, rng, size = self.cfg, self.rng, self.size
+        bits = cfg.packet_bytes
+        mask = rng.choice(((1 << bits) - 1, rng.getrandbits(bits), 1 << rng.randrange(bits))) or 1
+        header = self.header.unpack(rng.getrandbits(self.header.width)) | {"rank": RECEIVER}
+        units = (0 if header["plain"] else cfg.max_row_bytes) // cfg.packet_bytes
+        header["block"] %= units or 1 << cfg.addr_block_width
+        there = [n for n in range(bits // size) if mask >> n * size & (1 << size) - 1]
+        return [
+            {
+                "header": header,
+                "mask": mask,
+                "part": part,
+                "last": int(part == there[-1]),
+                "data": rng.getrandbits(8 * size),
+            }
+            for part in there
+        ]
+
+    def drive(self):
+        # What is sampled shows a take two cycles later.
+        go = self.wanted and self.credit and not self.just and self.rng.random() < 0.8
+        self.just = go
+        if go:
+            link = self.rng.randrange(len(self.i_record))
+            beats = self.wanted.pop()
+            self.i_record[link].put(*beats)
+            self.sent[link].append(beats)
+            self.taken += 1
+        self.set("take", {"en": int(bool(go)), "rank": RECEIVER})
+
+    def _look(self, cycle):
+        self.credit = self.get("ready") >> RECEIVER & 1
+        assert not self.get("wrong"), f"{self.get('wrong'):#b}"
+
+    def _came(self, beat, cycle):
+        self.leaving.append(beat)
+        if not beat["last"]:
+            return
+        for sent in self.sent:
+            if sent and self.same(self.leaving, sent[0]):
+                sent.pop(0)
+                self.came += 1
+                self.leaving = []
+                return
+        raise AssertionError(f"came {self.leaving}, next are {[s[:1] for s in self.sent]}")
+
+    def same(self, came, sent):
+        """One record, but for the other rank and the marks that it got on its way."""
+        if len(came) != len(sent):
+            return False
+        for one, other in zip(came, sent, strict=True):
+            named = other["mask"] >> other["part"] * self.size & (1 << self.size) - 1
+            bits = sum(0xFF << 8 * n for n in range(self.size) if named >> n & 1)
+            header = other["header"] | {"rank": SENDER, "news": 0, "poison": 0}
+            if header["plain"]:
+                rest = ("region", "epoch", "rowid")
+                header |= {name: one["header"][name] for name in rest}
+            wanted = other | {"header": header, "lost": 0, "data": other["data"] & bits}
+            if one | {"data": one["data"] & bits} != wanted:
+                return False
+        return True
+
+    def clear(self, forget=True):
+        pass
+
+    def sample(self):
+        pass
+
+    async def finish(self):
+        await self.until(lambda: not self.wanted and not any(self.sent), 40000, "all records")
+        assert self.came == self.taken and not self.leaving
+
+
+@PairRig.test(grid=GRID)
+async def records(rig, cfg, rng, grid):
+    """Records over all links of a slice, more than there are places; reset in traffic."""
+    for again in range(2):
+        rig.wanted = [rig.record() for _ in range(rig.params["records"])]
+        await rig.cycles(rng.randrange(20, 200))
+        if not again:
+            await rig.start()
+    await rig.finish()
+    cover(f"receive_pool.pair.{'.'.join(grid)}")

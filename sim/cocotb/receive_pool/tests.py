@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cocotb tests of the receive pool against its golden model."""
+
+from sim.bench.streams import GRID
+from sim.quality.coverage import cover
+
+from .rig import PoolRig
+
+
+@PoolRig.test(grid=GRID)
+async def traffic(rig, cfg, rng, grid):
+    """Packets of all kinds from all sources over all links, some cut, some sources held; reset in
+    traffic, then all over again."""
+    for again in range(2):
+        for src in rig.sources:
+            rig.want(src, count=rng.randrange(1, rig.params["packets"]), cut=0.1)
+        while not rig.quiet and rig.cycle < 100000:
+            await rig.cycles(rng.choice((1, 5, 30)))
+            rig.set("hold", rng.choice((0, 0, rng.getrandbits(cfg.ranks))))
+            if not again and rng.random() < 0.1:
+                break
+        cover("receive_pool.reset.in_traffic", not again and not rig.quiet)
+        rig.set("hold", 0)
+        if not again:
+            await rig.start()
+    await rig.finish()
+    cover(f"receive_pool.grid.{'.'.join(grid)}")
+    cover("receive_pool.lost", any(beat["lost"] for beat in rig.o_record.items))
+    cover("receive_pool.news", any(beat["header"]["news"] for beat in rig.o_record.items))
+
+
+@PoolRig.test()
+async def latency(rig, cfg, rng):
+    """Into an idle pool: the first beat 3 cycles after the last one came in, then one per cycle."""
+    for length in range(1, cfg.packet_flits + 1):
+        for link in range(rig.links):
+            rig.want(rng.choice(rig.sources), link, length=length)
+            await rig.until(lambda: rig.quiet, what="the packet")
+            await rig.cycles(rng.randrange(1, 60))
+            end, _, beats = rig.records[-1]
+            assert end - beats + 1 - rig.i_beat[link].stamps[-1] == 3
+    cover("receive_pool.latency")
+
+
+@PoolRig.test(cases={"length": ["full", "short"], "spread": ["one", "all"]})
+async def rate(rig, cfg, rng, length, spread):
+    """A beat in every cycle, of one source as of all, of whole packets as of those of one beat."""
+    sources = rig.sources if spread == "all" else rig.sources[:1]
+    await queued(rig, sources, **rig.full() if length == "full" else {"length": 1, "masked": 0})
+    rig.set("hold", 0)
+    first = len(rig.o_record.stamps)
+    while not rig.quiet:
+        await rig.cycles(1)
+    stamps = rig.o_record.stamps[first:]
+    assert stamps[-1] - stamps[0] == len(stamps) - 1, "a gap"
+    # And while packets come in: as fast as the links bring them, a beat per cycle.
+    for src in sources:
+        rig.want(src, count=60 // len(sources), **rig.full())
+    await rig.finish()
+    cover(f"receive_pool.rate.{length}.{spread}")
+
+
+async def queued(rig, sources, **fields):
+    """All grants of the sources are used, and their packets wait in the pool."""
+    rig.set("hold", (1 << rig.cfg.ranks) - 1)
+    for src in sources:
+        rig.want(src, count=rig.books[src].left, **fields)
+    await rig.until(lambda: rig.all_in, what="all to come in")
+    await rig.cycles(8)
+
+
+@PoolRig.test(fits=lambda cfg: cfg.ranks > 2)
+async def turns(rig, cfg, rng):
+    """Sources with packets take turns; a held one has none, and loses none."""
+    await queued(rig, rig.sources)
+    held = rng.choice(rig.sources)
+    rig.set("hold", 1 << held)
+    others = [src for src in rig.sources if src != held]
+    each = rig.model.first
+    await rig.until(lambda: len(rig.records) == each * len(others), what="the others")
+    order = [src for _, src, _ in rig.records]
+    for n in range(0, len(order), len(others)):
+        assert sorted(order[n : n + len(others)]) == others, order
+    await rig.cycles(20)
+    assert rig.model.held[held] == each
+    rig.set("hold", 0)
+    await rig.finish()
+    cover("receive_pool.turns")
+
+
+@PoolRig.test(cases={"where": ["inside", "held"]}, fits=lambda cfg: cfg.ranks > 2)
+async def one_stands_still(rig, cfg, rng, where):
+    """A source that stops inside a packet, or whose packets are not taken, holds nobody else."""
+    stopped, *others = rig.sources
+    link = rng.randrange(rig.links)
+    if where == "inside":
+        flits, beats = rig.packet(stopped, **rig.full())
+        rig.send(stopped, link, flits, beats[:-1])
+        rig.books[stopped].left -= 1
+        if len(beats) == 1:
+            rig.i_source[link].put(stopped)
+            rig.flying[link].clear()
+        await rig.cycles(10)
+    else:
+        rig.set("hold", 1 << stopped)
+        rig.want(stopped, count=2 * rig.model.places)
+    links = [n for n in range(rig.links) if n != link or where == "held"]
+    for src in others if links else ():
+        rig.want(src, links[0], count=3 * rig.model.places)
+    limit = 400 * rig.model.places
+    await rig.until(lambda: not any(rig.wanted[src] for src in others), limit, "others to be sent")
+    await rig.until(lambda: sum(map(rig.model.held.get, others)) == 0, what="others to come")
+    cover(f"receive_pool.still.{where}")
+    rig.set("hold", 0)
+    if where == "inside":
+        rig.i_beat[link].put(beats[-1])
+    await rig.finish()
+
+
+@PoolRig.test(fits=lambda cfg: cfg.ranks > 2)
+async def need(rig, cfg, rng):
+    """A source alone gets all places but the others' reserve; when all want some they share; once
+    all is quiet everybody has its first share again."""
+    alone, *others = rig.sources
+    model = rig.model
+    rig.want(alone, count=40 * model.most, **rig.full())
+    await rig.until(lambda: model.has(alone) == model.most, 20000, "all places")
+    assert all(model.has(src) == 2 for src in others)
+    cover("receive_pool.need.alone")
+    for src in others:
+        rig.want(src, count=20 * model.first, **rig.full())
+    fair = 2 * model.first // 3
+    await rig.until(lambda: min(map(model.has, rig.sources)) >= fair, 40000, "a fair share")
+    cover("receive_pool.need.shared")
+    await rig.finish()
+    await rig.settled(12)
+    shares = {src: model.has(src) for src in rig.sources}
+    assert min(shares.values()) >= model.first - 1, shares
+    cover("receive_pool.need.quiet")
+
+
+@PoolRig.test()
+async def abuse(rig, cfg, rng):
+    """A source sends what it may not: its packets are dropped and counted, nobody's grants shrink,
+    the pool never has more packets than places; then it behaves again."""
+    culprit, *others = rig.sources
+    rig.set("hold", (1 << cfg.ranks) - 1)
+    beyond = 5
+    for n in range(rig.model.first + beyond):
+        link = 0
+        flits, beats = rig.packet(culprit, **rig.full())
+        if n >= rig.model.first:
+            rig.refused.append(beats[0])
+        rig.send(culprit, link, flits, beats)
+    rig.books[culprit].left = 0
+    for src in others:
+        rig.want(src, count=rig.model.first)
+    await rig.until(lambda: rig.all_in, what="all to come in")
+    await rig.cycles(10)
+    assert rig.counts["violation"] == beyond
+    assert rig.model.held[culprit] == rig.model.first
+    rig.set("hold", 0)
+    for src in rig.sources:
+        rig.want(src, count=10)
+    await rig.finish()
+    cover("receive_pool.violation")
+
+
+@PoolRig.test()
+async def false_returns(rig, cfg, rng):
+    """A source says that it gave back what it has used, or never had: nothing changes."""
+    src = rng.choice(rig.sources)
+    await queued(rig, [src])
+    for lie in (rig.model.has(src), rig.model.most + 1, 4095):
+        before = rig.counts["impossible"]
+        rig.says(src, (rig.books[src].returned + lie) % 4096, true=False)
+        await rig.cycles(20 * cfg.ranks)
+        assert rig.counts["impossible"] > before, lie
+    rig.says(src, rig.books[src].returned)
+    rig.set("hold", 0)
+    rig.want(src, count=5 * rig.model.most)
+    await rig.finish()
+    cover("receive_pool.impossible")
+
+
+@PoolRig.test(watchdog=0, fits=lambda cfg: cfg.ranks == 2)
+async def totals_wrap(rig, cfg, rng):
+    """More packets than totals can tell apart."""
+    src = rig.sources[0]
+    for _ in range(9):
+        rig.want(src, count=500, length=1, masked=0)
+        await rig.until(lambda: not rig.wanted[src], 60000, "500 packets")
+    await rig.finish()
+    cover("receive_pool.totals_wrap")
+
+
+@PoolRig.test(
+    cases={"sources": ["one", "all", "stopped"]},
+    fits=lambda cfg: cfg.ranks == 8,
+    delay=521,
+    paced=True,
+    finish=False,
+)
+async def over_a_microsecond(rig, cfg, rng, sources):
+    """Links with a microsecond there and back, three flits in two cycles: a source alone keeps
+    them full, so do all together, and all but one that stopped inside a packet."""
+    senders = rig.sources[: 1 if sources == "one" else None]
+    if sources == "stopped":
+        stopped, *senders = senders
+        flits, beats = rig.packet(stopped, **rig.full())
+        rig.i_source[0].put(stopped)
+        rig.i_beat[0].put(beats[0])
+    links = rig.links - (sources == "stopped")
+    if sources == "stopped":  # what shares the link with that packet waits on the wire
+        rig.closed = {0}
+    warm_up, measured = 8 * 1042, 3 * 1042
+    each = (warm_up + measured) * links // 6 // len(senders) + 700
+    for src in senders:
+        rig.want(src, count=each, spread=True, **rig.full())
+    await rig.cycles(warm_up)
+    before = len(rig.records)
+    await rig.cycles(measured)
+    share = (len(rig.records) - before) * 6 / links / measured
+    if figures := rig.params.get("figures"):
+        with open(figures, "a") as file:
+            file.write(f"{sources} {share:.4f}\n")
+    assert share >= 0.99, f"{share:.3f} of the links"
+    cover(f"receive_pool.microsecond.{sources}")

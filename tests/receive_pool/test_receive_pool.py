@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Receive pool: traffic against the golden model, promises on latency, rate, grants, bugs."""
+
+import pytest
+
+from hub_rtl.contract.config import preset
+from hub_rtl.receive_pool.receive_pool import ReceivePool
+from sim.bench.runner import run_bench
+from sim.bench.slice_pair import SlicePair
+from sim.quality.caught import assert_caught
+
+MODULE = "sim.cocotb.receive_pool.tests"
+#: Configuration, slice and pool.
+CONFIGS = {
+    # The least: one link, one source, its two reserved places.
+    "tiny": (preset("tiny"), {"slice_bytes": 16, "links": 1, "places": 2}),
+    "small": (preset("small"), {"slice_bytes": 64, "links": 3, "places": 40}),
+    # Nothing is a power of two; a part is half a block.
+    "odd": (
+        preset("tiny", ranks=3, packet_bytes=256),
+        {"slice_bytes": 128, "links": 2, "places": 7},
+    ),
+    "wide": (
+        preset("small", ranks=8),
+        {"slice_bytes": 64, "links": 3, "places": 576, "period": 1024},
+    ),
+}
+
+DIRECTED = [
+    "latency",
+    "rate",
+    "turns",
+    "one_stands_still",
+    "need",
+    "abuse",
+    "false_returns",
+    "totals_wrap",
+]
+
+
+def run(config, *tests, bug=None):
+    cfg, pool = CONFIGS[config]
+    params = {"period": 200, **pool}
+    run_bench(
+        ReceivePool(cfg, **params),
+        name=f"receive_pool_{config}",
+        module=MODULE,
+        tests=list(tests),
+        cfg=cfg,
+        params={"packets": 40, **params},
+        bug=bug,
+    )
+
+
+@pytest.mark.parametrize("config", ["tiny", "small", "odd"])
+def test_traffic(config):
+    run(config, "traffic")
+
+
+@pytest.mark.parametrize("config", ["tiny", "small", "odd"])
+def test_directed(config):
+    run(config, *DIRECTED)
+
+
+def test_rate():
+    run("wide", "over_a_microsecond")
+
+
+def pair(tests=(), bug=None):
+    cfg = preset("tiny", ranks=3)
+    params = {"slice_bytes": 64, "links": 2, "places": 12, "period": 200}
+    run_bench(
+        SlicePair(cfg, **params),
+        name="slice_pair",
+        module="sim.cocotb.receive_pool.pair",
+        tests=list(tests),
+        cfg=cfg,
+        params={"records": 80, **params},
+        bug=bug,
+    )
+
+
+def test_from_record_to_record():
+    pair()
+
+
+#: The cocotb test that must notice.
+MUTANTS = {
+    "receive_pool.pick_at_append_not_seen": "traffic",
+    "receive_pool.lists_not_in_turn": "traffic",
+    "receive_pool.ticket_without_room": "rate",
+    "receive_pool.admitted_without_grant": "abuse",
+    "receive_pool.place_beyond_the_last": "need",
+    "receive_pool.used_grants_taken_back": "false_returns",
+    "receive_pool.never_asks_back": "need",
+    "receive_pool.need_not_noticed": "need",
+    "receive_pool.level_ignored": "need",
+    "receive_pool.freed_places_lost": "need",
+    "receive_pool.places_given_twice": "need",
+    "receive_pool.listed_at_first_beat": "traffic",
+    "receive_pool.held_source_chosen": "turns",
+    "receive_pool.parts_behind_are_there": "traffic",
+    "receive_pool.place_freed_at_every_beat": "traffic",
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutants(name):
+    assert_caught(lambda: run("small", MUTANTS[name], bug=name))
