@@ -10,10 +10,22 @@ registers, see ``docs/registers.md``.
 from dataclasses import dataclass, field
 
 from hub_rtl.contract.config import HubConfig
-from hub_rtl.contract.packets import LaneMode, RegionOp
+from hub_rtl.contract.packets import LaneMode, RegionOp, replica_of
 from hub_rtl.contract.registers import register_map
 
-__all__ = ["Driver", "Handle", "Region", "DepRange", "Recorder"]
+__all__ = ["Driver", "Handle", "Region", "DepRange", "Recorder", "rows_per_replica"]
+
+
+def rows_per_replica(first, count, replicas):
+    """Of ``count`` rows with RowIDs from ``first`` on, how many go to each replica of their handle:
+    what ANNOUNCE is given, by the bytes of a row."""
+    # Each aligned run of ``replicas`` RowIDs meets each replica once.
+    head = min(count, -first % replicas)
+    tail = (count - head) % replicas
+    rows = [(count - head - tail) // replicas] * replicas
+    for rowid in (*range(first, first + head), *range(first + count - tail, first + count)):
+        rows[replica_of(rowid, replicas)] += 1
+    return rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,6 +229,14 @@ class Driver:
     def forget(self, index, bank):
         """Forgets the history of a FREE bank: any epoch of it may be opened next."""
         self._region_order(RegionOp.FORGET, index, bank)
+
+    def announce(self, first, epoch, sizes, replica=0, owner=0):
+        """Tells how many bytes, multiples of 16, come to a replica of the handles from ``first``
+        on."""
+        self._write("control.ANNOUNCE_TO", owner=owner, epoch=epoch, replica=replica, handle=first)
+        for n, size in enumerate(sizes):
+            self._write("control.ANNOUNCE", bytes16=size // 16, more=n + 1 < len(sizes))
+            self._wait("command_busy")
 
     def drain(self, ranks):
         """Declares exactly these peers dead: what goes to them is sunk, and fences and closes

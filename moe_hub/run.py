@@ -82,6 +82,9 @@ def run(
         + ". May be repeated.",
         parser=several(BASELINES),
     ) = (),
+    close_at_end: flag(
+        "--close-at-end", "Producers do not tell what comes; they close when all is stored."
+    ) = False,
     prefix_cycles: number(0, LONGEST, "Cycles of the prefix sums of --baseline address.") = 500,
     threads: number(1, 128, "Threads of the simulation; the result does not depend on it.") = 2,
     max_cycles: number(1, 10**12, "Watchdog, cycles.") = 50_000_000,
@@ -121,7 +124,10 @@ def run(
         numbering=numbering,
     )
     names = dict.fromkeys(["hub", *(name for names in baseline for name in names)])
-    own = {"address": {"prefix_cycles": prefix_cycles}}
+    own = {
+        "hub": {"close_at_end": close_at_end},
+        "address": {"prefix_cycles": prefix_cycles},
+    }
     systems = {
         name: WAYS[name].programs(plan, **surroundings, **own.get(name, {})) for name in names
     }

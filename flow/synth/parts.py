@@ -56,7 +56,7 @@ PARTS = {
             "slice",
             arguments={"places": 576},
         ),
-        Part("ledger", "producer.ledger:SendLedger", "slice"),
+        Part("ledger", "producer.ledger:SendLedger", "hub"),
         Part("link", "link.link:LinkPort", "lane"),
         Part("loop_port", "link.loop_port:LoopPort", "loop"),
         Part("row_lookup", "slot_allocator.row_lookup:RowLookup", "slice"),

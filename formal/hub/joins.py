@@ -84,9 +84,8 @@ class PacketsStayInTheirSlice(CutHub):
             self.one("SlotAllocator"),
             self.one("ReadinessScoreboard"),
         )
-        pools, ledgers, writers = (
-            self.blocks[name] for name in ("PacketManager", "SendLedger", "MemoryWriter")
-        )
+        pools, writers = (self.blocks[name] for name in ("PacketManager", "MemoryWriter"))
+        ledger = self.one("SendLedger")
         links, splits = self.blocks["LinkPort"], self.blocks["NewsSplit"]
         news, control = self.one("NewsLanes"), self.one("ProducerControl")
         self.joined("news", control.o_news, news.i_news)
@@ -96,6 +95,7 @@ class PacketsStayInTheirSlice(CutHub):
             (control.may_send, news.may_send),
             (control.claim, news.claim),
             (news.rank, csr.rank),
+            (news.hold, ledger.hold),
         )
         for n, port in enumerate(links + self.blocks["LoopPort"]):
             self.joined(f"packets of slice {n}", pools[n].o_packet, news.i_packet[n])
@@ -107,7 +107,7 @@ class PacketsStayInTheirSlice(CutHub):
                 (pools[n].dest_ready, news.pool_ready[n]),
                 (news.dest_ready[n], port.dest_ready),
             )
-            self.same(f"bytes of slice {n} are counted", (pools[n].o_sent, ledgers[n].sent))
+            self.same(f"bytes of slice {n} are counted", (pools[n].o_sent, ledger.sent[n]))
             lane = Const(n if n < cfg.lanes else n - cfg.lanes, len(port.lane))
             self.same(f"port {n} knows where it is", (port.rank, csr.rank), (port.lane, lane))
             self.joined(f"what arrives in slice {n}", port.o_packet, splits[n].i_packet)
@@ -161,7 +161,7 @@ class OrdersReachAllLanes(CutHub):
             self.blocks[name]
             for name in ("LogicalDestinationDecoder", "PacketManager", "StoreMerge")
         )
-        ledgers, writers = self.blocks["SendLedger"], self.blocks["MemoryWriter"]
+        ledger, writers = self.one("SendLedger"), self.blocks["MemoryWriter"]
         for name, order, targets in (
             ("handle writes", control.o_handle_write, [each.handle_write for each in decoders]),
             ("flush", control.o_flush, [each.flush for each in decoders]),
@@ -195,10 +195,14 @@ class OrdersReachAllLanes(CutHub):
             *((control.draining[n], each.draining) for n, each in enumerate(pools)),
         )
         self.same(
-            "ledgers",
-            *((control.ledger_read, each.read) for each in ledgers),
-            *((control.ledger_total[n], each.total) for n, each in enumerate(ledgers)),
+            "ledger",
+            (control.ledger_read, ledger.read),
+            (control.ledger_word, ledger.word),
+            (control.ledger_flush, ledger.flush),
+            (control.ledger_flushing, ledger.flushing),
         )
+        self.joined("promises", control.o_announce, ledger.i_announce)
+        self.joined("what is spent", ledger.o_spent, control.i_spent)
         self.same("sunk entries", (control.sunk, Cat(each.counts.sunk for each in pools).any()))
         self.same(
             "handles of the registers",

@@ -21,10 +21,12 @@ class _Control(Spec):
     def build(self, m):
         m.submodules.dut = dut = ProducerControl(self._cfg, fences=2)
         inner = observe(dut)
-        closes = observe(inner.closes)
-        lists, staged = observe(closes.lists), observe(closes.queue).ram
-        cut(self, closes.packer)
-        for ram in (observe(inner.table).table, *lists, staged, observe(inner.fences).ram):
+        engine = observe(inner.engine)
+        closes, tells = observe(engine.closes), observe(engine.tells)
+        cut(self, engine.packer)
+        lists = *observe(closes.lists), *observe(tells.lists), tells.promises
+        queues = observe(closes.queue).ram, observe(inner.fences).ram
+        for ram in (observe(inner.table).table, *lists, *queues):
             OpenRam(ram)
         self.free_inputs(dut)
         self.taken = moves(dut.i_command)
@@ -33,34 +35,32 @@ class _Control(Spec):
 
 class OldStoresAreMarked(_Control):
     """A mark comes only after a flush of the decoders that ended, then a flush of the merges that
-    ended, each seen six cycles after its strobe or later; a new flush comes six cycles after a mark
-    or later. Strobes are one cycle long."""
+    ended, each seen six cycles after its strobe or later. Strobes are one cycle long; marks follow
+    one another."""
 
     def specify(self, m, dut):
         stage, age = (
             Signal(2),
             Signal(3),
-        )  # last strobe: 0 mark (or none), 1 flush, 2 flush of the merges; cycles since
+        )  # last flush: 0 none, 1 of the decoders, 2 of the merges; cycles since
         strobes = Cat(dut.o_flush, dut.o_flush_merge, dut.o_mark.en)
-        with m.If(strobes.any()):
+        with m.If(strobes[:2].any()):
             m.d.sync += [
                 age.eq(0),
-                stage.eq(Mux(dut.o_flush, 1, Mux(dut.o_flush_merge, 2, 0))),
+                stage.eq(Mux(dut.o_flush, 1, 2)),
             ]
         with m.Elif(age != 7):
             m.d.sync += age.eq(age + 1)
-        begun = Signal()
-        m.d.sync += begun.eq(begun | dut.o_flush)
         ended = self.past(dut.flushing == 0), self.past(dut.merging == 0)
         # What is seen is one register old.
         ended = [self.past(each) for each in ended]
+        empty, sees = Signal(), (stage == 2) & (age >= 5) & ended[1]
+        m.d.sync += empty.eq((empty | sees) & ~strobes[:2].any())
         self.always(
             "one strobe at a time",
             one_of(strobes, 0, 1, 2, 4),
         )
-        self.always(
-            "flush after the mark before", (stage == 0) & ((age >= 5) | ~begun), when=dut.o_flush
-        )
+        self.always("flush after what was flushed", stage != 1, when=dut.o_flush)
         self.always(
             "merges after the decoders are empty",
             (stage == 1) & (age >= 5) & ended[0],
@@ -68,14 +68,14 @@ class OldStoresAreMarked(_Control):
         )
         self.always(
             "mark after the merges are empty",
-            (stage == 2) & (age >= 5) & ended[1],
+            (stage == 2) & (empty | sees),
             when=dut.o_mark.en,
         )
 
 
 class PortsFollowTheParts(_Control):
     """A CSR write of an entry is broadcast two cycles later; ``handle_data`` changes only two
-    cycles after a read. Ledgers are read only to be cleared, and only for a peer that was pending.
+    cycles after a read. The ledger is read only for a peer that was pending.
     A credit is claimed only where one was asked for and shown. Nothing is executed while the table
     is cleared."""
 
@@ -96,7 +96,6 @@ class PortsFollowTheParts(_Control):
             dut.handle_data.as_value() == past(dut.handle_data),
             when=past(past(~dut.handle_read.en)),
         )
-        self.always("reads clear", dut.ledger_read.clear, when=dut.ledger_read.en)
         self.always(
             "only of pending peers", past(past(past(dut.pending.any()))), when=dut.ledger_read.en
         )

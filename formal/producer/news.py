@@ -138,7 +138,13 @@ class NewsGoBetweenPackets(Spec):
             )
         self.always("a packet is not cut", ~takes[1], when=inside["packet"])
         self.always("news are not cut", ~takes[0], when=inside["news"])
-        self.always("offered", out.valid == (dut.i_packet.valid | dut.i_news.valid))
+        offered = Signal()  # a packet that waits; its header may not have been taken
+        m.d.sync += offered.eq(blocked(out) & (offered | inside["packet"] | ~dut.i_news.valid))
+        began = inside["packet"] | offered
+        self.always(
+            "offered", out.valid == (dut.i_news.valid | (dut.i_packet.valid & (began | ~dut.hold)))
+        )
+        self.always("none begins on hold", ~takes[0], when=dut.hold & ~began)
         waited = self.past(blocked(dut.i_packet) & (out.payload.as_value() == 0))
         self.reach("a packet waits", waited)
         self.always_held(out, "o_packet")

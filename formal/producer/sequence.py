@@ -10,13 +10,18 @@ from formal.kit.inside import observe, stand_in
 from formal.kit.spec import Spec, moves, one_of
 from hub_rtl.contract.packets import CommandOp, Reason
 from hub_rtl.parts.stream import StreamMerge
-from hub_rtl.producer.close_engine import CloseEngine
 from hub_rtl.producer.handle_table import HandleTable
+from hub_rtl.producer.news_engine import NewsEngine
 from hub_rtl.producer.producer import ProducerControl
 
 from .doubles import OpenQueue
 
-__all__ = ["ClosesAskTheTable", "CommandsAreAnsweredOnce", "FencesWaitForPeers", "MarksHaveACause"]
+__all__ = [
+    "CommandsAskTheTable",
+    "CommandsAreAnsweredOnce",
+    "FencesWaitForPeers",
+    "MarksHaveACause",
+]
 
 
 def _free_outputs(m, part, but=()):
@@ -27,17 +32,17 @@ def _free_outputs(m, part, but=()):
 
 
 class _AnyTable(HandleTable):
-    """Of the table only what ``producer.entries_atomic`` proves of ``close``: granted when asked,
-    after any time; answered two cycles later, in any way, ``held`` only with EPOCH_EARLY. Its
-    clearing ends once."""
+    """Of the table only what ``producer.entries_atomic`` proves of ``ask``: granted when asked,
+    after any time; answered two cycles later, in any way, ``held`` only with EPOCH_EARLY, ``wait``
+    only with OK. Its clearing ends once."""
 
     def elaborate(self, platform):
         m = Module()
-        _free_outputs(m, self, ("close_granted", "unpend_granted", "result", "clearing"))
+        _free_outputs(m, self, ("ask_granted", "unpend_granted", "result", "clearing"))
         granted, clearing = Signal(), Signal(init=1)
         result, held = Signal.like(self.result), Signal()
         m.d.comb += [
-            self.close_granted.eq(self.close.valid & ~clearing & AnySeq(1)),
+            self.ask_granted.eq(self.ask.valid & ~clearing & AnySeq(1)),
             self.clearing.eq(clearing),
             held.eq(AnySeq(1)),
             self.unpend_granted.eq(self.unpend.valid & ~clearing & AnySeq(1)),
@@ -46,24 +51,24 @@ class _AnyTable(HandleTable):
         ]
         valid = Signal()
         m.d.sync += [
-            granted.eq(self.close_granted),
+            granted.eq(self.ask_granted),
             valid.eq(granted),
             clearing.eq(clearing & AnySeq(1)),
         ]
         m.d.comb += [
             self.result.valid.eq(valid),
             self.result.held.eq(held & (result.reason == Reason.EPOCH_EARLY)),
+            self.result.wait.eq(result.wait & (result.reason == Reason.OK)),
         ]
         return m
 
 
-class _AnyEngine(CloseEngine):
-    """Pending closes that do anything."""
+class _AnyEngine(NewsEngine):
+    """Tells and closes that do anything."""
 
     def elaborate(self, platform):
         m = Module()
-        _free_outputs(m, self, ("i_close",))
-        m.d.comb += self.i_close.ready.eq(AnySeq(1))
+        _free_outputs(m, self)
         return m
 
 
@@ -96,7 +101,7 @@ class _Sequence(Spec):
         m.submodules.dut = dut = ProducerControl(self._cfg, fences=2)
         inner = observe(dut)
         self.table = stand_in(inner.table, _AnyTable(self._cfg))
-        self.engine = stand_in(inner.closes, _AnyEngine(self._cfg))
+        self.engine = stand_in(inner.engine, _AnyEngine(self._cfg))
         self.fences = OpenQueue(inner.fences)
         self.answers = inner.answers
         if self.merge:
@@ -152,7 +157,7 @@ class CommandsAreAnsweredOnce(_Sequence):
         self.lemma("one place", sum(waiting, under_way & (current.tag == self.tag)) == self.open)
         self.lemma("in the queue", op == CommandOp.FENCE, when=sum(waiting) != 0)
         self.always("answer of a command", self.open, when=self.answered)
-        self.always("no such operation", status == Reason.UNKNOWN, when=self.answered & (op == 3))
+        self.always("no such operation", status == Reason.UNKNOWN, when=self.answered & (op > 4))
         self.always(
             "status of a fence",
             one_of(status, Reason.OK, Reason.PEER_DEAD),
@@ -189,84 +194,112 @@ class FencesWaitForPeers(_Sequence):
         self.reach("waited", self.past((age == 6) & ~seen & drains) & ~drains)
 
 
-class ClosesAskTheTable(_Sequence):
-    """A close asks the table once, for its handle, epoch and owner, and its answer is the table's;
-    a close-all asks once for every handle and for nothing else, and its answer is EPOCH_EARLY if
-    some entry was held, else OK. Nothing else asks."""
+class CommandsAskTheTable(_Sequence):
+    """A close or an announcement asks the table once, for its handle, epoch and owner, an
+    announcement again while it has to wait; its answer is the table's. CLOSE_ALL and ANNOUNCE_ALL
+    ask once for every handle and for nothing else, and their answer is EPOCH_EARLY if some entry
+    was held, else OK. An accepted announcement is one tell, as it was asked for, before its answer;
+    nothing else is told. Closes, and what is told the rest, are asked for only when the ledger has
+    all announcements. Nothing else asks."""
 
     def specify(self, m, dut):
         table, command = self.table, self.command
         handle = self.constant(self._cfg.handle_width, "handle")
         self.suppose("handle exists", handle < self._cfg.handles)
-        close, result, status = table.close, table.result, dut.o_response.payload.status
-        current, asked, held, reason = (
+        ask, result, status = table.ask, table.result, dut.o_response.payload.status
+        current, asked, held, reason, open_tell, told = (
             Signal(),
             Signal(2),
             Signal(),
             Signal(4),
-        )  # current: the last accepted one is it
-        all_of_them = command.op == CommandOp.CLOSE_ALL
+            Signal(),
+            Signal(2),
+        )  # current: the last accepted one is it; asked: without those that had to wait
+        of = {op: command.op == op for op in CommandOp}
+        every = of[CommandOp.CLOSE_ALL] | of[CommandOp.ANNOUNCE_ALL]
+        single = of[CommandOp.CLOSE] | of[CommandOp.ANNOUNCE]
+        tell = self.engine.i_tell
         with m.If(self.taken):
             m.d.sync += current.eq(self.comes)
         with m.If(self.comes):
-            m.d.sync += [
-                asked.eq(0),
-                held.eq(0),
-            ]
+            m.d.sync += [each.eq(0) for each in (asked, held, told, open_tell)]
         with m.Elif(current):
-            with m.If(table.close_granted & (~all_of_them | (close.index == handle))):
-                m.d.sync += asked.eq(Mux(asked == 3, 3, asked + 1))
+            granted = table.ask_granted & (~every | (ask.index == handle))
+            again = result.valid & result.wait & of[CommandOp.ANNOUNCE]
+            m.d.sync += asked.eq(Mux(asked == 3, 3, asked + granted - again))
             with m.If(result.valid):
                 m.d.sync += [
                     held.eq(held | result.held),
                     reason.eq(result.reason),
+                    open_tell.eq(
+                        of[CommandOp.ANNOUNCE] & (result.reason == Reason.OK) & ~result.wait
+                    ),
                 ]
-        closes = command.op == CommandOp.CLOSE
+            with m.If(moves(tell)):
+                m.d.sync += told.eq(told + (told != 3))
         self.always(
             "asks as told",
-            (closes | all_of_them)
-            & (close.epoch == command.epoch)
-            & (close.owner == command.owner)
-            & (all_of_them | (close.index == command.handle))
-            & (closes | (close.index < self._cfg.handles)),
-            when=close.valid & current,
+            (single | every)
+            & (ask.epoch == command.epoch)
+            & (ask.owner == command.owner)
+            & (every | (ask.index == command.handle))
+            & (single | (ask.index < self._cfg.handles))
+            & (ask.tell == of[CommandOp.ANNOUNCE])
+            & (ask.tell_rest == of[CommandOp.ANNOUNCE_ALL])
+            & (ask.abort == (command.abort & of[CommandOp.CLOSE]))
+            & (~ask.tell | (ask.replica == command.replica)),
+            when=ask.valid & current,
         )
-        self.always("close asks once", asked == 1, when=self.answered & (closes | all_of_them))
+        self.always("asks once", asked == 1, when=self.answered & (single | every))
+        self.always("its answer is the table's", status == reason, when=self.answered & single)
         self.always(
-            "answer of a close is the table's", status == reason, when=self.answered & closes
-        )
-        self.always(
-            "answer of a close-all",
+            "answer of all of them",
             status == Mux(held, Reason.EPOCH_EARLY, Reason.OK),
-            when=self.answered & all_of_them,
+            when=self.answered & every,
         )
+        self.always("a tell that was accepted", open_tell & (told == 0), when=tell.valid & current)
+        payload = tell.payload
+        self.always(
+            "told as asked",
+            (payload.bytes16 == command.bytes16)
+            & (payload.epoch == command.epoch)
+            & (payload.dest == command.handle),
+            when=tell.valid & current,
+        )
+        self.always("told before its answer", told == open_tell, when=self.answered & single)
 
 
 class MarksHaveACause(_Sequence):
-    """Flushes and marks come only for a fence or after the table accepted a close since the mark
-    before: so a refused command causes none. A mark of one handle is of the close accepted last.
-    Closes are listed only six cycles after their mark."""
+    """Flushes come only for a fence or for closes that are staged: so a refused command causes
+    none. A mark of everything is for a fence, after the flush of the merges; others are those of
+    the closes that are listed then. A flush cuts off the closes that it is for; they are released
+    only after the flushes of decoders and merges have ended. What the table closes is staged."""
 
     def specify(self, m, dut):
-        table, mark = self.table, dut.o_mark
-        accepts = table.result.valid & (table.result.reason == Reason.OK)
-        accepted, fenced, index = Signal(), Signal(), Signal(self._cfg.handle_width)
-        asked = self.past(self.past(table.close.index))
+        table, mark, engine = self.table, dut.o_mark, self.engine
+        fences = Signal(4)
         fence = self.taken & (dut.i_command.payload.op == CommandOp.FENCE)
-        m.d.sync += [
-            accepted.eq((accepted & ~mark.en) | accepts),
-            fenced.eq((fenced & ~(mark.en & ~accepted)) | fence),
-        ]
-        with m.If(accepts):
-            m.d.sync += index.eq(asked)
-        age = Signal(3)
-        m.d.sync += age.eq(Mux(mark.en, 1, Mux(accepts, 0, age + ((age != 0) & (age != 6)))))
-        self.always("flush has a cause", accepted | fenced, when=dut.o_flush)
-        self.always("mark of everything has a cause", accepted | fenced, when=mark.en & mark.all)
+        ended = moves(self.answers.i[1])
+        m.d.sync += fences.eq(fences + fence - ended)
+        staged = self.past(engine.staged)
+        self.always("flush has a cause", staged | (fences != 0), when=dut.o_flush)
+        self.always("mark of everything has a cause", fences != 0, when=mark.en & mark.all)
+        self.always("a flush cuts", engine.cut == dut.o_flush)
+        self.suppose("marks of what is left", engine.release & engine.left, when=engine.mark.en)
+        stage = Signal(2)  # 0 none, 1 flush, 2 flush of the merges
+        with m.If(dut.o_flush):
+            m.d.sync += stage.eq(1)
+        with m.Elif(dut.o_flush_merge):
+            m.d.sync += stage.eq(2)
+        self.always("released after the flushes", stage == 2, when=engine.release)
+        self.always("marked after the flushes", stage == 2, when=mark.en & mark.all)
         self.always(
-            "mark of a handle is of a close",
-            accepted & (mark.handle == index),
-            when=mark.en & ~mark.all,
+            "other marks are of closes",
+            (mark.en == engine.mark.en) & (mark.handle == engine.mark.handle),
+            when=~(mark.en & mark.all),
         )
-        self.always("listed six cycles after the mark", age == 6, when=self.engine.release)
-        self.always("an accepted close is given to be sent", self.engine.i_close.valid == accepts)
+        self.always(
+            "what is closed is staged",
+            (engine.i_close.valid == table.closed.valid)
+            & (engine.i_close.payload.as_value() == table.closed.close.as_value()),
+        )

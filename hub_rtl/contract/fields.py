@@ -23,6 +23,7 @@ __all__ = [
     "CAUSE",
     "CLASSES",
     "CLOSES",
+    "COMMAND_OP",
     "COUNTER",
     "CRC",
     "CREDIT",
@@ -50,6 +51,7 @@ __all__ = [
     "REASON",
     "REGION",
     "REGISTER",
+    "REPLICA",
     "ROWID",
     "ROW_OFF",
     "SECTOR",
@@ -111,13 +113,15 @@ CLOSES = 9  # closes that have come, a repeated one included
 # -- selectors -------------------------------------------------------------------------------------
 TYPE = 4  # packets.PacketType on the wire, with room for more
 REASON = 4  # packets.Reason, wherever something is answered, refused or logged
-OP = 2  # packets.CommandOp and RegionOp
+COMMAND_OP = 3  # packets.CommandOp
+OP = 2  # packets.RegionOp
 ORDER_ERROR = 3  # packets.OrderError: why an order to a region was not carried out
 STATE = 2  # packets.RegionState
 KIND = 2  # packets.EventKind
 LANE_MODE = 2  # packets.LaneMode
 CAUSE = 4  # why a packet waits in the slot allocator
 LOG2_REPLICAS = 2  # 1, 2 or 4 replicas of a handle
+REPLICA = 2  # one of them
 LOG2_TILE = 4  # rows of a tile, 1..1024
 LOG2_STRIDE = 6  # bytes of a dependency range's group
 

@@ -136,6 +136,8 @@ class CommandOp(IntEnum):
     FENCE = 0
     CLOSE = 1
     CLOSE_ALL = 2
+    ANNOUNCE = 3  # so many bytes come to one replica of a handle
+    ANNOUNCE_ALL = 4  # none comes to those that were told nothing
 
 
 class LaneMode(IntEnum):

@@ -17,17 +17,19 @@ from .fields import (
     AXI_RESP,
     AXI_SIZE,
     BYTE,
+    COMMAND_OP,
     CSR_ADDR,
     EPOCH,
     FLIT,
     KIND,
-    OP,
     OWNER,
     REASON,
     REGISTER,
+    REPLICA,
     ROWID,
     SECTOR,
     SECTOR_BYTES,
+    SENT16,
     WORD,
 )
 
@@ -70,12 +72,18 @@ def response_fields(cfg):
 
 
 def command_fields(cfg):
-    """Fence, close, close all (packets.CommandOp)."""
+    """Fence, close, close all, announce, announce all (packets.CommandOp). ``abort``: with a close,
+    the producer gives up. Of ANNOUNCE: ``replica``, ``bytes16``, and ``more``, another one follows
+    at once."""
     return {
-        "op": OP,
+        "op": COMMAND_OP,
         "handle": cfg.handle_width,
         "epoch": EPOCH,
         "owner": OWNER,
+        "abort": 1,
+        "replica": REPLICA,
+        "bytes16": SENT16,
+        "more": 1,
         "tag": cfg.tag_width,
     }
 

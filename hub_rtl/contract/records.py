@@ -148,7 +148,7 @@ FLAG = data.StructLayout({"addr": ADDR, "data": WORD})
 # One-cycle strobes for the counters, by the block that gives them.
 #: Decoder: ``stall``, a store waits.
 STORE_COUNTS = _strobes("stores", "refused", "stall")
-CLOSE_COUNTS = _strobes("closes", "closes_dropped", "fences")
+CLOSE_COUNTS = _strobes("closes", "closes_dropped", "tells", "tells_dropped", "fences")
 POOL_COUNTS = _strobes(
     "merges",
     "overlaps",

@@ -182,7 +182,8 @@ class Hub(wiring.Component):
         ]
         m.d.comb += [
             commands.i[1].payload[name].eq(csr.o_command.payload[name])
-            for name in ("op", "handle", "epoch", "owner")
+            for name, _ in csr.o_command.payload.shape()
+            if name != "tag"
         ]
         m.d.comb += commands.i[1].payload.tag.eq(1 << own)
         answer, from_csr = producer.o_response, Signal()

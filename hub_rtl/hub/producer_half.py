@@ -39,7 +39,7 @@ class HubProducerObserve(NamedTuple):
     control: ProducerControl
     decoders: list  #: LogicalDestinationDecoder per lane
     pools: list  #: PacketManager per slice
-    ledgers: list  #: SendLedger per slice
+    ledger: SendLedger
     merges: list  #: StoreMerge per loop lane
     news: NewsLanes
 
@@ -107,16 +107,15 @@ class HubProducer(wiring.Component):
             self._place("moehub_packet_manager", lambda: PacketManager(cfg))
             for _ in range(cfg.slices)
         ]
-        ledgers = [self._place("moehub_ledger", lambda: SendLedger(cfg)) for _ in range(cfg.slices)]
+        m.submodules.ledger = ledger = SendLedger(cfg)
         merges = [
             StoreMerge(cfg, len(range(loop, cfg.lanes, cfg.loop_lanes)))
             for loop in range(cfg.loop_lanes)
         ]
-        self.observe = HubProducerObserve(control, decoders, pools, ledgers, merges, news)
+        self.observe = HubProducerObserve(control, decoders, pools, ledger, merges, news)
         for name, parts in (
             ("decoder", decoders),
             ("pool", pools),
-            ("ledger", ledgers),
             ("merge", merges),
         ):
             for n, part in enumerate(parts):
@@ -124,15 +123,15 @@ class HubProducer(wiring.Component):
 
         self._decoders(m, control, decoders, pools, merges)
         self._merges(m, control, merges, pools)
-        self._pools(m, control, pools, ledgers, news)
-        self._news(m, control, news)
+        self._pools(m, control, pools, ledger, news)
+        self._news(m, control, ledger, news)
         self._control(m, control, pools)
         m.d.sync += [
             self.clearing.eq(
                 mutant(
                     "hub.cleared_without_control",
-                    control.clearing | Cat(part.clearing for part in (*decoders, *ledgers)).any(),
-                    Cat(part.clearing for part in (*decoders, *ledgers)).any(),
+                    control.clearing | Cat(part.clearing for part in (*decoders, ledger)).any(),
+                    Cat(part.clearing for part in (*decoders, ledger)).any(),
                 )
             ),
             self.in_flight.eq(Cat(decoder.in_flight for decoder in decoders).any()),
@@ -179,11 +178,11 @@ class HubProducer(wiring.Component):
                 control.merging[n].eq(merge.flushing),
             ]
 
-    def _pools(self, m, control, pools, ledgers, news):
-        """Every packet manager with its ledger, and the news between its packets."""
+    def _pools(self, m, control, pools, ledger, news):
+        """Every packet manager with the ledger, and the news between its packets."""
         mark = Signal.like(control.o_mark)
         m.d.sync += mark.eq(control.o_mark)
-        for n, (pool, ledger) in enumerate(zip(pools, ledgers, strict=True)):
+        for n, pool in enumerate(pools):
             connect(m, pool.o_packet, news.i_packet[n])
             connect(m, news.o_packet[n], flipped(self.o_packet[n]))
             m.d.comb += [
@@ -197,19 +196,24 @@ class HubProducer(wiring.Component):
                 pool.policy.eq(self.policy),
                 self.oldest[n].eq(pool.oldest),
                 self.pool_counts[n].eq(pool.counts),
-                ledger.sent.eq(pool.o_sent),
-                ledger.read.eq(control.ledger_read),
-                control.ledger_total[n].eq(ledger.total),
+                ledger.sent[n].eq(pool.o_sent),
             ]
 
-    def _news(self, m, control, news):
-        """News to a lane that has a credit for them."""
+    def _news(self, m, control, ledger, news):
+        """News to a lane that has a credit for them, with the bytes of the ledger."""
         connect(m, control.o_news, news.i_news)
+        connect(m, control.o_announce, ledger.i_announce)
+        connect(m, ledger.o_spent, control.i_spent)
         m.d.comb += [
             news.rank.eq(self.rank),
             news.wanted.eq(control.wanted),
             control.may_send.eq(news.may_send),
             news.claim.eq(control.claim),
+            news.hold.eq(ledger.hold),
+            ledger.flush.eq(control.ledger_flush),
+            control.ledger_flushing.eq(ledger.flushing),
+            ledger.read.eq(control.ledger_read),
+            control.ledger_word.eq(ledger.word),
         ]
 
     def _control(self, m, control, pools):

@@ -119,26 +119,31 @@ class NewsJoin(wiring.Component):
     """Puts NEWS packets between the packets of one slice, before a packet that has not begun.
 
     Contract: packets of both leave whole and in order; combinational, one flit per cycle. Neither
-    input has a bubble inside a packet. Parameters: ``cfg``. Ports: ``i_packet``, ``i_news`` In,
-    ``o_packet`` Out, stream(flit).
+    input has a bubble inside a packet. With ``hold`` no packet of ``i_packet`` begins; NEWS go.
+    Parameters: ``cfg``. Ports: ``i_packet``, ``i_news`` In, ``o_packet`` Out, stream(flit);
+    ``hold`` In.
     """
 
     def __init__(self, cfg):
         flit = stream.Signature(types_of(cfg).flit)
-        super().__init__({"i_packet": In(flit), "i_news": In(flit), "o_packet": Out(flit)})
+        super().__init__(
+            {"i_packet": In(flit), "i_news": In(flit), "o_packet": Out(flit), "hold": In(1)}
+        )
 
     def elaborate(self, platform):
         m = Module()
         packet, news, out = self.i_packet, self.i_news, self.o_packet
         going, go_news = Signal(), Signal()  # a packet was offered and has not ended
+        offered = Signal()
         m.d.comb += [
             go_news.eq(mutant("producer.news_cuts_packet", news.valid & ~going, news.valid)),
-            out.valid.eq(news.valid | packet.valid),
+            offered.eq(packet.valid & (going | ~self.hold)),
+            out.valid.eq(news.valid | offered),
             out.payload.eq(Mux(go_news, news.payload, packet.payload)),
             news.ready.eq(go_news & out.ready),
-            packet.ready.eq(~go_news & out.ready),
+            packet.ready.eq(~go_news & offered & out.ready),
         ]
-        m.d.sync += going.eq(~go_news & packet.valid & ~(out.ready & packet.payload.last))
+        m.d.sync += going.eq(~go_news & offered & ~(out.ready & packet.payload.last))
         return m
 
 
@@ -167,7 +172,7 @@ class NewsLanes(wiring.Component):
     Parameters: ``cfg``. Ports: ``rank`` In; ``wanted`` In, ``may_send`` Out ``ranks``; ``claim`` In
     {en, rank}; ``i_news`` In stream(flit); per slice ``i_packet`` In, ``o_packet`` Out
     stream(flit), ``dest_ready`` In, ``pool_ready`` Out ``ranks``, ``pool_take`` In, ``take`` Out
-    {en, rank}.
+    {en, rank}; ``hold`` In ``slices``: no packet of the packet manager begins.
     """
 
     SETTLE = 4  # cycles until ``dest_ready`` shows all takes of a packet manager that saw a credit
@@ -188,6 +193,7 @@ class NewsLanes(wiring.Component):
                 "pool_ready": Out(cfg.ranks).array(cfg.slices),
                 "pool_take": In(t.rank_strobe).array(cfg.slices),
                 "take": Out(t.rank_strobe).array(cfg.slices),
+                "hold": In(cfg.slices),
             }
         )
         self._cfg = cfg
@@ -294,6 +300,7 @@ class NewsLanes(wiring.Component):
             wiring.connect(m, wiring.flipped(self.i_packet[n]), join.i_packet)
             wiring.connect(m, join.o_packet, wiring.flipped(self.o_packet[n]))
             m.d.comb += [
+                join.hold.eq(self.hold[n]),
                 join.i_news.valid.eq(news.valid & target[n]),
                 join.i_news.payload.eq(news.payload),
             ]

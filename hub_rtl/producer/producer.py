@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ProducerControl: fence, close and close-all; owner of the decoder entries."""
+"""ProducerControl: fence, close and announcements; owner of the decoder entries."""
 
 from typing import NamedTuple
 
-from amaranth import Const, Module, Mux, Signal
+from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hub_rtl.contract.config import ceil_log2
 from hub_rtl.contract.fields import REASON
 from hub_rtl.contract.packets import CommandOp, Reason
 from hub_rtl.contract.records import CLOSE_COUNTS, types_of
@@ -14,79 +15,89 @@ from hub_rtl.parts.mutants import bug, mutant
 from hub_rtl.parts.ram_queue import RamQueue
 from hub_rtl.parts.stream import StreamMerge
 
-from .close_engine import CloseEngine
+from .close_list import SETTLE
 from .handle_table import HandleTable
+from .news_engine import NewsEngine
 from .records import producer_types_of
 
 __all__ = ["FENCES", "ProducerControl"]
 
 FENCES = 8  # fences in the queue's memory; one more waits at its output
-SETTLE = (
-    6  # cycles from flush or mark until their status shows, with registers of the hub on the way
-)
+ANSWER = 2  # cycles from a granted ask until its answer is seen in the registers
 
 
 class ProducerControlObserve(NamedTuple):
     """What a proof may see of a :class:`ProducerControl`: its parts."""
 
     table: HandleTable
-    closes: CloseEngine
+    engine: NewsEngine
     answers: StreamMerge  #: of commands and of fences
     fences: RamQueue  #: tags of fences not answered
 
 
 class ProducerControl(wiring.Component):
-    """Executes the producer's commands; sends news of closes with the bytes that all packet
-    managers have sent.
+    """Executes the producer's commands; sends news of what is promised and of closes.
 
     Contract:
 
+    * ANNOUNCE is refused like a store (UNKNOWN, FOREIGN, EPOCH_*), UNKNOWN too if the handle has no
+      such replica, AFTER_CLOSE if that is told already; or a tell of 16 * ``bytes16`` bytes goes to
+      the replica's peer: with the 15 next ones to it, at once without ``more``, after 64 cycles at
+      the latest. It waits until the tell of this replica before has gone.
+    * When each replica is told and what was promised has left, once for each, the handle closes by
+      itself.
+    * ANNOUNCE_ALL tells 0 to every replica of that epoch and owner that is not told; of a handle
+      that has told nothing this goes with its close.
     * CLOSE is refused like a store (UNKNOWN, FOREIGN, EPOCH_*, AFTER_CLOSE), or the entry becomes
-      {epoch + 1, closed} in all decoders, older stores are waited for and the handle's entries
-      marked in the packet managers; the answer OK says that the close is pending. One entry per
-      replica goes out in a NEWS packet when its peer has drained, with the bytes sent.
-    * CLOSE_ALL does so for every usable entry with that epoch and owner. EPOCH_EARLY: some entry
-      was held (below) and is not closed, repeat the command.
+      {epoch + 1, closed} in all decoders; the answer OK says that the close is pending. One entry
+      per replica goes out in a NEWS packet when older stores were waited for, the handle's entries
+      marked in the packet managers, and its peer has drained: kept, short or over when it was told,
+      else with the bytes sent; with ``abort``, that the producer gave up.
+    * CLOSE_ALL does so for every usable entry with that epoch and owner. EPOCH_EARLY, of
+      ANNOUNCE_ALL too: some entry was held (below) and is not changed, repeat the command.
     * FENCE marks everything; OK when every peer was seen drained after that; PEER_DEAD when a
       packet manager sank entries since the answer before. Fences that come while one is under way
       are answered together after the next.
-    * While a close is pending, the epoch after the next (same bank) is held: its stores and its
-      close are EPOCH_EARLY.
-    * A dead peer's pending closes are dropped and counted.
+    * While a close is pending, the epoch after the next (same bank) is held: its stores, tells and
+      its close are EPOCH_EARLY.
+    * A dead peer's pending news are dropped and counted. Its sunk bytes have not left: a handle
+      that promised them waits for a CLOSE.
     * An operation that does not exist is answered UNKNOWN.
 
-    Latency: a close is answered 34 cycles after the command plus the time for older stores to be
-    handed over; CLOSE_ALL takes one cycle per handle before that and one to list each replica; the
-    entries go one per 3 cycles, up to 16 to a packet.
-    Answers carry the command's tag and are not in order.
+    Latency: a command is answered after 7 cycles, ANNOUNCE 2 more, without ``more`` 3 more;
+    CLOSE_ALL and ANNOUNCE_ALL take one cycle per handle beside that. What is closed shares a flush
+    of 17 cycles, and the time for older stores to be handed over, with all that was closed while
+    the flush before was under way; then one cycle to list each replica; the entries go one per 3
+    cycles, up to 16 to a packet. Answers carry the command's tag and are not in order.
 
-    Order and stalls: closes are executed in order. Pending closes wait per peer, none holds up
+    Order and stalls: commands are executed in order. Pending news wait per peer, none holds up
     another peer's. A fence that waits holds up nothing; ``fences`` + 1 of them wait in a queue, one
-    more stalls the commands. Commands also wait for ``o_response``. Stores are never stalled.
-    ``flushing`` that stays 1 (a store stuck behind a congested peer) holds up later closes and
-    fences.
+    more stalls the commands. Commands also wait for ``o_response``, and a close while more than
+    ``handles`` closes wait for their flush. Stores are never stalled. ``flushing`` that stays 1 (a
+    store stuck behind a congested peer) holds up later closes and fences.
 
     Parameters: ``cfg``; ``fences``, words of their queue.
 
     Ports: ``i_command`` In stream(command), ``o_response`` Out stream(command_response);
-    ``handle_write`` In {en, index, handle}, lost while ``clearing``;
-    ``o_handle_write`` Out record ``handle_broadcast`` to all decoders; ``handle_read`` In {en,
-    index}, ``handle_data`` Out handle, 2 cycles later, held (a write in the same cycle wins, the
-    read is lost); ``o_flush`` Out strobe to the decoders, ``flushing`` In, one bit per lane;
-    ``o_flush_merge`` Out strobe to the merges of own-rank stores, ``merging`` In, one bit per loop
-    lane; ``o_mark`` Out {en, all, handle}; ``draining`` In, ``ranks`` per packet manager; ``sunk``
-    In strobe, some packet manager sank an entry; ``ledger_read`` Out, ``ledger_total`` In, one per
-    slice; ``peer_dead``, ``may_send`` In, ``wanted`` Out ``ranks``, ``claim`` Out {en, rank},
-    ``o_news`` Out stream(flit): see :class:`~hub_rtl.producer.close_engine.CloseEngine`;
-    ``pending`` Out ``ranks``; ``clearing`` Out; ``counts`` Out strobes: ``closes``,
-    ``closes_dropped``, ``fences``. Source: docs/interfaces.md section 3; the paper has no close (it
-    counts globally).
+    ``handle_write`` In {en, index, handle}, lost while ``clearing``; ``o_handle_write`` Out record
+    ``handle_broadcast`` to all decoders; ``handle_read`` In {en, index}, ``handle_data`` Out
+    handle, 2 cycles later, held (a write in the same cycle wins, the read is lost); ``o_flush`` Out
+    strobe to the decoders, ``flushing`` In, one bit per lane; ``o_flush_merge`` Out strobe to the
+    merges of own-rank stores, ``merging`` In, one bit per loop lane; ``o_mark`` Out {en, all,
+    handle}; ``draining`` In, ``ranks`` per packet manager; ``sunk`` In strobe, some packet manager
+    sank an entry; ``o_announce`` Out stream(``ledger_announce``), ``i_spent`` In stream(``spent``),
+    ``ledger_flush`` Out, ``ledger_flushing`` In, ``ledger_read`` Out, ``ledger_word`` In: see
+    :class:`~hub_rtl.producer.ledger.SendLedger`; ``peer_dead``, ``may_send`` In, ``wanted`` Out
+    ``ranks``, ``claim`` Out {en, rank}, ``o_news`` Out stream(flit): see
+    :class:`~hub_rtl.producer.news_engine.NewsEngine`; ``pending`` Out ``ranks``; ``clearing`` Out;
+    ``counts`` Out strobes: ``closes``, ``closes_dropped``, ``tells``, ``tells_dropped``,
+    ``fences``. Source: docs/interfaces.md section 3; the paper has no close (it counts globally).
     """
 
     observe: ProducerControlObserve  # once elaborated
 
     def __init__(self, cfg, fences=FENCES):
-        types = types_of(cfg)
+        types, own = types_of(cfg), producer_types_of(cfg)
         super().__init__(
             {
                 "i_command": In(stream.Signature(types.command)),
@@ -102,8 +113,12 @@ class ProducerControl(wiring.Component):
                 "o_mark": Out(types.mark),
                 "draining": In(cfg.ranks).array(cfg.slices),
                 "sunk": In(1),
-                "ledger_read": Out(producer_types_of(cfg).ledger_read),
-                "ledger_total": In(cfg.total_width).array(cfg.slices),
+                "o_announce": Out(stream.Signature(own.ledger_announce)),
+                "i_spent": In(stream.Signature(own.spent)),
+                "ledger_flush": Out(1),
+                "ledger_flushing": In(1),
+                "ledger_read": Out(own.ledger_read),
+                "ledger_word": In(own.ledger_word),
                 "o_news": Out(stream.Signature(types.flit)),
                 "wanted": Out(cfg.ranks),
                 "may_send": In(cfg.ranks),
@@ -120,10 +135,9 @@ class ProducerControl(wiring.Component):
         m = Module()
         cfg = self._cfg
         m.submodules.table = table = HandleTable(cfg)
-        m.submodules.closes = closes = CloseEngine(cfg)
+        m.submodules.engine = engine = NewsEngine(cfg)
         m.submodules.answers = answers = StreamMerge(self._types.command_response, 2)
         wiring.connect(m, answers.o, wiring.flipped(self.o_response))
-        wiring.connect(m, closes.o_news, wiring.flipped(self.o_news))
         if (asked := bug("producer.answer_withdrawn_for_dead_peer")) is not None:
             with m.If(asked & self.peer_dead.any()):
                 m.d.comb += self.o_response.valid.eq(0)
@@ -138,33 +152,44 @@ class ProducerControl(wiring.Component):
             self.handle_data.eq(table.read_data),
             self.o_handle_write.eq(table.o_write),
             self.clearing.eq(table.clearing),
-            table.unpend.eq(closes.unpend),
-            closes.unpend_granted.eq(table.unpend_granted),
-            closes.i_close.valid.eq(table.result.valid & (table.result.reason == Reason.OK)),
-            closes.i_close.payload.eq(table.result.staged),
-            closes.draining.eq(draining),
-            self.wanted.eq(closes.wanted),
-            closes.may_send.eq(self.may_send),
-            self.claim.eq(closes.claim),
-            closes.peer_dead.eq(self.peer_dead),
-            self.ledger_read.eq(closes.ledger_read),
-            self.pending.eq(closes.pending),
-            self.counts.closes.eq(closes.sent),
-            self.counts.closes_dropped.eq(closes.dropped),
+            engine.draining.eq(draining),
         ]
-        m.d.comb += [
-            mine.eq(its) for mine, its in zip(closes.ledger_total, self.ledger_total, strict=True)
-        ]
-
-        start_fence, fence_marked = Signal(), Signal()
-        fences = self._fences(m, answers.i[1], draining, start_fence, fence_marked)
-        self.observe = ProducerControlObserve(table, closes, answers, fences)
-        self._commands(m, table, closes, answers.i[0], fences.i, start_fence, fence_marked)
+        self._engine(m, table, engine)
+        start, begun, marked = Signal(), Signal(), Signal()  # of fences
+        fences = self._fences(m, answers.i[1], draining, start, begun, marked)
+        self.observe = ProducerControlObserve(table, engine, answers, fences)
+        walks = self._commands(m, table, engine, answers.i[0], fences.i)
+        self._flush(m, engine, walks & engine.room, start, begun, marked)
         return m
 
-    def _fences(self, m, answer, draining, start, marked):
-        """Queue of fences, and the group of them that waits for the peers. Returns the
-        queue."""
+    def _engine(self, m, table, engine):
+        """News, between the table and the ledger."""
+        wiring.connect(m, engine.o_news, wiring.flipped(self.o_news))
+        wiring.connect(m, engine.o_announce, wiring.flipped(self.o_announce))
+        wiring.connect(m, wiring.flipped(self.i_spent), table.i_spent)
+        m.d.comb += [
+            table.unpend.eq(engine.unpend),
+            engine.unpend_granted.eq(table.unpend_granted),
+            table.room.eq(engine.room),
+            engine.i_close.valid.eq(table.closed.valid),
+            engine.i_close.payload.eq(table.closed.close),
+            engine.peer_dead.eq(self.peer_dead),
+            engine.may_send.eq(self.may_send),
+            engine.ledger_flushing.eq(self.ledger_flushing),
+            engine.ledger_word.eq(self.ledger_word),
+            *[
+                getattr(self, name).eq(getattr(engine, name))
+                for name in ("wanted", "claim", "ledger_flush", "ledger_read", "pending")
+            ],
+            self.counts.closes.eq(engine.sent),
+            self.counts.closes_dropped.eq(engine.dropped),
+            self.counts.tells.eq(engine.told),
+            self.counts.tells_dropped.eq(engine.told_dropped),
+        ]
+
+    def _fences(self, m, answer, draining, start, begun, marked):
+        """Queue of fences, and the group of them that waits for the peers: ``begun`` with their
+        flush, seen drained after they are ``marked``. Returns the queue."""
         cfg = self._cfg
         m.submodules.fences = queue = RamQueue(cfg.tag_width, self._fences_kept)
         inside, group = (
@@ -172,7 +197,7 @@ class ProducerControl(wiring.Component):
             Signal(range(self._fences_kept + 2)),
         )  # in the queue; of them, covered by the mark
         waits, sunk, status = Signal(cfg.ranks), Signal(), Signal(REASON)
-        busy, waiting = Signal(), Signal()
+        busy, waiting, looks = Signal(), Signal(), Signal()
         m.d.comb += [
             # Not yet begun, and none is under way.
             start.eq(inside.any() & ~busy),
@@ -187,14 +212,17 @@ class ProducerControl(wiring.Component):
             self.counts.fences.eq(taken),
             sunk.eq(sunk | self.sunk),
         ]
-        with m.If(marked):
+        with m.If(begun):
             m.d.sync += [
                 busy.eq(1),
                 waiting.eq(1),
+                looks.eq(0),
                 waits.eq(Const(-1, cfg.ranks)),
                 group.eq(inside),
             ]
-        with m.Elif(waiting):
+        with m.Elif(marked):
+            m.d.sync += looks.eq(1)
+        with m.Elif(waiting & looks):
             m.d.sync += waits.eq(
                 mutant(
                     "producer.fence_ends_with_first_peer",
@@ -220,38 +248,19 @@ class ProducerControl(wiring.Component):
                 m.d.sync += busy.eq(0)
         return queue
 
-    def _commands(self, m, table, closes, answer, fence, start_fence, fence_marked):
-        """The sequence of a command: change the entries, wait for older stores, mark, list the
-        closes, answer."""
-        cfg = self._cfg
-        command, count, timer = (
-            Signal(self._types.command),
-            Signal(cfg.handle_width),
+    def _flush(self, m, engine, more_closes, start_fence, fence_begun, fence_marked):
+        """Over and over, for the fences and closes that wait: older stores are waited for, then the
+        marks go; with its mark a close is listed. While more closes come one after the other, they
+        are waited for."""
+        timer, is_fence, flushing, merging = (
             Signal(range(SETTLE + 1)),
+            Signal(),
+            Signal(),
+            Signal(),
         )
-        index = Signal(cfg.handle_width)
-        is_fence, skipped, any_ok, held, status = (
-            Signal(),
-            Signal(),
-            Signal(),
-            Signal(),
-            Signal(REASON),
-        )
-        flushing, merging = Signal(), Signal()
-        offered, close_all = self.i_command.payload, command.op == CommandOp.CLOSE_ALL
         m.d.comb += [
-            # All handles with the counter's bits reversed: neighbours, often of one peer, are not
-            # listed one after the other, so that the messages of all peers are on their way at the
-            # same time. Numbers beyond the table are UNKNOWN there.
-            index.eq(count[::-1]),
-            table.close.index.eq(index),
-            table.close.epoch.eq(command.epoch),
-            table.close.owner.eq(command.owner),
-            fence.payload.eq(offered.tag),
-            self.o_mark.all.eq(is_fence | close_all),
-            self.o_mark.handle.eq(command.handle),
-            answer.payload.tag.eq(mutant("producer.answer_has_next_tag", command.tag, offered.tag)),
-            answer.payload.status.eq(status),
+            self.o_mark.en.eq(engine.mark.en),
+            self.o_mark.handle.eq(engine.mark.handle),
         ]
         m.d.sync += [
             flushing.eq(self.flushing.any()),
@@ -259,82 +268,18 @@ class ProducerControl(wiring.Component):
         ]
         with m.If(timer.any()):
             m.d.sync += timer.eq(timer - 1)
-        with m.If(table.result.valid):
-            m.d.sync += [
-                any_ok.eq(any_ok | (table.result.reason == Reason.OK)),
-                held.eq(
-                    mutant(
-                        "producer.held_by_last_only", held | table.result.held, table.result.held
-                    )
-                ),
-                status.eq(
-                    mutant(
-                        "producer.close_all_says_last_reason",
-                        Mux(close_all, Reason.OK, table.result.reason),
-                        table.result.reason,
-                    )
-                ),
-            ]
-
-        with m.FSM():
+        with m.FSM(name="flush"):
             with m.State("IDLE"):
-                m.d.sync += [
-                    is_fence.eq(0),
-                    any_ok.eq(0),
-                    held.eq(0),
-                ]
-                # A command goes between two fences, whatever the number of fences.
-                with m.If(start_fence & ~(self.i_command.valid & ~skipped)):
-                    m.d.sync += [
-                        is_fence.eq(1),
-                        skipped.eq(0),
-                    ]
+                m.d.sync += is_fence.eq(start_fence)
+                waits = start_fence | (engine.staged & ~more_closes)
+                with m.If(mutant("producer.flush_without_cause", waits, ~more_closes)):
                     m.next = "FLUSH"
-                with m.Elif(
-                    mutant(
-                        "producer.command_before_cleared",
-                        self.i_command.valid & ~table.clearing,
-                        self.i_command.valid,
-                    )
-                ):
-                    m.d.sync += [
-                        skipped.eq(1),
-                        command.eq(offered),
-                        status.eq(Reason.UNKNOWN),
-                    ]
-                    with m.If(offered.op == CommandOp.FENCE):
-                        m.d.comb += [
-                            fence.valid.eq(1),
-                            self.i_command.ready.eq(fence.ready),
-                        ]
-                    with m.Else():
-                        m.d.comb += self.i_command.ready.eq(1)
-                        m.d.sync += count.eq(
-                            Mux(offered.op == CommandOp.CLOSE_ALL, 0, offered.handle[::-1])
-                        )
-                        m.next = "WALK"
-                        with m.If(
-                            (offered.op != CommandOp.CLOSE) & (offered.op != CommandOp.CLOSE_ALL)
-                        ):
-                            m.next = "ANSWER"
-            with m.State("WALK"):
-                m.d.comb += table.close.valid.eq(1)
-                with m.If(table.close_granted):
-                    m.d.sync += count.eq(count + 1)
-                    with m.If(~close_all | count.all()):
-                        m.d.sync += timer.eq(3)
-                        m.next = "COLLECT"
-            with m.State("COLLECT"):
-                with m.If(~timer.any()):
-                    with m.If(close_all & held):
-                        m.d.sync += status.eq(Reason.EPOCH_EARLY)
-                    m.next = "FLUSH"
-                    with m.If(
-                        mutant("producer.empty_close_all_marks", ~any_ok, ~any_ok & ~close_all)
-                    ):
-                        m.next = "ANSWER"
             with m.State("FLUSH"):
-                m.d.comb += self.o_flush.eq(1)
+                m.d.comb += [
+                    self.o_flush.eq(1),
+                    engine.cut.eq(1),
+                    fence_begun.eq(is_fence),
+                ]
                 m.d.sync += timer.eq(SETTLE)
                 m.next = "FLUSHING"
             with m.State("FLUSHING"):
@@ -350,22 +295,132 @@ class ProducerControl(wiring.Component):
                         "producer.timer_marks_while_merging", ~timer.any() & ~merging, ~timer.any()
                     )
                 ):
-                    m.next = "MARK"
-            with m.State("MARK"):
-                m.d.comb += self.o_mark.en.eq(1)
-                m.d.sync += timer.eq(SETTLE)
-                m.next = "MARKED"
-            with m.State("MARKED"):
-                with m.If(~timer.any()):
-                    m.d.comb += fence_marked.eq(is_fence)
                     m.next = "LIST"
-                    with m.If(is_fence):
-                        m.next = "IDLE"
             with m.State("LIST"):
-                m.d.comb += closes.release.eq(1)
-                with m.If(~closes.staged):
+                m.d.comb += engine.release.eq(1)
+                m.d.sync += timer.eq(SETTLE)
+                with m.If(~engine.left):
+                    m.d.comb += [
+                        self.o_mark.en.eq(is_fence),
+                        self.o_mark.all.eq(is_fence),
+                    ]
+                    m.next = "MARKED"
+            with m.State("MARKED"):
+                with m.If(~timer.any() | ~is_fence):
+                    m.d.comb += fence_marked.eq(is_fence)
+                    m.next = "IDLE"
+
+    def _commands(self, m, table, engine, answer, fence):
+        """The sequence of a command: ask the table, tell, answer. Fences go to their queue. Returns
+        whether all handles are being asked."""
+        command, target = Signal(self._types.command), Signal(self._types.replica)
+        op, offered = command.op, self.i_command.payload
+        replica_bits = ceil_log2(self._cfg.replicas)
+        every, tells, asks, walks = Signal(), Signal(), Signal(), Signal()
+        index, timer = Signal(self._cfg.handle_width), Signal(range(ANSWER + 1))
+        good, held, waits, status = Signal(), Signal(), Signal(), Signal(REASON)
+        ask, result, tell = table.ask, table.result, engine.i_tell
+        m.d.comb += [
+            every.eq((op == CommandOp.CLOSE_ALL) | (op == CommandOp.ANNOUNCE_ALL)),
+            tells.eq(op == CommandOp.ANNOUNCE),
+            asks.eq((offered.op != CommandOp.FENCE) & (offered.op <= CommandOp.ANNOUNCE_ALL)),
+            ask.tell.eq(tells),
+            ask.tell_rest.eq(op == CommandOp.ANNOUNCE_ALL),
+            ask.abort.eq(command.abort & (op == CommandOp.CLOSE)),
+            # All handles with the counter's bits reversed: neighbours, often of one peer, are not
+            # listed one after the other, so that the messages of all peers are on their way at the
+            # same time. Numbers beyond the table are UNKNOWN there.
+            ask.index.eq(index[::-1]),
+            ask.epoch.eq(command.epoch),
+            ask.owner.eq(command.owner),
+            ask.replica.eq(command.replica),
+            tell.payload.dest.eq(Cat(command.replica[:replica_bits], command.handle)),
+            tell.payload.target.eq(target),
+            tell.payload.epoch.eq(command.epoch),
+            tell.payload.bytes16.eq(command.bytes16),
+            fence.payload.eq(offered.tag),
+            answer.payload.tag.eq(mutant("producer.answer_has_next_tag", command.tag, offered.tag)),
+            answer.payload.status.eq(status),
+        ]
+        with m.If(timer.any()):
+            m.d.sync += timer.eq(timer - 1)
+        with m.If(result.valid):
+            m.d.sync += [
+                good.eq(result.reason == Reason.OK),
+                waits.eq(mutant("producer.told_over_waiting_tell", result.wait, 0)),
+                target.eq(result.target),
+                held.eq(mutant("producer.held_by_last_only", held | result.held, result.held)),
+                status.eq(
+                    mutant(
+                        "producer.close_all_says_last_reason",
+                        Mux(every, Reason.OK, result.reason),
+                        result.reason,
+                    )
+                ),
+            ]
+
+        with m.FSM(name="command"):
+            with m.State("IDLE"):
+                m.d.sync += held.eq(0)
+                with m.If(
+                    mutant(
+                        "producer.command_before_cleared",
+                        self.i_command.valid & ~table.clearing,
+                        self.i_command.valid,
+                    )
+                ):
+                    m.d.sync += [
+                        command.eq(offered),
+                        status.eq(Reason.UNKNOWN),
+                    ]
+                    with m.If(offered.op == CommandOp.FENCE):
+                        m.d.comb += [
+                            fence.valid.eq(1),
+                            self.i_command.ready.eq(fence.ready),
+                        ]
+                    with m.Else():
+                        m.d.comb += self.i_command.ready.eq(1)
+                        m.next = "ANSWER"
+                        with m.If(asks):
+                            m.next = "BEGIN"
+            with m.State("BEGIN"):
+                m.d.sync += index.eq(Mux(every, 0, command.handle[::-1]))
+                # A close reads what the ledger was told before.
+                with m.If(tells | ~engine.telling):
+                    m.next = "WALK"
+            with m.State("WALK"):
+                m.d.comb += [
+                    ask.valid.eq(1),
+                    walks.eq(every),
+                ]
+                with m.If(table.ask_granted):
+                    m.d.sync += [
+                        index.eq(index + 1),
+                        timer.eq(ANSWER),
+                    ]
+                    with m.If(~every | index.all()):
+                        m.next = "COLLECT"
+            with m.State("COLLECT"):
+                with m.If(~timer.any()):
+                    m.next = "ANSWER"
+                    with m.If(every & held):
+                        m.d.sync += status.eq(Reason.EPOCH_EARLY)
+                    with m.If(tells):
+                        m.next = "URGE"
+                        with m.If(good):
+                            m.next = "TELL"
+                            with m.If(waits):
+                                m.next = "BEGIN"
+            with m.State("TELL"):
+                m.d.comb += tell.valid.eq(1)
+                with m.If(tell.ready):
+                    m.next = "URGE"
+            with m.State("URGE"):
+                with m.If(command.more | ~engine.telling):
+                    m.d.comb += engine.urge.eq(~command.more)
                     m.next = "ANSWER"
             with m.State("ANSWER"):
                 m.d.comb += answer.valid.eq(1)
                 with m.If(answer.ready):
                     m.next = "IDLE"
+        return walks

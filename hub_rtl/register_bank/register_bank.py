@@ -17,7 +17,7 @@ from hub_rtl.contract.fields import (
     REASON,
     REGISTER,
 )
-from hub_rtl.contract.packets import RegionOp
+from hub_rtl.contract.packets import CommandOp, RegionOp
 from hub_rtl.contract.records import LOG_ENTRY, types_of
 from hub_rtl.contract.registers import GEOMETRY_RULES, IRQ_SOURCES, policies
 from hub_rtl.parts.mutants import mutant
@@ -161,14 +161,29 @@ class CsrBank(wiring.Component):
         m.d.comb += r.id_rank_deny.eq(used | mutant("register_bank.rank_beyond_ranks", beyond, 0))
 
     def _commands(self, m, r):
-        """Doorbell: one command at a time, its answer stays readable."""
+        """Doorbells: one command at a time, its answer stays readable."""
         busy, status = Signal(), Signal(REASON)
-        out = self.o_command
-        with m.If(r.control_command_strobe):
+        out, to = self.o_command, "control_announce_to"
+        with m.If(r.control_announce_strobe):
             m.d.sync += [
                 busy.eq(1),
                 out.valid.eq(1),
+                out.payload.eq(0),
+                out.payload.op.eq(CommandOp.ANNOUNCE),
+                out.payload.bytes16.eq(r.control_announce_bytes16),
+                out.payload.more.eq(r.control_announce_more),
+                *[
+                    out.payload[name].eq(getattr(r, f"{to}_{name}"))
+                    for name in ("owner", "epoch", "replica", "handle")
+                ],
+            ]
+        with m.Elif(r.control_command_strobe):
+            m.d.sync += [
+                busy.eq(1),
+                out.valid.eq(1),
+                out.payload.eq(0),
                 out.payload.op.eq(r.control_command_op),
+                out.payload.abort.eq(r.control_command_abort),
                 out.payload.owner.eq(r.control_command_owner),
                 out.payload.epoch.eq(r.control_command_epoch),
                 out.payload.handle.eq(r.control_command_handle),
@@ -186,6 +201,15 @@ class CsrBank(wiring.Component):
         m.d.comb += [
             self.i_command_response.ready.eq(1),
             r.control_command_deny.eq(busy | ~self.cleared),
+            r.control_announce_deny.eq(busy | ~self.cleared),
+            r.control_announce_to_load.eq(r.control_announce_strobe),
+            r.control_announce_to_handle_next.eq(
+                r.control_announce_to_handle + mutant("register_bank.announces_same_handle", 1, 0)
+            ),
+            *[
+                getattr(r, f"{to}_{name}_next").eq(getattr(r, f"{to}_{name}"))
+                for name in ("owner", "epoch", "replica")
+            ],
             r.control_status_command_busy.eq(busy),
             r.control_answer_busy.eq(busy),
             r.control_answer_status.eq(status),

@@ -6,7 +6,7 @@ Written from ``docs/architecture.md`` (section 7) and the register manual; addre
 sidecar's ``register_map``.
 """
 
-from hub_rtl.contract.packets import RegionOp, RegionState
+from hub_rtl.contract.packets import CommandOp, RegionOp, RegionState
 
 __all__ = ["CsrModel", "geometry_rules_broken", "OKAY", "SLVERR"]
 
@@ -161,10 +161,24 @@ class CsrModel:
         return getattr(self, "_order_" + path.lower().replace(".", "_"))(fields)
 
     def _order_control_command(self, fields):
+        return self._command(**fields)
+
+    def _order_control_announce(self, fields):
+        path = "control.ANNOUNCE_TO"
+        to = {name: self.get(path, name) for name in ("owner", "epoch", "replica", "handle")}
+        if not self._command(op=CommandOp.ANNOUNCE, **to, **fields):
+            return False
+        width = self.cfg.handle_width
+        self.values[f"{path}.handle"] = (to["handle"] + 1) % (1 << width)
+        return True
+
+    def _command(self, **said):
+        """One at a time; what the register does not say is 0."""
         if self.command_busy:
             return False
         self.command_busy = True
-        self.effects.append(("command", fields))
+        names = ("op", "handle", "epoch", "owner", "abort", "replica", "bytes16", "more")
+        self.effects.append(("command", dict.fromkeys(names, 0) | said))
         return True
 
     def _order_handles_commit(self, fields):

@@ -71,6 +71,7 @@ class Bank:
     refused: dict = field(
         default_factory=dict
     )  # (RowID, Reason) -> bytes, for packets that no bank may take
+    broken: Reason | None = None  # what the first close that broke its word makes of it
     tainted: bool = False  # news of it was lost: its bank kept another epoch's
 
 
@@ -109,6 +110,8 @@ class SystemModel:
             [] for _ in ranks
         ]  # by the consumer: (Reason, source, region or None, epoch, RowID), once per row
         self.dead = [set() for _ in ranks]
+        # Of the entries' epochs: rank -> {(handle, replica): bytes}, promised and stored.
+        self.told, self.stored = [{} for _ in ranks], [{} for _ in ranks]
 
     # -- set-up ------------------------------------------------------------------------------------
 
@@ -201,6 +204,7 @@ class SystemModel:
         reason, target = self._row_target(rank, f, owner, end, in_lane)
         for start, stop in _runs(mask) if not reason else ():
             self._sparse(rank, target, f["epoch"], f["rowid"], sector + start, data[start:stop])
+            self._stored(rank, f, stop - start)
         return reason
 
     def row(self, rank, operand, data, owner=0):
@@ -211,6 +215,7 @@ class SystemModel:
         reason, target = self._row_target(rank, f, owner, first + len(data))
         if not reason:
             self._sparse(rank, target, f["epoch"], f["rowid"], first, data)
+            self._stored(rank, f, len(data))
         return reason
 
     def _row_target(self, rank, f, owner, end, in_lane=lambda entry: True):
@@ -335,19 +340,60 @@ class SystemModel:
             self.dep_bytes[dest][key] = self.dep_bytes[dest].get(key, 0) + step
             addr, length = addr + step, length - step
 
-    def close(self, rank, handle, epoch, owner=0):
+    def _stored(self, rank, f, size):
+        """Bytes of a handle's replica; they may be the last that it promised."""
+        handle, stored = f["handle"], self.stored[rank]
+        key = handle, replica_of(f["rowid"], len(self.handles[rank][handle][0].targets))
+        stored[key] = stored.get(key, 0) + size
+        self._spent(rank, handle)
+
+    def _spent(self, rank, handle):
+        """A handle whose replicas have all sent what they promised closes by itself."""
+        entry, epoch, _ = self.handles[rank][handle]
+        told, stored = self.told[rank], self.stored[rank]
+        keys = [(handle, n) for n in range(len(entry.targets))]
+        if all(key in told and stored.get(key, 0) >= told[key] for key in keys):
+            self.close(rank, handle, epoch, entry.owner)
+
+    def announce(self, rank, handle, epoch, size, replica=0, owner=0):
+        """Promises bytes to one replica of a handle; returns the Reason."""
+        if reason := self._entry_reason(rank, handle, epoch, owner):
+            return reason
+        if replica >= len(self.handles[rank][handle][0].targets):
+            return Reason.UNKNOWN
+        if (handle, replica) in self.told[rank]:
+            return Reason.AFTER_CLOSE
+        self.told[rank][handle, replica] = size
+        self._spent(rank, handle)
+        return Reason.OK
+
+    def announce_all(self, rank, epoch, owner=0):
+        """Promises nothing to all replicas that were promised nothing yet."""
+        for handle, (entry, current, _) in sorted(self.handles[rank].items()):
+            if entry.valid and entry.owner == owner and current == epoch:
+                for replica in range(len(entry.targets)):
+                    self.told[rank].setdefault((handle, replica), 0)
+                self._spent(rank, handle)
+        return Reason.OK
+
+    def close(self, rank, handle, epoch, owner=0, abort=False):
         """Closes an epoch of a handle; returns the Reason."""
         reason = self._entry_reason(rank, handle, epoch, owner)
         if reason:
             return reason
         state = self.handles[rank][handle]
         state[1:] = [(epoch + 1) % 16, True]
-        for dest, region in state[0].targets:
+        for replica, (dest, region) in enumerate(state[0].targets):
+            stored = self.stored[rank].pop((handle, replica), 0)
+            missing = self.told[rank].pop((handle, replica), stored) - stored
             bank = self._bank(dest, region, epoch)
             if bank is None and self.timed:
                 bank = self._not_open(dest, region, epoch)[1]
             if bank is not None and dest not in self.dead[rank]:
                 bank.closes.add(rank)
+                if missing or abort:
+                    word = Reason.OVERLAP if missing < 0 and not abort else Reason.INCOMPLETE
+                    bank.broken = bank.broken or word
         return Reason.OK
 
     def close_all(self, rank, epoch, owner=0):
@@ -448,7 +494,7 @@ class SystemModel:
         tile_rows, events = 1 << geometry.log2_tile, []
         placed = [row for _, row in bank.placed]
         own = [row for row in placed if bank.rows.get(row.rowid) is row] + bank.overflowed
-        done = self._complete(rank, region, bank)
+        done = self._complete(rank, region, bank) and not bank.broken
         whole = all(row.bytes == geometry.row_bytes for row in own)
         sums = self.totals(rank, region, bank.epoch)
         full = len(placed) == geometry.capacity
@@ -465,6 +511,8 @@ class SystemModel:
             events.append(
                 (int(EventKind.ERROR), 0, region, bank.epoch, 0, 0, int(Reason.OVERLAP), 0)
             )
+        elif bank.broken:
+            events.append((int(EventKind.ERROR), 0, region, bank.epoch, 0, 0, int(bank.broken), 0))
         elif done and whole:
             events.append(
                 (

@@ -42,7 +42,9 @@ class OpKind(IntEnum):
     ROW = 1
     PLAIN = 2  # plain stores: a = address, the rest as above
     STORE = 3  # one store: a = operand, b = payload offset of its 32 bytes, n = byte mask, m = lane
-    COMMAND = 4  # a = CommandOp, b = handle, c = epoch; waits for the answer
+    # a = CommandOp, b = handle, c = epoch, cls = abort; ANNOUNCE: rank = replica, n = bytes16,
+    # m = more; waits for the answer
+    COMMAND = 4
     SYNC = 5  # wait until every store of this thread has been answered
     CSR_WRITE = 6  # a = address, c = value
     CSR_READ = 7  # a = address; the value goes to the log
@@ -195,7 +197,7 @@ LOGS = {
     "sent": PACKET,  # this and the three before: with `watch`
 }
 
-COMMAND_REFUSAL = place({"handle": 32, "op": fields.OP})
+COMMAND_REFUSAL = place({"handle": 32, "op": fields.COMMAND_OP})
 
 _RECORDS = {
     "Op": OP,

@@ -382,8 +382,16 @@ def finish(plan, program, rank, counters=True):
                 program.read(address)
 
 
-def hub_programs(plan, **settings):
-    """The layer the hub's way: a :class:`~sim.system.system.System` ready to run."""
+def announce(plan, program, expert):
+    """What a rank's rows bring to each expert, told before the first of them."""
+    experts, rows = np.unique(expert, return_counts=True)
+    for number, count in zip(experts.tolist(), rows.tolist(), strict=True):
+        program.announce(number, EPOCH, count * plan.row_bytes, more=True)
+
+
+def hub_programs(plan, close_at_end=False, **settings):
+    """The layer the hub's way: a :class:`~sim.system.system.System` ready to run. Producers tell
+    what comes, or, ``close_at_end``, only that nothing more does."""
     system, cfg = new_system(plan, **settings), plan.cfg
     for rank in system.ranks:
         program, number = rank.program(), rank.number
@@ -402,6 +410,8 @@ def hub_programs(plan, **settings):
         data, columns = add_payload(plan, rank)
         token, choice, expert = rows_of(plan, number)
         rowid = plan.rowids(number).ravel()
+        if not close_at_end:
+            announce(plan, program, expert)
         operand = row_operand(0, EPOCH, 0) + sum(
             value << OPERAND_ROW[name][0] for name, value in (("handle", expert), ("rowid", rowid))
         )
@@ -416,9 +426,12 @@ def hub_programs(plan, **settings):
             c=columns + (token * plan.routing.top_k + choice) * COLUMN,
             d=COLUMN,
         )
+        if not close_at_end:
+            program.announce_all(EPOCH)
         program.sync()
         program.mark(MARK_STORED)
-        program.close_all(EPOCH)
+        if close_at_end:
+            program.close_all(EPOCH)
         program.mark(MARK_CLOSED)
         program.wait_events(EventKind.ALL, len(plan.experts(number)))
         finish(plan, program, number)

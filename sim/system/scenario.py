@@ -158,13 +158,28 @@ class Scenario:
     def sync(self, rank):
         self.program(rank).sync()
 
-    def close(self, rank, handle, epoch=0, owner=0):
-        self.program(rank).close(handle, epoch, owner)
-        reason = self.model.close(rank, handle, epoch, owner)
+    def close(self, rank, handle, epoch=0, owner=0, abort=False):
+        self.program(rank).close(handle, epoch, owner, abort)
+        reason = self.model.close(rank, handle, epoch, owner, abort)
+        return self._answered(rank, CommandOp.CLOSE, handle, reason)
+
+    def _answered(self, rank, op, handle, reason):
         if reason:
-            refused = pack(COMMAND_REFUSAL, handle=handle, op=CommandOp.CLOSE)
+            refused = pack(COMMAND_REFUSAL, handle=handle, op=op)
             self.expected[rank][refused, int(reason), 1] += 1
         return reason
+
+    def announce(self, rank, handle, size, epoch=0, replica=0, owner=0, more=False):
+        about = {"replica": replica, "owner": owner}
+        self.program(rank).announce(handle, epoch, size, more=more, **about)
+        reason = self.model.announce(rank, handle, epoch, size, **about)
+        return self._answered(rank, CommandOp.ANNOUNCE, handle, reason)
+
+    def announce_all(self, rank, epoch=0, owner=0):
+        """After all answers: the rest is told that nothing comes."""
+        self.sync(rank)
+        self.program(rank).announce_all(epoch, owner)
+        self.model.announce_all(rank, epoch, owner)
 
     def close_all(self, rank, epoch=0, owner=0):
         """After all answers: closes every handle of the epoch."""

@@ -134,11 +134,20 @@ class Program:
     def fence(self, owner=0):
         self._add("COMMAND", a=CommandOp.FENCE, owner=owner)
 
-    def close(self, handle, epoch, owner=0):
-        self._add("COMMAND", a=CommandOp.CLOSE, b=handle, c=epoch, owner=owner)
+    def close(self, handle, epoch, owner=0, abort=False):
+        self._add("COMMAND", a=CommandOp.CLOSE, b=handle, c=epoch, owner=owner, cls=abort)
 
     def close_all(self, epoch, owner=0):
         self._add("COMMAND", a=CommandOp.CLOSE_ALL, c=epoch, owner=owner)
+
+    def announce(self, handle, epoch, size, *, replica=0, more=False, owner=0):
+        """Tells that ``size`` bytes, a multiple of 16, come to a replica of the handle."""
+        op = {"a": CommandOp.ANNOUNCE, "b": handle, "c": epoch, "owner": owner}
+        self._add("COMMAND", **op, rank=replica, n=size // 16, m=more)
+
+    def announce_all(self, epoch, owner=0):
+        """Tells that nothing comes to those that were told nothing."""
+        self._add("COMMAND", a=CommandOp.ANNOUNCE_ALL, c=epoch, owner=owner)
 
     def sync(self):
         """Until every store has been answered."""

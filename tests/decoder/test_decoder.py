@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LogicalDestinationDecoder, StoreSteer, StoreMerge and SendLedger under cocotb, against their
-golden models."""
+"""LogicalDestinationDecoder, StoreSteer, StoreMerge under cocotb, against their golden models."""
 
 import pytest
 
@@ -61,7 +60,7 @@ def test_parts():
         name="decoder_parts",
         module="sim.cocotb.decoder.steer",
         cfg=PARTS,
-        tests=["steers", "merges_and_flushes", "ledger_totals"],
+        tests=["steers", "merges_and_flushes"],
     )
 
 
@@ -94,21 +93,3 @@ def test_lane_of_entry_does_not_wrap():
     """An entry's FIXED lane that is not there belongs to no lane."""
     bug = "decoder.fixed_lane_without_wrap"
     assert_caught(lambda: run(SMALLEST, ["every_fault"], bug))
-
-
-@pytest.mark.parametrize(
-    "name", ["producer.sum_before_last_missed", "producer.sum_before_that_missed"]
-)
-def test_stale_total_is_noticed(name):
-    """A ledger that does not see the change before, or the one before that, still on its way to the
-    memory, loses bytes."""
-    assert_caught(
-        lambda: run_bench(
-            Parts(PARTS),
-            name="ledger",
-            module="sim.cocotb.decoder.steer",
-            cfg=PARTS,
-            tests=["ledger_totals"],
-            bug=name,
-        )
-    )

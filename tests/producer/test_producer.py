@@ -4,6 +4,7 @@
 import pytest
 
 from hub_rtl.contract.config import HubConfig
+from hub_rtl.producer.ledger import SendLedger
 from hub_rtl.producer.producer import ProducerControl
 from sim.bench.runner import run_bench
 from sim.quality.caught import assert_caught
@@ -36,6 +37,8 @@ ODD = HubConfig(
 WIDE = HubConfig(
     name="wide", ranks=8, lanes=18, loop_lanes=3, handles=256, regions=64, pool_depth=64
 )
+WIDER = SMALLEST.replace(name="wider", handles=20, ranks=3)
+MANY = ODD.replace(name="many", lanes=12)
 TESTS = [
     "random_commands",
     "every_fault",
@@ -53,6 +56,18 @@ TESTS = [
     "drains",
     "dead_turns",
 ]
+PROMISES = [
+    "random_promises",
+    "kept",
+    "broken",
+    "refused",
+    "replicas",
+    "the_rest",
+    "when_tells_go",
+    "two_tells",
+    "spent_late",
+    "dead_told",
+]
 MOMENTS = [
     "sink_meets_verdict",
     "fence_meets_answer",
@@ -61,7 +76,9 @@ MOMENTS = [
     "write_meets_close",
     "death_meets_message",
 ]
-MODULES = ",".join(f"sim.cocotb.producer.{part}" for part in ("tests", "limits", "moments"))
+MODULES = ",".join(
+    f"sim.cocotb.producer.{part}" for part in ("tests", "limits", "moments", "announce")
+)
 
 
 def run(component, cfg, name, tests=TESTS, bug=None):
@@ -86,6 +103,12 @@ def test_moments(cfg):
     run(ProducerControl(cfg), cfg, f"producer_{cfg.name}", MOMENTS)
 
 
+@pytest.mark.parametrize("cfg", [SMALLEST, ODD, WIDER], ids=lambda cfg: cfg.name)
+def test_promises(cfg):
+    few = [test for test in PROMISES if test != "replicas" or cfg.replicas > 1]
+    run(ProducerControl(cfg), cfg, f"producer_{cfg.name}", few)
+
+
 def test_many_peers():
     run(
         ProducerControl(WIDE),
@@ -97,7 +120,7 @@ def test_many_peers():
 
 def test_long_packet_is_noticed():
     """A NEWS packet has 16 entries at most."""
-    bug, test = "producer.packet_of_17_closes", ["close_all_rate"]
+    bug, test = "producer.packet_of_17_entries", ["close_all_rate"]
     assert_caught(lambda: run(ProducerControl(WIDE), WIDE, "producer_wide", test, bug))
 
 
@@ -118,3 +141,53 @@ def test_early_close_is_noticed():
 def test_moments_are_noticed(name, test):
     """Of two events in one cycle, or of one handle and the others, only one counts."""
     assert_caught(lambda: run(ProducerControl(ODD), ODD, "producer", [test], bug=name))
+
+
+@pytest.mark.parametrize(
+    "name, test",
+    [
+        ("producer.told_twice", "refused"),
+        ("producer.closes_at_first_replica", "replicas"),
+        ("producer.spent_of_epoch_before", "spent_late"),
+        ("producer.told_over_waiting_tell", "two_tells"),
+        ("producer.tells_wait_for_urge", "when_tells_go"),
+        ("producer.short_not_said", "broken"),
+        ("producer.over_not_said", "broken"),
+        ("producer.left_told_as_sent", "broken"),
+        ("producer.word_of_other_bank", "random_promises"),
+        ("producer.ledger_not_flushed", "random_promises"),
+        ("producer.close_not_marked", "random_promises"),
+        ("producer.close_counts_in_even_bank", "random_promises"),
+    ],
+)
+def test_broken_promise_is_noticed(name, test):
+    """A promise is made twice, ends with another replica or epoch, or waits for ever; a close does
+    not say that it was broken; it is read too early, of another bank, or without a mark."""
+    assert_caught(lambda: run(ProducerControl(ODD), ODD, "producer", [test], bug=name))
+
+
+def ledger(cfg, bug=None):
+    module = "sim.cocotb.producer.ledger"
+    run_bench(SendLedger(cfg), name=f"ledger_{cfg.name}", module=module, cfg=cfg, bug=bug)
+
+
+@pytest.mark.parametrize("cfg", [SMALLEST, ODD, MANY], ids=lambda cfg: cfg.name)
+def test_ledger(cfg):
+    ledger(cfg)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "producer.sum_before_last_missed",
+        "producer.sum_before_that_missed",
+        "producer.joined_bytes_missed",
+        "producer.spent_at_zero_only",
+        "producer.spent_twice",
+        "producer.word_not_cleared",
+    ],
+)
+def test_wrong_ledger_is_noticed(name):
+    """A change on its way to the memory is not seen, one that is joined is lost; packets jump over
+    the end of a promise; a promise is spent again; a word stays for the next epoch."""
+    assert_caught(lambda: ledger(ODD, name))

@@ -7,8 +7,6 @@ from amaranth.lib.wiring import In, Out
 
 from hub_rtl.contract.records import types_of
 from hub_rtl.decoder.steer import StoreMerge, StoreSteer
-from hub_rtl.producer.ledger import SendLedger
-from hub_rtl.producer.records import producer_types_of
 
 
 class Parts(wiring.Component):
@@ -25,10 +23,6 @@ class Parts(wiring.Component):
                 "merge_o": Out(resolved),
                 "merge_flush": In(1),
                 "merge_flushing": Out(1),
-                "ledger_sent": In(types_of(cfg).sent),
-                "ledger_read": In(producer_types_of(cfg).ledger_read),
-                "ledger_total": Out(cfg.total_width),
-                "ledger_clearing": Out(1),
             }
         )
         self._cfg = cfg
@@ -37,7 +31,6 @@ class Parts(wiring.Component):
         m = Module()
         m.submodules.steer = steer = StoreSteer(self._cfg)
         m.submodules.merge = merge = StoreMerge(self._cfg, 3)
-        m.submodules.ledger = ledger = SendLedger(self._cfg)
         wiring.connect(m, wiring.flipped(self.steer_i), steer.i_store)
         wiring.connect(m, merge.o_store, wiring.flipped(self.merge_o))
         for mine, its in zip(self.steer_o, steer.o_store, strict=True):
@@ -47,9 +40,5 @@ class Parts(wiring.Component):
         m.d.comb += [
             merge.flush.eq(self.merge_flush),
             self.merge_flushing.eq(merge.flushing),
-            ledger.sent.eq(self.ledger_sent),
-            ledger.read.eq(self.ledger_read),
-            self.ledger_total.eq(ledger.total),
-            self.ledger_clearing.eq(ledger.clearing),
         ]
         return m

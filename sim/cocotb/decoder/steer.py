@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cocotb tests of the steering parts and of the send ledger."""
+"""cocotb tests of the steering parts."""
 
 from hub_rtl.contract.packets import OPERAND_PLAIN, OPERAND_ROW, lane_of, pack
 from sim.bench.rig import Rig
@@ -73,43 +73,3 @@ async def merges_and_flushes(rig, cfg, rng):
     for n in range(3):
         assert [item for item in rig.merge_o.items if item["rowid"] % 3 == n] == sent[n]
     cover("decoder.merge.flush")
-
-
-@PartsRig.test(watchdog=0)
-async def ledger_totals(rig, cfg, rng):
-    """Updates and reads, each every second cycle at most, with and without clear give the right
-    totals."""
-    totals = {}
-    await rig.until(lambda: not rig.get("ledger_clearing"), what="cleared ledger")
-    last_sent = last_read = -9
-    recent = {}  # (dest, bank): cycle of the last update
-    due = {}  # cycle: key and total that shows in it
-
-    def any_key():  # of few, so that one is often changed again at once
-        return rng.randrange(min(cfg.dests, rng.choice((1, 2, cfg.dests)))), rng.randrange(2)
-
-    for cycle in range(3000):
-        sent = read = None
-        if cycle - last_sent >= 2 and rng.random() < 0.8:
-            dest, bank = any_key()
-            sent = {"en": 1, "dest": dest, "bank": bank, "bytes": rng.randint(1, cfg.packet_bytes)}
-            last_sent = cycle
-            recent[dest, bank] = cycle
-        if cycle - last_read >= 2 and rng.random() < 0.6:
-            key = any_key()
-            if cycle - recent.get(key, -9) >= 2:
-                read = {"en": 1, "dest": key[0], "bank": key[1], "clear": rng.randrange(2)}
-                last_read = cycle
-        rig.set("ledger_sent", sent or 0)
-        rig.set("ledger_read", read or 0)
-        if read:
-            due[cycle + 2] = key, totals.pop(key, 0) if read["clear"] else totals.get(key, 0)
-            cover("producer.ledger.clear", read["clear"] and due[cycle + 2][1])
-        if sent:
-            totals[dest, bank] = totals.get((dest, bank), 0) + sent["bytes"]
-            cover("producer.ledger.update_meets_read", read is not None)
-        if cycle in due:
-            key, wanted = due.pop(cycle)
-            await rig.sampled()
-            assert rig.get("ledger_total") == wanted, f"cycle {cycle}: {key}"
-        await rig.cycles(1)

@@ -166,7 +166,9 @@ class Node:
 
     async def command(self, op, handle=0, epoch=0, owner=0):
         """A command through the port; returns the status."""
-        self.commands.put({"op": op, "handle": handle, "epoch": epoch, "owner": owner, "tag": 1})
+        unsaid = dict.fromkeys(("abort", "replica", "bytes16", "more"), 0)
+        about = {"handle": handle, "epoch": epoch, "owner": owner}
+        self.commands.put({"op": op, **about, **unsaid, "tag": 1})
         return (await self.command_answers.recv())["status"]
 
     async def close(self, handle, epoch):

@@ -8,53 +8,55 @@ from sim.quality.coverage import cover
 
 
 class Marks:
-    """Flush, flush of the merges, mark: in this order, each after what came before has ended, and
+    """Flush, flush of the merges, then a mark of each close that came before the flush, in order,
+    and one of everything for the fences that did: each step after what came before has ended, and
     never without a cause."""
 
     def __init__(self, world):
-        self._world, self._stage = world, "none"
+        self._world, self._stage, self._flushed = world, "none", -1
+        self._closes, self._covered = [], []  # (handle, epoch, cycle), not marked; of this flush
+
+    def close(self, handle, epoch, cycle):
+        """A handle's entry is closed: its stores will be marked."""
+        self._closes.append((handle, epoch, cycle))
+
+    def _fences(self):
+        return [
+            one
+            for one in self._world.open.values()
+            if one["op"] == CommandOp.FENCE and "group" not in one and one["cycle"] < self._flushed
+        ]
 
     def flush(self):
-        w = self._world
-        assert self._stage == "none", f"a flush after a {self._stage}"
-        assert self._close() or any(one["op"] == CommandOp.FENCE for one in w.open.values()), (
-            "a flush without a cause"
-        )
-        self._stage = "flush"
+        assert self._stage in ("none", "merges flushed"), f"a flush after {self._stage}"
+        assert not self._covered, f"closes without a mark: {self._covered}"
+        self._flushed = self._world.cycle
+        self._covered = [close for close in self._closes if close[2] < self._flushed]
+        self._closes = self._closes[len(self._covered) :]
+        assert self._covered or self._fences(), "a flush without a cause"
+        cover("producer.flush_shared", len(self._covered) > 1)
+        self._stage = "flushed"
 
     def flush_merge(self):
-        assert self._stage == "flush", f"a flush of the merges after a {self._stage}"
+        assert self._stage == "flushed", f"a flush of the merges after {self._stage}"
         assert not any(pipe.older for pipe in self._world.lanes), "decoders still have older stores"
-        self._stage = "flush of the merges"
+        self._stage = "merges flushed"
 
     def mark(self, mark):
         """Returns the fences that this mark is for, None when it is for a close."""
-        assert self._stage == "flush of the merges", f"a mark after a {self._stage}"
+        assert self._stage == "merges flushed", f"a mark after {self._stage}"
         assert not any(pipe.older for pipe in self._world.merges), "merges still have older stores"
-        self._stage = "none"
-        command = self._close()
-        if command is None:
-            assert mark["all"], "a fence that does not mark everything"
-            return [
-                one
-                for one in self._world.open.values()
-                if one["op"] == CommandOp.FENCE and "group" not in one
-            ]
-        command["marked"] = True
-        if command["op"] == CommandOp.CLOSE:
-            assert not mark["all"] and mark["handle"] == command["handle"], f"{mark} for {command}"
-        else:
-            assert mark["all"], "CLOSE_ALL does not mark everything"
+        if mark["all"]:
+            assert not self._covered, "a fence's mark before those of the closes"
+            return self._fences()
+        assert self._covered, f"a mark without a close: {mark}"
+        handle, epoch, _ = self._covered.pop(0)
+        assert handle == mark["handle"], f"{mark} for a close of handle {handle}"
+        self._world.peers.listed(handle, epoch)
         return None
 
-    def _close(self):
-        """The command whose closes wait for their mark."""
-        command = self._world.running
-        return (
-            command
-            if command is not None and command["closed"] and "marked" not in command
-            else None
-        )
+    def finish(self):
+        assert not self._closes and not self._covered, "closes without a mark"
 
 
 class Fences:
@@ -102,20 +104,21 @@ class Peers:
         self._world, self._claimable = world, 0
         self._listed, self._gap, self._wait = set(), {}, {}
         # A packet of each other peer may go first, and a close takes 3 cycles.
-        self._most = (3 * min(NEWS_ENTRIES, 2 * world.cfg.dests) + 8) * world.cfg.ranks
+        self._most = (3 * min(NEWS_ENTRIES, 2 * world.cfg.dests) + 8) * (world.cfg.ranks + 1)
+        self._marked = -99
 
     def may_claim(self, rank):
         """The credit was asked for and there in the cycle before."""
         return self._claimable >> rank & 1
 
-    def answered(self, command):
-        """The closes of an answered command are listed."""
-        replicas = self._world.cfg.replicas
+    def listed(self, handle, epoch):
+        """A close is listed with its mark."""
+        replicas, self._marked = self._world.cfg.replicas, self._world.cycle
         self._listed |= {
-            (dest, epoch)
+            (close["dest"], epoch)
             for due in self._world.model.due.values()
-            for dest, _, epoch in due
-            if dest // replicas in command["closed"] and epoch == command["epoch"]
+            for close in due
+            if close["dest"] // replicas == handle and close["epoch"] == epoch
         }
 
     def read(self, rank, dest, epoch):
@@ -130,17 +133,17 @@ class Peers:
             draining |= w.get(f"draining__{n}")
         quiet = int(w.o_news.port.ready.value)
         quiet = quiet and not (w.strobe("handle_read") or w.strobe("handle_write"))
-        quiet = quiet and (w.running is None or w.running["tag"] not in w.open)
+        quiet = quiet and cycle - self._marked > 12 and not w.get("ledger_flushing")
         may_go = pending & ~draining & (sum(1 << rank for rank in w.dead) | may_send)
         for rank in range(w.cfg.ranks):
             due = w.model.due.get(rank, ())
             assert due or not pending >> rank & 1, f"pending for rank {rank}, nothing is due"
             # It falls when the last close is on its way, two cycles before the read.
             lost = not pending >> rank & 1 and any(
-                (dest, epoch) in self._listed for dest, _, epoch in due
+                (close["dest"], close["epoch"]) in self._listed for close in due
             )
             self._gap[rank] = self._gap.get(rank, 0) + 1 if lost else 0
-            assert self._gap[rank] <= 2, f"rank {rank} has closes, but is not pending"
+            assert self._gap[rank] <= 3, f"rank {rank} has closes, but is not pending"
             self._wait[rank] = self._wait.get(rank, 0) + 1 if quiet and may_go >> rank & 1 else 0
             assert self._wait[rank] <= self._most, f"rank {rank} may be served, but is not"
         self._claimable = wanted & may_send

@@ -163,6 +163,7 @@ async def death_meets_message(rig, cfg, rng):
         rig.credits[1] = 0
         assert await rig.close(0, 7) == Reason.OK
         before = len(rig.messages), rig.dropped
+        await rig.until(lambda: rig.get("wanted"), 200, "a close that may go")
         give_credits(rig)
         await rig.cycles(at)
         rig.dead = {1}

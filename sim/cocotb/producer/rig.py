@@ -5,7 +5,7 @@ managers, ledgers, links."""
 from collections import Counter, deque
 
 from hub_rtl.contract.packets import CommandOp, Reason
-from hub_rtl.producer.close_engine import sum_cycles
+from hub_rtl.producer.ledger import LEDGER_CYCLES
 from hub_rtl.producer.producer import ProducerControl
 from sim.bench.rig import Rig
 from sim.cocotb.decoder.rig import Traffic
@@ -16,7 +16,9 @@ from sim.quality.coverage import cover
 from .checks import Fences, Marks, Peers, Software
 from .parts import Pipe, Store
 
-COUNTS = ("closes", "closes_dropped", "fences")
+COUNTS = ("closes", "closes_dropped", "tells", "tells_dropped", "fences")
+UNSAID = dict.fromkeys(("handle", "epoch", "abort", "replica", "bytes16", "more"), 0) | {"owner": 1}
+NOTHING = {"told": 0, "turn": 0, "left": 0}  # word of the ledger
 
 
 def word(bits):
@@ -48,6 +50,8 @@ class ProducerRig(Rig):
         self.i_command.on_item(self._command)
         self.o_response.on_item(self._answer)
         self.o_news.on_item(self._flit)
+        self.o_announce.on_item(self._announced)
+        self.o_announce.set_pause("none")
         self.rate, self.peek, self.prompt = rate, peek, prompt
         self.rank = self.rng.randrange(self.cfg.ranks)
         self.hops = self.rng.randrange(2) if hops is None else hops
@@ -65,8 +69,10 @@ class ProducerRig(Rig):
         self.lanes = [Pipe(8) for _ in range(cfg.lanes)]
         self.merges = [Pipe(2) for _ in range(cfg.loop_lanes)]
         self.pools = [[] for _ in range(cfg.slices)]
-        self.ledgers = [Counter() for _ in range(cfg.slices)]
-        self.totals = self.shown_totals = [0] * cfg.slices
+        self.ledger, self.queues = {}, [deque() for _ in range(cfg.slices)]
+        self.word = self.shown_word = NOTHING
+        self.pace = 0.3
+        self.older = 0  # updates in front of the ledger at the last flush
         self.accepted = Counter()  # bytes of (dest, epoch) that a close must carry
         self.number = 0
         self.csr, self.reads, self.jobs = {}, deque(), []
@@ -85,6 +91,9 @@ class ProducerRig(Rig):
         self.last_dead = {}
         self.reasons, self.answered = [], []
         self.messages, self.dropped, self.stamps, self.turns = [], 0, [], []
+        self.entries = []  # what has come in packets: (rank, entry)
+        self.exact = None  # stores keep what is told; None: mostly, and some are long
+        self.listed, self.lost_tells = Counter(), 0  # tells by handle; those of the dead
         self.packets, self.served = [], []  # entries of each packet; its rank
 
     def drive(self):
@@ -95,8 +104,9 @@ class ProducerRig(Rig):
             port = f"draining__{n}"
             ranks = of_ranks(store.rank for store in pool if store.marked)
             self.set(port, self._late(port, ranks))
-            self.set(f"ledger_total__{n}", self.shown_totals[n])
-        self.shown_totals = self.totals  # two cycles after the read
+        self.set("ledger_word", self.shown_word)
+        self.shown_word = self.word  # two cycles after the read
+        self.set("ledger_flushing", int(self.older > 0))
         self.may_send = {
             rank
             for rank in range(cfg.ranks)
@@ -175,12 +185,24 @@ class ProducerRig(Rig):
         )
         size = self.rng.choice((16, 32, *[few] * 10, many))
         dest = index * self.cfg.replicas + number
+        size = self._honest(dest, entry["epoch"], size)
+        if not size:
+            return
         lane.items.append(Store(self.number, dest, entry["epoch"], rank, size))
         self.accepted[dest, entry["epoch"]] += size
         self.number += 1
 
+    def _honest(self, dest, epoch, size):
+        """What is left of the promise, mostly; less than the totals can hold, always."""
+        already, told = self.accepted[dest, epoch], self.model.told.get(dest)
+        size = min(size, (1 << self.cfg.total_width) - 1 - already)
+        keeps = self.rng.random() < 0.9 if self.exact is None else self.exact
+        if told and told.promise is not None and keeps:
+            size = max(0, min(size, told.promise - already))
+        return size if self.exact is None else min(size, self.cfg.packet_bytes)
+
     def inside(self):
-        """Every store between its acceptance and the ledger."""
+        """Every store between its acceptance and the ledger's queues."""
         return [
             store
             for items in (*(pipe.items for pipe in (*self.lanes, *self.merges)), *self.pools)
@@ -200,7 +222,8 @@ class ProducerRig(Rig):
         for n, merge in enumerate(self.merges):
             if merge.items and rng.random() < 0.6:
                 self.pools[cfg.lanes + n].append(merge.leave())
-        for n, (pool, ledger) in enumerate(zip(self.pools, self.ledgers, strict=True)):
+        self._count()
+        for n, (pool, queue) in enumerate(zip(self.pools, self.queues, strict=True)):
             for store in [store for store in pool if store.rank in self.dead]:
                 pool.remove(store)
                 self.accepted[store.dest, store.epoch] -= store.size
@@ -213,7 +236,49 @@ class ProducerRig(Rig):
             if ready and rng.random() < 0.5:
                 store = rng.choice(ready)
                 pool.remove(store)
-                ledger[store.dest, store.epoch & 1] += store.size
+                queue.append(store)
+
+    def _count(self):
+        """Updates leave the slices' queues for the ledger, which is busy now and then."""
+        if self.cycle % 128 == 0:
+            self.pace = self.rng.choice((0.3, 0.3, 0.02))
+        for queue in self.queues:
+            if queue and self.rng.random() < self.pace:
+                store = queue.popleft()
+                self._change(store.dest, store.epoch & 1, -store.size)
+                self.model.leave(store.dest, store.epoch, store.size)
+                self.older -= self.older > 0 and store.number in self.before
+        if self.get("ledger_flush"):
+            self.before = {store.number for queue in self.queues for store in queue}
+            self.older = len(self.before)
+
+    def _change(self, dest, bank, size, turn=None):
+        """The ledger's word changes; what is spent then is said once."""
+        word = dict(self.ledger.get((dest, bank), NOTHING))
+        was = word["told"] and word["left"] <= 0
+        word["left"] += size
+        if turn is not None:
+            word |= {"told": 1, "turn": turn}
+        self.ledger[dest, bank] = word
+        if word["told"] and word["left"] <= 0 and not was:
+            self.i_spent.put({"dest": dest, "bank": bank, "turn": word["turn"]})
+
+    def _announced(self, item, cycle):
+        """An accepted tell: what the ledger is told is what the command said."""
+        command, replicas = self.running, self.cfg.replicas
+        index, replica = divmod(item["dest"], replicas)
+        epoch, size = command["epoch"], 16 * command["bytes16"]
+        wanted = {"dest": index * replicas + command["replica"], "bank": epoch & 1}
+        wanted |= {"turn": epoch >> 1 & 1, "bytes16": command["bytes16"]}
+        assert command["op"] == CommandOp.ANNOUNCE and command["handle"] == index, f"{item}"
+        assert item == wanted and not command["told"], f"{item}, expected {wanted}"
+        reason = self.model.refusal(index, epoch, command["owner"], replica)
+        assert reason == Reason.OK, f"{command} accepted, must be {reason!r}"
+        command["told"] = True
+        self.model.announce(index, replica, size)
+        self.listed[index] += 1
+        self._change(item["dest"], item["bank"], size, item["turn"])
+        cover("producer.told_late", self.model.told[item["dest"]].spent)
 
     def _write_entry(self):
         write = self.strobe("o_handle_write")
@@ -228,23 +293,43 @@ class ProducerRig(Rig):
         if self.cycle in self.csr:
             wanted = self.csr.pop(self.cycle)
             self.model.write(*wanted)
-        elif entry == self.model.entries[index]:
+        elif entry == self.model.entries[index] and self.reads:
             self.model.bank_read(*self.reads.popleft())
+        elif entry == self.model.entries[index]:
+            assert self.listed[index], f"a tell of handle {index} that was not listed"
+            self.listed[index] -= 1
         else:
-            command, now = self.running, self.model.entries[index]
-            assert command is not None and command["epoch"] == now["epoch"], (
-                f"handle {index} closed without a command"
-            )
-            assert command["op"] == CommandOp.CLOSE_ALL or command["handle"] == index, (
-                f"handle {index} closed for {command}"
-            )
-            assert self.model.refusal(index, command["epoch"], command["owner"]) == Reason.OK
-            self.model.close(index)
-            command["closed"].add(index)
+            self._closed(index)
         assert entry == self.model.entries[index], (
             f"broadcast {entry}\n expected {self.model.entries[index]}"
         )
         assert write["hold"] == self.model.held(index), f"hold of handle {index}"
+
+    def _closed(self, index):
+        """A handle closes: for a command, or by itself when its promises are spent, or both."""
+        command, now = self.running or {"op": None}, self.model.entries[index]
+        meant = (
+            command["op"] is not None
+            and command["tag"] in self.open
+            and command["epoch"] == now["epoch"]
+            and (command["handle"] == index or command["op"] != CommandOp.CLOSE)
+            and self.model.refusal(index, command["epoch"], command["owner"]) == Reason.OK
+        )
+        if meant and command["op"] == CommandOp.ANNOUNCE_ALL:
+            self.model.announce_rest(index)
+        by_itself = self.model.closes_itself(index)
+        asked = meant and command["op"] in (CommandOp.CLOSE, CommandOp.CLOSE_ALL)
+        assert by_itself or asked, f"handle {index} closed without a cause, for {command}"
+        abort = asked and command["op"] == CommandOp.CLOSE and bool(command["abort"])
+        self.marks.close(index, now["epoch"], self.cycle)
+        self.model.close(index, None if by_itself and abort else abort)
+        if asked:
+            command["closed"].add(index)
+            command["perhaps"] |= {index} if by_itself else set()
+        for one in self.open.values():
+            one["moved"] |= by_itself and self.model.entries[index]["epoch"] == one["epoch"]
+        cover("producer.closes_itself", not asked)
+        cover("producer.closes_itself_asked", by_itself and asked)
 
     def _strobes(self):
         cfg = self.cfg
@@ -265,83 +350,108 @@ class ProducerRig(Rig):
             for store in (store for pool in self.pools for store in pool):
                 store.marked |= bool(mark["all"] or store.dest // cfg.replicas == mark["handle"])
         if read := self.strobe("ledger_read"):
-            key = read["dest"], read["bank"]
-            self.totals = [ledger.pop(key, 0) % (1 << cfg.total_width) for ledger in self.ledgers]
-            assert read["clear"]
-            ranks = [
-                rank
-                for rank, due in self.model.due.items()
-                if due and (due[0][0], due[0][2] & 1) == key
-            ]
-            assert ranks, f"dest, bank {key} read out of turn; due: {self.model.due}"
-            rank = ranks[0]
-            dest, region, epoch = self.model.sent(rank)
-            modulus = 1 << cfg.total_width
-            wanted, came = self.accepted.pop((dest, epoch), 0) % modulus, sum(self.totals) % modulus
-            assert came == wanted, f"close of dest {dest}, epoch {epoch}: {came} of {wanted} bytes"
-            cover("producer.ragged", wanted % 16)
-            cover("producer.zero_rows", wanted == 0)
-            self.jobs.append((rank, region, epoch, wanted, self.cycle))
-            self.peers.read(rank, dest, epoch)
-            self.reads.append((dest // cfg.replicas * cfg.replicas, read["bank"]))
-            self.stamps.append(self.cycle)
-            self.turns.append(rank)
-            self.moved()
+            self._read(read["dest"], read["bank"])
         counts = self.get("counts")
         for name, on in counts.items():
             self.counted[name] += on
         if counts["closes_dropped"]:
             # Drops come a fixed time after the reads; a message of the same peer may still wait for
             # the link.
-            job = next((job for job in self.jobs if job[4] == self.cycle - sum_cycles(cfg)), None)
+            job = next((job for job in self.jobs if job[3] == self.cycle - LEDGER_CYCLES), None)
             assert job is not None and self.cycle - self.last_dead.get(job[0], -99) < 30, (
                 f"dropped {job}"
             )
             self.jobs.remove(job)
             self.dropped += 1
             cover("producer.dropped")
+        if counts["tells_dropped"]:
+            dead = [
+                rank
+                for rank, tells in self.model.tells.items()
+                if tells and self.cycle - self.last_dead.get(rank, -99) < 30
+            ]
+            assert dead, "dropped a tell of a peer that is not dead"
+            self.lost_tells += 1
+            cover("producer.tell_dropped")
+
+    def _read(self, dest, bank):
+        """A close takes its word of the ledger, when all its bytes are in it."""
+        modulus, key = 2 << self.cfg.total_width, (dest, bank)
+        word = self.ledger.pop(key, NOTHING)
+        self.word = word | {"left": word["left"] % modulus}
+        ranks = [
+            rank
+            for rank, due in self.model.due.items()
+            if due and (due[0]["dest"], due[0]["epoch"] & 1) == key
+        ]
+        assert ranks, f"dest, bank {key} read out of turn; due: {self.model.due}"
+        close, rank = self.model.sent(ranks[0]), ranks[0]
+        told, size = close["told"], self.accepted.pop((dest, close["epoch"]), 0)
+        promised = 0 if told.promise is None or told.rest else told.promise
+        assert word["left"] == promised - size, f"{close}: {word}, {size} bytes accepted"
+        cover("producer.ragged", size % 16)
+        cover("producer.zero_rows", size == 0)
+        entry = self.model.entry(close, size)
+        cover("producer.kept", told.promise is not None and not entry["short"] | entry["over"])
+        for name in ("short", "over", "abort"):
+            cover(f"producer.{name}", entry[name])
+        self.jobs.append((rank, entry, close["abort"] is None, self.cycle))
+        self.peers.read(rank, dest, close["epoch"])
+        self.reads.append((dest // self.cfg.replicas * self.cfg.replicas, bank))
+        self.stamps.append(self.cycle)
+        self.turns.append(rank)
+        self.moved()
 
     def _flit(self, flit, cycle):
-        """A flit of a NEWS packet; with the last one its entries are compared with what was
-        read."""
+        """A flit of a NEWS packet; with the last one its entries are compared with what was read,
+        and with what was told."""
         self.flits.append(flit["data"])
         assert flit["first"] == (len(self.flits) == 1) and not flit["err"]
         if not flit["last"]:
             return
         rank = self.claims.popleft()
         entries, self.flits = news_of(self.flits, rank), []
-        jobs, self.jobs = self.jobs[: len(entries)], self.jobs[len(entries) :]
-        wanted = [
-            {
-                "region": region,
-                "epoch": epoch,
-                "tell": 1,
-                "close": 1,
-                "abort": 0,
-                "short": 0,
-                "over": 0,
-                "ragged": int(size % 16 > 0),
-                "bytes16": size // 16,
-            }
-            for _, region, epoch, size, _ in jobs
-        ]
-        assert {job[0] for job in jobs} == {rank} and entries == wanted, (
-            f"cycle {cycle}, rank {rank}: {entries}\n expected {jobs}"
-        )
+        for entry in entries:
+            if entry["close"]:
+                to, wanted, any_abort, _ = self.jobs.pop(0)
+                wanted = wanted | ({"abort": entry["abort"]} if any_abort else {})
+                assert (to, wanted) == (rank, entry), f"rank {rank}: {entry}\n expected {wanted}"
+                self.messages.append((rank, entry["region"], entry["epoch"]))
+            else:
+                self._told(rank, entry)
+            self.entries.append((rank, entry))
         self.due.append((cycle + self.rng.randint(6, 20), rank))
-        self.messages += [(rank, region, epoch) for _, region, epoch, _, _ in jobs]
         self.packets.append(len(entries))
         self.served.append(rank)
         cover("producer.full_packet", len(entries) == 16)
         cover("producer.odd_packet", len(entries) % 2)
+        cover("producer.tells_and_closes", len({entry["close"] for entry in entries}) == 2)
+
+    def _told(self, rank, entry):
+        """The next tell of this rank; those of a peer that was dead may be lost."""
+        tells = self.model.tells.get(rank, [])
+        while tells:
+            tell = dict.fromkeys(entry, 0) | tells.pop(0) | {"tell": 1}
+            size = tell.pop("bytes")
+            if entry == tell | {"bytes16": size // 16}:
+                return
+            assert self.lost_tells and rank in self.last_dead, f"{entry}\n expected {tell}"
+            self.lost_tells -= 1
+        raise AssertionError(f"rank {rank}: a tell too many: {entry}")
 
     # -- commands ----------------------------------------------------------------------------------
 
-    def _command(self, item, _):
-        command = {**item, "limit": self.number, "closed": set()}
-        if item["op"] == CommandOp.CLOSE:
-            command["reason"] = self.model.refusal(item["handle"], item["epoch"], item["owner"])
-        if item["op"] == CommandOp.CLOSE_ALL:
+    def _refusal(self, command):
+        """Reason for which a command of one handle is refused now."""
+        replica = command["replica"] if command["op"] == CommandOp.ANNOUNCE else None
+        return self.model.refusal(command["handle"], command["epoch"], command["owner"], replica)
+
+    def _command(self, item, cycle):
+        command = {**item, "limit": self.number, "closed": set(), "perhaps": set(), "told": False}
+        command |= {"cycle": cycle, "moved": False}
+        if item["op"] in (CommandOp.CLOSE, CommandOp.ANNOUNCE):
+            command["reason"] = self._refusal(command)
+        if item["op"] in (CommandOp.CLOSE_ALL, CommandOp.ANNOUNCE_ALL):
             command["members"] = set(self.model.members(item["epoch"], item["owner"]))
             command["held"] = {index for index in command["members"] if self.model.held(index)}
         assert item["tag"] not in self.open
@@ -361,22 +471,35 @@ class ProducerRig(Rig):
             assert not left, f"fence answered, {len(left)} older stores inside"
             self.fences.answer(command, status, cycle)
         elif op == CommandOp.CLOSE:
-            wanted = {Reason.OK} if command["closed"] else {command["reason"]}
+            refusals = {command["reason"], self._refusal(command)} - {Reason.OK}
+            wanted = {Reason.OK} if command["closed"] else refusals
+            wanted |= {Reason.AFTER_CLOSE} if command["perhaps"] else set()
             assert status in wanted, f"{command} answered {status!r}, expected {wanted}"
-            if not command["closed"]:
-                assert status != Reason.OK
+        elif op == CommandOp.ANNOUNCE:
+            refusals = {command["reason"], self._refusal(command)} - {Reason.OK}
+            wanted = {Reason.OK} if command["told"] else refusals
+            assert status in wanted, f"{command} answered {status!r}, expected {wanted}"
         elif op == CommandOp.CLOSE_ALL:
             left = command["members"] - command["closed"]
+            left -= {
+                index for index in left if self.model.entries[index]["epoch"] != command["epoch"]
+            }
             assert left <= command["held"], f"CLOSE_ALL left out {left - command['held']}"
-            assert status == (Reason.EPOCH_EARLY if left else Reason.OK), (
-                f"{command} answered {status!r}, left {left}"
-            )
+            wanted = {Reason.EPOCH_EARLY if left else Reason.OK}
+            wanted |= {Reason.EPOCH_EARLY} if command["moved"] else set()
+            assert status in wanted, f"{command} answered {status!r}, left {left}"
             cover("producer.close_all_held", left)
+        elif op == CommandOp.ANNOUNCE_ALL:
+            early = status == Reason.EPOCH_EARLY and (command["held"] or command["moved"])
+            assert status == Reason.OK or early, f"{command} answered {status!r}"
+            # A held handle has told nothing: told the rest, it would have closed.
+            for index in command["members"] - command["held"]:
+                if self.model.entries[index]["epoch"] == command["epoch"]:
+                    self.model.announce_rest(index)
         else:
             assert status == Reason.UNKNOWN
-        if command["closed"]:
-            self.peers.answered(command)
-        cover(f"producer.answer.{CommandOp(op).name if op < 3 else 'NONE'}.{status.name}")
+        name = CommandOp(op).name if op <= CommandOp.ANNOUNCE_ALL else "NONE"
+        cover(f"producer.answer.{name}.{status.name}")
 
     def command(self, op, **fields):
         """Queues a command with a free tag; returns False when none is free."""
@@ -385,9 +508,7 @@ class ProducerRig(Rig):
             used.add(self.i_command._offered[1]["tag"])
         free = [tag for tag in range(1 << min(self.cfg.tag_width, 6)) if tag not in used]
         if free:
-            self.i_command.put(
-                {"op": int(op), "handle": 0, "epoch": 0, "owner": 1, "tag": free[0], **fields}
-            )
+            self.i_command.put({**UNSAID, "op": int(op), "tag": free[0], **fields})
         return bool(free)
 
     async def do(self, op, **fields):
@@ -401,6 +522,14 @@ class ProducerRig(Rig):
 
     async def close(self, handle, epoch, **fields):
         return await self.do(CommandOp.CLOSE, handle=handle, epoch=epoch, **fields)
+
+    async def announce(self, handle, epoch, size, replica=0, **fields):
+        """A tell of ``size`` bytes."""
+        fields = {"bytes16": size // 16, "replica": replica, **fields}
+        return await self.do(CommandOp.ANNOUNCE, handle=handle, epoch=epoch, **fields)
+
+    async def announce_all(self, epoch):
+        return await self.do(CommandOp.ANNOUNCE_ALL, epoch=epoch)
 
     async def close_all(self, epoch):
         return await self.do(CommandOp.CLOSE_ALL, epoch=epoch)
@@ -446,13 +575,25 @@ class ProducerRig(Rig):
     async def idle(self, limit=20000):
         """All commands answered, all closes sent."""
         self.slow, self.broke, self.stuck = set(), set(), set()
+        rate, self.rate = self.rate, 0
         await self.until(lambda: not self.open and not self.i_command.pending, limit, "all answers")
+        await self.until(lambda: not self.inside() and not any(self.queues), limit, "all stores")
+        await self.until(
+            lambda: not any(map(self.model.closes_itself, self.model.entries)), limit, "all closed"
+        )
         await self.until(
             lambda: not any(self.model.due.values()) and not self.jobs, limit, "all closes sent"
         )
+        await self.until(
+            lambda: sum(map(len, self.model.tells.values())) == self.lost_tells, limit, "all tells"
+        )
         await self.cycles(30)
+        self.marks.finish()
         assert not any(self.model.unsent.values()) and not self.reads
         assert not self.get("pending")
         fences = sum(one["op"] == CommandOp.FENCE for one in self.answered)
+        tells = sum(not entry["close"] for _, entry in self.entries)
         wanted = {"closes": len(self.messages), "closes_dropped": self.dropped, "fences": fences}
+        wanted |= {"tells": tells, "tells_dropped": self.counted["tells_dropped"]}
         assert self.counted == wanted, f"counted {self.counted}, expected {wanted}"
+        self.rate = rate

@@ -185,7 +185,8 @@ async def interrupts(rig, cfg, rng):
         await rig.order("control.COMMAND", rng.getrandbits(12))
         rig.i_command_response.port.write(rng.getrandbits(4 + cfg.tag_width))
         await rig.check("control.ANSWER")
-        assert await rig.write("control.COMMAND", 0) == SLVERR
+        for order in ("control.COMMAND", "control.ANNOUNCE"):
+            assert await rig.write(order, 0) == SLVERR
         await rig.answer(status)
         rig.i_command_response.port.write(rng.getrandbits(4 + cfg.tag_width))
         await rig.check("control.ANSWER")

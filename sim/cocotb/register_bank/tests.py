@@ -294,6 +294,7 @@ async def not_cleared(rig, cfg, rng):
     rig.set("cleared", 0)
     for path in (
         "control.COMMAND",
+        "control.ANNOUNCE",
         "handles.COMMIT",
         "handles.FETCH",
         "regions.COMMIT",

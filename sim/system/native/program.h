@@ -66,11 +66,14 @@ class CommandPort {
     void connect(const PinTable &pin) {
         valid_ = pin("s_command_valid"), ready_ = pin("s_command_ready"), op_ = pin("s_command_op");
         handle_ = pin("s_command_handle"), epoch_ = pin("s_command_epoch"), owner_ = pin("s_command_owner");
+        abort_ = pin("s_command_abort"), replica_ = pin("s_command_replica");
+        bytes16_ = pin("s_command_bytes16"), more_ = pin("s_command_more");
         tag_ = pin("s_command_tag"), answer_valid_ = pin("m_command_response_valid");
         answer_ready_ = pin("m_command_response_ready"), answer_status_ = pin("m_command_response_status");
     }
     void start(const Op &op) {
         op_ = op.a, handle_ = op.b, epoch_ = op.c, owner_ = op.owner, tag_ = 0, valid_ = 1;
+        abort_ = op.cls, replica_ = op.rank, bytes16_ = op.n, more_ = op.m;
         busy = true, done = false;
     }
     void drive() {
@@ -86,7 +89,7 @@ class CommandPort {
     uint8_t status = 0;
 
   private:
-    Pin valid_, ready_, op_, handle_, epoch_, owner_, tag_, answer_valid_, answer_ready_, answer_status_;
+    Pin valid_, ready_, op_, handle_, epoch_, owner_, tag_, abort_, replica_, bytes16_, more_, answer_valid_, answer_ready_, answer_status_;
     bool taken_ = false;
 };
 

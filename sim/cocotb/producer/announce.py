@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cocotb tests of ProducerControl: what is promised, and what its closes say of it."""
+
+from hub_rtl.contract.packets import NEWS_ENTRIES, CommandOp, Reason
+from sim.bench.streams import GRID
+from sim.quality.coverage import cover
+
+from .rig import ProducerRig
+
+PATIENCE = 64  # cycles that a tell waits for others
+SENT = 40  # cycles from an answer to the end of a packet with one entry, credits there
+
+
+@ProducerRig.test(grid=GRID)
+async def random_promises(rig, cfg, rng, grid):
+    """Tells of all kinds before, between and behind the stores; producers that keep them mostly;
+    closes and close-alls between; peers slow, without credits or dead now and then."""
+    for _ in range(2 * rig.params["commands"]):
+        await rig.cycles(rng.choice((0, 5, 40)))
+        index = rng.randrange(cfg.handles)
+        entry = rig.model.entries[index]
+        replica = rng.randrange(cfg.replicas)
+        already = rig.accepted[index * cfg.replicas + replica, entry["epoch"]]
+        rig.command(
+            rng.choice((CommandOp.ANNOUNCE,) * 12 + (0, 1, 2, 4)),
+            handle=index,
+            replica=replica,
+            bytes16=min((already >> 4) + rng.choice((0, 0, 1, 4, 30)), (1 << 30) - 1),
+            more=rng.random() < 0.5,
+            abort=rng.random() < 0.1,
+            owner=rng.choice((entry["owner"],) * 9 + (5,)),
+            epoch=(entry["epoch"] + rng.choice((0,) * 8 + (1, 15))) % 16,
+        )
+        for fault, often, share in (("slow", 0.2, 0.2), ("broke", 0.2, 0.2), ("dead", 0.05, 0.3)):
+            if rng.random() < often:
+                setattr(rig, fault, {rank for rank in range(cfg.ranks) if rng.random() < share})
+        if len(rig.open) > 4:
+            rig.slow, rig.broke = set(), set()
+            await rig.until(lambda: len(rig.open) < 3, 20000, "answers")
+    await rig.idle()
+    assert any(not entry["close"] for _, entry in rig.entries)
+    cover(f"producer.promises.grid.{'.'.join(grid)}")
+
+
+async def one_handle(rig, epoch=3, rank=1):
+    """A handle of one replica, that of a rank, and nothing else."""
+    await rig.start(entries=False)
+    replica = [{"rank": rank, "region": 0}] * rig.cfg.replicas
+    await rig.write(0, rig.mine(epoch=epoch, closed=0, log2_replicas=0, replica=replica), settle=4)
+
+
+async def sends(rig, size):
+    """The handle's stores leave, so many bytes in total."""
+    key, before = (0, rig.view[0][0]["epoch"]), rig.rate
+    while rig.accepted[key] < size and rig.view[0][0]["epoch"] == key[1]:
+        rig.rate = 1
+        await rig.cycles(1)
+    rig.rate = before
+
+
+def words(rig):
+    """The entries that came, as (tell, close, abort, short, over, bytes16)."""
+    names = ("tell", "close", "abort", "short", "over", "bytes16")
+    return [tuple(entry[name] for name in names) for _, entry in rig.entries]
+
+
+@ProducerRig.test(rate=0, prompt=1)
+async def kept(rig, cfg, rng):
+    """Told, then sent: the handle closes by itself, and says that it kept its word."""
+    await one_handle(rig)
+    assert await rig.announce(0, 3, 512) == Reason.OK
+    rig.exact = True
+    await sends(rig, 512)
+    await rig.until(lambda: rig.model.entries[0]["epoch"] == 4, 500, "the close")
+    await rig.idle()
+    assert words(rig) == [(1, 0, 0, 0, 0, 32), (0, 1, 0, 0, 0, 0)]
+    assert await rig.close(0, 3) == Reason.AFTER_CLOSE
+    assert await rig.close_all(3) == Reason.OK
+    await rig.idle()
+    assert len(rig.entries) == 2
+    cover("producer.kept_alone")
+
+
+@ProducerRig.test(rate=0, prompt=1, cases={"how": ["short", "over", "nothing", "late", "abort"]})
+async def broken(rig, cfg, rng, how):
+    """Less than told, and more; nothing told; told when all has left; given up."""
+    await one_handle(rig)
+    if how == "late":
+        rig.exact = False
+        await sends(rig, 600)
+        await rig.until(lambda: not rig.inside(), 500, "all stores")
+        sent = rig.accepted[0, 3]
+        assert await rig.announce(0, 3, sent // 16 * 16) == Reason.OK
+        await rig.until(lambda: rig.model.entries[0]["epoch"] == 4, 500, "the close")
+        over = int(sent % 16 > 0)
+        wanted = [(1, 0, 0, 0, 0, sent // 16), (0, 1, 0, 0, over, 0)]
+    elif how == "over":
+        rig.exact = False
+        await sends(rig, 600)
+        assert await rig.announce(0, 3, 16) == Reason.OK
+        wanted = [(1, 0, 0, 0, 0, 1), (0, 1, 0, 0, 1, 0)]
+    else:
+        told = how == "short"
+        if told:
+            assert await rig.announce(0, 3, 4096) == Reason.OK
+        rig.exact = True
+        await sends(rig, 512)
+        sent = rig.accepted[0, 3]
+        assert await rig.close(0, 3, abort=how == "abort") == Reason.OK
+        untold = (1, 1, int(how == "abort"), 0, 0, sent // 16)
+        wanted = [(1, 0, 0, 0, 0, 256), (0, 1, 0, 1, 0, 0)] if told else [untold]
+    await rig.idle()
+    assert words(rig) == wanted
+    cover(f"producer.broken.{how}")
+
+
+@ProducerRig.test(rate=0, prompt=1)
+async def refused(rig, cfg, rng):
+    """Of a replica that is told or not there, of another owner or epoch: nothing is promised."""
+    await one_handle(rig)
+    assert await rig.announce(0, 3, 64, owner=2) == Reason.FOREIGN
+    assert await rig.announce(0, 4, 64) == Reason.EPOCH_EARLY
+    assert await rig.announce(0, 2, 64) == Reason.EPOCH_STALE
+    assert await rig.announce(0, 3, 64, replica=1) == Reason.UNKNOWN
+    assert await rig.announce(0, 3, 64) == Reason.OK
+    assert await rig.announce(0, 3, 64) == Reason.AFTER_CLOSE
+    assert await rig.close(0, 3) == Reason.OK
+    await rig.idle()
+    assert words(rig) == [(1, 0, 0, 0, 0, 4), (0, 1, 0, 1, 0, 0)]
+    cover("producer.announce_refused")
+
+
+@ProducerRig.test(rate=0, prompt=1, fits=lambda cfg: cfg.replicas > 1)
+async def replicas(rig, cfg, rng):
+    """A handle closes when all its replicas are told and spent, not before; those that are not told
+    are told 0 with the rest."""
+    targets = [{"rank": n % cfg.ranks, "region": n} for n in range(cfg.replicas)]
+    log2 = cfg.replicas.bit_length() - 1
+    for rest in (False, True):
+        await rig.start(entries=False)
+        entry = rig.mine(epoch=6, closed=0, log2_replicas=log2, replica=targets)
+        await rig.write(0, entry, settle=4)
+        for replica in range(cfg.replicas - 1):
+            assert await rig.announce(0, 6, 0, replica=replica) == Reason.OK
+        await rig.cycles(200)
+        assert rig.model.entries[0]["epoch"] == 6
+        if rest:
+            assert await rig.announce_all(6) == Reason.OK
+        else:
+            assert await rig.announce(0, 6, 0, replica=cfg.replicas - 1) == Reason.OK
+        await rig.until(lambda: rig.model.entries[0]["epoch"] == 7, 100, "the close")
+        await rig.idle()
+        assert sorted(words(rig)) == sorted(
+            [(1, 0, 0, 0, 0, 0)] * (cfg.replicas - rest)
+            + [(0, 1, 0, 0, 0, 0)] * (cfg.replicas - rest)
+            + [(1, 1, 0, 0, 0, 0)] * rest
+        )
+    cover("producer.replicas_told")
+
+
+@ProducerRig.test(rate=0, prompt=1)
+async def the_rest(rig, cfg, rng):
+    """ANNOUNCE_ALL: handles that told nothing tell 0 and close, in one entry; what they sent is
+    over; those that are told go on."""
+    await rig.start(owner=1, epoch=5, closed=0, log2_replicas=0)
+    assert await rig.announce(0, 5, 1 << 20) == Reason.OK
+    rig.exact = True
+    if cfg.handles > 1:
+        rig.rate = 0.5
+        await rig.until(lambda: rig.accepted[cfg.replicas, 5] > 64, 2000, "stores")
+        rig.rate = 0
+    assert await rig.announce_all(5) == Reason.OK
+    await rig.cycles(10)
+    epochs = [rig.model.entries[n]["epoch"] for n in range(cfg.handles)]
+    assert epochs == [5] + [6] * (cfg.handles - 1)
+    assert await rig.close_all(5) == Reason.OK
+    await rig.idle()
+    one = [entry for _, entry in rig.entries if entry["tell"] and entry["close"]]
+    assert len(one) == cfg.handles - 1 and all(not entry["bytes16"] for entry in one)
+    assert cfg.handles == 1 or any(entry["over"] for entry in one)
+    cover("producer.the_rest")
+
+
+@ProducerRig.test(rate=0, peek=0, prompt=1, hops=0)
+async def when_tells_go(rig, cfg, rng):
+    """At once without ``more``; else with the 16th for the peer, after 64 cycles at the latest, or
+    with a close for it."""
+    await rig.start(owner=1, epoch=5, closed=0, log2_replicas=0, replica=rig.all_to(1))
+    began = rig.cycle
+    assert await rig.announce(0, 5, 64) == Reason.OK
+    await rig.idle()
+    assert rig.o_news.stamps[-1] - began < SENT
+    rig.command(CommandOp.CLOSE_ALL, epoch=5)
+    await rig.idle()
+    assert await rig.announce(0, 6, 64, more=1) == Reason.OK
+    began = rig.cycle
+    await rig.idle()
+    assert PATIENCE - 8 < rig.o_news.stamps[-1] - began < PATIENCE + SENT
+    cover("producer.tell_waits")
+    if cfg.handles >= NEWS_ENTRIES:
+        first = len(rig.packets)
+        assert await rig.close_all(6) == Reason.OK
+        await rig.idle()
+        for index in range(NEWS_ENTRIES):
+            rig.command(CommandOp.ANNOUNCE, handle=index, epoch=7, bytes16=1, more=1)
+        await rig.idle()
+        assert rig.packets[first:].count(NEWS_ENTRIES), rig.packets[first:]
+        cover("producer.sixteen_tells")
+
+
+@ProducerRig.test(rate=0, prompt=1)
+async def two_tells(rig, cfg, rng):
+    """A tell waits until that of the epoch before has gone; then the handle's two closes go too."""
+    await one_handle(rig)
+    rig.credits[1] = 0
+    assert await rig.announce(0, 3, 160) == Reason.OK
+    assert await rig.close(0, 3) == Reason.OK
+    rig.command(CommandOp.ANNOUNCE, handle=0, epoch=4, bytes16=20)
+    await rig.cycles(300)
+    assert rig.open and not rig.entries
+    rig.credits[1] = 2
+    await rig.until(lambda: not rig.open, 200, "the answer")
+    assert await rig.close(0, 4) == Reason.OK
+    await rig.idle()
+    assert sorted(words(rig)) == sorted(
+        [(1, 0, 0, 0, 0, 10), (0, 1, 0, 1, 0, 0), (1, 0, 0, 0, 0, 20), (0, 1, 0, 1, 0, 0)]
+    )
+    cover("producer.tell_waits_for_tell")
+
+
+@ProducerRig.test(rate=0, prompt=1)
+async def spent_late(rig, cfg, rng):
+    """What is spent is said only when the epoch after the next is told: it does not close that."""
+    await one_handle(rig)
+    assert await rig.announce(0, 3, 512) == Reason.OK
+    await rig.idle()
+    rig.i_spent.set_pause("stop")
+    rig.exact = True
+    await sends(rig, 512)
+    assert await rig.close(0, 3) == Reason.OK
+    assert await rig.close(0, 4) == Reason.OK
+    await rig.idle()
+    assert await rig.announce(0, 5, 512) == Reason.OK
+    rig.i_spent.set_pause("none")
+    await rig.cycles(200)
+    assert rig.model.entries[0]["epoch"] == 5
+    assert await rig.close(0, 5) == Reason.OK
+    await rig.idle()
+    cover("producer.spent_late")
+
+
+@ProducerRig.test(rate=0.6)
+async def dead_told(rig, cfg, rng):
+    """A peer dies: its tells are dropped, and a handle that promised it bytes waits for a close."""
+    await one_handle(rig)
+    rig.slow, rig.exact = {1}, False
+    await rig.cycles(60)
+    rig.credits[1] = 0
+    size = rig.accepted[0, 3] // 16 * 16 + 160
+    assert await rig.announce(0, 3, size) == Reason.OK
+    rig.rate, rig.dead = 0, {1}
+    await rig.cycles(300)
+    assert rig.model.entries[0]["epoch"] == 3 and rig.counted["tells_dropped"] == 1
+    assert await rig.close(0, 3) == Reason.OK
+    await rig.idle()
+    assert not rig.entries and rig.dropped == 1
+    cover("producer.dead_told")

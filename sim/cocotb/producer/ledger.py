@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cocotb tests of the send ledger."""
+
+from collections import Counter
+
+from hub_rtl.producer.ledger import SendLedger
+from sim.bench.rig import Rig
+from sim.quality.coverage import cover
+
+
+class LedgerRig(Rig):
+    """The ledger, what all have told it and what it must still say is spent."""
+
+    block = SendLedger
+
+    def __init__(self, dut, salt, **options):
+        super().__init__(dut, salt, **options)
+        self.left, self.told, self.spent, self.named = Counter(), {}, set(), Counter()
+        self.keys = [(dest, bank) for dest in range(min(self.cfg.dests, 6)) for bank in range(2)]
+        self.last = [-9] * self.cfg.slices  # cycle of each slice's last packet
+        self.i_announce.on_item(self._announce)
+        self.o_spent.on_item(lambda item, _: self._spent(**item))
+
+    def _announce(self, item, _):
+        key = item["dest"], item["bank"]
+        self.told[key] = item["turn"]
+        self.left[key] += 16 * item["bytes16"]
+        cover("producer.ledger.told_late", self.left[key] <= 0 and item["bytes16"])
+        self._note(key)
+
+    def _spent(self, dest, bank, turn):
+        assert turn == self.told[dest, bank]
+        self.named[dest, bank] += 1
+
+    def _note(self, key):
+        if key in self.told and self.left[key] <= 0:
+            self.spent.add(key)
+
+    async def traffic(self, cycles, busy):
+        """Packets of the slices that do not hold, every second cycle of each at most."""
+        for _ in range(cycles):
+            hold = self.get("hold")
+            cover("producer.ledger.hold", hold)
+            for n in range(self.cfg.slices):
+                sent = 0
+                if (
+                    self.cycle - self.last[n] >= 2
+                    and not hold >> n & 1
+                    and self.rng.random() < busy
+                ):
+                    key, size = (
+                        self.rng.choice(self.keys),
+                        self.rng.randint(1, self.cfg.packet_bytes),
+                    )
+                    sent = {"en": 1, "dest": key[0], "bank": key[1], "bytes": size}
+                    self.last[n] = self.cycle
+                    self.left[key] -= size
+                    self._note(key)
+                self.set(f"sent__{n}", sent)
+            await self.cycles(1)
+        for n in range(self.cfg.slices):
+            self.set(f"sent__{n}", 0)
+
+    async def read(self, key):
+        """The word behind a flush."""
+        await self.pulse("flush")
+        await self.sampled()
+        await self.until(lambda: not self.get("flushing"), 400, "end of the flush")
+        await self.pulse("read", dest=key[0], bank=key[1])
+        await self.cycles(1)
+        await self.sampled()
+        return self.get("word")
+
+
+@LedgerRig.test(cases={"stall": ["none", "random"]})
+async def words(rig, cfg, rng, stall):
+    """Updates of all slices, announcements and clearing reads: a read behind a flush shows promise
+    less bytes; each promise is spent once, when its bytes have left, and a slice that does not hold
+    loses nothing."""
+    rig.o_spent.set_pause(stall, rng)
+    for _ in range(60):
+        key = rng.choice(rig.keys)
+        if key not in rig.told and not rig.i_announce.pending:
+            units = rng.choice((0, 1, 8, 40, 200))
+            turn = rng.randrange(2)
+            rig.i_announce.put({"dest": key[0], "bank": key[1], "turn": turn, "bytes16": units})
+        await rig.traffic(rng.randrange(60), rng.choice((0.05, 0.9)))
+        await rig.until(lambda: not rig.i_announce.pending, 200, "the announcement")
+        key = rng.choice(rig.keys)
+        word, left = await rig.read(key), rig.left.pop(key, 0)
+        wanted = {"told": int(key in rig.told), "left": left % (1 << cfg.total_width + 1)}
+        assert word == wanted | {"turn": rig.told.get(key, word["turn"])}, f"{key}: {left}"
+        cover("producer.ledger.over", word["told"] and left < 0)
+        cover("producer.ledger.short", word["told"] and left > 0)
+        await rig.until(lambda: rig.named == Counter(rig.spent), 400, f"{rig.spent}, {rig.named}")
+        rig.told.pop(key, None)
+        rig.spent.discard(key)
+        rig.named.pop(key, None)
+    cover("producer.ledger.clear")
