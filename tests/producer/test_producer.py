@@ -147,6 +147,10 @@ def test_moments_are_noticed(name, test):
     "name, test",
     [
         ("producer.told_twice", "refused"),
+        ("producer.new_close_with_old", "random_promises"),
+        ("producer.peer_waits_for_all", "kept"),
+        ("producer.close_read_early", "random_promises"),
+        ("producer.entry_before_its_word", "kept"),
         ("producer.closes_at_first_replica", "replicas"),
         ("producer.spent_of_epoch_before", "spent_late"),
         ("producer.told_over_waiting_tell", "two_tells"),

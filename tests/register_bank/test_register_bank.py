@@ -63,6 +63,7 @@ EDGES = [
     "region_busy",
     "region_ranges",
     "commit_within_range",
+    "announced_in_turn",
     "counter_sweeps",
     "clear_in_traffic",
 ]
@@ -119,6 +120,11 @@ def test_unchecked_geometry_is_noticed():
 )
 def test_changed_rank_is_noticed(bug):
     assert changed_bank("rank_stays", bug) == ["rank_stays"]
+
+
+def test_announcement_of_same_handle_is_noticed():
+    bug, test = "register_bank.announces_same_handle", "announced_in_turn"
+    assert changed_bank(test, bug, "sim.cocotb.register_bank.orders") == [test]
 
 
 @pytest.mark.parametrize(

@@ -258,6 +258,22 @@ async def commit_within_range(rig, cfg, rng):
 
 
 @BankRig.test()
+async def announced_in_turn(rig, cfg, rng):
+    """Each ANNOUNCE is of the handle that `ANNOUNCE_TO` names, which then names the next one."""
+    for _ in range(8):
+        await rig.order("control.ANNOUNCE_TO", rng.getrandbits(32))
+        for _ in range(3):
+            await rig.order("control.ANNOUNCE", rng.getrandbits(32))
+            await rig.check("control.ANNOUNCE_TO")
+            await rig.until(lambda: rig.o_command.count == len(rig.effects("command")))
+            await rig.answer(rng.randrange(16))
+            await rig.cycles(2)
+    commands = [{k: v for k, v in item.items() if k != "tag"} for item in rig.o_command.items]
+    assert commands == rig.effects("command")
+    cover("register_bank.announced_in_turn")
+
+
+@BankRig.test()
 async def counter_sweeps(rig, cfg, rng):
     """Reads while a sweep copies show a counter before or after it, nothing else; a sweep takes one
     visit of each counter."""
