@@ -240,7 +240,7 @@ class Tags(wiring.Component):
         What is free is known before C3; a store does not take what the one in front of it could
         have taken. Returns the ways that the store aside could have.
         """
-        view = data.StructLayout({"used": PLACES, "ways": PLACES, "full": 2, "second": 1})
+        view = data.StructLayout({"used": PLACES, "ways": PLACES, "full": BANKS - 1, "second": 1})
         own, of_aside, now = (Signal(view, name=name) for name in ("own", "of_aside", "now"))
         own_next, aside_next, avoided = Signal(PLACES), Signal(PLACES), Signal(PLACES)
         given = by_bank(near.next.sets) & gave
