@@ -5,6 +5,7 @@ import pytest
 
 from hub_rtl.contract.config import HubConfig
 from hub_rtl.producer.ledger import SendLedger
+from hub_rtl.producer.news import NewsLanes
 from hub_rtl.producer.producer import ProducerControl
 from sim.bench.runner import run_bench
 from sim.quality.caught import assert_caught
@@ -147,6 +148,7 @@ def test_moments_are_noticed(name, test):
     "name, test",
     [
         ("producer.told_twice", "refused"),
+        ("producer.news_without_credit", "kept"),
         ("producer.new_close_with_old", "random_promises"),
         ("producer.peer_waits_for_all", "kept"),
         ("producer.close_read_early", "random_promises"),
@@ -195,3 +197,16 @@ def test_wrong_ledger_is_noticed(name):
     """A change on its way to the memory is not seen, one that is joined is lost; packets jump over
     the end of a promise; a promise is spent again; a word stays for the next epoch."""
     assert_caught(lambda: ledger(ODD, name))
+
+
+def news_lanes(bug=None):
+    module = "sim.cocotb.producer.lanes"
+    run_bench(NewsLanes(ODD), name="news_lanes", module=module, cfg=ODD, bug=bug)
+
+
+def test_news_lanes():
+    news_lanes()
+
+
+def test_one_lane_for_all_news_is_noticed():
+    assert_caught(lambda: news_lanes("producer.news_on_first_lane_only"))
