@@ -59,9 +59,9 @@ class Grants(wiring.Component):
     everybody can have what it needs, everybody has its first share at least, used or not. Where a
     need cannot be met, the pool is *short* until a period has passed in which all were: a source
     then has no more than it needs, and is asked to give back what it has beyond and does not use.
-    Nobody has more than the *level*: after each period with an unmet need it falls by a quarter,
-    not below the first share, after each other it rises by a half, to ``most``. A source that has
-    too much is granted nothing while its places become free.
+    Nobody has more than the *level*: after a period with an unmet need in which nobody had more
+    than its own it falls by a quarter, not below the first share; after one without it rises by a
+    half, to ``most``. A source that has too much is granted nothing while its places become free.
 
     Latency: a visit takes 5 cycles, 8 if the source gave something back. A source is told when an
     eighth of what it has, or 16, is new to it, and anything in the first round of a period; a round
@@ -209,6 +209,7 @@ class Grants(wiring.Component):
         clock, due = Signal(range(self._period), init=self._period - 1), Signal()
         measures, asks = Signal(), Signal()  # rounds: the first of a period, the second
         level, short, unmet = Signal(range(t.most + 1), init=t.most), Signal(), Signal()
+        spare = Signal()  # somebody had more than its need in this period
         lower, higher = Signal.like(level), Signal(range(2 * t.most))
         m.d.comb += [lower.eq(level - (level >> 2)), higher.eq(level + (level >> 1))]
         m.d.sync += clock.eq(Mux(clock == 0, self._period - 1, clock - 1))
@@ -221,20 +222,18 @@ class Grants(wiring.Component):
                     due.eq(clock == 0),
                     short.eq(unmet),
                     unmet.eq(0),
-                    level.eq(
-                        Mux(
-                            unmet,
-                            Mux(lower > t.first, lower, t.first),
-                            Mux(higher > t.most, t.most, higher),
-                        )
-                    ),
+                    spare.eq(0),
                 ]
-        return measures, asks, level, short, unmet
+                with m.If(~unmet):
+                    m.d.sync += level.eq(Mux(higher > t.most, t.most, higher))
+                with m.Elif(~spare):
+                    m.d.sync += level.eq(Mux(lower > t.first, lower, t.first))
+        return measures, asks, level, short, unmet, spare
 
     def _give(self, m, step, now, free, turn):
         """What the source should have, and what it gets of that."""
         t = self._types
-        measures, _, level, short, unmet = turn
+        measures, _, level, short, unmet, _ = turn
         width = len(level) + 1
         need, fair, floor = Signal(width), Signal(width), Signal(width)
         wanted, want, lacks, lack = Signal(), Signal(width), Signal(), Signal(width)
@@ -282,7 +281,7 @@ class Grants(wiring.Component):
 
     def _tell(self, m, step, now, need, turn, book, who):
         """The source is told if it is worth a message; the books are written."""
-        measures, asks, _, short, _ = turn
+        measures, asks, _, short, _, spare = turn
         out, news, back, tells = self.o_grant, Signal(GRANT), Signal(), Signal()
         m.d.comb += [
             news.eq(now.granted - now.told),
@@ -298,6 +297,8 @@ class Grants(wiring.Component):
             *(book.w_data[name].eq(now[name]) for name in ("then", "recent")),
             book.w_data.told.eq(Mux(tells, now.granted, now.told)),
         ]
+        with m.If((step == Step.TELL) & (now.own > need)):
+            m.d.sync += spare.eq(1)
         with m.If(tells):
             m.d.sync += [
                 out.valid.eq(1),
