@@ -291,11 +291,9 @@ def turnover(regions=32):
                 expected=1,
             )
             s.region(1, index, geometry)
-        s.handle(0, 0, Handle(targets=((1, 0),), row_bytes=128))
+            s.handle(0, index, Handle(targets=((1, index),), row_bytes=128))
         s.barrier()
-        for index in range(regions):
-            s.handle(0, 0, Handle(targets=((1, index),), row_bytes=128))
-            s.close(0, 0)
+        s.close_all(0)
         s.wait_all(1, regions)
         s.mark(1, 0)
         if ranged:
