@@ -64,10 +64,10 @@ def test_two_regions_share_groups(simulate):
     counts = registers.counters()
     s.hide(WRONG, WRONG + 1)
     result = simulate(s, but=BOTH)
-    assert of_both(result) == [
+    assert set(of_both(result)) == {
         (EventKind.ALL, WRONG, 0),
         (EventKind.ERROR, WRONG + 1, Reason.OVERLAP),
-    ]
+    }
     assert counts(result)["row_overlaps"] + counts(result)["overlaps"] > 0
 
 
