@@ -51,7 +51,8 @@ COLUMN = 16
 MOST_TILE_ROWS = 1024  # docs/formats.md
 LARGEST_USUAL_TILE = 128  # the M-tile of a GEMM
 EPOCH = 0
-MARK_START, MARK_STORED, MARK_CLOSED, MARK_END = 1, 2, 3, 4
+MARK_START, MARK_STORED, MARK_CLOSED, MARK_END, MARK_TOLD = 1, 2, 3, 4, 5
+TELLER = 1  # thread of a rank that tells what comes
 MARK_QUERY = 1000  # + region: its registers have been read
 QUERY = ("STATE", "SENT_LO", "ACKED_LO", "REFUSED_LO", "ROWS")
 
@@ -383,10 +384,14 @@ def finish(plan, program, rank, counters=True):
 
 
 def announce(plan, program, expert):
-    """What a rank's rows bring to each expert, told before the first of them."""
+    """What a rank's rows bring to each expert, told while the first of them leave."""
+    program.wait_mark(MARK_START)
     experts, rows = np.unique(expert, return_counts=True)
     for number, count in zip(experts.tolist(), rows.tolist(), strict=True):
         program.announce(number, EPOCH, count * plan.row_bytes, more=True)
+    program.announce_all(EPOCH)
+    program.sync()
+    program.mark(MARK_TOLD)
 
 
 def hub_programs(plan, close_at_end=False, **settings):
@@ -411,7 +416,7 @@ def hub_programs(plan, close_at_end=False, **settings):
         token, choice, expert = rows_of(plan, number)
         rowid = plan.rowids(number).ravel()
         if not close_at_end:
-            announce(plan, program, expert)
+            announce(plan, rank.program(TELLER), expert)
         operand = row_operand(0, EPOCH, 0) + sum(
             value << OPERAND_ROW[name][0] for name, value in (("handle", expert), ("rowid", rowid))
         )
@@ -426,12 +431,12 @@ def hub_programs(plan, close_at_end=False, **settings):
             c=columns + (token * plan.routing.top_k + choice) * COLUMN,
             d=COLUMN,
         )
-        if not close_at_end:
-            program.announce_all(EPOCH)
         program.sync()
         program.mark(MARK_STORED)
         if close_at_end:
             program.close_all(EPOCH)
+        else:
+            program.wait_mark(MARK_TOLD)
         program.mark(MARK_CLOSED)
         program.wait_events(EventKind.ALL, len(plan.experts(number)))
         finish(plan, program, number)

@@ -39,8 +39,8 @@ async def random_commands(rig, cfg, rng, grid):
 
 @ProducerRig.test(rate=0)
 async def every_fault(rig, cfg, rng):
-    """No close of an entry that is unusable, in each way an entry can be; a write beyond the table
-    changes nothing."""
+    """No close of an entry that is unusable, in each way an entry can be; a write beyond the table,
+    and a command that does not exist, change nothing."""
     traffic = rig.traffic
     beyond = (1 << cfg.handle_width) - 1
     for fault in traffic.FAULTS * 9:
@@ -72,6 +72,13 @@ async def every_fault(rig, cfg, rng):
                 f"row_bytes = {row_bytes}"
             )
             await rig.idle()
+    await rig.write(0, rig.mine(epoch=7), settle=4)
+    for op in range(len(CommandOp), 8):  # there is no such command
+        before = rig.o_response.count
+        rig.command(op, epoch=7)
+        await rig.until(lambda before=before: rig.o_response.count > before, what=f"answer to {op}")
+        assert rig.reasons[-1] == Reason.UNKNOWN
+    assert await rig.close(0, 7) == Reason.OK
 
 
 @ProducerRig.test(rate=0.8)
