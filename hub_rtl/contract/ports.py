@@ -247,7 +247,9 @@ def hub_interfaces(cfg):
             ),
         ]
     out += [
-        _stream("s_command", "slave", command_fields(cfg), "fence, close and close-all"),
+        _stream(
+            "s_command", "slave", command_fields(cfg), "fence, close, close-all, announcements"
+        ),
         _stream(
             "m_command_response", "master", answer, "answers to commands, by tag, not in order"
         ),
