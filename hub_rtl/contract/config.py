@@ -77,6 +77,7 @@ class HubConfig:
     log_depth: int = 64  # entries of the refusal log, 1..1024
     reject_depth: int = 16  # REJECT messages waiting to be sent, 1..256
     tag_width: int = 8  # bits of the store tag echoed by responses, 1..32
+    slice_bytes: int = 32  # payload of a slice per cycle: 16, 32, 64 or 128
 
     flit_bytes = FLIT_BYTES  # what a lane moves per cycle
     store_bytes = SECTOR_BYTES  # one store: a 32-byte sector with a byte mask
@@ -132,6 +133,7 @@ class HubConfig:
         between("log_depth", 1, 1024)
         between("reject_depth", 1, 256)
         between("tag_width", 1, 32)
+        between("slice_bytes", 16, 128, power=True)
 
     # -- derived sizes -----------------------------------------------------------------------------
 

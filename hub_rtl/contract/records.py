@@ -367,24 +367,6 @@ class HubTypes:
                 "bytes16": SENT16,
             }
         )
-        #: One entry of announcements, from the link or from the own rank: what rank ``src`` says of
-        #: one region and epoch. ``tell``: it promises 16 * ``bytes16`` bytes (and up to 15 more if
-        #: ``ragged``). ``close``: it sends nothing more; only with it ``abort``: it gave up,
-        #: ``short``, ``over``: it sent less, more than it told. One of tell, close is set.
-        self.news = struct(
-            {
-                "region": REGION,
-                "epoch": epoch,
-                "src": RANK,
-                "tell": 1,
-                "close": 1,
-                "abort": 1,
-                "short": 1,
-                "over": 1,
-                "ragged": 1,
-                "bytes16": SENT16,
-            }
-        )
         self.event = struct(event_fields(cfg))
 
         # -- regions -------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ RANGES = {
     "write_depth": (2, 512, False),
     "dep_ranges": (1, 64, False),
     "combine_depth": (1, 32, False),
+    "slice_bytes": (16, 128, True),
     "log_depth": (1, 1024, False),
     "reject_depth": (1, 256, False),
     "tag_width": (1, 32, False),
