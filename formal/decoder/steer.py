@@ -102,7 +102,7 @@ class MergeKeepsStores(Spec):
                         "epoch",
                         "rowid",
                         "block",
-                        "sector",
+                        "part",
                         "full",
                         "dest",
                     )

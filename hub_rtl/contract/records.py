@@ -39,8 +39,6 @@ from .fields import (
     REASON,
     REGION,
     ROWID,
-    SECTOR,
-    SECTOR_BYTES,
     SENT16,
     STATE,
     WORD,
@@ -228,9 +226,9 @@ class HubTypes:
         self.store = struct(store_fields(cfg))
         self.store_response = struct(response_fields(cfg))
         #: A store whose destination is known. ``block``: packet-sized block of the row (plain = 0)
-        #: or of the address space (plain = 1). ``sector``: 32-byte sector in the block. ``full``:
-        #: bytes that make the block complete. ``dest``: handle * replicas + replica, names the send
-        #: counter.
+        #: or of the address space (plain = 1). ``part``: piece of ``slice_bytes`` of the block.
+        #: ``full``: bytes that make the block complete. ``dest``: handle * replicas + replica,
+        #: names the send counter.
         self.resolved = struct(
             {
                 "plain": 1,
@@ -240,11 +238,11 @@ class HubTypes:
                 "epoch": epoch,
                 "rowid": rowid,
                 "block": max(cfg.row_block_width, cfg.addr_block_width),
-                "sector": cfg.sector_width,
+                "part": index_width(cfg.packet_bytes // cfg.slice_bytes),
                 "full": cfg.bytes_width,
                 "dest": cfg.dest_width,
-                "data": SECTOR,
-                "mask": SECTOR_BYTES,
+                "data": cfg.slice_bytes * BYTE,
+                "mask": cfg.slice_bytes,
             }
         )
         self.command = struct(command_fields(cfg))
@@ -525,9 +523,10 @@ def record_of(cfg, slice_bytes):
     A record has one such beat for each ``part`` of ``slice_bytes`` of its block that has a byte, in
     order; ``header`` and ``mask``, of the whole block, stand beside all of them. Bytes of ``data``
     that the mask does not name are anything. ``header.cls`` = 1: `.nop`. ``header.rank``: the other
-    rank, here that it goes to.
+    rank, here that it goes to. ``header.news``: the bytes are entries of announcements, 8 each,
+    from the first on; of the rest of the header only the rank means something.
     """
-    return _record(cfg, slice_bytes, cfg.region_width)
+    return _record(cfg, slice_bytes, cfg.region_width, ("news",))
 
 
 @cache

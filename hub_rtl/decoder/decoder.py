@@ -402,9 +402,7 @@ class LogicalDestinationDecoder(wiring.Component):
             out.rowid.eq(Mux(row.plain, 0, row.rowid)),
             out.full.eq(full),
             out.block.eq(Mux(row.plain, plain.addr[block_bits:ADDR], row_block)),
-            out.sector.eq(
-                Mux(row.plain, plain.addr[5:block_bits], row.row_off[1 : block_bits - 4])
-            ),
+            out.part.eq(Mux(row.plain, plain.addr[5:block_bits], row.row_off[1 : block_bits - 4])),
             out.dest.eq(
                 Mux(
                     row.plain,

@@ -109,10 +109,8 @@ class Hub(wiring.Component):
             connect(m, producer.o_packet[n], port.i_packet)
             connect(m, port.o_packet, consumer.i_packet[n])
             connect(m, port.o_control, router.i_received[n])
-            # The packet manager knows late in its cycle that it takes a credit, and looks at
-            # `dest_ready` two cycles later.
-            m.d.sync += port.take.eq(producer.take[n])
             m.d.comb += [
+                port.take.eq(producer.take[n]),
                 producer.dest_ready[n].eq(port.dest_ready),
                 port.rank.eq(csr.rank),
                 port.lane.eq(

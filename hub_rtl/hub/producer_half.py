@@ -17,12 +17,13 @@ from hub_rtl.contract.records import (
 )
 from hub_rtl.decoder.decoder import LogicalDestinationDecoder
 from hub_rtl.decoder.steer import StoreMerge
-from hub_rtl.packet_manager.packet_manager import PacketManager
+from hub_rtl.link.serializer import Serializer
 from hub_rtl.parts.mutants import mutant, variant
 from hub_rtl.parts.placing import placer
 from hub_rtl.producer.ledger import SendLedger
 from hub_rtl.producer.news import NewsLanes
 from hub_rtl.producer.producer import ProducerControl
+from hub_rtl.wide_packet_manager.wide_packet_manager import WidePacketManager
 
 __all__ = ["HubProducer", "command_config"]
 
@@ -42,6 +43,7 @@ class HubProducerObserve(NamedTuple):
     ledger: SendLedger
     merges: list  #: StoreMerge per loop lane
     news: NewsLanes
+    serializers: list  #: Serializer per slice
 
 
 class HubProducer(wiring.Component):
@@ -104,18 +106,25 @@ class HubProducer(wiring.Component):
             for _ in range(cfg.lanes)
         ]
         pools = [
-            self._place("moehub_packet_manager", lambda: PacketManager(cfg))
+            self._place("moehub_packet_manager", lambda: WidePacketManager(cfg))
             for _ in range(cfg.slices)
+        ]
+        serializers = [
+            self._place("moehub_serializer", lambda: Serializer(cfg, cfg.slice_bytes))
+            for _ in pools
         ]
         m.submodules.ledger = ledger = SendLedger(cfg)
         merges = [
             StoreMerge(cfg, len(range(loop, cfg.lanes, cfg.loop_lanes)))
             for loop in range(cfg.loop_lanes)
         ]
-        self.observe = HubProducerObserve(control, decoders, pools, ledger, merges, news)
+        self.observe = HubProducerObserve(
+            control, decoders, pools, ledger, merges, news, serializers
+        )
         for name, parts in (
             ("decoder", decoders),
             ("pool", pools),
+            ("serializer", serializers),
             ("merge", merges),
         ):
             for n, part in enumerate(parts):
@@ -123,7 +132,7 @@ class HubProducer(wiring.Component):
 
         self._decoders(m, control, decoders, pools, merges)
         self._merges(m, control, merges, pools)
-        self._pools(m, control, pools, ledger, news)
+        self._pools(m, control, pools, ledger, news, serializers)
         self._news(m, control, ledger, news)
         self._control(m, control, pools)
         m.d.sync += [
@@ -178,13 +187,14 @@ class HubProducer(wiring.Component):
                 control.merging[n].eq(merge.flushing),
             ]
 
-    def _pools(self, m, control, pools, ledger, news):
-        """Every packet manager with the ledger, and the news between its packets."""
+    def _pools(self, m, control, pools, ledger, news, serializers):
+        """Every packet manager with the ledger, the news between its packets, and all as flits."""
         mark = Signal.like(control.o_mark)
         m.d.sync += mark.eq(control.o_mark)
         for n, pool in enumerate(pools):
-            connect(m, pool.o_packet, news.i_packet[n])
-            connect(m, news.o_packet[n], flipped(self.o_packet[n]))
+            connect(m, pool.o_record, news.i_record[n])
+            connect(m, news.o_record[n], serializers[n].i_record)
+            connect(m, serializers[n].o_packet, flipped(self.o_packet[n]))
             m.d.comb += [
                 news.dest_ready[n].eq(self.dest_ready[n]),
                 pool.dest_ready.eq(news.pool_ready[n]),

@@ -8,12 +8,12 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hub_rtl.contract.config import ceil_log2
-from hub_rtl.contract.fields import BYTE, FLIT, FLIT_BYTES
-from hub_rtl.contract.packets import PacketType
+from hub_rtl.contract.fields import BYTE, FLIT, FLIT_BYTES, WORD
+from hub_rtl.contract.packets import NEWS_ENTRIES, PacketType
 from hub_rtl.contract.records import header_layout, record_of, types_of
 from hub_rtl.parts.arbiter import any_before
 from hub_rtl.parts.mutants import mutant
-from hub_rtl.parts.onehot import encode
+from hub_rtl.parts.onehot import encode, tree_sum
 from hub_rtl.parts.ram import Ram
 from hub_rtl.parts.register_queue import RegisterQueue
 
@@ -35,7 +35,8 @@ class Serializer(wiring.Component):
 
     Contract: each record becomes one packet, in order. It spans from the first to the last 16-byte
     unit with a byte in it; if a byte of the span is missing, the packet is ``masked``: mask flits
-    for the whole block follow the header. Bytes that the mask does not name are sent as 0. ``src``,
+    for the whole block follow the header. Entries of announcements become a NEWS packet, never
+    masked. Bytes that the mask does not name are sent as 0. ``src``,
     ``lane``, ``seq``, credits and ``crc`` of the header are 0, for the link to fill.
 
     Latency: the header is valid 3 cycles after the record's last beat, when idle. Throughput: never
@@ -117,7 +118,7 @@ class Serializer(wiring.Component):
 
     def _measure(self, m, ends, head):
         """First step: which units have a byte, and all. Second: span and header."""
-        beat, units = self.i_record.p, self._cfg.packet_flits
+        beat, units, entry_bytes = self.i_record.p, self._cfg.packet_flits, WORD // BYTE
         header, some, whole = Signal.like(beat.header), Signal(units), Signal(units)
         with m.If(ends):
             m.d.sync += [
@@ -141,13 +142,15 @@ class Serializer(wiring.Component):
             head.first.eq(encode(some & ~below)),
             last.eq(encode(some & ~above)),
             head.length.eq(last - head.first + 1),
-            head.masked.eq(missing.any()),
+            head.masked.eq(
+                mutant("link.odd_news_masked", missing.any() & ~header.news, missing.any())
+            ),
         ]
         kinds = {
             kind: Signal(header_layout(kind), name=f"header_{kind.name.lower()}")
-            for kind in (PacketType.ROW, PacketType.PLAIN)
+            for kind in (PacketType.ROW, PacketType.PLAIN, PacketType.NEWS)
         }
-        row, plain = kinds.values()
+        row, plain, news = kinds.values()
         for kind, view in kinds.items():
             m.d.comb += [
                 view.type.eq(kind),
@@ -161,7 +164,14 @@ class Serializer(wiring.Component):
             *(row[name].eq(header[name]) for name in ("region", "epoch", "rowid")),
             row.row_off.eq(unit),
             plain.addr16.eq(unit),
-            head.flit.eq(Mux(header.plain, plain.as_value(), row.as_value())),
+            news.count.eq(tree_sum(list(head.mask[: NEWS_ENTRIES * entry_bytes : entry_bytes]))),
+            head.flit.eq(
+                Mux(
+                    header.news,
+                    news.as_value(),
+                    Mux(header.plain, plain.as_value(), row.as_value()),
+                )
+            ),
         ]
 
     def _send(self, m, heads, payload, leaves):

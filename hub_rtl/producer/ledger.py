@@ -21,7 +21,7 @@ from .records import producer_types_of
 __all__ = ["LEDGER_CYCLES", "LedgerBank", "SendLedger", "SentQueue", "SpentQueue", "ledger_banks"]
 
 LEDGER_CYCLES = 2  # from a read to its word
-PLACES = 4  # of a slice's queue; the last is for the packet on its way
+PLACES = 5  # of a slice's queue; the last two are for the packets on their way
 SLICES = 6  # that share a bank: their full packets take nine cycles
 
 
@@ -52,9 +52,10 @@ class SentQueue(wiring.Component):
     """What one packet manager has sent, on its way to the ledger.
 
     Contract: an update of the same (dest, bank) as one that waits is added to it, unless that is
-    offered; else it waits behind all others. ``hold`` is 1 when another packet might find no place:
-    the slice begins none meanwhile, then nothing is lost. ``flushing`` is 1 from the cycle after
-    ``flush`` until all that waited then has left. Latency one cycle, one update per cycle.
+    offered; else it waits behind all others. ``hold`` is 1 when few places are left: the slice
+    begins no packet meanwhile, then those on their way find one and nothing is lost. ``flushing``
+    is 1 from the cycle after ``flush`` until all that waited then has left. Latency one cycle, one
+    update per cycle.
 
     Parameters: ``cfg``. Ports: ``sent`` In, record ``sent``; ``o`` Out stream(``sent_sum``);
     ``hold`` Out; ``flush`` In, ``flushing`` Out.
@@ -85,7 +86,7 @@ class SentQueue(wiring.Component):
             self.o.valid.eq(filled[0]),
             self.o.payload.eq(places[0]),
             take.eq(self.o.valid & self.o.ready),
-            self.hold.eq(filled[PLACES - 2]),
+            self.hold.eq(filled[PLACES - 3]),
         ]
         older = Signal(PLACES)  # of what waited at the last flush
         self.observe = SentQueueObserve(places, filled, older)

@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from hub_rtl.contract.fields import NEWS_COUNT, UNIT
 from hub_rtl.contract.packets import NEWS_ENTRIES
-from hub_rtl.contract.records import types_of
+from hub_rtl.contract.records import record_of, types_of
 from hub_rtl.parts.arbiter import RoundRobin
 from hub_rtl.parts.mutants import mutant, variant
 from hub_rtl.parts.onehot import encode
@@ -54,8 +54,8 @@ class NewsEngine(wiring.Component):
     ``ranks``; ``wanted`` Out ``ranks``, a packet waits for a data credit; ``may_send`` In
     ``ranks``, it is there; ``claim`` Out {en, rank}, it is taken: only if both bits were set in the
     cycle before; ``ledger_read`` Out record ``ledger_read``, ``ledger_word`` In, 2 cycles later;
-    ``unpend`` Out record ``unpend``, ``unpend_granted`` In; ``o_news`` Out stream(flit), one packet
-    per claim; ``pending`` Out ``ranks``: closes are listed; ``sent``, ``dropped``, ``told``,
+    ``unpend`` Out record ``unpend``, ``unpend_granted`` In; ``o_news`` Out stream(record), one
+    packet per claim; ``pending`` Out ``ranks``: closes are listed; ``sent``, ``dropped``, ``told``,
     ``told_dropped`` Out strobes, per close and per tell.
     """
 
@@ -87,7 +87,7 @@ class NewsEngine(wiring.Component):
                 "ledger_word": In(own.ledger_word),
                 "unpend": Out(own.unpend),
                 "unpend_granted": In(1),
-                "o_news": Out(stream.Signature(types_of(cfg).flit)),
+                "o_news": Out(stream.Signature(record_of(cfg, cfg.slice_bytes))),
                 "pending": Out(cfg.ranks),
                 "sent": Out(1),
                 "dropped": Out(1),

@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 from hub_rtl.contract.config import ceil_log2
 from hub_rtl.contract.fields import REASON
 from hub_rtl.contract.packets import CommandOp, Reason
-from hub_rtl.contract.records import CLOSE_COUNTS, types_of
+from hub_rtl.contract.records import CLOSE_COUNTS, record_of, types_of
 from hub_rtl.parts.mutants import bug, mutant
 from hub_rtl.parts.ram_queue import RamQueue
 from hub_rtl.parts.stream import StreamMerge
@@ -88,7 +88,7 @@ class ProducerControl(wiring.Component):
     sank an entry; ``o_announce`` Out stream(``ledger_announce``), ``i_spent`` In stream(``spent``),
     ``ledger_flush`` Out, ``ledger_flushing`` In, ``ledger_read`` Out, ``ledger_word`` In: see
     :class:`~hub_rtl.producer.ledger.SendLedger`; ``peer_dead``, ``may_send`` In, ``wanted`` Out
-    ``ranks``, ``claim`` Out {en, rank}, ``o_news`` Out stream(flit): see
+    ``ranks``, ``claim`` Out {en, rank}, ``o_news`` Out stream(record): see
     :class:`~hub_rtl.producer.news_engine.NewsEngine`; ``pending`` Out ``ranks``; ``clearing`` Out;
     ``counts`` Out strobes: ``closes``, ``closes_dropped``, ``tells``, ``tells_dropped``,
     ``fences``. Source: docs/interfaces.md section 3; the paper has no close (it counts globally).
@@ -119,7 +119,7 @@ class ProducerControl(wiring.Component):
                 "ledger_flushing": In(1),
                 "ledger_read": Out(own.ledger_read),
                 "ledger_word": In(own.ledger_word),
-                "o_news": Out(stream.Signature(types.flit)),
+                "o_news": Out(stream.Signature(record_of(cfg, cfg.slice_bytes))),
                 "wanted": Out(cfg.ranks),
                 "may_send": In(cfg.ranks),
                 "claim": Out(types.rank_strobe),

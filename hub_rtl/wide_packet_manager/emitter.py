@@ -33,7 +33,7 @@ class Emitter(wiring.Component):
     Latency: the first beat is valid LANDS + 1 cycles after the lock; one beat per cycle. ``leaves``
     comes with the beat or later: the words of the last beat have been read.
 
-    Parameters: ``cfg``, ``slice_bytes``. Ports: ``opened`` In; ``ready`` In,
+    Parameters: ``cfg``. Ports: ``opened`` In; ``ready`` In,
     why they are; ``lock`` In; ``granted``, ``missed`` In, ``room`` Out; ``closing`` Out; ``peek``
     Out, ``had`` In; ``look`` Out, ``whole`` In; ``fetch`` Out; ``info``, ``mask``, ``data`` In,
     what was fetched; ``o_record`` Out, valid is a register; ``tail`` Out; ``leaves`` Out;
@@ -41,8 +41,8 @@ class Emitter(wiring.Component):
     locked; ``full``, ``partial``, ``expired`` Out strobes: what was locked.
     """
 
-    def __init__(self, cfg, slice_bytes):
-        self._cfg, self._types = cfg, wide_types_of(cfg, slice_bytes)
+    def __init__(self, cfg):
+        self._cfg, self._types = cfg, wide_types_of(cfg)
         t = self._types
         self._ahead = PICK + LANDS if t.parts == 1 else 2 + -(-(PICK + LANDS) // t.parts)
         super().__init__(

@@ -27,15 +27,15 @@ class Entries(wiring.Component):
     until the next one; what is looked at is what was written before or in the same cycle, but
     payload and mask only what was written before.
 
-    Parameters: ``cfg``, ``slice_bytes``. Ports: ``arrives`` In {en, bytes}, ``slot`` Out, where
+    Parameters: ``cfg``. Ports: ``arrives`` In {en, bytes}, ``slot`` Out, where
     they wait; ``found`` In; ``policy`` In; ``full`` Out {en, index, list}: with this store
     every byte that the block shall have is there; ``opened`` Out, C4; ``early`` Out, a store that a
     fence covers is in C4; ``overlap`` Out strobe; ``peek`` In entry, ``had`` Out; ``look`` In
     entry, ``whole`` Out, it is full; ``fetch`` In, ``data``, ``mask`` (of all parts), ``info`` Out.
     """
 
-    def __init__(self, cfg, slice_bytes):
-        self._cfg, self._types = cfg, wide_types_of(cfg, slice_bytes)
+    def __init__(self, cfg):
+        self._cfg, self._types = cfg, wide_types_of(cfg)
         t = self._types
         super().__init__(
             {

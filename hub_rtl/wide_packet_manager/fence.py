@@ -34,7 +34,7 @@ class Fence(wiring.Component):
     output or on its way into the ledger. In the cycles between a packet's last beat and the ledger
     a mark covers it whatever its handle.
 
-    Parameters: ``cfg``, ``slice_bytes``. Ports: ``mark`` In; ``mark_now`` Out, the mark that
+    Parameters: ``cfg``. Ports: ``mark`` In; ``mark_now`` Out, the mark that
     entries are judged by; ``covered`` Out, a bit per entry; ``opened`` In; ``entries`` In, of each
     rank, as of the next cycle; ``innocent`` In; ``leaves`` In; ``early`` In, a covered store has no
     entry yet; ``tail`` In; ``draining`` Out ranks.
@@ -42,8 +42,8 @@ class Fence(wiring.Component):
 
     observe: FenceObserve  # once elaborated
 
-    def __init__(self, cfg, slice_bytes):
-        self._cfg, self._types = cfg, wide_types_of(cfg, slice_bytes)
+    def __init__(self, cfg):
+        self._cfg, self._types = cfg, wide_types_of(cfg)
         t = self._types
         super().__init__(
             {

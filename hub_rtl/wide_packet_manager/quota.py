@@ -25,11 +25,11 @@ class FreeList(wiring.Component):
     ``gives`` gives one back; one of each per cycle, and what is given can be taken in the next
     cycle. Both words that may come next are read, so ``takes`` may be late in its cycle.
 
-    Parameters: ``cfg``, ``slice_bytes``. Ports: ``free`` Out; ``takes`` In; ``gives`` In.
+    Parameters: ``cfg``. Ports: ``free`` Out; ``takes`` In; ``gives`` In.
     """
 
-    def __init__(self, cfg, slice_bytes):
-        self._cfg, self._types = cfg, wide_types_of(cfg, slice_bytes)
+    def __init__(self, cfg):
+        self._cfg, self._types = cfg, wide_types_of(cfg)
         t = self._types
         super().__init__({"free": Out(t.index_width), "takes": In(1), "gives": In(t.leaves)})
 
@@ -75,14 +75,14 @@ class Quota(wiring.Component):
     later, and until then the answer supposes that it was a shared one: a store can wait for one
     cycle in vain. ``can_accept`` is registered.
 
-    Parameters: ``cfg``, ``slice_bytes``. Ports: ``asks`` In, one-hot rank; ``asks_again`` In, it is
+    Parameters: ``cfg``. Ports: ``asks`` In, one-hot rank; ``asks_again`` In, it is
     the rank that asked in the cycle before; ``takes`` In; ``place`` Out; ``at_max`` Out, the rank's
     own maximum forbids it; ``leaves`` In; ``policy`` In, from the next cycle on;
     ``can_accept`` Out ranks; ``entries`` Out, of each rank, as of the next cycle.
     """
 
-    def __init__(self, cfg, slice_bytes):
-        self._cfg, self._types = cfg, wide_types_of(cfg, slice_bytes)
+    def __init__(self, cfg):
+        self._cfg, self._types = cfg, wide_types_of(cfg)
         t = self._types
         super().__init__(
             {

@@ -31,14 +31,14 @@ class ReadyLists(wiring.Component):
 
     Stalls: picks only while ``room``. ``dest_ready`` shows a ``take`` in the very next cycle.
 
-    Parameters: ``cfg``, ``slice_bytes``. Ports: ``ready`` In; ``room`` In; ``dest_ready``,
+    Parameters: ``cfg``. Ports: ``ready`` In; ``room`` In; ``dest_ready``,
     ``dead``, ``old`` In ranks; ``take`` Out; ``lock`` Out; ``granted`` Out strobe: room was used,
     ``missed`` Out strobe: it was not needed; ``asking`` Out, a rank could be picked; ``starved``
     Out, ranks have entries and none of them a credit.
     """
 
-    def __init__(self, cfg, slice_bytes):
-        self._cfg, self._types = cfg, wide_types_of(cfg, slice_bytes)
+    def __init__(self, cfg):
+        self._cfg, self._types = cfg, wide_types_of(cfg)
         t = self._types
         super().__init__(
             {

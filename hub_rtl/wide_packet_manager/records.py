@@ -45,11 +45,11 @@ class WidePoolTypes:
     """Layouts of one configuration. ``index`` numbers entries; ``part`` numbers pieces of
     ``slice_bytes`` of a block; ``list`` is one of a rank's ready lists."""
 
-    def __init__(self, cfg, slice_bytes):
+    def __init__(self, cfg):
         struct = data.StructLayout
         types, depth, rank = types_of(cfg), cfg.pool_depth, cfg.rank_width
-        resolved = types.resolved.members
-        self.slice_bytes, self.parts = slice_bytes, cfg.packet_bytes // slice_bytes
+        self.slice_bytes = slice_bytes = cfg.slice_bytes
+        self.parts = cfg.packet_bytes // slice_bytes
         self.index_width = index = index_width(depth)
         self.count_width = depth.bit_length()  # holds 0..pool_depth
         self.part_width = part = index_width(self.parts)
@@ -73,13 +73,8 @@ class WidePoolTypes:
         )
         self.body = data.UnionLayout({"row": self.row, "block": cfg.addr_block_width})
         self.key = struct({"plain": 1, "rank": rank, "body": self.body})
-        #: A store as it arrives: as of the decoder, in pieces of ``slice_bytes``.
-        self.store = struct(
-            {("part" if name == "sector" else name): shape for name, shape in resolved.items()}
-            | {"part": part}
-            | {"data": slice_bytes * BYTE, "mask": slice_bytes}
-        )
-        #: The same without its bytes, which wait in a memory of their own. ``units``: that make the
+        self.store = types.resolved
+        #: A store without its bytes, which wait in a memory of their own. ``units``: that make the
         #: block complete. ``slot``: where they wait.
         self.slim = struct(
             {
@@ -170,9 +165,9 @@ class WidePoolTypes:
 
 
 @cache
-def wide_types_of(cfg, slice_bytes):
+def wide_types_of(cfg):
     """The :class:`WidePoolTypes` of a configuration."""
-    return WidePoolTypes(cfg, slice_bytes)
+    return WidePoolTypes(cfg)
 
 
 def covers(mark, log2_replicas, plain, dest):

@@ -38,14 +38,14 @@ class Sweep(wiring.Component):
     (1), age (2), judged (3). A full entry goes first; a visit that has given way PATIENCE times
     asks for a store's place (``pause``). An age is true to the cycle of its visit and saturates.
 
-    Parameters: ``cfg``, ``slice_bytes``. Ports: ``opened`` In; ``full`` In; ``lock`` In; ``leaves``
+    Parameters: ``cfg``. Ports: ``opened`` In; ``full`` In; ``lock`` In; ``leaves``
     In; ``ready`` Out; ``marks`` In strobe, visits under way are void; ``mark_now``, ``covered`` In;
     ``innocent`` Out; ``dead`` In ranks; ``waits`` In; ``idle`` In, no entry is leaving or could;
     ``policy`` In; ``old`` Out ranks; ``oldest`` Out; ``pause`` Out.
     """
 
-    def __init__(self, cfg, slice_bytes):
-        self._cfg, self._types = cfg, wide_types_of(cfg, slice_bytes)
+    def __init__(self, cfg):
+        self._cfg, self._types = cfg, wide_types_of(cfg)
         self._log2_replicas = ceil_log2(cfg.replicas)
         t = self._types
         super().__init__(

@@ -21,14 +21,14 @@ class TagTable(wiring.Component):
     Ways are written by ``opens``; ``gave`` says in the next cycle which of them are in use, and
     counts, as ``closing`` does, from the cycle after.
 
-    Parameters: ``cfg``, ``slice_bytes``. Ports: ``read`` In; ``reads`` In sets; ``compares`` In,
+    Parameters: ``cfg``. Ports: ``read`` In; ``reads`` In sets; ``compares`` In,
     the sets that were read, ``key`` In; ``equal``, ``used`` Out, a bit per way; ``index`` Out, an
     entry per way; ``opens`` In {ways, sets, key, index}: writes these ways; ``gave`` In ways;
     ``closing`` In.
     """
 
-    def __init__(self, cfg, slice_bytes):
-        self._cfg, self._types = cfg, wide_types_of(cfg, slice_bytes)
+    def __init__(self, cfg):
+        self._cfg, self._types = cfg, wide_types_of(cfg)
         t = self._types
         super().__init__(
             {

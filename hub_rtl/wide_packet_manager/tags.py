@@ -68,7 +68,7 @@ class Tags(wiring.Component):
     only while it stands there are those behind it held. So what holds them, and with it
     ``i.ready``, is a register, and no cycle is lost by it.
 
-    Parameters: ``cfg``, ``slice_bytes``. Ports: ``i`` In stream(slim); ``mark`` In: stores accepted
+    Parameters: ``cfg``. Ports: ``i`` In stream(slim); ``mark`` In: stores accepted
     up to this cycle, this one included, become ``early`` if it covers them; ``early`` Out, one of
     them is still inside; ``found`` Out, C3; ``waits`` Out, of the store aside; ``asks`` Out,
     one-hot rank in C3, ``asks_again`` Out, it is that of the store in front; ``place``, ``at_max``
@@ -76,8 +76,8 @@ class Tags(wiring.Component):
     ``stalls`` Out strobes.
     """
 
-    def __init__(self, cfg, slice_bytes):
-        self._cfg, self._types = cfg, wide_types_of(cfg, slice_bytes)
+    def __init__(self, cfg):
+        self._cfg, self._types = cfg, wide_types_of(cfg)
         self._log2_replicas = ceil_log2(cfg.replicas)
         t = self._types
         super().__init__(
@@ -102,7 +102,7 @@ class Tags(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         t = self._types
-        m.submodules.table = table = TagTable(self._cfg, t.slice_bytes)
+        m.submodules.table = table = TagTable(self._cfg)
         names = ("arrives", "reads", "compares", "decides", "aside")
         stages = [Signal(t.stage, name=name) for name in names]
         arrives, reads, compares, decides, aside = stages

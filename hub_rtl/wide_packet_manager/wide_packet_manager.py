@@ -50,8 +50,8 @@ class WidePacketManager(wiring.Component):
     Illegal input: none is checked, the decoder has done so. Bytes stored twice are counted, the
     newer ones win.
 
-    Parameters: ``cfg``, HubConfig (``pool_depth``, ``packet_bytes``, ``ranks``, ``handles``,
-    ``replicas``); ``slice_bytes``, 16 to ``packet_bytes``, a power of two, payload per cycle.
+    Parameters: ``cfg``, HubConfig (``pool_depth``, ``packet_bytes``, ``slice_bytes``,
+    ``ranks``, ``handles``, ``replicas``).
 
     Ports: ``i_store`` In stream(store): ``part`` and ``full`` count ``slice_bytes`` and bytes;
     ``o_record`` Out stream(record); ``can_accept`` Out ranks; ``dest_ready`` In ranks; ``o_take``
@@ -63,10 +63,8 @@ class WidePacketManager(wiring.Component):
     Source: paper arXiv 2605.05888, Runtime Packet Manager; docs/interfaces.md sections 1 and 4.
     """
 
-    def __init__(self, cfg, slice_bytes=64):
-        if slice_bytes not in (16, 32, 64, 128) or slice_bytes > cfg.packet_bytes:
-            raise ValueError(f"slice_bytes = {slice_bytes}: must be 16, 32, 64 or 128")
-        self._cfg, self._types = cfg, wide_types_of(cfg, slice_bytes)
+    def __init__(self, cfg):
+        self._cfg, self._types = cfg, wide_types_of(cfg)
         t = self._types
         super().__init__(
             {
@@ -87,15 +85,15 @@ class WidePacketManager(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        cfg, size = self._cfg, self._types.slice_bytes
-        m.submodules.tags = tags = Tags(cfg, size)
-        m.submodules.entries = entries = Entries(cfg, size)
-        m.submodules.free_list = free_list = FreeList(cfg, size)
-        m.submodules.quota = quota = Quota(cfg, size)
-        m.submodules.fence = fence = Fence(cfg, size)
-        m.submodules.sweep = sweep = Sweep(cfg, size)
-        m.submodules.lists = lists = ReadyLists(cfg, size)
-        m.submodules.emitter = emitter = Emitter(cfg, size)
+        cfg = self._cfg
+        m.submodules.tags = tags = Tags(cfg)
+        m.submodules.entries = entries = Entries(cfg)
+        m.submodules.free_list = free_list = FreeList(cfg)
+        m.submodules.quota = quota = Quota(cfg)
+        m.submodules.fence = fence = Fence(cfg)
+        m.submodules.sweep = sweep = Sweep(cfg)
+        m.submodules.lists = lists = ReadyLists(cfg)
+        m.submodules.emitter = emitter = Emitter(cfg)
         wiring.connect(m, emitter.o_record, wiring.flipped(self.o_record))
         for source, names, sinks in (
             (self, ("mark",), (tags, fence)),
