@@ -6,8 +6,8 @@ from amaranth import Cat, Mux, Signal
 
 from formal.kit.inside import observe
 from formal.kit.spec import Spec, blocked, moves
-from hub_rtl.contract.packets import PacketType
-from hub_rtl.contract.records import header_layout
+from hub_rtl.contract.config import ceil_log2
+from hub_rtl.contract.packets import NEWS_ENTRIES
 from hub_rtl.producer.news import NewsJoin, NewsLanes, NewsPacker
 
 from .doubles import OpenQueue
@@ -16,9 +16,9 @@ __all__ = ["CreditsAreTakenOnce", "EntriesArePacked", "NewsGoBetweenPackets", "N
 
 
 class EntriesArePacked(Spec):
-    """The entries between a begin and its end leave as one packet: a NEWS header to the rank of the
-    end, with their number, then they two by two, in order; the other half of the last flit is 0. No
-    bubble is in a packet; nothing of it changes before it is taken. There is room for two.
+    """The entries between a begin and its end leave as one record: to the rank of the end, with the
+    mask of their number, then they, in order; what is left of the last beat is 0. No bubble is in a
+    packet; nothing of it changes before it is taken. There is room for two.
 
     The two queues inside keep the order (``parts.ram_queue``, replaced by its double, and
     ``parts.register_queue``). The user begins with room, puts 1 to 16 entries and then an end,
@@ -26,11 +26,11 @@ class EntriesArePacked(Spec):
 
     def build(self, m):
         m.submodules.dut = dut = NewsPacker(self._cfg)
-        inner = observe(dut)
-        queue, heads = OpenQueue(inner.flits), observe(inner.heads)
+        inner, per_beat = observe(dut), self._cfg.slice_bytes // 8
+        shift = ceil_log2(per_beat)
+        queue, heads = OpenQueue(inner.words), observe(inner.heads)
         self.free_inputs(dut)
         put, out, begin = dut.put, dut.o_news, dut.begin
-        header = header_layout(PacketType.NEWS)(out.payload.data)
         begun, count = Signal(2), Signal(5)  # packets without an end; entries of the first
         m.d.sync += [
             begun.eq(begun + begin - put.end),
@@ -40,7 +40,7 @@ class EntriesArePacked(Spec):
         self.suppose("entries of a packet", (begun != 0) & (count != 16), when=put.en)
         self.suppose("ends alone, not empty", ~put.en & (count != 0), when=put.end)
         inside = Signal(2)
-        m.d.sync += inside.eq(inside + begin - (moves(out) & out.payload.last))
+        m.d.sync += inside.eq(inside + begin - (moves(out) & out.p.last))
         self.always("room for two", inside <= 2)
         # What is put into the two queues, and what of them leaves; they keep the order.
         head = inner.heads.o.payload
@@ -50,87 +50,78 @@ class EntriesArePacked(Spec):
             when=put.end,
         )
         self.always("heads are of ends", put.end & inner.heads.i.ready, when=inner.heads.i.valid)
+        named = Cat((head.count > n).replicate(8) for n in range(NEWS_ENTRIES))
+        header = Signal.like(out.p.header)
+        m.d.comb += [header.news.eq(1), header.rank.eq(head.rank)]
         self.always(
-            "header as its head",
-            (header.dst == head.rank) & (header.count == head.count) & inner.heads.o.valid,
-            when=out.valid & out.payload.first,
+            "header and mask as its head",
+            (out.p.header.as_value() == header.as_value())
+            & (out.p.mask == named)
+            & inner.heads.o.valid,
+            when=out.valid,
         )
         self.always(
-            "a head leaves with its last flit",
-            moves(inner.heads.o) == (moves(out) & out.payload.last),
+            "a head leaves with its last beat",
+            moves(inner.heads.o) == (moves(out) & out.p.last),
         )
-        # Flits of the packet that leaves.
-        flits = Signal(4)
+        # Beats of the packet that leaves.
+        part, beats_of = Signal(5), lambda entries: (entries + per_beat - 1)[:6] >> shift
         with m.If(moves(out)):
-            m.d.sync += flits.eq(Mux(out.payload.first, header.len, flits - 1))
-        self.always("framing", (out.payload.first == (flits == 0)), when=out.valid)
-        self.always("last", out.payload.last == (flits == 1), when=out.valid)
-        self.always("no bubble", out.valid, when=flits != 0)
-        self.always(
-            "header",
-            (header.type == PacketType.NEWS) & (header.len == (header.count + 1) >> 1),
-            when=out.valid & out.payload.first,
-        )
+            m.d.sync += part.eq(Mux(out.p.last, 0, part + 1))
+        self.always("parts in order", out.p.part == part, when=out.valid)
+        self.always("last", out.p.last == (part + 1 == beats_of(head.count)), when=out.valid)
+        self.always("no bubble", out.valid, when=part != 0)
         self.always_held(out, "o_news")
-        # Flits that wait: of the packet that leaves, the one behind it, the one that is packed.
-        lengths = [((head.count + 1) >> 1)[:4] for head in heads.items]
-        waiting = Mux(heads.full[0], Mux(inner.left == 0, lengths[0], inner.left), 0)
-        waiting = waiting + Mux(heads.full[1], lengths[1], 0) + (count >> 1)
-        self.lemma("flits that wait", queue.level == waiting)
+        # Words that wait: of the packet that leaves, the one behind it, the one that is packed.
+        lengths = [beats_of(head.count) for head in heads.items]
+        waiting = Mux(heads.full[0], lengths[0] - part, 0)
+        waiting = waiting + Mux(heads.full[1], lengths[1], 0) + (count >> shift)
+        self.lemma("words that wait", queue.level == waiting)
         self.lemma("packets inside", (inside == inner.inside) & (begun <= inside))
         self.lemma("room", inside < 2, when=dut.room)
         self.lemma("entries", (count == inner.count) & (count <= 16))
         self.lemma("none before a begin", begun != 0, when=count != 0)
-        self.lemma("flits of the one that leaves", flits == inner.left)
-        self.lemma("it is there", heads.full[0], when=(flits != 0) | heads.full[1])
+        self.lemma("beats of the one that leaves", part == inner.part)
+        self.lemma("it is there", heads.full[0], when=(part != 0) | heads.full[1])
         self.lemma("ended ones", inside == heads.full[0] + heads.full[1] + begun)
         for n, head in enumerate(heads.items):
             self.lemma(
                 f"count of head {n}", (head.count != 0) & (head.count <= 16), when=heads.full[n]
             )
-        self.lemma("no more flits than the packet has", flits <= lengths[0], when=flits != 0)
-        # The entries as they come, two to a flit: it is complete with its second entry, or at the
-        # end.
-        odd, first, put_flit = count[0], Signal(64), Signal()
+        self.lemma("no more beats than the packet has", part < lengths[0], when=part != 0)
+        # The entries as they come: a word is complete with its last entry, or at the end.
+        at, word, whole = count[:shift], Signal(64 * per_beat), Signal.like(inner.held)
+        m.d.comb += word.eq(whole)
         with m.If(put.en):
-            m.d.sync += first.eq(put.entry)
-        m.d.comb += put_flit.eq(odd & (put.en | put.end))
-        self.lemma("the last entry", first == inner.low)
-        self.always("a flit for two entries", moves(inner.flits.i) == put_flit)
-        self.always(
-            "flit",
-            inner.flits.i.payload == Cat(first, Mux(put.en, put.entry.as_value(), 0)),
-            when=put_flit,
-        )
-        self.always(
-            "flits leave in turn",
-            moves(inner.flits.o) == (moves(out) & ~out.payload.first),
-        )
-        self.always(
-            "flit as it was",
-            out.payload.data == inner.flits.o.payload,
-            when=out.valid & (flits != 0),
-        )
+            m.d.comb += word.word_select(at, 64).eq(put.entry)
+        complete = (put.en & at.all()) | (put.end & at.any())
+        m.d.sync += whole.eq(Mux(complete, 0, word))
+        self.lemma("the entries before", whole == inner.held)
+        for n in range(per_beat):
+            self.lemma(f"none at {n} yet", whole.word_select(n, 64) == 0, when=at <= n)
+        self.always("a word when it is complete", moves(inner.words.i) == complete)
+        self.always("word", inner.words.i.payload == word, when=complete)
+        self.always("words leave in turn", moves(inner.words.o) == moves(out))
+        self.always("word as it was", out.p.data == inner.words.o.payload, when=out.valid)
 
 
 class NewsGoBetweenPackets(Spec):
     """Packets and NEWS packets leave whole, in order, not mixed, and nothing else; NEWS packets go
-    before a packet that was not offered yet. Inputs: whole packets without a bubble."""
+    before a packet that was not offered yet."""
 
     def build(self, m):
         m.submodules.dut = dut = NewsJoin(self._cfg)
         self.free_inputs(dut)
-        out, inside = dut.o_packet, {}
-        for name, port in (("packet", dut.i_packet), ("news", dut.i_news)):
+        out, inside = dut.o_record, {}
+        for name, port in (("packet", dut.i_record), ("news", dut.i_news)):
             inside[name] = Signal(name=f"inside_{name}")
             with m.If(moves(port)):
-                m.d.sync += inside[name].eq(~port.payload.last)
-            self.suppose(f"{name}: whole", port.payload.first == ~inside[name], when=port.valid)
-            self.suppose(f"{name}: no bubble", port.valid, when=inside[name])
-        takes = [moves(dut.i_packet), moves(dut.i_news)]
+                m.d.sync += inside[name].eq(~port.p.last)
+        self.suppose("news: no bubble", dut.i_news.valid, when=inside["news"])
+        takes = [moves(dut.i_record), moves(dut.i_news)]
         self.always("one at a time", moves(out) == (takes[0] ^ takes[1]))
         self.always("nothing twice", ~(takes[0] & takes[1]))
-        for name, port, take in zip(inside, (dut.i_packet, dut.i_news), takes, strict=True):
+        for name, port, take in zip(inside, (dut.i_record, dut.i_news), takes, strict=True):
             self.always(
                 f"{name} unchanged",
                 out.payload.as_value() == port.payload.as_value(),
@@ -142,17 +133,14 @@ class NewsGoBetweenPackets(Spec):
         m.d.sync += offered.eq(blocked(out) & (offered | inside["packet"] | ~dut.i_news.valid))
         began = inside["packet"] | offered
         self.always(
-            "offered", out.valid == (dut.i_news.valid | (dut.i_packet.valid & (began | ~dut.hold)))
+            "offered",
+            out.valid == ((dut.i_news.valid & ~began) | (dut.i_record.valid & (began | ~dut.hold))),
         )
         self.always("none begins on hold", ~takes[0], when=dut.hold & ~began)
-        waited = self.past(blocked(dut.i_packet) & (out.payload.as_value() == 0))
+        waited = self.past(blocked(dut.i_record) & (out.payload.as_value() == 0))
         self.reach("a packet waits", waited)
-        self.always_held(out, "o_packet")
-        self.always(
-            "news first",
-            ~takes[0],
-            when=dut.i_news.valid & ~inside["packet"] & ~self.past(blocked(dut.i_packet)),
-        )
+        self.always_held(out, "o_record")
+        self.always("news first", ~takes[0], when=dut.i_news.valid & ~began)
 
 
 class _Lanes(Spec):
@@ -182,7 +170,7 @@ class _Lanes(Spec):
             when=claim.en,
         )
         packets = Signal(2)
-        m.d.sync += packets.eq(packets + claim.en - (moves(dut.i_news) & dut.i_news.payload.last))
+        m.d.sync += packets.eq(packets + claim.en - (moves(dut.i_news) & dut.i_news.p.last))
         self.packets = packets
         self.suppose("two packets at most", packets < 2, when=claim.en)
         known = packets - self.past(claim.en)
@@ -192,9 +180,9 @@ class _Lanes(Spec):
 
 class CreditsAreTakenOnce(_Lanes):
     """However packet manager and news take them, no credit is taken that is not there: each take of
-    a (slice, rank) has its own. A take shows in ``dest_ready`` two cycles later, as with the
-    register of the hub; a packet manager picks at ``pool_ready`` and takes 3 cycles later, at most
-    every fifth cycle."""
+    a (slice, rank) has its own. A take shows in ``dest_ready`` in the next cycle; a packet manager
+    takes in the cycle in which it saw ``pool_ready``, or in the next one, but not two of a rank in
+    neighbouring cycles."""
 
     def specify(self, m, dut):
         cfg = self._cfg
@@ -203,8 +191,6 @@ class CreditsAreTakenOnce(_Lanes):
         self.suppose("two credits at most", credits < 2, when=gives)
         takes, others = Signal(), Signal(cfg.ranks * cfg.slices)
         self.free(others)
-        pick_any = Signal(cfg.slices)
-        self.free(pick_any)
         for n in range(cfg.slices):
             here = self.slice == n
             peer = here.replicate(cfg.ranks) & (1 << self.peer)[: cfg.ranks]
@@ -215,23 +201,27 @@ class CreditsAreTakenOnce(_Lanes):
                     others.word_select(n, cfg.ranks),
                 )
             )
-            # The packet manager: it picks a rank that is ready, and takes three cycles later.
-            step, rank = Signal(4, name=f"step{n}"), Signal(cfg.rank_width, name=f"rank{n}")
-            wish = Signal(cfg.rank_width, name=f"wish{n}")
-            self.free(wish)
-            pick = pick_any[n] & (step == 0) & dut.pool_ready[n].bit_select(wish, 1)
-            m.d.sync += step.eq(Cat(pick, step[:3]))
+            # The packet manager: it picks a rank that is ready, and takes at once or a cycle later.
+            late, late_rank = Signal(name=f"late{n}"), Signal(cfg.rank_width, name=f"late_rank{n}")
+            wishes, prompt = Signal(name=f"wishes{n}"), Signal(name=f"prompt{n}")
+            wish, before = Signal(cfg.rank_width, name=f"wish{n}"), dut.pool_take[n]
+            for each in (wishes, prompt, wish):
+                self.free(each)
+            self.suppose(f"rank of slice {n}", wish < cfg.ranks)
+            pick = wishes & dut.pool_ready[n].bit_select(wish, 1)
+            pick = pick & ~(late & (prompt | (late_rank == wish)))
+            pick = pick & ~(self.past(before.en) & (self.past(before.rank) == wish))
+            m.d.sync += late.eq(pick & ~prompt)
             with m.If(pick):
-                m.d.sync += rank.eq(wish)
+                m.d.sync += late_rank.eq(wish)
             m.d.comb += [
-                dut.pool_take[n].en.eq(step[2]),
-                dut.pool_take[n].rank.eq(rank),
+                before.en.eq(late | (pick & prompt)),
+                before.rank.eq(Mux(late, late_rank, wish)),
             ]
             with m.If(here):
                 m.d.comb += takes.eq(dut.take[n].en & (dut.take[n].rank == self.peer))
-        late = self.past(takes)
-        m.d.sync += credits.eq(credits + gives - (late & (credits != 0)))
-        self.always("a credit for each take", credits != 0, when=late)
+        m.d.sync += credits.eq(credits + gives - (takes & (credits != 0)))
+        self.always("a credit for each take", credits != 0, when=takes)
 
 
 class NewsTakeTheirLane(_Lanes):
@@ -256,13 +246,13 @@ class NewsTakeTheirLane(_Lanes):
             & ((self.slice >= cfg.lanes) == (rank == dut.rank)),
             when=here,
         )
-        goes = Cat(moves(out) for out in dut.o_packet) & ~Cat(moves(i) for i in dut.i_packet)
+        goes = Cat(moves(out) for out in dut.o_record) & ~Cat(moves(i) for i in dut.i_record)
         chosen, news = here, moves(dut.i_news)
         self.always_fifo(
             "packet",
             self.past(claim.en),
             chosen,
-            news & dut.i_news.payload.last,
+            news & dut.i_news.p.last,
             goes.bit_select(self.slice, 1),
             most=2,
         )

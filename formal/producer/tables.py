@@ -134,7 +134,7 @@ class UpdatesWaitInOrder(Spec):
     """All bytes that a packet manager has told of a (dest, bank), any, and that have not left stand
     in the places of its queue; so none is lost or counted twice. ``flushing`` falls when all that
     waited at the flush has left. The slice begins a packet, whose update is one, only without
-    ``hold``."""
+    ``hold``; two at most are on their way."""
 
     def build(self, m):
         cfg = self._cfg
@@ -142,11 +142,12 @@ class UpdatesWaitInOrder(Spec):
         places, filled, waited_before = observe(dut)
         self.free_inputs(dut)
         dest, bank = self.constant(cfg.dest_width, "dest"), self.constant(1, "bank")
-        begins, begun = Signal(), Signal()
+        begins, begun = Signal(), Signal(range(3))
         self.free(begins)
-        self.suppose("begins without hold", ~dut.hold & ~begun, when=begins)
-        self.flag(begun, begins, dut.sent.en)
-        self.suppose("an update of a packet", begun, when=dut.sent.en)
+        self.suppose("begins without hold", ~dut.hold, when=begins)
+        self.suppose("two on their way", begun - dut.sent.en < 2, when=begins)
+        self.suppose("an update of a packet", begun != 0, when=dut.sent.en)
+        m.d.sync += begun.eq(begun + begins - dut.sent.en)
 
         def mine(key):
             return (key.dest == dest) & (key.bank == bank)
@@ -159,13 +160,13 @@ class UpdatesWaitInOrder(Spec):
             for n, place in enumerate(places)
         ]
         self.always("all stand in the queue", waits == sum(stand)[: len(waits)])
-        self.lemma("a thermometer", one_of(filled, 0, 1, 3, 7, 15))
+        self.lemma("a thermometer", one_of(filled, 0, 1, 3, 7, 15, 31))
         for a, b in combinations(range(1, len(places)), 2):
             alike = (places[a].dest == places[b].dest) & (places[a].bank == places[b].bank)
             self.lemma(f"{a} and {b} differ", ~alike, when=filled[b])
-        self.lemma("room for a packet", ~filled[-1], when=begun)
         older = Signal(range(len(places) + 1))
         count = sum(filled[n] for n in range(len(places)))
+        self.lemma("room for those on their way", count + begun <= len(places))
         waited = Mux(dut.flush, count, older)
         m.d.sync += older.eq(waited - (moves(dut.o) & (waited != 0)))
         self.always("flushing", dut.flushing == (older != 0))

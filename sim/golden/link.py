@@ -60,9 +60,11 @@ def packet_of(cfg, head, mask, block):
     """
     there = [n for n in range(cfg.packet_bytes) if mask >> n & 1]
     first, last = there[0] // FLIT_BYTES, there[-1] // FLIT_BYTES
-    masked = len(there) < (last - first + 1) * FLIT_BYTES
+    masked = len(there) < (last - first + 1) * FLIT_BYTES and not head["news"]
     place = head["block"] * cfg.packet_flits + first
-    if head["plain"]:
+    if head["news"]:
+        kind, body = PacketType.NEWS, {"count": len(there) // 8}
+    elif head["plain"]:
         kind, body = PacketType.PLAIN, {"addr16": place}
     else:
         kind = PacketType.ROW

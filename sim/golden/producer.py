@@ -5,11 +5,8 @@ which messages follow."""
 from dataclasses import dataclass, field
 
 from hub_rtl.contract.packets import (
-    BODIES,
-    HEADER,
     NEWS_ENTRIES,
     NEWS_ENTRY,
-    PacketType,
     Reason,
     pack,
     unpack,
@@ -20,20 +17,23 @@ from .decoder import entry_usable, epoch_reason
 __all__ = ["ProducerModel", "news_of"]
 
 
-def news_of(flits, rank):
-    """The entries of a NEWS packet to a rank, as its sender gives it to a link. Raises
+def news_of(cfg, beats, rank):
+    """The entries of a NEWS packet to a rank, as its sender gives its record to a link. Raises
     AssertionError when it is not one."""
-    head, *body = flits
-    count = unpack(BODIES[PacketType.NEWS], head)["count"]
-    wanted = pack(HEADER, type=PacketType.NEWS, dst=rank, len=len(body))
-    assert head == wanted | pack(BODIES[PacketType.NEWS], count=count), f"header {head:#x}"
-    assert 1 <= count <= NEWS_ENTRIES and len(body) == -(-count // 2), (
-        f"{count} entries in {len(body)} flits"
-    )
-    words = [flit >> 64 * half & (1 << 64) - 1 for flit in body for half in (0, 1)]
+    head, mask = beats[0]["header"], beats[0]["mask"]
+    count, size = mask.bit_count() // 8, cfg.slice_bytes
+    assert head == dict.fromkeys(head, 0) | {"news": 1, "rank": rank}, f"header {head}"
+    assert 1 <= count <= NEWS_ENTRIES and mask == (1 << 8 * count) - 1, f"mask {mask:#x}"
+    word = 0
+    for part, beat in enumerate(beats):
+        last = int((part + 1) * size >= 8 * count)
+        assert beat == beats[0] | {"part": part, "last": last, "data": beat["data"]}, f"beat {beat}"
+        word |= beat["data"] << 8 * size * part
+    words = [word >> 64 * n & (1 << 64) - 1 for n in range(len(beats) * size // 8)]
     entries = [unpack(NEWS_ENTRY, word) for word in words[:count]]
     packed = [pack(NEWS_ENTRY, **entry) for entry in entries]
-    assert words == packed + [0] * (count % 2), "bits outside the fields of the entries"
+    rest = [0] * (len(words) - count)
+    assert words == packed + rest, "bits outside the fields of the entries"
     return entries
 
 

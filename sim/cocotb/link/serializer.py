@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """cocotb tests of the serializer: records of every shape, at the link's rate."""
 
-from hub_rtl.contract.packets import HEADER, unpack
+from hub_rtl.contract.packets import HEADER, NEWS_ENTRIES, unpack
 from hub_rtl.contract.records import record_of
 from hub_rtl.link.serializer import Serializer
 from sim.bench.rig import Rig
@@ -35,10 +35,15 @@ class SerializerRig(Rig):
         drawn = (1 << size) - 1, span, holes, ends, span & rng.getrandbits(size), 1 << low
         return rng.choice(drawn) or 1
 
+    def put_news(self, entries):
+        """A record with so many entries of announcements."""
+        self.put((1 << 8 * entries) - 1, news=1, cls=0)
+        cover(f"link.serializer.{'odd' if entries % 2 else 'even'}_news")
+
     def put(self, mask=None, **fields):
         """A record with this mask, and its packet as expected."""
         width = self.params["slice_bytes"]
-        header = self.header.unpack(self.rng.getrandbits(self.header.width)) | fields
+        header = self.header.unpack(self.rng.getrandbits(self.header.width)) | {"news": 0} | fields
         units = (0 if header["plain"] else self.cfg.max_row_bytes) // self.cfg.packet_bytes
         header["block"] %= units or 1 << self.cfg.addr_block_width
         mask = self.mask() if mask is None else mask
@@ -70,8 +75,10 @@ class SerializerRig(Rig):
 async def records(rig, cfg, rng, grid):
     """Records with any bytes become packets, in order, bit by bit; bytes that are not there are
     0."""
-    for _ in range(rig.params["records"]):
+    for n in range(rig.params["records"]):
         rig.put()
+        if n % 4 == 0:
+            rig.put_news(rng.choice((1, NEWS_ENTRIES, rng.randint(1, NEWS_ENTRIES))))
     await rig.until(lambda: not rig.i_record.pending, limit=20000, what="all records")
     await rig.finish()
     headers = [unpack(HEADER, item["data"]) for item in rig.o_packet.items if item["first"]]

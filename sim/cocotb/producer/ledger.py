@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """cocotb tests of the send ledger."""
 
-from collections import Counter
+from collections import Counter, deque
 
 from hub_rtl.producer.ledger import SendLedger
 from sim.bench.rig import Rig
@@ -17,7 +17,6 @@ class LedgerRig(Rig):
         super().__init__(dut, salt, **options)
         self.left, self.told, self.spent, self.named = Counter(), {}, set(), Counter()
         self.keys = [(dest, bank) for dest in range(min(self.cfg.dests, 6)) for bank in range(2)]
-        self.last = [-9] * self.cfg.slices  # cycle of each slice's last packet
         self.i_announce.on_item(self._announce)
         self.o_spent.on_item(lambda item, _: self._spent(**item))
 
@@ -37,23 +36,20 @@ class LedgerRig(Rig):
             self.spent.add(key)
 
     async def traffic(self, cycles, busy):
-        """Packets of the slices that do not hold, every second cycle of each at most."""
+        """Packets that the slices began while they did not hold, two cycles before at least."""
+        holds = deque([-1])  # what is read here was shown in the cycle before
         for _ in range(cycles):
-            hold = self.get("hold")
-            cover("producer.ledger.hold", hold)
+            holds.append(self.get("hold"))
+            hold = holds.popleft()
+            cover("producer.ledger.hold", hold not in (-1, 0))
             for n in range(self.cfg.slices):
                 sent = 0
-                if (
-                    self.cycle - self.last[n] >= 2
-                    and not hold >> n & 1
-                    and self.rng.random() < busy
-                ):
+                if not hold >> n & 1 and self.rng.random() < busy:
                     key, size = (
                         self.rng.choice(self.keys),
                         self.rng.randint(1, self.cfg.packet_bytes),
                     )
                     sent = {"en": 1, "dest": key[0], "bank": key[1], "bytes": size}
-                    self.last[n] = self.cycle
                     self.left[key] -= size
                     self._note(key)
                 self.set(f"sent__{n}", sent)

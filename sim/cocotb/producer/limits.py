@@ -8,7 +8,7 @@ from sim.quality.coverage import cover
 from .rig import ProducerRig
 
 CLOSE_CYCLES, FENCE_CYCLES = 7, 29  # from a command to its answer in an idle hub
-NEWS_CYCLES = 47  # from a CLOSE to the end of its packet
+NEWS_CYCLES = 46  # from a CLOSE to the end of its packet
 
 
 @ProducerRig.test(rate=0, peek=0, hops=0, prompt=1)

@@ -176,3 +176,32 @@ async def death_meets_message(rig, cfg, rng):
         outcomes.add(came)
     assert outcomes == {(1, 0), (0, 1)}
     cover("producer.death_at_choice")
+
+
+@QuietRig.test(fits=lambda cfg: cfg.handles > 1, cases={"other": ["close", "stuck", "fences"]})
+async def close_meets_other(rig, cfg, rng, other):
+    """A close comes in each cycle around those in which another one of its peer, or a fence, is cut
+    off, listed and read, or while that waits for a credit; decoders let stores in until they know
+    of it: it waits for these."""
+    for at in range(VERDICT_BY):
+        await rig.start()
+        for index in (0, 1):
+            entry = rig.mine(epoch=2, closed=0, log2_replicas=0, replica=rig.all_to(1))
+            await rig.write(index, entry)
+        await rig.cycles(4)
+        rig.slow = {1}
+        rig.credits[1] = 0 if other == "stuck" else 2
+        for op in [CommandOp.FENCE] * 2 if other == "fences" else [CommandOp.CLOSE]:
+            rig.command(op, handle=0, epoch=2)
+        await rig.cycles(at)
+        rig.command(CommandOp.CLOSE, handle=1, epoch=2)
+        for _ in range(VERDICT_BY):
+            if not rig.view[1][0]["closed"]:
+                rig.store(rig.lanes[0], cfg.replicas, 2, 1, 48)
+            await rig.cycles(1)
+        give_credits(rig)
+        await rig.cycles(VERDICT_BY)
+        rig.slow = set()
+        await rig.idle()
+        assert len(rig.messages) == 1 + (other != "fences")
+    cover(f"producer.close_at_other.{other}")

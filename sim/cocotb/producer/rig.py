@@ -49,7 +49,7 @@ class ProducerRig(Rig):
         super().__init__(dut, salt, idle, stall)
         self.i_command.on_item(self._command)
         self.o_response.on_item(self._answer)
-        self.o_news.on_item(self._flit)
+        self.o_news.on_item(self._beat)
         self.o_announce.on_item(self._announced)
         self.o_announce.set_pause("none")
         self.rate, self.peek, self.prompt = rate, peek, prompt
@@ -83,10 +83,10 @@ class ProducerRig(Rig):
         self.open, self.running = {}, None  # commands without answer by tag; the last close taken
         self.credits, self.due = dict.fromkeys(range(cfg.ranks), 2), []  # due back: (cycle, rank)
         self.may_send, self.wanted = set(), 0  # shown in this cycle; asked for in the one before
-        self.claims, self.flits = (
+        self.claims, self.beats = (
             deque(),
             [],
-        )  # ranks whose packets come; flits of the one that does
+        )  # ranks whose packets come; beats of the one that does
         self.sunk = 0
         self.last_dead = {}
         self.reasons, self.answered = [], []
@@ -186,10 +186,13 @@ class ProducerRig(Rig):
         size = self.rng.choice((16, 32, *[few] * 10, many))
         dest = index * self.cfg.replicas + number
         size = self._honest(dest, entry["epoch"], size)
-        if not size:
-            return
-        lane.items.append(Store(self.number, dest, entry["epoch"], rank, size))
-        self.accepted[dest, entry["epoch"]] += size
+        if size:
+            self.store(lane, dest, entry["epoch"], rank, size)
+
+    def store(self, lane, dest, epoch, rank, size):
+        """A decoder accepts a store."""
+        lane.items.append(Store(self.number, dest, epoch, rank, size))
+        self.accepted[dest, epoch] += size
         self.number += 1
 
     def _honest(self, dest, epoch, size):
@@ -402,15 +405,14 @@ class ProducerRig(Rig):
         self.turns.append(rank)
         self.moved()
 
-    def _flit(self, flit, cycle):
-        """A flit of a NEWS packet; with the last one its entries are compared with what was read,
+    def _beat(self, beat, cycle):
+        """A beat of a NEWS packet; with the last one its entries are compared with what was read,
         and with what was told."""
-        self.flits.append(flit["data"])
-        assert flit["first"] == (len(self.flits) == 1) and not flit["err"]
-        if not flit["last"]:
+        self.beats.append(beat)
+        if not beat["last"]:
             return
         rank = self.claims.popleft()
-        entries, self.flits = news_of(self.flits, rank), []
+        entries, self.beats = news_of(self.cfg, self.beats, rank), []
         for entry in entries:
             if entry["close"]:
                 to, wanted, any_abort, _ = self.jobs.pop(0)
