@@ -77,20 +77,21 @@ MOMENTS = [
     "write_meets_close",
     "death_meets_message",
     "close_meets_other",
+    "end_meets_fence",
 ]
 MODULES = ",".join(
     f"sim.cocotb.producer.{part}" for part in ("tests", "limits", "moments", "announce")
 )
 
 
-def run(component, cfg, name, tests=TESTS, bug=None, commands=40):
+def run(component, cfg, name, tests=TESTS, bug=None):
     run_bench(
         component,
         name=name,
         module=MODULES,
         tests=tests,
         cfg=cfg,
-        params={"commands": commands},
+        params={"commands": 40},
         bug=bug,
     )
 
@@ -150,6 +151,7 @@ def test_moments_are_noticed(name, test):
     [
         ("producer.told_twice", "refused"),
         ("producer.news_without_credit", "kept"),
+        ("producer.new_close_with_old", "end_meets_fence"),
         ("producer.peer_waits_for_all", "kept"),
         ("producer.close_read_early", "close_meets_other"),
         ("producer.entry_before_its_word", "kept"),
@@ -170,12 +172,6 @@ def test_broken_promise_is_noticed(name, test):
     """A promise is made twice, ends with another replica or epoch, or waits for ever; a close does
     not say that it was broken; it is read too early, of another bank, or without a mark."""
     assert_caught(lambda: run(ProducerControl(ODD), ODD, "producer", [test], bug=name))
-
-
-def test_close_that_is_staged_at_a_flush_is_noticed():
-    """It is listed with those of that flush: seldom, so there are more commands."""
-    bug, tests = "producer.new_close_with_old", ["random_promises"]
-    assert_caught(lambda: run(ProducerControl(ODD), ODD, "producer", tests, bug, commands=160))
 
 
 def ledger(cfg, bug=None):

@@ -178,11 +178,11 @@ async def death_meets_message(rig, cfg, rng):
     cover("producer.death_at_choice")
 
 
-@QuietRig.test(fits=lambda cfg: cfg.handles > 1, cases={"other": ["close", "stuck", "fences"]})
+@QuietRig.test(fits=lambda cfg: cfg.handles > 1, cases={"other": ["close", "stuck"]})
 async def close_meets_other(rig, cfg, rng, other):
-    """A close comes in each cycle around those in which another one of its peer, or a fence, is cut
-    off, listed and read, or while that waits for a credit; decoders let stores in until they know
-    of it: it waits for these."""
+    """A close comes in each cycle around those in which another one of its peer is cut off,
+    listed and read, or while that waits for a credit; decoders let stores in until they know of it:
+    it waits for these."""
     for at in range(VERDICT_BY):
         await rig.start()
         for index in (0, 1):
@@ -191,8 +191,7 @@ async def close_meets_other(rig, cfg, rng, other):
         await rig.cycles(4)
         rig.slow = {1}
         rig.credits[1] = 0 if other == "stuck" else 2
-        for op in [CommandOp.FENCE] * 2 if other == "fences" else [CommandOp.CLOSE]:
-            rig.command(op, handle=0, epoch=2)
+        rig.command(CommandOp.CLOSE, handle=0, epoch=2)
         await rig.cycles(at)
         rig.command(CommandOp.CLOSE, handle=1, epoch=2)
         for _ in range(VERDICT_BY):
@@ -203,5 +202,23 @@ async def close_meets_other(rig, cfg, rng, other):
         await rig.cycles(VERDICT_BY)
         rig.slow = set()
         await rig.idle()
-        assert len(rig.messages) == 1 + (other != "fences")
+        assert len(rig.messages) == 2
     cover(f"producer.close_at_other.{other}")
+
+
+@QuietRig.test()
+async def end_meets_fence(rig, cfg, rng):
+    """A handle closes by itself, as its promise is kept, in each cycle around the one in which a
+    fence begins: it is marked and listed with this fence or behind it."""
+    for at in range(3 * VERDICT_BY):
+        await rig.start()
+        entry = rig.mine(epoch=2, closed=0, log2_replicas=0, replica=rig.all_to(1))
+        await rig.write(0, entry, settle=4)
+        rig.command(CommandOp.ANNOUNCE, handle=0, epoch=2, bytes16=3)
+        await rig.cycles(VERDICT_BY)
+        rig.store(rig.lanes[0], 0, 2, 1, 48)
+        await rig.cycles(at // 3)
+        rig.command(CommandOp.FENCE)
+        await rig.idle()
+        assert len(rig.messages) == 1
+    cover("producer.end_at_fence")
