@@ -72,7 +72,7 @@ class HubConfig:
     rat_ways: int = 4  # ways of a lane's RAT, 1..16
     filter_depth: int = 256  # counters of a lane's spill filter, power of two, 2..65536
     filter_width: int = 3  # bits of such a counter, 1..8
-    pool_places: int = 48  # packets that a slice's receive pool holds, 2 per peer .. 2047
+    pool_places: int = 256  # packets that a slice's receive pool holds, 2 per peer .. 2047
     ctl_credits: int = 2  # receive control buffers per (source, lane), 1..15
     write_depth: int = 128  # memory writes outstanding per lane, 2..512
     dep_ranges: int = 16  # dependency ranges for plain stores, 1..64
@@ -229,7 +229,7 @@ PRESETS = {
         rat_ways=2,
         filter_depth=4,
         filter_width=2,
-        pool_places=4,
+        pool_places=6,
         ctl_credits=1,
         write_depth=4,
         dep_ranges=2,

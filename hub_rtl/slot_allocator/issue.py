@@ -150,7 +150,9 @@ class Issue(wiring.Component):
             jobs.i.p.name.region.eq(whom.region),
             jobs.i.p.name.rowid.eq(whom.rowid),
             self.filled.eq(~(self.i_command.valid | held)),
-            self.idle.eq(self.filled & ~(jobs.o.valid | write.valid | self.o_data.valid)),
+            self.idle.eq(
+                self.filled & ~(jobs.o.valid | write.valid | self.o_data.valid | refused.valid)
+            ),
         ]
         write_name, beat_name = Signal(own.name), Signal(own.name)
         self._write(m, fire & ~bad, now, row, whom, write_name)
