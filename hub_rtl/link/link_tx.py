@@ -124,7 +124,7 @@ class LinkTx(wiring.Component):
             ),
             go_credit.eq(
                 mutant("link.credit_flit_splits_packet", ~inside & reports.due, reports.due)
-                & (urgent | ~told.valid)
+                & (~told.valid | (urgent & ~paced))
                 & (pushes_in | ~others)
             ),
             go_message.eq(~inside & told.valid & ~go_credit & (pushes_in | ~others)),

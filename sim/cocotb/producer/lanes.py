@@ -3,7 +3,7 @@
 
 from hub_rtl.producer.news import NewsLanes
 from sim.bench.rig import Rig
-from sim.cocotb.link.rig import as_stream
+from sim.bench.slice_sender import as_stream
 from sim.quality.coverage import cover
 
 APART = 5  # cycles between claims

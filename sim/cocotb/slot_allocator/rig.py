@@ -221,15 +221,19 @@ class AllocatorRig(Rig):
         await self.settle(quiet)
         self.check(packets)
 
-    def check(self, packets):
+    def expect(self, packets, until=None):
+        """The model sees the packets; of the slots given out those ``until`` this number."""
         fresh = [
             (e["region"], e["bank"], e["rowid"], e["slot"], e["overflow"])
-            for e in self.obs[self.checked :]
+            for e in self.obs[self.checked : until]
         ]
-        self.checked = len(self.obs)
+        self.checked += len(fresh)
+        self.model.bad_reads = self.model.bad_writes = self.bad
+        self.model.run([[self.record(flits) for flits in queue] for queue in packets], fresh)
+
+    def check(self, packets):
+        self.expect(packets)
         model = self.model
-        model.bad_reads = model.bad_writes = self.bad
-        model.run([[self.record(flits) for flits in queue] for queue in packets], fresh)
         for n, each in enumerate(model.slices):
             compare(f"write of slice {n}", self.o_write[n].items, each.writes)
             compare(f"beat of slice {n}", map(written, self.o_data[n].items), each.beats)
