@@ -53,7 +53,7 @@ SWEEPS = {
         Sweep("lanes", (1, 2, 4, 8, 12, 18), {"loop_lanes": 1}, "lanes"),
         Sweep("flit_bytes", (16, 32, 64), _ONE, "flit bytes"),
         Sweep(
-            "ranks", (2, 4, 8, 16, 32, 72), {**_ONE, "pool_depth": 128, "rx_credits": 8}, "ranks"
+            "ranks", (2, 4, 8, 16, 32, 72), {**_ONE, "pool_depth": 128, "pool_places": 336}, "ranks"
         ),
         Sweep("regions", (16, 64, 256, 1024), _ONE, "regions"),
         Sweep("rat_sets", (16, 64, 256, 1024), _ONE, "RAT entries of a lane", 4),

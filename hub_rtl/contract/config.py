@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from .fields import (
     ADDR,
     FLIT_BYTES,
+    GRANT,
     HANDLE,
     LANE,
     MISSING,
@@ -23,7 +24,9 @@ from .fields import (
     TOTAL,
 )
 
-__all__ = ["ConfigError", "HubConfig", "PRESETS", "first_share", "preset"]
+__all__ = ["ConfigError", "HubConfig", "PRESETS", "RESERVE", "first_share", "preset"]
+
+RESERVE = 2  # places of a receive pool that every source keeps
 
 
 class ConfigError(ValueError):
@@ -69,7 +72,7 @@ class HubConfig:
     rat_ways: int = 4  # ways of a lane's RAT, 1..16
     filter_depth: int = 256  # counters of a lane's spill filter, power of two, 2..65536
     filter_width: int = 3  # bits of such a counter, 1..8
-    rx_credits: int = 16  # receive packet buffers per (source, lane), 1..127
+    pool_places: int = 256  # packets that a slice's receive pool holds, 2 per peer .. 2047
     ctl_credits: int = 2  # receive control buffers per (source, lane), 1..15
     write_depth: int = 128  # memory writes outstanding per lane, 2..512
     dep_ranges: int = 16  # dependency ranges for plain stores, 1..64
@@ -125,7 +128,7 @@ class HubConfig:
         between("rat_ways", 1, 16)
         between("filter_depth", 2, 65536, power=True)
         between("filter_width", 1, 8)
-        between("rx_credits", 1, 127)
+        between("pool_places", RESERVE * (self.ranks - 1), (1 << GRANT - 1) - 1)
         between("ctl_credits", 1, 15)
         between("write_depth", 2, 512)
         between("dep_ranges", 1, 64)
@@ -226,7 +229,7 @@ PRESETS = {
         rat_ways=2,
         filter_depth=4,
         filter_width=2,
-        rx_credits=2,
+        pool_places=6,
         ctl_credits=1,
         write_depth=4,
         dep_ranges=2,
@@ -249,7 +252,7 @@ PRESETS = {
         rat_sets=8,
         rat_ways=4,
         filter_depth=64,
-        rx_credits=8,
+        pool_places=24,
         write_depth=32,
         dep_ranges=4,
         log_depth=16,
@@ -268,7 +271,7 @@ PRESETS = {
         rat_sets=32,
         rat_ways=2,
         filter_depth=128,
-        rx_credits=16,
+        pool_places=48,
         write_depth=32,
         dep_ranges=4,
         combine_depth=4,
@@ -284,7 +287,7 @@ PRESETS = {
         handles=512,
         regions=64,
         groups=2048,
-        rx_credits=64,
+        pool_places=192,
     ),
     # GB200 NVL72 class.
     "nvl72": HubConfig(
@@ -297,7 +300,7 @@ PRESETS = {
         regions=32,
         groups=2048,
         pool_depth=128,
-        rx_credits=8,
+        pool_places=336,
     ),
 }
 

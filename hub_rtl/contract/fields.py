@@ -21,7 +21,6 @@ __all__ = [
     "BURST",
     "BYTE",
     "CAUSE",
-    "CLASSES",
     "CLOSES",
     "COMMAND_OP",
     "COUNTER",
@@ -130,9 +129,8 @@ LANE_KEY = 12  # lane and replica of a row or block: sums and hashes are taken m
 
 # -- links -----------------------------------------------------------------------------------------
 SEQ = 10  # number of a packet per lane and hop, mod 1024
-CREDIT = 8  # buffers freed since reset, mod 256
+CREDIT = 8  # control buffers freed since reset, mod 256
 GRANT = 12  # packets granted by a slice, or given back to it, since reset, mod 4096
-CLASSES = 2  # credit classes: data and control; a mask has one bit per class
 CRC = 24  # reserved in the header
 
 # -- registers -------------------------------------------------------------------------------------

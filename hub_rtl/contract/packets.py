@@ -73,7 +73,7 @@ class PacketType(IntEnum):
     NEWS = 7
 
 
-DATA_TYPES = PacketType.ROW, PacketType.PLAIN, PacketType.NEWS  # take a data credit
+DATA_TYPES = PacketType.ROW, PacketType.PLAIN, PacketType.NEWS  # take a place of a receive pool
 CONTROL_TYPES = (PacketType.REJECT,)  # take a control credit
 
 
@@ -180,8 +180,6 @@ _BODIES = {
     PacketType.PLAIN: {"addr16": ADDR16},
     PacketType.REJECT: {"region": REGION, "epoch": EPOCH, "rowid": ROWID, "reason": REASON},
     PacketType.CREDIT: {
-        "total0": CREDIT,
-        "total1": CREDIT,
         "granted": GRANT,
         "returned": GRANT,
         "grants": 1,
@@ -206,7 +204,6 @@ HEADER = place(
         "body": max(sum(body.values()) for body in _BODIES.values()),
         "zero": REST,
         "seq": SEQ,
-        "credit_cls": 1,
         "credit": CREDIT,
         "crc": CRC,
     },

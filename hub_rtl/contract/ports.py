@@ -283,7 +283,7 @@ def hub_interfaces(cfg):
                 "axi4-write",
                 "out",
                 "in",
-                axi_write(ADDR, FLIT),
+                axi_write(ADDR, cfg.slice_bytes * BYTE),
                 "rows to memory, slice {n} (links first, then loopback)",
                 n,
             )

@@ -24,7 +24,6 @@ from .fields import (
     EPOCH,
     EXPECTED,
     FLIT,
-    FLIT_BYTES,
     GRANT,
     HANDLE,
     LANE_MODE,
@@ -329,8 +328,9 @@ class HubTypes:
                 "poison": 1,
             }
         )
+        #: A write to memory: ``addr`` of its first beat, and beats of ``slice_bytes``.
         self.write = struct({"addr": ADDR, "beats": LEN, "context": self.context})
-        self.beat = struct({"data": FLIT, "strb": FLIT_BYTES, "last": 1})
+        self.beat = struct({"data": cfg.slice_bytes * BYTE, "strb": cfg.slice_bytes, "last": 1})
         self.ack = struct({"context": self.context, "ok": 1})
         #: Bytes that were sunk. ``known``: of a region with a geometry: the books judge the epoch.
         #: ``plain``: no region. ``report``: first time for this row, send REJECT and log it.
@@ -536,9 +536,10 @@ def received_of(cfg, slice_bytes):
     they came.
 
     ``header.news``: the bytes are entries of announcements, 8 each; of the rest of the header only
-    the rank means something. ``header.poison``: as in the packet. ``lost``: of this part and those
-    behind it nothing is written, the packet was cut in or before it. A packet whose mask names no
-    byte of its last part has a beat for that part nevertheless.
+    the rank means something. ``header.poison``: as in the packet; behind the receive pool also set
+    if the packet was cut. ``lost``: of this part and those behind it nothing is written, the packet
+    was cut in or before it. A packet whose mask names no byte has one beat nevertheless; before the
+    receive pool, each packet has one for its last part.
     """
     return _record(cfg, slice_bytes, REGION, ("news", "poison"), ("lost",))
 

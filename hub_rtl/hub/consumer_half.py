@@ -9,8 +9,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hub_rtl.contract.axi import Axi4, Axi4Write
-from hub_rtl.contract.fields import ADDR, FLIT, REGISTER, WORD
-from hub_rtl.contract.records import MEMORY_COUNTS, READY_COUNTS, WAITING, types_of
+from hub_rtl.contract.fields import ADDR, BYTE, REGISTER, WORD
+from hub_rtl.contract.records import MEMORY_COUNTS, READY_COUNTS, WAITING, received_of, types_of
 from hub_rtl.memory.flag_port import SpillPortMerge
 from hub_rtl.memory.memory import MemoryWriter
 from hub_rtl.parts.mutants import mutant
@@ -37,7 +37,7 @@ class HubConsumerObserve(NamedTuple):
 
 
 class HubConsumer(wiring.Component):
-    """Everything from received packets to memory and events.
+    """Everything from received records to memory and events.
 
     Contract, latency, stalls: as of its parts. Refusals of all slices are merged into one stream,
     one per cycle; the scoreboard takes each within a few cycles, and ``refusal_valid`` and
@@ -45,7 +45,7 @@ class HubConsumer(wiring.Component):
     which wait for the scoreboard alone, and which it always takes.
 
     Parameters: ``cfg``; ``library``, where lane-level parts are shared, or None. Ports: per slice
-    ``i_packet``, ``mem``, ``waiting``, ``outstanding``, ``memory_counts``, ``news_lost``;
+    ``i_record``, ``mem``, ``waiting``, ``outstanding``, ``memory_counts``, ``news_lost``;
     ``close_taken``; ``o_event``; ``spill`` (64-bit AXI4, also flags); region side ``i_command``,
     ``command_error``, ``geometry_write``, ``window_write``, ``dep_write``, ``dep_busy``,
     ``query``, ``status``, ``missing_from``, ``silent``, ``timeout``, ``o_timeout``;
@@ -56,12 +56,12 @@ class HubConsumer(wiring.Component):
     observe: HubConsumerObserve  # once elaborated
 
     def __init__(self, cfg, library=None):
-        t = types_of(cfg)
+        t, record = types_of(cfg), received_of(cfg, cfg.slice_bytes)
         self._cfg, self._place = cfg, placer(library)
         super().__init__(
             {
-                "i_packet": In(stream.Signature(t.flit)).array(cfg.slices),
-                "mem": Out(Axi4Write(ADDR, FLIT)).array(cfg.slices),
+                "i_record": In(stream.Signature(record)).array(cfg.slices),
+                "mem": Out(Axi4Write(ADDR, cfg.slice_bytes * BYTE)).array(cfg.slices),
                 "waiting": Out(WAITING).array(cfg.slices),
                 "outstanding": Out(range(cfg.write_depth + 1)).array(cfg.slices),
                 "memory_counts": Out(MEMORY_COUNTS).array(cfg.slices),
@@ -113,8 +113,8 @@ class HubConsumer(wiring.Component):
         for n, (writer, split) in enumerate(zip(writers, splits, strict=True)):
             m.submodules[f"writer{n}"] = writer
             m.submodules[f"split{n}"] = split
-            connect(m, flipped(self.i_packet[n]), split.i_packet)
-            connect(m, split.o_packet, allocator.i_packet[n])
+            connect(m, flipped(self.i_record[n]), split.i_record)
+            connect(m, split.o_record, allocator.i_record[n])
             connect(m, split.o_news, news.i[n])
             connect(m, allocator.o_write[n], writer.i_write)
             connect(m, allocator.o_data[n], writer.i_data)

@@ -13,7 +13,6 @@ from hub_rtl.contract.config import ConfigError
 from hub_rtl.contract.packets import EventKind
 from hub_rtl.contract.ports import hub_ports
 from hub_rtl.contract.records import types_of
-from hub_rtl.link.link import LinkPort
 from hub_rtl.link.loop_port import LoopPort
 from hub_rtl.parts.mutants import mutant
 from hub_rtl.parts.placing import placer
@@ -23,6 +22,7 @@ from hub_rtl.register_bank.register_bank import CsrBank
 
 from .consumer_half import HubConsumer
 from .control_router import ControlRouter
+from .link_slice import LinkSlice
 from .producer_half import HubProducer, command_config
 from .status import CounterSums, SliceView
 
@@ -36,7 +36,7 @@ class HubObserve(NamedTuple):
     consumer: HubConsumer
     csr: CsrBank
     router: ControlRouter
-    links: list  #: LinkPort per lane
+    links: list  #: LinkSlice per lane
     loops: list  #: LoopPort per loop lane
     reject: RejectSender
     commands: StreamMerge
@@ -91,7 +91,7 @@ class Hub(wiring.Component):
         m.submodules.consumer = consumer = HubConsumer(cfg, self._library)
         m.submodules.csr = csr = CsrBank(cfg)
         m.submodules.router = router = ControlRouter(cfg)
-        links = [place("moehub_link_port", lambda: LinkPort(cfg)) for _ in range(cfg.lanes)]
+        links = [place("moehub_link_slice", lambda: LinkSlice(cfg)) for _ in range(cfg.lanes)]
         loops = [place("moehub_loop_port", lambda: LoopPort(cfg)) for _ in range(cfg.loop_lanes)]
         ports = links + loops
 
@@ -107,7 +107,7 @@ class Hub(wiring.Component):
             m.submodules[f"loop{n}"] = port
         for n, port in enumerate(ports):
             connect(m, producer.o_packet[n], port.i_packet)
-            connect(m, port.o_packet, consumer.i_packet[n])
+            connect(m, port.o_record, consumer.i_record[n])
             connect(m, port.o_control, router.i_received[n])
             m.d.comb += [
                 port.take.eq(producer.take[n]),
@@ -125,7 +125,7 @@ class Hub(wiring.Component):
 
         reject = self._control(m, consumer, router, csr, links[0])
         commands = self._commands(m, producer, csr)
-        self._registers(m, producer, consumer, csr)
+        self._registers(m, producer, consumer, csr, links)
         status = self._status(m, producer, consumer, router, csr, ports, reject)
         self.observe = HubObserve(
             producer, consumer, csr, router, links, loops, reject, commands, *status
@@ -211,7 +211,7 @@ class Hub(wiring.Component):
         ]
         return commands
 
-    def _registers(self, m, producer, consumer, csr):
+    def _registers(self, m, producer, consumer, csr, links):
         """Configuration from the registers to the blocks."""
         connect(m, csr.o_region_command, consumer.i_command)
         m.d.comb += [
@@ -237,7 +237,8 @@ class Hub(wiring.Component):
             csr.cleared.eq(self.cleared),
             self.irq.eq(csr.irq),
         ]
-        m.d.sync += self.cleared.eq(~(producer.clearing | consumer.clearing))
+        pools = Cat(link.clearing for link in links)
+        m.d.sync += self.cleared.eq(~(producer.clearing | consumer.clearing | pools.any()))
 
     def _status(self, m, producer, consumer, router, csr, ports, reject):
         """Events, counters and the HANG page. Returns the parts that make them."""

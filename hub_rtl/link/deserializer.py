@@ -60,10 +60,10 @@ class Deserializer(wiring.Component):
 
     Parameters: ``cfg``; ``slice_bytes``, 16 to ``packet_bytes``, a power of two. Ports: ``rx`` In
     AXI4-Stream; ``o_source`` Out stream(rank); ``o_beat`` Out stream(received record); ``rank``,
-    ``lane`` In, own numbers; ``control`` Out {en, header}, a good control flit; ``totals`` Out
-    record ``totals``, of each good header; ``granted``, ``returned`` Out {en, ...}, what a slice
-    told this one; ``bad`` Out ``BAD_PACKET``; ``seq_error``, ``truncated``, ``busy`` Out strobes.
-    Source: docs/interfaces.md section 5, docs/formats.md.
+    ``lane`` In, own numbers; ``control`` Out {en, header}, a good control flit; ``total`` Out
+    {en, rank, total}, of each good header but ACK; ``granted``, ``returned`` Out {en, ...}, what a
+    slice told this one; ``bad`` Out ``BAD_PACKET``; ``seq_error``, ``truncated``, ``busy`` Out
+    strobes. Source: docs/interfaces.md section 5, docs/formats.md.
     """
 
     observe: DeserializerObserve  # once elaborated
@@ -81,7 +81,7 @@ class Deserializer(wiring.Component):
                 "rank": In(cfg.rank_width),
                 "lane": In(cfg.lane_width),
                 "control": Out(strobe({"en": 1, "header": FLIT})),
-                "totals": Out(self._own.totals),
+                "total": Out(self._own.total),
                 "granted": Out(strobe({"en": 1, "what": types.grant})),
                 "returned": Out(strobe({"en": 1, "what": types.returned})),
                 "bad": Out(BAD_PACKET),
@@ -119,13 +119,13 @@ class Deserializer(wiring.Component):
 
     def _tell(self, m, arrived, checked):
         """What a header says that belongs to no packet."""
-        header, totals = header_layout()(arrived.data), self.totals
+        header = header_layout()(arrived.data)
         credit = header_layout(PacketType.CREDIT)(arrived.data)
         src = header.src[: self._cfg.rank_width]
         m.d.comb += [
-            totals.en.eq(checked.totals_en),
-            totals.src.eq(src),
-            totals.total.eq(checked.total),
+            self.total.en.eq(checked.data | checked.control | checked.credit),
+            self.total.rank.eq(src),
+            self.total.total.eq(header.credit),
             self.control.en.eq(checked.control),
             self.control.header.eq(arrived.data),
             self.granted.en.eq(checked.credit & credit.grants),

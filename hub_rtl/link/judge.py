@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every receiving end of a link does first: each flit's place in its frame, each header
+"""What the receiving end of a link does first: each flit's place in its frame, each header
 judged."""
 
 from amaranth import Const, Mux, Signal
 
 from hub_rtl.contract.config import ceil_log2
-from hub_rtl.contract.fields import CLASSES, LEN, SEQ
+from hub_rtl.contract.fields import LEN, SEQ
 from hub_rtl.contract.packets import (
     CONTROL_TYPES,
     DATA_TYPES,
@@ -15,7 +15,6 @@ from hub_rtl.contract.packets import (
 from hub_rtl.contract.records import header_layout
 from hub_rtl.parts.mutants import mutant
 
-from .credits import CONTROL, DATA
 from .records import link_types_of
 
 __all__ = ["judge"]
@@ -31,10 +30,7 @@ def judge(m, cfg, rx, rank, lane):
         first.data.eq(rx.tdata),
         first.last.eq(rx.tlast),
     ]
-    header, credit_body = (
-        header_layout()(first.data),
-        header_layout(PacketType.CREDIT)(first.data),
-    )
+    header = header_layout()(first.data)
     kinds = {
         name: Signal(name=f"is_{name}") for name in ("idle", "data", "control", "credit", "ack")
     }
@@ -112,16 +108,5 @@ def judge(m, cfg, rx, rank, lane):
         checked.bad.eq(fresh & ~(good & (header.lane == lane))),
         checked.bad_lane.eq(good),
         *(checked[name].eq(right & kinds[name]) for name in ("data", "control", "credit")),
-        # Totals of a CREDIT are in its body, those of the others in the common field.
-        checked.totals_en.eq(
-            Mux(
-                kinds["credit"],
-                (1 << CLASSES) - 1,
-                (kinds["data"] | kinds["control"]) << header.credit_cls,
-            )
-            & right.replicate(CLASSES)
-        ),
-        checked.total[DATA].eq(Mux(kinds["credit"], credit_body.total0, header.credit)),
-        checked.total[CONTROL].eq(Mux(kinds["credit"], credit_body.total1, header.credit)),
     ]
     return first, arrived, checked, within, expected

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transmit side of a link lane: chooses what leaves next, fills the headers, holds the flit until
+"""Transmit side of a link: chooses what leaves next, fills the headers, holds the flit until
 the wire takes it."""
 
-from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hub_rtl.contract.axi import AxiStream
-from hub_rtl.contract.fields import CLASSES, FLIT, SEQ
+from hub_rtl.contract.fields import FLIT, SEQ
 from hub_rtl.contract.packets import PacketType
 from hub_rtl.contract.records import header_layout, types_of
 from hub_rtl.parts.mutants import mutant
 from hub_rtl.parts.stream import StreamRegister
 
-from .credits import CONTROL, DATA, ReportSignature
+from .credits import ReportSignature
 from .records import link_types_of
 
 __all__ = ["LinkTx"]
@@ -22,26 +22,27 @@ PATIENCE = 64  # cycles a due CREDIT lets others go first
 
 
 class LinkTx(wiring.Component):
-    """Joins packets, control flits and CREDIT flits of one lane into the stream on the wire.
+    """Joins packets, control flits and CREDIT flits of one link into the stream on the wire.
 
-    Contract: packets leave whole and in order, control flits in order; ``src``, ``lane``, ``seq``
-    and the credit total of every header are filled here, all other bits are kept. A header to a
-    rank carries the total of one credit class: the one that changed, in turn when both (or neither)
-    did. ``seq`` counts all headers from 0, mod 1024.
+    Contract: packets leave whole and in order, control flits and messages in order; ``src``,
+    ``lane``, ``seq`` and the credit total of every header are filled here, all other bits are kept.
+    ``seq`` counts all headers from 0, mod 1024.
 
     Latency two cycles, one flit per cycle, no bubble between packets.
 
-    Order between packets: control flits, then packets, then CREDIT flits; a CREDIT that has waited
-    64 cycles goes first at the next boundary, one per boundary, so that neither it nor the packets
-    starve. A control flit without a credit of its destination waits, the packets pass it; those
-    behind it wait too, hence its senders look at ``ctl_ready`` first. If the destination is
-    ``peer_dead`` it is sunk. ``tx`` holds valid and payload until taken.
+    Order between packets: CREDIT flits with a slice's messages, control flits, packets, CREDIT
+    flits for the link's own total; one of the latter that has waited 64 cycles goes first at the
+    next boundary. One CREDIT flit per boundary goes before others that wait, so that neither they
+    nor the packets starve. A control flit without a credit of its destination waits, the packets
+    pass it; those behind it wait too, hence its senders look at ``ctl_ready`` first. If the
+    destination is ``peer_dead`` it is sunk. ``tx`` holds valid and payload until taken.
 
-    Input is trusted: whole packets, ``dst`` of another rank, a data credit taken for each packet.
+    Input is trusted: whole packets, ``dst`` of another rank, a credit taken for each packet.
 
-    Parameters: ``cfg``. Ports: ``i_packet`` In stream(flit); ``i_control`` In stream(128); ``tx``
-    Out AXI4-Stream with ``tdest``; ``rank``, ``lane`` In; ``peer_dead`` In ``ranks``;
-    ``control_ready`` In ``ranks``, ``control_take`` Out {en, rank}; ``reports`` Out
+    Parameters: ``cfg``. Ports: ``i_packet`` In stream(flit); ``i_control`` In stream(128);
+    ``i_message`` In stream(flit), CREDIT flits with what a slice tells another; ``tx`` Out
+    AXI4-Stream with ``tdest``; ``rank``, ``lane`` In; ``peer_dead`` In ``ranks``; ``control_ready``
+    In ``ranks``, ``control_take`` Out {en, rank}; ``reports`` Out
     :class:`~hub_rtl.link.credits.ReportSignature`; ``credit_stall``, ``control_sunk``,
     ``credit_sent``, ``waiting`` (some flit is in here or offered) Out strobes. Source:
     docs/interfaces.md section 5.
@@ -53,6 +54,7 @@ class LinkTx(wiring.Component):
             {
                 "i_packet": In(stream.Signature(self._types.flit)),
                 "i_control": In(stream.Signature(FLIT)),
+                "i_message": In(stream.Signature(self._types.flit)),
                 "tx": Out(AxiStream(FLIT, cfg.rank_width)),
                 "rank": In(cfg.rank_width),
                 "lane": In(cfg.lane_width),
@@ -84,7 +86,11 @@ class LinkTx(wiring.Component):
             self.tx.tdest.eq(output.o.payload.dest),
             output.o.ready.eq(self.tx.tready),
             self.waiting.eq(
-                self.tx.tvalid | chosen_valid | self.i_packet.valid | self.i_control.valid
+                self.tx.tvalid
+                | chosen_valid
+                | self.i_packet.valid
+                | self.i_control.valid
+                | self.i_message.valid
             ),
         ]
         self._fill(m, chosen, chosen_valid & output.i.ready, output.i.payload)
@@ -102,20 +108,29 @@ class LinkTx(wiring.Component):
             Signal(range(self._patience)),
             Signal(),
         )
-        has_credit, is_dead = Signal(), Signal()
-        go_control, go_packet, go_credit, pushes_in = Signal(), Signal(), Signal(), Signal()
+        has_credit, is_dead, others = Signal(), Signal(), Signal()
+        go_control, go_packet, go_credit, go_message = (Signal() for _ in range(4))
+        pushes_in, told = Signal(), self.i_message
         m.d.comb += [
             has_credit.eq(self.control_ready.bit_select(control_dst, 1)),
             is_dead.eq(self.peer_dead.bit_select(control_dst, 1)),
+            others.eq(self.i_packet.valid | (self.i_control.valid & has_credit)),
             pushes_in.eq(
-                mutant("link.credit_flit_never_pushes_in", reports.due & urgent & ~paced, 0)
+                mutant(
+                    "link.credit_flit_never_pushes_in",
+                    (told.valid | (reports.due & urgent)) & ~paced,
+                    0,
+                )
             ),
             go_credit.eq(
                 mutant("link.credit_flit_splits_packet", ~inside & reports.due, reports.due)
-                & (pushes_in | ~(self.i_packet.valid | (self.i_control.valid & has_credit)))
+                & (~told.valid | (urgent & ~paced))
+                & (pushes_in | ~others)
             ),
+            go_message.eq(~inside & told.valid & ~go_credit & (pushes_in | ~others)),
+            told.ready.eq(advance & go_message),
             go_control.eq(~inside & self.i_control.valid & has_credit & ~pushes_in),
-            go_packet.eq(inside | (self.i_packet.valid & ~go_credit & ~go_control)),
+            go_packet.eq(inside | (self.i_packet.valid & ~go_credit & ~go_message & ~go_control)),
             self.i_packet.ready.eq(
                 mutant("link.packet_taken_under_credit_flit", advance, advance | reports.due)
                 & go_packet
@@ -126,7 +141,7 @@ class LinkTx(wiring.Component):
             self.control_take.rank.eq(control_dst),
             reports.due_take.eq(advance & go_credit),
             self.credit_stall.eq(self.i_control.valid & ~has_credit),
-            self.credit_sent.eq(reports.due_take),
+            self.credit_sent.eq(advance & (go_credit | go_message)),
         ]
         credit = Signal(header_layout())
         m.d.comb += [
@@ -135,9 +150,19 @@ class LinkTx(wiring.Component):
         ]
         with m.If(advance):
             m.d.sync += [
-                chosen_valid.eq(go_credit | go_control | (go_packet & self.i_packet.valid)),
+                chosen_valid.eq(
+                    go_credit | go_message | go_control | (go_packet & self.i_packet.valid)
+                ),
                 chosen.data.eq(
-                    Mux(go_credit, credit, Mux(go_control, control, self.i_packet.payload.data))
+                    Mux(
+                        go_credit,
+                        credit,
+                        Mux(
+                            go_message,
+                            told.p.data,
+                            Mux(go_control, control, self.i_packet.payload.data),
+                        ),
+                    )
                 ),
                 chosen.first.eq(~inside),
                 chosen.last.eq(~go_packet | self.i_packet.payload.last),
@@ -145,7 +170,7 @@ class LinkTx(wiring.Component):
             with m.If(go_packet & self.i_packet.valid):
                 m.d.sync += inside.eq(~self.i_packet.payload.last)
             # After a CREDIT that pushed in, one packet or control flit goes before the next.
-            with m.If(go_credit):
+            with m.If(go_credit | go_message):
                 m.d.sync += paced.eq(mutant("link.credit_flits_not_paced", 1, 0))
             with m.Elif(~inside):
                 m.d.sync += paced.eq(0)
@@ -161,19 +186,13 @@ class LinkTx(wiring.Component):
             ]
 
     def _fill(self, m, chosen, moves, flit):
-        """Second stage: own fields into headers; the totals are those of this very cycle."""
+        """Second stage: own fields into headers; the total is that of this very cycle."""
         cfg, reports = self._cfg, self.reports
         header, filled = header_layout()(chosen.data), Signal(header_layout())
-        credit_body = header_layout(PacketType.CREDIT)(filled.as_value())
-        dest, turn, seq, cls = Signal(cfg.rank_width), Signal(), Signal(SEQ), Signal()
+        dest, seq = Signal(cfg.rank_width), Signal(SEQ)
         is_credit = header.type == PacketType.CREDIT
         m.d.comb += [
             reports.dst.eq(header.dst[: cfg.rank_width]),
-            cls.eq(
-                Mux(
-                    reports.pending[DATA] ^ reports.pending[CONTROL], reports.pending[CONTROL], turn
-                )
-            ),
             filled.eq(chosen.data),
             flit.dest.eq(dest),
         ]
@@ -182,22 +201,13 @@ class LinkTx(wiring.Component):
                 filled.src.eq(self.rank),
                 filled.lane.eq(self.lane),
                 filled.seq.eq(seq),
-                filled.credit_cls.eq(cls),
-                filled.credit.eq(reports.total[cls]),
+                filled.credit.eq(reports.total),
                 flit.dest.eq(reports.dst),
             ]
-            with m.If(is_credit):
-                m.d.comb += [
-                    credit_body.total0.eq(reports.total[DATA]),
-                    credit_body.total1.eq(reports.total[CONTROL]),
-                ]
             with m.If(moves):
                 m.d.sync += [
                     dest.eq(reports.dst),
-                    turn.eq(~cls),
                     seq.eq(mutant("link.credit_flit_has_no_number", seq + 1, seq + ~is_credit)),
                 ]
-                m.d.comb += reports.report.eq(
-                    Mux(is_credit, Const((1 << CLASSES) - 1, CLASSES), Cat(~cls, cls))
-                )
+                m.d.comb += reports.report.eq(1)
         m.d.comb += flit.data.eq(filled)

@@ -1,99 +1,87 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loop lane: the own rank's packets, from the packet manager straight to the slot allocator."""
+"""Loop slice: the own rank's packets, from the packet manager straight to the slot allocator."""
 
 from amaranth import Module, Signal
-from amaranth.lib import wiring
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
 
-from hub_rtl.contract.fields import FLIT
-from hub_rtl.contract.records import header_layout, types_of
+from hub_rtl.contract.fields import FLIT, SEQ
+from hub_rtl.contract.records import LINK_COUNTS, header_layout, received_of, types_of
 from hub_rtl.parts.mutants import mutant
 from hub_rtl.parts.ram_queue import RamQueue
 
-from .link import inner_ports
+from .deserializer import Deserializer
 
-__all__ = ["LoopPort"]
+__all__ = ["LoopPort", "inner_ports"]
 
-LOOP_PACKETS = (
-    4  # packets in the queue: covers the packet manager's choosing time with short packets
-)
+LOOP_PACKETS = 4  # on their way: covers the packet manager's choosing time with short packets
+
+
+def inner_ports(cfg):
+    """Ports of a slice on the hub's side, common to those with links and to loop slices."""
+    types = types_of(cfg)
+    return {
+        "i_packet": In(stream.Signature(types.flit)),
+        "i_control": In(stream.Signature(FLIT)),
+        "o_record": Out(stream.Signature(received_of(cfg, cfg.slice_bytes))),
+        "o_control": Out(stream.Signature(FLIT)),
+        "dest_ready": Out(cfg.ranks),
+        "ctl_ready": Out(cfg.ranks),
+        "take": In(types.rank_strobe),
+        "rank": In(cfg.rank_width),
+        "lane": In(cfg.lane_width),
+        "counts": Out(LINK_COUNTS),
+    }
 
 
 class LoopPort(wiring.Component):
-    """The inner ports of a :class:`~hub_rtl.link.link.LinkPort`, without a wire.
+    """The inner ports of a slice with links, without a wire.
 
-    Contract: everything offered comes out once, in order, with ``src`` and ``dst`` the own rank and
-    ``lane`` the own lane. The only destination with credits is the own rank: four data credits,
-    ``ctl_credits`` control credits, given back as the last flit (the control flit) leaves.
+    Contract: everything offered comes out once, in order, as from the own rank. The only
+    destination with credits is the own rank: four data credits, ``ctl_credits`` control credits,
+    given back as the record's last beat (the control flit) leaves.
 
-    Latency one cycle, one flit per cycle, no bubble. Control and packets do not wait for each
-    other. Input is trusted, it comes from this hub.
+    Latency: a beat 4 cycles after its last flit, a control flit one. One flit per cycle, no bubble.
+    Control and packets do not wait for each other. Input is trusted, it comes from this hub.
 
-    Parameters: ``cfg``; ``words``, flits in the queue of packets, by default four packets. Ports:
-    :func:`~hub_rtl.link.link.inner_ports`; of ``counts`` only tx_busy,
-    tx_idle_waiting, credit_stall and rx_busy ever rise. Source: our specification, section 3.
+    Parameters: ``cfg``. Ports: :func:`inner_ports`; of ``counts`` only tx_busy, tx_idle_waiting,
+    credit_stall and rx_busy ever rise. Source: our specification, section 3.
     """
 
-    def __init__(self, cfg, words=None):
+    def __init__(self, cfg):
         super().__init__(inner_ports(cfg))
-        self._cfg, self._words = cfg, words or LOOP_PACKETS * cfg.frame_flits
+        self._cfg = cfg
 
     def elaborate(self, platform):
         m = Module()
         cfg = self._cfg
-        m.submodules.packets = packets = RamQueue(
-            types_of(cfg).flit, self._words, quick=self._words <= 64
-        )
+        m.submodules.rx = rx = Deserializer(cfg, cfg.slice_bytes)
         m.submodules.controls = controls = RamQueue(FLIT, cfg.ctl_credits)
-        wiring.connect(m, packets.o, wiring.flipped(self.o_packet))
+        wiring.connect(m, rx.o_beat, wiring.flipped(self.o_record))
         wiring.connect(m, controls.o, wiring.flipped(self.o_control))
+        self._send(m, rx)
 
-        def fill(name, source, target):
-            """Header fields of a flit that is one."""
-            header = Signal(header_layout(), name=f"{name}_header")
-            m.d.comb += [
-                header.eq(source),
-                header.src.eq(self.rank),
-                header.dst.eq(self.rank),
-                header.lane.eq(self.lane),
-                target.eq(header),
-            ]
-
+        control = header_layout()(controls.i.payload)
         m.d.comb += [
-            packets.i.valid.eq(self.i_packet.valid),
-            self.i_packet.ready.eq(packets.i.ready),
-            packets.i.payload.eq(self.i_packet.payload),
+            controls.i.payload.eq(self.i_control.payload),
+            control.src.eq(self.rank),
+            control.dst.eq(self.rank),
+            control.lane.eq(self.lane),
         ]
-        with m.If(
-            mutant(
-                "link.loop_packet_starts_at_last",
-                self.i_packet.payload.first,
-                self.i_packet.payload.last,
-            )
-        ):
-            fill("packet", self.i_packet.payload.data, packets.i.payload.data)
-        fill("control", self.i_control.payload, controls.i.payload)
-
         left = Signal(range(LOOP_PACKETS + 1), init=LOOP_PACKETS)
         control_left = Signal(range(cfg.ctl_credits + 1), init=cfg.ctl_credits)
-        freed = self.o_packet.valid & self.o_packet.ready & self.o_packet.payload.last
-        control_taken = Signal()
+        freed, control_taken = Signal(), Signal()
+        takes = self.take.en & (self.take.rank == self.rank)
         m.d.sync += [
             left.eq(
-                left
-                - (
-                    mutant(
-                        "link.loop_place_taken_by_any_rank",
-                        self.take.en & (self.take.rank == self.rank),
-                        self.take.en,
-                    )
-                )
-                + freed
+                left - mutant("link.loop_place_taken_by_any_rank", takes, self.take.en) + freed
             ),
             control_left.eq(
                 control_left - control_taken + (self.o_control.valid & self.o_control.ready)
             ),
         ]
         m.d.comb += [
+            freed.eq(self.o_record.valid & self.o_record.ready & self.o_record.p.last),
             controls.i.valid.eq(self.i_control.valid & control_left.any()),
             self.i_control.ready.eq(control_left.any()),
             control_taken.eq(self.i_control.valid & self.i_control.ready),
@@ -102,7 +90,7 @@ class LoopPort(wiring.Component):
         ]
         moved, came = (
             self.i_packet.valid & self.i_packet.ready,
-            self.o_packet.valid & self.o_packet.ready,
+            self.o_record.valid & self.o_record.ready,
         )
         m.d.sync += [
             self.counts.tx_busy.eq(moved),
@@ -111,3 +99,26 @@ class LoopPort(wiring.Component):
             self.counts.credit_stall.eq(self.i_control.valid & ~self.i_control.ready),
         ]
         return m
+
+    def _send(self, m, rx):
+        """Packets to the deserializer, which takes none of its own rank: here it has another."""
+        flit, seq, other = self.i_packet.p, Signal(SEQ), ~self.rank
+        header = header_layout()(rx.rx.tdata)
+        m.d.comb += [
+            rx.rank.eq(other),
+            rx.lane.eq(self.lane),
+            rx.o_source.ready.eq(1),
+            rx.rx.tvalid.eq(self.i_packet.valid),
+            rx.rx.tlast.eq(flit.last),
+            rx.rx.tdata.eq(flit.data),
+            self.i_packet.ready.eq(rx.rx.tready),
+        ]
+        with m.If(mutant("link.loop_packet_starts_at_last", flit.first, flit.last)):
+            m.d.comb += [
+                header.src.eq(self.rank),
+                header.dst.eq(other[: self._cfg.rank_width]),
+                header.lane.eq(self.lane),
+                header.seq.eq(seq),
+            ]
+        with m.If(self.i_packet.valid & self.i_packet.ready & flit.first):
+            m.d.sync += seq.eq(seq + 1)

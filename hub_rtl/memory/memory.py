@@ -6,7 +6,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hub_rtl.contract.axi import BURST_INCR, RESP_OKAY, Axi4Write
-from hub_rtl.contract.fields import ADDR, AXI_LEN, FLIT
+from hub_rtl.contract.config import ceil_log2
+from hub_rtl.contract.fields import ADDR, AXI_LEN, BYTE
 from hub_rtl.contract.records import MEMORY_COUNTS, types_of
 from hub_rtl.parts.mutants import mutant
 from hub_rtl.parts.ram_queue import RamQueue
@@ -18,7 +19,7 @@ __all__ = ["MemoryWriter"]
 class MemoryWriter(wiring.Component):
     """AXI4 write master of one slice.
 
-    Contract: one burst per command (``beats`` flits of 16 bytes, incrementing, non-bufferable, ID
+    Contract: one burst per command (``beats`` of ``slice_bytes``, incrementing, non-bufferable, ID
     0), its beats in order; one acknowledgement per command, in order, with the command's context
     and ``ok`` = answered OKAY. ``bready`` is always 1: no more than ``write_depth`` commands are
     ever between ``i_write`` and the taking of their acknowledgement.
@@ -39,9 +40,9 @@ class MemoryWriter(wiring.Component):
     on its last.
 
     Parameters: ``cfg``. Ports: ``i_write`` In stream(write); ``i_data`` In stream(beat); ``mem``
-    Out :class:`~hub_rtl.contract.axi.Axi4Write` (48, 128); ``o_ack`` Out stream(ack); ``quiesce``
-    In; ``quiescing`` Out; ``outstanding`` Out 0..write_depth, commands not yet acknowledged and
-    taken; ``counts`` Out ``MEMORY_COUNTS``. Source: docs/interfaces.md section 7.
+    Out :class:`~hub_rtl.contract.axi.Axi4Write`, ``slice_bytes`` wide; ``o_ack`` Out stream(ack);
+    ``quiesce`` In; ``quiescing`` Out; ``outstanding`` Out 0..write_depth, commands not yet
+    acknowledged and taken; ``counts`` Out ``MEMORY_COUNTS``. Source: docs/interfaces.md section 7.
     """
 
     def __init__(self, cfg):
@@ -50,7 +51,7 @@ class MemoryWriter(wiring.Component):
             {
                 "i_write": In(stream.Signature(types.write)),
                 "i_data": In(stream.Signature(types.beat)),
-                "mem": Out(Axi4Write(ADDR, FLIT)),
+                "mem": Out(Axi4Write(ADDR, cfg.slice_bytes * BYTE)),
                 "o_ack": Out(stream.Signature(types.ack)),
                 "quiesce": In(1),
                 "quiescing": Out(1),
@@ -105,7 +106,7 @@ class MemoryWriter(wiring.Component):
             mem.awvalid.eq(address.o.valid),
             mem.awaddr.eq(address.o.payload.addr),
             mem.awlen.eq(address.o.payload.len),
-            mem.awsize.eq(4),
+            mem.awsize.eq(ceil_log2(self._cfg.slice_bytes)),
             mem.awburst.eq(BURST_INCR),
             address.o.ready.eq(mem.awready),
         ]

@@ -141,7 +141,10 @@ class ReceivePool(wiring.Component):
             moves.eq(turns.requests.any() & ticket.admitted),
             *(row[name].eq(header[name]) for name in dict(t.row)),
             body.eq(Mux(header.plain, header.block, row.as_value())),
-            *(word[name].eq(header[name]) for name in ("plain", "cls", "news", "poison")),
+            *(word[name].eq(header[name]) for name in ("plain", "cls", "news")),
+            word.poison.eq(
+                header.poison | mutant("receive_pool.cut_packet_not_poisoned", beat.lost, 0)
+            ),
             word.lost.eq(beat.lost),
             word.lost_from.eq(beat.part),
             word.body.eq(body),
@@ -157,7 +160,7 @@ class ReceivePool(wiring.Component):
             append.en.eq(mutant("receive_pool.listed_at_first_beat", moves & beat.last, moves)),
             append.src.eq(header.rank),
             append.node.place.eq(ticket.place),
-            append.node.parts.eq(named | (1 << beat.part)),
+            append.node.parts.eq(Mux(named.any(), named, 1 << beat.part)),
         ]
 
     def _hand_out(self, m, admission, lists, grants, payload, kept):

@@ -5,13 +5,11 @@ from functools import cache
 
 from amaranth.lib import data
 
-from hub_rtl.contract.config import ConfigError, ceil_log2, first_share, index_width
+from hub_rtl.contract.config import RESERVE, ConfigError, ceil_log2, first_share, index_width
 from hub_rtl.contract.fields import EPOCH, GRANT, REGION, ROW_OFF, ROWID
 from hub_rtl.contract.records import received_of
 
-__all__ = ["RESERVE", "PoolTypes", "pool_types_of"]
-
-RESERVE = 2  # places that every source keeps
+__all__ = ["PoolTypes", "pool_types_of"]
 
 
 class PoolTypes:

@@ -28,7 +28,7 @@ class Lookup(wiring.Component):
     what to do with it.
 
     A row packet is refused, or hits, or is new (an allocation is requested and its answer goes to
-    the issue stage, nobody waits here). A masked packet waits for its byte count. 3 cycles per row
+    the issue stage, nobody waits here). 3 cycles per row
     packet, 4 per plain packet or new row whose set is full.
 
     Slow path, only with rows spilled or a full set: the filter says "maybe" → read the spill word,
@@ -222,7 +222,6 @@ class Lookup(wiring.Component):
                 mutant("slot_allocator.fetched_row_not_installed", need_way, need_way & ~fetched)
             ),
             command.index.eq(index),
-            command.masked.eq(head.masked),
             command.poison.eq(head.poison),
             command.len.eq(head.len),
             command.bytes.eq(self.i_bytes.payload),

@@ -9,8 +9,8 @@ from amaranth.lib import data
 
 from hub_rtl.contract.config import ceil_log2, index_width
 from hub_rtl.contract.fields import (
+    BYTE,
     EPOCH,
-    FLIT,
     LEN,
     RANK,
     REASON,
@@ -89,7 +89,7 @@ class WaitCause(IntEnum):
     """Why a slice's oldest packet waits (port ``waiting``)."""
 
     NONE = 0
-    PAYLOAD = 1  # for the rest of its payload
+    PAYLOAD = 1  # for a beat of its record
     ALLOC = 2  # for the answer of the address table
     WRITE = 3  # for the memory writer to take the command
     DATA = 4  # for the memory writer to take data
@@ -112,11 +112,18 @@ class SliceTypes:
         self.row_body = body_layout(PacketType.ROW)
         self.plain_body = body_layout(PacketType.PLAIN)
         body = self.row_body.size
-        #: Header as the lookup sees it.
-        self.head = struct(
-            {"plain": 1, "masked": 1, "poison": 1, "src": RANK, "len": LEN, "body": body}
+        #: Header as the lookup sees it. ``body``: as in the packet; ``len``: 16-byte units.
+        self.head = struct({"plain": 1, "poison": 1, "src": RANK, "len": LEN, "body": body})
+        #: A beat of a record: a ``part`` of its block, and which bytes of it are written.
+        self.part_width = index_width(cfg.packet_bytes // cfg.slice_bytes)
+        self.piece = struct(
+            {
+                "data": cfg.slice_bytes * BYTE,
+                "strb": cfg.slice_bytes,
+                "part": self.part_width,
+                "last": 1,
+            }
         )
-        self.piece = struct({"data": FLIT, "err": 1})
         #: Tag part of one way of the RAT. ``missing``: bytes of the row that have not been looked
         #: up yet.
         self.tag = struct(
@@ -142,7 +149,6 @@ class SliceTypes:
                 "fresh": 1,
                 "install": 1,
                 "index": self.index_width,
-                "masked": 1,
                 "poison": 1,
                 "len": LEN,
                 "bytes": cfg.bytes_width,

@@ -6,25 +6,24 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hub_rtl.contract.fields import CAUSE
-from hub_rtl.contract.records import types_of
+from hub_rtl.contract.records import received_of, types_of
 from hub_rtl.parts.ram_queue import RamQueue
 
 from .issue import Issue
 from .lookup import Lookup
-from .packet_split import PacketSplit
+from .record_split import RecordSplit
 from .records import COMMANDS, WaitCause, slice_types_of
 
 __all__ = ["RowLookup"]
 
 
 class RowLookup(wiring.Component):
-    """A slice: :class:`PacketSplit` → :class:`Lookup` → commands → :class:`Issue`.
+    """A slice: :class:`RecordSplit` → :class:`Lookup` → commands → :class:`Issue`.
 
-    Latency from a header at `i_packet` to `o_write`, all idle: 9 cycles for a new row, 6 for a
-    known one, 7 for a plain packet, but not before two cycles after the packet's last flit.
-    Throughput: one flit per cycle; one packet per 3 cycles (plain: 4). Writes, beats and refusals
-    leave in packet order. Waits for memory (`o_write`, `o_data`, spill) and for `o_refused`, which
-    is always drained.
+    Latency from a record's first beat at `i_record` to `o_write`, all idle: 10 cycles for a new
+    row, 7 for a known one, 8 for a plain packet. Throughput: one beat per cycle; one packet per 3
+    cycles (plain: 4). Writes, beats and refusals leave in the order of the records. Waits for
+    memory (`o_write`, `o_data`, spill) and for `o_refused`, which is always drained.
 
     Parameters: ``cfg``. Ports: those of the slice, see
     :class:`~hub_rtl.slot_allocator.slot_allocator.SlotAllocator`; ``o_alloc`` Out stream,
@@ -36,7 +35,7 @@ class RowLookup(wiring.Component):
         self._cfg, self._own = cfg, own
         super().__init__(
             {
-                "i_packet": In(stream.Signature(types.flit)),
+                "i_record": In(stream.Signature(received_of(cfg, cfg.slice_bytes))),
                 "o_write": Out(stream.Signature(types.write)),
                 "o_data": Out(stream.Signature(types.beat)),
                 "o_refused": Out(stream.Signature(types.refusal)),
@@ -62,19 +61,18 @@ class RowLookup(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         cfg, own, flipped = self._cfg, self._own, wiring.flipped
-        m.submodules.split = split = PacketSplit(cfg)
+        m.submodules.split = split = RecordSplit(cfg)
         m.submodules.lookup = lookup = Lookup(cfg)
         m.submodules.commands = commands = RamQueue(
             own.command, COMMANDS - 1
         )  # and one at its output
         m.submodules.issue = issue = Issue(cfg)
-        wiring.connect(m, flipped(self.i_packet), split.i)
+        wiring.connect(m, flipped(self.i_record), split.i)
         wiring.connect(m, split.o_head, lookup.i_head)
         wiring.connect(m, split.o_bytes, lookup.i_bytes)
         wiring.connect(m, lookup.o_command, commands.i)
         wiring.connect(m, commands.o, issue.i_command)
         wiring.connect(m, split.o_piece, issue.i_piece)
-        wiring.connect(m, split.o_end, issue.i_end)
         for inner, outer in (
             (lookup.o_alloc, self.o_alloc),
             (lookup.o_spill, self.o_spill),
@@ -97,7 +95,7 @@ class RowLookup(wiring.Component):
             issue.victim_look.eq(lookup.victim_look),
             issue.victim_index.eq(lookup.victim_index),
             lookup.victim.eq(issue.victim),
-            lookup.filled.eq(~commands.o.valid),
+            lookup.filled.eq(issue.filled),
             lookup.issue_idle.eq(issue.idle),
             lookup.purge.eq(self.purge),
             self.purging.eq(lookup.purging),

@@ -8,7 +8,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hub_rtl.contract.axi import SpillSignature
-from hub_rtl.contract.records import types_of
+from hub_rtl.contract.records import received_of, types_of
 from hub_rtl.parts.arbiter import RoundRobin
 from hub_rtl.parts.mutants import bug
 from hub_rtl.parts.onehot import select, tree_sum
@@ -39,12 +39,13 @@ class SlotAllocator(wiring.Component):
     0; what may not be placed is sunk and told (`o_refused`). See `docs/blocks/slot_allocator.md`
     for the full contract.
 
-    Latency: header in to write out 9 cycles for a new row, 6 for a known one, but not before two
-    cycles after the packet's last flit. One flit per cycle and slice without bubbles for payloads
-    of 64 bytes and more. Order is kept per slice, for writes, beats and refusals. Waits only for
-    memory: `o_write`, `o_data`, `spill` (and `o_refused`, which the scoreboard always drains).
+    Latency: a record's first beat in to write out 10 cycles for a new row, 7 for a known one. One
+    beat per cycle and slice; one packet per 3 cycles (plain: 4). Order is kept per slice, for
+    writes, beats and refusals. Waits only for memory: `o_write`, `o_data`, `spill` (and
+    `o_refused`, which the scoreboard always drains).
 
-    Parameters: ``cfg``. Ports: ``i_packet`` In, streams of flits; ``o_write``, ``o_data``,
+    Input is trusted: whole records, as a receive pool gives them. Parameters: ``cfg``. Ports:
+    ``i_record`` In, streams of received records; ``o_write``, ``o_data``,
     ``o_refused`` Out, streams; ``geometry_write``, ``region_update``, ``window_write``,
     ``dep_write`` In, broadcasts; ``rows_query`` In, ``rows``, ``slots``, ``moved`` Out; ``purge``
     In, ``purging`` Out, from the next cycle on; ``o_overlap`` Out, strobe; ``spill`` Out;
@@ -61,7 +62,9 @@ class SlotAllocator(wiring.Component):
         self._cfg, self._types, self._own = cfg, types, own
         super().__init__(
             {
-                "i_packet": In(stream.Signature(types.flit)).array(cfg.slices),
+                "i_record": In(stream.Signature(received_of(cfg, cfg.slice_bytes))).array(
+                    cfg.slices
+                ),
                 "o_write": Out(stream.Signature(types.write)).array(cfg.slices),
                 "o_data": Out(stream.Signature(types.beat)).array(cfg.slices),
                 "o_refused": Out(stream.Signature(types.refusal)).array(cfg.slices),
@@ -95,7 +98,7 @@ class SlotAllocator(wiring.Component):
         self.observe = SlotAllocatorObserve(lanes, table, engine, ranges)
         for n, lane in enumerate(lanes):
             m.submodules[f"slice{n}"] = lane
-            wiring.connect(m, flipped(self.i_packet[n]), lane.i_packet)
+            wiring.connect(m, flipped(self.i_record[n]), lane.i_record)
             wiring.connect(m, lane.o_write, flipped(self.o_write[n]))
             wiring.connect(m, lane.o_data, flipped(self.o_data[n]))
             wiring.connect(m, lane.o_refused, flipped(self.o_refused[n]))

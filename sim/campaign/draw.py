@@ -58,8 +58,9 @@ def draw_config(seed):
     rng = random.Random(f"campaign configuration {seed // SHARE}")
     while True:
         lanes = rng.choice((1, 1, 1, 2, 3))
+        ranks = rng.choice((2, 3, 3, 4, 5))
         fields = {
-            "ranks": rng.choice((2, 3, 3, 4, 5)),
+            "ranks": ranks,
             "lanes": lanes,
             "loop_lanes": rng.choice((1, 1, lanes)) if lanes < 3 else 1,
             "packet_bytes": rng.choice((128, 256)),
@@ -74,7 +75,7 @@ def draw_config(seed):
             "rat_ways": rng.randint(1, 4),
             "filter_depth": rng.choice((2, 4, 8, 16)),
             "filter_width": rng.randint(1, 3),
-            "rx_credits": rng.randint(1, 6),
+            "pool_places": rng.randint(2 * ranks - 2, 6 * ranks),
             "ctl_credits": rng.randint(1, 3),
             "write_depth": rng.randint(2, 24),
             "dep_ranges": rng.randint(1, 3),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Golden model of a link lane: what must come out of a stream of flits, what may be on the wire,
+"""Golden model of a link: what must come out of a stream of flits, what may be on the wire,
 what credits exist.
 
 Packet-level, no cycles: the benches decide when things happen, the model decides what must happen.
@@ -130,7 +130,8 @@ def beats_of(cfg, slice_bytes, flits):
 
 
 def credit_class(packet_type):
-    """Class of buffer that a packet needs, None when it needs none."""
+    """What a packet needs at its receiver: a place of the slice's pool (DATA), a buffer of the link
+    (CONTROL), or None."""
     if packet_type in DATA_TYPES:
         return DATA
     return CONTROL if packet_type in CONTROL_TYPES else None
@@ -167,7 +168,7 @@ def header_fault(cfg, rank, lane, flit, last=True):
 
 
 class SendBook:
-    """Credits of one class for one peer, from free-running totals."""
+    """Credits for one peer, from free-running totals."""
 
     def __init__(self, limit):
         self.limit, self.left, self.total = limit, limit, 0
@@ -187,32 +188,33 @@ class SendBook:
 
 
 class LinkRxModel:
-    """What LinkRx makes of the flits it gets.
+    """What a link's receiving end makes of the flits it gets.
 
-    ``packets``: [(source, [flit dictionaries])], ``controls``: header flits, ``bad``: [(header,
-    reason)], ``totals``: [(source, class, total)] in the order of arrival; ``counts``: seq_errors,
-    credit_violations, truncated. ``limits``: credits per class, other than the configuration's.
+    ``packets``: [(source, [flit dictionaries])], those that did not come with ``err``;
+    ``controls``: header flits, ``bad``: [(header, reason)], ``totals``: [(source, total)] in the
+    order of arrival; ``messages``: [(kind, what)] that a slice told this one; ``counts``:
+    seq_errors, credit_violations, truncated. ``limit``: control credits, other than the
+    configuration's.
     """
 
-    def __init__(self, cfg, rank, lane, limits=None):
+    def __init__(self, cfg, rank, lane, limit=None):
         self.cfg, self.rank, self.lane = cfg, rank, lane
         self.packets, self.controls, self.bad, self.totals = [], [], [], []
+        self.messages = []
         self.counts = Counter()
         self._expected = 0
         self._frame = (
             None  # flits after the header that are still wanted, None when the frame is dropped
         )
         self._inside = False
-        limits = limits or (cfg.rx_credits, cfg.ctl_credits)
-        self._accepted = [[0] * cfg.ranks for _ in limits]
-        self._allowed = [[limit] * cfg.ranks for limit in limits]
+        self._accepted = [0] * cfg.ranks
+        self._allowed = [limit or cfg.ctl_credits] * cfg.ranks
 
-    def reported(self, dst, cls, total):
+    def reported(self, dst, total):
         """The transmitter has told ``dst`` the total of buffers freed: it may send that many
         more."""
-        limit = (self.cfg.rx_credits, self.cfg.ctl_credits)[cls]
-        known = self._allowed[cls][dst] - limit
-        self._allowed[cls][dst] += (total - known) % 256
+        known = self._allowed[dst] - self.cfg.ctl_credits
+        self._allowed[dst] += (total - known) % 256
 
     def flit(self, data, last):
         """Takes one flit of the wire."""
@@ -240,18 +242,22 @@ class LinkRxModel:
         cls = credit_class(kind)
         if kind == PacketType.CREDIT:
             body = unpack(BODIES[kind], data)
-            self.totals += [(src, DATA, body["total0"]), (src, CONTROL, body["total1"])]
             self.counts["truncated"] += not last
-        if cls is None:
-            return
-        self.totals.append((src, fields["credit_cls"], fields["credit"]))
-        if self._accepted[cls][src] == self._allowed[cls][src]:
-            self.counts["credit_violations"] += 1
-            return
-        self._accepted[cls][src] += 1
+            if body["grants"]:
+                what = {"rank": src, "total": body["granted"], "back": body["back"]}
+                self.messages.append(("granted", what))
+            if body["returns"]:
+                self.messages.append(("returned", {"rank": src, "total": body["returned"]}))
+        if cls is not None or kind == PacketType.CREDIT:
+            self.totals.append((src, fields["credit"]))
         if cls == CONTROL:
+            if self._accepted[src] == self._allowed[src]:
+                self.counts["credit_violations"] += 1
+                return
+            self._accepted[src] += 1
             self.controls.append(data)
             self.counts["truncated"] += not last
+        if cls != DATA:
             return
         self.packets.append((src, [{"data": data, "first": 1, "last": 0, "err": 0}]))
         self._frame = fields["len"] + fields["masked"] * self.cfg.mask_flits
@@ -285,16 +291,16 @@ class LinkRxModel:
 class LinkTxModel:
     """What LinkTx may put on the wire, given what it was handed.
 
-    ``packet`` and ``control`` queue what the port was given; ``freed`` says that a buffer of a
-    source became free. ``flit`` takes each flit of the wire and raises AssertionError when it is
-    not possible. ``sent``: frames by type.
+    ``packet``, ``control`` and ``message`` queue what the port was given; ``freed`` says that a
+    buffer of a source became free. ``flit`` takes each flit of the wire and raises AssertionError
+    when it is not possible. ``sent``: frames by type.
     """
 
     def __init__(self, cfg, rank, lane):
         self.cfg, self.rank, self.lane = cfg, rank, lane
         self.sent = Counter()
-        self.reported = {}  # (dst, class): total last told
-        self._packets, self._controls = deque(), deque()
+        self.reported = {}  # dst: total last told
+        self._packets, self._controls, self._messages = deque(), deque(), deque()
         self._freed = Counter()
         self._seq = 0
         self._rest = deque()
@@ -306,25 +312,28 @@ class LinkTxModel:
     def control(self, flit):
         self._controls.append(flit)
 
-    def freed(self, src, cls):
-        self._freed[src, cls] += 1
+    def message(self, flit):
+        self._messages.append(flit)
+
+    def freed(self, src):
+        self._freed[src] += 1
 
     @property
     def waiting(self):
-        """Packets, flits of the current one and control flits that have not come."""
-        return len(self._packets) + len(self._rest) + len(self._controls)
+        """Packets, flits of the current one, control flits and messages that have not come."""
+        queues = self._packets, self._rest, self._controls, self._messages
+        return sum(map(len, queues))
 
-    def _total(self, dst, cls, total):
-        before = self.reported.get((dst, cls), 0)
+    def _total(self, dst, total):
+        before = self.reported.get(dst, 0)
         known = before + (total - before) % 256
-        assert known <= self._freed[dst, cls], (
-            f"rank {dst}, class {cls}: total {total} told, only {self._freed[dst, cls]} freed"
+        assert known <= self._freed[dst], (
+            f"rank {dst}: total {total} told, only {self._freed[dst]} freed"
         )
-        self.reported[dst, cls] = known
+        self.reported[dst] = known
 
     def flit(self, data, last, dest):
-        """Takes one flit of the wire; returns (dst, totals told {class: total}) with a header, else
-        None."""
+        """Takes one flit of the wire; returns (dst, total told) with a header, else None."""
         if self._rest:
             wanted = self._rest.popleft()
             assert data == wanted, f"payload flit {data:#x}, expected {wanted:#x}"
@@ -338,13 +347,11 @@ class LinkTxModel:
             "src": self.rank,
             "lane": self.lane,
             "seq": self._seq,
-            "credit_cls": fields["credit_cls"],
             "credit": fields["credit"],
         }
         self._seq = (self._seq + 1) % (1 << SEQ)
         self.sent[kind] += 1
         assert dest == dst, f"tdest {dest}, header for {dst}"
-        told = {fields["credit_cls"]: fields["credit"]}
         if credit_class(kind) == DATA:
             assert self._packets, f"packet {data:#x} that nobody sent"
             first, *rest = self._packets.popleft()
@@ -355,16 +362,13 @@ class LinkTxModel:
         else:
             assert kind == PacketType.CREDIT, f"header type {kind.name} on the wire"
             body = unpack(BODIES[kind], data)
-            first = header(kind, body, dst=dst)
-            told = {DATA: body["total0"], CONTROL: body["total1"]}
-            assert told[fields["credit_cls"]] == fields["credit"], (
-                "the two totals of a CREDIT flit differ"
-            )
+            said = body["grants"] or body["returns"]
+            assert self._messages or not said, f"message {data:#x} that nobody sent"
+            first = self._messages.popleft() if said else header(kind, dst=dst)
         assert data == with_fields(first, **given), (
             f"header {data:#x}, expected {with_fields(first, **given):#x}"
         )
         assert bool(last) == (not self._rest), "tlast wrong on a header"
-        for cls, total in told.items():
-            self._total(dst, cls, total)
+        self._total(dst, fields["credit"])
         self._dest = dest
-        return dst, told
+        return dst, fields["credit"]

@@ -5,7 +5,6 @@ from collections import deque
 
 __all__ = ["MemoryWriterModel"]
 
-FLIT_BYTES = 16
 OKAY = 0
 
 
@@ -27,13 +26,13 @@ class MemoryWriterModel:
 
     def command(self, addr, beats, context):
         """A command with its beats [(data, strobe)]; returns the address channel's fields."""
-        assert 1 <= len(beats) <= 16 and addr % FLIT_BYTES == 0
+        assert 1 <= len(beats) <= 16 and addr % self.cfg.slice_bytes == 0
         self._waiting.append((addr, list(beats), context))
         return {
             "id": 0,
             "addr": addr,
             "len": len(beats) - 1,
-            "size": 4,
+            "size": self.cfg.slice_bytes.bit_length() - 1,
             "burst": 1,
             "cache": 0,
             "prot": 0,
@@ -42,11 +41,12 @@ class MemoryWriterModel:
     def answer(self, resp):
         """Memory's answer to the oldest burst; returns the acknowledgement."""
         addr, beats, context = self._waiting.popleft()
+        size = self.cfg.slice_bytes
         if resp == OKAY:
             for n, (data, strobe) in enumerate(beats):
-                for byte in range(FLIT_BYTES):
+                for byte in range(size):
                     if strobe >> byte & 1:
-                        self.memory[addr + n * FLIT_BYTES + byte] = data >> 8 * byte & 0xFF
+                        self.memory[addr + n * size + byte] = data >> 8 * byte & 0xFF
         ack = {"context": context, "ok": int(resp == OKAY)}
         self.expected_acks.append(ack)
         return ack

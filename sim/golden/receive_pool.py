@@ -15,7 +15,7 @@ RESERVE = 2  # places that every source has
 
 def whole_record(beats, slice_bytes):
     """The record as the pool hands it out: with a beat for each part that the mask names, those
-    behind the last one lost."""
+    behind the last one lost; with one beat if it names none. A cut packet is poisoned."""
     *_, end = beats
     mask, came = end["mask"], {beat["part"]: beat for beat in beats}
     named = {
@@ -23,12 +23,14 @@ def whole_record(beats, slice_bytes):
         for part in range(-(-mask.bit_length() // slice_bytes))
         if mask >> part * slice_bytes & (1 << slice_bytes) - 1
     }
-    parts = sorted(named | {end["part"]})
+    parts = sorted(named or {end["part"]})
     absent = {"lost": 1, "data": 0}
+    head = end["header"] | ({"poison": 1} if end["lost"] else {})
     return [
         {
             **end,
             **came.get(part, absent),
+            "header": head,
             "part": part,
             "last": int(part == parts[-1]),
         }

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 from hub_rtl.contract import packets
-from hub_rtl.contract.packets import PacketType, Reason, RegionState
+from hub_rtl.contract.packets import Reason, RegionState
 
 __all__ = ["SlotAllocatorModel", "fold"]
 
@@ -116,8 +116,9 @@ class SlotAllocatorModel:
     # -- packets -----------------------------------------------------------------------------------
 
     def run(self, packets, allocations):
-        """``packets``: per slice a list of packets, each a list of (data, err) flits.
-        ``allocations``: the slots given out, (region, bank, rowid, slot, overflow) in order."""
+        """``packets``: per slice a list of records, each a list of beats as a receive pool gives
+        them. ``allocations``: the slots given out, (region, bank, rowid, slot, overflow) in
+        order."""
         workers = {n: self._slice(n, queue) for n, queue in enumerate(packets)}
         waiting = {}
         for n in list(workers):
@@ -173,36 +174,29 @@ class SlotAllocatorModel:
         return None
 
     def _slice(self, number, queue):
-        each = self.slices[number]
-        for packet in queue:
-            header = packets.unpack(packets.HEADER, packet[0][0])
-            masks = self.cfg.mask_flits if header["masked"] else 0
-            mask = sum(
-                (0 if err else data) << 128 * n
-                for n, (data, err) in enumerate(packet[1 : 1 + masks])
-            )
-            payload = packet[1 + masks :]
+        each, cfg = self.slices[number], self.cfg
+        for record in queue:
+            head, mask = record[0]["header"], record[0]["mask"]
+            units = [n for n in range(cfg.packet_flits) if mask >> 16 * n & 0xFFFF]
+            # A record without a byte is one of the first unit of its part.
+            units = units or [record[0]["part"] * cfg.slice_bytes // 16]
             info = {
-                "src": header["src"],
-                "count": mask.bit_count() if masks else 16 * header["len"],
-                "len": header["len"],
-                "mask": mask if masks else None,
-                "payload": payload,
-                "poison": int(header["poison"] or any(err for _, err in packet[1:])),
+                "src": head["rank"],
+                "count": mask.bit_count(),
+                "unit": head["block"] * cfg.packet_flits + units[0],
+                "len": units[-1] - units[0] + 1,
+                "mask": mask,
+                "beats": {beat["part"]: beat for beat in record},
+                "poison": head["poison"],
             }
             note, written = (
                 {"row": (0, 0), "written": False, "fresh": False, "over": False, "slow": 0},
                 len(each.writes),
             )
             each.packets.append(note)
-            if header["type"] == PacketType.PLAIN:
-                self._plain(
-                    each,
-                    info,
-                    packets.unpack(packets.BODIES[PacketType.PLAIN], packet[0][0])["addr16"] * 16,
-                )
+            if head["plain"]:
+                self._plain(each, info, info["unit"] * 16)
             else:
-                head = packets.unpack(packets.BODIES[PacketType.ROW], packet[0][0])
                 note["row"] = head["region"], head["rowid"]
                 yield from self._row(each, info, head)
             note["written"] = len(each.writes) > written
@@ -226,7 +220,7 @@ class SlotAllocatorModel:
                 group = dep["group_base"] + ((addr - dep["base"]) >> dep["log2_stride"])
                 context.update(counted=1, dep=n, group=group % (1 << self.cfg.group_width))
                 break
-        self._write(each, info, addr, addr // 16, context)
+        self._write(each, info, addr, context)
 
     def _row(self, each, info, head):
         region, epoch, rowid = head["region"], head["epoch"], head["rowid"]
@@ -240,7 +234,7 @@ class SlotAllocatorModel:
             early = 1 <= (epoch - now["epoch"]) % 16 <= 7
             self._refuse(each, info, Reason.EPOCH_EARLY if early else Reason.EPOCH_STALE, head)
             return
-        if 16 * (head["row_off"] + info["len"]) > geometry["row_bytes"]:
+        if 16 * (info["unit"] + info["len"]) > geometry["row_bytes"]:
             self._refuse(each, info, Reason.ROW_OVERRUN, head)
             return
         if not geometry["row_first"] <= rowid < geometry["row_first"] + geometry["row_span"]:
@@ -380,12 +374,11 @@ class SlotAllocatorModel:
         place = self.regions[row.region]["overflow"] if row.overflow else row.region
         geometry = self.regions[place]
         group = geometry["group_base"] + (row.slot >> geometry["log2_tile"])
-        addr = geometry["base"][row.bank] + row.slot * geometry["stride"] + 16 * head["row_off"]
+        addr = geometry["base"][row.bank] + row.slot * geometry["stride"] + 16 * info["unit"]
         self._write(
             each,
             info,
             addr,
-            head["row_off"],
             {
                 "counted": 1,
                 "plain": 0,
@@ -399,19 +392,23 @@ class SlotAllocatorModel:
 
     # -- results -----------------------------------------------------------------------------------
 
-    def _write(self, each, info, addr, unit, context):
+    def _write(self, each, info, addr, context):
+        """Beats from the packet's first part to its last."""
+        size, first = self.cfg.slice_bytes, info["unit"] % self.cfg.packet_flits * 16
+        parts = range(first // size, (first + 16 * info["len"] - 1) // size + 1)
         each.writes.append(
             {
-                "addr": addr,
-                "beats": info["len"],
+                "addr": addr // size * size,
+                "beats": len(parts),
                 "context": {**context, "bytes": info["count"], "poison": info["poison"]},
             }
         )
-        unit %= self.cfg.packet_flits
-        for n, (data, err) in enumerate(info["payload"]):
-            strb = 0xFFFF if info["mask"] is None else info["mask"] >> 16 * (unit + n) & 0xFFFF
+        for part in parts:
+            beat = info["beats"].get(part, {"lost": 1, "data": 0})
+            strb = 0 if beat["lost"] else info["mask"] >> part * size & (1 << size) - 1
+            bits = sum(0xFF << 8 * n for n in range(size) if strb >> n & 1)
             each.beats.append(
-                {"data": data, "strb": 0 if err else strb, "last": int(n == info["len"] - 1)}
+                {"data": beat["data"] & bits, "strb": strb, "last": int(part == parts[-1])}
             )
 
     def _refuse(self, each, info, reason, head, known=1, report=None):

@@ -15,7 +15,7 @@ ROW_BYTES = 1024
 ROWS_PER_LANE = 24
 # packets that a lane may have under way to one peer: more than the round trip of 2 x 20 cycles
 # holds
-RX_CREDITS = 16
+POOL_PLACES = 64  # of each slice: more than a round trip
 LANES_TARGET = 99  # percent, of the lane that was used least
 
 
@@ -29,7 +29,7 @@ def line_rate(lanes):
     is built without the compiler's optimisation: at 18 lanes compiling takes longer than running.
     """
     cfg, rng = (
-        SMALL.replace(name="small", ranks=2, lanes=lanes, rx_credits=RX_CREDITS),
+        SMALL.replace(name="small", ranks=2, lanes=lanes, pool_places=POOL_PLACES),
         np.random.default_rng(lanes),
     )
     rows = lanes * ROWS_PER_LANE

@@ -26,7 +26,7 @@ __all__ = ["Case", "compare", "page"]
 MODEL, RANKS, SEED = "deepseek-v3", 8, 1  # what `moe-hub run` takes
 LINKS, LANE_TOKENS, LANE_RUNS = 18, (1, 2, 4, 8, 16, 128), 8  # as `moe-hub lanes`
 NEAR = 20.48  # nanoseconds of a hop, 64 cycles one way: what older pages took
-CREDITS = (("rx_credits", 64), ("ctl_credits", 15))
+CREDITS = (("pool_places", 1024), ("ctl_credits", 15))
 SOURCES = ("sim/system", "sim/workload", "flow/driver.py")
 
 
@@ -166,7 +166,7 @@ def _commands(cases):
 
 
 def _waiting(cases, run):
-    head = ("tokens per rank", "one way", "data / control credits", "layer", "bound")
+    head = ("tokens per rank", "one way", "places / control credits", "layer", "bound")
     rows = []
     for case in cases:
         hub, cfg = run(case)["hub"], case.plan().cfg
@@ -174,7 +174,7 @@ def _waiting(cases, run):
             (
                 case.tokens,
                 *_cycles(case.cycles),
-                f"{cfg.rx_credits} / {cfg.ctl_credits}",
+                f"{cfg.pool_places} / {cfg.ctl_credits}",
                 *_cycles(hub["layer_cycles"], hub["bound_cycles"]),
                 _share(hub),
                 *_cycles(hub["last_close"]),

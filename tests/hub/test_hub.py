@@ -7,11 +7,12 @@ import pytest
 from hub_rtl.contract.config import preset
 from hub_rtl.hub.news_split import NewsSplit
 from sim.bench.runner import run_bench
+from sim.bench.slice_mesh import SliceMesh
 from sim.cocotb.hub.pair import pair_verilog
 from sim.quality.caught import assert_caught
 
 TINY = preset("tiny")
-SMALL = preset("small", lanes=2)
+SMALL = preset("small", lanes=2, ranks=2)
 
 
 @pytest.mark.parametrize("name, cfg", [("pair_tiny", TINY), ("pair_small", SMALL)])
@@ -24,25 +25,41 @@ def test_pair(name, cfg):
     )
 
 
-def split(tests=None, bug=None):
+def slices(tests=None, bug=None):
+    cfg = preset("tiny", ranks=3, packet_bytes=256)
     run_bench(
-        NewsSplit(TINY),
-        name="news_split",
-        module="sim.cocotb.hub.news",
+        SliceMesh(cfg),
+        name="slices",
+        module="sim.cocotb.hub.slices",
         tests=tests,
-        cfg=TINY,
+        cfg=cfg,
+        params={"packets": 25},
         bug=bug,
     )
 
 
-def test_news_split():
-    split()
+def test_slices_over_switch():
+    slices()
 
 
-@pytest.mark.parametrize(
-    "bug", ["hub.padded_entry_believed", "hub.last_entry_waits", "hub.news_of_destination"]
-)
+def split(tests=None, bug=None, slice_bytes=32):
+    cfg = TINY.replace(slice_bytes=slice_bytes)
+    run_bench(
+        NewsSplit(cfg),
+        name=f"news_split_{slice_bytes}",
+        module="sim.cocotb.hub.news",
+        tests=tests,
+        cfg=cfg,
+        bug=bug,
+    )
+
+
+@pytest.mark.parametrize("slice_bytes", [16, 32, 128])
+def test_news_split(slice_bytes):
+    split(slice_bytes=slice_bytes)
+
+
+@pytest.mark.parametrize("bug", ["hub.lost_entry_believed", "hub.last_entries_dropped"])
 def test_bug_of_split(bug):
-    """What the link put in for a lost flit is no entry; the odd last entry ends its packet; news
-    are of their source: else a rank's close counts as the consumer's own."""
+    """What did not come is no entry; a beat ends with its last entry, not with the first."""
     assert_caught(lambda: split(["splits"], bug))

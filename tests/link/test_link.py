@@ -1,23 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Link lanes: LinkPort against a Python peer, all ranks over a switch, the loop lane, bugs."""
+"""Links: LinkPort against a Python peer, its parts, the loop lane, bugs."""
 
 import pytest
 
 from hub_rtl.contract.config import preset
 from hub_rtl.link.deserializer import Deserializer
 from hub_rtl.link.link import LinkPort
+from hub_rtl.link.loop_port import LoopPort
 from hub_rtl.link.serializer import Serializer
 from hub_rtl.link.slice_credits import SliceCredits
-from sim.bench.link_mesh import LinkMesh
 from sim.bench.runner import run_bench
 from sim.quality.caught import assert_caught
 
 PEER = "sim.cocotb.link.tests,sim.cocotb.link.credits,sim.cocotb.link.faults"
-MESH = "sim.cocotb.link.mesh"
 CONFIGS = {
     "tiny": preset("tiny"),
-    "small": preset("small"),
-    "odd": preset("tiny", ranks=3, packet_bytes=256, rx_credits=1, ctl_credits=1),
+    "small": preset("small", ctl_credits=8),
+    "odd": preset("tiny", ranks=3, packet_bytes=256, ctl_credits=1),
 }
 
 
@@ -35,9 +34,21 @@ def test_first_rank():
     )
 
 
-def test_over_switch():
+def loop(tests=None, bug=None):
     cfg = CONFIGS["odd"]
-    run_bench(LinkMesh(cfg), name="link_mesh_odd", module=MESH, cfg=cfg, params={"packets": 25})
+    run_bench(
+        LoopPort(cfg),
+        name="loop_port",
+        module="sim.cocotb.link.loop",
+        tests=tests,
+        cfg=cfg,
+        params={"packets": 25},
+        bug=bug,
+    )
+
+
+def test_loop_port():
+    loop()
 
 
 @pytest.mark.parametrize(
@@ -45,12 +56,11 @@ def test_over_switch():
     [
         # A CREDIT flit may push in between the flits of a packet.
         ("link.credit_flit_splits_packet", "traffic", "tiny"),
-        # A buffer counts as free as soon as the packet is let in: sources get credits for places
-        # that are taken.
+        # A buffer counts as free as soon as the flit is let in: sources get credits for places that
+        # are taken.
         ("link.place_free_when_let_in", "traffic", "tiny"),
-        # The packet queue is short of what the credits promise, by one flit beside the one at its
-        # output.
-        ("link.packet_queue_two_short", "credit_abuse", "tiny"),
+        # A control flit of a source that has used up its credits is let in.
+        ("link.control_let_in_without_room", "credit_abuse", "tiny"),
         # A due CREDIT never pushes in before packets that keep coming.
         ("link.credit_flit_never_pushes_in", "credit_flits", "small"),
         # A control flit for a dead rank counts as sunk only while the link can send.
@@ -78,13 +88,7 @@ def test_mutants(name, test, config):
 
 def test_loop_counts_own_takes_only():
     """A credit that another rank's packet takes is none of the loop lane."""
-    cfg, bug = CONFIGS["odd"], "link.loop_place_taken_by_any_rank"
-    mesh = LinkMesh(cfg, ranks=0)
-    assert_caught(
-        lambda: run_bench(
-            mesh, name="link_loop", module=MESH, cfg=cfg, tests=["loop_full"], bug=bug
-        )
-    )
+    assert_caught(lambda: loop(["loop_full"], "link.loop_place_taken_by_any_rank"))
 
 
 def serializer(packet_bytes, slice_bytes, tests=None, bug=None):

@@ -11,7 +11,9 @@ from sim.quality.caught import assert_caught
 
 CONFIGS = {
     "small": preset("small"),
-    "odd": preset("tiny", ranks=3, packet_bytes=256, write_depth=2, regions=1, dep_ranges=1),
+    "odd": preset(
+        "tiny", ranks=3, packet_bytes=256, slice_bytes=128, write_depth=2, regions=1, dep_ranges=1
+    ),
 }
 
 

@@ -42,7 +42,6 @@ COMMON = [
     "every_slot",
     "damaged_words",
     "reset_forgets",
-    "header_alone",
     "overflow_region_ends_first",
     "answers_wait",
     "queues_stay_full",

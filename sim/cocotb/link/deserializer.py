@@ -10,9 +10,7 @@ from sim.bench.streams import GRID, SignalPort, StreamSource
 from sim.golden.link import LinkRxModel, beats_of, header, with_fields
 from sim.quality.coverage import cover
 
-from .rig import LANE, random_control, random_packet
-
-ENDLESS = (float("inf"), float("inf"))
+from .rig import LANE, random_control, random_packet, same_beat
 
 
 class DeserializerRig(Rig):
@@ -36,7 +34,7 @@ class DeserializerRig(Rig):
         self.set("rank", self.rank)
         self.set("lane", LANE)
         await self.reset()
-        self.model = LinkRxModel(self.cfg, self.rank, LANE, ENDLESS)
+        self.model = LinkRxModel(self.cfg, self.rank, LANE, limit=float("inf"))
         self.seq, self.bad, self.counts, self.told, self.controls = 0, [], Counter(), [], []
 
     def _look(self, cycle):
@@ -81,20 +79,6 @@ class DeserializerRig(Rig):
         assert self.controls == self.model.controls
         for name, count in self.counts.items():
             assert count == self.model.counts[name], (name, count, self.model.counts[name])
-
-
-def same_beat(size, came, wanted, what):
-    """The two are one beat, in all that means something."""
-    named = wanted["mask"] >> wanted["part"] * size & (1 << size) - 1
-    bits = 0 if wanted["lost"] else sum(0xFF << 8 * n for n in range(size) if named >> n & 1)
-    header = came["header"]
-    if wanted["header"]["news"]:
-        header = {name: header[name] for name in ("rank", "news")}
-    elif wanted["header"]["plain"]:
-        header = header | dict.fromkeys(("region", "epoch", "rowid"), 0)
-    assert came | {"header": header, "data": came["data"] & bits} == wanted, (
-        f"{what}\n  came     {came}\n  expected {wanted}"
-    )
 
 
 @DeserializerRig.test(grid=GRID)

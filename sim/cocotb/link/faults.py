@@ -90,7 +90,7 @@ async def garbage_headers(rig, cfg, rng):
                     flits[0],
                     **{name: value % (1 << widths[name]) for name, value in fields.items()},
                 )
-        rig.send_wire(flits, credit_cls=rng.randrange(2), credit=rng.getrandbits(8))
+        rig.send_wire(flits, credit=rng.getrandbits(8))
         await rig.settle(rng.choice((4, 30)))
     await rig.settle(60)
     assert len(rig.bad) > 40 and len(rig.rx.packets) > 40
@@ -98,8 +98,8 @@ async def garbage_headers(rig, cfg, rng):
 
 @LinkRig.test(stall="random")
 async def wrong_length(rig, cfg, rng):
-    """Packets that end early are padded, those that go on are cut, at every length; the next packet
-    is whole again."""
+    """Packets that end early end in a lost beat, those that go on are cut, at every length; the
+    next packet is whole again."""
     src = rig.peers[0]
     for length in range(1, cfg.packet_flits + 1):
         flits = random_packet(cfg, rng, src, rig.rank, length=length)

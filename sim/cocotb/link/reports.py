@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How LinkPort tells its peers of freed buffers: which class a header carries, which CREDITs are
-due, late or needless.
+"""How LinkPort tells its peers of freed buffers: what a header carries, which CREDITs are due, late
+or needless.
 
 From docs/interfaces.md, section 5, docs/blocks/link.md, "Timing" and "Ordering and stalls", and the
 ticks of ReceiveCredits.
@@ -11,7 +11,6 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from hub_rtl.contract.packets import BODIES, HEADER, PacketType, unpack
-from sim.golden.link import CONTROL, DATA
 
 __all__ = ["ReportWatch"]
 
@@ -20,15 +19,14 @@ FREED = 3
 TICK = 128  # cycles between ticks: what is unreported at one and at the next is due then
 PATIENCE = 64  # cycles that due CREDITs let others go first
 PICK = 2  # cycles from a change of what is due until another rank is picked
-CLASSES = (DATA, CONTROL)
 
 
 @dataclass
 class _Peer:
-    """What one peer is owed. Events are cycles in which the last flit left a buffer."""
+    """What one peer is owed. Events are cycles in which a flit left its buffer."""
 
-    events: tuple = field(default_factory=lambda: ([], []))
-    told: list = field(default_factory=lambda: [0, 0])
+    events: list = field(default_factory=list)
+    told: int = 0
     since: int | None = None  # from then on something was unreported at all times ...
     surely: int | None = (
         None  # ... if totals were filled in at that time which suits it best, or least
@@ -36,21 +34,16 @@ class _Peer:
     due_since: int | None = None  # from then on a CREDIT was due, for certain
     not_before: int = 0  # after a CREDIT the next one is not picked before
 
-    def freed(self, cls, cycle):
+    def freed(self, cycle):
         """Buffers freed up to a cycle."""
-        return bisect_right(self.events[cls], cycle)
+        return bisect_right(self.events, cycle)
 
-    def untold(self, cls, cycle):
-        return self.freed(cls, cycle) - self.told[cls]
+    def untold(self, cycle):
+        return self.freed(cycle) - self.told
 
     def oldest(self):
         """The first buffer freed that is not told."""
-        left = [
-            events[told]
-            for events, told in zip(self.events, self.told, strict=True)
-            if told < len(events)
-        ]
-        return min(left, default=None)
+        return self.events[self.told] if self.told < len(self.events) else None
 
 
 @dataclass
@@ -74,13 +67,12 @@ class ReportWatch:
 
     def __init__(self, cfg, peers):
         self._peers = {rank: _Peer() for rank in peers}
-        self._enough = [max(1, limit // 4) for limit in (cfg.rx_credits, cfg.ctl_credits)]
+        self._enough = max(1, cfg.ctl_credits // 4)
         self._under_way = Counter()  # headers in the port, by rank
         self._credits = deque()  # CREDITs in the port: the choices
-        self._start = self._last_class = self._last_kind = self._last_choice = (
-            self._possible_since
-        ) = self._run = None
-        self._last_header = (None, None)  # rank, kind
+        self._start = self._last_kind = self._last_choice = None
+        self._possible_since = self._run = None
+        self._last_header = (None, False)  # rank; it is a CREDIT of the link itself
         self._settled = -PICK  # cycle of the last header other than a CREDIT
         self._served = {}  # rank: (cycle of its last CREDIT's choice, ranks served since)
 
@@ -88,11 +80,11 @@ class ReportWatch:
         """The port takes a header to ``rank``."""
         self._under_way[rank] += 1
 
-    def freed(self, rank, cls, cycle):
-        """The last flit has left a buffer of ``rank``."""
+    def freed(self, rank, cycle):
+        """A flit has left a buffer of ``rank``."""
         assert rank in self._peers, f"a buffer of rank {rank}, which sends nothing, is freed"
         peer = self._peers[rank]
-        peer.events[cls].append(cycle)
+        peer.events.append(cycle)
         peer.since = cycle if peer.since is None else peer.since
         peer.surely = cycle if peer.surely is None else peer.surely
 
@@ -127,8 +119,8 @@ class ReportWatch:
         )
 
     def _much(self, peer, cycle):
-        """A quarter of the buffers of some class was freed up to then, and is not told."""
-        return any(peer.untold(cls, cycle) >= self._enough[cls] for cls in CLASSES)
+        """A quarter of the buffers was freed up to then, and is not told."""
+        return peer.untold(cycle) >= self._enough
 
     def _late(self, event):
         """The cycle from which a CREDIT is due for what was freed then."""
@@ -167,39 +159,32 @@ class ReportWatch:
         self._last_kind = choice.kind or self._last_kind
 
     def _judge_header(self, cycle, data, first_fill):
-        """A header shows what was freed when it was filled in, of the right class."""
+        """A header shows what was freed when it was filled in."""
         fields = unpack(HEADER, data)
-        rank, kind, cls = fields["dst"], fields["type"], fields["credit_cls"]
-        peer = self._peers[rank]
-        totals = {cls: fields["credit"]}
-        if kind == PacketType.CREDIT:
+        rank, kind, total = fields["dst"], fields["type"], fields["credit"]
+        peer, own = self._peers[rank], kind == PacketType.CREDIT
+        if own:  # else it is a slice's message
             body = unpack(BODIES[PacketType.CREDIT], data)
-            totals = {DATA: body["total0"], CONTROL: body["total1"]}
+            own = not (body["grants"] or body["returns"])
         times = [
             when
             for when in range(first_fill + 1 - FREED, cycle + 1 - FREED)
-            if self._in_turn(peer, when, cls)
-            and all(peer.freed(each, when) % 256 == total for each, total in totals.items())
+            if peer.freed(when) % 256 == total
         ]
         assert times, (
-            f"cycle {cycle}: class {cls}, totals {totals} for rank {rank}; told "
-            f"{peer.told}, last class told "
-            f"{self._last_class}, freed {[peer.freed(each, cycle - FREED) for each in CLASSES]}"
+            f"cycle {cycle}: total {total} for rank {rank}; told {peer.told}, freed "
+            f"{peer.freed(cycle - FREED)}"
         )
-        self._last_class = cls
-        news = False
-        for each, total in totals.items():
-            more = (total - peer.told[each]) % 256
-            peer.told[each] += more
-            news |= more != 0
-        settled = [not any(peer.untold(each, when) for each in CLASSES) for when in times]
+        news = (total - peer.told) % 256
+        peer.told += news
+        settled = [not peer.untold(when) for when in times]
         peer.since = peer.oldest() if all(settled) else peer.since
         peer.surely = peer.oldest() if any(settled) else peer.surely
-        if kind == PacketType.CREDIT:
+        if own:
             # It may have been chosen just before a header told the same.
-            assert (
-                news or self._last_header[0] == rank and self._last_header[1] != PacketType.CREDIT
-            ), f"cycle {cycle}: a CREDIT for rank {rank} tells nothing new"
+            assert news or self._last_header[0] == rank and not self._last_header[1], (
+                f"cycle {cycle}: a CREDIT for rank {rank} tells nothing new"
+            )
             self._judge_turn(rank, self._credits.popleft())
             peer.due_since, peer.not_before = None, cycle + 1
             others = [
@@ -214,12 +199,7 @@ class ReportWatch:
             self._settled = cycle
             if news:
                 self._run = cycle + PICK
-        self._last_header = rank, kind
-
-    def _in_turn(self, peer, when, cls):
-        """The class whose total changed; in turn when both or none did."""
-        pending = [peer.untold(each, when) > 0 for each in CLASSES]
-        return pending[cls] if pending[DATA] != pending[CONTROL] else cls != self._last_class
+        self._last_header = rank, own
 
     def _judge_turn(self, rank, choice):
         """A CREDIT was due, and nobody who waits longer than since the rank's last one was passed

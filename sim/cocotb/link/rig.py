@@ -4,11 +4,11 @@
 from collections import Counter, deque
 
 from hub_rtl.contract.packets import BODIES, HEADER, NEWS_ENTRIES, PacketType, unpack
-from hub_rtl.contract.records import types_of
 from hub_rtl.link.link import LinkPort
 from sim.bench.rig import Rig
-from sim.bench.streams import Codec, SignalPort, StreamSink, StreamSource
-from sim.golden.link import CONTROL, DATA, LinkRxModel, LinkTxModel, header, with_fields
+from sim.bench.slice_sender import as_stream
+from sim.bench.streams import SignalPort, StreamSink, StreamSource
+from sim.golden.link import LinkRxModel, LinkTxModel, beats_of, header, with_fields
 
 from .watch import PortWatch
 
@@ -56,73 +56,22 @@ def spare(rng):
 
 def unfilled(rng, flit):
     """A flit as senders hand it to a link: the fields that the link fills are anything."""
-    names = ("src", "lane", "seq", "credit_cls", "credit")
+    names = ("src", "lane", "seq", "credit")
     return with_fields(flit, **{name: rng.getrandbits(HEADER[name][1]) for name in names})
 
 
-def as_stream(flits):
-    """Flits as items of a packet stream."""
-    return [
-        {"data": data, "first": int(n == 0), "last": int(n == len(flits) - 1), "err": 0}
-        for n, data in enumerate(flits)
-    ]
-
-
-class Sender:
-    """Stands for the packet manager: takes a credit for each packet, then hands it over. Any rank
-    with credits goes."""
-
-    def __init__(self, bench, cfg, source, prefix=""):
-        self.bench, self.source = bench, source
-        self.taken = Counter()
-        self._take = getattr(bench.dut, prefix + "take")
-        self._ready = getattr(bench.dut, prefix + "dest_ready")
-        self._codec = Codec(types_of(cfg).rank_strobe)
-        self._queues = {rank: deque() for rank in range(cfg.ranks)}
-        self._turn = 0
-        self.on_take = []
-        self.clear()
-        bench.add(self)
-
-    def put(self, dst, flits):
-        self._queues[dst].append(flits)
-
-    @property
-    def pending(self):
-        return sum(map(len, self._queues.values())) + self.source.pending
-
-    def clear(self, forget=True):
-        self._credits, self._last = 0, None
-        self._take.value = 0
-        self._driven = False
-        for queue in self._queues.values():
-            queue.clear()
-
-    def drive(self):
-        ranks = len(self._queues)
-        able = [
-            rank
-            for rank in self._queues
-            if self._queues[rank] and self._credits >> rank & 1 and rank != self._last
-        ]
-        self._last = None
-        if able and self.source.pending < 40:
-            self._last = min(able, key=lambda rank: (rank - self._turn) % ranks)
-        if self._last is not None:
-            self._turn = self._last + 1
-            self.source.put(*as_stream(self._queues[self._last].popleft()))
-            self.taken[self._last] += 1
-            for function in self.on_take:
-                function(self._last)
-        if self._last is not None or self._driven:
-            self._driven = self._last is not None
-            self._take.value = self._codec.pack({"en": self._driven, "rank": self._last or 0})
-
-    def sample(self):
-        self._credits = int(self._ready.value)
-
-    def __str__(self):
-        return f"sender: {self.pending} flits or packets waiting, credits {self._credits:#b}"
+def same_beat(size, came, wanted, what):
+    """The two are one beat, in all that means something."""
+    named = wanted["mask"] >> wanted["part"] * size & (1 << size) - 1
+    bits = 0 if wanted["lost"] else sum(0xFF << 8 * n for n in range(size) if named >> n & 1)
+    header = came["header"]
+    if wanted["header"]["news"]:
+        header = {name: header[name] for name in ("rank", "news")}
+    elif wanted["header"]["plain"]:
+        header = header | dict.fromkeys(("region", "epoch", "rowid"), 0)
+    assert came | {"header": header, "data": came["data"] & bits} == wanted, (
+        f"{what}\n  came     {came}\n  expected {wanted}"
+    )
 
 
 class LinkRig(Rig):
@@ -145,21 +94,19 @@ class LinkRig(Rig):
 
         self.wire_in = StreamSource(self, stream("rx", "data", "last"), pause=idle, rng=rng)
         self.wire_out = StreamSink(self, stream("tx", "data", "last", "dest"), pause=wire, rng=rng)
-        self.outputs = (self.wire_out, self.o_packet, self.o_control)
-        self.sender = Sender(self, cfg, self.i_packet)
+        self.outputs = (self.wire_out, self.o_beat, self.o_control)
+        self.o_source.set_pause(None)  # it is taken before its packet is
         self.counts, self.bad = Counter(), []
-        self.told = []  # (cycle, dst, totals) of each header on the wire
+        self.told = []  # (cycle, dst, total) of each header on the wire
+        self.messages = []  # (kind, what) that came
         self.wire_in.on_item(self._arrived)
         # The model must have the whole packet before its first flit: it gets it flit by flit, so
         # look at the rest later.
         self.wire_out.on_item(lambda item, cycle: self._pending_wire.append((item, cycle)))
-        self.o_packet.on_item(self._out_flit)
-        self.o_control.on_item(
-            lambda item, cycle: self._freed(unpack(HEADER, item)["src"], CONTROL, cycle)
-        )
+        self.o_control.on_item(lambda item, cycle: self._freed(unpack(HEADER, item)["src"], cycle))
         self.i_control.on_item(self._in_control)
         self.i_packet.on_item(self._in_flit)
-        self.sender.on_take.append(lambda rank: self.watch.took_credit(rank))
+        self.i_message.on_item(self._in_message)
         self.on_sample(self._look)
         self.on_sample(self._judge_wire)
 
@@ -174,6 +121,9 @@ class LinkRig(Rig):
             self.counts[name] += value
         if bad := self.strobe("o_bad"):
             self.bad.append((bad["header"], bad["reason"]))
+        for name in ("granted", "returned"):
+            if told := self.strobe(name):
+                self.messages.append((name, told["what"]))
 
     async def start(self, cycles=2, rank=None):
         """Reset, maybe with another own rank, and models that know nothing yet."""
@@ -183,13 +133,18 @@ class LinkRig(Rig):
         self.rx = LinkRxModel(self.cfg, self.rank, LANE)
         self.tx = LinkTxModel(self.cfg, self.rank, LANE)
         self.watch = PortWatch(self)
-        self.seq, self._src, self._building, self._pending_wire = 0, None, [], deque()
+        self.seq, self._building, self._pending_wire = 0, [], deque()
+        self.messages.clear()
         self.counts.clear()
         self.wire_in.count = self.wire_out.count = 0
 
     def _arrived(self, item, cycle):
         self.rx.flit(item["data"], item["last"])
         self.watch.wire_in(cycle)
+
+    def _in_message(self, item, cycle):
+        self.tx.message(item["data"])
+        self.watch.message_flit(item["data"], cycle)
 
     def _in_control(self, item, cycle):
         self.tx.control(item)
@@ -202,15 +157,9 @@ class LinkRig(Rig):
             self.tx.packet(self._building)
             self._building = []
 
-    def _out_flit(self, item, cycle):
-        if item["first"]:
-            self._src = unpack(HEADER, item["data"])["src"]
-        if item["last"]:
-            self._freed(self._src, DATA, cycle)
-
-    def _freed(self, src, cls, cycle):
-        self.tx.freed(src, cls)
-        self.watch.reports.freed(src, cls, cycle)
+    def _freed(self, src, cycle):
+        self.tx.freed(src)
+        self.watch.reports.freed(src, cycle)
 
     def _judge_wire(self, cycle):
         """Judges the frames on the wire once they are complete."""
@@ -222,8 +171,7 @@ class LinkRig(Rig):
                 last = item["last"]
                 if told is not None:
                     self.told.append((when, *told))
-                    for cls, total in told[1].items():
-                        self.rx.reported(told[0], cls, total)
+                    self.rx.reported(*told)
 
     def send_wire(self, flits, seq=None, **changes):
         """Queues a frame for the wire, numbered in order unless ``seq`` is given."""
@@ -251,16 +199,26 @@ class LinkRig(Rig):
 
     def put(self, dst, **fields):
         """A good packet for there at the input."""
-        self.sender.put(dst, self.good_packet(0, dst, **fields))
+        self.i_packet.put(*as_stream(self.good_packet(0, dst, **fields)))
 
     def put_control(self, dst):
         self.i_control.put(self.good_control(0, dst))
 
-    def send_credit(self, src, totals, **changes):
-        body = {"total0": totals[0] % 256, "total1": totals[1] % 256}
-        self.send_wire(
-            [header(PacketType.CREDIT, body, src=src, dst=self.rank, lane=LANE)], **changes
+    def send_credit(self, src, total, **body):
+        """A CREDIT flit from there; ``body``: a message."""
+        flit = header(PacketType.CREDIT, body, src=src, dst=self.rank, lane=LANE)
+        self.send_wire([flit], credit=total % 256)
+
+    def put_message(self, dst):
+        """A grant, or something given back, to be told."""
+        rng = self.rng
+        said = rng.choice(
+            (
+                {"grants": 1, "granted": rng.getrandbits(12), "back": rng.randrange(2)},
+                {"returns": 1, "returned": rng.getrandbits(12)},
+            )
         )
+        self.i_message.put(*as_stream([header(PacketType.CREDIT, said, dst=dst)]))
 
     async def settle(self, cycles=SETTLE):
         await self.wire_in.drained()
@@ -268,22 +226,27 @@ class LinkRig(Rig):
 
     async def all_packets(self, what="all sent", limit=10000):
         """All packets have left."""
-        await self.until(lambda: not (self.sender.pending or self.tx.waiting), limit, what)
+        await self.until(lambda: not (self.i_packet.pending or self.tx.waiting), limit, what)
 
     async def all_sent(self):
         """All packets and control flits have left."""
         await self.until(
-            lambda: not (self.sender.pending or self.i_control.pending or self.tx.waiting),
+            lambda: not (self.i_packet.pending or self.i_control.pending or self.tx.waiting),
             what="all sent",
         )
 
     async def finish(self):
         """Everything that the models expect came, nothing else; strobes as the models say. Those
         that the watch does not judge in each cycle."""
-        expected = [flit for _, packet in self.rx.packets for flit in packet]
-        assert self.o_packet.items == expected, (
-            f"o_packet: {len(self.o_packet.items)} flits, expected {len(expected)}"
-        )
+        size = self.cfg.slice_bytes
+        expected = [
+            beat for _, packet in self.rx.packets for beat in beats_of(self.cfg, size, packet)
+        ]
+        assert len(self.o_beat.items) == len(expected), (len(self.o_beat.items), len(expected))
+        for number, (came, wanted) in enumerate(zip(self.o_beat.items, expected, strict=True)):
+            same_beat(size, came, wanted, f"beat {number}")
+        assert self.o_source.items == [src for src, _ in self.rx.packets]
+        assert self.messages == self.rx.messages
         assert self.o_control.items == self.rx.controls, "o_control differs"
         assert self.bad == self.rx.bad, f"o_bad: {self.bad}, expected {self.rx.bad}"
         assert self.tx.waiting == 0, f"{self.tx.waiting} items did not come on the wire"

@@ -5,11 +5,10 @@ from hub_rtl.contract.packets import HEADER, NEWS_ENTRIES, unpack
 from hub_rtl.contract.records import record_of
 from hub_rtl.link.serializer import Serializer
 from sim.bench.rig import Rig
+from sim.bench.slice_sender import as_stream
 from sim.bench.streams import GRID, Codec
 from sim.golden.link import packet_of
 from sim.quality.coverage import cover
-
-from .rig import as_stream
 
 
 class SerializerRig(Rig):

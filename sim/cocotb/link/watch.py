@@ -3,7 +3,7 @@
 latency both ways.
 
 The numbers of cycles are those of docs/blocks/link.md, "Timing". Reports of freed buffers:
-`link_reports.py`.
+`reports.py`.
 """
 
 from collections import deque
@@ -11,15 +11,15 @@ from collections import deque
 from hub_rtl.contract.packets import HEADER, unpack
 from hub_rtl.contract.records import LINK_COUNTS
 from sim.bench.streams import Codec
-from sim.golden.link import CONTROL, DATA, SendBook
+from sim.golden.link import SendBook
 
 from .reports import ReportWatch
 
 __all__ = ["PortWatch"]
 
 TO_WIRE = 2  # cycles from `i_packet` to the wire
-TO_OUTPUT = (3, 4)  # from the wire to `o_packet`, to `o_control`
-TO_BOOKS = 4  # from a total on the wire to `dest_ready`
+TO_OUTPUT = 4  # from the wire to `o_control`
+TO_BOOKS = 4  # from a total on the wire to `ctl_ready`
 PORTS = (
     "tx__tvalid",
     "tx__tready",
@@ -27,9 +27,8 @@ PORTS = (
     "rx__tready",
     "i_packet__valid",
     "i_control__valid",
-    "o_packet__valid",
+    "i_message__valid",
     "o_control__valid",
-    "dest_ready",
     "ctl_ready",
     "peer_dead",
     "counts",
@@ -51,14 +50,13 @@ class PortWatch:
         self.tb, self.cfg = tb, tb.cfg
         self._handles = {name: getattr(tb.dut, name) for name in PORTS}
         self._counts, self.counts = Codec(LINK_COUNTS), {}  # strobes of the cycle
-        limits = (self.cfg.rx_credits, self.cfg.ctl_credits)
-        self.books = [[SendBook(limit) for _ in range(self.cfg.ranks)] for limit in limits]
-        self._news = deque()  # (cycle, class, rank, total): reaches the books then
+        self.books = [SendBook(self.cfg.ctl_credits) for _ in range(self.cfg.ranks)]
+        self._news = deque()  # (cycle, rank, total): reaches the books then
         self._heard = 0  # totals of the model that are in there
         self._took, self._taking = (
             [],
             [],
-        )  # (class, rank): credits taken in the last cycle, in this one
+        )  # ranks: credits taken in the last cycle, in this one
         self._before = None  # ports of the last cycle
         self._strobes = dict.fromkeys(STROBES, 0)  # due in the next cycle
         self._inside = 0  # flits that are in the port on their way to the wire
@@ -66,19 +64,13 @@ class PortWatch:
         self._packet_open = self._was_open = self._new_packet = self._wire_open = False
         self._kind, self._since_wire, self._flowing = None, 0, 0
         self._moved = [-1, -1]  # cycles in which the last two flits left
-        self._start = (tb.o_packet.count, tb.o_control.count)
-        self._arrivals, self._complete, self._flits = (
-            (deque(), deque()),
-            0,
-            0,
-        )  # arrivals: (cycle, flits until then) per class
-        self._available, self._gone = [0, 0], [0, 0]
+        self._said = self._message = False  # one was taken in the last cycle, in this one
+        self._start = tb.o_control.count
+        self._arrivals = deque()  # (cycle, control flits until then)
+        self._available = self._gone = 0
         self.reports = ReportWatch(self.cfg, tb.peers)
 
     # What the agents see, in the cycle in which it happens.
-
-    def took_credit(self, rank):
-        self._taking.append((DATA, rank))
 
     def packet_flit(self, item, cycle):
         if not self._packet_open:
@@ -90,22 +82,21 @@ class PortWatch:
     def control_flit(self, item, cycle):
         dst = unpack(HEADER, item)["dst"]
         if int(self._handles["ctl_ready"].value) >> dst & 1:  # else it is sunk
-            self._taking.append((CONTROL, dst))
+            self._taking.append(dst)
             self._inside += 1
             self._kind = "a control flit"
             self.reports.accepted(dst)
 
+    def message_flit(self, data, cycle):
+        self._kind, self._message = "a message", True
+        self.reports.accepted(unpack(HEADER, data)["dst"])
+
     def wire_in(self, cycle):
         """A flit came on the wire, the model has seen it."""
-        packets, totals = self.tb.rx.packets, self.tb.rx.totals
-        while self._complete < len(packets) - 1:
-            self._flits += len(packets[self._complete][1])
-            self._complete += 1
-        flits = self._flits + (len(packets[-1][1]) if packets else 0)
-        for cls, arrived in ((DATA, flits), (CONTROL, len(self.tb.rx.controls))):
-            self._arrivals[cls].append((cycle + TO_OUTPUT[cls], arrived))
-        for src, cls, total in totals[self._heard :]:
-            self._news.append((cycle + TO_BOOKS, cls, src, total))
+        totals = self.tb.rx.totals
+        self._arrivals.append((cycle + TO_OUTPUT, len(self.tb.rx.controls)))
+        for src, total in totals[self._heard :]:
+            self._news.append((cycle + TO_BOOKS, src, total))
         self._heard = len(totals)
 
     # Once per cycle, when all agents have sampled.
@@ -119,31 +110,27 @@ class PortWatch:
         self._judge_arrivals(now, cycle)
         self._judge_order(now, cycle)
         self._before = now
+        self._said, self._message = self._message, False
 
     def _judge_books(self, now, cycle):
         """Ready exactly while a credit is left; totals that cannot be are counted."""
         refused = False
         while self._news and self._news[0][0] == cycle:
-            _, cls, rank, total = self._news.popleft()
-            refused |= not self.books[cls][rank].announce(total)
-        for cls, rank in self._took:
-            self.books[cls][rank].take()
+            _, rank, total = self._news.popleft()
+            refused |= not self.books[rank].announce(total)
+        for rank in self._took:
+            self.books[rank].take()
         self._took, self._taking = self._taking, []
-        for name, books in (("dest_ready", self.books[DATA]), ("ctl_ready", self.books[CONTROL])):
-            left = sum((book.left > 0) << rank for rank, book in enumerate(books))
-            assert now[name] == left, (
-                f"{name} in cycle {cycle}: {now[name]:#b}, credits are left for {left:#b}"
-            )
+        left = sum((book.left > 0) << rank for rank, book in enumerate(self.books))
+        assert now["ctl_ready"] == left, (
+            f"ctl_ready in cycle {cycle}: {now['ctl_ready']:#b}, credits are left for {left:#b}"
+        )
         assert now["counts"]["bad_totals"] == refused, f"bad_totals in cycle {cycle}"
 
     def _judge_strobes(self, now, cycle):
         """Strobes that the ports of the cycle before decide."""
         shown = {name: now["counts"][name] for name in self._strobes}
         assert shown == self._strobes, f"counts in cycle {cycle}: {shown}, must be {self._strobes}"
-        # It rises with the first edge out of reset: what came before would be forgotten.
-        assert now["rx__tready"] == (self._before is not None), (
-            f"rx.tready is {now['rx__tready']} in cycle {cycle}"
-        )
         dst = (
             unpack(HEADER, int(self.tb.dut.i_control__payload.value))["dst"]
             if now["i_control__valid"]
@@ -153,7 +140,8 @@ class PortWatch:
         stalled = now["i_control__valid"] & ~has_credit
         now["sendable"] = now["i_control__valid"] & has_credit
         moved = now["tx__tvalid"] & now["tx__tready"]
-        waits = self._inside or now["i_packet__valid"] or now["i_control__valid"]
+        offers = ("i_packet__valid", "i_control__valid", "i_message__valid")
+        waits = self._inside or any(now[name] for name in offers)
         came, sunk = now["rx__tvalid"] & now["rx__tready"], stalled & now["peer_dead"] >> dst
         self._strobes = dict(
             zip(STROBES, (moved, int(bool(waits and not moved)), came, stalled, sunk), strict=True)
@@ -161,19 +149,14 @@ class PortWatch:
         self._inside -= moved
 
     def _judge_arrivals(self, now, cycle):
-        """What has come on the wire is handed out as soon as it may be, without a gap."""
-        for cls, name, sink in (
-            (DATA, "o_packet", self.tb.o_packet),
-            (CONTROL, "o_control", self.tb.o_control),
-        ):
-            arrivals = self._arrivals[cls]
-            while arrivals and arrivals[0][0] == cycle:
-                _, self._available[cls] = arrivals.popleft()
-            valid = self._available[cls] > self._gone[cls]
-            assert now[f"{name}__valid"] == valid, (
-                f"{name}.valid in cycle {cycle}: {1 - valid}, must be {int(valid)}"
-            )
-            self._gone[cls] = sink.count - self._start[cls]
+        """Control flits that have come on the wire are handed out as soon as they may be."""
+        while self._arrivals and self._arrivals[0][0] == cycle:
+            _, self._available = self._arrivals.popleft()
+        valid = self._available > self._gone
+        assert now["o_control__valid"] == valid, (
+            f"o_control.valid in cycle {cycle}: {1 - valid}, must be {int(valid)}"
+        )
+        self._gone = self.tb.o_control.count - self._start
 
     def _judge_order(self, now, cycle):
         """Control first, packets whole, no bubble on the wire; then what is told there."""
@@ -185,8 +168,9 @@ class PortWatch:
         assert now["tx__tvalid"] or not offered, (
             f"cycle {cycle}: nothing on the wire though something was offered"
         )
-        others = bool(now["i_packet__valid"] or now["sendable"])
-        self._offered.append(bool(now["i_packet__valid"] or now["sendable"] and boundary))
+        single = now["sendable"] or now["i_message__valid"]
+        others = bool(now["i_packet__valid"] or single)
+        self._offered.append(bool(now["i_packet__valid"] or single and boundary))
         header, first_fill = None, cycle - 1
         if now["tx__tvalid"] and (
             before is None or before["tx__tready"] or not before["tx__tvalid"]
@@ -204,7 +188,7 @@ class PortWatch:
         self._flowing = self._flowing + 1 if now["tx__tready"] or not now["tx__tvalid"] else 0
         self.reports.look(
             cycle,
-            now["counts"]["credits_sent"],
+            now["counts"]["credits_sent"] - self._said,
             header,
             first_fill,
             boundary and others,

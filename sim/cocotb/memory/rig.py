@@ -23,6 +23,7 @@ class WriterRig(Rig):
     def __init__(self, dut, salt, idle=None, stall=None, latency=(1, 40)):
         super().__init__(dut, salt, idle, stall, watchdog=500)
         rng = self.rng
+        self.parts = self.cfg.packet_bytes // self.cfg.slice_bytes  # beats of a full packet
         self.memory = AxiMemory(
             self,
             "mem__",
@@ -81,24 +82,23 @@ class WriterRig(Rig):
 
     def put(self, beats=None, bad=None, data=True):
         """A random command with its beats; ``bad``: into the page that errs."""
-        rng = self.rng
-        beats = beats or rng.choice(
-            (1, self.cfg.packet_flits, rng.randint(1, self.cfg.packet_flits), 16)
-        )
+        rng, size = self.rng, self.cfg.slice_bytes
+        beats = beats or rng.choice((1, self.parts, rng.randint(1, self.parts), 16))
         page = (
             BAD_PAGE
             if (rng.random() < 0.1 if bad is None else bad)
             else rng.choice((0x1000, rng.getrandbits(36) << 12))
         )
-        addr = page + 16 * rng.randrange(257 - beats)
-        flits = [
-            (rng.getrandbits(128), rng.choice((0xFFFF, 0xFFFF, rng.getrandbits(16), 0)))
+        addr = page + size * rng.randrange(4096 // size + 1 - beats)
+        full = (1 << size) - 1
+        words = [
+            (rng.getrandbits(8 * size), rng.choice((full, full, rng.getrandbits(size), 0)))
             for _ in range(beats)
         ]
-        self.command(addr, flits, rng.getrandbits(self._context.width))
+        self.command(addr, words, rng.getrandbits(self._context.width))
         items = [
             {"data": word, "strb": strobe, "last": int(n == beats - 1)}
-            for n, (word, strobe) in enumerate(flits)
+            for n, (word, strobe) in enumerate(words)
         ]
         if data:
             self.i_data.put(*items)
@@ -108,9 +108,9 @@ class WriterRig(Rig):
         for _ in range(count):
             self.put(beats)
 
-    def command(self, addr, flits, context):
-        self.bursts.append(self.model.command(addr, flits, self._context.unpack(context)))
-        self.i_write.put({"addr": addr, "beats": len(flits), "context": context})
+    def command(self, addr, words, context):
+        self.bursts.append(self.model.command(addr, words, self._context.unpack(context)))
+        self.i_write.put({"addr": addr, "beats": len(words), "context": context})
 
     async def quiesce(self):
         self.strobe = True

@@ -27,7 +27,7 @@ async def rate(rig, cfg, rng):
     """Memory ready, commands waiting: a beat in every cycle over all bursts; latencies as
     documented."""
     for n in range(40):
-        rig.put(beats=cfg.packet_flits if n % 2 else 4)
+        rig.put(beats=rig.parts if n % 2 else 8)
     await rig.done()
     assert (
         rig.memory.aw.stamps[0] - rig.i_write.stamps[0]
@@ -54,7 +54,7 @@ async def full(rig, cfg, rng):
     rig.o_ack.set_pause("stop")
     depth = cfg.write_depth
     rig.put_many(2 * depth + 3)
-    await rig.cycles(80 + depth * (cfg.packet_flits + 2))
+    await rig.cycles(80 + depth * (16 + 2))
     assert (
         rig.i_write.count == depth == rig.memory.aw.count
         and rig.memory.b.count == depth

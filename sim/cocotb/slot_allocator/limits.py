@@ -68,6 +68,12 @@ async def written_again(rig, traffic, again=True):
         rig.set(name, 0)
 
 
+def plain_in_block(rig, addr, count, src):
+    """A plain packet of so many units, or of those that its block has from there on."""
+    flits = rig.cfg.packet_flits
+    return rig.plain(addr, min(count, flits - addr // 16 % flits), src)
+
+
 @AllocatorRig.test()
 async def plain_bounds(rig, cfg, rng):
     """Windows and dependency ranges anywhere in memory, plain packets at their first and last bytes
@@ -105,9 +111,9 @@ async def plain_bounds(rig, cfg, rng):
                 ]
             queue += [
                 (wide, ADDRS - 16 * rng.randrange(1, 3), 1),
-                (rng.randrange(cfg.ranks, 128), rng.choice(points), 1),
+                (rng.randrange(1 << cfg.rank_width), rng.choice(points), 1),
             ]
-            lists.append([rig.plain(at % ADDRS, count, src) for src, at, count in queue])
+            lists.append([plain_in_block(rig, at % ADDRS, count, src) for src, at, count in queue])
         await (written_again(rig, rig.run(lists)) if turn % 4 > 1 else rig.run(lists))
 
 
@@ -132,7 +138,7 @@ async def range_groups(rig, cfg, rng):
 async def refusals_told_apart(rig, cfg, rng):
     """Refusals whose packets differ in one bit of source, region, epoch or RowID, and twice the
     same."""
-    widths = {"src": 7, "region": 11, "epoch": 4, "rowid": 24}
+    widths = {"src": cfg.rank_width, "region": 11, "epoch": 4, "rowid": 24}
     lists = []
     for _ in range(cfg.slices):
         body, queue = {name: rng.getrandbits(width) for name, width in widths.items()}, []
@@ -187,10 +193,11 @@ async def row_bounds(rig, cfg, rng):
                     count = rng.randrange(1, min(units, flits) + 1)
                     end = units - count
                     unit = rng.choice((0, end, end + 1, rng.randrange(1024 - count)))
-                    unit += max(0, unit % flits + count - flits)  # a packet stays in its block
+                    if unit % flits + count > flits:  # a packet stays in its block
+                        unit += -unit % flits
                     row = rowid % (1 << 24), rng.choice(epochs)
                     owner = owners.setdefault((region, *row), number)  # a row comes on one lane
-                    src = rng.randrange(128)
+                    src = rng.randrange(1 << cfg.rank_width)
                     lists[owner].append(rig.part(*row, unit, count, src=src, region=region))
         for queue in lists:
             rng.shuffle(queue)
@@ -232,18 +239,18 @@ async def epochs(rig, cfg, rng):
 
 @AllocatorRig.test()
 async def state_changes_in_check(rig, cfg, rng):
-    """A packet's check starts in the cycle after its header: a change of state up to then counts, a
-    later one does not."""
+    """A packet's check starts two cycles after its first beat: a change of state up to then counts,
+    a later one does not."""
     await rig.region(0, row_bytes=16)
-    for epoch, delay, state in product(range(16), (1, 2), (OPEN, DONE)):
+    for epoch, delay, state in product(range(16), (2, 3), (OPEN, DONE)):
         packets = [[rig.part(number, epoch)] for number in range(cfg.slices)]
         rig.send_all(packets)
         await rig.cycles(delay)
-        if delay == 1:
+        if delay == 2:
             rig.model.state(0, epoch & 1, state, epoch)
         await rig.update(0, state, epoch)
         await rig.check_settled(packets, 30)
-        if delay == 2:
+        if delay == 3:
             rig.model.state(0, epoch & 1, state, epoch)
 
 
@@ -281,7 +288,7 @@ async def every_slot(rig, cfg, rng):
             await rig.state(region, OPEN, epoch)
         for n in range(2 * rows + 2):
             region = last if n < foreign else first
-            queue = [rig.part(n, epoch, region=region, src=n)]
+            queue = [rig.part(n, epoch, region=region, src=n % cfg.ranks)]
             await rig.run(rig.alone(n % cfg.slices, queue))
             await rig.check_rows()
         assert (
@@ -310,7 +317,8 @@ async def damage_each_bit(rig, number, row_bytes):
 
     while bits:
         await rig.start()
-        first, epoch, src = rng.randrange(1 << 23), rng.randrange(16), rng.randrange(128)
+        first, epoch = rng.randrange(1 << 23), rng.randrange(16)
+        src = rng.randrange(1 << cfg.rank_width)
         await rig.region(0, row_bytes=row_bytes, row_first=first)
         await rig.state(0, OPEN, epoch)
         rows = range(min(cfg.capacity, 4 * cfg.rat_ways))
@@ -401,19 +409,6 @@ async def overflow_region_ends_first(rig, cfg, rng):
 
 
 @AllocatorRig.test()
-async def header_alone(rig, cfg, rng):
-    """A header without payload is dropped, between other packets and in a row."""
-    await set_up(rig)
-    await rig.state(0, OPEN, 1)
-    first = rig.model.regions[0]["row_first"]
-    lone = [packet(1, region=0, epoch=1, rowid=first), packet(0, addr=rig.traffic.far)]
-    wholes = [[rig.part(first + number, 1), rig.traffic.plain(1)] for number in range(cfg.slices)]
-    for number, (row, plain) in enumerate(wholes):
-        rig.send(number, [lone[0], row, lone[0], lone[1], plain, lone[1]])
-    await rig.check_settled(wholes)
-
-
-@AllocatorRig.test()
 async def sources(rig, cfg, rng):
     """Rows of any source in every way of the RAT, and packets of another source that differs in one
     bit."""
@@ -422,10 +417,13 @@ async def sources(rig, cfg, rng):
         await rig.state(0, OPEN, turn)
         lists = []
         for number in range(cfg.slices):
-            rows = [(rng.randrange(128), cfg.slices * n + number) for n in range(cfg.rat_ways)]
+            rows = [
+                (rng.randrange(1 << cfg.rank_width), cfg.slices * n + number)
+                for n in range(cfg.rat_ways)
+            ]
             queue = [rig.part(rowid, turn, src=src) for src, rowid in rows]
             for src, rowid in rng.sample(rows, len(rows)):
-                bits = rng.sample(range(7), 3)
+                bits = [rng.randrange(cfg.rank_width) for _ in range(3)]
                 queue += [
                     rig.part(rowid, turn, 1, src=src ^ change)
                     for change in (1 << bits[0], 0, 1 << bits[1], 1 << bits[2])

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packets, rows and whole epochs of traffic for the bench of the slot allocator."""
 
-import random
-
 from hub_rtl.contract.packets import BODIES, HEADER, PacketType, pack
 from sim.golden.slot_allocator import fold
 
@@ -12,9 +10,9 @@ def set_of(cfg, rowid):
     return fold(rowid ^ 1 << 12, cfg.rat_sets)
 
 
-def packet(src=0, data=(), *, mask=None, errs=(), poison=0, mask_flits=1, **body):
-    """A packet as a list of (data, err) flits; ``addr`` makes it a plain one. Header fields that
-    nobody reads are anything."""
+def packet(src=0, data=(), *, mask=None, came=None, poison=0, mask_flits=1, **body):
+    """A packet as a list of flits {data, err}; ``addr`` makes it a plain one. Of those behind the
+    header only so many ``came``."""
     kind = PacketType.PLAIN if "addr" in body else PacketType.ROW
     if kind == PacketType.PLAIN:
         body = {"addr16": body["addr"] // 16}
@@ -25,19 +23,14 @@ def packet(src=0, data=(), *, mask=None, errs=(), poison=0, mask_flits=1, **body
         "src": src,
         "len": len(data),
     }
-    draw = random.Random(repr((src, data, body)))
-    fields |= {
-        name: draw.getrandbits(HEADER[name][1])
-        for name in ("cls", "fan", "dst", "lane", "zero", "seq", "credit_cls", "credit", "crc")
-    }
     head = pack(HEADER, **fields) | pack(BODIES[kind], **body)
-    flits = (
-        [(mask >> 128 * n & (1 << 128) - 1, 0) for n in range(mask_flits)]
-        if mask is not None
-        else []
-    )
-    flits += [(word, 0) for word in data]
-    return [(head, 0)] + [(word, int(n in errs)) for n, (word, _) in enumerate(flits)]
+    masks = [] if mask is None else [mask >> 128 * n & (1 << 128) - 1 for n in range(mask_flits)]
+    flits = [*masks, *data]
+    came = len(flits) if came is None else came
+    return [
+        {"data": head, "err": 0},
+        *({"data": word if n < came else 0, "err": int(n >= came)} for n, word in enumerate(flits)),
+    ]
 
 
 class Traffic:
@@ -123,16 +116,17 @@ async def mixed_traffic(rig, rows, epoch, faults=0.1):
             body = {"region": region, "epoch": epoch, "rowid": rowid}
             out = traffic.row(row_bytes, src, **body)
             units = 2 if row_bytes > 16 else 1
+            end = row_bytes // 16 - (row_bytes % cfg.packet_bytes > 0)
             strange = [
                 {"src": (src + 1) % cfg.ranks},  # FOREIGN if late
                 {"epoch": (epoch + rng.randrange(1, 16)) % 16},
-                {"row_off": row_bytes // 16 - 1, "count": 2},  # ROW_OVERRUN
+                {"row_off": end, "count": 2},  # ROW_OVERRUN
                 {"rowid": rng.choice(outside)},
                 {"region": rng.randrange(cfg.regions, 2048)},
-                {"poison": 1, "errs": (0,)},  # overlap or a new row
+                {"poison": rng.randrange(2), "came": rng.randrange(2)},  # overlap or a new row
                 {  # mask lost, or empty
                     "count": units,
-                    "errs": (0,) * (units > 1),
+                    **({"came": 0} if units > 1 else {}),
                     "mask": 0xFFFF if units > 1 else 0,
                     "mask_flits": cfg.mask_flits,
                 },

@@ -7,8 +7,8 @@ from sim.quality.coverage import cover
 
 #: Causes that the packet at the outputs has, in the order in which they are told.
 OUTPUTS = (WaitCause.DATA, WaitCause.WRITE, WaitCause.REFUSED)
-#: Causes of the oldest packet that has not left; those after them belong to the newest packet whose
-#: header is in.
+#: Causes of the oldest packet that has not left; those after them belong to one of the newest
+#: records that have begun.
 ISSUE = (*OUTPUTS, WaitCause.PAYLOAD, WaitCause.ALLOC)
 LOOKUP = (WaitCause.LOOKUP, WaitCause.SPILL, WaitCause.PURGE)
 #: What may be told of a slice instead, although it waits for this, too.
@@ -17,11 +17,13 @@ BEFORE = {
     WaitCause.PURGE: (*ISSUE, WaitCause.SPILL),
     WaitCause.LOOKUP: (*ISSUE, WaitCause.PURGE),
 }
-#: So many cycles beyond its flits may pass without a movement before a packet that is in has to be
+#: So many cycles beyond its beats may pass without a movement before a packet that is in has to be
 #: told what it waits for.
-QUIET = 10
-#: Packet ends that a slice has room for, and full packets of payload.
-ENDS, PACKETS = 8, 4
+QUIET = 12
+#: Records of one beat, and full ones, that a slice has room for; heads that wait before the lookup.
+SHORT, FULL, HEADS = 16, 4, 3
+#: Cycles that a beat takes to where it is missed.
+BEAT_LATENCY = 3
 #: Packets that may be looked up and not issued.
 COMMANDS = 8
 
@@ -41,38 +43,48 @@ class WaitMonitor:
                 cause: fields[f"stall_{cause.name.lower()}"] for cause in ISSUE + LOOKUP
             },
         )
-        self._slices = range(rig.cfg.slices)
+        self._slices, self._parts = (
+            range(rig.cfg.slices),
+            rig.cfg.packet_bytes // rig.cfg.slice_bytes,
+        )
         self._ports = [getattr(rig.dut, f"waiting__{n}") for n in self._slices]
         # The packet before may be sunk while one waits.
-        self._limit = QUIET + rig.cfg.packet_flits + rig.cfg.mask_flits
+        self._limit = QUIET + self._parts
         self.reset()
         for n in self._slices:
-            rig.i_packet[n].on_item(lambda item, cycle, n=n: self._took(n, item))
+            rig.i_record[n].on_item(lambda item, cycle, n=n: self._took(n, item))
         rig.on_sample(self._sample)
 
     def reset(self):
         """Design and agents start anew."""
         self.heads, self.ends = [0 for _ in self._slices], [0 for _ in self._slices]
-        self._arrived = []  # headers and ends of this cycle
+        self._arrived = []  # beats of this cycle
+        self._part = [None for _ in self._slices]  # of the last beat, if its record goes on
+        self._ended = [[0] * BEAT_LATENCY for _ in self._slices]  # ends of the cycles before
         self._silent, self._moved = [0 for _ in self._slices], [None for _ in self._slices]
         self._before = None  # what the streams showed a cycle ago
         self._told = ()  # causes told then
         self._refused = [None for _ in self._slices]  # refusals taken until then
         self._taken = [False for _ in self._slices]  # one was taken then
-        self._flits = [0 for _ in self._slices]  # of payload and masks that may be inside, at most
+        self._inside = [0 for _ in self._slices]  # beats that may be inside, at most
         self._beats = [0 for _ in self._slices]  # beats that were out when nothing was inside
-        self._moves = [0 for _ in self._slices]  # cycle of a slice's last flit
+        self._moves = [0 for _ in self._slices]  # cycle of a slice's last beat
         self._purging = [0, 0, 0]
         self._clearing = 1
         self.named, self._held_up = set(), set()
-        self._slow, self._pauses = (
-            [0 for _ in self._slices],
-            {},
-        )  # cycle of the last such wait; pauses by packet
+        # Of a slice's packet that waits for the spill engine: cycle of its last wait, its row, its
+        # pauses; the same of those before.
+        self._slow, self._row = [0 for _ in self._slices], [None for _ in self._slices]
+        self._pauses = [0 for _ in self._slices]
+        self._paused = []
 
     def _took(self, n, item):
-        if not (item["first"] and item["last"]):  # a header without payload is dropped
-            self._arrived.append((n, item["first"], item["last"]))
+        before, part = self._part[n], item["part"]
+        self._part[n] = None if item["last"] else part
+        # A part that does not come leaves nevertheless.
+        self._arrived.append(
+            (n, before is None, item["last"], 1 if before is None else part - before)
+        )
 
     def _sample(self, cycle):
         told = [self._decode(int(port.value)) for port in self._ports]
@@ -86,15 +98,17 @@ class WaitMonitor:
         self._before, self._told = [self._streams(n) for n in self._slices], causes
         self._clearing = self._clearing and self.rig.get("clearing")
         for n in self._slices:
-            assert not (self._clearing and int(self.rig.i_packet[n].port.ready.value)), (
-                f"slice {n} takes packets while clearing"
+            assert not (self._clearing and int(self.rig.i_record[n].port.ready.value)), (
+                f"slice {n} takes records while clearing"
             )
             self._input(cycle, n, *self._before[n][1:])
         self._purging = [*self._purging[1:], self.rig.get("purging")]
-        for n, first, last in self._arrived:
+        for n in self._slices:
+            self._ended[n] = [*self._ended[n][1:], self.ends[n]]
+        for n, first, last, beats in self._arrived:
             self.heads[n] += first
             self.ends[n] += last
-            self._flits[n] += not first
+            self._inside[n] += beats
             self._moves[n] = cycle
         self._arrived.clear()
 
@@ -126,55 +140,53 @@ class WaitMonitor:
             self._silent[n] = self._silent[n] + 1 if late else 0
             assert self._silent[n] <= self._limit, f"{where}, but packet {issued} does not leave"
         else:
-            which = (
-                counts[OUTPUTS.index(cause)]
-                if cause in OUTPUTS
-                else issued
-                if cause in ISSUE
-                else heads - 1
+            if cause in OUTPUTS:
+                low = counts[OUTPUTS.index(cause)]
+                low -= cause == WaitCause.REFUSED and self._taken[n]
+                which = low, low
+            elif cause == WaitCause.PAYLOAD:
+                which = self._ended[n][0], ends
+                assert which[0] < heads, f"{where}, but all beats are in"
+            elif cause == WaitCause.ALLOC:
+                which = issued, issued
+            else:
+                which = max(issued, heads - HEADS - 1), heads - 1
+            assert cause in (*OUTPUTS, WaitCause.PAYLOAD) or heads > issued, (
+                f"{where}, but no packet is there"
             )
-            which -= cause == WaitCause.REFUSED and self._taken[n]
-            assert cause in OUTPUTS or heads > issued, f"{where}, but no packet is there"
-            assert cause != WaitCause.PAYLOAD or ends <= issued, f"{where}, but the packet is in"
             assert cause != WaitCause.PURGE or self._purging[-1], f"{where}, but nothing is purged"
             self._silent[n] = 0
-            self.named.add((n, cause, which, told["region"], told["rowid"]))
+            row = told["region"], told["rowid"]
+            self.named.add((n, cause, which, row))
             if cause == WaitCause.LOOKUP and heads - issued <= COMMANDS:
-                self._held_up.add((n, which))
-            self._slow_steps(cycle, n, cause, which)
+                self._held_up.add((n, which, row))
+            self._slow_steps(cycle, n, cause, row)
             cover(f"slot_allocator.waits.{cause.name}")
         self._moved[n] = counts
 
-    def _slow_steps(self, cycle, n, cause, which):
+    def _slow_steps(self, cycle, n, cause, row):
         """Counts the pauses between a packet's waits for the spill engine; while an output waits
         nothing else is told."""
-        if cause == WaitCause.SPILL and (n, which) in self._pauses and cycle - self._slow[n] > 1:
-            assert cycle - self._slow[n] == 2, (
-                f"slice {n} in cycle {cycle}: packet {which} waited for nothing"
-            )
-            self._pauses[n, which] += 1
-        if cause == WaitCause.SPILL:
-            self._pauses.setdefault((n, which), 0)
+        if cause == WaitCause.SPILL and cycle - self._slow[n] > 1:
+            if cycle - self._slow[n] == 2 and self._row[n] == row:
+                self._pauses[n] += 1
+            else:
+                self._paused.append((n, self._row[n], self._pauses[n]))
+                self._row[n], self._pauses[n] = row, 0
         if cause == WaitCause.SPILL or cause in ISSUE:
             self._slow[n] = cycle
 
     def _input(self, cycle, n, counts, issued, heads, ends):
-        """A header waits only for the one before to be looked up, another flit only for room."""
-        beats, source, room = (
-            self.rig.o_data[n],
-            self.rig.i_packet[n],
-            PACKETS * self.rig.cfg.packet_flits,
-        )
+        """A record waits for the heads before it, any beat for room."""
+        beats, source = self.rig.o_data[n], self.rig.i_record[n]
         if issued == heads == ends and beats._held is None and cycle - self._moves[n] > self._limit:
-            self._flits[n], self._beats[n] = 0, counts[0]  # what was sunk has left, too
+            self._inside[n], self._beats[n] = 0, counts[0]  # what was sunk has left, too
         if source._offered is not None and not self._clearing:
-            inside = self._flits[n] - (counts[0] + (beats._held is not None) - self._beats[n])
-            free = (
-                heads == issued
-                if source._offered[1]["first"]
-                else ends - issued < ENDS and inside < room
+            inside = self._inside[n] - (counts[0] + (beats._held is not None) - self._beats[n])
+            free = inside < max(SHORT, FULL * self._parts) and (
+                self._part[n] is not None or heads - issued < HEADS
             )
-            assert not free, f"slice {n} in cycle {cycle}: a flit waits although there is room"
+            assert not free, f"slice {n} in cycle {cycle}: a beat waits although there is room"
 
     def _stalls(self, cycle, counts):
         """A cycle after a cause was told its counter counts the slice; a lookup's waiting may be
@@ -202,30 +214,33 @@ class WaitMonitor:
             }
             for k, write in zip(owners[WaitCause.WRITE], each.writes, strict=True):
                 owners[WaitCause.DATA] += [k] * write["beats"]
-            for _, cause, which, region, rowid in sorted(
+            for _, cause, (low, high), row in sorted(
                 entry for entry in self.named if entry[0] == n
             ):
-                which = owners[cause][which] if cause in OUTPUTS else which
-                packet = each.packets[which]
-                assert packet["row"] == (region, rowid), (
-                    f"slice {n}: {(region, rowid)} is said to wait for {cause.name}, it is "
-                    f"packet {which} of {packet['row']}"
+                whose = [owners[cause][low]] if cause in OUTPUTS else range(low, high + 1)
+                named = [each.packets[k] for k in whose if k < len(each.packets)]
+                assert row in (packet["row"] for packet in named), (
+                    f"slice {n}: {row} is said to wait for {cause.name}, it is one of packets "
+                    f"{[*whose]}: {[packet['row'] for packet in named]}"
                 )
-                assert cause != WaitCause.ALLOC or packet["fresh"], (
-                    f"slice {n}: packet {which} never asked for an answer"
+                assert cause != WaitCause.ALLOC or named[0]["fresh"], (
+                    f"slice {n}: packet {low} never asked for an answer"
                 )
-        packets = self.rig.model.slices
-        for n, which in self._held_up:
-            packet = packets[n].packets[which]
-            assert packet["fresh"] or packet["over"], (
-                f"slice {n}: packet {which} waits for a place although there is one"
+        packets = [each.packets for each in self.rig.model.slices]
+        for n, (low, high), row in self._held_up:
+            named = [packet for packet in packets[n][low : high + 1] if packet["row"] == row]
+            assert any(packet["fresh"] or packet["over"] for packet in named), (
+                f"slice {n}: {row} waits for a place although there is one"
             )
-        for (n, which), pauses in self._pauses.items():
-            steps = packets[n].packets[which]["slow"]
+        for n in self._slices:
+            self._paused.append((n, self._row[n], self._pauses[n]))
+            self._row[n], self._pauses[n] = None, 0
+        for n, row, pauses in self._paused:
+            steps = sum(packet["slow"] for packet in packets[n] if packet["row"] == row)
             assert pauses < max(1, steps), (
-                f"slice {n}: packet {which} waits {pauses + 1} times in {steps} steps"
+                f"slice {n}: {row} waits {pauses + 1} times in {steps} steps"
             )
-        for each in (self.named, self._held_up, self._pauses):
+        for each in (self.named, self._held_up, self._paused):
             each.clear()
 
 

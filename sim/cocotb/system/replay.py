@@ -37,7 +37,7 @@ class Gather:
     """Events, and bytes written by the memory ports, as seen on the outputs."""
 
     def __init__(self, cfg):
-        self.events, self.memory = [], {}
+        self.events, self.memory, self._bytes = [], {}, cfg.slice_bytes
         self._queues = [([], [], []) for _ in range(cfg.slices)]
 
     def cycle(self, number, pins):
@@ -76,9 +76,9 @@ class Gather:
 
     def _write(self, address, burst):
         for at, (data, strobe) in enumerate(burst):
-            for byte in range(16):
+            for byte in range(self._bytes):
                 if strobe >> byte & 1:
-                    self.memory[address + 16 * at + byte] = data >> 8 * byte & 0xFF
+                    self.memory[address + self._bytes * at + byte] = data >> 8 * byte & 0xFF
 
 
 @cocotb.test()

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <deque>
 #include <string>
 #include <utility>
@@ -89,8 +90,9 @@ struct MemoryModel {            // behaviour shared by the ports of a rank
     }
 };
 
-// AXI4 write slave of BYTES-wide data; counts what breaks the protocol or leaves the memory in `bad`.
-template <unsigned BYTES> class WritePort {
+// AXI4 write slave of any width; counts what breaks the protocol or leaves the memory in `bad`. Eight bytes: spill table and
+// flags, more: data.
+class WritePort {
   public:
     void connect(const PinTable &pin, const std::string &name, Arena *arena, const MemoryModel *model, uint64_t seed,
                  Log<BeatRecord> *watch = nullptr, unsigned number = 0) {
@@ -100,6 +102,8 @@ template <unsigned BYTES> class WritePort {
         wdata_ = pin(name + "_wdata"), wstrb_ = pin(name + "_wstrb"), wlast_ = pin(name + "_wlast");
         wvalid_ = pin(name + "_wvalid"), wready_ = pin(name + "_wready");
         bresp_ = pin(name + "_bresp"), bvalid_ = pin(name + "_bvalid"), bready_ = pin(name + "_bready");
+        bytes_ = wstrb_.bits();
+        if (bytes_ > MOST) throw std::runtime_error(name + " is too wide");
     }
 
     void drive(uint64_t cycle) {
@@ -129,9 +133,9 @@ template <unsigned BYTES> class WritePort {
             writes++;
         }
         if (wvalid_ && wready_) {
-            Beat beat;
-            wdata_.read(beat.data, BYTES);
-            beat.strobe = static_cast<uint16_t>(wstrb_.get());
+            Beat beat = {};
+            wdata_.read(beat.data, bytes_);
+            wstrb_.read(beat.strobe, bytes_ / 8);
             beats_.push_back(beat);
             if (wlast_) lengths_.push_back(gathered_ + 1), gathered_ = 0;
             else gathered_++;
@@ -143,7 +147,11 @@ template <unsigned BYTES> class WritePort {
     uint64_t writes = 0, bad = 0, failed = 0, first_write = 0, last_write = 0, last_answer = 0;
 
   private:
-    struct Beat { uint8_t data[16]; uint16_t strobe; };
+    static constexpr unsigned MOST = 128, UNIT = 16;
+    struct Beat {
+        uint8_t data[MOST], strobe[MOST / 8];
+        uint16_t strobes(unsigned at) const { return static_cast<uint16_t>(strobe[at / 8] | strobe[at / 8 + 1] << 8); }
+    };
     struct Address { uint64_t addr; unsigned beats; };
     struct Write { uint64_t addr, due; bool error; std::vector<Beat> beats; };
 
@@ -151,10 +159,10 @@ template <unsigned BYTES> class WritePort {
         Address address = addresses_.front();
         unsigned beats = lengths_.front();
         addresses_.pop_front(), lengths_.pop_front();
-        uint64_t end = address.addr + uint64_t(beats) * BYTES;
-        bool outside = !arena_->holds(address.addr, uint64_t(beats) * BYTES) ||
-                       (BYTES == 8 && (address.addr < model_->spill_low || end > model_->spill_high));
-        if (beats != address.beats || address.addr % BYTES != 0 || (address.addr >> 12) != ((end - 1) >> 12) || outside) bad++;
+        uint64_t end = address.addr + uint64_t(beats) * bytes_;
+        bool outside = !arena_->holds(address.addr, uint64_t(beats) * bytes_) ||
+                       (bytes_ == 8 && (address.addr < model_->spill_low || end > model_->spill_high));
+        if (beats != address.beats || address.addr % bytes_ != 0 || (address.addr >> 12) != ((end - 1) >> 12) || outside) bad++;
         unsigned wait = model_->latency + (model_->jitter ? random_.below(model_->jitter + 1) : 0);
         uint64_t due = cycle + wait;
         if (!pending_.empty() && pending_.back().due > due) due = pending_.back().due;
@@ -164,15 +172,18 @@ template <unsigned BYTES> class WritePort {
         beats_.erase(beats_.begin(), beats_.begin() + beats);
     }
 
+    // A record per 16-byte unit with a strobe.
     void show(const Write &write, uint64_t cycle) {
         uint64_t addr = write.addr;
         for (auto &beat : write.beats) {
-            BeatRecord record = {};
-            record.answered = cycle, record.addr = addr, record.strobe = beat.strobe, record.error = write.error;
-            record.port = static_cast<uint16_t>(number_);
-            std::memcpy(record.data, beat.data, BYTES);
-            watch_->add(record);
-            addr += BYTES;
+            for (unsigned at = 0; at < bytes_; at += UNIT) {
+                BeatRecord record = {};
+                record.answered = cycle, record.addr = addr + at, record.strobe = beat.strobes(at), record.error = write.error;
+                record.port = static_cast<uint16_t>(number_);
+                std::memcpy(record.data, beat.data + at, std::min(bytes_, UNIT));
+                if (record.strobe) watch_->add(record);
+            }
+            addr += bytes_;
         }
     }
 
@@ -180,11 +191,13 @@ template <unsigned BYTES> class WritePort {
         if (write.error) return;
         uint64_t addr = write.addr;
         for (auto &beat : write.beats) {
-            if (BYTES == 16) arena_->write(addr, beat.data, beat.strobe);
-            else
-                for (unsigned n = 0; n < BYTES; n++)
-                    if (beat.strobe >> n & 1) *arena_->at(addr + n) = beat.data[n];
-            addr += BYTES;
+            if (bytes_ >= UNIT) {
+                for (unsigned at = 0; at < bytes_; at += UNIT) arena_->write(addr + at, beat.data + at, beat.strobes(at));
+            } else {
+                for (unsigned n = 0; n < bytes_; n++)
+                    if (beat.strobes(0) >> n & 1) *arena_->at(addr + n) = beat.data[n];
+            }
+            addr += bytes_;
         }
     }
 
@@ -192,7 +205,7 @@ template <unsigned BYTES> class WritePort {
     const MemoryModel *model_ = nullptr;
     Random random_;
     Log<BeatRecord> *watch_ = nullptr;
-    unsigned number_ = 0;
+    unsigned number_ = 0, bytes_ = 0;
     Pin awaddr_, awlen_, awvalid_, awready_, awcache_, wdata_, wstrb_, wlast_, wvalid_, wready_, bresp_, bvalid_, bready_;
     std::deque<Address> addresses_;
     std::deque<Beat> beats_;

@@ -45,11 +45,11 @@ void Node::attach() {
         link_out[n].connect(pin_, n, &settings_.link, seed + 32 + n, settings_.watch ? &sent_ : nullptr);
         link_in[n].connect(pin_, n, &packets_);
     }
-    writes_.assign(settings_.lanes + settings_.loop_lanes, WritePort<16>());
+    writes_.assign(settings_.lanes + settings_.loop_lanes, WritePort());
     for (unsigned n = 0; n < writes_.size(); n++)
         writes_[n].connect(pin_, "m_axi_mem" + std::to_string(n), &arena_, &memory_model_, seed + 64 + n,
                            settings_.watch ? &beats_ : nullptr, n);
-    spill_write_ = WritePort<8>(), spill_read_ = ReadPort(), expert_ = Expert();
+    spill_write_ = WritePort(), spill_read_ = ReadPort(), expert_ = Expert();
     spill_write_.connect(pin_, "m_axi_spill", &arena_, &memory_model_, seed + 126, settings_.watch ? &beats_ : nullptr,
                          static_cast<unsigned>(writes_.size()));
     spill_read_.connect(pin_, "m_axi_spill", &arena_, &memory_model_, seed + 127);

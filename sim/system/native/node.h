@@ -213,8 +213,8 @@ class Node {
     std::vector<uint8_t> payload_;
     std::vector<RegionPlace> regions_;
     std::vector<LaneStores> lanes_;
-    std::vector<WritePort<16>> writes_;
-    WritePort<8> spill_write_;
+    std::vector<WritePort> writes_;
+    WritePort spill_write_;
     ReadPort spill_read_;
     CsrMaster csr_;
     CommandPort command_;

@@ -1,30 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Designs for the link benches: all ranks' link ports side by side, without wires between them."""
+"""Design for the bench of slices: those of all ranks side by side, without wires between them."""
 
 from amaranth import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hub_rtl.link.link import LinkPort
-from hub_rtl.link.loop_port import LoopPort
+from hub_rtl.hub.link_slice import LinkSlice
 
-__all__ = ["LinkMesh"]
+__all__ = ["SliceMesh"]
 
 
-class LinkMesh(wiring.Component):
-    """One LinkPort per rank (``p0__...``, ``p1__...``) and the LoopPort of rank 0 (``loop__...``);
-    own numbers are tied.
+class SliceMesh(wiring.Component):
+    """One LinkSlice per rank (``p0__...``, ``p1__...``); own numbers are tied."""
 
-    ``ranks``: only so many have a port (all by default).
-    """
-
-    def __init__(self, cfg, lane=0, ranks=None):
-        self._cfg, self._lane = cfg, lane
-        ranks = cfg.ranks if ranks is None else ranks
-        self._ports = {
-            **{f"p{rank}": LinkPort(cfg) for rank in range(ranks)},
-            "loop": LoopPort(cfg),
-        }
+    def __init__(self, cfg):
+        self._ports = {f"p{rank}": LinkSlice(cfg) for rank in range(cfg.ranks)}
         members = {}
         for name, port in self._ports.items():
             inner = {
@@ -49,7 +39,7 @@ class LinkMesh(wiring.Component):
                 else:
                     m.d.comb += outside.eq(inside)
             m.d.comb += [
-                port.rank.eq(0 if name == "loop" else int(name[1:])),
-                port.lane.eq(self._lane),
+                port.rank.eq(int(name[1:])),
+                port.lane.eq(0),
             ]
         return m

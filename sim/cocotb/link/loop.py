@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cocotb tests of the LoopPort."""
+
+from hub_rtl.link.loop_port import LoopPort
+from sim.bench.rig import Rig
+from sim.bench.slice_sender import Sender, as_stream
+from sim.bench.streams import GRID
+from sim.golden.link import beats_of, with_fields
+from sim.quality.coverage import cover
+
+from .rig import random_control, random_packet, same_beat, unfilled
+
+
+class LoopRig(Rig):
+    """The loop lane of some rank, and the beats that must come."""
+
+    block = LoopPort
+
+    def __init__(self, dut, salt, idle=None, stall=None):
+        super().__init__(dut, salt, idle, stall, watchdog=500)
+
+    async def start(self):
+        self.rank = self.rng.randrange(self.cfg.ranks)
+        self.set("rank", self.rank)
+        self.set("lane", 0)
+        self.wanted = []
+        await self.reset()
+
+    def packet(self, **fields):
+        """A packet as the packet manager hands it over; its beats will be wanted."""
+        cfg, rng = self.cfg, self.rng
+        flits = random_packet(cfg, rng, self.rank, self.rank, **fields)
+        self.wanted += beats_of(cfg, cfg.slice_bytes, [{"data": d, "err": 0} for d in flits])
+        return [unfilled(rng, flits[0]), *flits[1:]]
+
+    def check(self, first=0):
+        """The beats that came, from this one on, are those wanted."""
+        came = self.o_record.items[first:]
+        assert len(came) == len(self.wanted), f"{len(came)} beats of {len(self.wanted)}"
+        for n, (beat, wanted) in enumerate(zip(came, self.wanted, strict=True)):
+            same_beat(self.cfg.slice_bytes, beat, wanted, f"beat {n}")
+
+
+@LoopRig.test(grid=GRID)
+async def loop_traffic(rig, cfg, rng, grid):
+    """The loop lane: all comes out once and in order as from the own rank, control beside it,
+    credits right."""
+    source, out, own = rig.i_packet, rig.o_record, {"src": rig.rank, "dst": rig.rank, "lane": 0}
+    sender = Sender(rig, cfg, source)
+    freed = [0]
+    out.on_item(lambda item, cycle: freed.__setitem__(0, freed[0] + item["last"]))
+
+    due = {}  # cycle: counts that the ports of the one before decide
+
+    def look(cycle):
+        counts = rig.get("counts")
+        assert all(counts[name] == value for name, value in due.pop(cycle, {}).items()), (
+            f"counts in cycle {cycle}: {counts}"
+        )
+        ports = {name: getattr(rig, name).port for name in ("i_packet", "o_record", "i_control")}
+        port = {
+            name: (int(port.valid.value), int(port.ready.value)) for name, port in ports.items()
+        }
+        moves = {name: valid & ready for name, (valid, ready) in port.items()}
+        due[cycle + 1] = {
+            "tx_busy": moves["i_packet"],
+            "rx_busy": moves["o_record"],
+            "tx_idle_waiting": port["i_packet"][0] - moves["i_packet"],
+            "credit_stall": port["i_control"][0] - moves["i_control"],
+        }
+        assert sender.taken[rig.rank] - freed[0] <= 4
+        assert rig.get("dest_ready") in (0, 1 << rig.rank), "credit for another rank"
+
+    rig.on_sample(look)
+    for n in range(2 * rig.params["packets"]):
+        whole = {"length": cfg.packet_flits, "masked": 0} if grid == ("none", "none") else {}
+        sender.put(rig.rank, rig.packet(**whole))
+        if n % 3 == 0:
+            control = unfilled(rng, random_control(rng, 1, 2))
+            rig.i_control.put(control)
+            rig.o_control.expect(with_fields(control, **own))
+    await rig.until(
+        lambda: not sender.pending and not rig.i_control.pending, limit=20000, what="all in"
+    )
+    await rig.cycles(400)
+    rig.check()
+    rig.o_control.finish()
+    if grid == ("none", "none"):
+        assert out.stamps[-1] - source.stamps[-1] == 4
+        assert source.stamps[-1] - source.stamps[0] <= source.count + 40, "a flit waits"
+    assert rig.get("dest_ready") == rig.get("ctl_ready") == 1 << rig.rank
+    cover(f"link.loop.grid.{'.'.join(grid)}")
+
+
+@LoopRig.test()
+async def loop_full(rig, cfg, rng):
+    """Nobody takes: the loop lane gives as many credits as it promised, and no more; then all
+    comes. A reset forgets all."""
+    source, out, own = rig.i_packet, rig.o_record, None
+    for turn in ("kept", "forgotten", "after"):
+        await rig.start()
+        own = 1 << rig.rank
+        rig.pause("stop", out, rig.o_control)
+        await rig.cycles(2)
+        assert not int(out.port.valid.value) | int(rig.o_control.port.valid.value)
+        assert rig.get("dest_ready") == rig.get("ctl_ready") == own
+        first = len(out.items)
+        for rank in range(cfg.ranks):  # what others take is not of this lane
+            if rank != rig.rank:
+                await rig.pulse("take", rank=rank)
+        for n in range(4):  # credits for four packets
+            assert rig.get("dest_ready") == own, f"{n} credits taken"
+            await rig.pulse("take", rank=rig.rank)
+            await rig.cycles(1)
+        await rig.sampled()
+        assert not rig.get("dest_ready"), "a fifth credit"
+        await rig.cycles(1)
+        for _ in range(4):
+            source.put(*as_stream(rig.packet(length=cfg.packet_flits, masked=1)))
+        rig.i_control.put(*(random_control(rng, 1, 2) for _ in range(cfg.ctl_credits + 2)))
+        await rig.cycles(4 * cfg.frame_flits + 20)
+        assert rig.i_control.pending == 2 and not rig.get("ctl_ready")
+        if turn == "forgotten":
+            continue
+        rig.pause(None, out, rig.o_control)
+        await rig.cycles(4 * cfg.frame_flits + 40)
+        rig.check(first)
+        assert rig.o_control.count >= cfg.ctl_credits + 2 and not rig.i_control.pending
