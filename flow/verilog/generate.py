@@ -96,7 +96,7 @@ def sidecar(cfg, memory_list):
         "clock": "clk",
         "reset": {"name": "rst", "active": 1, "synchronous": True},
         "parameters": cfg.as_dict(),
-        "derived": derived | {"flit_bytes": cfg.flit_bytes, "store_bytes": cfg.store_bytes},
+        "derived": derived | {"flit_bytes": cfg.flit_bytes, "store_bytes": cfg.slice_bytes},
         "interfaces": [
             {
                 "name": interface.name,

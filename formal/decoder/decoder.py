@@ -114,8 +114,10 @@ class _Followed(Spec):
         mask = self.store.mask
         return Cat(
             *(store[field] == self.store[field] for field in ("operand", "owner", "cls")),
-            store.lows == mask[:16].any(),
-            store.highs == mask[16:].any(),
+            *(
+                store.units[n] == mask.word_select(n, 16).any()
+                for n in range(self._cfg.slice_bytes // 16)
+            ),
         ).all()
 
     def met(self, m):
@@ -178,11 +180,12 @@ class _Followed(Spec):
         with m.If(~row.plain & (entry.lane_mode == LaneMode.FIXED)):
             m.d.comb += lane.eq(_divided(entry.lane, cfg.lanes)[1])
         room, ahead, overrun = Signal(16), Signal(4), Signal()
-        start = row.row_off[1:] << 5
+        size = cfg.slice_bytes
+        start = _divided(row.row_off << 4, size)[0] * size
         m.d.comb += [
             ahead.eq(row.epoch - entry.epoch),
             room.eq(Mux(entry.row_bytes > start, entry.row_bytes - start, 0)),
-            overrun.eq((room < 32) & (mask >> room[:5]).any()),
+            overrun.eq((room < size) & (mask >> room[: ceil_log2(size)]).any()),
         ]
         status = Signal(4)
         with m.If(Mux(row.plain, plain.rank >= cfg.ranks, (row.handle >= cfg.handles) | ~usable)):
@@ -312,7 +315,7 @@ class StoreGoesWhereItsEntrySays(_Followed):
     """A store is handed over at most once, while inside, to ``o_loop`` if its rank is the own one
     and else to ``o_link``, with the rank, region, send counter and block size that an entry gave
     which it met while it was inside, to a peer that was not dead all that time, and with its own
-    row, epoch, block and sector."""
+    row, epoch, block and part."""
 
     def promise(self, m):
         cfg, row, plain = self._cfg, self.row, self.plain
@@ -365,7 +368,7 @@ class StoreGoesWhereItsEntrySays(_Followed):
         block, rest = _divided(plain.addr, cfg.packet_bytes)
         row_block, unit = _divided(row.row_off, cfg.packet_bytes // 16)
         self.always("block number", out.block == Mux(row.plain, block, row_block), when=hands)
-        part = Mux(row.plain, rest >> 5, unit >> 1)
+        part = _divided(Mux(row.plain, rest, unit << 4), cfg.slice_bytes)[0]
         self.always("number of its part", out.part == part, when=hands)
 
 

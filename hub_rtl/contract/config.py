@@ -83,7 +83,6 @@ class HubConfig:
     slice_bytes: int = 32  # payload of a slice per cycle: 16, 32, 64 or 128
 
     flit_bytes = FLIT_BYTES  # what a lane moves per cycle
-    store_bytes = SECTOR_BYTES  # one store: a 32-byte sector with a byte mask
 
     def __post_init__(self):
         def rule(field, ok, text):
@@ -163,7 +162,7 @@ class HubConfig:
     @property
     def packet_sectors(self):
         """32-byte sectors of a packet-sized block."""
-        return self.packet_bytes // self.store_bytes
+        return self.packet_bytes // SECTOR_BYTES
 
     @property
     def dests(self):

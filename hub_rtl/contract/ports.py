@@ -27,8 +27,6 @@ from .fields import (
     REGISTER,
     REPLICA,
     ROWID,
-    SECTOR,
-    SECTOR_BYTES,
     SENT16,
     WORD,
 )
@@ -60,8 +58,8 @@ def store_fields(cfg):
         "operand": WORD,
         "cls": 1,
         "owner": OWNER,
-        "data": SECTOR,
-        "mask": SECTOR_BYTES,
+        "data": cfg.slice_bytes * BYTE,
+        "mask": cfg.slice_bytes,
         "tag": cfg.tag_width,
     }
 

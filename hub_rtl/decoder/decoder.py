@@ -13,6 +13,7 @@ from amaranth.lib.wiring import In, Out
 from hub_rtl.contract.config import ceil_log2
 from hub_rtl.contract.fields import (
     ADDR,
+    BYTE,
     EPOCH,
     FLIT_BYTES,
     HANDLE,
@@ -20,8 +21,6 @@ from hub_rtl.contract.fields import (
     OWNER,
     RANK,
     REASON,
-    SECTOR,
-    SECTOR_BYTES,
     UNIT,
     WORD,
 )
@@ -114,12 +113,18 @@ class LogicalDestinationDecoder(wiring.Component):
         self._cfg, self._types = cfg, types
         #: What the lane keeps of an entry: the range checks are made once, when it is written.
         self._word = data.StructLayout({"known": 1, "hold": 1, "handle": types.handle})
-        #: Of a store, what decides: instead of the mask, whether it has bytes in the lower half and
-        #: in the upper one.
+        self._units = cfg.slice_bytes // FLIT_BYTES
+        #: Of a store, what decides: instead of the mask, which of its 16-byte units have bytes.
         self._asked = data.StructLayout(
-            {"operand": WORD, "cls": 1, "owner": OWNER, "tag": cfg.tag_width, "lows": 1, "highs": 1}
+            {
+                "operand": WORD,
+                "cls": 1,
+                "owner": OWNER,
+                "tag": cfg.tag_width,
+                "units": self._units,
+            }
         )
-        self._bytes = data.StructLayout({"data": SECTOR, "mask": SECTOR_BYTES})
+        self._bytes = data.StructLayout({"data": cfg.slice_bytes * BYTE, "mask": cfg.slice_bytes})
         self._placed = data.StructLayout(
             {name: field.shape for name, field in types.resolved if name not in ("data", "mask")}
         )
@@ -152,8 +157,10 @@ class LogicalDestinationDecoder(wiring.Component):
         with m.If(~entry.valid | entry.ready):
             m.d.sync += [
                 entry.valid.eq(accept),
-                entry.payload.lows.eq(store.mask[:FLIT_BYTES].any()),
-                entry.payload.highs.eq(store.mask[FLIT_BYTES:].any()),
+                *(
+                    entry.payload.units[n].eq(store.mask.word_select(n, FLIT_BYTES).any())
+                    for n in range(self._units)
+                ),
                 *(
                     entry.payload[name].eq(store[name])
                     for name in ("operand", "cls", "owner", "tag")
@@ -351,27 +358,17 @@ class LogicalDestinationDecoder(wiring.Component):
             ),
         ]
 
-        # Row lengths are multiples of 16: count 32-byte sectors and a half.
-        sector, sectors, overrun = row.row_off[1:], handle.row_bytes[UNIT + 1 :], Signal()
-        inside = (
-            mutant("decoder.last_sector_refused", sectors > sector, sectors >= sector)
-            if len(sectors)
-            else Const(0, 1)
-        )
-        m.d.comb += overrun.eq(
-            (
-                store.lows
-                & ~inside
-                & ~(
-                    mutant(
-                        "decoder.half_sector_is_whole",
-                        (sectors == sector) & handle.row_bytes[UNIT],
-                        sectors == sector,
-                    )
-                )
-            )
-            | (mutant("decoder.upper_half_never_overruns", store.highs & ~inside, 0))
-        )
+        # Row lengths are multiples of 16: whole parts, and some units of one more.
+        size, per_part = ceil_log2(cfg.slice_bytes), ceil_log2(self._units)
+        part, parts = row.row_off[per_part:], handle.row_bytes[size:]
+        rest, every = handle.row_bytes[UNIT:size], (1 << self._units) - 1
+        allowed, overrun = Signal(self._units), Signal()
+        with m.If(mutant("decoder.part_behind_is_inside", parts > part, parts >= part)):
+            m.d.comb += allowed.eq(every)
+        with m.Elif(parts == part):
+            m.d.comb += allowed.eq((1 << rest) - 1)
+        watched = mutant("decoder.last_unit_never_overruns", every, every >> 1)
+        m.d.comb += overrun.eq((store.units & ~allowed & watched).any())
 
         status, epoch_status = Signal(REASON), Signal(REASON)
         m.d.comb += epoch_status.eq(check_epoch(row.epoch, handle, word.hold))
@@ -402,7 +399,13 @@ class LogicalDestinationDecoder(wiring.Component):
             out.rowid.eq(Mux(row.plain, 0, row.rowid)),
             out.full.eq(full),
             out.block.eq(Mux(row.plain, plain.addr[block_bits:ADDR], row_block)),
-            out.part.eq(Mux(row.plain, plain.addr[5:block_bits], row.row_off[1 : block_bits - 4])),
+            out.part.eq(
+                Mux(
+                    row.plain,
+                    plain.addr[size:block_bits],
+                    row.row_off[per_part : block_bits - UNIT],
+                )
+            ),
             out.dest.eq(
                 Mux(
                     row.plain,
@@ -415,7 +418,7 @@ class LogicalDestinationDecoder(wiring.Component):
                 )
             ),
             judged.status.eq(status),
-            judged.deliver.eq((status == Reason.OK) & (store.lows | store.highs)),
+            judged.deliver.eq((status == Reason.OK) & store.units.any()),
             judged.own.eq(
                 mutant(
                     "decoder.plain_store_never_own",

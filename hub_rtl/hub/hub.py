@@ -65,11 +65,6 @@ class Hub(wiring.Component):
     observe: HubObserve  # once elaborated
 
     def __init__(self, cfg, library=None):
-        if cfg.slice_bytes != cfg.store_bytes:
-            raise ConfigError(
-                f"slice_bytes = {cfg.slice_bytes}: must be {cfg.store_bytes} in a hub, "
-                "the size of a store"
-            )
         if cfg.tag_width > 31:
             raise ConfigError(
                 f"tag_width = {cfg.tag_width}: must be at most 31 in a hub, one more bit "

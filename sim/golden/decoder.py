@@ -112,7 +112,7 @@ class DecoderModel:
     def _row(self, store, row, entries, dead):
         cfg = self.cfg
         entry, hold = entries.get(row["handle"], ({}, 0))
-        first = row["row_off"] // 2 * 32
+        first = 16 * row["row_off"] // cfg.slice_bytes * cfg.slice_bytes
         number, replica = 0, {"rank": None}
         if not entry_usable(cfg, entry):
             status = Reason.UNKNOWN

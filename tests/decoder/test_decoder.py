@@ -20,6 +20,7 @@ SMALLEST = HubConfig(
     max_row_bytes=16,
     pool_depth=4,
     tag_width=1,
+    slice_bytes=16,
 )
 ODD = HubConfig(
     name="odd",
@@ -32,7 +33,9 @@ ODD = HubConfig(
     regions=5,
     max_row_bytes=2000,
     tag_width=5,
+    slice_bytes=64,
 )
+WHOLE = SMALLEST.replace(name="whole", max_row_bytes=512, slice_bytes=128)
 PARTS = ODD.replace(name="parts", lanes=5)
 
 
@@ -49,7 +52,7 @@ def run(cfg, tests=None, bug=None):
     )
 
 
-@pytest.mark.parametrize("cfg", [SMALLEST, ODD], ids=lambda cfg: cfg.name)
+@pytest.mark.parametrize("cfg", [SMALLEST, ODD, WHOLE], ids=lambda cfg: cfg.name)
 def test_decoder(cfg):
     run(cfg)
 
@@ -68,14 +71,14 @@ def test_parts():
     "name, test",
     [
         ("parts.flush_misses_entering", "random_traffic"),
-        ("decoder.half_sector_is_whole", "half_sectors"),
+        ("decoder.part_behind_is_inside", "parts_of_parts"),
         ("parts.flush_enter_hides_leave", "flush_moments"),
         ("parts.flush_misses_strobe_at_leave", "flush_moments"),
         ("decoder.store_before_cleared", "table_cleared"),
         ("parts.ram_cleared_with_written_word", "table_cleared"),
         ("decoder.last_entry_not_written", "table_cleared"),
         ("decoder.own_rank_asked_for_dead", "random_traffic"),
-        ("decoder.upper_half_never_overruns", "half_sectors"),
+        ("decoder.last_unit_never_overruns", "parts_of_parts"),
         ("decoder.counts_for_replica_0", "every_fault"),
         ("decoder.plain_store_never_own", "full_rate"),
         ("decoder.plain_store_reports_epoch", "random_traffic"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cocotb tests of the decoder: stores of half a sector, and two events that meet at one
+"""cocotb tests of the decoder: stores of single units, and two events that meet at one
 register."""
 
 from hub_rtl.contract.packets import Reason
@@ -7,33 +7,28 @@ from sim.quality.coverage import cover
 
 from .rig import DecoderRig
 
-LOWER, UPPER = 0xFFFF, 0xFFFF0000
-
-
-def whole_and_byte(rng, half):
-    """All bytes of this half of a sector, and one of them."""
-    at = rng.randrange(16) + (16 if half == UPPER else 0)
-    return half, 1 << at
+UNIT = 16  # bytes
 
 
 @DecoderRig.test(lane=0)
-async def half_sectors(rig, cfg, rng):
-    """Stores of the lower and of the upper unit of the last sectors of rows that end within a
-    sector and with one."""
-    longest = min(cfg.max_row_bytes, 512) // 16
+async def parts_of_parts(rig, cfg, rng):
+    """Stores of one 16-byte unit, whole or a byte of it, in and behind the last part of rows that
+    end within a part and with one."""
+    longest, per_part = min(cfg.max_row_bytes, 512) // UNIT, cfg.slice_bytes // UNIT
     for units in range(1, longest + 1):
-        await rig.write(0, rig.good_entry(row_bytes=16 * units))
-        for sector in sorted({max(0, units // 2 + step) for step in (-1, 0, 1)}):
-            for half in (LOWER, UPPER):
-                for mask in whole_and_byte(rng, half):
+        await rig.write(0, rig.good_entry(row_bytes=UNIT * units))
+        for part in sorted({max(0, units // per_part + step) for step in (-1, 0, 1)}):
+            for unit in range(per_part):
+                for mask in ((1 << UNIT) - 1, 1 << rng.randrange(UNIT)):
                     before = len(rig.outcomes)
-                    rig.i_store.put(rig.row_store(mask, row_off=2 * sector))
+                    rig.i_store.put(rig.row_store(mask << UNIT * unit, row_off=per_part * part))
                     await rig.drain()
-                    fits = 2 * sector + (half == UPPER) < units
+                    fits = per_part * part + unit < units
                     assert rig.outcomes[before:] == [Reason.OK if fits else Reason.ROW_OVERRUN]
-                    which = "lower" if half == LOWER else "upper"
-                    cover(f"decoder.half.{which}.{'inside' if fits else 'outside'}")
-                    cover("decoder.half.row_ends_here", half == LOWER and 2 * sector + 1 == units)
+                    which = "last" if unit == per_part - 1 else "other"
+                    cover(f"decoder.unit.{which}.{'inside' if fits else 'outside'}")
+                    ends = per_part * part < units < per_part * (part + 1)
+                    cover("decoder.unit.row_ends_here", ends)
     await rig.drain()
 
 

@@ -55,16 +55,17 @@ class Traffic:
         return entry
 
     def mask(self):
-        rng, whole = self.rng, 0xFFFFFFFF
-        drawn = rng.getrandbits(32), 1 << rng.randrange(32)
-        return rng.choice((whole, *drawn, 0, 0xFFFF, 0xFFFF0000, whole))
+        rng, size = self.rng, self.cfg.slice_bytes
+        whole, unit = (1 << size) - 1, 0xFFFF << 16 * rng.randrange(size // 16)
+        drawn = rng.getrandbits(size), 1 << rng.randrange(size)
+        return rng.choice((whole, *drawn, 0, unit, whole ^ unit, whole))
 
     def store(self, model):
         cfg, rng = self.cfg, self.rng
         store = {
             "cls": rng.randrange(2),
             "owner": rng.choice((3, 3, 3, 3, 5)),
-            "data": rng.getrandbits(256),
+            "data": self.rng.getrandbits(8 * self.cfg.slice_bytes),
             "mask": self.mask(),
             "tag": rng.getrandbits(cfg.tag_width),
         }
@@ -270,7 +271,10 @@ class DecoderRig(Rig):
 
     def store(self, operand, **fields):
         rng = self.rng
-        drawn = {"data": rng.getrandbits(256), "tag": rng.getrandbits(self.cfg.tag_width)}
+        drawn = {
+            "data": rng.getrandbits(8 * self.cfg.slice_bytes),
+            "tag": rng.getrandbits(self.cfg.tag_width),
+        }
         return {"operand": operand, "cls": rng.randrange(2), **drawn, **fields}
 
     def row_store(self, mask=1, **operand):
@@ -284,7 +288,7 @@ class DecoderRig(Rig):
         for _ in range(count):
             addr = rng.randrange(1 << 20) * cfg.lanes * 4096 * cfg.packet_bytes % (1 << 48)
             operand = pack(OPERAND_PLAIN, addr=addr, rank=rng.randrange(cfg.ranks), plain=1)
-            self.i_store.put(self.store(operand, mask=0xFFFFFFFF))
+            self.i_store.put(self.store(operand, mask=(1 << self.cfg.slice_bytes) - 1))
 
     def put_any(self, count):
         for _ in range(count):

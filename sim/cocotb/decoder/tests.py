@@ -58,13 +58,14 @@ async def every_epoch(rig, cfg, rng):
 
 @DecoderRig.test(lane=0)
 async def every_length(rig, cfg, rng):
-    """Both halves of sectors before, at and behind the end of rows of every short length."""
+    """Bytes before, at and behind the end of rows of every short length."""
     for row_bytes in range(16, min(cfg.max_row_bytes, 512) + 1, 16):
         await rig.write(0, rig.good_entry(row_bytes=row_bytes))
         last = row_bytes // 16
         near = {max(0, last + step) for step in (-2, -1, 0, 1, 2)}
         for unit in near | {0, rng.randrange(1024), rng.randrange(last)}:
-            for mask in (1 << rng.randrange(16), 1 << rng.randrange(16, 32), rng.getrandbits(32)):
+            for bits in (1, 1, rng.getrandbits(cfg.slice_bytes)):
+                mask = bits << rng.randrange(cfg.slice_bytes) & (1 << cfg.slice_bytes) - 1
                 rig.i_store.put(rig.row_store(mask, row_off=unit))
         await rig.drain()
 
@@ -86,7 +87,11 @@ async def rewritten_in_traffic(rig, cfg, rng):
         )
         for _ in range(5):
             rig.i_store.put(
-                rig.row_store(rng.getrandbits(32), epoch=rng.randrange(3), row_off=rng.randrange(8))
+                rig.row_store(
+                    rng.getrandbits(cfg.slice_bytes),
+                    epoch=rng.randrange(3),
+                    row_off=rng.randrange(8),
+                )
             )
         await rig.cycles(rng.randrange(6))
     await rig.drain()
