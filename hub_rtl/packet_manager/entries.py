@@ -9,7 +9,7 @@ from hub_rtl.contract.fields import FLIT_BYTES
 from hub_rtl.parts.mutants import mutant
 from hub_rtl.parts.ram import Ram
 
-from .records import BUCKETS, LOW, PLAIN, SLOTS, wide_types_of
+from .records import BUCKETS, LOW, PLAIN, SLOTS, pool_types_of
 
 __all__ = ["Entries"]
 
@@ -35,7 +35,7 @@ class Entries(wiring.Component):
     """
 
     def __init__(self, cfg):
-        self._cfg, self._types = cfg, wide_types_of(cfg)
+        self._cfg, self._types = cfg, pool_types_of(cfg)
         t = self._types
         super().__init__(
             {
@@ -142,7 +142,7 @@ class Entries(wiring.Component):
                 m.d.comb += [
                     had.eq(
                         Mux(
-                            mutant("wide_packet_manager.parts_of_entry_before", merging.new, 0),
+                            mutant("packet_manager.parts_of_entry_before", merging.new, 0),
                             0,
                             ram.r_data.parts,
                         )
