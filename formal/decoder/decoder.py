@@ -365,7 +365,9 @@ class StoreGoesWhereItsEntrySays(_Followed):
         block, rest = _divided(plain.addr, cfg.packet_bytes)
         row_block, unit = _divided(row.row_off, cfg.packet_bytes // 16)
         self.always("block number", out.block == Mux(row.plain, block, row_block), when=hands)
-        self.always("number of its part", out.part == Mux(row.plain, rest >> 5, unit >> 1), when=hands)
+        self.always(
+            "number of its part", out.part == Mux(row.plain, rest >> 5, unit >> 1), when=hands
+        )
 
 
 class StoreKeepsItsBytes(_Followed):

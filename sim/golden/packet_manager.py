@@ -341,6 +341,15 @@ class PacketManagerGolden:
             return LOW
         return PLAIN if stores[0].plain else BUCKET
 
+    def completed(self, stores):
+        """The cycle in which these stores had all bytes of their block."""
+        counts = range(1, len(stores) + 1)
+        return next(
+            stores[n - 1].placed
+            for n in counts
+            if self.merged(stores[:n])["bytes"] == stores[0].full
+        )
+
     def bucket(self, rowid):
         return rowid >> self.bucket_shift & BUCKETS - 1
 
@@ -379,7 +388,7 @@ class PacketManagerGolden:
             if kind == x.kind == BUCKET and not early:
                 near, far = self.bucket(stores[0].rowid), self.bucket(x.rowid)
                 ahead = all((near - at) % BUCKETS < (far - at) % BUCKETS for at in circle)
-                ahead |= near == far and stores[-1].placed + SEEN < x.stores[-1].placed
+                ahead |= near == far and stores[-1].placed + SEEN < self.completed(x.stores)
             assert not ahead, f"{where}: left before {stores[0].fields}, which was better"
 
     def fairness(self):

@@ -62,7 +62,7 @@ BLOCKS = {
     ),
     "packet_manager": Block(
         PacketManager,
-        TINY,
+        TINY.replace(pool_depth=16),
         "sim.cocotb.packet_manager.tests,sim.cocotb.packet_manager.limits,"
         "sim.cocotb.packet_manager.places,sim.cocotb.packet_manager.moments",
         (
