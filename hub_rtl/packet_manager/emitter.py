@@ -92,7 +92,7 @@ class Emitter(wiring.Component):
             part.eq(lowest_set(m, left, "part")),
             last.eq(now.lock.dead | ~(left & ~part).any()),
             moves.eq(~record.valid | record.ready),
-            fetch.eq(some & moves),
+            fetch.eq(mutant("packet_manager.fetches_over_waiting", some & moves, some)),
             finish.eq(fetch & last),
             queue.i.payload.eq(item),
             queue.i.valid.eq(lands.en & (queue.o.valid | ~finish)),
