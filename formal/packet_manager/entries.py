@@ -16,7 +16,7 @@ __all__ = ["BytesMerge"]
 class BytesMerge(Spec):
     """The bytes of a store join the entry that was found for it: what is fetched of an entry has a
     byte exactly if a store since its opening had it, with the newest value; ``had`` names just the
-    parts that stores were for, and a normal store if there was one; and no entry is said to be full
+    parts that stores were for, which have a byte each, and a normal store if there was one; and no entry is said to be full
     that lacks a byte of its block.
 
     An arbitrary byte of an arbitrary entry is followed. What is fetched is not stored to in the
@@ -45,6 +45,7 @@ class BytesMerge(Spec):
         ]
         with m.If(dut.arrives.en):
             m.d.sync += [waits[dut.slot].eq(here), came.bit_select(dut.slot, 1).eq(1)]
+        self.suppose("stores have a byte", dut.arrives.bytes.mask.any(), dut.arrives.en)
         self.suppose("a store that came", came.bit_select(dut.found.store.slot, 1), dut.found.en)
         self.waits, self.came = waits, came
 
@@ -105,6 +106,8 @@ class BytesMerge(Spec):
             (dut.mask.bit_select(self.place, 1) & state.had) == state.has,
             when=fetched,
         )
+        its_part = dut.mask.word_select(self.part, self._cfg.slice_bytes)
+        self.always("parts have bytes", its_part.any(), when=fetched & state.had)
         self.always(
             "byte as it was stored",
             dut.data.word_select(self.byte, 8) == state.value,
@@ -128,10 +131,11 @@ class BytesMerge(Spec):
         for n, wait in enumerate(self.waits):
             word = data.View(layout, peek(m, inner.waiting, n))
             bit, value = word.mask.bit_select(self.byte, 1), word.data.word_select(self.byte, 8)
-            self.lemma(f"slot {n}", (bit == wait.bit) & (value == wait.value), when=self.came[n])
+            right = (bit == wait.bit) & (value == wait.value) & word.mask.any()
+            self.lemma(f"slot {n}", right, when=self.came[n])
         read = inner.waiting.r_data
         bit, value = read.mask.bit_select(self.byte, 1), read.data.word_select(self.byte, 8)
-        read_right = (bit == c4.seen.bit) & (value == c4.seen.value)
+        read_right = (bit == c4.seen.bit) & (value == c4.seen.value) & read.mask.any()
         self.lemma("slot read", read_right, when=c4.found.en)
         for name, step in (("C4", c4), ("C5", c5), ("C6", c6)):
             its = step.found.en & (step.found.index == self.entry)
@@ -153,7 +157,8 @@ class BytesMerge(Spec):
                 & (reg.part == 1 << found.store.part)
                 & (reg.units == found.store.units)
                 & (reg.cls == found.store.cls)
-                & (reg.mask.bit_select(self.byte, 1) == step.seen.bit),
+                & (reg.mask.bit_select(self.byte, 1) == step.seen.bit)
+                & reg.mask.any(),
                 when=found.en,
             )
             self.lemma(f"{name} is there", reg.en == found.en)
@@ -186,9 +191,12 @@ class BytesMerge(Spec):
             right = had.parts.bit_select(self.part, 1) == state.had
             self.lemma(f"{name} parts", right & (had.normal == state.normal), when=known)
         mask, _ = known_word(self, inner.masks, word, "masks")
-        self.lemma("mask", mask.bit_select(self.byte, 1) == state.has, when=state.had)
+        right = mask.any() & (mask.bit_select(self.byte, 1) == state.has)
+        self.lemma("mask", right, when=state.had)
         out = peek(m, inner.masks_out, entry)
-        self.lemma("mask out", out.bit_select(self.place, 1) == state.has, when=state.had)
+        right = out.word_select(self.part, self._cfg.slice_bytes).any()
+        right &= out.bit_select(self.place, 1) == state.has
+        self.lemma("mask out", right, when=state.had)
         # What of it is complete.
         done, _ = known_word(self, inner.done, entry, "done")
         asked = state.units > self.place[4:]

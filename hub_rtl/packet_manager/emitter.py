@@ -2,6 +2,8 @@
 """Turns locked entries into records: closes the tag, lets the last stores land, sends what is
 there."""
 
+from typing import NamedTuple
+
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -23,6 +25,15 @@ LANDS = 5
 PICK = 4  # cycles from the pick of a rank to its lock, the strobe for room included
 
 
+class EmitterObserve(NamedTuple):
+    """What a proof may see of an :class:`Emitter`."""
+
+    queue: RegisterQueue  #: locked entries that have landed
+    steps: list  #: the others, the last one first
+    sent: Signal  #: parts that are sent of the first one
+    had: Signal  #: parts of the one at the output
+
+
 class Emitter(wiring.Component):
     """Sends locked entries as records, in the order of their locks.
 
@@ -40,6 +51,8 @@ class Emitter(wiring.Component):
     ``o_sent`` Out, two cycles after a row packet's last beat was taken; ``idle`` Out, nothing is
     locked; ``full``, ``partial``, ``expired`` Out strobes: what was locked.
     """
+
+    observe: EmitterObserve  # once elaborated
 
     def __init__(self, cfg):
         self._cfg, self._types = cfg, pool_types_of(cfg)
@@ -75,14 +88,17 @@ class Emitter(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        t, record, lands = self._types, self.o_record, self._land(m)
+        t, record = self._types, self.o_record
+        steps, lands = self._land(m)
         item = Signal(data.StructLayout({"lock": t.lock, "had": t.had}))
         m.submodules.queue = queue = RegisterQueue(item.shape(), self._ahead)
-        now, sent, left, part = Signal.like(item), Signal(t.parts), Signal(t.parts), Signal(t.parts)
+        sent = Signal(t.parts)
+        now, left, part = Signal.like(item), Signal(t.parts), Signal(t.parts)
         some, last, fetch, moves, finish = (
             Signal(name=n) for n in ("some", "last", "fetch", "moves", "finish")
         )
         header, had = record.p.header, Signal(t.parts)
+        self.observe = EmitterObserve(queue, steps, sent, had)
         m.d.comb += [
             item.lock.eq(lands),
             item.had.eq(self.had),
@@ -103,7 +119,7 @@ class Emitter(wiring.Component):
         ]
         with m.If(fetch):
             m.d.sync += [
-                sent.eq(Mux(last, 0, sent | part)),
+                sent.eq(Mux(last, 0, mutant("packet_manager.part_sent_twice", sent, 0) | part)),
                 had.eq(now.had.parts),
                 header.cls.eq(~now.had.normal),
                 record.p.part.eq(encode(part)),
@@ -174,7 +190,7 @@ class Emitter(wiring.Component):
                 & expireds.r_data
             ),
         ]
-        return landed
+        return steps, landed
 
     def _record(self, m, had):
         """What was fetched, as a record: a part's mask counts only if the entry has the part."""
