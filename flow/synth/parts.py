@@ -34,11 +34,6 @@ PARTS = {
         Part("decoder", "decoder.decoder:LogicalDestinationDecoder", "lane"),
         Part("packet_manager", "packet_manager.packet_manager:PacketManager", "slice"),
         Part(
-            "wide_packet_manager",
-            "wide_packet_manager.wide_packet_manager:WidePacketManager",
-            "slice",
-        ),
-        Part(
             "receive_pool",
             "receive_pool.receive_pool:ReceivePool",
             "slice",

@@ -18,7 +18,6 @@ from .fields import (
     MISSING,
     RANK,
     REGION,
-    SECTOR_BYTES,
     SLOT,
     TILE,
     TOTAL,
@@ -160,11 +159,6 @@ class HubConfig:
         return 1 + self.mask_flits + self.packet_flits
 
     @property
-    def packet_sectors(self):
-        """32-byte sectors of a packet-sized block."""
-        return self.packet_bytes // SECTOR_BYTES
-
-    @property
     def dests(self):
         """Send counters per epoch bank: one per (handle, replica)."""
         return self.handles * self.replicas
@@ -188,7 +182,6 @@ class HubConfig:
         lambda self: index_width(-(-self.max_row_bytes // self.packet_bytes))
     )
     addr_block_width = property(lambda self: ADDR - ceil_log2(self.packet_bytes))
-    sector_width = property(lambda self: ceil_log2(self.packet_sectors))
     bytes_width = property(
         lambda self: self.packet_bytes.bit_length(), doc="Holds 0..packet_bytes."
     )

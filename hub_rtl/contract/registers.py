@@ -366,7 +366,7 @@ def _control_page(cfg):
                 0x1C,
                 ROWID.bit_length(),
                 "rw",
-                "wide slices: full packets of a peer leave by RowID >> this, in eight turns",
+                "full packets of a peer leave by RowID >> this, in eight turns",
                 policy=True,
             ),
             Register(

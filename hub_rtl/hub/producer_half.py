@@ -18,12 +18,12 @@ from hub_rtl.contract.records import (
 from hub_rtl.decoder.decoder import LogicalDestinationDecoder
 from hub_rtl.decoder.steer import StoreMerge
 from hub_rtl.link.serializer import Serializer
+from hub_rtl.packet_manager.packet_manager import PacketManager
 from hub_rtl.parts.mutants import mutant, variant
 from hub_rtl.parts.placing import placer
 from hub_rtl.producer.ledger import SendLedger
 from hub_rtl.producer.news import NewsLanes
 from hub_rtl.producer.producer import ProducerControl
-from hub_rtl.wide_packet_manager.wide_packet_manager import WidePacketManager
 
 __all__ = ["HubProducer", "command_config"]
 
@@ -106,7 +106,7 @@ class HubProducer(wiring.Component):
             for _ in range(cfg.lanes)
         ]
         pools = [
-            self._place("moehub_packet_manager", lambda: WidePacketManager(cfg))
+            self._place("moehub_packet_manager", lambda: PacketManager(cfg))
             for _ in range(cfg.slices)
         ]
         serializers = [

@@ -28,6 +28,12 @@ class SerializerObserve(NamedTuple):
     payload: Ram
     heads: RegisterQueue  #: of the records that are there to their end
     held: Signal  #: records there to their end
+    filled: Signal  #: place of the record that comes
+    place: Signal  #: ... of the one that leaves
+    busy: Signal  #: more flits of it come behind the one at the output:
+    left: Signal  #: so many,
+    masks_left: Signal  #: so many of them of its mask,
+    unit: Signal  #: then this unit
 
 
 class Serializer(wiring.Component):
@@ -81,11 +87,11 @@ class Serializer(wiring.Component):
         )
         m.submodules.heads = heads = RegisterQueue(self._head, PLACES)
         held, leaves = Signal(range(PLACES + 1)), Signal()
-        self.observe = SerializerObserve(payload, heads, held)
-        ends = self._take(m, payload)
+        ends, filled = self._take(m, payload)
         m.d.sync += heads.i.valid.eq(ends)
         self._measure(m, ends, heads.i.payload)
-        self._send(m, heads.o, payload, leaves)
+        sending = self._send(m, heads.o, payload, leaves)
+        self.observe = SerializerObserve(payload, heads, held, filled, *sending)
 
         held_next = Signal.like(held)
         m.d.comb += held_next.eq(held + ends - leaves)
@@ -102,7 +108,7 @@ class Serializer(wiring.Component):
         return Cat(part[: ceil_log2(self._cfg.packet_bytes // self._slice_bytes)], place)
 
     def _take(self, m, payload):
-        """Stores beats, 0 for the bytes that are not there. Returns: a record ends."""
+        """Stores beats, 0 for the bytes that are not there. Returns: a record ends, its place."""
         beat, place, ends = self.i_record.p, Signal(), Signal()
         mask = beat.mask.word_select(beat.part, self._slice_bytes)
         there = Cat(bit.replicate(BYTE) for bit in mask)
@@ -114,7 +120,7 @@ class Serializer(wiring.Component):
         ]
         with m.If(ends):
             m.d.sync += place.eq(~place)
-        return ends
+        return ends, place
 
     def _measure(self, m, ends, head):
         """First step: which units have a byte, and all. Second: span and header."""
@@ -216,5 +222,6 @@ class Serializer(wiring.Component):
                     left.eq(left - 1),
                     unit.eq(ahead),
                     busy.eq(~last),
-                    place.eq(place ^ last),
+                    place.eq(mutant("link.next_from_same_place", place ^ last, place)),
                 ]
+        return place, busy, left, masks_left, unit

@@ -1,287 +1,227 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns a locked pool entry into a packet: header, mask flits, payload flits, without a bubble."""
+"""Turns locked entries into records: closes the tag, lets the last stores land, sends what is
+there."""
+
+from typing import NamedTuple
 
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hub_rtl.contract.fields import SECTOR
-from hub_rtl.contract.packets import PacketType
-from hub_rtl.contract.records import header_layout
-from hub_rtl.parts.arbiter import any_before
+from hub_rtl.contract.fields import FLIT_BYTES
+from hub_rtl.parts.arbiter import lowest_set
 from hub_rtl.parts.mutants import mutant
-from hub_rtl.parts.onehot import tree_sum
+from hub_rtl.parts.onehot import encode, ones, tree_sum
+from hub_rtl.parts.ram import Ram
+from hub_rtl.parts.register_queue import RegisterQueue
 
-from .records import encode, pool_types_of
+from .records import pool_types_of
 
 __all__ = ["Emitter"]
 
-# flits left to load when the next entry is picked: pick + 3 is the lock, and then its header is
-# built
-NEXT_PICK = 4
+#: Cycles from a lock until the last store that found the tag has its mask written: tag read (1),
+#: closed (2), found for the last time (3), payload (4), mask (5).
+LANDS = 5
+PICK = 4  # cycles from the pick of a rank to its lock, the strobe for room included
+
+
+class EmitterObserve(NamedTuple):
+    """What a proof may see of an :class:`Emitter`."""
+
+    queue: RegisterQueue  #: locked entries that have landed
+    steps: list  #: the others, the last one first
+    sent: Signal  #: parts that are sent of the first one
+    had: Signal  #: parts of the one at the output
 
 
 class Emitter(wiring.Component):
-    """Sends locked entries as packets, one flit per cycle.
+    """Sends locked entries as records, in the order of their locks.
 
-    Contract: a packet spans from the first to the last 16-byte unit with a byte in it. If a byte of
-    the span is missing, the packet is ``masked``: mask flits for the whole block follow the header.
-    Bytes that no store wrote are sent as 0. ``src``, ``lane``, ``seq``, credits and ``crc`` of the
-    header are 0, for the link to fill.
+    Contract: a record has a beat for each part with bytes, in order; header and the byte mask of
+    the whole block stand beside all of them. A ``dead`` entry is dropped in its turn. ``room`` is
+    there for as many locks as keep the output busy, no more: what is locked is chosen.
 
-    Latency: the header is valid 2 cycles after the lock when idle. Packets of 5 flits and more
-    follow one another without a gap when the next entry can be picked in time; never a gap inside a
-    packet. ``go`` allows a pick when its lock will find a free place: at most one entry is locked
-    ahead of the one being sent, and as late as the full rate allows.
+    Latency: the first beat is valid LANDS + 1 cycles after the lock; one beat per cycle. ``leaves``
+    comes with the beat or later: the words of the last beat have been read.
 
-    Parameters: ``cfg``, HubConfig. Ports: ``lock`` In, strobe; ``locked`` In, the entry, from the
-    next cycle on; ``fetch`` Out, ``payload`` In, a sector one cycle later; ``o_packet`` Out
-    stream(flit), registered; ``go`` Out; ``release`` Out {en, index, rank}: the entry's last flit
-    has been copied; ``tail`` Out: {waiting, row, rank, dest, bank}, the packet whose last flit
-    waits at the output; ``tail_taken`` Out strobe; ``tail_bytes`` Out, with it: bytes of that
-    packet.
-
-    Source: docs/formats.md (header), docs/interfaces.md section 4 (masked packets).
+    Parameters: ``cfg``. Ports: ``opened`` In; ``ready`` In,
+    why they are; ``lock`` In; ``granted``, ``missed`` In, ``room`` Out; ``closing`` Out; ``peek``
+    Out, ``had`` In; ``look`` Out, ``whole`` In; ``fetch`` Out; ``info``, ``mask``, ``data`` In,
+    what was fetched; ``o_record`` Out, valid is a register; ``tail`` Out; ``leaves`` Out;
+    ``o_sent`` Out, two cycles after a row packet's last beat was taken; ``idle`` Out, nothing is
+    locked; ``full``, ``partial``, ``expired`` Out strobes: what was locked.
     """
+
+    observe: EmitterObserve  # once elaborated
 
     def __init__(self, cfg):
         self._cfg, self._types = cfg, pool_types_of(cfg)
         t = self._types
+        self._ahead = PICK + LANDS if t.parts == 1 else 2 + -(-(PICK + LANDS) // t.parts)
         super().__init__(
             {
-                "lock": In(1),
-                "locked": In(t.locked),
+                "opened": In(t.opened),
+                "ready": In(t.ready),
+                "lock": In(t.lock),
+                "granted": In(1),
+                "missed": In(1),
+                "room": Out(1),
+                "closing": Out(t.closing),
+                "peek": Out(t.entry),
+                "had": In(t.had),
+                "look": Out(t.entry),
+                "whole": In(1),
                 "fetch": Out(t.fetch),
-                "payload": In(SECTOR),
-                "o_packet": Out(stream.Signature(t.flit)),
-                "go": Out(1),
-                "release": Out(t.release),
+                "info": In(t.info),
+                "mask": In(cfg.packet_bytes),
+                "data": In(t.bytes["data"].shape),
+                "o_record": Out(stream.Signature(t.record)),
                 "tail": Out(t.tail),
-                "tail_taken": Out(1),
-                "tail_bytes": Out(cfg.bytes_width),
+                "leaves": Out(t.leaves),
+                "o_sent": Out(t.sent),
+                "idle": Out(1),
+                "full": Out(1),
+                "partial": Out(1),
+                "expired": Out(1),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        cfg, t = self._cfg, self._types
-        pending = Signal()  # an entry is locked and its header not yet loaded
-        busy, masks_left = Signal(), Signal(range(cfg.mask_flits + 1))
-        left = Signal(range(cfg.frame_flits))  # flits to load after the header
-        unit = Signal(t.log2_units)  # next unit to load
-        mask = Signal(cfg.packet_bytes)
-        current, index = Signal(t.tail), Signal(t.index_width)
-        takes = Signal(32)  # bytes of the fetched sector that the next flit takes
-        header, first, length, masked, low_index = self._header(m)
-
-        load, load_header, last = Signal(), Signal(), Signal()
+        t, record = self._types, self.o_record
+        steps, lands = self._land(m)
+        item = Signal(data.StructLayout({"lock": t.lock, "had": t.had}))
+        m.submodules.queue = queue = RegisterQueue(item.shape(), self._ahead)
+        sent = Signal(t.parts)
+        now, left, part = Signal.like(item), Signal(t.parts), Signal(t.parts)
+        some, last, fetch, moves, finish = (
+            Signal(name=n) for n in ("some", "last", "fetch", "moves", "finish")
+        )
+        header, had = record.p.header, Signal(t.parts)
+        self.observe = EmitterObserve(queue, steps, sent, had)
         m.d.comb += [
-            load.eq(
-                self.o_packet.ready
-                | ~mutant("packet_manager.packet_overwritten_between", self.o_packet.valid, busy)
-            ),
-            load_header.eq(load & ~busy & pending),
-            last.eq(left == 1),
-            self.go.eq(~pending & (~busy | (left <= NEXT_PICK))),
+            item.lock.eq(lands),
+            item.had.eq(self.had),
+            now.eq(Mux(queue.o.valid, queue.o.payload, item)),
+            some.eq(queue.o.valid | lands.en),
+            left.eq(now.had.parts & ~sent),
+            part.eq(lowest_set(m, left, "part")),
+            last.eq(now.lock.dead | ~(left & ~part).any()),
+            moves.eq(~record.valid | record.ready),
+            fetch.eq(mutant("packet_manager.fetches_over_waiting", some & moves, some)),
+            finish.eq(fetch & last),
+            queue.i.payload.eq(item),
+            queue.i.valid.eq(lands.en & (queue.o.valid | ~finish)),
+            queue.o.ready.eq(finish),
+            self.fetch.en.eq(fetch),
+            self.fetch.index.eq(now.lock.index),
+            self.fetch.part.eq(encode(part)),
         ]
-        with m.If(self.lock):
-            m.d.sync += pending.eq(1)
-        with m.Elif(load_header):
-            m.d.sync += pending.eq(0)
-
-        flit = self.o_packet.p
-        unit_data, mask_flit, other = Signal(128), Signal(128), Signal(128)
-        bytes_taken = [Mux(takes[n], self.payload.word_select(n, 8), 0) for n in range(32)]
-        m.d.comb += [
-            unit_data.eq(
-                Cat(
-                    lower | upper
-                    for lower, upper in zip(bytes_taken[:16], bytes_taken[16:], strict=True)
-                )
-            ),
-            mask_flit.eq(
-                mask[:128]
-                if cfg.mask_flits == 1
-                else Mux(
-                    mutant("packet_manager.masks_in_wrong_order", masks_left == 2, masks_left == 1),
-                    mask[:128],
-                    mask[128:],
-                )
-            ),
-            other.eq(Mux(busy, Mux(masks_left != 0, mask_flit, 0), header)),
-        ]
-        with m.If(load):
+        with m.If(fetch):
             m.d.sync += [
-                self.o_packet.valid.eq(busy | pending),
-                flit.first.eq(~busy),
-                flit.last.eq(last),
-                flit.data.eq(unit_data | other),
+                sent.eq(Mux(last, 0, mutant("packet_manager.part_sent_twice", sent, 0) | part)),
+                had.eq(now.had.parts),
+                header.cls.eq(~now.had.normal),
+                record.p.part.eq(encode(part)),
+                record.p.last.eq(last),
             ]
-            with m.If(busy & (masks_left != 0)):
-                m.d.sync += [
-                    masks_left.eq(masks_left - 1),
-                    left.eq(left - 1),
-                ]
-            with m.Elif(busy):
-                m.d.sync += [
-                    unit.eq(unit + 1),
-                    left.eq(left - 1),
-                    busy.eq(~last),
-                ]
-
-        # The payload arrives late in its cycle, so what is taken of it is known a cycle ahead.
-        # Without mask flits a packet has all bytes from its first unit on.
-        next_unit, next_mask, whole = Signal(t.log2_units), Signal(16), Signal()
-        m.d.comb += [
-            next_unit.eq(Mux(masks_left == 0, unit + 1, unit)),
-            next_mask.eq(mask.word_select(next_unit, 16)),
-            whole.eq(pending & ~masked),
+        with m.If(moves):
+            m.d.sync += record.valid.eq(fetch & ~now.lock.dead)
+        m.d.sync += [
+            self.leaves.en.eq(finish),
+            self.leaves.sunk.eq(now.lock.dead),
+            self.leaves.index.eq(now.lock.index),
         ]
-        with m.If(load & ~busy):
-            m.d.sync += takes.eq(
-                Cat((whole & ~first[0]).replicate(16), (whole & first[0]).replicate(16))
-            )
-        with m.Elif(load):
-            goes_on = ~last if cfg.mask_flits == 1 else ~last & (masks_left <= 1)
-            m.d.sync += takes.eq(
-                Cat(
-                    Mux(goes_on & ~next_unit[0], next_mask, 0),
-                    Mux(goes_on & next_unit[0], next_mask, 0),
-                )
-            )
-        info = self.locked.info
-        with m.If(load_header):
-            m.d.sync += [
-                busy.eq(1),
-                masks_left.eq(Mux(masked, cfg.mask_flits, 0)),
-                left.eq(Mux(masked, length + cfg.mask_flits, length)),
-                unit.eq(first),
-                mask.eq(self.locked.mask),
-                index.eq(self.locked.index),
-                current.row.eq(~info.plain),
-                current.rank.eq(info.rank),
-                current.dest.eq(info.dest),
-                current.bank.eq(info.epoch[0]),
-            ]
-
-        # A sector is fetched with the header, and with the last unit of the sector before.
-        load_unit, load_last = load & busy & (masks_left == 0), Signal()
+        self._record(m, had)
+        self._tell(m)
         m.d.comb += [
-            load_last.eq(load & last),  # none is left when idle, and no mask flit is the last one
-            self.fetch.en.eq(load_header | (load_unit & unit[0] & ~last)),
-            self.fetch.index.eq(Mux(busy, index, self.locked.index)),
-            self.fetch.sector.eq(
-                Mux(
-                    busy,
-                    mutant("packet_manager.next_sector_is_same", unit[1:] + 1, unit[1:]),
-                    low_index,
-                )
-            ),
-            self.release.en.eq(load_last),
-            self.release.index.eq(index),
-            self.release.rank.eq(current.rank),
+            self.leaves.rank.eq(self.info.key.rank),
+            self.tail.waits.eq(record.valid & record.p.last),
+            self.tail.taken.eq(record.valid & record.p.last & record.ready),
+            self.tail.rank.eq(self.info.key.rank),
         ]
-
-        tail = Signal(t.tail)
+        ahead, ahead_next = Signal(range(self._ahead + 1)), Signal(range(self._ahead + 2))
         m.d.comb += [
-            self.tail.eq(tail),
-            self.tail_taken.eq(tail.waiting & self.o_packet.ready),
+            ahead_next.eq(ahead + self.granted - self.missed - finish),
+            self.idle.eq(ahead == 0),
         ]
-        with m.If(load_last):
-            m.d.sync += [
-                tail.eq(current),
-                tail.waiting.eq(1),
-            ]
-        with m.Elif(self.tail_taken):
-            m.d.sync += tail.waiting.eq(0)
-
-        # The mask of a packet stays until the next header is loaded, when the last flit has been
-        # taken.
-        counts = [Signal(5, name=f"unit_bytes_{n}") for n in range(t.units)]
-        m.d.sync += [count.eq(tree_sum(mask.word_select(n, 16))) for n, count in enumerate(counts)]
-        m.d.comb += self.tail_bytes.eq(tree_sum(counts))
+        m.d.sync += [ahead.eq(ahead_next), self.room.eq(ahead_next < self._ahead)]
         return m
 
-    def _header(self, m):
-        """Header of the locked entry, its first unit, its units, whether it needs a mask, and its
-        first sector."""
-        t, info = self._types, self.locked.info
-        count, sectors = self._cfg.packet_sectors, self.locked.sectors
-        upward = Signal(count, name="sectors_upward")
-        m.d.comb += upward.eq(sectors[::-1])
-        below, above = (
-            any_before(m, sectors, "sectors_below"),
-            any_before(m, upward, "sectors_above")[::-1],
-        )
-        low, high = (
-            Signal(count),
-            Signal(count),
-        )  # one-hot: first and last sector, known before their units
-        low_index, high_index = (
-            Signal(t.log2_units - 1, name=f"{name}_index") for name in ("low", "high")
-        )
-        # Each of the entry's sectors has a byte: of the first one only the lower unit is asked, of
-        # the last one the upper.
-        some, whole = self.locked.some, self.locked.all
-        starts, ends, missing = Signal(), Signal(), Signal(count)
-        first, length, masked = Signal(t.log2_units), Signal(5), Signal()
+    def _land(self, m):
+        """Closes the tag of a locked entry; gives it when its last store has landed."""
+        t, depth = self._types, self._cfg.pool_depth
+        m.submodules.places = places = Ram(t.place, depth, bypass=False, quick=depth <= 64)
+        m.submodules.expireds = expireds = Ram(1, depth, bypass=False, quick=depth <= 64)
+        steps, before = [], self.lock
+        for n in range(LANDS):
+            steps.append(Signal(t.lock, name=f"locked_{n + 1}"))
+            m.d.sync += steps[-1].eq(before)
+            before = steps[-1]
+        landed, told = Signal(t.lock), Signal(t.lock)
+        landed_now, too_soon = (step.as_value() for step in (steps[-1], steps[-2]))
+        m.d.comb += landed.eq(mutant("packet_manager.sent_before_landed", landed_now, too_soon))
+        m.d.sync += told.eq(landed)
         m.d.comb += [
-            low.eq(sectors & ~below),
-            high.eq(sectors & ~above),
-            low_index.eq(Cat(encode(low, len(low_index)))),
-            high_index.eq(Cat(encode(high, len(high_index)))),
-            starts.eq((low & some[::2]).any()),
-            ends.eq((high & some[1::2]).any()),
-            missing.eq(
-                (
-                    sectors
-                    & (
-                        (
-                            (
-                                mutant(
-                                    "packet_manager.lower_unit_missing_inside",
-                                    some[::2] | below,
-                                    some[::2],
-                                )
-                            )
-                            & ~whole[::2]
-                        )
-                        | ((some[1::2] | above) & ~whole[1::2])
-                    )
-                )
-                | (~sectors & below & above)
-            ),
-            first.eq(Cat(~starts, low_index)),
-            masked.eq(missing.any()),
-            length.eq(
-                Cat(starts ^ ends, (high_index - low_index)[: len(low_index)] + (starts & ends))
+            places.w_en.eq(self.opened.en),
+            places.w_addr.eq(self.opened.index),
+            places.w_data.eq(self.opened.place),
+            places.r_en.eq(1),
+            places.r_addr.eq(self.lock.index),
+            self.closing.en.eq(steps[0].en),
+            self.closing.place.eq(places.r_data),
+            self.peek.en.eq(1),
+            self.peek.index.eq(steps[-2].index),
+            self.look.en.eq(1),
+            self.look.index.eq(landed.index),
+            expireds.w_en.eq(self.ready.en),
+            expireds.w_addr.eq(self.ready.index),
+            expireds.w_data.eq(self.ready.expired),
+            expireds.r_en.eq(1),
+            expireds.r_addr.eq(landed.index),
+        ]
+        leaves = told.en & ~told.dead
+        m.d.comb += [
+            self.full.eq(leaves & self.whole),
+            self.partial.eq(leaves & ~self.whole),
+            self.expired.eq(
+                leaves
+                & mutant("packet_manager.full_counts_as_expired", ~self.whole, 1)
+                & expireds.r_data
             ),
         ]
-        bits = {
-            kind: Signal(128, name=f"header_{kind.name.lower()}")
-            for kind in (PacketType.ROW, PacketType.PLAIN)
-        }
-        row, plain = (data.View(header_layout(kind), bits[kind]) for kind in bits)
-        for kind, view in ((PacketType.ROW, row), (PacketType.PLAIN, plain)):
-            m.d.comb += [
-                view.type.eq(kind),
-                view.cls.eq(self.locked.nop),
-                view.masked.eq(masked),
-                view.dst.eq(info.rank),
-                view.len.eq(length),
-            ]
-        place = Cat(first, info.block)
+        return steps, landed
+
+    def _record(self, m, had):
+        """What was fetched, as a record: a part's mask counts only if the entry has the part."""
+        record, key = self.o_record.p, self.info.key
+        header, row = record.header, self.info.key.body.row
         m.d.comb += [
-            row.region.eq(info.region),
-            row.epoch.eq(info.epoch),
-            row.rowid.eq(info.rowid),
-            row.row_off.eq(place[: len(row.row_off)]),
-            plain.addr16.eq(place[: len(plain.addr16)]),
+            header.plain.eq(key.plain),
+            header.rank.eq(key.rank),
+            header.region.eq(Mux(key.plain, 0, row.region)),
+            header.epoch.eq(Mux(key.plain, 0, row.epoch)),
+            header.rowid.eq(Mux(key.plain, 0, row.rowid)),
+            header.block.eq(Mux(key.plain, key.body.block, row.block)),
+            record.mask.eq(self.mask & Cat(bit.replicate(self._types.slice_bytes) for bit in had)),
+            record.data.eq(self.data),
         ]
-        return (
-            Mux(info.plain, bits[PacketType.PLAIN], bits[PacketType.ROW]),
-            first,
-            length,
-            masked,
-            low_index,
-        )
+
+    def _tell(self, m):
+        """Bytes of the row packet whose last beat was taken, in two steps."""
+        info, taken = self.info, Signal(self.o_sent.shape())
+        counts = [
+            Signal(FLIT_BYTES.bit_length(), name=f"bytes_{n}")
+            for n in range(len(self.mask) // FLIT_BYTES)
+        ]
+        m.d.sync += [
+            taken.en.eq(self.tail.taken & ~info.key.plain),
+            taken.dest.eq(info.dest),
+            taken.bank.eq(info.key.body.row.epoch[0]),
+            *(
+                count.eq(ones(self.o_record.p.mask.word_select(n, FLIT_BYTES)))
+                for n, count in enumerate(counts)
+            ),
+            self.o_sent.eq(taken),
+            self.o_sent.bytes.eq(tree_sum(counts)),
+        ]

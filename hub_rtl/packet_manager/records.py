@@ -1,85 +1,165 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records inside the packet manager, and pure functions of its parts."""
+"""Records of the packet manager, and what its parts agree on."""
 
 from functools import cache
 
-from amaranth import Const, Mux, Signal
 from amaranth.lib import data
 
 from hub_rtl.contract.config import ceil_log2, index_width
-from hub_rtl.contract.fields import EPOCH, ROWID, SECTOR, SECTOR_BYTES, SECTOR_UNITS
-from hub_rtl.contract.records import POOL_COUNTS, types_of
+from hub_rtl.contract.fields import AGE, BYTE, EPOCH, FLIT_BYTES, ROWID
+from hub_rtl.contract.records import POOL_COUNTS, record_of, types_of
 
-__all__ = ["PoolTypes", "pool_types_of", "decode", "encode", "by_rank"]
+__all__ = [
+    "BANKS",
+    "BUCKETS",
+    "HOME",
+    "LISTS",
+    "LOW",
+    "PARTIAL",
+    "PLACES",
+    "PLAIN",
+    "REST",
+    "SLOTS",
+    "WAYS",
+    "PoolTypes",
+    "covers",
+    "pool_types_of",
+]
+
+#: Tags stand in three memories: two hashed ones with so many ways, and one with a way per rank.
+BANKS, WAYS = 3, 4
+HOME = 2 * WAYS  # number of a rank's own way, behind those of its two sets
+PLACES = HOME + 1
+
+SLOTS = 8  # for the bytes of stores that have no entry yet, of which there are five at most
+
+#: Ready lists of a rank: full packets of normal rows by RowID; full plain ones; full .nop ones;
+#: what is not full.
+BUCKETS = 8
+PLAIN, LOW, PARTIAL = range(BUCKETS, BUCKETS + 3)
+LISTS = PARTIAL + 1
+REST = LISTS - BUCKETS
 
 
 class PoolTypes:
-    """Layouts of one configuration. ``index`` numbers pool entries; ``bytes`` counts bytes."""
+    """Layouts of one configuration. ``index`` numbers entries; ``part`` numbers pieces of
+    ``slice_bytes`` of a block; ``list`` is one of a rank's ready lists."""
 
     def __init__(self, cfg):
         struct = data.StructLayout
-        self.index_width = index = index_width(cfg.pool_depth)
-        self.count_width = cfg.pool_depth.bit_length()  # holds 0..pool_depth
-        self.units = cfg.packet_flits
-        self.log2_units = ceil_log2(cfg.packet_flits)
-        #: Shared with other blocks; ``take``: an entry of a rank takes a credit.
-        types = types_of(cfg)
-        self.resolved, self.flit = types.resolved, types.flit
+        types, depth, rank = types_of(cfg), cfg.pool_depth, cfg.rank_width
+        self.slice_bytes = slice_bytes = cfg.slice_bytes
+        self.parts = cfg.packet_bytes // slice_bytes
+        self.index_width = index = index_width(depth)
+        self.count_width = depth.bit_length()  # holds 0..pool_depth
+        self.part_width = part = index_width(self.parts)
+        self.units = slice_bytes // FLIT_BYTES  # 16-byte units of a part
+        self.unit_count = (cfg.packet_bytes // FLIT_BYTES).bit_length()
+        #: Tags at half load: as many sets in each of two memories as keep twice the entries.
+        self.set_count = max(2, depth // WAYS)
+        self.set_width = max(ceil_log2(self.set_count), rank)
         self.mark, self.sent, self.oldest = types.mark, types.sent, types.oldest
         self.policy = types.policy
         self.take, self.counts = types.rank_strobe, POOL_COUNTS
-        #: What identifies an entry; kept in memory because only one entry at a time is looked at.
-        self.info = struct(
+
+        #: What makes a block: row, or address.
+        self.row = struct(
             {
-                "plain": 1,
-                "rank": cfg.rank_width,
-                "region": cfg.region_width,
-                "epoch": EPOCH,
                 "rowid": ROWID,
-                "block": self.resolved["block"].width,
-                "dest": cfg.dest_width,
+                "block": cfg.row_block_width,
+                "epoch": EPOCH,
+                "region": cfg.region_width,
             }
         )
-        #: One store on its way into the memories. ``fresh``: the entry was just allocated. ``had``:
-        #: its sectors with bytes.
-        self.write = struct(
+        self.body = data.UnionLayout({"row": self.row, "block": cfg.addr_block_width})
+        self.key = struct({"plain": 1, "rank": rank, "body": self.body})
+        self.store = types.resolved
+        #: A store without its bytes, which wait in a memory of their own. ``units``: that make the
+        #: block complete. ``slot``: where they wait.
+        self.slim = struct(
+            {
+                "key": self.key,
+                "cls": 1,
+                "part": part,
+                "units": self.unit_count,
+                "dest": cfg.dest_width,
+                "slot": ceil_log2(SLOTS),
+            }
+        )
+        self.bytes = struct({"data": slice_bytes * BYTE, "mask": slice_bytes})
+        self.arrives = struct({"en": 1, "bytes": self.bytes})
+        #: Who an entry is.
+        self.info = struct({"key": self.key, "dest": cfg.dest_width})
+        #: Where a tag stands.
+        self.place = struct(
+            {"bank": ceil_log2(BANKS), "set": self.set_width, "way": ceil_log2(WAYS)}
+        )
+        self.closing = struct({"en": 1, "place": self.place})
+        #: Where a key may stand: its two hashes and its rank.
+        self.sets = data.ArrayLayout(self.set_width, BANKS)
+        #: A new entry's tag is written, into these ways.
+        self.opens = struct({"ways": PLACES, "sets": self.sets, "key": self.key, "index": index})
+        #: A store on its way there. ``early``: a fence covers it.
+        self.stage = struct({"valid": 1, "early": 1, "store": self.slim, "sets": self.sets})
+        #: A store that has its entry.
+        self.found = struct(
             {
                 "en": 1,
+                "new": 1,
+                "early": 1,
                 "index": index,
-                "fresh": 1,
-                "had": cfg.packet_sectors,
-                "sector": cfg.sector_width,
-                "full": cfg.bytes_width,
-                "data": SECTOR,
-                "mask": SECTOR_BYTES,
+                "place": self.place,
+                "store": self.slim,
             }
         )
-        #: The two 16-byte units of a sector: which have a byte, which have all.
-        self.sector_units = struct({"some": SECTOR_UNITS, "all": SECTOR_UNITS})
-        #: One entry, this cycle.
+        #: A store that waits: for a way beside ``rival``, for an entry of the shared ones, for one
+        #: of its rank's own.
+        self.waits = struct({"way": 1, "shared": 1, "own": 1, "rank": rank, "rival": index})
         self.entry = struct({"en": 1, "index": index})
-        #: One sector of one entry, to be read.
-        self.fetch = struct({"en": 1, "index": index, "sector": cfg.sector_width})
-        #: One entry leaves the pool.
-        self.release = struct({"en": 1, "index": index, "rank": cfg.rank_width})
-        #: The packet whose last flit waits at the output. ``row``: its bytes count for (dest,
-        #: bank).
-        self.tail = struct(
-            {"waiting": 1, "row": 1, "rank": cfg.rank_width, "dest": cfg.dest_width, "bank": 1}
+        #: An entry was opened, its tag stands there.
+        self.opened = struct(
+            {"en": 1, "early": 1, "index": index, "place": self.place, "info": self.info}
         )
-        #: The scanner's visit to an entry and what it found.
-        self.visit = struct({"en": 1, "index": index, "expired": 1, "old": 1})
-        #: A locked entry, from the cycle after its lock until the next lock. ``some``, ``all``:
-        #: units with a byte, with all.
-        self.locked = struct(
+        #: An entry leaves. ``sunk``: not as a packet.
+        self.leaves = struct({"en": 1, "sunk": 1, "index": index, "rank": rank})
+        self.list = struct({"number": ceil_log2(LISTS), "rank": rank})
+        #: An entry is ready. ``expired``: by its merge timer.
+        self.ready = struct({"en": 1, "expired": 1, "index": index, "list": self.list})
+        #: A store whose mask joins its entry's. ``part``: one-hot.
+        self.merging = struct(
             {
-                "info": self.info,
-                "mask": cfg.packet_bytes,
-                "some": self.units,
-                "all": self.units,
-                "nop": 1,
+                "en": 1,
+                "new": 1,
                 "index": index,
-                "sectors": cfg.packet_sectors,
+                "part": self.parts,
+                "mask": slice_bytes,
+                "units": self.unit_count,
+                "cls": 1,
+                "plain": 1,
+                "list": self.list,
+            }
+        )
+        #: An entry leaves next. ``dead``: it is sunk.
+        self.lock = struct({"en": 1, "dead": 1, "index": index})
+        #: What is sent of a locked entry: parts with bytes, whether it has a normal store.
+        self.had = struct({"parts": self.parts, "normal": 1})
+        self.fetch = struct({"en": 1, "index": index, "part": part})
+        #: A fence does not wait for this entry.
+        self.innocent = struct({"en": 1, "index": index, "rank": rank})
+        #: The last beat of a packet is at the output.
+        self.tail = struct({"waits": 1, "taken": 1, "rank": rank})
+        #: A cycle of a record, as it leaves.
+        self.record = record_of(cfg, slice_bytes)
+        self.clock = AGE + 1  # of births: an entry is visited twice before half of it has passed
+        #: A visit to an entry. ``turn``: the first one of a sweep. ``long``: its age has saturated.
+        #: ``sleeps``: not yet ready; ``here``: not yet locked.
+        self.visit = struct(
+            {
+                **dict.fromkeys(("en", "turn", "rival", "long", "expired", "old"), 1),
+                **dict.fromkeys(("reason", "innocent", "sleeps", "here"), 1),
+                "index": index,
+                "age": self.clock,
+                "info": self.info,
             }
         )
 
@@ -90,35 +170,6 @@ def pool_types_of(cfg):
     return PoolTypes(cfg)
 
 
-def decode(m, index, count, enable=1, name="onehot"):
-    """One-hot of ``index`` among ``count``, 0 unless ``enable``."""
-    onehot = Signal(count, name=name)
-    m.d.comb += onehot.eq(Mux(enable, 1 << index, 0))
-    return onehot
-
-
-def encode(onehot, width):
-    """Index of the only set bit (0 when none is set), an OR tree."""
-    bits = []
-    for bit in range(width):
-        terms = [onehot[n] for n in range(len(onehot)) if n >> bit & 1]
-        while len(terms) > 1:
-            terms = [
-                terms[n] | terms[n + 1] if n + 1 < len(terms) else terms[n]
-                for n in range(0, len(terms), 2)
-            ]
-        bits.append(terms[0] if terms else Const(0, 1))
-    return bits
-
-
-def by_rank(m, flags, rank_onehot, ranks, name="of_rank"):
-    """Bit r of the result: some entry with its flag set belongs to rank r."""
-    out = Signal(ranks, name=name)
-    terms = [Mux(flags[n], onehot, 0) for n, onehot in enumerate(rank_onehot)]
-    while len(terms) > 1:
-        terms = [
-            terms[n] | terms[n + 1] if n + 1 < len(terms) else terms[n]
-            for n in range(0, len(terms), 2)
-        ]
-    m.d.comb += out.eq(terms[0])
-    return out
+def covers(mark, log2_replicas, plain, dest):
+    """This mark is for such stores."""
+    return mark.all | (~plain & ((dest >> log2_replicas) == mark.handle))

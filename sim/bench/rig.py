@@ -74,7 +74,6 @@ class Testbench(Bench):
         (``needs``). ``cases`` is {parameter: values} of a test that runs once per value; ``grid``,
         pairs of patterns (idle, stall), is one of them.
         """
-        given = {"fits": fits, "cases": cases, "grid": grid, "finish": finish, **options}
         cases = (cases or {}) | ({"grid": grid} if grid else {})
 
         def decorate(test):
@@ -91,16 +90,9 @@ class Testbench(Bench):
                     await rig.finish()
 
             made = needs(fits)(run) if fits else run
-            made = cocotb.test()(cocotb.parametrize(**cases)(made) if cases else made)
-            made.again = lambda rig, changes: rig.test(**given | changes)(test)
-            return made
+            return cocotb.test()(cocotb.parametrize(**cases)(made) if cases else made)
 
         return decorate
-
-    @classmethod
-    def again(cls, test, **changes):
-        """A test of another rig with this one, and with some other options."""
-        return test.again(cls, changes)
 
 
 class Rig(Testbench):

@@ -2,34 +2,36 @@
 """Golden model of the packet manager: judges what was seen at its ports, cycle stamps included.
 
 The exact order of packets depends on timing, so the model does not predict it. It keeps every
-accepted store until a packet carries it, rebuilds each packet bit by bit, and checks the promises
-of order, drain and accounting on the stamps. Written from architecture 6.2 and interfaces sections
-1 and 4. All cycles are those in which something is seen at a port.
+accepted store until a packet carries it, rebuilds each record byte by byte, and checks the promises
+of order, drain and accounting on the stamps. Written from architecture 6.2, interfaces sections 1
+and 4, and the order of the block's page. All cycles are those in which something is seen at a port.
 """
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
-from hub_rtl.contract.packets import BODIES, HEADER, PacketType, pack, unpack
-
 __all__ = ["PacketManagerGolden", "Store", "Packet"]
 
-SEEN_FULL = 3  # cycles from "in its entry" to "the entry is seen as full"
-NOT_BETTER = 4  # nothing is locked while a better entry has been eligible for this long
+STEPS = 4  # cycles without a stall from a store's acceptance, itself included, to its entry
+SEEN = 10  # cycles from the last store of a full entry until it can be chosen
+CLOSES = 2, 4  # cycles after a lock in which the entry still surely, and perhaps, merges
+TURNS = 3  # packets of another rank before which a rank with a full one has its turn
 LEDGER = 3  # cycles from o_sent to the ledger
-SLACK = 4  # pipeline slack where only the content decides
+BUCKETS, REST_SHARE = 8, 4
+BUCKET, PLAIN, LOW, PARTIAL = range(4)  # classes of packets, the better ones first
 
 
-@dataclass
+@dataclass(eq=False)
 class Store:
     """An accepted store; ``placed`` is the cycle in which it went into its entry, None while it
-    waits."""
+    waits, when ``steps`` to its entry are left."""
 
     fields: dict
     accepted: int
     placed: int | None = None
     marked: int | None = None
     gone: bool = False  # in the ledger, or sunk
+    steps: int = STEPS
 
     def __getattr__(self, name):
         if name == "fields":
@@ -42,26 +44,35 @@ class Store:
 
 @dataclass
 class Packet:
-    """A packet that left. ``take``: cycle of its lock; ``eligible``: cycle since when it was full
-    (None if it was not); ``kind``: its class, where the block has some."""
+    """A packet that left. ``take``: cycle of its lock; ``kind``: its class; ``eligible``: cycle
+    since when it was full (None if it was not, or something else may have made it ready)."""
 
     rank: int
     take: int
     head: int
     last: int
     bytes: int
-    full: bool
-    nop: bool
-    plain: bool
+    kind: int
     rowid: int
     stores: list = field(repr=False)
-    eligible: int | None = None
     ready_since: list = field(default_factory=list, repr=False)
-    kind: int | None = None
+    eligible: int | None = None
 
     @property
     def age(self):
         return self.take - self.stores[0].placed
+
+    @property
+    def full(self):
+        return self.kind != PARTIAL
+
+    @property
+    def nop(self):
+        return all(s.cls for s in self.stores)
+
+    @property
+    def plain(self):
+        return bool(self.stores[0].plain)
 
 
 class PacketManagerGolden:
@@ -72,15 +83,12 @@ class PacketManagerGolden:
     that must have come; ``ledger``, Counter of bytes by (dest, bank); ``died``, a peer has died.
     """
 
-    closes = (-SLACK, 0)  # cycles after a lock in which the entry still surely, and perhaps, merges
-    seen = SEEN_FULL
-    turns = 2  # packets of another rank before which a rank with a full one has its turn
-
     def __init__(self, cfg, merge_timeout=200, age_limit=2000, max_entries=None, bucket_shift=0):
         self.cfg = cfg
         self.merge_timeout, self.age_limit = merge_timeout, age_limit
         self.max_entries = cfg.pool_depth if max_entries is None else max_entries
         self.bucket_shift = bucket_shift
+        self.sweep = 2 * cfg.pool_depth + 8  # an entry is visited within so many cycles
         self.pending = {}  # tag: deque of stores that no packet has carried
         self.arriving = deque()  # accepted stores that are not placed
         self.takes = deque()  # (cycle, rank, ready_since)
@@ -94,8 +102,10 @@ class PacketManagerGolden:
         self.ready_since = [0] * cfg.ranks
         self.died = False
         self.dead_since = [None] * cfg.ranks
-        self.sunk_tags, self.sunk_stores = set(), 0
-        self.stalled_at = -100
+        self.old_at = [-(10**6)] * cfg.ranks  # last cycle with an old entry
+        self.circle = [set(range(BUCKETS)) for _ in range(cfg.ranks)]  # that may be the last one
+        self.stalls, self.stalled = [], 0  # cycles; so many in a row
+        self.draining, self.met = 0, -1  # as shown in the cycle before; last marks that met
 
     # -- inputs ------------------------------------------------------------------------------------
 
@@ -119,7 +129,9 @@ class PacketManagerGolden:
 
     def mark(self, everything, handle, cycle):
         """All stores accepted up to this cycle, this one included, drain. Call after :meth:`store`
-        of the same cycle."""
+        of the same cycle. A mark that meets another one makes everything ready."""
+        if self.draining:
+            self.met = cycle
         for s in self.inside():
             if s.marked is None and (
                 everything or (not s.plain and s.dest // self.cfg.replicas == handle)
@@ -153,7 +165,8 @@ class PacketManagerGolden:
         self.done.append((cycle, stores))
 
     def cycle(self, cycle, *, stalled, dest_ready, peer_dead, draining):
-        """End of a cycle, after all that was seen in it. ``stalled``: a store waits."""
+        """End of a cycle, after all that was seen in it. ``stalled``: a store waited in the cycle
+        before."""
         for r in range(self.cfg.ranks):
             if not dest_ready >> r & 1:
                 self.ready_since[r] = cycle + 1
@@ -161,49 +174,58 @@ class PacketManagerGolden:
                 self.dead_since[r] = None
             elif self.dead_since[r] is None:
                 self.dead_since[r], self.died = cycle, True
-            elif cycle > self.dead_since[r] + 1:
-                self._sink(r)
         self._step(stalled, cycle)
         while self.done and self.done[0][0] + LEDGER <= cycle:
             for s in self.done.popleft()[1]:
                 s.gone = True
         for r in range(self.cfg.ranks):
             self.covered[r] = [s for s in self.covered[r] if not s.gone]
-            if self._drains(r) and any(s.marked < cycle for s in self.covered[r]):
+            if self.dead_since[r] is None and any(s.marked < cycle for s in self.covered[r]):
                 assert draining >> r & 1, (
                     f"cycle {cycle}: rank {r} does not drain, marked bytes are not in the ledger"
                 )
+        self.draining = draining
+        for queue in self.pending.values():
+            if cycle - queue[0].placed >= self.age_limit:
+                self.old_at[queue[0].rank] = cycle
+
+    def sunk(self, rank):
+        """All entries of a dead rank have been sunk, which cannot be seen from outside: forgets
+        them; returns (tags, stores)."""
+        tags = [tag for tag in self.pending if tag[1] == rank]
+        stores = [s for tag in tags for s in self.pending.pop(tag)]
+        for s in stores:
+            s.gone = True
+        return len(tags), len(stores)
 
     # -- judgement ---------------------------------------------------------------------------------
-
-    def _drains(self, rank):
-        """It is known which stores of this rank are still inside."""
-        return True
 
     def _step(self, stalled, cycle):
         """The stores inside have moved, or one waits."""
         if stalled:
-            self._stalled(cycle)
-        elif self.arriving and self.arriving[0].accepted < cycle:
-            self._place(self.arriving.popleft(), cycle)
+            self.totals["stall_pool"] += 1
+            self.stalls.append(cycle - 1)
+            self.stalled += 1
+            self._stalled(cycle - 1)
+            return
+        self.stalled = 0
+        for s in self.arriving:
+            s.steps -= s.accepted < cycle
+        if self.arriving and self.arriving[0].steps == 0:
+            self._place(self.arriving.popleft(), cycle - 1)
 
     def _stalled(self, cycle):
-        self.totals["stall_pool"] += 1
-        self.stalled_at = cycle
-        assert self.arriving and self.arriving[0].accepted < cycle, (
-            f"cycle {cycle}: i_store stalls, nobody waits"
+        waits = self.arriving and self.arriving[0]
+        assert waits and waits.steps == 1, f"cycle {cycle}: a stall, and nobody waits"
+        here = any(tag[1] == waits.rank for tag in self.pending)
+        excused = self.in_flight[waits.rank] or cycle - self.out_at[waits.rank] < 8
+        excused = excused or self.dead_since[waits.rank] is not None or self.stalled < 3
+        assert here or excused, (
+            f"cycle {cycle}: rank {waits.rank} has no entry and does not get its reserved one"
         )
-        s = self.arriving[0]
-        here = any(q for tag, q in self.pending.items() if tag[1] == s.rank)
-        assert (
-            here
-            or self.in_flight[s.rank]
-            or cycle - self.out_at[s.rank] < 3
-            or self.dead_since[s.rank] is not None
-        ), f"cycle {cycle}: rank {s.rank} has no entry and does not get its reserved one"
-        queue = self.pending.get(self.tag(s))
-        excused = self.in_flight[s.rank] or self.dead_since[s.rank] is not None
-        assert not queue or excused, f"cycle {cycle}: a store that could merge stalls"
+        assert self.tag(waits) not in self.pending or excused, (
+            f"cycle {cycle}: a store that could merge stalls"
+        )
 
     def _place(self, s, cycle):
         s.placed = cycle
@@ -220,18 +242,9 @@ class PacketManagerGolden:
             f"cycle {cycle}: no place left for {others} ranks"
         )
 
-    def _sink(self, rank):
-        for tag in [tag for tag in self.pending if tag[1] == rank]:
-            if self.in_flight[rank]:
-                continue  # locked before the peer died: leaves
-            for s in self.pending.pop(tag):
-                s.gone = True
-                self.sunk_stores += 1
-            self.sunk_tags.add(tag)
-
     def base(self, s):
         """Number of a store's first byte within the block."""
-        return 32 * s.sector
+        return s.part * self.cfg.slice_bytes
 
     def merged(self, stores):
         """{mask, data (bytes), bytes} of stores written in order: the newer bytes win."""
@@ -246,48 +259,24 @@ class PacketManagerGolden:
 
     def content(self, stores):
         """The packet that these stores make."""
-        cfg, s = self.cfg, stores[0]
         got = self.merged(stores)
-        units = [got["mask"] >> 16 * n & 0xFFFF for n in range(cfg.packet_flits)]
-        used = [n for n, unit in enumerate(units) if unit]
-        first, final = used[0], used[-1]
-        masked = any(unit != 0xFFFF for unit in units[first : final + 1])
-        header = {
-            "type": PacketType.PLAIN if s.plain else PacketType.ROW,
-            "cls": int(all(x.cls for x in stores)),
-            "masked": int(masked),
-            "dst": s.rank,
-            "len": final - first + 1,
-        }
-        place = s.block * cfg.packet_flits + first
-        if s.plain:
-            body = pack(BODIES[PacketType.PLAIN], addr16=place)
-        else:
-            body = pack(
-                BODIES[PacketType.ROW], region=s.region, epoch=s.epoch, rowid=s.rowid, row_off=place
-            )
-        flits = [pack(HEADER, **header) | body]
-        if masked:
-            flits += [got["mask"] >> 128 * n & (1 << 128) - 1 for n in range(cfg.mask_flits)]
-        flits += [
-            int.from_bytes(got["data"][16 * n : 16 * n + 16], "little")
-            for n in range(first, final + 1)
-        ]
-        return flits
+        return got["mask"], bytes(got["data"]), int(all(s.cls for s in stores))
 
     def read(self, beats, where):
-        """(rank, tag, content) of a packet that came."""
-        assert [beat["first"] for beat in beats] == [1] + [0] * (len(beats) - 1), f"{where}: first"
-        assert not any(beat["err"] for beat in beats)
-        flits = [beat["data"] for beat in beats]
-        header, size = unpack(HEADER, flits[0]), self.cfg.packet_flits
-        if header["type"] == PacketType.ROW:
-            body = unpack(BODIES[PacketType.ROW], flits[0])
-            place = body["region"], body["epoch"], body["rowid"], body["row_off"] // size
-            return header["dst"], (0, header["dst"], *place), flits
-        assert header["type"] == PacketType.PLAIN, f"{where}: type {header['type']}"
-        block = unpack(BODIES[PacketType.PLAIN], flits[0])["addr16"] // size
-        return header["dst"], (1, header["dst"], block), flits
+        """(rank, tag, content) of a record that came."""
+        header, mask = beats[0]["header"], beats[0]["mask"]
+        assert not header["news"], f"{where}: news"
+        data, size = bytearray(self.cfg.packet_bytes), self.cfg.slice_bytes
+        for beat in beats:
+            assert (beat["header"], beat["mask"]) == (header, mask), f"{where}: header changes"
+            base = beat["part"] * size
+            data[base : base + size] = beat["data"].to_bytes(size, "little")
+        ones = (1 << size) - 1
+        parts = [p for p in range(len(data) // size) if mask >> p * size & ones]
+        assert [beat["part"] for beat in beats] == parts, f"{where}: beats for other parts"
+        assert [beat["last"] for beat in beats] == [0] * (len(beats) - 1) + [1], f"{where}: last"
+        kept = bytes(byte if mask >> n & 1 else 0 for n, byte in enumerate(data))
+        return header["rank"], self.tag(Store(header, 0)), (mask, kept, header["cls"])
 
     def _packet(self, beats, head, last):
         assert self.takes, f"cycle {last}: packet without a credit"
@@ -299,7 +288,7 @@ class PacketManagerGolden:
         assert to == rank, f"{where}: goes to {to}, the credit was for {rank}"
         queue = self.pending.get(tag)
         assert queue, f"{where}: nothing was stored for {tag}"
-        must, may = (sum(s.placed <= take + close for s in queue) for close in self.closes)
+        must, may = (sum(s.placed <= take + close for s in queue) for close in CLOSES)
         for count in range(max(must, 1), may + 1):
             stores = list(queue)[:count]
             if self.content(stores) == came:
@@ -310,24 +299,17 @@ class PacketManagerGolden:
                 f"{where}: {tag}\n  came     {came}\n"
                 f"  expected {expected} or with fewer stores ({must}..{may})"
             )
-        size = self.merged(stores)["bytes"]
+        size, kind = self.merged(stores)["bytes"], self.kind(stores)
         packet = Packet(
-            rank,
-            take,
-            head,
-            last,
-            size,
-            size == stores[0].full,
-            all(s.cls for s in stores),
-            bool(stores[0].plain),
-            stores[0].rowid,
-            stores,
-            ready_since=ready_since,
+            rank, take, head, last, size, kind, stores[0].rowid, stores, ready_since=ready_since
         )
-        if packet.full:
-            packet.eligible = stores[-1].placed + self.seen
-        self._may_leave(packet, where)
-        self._nothing_better(packet, tag, where)
+        early = self.early(stores, stores[-1].placed)
+        if packet.full and not early:
+            packet.eligible = stores[-1].placed + SEEN
+        assert packet.full or self.early(stores, take), (
+            f"{where}: partial, and nothing made it ready (age {packet.age})"
+        )
+        self._nothing_better(packet, early, tag, where)
         for _ in range(count):
             queue.popleft()
         if not queue:
@@ -351,69 +333,91 @@ class PacketManagerGolden:
             expected = {"en": 1, "dest": first.dest, "bank": first.epoch & 1, "bytes": packet.bytes}
             self.sent.append((packet.last, expected, stores))
 
-    def _may_leave(self, packet, where):
-        age = packet.age
-        reasons = (
-            packet.full,
-            age >= min(self.merge_timeout, self.age_limit),
-            packet.take - self.stalled_at <= 8,
-            any(s.marked is not None for s in packet.stores),
+    def kind(self, stores):
+        """Class of the packet that these stores make."""
+        if self.merged(stores)["bytes"] != stores[0].full:
+            return PARTIAL
+        if all(s.cls for s in stores):
+            return LOW
+        return PLAIN if stores[0].plain else BUCKET
+
+    def completed(self, stores):
+        """The cycle in which these stores had all bytes of their block."""
+        counts = range(1, len(stores) + 1)
+        return next(
+            stores[n - 1].placed
+            for n in counts
+            if self.merged(stores[:n])["bytes"] == stores[0].full
         )
-        assert any(reasons), f"{where}: partial, and nothing made it eligible (age {age})"
 
-    def _nothing_better(self, x, tag, where):
-        """No entry of the rank that has surely been eligible for long enough is surely better than
-        ``x``."""
-        if x.age >= self.age_limit:
-            return  # may be old: first of all
-        since = x.take - NOT_BETTER
+    def bucket(self, rowid):
+        return rowid >> self.bucket_shift & BUCKETS - 1
+
+    def early(self, stores, until):
+        """Something but its bytes may have made this entry ready by then."""
+        opened = stores[0].placed
+        return (
+            until - opened >= min(self.merge_timeout, self.age_limit)
+            or any(s.marked is not None and s.marked <= until for s in stores)
+            or self.met >= opened - STEPS
+            or any(cycle >= opened for cycle in self.stalls[-1:])
+            or any(since is not None for since in self.dead_since)
+        )
+
+    def _nothing_better(self, x, early, tag, where):
+        """No entry of the rank that could surely be chosen was surely to leave before ``x``."""
+        others = []
         for other, queue in self.pending.items():
-            if other == tag or other[1] != x.rank:
+            stores = [s for s in queue if s.placed <= x.take - SEEN]
+            if other == tag or other[1] != x.rank or not stores:
                 continue
-            stores = [s for s in queue if s.placed <= since - SEEN_FULL]
-            if not stores:
-                continue
-            full = self.merged(stores)["bytes"] == stores[0].full
-            eligible = (
-                full
-                or any(s.marked is not None and s.marked <= since - SEEN_FULL for s in stores)
-                or since - stores[0].placed
-                >= self.merge_timeout + 2 * self.cfg.pool_depth + 2 * self.cfg.packet_flits
-            )
-            if not eligible or full < x.full:
-                continue
-            nop = all(s.cls for s in stores)
-            rows = not x.plain and not other[0]
-            better = (
-                full > x.full
-                or nop < x.nop
-                or (nop == x.nop and rows and stores[0].rowid < x.rowid)
-            )
-            assert not better, (
-                f"{where}: left before {other}, which was better for {NOT_BETTER} cycles or more"
-            )
-
-    def _waits_from(self, packet):
-        """The cycle since when this packet could have left, None if it is not known."""
-        if packet.eligible is None:
-            return None
-        return max(packet.eligible, packet.ready_since[packet.rank]) + SLACK
+            kind = self.kind(stores)
+            if kind != PARTIAL and not self.early(stores, stores[-1].placed):
+                others.append((kind, stores))
+        # An entry that comes when nothing waits is locked at once: it does not move the circle.
+        circle = self.circle[x.rank]
+        if x.kind == BUCKET and not early:
+            mine = self.bucket(x.rowid)
+            self.circle[x.rank] = {mine} if others else circle | {mine}
+        if self.old_at[x.rank] >= x.take - 2 * self.sweep or not others:
+            return
+        before = [p.kind for p in self.packets if p.rank == x.rank][1 - REST_SHARE :]
+        turn = len(before) < REST_SHARE - 1 or all(kind == BUCKET for kind in before)
+        for kind, stores in others:
+            ahead = kind < x.kind and (kind != BUCKET or not turn)
+            if kind == x.kind == BUCKET and not early:
+                near, far = self.bucket(stores[0].rowid), self.bucket(x.rowid)
+                ahead = all((near - at) % BUCKETS < (far - at) % BUCKETS for at in circle)
+                ahead |= near == far and stores[-1].placed + SEEN < self.completed(x.stores)
+            assert not ahead, f"{where}: left before {stores[0].fields}, which was better"
 
     def fairness(self):
-        """No rank is served twice while another one waits with a full packet and a credit. Call at
-        the end."""
+        """No rank is served again and again while another one waits with a full packet and a
+        credit. Call at the end."""
         for n, q in enumerate(self.packets):
-            start = self._waits_from(q)
-            if start is None:
+            if q.eligible is None:
                 continue
-            between = Counter()
+            start, between = max(q.eligible, q.ready_since[q.rank] + 2), Counter()
             for p in reversed(self.packets[:n]):
                 if p.take < start or p.rank == q.rank:
                     break
                 between[p.rank] += 1
-            assert all(count < self.turns for count in between.values()), (
+            assert all(count < TURNS for count in between.values()), (
                 f"rank {q.rank} waited from cycle {start} to {q.take}, others left: {dict(between)}"
             )
+
+    def timeouts(self):
+        """(least, most) packets whose merge timer made them ready."""
+        partial = [p for p in self.packets if not p.full]
+        surely = [
+            p
+            for p in partial
+            if p.age >= self.merge_timeout + 2 * self.sweep
+            and self.age_limit > self.merge_timeout + 2 * self.sweep
+            and not any(s.marked for s in p.stores)
+            and not any(p.stores[0].placed <= cycle <= p.take for cycle in self.stalls)
+        ]
+        return len(surely), sum(p.age >= self.merge_timeout for p in partial)
 
     def finish(self):
         """Everything that was accepted has left or was sunk, and nothing is under way."""

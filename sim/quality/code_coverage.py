@@ -30,7 +30,7 @@ KINDS = ("line", "branch")
 BLOCKS = {
     "decoder": ("decoder_odd", "", "decoder", "odd"),
     "steer, merge, ledger": ("decoder_parts", "", "decoder", "parts"),
-    "packet manager": ("packet_manager_tiny", "", "packet_manager", "tiny or saturated"),
+    "packet manager": ("packet_manager_tiny", "", "packet_manager", "tiny"),
     "link port": ("link_small", "", "link", "small or first_rank"),
     "loop port": ("link_mesh_odd", r"\.loop\b", "link", "switch"),
     "slot allocator": ("slot_allocator_tiny", "", "slot_allocator", "tiny"),

@@ -6,8 +6,8 @@ import tempfile
 from pathlib import Path
 
 from hub_rtl.contract.config import preset
+from hub_rtl.packet_manager.packet_manager import PacketManager
 from hub_rtl.receive_pool.receive_pool import ReceivePool
-from hub_rtl.wide_packet_manager.wide_packet_manager import WidePacketManager
 from sim.bench.runner import run_bench
 
 from .bench_speed import Line
@@ -26,14 +26,8 @@ def wide_rates():
 def packet_manager_rates():
     """A line per destination and order of the stores: 128 entries, 600 packets of 128 bytes, every
     byte judged by the golden model."""
-    cfg = preset("small", ranks=8, pool_depth=128)
-    found = figures(
-        WidePacketManager(cfg, SLICE_BYTES),
-        cfg,
-        "wide_packet_manager",
-        "rate",
-        {"slice_bytes": SLICE_BYTES},
-    )
+    cfg = preset("nvl8", pool_depth=128, slice_bytes=SLICE_BYTES)
+    found = figures(PacketManager(cfg), cfg, "packet_manager", "rate", {})
     return [
         Line(
             f"packets to {'one rank' if spread == 'one' else 'eight ranks'}, stores "

@@ -127,18 +127,12 @@ def test_derived_sizes():
         capacity=8,
         max_row_bytes=5760,
     )
-    assert (cfg.slices, cfg.packet_flits, cfg.mask_flits, cfg.frame_flits, cfg.packet_sectors) == (
-        5,
-        16,
-        2,
-        19,
-        8,
-    )
+    assert (cfg.slices, cfg.packet_flits, cfg.mask_flits, cfg.frame_flits) == (5, 16, 2, 19)
     assert (cfg.dests, cfg.dest_width, cfg.slice_width) == (10, 4, 3)
     assert cfg.slot_width == 4  # holds 8, the row count
     assert cfg.bytes_width == 9  # holds 256
     assert cfg.row_block_width == ceil_log2(23)  # 5760 / 256 = 22.5 blocks
-    assert (cfg.addr_block_width, cfg.sector_width) == (40, 3)
+    assert cfg.addr_block_width == 40
 
 
 def test_index_width():

@@ -11,14 +11,13 @@ ROOT = Path(__file__).resolve().parents[2]
 SPYING = {
     f"formal/{block}/{name}.py"
     for block, names in {
-        "packet_manager": "counts emitter entries parts quota selector timer whole",
         "scoreboard": "events flags ledger life readiness whole",
         "slot_allocator": "closed inner lookup pairs purge waits",
     }.items()
     for name in names.split()
 }
 #: Modules whose names show the frames or fragments of a part.
-SPIES = {"parts": "look_into", "inner": "Inside", "readiness": "Opened"}
+SPIES = {"inner": "Inside", "readiness": "Opened"}
 
 
 def _private(name):

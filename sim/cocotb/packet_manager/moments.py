@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cocotb tests of the packet manager: sectors with one unit, and two events that meet at one
-register.
+"""cocotb tests of the packet manager: units of 16 bytes, and two events that meet at one register.
 
 Each test goes through all distances between the two events, so that they meet in every run,
 whatever the seed.
@@ -8,63 +7,43 @@ whatever the seed.
 
 from sim.quality.coverage import cover
 
-from .rig import SECTOR, PoolRig
+from .rig import PoolRig
 
-UNIT = SECTOR // 2
+UNIT = 16
 LATE = 60000  # cycles: no timer makes an entry leave
 
 
 def held_back(rig, hold):
-    """A pause that begins when ``hold["after"]`` flits have been taken, and ends when that is
+    """A pause that begins when ``hold["after"]`` beats have been taken, and ends when that is
     None."""
     while True:
-        yield hold["after"] is not None and rig.output.count >= hold["after"]
+        yield hold["after"] is not None and rig.o_record.count >= hold["after"]
 
 
 def unit_stores(rig, base, units, ragged):
-    """Stores that write just these 16-byte units of a block; both units of a sector at once or one
-    by one."""
-    rng, stores = rig.rng, []
-    for unit in units:
-        mask = (1 << UNIT) - 1
-        if unit in ragged:
-            mask = rng.randrange(1, mask)
-        mask <<= UNIT * (unit % 2)
-        stores.append(base | {"sector": unit // 2, "mask": mask, "data": rng.getrandbits(256)})
-    rng.shuffle(stores)
-    joined = []
-    for store in stores:
-        other = joined[-1] if joined else None
-        if other and other["sector"] == store["sector"] and rng.random() < 0.5:
-            joined[-1] = other | {"mask": other["mask"] | store["mask"]}
-        else:
-            joined.append(store)
+    """Stores that write just these 16-byte units of a block, in any order; units of one part at
+    once or one by one."""
+    rng, size, joined = rig.rng, rig.cfg.slice_bytes, []
+    for unit in rng.sample(units, len(units)):
+        part, place = divmod(unit * UNIT, size)
+        mask = rng.randrange(1, 0xFFFF) if unit in ragged else 0xFFFF
+        store = base | {"part": part, "mask": mask << place, "data": rng.getrandbits(8 * size)}
+        if joined and joined[-1]["part"] == part and rng.random() < 0.5:
+            store["mask"] |= joined.pop()["mask"]
+        joined.append(store)
     return joined
 
 
-def cover_units(rig, units, stores):
-    """Notes which sectors with one unit this packet has."""
-    first, last, lone = min(units), max(units), {unit for unit in units if unit ^ 1 not in units}
-    cover(f"{rig.word}.half.first", first % 2 and first in lone)
-    cover(f"{rig.word}.half.last", last % 2 == 0 and last in lone)
-    inside = {unit for unit in lone if first // 2 < unit // 2 < last // 2}
-    cover(f"{rig.word}.half.inside.upper", any(unit % 2 for unit in inside))
-    cover(f"{rig.word}.half.inside.lower", any(unit % 2 == 0 for unit in inside))
-    upper = {store["sector"] for store in stores if not store["mask"] & (1 << UNIT) - 1}
-    later = [store["sector"] for store in stores if store["mask"] & (1 << UNIT) - 1]
-    cover(f"{rig.word}.half.upper_before_lower", upper & set(later))
-
-
 @PoolRig.test(merge_timeout=LATE, age_limit=LATE)
-async def half_sectors(rig, cfg, rng):
-    """Every set of 16-byte units of four sectors, at both ends of a block: the stores are cut in
-    the middle of sectors."""
-    for base in sorted({0, cfg.packet_flits - 8}):
+async def units(rig, cfg, rng):
+    """Every set of eight 16-byte units, at both ends of a block; stores are cut within parts."""
+    ends = sorted({0, cfg.packet_flits - 8})
+    for base in ends:
         for number in range(1, 256):
             units = [base + n for n in range(8) if number >> n & 1]
             ragged = rng.choice(((), (), (rng.choice(units),), units))
             row = rng.random() < 0.6
-            # A short block may end with the lower unit of a sector, and is full with it.
+            # A short block may end within a part, and is full with its last unit.
             full = UNIT * rng.choice((max(units) + 1, cfg.packet_flits))
             if units == list(range(len(units))):
                 row, full, ragged = True, UNIT * len(units), ()
@@ -79,48 +58,43 @@ async def half_sectors(rig, cfg, rng):
             await rig.stored(rng.choice((0, 0, 1, 2, 8)))
             await rig.mark()
             await rig.until(lambda n=before: len(rig.packets) > n, 200, "the packet")
-            cover_units(rig, units, stores)
-            cover(f"{rig.word}.half.full", rig.packets[-1].full and full % SECTOR)
+            falls = any(
+                a["part"] == b["part"] and a["mask"] > b["mask"]
+                for a, b in zip(stores, stores[1:], strict=False)
+            )
+            cover("packet_manager.units.upper_before_lower", falls)
+            short = rig.packets[-1].full and full % cfg.slice_bytes
+            cover("packet_manager.units.full_within_part", short)
     await rig.emptied()
-    assert len(rig.packets) == len({0, cfg.packet_flits - 8}) * 255
+    assert len(rig.packets) == len(ends) * 255
 
 
 @PoolRig.test(merge_timeout=LATE, age_limit=LATE)
-async def tail_marks(rig, cfg, rng):
-    """A mark in every cycle around a packet's last flit, which waits for the link: it drains until
+async def mark_moments(rig, cfg, rng):
+    """A mark in every cycle of a packet's way, whose last beat is held up or not: it drains until
     the ledger has its bytes."""
     hold = {"after": None}
-    rig.output.set_pause(held_back(rig, hold))
-    dest, _ = rig.traffic.first
-    rank, handle = rig.traffic.dests[dest][0], dest // cfg.replicas
-    moments = [("held", at) for at in range(-3, 6)] + [("taken", at) for at in range(4)]
-    moments += [("free", at) for at in range(-3, 9)]
+    rig.o_record.set_pause(held_back(rig, hold))
+    dest, rank = rig.traffic.first
     for everything in (True, False):
-        for how, at in moments:
-            units = rng.choice((1, 2, cfg.packet_flits))
-            row = rig.traffic.row(dest=dest, full=UNIT * units)
-            hold["after"] = (
-                rig.output.count + units if how != "free" else None
-            )  # all but the last flit
-            rig.put(row, 0, UNIT * units)
-            await rig.stored(8 + units + at)
-            if how == "taken":
-                hold["after"] = None
-            await rig.mark(None if everything else handle)
-            if how == "held":
-                await rig.cycles(16)
-                await rig.sampled()
-                assert int(rig.output.port.valid.value) and rig.output.count == hold["after"]
-                word = rig.get("draining")
-                assert word >> rank & 1, f"mark at {at}: the last flit waits, draining is {word:b}"
-                cover(f"{rig.word}.mark.tail_loaded", at == -1)
-                cover(f"{rig.word}.mark.tail_waits", at > 0)
-                await rig.cycles(1)
-                hold["after"] = None
-            await rig.quiet()
-            marked, last = rig.marks[0][2], rig.packets[-1].last
-            cover(f"{rig.word}.mark.tail_taken", marked == last)
-            cover(f"{rig.word}.mark.tail_gone", 0 < marked - last <= 4)
+        for held in (True, False):
+            for at in range(26):
+                parts = rng.choice((1, cfg.packet_bytes // cfg.slice_bytes))
+                full = cfg.slice_bytes * parts
+                hold["after"] = rig.o_record.count + parts - 1 if held else None
+                rig.put(rig.traffic.row(dest=dest, full=full), 0, full)
+                await rig.stored(at)
+                await rig.mark(None if everything else dest // cfg.replicas)
+                if held:
+                    await rig.cycles(40)
+                    await rig.sampled()
+                    assert int(rig.o_record.port.valid.value)
+                    assert rig.o_record.count == hold["after"]
+                    assert rig.get("draining") >> rank & 1, f"mark at {at}: the last beat waits"
+                    cover("packet_manager.mark.tail_waits", at > 20)
+                    await rig.cycles(1)
+                    hold["after"] = None
+                await rig.quiet()
     rig.judge()
 
 
@@ -147,7 +121,7 @@ async def quota_moments(rig, cfg, rng):
                     await rig.stored(24)
                     freed = rig.packets[0].last - 1
                     placed = max(queue[-1].placed for queue in rig.golden.pending.values())
-                    cover(f"{rig.word}.quota.{'swap' if same else 'both'}", placed == freed)
+                    cover(f"packet_manager.quota.{'swap' if same else 'both'}", placed == freed)
                     await rig.flush()
                     await rig.whole_pool()
                     rig.judge()
@@ -159,16 +133,12 @@ async def lock_moments(rig, cfg, rng):
     one, never in none."""
     for at in range(rig.way + 4):
         for last in (False, True):  # the store completes the block
-            for sector in (0, 1):
+            for first in (0, 1):  # the late store is in front of the others, or behind
                 rank = rng.randrange(cfg.ranks)
                 base = rig.traffic.plain(rank, at)
                 size = cfg.packet_bytes - UNIT if last else 40
-                stores = (
-                    rig.traffic.bytes_of(base, UNIT, size)
-                    if sector == 0
-                    else rig.traffic.bytes_of(base, 0, size)
-                )
-                late = rig.traffic.bytes_of(base, 0 if sector == 0 else size, UNIT)
+                stores = rig.traffic.bytes_of(base, 0 if first else UNIT, size)
+                late = rig.traffic.bytes_of(base, size if first else 0, UNIT)
                 before = len(rig.packets)
                 rig.i_store.put(*stores)
                 await rig.stored(3)
@@ -179,8 +149,8 @@ async def lock_moments(rig, cfg, rng):
                 await rig.flush()
                 packets = rig.packets[before:]
                 after = packets[-1].stores[-1].placed - packets[0].take
-                cover(f"{rig.word}.lock.merge_before", len(packets) == 1 and after >= rig.merges)
-                cover(f"{rig.word}.lock.too_late", len(packets) == 2 and after <= rig.misses)
+                cover("packet_manager.lock.merge_before", len(packets) == 1 and after > 0)
+                cover("packet_manager.lock.too_late", len(packets) == 2 and after <= 6)
     rig.judge()
 
 
@@ -208,8 +178,8 @@ async def death_moments(rig, cfg, rng):
         left, sunk = len(rig.packets), rig.counted["sunk"]
         assert left + sunk == 1 and len(rig.taken) == left, f"at {at}: {left} packets, {sunk} sunk"
         assert not rig.get("draining"), f"at {at}: drains for ever"
-        cover(f"{rig.word}.dead.at_lock", left and killed <= rig.taken[0] <= killed + 1)
-        cover(f"{rig.word}.dead.before_lock", sunk)
+        cover("packet_manager.dead.at_lock", left and killed <= rig.taken[0] <= killed + 1)
+        cover("packet_manager.dead.before_lock", sunk)
         assert rig.credits.left[rank] == 1 - left
 
 
@@ -229,7 +199,7 @@ async def timer_moments(rig, cfg, rng):
         packets = rig.packets
         assert [packet.full for packet in packets] in ([True], [False, False])
         cover(
-            f"{rig.word}.timer.completed",
+            "packet_manager.timer.completed",
             packets[0].full and packets[0].take - packets[0].stores[0].placed >= timeout,
         )
-        cover(f"{rig.word}.timer.parted", len(packets) == 2)
+        cover("packet_manager.timer.parted", len(packets) == 2)

@@ -2,6 +2,7 @@
 """cocotb tests of the packet manager: places of the pool filled and emptied, and stores whose tags
 differ in one bit."""
 
+from hub_rtl.packet_manager.quota import ON_THE_WAY
 from sim.quality.coverage import cover
 
 from .rig import PoolRig
@@ -12,7 +13,7 @@ async def places(rig, cfg, rng):
     """Entries come and go one by one, for all maxima: the side ports follow while nothing else
     moves."""
     still = 16 + 3 * min(cfg.pool_depth, 32)
-    room = min(rig.ports.on_the_way, cfg.pool_depth - cfg.ranks)  # that `can_accept` promises
+    room = min(ON_THE_WAY, cfg.pool_depth - cfg.ranks)  # that `can_accept` promises
     for most in sorted({0, 2, room, cfg.pool_depth - 1, cfg.pool_depth}):
         rig.limits |= {
             "max_entries": most,
@@ -46,7 +47,7 @@ async def places(rig, cfg, rng):
             rig.credits.left[rng.choice([tag[1] for tag in rig.golden.pending])] += 1
             await rig.cycles(still if rng.random() < 0.7 else 30)
         await rig.emptied()
-    cover(f"{rig.word}.places")
+    cover("packet_manager.places")
 
 
 @PoolRig.test(merge_timeout=60000, age_limit=60000)
@@ -76,7 +77,7 @@ async def neighbours(rig, cfg, rng):
         await rig.flush()
         assert len(rig.packets) == before + 2, f"{one}\n {other}"
     rig.judge()
-    cover(f"{rig.word}.neighbours")
+    cover("packet_manager.neighbours")
 
 
 @PoolRig.test(merge_timeout=60000, age_limit=60000)
@@ -100,7 +101,7 @@ async def marks_of_one(rig, cfg, rng):
             await rig.cycles(60)
             assert len(rig.packets) == count and rig.packets[-1].stores[0].dest == dest
         await rig.flushed()
-    cover(f"{rig.word}.mark.one")
+    cover("packet_manager.mark.one")
 
 
 @PoolRig.test(merge_timeout=60, age_limit=60000, credits=0)
@@ -116,7 +117,7 @@ async def place_in_a_moment(rig, cfg, rng):
         await rig.stored(rig.golden.merge_timeout + 3 * cfg.pool_depth)
         # The whole one is locked and held at the output; then one more store than the rank has
         # places for.
-        rig.output.set_pause("stop")
+        rig.o_record.set_pause("stop")
         rig.put(whole, 0, cfg.packet_bytes)
         await rig.stored(rig.way)
         rig.credits.left[rank] = 1
@@ -127,7 +128,7 @@ async def place_in_a_moment(rig, cfg, rng):
         for base in (young, *fillers):
             rig.put(base, 0, 8)
         await rig.cycles(cfg.pool_depth + rig.way)
-        rig.output.set_pause(None)
+        rig.o_record.set_pause(None)
         await rig.cycles(wait)
         rig.credits.left[rank] = 1
         await rig.cycles(2 * rig.way)
@@ -136,7 +137,7 @@ async def place_in_a_moment(rig, cfg, rng):
         await rig.emptied()
         assert [p.rowid for p in rig.packets[:2]] == [3, 2], f"wait {wait}: not the expired one"
     assert waited
-    cover(f"{rig.word}.pool.in_a_moment")
+    cover("packet_manager.pool.in_a_moment")
 
 
 @PoolRig.test(credits=0, merge_timeout=60000, age_limit=60000, watchdog=6000)
@@ -162,14 +163,14 @@ async def leaving_is_enough(rig, cfg, rng):
     for wait in range(4):
         await rig.anew()
         dest, _ = rig.traffic.first
-        rig.output.set_pause("stop")
+        rig.o_record.set_pause("stop")
         rig.put_row(cfg.packet_bytes, dest=dest)
         await rig.stored(2 * rig.way)
         rig.put_rows(rig.places, dest=dest)
         await rig.cycles(rig.places + 2 * rig.way + wait)
         assert rig.counted["stall_pool"] and not rig.packets
-        rig.output.set_pause(None)
+        rig.o_record.set_pause(None)
         await rig.cycles(4 * rig.way + cfg.pool_depth)
         assert len(rig.packets) == 1, "another one was squeezed out"
         await rig.flushed()
-    cover(f"{rig.word}.pool.leaving")
+    cover("packet_manager.pool.leaving")

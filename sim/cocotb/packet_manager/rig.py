@@ -5,28 +5,25 @@ traffic."""
 from hub_rtl.contract.registers import policies
 from hub_rtl.packet_manager.packet_manager import PacketManager
 from sim.bench.rig import Rig
+from sim.golden.packet_manager import PacketManagerGolden
 from sim.quality.coverage import cover
 
-from .checks import Judge, SidePorts
-
-SECTOR = 32
+from .checks import SidePorts
 
 
 class Credits:
-    """The link's books: ``dest_ready`` while a rank has credits; a take shows after ``delay``
-    cycles (1 or 2)."""
+    """The link's books: ``dest_ready`` while a rank has credits; a take shows in the next cycle."""
 
-    def __init__(self, rig, each, give_back=None, delay=1, rng=None):
+    def __init__(self, rig, each, give_back=None, rng=None):
         self.rig, self._rng = rig, rng
-        self.set(each, give_back, delay)
+        self.set(each, give_back)
         self.word = None
         rig.add(self)
 
-    def set(self, each, give_back, delay=1):
+    def set(self, each, give_back):
         """So many for each rank, and how they come back, from now on."""
         self.limit, self._give_back = each, give_back
         self.give(each)
-        self._seen = [self.left] * delay
 
     def give(self, count):
         """So many for each rank."""
@@ -37,18 +34,14 @@ class Credits:
             f"cycle {self.rig.cycle}: rank {rank} was taken without a credit"
         )
         self.left[rank] -= 1
-        cover(f"{self.rig.word}.credit.last", self.left[rank] == 0)
+        cover("packet_manager.credit.last", self.left[rank] == 0)
 
     def drive(self):
         if self._give_back is not None:
             for r, left in enumerate(self.left):
                 if left < self.limit and self._rng.random() < self._give_back:
                     self.left[r] += 1
-        self._seen = [*self._seen[1:], list(self.left)]
-        word = sum(
-            (min(a, b) > 0) << r
-            for r, (a, b) in enumerate(zip(self._seen[0], self.left, strict=True))
-        )
+        word = sum((left > 0) << r for r, left in enumerate(self.left))
         if word != self.word:
             self.rig.set("dest_ready", word)
             self.word = word
@@ -68,14 +61,8 @@ class PoolRig(Rig):
     arguments of the golden model."""
 
     block = PacketManager
-    word = "packet_manager"  # of its bins
-    out = "o_packet"
-    ports_like = SidePorts
-    delays = (1, 2)  # cycles after which `dest_ready` may show a take
-    settles = 12  # cycles after the last packet has left
-    way = 12  # cycles: more than a store is on its way to an idle output
-    # Cycles from a lock to a store that surely merges if any does, surely not if any does not.
-    merges, misses = -1, 0
+    settles = 30  # cycles after the last packet has left
+    way = 20  # cycles: more than a store is on its way to an idle output
 
     def __init__(
         self,
@@ -85,19 +72,17 @@ class PoolRig(Rig):
         stall=None,
         credits=1000,
         give_back=None,
-        delay=1,
         watchdog=3000,
         **limits,
     ):
         super().__init__(dut, salt, idle, stall, watchdog)
         self.limits = limits
-        self.credits = Credits(self, credits, give_back, delay, self.rng)
+        self.credits = Credits(self, credits, give_back, self.rng)
         self.places = self.cfg.pool_depth - self.cfg.ranks + 1  # that one rank can have
         self.marks, self.dead = [], 0
         self.golden = None
         self.i_store.on_item(lambda item, cycle: self.golden.store(item, cycle))
-        self.output = getattr(self, self.out)
-        self.output.on_item(lambda item, cycle: self.golden.beat(item, cycle))
+        self.o_record.on_item(lambda item, cycle: self.golden.beat(item, cycle))
         self.on_sample(self._watch)
         self.new_rows()
 
@@ -118,28 +103,23 @@ class PoolRig(Rig):
 
     def new_rows(self):
         """Other destinations and RowIDs from now on."""
-        self.traffic = self.new_traffic()
-
-    def new_traffic(self):
-        return Traffic(self.cfg, self.rng)
-
-    def new_golden(self):
-        return Judge(self.cfg, **self.limits)
+        self.traffic = Traffic(self.cfg, self.rng)
 
     def vary(self, rng):
         """Other limits and credits, at random."""
         each, back = rng.choice((1, 2, 20)), rng.choice((0.05, 0.3))
-        self.credits.set(each, back, rng.choice(self.delays))
+        self.credits.set(each, back)
         depth = self.cfg.pool_depth
         self.limits |= {
             "merge_timeout": rng.choice((0, 40, 300)),
             "age_limit": rng.choice((100, 4000)),
             "max_entries": rng.choice((0, 2, depth // 2, depth)),
+            "bucket_shift": rng.choice((0, 1, 3)),
         }
 
     async def start(self):
         """Reset, with a fresh golden model and empty counters."""
-        self.golden, self.ports = self.new_golden(), self.ports_like(self)
+        self.golden, self.ports = PacketManagerGolden(self.cfg, **self.limits), SidePorts(self)
         self.counted = dict.fromkeys(self.get("counts"), 0)
         self.taken, self.sent_stamps = [], []
         self.kill(0)
@@ -171,27 +151,25 @@ class PoolRig(Rig):
             self.counted[name] += on
         golden.cycle(
             cycle,
-            stalled=self.stalled(),
+            stalled=bool(self.get("counts")["stall_pool"]),
             dest_ready=self.get("dest_ready"),
             peer_dead=self.dead,
             draining=self.get("draining"),
         )
-        moved = cycle in (*self.i_store.stamps[-1:], *self.output.stamps[-1:]) or take
+        moved = cycle in (*self.i_store.stamps[-1:], *self.o_record.stamps[-1:]) or take
         self.ports.look(cycle, moved, bool(marked))
 
     @property
     def late(self):
         """Cycles within which a timer that has expired makes an entry leave."""
-        return 2 * self.cfg.pool_depth + 8
+        return self.golden.sweep + 16
 
     async def sunk(self, rank):
         """Until nothing is left of a dead peer; (least, most) entries that were sunk."""
+        await self.cycles(4 * self.golden.sweep + 20 * self.cfg.pool_depth)
+        found = self.golden.sunk(rank)
         await self.quiet()
-        return len(self.golden.sunk_tags), self.golden.sunk_stores
-
-    def stalled(self):
-        """A store waits, as the golden model counts it."""
-        return not int(self.i_store.port.ready.value)
+        return found
 
     async def mark(self, handle=None):
         """One pulse of ``mark``, of a handle or of all."""
@@ -236,7 +214,7 @@ class PoolRig(Rig):
         await self.until(idle, limit, "all packets")
         await self.cycles(self.settles)
         assert self.get("draining") == 0, "still draining with nothing left"
-        assert int(self.output.port.valid.value) == 0, "an extra packet"
+        assert int(self.o_record.port.valid.value) == 0, "an extra packet"
 
     async def flush(self):
         """A mark of all, until everything has left."""
@@ -284,21 +262,20 @@ class PoolRig(Rig):
         )
         assert len(self.sent_stamps) == sum(not p.plain for p in golden.packets)
         for name, count in self.counted.items():
-            cover(f"{self.word}.count.{name}", count > 0)
+            cover(f"packet_manager.count.{name}", count > 0)
         for packet in golden.packets:
             cover(
-                f"{self.word}.packet.{'plain' if packet.plain else 'row'}"
+                f"packet_manager.packet.{'plain' if packet.plain else 'row'}"
                 f".{'full' if packet.full else 'partial'}.{'nop' if packet.nop else 'normal'}"
             )
 
 
 class Traffic:
-    """Stores of rows and of plain addresses. A row's bytes are stored once; plain ones also
-    overlap."""
-
-    size, place = SECTOR, "sector"  # bytes of a store, and the field that says which of a block's
+    """Stores of rows and of plain addresses, a part of a block at most each. A row's bytes are
+    stored once; plain ones also overlap."""
 
     def __init__(self, cfg, rng):
+        self.size = cfg.slice_bytes
         self.cfg, self.rng, self.next_row = cfg, rng, rng.getrandbits(23)
         pairs = [(rank, region) for rank in range(cfg.ranks) for region in range(cfg.regions)]
         rng.shuffle(pairs)
@@ -316,7 +293,7 @@ class Traffic:
 
     def base(self, plain, rank, block, **fields):
         """What the stores of a block have in common."""
-        zeros = dict.fromkeys(("region", "epoch", "rowid", "dest", "cls", self.place), 0)
+        zeros = dict.fromkeys(("region", "epoch", "rowid", "dest", "cls", "part"), 0)
         block = {"plain": plain, "rank": rank, "block": block, "full": self.cfg.packet_bytes}
         return zeros | block | fields
 
@@ -329,7 +306,7 @@ class Traffic:
         while first < last:
             end = min(last, first // self.size * self.size + self.size)
             mask = (1 << end - first) - 1 << first % self.size
-            part = {self.place: first // self.size}
+            part = {"part": first // self.size}
             stores.append(base | part | {"mask": mask, "data": self.data()})
             first = end
         return stores
@@ -399,6 +376,21 @@ class Traffic:
         while opened:
             out.append(self._draw(opened))
         return out
+
+    def rows(self, count, ranks, window):
+        """Stores of ``count`` whole packets, rows of eight blocks, each store moved by less than
+        ``window`` places."""
+        blocks = min(8, self.cfg.max_row_bytes // self.cfg.packet_bytes)
+        stores = []
+        for number in range(count):
+            if number % blocks == 0:
+                row = self.row(dest=self.by_rank[self.rng.choice(list(ranks))])
+            block = row | {"block": number % blocks}
+            stores += self.bytes_of(block, 0, self.cfg.packet_bytes)
+        for n in range(len(stores) if window else 0):
+            other = min(len(stores) - 1, n + self.rng.randrange(window))
+            stores[n], stores[other] = stores[other], stores[n]
+        return stores
 
     def _draw(self, opened):
         n = self.rng.randrange(len(opened))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import simpy
 
-from hub_rtl.packet_manager.pool_quota import ON_THE_WAY
+from hub_rtl.packet_manager.quota import ON_THE_WAY
 from sim.system.layer import rows_of
 
 from .network import Network, NetworkSettings, hub_figures

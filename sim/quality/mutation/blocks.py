@@ -62,14 +62,13 @@ BLOCKS = {
     ),
     "packet_manager": Block(
         PacketManager,
-        TINY,
+        TINY.replace(pool_depth=16),
         "sim.cocotb.packet_manager.tests,sim.cocotb.packet_manager.limits,"
         "sim.cocotb.packet_manager.places,sim.cocotb.packet_manager.moments",
         (
             "random_traffic",
             "latency",
-            "back_to_back",
-            "wire_efficiency",
+            "interleaved",
             "sustained",
             "order",
             "starvation",
@@ -85,8 +84,8 @@ BLOCKS = {
             "marks_of_one",
             "place_in_a_moment",
             "old_at_once",
-            "half_sectors",
-            "tail_marks",
+            "units",
+            "mark_moments",
             "quota_moments",
             "lock_moments",
             "death_moments",

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from hub_rtl.parts.ram import Ram
 
-from .records import PLACES, WAYS, wide_types_of
+from .records import PLACES, WAYS, pool_types_of
 
 __all__ = ["TagTable"]
 
@@ -28,7 +28,7 @@ class TagTable(wiring.Component):
     """
 
     def __init__(self, cfg):
-        self._cfg, self._types = cfg, wide_types_of(cfg)
+        self._cfg, self._types = cfg, pool_types_of(cfg)
         t = self._types
         super().__init__(
             {

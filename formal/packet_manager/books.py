@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Promises of the wide packet manager's books: free entries, quota, credits, turns, fences."""
+"""Promises of the packet manager's books: free entries, quota, credits, turns, fences."""
 
 from amaranth import Array, Mux, Signal
 
 from formal.kit.inside import observe
 from formal.kit.spec import Spec
+from hub_rtl.packet_manager.fence import Fence
+from hub_rtl.packet_manager.quota import FreeList, Quota
+from hub_rtl.packet_manager.rank_lists import RankLists
+from hub_rtl.packet_manager.ready_lists import ReadyLists
+from hub_rtl.packet_manager.records import BUCKETS, LISTS
 from hub_rtl.parts.onehot import tree_sum
-from hub_rtl.wide_packet_manager.fence import Fence
-from hub_rtl.wide_packet_manager.quota import FreeList, Quota
-from hub_rtl.wide_packet_manager.rank_lists import RankLists
-from hub_rtl.wide_packet_manager.ready_lists import ReadyLists
-from hub_rtl.wide_packet_manager.records import BUCKETS, LISTS
 
 __all__ = [
     "CreditsTakenOnce",
@@ -20,15 +20,13 @@ __all__ = [
     "ReserveKept",
 ]
 
-SLICE = 16
-
 
 class EntriesGivenOnce(Spec):
     """No entry is given to two blocks at a time, while only held ones are given back."""
 
     def build(self, m):
         depth = self._cfg.pool_depth
-        m.submodules.dut = dut = FreeList(self._cfg, SLICE)
+        m.submodules.dut = dut = FreeList(self._cfg)
         self.free_inputs(dut)
         entry = self.constant(range(depth), "entry")
         held, out = Signal(), Signal(range(depth + 1))
@@ -52,7 +50,7 @@ class ReserveKept(Spec):
 
     def build(self, m):
         cfg = self._cfg
-        m.submodules.dut = dut = Quota(cfg, SLICE)
+        m.submodules.dut = dut = Quota(cfg)
         self.free_inputs(dut, but=("asks", "asks_again", "policy"))
         most = self.constant(dut.policy.max_entries.shape(), "most")
         ask, before = Signal(range(cfg.ranks)), Signal(range(cfg.ranks))
@@ -87,7 +85,7 @@ class CreditsTakenOnce(Spec):
     """A take is of a credit that is there, while ``dest_ready`` shows a take in the next cycle."""
 
     def build(self, m):
-        m.submodules.dut = dut = ReadyLists(self._cfg, SLICE)
+        m.submodules.dut = dut = ReadyLists(self._cfg)
         self.free_inputs(dut)
         rank, most = self.constant(range(self._cfg.ranks), "rank"), 3
         credits, returned = Signal(range(most + 1), init=1), Signal()
@@ -139,7 +137,7 @@ class DrainingCovers(Spec):
 
     def build(self, m):
         cfg = self._cfg
-        m.submodules.dut = dut = Fence(cfg, SLICE)
+        m.submodules.dut = dut = Fence(cfg)
         inner = observe(dut)
         self.free_inputs(dut, but=("entries",))
         entry = self.constant(range(cfg.pool_depth), "entry")

@@ -11,7 +11,7 @@ from hub_rtl.contract.fields import AGE
 from hub_rtl.parts.mutants import mutant
 from hub_rtl.parts.ram import Ram
 
-from .records import PARTIAL, covers, wide_types_of
+from .records import PARTIAL, covers, pool_types_of
 
 __all__ = ["Sweep"]
 
@@ -45,7 +45,7 @@ class Sweep(wiring.Component):
     """
 
     def __init__(self, cfg):
-        self._cfg, self._types = cfg, wide_types_of(cfg)
+        self._cfg, self._types = cfg, pool_types_of(cfg)
         self._log2_replicas = ceil_log2(cfg.replicas)
         t = self._types
         super().__init__(
@@ -100,7 +100,7 @@ class Sweep(wiring.Component):
         ]
         with m.If(self.ready.en):
             m.d.sync += asleep.bit_select(self.ready.index, 1).eq(
-                mutant("wide_packet_manager.ready_twice", 0, ~is_full)
+                mutant("packet_manager.ready_twice", 0, ~is_full)
             )
         with m.If(self.lock.en):
             m.d.sync += present.bit_select(self.lock.index, 1).eq(0)
@@ -192,7 +192,7 @@ class Sweep(wiring.Component):
         for after, index in ((words, at), (aging, words.index), (judged, aging.index)):
             moved, held = (self.opened.index == each for each in (index, after.index))
             anew = self.opened.en & Mux(goes, moved, held)
-            with m.If(self.marks | mutant("wide_packet_manager.judged_by_entry_before", anew, 0)):
+            with m.If(self.marks | mutant("packet_manager.judged_by_entry_before", anew, 0)):
                 m.d.sync += after.en.eq(0)
         return judged
 
@@ -219,9 +219,7 @@ class Sweep(wiring.Component):
             m.d.sync += coming[r].eq(coming[r] + comes - (self.leaves.en & (self.leaves.rank == r)))
         any_one, own, own_rank, done = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
-            recent.eq(
-                mutant("wide_packet_manager.squeezes_in_vain", self.leaves.en | left.any(), 0)
-            ),
+            recent.eq(mutant("packet_manager.squeezes_in_vain", self.leaves.en | left.any(), 0)),
             own_rank.eq(own & ~done & (visit.info.key.rank == waits.rank)),
         ]
         m.d.sync += [

@@ -13,7 +13,7 @@ from hub_rtl.parts.mutants import mutant
 from hub_rtl.parts.onehot import encode, ones, select
 from hub_rtl.parts.ram import Ram
 
-from .records import BANKS, HOME, PLACES, WAYS, covers, wide_types_of
+from .records import BANKS, HOME, PLACES, WAYS, covers, pool_types_of
 from .tag_table import TagTable
 
 __all__ = ["Tags"]
@@ -77,7 +77,7 @@ class Tags(wiring.Component):
     """
 
     def __init__(self, cfg):
-        self._cfg, self._types = cfg, wide_types_of(cfg)
+        self._cfg, self._types = cfg, pool_types_of(cfg)
         self._log2_replicas = ceil_log2(cfg.replicas)
         t = self._types
         super().__init__(
@@ -216,7 +216,7 @@ class Tags(wiring.Component):
             # Their tags are not yet in use for who reads the table.
             equal_next.eq(
                 table.equal
-                | mutant("wide_packet_manager.second_not_seen", Mux(near.second.key, shadow, 0), 0)
+                | mutant("packet_manager.second_not_seen", Mux(near.second.key, shadow, 0), 0)
             ),
         ]
         with m.If(moves):
@@ -226,10 +226,10 @@ class Tags(wiring.Component):
                 *(index[n].eq(Mux(shadow[n], gave_index, table.index[n])) for n in range(PLACES)),
             ]
         with m.Else():
-            left = mutant("wide_packet_manager.match_has_left", equal & ~closed[0], equal)
+            left = mutant("packet_manager.match_has_left", equal & ~closed[0], equal)
             m.d.sync += [equal.eq(left), matched.eq(left.any())]
         m.d.comb += [
-            some.eq(mutant("wide_packet_manager.twin_not_seen", near.next.key & gave_some, 0)),
+            some.eq(mutant("packet_manager.twin_not_seen", near.next.key & gave_some, 0)),
             hit.eq(decides.valid & ~aside.valid & (matched | some)),
         ]
         return hit, select(equal, index) | Mux(some, gave_index, 0)
@@ -247,9 +247,7 @@ class Tags(wiring.Component):
         m.d.comb += [
             own_next.eq(Mux(moves, table.used | shadow, own.used & ~closed[0])),
             aside_next.eq(Mux(moves, (own.used | given) & ~closed[0], of_aside.used & ~closed[1])),
-            avoided.eq(
-                mutant("wide_packet_manager.way_given_twice", by_bank(near.coming) & ways, 0)
-            ),
+            avoided.eq(mutant("packet_manager.way_given_twice", by_bank(near.coming) & ways, 0)),
             now.eq(Mux(moves, own, of_aside)),
         ]
         with m.If(moves):

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Payload and byte masks of the entries, what they have of their parts, and when they are full."""
 
+from typing import NamedTuple
+
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -9,9 +11,28 @@ from hub_rtl.contract.fields import FLIT_BYTES
 from hub_rtl.parts.mutants import mutant
 from hub_rtl.parts.ram import Ram
 
-from .records import BUCKETS, LOW, PLAIN, SLOTS, wide_types_of
+from .records import BUCKETS, LOW, PLAIN, SLOTS, pool_types_of
 
 __all__ = ["Entries"]
+
+
+class EntriesObserve(NamedTuple):
+    """What a proof may see of :class:`Entries`."""
+
+    waiting: Ram
+    payload: Ram
+    op: Signal  #: a store in C4
+    merging: Signal  #: ... in C5
+    state: Ram
+    state_out: Ram
+    masks: Ram
+    masks_out: Ram
+    done: Ram  #: parts that have all their bytes, of each entry
+    last: Signal  #: a store in C6:
+    had_6: Signal  #: parts before it,
+    whole: Signal  #: units of its part that are whole,
+    needed: Signal  #: ... that the block shall have,
+    parts: Signal  #: parts that it shall have
 
 
 class Entries(wiring.Component):
@@ -34,8 +55,10 @@ class Entries(wiring.Component):
     entry, ``whole`` Out, it is full; ``fetch`` In, ``data``, ``mask`` (of all parts), ``info`` Out.
     """
 
+    observe: EntriesObserve  # once elaborated
+
     def __init__(self, cfg):
-        self._cfg, self._types = cfg, wide_types_of(cfg)
+        self._cfg, self._types = cfg, pool_types_of(cfg)
         t = self._types
         super().__init__(
             {
@@ -112,9 +135,10 @@ class Entries(wiring.Component):
             ),
             merging.mask.eq(written.mask),
         ]
-        had, normal = self._had(m, op, merging)
-        whole = self._merge(m, op, merging, had)
-        self._complete(m, merging, had, normal, whole)
+        states, had, normal = self._had(m, op, merging)
+        masks, whole = self._merge(m, op, merging, had)
+        completing = self._complete(m, merging, had, normal, whole)
+        self.observe = EntriesObserve(waiting, payload, op, merging, *states, *masks, *completing)
         return m
 
     def _word(self, index, part):
@@ -124,12 +148,13 @@ class Entries(wiring.Component):
         """C5: parts with bytes before this store, and a normal store with it: read in C4; twice,
         the sender looks as well."""
         t = self._types
-        had, normal = Signal(t.parts), Signal()
+        had, normal, states = Signal(t.parts), Signal(), []
         for name, en, index in (
             ("state", 1, op.index),
             ("state_out", self.peek.en, self.peek.index),
         ):
             m.submodules[name] = ram = Ram(t.had, self._cfg.pool_depth, quick=True)
+            states.append(ram)
             m.d.comb += [
                 ram.r_en.eq(en),
                 ram.r_addr.eq(index),
@@ -142,7 +167,7 @@ class Entries(wiring.Component):
                 m.d.comb += [
                     had.eq(
                         Mux(
-                            mutant("wide_packet_manager.parts_of_entry_before", merging.new, 0),
+                            mutant("packet_manager.parts_of_entry_before", merging.new, 0),
                             0,
                             ram.r_data.parts,
                         )
@@ -151,7 +176,7 @@ class Entries(wiring.Component):
                 ]
             else:
                 m.d.comb += self.had.eq(ram.r_data)
-        return had, normal
+        return states, had, normal
 
     def _merge(self, m, op, merging, had):
         """C5: the mask of the store's part; which of its units are whole, one cycle later."""
@@ -169,7 +194,10 @@ class Entries(wiring.Component):
             masks.r_en.eq(1),
             masks.r_addr.eq(self._word(op.index, op.store.part)),
             known.eq((had & merging.part).any()),
-            mask.eq(merging.mask | Mux(known, masks.r_data, 0)),
+            mask.eq(
+                merging.mask
+                | Mux(mutant("packet_manager.mask_of_entry_before", known, 1), masks.r_data, 0)
+            ),
             masks.w_en.eq(merging.en),
             masks.w_addr.eq(place),
             masks.w_data.eq(mask),
@@ -187,7 +215,7 @@ class Entries(wiring.Component):
                 whole[n].eq(mask.word_select(n, FLIT_BYTES).all()),
                 twice[n].eq(both.word_select(n, FLIT_BYTES).any()),
             ]
-        return whole
+        return (masks, masks_out), whole
 
     def _complete(self, m, merging, had, normal, whole):
         """C6: the store's part has all its bytes, and so have all others that the block shall
@@ -229,3 +257,4 @@ class Entries(wiring.Component):
             self.full.list.rank.eq(last.list.rank),
             self.full.list.number.eq(Mux(~normal_6, LOW, Mux(last.plain, PLAIN, last.list.number))),
         ]
+        return done, last, had_6, whole, needed, parts

@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from hub_rtl.parts.mutants import mutant
 
-from .records import wide_types_of
+from .records import pool_types_of
 
 __all__ = ["Fence"]
 
@@ -43,7 +43,7 @@ class Fence(wiring.Component):
     observe: FenceObserve  # once elaborated
 
     def __init__(self, cfg):
-        self._cfg, self._types = cfg, wide_types_of(cfg)
+        self._cfg, self._types = cfg, pool_types_of(cfg)
         t = self._types
         super().__init__(
             {
@@ -90,14 +90,14 @@ class Fence(wiring.Component):
         with m.If(self.opened.en):
             m.d.sync += covered.bit_select(self.opened.index, 1).eq(
                 mutant(
-                    "wide_packet_manager.opened_at_mark",
+                    "packet_manager.opened_at_mark",
                     self.opened.early | mark.en,
                     self.opened.early,
                 )
             )
         for r in range(cfg.ranks):
             count = counts[r]
-            early = mutant("wide_packet_manager.early_not_counted", self.opened.early, 0)
+            early = mutant("packet_manager.early_not_counted", self.opened.early, 0)
             more = self.opened.en & early & (self.opened.info.key.rank == r)
             innocent = self.innocent.en & (self.innocent.rank == r)
             m.d.comb += left[r].eq(count.any())
@@ -111,8 +111,7 @@ class Fence(wiring.Component):
         kept, now, ranks = Signal(), Signal(), 0
         left = self.leaves.en & ~self.leaves.sunk
         m.d.comb += now.eq(
-            mutant("wide_packet_manager.mark_misses_tail", mark, 0)
-            | Mux(left, leaves_covered, kept)
+            mutant("packet_manager.mark_misses_tail", mark, 0) | Mux(left, leaves_covered, kept)
         )
         m.d.sync += kept.eq(now)
         stage = data.StructLayout({"en": 1, "covered": 1, "rank": cfg.rank_width})
@@ -125,4 +124,4 @@ class Fence(wiring.Component):
             m.d.sync += [after.eq(before), after.covered.eq(before.covered | mark)]
             late = late | Mux(after.en & after.covered, 1 << after.rank, 0)
             before = after
-        return ranks | mutant("wide_packet_manager.drained_before_ledger", late, 0)
+        return ranks | mutant("packet_manager.drained_before_ledger", late, 0)

@@ -58,9 +58,7 @@ class RankLists(wiring.Component):
         passed = Signal(range(REST_SHARE))
         ends = Mux(self.last, self.pops, 0)
         m.d.comb += [
-            starts.eq(
-                self.fills & (~filled | mutant("wide_packet_manager.push_at_last_pop", ends, 0))
-            ),
+            starts.eq(self.fills & (~filled | mutant("packet_manager.push_at_last_pop", ends, 0))),
             self.starts.eq(starts.any()),
             self.left.eq((left | self.moves).bit_select(self.choice, 1)),
         ]
@@ -86,7 +84,7 @@ class RankLists(wiring.Component):
         ]
         with m.If(self.picked & (self.choice >= BUCKETS)):
             m.d.sync += [
-                passed.eq(mutant("wide_packet_manager.rest_comes_always", 0, passed)),
+                passed.eq(mutant("packet_manager.rest_comes_always", 0, passed)),
                 rest_upward.eq(Cat(self.choice < BUCKETS + n for n in range(REST))),
             ]
         with m.Elif(self.picked):

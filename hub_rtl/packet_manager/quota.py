@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from hub_rtl.parts.mutants import mutant
 from hub_rtl.parts.ram import Ram
 
-from .records import wide_types_of
+from .records import pool_types_of
 
 __all__ = ["FreeList", "Quota", "ON_THE_WAY"]
 
@@ -29,7 +29,7 @@ class FreeList(wiring.Component):
     """
 
     def __init__(self, cfg):
-        self._cfg, self._types = cfg, wide_types_of(cfg)
+        self._cfg, self._types = cfg, pool_types_of(cfg)
         t = self._types
         super().__init__({"free": Out(t.index_width), "takes": In(1), "gives": In(t.leaves)})
 
@@ -54,7 +54,7 @@ class FreeList(wiring.Component):
         ]
         m.d.sync += [
             newest.eq(newest + self.gives.en),
-            took.eq(mutant("wide_packet_manager.given_word_read_late", self.takes & all_used, 0)),
+            took.eq(mutant("packet_manager.given_word_read_late", self.takes & all_used, 0)),
         ]
         with m.If(self.takes & all_used):
             m.d.sync += oldest.eq(oldest + 1)
@@ -82,7 +82,7 @@ class Quota(wiring.Component):
     """
 
     def __init__(self, cfg):
-        self._cfg, self._types = cfg, wide_types_of(cfg)
+        self._cfg, self._types = cfg, pool_types_of(cfg)
         t = self._types
         super().__init__(
             {
@@ -160,14 +160,14 @@ class Quota(wiring.Component):
                     | (
                         (shared >= room)
                         & mutant(
-                            "wide_packet_manager.one_entry_over_maximum",
+                            "packet_manager.one_entry_over_maximum",
                             count + room <= most,
                             count + room <= most + 1,
                         )
                     )
                 ),
             ]
-        again = took & mutant("wide_packet_manager.taker_not_seen", self.asks_again, 0)
+        again = took & mutant("packet_manager.taker_not_seen", self.asks_again, 0)
         m.d.comb += [
             self.place.eq((self.asks & Mux(again, after_own, Mux(took, after_other, quiet))).any()),
             self.at_max.eq(~(self.asks & below).any()),

@@ -11,7 +11,7 @@ from hub_rtl.parts.onehot import encode, select
 from hub_rtl.parts.ram import Ram
 
 from .rank_lists import RankLists
-from .records import LISTS, wide_types_of
+from .records import LISTS, pool_types_of
 
 __all__ = ["ReadyLists"]
 
@@ -38,7 +38,7 @@ class ReadyLists(wiring.Component):
     """
 
     def __init__(self, cfg):
-        self._cfg, self._types = cfg, wide_types_of(cfg)
+        self._cfg, self._types = cfg, pool_types_of(cfg)
         t = self._types
         super().__init__(
             {
@@ -74,10 +74,8 @@ class ReadyLists(wiring.Component):
         m.d.comb += [
             turn.requests.eq(
                 has
-                & mutant(
-                    "wide_packet_manager.taken_without_credit", self.dest_ready | self.dead, has
-                )
-                & ~mutant("wide_packet_manager.picked_too_soon", just, 0)
+                & mutant("packet_manager.taken_without_credit", self.dest_ready | self.dead, has)
+                & ~mutant("packet_manager.picked_too_soon", just, 0)
             ),
             self.asking.eq(turn.requests.any()),
             turn.advance.eq(self.room & self.asking),
