@@ -28,7 +28,6 @@ class NewsAreSplit(Spec):
         here = Signal(range(words + 1))  # entries of the beat
         fits = Cat(mask == (1 << 8 * n) - 1 for n in range(1, words + 1))
         self.suppose("whole entries", fits.any(), when=port.valid & beat.header.news)
-        self.suppose_held(port, "i_record")
         m.d.comb += here.eq(sum(mask[8 * n] for n in range(words)))
         done = Signal(range(words))  # entries of the beat that came or were lost
         one = moves(news) | dut.lost

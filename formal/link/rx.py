@@ -188,7 +188,14 @@ class HeadersAreJudged(Receiver):
         inside = self.inside
         self.lemma(
             "flits to come",
-            (inside.inside == (left != 0)) & (~inside.inside | (inside.to_come == left)),
+            (inside.inside == (left != 0))
+            & (
+                ~inside.inside
+                | (
+                    (inside.masks_to_come + inside.data_to_come == left)
+                    & (inside.data_to_come != 0)
+                )
+            ),
         )
         wrong = (
             (self.data & self.last)

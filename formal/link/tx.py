@@ -275,6 +275,8 @@ class NothingStarves(_Transmitter):
                 after.eq(credit),
                 after_message.eq(self.message),
             ]
+        with m.Elif(~others):
+            m.d.sync += pushed.eq(0)
         self.always("no two CREDITs before others", ~pushed, when=credit & others)
         at_boundary = ~self.within & free_wire
         self.always(

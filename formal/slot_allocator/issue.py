@@ -41,12 +41,14 @@ class _Issue(Spec):
             "taken",
             (inside.now.command == taken)
             & (inside.now.row == (taken.kind == Kind.ROW))
-            & (inside.asks == ((taken.kind == Kind.ROW) & taken.fresh)),
+            & (inside.asks == ((taken.kind == Kind.ROW) & taken.fresh))
+            & (taken.kind <= Kind.SINK)
+            & ((taken.reason != Reason.OK) == (taken.kind == Kind.SINK)),
             when=held,
         )
         self.specify(m, dut, inside, taken, held, held & command.ready)
 
-    def parts(self, command):
+    def span_parts(self, command):
         """Parts from the first to the last of a command's packet."""
         cfg, own = self._cfg, slice_types_of(self._cfg)
         body, flat = data.View(own.row_body, command.body), data.View(own.plain_body, command.body)
@@ -198,7 +200,7 @@ class CommandsBecomeWritesOrRefusals(_Issue):
         )
         self.always(
             "length and bytes",
-            (write.p.beats == self.parts(before))
+            (write.p.beats == self.span_parts(before))
             & (context.bytes == before.bytes)
             & (context.poison == before.poison),
             when=was["row"] | was["plain"],
@@ -263,7 +265,7 @@ class CommandsBecomeWritesOrRefusals(_Issue):
             inside.rows.r_data == entry,
             when=held & is_row & ~command.fresh & (command.index == index) & filled,
         )
-        self.lemma("parts", inside.now.beats == self.parts(command), when=held)
+        self.lemma("parts", inside.now.beats == self.span_parts(command), when=held)
         named = data.View(own.row_body, command.body)
         shown = (command.reason != Reason.WINDOW) & (command.kind != Kind.PLAIN)
         self.lemma(

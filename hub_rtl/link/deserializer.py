@@ -36,7 +36,8 @@ class DeserializerObserve(NamedTuple):
     within: Signal  #: the flit before ``first`` was not the last of its frame
     expected: Signal  #: number of the next frame
     inside: Signal  #: a packet goes on
-    to_come: Signal  #: its flits, of the mask and of data
+    masks_to_come: Signal  #: its flits of the mask
+    data_to_come: Signal  #: and of data
     held: Signal  #: beats that are there, not read yet
 
 
@@ -112,12 +113,10 @@ class Deserializer(wiring.Component):
         first, arrived, checked, within, expected = judge(m, cfg, self.rx, self.rank, self.lane)
         m.d.comb += self.busy.eq(first.valid)
         self._tell(m, arrived, checked)
-        inside, to_come = self._write(
-            m, arrived, checked, payload, headers, masks, beats.i, sources.i
-        )
+        packet_left = self._write(m, arrived, checked, payload, headers, masks, beats.i, sources.i)
         held = self._hand_out(m, payload, headers, masks, beats)
         self.observe = DeserializerObserve(
-            beats, sources, first, arrived, checked, within, expected, inside, to_come, held
+            beats, sources, first, arrived, checked, within, expected, *packet_left, held
         )
         return m
 
@@ -253,7 +252,7 @@ class Deserializer(wiring.Component):
             ]
         with m.If(of_data):
             m.d.sync += [left.eq(left - 1), unit.eq(unit + 1)]
-        return inside, masks_left + left
+        return inside, masks_left, left
 
     def _hand_out(self, m, payload, headers, masks, beats):
         """Reads the next beat when the last one has gone; keeps room for what is on its way.

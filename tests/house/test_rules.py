@@ -20,7 +20,6 @@ REPLACED = {
     "packet_manager": "*",
     "slot_allocator": ("lookup", "row_lookup", "rat"),
     "scoreboard": ("ack_combiner", "end_bits", "event_scan", "region_books", "tile_counters"),
-    "link": ("link_rx",),
 }
 
 
