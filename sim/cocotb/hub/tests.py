@@ -244,7 +244,7 @@ async def latency_and_rate(rig, cfg, rng):
         f"{beats} beats in {cycles} cycles, {flits} flits on the lane: {flits / cycles:.2f} "
         "flits per cycle"
     )
-    # With places for a round trip the lane carries a flit per cycle; the six of `tiny` cannot.
+    # With places for a round trip the lane carries a flit per cycle; the 16 of `tiny` need not.
     assert cycles <= (1.08 if cfg.pool_places >= 24 else 3) * flits
     cover("hub.full_rate", cfg.pool_places >= 24)
     await here.close_all(3, 0)
