@@ -403,6 +403,7 @@ class ClearedMeansCleared(CutHub):
         "SendLedger",
         "SlotAllocator",
         "ReadinessScoreboard",
+        "LinkSlice",
     )
 
     def build(self, m):
