@@ -11,7 +11,7 @@ from formal.kit.spec import Spec, Stream
 from hub_rtl.contract.ports import hub_interfaces
 from hub_rtl.hub.hub import Hub
 
-__all__ = ["CutHub", "fields_of", "whole"]
+__all__ = ["CutHub", "fields_of", "joined_pairs", "same_pairs", "whole"]
 
 
 #: Of a hub's parts, those that join the others: they stay.
@@ -54,18 +54,27 @@ class CutHub(Spec):
         return Stream(member["valid"], member["ready"], Cat(member[field] for field in fields))
 
     def same(self, name, *pairs):
-        """``x == y`` in every cycle, for every pair; looked at through registers, so that they are
-        two values to the tools too."""
-        self.always(name, Cat(self.past(x) == self.past(y) for x, y in pairs).all())
+        """:func:`same_pairs`, as a method."""
+        same_pairs(self, name, *pairs)
 
     def joined(self, name, source, target):
         """Items of ``source`` are those of ``target``, in the same cycle."""
-        self.same(
-            name,
-            (source.valid, target.valid),
-            (source.payload, target.payload),
-            (source.ready, target.ready),
-        )
+        same_pairs(self, name, *joined_pairs(source, target))
+
+
+def same_pairs(spec, name, *pairs):
+    """``x == y`` in every cycle, for every pair; looked at through registers, so that they are two
+    values to the tools too."""
+    spec.always(name, Cat(spec.past(x) == spec.past(y) for x, y in pairs).all())
+
+
+def joined_pairs(source, target):
+    """What is the same of two streams whose items are the same, in the same cycle."""
+    return (
+        (source.valid, target.valid),
+        (source.payload, target.payload),
+        (source.ready, target.ready),
+    )
 
 
 def whole(value):

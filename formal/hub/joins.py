@@ -86,7 +86,7 @@ class PacketsStayInTheirSlice(CutHub):
         )
         pools, writers = (self.blocks[name] for name in ("PacketManager", "MemoryWriter"))
         ledger = self.one("SendLedger")
-        links, splits = self.blocks["LinkPort"], self.blocks["NewsSplit"]
+        links, splits = self.blocks["LinkSlice"], self.blocks["NewsSplit"]
         news, control = self.one("NewsLanes"), self.one("ProducerControl")
         self.joined("news", control.o_news, news.i_news)
         self.same(
@@ -102,7 +102,7 @@ class PacketsStayInTheirSlice(CutHub):
             self.joined(f"packets and news of slice {n}", news.o_packet[n], port.i_packet)
             self.same(
                 f"credits of slice {n}",
-                (self.past(news.take[n]), port.take),
+                (news.take[n], port.take),
                 (pools[n].o_take, news.pool_take[n]),
                 (pools[n].dest_ready, news.pool_ready[n]),
                 (news.dest_ready[n], port.dest_ready),
@@ -110,8 +110,8 @@ class PacketsStayInTheirSlice(CutHub):
             self.same(f"bytes of slice {n} are counted", (pools[n].o_sent, ledger.sent[n]))
             lane = Const(n if n < cfg.lanes else n - cfg.lanes, len(port.lane))
             self.same(f"port {n} knows where it is", (port.rank, csr.rank), (port.lane, lane))
-            self.joined(f"what arrives in slice {n}", port.o_packet, splits[n].i_packet)
-            self.joined(f"packets of slice {n} arrive", splits[n].o_packet, allocator.i_packet[n])
+            self.joined(f"what arrives in slice {n}", port.o_record, splits[n].i_record)
+            self.joined(f"records of slice {n} arrive", splits[n].o_record, allocator.i_record[n])
             self.joined(f"writes of slice {n}", allocator.o_write[n], writers[n].i_write)
             self.joined(f"beats of slice {n}", allocator.o_data[n], writers[n].i_data)
             self.joined(f"acknowledgements of slice {n}", writers[n].o_ack, scoreboard.i_ack[n])
@@ -403,6 +403,7 @@ class ClearedMeansCleared(CutHub):
         "SendLedger",
         "SlotAllocator",
         "ReadinessScoreboard",
+        "LinkSlice",
     )
 
     def build(self, m):
@@ -452,7 +453,7 @@ class PortsKeepWhatTheyOffer(CutHub):
             "LogicalDestinationDecoder",
             "ProducerControl",
             "ReadinessScoreboard",
-            "LinkPort",
+            "LinkSlice",
             "MemoryWriter",
             "SpillPortMerge",
             "CsrBank",

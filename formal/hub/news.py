@@ -1,71 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
 """Promises of ``hub_rtl/hub/news_split.py``: received NEWS, entry by entry."""
 
-from amaranth import Cat, Mux, Signal
+from amaranth import Cat, Signal
 
 from formal.kit.spec import Spec, moves
-from hub_rtl.contract.packets import PacketType
-from hub_rtl.contract.records import header_layout, news_layout
+from hub_rtl.contract.records import news_layout
 from hub_rtl.hub.news_split import NewsSplit
 
 __all__ = ["NewsAreSplit"]
 
 
 class NewsAreSplit(Spec):
-    """Of a NEWS packet each entry comes out once, in order, with its fields and the packet's
-    source, or is told ``lost``: those of flits that the link padded, and those that neither tell
-    nor close. Other packets come out as they are, flit by flit; nothing waits but for its output.
+    """Of a record with news each entry that the mask names comes out once, in order, with its
+    fields and the record's source, or is told ``lost``: those of a lost part, and those that
+    neither tell nor close. Other records come out as they are, beat by beat; nothing waits but for
+    its output.
 
-    Input: packets with good headers, ``len`` = half the entries, rounded up."""
+    Input: the mask of a record with news names some entries of each beat, the first ones of it."""
 
     def build(self, m):
-        m.submodules.dut = dut = NewsSplit(self._cfg)
+        cfg = self._cfg
+        m.submodules.dut = dut = NewsSplit(cfg)
         self.free_inputs(dut)
-        port, flit, news = dut.i_packet, dut.i_packet.payload, dut.o_news
-        header = header_layout(PacketType.NEWS)(flit.data)
-        # The packet that goes on: flits to come, entries to come, its source.
-        within, flits, entries, is_news = Signal(), Signal(5), Signal(5), Signal()
-        src, half = Signal(7), Signal()
-        self.suppose("framed", flit.first == ~within, when=port.valid)
-        starts_news = flit.first & (header.type == PacketType.NEWS)
-        self.suppose(
-            "good header of news",
-            (header.count >= 1)
-            & (header.count <= 16)
-            & (header.len == (header.count + 1) >> 1)
-            & ~header.masked
-            & ~flit.last
-            & ~flit.err,
-            when=port.valid & starts_news,
-        )
-        self.suppose(
-            "as long as its header says", flit.last == (flits == 1), when=port.valid & within
-        )
-        with m.If(moves(port)):
-            m.d.sync += within.eq(~flit.last)
-            with m.If(flit.first):
-                m.d.sync += [
-                    is_news.eq(starts_news),
-                    flits.eq(header.len),
-                    src.eq(header.src),
-                ]
-            with m.Else():
-                m.d.sync += flits.eq(flits - 1)
+        port, beat, news = dut.i_record, dut.i_record.payload, dut.o_news
+        words = cfg.slice_bytes // 8
+        mask = beat.mask.word_select(beat.part, cfg.slice_bytes)
+        here = Signal(range(words + 1))  # entries of the beat
+        fits = Cat(mask == (1 << 8 * n) - 1 for n in range(1, words + 1))
+        self.suppose("whole entries", fits.any(), when=port.valid & beat.header.news)
+        m.d.comb += here.eq(sum(mask[8 * n] for n in range(words)))
+        done = Signal(range(words))  # entries of the beat that came or were lost
         one = moves(news) | dut.lost
-        with m.If(moves(port) & starts_news):
-            m.d.sync += [
-                entries.eq(header.count),
-                half.eq(0),
-            ]
+        with m.If(moves(port)):
+            m.d.sync += done.eq(0)
         with m.Elif(one):
-            m.d.sync += [
-                entries.eq(entries - 1),
-                half.eq(~half),
-            ]
-        inside_news = within & is_news
-        entry = news_layout()(Mux(half, flit.data[64:], flit.data[:64]))
+            m.d.sync += done.eq(done + 1)
+        entry = news_layout()(beat.data.word_select(done, 64))
         self.always(
-            "entries of news only", inside_news & (entries != 0), when=news.valid | dut.lost
+            "entries of news only", port.valid & beat.header.news, when=news.valid | dut.lost
         )
         self.always("one of the two", ~(news.valid & dut.lost))
         self.always(
@@ -75,24 +47,31 @@ class NewsAreSplit(Spec):
                 for name, _ in news.payload.shape()
                 if name != "src"
             ).all()
-            & (news.payload.src == src)
-            & ~flit.err
+            & (news.payload.src == beat.header.rank)
+            & ~beat.lost
             & (entry.tell | entry.close),
             when=news.valid,
         )
-        self.always("lost", flit.err | ~(entry.tell | entry.close), when=dut.lost)
-        self.always("all entries came", entries == 0, when=~within)
-        rest = port.valid & ~starts_news & ~inside_news
-        self.always("others pass", dut.o_packet.valid == rest)
+        self.always("lost", beat.lost | ~(entry.tell | entry.close), when=dut.lost)
+        ends = one & (done + 1 == here)
+        self.always(
+            "a beat ends with its last entry",
+            port.ready == ends,
+            when=port.valid & beat.header.news,
+        )
+        others = port.valid & ~beat.header.news
+        self.always("others pass", dut.o_record.valid == others)
         self.always(
             "others unchanged",
-            (dut.o_packet.payload.as_value() == flit.as_value())
-            & (dut.o_packet.ready == port.ready),
-            when=rest,
+            (dut.o_record.payload.as_value() == beat.as_value())
+            & (dut.o_record.ready == port.ready),
+            when=others,
         )
-        self.always("a header of news waits for nobody", port.ready, when=port.valid & starts_news)
         self.always(
-            "an entry waits for its reader only", one | ~news.ready, when=port.valid & inside_news
+            "an entry waits for its reader only",
+            one | ~news.ready,
+            when=port.valid & beat.header.news,
         )
         self.always_held(news, "o_news")
-        self.always_held(dut.o_packet, "o_packet")
+        self.always_held(dut.o_record, "o_record")
+        self.reach("last of a full beat", ends & (done == words - 1))

@@ -26,6 +26,7 @@ BLOCKS = {
     "PacketManager": "packet_manager.packet_manager",
     "LinkPort": "link.link",
     "LoopPort": "link.loop_port",
+    "LinkSlice": "hub.link_slice",
     "SlotAllocator": "slot_allocator.slot_allocator",
     "MemoryWriter": "memory.memory",
     "ReadinessScoreboard": "scoreboard.scoreboard",

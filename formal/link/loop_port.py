@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Promises of a loop lane (``hub_rtl/link/loop_port.py``, docs/interfaces.md section 5)."""
+"""Promises of a loop slice (``hub_rtl/link/loop_port.py``, docs/interfaces.md section 5)."""
 
 from amaranth import Cat, Const, Mux, Signal
 
+from formal.kit.inside import observe
 from formal.kit.spec import Spec, blocked, moves
 from hub_rtl.contract.records import header_layout
 from hub_rtl.link.loop_port import LOOP_PACKETS, LoopPort
@@ -13,70 +14,74 @@ __all__ = ["LoopCreditsAreExact", "LoopPassesOn"]
 
 
 class _Loop(Spec):
-    """The loop lane with free inputs; its packet queue cut to ``words``."""
-
-    def __init__(self, cfg, words=3):
-        super().__init__(cfg)
-        self._words = words
+    """The loop slice with free inputs: whole packets of the own rank, as the packet manager makes
+    them."""
 
     def build(self, m):
-        m.submodules.dut = dut = LoopPort(self._cfg, self._words)
+        m.submodules.dut = dut = LoopPort(self._cfg)
         self.free_inputs(dut, but=("rank", "lane"))
         self.rank, self.lane = at_a_place(self, dut, self._cfg)
-        self.packet, self.control, self.packet_out, self.control_out = (
-            moves(port) for port in (dut.i_packet, dut.i_control, dut.o_packet, dut.o_control)
+        self.packet, self.control, self.record_out, self.control_out = (
+            moves(port) for port in (dut.i_packet, dut.i_control, dut.o_record, dut.o_control)
         )
         self.specify(m, dut)
 
 
 class LoopPassesOn(_Loop):
-    """Every flit and every control flit offered comes out once, in order and unchanged, but for
-    ``src`` and ``dst``, the own rank, and ``lane``, the own lane, of headers; packets and control
-    flits do not wait for each other. The packet queue is cut to three words (any depth:
-    parts.ram_queue). Shown for bits 31:0."""
+    """Every control flit offered comes out once, in order and unchanged, but for ``src`` and
+    ``dst``, the own rank, and ``lane``, the own lane; packets do not hold it up. Each header of a
+    packet goes to the deserializer with the next number, and so that it takes it (records: by the
+    benches). Shown for bits 31:0."""
 
     def specify(self, m, dut):
-        def addressed(name, flit, is_header):
-            header = Signal(header_layout(), name=name)
-            m.d.comb += header.eq(flit)
-            with m.If(is_header):
-                m.d.comb += [
-                    header.src.eq(self.rank),
-                    header.dst.eq(self.rank),
-                    header.lane.eq(self.lane),
-                ]
-            return header.as_value()[:32]
-
-        flit, out = dut.i_packet.payload, dut.o_packet.payload
-        self.always_fifo(
-            "data",
-            self.packet,
-            Cat(addressed("flit", flit.data, flit.first), flit.first, flit.last, flit.err),
-            self.packet_out,
-            Cat(out.data[:32], out.first, out.last, out.err),
-            most=self._words + 1,
-        )
+        control = Signal(header_layout())
+        m.d.comb += [
+            control.eq(dut.i_control.payload),
+            control.src.eq(self.rank),
+            control.dst.eq(self.rank),
+            control.lane.eq(self.lane),
+        ]
         self.always_fifo(
             "control",
             self.control,
-            addressed("flit_of_control", dut.i_control.payload, 1),
+            control.as_value()[:32],
             self.control_out,
             dut.o_control.payload[:32],
             most=self._cfg.ctl_credits,
         )
+        rx, flit = observe(dut).rx, dut.i_packet.payload
+        seq = Signal(10)
+        with m.If(self.packet & flit.first):
+            m.d.sync += seq.eq(seq + 1)
+        header = header_layout()(rx.rx.tdata)
+        self.always(
+            "packets reach the deserializer",
+            (rx.rx.tvalid == dut.i_packet.valid) & (rx.rx.tready == dut.i_packet.ready),
+        )
+        self.always("frames are packets", rx.rx.tlast == flit.last, when=dut.i_packet.valid)
+        self.always(
+            "headers it takes",
+            (header.src == self.rank)
+            & (header.dst[: len(self.rank)] == rx.rank)
+            & (rx.rank != self.rank)
+            & (header.lane == rx.lane)
+            & (header.seq == seq),
+            when=dut.i_packet.valid & flit.first,
+        )
+        self.always("others as they are", rx.rx.tdata == flit.data, when=~flit.first)
 
 
 class LoopCreditsAreExact(_Loop):
     """Credits left + packets taken and not handed out = four, always, for the own rank; other ranks
     have none. The same for control flits and ``ctl_credits``: a flit with a credit is accepted at
-    once. A packet is accepted while the queue has a place. The counters' strobes tell what moved in
-    the cycle before, and the lane has no wire to tell of."""
+    once. The counters' strobes tell what moved in the cycle before, and the slice has no wire to
+    tell of."""
 
     def specify(self, m, dut):
         limit, counts = LOOP_PACKETS, dut.counts
         away, control = Signal(range(limit + 1)), Signal(range(self._cfg.ctl_credits + 1))
         takes = dut.take.en & (dut.take.rank == self.rank)
-        ends = self.packet_out & dut.o_packet.payload.last
+        ends = self.record_out & dut.o_record.payload.last
         mine = (Const(1, self._cfg.ranks) << self.rank)[: self._cfg.ranks]
         m.d.sync += [
             away.eq(away + takes - ends),
@@ -89,13 +94,9 @@ class LoopCreditsAreExact(_Loop):
             "control credits exact", dut.ctl_ready == Mux(control != self._cfg.ctl_credits, mine, 0)
         )
         self.always("control accepted with a credit", dut.i_control.ready == (dut.ctl_ready != 0))
-        inside = Signal(range(self._words + 2))
-        m.d.sync += inside.eq(inside + self.packet - self.packet_out)
-        self.always("packet accepted with a place", dut.i_packet.ready, when=inside < self._words)
-        self.always("packet offered", dut.o_packet.valid == (inside != 0))
         for name, event in (
             ("tx_busy", self.packet),
-            ("rx_busy", self.packet_out),
+            ("rx_busy", self.record_out),
             ("tx_idle_waiting", blocked(dut.i_packet)),
             ("credit_stall", blocked(dut.i_control)),
         ):

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Promises of the receiving side of a link lane (``hub_rtl/link/link_rx.py``, docs/interfaces.md
+"""Promises of the receiving side of a link (``hub_rtl/link/deserializer.py``, docs/interfaces.md
 section 5)."""
 
-from amaranth import Cat, Const, Mux, Signal
+from amaranth import Cat, Mux, Signal
 
+from formal.kit.cuts import cut
 from formal.kit.inside import observe
 from formal.kit.spec import Spec, moves, same
 from hub_rtl.contract.packets import PacketType, Reason
 from hub_rtl.contract.records import header_layout
-from hub_rtl.link.link_rx import LinkRx
+from hub_rtl.link.deserializer import Deserializer
+from hub_rtl.link.link import LinkPort
 
 from .tx import CONTROL_TYPES, DATA_TYPES, at_a_place, is_type
 
@@ -46,11 +48,11 @@ class Receiver(Spec):
     ``came``, ``flit``, ``last``, ``first`` of its frame (what ``tlast`` delimits), and for a first
     flit what it means."""
 
-    part, unused = LinkRx, ()  # unused: ports without inputs here
+    unused = ()  # ports without inputs here
 
     def build(self, m):
         cfg = self._cfg
-        dut = self.prepare(self.part(cfg))
+        dut = self.prepare(self.part())
         m.submodules.dut = dut
         self.free_inputs(dut, but=("rank", "lane", *self.unused))
         self.rank, self.lane = at_a_place(self, dut, cfg)
@@ -87,8 +89,13 @@ class Receiver(Spec):
         self.length = header.len + Mux(header.masked, cfg.mask_flits, 0)
         self.specify(m, dut)
 
+    def part(self):
+        """The part under proof."""
+        return LinkPort(self._cfg)
+
     def prepare(self, dut):
-        """The part under proof, changed if need be."""
+        """It, changed if need be; ``self.inside``, what its Deserializer shows."""
+        self.inside = observe(observe(dut).rx)
         return dut
 
     def arrival_lemmas(self, check):
@@ -124,15 +131,17 @@ class Receiver(Spec):
                 credit=self.credit,
             ),
         )
-        self.lemma("packets arrive within frames", self.within, when=check.arriving)
+        self.lemma("packets arrive within frames", self.within, when=check.inside)
 
 
 class HeadersAreJudged(Receiver):
     """Every header is judged once, in this order: IDLE frames are skipped; a number that is not the
-    expected one is told, a repeat dropped; a bad header is told with its reason and dropped; a
-    packet of a source without credit is told and dropped; anything else is accepted. Totals of good
-    headers are passed on. A frame that is not as long as its header says is told. The wire never
-    waits."""
+    expected one is told, a repeat dropped; a bad header is told with its reason and dropped;
+    anything else is accepted. The total of each good header, what a CREDIT flit says, and control
+    flits are passed on. A frame that is not as long as its header says is told."""
+
+    def part(self):
+        return Deserializer(self._cfg, self._cfg.slice_bytes)
 
     def prepare(self, dut):
         self.inside = observe(dut)
@@ -141,16 +150,12 @@ class HeadersAreJudged(Receiver):
     def specify(self, m, dut):
         header, src = self.header, self.src
         self.arrival_lemmas(self.inside)
-        full = Cat(dut.full.bit_select(src, 1), dut.control_full.bit_select(src, 1))
-        self.always("the wire never waits", dut.rx.tready, when=self.started)
-        self.always("packet accepted", dut.accept.en[0] == (self.data & ~full[0]))
-        self.always("control flit accepted", dut.accept.en[1] == (self.control & ~full[1]))
-        self.always("accepted of its source", dut.accept.src == src, when=dut.accept.en.any())
+        source = self.inside.sources.i
+        self.always("packet accepted", source.valid == self.data)
+        self.always("packet of its source", source.payload == src, when=self.data)
+        self.always("control flit passed on", dut.control.en == self.control)
+        self.always("as it came", dut.control.header == self.flit, when=self.control)
         self.always("wrong number told", dut.seq_error == self.past(self.off_sequence))
-        self.always(
-            "no credit told",
-            dut.violation == self.past((self.data & full[0]) | (self.control & full[1])),
-        )
         self.always("bad header told", dut.bad.en == self.bad)
         self.always(
             "bad header shown",
@@ -158,37 +163,50 @@ class HeadersAreJudged(Receiver):
             when=dut.bad.en,
         )
         self.always("flit told", dut.busy == self.past(dut.rx.tvalid & dut.rx.tready))
+        self.always("total passed on", dut.total.en == (self.data | self.control | self.credit))
+        self.always(
+            "total of its source", same(dut.total, rank=src, total=header.credit), when=dut.total.en
+        )
         body = header_layout(PacketType.CREDIT)(self.flit)
-        common = Mux(self.data | self.control, Const(1, 2) << header.credit_cls, 0)
-        self.always("totals passed on", dut.totals.en == Mux(self.credit, 3, common))
-        for cls, total in enumerate((body.total0, body.total1)):
-            self.always(
-                f"total of class {cls}",
-                dut.totals.total[cls] == Mux(self.credit, total, header.credit),
-                when=dut.totals.en[cls],
-            )
-        self.always("totals of their source", dut.totals.src == src, when=dut.totals.en.any())
+        self.always("grant passed on", dut.granted.en == (self.credit & body.grants))
+        self.always("return passed on", dut.returned.en == (self.credit & body.returns))
+        self.always(
+            "grant as it was said",
+            same(dut.granted.what, rank=src, total=body.granted, back=body.back),
+            when=dut.granted.en,
+        )
+        self.always(
+            "return as it was said",
+            same(dut.returned.what, rank=src, total=body.returned),
+            when=dut.returned.en,
+        )
         # Length: flits still to come of an accepted packet.
-        left, accepted = Signal(5), self.data & ~full[0]
+        left = Signal(5)
         with m.If(self.first):
-            m.d.sync += left.eq(Mux(accepted & ~self.last, self.length, 0))
+            m.d.sync += left.eq(Mux(self.data & ~self.last, self.length, 0))
         with m.Elif(self.came & (left != 0)):
             m.d.sync += left.eq(Mux(self.last, 0, left - 1))
-        receive = self.inside
+        inside = self.inside
         self.lemma(
             "flits to come",
-            (receive.arriving == (left != 0)) & (~receive.arriving | (receive.to_arrive == left)),
+            (inside.inside == (left != 0))
+            & (
+                ~inside.inside
+                | (
+                    (inside.masks_to_come + inside.data_to_come == left)
+                    & (inside.data_to_come != 0)
+                )
+            ),
         )
         wrong = (
-            (accepted & self.last)
-            | ((self.control & ~full[1] | self.credit) & ~self.last)
+            (self.data & self.last)
+            | ((self.control | self.credit) & ~self.last)
             | (self.came & ~self.first & (left != 0) & ((left == 1) != self.last))
         )
         for name, outcome in (
-            ("packet", accepted),
+            ("packet", self.data),
             ("repeat", self.off_sequence & ~self.good & ~self.bad),
             ("IDLE", self.idle),
-            ("no credit", self.data & full[0]),
             ("bad lane", self.bad & (self.reason == Reason.BAD_LANE)),
             ("CREDIT", self.credit),
             ("too long", self.came & (left == 1) & ~self.last),
@@ -197,34 +215,42 @@ class HeadersAreJudged(Receiver):
         self.always("wrong length told", dut.truncated == self.past(wrong))
 
 
-class ControlArrives(Receiver):
-    """Every accepted CLOSE and REJECT flit is handed out once, in order and unchanged, and its
-    buffer freed in the next cycle, whatever packets do. A source has at most its credits inside.
-    Shown for bits 31:0."""
+class ControlArrives(Spec):
+    """Every control flit of a source that has room is handed out once, in order and unchanged,
+    however late it is taken; it finds a place, also if sources do not keep their credits. Its
+    buffer is freed in the next cycle; what is not let in is told. Transmitter and deserializer are
+    cut out: totals are reported in any cycle, control flits come in any. With two ranks; shown for
+    bits 31:0."""
 
-    def specify(self, m, dut):
-        cfg = self._cfg
-        inside, frees = (
-            Signal(range(cfg.ctl_credits + 2)),
-            moves(dut.o_control),
-        )
-        accepted = dut.accept.en[1]
-        m.d.sync += inside.eq(inside + accepted - self.past(frees))
-        self.suppose(
-            "a source keeps its credits", dut.control_full.all(), when=inside == cfg.ctl_credits
-        )
+    def build(self, m):
+        cfg, limit = self._cfg, self._cfg.ctl_credits
+        m.submodules.dut = dut = LinkPort(cfg)
+        port = observe(dut)
+        for part in (port.tx, port.rx):
+            cut(self, part)
+        self.free_inputs(dut, but=("rank", "lane"))
+        rank, _ = at_a_place(self, dut, cfg)
+        comes = port.rx.control
+        src = header_layout()(comes.header).src[: cfg.rank_width]
+        self.suppose("of a peer", (src < cfg.ranks) & (src != rank), when=comes.en)
+        books, queue = observe(port.buffers), port.controls
+        full = port.buffers.full.bit_select(src, 1)
+        accepted, frees = comes.en & ~full, moves(dut.o_control)
         self.always_fifo(
-            "control",
-            accepted,
-            self.flit[:32],
-            frees,
-            dut.o_control.payload[:32],
-            most=cfg.ctl_credits,
+            "control", accepted, comes.header[:32], frees, dut.o_control.payload[:32], most=limit
         )
-        out = header_layout()(dut.o_control.payload)
-        self.always("freed", dut.control_free.en == self.past(frees))
+        violated = self.past(comes.en & full)
+        self.always("told if not", dut.counts.credit_violations == violated)
+        out, free = header_layout()(dut.o_control.payload), port.buffers.free
+        self.always("freed", free.en == self.past(frees))
         self.always(
-            "freed of its source",
-            dut.control_free.rank == self.past(out.src[: cfg.rank_width]),
-            when=dut.control_free.en,
+            "freed of its source", free.rank == self.past(out.src[: cfg.rank_width]), when=free.en
         )
+        # Helper invariant: where the buffers of the one peer are.
+        inside = Signal(range(limit + 2))
+        m.d.sync += inside.eq(inside + accepted - self.past(frees))
+        for n in range(cfg.ranks):
+            peer, held = rank != n, books.unreported[n] + books.room[n]
+            self.lemma(f"buffers of rank {n}", held + inside == limit, when=peer)
+            self.lemma(f"full of rank {n}", port.buffers.full[n] == (books.room[n] == 0), when=peer)
+        self.lemma("pushed", queue.push == self.past(accepted))

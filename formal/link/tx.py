@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Promises of the sending side of a link lane (``hub_rtl/link/link_tx.py``, docs/interfaces.md
+"""Promises of the sending side of a link (``hub_rtl/link/link_tx.py``, docs/interfaces.md
 section 5)."""
 
-from amaranth import Cat, Const, Mux, Signal
+from amaranth import Cat, Mux, Signal
 
 from formal.kit.cuts import cut
 from formal.kit.inside import observe
@@ -56,10 +56,17 @@ class _Transmitter(Spec):
         control_sunk = self.prepare(dut)
         self.free_inputs(dut, but=("rank", "lane"))
         self.rank, self.lane = at_a_place(self, dut, self._cfg, exists=False)
-        packet, control, tx = dut.i_packet, dut.i_control, dut.tx
+        packet, control, told, tx = dut.i_packet, dut.i_control, dut.i_message, dut.tx
         within, self.first, self.moves = Signal(), Signal(), tx.tvalid & tx.tready
         self.packet = moves(packet)
         self.control = moves(control) & ~control_sunk
+        self.message = moves(told)
+        said = header_layout(PacketType.CREDIT)(told.payload.data)
+        self.suppose(
+            "messages are CREDIT flits",
+            (said.type == PacketType.CREDIT) & (said.grants | said.returns),
+            when=told.valid,
+        )
         with m.If(self.packet):
             m.d.sync += within.eq(~packet.payload.last)
         header = header_layout()(packet.payload.data)
@@ -108,7 +115,7 @@ def own_fields_blank(m, name, flit, is_header):
     blank = Signal(header_layout(), name=name)
     m.d.comb += blank.eq(flit)
     with m.If(is_header):
-        m.d.comb += [blank[field].eq(0) for field in ("src", "lane", "seq", "credit_cls", "credit")]
+        m.d.comb += [blank[field].eq(0) for field in ("src", "lane", "seq", "credit")]
     return blank.as_value()
 
 
@@ -123,8 +130,14 @@ class _Frames(_Transmitter):
         out = own_fields_blank(m, "out", tx.tdata, self.first)
         data = own_fields_blank(m, "data", dut.i_packet.payload.data, dut.i_packet.payload.first)
         control = own_fields_blank(m, "control", dut.i_control.payload, 1)
-        leaves = [self.moves & self.kind[n] for n in range(3)]
+        body = header_layout(PacketType.CREDIT)(tx.tdata)
+        said = self.kind[2] & (body.grants | body.returns)
+        leaves = [
+            self.moves & which for which in (self.kind[0], self.kind[1], self.kind[2] & ~said, said)
+        ]
+        message = own_fields_blank(m, "message", dut.i_message.payload.data, 1)
         low = slice(15)
+        self.always_fifo("message", self.message, message[low], leaves[3], out[low], most=3)
         self.always_fifo(
             "data",
             self.packet,
@@ -141,9 +154,9 @@ class _Frames(_Transmitter):
 
 class PacketsLeaveWhole(_Frames):
     """Packets leave whole, in order and unchanged but for the fields filled here; so do control
-    flits, each a frame of its own, between packets; nothing else leaves but CREDIT flits, one for
-    each that was due and taken, for its rank. Shown for bits 14:0 of the flits: type, flags,
-    dst."""
+    flits and messages, each a frame of its own, between packets; nothing else leaves but CREDIT
+    flits, one for each that was due and taken, for its rank. Shown for bits 14:0 of the flits:
+    type, flags, dst."""
 
     def specify(self, m, dut):
         leaves = self.frames(m, dut)
@@ -182,9 +195,8 @@ class PacketsReachTheWire(_Frames):
 
 
 class HeadersAreFilled(_Transmitter):
-    """Every header has the own rank and lane, numbers from 0 mod 1024, and the total of one class
-    that was read and reported as the header left, a CREDIT flit both; ``tdest`` is the destination,
-    throughout the packet."""
+    """Every header has the own rank and lane, numbers from 0 mod 1024, and the total that was read
+    and reported as the header left; ``tdest`` is the destination, throughout the packet."""
 
     def specify(self, m, dut):
         tx, out, reports = dut.tx, self.out, dut.reports
@@ -202,60 +214,43 @@ class HeadersAreFilled(_Transmitter):
             tx.tdest == Mux(self.first, out.dst[: self._cfg.rank_width], dest),
             when=tx.tvalid,
         )
-        both, is_credit = reports.report.all(), self.kind[2]
-        body = header_layout(PacketType.CREDIT)(tx.tdata)
-        told = Signal(19)  # classes, rank, totals
-        m.d.comb += told.eq(
-            Cat(reports.report, Mux(both, Cat(*reports.total), reports.total[reports.report[1]]))
-        )
-        shown = Mux(
-            is_credit,
-            Cat(Const(3, 2), body.total0, body.total1),
-            Cat(~out.credit_cls, out.credit_cls, out.credit),
-        )
         self.always_fifo(
-            "total", reports.report.any(), told, self.moves & self.first, shown, most=2
-        )
-        self.always_fifo(
-            "reported rank",
-            reports.report.any(),
-            reports.dst,
+            "total",
+            reports.report,
+            Cat(reports.dst, reports.total),
             self.moves & self.first,
-            out.dst[: self._cfg.rank_width],
+            Cat(out.dst[: self._cfg.rank_width], out.credit),
             most=2,
-        )
-        self.always(
-            "the class that changed",
-            reports.report == reports.pending,
-            when=reports.report.any() & ~both & reports.pending.any() & ~reports.pending.all(),
         )
 
 
 class NothingStarves(_Transmitter):
     """A control flit goes before a packet that has not begun, a packet before a CREDIT while
-    CREDITs have been due for less than the patience. Unless the wire took nothing in the cycle
-    before, something that may go is accepted: a packet waits only for control flits and for every
-    second time a CREDIT, a CREDIT for the patience and then for one packet or control flit, a
-    control flit for its credit, the packet under way and one CREDIT. Without credit a control flit
-    waits, or is sunk if its destination is dead. Shown with the patience cut from 64 to 4
-    cycles."""
+    CREDITs have been due for less than the patience; a message is never too young. Unless the wire
+    took nothing in the cycle before, something that may go is accepted: a packet waits only for
+    control flits and for every second time a CREDIT or a message, a CREDIT for the patience and
+    then for one packet, control flit or message, a message for one packet, control flit or CREDIT,
+    a control flit for its credit, the packet under way and one CREDIT or message. Without credit a
+    control flit waits, or is sunk if its destination is dead. Shown with the patience cut from 64
+    to 4 cycles."""
 
     def specify(self, m, dut):
         packet, control, reports, tx = dut.i_packet, dut.i_control, dut.reports, dut.tx
+        told = dut.i_message
         dst = header_layout()(control.payload).dst[: self._cfg.rank_width]
         has_credit, dead = dut.control_ready.bit_select(dst, 1), dut.peer_dead.bit_select(dst, 1)
         may_control = control.valid & has_credit
+        others = packet.valid | may_control
         waited = Signal(range(self._patience + 2))
         m.d.sync += waited.eq(Mux(reports.due, waited + (waited != self._patience + 1), 0))
+        credit = reports.due_take | self.message
         self.always("control before packets", ~may_control, when=self.packet & ~self.within)
         self.always(
             "a young CREDIT lets others go first",
-            ~(may_control | packet.valid),
+            ~(others | told.valid),
             when=reports.due_take & (waited < self._patience),
         )
-        self.always(
-            "no control within a packet", ~self.within, when=self.control | reports.due_take
-        )
+        self.always("nothing within a packet", ~self.within, when=self.control | credit)
         self.always("only with credit", has_credit, when=self.control)
         self.always("credit taken with the flit", dut.control_take.en == self.control)
         self.always("credit taken of its rank", dut.control_take.rank == dst, when=self.control)
@@ -265,32 +260,37 @@ class NothingStarves(_Transmitter):
         )
         self.always("sunk at once", control.ready, when=dut.control_sunk)
         self.always("stall told", dut.credit_stall == (control.valid & ~has_credit))
-        self.always("CREDIT told", dut.credit_sent == reports.due_take)
-        offered = tx.tvalid | packet.valid | control.valid
+        self.always("CREDIT told", dut.credit_sent == credit)
+        offered = tx.tvalid | packet.valid | control.valid | told.valid
         self.always("waiting told", dut.waiting, when=offered)
-        may_go = packet.valid | (~self.within & (may_control | reports.due))
+        may_go = packet.valid | (~self.within & (may_control | reports.due | told.valid))
         free_wire = ~self.past(tx.tvalid & ~tx.tready, "stalled")
-        self.always(
-            "something that may go goes",
-            self.packet | self.control | reports.due_take,
-            when=may_go & free_wire,
-        )
-        pushed, after_credit = (
-            Signal(),
-            Signal(),
-        )  # the last choice was a CREDIT while others waited, was a CREDIT
-        with m.If(self.packet | self.control | reports.due_take):
+        goes = self.packet | self.control | credit
+        self.always("something that may go goes", goes, when=may_go & free_wire)
+        # Of the last choice: a CREDIT flit while others waited; any CREDIT flit, which of the two.
+        pushed, after, after_message = Signal(), Signal(), Signal()
+        with m.If(goes):
             m.d.sync += [
-                pushed.eq(reports.due_take & (packet.valid | may_control)),
-                after_credit.eq(reports.due_take),
+                pushed.eq(credit & others),
+                after.eq(credit),
+                after_message.eq(self.message),
             ]
-        self.always(
-            "no two CREDITs before others",
-            ~pushed,
-            when=reports.due_take & (packet.valid | may_control),
-        )
+        with m.Elif(~others):
+            m.d.sync += pushed.eq(0)
+        self.always("no two CREDITs before others", ~pushed, when=credit & others)
+        at_boundary = ~self.within & free_wire
         self.always(
             "an old CREDIT goes next",
             reports.due_take,
-            when=reports.due & (waited > self._patience) & ~after_credit & ~self.within & free_wire,
+            when=reports.due & (waited > self._patience) & ~after & at_boundary,
+        )
+        self.always(
+            "a message goes next, or an old CREDIT",
+            credit,
+            when=told.valid & ~after & at_boundary,
+        )
+        self.always(
+            "a message waits for one CREDIT",
+            self.message,
+            when=told.valid & after & ~after_message & ~others & at_boundary,
         )

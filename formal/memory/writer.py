@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Promises of the memory writer (``hub_rtl/memory/memory.py``, docs/interfaces.md section 7)."""
 
-from amaranth import Mux, Signal
+from amaranth import Cat, Mux, Signal
 
 from formal.kit.spec import Spec, moves, same
 from hub_rtl.contract.axi import RESP_OKAY
@@ -55,11 +55,18 @@ class AddressesFollowCommands(_Writer):
         self.always_fifo("awlen", self.accepted, length, self.aw, mem.awlen, most=2)
         self.always(
             "constant fields",
-            same(mem, awid=0, awsize=4, awburst=1, awcache=0, awprot=0),
+            same(
+                mem,
+                awid=0,
+                awsize=self._cfg.slice_bytes.bit_length() - 1,
+                awburst=1,
+                awcache=0,
+                awprot=0,
+            ),
         )
         self.suppose(
             "commands stay within 4 KiB",
-            (command.addr[:12] >> 4) + command.beats <= 256,
+            command.addr[:12] + command.beats * self._cfg.slice_bytes <= 4096,
             when=dut.i_write.valid,
         )
         self.suppose(
@@ -68,7 +75,9 @@ class AddressesFollowCommands(_Writer):
             when=dut.i_write.valid,
         )
         self.always(
-            "bursts stay within 4 KiB", (mem.awaddr[:12] >> 4) + mem.awlen < 256, when=mem.awvalid
+            "bursts stay within 4 KiB",
+            mem.awaddr[:12] + (mem.awlen + 1) * self._cfg.slice_bytes <= 4096,
+            when=mem.awvalid,
         )
         self.always("bursts have at most 16 beats", mem.awlen < 16, when=mem.awvalid)
 
@@ -79,10 +88,11 @@ class BeatsMatchCommands(_Writer):
 
     def specify(self, m, dut):
         mem, offered = dut.mem, dut.i_write.payload.beats
-        flit, beat = dut.i_data.payload, Signal(145)
-        m.d.comb += beat.eq(mem.wdata | mem.wstrb << 128 | mem.wlast << 144)
-        self.always_fifo("w", self.beat, flit, self.w, beat, most=2)
-        ends_in, ends_out = self.beat & flit.last, self.w & mem.wlast
+        item = dut.i_data.payload
+        beat = Signal(item.shape().size)
+        m.d.comb += beat.eq(Cat(mem.wdata, mem.wstrb, mem.wlast))
+        self.always_fifo("w", self.beat, item, self.w, beat, most=2)
+        ends_in, ends_out = self.beat & item.last, self.w & mem.wlast
         unfed = self.difference("unfed", self.accepted, ends_in)
         unwritten = self.difference("unwritten", self.accepted, ends_out)
         self.always("no beat before its command", (unfed != 0) | self.accepted, when=self.beat)
@@ -123,7 +133,7 @@ class BeatsMatchCommands(_Writer):
         ]
         self.suppose(
             "last on a command's last beat",
-            flit.last == (beats_in == now - 1),
+            item.last == (beats_in == now - 1),
             when=self.beat & mine_in & ~done_in,
         )
         self.always(

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Promises of the issue stage (``hub_rtl/slot_allocator/issue.py``)."""
 
-from amaranth import Cat, Const, Mux, Signal
+from amaranth import Array, Cat, Const, Mux, Signal
 from amaranth.lib import data
 
 from formal.kit.inside import observe, peek
 from formal.kit.spec import Spec, blocked, moves, same
+from hub_rtl.contract.config import ceil_log2
 from hub_rtl.contract.packets import Reason
 from hub_rtl.slot_allocator.issue import Issue
 from hub_rtl.slot_allocator.records import REPLIES, Kind, slice_types_of
@@ -27,25 +28,64 @@ class _Issue(Spec):
             (command.p.reason != Reason.OK) == (command.p.kind == Kind.SINK),
             when=command.valid,
         )
-        self.specify(m, dut, observe(dut))
+        self.suppose("victims only between commands", dut.filled, when=dut.victim_look)
+        # The command that was taken and has not become anything yet.
+        held, taken = Signal(), Signal(command.p.shape())
+        with m.If(command.ready):
+            m.d.sync += [held.eq(command.valid), taken.eq(command.p)]
+        self.lemma(
+            "held",
+            (inside := observe(dut)).held == held,
+        )
+        self.lemma(
+            "taken",
+            (inside.now.command == taken)
+            & (inside.now.row == (taken.kind == Kind.ROW))
+            & (inside.asks == ((taken.kind == Kind.ROW) & taken.fresh))
+            & (taken.kind <= Kind.SINK)
+            & ((taken.reason != Reason.OK) == (taken.kind == Kind.SINK)),
+            when=held,
+        )
+        self.specify(m, dut, inside, taken, held, held & command.ready)
+
+    def span_parts(self, command):
+        """Parts from the first to the last of a command's packet."""
+        cfg, own = self._cfg, slice_types_of(self._cfg)
+        body, flat = data.View(own.row_body, command.body), data.View(own.plain_body, command.body)
+        unit = Mux(command.kind == Kind.PLAIN, flat.addr16, body.row_off)[
+            : ceil_log2(cfg.packet_flits)
+        ]
+        shift = ceil_log2(cfg.slice_bytes // 16)
+        return ((unit + command.len - 1) >> shift) - (unit >> shift) + 1
+
+    def in_block(self, command):
+        """It has a span, which does not leave its block."""
+        cfg, own = self._cfg, slice_types_of(self._cfg)
+        body, flat = data.View(own.row_body, command.body), data.View(own.plain_body, command.body)
+        unit = Mux(command.kind == Kind.PLAIN, flat.addr16, body.row_off)[
+            : ceil_log2(cfg.packet_flits)
+        ]
+        return (command.len != 0) & (unit + command.len <= cfg.packet_flits)
 
 
 class CommandsBecomeWritesOrRefusals(_Issue):
-    """Every command becomes, in the cycle after it is taken, exactly one write or one refusal, and
-    nothing else becomes one. A row's write goes to the address of its answer plus row_off, in its
-    place and group; a fresh command takes the next answer in order, every other one that which was
+    """Every command becomes, in the cycle after it leaves, exactly one write or one refusal, and
+    nothing else becomes one. A row's write goes to the address of its answer plus row_off, rounded
+    down to a beat, in its place and group, with a beat for each part of its span; a fresh command
+    takes the next answer in order, every other one that which was
     kept in its entry; a refusal names the packet, its exact bytes and its reason, and reports a row
     refused by the table with its first packet only, any other not twice in a row. ``victim`` shows
     the entry. User: at most ``REPLIES`` answers wait; an entry is used after it was filled."""
 
-    def specify(self, m, dut, inside):
-        cfg, command, write, refused = self._cfg, dut.i_command.p, dut.o_write, dut.o_refused
+    def specify(self, m, dut, inside, command, held, fire):
+        cfg, write, refused = self._cfg, dut.o_write, dut.o_refused
         own = slice_types_of(cfg)
-        fire = moves(dut.i_command)
+        self.suppose(
+            "a span in its block", self.in_block(dut.i_command.p), when=dut.i_command.valid
+        )
         level = Signal(range(REPLIES + 1))
         m.d.sync += level.eq(level + dut.reply_en - dut.alloc_taken)
         self.suppose("answers fit", level < REPLIES, when=dut.reply_en)
-        self.suppose("victims only between commands", ~dut.i_command.valid, when=dut.victim_look)
 
         # One arbitrary answer, and one arbitrary entry with the answer kept in it.
         pick, marked, open_, ahead = Signal(), Signal(), Signal(), Signal(range(REPLIES + 1))
@@ -85,7 +125,9 @@ class CommandsBecomeWritesOrRefusals(_Issue):
                 filled.eq(used),
                 entry.eq(row),
             ]
-        self.suppose("entry filled", command.index < own.rat_entries, when=dut.i_command.valid)
+        self.suppose(
+            "entry filled", dut.i_command.p.index < own.rat_entries, when=dut.i_command.valid
+        )
 
         is_row, sink = command.kind == Kind.ROW, command.kind == Kind.SINK
         good, bad = known & (row.reason == Reason.OK), known & (row.reason != Reason.OK)
@@ -118,9 +160,14 @@ class CommandsBecomeWritesOrRefusals(_Issue):
             ~(write.valid & ~was["write"]) & ~(refused.valid & ~was["refused"]),
             when=~was["fire"],
         )
+        low = ceil_log2(cfg.slice_bytes)
+
+        def aligned(unit):
+            return Cat(Const(0, low), unit[low - 4 :])
+
         self.always(
             "row's address",
-            write.valid & (write.p.addr == (row_before.addr + body.row_off * 16)[:48]),
+            write.valid & (write.p.addr == (row_before.addr + aligned(body.row_off))[:48]),
             when=was["row"],
         )
         self.always(
@@ -135,7 +182,7 @@ class CommandsBecomeWritesOrRefusals(_Issue):
         )
         self.always(
             "plain address",
-            write.valid & (write.p.addr == Cat(Const(0, 4), flat.addr16)),
+            write.valid & (write.p.addr == aligned(flat.addr16)),
             when=was["plain"],
         )
         self.always(
@@ -153,9 +200,9 @@ class CommandsBecomeWritesOrRefusals(_Issue):
         )
         self.always(
             "length and bytes",
-            (write.p.beats == before.len)
+            (write.p.beats == self.span_parts(before))
             & (context.bytes == before.bytes)
-            & (context.poison == (before.poison | self.past(dut.i_end.p, "end"))),
+            & (context.poison == before.poison),
             when=was["row"] | was["plain"],
         )
         self.always(
@@ -206,21 +253,44 @@ class CommandsBecomeWritesOrRefusals(_Issue):
         )
         self.always(
             "idle is empty",
-            ~(dut.i_command.valid | write.valid | refused.valid | dut.o_data.valid),
+            ~(dut.i_command.valid | held | write.valid | refused.valid | dut.o_data.valid),
             when=dut.idle,
         )
-        self.always("end with command", moves(dut.i_end), when=fire)
-        self.always("one end each", fire, when=moves(dut.i_end))
+        self.always("filled is empty", dut.filled == ~(dut.i_command.valid | held))
         self.reach("kept entry used", was["row"] & ~before.fresh)
-        self._lemmas(
-            m, inside, dut, level, open_, ahead, answer, index, filled, entry, last, some, thing
+        self._remember(m, inside, dut, level, open_, ahead, answer)
+        self.lemma("entry kept", peek(m, inside.rows, index) == entry.as_value(), when=filled)
+        self.lemma(
+            "entry read",
+            inside.rows.r_data == entry,
+            when=held & is_row & ~command.fresh & (command.index == index) & filled,
         )
+        self.lemma("parts", inside.now.beats == self.span_parts(command), when=held)
+        named = data.View(own.row_body, command.body)
+        shown = (command.reason != Reason.WINDOW) & (command.kind != Kind.PLAIN)
+        self.lemma(
+            "whose",
+            same(
+                inside.whom,
+                plain=command.reason == Reason.WINDOW,
+                src=command.src,
+                region=Mux(shown, named.region, 0),
+                epoch=Mux(shown, named.epoch, 0),
+                rowid=Mux(shown, named.rowid, 0),
+            ),
+            when=held,
+        )
+        fresh = refused.valid & ~self.past(blocked(refused), "refusal_waits")
+        self.lemma(
+            "compared",
+            inside.repeated == (inside.some & (inside.last == inside.whom)),
+            when=held & ~fresh,
+        )
+        self.lemma("last refused", thing == last, when=some & ~fresh)
+        self.lemma("some refused", inside.some == (some | fresh))
 
-    def _lemmas(
-        self, m, inside, dut, level, open_, ahead, answer, index, filled, entry, last, some, thing
-    ):
-        """Helper invariants: where the answer waits, what the entry holds, what was refused
-        last."""
+    def _remember(self, m, inside, dut, level, open_, ahead, answer):
+        """Helper invariants: where the answer waits."""
         out, queue = inside.replies.o, observe(inside.replies)
         head, stored = queue.head, queue.stored
         self.lemma("level", (level == stored + out.valid) & (level <= REPLIES))
@@ -240,157 +310,88 @@ class CommandsBecomeWritesOrRefusals(_Issue):
             when=open_ & (ahead != 0),
         )
         self.lemma("answer ahead", ahead < level, when=open_)
-        self.lemma("entry kept", peek(m, inside.rows, index) == entry.as_value(), when=filled)
-        command, known, asks = dut.i_command.p, inside.known, inside.asks
-        row = command.kind == Kind.ROW
-        self.lemma(
-            "entry read",
-            inside.rows.r_data == entry,
-            when=known & row & (command.index == index) & filled,
-        )
-        self.lemma(
-            "decoded",
-            dut.i_command.valid
-            & (known ^ asks)
-            & (asks == (row & command.fresh))
-            & (inside.keeps == (asks & command.install))
-            & (inside.is_row == row)
-            & (inside.is_sink == (command.kind == Kind.SINK))
-            & (inside.is_fresh == command.fresh),
-            when=known | asks,
-        )
-        self.lemma(
-            "compared",
-            inside.repeated == (inside.some & (inside.last == inside.whom)),
-            when=known | asks,
-        )
-        fresh = dut.o_refused.valid & ~self.past(blocked(dut.o_refused), "refusal_waits")
-        self.lemma("last refused", thing == last, when=some & ~fresh)
-        self.lemma("some refused", inside.some == (some | fresh))
 
 
 class BeatsFollowTheirWrite(_Issue):
-    """The pieces of each packet in order: mask flits, then ``len`` payload flits, each of which
-    becomes one beat with its data, ``last`` on the last; strobes are all bytes, or the mask's bits
-    of that unit of the block, or none for an ``err`` flit or mask. The pieces of a refused packet
-    are taken and leave nothing. A piece is taken only for a command taken before.
+    """The pieces of each packet in order: each becomes one beat, the one with the number of its
+    part, counted from that of the first, with its data and strobes, ``last`` on the last; a beat
+    without strobes stands for each part that does not come. The pieces of a refused packet are
+    taken and leave nothing. A piece is taken only for a command that left before."""
 
-    User: packets have at least one payload flit and do not leave their block."""
-
-    def specify(self, m, dut, inside):
-        cfg, command, beat, piece = self._cfg, dut.i_command.p, dut.o_data, dut.i_piece
-        self.suppose(
-            "some payload",
-            (command.len != 0) & (command.len <= cfg.packet_flits),
-            when=dut.i_command.valid,
-        )
-        fire, take = moves(dut.i_command), moves(piece)
-        own = slice_types_of(cfg)
-        body = data.View(own.row_body, command.body)
-        flat = data.View(own.plain_body, command.body)
-        size = Signal(6)
-        m.d.comb += size.eq(command.len + Mux(command.masked, cfg.mask_flits, 0))
-        total = Signal(8)  # pieces of the commands taken that have not come yet
-        m.d.sync += total.eq(total + Mux(fire, size, 0) - take)
-        self.always("no piece without a command", total != 0, when=take)
+    def specify(self, m, dut, inside, command, held, fire):
+        beat, piece = dut.o_data, dut.i_piece
+        take = moves(piece)
+        ends = take & piece.p.last
+        total = Signal(3)  # packets that left and whose pieces have not all come
+        m.d.sync += total.eq(total + fire - ends)
+        self.always("no piece without a packet", total != 0, when=take)
+        new = beat.valid & ~self.past(blocked(beat), "waits")
+        self.always("no beat without a packet", self.past(total != 0, "some"), when=new)
 
         # One arbitrary packet. Its kind is told by what its command became.
-        pick, marked, open_, ahead, done = Signal(), Signal(), Signal(), Signal(8), Signal(6)
-        masked, length, unit = Signal(), Signal(5), Signal(range(cfg.packet_flits))
-        mask, sink, just = Signal(128 * cfg.mask_flits), Signal(), Signal()
+        pick, marked, open_, ahead = Signal(), Signal(), Signal(), Signal.like(total)
+        sink, just, kept = Signal(), Signal(), Signal()
+        begun, first, given = Signal(), Signal.like(piece.p.part), Signal.like(piece.p.part)
         self.free(pick)
         m.d.sync += just.eq(fire & pick & ~marked)
+        refused = dut.o_refused.valid & ~self.past(blocked(dut.o_refused), "refusing")
+        m.d.comb += sink.eq(Mux(just, refused, kept))
+        m.d.sync += kept.eq(sink)
         with m.If(fire & pick & ~marked):
-            m.d.sync += [
-                marked.eq(1),
-                open_.eq(1),
-                ahead.eq(total - take),
-                masked.eq(command.masked),
-                length.eq(command.len),
-                unit.eq(Mux(command.kind == Kind.ROW, body.row_off, flat.addr16)),
-                done.eq(0),
-            ]
-        kept = Signal()
-        became = Mux(
-            just,
-            dut.o_refused.valid & ~self.past(blocked(dut.o_refused), "refusing"),
-            kept,
-        )
-        m.d.sync += kept.eq(became)
-        m.d.comb += sink.eq(became)
-        mine, masks = take & open_ & (ahead == 0), Mux(masked, cfg.mask_flits, 0)
-        first = done < masks
-        with m.If(take & open_):
-            with m.If(ahead != 0):
-                m.d.sync += ahead.eq(ahead - 1)
-            with m.Else():
-                m.d.sync += [
-                    done.eq(done + 1),
-                    open_.eq(done + 1 != masks + length),
-                ]
-                with m.If(first):
-                    m.d.sync += mask.eq(Cat(mask, Mux(piece.p.err, 0, piece.p.data))[128:])
-        at = (unit + (done - masks))[: len(unit)]
-        strobe = Mux(piece.p.err, 0, Mux(masked, mask.word_select(at, 16), 0xFFFF))
+            m.d.sync += [marked.eq(1), open_.eq(1), ahead.eq(total - ends)]
+        with m.Elif(open_ & ends):
+            m.d.sync += [ahead.eq(ahead - 1), open_.eq(ahead != 0)]
+        at = open_ & (ahead == 0)  # it is its turn
+        mine = take & at
+        with m.If(mine):
+            m.d.sync += begun.eq(1)
+            with m.If(~begun):
+                m.d.sync += first.eq(piece.p.part)
         was = {
             name: self.past(value, f"was_{name}")
             for name, value in {
-                "beat": mine & ~first & ~sink,
-                "quiet": mine & (first | sink),
-                "waits": blocked(beat),
-                "take": take,
-                "last": done + 1 == masks + length,
-                "strobe": strobe,
-                "data": piece.p.data,
+                "at": at,
+                "mine": mine,
+                "sink": sink,
+                "begun": begun,
+                "piece": piece.p.as_value(),
             }.items()
         }
-        self.always("beat", beat.valid & (beat.p.data == was["data"]), when=was["beat"])
-        self.always("strobe", beat.p.strb == was["strobe"], when=was["beat"])
-        self.always("last", beat.p.last == was["last"], when=was["beat"])
-        self.always("no beat", ~beat.valid | was["waits"], when=was["quiet"] | ~was["take"])
-        self.always("sunk at once", piece.ready, when=open_ & (ahead == 0) & sink & inside.active)
+        came = data.View(piece.p.shape(), was["piece"])
+        with m.If(new & was["at"]):
+            m.d.sync += given.eq(given + 1)
+        goes = was["mine"] & ~was["sink"]
+        self.always(
+            "beat",
+            new & same(beat.p, data=came.data, strb=came.strb, last=came.last),
+            when=goes,
+        )
+        self.always("number", given == (came.part - first)[: len(given)], when=goes)
+        self.always(
+            "a part that did not come",
+            ~was["sink"] & was["begun"] & (beat.p.strb == 0) & ~beat.p.last,
+            when=new & was["at"] & ~was["mine"],
+        )
+        self.always("refused leaves nothing", ~new, when=was["at"] & was["sink"])
+        self.always("sunk at once", piece.ready, when=at & sink & piece.valid)
         for name, happens in {
-            "masked last beat": was["beat"] & was["last"] & masked,
-            "sunk": was["quiet"] & sink,
+            "a hole": new & was["at"] & ~was["mine"],
+            "last of four": goes & came.last & (given == 3),
+            "sunk": was["mine"] & was["sink"] & was["begun"],
             "second in line": just & (ahead != 0),
         }.items():
             self.reach(name, happens)
-        # Helper invariants: pieces left, and the packet's place.
-        active, left, next_valid, job = (
-            inside.active,
-            inside.left,
-            inside.next_valid,
-            inside.next_job,
-        )
-        now = Mux(active, left + inside.masks, 0)
-        then = Mux(next_valid, job.len + Mux(job.masked, cfg.mask_flits, 0), 0)
-        self.lemma("total", total == now + then)
-        self.lemma(
-            "sizes",
-            (left != 0) & (left <= cfg.packet_flits) & (inside.masks <= cfg.mask_flits),
-            when=active,
-        )
-        self.lemma("job", (job.len != 0) & (job.len <= cfg.packet_flits), when=next_valid)
-        waiting = open_ & (done == 0) & (ahead == now) & next_valid
-        working = open_ & active & ~waiting
-        self.lemma("somewhere", waiting | (active & (ahead == 0)), when=open_)
-        self.lemma(
-            "waiting",
-            same(job, len=length, masked=masked, unit=unit, sink=sink),
-            when=waiting,
-        )
-        self.lemma(
-            "working",
-            (ahead == 0)
-            & (now == masks + length - done)
-            & (inside.masks == Mux(first, masks - done, 0))
-            & (inside.sink == sink)
-            & (inside.plain_strb == ~masked)
-            & (inside.unit == Mux(first, unit, at)),
-            when=working,
-        )
-        self.lemma("mask", inside.mask == mask, when=working & ~first & masked)
-        self.lemma("not done", done < masks + length, when=open_)
-        self.lemma("known", masks + length <= cfg.packet_flits + cfg.mask_flits, when=open_)
+        # Helper invariants: the jobs that wait, and where the packet is.
+        items, full = observe(inside.jobs)
+        self.lemma("jobs", (total == full[0] + full[1]) & (full[0] | ~full[1]))
+        self.lemma("ahead", ahead < total, when=open_)
+        self.lemma("its kind", Array(items)[ahead[0]].sink == sink, when=open_)
+        self.lemma("inside", inside.inside == begun, when=at)
+        self.lemma("inside one", total != 0, when=inside.inside)
+        self.lemma("begun in turn", at, when=begun & open_)
+        number = (first + given + (new & was["at"]))[: len(first)]
+        self.lemma("its number", inside.part == number, when=at & begun & ~sink)
+        self.lemma("nothing yet", (given == 0) & ~(new & was["at"]), when=~begun)
+        self.lemma("not before", ~begun, when=~marked)
         self.lemma("one", marked, when=open_ | just)
-        self.lemma("fresh", open_ & (done == 0), when=just)
+        self.lemma("at first", open_ & ~begun, when=just)

@@ -199,9 +199,11 @@ class LookupDrains(WaitSpec):
 
 
 class IssueDrains(WaitSpec):
-    """A packet that is all there, and whose answer has come, is taken within ``LIMIT`` cycles while
+    """A command is taken within ``LIMIT`` cycles, unless the one before waits for its answer, while
     the memory writer takes each write and beat, the scoreboard each refusal, and the pieces of
-    packets taken come, within ``FAIR`` cycles."""
+    packets that left come, within ``FAIR`` cycles.
+
+    User: the parts of a packet's pieces go up; the last part is the last piece."""
 
     LIMIT = 40
 
@@ -209,13 +211,14 @@ class IssueDrains(WaitSpec):
         cfg, dut = self._cfg, Issue(self._cfg)
         m.submodules.dut = dut
         self.free_inputs(dut)
-        command = dut.i_command.p
-        self.suppose(
-            "some payload",
-            (command.len != 0) & (command.len <= cfg.packet_flits),
-            when=dut.i_command.valid,
-        )
-        self.suppose("victims only between commands", ~dut.i_command.valid, when=dut.victim_look)
+        command, piece = dut.i_command.p, dut.i_piece
+        inside, part = Signal(), Signal.like(piece.p.part)
+        with m.If(piece.valid & piece.ready):
+            m.d.sync += [inside.eq(~piece.p.last), part.eq(piece.p.part)]
+        self.suppose("parts go up", piece.p.part > part, when=piece.valid & inside)
+        end = cfg.packet_bytes // cfg.slice_bytes - 1
+        self.suppose("last part", piece.p.last, when=piece.valid & (piece.p.part == end))
+        self.suppose("victims only between commands", dut.filled, when=dut.victim_look)
         for name in ("o_write", "o_data", "o_refused"):
             port = getattr(dut, name)
             self.serve(m, name, port.valid & ~port.ready)
@@ -223,7 +226,9 @@ class IssueDrains(WaitSpec):
         level = Signal(3)
         m.d.sync += level.eq(level + dut.reply_en - dut.alloc_taken)
         self.suppose("answers fit", level < 4, when=dut.reply_en)
-        there = dut.i_command.valid & dut.i_end.valid & ~dut.i_command.ready
-        fresh = (command.kind == Kind.ROW) & command.fresh
-        self.bounded(m, "packet", there & ~(fresh & (level == 0)), self.LIMIT)
+        asks = Signal()  # the command before takes an answer
+        with m.If(dut.i_command.ready):
+            m.d.sync += asks.eq(dut.i_command.valid & (command.kind == Kind.ROW) & command.fresh)
+        there = dut.i_command.valid & ~dut.i_command.ready
+        self.bounded(m, "command", there & ~(asks & (level == 0)), self.LIMIT)
         self.reach("beats wait", there & dut.o_data.valid & ~dut.o_data.ready)

@@ -36,7 +36,7 @@ class AllocatorJoinsItsParts(Spec):
             )
         broadcasts = ("purge", "geometry_write", "region_update", "window_write")
         for n, lane in enumerate(lanes):
-            for name in ("i_packet", "o_write", "o_data", "o_refused"):
+            for name in ("i_record", "o_write", "o_data", "o_refused"):
                 inner, outer = getattr(lane, name), getattr(dut, name)[n]
                 self.always(
                     f"{name} of {n}",

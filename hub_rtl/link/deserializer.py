@@ -34,7 +34,10 @@ class DeserializerObserve(NamedTuple):
     arrived: Signal  #: second stage, the flit that is being written
     checked: Signal  #: what it is, if a header
     within: Signal  #: the flit before ``first`` was not the last of its frame
+    expected: Signal  #: number of the next frame
     inside: Signal  #: a packet goes on
+    masks_to_come: Signal  #: its flits of the mask
+    data_to_come: Signal  #: and of data
     held: Signal  #: beats that are there, not read yet
 
 
@@ -107,13 +110,13 @@ class Deserializer(wiring.Component):
         m.submodules.sources = sources = RegisterQueue(cfg.rank_width, PLACES)
         wiring.connect(m, sources.o, wiring.flipped(self.o_source))
 
-        first, arrived, checked, within, _ = judge(m, cfg, self.rx, self.rank, self.lane)
+        first, arrived, checked, within, expected = judge(m, cfg, self.rx, self.rank, self.lane)
         m.d.comb += self.busy.eq(first.valid)
         self._tell(m, arrived, checked)
-        inside = self._write(m, arrived, checked, payload, headers, masks, beats.i, sources.i)
+        packet_left = self._write(m, arrived, checked, payload, headers, masks, beats.i, sources.i)
         held = self._hand_out(m, payload, headers, masks, beats)
         self.observe = DeserializerObserve(
-            beats, sources, first, arrived, checked, within, inside, held
+            beats, sources, first, arrived, checked, within, expected, *packet_left, held
         )
         return m
 
@@ -171,7 +174,8 @@ class Deserializer(wiring.Component):
         return fields, first, span, Mux(is_news, entries, whole)
 
     def _write(self, m, arrived, checked, payload, headers, masks, beats, sources):
-        """Each flit to its place; a beat when a part is there. Returns whether a packet goes on."""
+        """Each flit to its place; a beat when a part is there. Returns whether a packet goes on
+        and its flits to come."""
         cfg, size = self._cfg, self._slice_bytes
         header, per_part = header_layout()(arrived.data), size // FLIT_BYTES
         parts_of_flit = FLIT // size  # that a mask flit is about
@@ -248,7 +252,7 @@ class Deserializer(wiring.Component):
             ]
         with m.If(of_data):
             m.d.sync += [left.eq(left - 1), unit.eq(unit + 1)]
-        return inside
+        return inside, masks_left, left
 
     def _hand_out(self, m, payload, headers, masks, beats):
         """Reads the next beat when the last one has gone; keeps room for what is on its way.

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loop slice: the own rank's packets, from the packet manager straight to the slot allocator."""
 
+from typing import NamedTuple
+
 from amaranth import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -34,6 +36,12 @@ def inner_ports(cfg):
     }
 
 
+class LoopPortObserve(NamedTuple):
+    """What a proof may see of a :class:`LoopPort`: its part."""
+
+    rx: Deserializer
+
+
 class LoopPort(wiring.Component):
     """The inner ports of a slice with links, without a wire.
 
@@ -48,6 +56,8 @@ class LoopPort(wiring.Component):
     credit_stall and rx_busy ever rise. Source: our specification, section 3.
     """
 
+    observe: LoopPortObserve  # once elaborated
+
     def __init__(self, cfg):
         super().__init__(inner_ports(cfg))
         self._cfg = cfg
@@ -57,6 +67,7 @@ class LoopPort(wiring.Component):
         cfg = self._cfg
         m.submodules.rx = rx = Deserializer(cfg, cfg.slice_bytes)
         m.submodules.controls = controls = RamQueue(FLIT, cfg.ctl_credits)
+        self.observe = LoopPortObserve(rx)
         wiring.connect(m, rx.o_beat, wiring.flipped(self.o_record))
         wiring.connect(m, controls.o, wiring.flipped(self.o_control))
         self._send(m, rx)

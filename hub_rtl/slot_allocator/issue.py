@@ -285,7 +285,11 @@ class Issue(wiring.Component):
         with m.If(goes):
             m.d.sync += [
                 inside.eq(~last),
-                part.eq(Mux(inside, part, piece.p.part) + 1),
+                part.eq(
+                    mutant(
+                        "slot_allocator.holes_never_end", Mux(inside, part, piece.p.part) + 1, part
+                    )
+                ),
             ]
         with m.If(mutant("slot_allocator.beat_overwritten", beat.ready, beat.ready | ~job.valid)):
             m.d.sync += beat.valid.eq(0)

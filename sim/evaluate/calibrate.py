@@ -19,7 +19,7 @@ import numpy as np
 from flow.driver import Handle, Region
 from flow.kept import digest
 from flow.verilog.licence import LICENCE
-from hub_rtl.contract.config import PRESETS, preset
+from hub_rtl.contract.config import PRESETS, first_share, preset
 from hub_rtl.contract.packets import EventKind
 from hub_rtl.contract.registers import register_map
 from hub_rtl.link.link_tx import PATIENCE
@@ -96,10 +96,11 @@ def _credit_return(latency):
     result = run_checked(s, CONFIG)
     first = row_packets(result, (1,))["first"].astype(int)[100:]
     result.remove()
-    window = CONFIG.rx_credits * (first[-1] - first[0]) / (len(first) - 1)
-    # A window goes round once per both ways, a packet on each, and the packets that wait until a
-    # quarter is reported.
-    return window - 2 * latency - (1 + CONFIG.rx_credits // 4) * (CONFIG.packet_flits + 1)
+    places = first_share(CONFIG.ranks, CONFIG.pool_places)
+    window = places * (first[-1] - first[0]) / (len(first) - 1)
+    # A window goes round once per both ways, a packet on each, and the packets that wait until an
+    # eighth is told.
+    return window - 2 * latency - (1 + places // 8) * (CONFIG.packet_flits + 1)
 
 
 def _closes(latency):
@@ -243,7 +244,7 @@ def calibrate():
                     "lanes",
                     "loop_lanes",
                     "packet_bytes",
-                    "rx_credits",
+                    "pool_places",
                     "ctl_credits",
                     "pool_depth",
                 )

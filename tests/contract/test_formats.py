@@ -87,7 +87,7 @@ def test_known_words():
     )
     assert (
         pack(HEADER, type=PacketType.REJECT, dst=1, src=2, lane=3, seq=4)
-        == 4 << 85 | 3 << 22 | 2 << 15 | 1 << 8 | 4
+        == 4 << 86 | 3 << 22 | 2 << 15 | 1 << 8 | 4
     )
     assert (
         pack(NEWS_ENTRY, region=3, tell=1, close=1, ragged=1, epoch=5, bytes16=7)

@@ -8,7 +8,7 @@ from sim.evaluate.end_to_end import forward_us, rest_us
 from sim.evaluate.machine.compute import Gemm, expert_gemms, gate_us, grouped_gemm_us, pass_us
 from sim.evaluate.machine.engine import Cluster, GroupedGemm, hub_settings, run_layer
 from sim.evaluate.machine.hardware import machine
-from sim.evaluate.machine.network_settings import NetworkSettings, hub_preset
+from sim.evaluate.machine.network_settings import NetworkSettings
 from sim.evaluate.machine.workload import Workload
 from sim.evaluate.schemes import SCHEMES, UnknownScheme, scheme
 from sim.evaluate.schemes.ideal import link_us
@@ -150,10 +150,10 @@ def test_ranks_of_machine_and_workload_must_agree():
 
 
 def test_hubs_between_the_presets_are_sized_alike():
-    for ranks, credits, lanes in ((2, 127, 18), (4, 127, 6), (8, 64, 3), (16, 37, 2), (72, 8, 1)):
+    for ranks, share, lanes in ((2, 192, 18), (4, 64, 6), (8, 27, 3), (16, 22, 2), (72, 4, 1)):
         given = NetworkSettings.of(machine("h800_400", ranks))
         made = hub_settings(given)
-        assert made.credits == given.credits * credits // hub_preset(ranks)["rx_credits"]
+        assert made.credits == given.credits and made.credits % share == 0
         assert made.local_rate == pytest.approx(given.rate * lanes / 18)
 
 

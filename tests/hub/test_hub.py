@@ -26,7 +26,7 @@ def test_pair(name, cfg):
 
 
 def slices(tests=None, bug=None):
-    cfg = preset("tiny", ranks=3, packet_bytes=256)
+    cfg = preset("tiny", ranks=3, packet_bytes=256, pool_places=6)
     run_bench(
         SliceMesh(cfg),
         name="slices",

@@ -104,7 +104,7 @@ def test_run_takes_a_routing_log(call, tmp_path):
         (["--latency", "-1"], "latency = -1.0"),
         (["--hot", "101"], "hot = 101"),
         (["--hot", "100", "--model", "deepseek-v3", "--ranks", "64"], "share = 1.0"),
-        (["--set", "rx_credits"], "--set rx_credits"),
+        (["--set", "pool_places"], "--set pool_places"),
         (["--set", "colour=1"], "colour"),
     ],
 )
@@ -162,7 +162,7 @@ def test_a_preset_keeps_its_lanes_and_what_is_set():
     assert (nvl8.cfg.lanes, nvl8.cfg.loop_lanes) == (18, 3)
     assert layer_of(tokens=8, base=preset("nvl72")).cfg.packet_bytes == 256
     assert layer_of(tokens=8, base=preset("nvl8"), lanes=9).cfg.lanes == 9
-    assert layer_of(changes={"rx_credits": 64, "ctl_credits": 15}).cfg.rx_credits == 64
+    assert layer_of(changes={"pool_places": 64, "ctl_credits": 15}).cfg.pool_places == 64
     with pytest.raises(ConfigError, match="groups = 64: the layer needs"):
         layer_of("olmoe-1b-7b", base=preset("nvl8", groups=64), tile_rows=1)
 

@@ -15,6 +15,7 @@ from amaranth import Elaboratable, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from hub_rtl.contract.packets import BODIES, PacketType
 from hub_rtl.decoder.decoder import LogicalDestinationDecoder
 from hub_rtl.hub.hub import Hub
 from hub_rtl.link.link import LinkPort
@@ -125,14 +126,13 @@ def ready_of_next_group(s, on):
 
 
 def credit_kept(s, on):
-    """Totals of freed buffers stay 0, in headers and in CREDIT flits."""
+    """No grant of a receive pool is ever told."""
     moved, first = s.inner.tx.tvalid & s.inner.tx.tready, Signal(init=1)
     with s.m.If(moved):
         s.m.d.sync += first.eq(s.inner.tx.tlast)
     data = s.source("tx", "tdata")
-    zero = 0xFF << 96
-    credits = 0xFFFF << 32
-    kept = data & ~(zero | Mux(data[:4] == 5, credits, 0))
+    grants = 1 << BODIES[PacketType.CREDIT]["grants"][0]
+    kept = data & ~Mux(data[:4] == PacketType.CREDIT, grants, 0)
     s.drive("tx", "tdata", value=Mux(on & first, kept, data))
 
 

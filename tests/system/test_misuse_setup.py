@@ -233,9 +233,9 @@ def bytes_of(result, rank, index, rows):
 def test_reset_of_one_hub(simulate):
     """A hub is reset after its traffic, set up again, and exchanges rows with the victim. What its
     peer counted goes on, its own starts again: a packet has an unexpected number, totals cannot be,
-    so that ``rx_credits`` packets pass each way and the others wait. TIMEOUT names the region and
-    the hub; drained as if it were dead it is no more in the victim's way. Who exchanges nothing
-    with it does not notice."""
+    so that at most as many packets as ``pool_places`` pass each way and the others wait. TIMEOUT
+    names the region and the hub; drained as if it were dead it is no more in the victim's way. Who
+    exchanges nothing with it does not notice."""
     s, registers = start(max_cycles=60_000, use_can_accept=0)
     at, again = 12_000, WRONG + 1
     s.system.setting("reset_of", CULPRIT, at)
@@ -280,7 +280,7 @@ def test_reset_of_one_hub(simulate):
     assert found[CULPRIT].keys() == {"bad_totals", "seq_errors"}
     assert found[CULPRIT]["seq_errors"] == 1
     for source, dest in both:
-        assert 0 < bytes_of(result, dest, again, rows[source]) <= CFG.rx_credits * 128
+        assert 0 < bytes_of(result, dest, again, rows[source]) <= CFG.pool_places * 128
     cover("misuse.reset_of_one")
 
 

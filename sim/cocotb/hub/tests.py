@@ -224,7 +224,7 @@ async def latency_and_rate(rig, cfg, rng):
             f"memory's answer to READY {node.events.stamps[0] - answer}"
         )
         assert (
-            address - last <= (39 if node is there else 41) and node.events.stamps[0] - answer <= 8
+            address - last <= (51 if node is there else 41) and node.events.stamps[0] - answer <= 8
         )
     rows = region(cfg, 1).capacity
     before = sum(writer.w.count for writer in there.writers)
@@ -244,7 +244,7 @@ async def latency_and_rate(rig, cfg, rng):
         f"{beats} beats in {cycles} cycles, {flits} flits on the lane: {flits / cycles:.2f} "
         "flits per cycle"
     )
-    # With places for a round trip the lane carries a flit per cycle; the six of `tiny` cannot.
+    # With places for a round trip the lane carries a flit per cycle; the 16 of `tiny` need not.
     assert cycles <= (1.08 if cfg.pool_places >= 24 else 3) * flits
     cover("hub.full_rate", cfg.pool_places >= 24)
     await here.close_all(3, 0)

@@ -39,25 +39,20 @@ __all__ = ["Cluster", "GpuSim", "GroupedGemm", "LayerResult", "run_layer"]
 
 FLAG_BYTES = 16  # a flag or a few counts: one flit
 LAYERS = 2  # simulated to find out how far the host is ahead; its lead hardly changes after one
-MOST_CREDITS = 127  # hub_rtl/contract/config.py: rx_credits, per source and lane
 ENDLESS = 1 << 40  # credits: more packets than any layer has
 SMALL_BYTES = 64e3  # what a framework's operation on a few thousand numbers moves
 
 
 def hub_settings(settings):
-    """Settings with a hub made for so many ranks: as many receive buffers and loopback lanes as the
-    presets give them.
+    """Settings with a hub made for so many ranks: as many loopback lanes as the presets give them.
 
-    Presets are there for 8 and 72 ranks. Between them a hub gets the same receive memory, shared by
-    its sources, and enough loopback lanes for one row in ``ranks``, which is how both presets are
-    sized.
+    Presets are there for 8 and 72 ranks. Between them a hub has the same receive pools, shared by
+    its sources, and gets enough loopback lanes for one row in ``ranks``, which is how both presets
+    are sized.
     """
     made_for = hub_preset(settings.ranks)
-    sized = 8 if settings.ranks <= 8 else 72
-    buffers = min(MOST_CREDITS, made_for["rx_credits"] * (sized - 1) // (settings.ranks - 1))
     return replace(
         settings,
-        credits=settings.credits * buffers // made_for["rx_credits"],
         local_rate=settings.rate
         * ceil(made_for["lanes"] / (settings.ranks - 1))
         / made_for["lanes"],

@@ -8,6 +8,7 @@ from functools import cache
 from math import inf
 from pathlib import Path
 
+from hub_rtl.contract.config import first_share
 from sim.system.fabric import HUB_GHZ
 
 __all__ = ["HUB_FILE", "NetworkSettings", "flits_of", "hub_figures", "hub_preset"]
@@ -123,7 +124,7 @@ class NetworkSettings:
             planes=fabric.planes,
             store_latency=cycle * cycles["store_to_link"],
             write_latency=cycle * cycles["arrival_to_write"] + memory_us,
-            credits=lanes * served["rx_credits"],
+            credits=lanes * first_share(machine.ranks, served["pool_places"]),
             credit_latency=cycle * cycles["arrival_to_credit"],
             patience=cycle * reports["patience"],
             local_rate=rate * served["loop_lanes"] / served["lanes"],

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import simpy
 
+from hub_rtl.contract.config import first_share
 from hub_rtl.packet_manager.quota import ON_THE_WAY
 from sim.system.layer import rows_of
 
@@ -339,7 +340,7 @@ def settings_of(cfg, harness, hub, piece):
         latency=harness.latency,
         store_latency=cycles["store_to_link"],
         write_latency=cycles["arrival_to_write"] + harness.mem_latency,
-        credits=cfg.rx_credits,
+        credits=first_share(cfg.ranks, cfg.pool_places),
         credit_latency=cycles["arrival_to_credit"],
         patience=hub["reports"]["patience"],
         local_rate=cfg.flit_bytes,

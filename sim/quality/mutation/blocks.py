@@ -8,6 +8,7 @@ from functools import partial
 from hub_rtl.contract.config import HubConfig, preset
 from hub_rtl.decoder.decoder import LogicalDestinationDecoder
 from hub_rtl.link.link import LinkPort
+from hub_rtl.link.loop_port import LoopPort
 from hub_rtl.memory.memory import MemoryWriter
 from hub_rtl.packet_manager.packet_manager import PacketManager
 from hub_rtl.producer.producer import ProducerControl
@@ -15,7 +16,6 @@ from hub_rtl.refusals.refusals import RefusalLog, RejectSender
 from hub_rtl.register_bank.register_bank import CsrBank
 from hub_rtl.scoreboard.scoreboard import ReadinessScoreboard
 from hub_rtl.slot_allocator.slot_allocator import SlotAllocator
-from sim.bench.link_mesh import LinkMesh
 
 __all__ = ["BLOCKS", "CREDITS", "Block"]
 
@@ -42,16 +42,12 @@ class Block:
         return self.component(self.cfg)
 
 
-def _loop(cfg):
-    return LinkMesh(cfg, ranks=0)
-
-
 TINY = preset("tiny")
 # Beside `tiny`: what has only one of a kind there would be constant.
 ODD = preset("tiny", ranks=3, lanes=3, handles=5, regions=3, replicas=2)
 
 # With `tiny`'s credits every buffer is reported at once.
-LINK = preset("tiny", ranks=3, rx_credits=8, ctl_credits=2)
+LINK = preset("tiny", ranks=3, ctl_credits=8)
 
 BLOCKS = {
     "decoder": Block(
@@ -101,9 +97,9 @@ BLOCKS = {
         strobes=("o_bad",),
     ),
     "loop_port": Block(
-        _loop,
+        LoopPort,
         LINK,
-        "sim.cocotb.link.mesh",
+        "sim.cocotb.link.loop",
         ("loop_traffic", "loop_full"),
         {"packets": 25},
         word="link",
