@@ -20,17 +20,16 @@ MOST = 8  # banks, however many slices there are
 
 
 def ack_banks(cfg):
-    """Banks of one scoreboard: one per slice, as a power of two."""
-    return min(MOST, 1 << (cfg.slices - 1).bit_length())
+    """Banks of one scoreboard: one per slice, as a power of two, and not more than there are region
+    banks."""
+    return min(MOST, 1 << (cfg.slices - 1).bit_length(), 2 << cfg.region_width)
 
 
 def bank_of(op, banks):
     """Number of the bank for an ACK or OVER, of a power of two: its whole name is folded, so that
     tiles at a distance of any power of two lie in different ones."""
-    bits, name = (
-        banks.bit_length() - 1,
-        Cat(op.bank, Mux(op.kind == OpKind.OVER, op.region, op.group)),
-    )
+    bits = banks.bit_length() - 1
+    name = Cat(op.bank, Mux(op.kind == OpKind.OVER, op.region, op.group))
     folded = Const(0, bits)
     for low in range(0, len(name), max(1, bits)):
         folded = folded ^ name[low : low + bits]
@@ -59,7 +58,7 @@ class AckBank(wiring.Component):
     Contract: the bytes that leave in operations of a name and owner (region, or range) are those
     that came in; a memory error or poison leaves with its name and owner, nothing else changes.
     Each name waits once, so that there is always room: what comes while the name waits is added to
-    its sum. A sum of 32 KiB or of another owner leaves before. Latency: taken in cycle 0, offered
+    its sum. A sum of 64 KiB or of another owner leaves before. Latency: taken in cycle 0, offered
     in cycle 4 when nothing waits. Throughput: one per cycle in, less one cycle per operation out;
     one per three cycles out. Order: names leave in the order in which they came. Stall: ``i.ready``
     is low while a sum is read to leave, and while one that had to leave early waits for ``o``.
@@ -96,7 +95,7 @@ class AckBank(wiring.Component):
         self.sum = data.StructLayout(
             {
                 "some": 1,
-                "bytes": self._types.acc_width,
+                "bytes": self._types.acc_width + 1,
                 "mem": 1,
                 "poison": 1,
                 "plain": 1,
@@ -124,7 +123,7 @@ class AckBank(wiring.Component):
             name.bank.eq(op.bank),
             name.index.eq(Mux(is_over, op.region, op.group)),
             sums.r_en.eq(~stuck),
-            sums.r_addr.eq(self._place(Mux(ring.o.valid & ring.o.ready, ring.o.payload, name))),
+            sums.r_addr.eq(self.place(Mux(ring.o.valid & ring.o.ready, ring.o.payload, name))),
             ring.en.eq(enters),
             ring.name.eq(came.name),
         ]
@@ -146,7 +145,7 @@ class AckBank(wiring.Component):
         self.observe = AckBankObserve(sums, ring, came, valid, visits, at, *marks)
         return m
 
-    def _place(self, name):
+    def place(self, name):
         """Where the sum of a name is: within a bank its upper bits tell it from all others."""
         name = self.name(name)
         tile = Cat(name.bank, name.index[: self._cfg.group_width])[self._bits :]
@@ -176,7 +175,11 @@ class AckBank(wiring.Component):
         with m.If(adds):
             m.d.comb += [
                 now.bytes.eq(
-                    mutant("scoreboard.waiting_bytes_replaced", was.bytes + new.bytes, new.bytes)
+                    mutant(
+                        "scoreboard.waiting_bytes_counted_twice",
+                        was.bytes + new.bytes,
+                        was.bytes + (new.bytes << 1),
+                    )
                 ),
                 now.mem.eq(
                     mutant("scoreboard.waiting_error_forgotten", was.mem | new.mem, new.mem)

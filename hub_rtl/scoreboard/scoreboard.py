@@ -181,7 +181,7 @@ class ReadinessScoreboard(wiring.Component):
 
     def _choose(self, m, combiners, waiting, refuse_op, news_op):
         """One operation per cycle: acknowledgements, refusals, news, all else, in turn."""
-        cfg, types, parts = self._cfg, self._types, m.submodules
+        types, parts = self._types, m.submodules
         refusals, news = parts.refusals, parts.news
         m.submodules.control = control = StreamMerge(types.op, 4)
         for n, part in enumerate((parts.finisher, parts.walker, parts.overlaps, parts.clock)):

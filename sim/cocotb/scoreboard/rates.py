@@ -53,7 +53,7 @@ async def pour_tiles(rig, size, pause):
 
 @ScoreboardRig.test(watchdog=20000)
 async def full_packets(rig, cfg, rng):
-    """Every slice at the rate of full packets, a packet in two cycles: all are taken as they come."""
+    """Every slice at the rate of full packets, one in two cycles: all are taken as they come."""
     taken, cycles = await pour_tiles(rig, cfg.packet_bytes, (False, True))
     offered = cfg.slices / 2
     rig.dut._log.info(f"full packets: {taken / cycles:.2f} of {offered:.2f} per cycle")
