@@ -6,7 +6,7 @@ from amaranth.lib.data import View
 
 from formal.kit.inside import known_word, observe
 from formal.kit.spec import Spec, moves
-from hub_rtl.scoreboard.ack_bank import AckBank, bank_of
+from hub_rtl.scoreboard.ack_bank import AckBank, ack_banks, bank_of
 from hub_rtl.scoreboard.records import OpKind, scoreboard_types
 
 from .sources import ring_entries
@@ -17,8 +17,6 @@ __all__ = [
     "SumsSweep",
 ]
 
-BANKS = 2
-
 
 class _Sums(Spec):
     """One of two banks with free operations of its names; one arbitrary name with its owner is
@@ -26,7 +24,7 @@ class _Sums(Spec):
 
     def build(self, m):
         cfg, types = self._cfg, scoreboard_types(self._cfg)
-        self.dut = dut = AckBank(cfg, BANKS)
+        self.dut = dut = AckBank(cfg)
         m.submodules.dut = dut
         self.inside = inside = observe(dut)
         self.free_inputs(dut, but=("i",))
@@ -38,8 +36,7 @@ class _Sums(Spec):
         self.suppose("nothing comes while clearing", ~dut.i.valid, when=dut.clearing)
         self.suppose(
             "acknowledgements come to the bank of their name",
-            ((op.kind == OpKind.ACK) | (op.kind == OpKind.OVER))
-            & (bank_of(op, BANKS) == self.bank),
+            ((op.kind == OpKind.ACK) | (op.kind == OpKind.OVER)) & (bank_of(cfg, op) == self.bank),
             when=given,
         )
         self.suppose("the second half is of a region", ~op.plain, (op.kind == OpKind.OVER) & given)
@@ -50,7 +47,7 @@ class _Sums(Spec):
         self.suppose(
             "a name of this bank",
             ((key.kind == OpKind.ACK) | (key.kind == OpKind.OVER))
-            & (bank_of(key, BANKS) == self.bank)
+            & (bank_of(cfg, key) == self.bank)
             & (~key.plain | (key.kind == OpKind.ACK)),
         )
         self.name, self.owner = self._name(m, key, "key"), self._owner(key)
@@ -152,7 +149,7 @@ class _Sums(Spec):
         self.lemma("is gone", ~level.any() & ~inside.visits, when=quiet == 4)
 
     def _tiles(self):
-        return (2 << self._cfg.group_width) // BANKS
+        return (2 << self._cfg.group_width) // ack_banks(self._cfg)
 
     def _in_bank(self, title, name, when):
         """Lemma: such a name is one of this bank."""

@@ -14,7 +14,7 @@ from .bank_queue import SMALL
 from .name_ring import NameRing
 from .records import OpKind, compose, scoreboard_types
 
-__all__ = ["AckBank", "ack_banks", "bank_of"]
+__all__ = ["AckBank", "ack_banks", "bank_of", "bank_places"]
 
 MOST = 8  # banks, however many slices there are
 
@@ -25,13 +25,18 @@ def ack_banks(cfg):
     return min(MOST, 1 << (cfg.slices - 1).bit_length(), 2 << cfg.region_width)
 
 
-def bank_of(op, banks):
-    """Number of the bank for an ACK or OVER, of a power of two: its whole name is folded, so that
-    tiles at a distance of any power of two lie in different ones."""
-    bits = banks.bit_length() - 1
+def bank_places(cfg):
+    """Sums of one bank: of its tiles and of its region banks."""
+    return ((2 << cfg.group_width) + (2 << cfg.region_width)) // ack_banks(cfg)
+
+
+def bank_of(cfg, op):
+    """Number of the bank for an ACK or OVER: its whole name is folded, so that tiles at a distance
+    of any power of two lie in different ones."""
+    bits = ack_banks(cfg).bit_length() - 1
     name = Cat(op.bank, Mux(op.kind == OpKind.OVER, op.region, op.group))
     folded = Const(0, bits)
-    for low in range(0, len(name), max(1, bits)):
+    for low in range(0, len(name), bits):
         folded = folded ^ name[low : low + bits]
     return folded[:bits]
 
@@ -63,18 +68,17 @@ class AckBank(wiring.Component):
     one per three cycles out. Order: names leave in the order in which they came. Stall: ``i.ready``
     is low while a sum is read to leave, and while one that had to leave early waits for ``o``.
 
-    Parameters: ``cfg``; ``banks``, power of two, at most twice the regions. Ports: ``i`` In
-    stream(op), ACK and OVER; ``o`` Out stream(op); ``sweep`` In: what is inside now, or comes in,
-    is old; ``sweeping`` Out: something old is still inside; ``merged`` Out: strobe, an operation
-    was added to one; ``clearing`` Out. Source: docs/interfaces.md section 8; rule R4 of
-    docs/architecture.md.
+    Parameters: ``cfg``. Ports: ``i`` In stream(op), ACK and OVER; ``o`` Out stream(op); ``sweep``
+    In: what is inside now, or comes in, is old; ``sweeping`` Out: something old is still inside;
+    ``merged`` Out: strobe, an operation was added to one; ``clearing`` Out. Source:
+    docs/interfaces.md section 8; rule R4 of docs/architecture.md.
     """
 
     observe: AckBankObserve  # once elaborated
 
-    def __init__(self, cfg, banks):
+    def __init__(self, cfg):
         self._cfg, self._types = cfg, scoreboard_types(cfg)
-        self._bits = banks.bit_length() - 1
+        self._bits = ack_banks(cfg).bit_length() - 1
         super().__init__(
             {
                 "i": In(stream.Signature(self._types.op)),
@@ -89,8 +93,7 @@ class AckBank(wiring.Component):
         self.name = data.StructLayout(
             {"over": 1, "bank": 1, "index": max(cfg.group_width, cfg.region_width)}
         )
-        tiles, regions = 2 << cfg.group_width, 2 << cfg.region_width
-        self._tiles, self.places = tiles >> self._bits, (tiles + regions) >> self._bits
+        self._tiles, self.places = (2 << cfg.group_width) >> self._bits, bank_places(cfg)
         #: ``owner``: the region, or the range of what is ``plain``.
         self.sum = data.StructLayout(
             {

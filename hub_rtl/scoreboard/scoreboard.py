@@ -106,8 +106,7 @@ class ReadinessScoreboard(wiring.Component):
                 combiner.enable.eq(~self.clearing),
                 combiner.sweep.eq(walker.sweep),
             ]
-        count = ack_banks(cfg)
-        waiting = [AckBank(cfg, count) for _ in range(count)]
+        waiting = [AckBank(cfg) for _ in range(ack_banks(cfg))]
         for n, bank in enumerate(waiting):
             m.submodules[f"waiting_{n}"] = bank
             m.d.comb += bank.sweep.eq(walker.sweep | Cat(c.sweeping for c in combiners).any())
@@ -197,7 +196,7 @@ class ReadinessScoreboard(wiring.Component):
             news.o.ready.eq(arbiter.grant_onehot[2]),
             control.o.ready.eq(arbiter.grant_onehot[3]),
         ]
-        valid, op = Signal(), Signal(types.op)
+        valid, op = Signal(name="op_valid"), Signal(types.op, name="op")
         m.d.sync += [
             valid.eq(arbiter.requests.any()),
             op.eq(select(arbiter.grant_onehot, (ack_op, refuse_op, news_op, control.o.payload))),
@@ -208,7 +207,7 @@ class ReadinessScoreboard(wiring.Component):
         """Acknowledgements: the next of the combiners goes to the pipeline, in turn with the sums
         of the banks; what it leaves behind the banks take. Returns whether there is one for the
         pipeline, and that operation."""
-        slices, banks = len(combiners), len(waiting)
+        cfg, slices, banks = self._cfg, len(combiners), len(waiting)
         m.submodules.ack_arbiter = ack_arbiter = RoundRobin(slices)
         m.submodules.sum_arbiter = sum_arbiter = RoundRobin(1 + banks)
         direct, ack_op = Signal(slices), Signal(self._types.op)
@@ -233,7 +232,7 @@ class ReadinessScoreboard(wiring.Component):
             taken = Signal(slices, name=f"taken_{n}")
             m.d.comb += [
                 arbiter.requests.eq(
-                    Cat(head.valid & (bank_of(head.payload, banks) == n) for head in heads)
+                    Cat(head.valid & (bank_of(cfg, head.payload) == n) for head in heads)
                 ),
                 taken.eq(arbiter.grant_onehot & ~direct),
                 arbiter.advance.eq(bank.i.ready),
@@ -242,8 +241,12 @@ class ReadinessScoreboard(wiring.Component):
                 bank.o.ready.eq(granted & turn[1 + n]),
             ]
             takes.append(Mux(bank.i.ready, taken, 0))
+        leave = Signal(slices, name="heads_leave")
         for n, head in enumerate(heads):
-            m.d.comb += head.ready.eq(direct[n] | Cat(taken[n] for taken in takes).any())
+            m.d.comb += [
+                leave[n].eq(direct[n] | Cat(taken[n] for taken in takes).any()),
+                head.ready.eq(leave[n]),
+            ]
         return sum_arbiter.requests.any(), ack_op
 
     def _pipeline(self, m, combiners, waiting, clearing, valid, op):
