@@ -114,6 +114,11 @@ class _Scoreboard(Spec):
         self.lemma(
             "overlaps ask nothing", (told.source == 0) & ((told.kind == OpKind.OVERLAP) | ~valid)
         )
+        for n in range(ack_banks(self._cfg)):
+            total, valid = opened.signals(f"waiting_{n}.o__payload", f"waiting_{n}.o__valid")
+            total = View(types.op, total)
+            acks = (total.kind == OpKind.ACK) | (total.kind == OpKind.OVER)
+            self.lemma(f"sums {n} ask nothing", (total.source == 0) & acks, when=valid)
         waits = (
             (state == ORDERED)
             | (state == LOOKED)
