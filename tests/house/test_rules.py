@@ -19,7 +19,7 @@ SOURCES = sorted(path for top in TOPS for path in (ROOT / top).rglob("*.py"))
 REPLACED = {
     "packet_manager": "*",
     "slot_allocator": ("lookup", "row_lookup", "rat"),
-    "scoreboard": ("ack_combiner", "end_bits", "event_scan", "region_books", "tile_counters"),
+    "scoreboard": ("event_scan", "region_books", "tile_counters"),
     "link": ("link_rx",),
 }
 
