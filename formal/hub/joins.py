@@ -84,7 +84,9 @@ class PacketsStayInTheirSlice(CutHub):
             self.one("SlotAllocator"),
             self.one("ReadinessScoreboard"),
         )
-        pools, writers = (self.blocks[name] for name in ("PacketManager", "MemoryWriter"))
+        pools, serializers, writers = (
+            self.blocks[name] for name in ("PacketManager", "Serializer", "MemoryWriter")
+        )
         ledger = self.one("SendLedger")
         links, splits = self.blocks["LinkSlice"], self.blocks["NewsSplit"]
         news, control = self.one("NewsLanes"), self.one("ProducerControl")
@@ -98,8 +100,10 @@ class PacketsStayInTheirSlice(CutHub):
             (news.hold, ledger.hold),
         )
         for n, port in enumerate(links + self.blocks["LoopPort"]):
-            self.joined(f"packets of slice {n}", pools[n].o_packet, news.i_packet[n])
-            self.joined(f"packets and news of slice {n}", news.o_packet[n], port.i_packet)
+            self.joined(f"packets of slice {n}", pools[n].o_record, news.i_record[n])
+            serializer = serializers[n]
+            self.joined(f"packets and news of slice {n}", news.o_record[n], serializer.i_record)
+            self.joined(f"flits of slice {n}", serializer.o_packet, port.i_packet)
             self.same(
                 f"credits of slice {n}",
                 (news.take[n], port.take),

@@ -16,8 +16,9 @@ __all__ = ["BytesMerge"]
 class BytesMerge(Spec):
     """The bytes of a store join the entry that was found for it: what is fetched of an entry has a
     byte exactly if a store since its opening had it, with the newest value; ``had`` names just the
-    parts that stores were for, which have a byte each, and a normal store if there was one; and no
-    entry is said to be full that lacks a byte of its block.
+    parts that stores were for, which have a byte each, and a normal store if there was one;
+    and no entry is said to be full
+    that lacks a byte of its block.
 
     An arbitrary byte of an arbitrary entry is followed. What is fetched is not stored to in the
     two cycles before; stores of an entry name one length; an entry begins with a store that opens

@@ -1,82 +1,71 @@
 # SPDX-License-Identifier: Apache-2.0
 """Promise of the packet manager as a whole: what was stored leaves, once."""
 
-from amaranth import Cat, Signal
+from amaranth import Cat, Mux, Signal
 
 from formal.kit.spec import Spec, moves
-from hub_rtl.contract.config import ceil_log2
+from hub_rtl.contract.fields import BYTE, FLIT_BYTES
 from hub_rtl.packet_manager.packet_manager import PacketManager
 
 __all__ = ["BytesLeaveOnce"]
 
-ROW = ("region", "epoch", "rowid")
+BLOCKS = 2  # log2 of the blocks, of rows and of addresses, that are stored to
 
 
 class BytesLeaveOnce(Spec):
     """A byte that was stored leaves in one record of its block, with its value, and in no other;
-    and its rank drains from a mark until then.
+    and its rank drains from a mark of everything until then.
 
-    An arbitrary byte of an arbitrary block is followed, which is not stored again before it has
-    left, while other bytes of its block and other blocks come and go. No peer dies; the policy
-    stands still.
+    A byte of an arbitrary block is followed, which is not stored again before it has left, while
+    other units of its block, and other blocks of all ranks, come and go. Slices as wide as a
+    packet; a few blocks; all bytes of a unit alike; no merge timer, no peer dies.
     """
 
     def build(self, m):
         cfg = self._cfg
         m.submodules.dut = dut = PacketManager(cfg)
-        self.free_inputs(dut, but=("policy", "peer_dead"))
-        m.d.comb += dut.policy.eq(self.constant(len(dut.policy.as_value()), "policy"))
-        store, record = dut.i_store, dut.o_record
-        followed = self.constant(record.p.header.shape(), "followed")
-        place = self.constant(range(cfg.packet_bytes), "place")
-        byte, part = place[: ceil_log2(cfg.slice_bytes)], place[ceil_log2(cfg.slice_bytes) :]
-        dest = self.constant(cfg.dest_width, "dest")
-        full = self.constant(cfg.bytes_width, "full")
-        lengths = (full[:4] == 0) & (full != 0) & (full <= cfg.packet_bytes)
-        self.suppose("blocks are whole units", lengths)
-        its, leaves = (
-            (each.p.part == part) & each.p.mask.bit_select(at, 1) & moves(each)
-            for each, at in ((store, byte), (record, place))
-        )
-        self.suppose("ranks exist", store.p.rank < cfg.ranks)
-        self.suppose(
-            "a row's blocks are few",
-            store.p.plain | ((store.p.block >> cfg.row_block_width) == 0),
-            when=store.valid,
-        )
-        of_block = self._same(store.p, followed)
-        self.suppose(
-            "stores of a block name one length", store.p.full == full, when=store.valid & of_block
-        )
-        self.suppose(
-            "stores of a row name one destination",
-            store.p.dest == dest,
-            when=store.valid & of_block & ~store.p.plain,
-        )
-        pending, value, covered = Signal(), Signal(8), Signal()
-        comes, goes = its & of_block, leaves & self._same(record.p.header, followed)
+        self.free_inputs(dut, but=("i_store", "policy", "peer_dead", "mark"))
+        store, record, units = dut.i_store, dut.o_record, cfg.packet_flits
+        m.d.comb += [
+            dut.policy.merge_timeout.eq(-1),
+            dut.policy.age_limit.eq(-1),
+            dut.policy.max_entries.eq(cfg.pool_depth),
+            dut.mark.all.eq(1),
+        ]
+        # A store that waits is drawn anew: nothing is supposed of it.
+        plain, cls, rank, number = Signal(), Signal(), Signal(cfg.rank_width), Signal(BLOCKS)
+        mask, values = Signal(units), Signal(units * BYTE)
+        self.free(store.valid, dut.mark.en, plain, cls, rank, number, mask, values)
+        self.suppose("ranks exist", rank < cfg.ranks)
+        m.d.comb += [
+            store.p.plain.eq(plain),
+            store.p.cls.eq(cls),
+            store.p.rank.eq(rank),
+            store.p.rowid.eq(Mux(plain, 0, number)),
+            store.p.block.eq(Mux(plain, number, 0)),
+            store.p.full.eq(cfg.packet_bytes),
+            store.p.dest.eq(rank),
+            store.p.mask.eq(Cat(bit.replicate(FLIT_BYTES) for bit in mask)),
+            store.p.data.eq(
+                Cat(values.word_select(n, BYTE).replicate(FLIT_BYTES) for n in range(units))
+            ),
+        ]
+        block = self.constant(1 + cfg.rank_width + BLOCKS, "block")
+        comes, goes, header = Signal(), Signal(), record.p.header
+        place = Mux(header.plain, header.block[:BLOCKS], header.rowid[:BLOCKS])
+        m.d.comb += [
+            comes.eq(moves(store) & mask[0] & (Cat(plain, rank, number) == block)),
+            goes.eq(
+                moves(record) & record.p.mask[0] & (Cat(header.plain, header.rank, place) == block)
+            ),
+        ]
+        pending, value, covered = Signal(), Signal(BYTE), Signal()
         self.suppose("stored again only when it has left", ~pending, when=comes)
         self.flag(pending, comes, goes)
         with m.If(comes):
-            m.d.sync += value.eq(store.p.data.word_select(byte, 8))
-        marked = dut.mark.en & (
-            dut.mark.all | (~followed.plain & (dest >> ceil_log2(cfg.replicas) == dut.mark.handle))
-        )
-        self.flag(covered, marked & (comes | (pending & ~goes)), goes | comes)
+            m.d.sync += value.eq(values[:BYTE])
+        self.flag(covered, dut.mark.en & (comes | (pending & ~goes)), goes | comes)
         self.always("it was stored, and had not left", pending, when=goes)
-        sent = record.p.data.word_select(byte, 8)
-        self.always("value as it was stored", sent == value, when=goes)
-        self.always(
-            "its rank drains", dut.draining.bit_select(followed.rank, 1), when=covered & pending
-        )
-
-    @staticmethod
-    def _same(one, other):
-        """Of the same block."""
-        row = Cat(one[name] == other[name] for name in ROW).all()
-        return (
-            (one.plain == other.plain)
-            & (one.rank == other.rank)
-            & (one.block == other.block)
-            & (one.plain | row)
-        )
+        self.always("value as it was stored", record.p.data[:BYTE] == value, when=goes)
+        drains = dut.draining.bit_select(block[1 : 1 + cfg.rank_width], 1)
+        self.always("its rank drains", drains, when=covered & pending)

@@ -50,8 +50,8 @@ class HubProducer(wiring.Component):
     """Everything from stores and commands to packets, those with news included.
 
     Contract: as of its parts; own-rank stores of lane i go through a merge to packet manager lanes
-    + (i mod loop_lanes). Latency: store to packet 3 (decoder) + 9 (packet manager) cycles, one more
-    for own-rank stores. One register stands between ProducerControl and the lanes on
+    + (i mod loop_lanes). Latency: as of its parts, one cycle more for own-rank
+    stores. One register stands between ProducerControl and the lanes on
     ``o_handle_write``, ``o_flush``, ``o_flush_merge`` and ``o_mark``. Stalls: as of its parts;
     ``can_accept`` of the own rank comes from the loop lane's packet manager.
 
