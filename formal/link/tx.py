@@ -171,12 +171,14 @@ class PacketsReachTheWire(_Frames):
     likewise. A packet once begun is taken flit by flit unless the wire took nothing in the cycle
     before; one that has not begun waits for the wire, for control flits and CREDITs alone. Whatever
     arrives. Shown for bits 14:0 of the flits, with the patience cut from 64 to 4 cycles, the
-    receiver cut out."""
+    receiver and its books cut out."""
 
     part = LinkPort
 
     def prepare(self, dut):
-        cut(self, observe(dut).rx)
+        port = observe(dut)
+        for part in (port.rx, port.buffers):
+            cut(self, part)
         control = dut.i_control
         dst = header_layout()(control.payload).dst[: self._cfg.rank_width]
         return control.valid & ~dut.ctl_ready.bit_select(dst, 1) & dut.peer_dead.bit_select(dst, 1)
