@@ -306,8 +306,7 @@ class RowKeepsItsSlot(Spec):
         head = dut.i_head.p
         self.suppose(
             "packets of one kind",
-            ~head.masked
-            & ~head.poison
+            ~head.poison
             & (head.len == 1)
             & (dut.i_bytes.p == 16)
             & (inside["rows.row_bytes"] == 64),
