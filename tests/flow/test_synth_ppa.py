@@ -225,7 +225,7 @@ def test_second_call_runs_nothing_and_writes_the_same(tmp_path, flows):
     for picture in re.findall(r"\]\(\.\./images/(\S+)\)", pages[0]):
         assert (tmp_path / "docs/images" / picture).exists()
     assert "| spill_port_merge: at least 150 MHz on ECP5 | 160 MHz | met |" in pages[0]
-    assert "| one lane: at most 100 kGE, NAND2 equivalents | 59.0 kGE | met |" in pages[0]
+    assert "| one lane: at most 100 kGE, NAND2 equivalents | 62.0 kGE | met |" in pages[0]
 
 
 def test_steps_can_be_run_one_by_one(tmp_path, flows):
