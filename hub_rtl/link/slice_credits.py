@@ -17,9 +17,7 @@ from hub_rtl.parts.ram import Ram
 from hub_rtl.parts.register_queue import RegisterQueue
 from hub_rtl.parts.stream import StreamMerge
 
-__all__ = ["KEEP", "CreditPackets", "SliceCredits"]
-
-KEEP = 2  # grants that a source keeps when it is asked to give them back
+__all__ = ["CreditPackets", "SliceCredits"]
 
 
 class SliceCreditsObserve(NamedTuple):
@@ -36,8 +34,9 @@ class SliceCredits(wiring.Component):
 
     Contract: ``ready`` says of which ranks a grant is left. A rank's total that grew adds what it
     grew by; one that is older than the last one, or would leave more than there are places, is
-    ignored (the latter ``bad_total``). Who is asked to give back keeps two grants and says in
-    ``o_returned`` how many it has given back since reset, if there is room to say so.
+    ignored (the latter ``bad_total``). Who is asked to give back gives a quarter of what is left,
+    nothing of the reserve, and says in ``o_returned`` how many it has given back since reset, if
+    there is room to say so.
 
     Latency: ``take`` shows in ``ready`` in the next cycle, a message three cycles after it. One
     take and one message per cycle; one that follows a message of the same rank at once is ignored,
@@ -87,18 +86,19 @@ class SliceCredits(wiring.Component):
         self._look_up(m, books, left, message, now)
 
         src, base = now.rank, Signal(range(places + 1))
-        more, kept = Signal(range(2 << GRANT)), Signal.like(base)
+        more, part, kept = Signal(range(2 << GRANT)), Signal.like(base), Signal.like(base)
         fits, gives = Signal(), Signal()
         m.d.comb += [
             base.eq(now.left - mutant("link.take_at_grant_lost", self._takes(src), 0)),
             more.eq(base + Mux(now.newer, now.gain, 0)),
             fits.eq(mutant("link.more_grants_than_places", more <= places, 1)),
-            gives.eq(now.en & fits & now.back & (more > KEEP) & answers.i.ready),
-            kept.eq(Mux(gives, KEEP, more)),
+            part.eq((more + 1) >> 2),  # nothing of two, the reserve
+            gives.eq(now.en & fits & now.back & part.any() & answers.i.ready),
+            kept.eq(more - Mux(gives, part, 0)),
             self.bad_total.eq(now.en & ~fits),
             answers.i.valid.eq(gives),
             answers.i.p.rank.eq(src),
-            answers.i.p.total.eq(now.returned + more - KEEP),
+            answers.i.p.total.eq(now.returned + part),
             books.w_en.eq(now.en & fits),
             books.w_addr.eq(src),
             books.w_data.heard.eq(now.heard),

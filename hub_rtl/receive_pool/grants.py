@@ -3,7 +3,7 @@
 
 from typing import NamedTuple
 
-from amaranth import Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -33,6 +33,19 @@ class Step(enum.Enum):
     TELL = 8  # it is told, and the next one's books are read
 
 
+class Turn(NamedTuple):
+    """The clock of the policy and what it knows of a period."""
+
+    measures: Signal  #: the first round of a period
+    asks: Signal  #: the second
+    level: Signal  #: nobody should have more
+    unmet: Signal  #: somebody cannot have what it needs
+    short: Signal  #: so it was in the period before, or is
+    hungry: Signal  #: somebody cannot have what it should
+    poor: Signal  #: so it was in the period before
+    spare: Signal  #: somebody has more than it needs
+
+
 class GrantsObserve(NamedTuple):
     """What a proof may see of :class:`Grants`."""
 
@@ -55,10 +68,12 @@ class Grants(wiring.Component):
     of places, always. Every source has its two reserved places at the end of each visit. What a
     source gives back it cannot use any more.
 
-    Policy: a source *needs* four times what came from it in the last period, and its reserve. While
-    everybody can have what it needs, everybody has its first share at least, used or not. Where a
-    need cannot be met, the pool is *short* until a period has passed in which all were: a source
-    then has no more than it needs, and is asked to give back what it has beyond and does not use.
+    Policy: a source *needs* four times what came from it in the last period, at least its first
+    share if anything came, and its reserve. While everybody can have what it needs, everybody has
+    its first share at least, used or not. Where a need cannot be met, the pool is *short* until a
+    period has passed in which all were: a source then has no more than it needs, and is asked to
+    give back of what it has beyond and does not use. When it is not short, and somebody could not
+    have its first share in the period before, who has more than that and than its need is asked.
     Nobody has more than the *level*: after a period with an unmet need in which nobody had more
     than its own it falls by a quarter, not below the first share; after one without it rises by a
     half, to ``most``. A source that has too much is granted nothing while its places become free.
@@ -146,9 +161,11 @@ class Grants(wiring.Component):
             ]
         self._take_back(m, step, now)
         turn = self._turn(m, reads, after <= who)
-        need, *wishes = self._give(m, step, now, free, turn)
-        self.observe = GrantsObserve(book, counted, freed, step, who, now, free, turn[2], *wishes)
-        self._tell(m, step, now, need, turn, book, who)
+        wanted, want, *more = self._give(m, step, now, free, turn)
+        self.observe = GrantsObserve(
+            book, counted, freed, step, who, now, free, turn.level, wanted, want
+        )
+        self._tell(m, step, now, *more, turn, book, who)
         return m
 
     def _count_freed(self, m):
@@ -207,42 +224,44 @@ class Grants(wiring.Component):
         """The clock of the policy: rounds of visits, periods. Returns its state."""
         t = self._types
         clock, due = Signal(range(self._period), init=self._period - 1), Signal()
-        measures, asks = Signal(), Signal()  # rounds: the first of a period, the second
-        level, short, unmet = Signal(range(t.most + 1), init=t.most), Signal(), Signal()
-        spare = Signal()  # somebody had more than its need in this period
+        names = ("measures", "asks", "unmet", "short", "hungry", "poor", "spare")
+        level = Signal(range(t.most + 1), init=t.most)
+        turn = Turn(level=level, **{name: Signal(name=name) for name in names})
         lower, higher = Signal.like(level), Signal(range(2 * t.most))
         m.d.comb += [lower.eq(level - (level >> 2)), higher.eq(level + (level >> 1))]
         m.d.sync += clock.eq(Mux(clock == 0, self._period - 1, clock - 1))
         with m.If(clock == 0):
             m.d.sync += due.eq(1)
         with m.If(reads & wraps):
-            m.d.sync += [measures.eq(due), asks.eq(measures)]
+            m.d.sync += [turn.measures.eq(due), turn.asks.eq(turn.measures)]
             with m.If(due):
                 m.d.sync += [
                     due.eq(clock == 0),
-                    short.eq(unmet),
-                    unmet.eq(0),
-                    spare.eq(0),
+                    turn.short.eq(turn.unmet),
+                    turn.poor.eq(turn.hungry),
+                    Cat(turn.unmet, turn.hungry, turn.spare).eq(0),
                 ]
-                with m.If(~unmet):
+                with m.If(~turn.unmet):
                     m.d.sync += level.eq(Mux(higher > t.most, t.most, higher))
-                with m.Elif(~spare):
+                with m.Elif(~turn.spare):
                     m.d.sync += level.eq(Mux(lower > t.first, lower, t.first))
-        return measures, asks, level, short, unmet, spare
+        return turn
 
     def _give(self, m, step, now, free, turn):
         """What the source should have, and what it gets of that."""
         t = self._types
-        measures, _, level, short, unmet, _ = turn
-        width = len(level) + 1
+        level, width = turn.level, len(turn.level) + 1
         need, fair, floor = Signal(width), Signal(width), Signal(width)
         wanted, want, lacks, lack = Signal(), Signal(width), Signal(), Signal(width)
+        rich, beyond = Signal(), Signal()
         give = Signal.like(free)
         much = now.recent >= t.most // 4 if t.most >= 4 else 1
+        few = now.recent.any() & (now.recent < -(-(t.first - RESERVE) // 4))
+        many = Mux(much, t.most, (now.recent << 2) + RESERVE)
         m.d.comb += [
-            need.eq(Mux(much, t.most, (now.recent << 2) + RESERVE)),
+            need.eq(mutant("receive_pool.few_need_little", Mux(few, t.first, many), many)),
             fair.eq(mutant("receive_pool.level_ignored", Mux(need < level, need, level), need)),
-            floor.eq(Mux(short | (need > t.first), fair, t.first)),
+            floor.eq(Mux(turn.short | (need > t.first), fair, t.first)),
             give.eq(Mux(~wanted, 0, Mux(want > free, free, want))),
         ]
         with m.If(step == Step.NEED):
@@ -250,7 +269,7 @@ class Grants(wiring.Component):
                 free.eq(mutant("receive_pool.freed_places_lost", free + now.gained, free)),
                 step.eq(Step.SHARE),
             ]
-            with m.If(measures):
+            with m.If(turn.measures):
                 m.d.sync += [now.recent.eq(now.arrived - now.then), now.then.eq(now.arrived)]
         with m.If(step == Step.SHARE):
             m.d.sync += [
@@ -258,6 +277,8 @@ class Grants(wiring.Component):
                 want.eq(floor - now.own),
                 lacks.eq(fair > now.own),
                 lack.eq(fair - now.own),
+                rich.eq(now.own > need),
+                beyond.eq(now.own > floor),
                 step.eq(Step.GIVE),
             ]
         with m.If(step == Step.GIVE):
@@ -275,22 +296,31 @@ class Grants(wiring.Component):
             ]
             with m.If(lacks & (lack > free)):
                 m.d.sync += [
-                    short.eq(mutant("receive_pool.need_not_noticed", 1, 0)),
-                    unmet.eq(1),
+                    turn.short.eq(mutant("receive_pool.need_not_noticed", 1, 0)),
+                    turn.unmet.eq(1),
                 ]
-        return need, wanted, want
+            with m.If(wanted & (want > free)):
+                m.d.sync += turn.hungry.eq(1)
+        return wanted, want, rich, beyond
 
-    def _tell(self, m, step, now, need, turn, book, who):
+    def _tell(self, m, step, now, rich, beyond, turn, book, who):
         """The source is told if it is worth a message; the books are written."""
-        measures, asks, _, short, _, spare = turn
-        out, news, back, tells = self.o_grant, Signal(GRANT), Signal(), Signal()
+        out, news = self.o_grant, Signal(GRANT)
+        surplus, back, tells = Signal(), Signal(), Signal()
         m.d.comb += [
             news.eq(now.granted - now.told),
-            back.eq(mutant("receive_pool.never_asks_back", asks & short & (now.own > need), 0)),
+            surplus.eq(
+                Mux(
+                    turn.short,
+                    rich,
+                    mutant("receive_pool.the_poor_are_forgotten", turn.poor & beyond, 0),
+                )
+            ),
+            back.eq(mutant("receive_pool.never_asks_back", turn.asks & surplus, 0)),
             tells.eq(
                 (step == Step.TELL)
                 & (out.ready | ~out.valid)
-                & (back | (news.any() & ((news >= now.own >> 3) | (news >= BATCH) | measures)))
+                & (back | (news.any() & ((news >= now.own >> 3) | (news >= BATCH) | turn.measures)))
             ),
             book.w_en.eq(step == Step.TELL),
             book.w_addr.eq(who),
@@ -298,8 +328,8 @@ class Grants(wiring.Component):
             *(book.w_data[name].eq(now[name]) for name in ("then", "recent")),
             book.w_data.told.eq(Mux(tells, now.granted, now.told)),
         ]
-        with m.If((step == Step.TELL) & (now.own > need)):
-            m.d.sync += spare.eq(1)
+        with m.If((step == Step.TELL) & rich):
+            m.d.sync += turn.spare.eq(1)
         with m.If(tells):
             m.d.sync += [
                 out.valid.eq(1),

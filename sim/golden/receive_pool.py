@@ -50,11 +50,11 @@ class SourceBook:
         if gain < TOTALS // 2:
             self.left += gain
             self.heard = total
-        surplus = self.left - RESERVE
-        if not back or surplus <= 0:
+        part = (self.left + 1) // 4  # nothing of the reserve
+        if not back or not part:
             return None
-        self.left = RESERVE
-        self.returned = (self.returned + surplus) % TOTALS
+        self.left -= part
+        self.returned = (self.returned + part) % TOTALS
         return self.returned
 
 

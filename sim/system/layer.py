@@ -206,8 +206,10 @@ class LayerPlan:
 def roomy(ranks):
     """A hub of one lane with room for layers of every shape and size that is usually run.
 
-    What a layer takes of it is told to the hub by its registers, so that runs with other tokens,
-    tiles or models are runs of the same Verilog.
+    Its packet manager and receive pool are those that the paper's link rates ask for of a slice of
+    three links: 128 entries, packets of a microsecond. What a layer takes of the rest is told to
+    the hub by its registers, so that runs with other tokens, tiles or models are runs of the same
+    Verilog.
     """
     return HubConfig(
         name="run",
@@ -217,7 +219,8 @@ def roomy(ranks):
         groups=8192,
         capacity=1 << 16,
         max_row_bytes=16384,
-        pool_depth=max(16, _power(4 * ranks)),
+        pool_depth=128,
+        pool_places=576,
         rat_sets=16,
         rat_ways=4,
         write_depth=64,

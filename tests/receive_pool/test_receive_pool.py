@@ -95,6 +95,8 @@ MUTANTS = {
     "receive_pool.used_grants_taken_back": "false_returns",
     "receive_pool.never_asks_back": "need",
     "receive_pool.need_not_noticed": "need",
+    "receive_pool.few_need_little": "need",
+    "receive_pool.the_poor_are_forgotten": "need",
     "receive_pool.level_ignored": "need",
     "receive_pool.freed_places_lost": "need",
     "receive_pool.places_given_twice": "need",

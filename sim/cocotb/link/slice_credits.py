@@ -127,16 +127,18 @@ async def false_totals(rig, cfg, rng):
 
 @CreditRig.test(stall="stop")
 async def asked_back(rig, cfg, rng):
-    """Who is asked keeps two; while two answers wait, nothing more is given back."""
-    rank = rng.randrange(cfg.ranks)
-    for _ in range(4):
+    """Who is asked gives a quarter; while two answers wait, nothing more is given back."""
+    rank, left = rng.randrange(cfg.ranks), rig.first
+    for n in range(4):
         rig.grant(rank, 3, back=1)
+        left += 3
+        left -= (left + 1) // 4 if n < 2 else 0
         await rig.cycles(1)
         rig.set("granted", 0)
         await rig.cycles(4)
     rig.pause(None, rig.o_returned)
     await rig.cycles(6)
     assert rig.o_returned.count == 2
-    assert rig.left(rank) == 2 + 2 * 3
+    assert rig.left(rank) == left
     await rig.drain(rank)
     cover("link.slice_credits.answers_wait")
