@@ -10,19 +10,19 @@ from hub_rtl.contract.records import types_of
 from hub_rtl.parts.ram_queue import RamQueue
 
 from .issue import Issue
-from .lookup import Lookup
 from .packet_split import PacketSplit
 from .records import COMMANDS, WaitCause, slice_types_of
+from .row_pipe import RowPipe
 
 __all__ = ["RowLookup"]
 
 
 class RowLookup(wiring.Component):
-    """A slice: :class:`PacketSplit` → :class:`Lookup` → commands → :class:`Issue`.
+    """A slice: :class:`PacketSplit` → :class:`RowPipe` → commands → :class:`Issue`.
 
-    Latency from a header at `i_packet` to `o_write`, all idle: 9 cycles for a new row, 6 for a
-    known one, 7 for a plain packet, but not before two cycles after the packet's last flit.
-    Throughput: one flit per cycle; one packet per 3 cycles (plain: 4). Writes, beats and refusals
+    Latency from a header at `i_packet` to `o_write`, all idle: 10 cycles for a new row, 7 for a
+    known one and for a plain packet, but not before two cycles after the packet's last flit.
+    Throughput: one flit per cycle. Writes, beats and refusals
     leave in packet order. Waits for memory (`o_write`, `o_data`, spill) and for `o_refused`, which
     is always drained.
 
@@ -52,7 +52,7 @@ class RowLookup(wiring.Component):
                 "geometry_write": In(types.geometry_write),
                 "region_update": In(types.region_update),
                 "window_write": In(types.window_write),
-                "ranges": In(own.range_show),
+                "ranges": In(own.ranges),
                 "waiting": Out(own.waiting),
                 "strobes": Out(own.strobes),
                 "clearing": Out(1),
@@ -63,7 +63,7 @@ class RowLookup(wiring.Component):
         m = Module()
         cfg, own, flipped = self._cfg, self._own, wiring.flipped
         m.submodules.split = split = PacketSplit(cfg)
-        m.submodules.lookup = lookup = Lookup(cfg)
+        m.submodules.lookup = lookup = RowPipe(cfg)
         m.submodules.commands = commands = RamQueue(
             own.command, COMMANDS - 1
         )  # and one at its output
@@ -109,17 +109,9 @@ class RowLookup(wiring.Component):
 
         # What the oldest packet waits for; the issue stage holds older packets than the lookup.
         issue_waits = issue.cause != WaitCause.NONE
-        head, body = split.o_head.payload, Signal(own.row_body)
-        looked, waits = Signal(own.name), Signal(own.name)
-        cause = Signal(CAUSE)
-        with m.If(~head.plain):
-            m.d.comb += [
-                body.eq(head.body),
-                looked.region.eq(body.region),
-                looked.rowid.eq(body.rowid),
-            ]
+        waits, cause = Signal(own.name), Signal(CAUSE)
         m.d.comb += [
-            waits.eq(Mux(issue_waits, issue.waits, looked)),
+            waits.eq(Mux(issue_waits, issue.waits, lookup.waits)),
             cause.eq(Mux(issue_waits, issue.cause, lookup.cause)),
         ]
         m.d.sync += [

@@ -14,7 +14,7 @@ from hub_rtl.parts.mutants import bug
 from hub_rtl.parts.onehot import select, tree_sum
 
 from .address_table import AddressTable
-from .range_ring import RangeRing
+from .range_table import RangeTable
 from .records import REASONS, slice_types_of
 from .row_lookup import RowLookup
 from .spill import SpillEngine
@@ -28,7 +28,7 @@ class SlotAllocatorObserve(NamedTuple):
     lanes: list  #: RowLookup per slice
     table: AddressTable
     engine: SpillEngine
-    ranges: RangeRing
+    ranges: RangeTable
 
 
 class SlotAllocator(wiring.Component):
@@ -90,7 +90,7 @@ class SlotAllocator(wiring.Component):
         m.submodules.table = table = AddressTable(cfg)
         m.submodules.engine = engine = SpillEngine(cfg)
         lanes = [RowLookup(cfg) for _ in range(cfg.slices)]
-        m.submodules.ranges = ranges = RangeRing(cfg)
+        m.submodules.ranges = ranges = RangeTable(cfg)
         m.submodules.overlaps = overlaps = RoundRobin(cfg.slices)
         self.observe = SlotAllocatorObserve(lanes, table, engine, ranges)
         for n, lane in enumerate(lanes):
@@ -110,7 +110,7 @@ class SlotAllocator(wiring.Component):
                 lane.geometry_write.eq(self.geometry_write),
                 lane.region_update.eq(self.region_update),
                 lane.window_write.eq(self.window_write),
-                lane.ranges.eq(ranges.show),
+                lane.ranges.eq(ranges.ranges),
                 self.waiting[n].eq(lane.waiting),
                 overlaps.requests[n].eq(lane.o_overlap.valid),
                 lane.o_overlap.ready.eq(overlaps.grant_onehot[n]),
@@ -134,7 +134,6 @@ class SlotAllocator(wiring.Component):
             self.clearing.eq(
                 table.clearing
                 | engine.clearing
-                | ranges.clearing
                 | Cat(lane.clearing for lane in lanes).any()
             ),
             overlaps.advance.eq(1),

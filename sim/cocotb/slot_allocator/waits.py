@@ -7,15 +7,14 @@ from sim.quality.coverage import cover
 
 #: Causes that the packet at the outputs has, in the order in which they are told.
 OUTPUTS = (WaitCause.DATA, WaitCause.WRITE, WaitCause.REFUSED)
-#: Causes of the oldest packet that has not left; those after them belong to the newest packet whose
-#: header is in.
+#: Causes of the oldest packet that has not left; those after them belong to one whose header is in.
 ISSUE = (*OUTPUTS, WaitCause.PAYLOAD, WaitCause.ALLOC)
 LOOKUP = (WaitCause.LOOKUP, WaitCause.SPILL, WaitCause.PURGE)
 #: What may be told of a slice instead, although it waits for this, too.
 BEFORE = {
     WaitCause.SPILL: ISSUE,
-    WaitCause.PURGE: (*ISSUE, WaitCause.SPILL),
-    WaitCause.LOOKUP: (*ISSUE, WaitCause.PURGE),
+    WaitCause.PURGE: (*ISSUE, WaitCause.SPILL, WaitCause.LOOKUP),
+    WaitCause.LOOKUP: ISSUE,
 }
 #: So many cycles beyond its flits may pass without a movement before a packet that is in has to be
 #: told what it waits for.
@@ -64,11 +63,7 @@ class WaitMonitor:
         self._moves = [0 for _ in self._slices]  # cycle of a slice's last flit
         self._purging = [0, 0, 0]
         self._clearing = 1
-        self.named, self._held_up = set(), set()
-        self._slow, self._pauses = (
-            [0 for _ in self._slices],
-            {},
-        )  # cycle of the last such wait; pauses by packet
+        self.named = set()
 
     def _took(self, n, item):
         if not (item["first"] and item["last"]):  # a header without payload is dropped
@@ -126,37 +121,16 @@ class WaitMonitor:
             self._silent[n] = self._silent[n] + 1 if late else 0
             assert self._silent[n] <= self._limit, f"{where}, but packet {issued} does not leave"
         else:
-            which = (
-                counts[OUTPUTS.index(cause)]
-                if cause in OUTPUTS
-                else issued
-                if cause in ISSUE
-                else heads - 1
-            )
+            which = counts[OUTPUTS.index(cause)] if cause in OUTPUTS else issued
             which -= cause == WaitCause.REFUSED and self._taken[n]
+            last = heads if cause in LOOKUP else which + 1
             assert cause in OUTPUTS or heads > issued, f"{where}, but no packet is there"
             assert cause != WaitCause.PAYLOAD or ends <= issued, f"{where}, but the packet is in"
             assert cause != WaitCause.PURGE or self._purging[-1], f"{where}, but nothing is purged"
             self._silent[n] = 0
-            self.named.add((n, cause, which, told["region"], told["rowid"]))
-            if cause == WaitCause.LOOKUP and heads - issued <= COMMANDS:
-                self._held_up.add((n, which))
-            self._slow_steps(cycle, n, cause, which)
+            self.named.add((n, cause, which, last, told["region"], told["rowid"]))
             cover(f"slot_allocator.waits.{cause.name}")
         self._moved[n] = counts
-
-    def _slow_steps(self, cycle, n, cause, which):
-        """Counts the pauses between a packet's waits for the spill engine; while an output waits
-        nothing else is told."""
-        if cause == WaitCause.SPILL and (n, which) in self._pauses and cycle - self._slow[n] > 1:
-            assert cycle - self._slow[n] == 2, (
-                f"slice {n} in cycle {cycle}: packet {which} waited for nothing"
-            )
-            self._pauses[n, which] += 1
-        if cause == WaitCause.SPILL:
-            self._pauses.setdefault((n, which), 0)
-        if cause == WaitCause.SPILL or cause in ISSUE:
-            self._slow[n] = cycle
 
     def _input(self, cycle, n, counts, issued, heads, ends):
         """A header waits only for the one before to be looked up, another flit only for room."""
@@ -202,31 +176,31 @@ class WaitMonitor:
             }
             for k, write in zip(owners[WaitCause.WRITE], each.writes, strict=True):
                 owners[WaitCause.DATA] += [k] * write["beats"]
-            for _, cause, which, region, rowid in sorted(
+            for _, cause, which, last, region, rowid in sorted(
                 entry for entry in self.named if entry[0] == n
             ):
-                which = owners[cause][which] if cause in OUTPUTS else which
-                packet = each.packets[which]
-                assert packet["row"] == (region, rowid), (
-                    f"slice {n}: {(region, rowid)} is said to wait for {cause.name}, it is "
-                    f"packet {which} of {packet['row']}"
+                span = range(which, last)
+                if cause in OUTPUTS:
+                    span = owners[cause][which : which + 1]
+                packets = [each.packets[k] for k in span]
+                found = [packet for packet in packets if packet["row"] == (region, rowid)]
+                assert found, (
+                    f"slice {n}: {(region, rowid)} is said to wait for {cause.name}, but packets "
+                    f"{span} are of {[packet['row'] for packet in packets]}"
                 )
-                assert cause != WaitCause.ALLOC or packet["fresh"], (
-                    f"slice {n}: packet {which} never asked for an answer"
-                )
-        packets = self.rig.model.slices
-        for n, which in self._held_up:
-            packet = packets[n].packets[which]
-            assert packet["fresh"] or packet["over"], (
-                f"slice {n}: packet {which} waits for a place although there is one"
-            )
-        for (n, which), pauses in self._pauses.items():
-            steps = packets[n].packets[which]["slow"]
-            assert pauses < max(1, steps), (
-                f"slice {n}: packet {which} waits {pauses + 1} times in {steps} steps"
-            )
-        for each in (self.named, self._held_up, self._pauses):
-            each.clear()
+                for cause_, field in (
+                    (WaitCause.ALLOC, "fresh"),
+                    (WaitCause.SPILL, "slow"),
+                ):
+                    assert cause != cause_ or any(packet[field] for packet in found), (
+                        f"slice {n}: no packet of {found} had to wait for {cause.name}"
+                    )
+                assert (
+                    cause != WaitCause.LOOKUP
+                    or len(span) > COMMANDS
+                    or any(packet["fresh"] or packet["over"] for packet in packets)
+                ), f"slice {n}: one of {found} waits for a place although there is one"
+        self.named.clear()
 
 
 class _Cached:
