@@ -158,8 +158,7 @@ class RowPipe(wiring.Component):
         first, second, third = Signal(self._first), Signal(self._first), Signal(self._third)
         far, near = Signal(own.twin), Signal(own.twin)
         move, take, place, absent, leave, complete = (
-            Signal(name=name)
-            for name in ("move", "take", "place", "absent", "leave", "complete")
+            Signal(name=name) for name in ("move", "take", "place", "absent", "leave", "complete")
         )
         missing, unanswered = Signal(cfg.row_bytes_width), Signal(range(REPLIES + 1))
         self.observe = RowPipeObserve(

@@ -132,9 +132,7 @@ class SlotAllocator(wiring.Component):
             self.obs_alloc.eq(table.obs_alloc),
             self.purging.eq(Cat(lane.purging for lane in lanes).any()),
             self.clearing.eq(
-                table.clearing
-                | engine.clearing
-                | Cat(lane.clearing for lane in lanes).any()
+                table.clearing | engine.clearing | Cat(lane.clearing for lane in lanes).any()
             ),
             overlaps.advance.eq(1),
             chosen.eq(

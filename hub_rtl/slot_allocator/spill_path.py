@@ -4,7 +4,7 @@
 from typing import NamedTuple
 
 from amaranth import Cat, Const, Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hub_rtl.contract.config import ceil_log2
@@ -47,8 +47,8 @@ class SpillPath(wiring.Component):
     ``victim_tag``, ``victim_missing`` In; ``freed`` Out, its way is the packet's; ``look``,
     ``index``, ``up``, ``down`` Out, of the filter; ``found`` Out with ``missing``: the row is
     restored; ``restored``, ``slot`` Out, held until the packet leaves; ``refuse`` Out with
-    ``reason``; ``lost`` Out with ``lost_bank``, ``losing`` before it, ``may_tell`` In; ``again`` Out; ``spills``,
-    ``restores``, ``filter_false``, ``dropped``, ``spill_errors`` Out, strobes."""
+    ``reason``; ``lost`` Out with ``lost_bank``, ``losing`` before it, ``may_tell`` In; ``again``
+    Out; ``spills``, ``restores``, ``filter_false``, ``dropped``, ``spill_errors`` Out, strobes."""
 
     observe: SpillPathObserve  # once elaborated
 

@@ -73,7 +73,7 @@ class VictimSearch(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        cfg, own, ways = self._cfg, self._own, self._cfg.rat_ways
+        own, ways = self._own, self._cfg.rat_ways
         # Compared as one number: rank first, then age. Oldest first: fewer older ways give a larger
         # key.
         key_layout = data.StructLayout({"age": own.way_width, "rank": bits_of(VictimRank)})
@@ -95,9 +95,7 @@ class VictimSearch(wiring.Component):
             self.epoch.eq(tag.epoch),
             slot_step.eq(step - 1),
             self.look_slot.eq(self.run & looked.any()),
-            self.slot_index.eq(
-                Cat(slot_step[: ceil_log2(ways)], self.set[: own.set_width])
-            ),
+            self.slot_index.eq(Cat(slot_step[: ceil_log2(ways)], self.set[: own.set_width])),
             key.age.eq(~age),
             key.rank.eq(Mux(alive, placed, VictimRank.OVER)),
             self.done.eq(step == ways + 1),

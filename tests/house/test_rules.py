@@ -18,7 +18,7 @@ SOURCES = sorted(path for top in TOPS for path in (ROOT / top).rglob("*.py"))
 #: Blocks and parts that the wide hub replaces: they keep their long `elaborate` until then.
 REPLACED = {
     "packet_manager": "*",
-    "slot_allocator": ("lookup", "row_lookup", "rat"),
+    "slot_allocator": ("row_lookup",),
     "scoreboard": ("ack_combiner", "end_bits", "event_scan", "region_books", "tile_counters"),
     "link": ("link_rx",),
 }
