@@ -479,7 +479,13 @@ class RowPipe(wiring.Component):
         inside, third, path = self.observe, self.observe.third, self.observe.path
         overlap, row = self.o_overlap, self._row(third.head.body)
         over = inside.leave & inside.place & (third.bytes > inside.missing)
-        with m.If(overlap.ready):
+        with m.If(
+            mutant(
+                "slot_allocator.overlap_withdrawn",
+                overlap.ready,
+                overlap.ready | self.alloc_taken,
+            )
+        ):
             m.d.sync += overlap.valid.eq(0)
         with m.If(over | path.lost):
             m.d.sync += overlap.valid.eq(1)
