@@ -37,6 +37,9 @@ class PipeSpec(Spec):
         self.slow = observe(inside.path).states
         self.walk = observe(inside.purger)
         self.served = observe(inside.path).served
+        self.looked = Signal.like(inside.tags.set, name="looked_set")
+        with m.If(inside.tags.look):
+            m.d.sync += self.looked.eq(inside.tags.set)
 
     def checks(self):
         """What the free checks say of packets."""
@@ -56,6 +59,9 @@ class PipeSpec(Spec):
             & ~second.head.plain
             & (self.body(second).region >= self._cfg.regions),
         )
+
+        exists = self.body(inside.third).region < self._cfg.regions
+        self.lemma("no region, no place", exists, when=inside.place)
 
     def body(self, packet):
         return data.View(self.own.row_body, packet.head.body)
@@ -81,10 +87,6 @@ class PipeSpec(Spec):
 
     def sets(self, m):
         """The stored tags of each set, and all lemmas about stages and sets."""
-        tags = self.inside.tags
-        self.looked = Signal.like(tags.set, name="looked_set")
-        with m.If(tags.look):
-            m.d.sync += self.looked.eq(tags.set)
         self.kept = [self.at(m, place, f"set{place}") for place in range(self._cfg.rat_sets)]
         self.stage_lemmas()
         for place in range(self._cfg.rat_sets):
@@ -116,8 +118,6 @@ class PipeSpec(Spec):
                 & (twin.stranger == (packet.head.src != third.head.src))
             )
             self.lemma(f"{name}: related", related, when=self.is_row(packet) & self.is_row(third))
-        exists = self.body(third).region < self._cfg.regions
-        self.lemma("no region, no place", exists, when=inside.place)
         counts, walk = observe(inside.counts), observe(observe(inside.tags).ram).walk
         self.lemma("memory walked", walk <= self._cfg.rat_sets)
         self.lemma("ages walked", observe(counts.ages).walk == walk)
@@ -128,8 +128,6 @@ class PipeSpec(Spec):
         self.lemma("R3 in view", self.looked == third.set, when=self.set_view)
         self.begun = begun = ~self.slow["IDLE"] | self.served
         self.lemma("R3 has no entry", ~judge.hit, when=begun & ~third.refused)
-        one = (judge.way != 0) & ((judge.way & (judge.way - 1)) == 0)
-        self.lemma("R3 has one way", one, when=self.is_row(third) & ~judge.hit & judge.has_way)
         working = ~self.slow["IDLE"] & ~self.slow["AGAIN"]
         self.lemma("works for the packet", inside.absent, when=working)
         self.lemma("works for a row", self.is_row(third), when=begun)
@@ -141,6 +139,7 @@ class PipeSpec(Spec):
         erases = self.within("RECOUNT", "UNCOUNT", "ERASE", "ERASED")
         self.lemma("erases what was restored", inside.path.restored, when=erases)
         placed = erases | self.slow["AGAIN"] | self.served
+        placed = placed | self.within("COUNT", "SPILL", "SPILLED", "LOST")
         self.lemma("a way if it needs one", ~inside.path.lacks, when=placed & inside.absent)
 
     def view_lemmas(self, at):

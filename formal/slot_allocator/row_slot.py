@@ -283,6 +283,9 @@ class RowKeepsItsSlot(PipeSpec):
         match = Cat(each.valid & self.is_ours(each) for each in kept)
         stale = (match != 0) & ~self.in_rat
         at_home = self.is_row(third) & (third.set == home)
+        one = (judge.way != 0) & ((judge.way & (judge.way - 1)) == 0)
+        needs_one = self.is_row(third) & ~judge.hit & judge.has_way
+        self.lemma("R3 has one way", one, when=needs_one)
         # Tags and counts.
         self.lemma("waits for clearing", ~self.in_rat & ~self.in_memory, when=self.dut.clearing)
         self.lemma(
