@@ -66,7 +66,7 @@ class ClosedRowsAreSunk(PipeSpec):
         self.always("it was open when it was looked up", third_open, when=placed)
 
         # Lemmas: the slice's own view, and what the check found.
-        states, _, wanted = observe(inside.rows)[1], None, observe(inside.rows).wanted
+        _, states, wanted = observe(inside.rows)
         at = Cat(epoch[0], region)
         word, known = known_word(self, states, at, "view")
         layout = states.r_data.shape()

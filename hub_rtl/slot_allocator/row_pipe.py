@@ -458,9 +458,9 @@ class RowPipe(wiring.Component):
             command.fresh.eq(inside.absent),
             command.install.eq(
                 mutant(
-                    "slot_allocator.restored_row_not_installed",
+                    "slot_allocator.fetched_row_not_installed",
                     installs,
-                    installs & ~inside.path.restored,
+                    installs & ~third.maybe,
                 )
             ),
             command.index.eq(
