@@ -13,12 +13,11 @@ SPYING = {
     for block, names in {
         "packet_manager": "counts emitter entries parts quota selector timer whole",
         "scoreboard": "events flags ledger life readiness whole",
-        "slot_allocator": "closed inner lookup pairs purge waits",
     }.items()
     for name in names.split()
 }
 #: Modules whose names show the frames or fragments of a part.
-SPIES = {"parts": "look_into", "inner": "Inside", "readiness": "Opened"}
+SPIES = {"parts": "look_into", "readiness": "Opened"}
 
 
 def _private(name):
