@@ -4,7 +4,7 @@
 from typing import NamedTuple
 
 from amaranth import Cat, Const, Module, Signal
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from hub_rtl.contract.fields import ADDR, ADDR16, LEN, LOG2_STRIDE, RANK, UNIT
@@ -23,10 +23,11 @@ class PlainCheckObserve(NamedTuple):
     """What a proof may see of a :class:`PlainCheck`."""
 
     windows: Ram  #: per rank {base, limit}
-    addr: Signal  #: of the packet looked at last
+    addr: Signal  #: of the packet that went in last
+    end: Signal  #: behind it
     is_rank: Signal  #: its source is one
-    above: Signal  #: the packet before it does not begin before its window
-    below: Signal  #: it does not end behind it, or its source is no rank
+    found: data.View  #: its range; `armed`: there is one
+    dep: Signal  #: number of that
 
 
 class PlainCheck(wiring.Component):
@@ -81,7 +82,6 @@ class PlainCheck(wiring.Component):
         ]
         # Compared with < alone: <= costs a comparison for equality too.
         above, below = Signal(), Signal()
-        self.observe = PlainCheckObserve(windows, addr, is_rank, above, below)
         with m.If(self.move):
             m.d.sync += [
                 addr.eq(Cat(Const(0, UNIT), self.addr16)),
@@ -94,11 +94,11 @@ class PlainCheck(wiring.Component):
                 ),
             ]
         m.d.comb += self.allowed.eq(above & below)
-        self._group(m, addr)
+        self.observe = PlainCheckObserve(windows, addr, end, is_rank, *self._group(m, addr))
         return m
 
     def _group(self, m, addr):
-        """Which range, then where in it."""
+        """Which range, then where in it. Returns what is known between."""
         cfg = self._cfg
         at, holds = Signal(ADDR), Signal(cfg.dep_ranges)
         m.d.comb += [
@@ -122,3 +122,4 @@ class PlainCheck(wiring.Component):
                 shift.eq(found.log2_stride),
             ]
         m.d.comb += self.group_step.eq((inside >> shift)[: cfg.group_width])
+        return found, dep
