@@ -64,6 +64,20 @@ class ClosedRowsAreSunk(PipeSpec):
                 third_open.eq(second_open),
             ]
         self.always("it was open when it was looked up", third_open, when=placed)
+        # What the checks are told: they rest on it.
+        rows, plain = inside.rows, inside.plain
+        asked, of_packet = Signal(self.own.row), Signal()
+        with m.If(rows.look | rows.look_bank):
+            m.d.sync += [
+                asked.region.eq(rows.region),
+                asked.epoch.eq(rows.epoch),
+                of_packet.eq(rows.look),
+            ]
+        named = self.named(first)
+        same = of_packet & (asked.region == named.region) & (asked.epoch == named.epoch)
+        judged = self.is_row(first) & inside.move
+        self.always("judged by what was looked at", same, when=judged)
+        self.always("what is looked at goes in", inside.move, when=plain.look)
 
         # Lemmas: the slice's own view, and what the check found.
         _, states, wanted = observe(inside.rows)
@@ -84,7 +98,8 @@ class ClosedRowsAreSunk(PipeSpec):
         body = self.body(first)
         self.lemma("what was read", opens(states.r_data) == looked_open, when=ours(first) & still)
         self.lemma("epoch looked for", wanted == body.epoch, when=self.is_row(first) & still)
-        rows = inside.rows
+        still_same = self.is_row(first) & still
+        self.lemma("looked at", same, when=still_same)
         self.lemma("R2 refused", second_open | rows.refused, when=ours(second))
         self.lemma("R3 refused", third_open | third.refused, when=ours(third))
         for name, packet, open_ in (

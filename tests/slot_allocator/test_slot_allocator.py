@@ -116,12 +116,6 @@ def test_moments(name):
         # A spill that the filter does not count: the row comes back as a new one and gets a second
         # slot.
         ("slot_allocator.spill_not_counted", "thrash", 1),
-        # A RAT entry that is not written when its set is looked at in the next cycle: packets back
-        # to back lose their row.
-        ("slot_allocator.tag_not_written_while_looked_at", "all_at_once", 1),
-        # A RAT entry written while its set is looked at is not passed, or not compared.
-        ("slot_allocator.tag_not_passed", "row_back_to_back", 1),
-        ("slot_allocator.passed_tag_not_compared", "row_back_to_back", 1),
     ],
 )
 def test_mutants(name, test, lanes):
