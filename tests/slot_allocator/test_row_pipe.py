@@ -13,6 +13,7 @@ from hub_rtl.slot_allocator.records import Kind, slice_types_of
 from hub_rtl.slot_allocator.row_pipe import RowPipe
 from sim.bench.runner import bench_seed
 from sim.golden.slot_allocator import fold
+from sim.quality.coverage import cover
 
 ROW_BYTES, EPOCH = 64, 2
 SMALL = preset("small", rat_sets=2, rat_ways=2)
@@ -34,7 +35,8 @@ class Pipe:
         self.entries, self.memory, self.back, self.slots = {}, {}, {}, {}
         self.data, self.answers, self.told = {}, [], 0  # data part; cycles; commands
         self.first = self.last = None  # cycles: first packet in, last command out
-        self.spills = self.hits = 0
+        self.spills = self.hits = self.behind_itself = 0
+        self.before = None, 0  # row and cycle of the command before
         simulator = Simulator(self.dut)
         simulator.add_clock(1e-9)
         simulator.add_testbench(self.bench)
@@ -57,27 +59,27 @@ class Pipe:
             ctx.set(port.en, 0)
         for port in (dut.filled, dut.o_command.ready, dut.o_alloc.ready, dut.o_overlap.ready):
             ctx.set(port, 1)
-        sent, cycle, self.reply, self.look = 0, 0, None, None
+        sent, self.cycle, self.reply, self.look = 0, 0, None, None
         while self.told < len(self.packets):
             comes = sent < len(self.packets) and self.rng.randrange(100) >= self.gaps
             ctx.set(dut.i_head.valid, comes)
             ctx.set(dut.i_bytes.valid, comes)
             if comes:
                 self.offer(ctx, *self.packets[sent])
-            ctx.set(dut.alloc_taken, bool(self.answers) and self.answers[0] <= cycle)
+            ctx.set(dut.alloc_taken, bool(self.answers) and self.answers[0] <= self.cycle)
             self.serve(ctx)
             if ctx.get(dut.alloc_taken):
                 self.answers.pop(0)
             if comes and ctx.get(dut.i_head.ready):
-                self.first = cycle if self.first is None else self.first
+                self.first = self.cycle if self.first is None else self.first
                 sent += 1
             if ctx.get(dut.o_alloc.valid):
-                self.answers.append(cycle + self.after)
+                self.answers.append(self.cycle + self.after)
             if ctx.get(dut.o_command.valid):
                 self.command(ctx.get(dut.o_command.p), *self.packets[self.told])
-                self.told, self.last = self.told + 1, cycle
-            cycle += 1
-            assert cycle < 60 * len(self.packets) + 100, "the pipe stands still"
+                self.told, self.last = self.told + 1, self.cycle
+            self.cycle += 1
+            assert self.cycle < 60 * len(self.packets) + 100, "the pipe stands still"
             await ctx.tick()
         await ctx.tick().repeat(4)
 
@@ -132,6 +134,8 @@ class Pipe:
             index, missing = self.entries.pop(rowid)
             assert command.index == index, where
             self.hits += 1
+            self.behind_itself += self.before == (rowid, self.cycle - 1)
+        self.before = rowid, self.cycle
         left = missing - count
         assert command.install == (command.fresh and left > 0), where
         assert not command.install or command.index not in taken, f"{where}: another row's entry"
@@ -158,6 +162,7 @@ def test_one_packet_per_cycle(kind):
     }[kind]
     pipe = Pipe(SMALL, packets, rng)
     assert pipe.last - pipe.first == len(packets) + 2, f"{pipe.last - pipe.first + 1} cycles"
+    cover("slot_allocator.pipe.packet_per_cycle")
 
 
 @pytest.mark.parametrize("gaps", [0, 30, 70])
@@ -175,6 +180,8 @@ def test_more_rows_than_ways(gaps, turn):
         )
     pipe = Pipe(SMALL, packets, rng, gaps)
     assert pipe.spills > 10 and pipe.hits > 10
+    cover("slot_allocator.pipe.spills")
+    cover("slot_allocator.pipe.hit_behind_itself", pipe.behind_itself)
 
 
 @pytest.mark.parametrize(
