@@ -122,6 +122,8 @@ class PipeSpec(Spec):
         self.lemma("memory walked", walk <= self._cfg.rat_sets)
         self.lemma("ages walked", observe(counts.ages).walk == walk)
         self.lemma("counts of R3", counts.looked == third.set, when=self.is_row(third))
+        fits = third.fits == ~(third.bytes < third.whole)
+        self.lemma("fits", fits, when=self.is_row(third))
         self.still = self.slow["IDLE"] & ~walking
         self.set_view = self.within("DRAIN", "SCAN", "VICTIM", "COUNT", "SPILL", "SPILLED", "LOST")
         self.lemma("R1 in view", self.looked == first.set, when=self.still & first.valid)

@@ -178,9 +178,9 @@ class IssueDrains(WaitSpec):
             port = getattr(dut, name)
             self.serve(m, name, port.valid & ~port.ready)
         self.serve(m, "pieces", ~dut.i_piece.valid)
-        level = Signal(3)
+        level = Signal(range(REPLIES + 1))
         m.d.sync += level.eq(level + dut.reply_en - dut.alloc_taken)
-        self.suppose("answers fit", level < 4, when=dut.reply_en)
+        self.suppose("answers fit", level < REPLIES, when=dut.reply_en)
         there = dut.i_command.valid & dut.i_end.valid & ~dut.i_command.ready
         fresh = (command.kind == Kind.ROW) & command.fresh
         self.bounded(m, "packet", there & ~(fresh & (level == 0)), self.LIMIT)

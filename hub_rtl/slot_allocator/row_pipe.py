@@ -108,6 +108,7 @@ class RowPipe(wiring.Component):
                 "known": 1,
                 "maybe": 1,
                 "whole": cfg.row_bytes_width,  # that the row misses if it has no entry
+                "fits": 1,  # and the packet has them all
                 **{name: own.command[name].shape for name in GROUP},
             }
         )
@@ -281,6 +282,13 @@ class RowPipe(wiring.Component):
                 third.known.eq(rows.known & ~second.head.plain),
                 third.maybe.eq(inside.spilled.maybe),
                 third.whole.eq(rows.row_bytes),
+                third.fits.eq(
+                    mutant(
+                        "slot_allocator.exact_end_is_not_complete",
+                        ~(second.bytes < rows.row_bytes),
+                        second.bytes > rows.row_bytes,
+                    )
+                ),
                 *(third[name].eq(getattr(plain, name)) for name in GROUP),
             ]
             with m.If(second.head.plain):
@@ -294,7 +302,10 @@ class RowPipe(wiring.Component):
                     third.reason.eq(Mux(foreign & ~rows.refused, Reason.FOREIGN, rows.reason)),
                 ]
         with m.If(path.found):
-            m.d.sync += third.whole.eq(path.missing)
+            m.d.sync += [
+                third.whole.eq(path.missing),
+                third.fits.eq(~(third.bytes < path.missing)),
+            ]
         with m.If(path.refuse):
             m.d.sync += [
                 third.refused.eq(1),
@@ -337,13 +348,8 @@ class RowPipe(wiring.Component):
         may_ask = inside.asked.i.ready & (inside.unanswered != REPLIES)
         m.d.comb += [
             inside.missing.eq(Mux(judge.hit, entry, third.whole)),
-            inside.complete.eq(
-                mutant(
-                    "slot_allocator.exact_end_is_not_complete",
-                    ~(third.bytes < inside.missing),
-                    third.bytes > inside.missing,
-                )
-            ),
+            # Whether a new row fits decides on the slow way: it is known before.
+            inside.complete.eq(Mux(judge.hit, ~(third.bytes < entry), third.fits)),
             inside.place.eq(third.valid & ~third.head.plain & ~third.refused),
             inside.absent.eq(inside.place & ~judge.hit),
             self.o_command.valid.eq(
@@ -402,7 +408,7 @@ class RowPipe(wiring.Component):
         m.d.comb += [
             path.absent.eq(inside.absent),
             path.maybe.eq(third.maybe),
-            path.lacks.eq(~judge.has_way & ~inside.complete),
+            path.lacks.eq(~judge.has_way & ~third.fits),
             path.move.eq(inside.leave),
             path.row.eq(self._row(third.head.body)),
             path.src.eq(third.head.src),
