@@ -122,6 +122,9 @@ class SpillsArePaired(PipeSpec):
         """Which counter each state has looked at, and whose word is in hand."""
         inside, slow = self.inside, self.slow
         self.stage_lemmas()
+        for n, each in enumerate(self.stages, 1):
+            own = each.counter == self.counter(self.named(each))
+            self.lemma(f"own counter of R{n}", own, when=self.is_row(each))
         packet = self.counter(self.named(inside.third))
         self.lemma("a word follows", self.came == slow["SPILL"])
         self.lemma("an erasure follows", self.left == slow["ERASE"])

@@ -97,7 +97,12 @@ class RowPipe(wiring.Component):
     def __init__(self, cfg):
         types, own = types_of(cfg), slice_types_of(cfg)
         self._cfg, self._own = cfg, own
-        packet = {"head": own.head, "bytes": cfg.bytes_width, "set": max(1, own.set_width)}
+        packet = {
+            "head": own.head,
+            "bytes": cfg.bytes_width,
+            "set": max(1, own.set_width),
+            "counter": ceil_log2(cfg.filter_depth),  # of its row in the spill filter
+        }
         self._first = data.StructLayout({"valid": 1, **packet})
         self._third = data.StructLayout(
             {
@@ -217,9 +222,7 @@ class RowPipe(wiring.Component):
             plain.ranges.eq(self.ranges),
             plain.window_write.eq(self.window_write),
             inside.spilled.look.eq(inside.move & first.valid),
-            inside.spilled.index.eq(
-                self._index(self._row(first.head.body), len(inside.spilled.index))
-            ),
+            inside.spilled.index.eq(first.counter),
             inside.counts.look.eq(inside.move & inside.second.valid),
             inside.counts.set.eq(inside.second.set),
         ]
@@ -248,7 +251,7 @@ class RowPipe(wiring.Component):
                 rows.epoch.eq(search.epoch),
             ]
         with m.If(mutant("slot_allocator.not_looked_at_again", path.again, 0)):
-            first, second = (self._row(each.head.body) for each in (inside.first, inside.second))
+            first = self._row(inside.first.head.body)
             m.d.comb += [
                 inside.tags.look.eq(1),
                 inside.tags.set.eq(inside.first.set),
@@ -256,7 +259,7 @@ class RowPipe(wiring.Component):
                 rows.region.eq(first.region),
                 rows.epoch.eq(first.epoch),
                 spilled.look.eq(1),
-                spilled.index.eq(self._index(second, len(spilled.index))),
+                spilled.index.eq(inside.second.counter),
             ]
 
     def _go_on(self, m):
@@ -277,6 +280,7 @@ class RowPipe(wiring.Component):
                 first.head.eq(head),
                 first.bytes.eq(self.i_bytes.payload),
                 first.set.eq(inside.tags.set),
+                first.counter.eq(self._index(self._row(head.body), len(first.counter))),
                 second.eq(first),
                 *(third[name].eq(second[name]) for name, _ in self._first),
                 third.known.eq(rows.known & ~second.head.plain),
@@ -412,6 +416,7 @@ class RowPipe(wiring.Component):
             path.move.eq(inside.leave),
             path.row.eq(self._row(third.head.body)),
             path.src.eq(third.head.src),
+            path.counter.eq(third.counter),
             path.spill_done.eq(self.spill_done),
             path.spill_reply.eq(self.spill_reply),
             path.filled.eq(self.filled),

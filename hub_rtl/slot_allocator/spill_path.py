@@ -13,7 +13,7 @@ from hub_rtl.contract.packets import SPILL_WORD, Reason
 from hub_rtl.contract.records import layout_of
 from hub_rtl.parts.mutants import mutant
 
-from .records import VictimRank, fold_key, slice_types_of
+from .records import VictimRank, slice_types_of
 
 __all__ = ["WORD", "SpillPath"]
 
@@ -41,9 +41,9 @@ class SpillPath(wiring.Component):
     packet is refused (``refuse``). A spill that memory refuses: ``lost``, the bank is told.
 
     Parameters: ``cfg``. Ports: ``absent``, ``maybe``, ``lacks`` In; ``move`` In, the packet leaves;
-    ``holds`` Out; ``row``, ``src`` In; ``o_spill`` Out, stream; ``spill_done`` In, strobe with
-    ``spill_reply``; ``look_set`` Out: read the tags of its set; ``filled`` In; ``search`` Out,
-    ``searched`` In, and of the victim ``victim_rank``, ``victim_slot``, ``victim_index``,
+    ``holds`` Out; ``row``, ``src``, ``counter`` (of the row in the filter) In; ``o_spill`` Out,
+    stream; ``spill_done`` In, strobe with ``spill_reply``; ``look_set`` Out: read the tags of its
+    set; ``filled`` In; ``search`` Out, ``searched`` In, and of the victim ``victim_rank``, ``victim_slot``, ``victim_index``,
     ``victim_tag``, ``victim_missing`` In; ``freed`` Out, its way is the packet's; ``look``,
     ``index``, ``up``, ``down`` Out, of the filter; ``found`` Out with ``missing``: the row is
     restored; ``restored``, ``slot`` Out, held until the packet leaves; ``refuse`` Out with
@@ -65,6 +65,7 @@ class SpillPath(wiring.Component):
                 "holds": Out(1),
                 "row": In(own.row),
                 "src": In(RANK),
+                "counter": In(self._index_width),
                 "o_spill": Out(stream.Signature(own.spill_request)),
                 "spill_done": In(1),
                 "spill_reply": In(own.spill_reply),
@@ -221,8 +222,7 @@ class SpillPath(wiring.Component):
     def _make_place(self, m):
         """A way is needed: a victim is chosen once every row of the set has its answer in the data
         part."""
-        own = self._index(self.row)
-        m.d.comb += self.index.eq(own)
+        m.d.comb += self.index.eq(self.counter)
         with m.State("LOOK"):
             m.d.comb += self.look_set.eq(1)
             m.next = "DRAIN"
@@ -244,7 +244,9 @@ class SpillPath(wiring.Component):
                 self.freed.eq(1),
                 self.look.eq(1),
                 self.index.eq(
-                    mutant("slot_allocator.victim_counted_at_own_row", self.victim_index, own)
+                    mutant(
+                        "slot_allocator.victim_counted_at_own_row", self.victim_index, self.counter
+                    )
                 ),
             ]
             with m.If(self.victim_rank == VictimRank.PLACED):
@@ -308,10 +310,6 @@ class SpillPath(wiring.Component):
         with m.State("ERASED"):
             with m.If(self.spill_done):
                 m.next = "AGAIN"
-
-    def _index(self, row):
-        """Of a row's counter in the filter."""
-        return fold_key(row.region, row.epoch[0], row.rowid, self._index_width)
 
 
 def _word(**fields):
