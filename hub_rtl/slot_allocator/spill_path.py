@@ -44,11 +44,12 @@ class SpillPath(wiring.Component):
     ``holds`` Out; ``row``, ``src``, ``counter`` (of the row in the filter) In; ``o_spill`` Out,
     stream; ``spill_done`` In, strobe with ``spill_reply``; ``look_set`` Out: read the tags of its
     set; ``filled`` In; ``search`` Out, ``searched`` In, and of the victim ``victim_rank``,
-    ``victim_slot``, ``victim_index``, ``victim_tag``, ``victim_missing`` In; ``freed`` Out, its way is the packet's; ``look``,
-    ``index``, ``up``, ``down`` Out, of the filter; ``found`` Out with ``missing``: the row is
-    restored; ``restored``, ``slot`` Out, held until the packet leaves; ``refuse`` Out with
-    ``reason``; ``lost`` Out with ``lost_bank``, ``losing`` before it, ``may_tell`` In; ``again``
-    Out; ``spills``, ``restores``, ``filter_false``, ``dropped``, ``spill_errors`` Out, strobes."""
+    ``victim_slot``, ``victim_index``, ``victim_tag``, ``victim_missing`` In; ``freed`` Out, its way
+    is the packet's; ``look``, ``index``, ``up``, ``down`` Out, of the filter; ``found`` Out with
+    ``missing``: the row is restored; ``restored``, ``slot`` Out, held until the packet leaves;
+    ``refuse`` Out with ``reason``; ``lost`` Out with ``lost_bank``, ``losing`` before it,
+    ``may_tell`` In; ``again`` Out; ``spills``, ``restores``, ``filter_false``, ``dropped``,
+    ``spill_errors`` Out, strobes."""
 
     observe: SpillPathObserve  # once elaborated
 
