@@ -103,7 +103,6 @@ class RowLookup(wiring.Component):
             lookup.window_write.eq(self.window_write),
             lookup.ranges.eq(self.ranges),
         ]
-
         self._tell(m, lookup, issue)
         return m
 
