@@ -139,7 +139,7 @@ class RecordSplit(wiring.Component):
         m.d.comb += [
             units.eq(
                 Mux(
-                    mutant("slot_allocator.empty_record_at_first_unit", record.units.any(), 1),
+                    record.units.any(),
                     record.units,
                     1 << record.part * per_part,
                 )
