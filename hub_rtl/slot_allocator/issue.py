@@ -270,7 +270,13 @@ class Issue(wiring.Component):
         hole, goes, last = Signal(), Signal(), Signal()
         sink = job.p.sink
         m.d.comb += [
-            hole.eq(inside & ~sink & (piece.p.part != part)),
+            hole.eq(
+                mutant(
+                    "slot_allocator.missing_parts_left_out",
+                    inside & ~sink & (piece.p.part != part),
+                    0,
+                )
+            ),
             goes.eq(job.valid & piece.valid & (sink | ~beat.valid | beat.ready)),
             last.eq(piece.p.last & ~hole),
             piece.ready.eq(goes & ~hole),

@@ -139,7 +139,7 @@ class RecordSplit(wiring.Component):
         m.d.comb += [
             units.eq(
                 Mux(
-                    record.units.any(),
+                    mutant("slot_allocator.empty_record_at_first_unit", record.units.any(), 1),
                     record.units,
                     1 << record.part * per_part,
                 )

@@ -27,7 +27,7 @@ from .evidence import Bank, Row, Violation, group_bytes, memory_map, packets, re
 
 __all__ = ["judge"]
 
-LINK_PACKETS = 4  # that a link holds, whole or their ends
+LINK_PACKETS = 4  # that a lane holds: two whole in its serializer, the ends of two in its link
 
 
 class Judge:
