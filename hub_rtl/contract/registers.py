@@ -369,6 +369,14 @@ def _control_page(cfg):
                 "full packets of a peer leave by RowID >> this, in eight turns",
                 policy=True,
             ),
+            _word(
+                "PRIORITY",
+                0x30,
+                2,
+                "rw",
+                "of packets for one peer: 0 rows before plain ones, 1 in turns, 2 plain ones first",
+                policy=True,
+            ),
             Register(
                 "COMMAND",
                 0x20,

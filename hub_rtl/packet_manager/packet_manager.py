@@ -32,7 +32,8 @@ class PacketManager(wiring.Component):
     Order: ranks with ``dest_ready`` in turn. Within a rank full packets of normal rows by RowID, in
     a circle of eight buckets of ``RowID >> bucket_shift``, first in first out within one; one
     packet in four at least is for the rest, if there is any: full plain ones, then full .nop ones,
-    then those that are not full. A rank with an entry of age ``age_limit`` serves its eleven lists
+    then those that are not full. ``priority`` ROWS: plain ones wait while a row is ready; PLAIN:
+    rows, while a plain one is. A rank with an entry of age ``age_limit`` serves its twelve lists
     in turn until that has left: less than sixteen packets of its rank for every entry in front of
     it in its list overtake it.
 
@@ -57,7 +58,8 @@ class PacketManager(wiring.Component):
     ``o_record`` Out stream(record); ``can_accept`` Out ranks; ``dest_ready`` In ranks; ``o_take``
     Out {en, rank}; ``peer_dead`` In ranks; ``mark`` In {en, all, handle}; ``draining`` Out ranks;
     ``o_sent`` Out {en, dest, bank, bytes}; ``policy`` In {``merge_timeout``, ``age_limit``, cycles;
-    ``max_entries``, most entries of one rank; ``bucket_shift``}; ``oldest`` Out, once per sweep;
+    ``max_entries``, most entries of one rank; ``bucket_shift``; ``priority``}; ``oldest`` Out, once
+    per sweep;
     ``counts`` Out, strobes.
 
     Source: paper arXiv 2605.05888, Runtime Packet Manager; docs/interfaces.md sections 1 and 4.
@@ -97,7 +99,7 @@ class PacketManager(wiring.Component):
         wiring.connect(m, emitter.o_record, wiring.flipped(self.o_record))
         for source, names, sinks in (
             (self, ("mark",), (tags, fence)),
-            (self, ("policy",), (entries, quota, sweep)),
+            (self, ("policy",), (entries, quota, sweep, lists)),
             (self, ("dest_ready",), (lists,)),
             (tags, ("found",), (entries,)),
             (tags, ("asks", "asks_again"), (quota,)),

@@ -2,7 +2,7 @@
 """The ready lists of one rank: which of them have an entry, and which one is next."""
 
 from amaranth import Cat, Module, Mux, Signal
-from amaranth.lib import wiring
+from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
 from hub_rtl.contract.config import ceil_log2
@@ -10,11 +10,21 @@ from hub_rtl.parts.arbiter import lowest_set
 from hub_rtl.parts.mutants import mutant
 from hub_rtl.parts.onehot import encode
 
-from .records import BUCKETS, LISTS, REST
+from .records import BUCKETS, LISTS, PLAIN, REMNANT, REST, TAIL
 
-__all__ = ["RankLists", "REST_SHARE"]
+__all__ = ["Priority", "REST_SHARE", "RankLists"]
 
 REST_SHARE = 4  # of so many packets one is for what waits in the rest, at least
+ROWS = (1 << BUCKETS) - 1 | 1 << TAIL  # lists of normal rows
+PLAINS = 1 << PLAIN | 1 << REMNANT
+
+
+class Priority(enum.Enum, shape=2):
+    """Register ``control.PRIORITY``: who goes first of packets for one rank."""
+
+    ROWS = 0
+    TURNS = 1
+    PLAIN = 2
 
 
 class RankLists(wiring.Component):
@@ -22,17 +32,19 @@ class RankLists(wiring.Component):
 
     Contract: the buckets come first, in a circle from the last one on; but after three packets that
     passed over it comes the rest: the first of its lists that has an entry (full plain, full .nop,
-    not full). While the rank is ``old`` buckets and rest take turns, and so do the lists within
-    them: no list is passed over more than 2 x BUCKETS times.
+    not full of rows, of plain ones). ``priority`` ROWS: what is plain waits while a row is there;
+    PLAIN: the other way round; full .nop ones have their turn in each. While the rank is ``old``
+    neither holds: buckets and rest take turns, and so do the lists within them: no list is passed
+    over more than 2 x BUCKETS times.
 
     Latency: ``choice`` is a register; it follows a push two cycles, a pop one cycle later, whether
     the list was left empty or not.
 
     Ports: ``fills`` In, one-hot list that gets an entry; ``pops`` In, one-hot list that loses one,
     ``last`` In, that was its only one; ``moves`` In, one-hot list whose head was written by a pop;
-    ``picked`` In, the choice is used; ``old`` In; ``some`` Out, there is a choice, ``choice`` Out
-    list number; ``starts`` Out, the list that gets an entry is empty; ``left`` Out: the
-    head of the chosen list was written by a pop.
+    ``picked`` In, the choice is used; ``old`` In; ``priority`` In; ``some`` Out, there is a choice,
+    ``choice`` Out list number; ``starts`` Out, the list that gets an entry is empty; ``left`` Out:
+    the head of the chosen list was written by a pop.
     """
 
     def __init__(self):
@@ -44,6 +56,7 @@ class RankLists(wiring.Component):
                 "moves": In(LISTS),
                 "picked": In(1),
                 "old": In(1),
+                "priority": In(Priority),
                 "some": Out(1),
                 "choice": Out(ceil_log2(LISTS)),
                 "starts": Out(1),
@@ -66,9 +79,22 @@ class RankLists(wiring.Component):
             filled.eq((filled & ~ends) | self.fills),
             left.eq((left | self.moves) & ~starts),
         ]
+        rows_first, plain_first = Signal(), Signal()
+        m.d.comb += [
+            rows_first.eq((self.priority == Priority.ROWS) & ~self.old),
+            plain_first.eq((self.priority == Priority.PLAIN) & ~self.old),
+        ]
         # What is next, if the list that is popped in this cycle is left empty and if not.
         outcomes = []
-        for name, lists in (("more", filled), ("less", filled & ~self.pops)):
+        for name, there in (("more", filled), ("less", filled & ~self.pops)):
+            behind = mutant(
+                "packet_manager.nobody_behind",
+                Mux(rows_first & (there & ROWS).any(), PLAINS, 0)
+                | Mux(plain_first & (there & PLAINS).any(), ROWS, 0),
+                0,
+            )
+            lists = Signal(LISTS, name=f"lists_{name}")
+            m.d.comb += lists.eq(there & ~behind)
             rest = lists[BUCKETS:]
             number = Mux(
                 rest.any() & (passed.all() | ~lists[:BUCKETS].any()),

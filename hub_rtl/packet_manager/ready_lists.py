@@ -31,8 +31,8 @@ class ReadyLists(wiring.Component):
 
     Stalls: picks only while ``room``. ``dest_ready`` shows a ``take`` in the very next cycle.
 
-    Parameters: ``cfg``. Ports: ``ready`` In; ``room`` In; ``dest_ready``,
-    ``dead``, ``old`` In ranks; ``take`` Out; ``lock`` Out; ``granted`` Out strobe: room was used,
+    Parameters: ``cfg``. Ports: ``ready`` In; ``room`` In; ``dest_ready``, ``dead``, ``old`` In
+    ranks; ``policy`` In; ``take`` Out; ``lock`` Out; ``granted`` Out strobe: room was used,
     ``missed`` Out strobe: it was not needed; ``asking`` Out, a rank could be picked; ``starved``
     Out, ranks have entries and none of them a credit.
     """
@@ -47,6 +47,7 @@ class ReadyLists(wiring.Component):
                 "dest_ready": In(cfg.ranks),
                 "dead": In(cfg.ranks),
                 "old": In(cfg.ranks),
+                "policy": In(t.policy),
                 "take": Out(t.take),
                 "lock": Out(t.lock),
                 "granted": Out(1),
@@ -62,7 +63,7 @@ class ReadyLists(wiring.Component):
         ranks = [RankLists() for _ in range(cfg.ranks)]
         for r, lists in enumerate(ranks):
             m.submodules[f"rank_{r}"] = lists
-            m.d.comb += lists.old.eq(self.old[r])
+            m.d.comb += [lists.old.eq(self.old[r]), lists.priority.eq(self.policy.priority)]
         new, new_rank = Signal(t.ready), Signal(cfg.ranks)  # U0
         lock, p1, p1_rank = Signal(t.lock), Signal(), Signal(cfg.ranks)
         p1_dead, just, passes, p2 = Signal(), Signal(cfg.ranks), Signal(), Signal()

@@ -15,9 +15,9 @@ __all__ = [
     "HOME",
     "LISTS",
     "LOW",
-    "PARTIAL",
     "PLACES",
     "PLAIN",
+    "REMNANT",
     "REST",
     "SLOTS",
     "WAYS",
@@ -34,10 +34,10 @@ PLACES = HOME + 1
 SLOTS = 8  # for the bytes of stores that have no entry yet, of which there are five at most
 
 #: Ready lists of a rank: full packets of normal rows by RowID; full plain ones; full .nop ones;
-#: what is not full.
+#: what is not full, of rows and of plain ones.
 BUCKETS = 8
-PLAIN, LOW, PARTIAL = range(BUCKETS, BUCKETS + 3)
-LISTS = PARTIAL + 1
+PLAIN, LOW, TAIL, REMNANT = range(BUCKETS, BUCKETS + 4)
+LISTS = REMNANT + 1
 REST = LISTS - BUCKETS
 
 

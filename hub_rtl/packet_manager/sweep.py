@@ -11,7 +11,7 @@ from hub_rtl.contract.fields import AGE
 from hub_rtl.parts.mutants import mutant
 from hub_rtl.parts.ram import Ram
 
-from .records import PARTIAL, covers, pool_types_of
+from .records import REMNANT, TAIL, covers, pool_types_of
 
 __all__ = ["Sweep"]
 
@@ -88,7 +88,9 @@ class Sweep(wiring.Component):
             self.ready.index.eq(Mux(is_full, full.index, visit.index)),
             self.ready.expired.eq(~is_full & visit.expired),
             self.ready.list.rank.eq(Mux(is_full, full.list.rank, visit.info.key.rank)),
-            self.ready.list.number.eq(Mux(is_full, full.list.number, PARTIAL)),
+            self.ready.list.number.eq(
+                Mux(is_full, full.list.number, Mux(visit.info.key.plain, REMNANT, TAIL))
+            ),
         ]
         # Told a cycle later: a sweep does not come back so soon, a rival may.
         tells = visit.en & visit.here & visit.innocent & ~visit.rival

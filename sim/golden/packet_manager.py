@@ -19,6 +19,7 @@ TURNS = 3  # packets of another rank before which a rank with a full one has its
 LEDGER = 3  # cycles from o_sent to the ledger
 BUCKETS, REST_SHARE = 8, 4
 BUCKET, PLAIN, LOW, PARTIAL = range(4)  # classes of packets, the better ones first
+ROWS_FIRST, TURNS, PLAIN_FIRST = range(3)  # values of control.PRIORITY
 
 
 @dataclass(eq=False)
@@ -78,16 +79,25 @@ class Packet:
 class PacketManagerGolden:
     """Checks one packet manager. Raises AssertionError with the reason.
 
-    Parameters: ``cfg``; ``merge_timeout``, ``age_limit``, ``max_entries``, ``bucket_shift`` as
-    driven. Attributes: ``packets``, all that left, in order; ``totals``, Counter of the strobes
-    that must have come; ``ledger``, Counter of bytes by (dest, bank); ``died``, a peer has died.
+    Parameters: ``cfg``; ``merge_timeout``, ``age_limit``, ``max_entries``, ``bucket_shift``,
+    ``priority`` as driven. Attributes: ``packets``, all that left, in order; ``totals``, Counter of
+    the strobes that must have come; ``ledger``, Counter of bytes by (dest, bank); ``died``, a peer
+    has died.
     """
 
-    def __init__(self, cfg, merge_timeout=200, age_limit=2000, max_entries=None, bucket_shift=0):
+    def __init__(
+        self,
+        cfg,
+        merge_timeout=200,
+        age_limit=2000,
+        max_entries=None,
+        bucket_shift=0,
+        priority=ROWS_FIRST,
+    ):
         self.cfg = cfg
         self.merge_timeout, self.age_limit = merge_timeout, age_limit
         self.max_entries = cfg.pool_depth if max_entries is None else max_entries
-        self.bucket_shift = bucket_shift
+        self.bucket_shift, self.priority = bucket_shift, priority
         self.sweep = 2 * cfg.pool_depth + 8  # an entry is visited within so many cycles
         self.pending = {}  # tag: deque of stores that no packet has carried
         self.arriving = deque()  # accepted stores that are not placed
@@ -384,12 +394,25 @@ class PacketManagerGolden:
         before = [p.kind for p in self.packets if p.rank == x.rank][1 - REST_SHARE :]
         turn = len(before) < REST_SHARE - 1 or all(kind == BUCKET for kind in before)
         for kind, stores in others:
-            ahead = kind < x.kind and (kind != BUCKET or not turn)
+            ahead = self._ahead(kind, x, turn)
             if kind == x.kind == BUCKET and not early:
                 near, far = self.bucket(stores[0].rowid), self.bucket(x.rowid)
                 ahead = all((near - at) % BUCKETS < (far - at) % BUCKETS for at in circle)
                 ahead |= near == far and stores[-1].placed + SEEN < self.completed(x.stores)
             assert not ahead, f"{where}: left before {stores[0].fields}, which was better"
+
+    def _ahead(self, kind, x, turn):
+        """A packet of this class goes before ``x`` of another one. ``turn``: it may be the turn of
+        one that is no full row."""
+        if kind == BUCKET and x.kind != BUCKET:
+            if self.priority == PLAIN_FIRST:
+                return False  # a plain one that is not full may have held it back
+            return not turn or (self.priority == ROWS_FIRST and x.plain)
+        if x.kind == BUCKET:
+            return self.priority == PLAIN_FIRST and kind == PLAIN
+        # Full plain ones may have been behind a row that is not full.
+        hidden = self.priority == ROWS_FIRST and kind == PLAIN and not x.plain
+        return kind < x.kind and not hidden
 
     def fairness(self):
         """No rank is served again and again while another one waits with a full packet and a

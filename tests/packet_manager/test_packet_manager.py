@@ -94,6 +94,7 @@ MUTANTS = {
     "packet_manager.taken_without_credit": "random_traffic",
     "packet_manager.push_at_last_pop": "place_in_a_moment",
     "packet_manager.rest_comes_always": "order",
+    "packet_manager.nobody_behind": "order",
     "packet_manager.full_counts_as_expired": "timer_moments",
     "packet_manager.mark_misses_tail": "mark_moments",
     "packet_manager.drained_before_ledger": "fence_and_close",

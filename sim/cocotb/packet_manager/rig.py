@@ -115,6 +115,7 @@ class PoolRig(Rig):
             "age_limit": rng.choice((100, 4000)),
             "max_entries": rng.choice((0, 2, depth // 2, depth)),
             "bucket_shift": rng.choice((0, 1, 3)),
+            "priority": rng.randrange(3),
         }
 
     async def start(self):

@@ -120,10 +120,20 @@ async def sustained(rig, cfg, rng):
     cover("packet_manager.rate.sustained")
 
 
-@PoolRig.test(merge_timeout=60, age_limit=3000)
-async def order(rig, cfg, rng):
+#: By priority, RowIDs of the packets of `order`; 0 is the plain one.
+ORDERS = {
+    "rows": [1, 2, 3, 21, 4, 5, 6, 20, 0],
+    "turns": [1, 2, 3, 0, 4, 5, 6, 21, 20],
+    "plain": [0, 1, 2, 3, 21, 4, 5, 6, 20],
+}
+
+
+@PoolRig.test(cases={"priority": list(ORDERS)}, merge_timeout=60, age_limit=3000)
+async def order(rig, cfg, rng, priority):
     """Without credit entries gather; then they leave in the promised order: full normal rows by
-    bucket, one in four from the rest: full plain, full .nop, partial."""
+    bucket, one in four from the rest: full plain, full .nop, partial; or plain ones last, or
+    first."""
+    rig.set_policy(priority=list(ORDERS).index(priority))
     dest, rank = rig.traffic.first
     rig.credits.give(0)
     await rig.cycles(3)
@@ -139,8 +149,8 @@ async def order(rig, cfg, rng):
     await rig.stored(60 + 3 * cfg.pool_depth)
     rig.credits.left[rank] = 100
     await rig.emptied()
-    assert [p.rowid for p in rig.packets] == [1, 2, 3, 0, 4, 5, 6, 21, 20]
-    cover("packet_manager.order.classes")
+    assert [p.rowid for p in rig.packets] == ORDERS[priority]
+    cover(f"packet_manager.order.{priority}")
 
     # The circle goes on from where it stands, and does not jump back to a smaller RowID.
     rig.credits.give(0)
