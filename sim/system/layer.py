@@ -53,6 +53,9 @@ LARGEST_USUAL_TILE = 128  # the M-tile of a GEMM
 EPOCH = 0
 MARK_START, MARK_STORED, MARK_CLOSED, MARK_END, MARK_TOLD = 1, 2, 3, 4, 5
 TELLER = 1  # thread of a rank that tells what comes
+#: Cycles for which rows may go before answers. The default is for plain stores, whose last packet
+#: is rarely full: software without the hub is slower with this one.
+AGE_LIMIT = 8192
 MARK_QUERY = 1000  # + region: its registers have been read
 QUERY = ("STATE", "SENT_LO", "ACKED_LO", "REFUSED_LO", "ROWS")
 
@@ -404,7 +407,7 @@ def hub_programs(plan, close_at_end=False, **settings):
     for rank in system.ranks:
         program, number = rank.program(), rank.number
         driver = Driver(cfg, program)
-        driver.start(number)
+        driver.start(number, age_limit=AGE_LIMIT)
         for expert in range(plan.shape.experts):
             driver.handle(
                 expert, Handle(targets=(plan.place(expert),), row_bytes=plan.row_bytes, epoch=EPOCH)

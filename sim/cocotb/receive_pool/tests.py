@@ -221,7 +221,7 @@ async def over_a_microsecond(rig, cfg, rng, sources):
     links = rig.links - (sources == "stopped")
     if sources == "stopped":  # what shares the link with that packet waits on the wire
         rig.closed = {0}
-    warm_up, measured = 7 * 1042, 2 * 1042
+    warm_up, measured = 12 * 1042, 2 * 1042
     each = (warm_up + measured) * links // 6 // len(senders) + 700
     for src in senders:
         rig.want(src, count=each, spread=True, **rig.full())
