@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from hub_rtl.contract.packets import CommandOp
 from moe_hub.cli import app
 from sim.bench.runner import ROOT
 from sim.campaign.checker import judge
@@ -84,6 +85,12 @@ FORGED = {
     "another slot": ("allocs", lambda x: x["slot"] >= 0, "slot", lambda v: v + 1),
     "a store without answer": ("stores", lambda x: x["tag"] >= 0, None, None),
     "another answer": ("stores", lambda x: x["tag"] >= 0, "status", lambda v: v ^ 1),
+    "a fence answered early": (
+        "commands",
+        lambda x: x["op"] == CommandOp.FENCE,
+        "answered",
+        lambda v: v * 0 + 1,
+    ),
     "a packet less": ("sent", lambda x: x["bytes"] > 0, None, None),
 }
 
