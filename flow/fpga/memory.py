@@ -2,14 +2,14 @@
 """The device memories of the self-test: one that checks every write of rows, and a real one for
 spilled mappings."""
 
-from amaranth import Cat, Module, Mux, Signal
+from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from hub_rtl.contract.axi import Axi4, Axi4Write
 from hub_rtl.contract.config import ceil_log2
-from hub_rtl.contract.fields import ADDR
+from hub_rtl.contract.fields import ADDR, BYTE
 
 from .plan import BANK, SPILL, STRIDE
 from .traffic import unit_of
@@ -18,13 +18,12 @@ __all__ = ["RowChecker", "SpillMemory"]
 
 
 class RowChecker(wiring.Component):
-    """Takes the row writes of one slice and checks each unit of 16 bytes as it comes; keeps no
-    data.
+    """Takes the row writes of one slice and checks each beat as it comes; keeps no data.
 
-    Contract: ``error`` is set for good when an address lies outside the open bank, a unit is not
-    the one that belongs there, a byte is missing, a slot gets units of two rows, or a unit comes
-    twice in an epoch. ``units`` counts those of this epoch. Latency and throughput: one beat per
-    cycle but for pauses, made at random by ``noise``; an answer per burst.
+    Contract: ``error`` is set for good when an address lies outside the open bank, a unit of 16
+    bytes is not the one that belongs there, a byte is missing, a slot gets beats of two rows, or a
+    beat comes twice in an epoch. ``units`` counts those of this epoch. Latency and throughput: one
+    beat per cycle but for pauses, made at random by ``noise``; an answer per burst.
 
     Parameters: ``plan``. Ports: ``mem`` In, AXI4 write channels; ``start`` In, strobe, ``epoch``
     In: what is open from now on; ``noise`` In, two random bits; ``units`` Out; ``error`` Out.
@@ -35,7 +34,7 @@ class RowChecker(wiring.Component):
         self._count = plan.region_rows * plan.units
         super().__init__(
             {
-                "mem": In(Axi4Write(ADDR, 128)),
+                "mem": In(Axi4Write(ADDR, plan.cfg.slice_bytes * BYTE)),
                 "start": In(1),
                 "epoch": In(4),
                 "noise": In(2),
@@ -47,8 +46,11 @@ class RowChecker(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         plan, mem = self._plan, self.mem
-        unit_bits, slot_bits = ceil_log2(STRIDE // 16), plan.slot_width
+        size, slot_bits = plan.cfg.slice_bytes, plan.slot_width
+        shift, part_bits = ceil_log2(size), ceil_log2(STRIDE // size)
+        last = (plan.units * 16 - 1) // size  # part of the row's last unit
         busy, address, epoch = Signal(), Signal(ADDR), Signal(4)
+        part, slot = address[shift:][:part_bits], address[shift + part_bits :][:slot_bits]
         answers = Signal(range(plan.cfg.write_depth + 1))
         with m.If(self.start):
             m.d.sync += [
@@ -68,36 +70,42 @@ class RowChecker(wiring.Component):
             ]
         with m.If(beat):
             m.d.sync += [
-                address.eq(address + 16),
+                address.eq(address + size),
                 busy.eq(~mem.wlast),
-                self.units.eq(self.units + 1),
+                self.units.eq(
+                    self.units + Mux(part == last, plan.units - last * size // 16, size // 16)
+                ),
             ]
         m.d.sync += answers.eq(answers + ends - (mem.bvalid & mem.bready))
         m.d.comb += mem.bvalid.eq(answers != 0)
 
         # Where it is, and whose it says it is.
-        unit, slot = address[4 : 4 + unit_bits], address[4 + unit_bits : 4 + unit_bits + slot_bits]
-        rowid = mem.wdata[:slot_bits]
+        rowid, per = mem.wdata[:slot_bits], shift - 4
+        has = [Cat(Const(n, per), part) < plan.units for n in range(size // 16)]
         base = Mux(epoch[0], 2 * BANK, BANK)
         wrong = (
             (address - base >= STRIDE * plan.region_rows)
-            | (unit >= plan.units)
-            | (mem.wstrb != 0xFFFF)
-            | (mem.wdata != unit_of(rowid, unit, epoch))
+            | (part > last)
+            | (mem.wstrb != Cat(there.replicate(16) for there in has))
+            | Cat(
+                there
+                & (mem.wdata.word_select(n, 128) != unit_of(rowid, Cat(Const(n, per), part), epoch))
+                for n, there in enumerate(has)
+            ).any()
         )
         m.submodules.slots = slots = Memory(
             shape=data.StructLayout({"epoch": 4, "rowid": slot_bits, "used": 1}),
             depth=1 << slot_bits,
             init=[],
         )
-        m.submodules.seen = seen = Memory(shape=5, depth=1 << slot_bits + unit_bits, init=[])
+        m.submodules.seen = seen = Memory(shape=5, depth=1 << slot_bits + part_bits, init=[])
 
-        # A cycle later: what this slot and this unit have had before.
-        late, late_rowid, late_slot, late_unit = (
+        # A cycle later: what this slot and this part have had before.
+        late, late_rowid, late_slot, late_part = (
             Signal(),
             Signal(slot_bits),
             Signal(slot_bits),
-            Signal(unit_bits),
+            Signal(part_bits),
         )
         owner, put_owner = slots.read_port(), slots.write_port()
         before, put_seen = seen.read_port(), seen.write_port()
@@ -105,21 +113,21 @@ class RowChecker(wiring.Component):
             late.eq(beat),
             late_rowid.eq(rowid),
             late_slot.eq(slot),
-            late_unit.eq(unit),
+            late_part.eq(part),
         ]
         m.d.comb += [
             owner.addr.eq(slot),
-            before.addr.eq(Cat(unit, slot)),
+            before.addr.eq(Cat(part, slot)),
             put_owner.en.eq(late),
             put_owner.addr.eq(late_slot),
             put_owner.data.epoch.eq(epoch),
             put_owner.data.rowid.eq(late_rowid),
             put_owner.data.used.eq(1),
             put_seen.en.eq(late),
-            put_seen.addr.eq(Cat(late_unit, late_slot)),
+            put_seen.addr.eq(Cat(late_part, late_slot)),
             put_seen.data.eq(Cat(epoch, 1)),
         ]
-        # The slot's word is not read while it is written: units of one burst name the same row, and
+        # The slot's word is not read while it is written: beats of one burst name the same row, and
         # bursts are apart.
         known = owner.data.used & (owner.data.epoch == epoch)
         twice = (before.data == Cat(epoch, 1)) & late

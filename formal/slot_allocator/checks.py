@@ -9,18 +9,19 @@ from formal.kit.inside import observe, peek
 from formal.kit.spec import Spec
 from hub_rtl.contract.packets import Reason, RegionState
 from hub_rtl.slot_allocator.plain_check import PlainCheck
-from hub_rtl.slot_allocator.range_ring import RangeRing
-from hub_rtl.slot_allocator.records import EPOCH_NEVER, RANGE_STEPS, slice_types_of
+from hub_rtl.slot_allocator.range_table import RangeTable
+from hub_rtl.slot_allocator.records import EPOCH_NEVER
 from hub_rtl.slot_allocator.row_check import RowCheck
 
-__all__ = ["PlainPacketsAreCheckedExactly", "RangesAreShownInTurn", "RowPacketsAreCheckedExactly"]
+__all__ = ["PlainPacketsAreCheckedExactly", "RangesAreShown", "RowPacketsAreCheckedExactly"]
 
 
 class RowPacketsAreCheckedExactly(Spec):
-    """For any region: ``reason``, ``known`` two cycles after ``look``, ``row_bytes`` one cycle
-    after it, and ``alive`` one cycle after ``look`` or ``look_bank``, are those of the region's
-    last geometry and of its banks' last updates, checked in the documented order. User: nothing is
-    looked at or written while clearing; body and length hold for the cycle after ``look``."""
+    """For any region: ``alive`` from the cycle after ``look`` or ``look_bank`` on, and ``reason``,
+    ``known`` and ``row_bytes`` after the ``move`` that follows a ``look``, are those of the
+    region's geometry and of its banks in the cycle of the look, checked in the documented order.
+    User: nothing is looked at or written while clearing; the body is of the region and the epoch
+    that were looked at."""
 
     def build(self, m):
         cfg, dut = self._cfg, RowCheck(self._cfg)
@@ -32,13 +33,6 @@ class RowPacketsAreCheckedExactly(Spec):
         write, update, body = dut.geometry_write, dut.region_update, dut.body
         look = dut.look | dut.look_bank
         self.suppose("nothing while clearing", ~(write.en | update.en | look), when=dut.clearing)
-        looked = self.past(dut.look, "looked")
-        self.suppose(
-            "fields hold",
-            (body.as_value() == self.past(body)) & (dut.len == self.past(dut.len)),
-            when=looked,
-        )
-
         # The region as its writes and updates make it, and as a check that starts in this cycle
         # sees it.
         view = data.StructLayout(
@@ -61,59 +55,60 @@ class RowPacketsAreCheckedExactly(Spec):
                 ]
             m.d.sync += banks[n].eq(banks_now[n])
 
-        epoch = Mux(dut.look, body.epoch, dut.epoch)
-        now = Signal(bank)
-        m.d.comb += now.eq(Mux(epoch[0], banks_now[1], banks_now[0]))
+        # What was looked at last, and what it was then.
+        seen, seen_bank = Signal(view), Signal(bank)
+        mine, fresh = Signal(), Signal()  # it is the region's; a packet was looked at
+        region, epoch = Signal(cfg.region_width), Signal(4)
+        with m.If(look):
+            m.d.sync += [
+                mine.eq(dut.region == number),
+                fresh.eq(dut.look),
+                region.eq(dut.region),
+                epoch.eq(dut.epoch),
+                seen_bank.eq(Mux(dut.epoch[0], banks_now[1], banks_now[0])),
+            ]
+        with m.If(dut.look):
+            m.d.sync += seen.eq(geometry_now)
+        self.suppose(
+            "body is of what was looked at",
+            (body.region[: cfg.region_width] == region) & (body.epoch == epoch),
+            when=fresh,
+        )
         ahead, alive, early, unknown = Signal(4), Signal(), Signal(), Signal()
         place = Signal(range(-(1 << 24), 1 << 24))
         m.d.comb += [
-            ahead.eq(epoch - now.epoch),
-            alive.eq((now.state == RegionState.OPEN) & (ahead == 0)),
+            ahead.eq(epoch - seen_bank.epoch),
+            alive.eq((seen_bank.state == RegionState.OPEN) & (ahead == 0)),
             early.eq((ahead >= 1) & (ahead <= 7)),
-            place.eq(body.rowid - geometry_now.row_first),
-            unknown.eq((body.region >= cfg.regions) | ~geometry_now.valid),
+            place.eq(body.rowid - seen.row_first),
+            unknown.eq((body.region >= cfg.regions) | ~seen.valid),
         ]
         reason = Signal(4)
         with m.If(unknown):
             m.d.comb += reason.eq(Reason.UNKNOWN)
         with m.Elif(~alive):
             m.d.comb += reason.eq(Mux(early, Reason.EPOCH_EARLY, Reason.EPOCH_STALE))
-        with m.Elif((body.row_off + dut.len) * 16 > geometry_now.row_bytes):
+        with m.Elif((body.row_off + dut.len) * 16 > seen.row_bytes):
             m.d.comb += reason.eq(Reason.ROW_OVERRUN)
-        with m.Elif((place < 0) | (place >= geometry_now.row_span)):
+        with m.Elif((place < 0) | (place >= seen.row_span)):
             m.d.comb += reason.eq(Reason.ROW_RANGE)
 
         answer = data.StructLayout(
             {"valid": 1, "reason": 4, "known": 1, "row_bytes": cfg.row_bytes_width}
         )
-        one, two = Signal(answer), Signal(answer)
-        mine = Mux(dut.look, body.region >= cfg.regions, 0) | (
-            Mux(dut.look, body.region, dut.region) == number
-        )
-        with m.If(dut.look):
+        two = Signal(answer)
+        with m.If(dut.move):
             m.d.sync += [
-                one.valid.eq(mine),
-                one.reason.eq(reason),
-                one.known.eq(~unknown),
-                one.row_bytes.eq(geometry_now.row_bytes),
-            ]
-        with m.If(looked):
-            m.d.sync += two.eq(one)
-        bank_mine, bank_alive = Signal(), Signal()
-        with m.If(look):
-            m.d.sync += [
-                bank_mine.eq(Mux(dut.look, body.region, dut.region) == number),
-                bank_alive.eq(alive),
+                two.valid.eq(fresh & (mine | (body.region >= cfg.regions))),
+                two.reason.eq(reason),
+                two.known.eq(~unknown),
+                two.row_bytes.eq(seen.row_bytes),
             ]
         self.always("reason exact", dut.reason == two.reason, when=two.valid)
         self.always("refused exact", dut.refused == (two.reason != Reason.OK), when=two.valid)
         self.always("known exact", dut.known == two.known, when=two.valid)
-        self.always(
-            "row bytes exact",
-            dut.row_bytes == one.row_bytes,
-            when=one.valid & (one.reason != Reason.UNKNOWN),
-        )
-        self.always("alive exact", dut.alive == bank_alive, when=bank_mine)
+        self.always("row bytes exact", dut.row_bytes == two.row_bytes, when=two.valid & two.known)
+        self.always("alive exact", dut.alive == alive, when=mine)
         for each in (
             Reason.OK,
             Reason.UNKNOWN,
@@ -136,6 +131,20 @@ class RowPacketsAreCheckedExactly(Spec):
             & (kept_view.row_behind == geometry.row_first + geometry.row_span),
             when=number < walks["views"],
         )
+        read, read_bank = inside.views.r_data, inside.states.r_data
+        self.lemma(
+            "geometry read",
+            Cat(read[name] == seen[name] for name in ("valid", "row_bytes", "row_first")).all()
+            & (read.row_behind == seen.row_first + seen.row_span),
+            when=mine & fresh,
+        )
+        kept_epoch = read_bank.epoch ^ Cat(epoch[0], Const(EPOCH_NEVER >> 1, 3))
+        self.lemma(
+            "bank read",
+            (read_bank.state == seen_bank.state) & (kept_epoch == seen_bank.epoch),
+            when=mine,
+        )
+        self.lemma("epoch looked for", inside.wanted == epoch)
         self.lemma("geometry untouched", geometry.as_value() == 0, when=dut.clearing)
         for n in range(2):
             kept = bank(peek(m, inside.states, Cat(Const(n, 1), number)))
@@ -154,10 +163,10 @@ class RowPacketsAreCheckedExactly(Spec):
 
 
 class PlainPacketsAreCheckedExactly(Spec):
-    """For any source rank: three cycles after ``look``, ``allowed`` says that the whole packet lies
-    in the rank's window; ``counted``, ``dep`` and the group, ``group_base + group_step``, are those
-    of the lowest armed range that holds its address. User: nothing while clearing; all ranges are
-    shown in turn; the packet's fields and the ranges hold for three cycles after ``look``."""
+    """For any source rank, of the packet that went in two moves before: ``allowed`` says that the
+    whole packet lies in the rank's window; ``counted``, ``dep`` and the group, ``group_base +
+    group_step``, are those of the lowest armed range that held its address when it went in. User:
+    nothing while clearing; a packet that goes in is looked at."""
 
     def build(self, m):
         cfg, dut = self._cfg, PlainCheck(self._cfg)
@@ -167,162 +176,92 @@ class PlainPacketsAreCheckedExactly(Spec):
         rank, write = self.constant(cfg.rank_width, "rank"), dut.window_write
         self.suppose("rank exists", rank < cfg.ranks)
         self.suppose("nothing while clearing", ~(write.en | dut.look), when=dut.clearing)
-        own = slice_types_of(cfg)
-        ranges, step = (
-            Signal(data.ArrayLayout(own.range, cfg.dep_ranges)),
-            Signal(range(RANGE_STEPS)),
-        )
-        self.free(ranges)
-        m.d.sync += step.eq(Mux(step == RANGE_STEPS - 1, 0, step + 1))
-        self.suppose("ranges in turn", dut.show.step == step)
-        for n in range(RANGE_STEPS * own.range_places):
-            shown, turn = dut.show.ranges[n % own.range_places], step == n // own.range_places
-            if n < cfg.dep_ranges:
-                self.suppose(
-                    f"range {n} shown", shown.as_value() == ranges[n].as_value(), when=turn
-                )
-            else:
-                self.suppose(f"no range {n}", ~shown.armed, when=turn)
-        fields = Cat(dut.src, dut.addr16, dut.len, ranges)
-        since = Signal(2)  # cycles since look while the fields hold, 0: none
-        same = fields == self.past(fields, "fields")
-        self.suppose("fields hold", same, when=since != 0)
-        with m.If(dut.look):
-            m.d.sync += since.eq(1)
-        with m.Elif((since != 0) & (since != 3)):
-            m.d.sync += since.eq(since + 1)
-        with m.Elif(since == 3):
-            m.d.sync += since.eq(0)
-        window, now, seen = (
-            Signal(dut.window_write.window.shape(), name=name) for name in ("window", "now", "seen")
-        )
-        mine, nobody = Signal(), Signal()
+        self.suppose("goes in", dut.move, when=dut.look)
+        window, now = (Signal(write.window.shape(), name=name) for name in ("window", "now"))
         m.d.comb += now.eq(Mux(write.en & (write.rank == rank), write.window, window))
         m.d.sync += window.eq(now)
-        with m.If(dut.look):
-            m.d.sync += [
-                seen.eq(now),
-                mine.eq(dut.src == rank),
-                nobody.eq(dut.src >= cfg.ranks),
-            ]
+
+        # The packet at each step.
+        step = data.StructLayout(
+            {
+                "valid": 1,
+                "mine": 1,
+                "nobody": 1,
+                "addr": 48,
+                "end": 49,
+                "window": write.window.shape(),
+                "holds": 1,
+                "dep": cfg.dep_width,
+                "group": cfg.group_width,
+            }
+        )
+        one, two = Signal(step), Signal(step)
         addr, end = Cat(Const(0, 4), dut.addr16), Cat(Const(0, 4), dut.addr16 + dut.len)
-        self.always(
-            "allowed exact",
-            dut.allowed == ((seen.base <= addr) & (end <= seen.limit)),
-            when=(since == 3) & mine,
-        )
-        self.always("no rank, no window", ~dut.allowed, when=(since == 3) & nobody)
-        holds, dep, first = Signal(), Signal(cfg.dep_width), Signal(ranges[0].shape())
-        for n in reversed(range(cfg.dep_ranges)):
-            each = ranges[n]
-            with m.If(each.armed & (each.base <= addr) & (addr < each.limit)):
-                m.d.comb += [
-                    holds.eq(1),
-                    dep.eq(n),
-                    first.eq(each),
-                ]
-        place = Signal(48)
-        m.d.comb += place.eq(addr - first.base)
-        group = ((place >> first.log2_stride) + first.group_base)[: cfg.group_width]
-        self.always("counted exact", dut.counted == holds, when=since == 3)
-        self.always("range exact", dut.dep == dep, when=since == 3)
-        self.always(
-            "group exact",
-            (dut.group_base + dut.group_step)[: cfg.group_width] == group,
-            when=(since == 3) & holds,
-        )
-        self.reach("inside the window", (since == 3) & mine & dut.allowed)
-        self.reach("second range", (since == 3) & dut.counted & (dut.dep == 1))
-        # Helper invariants: the memory word is the rank's window.
-        self.lemma("window read", inside.windows.r_data == seen, when=(since != 0) & mine)
-        self.lemma("rank judged", inside.is_rank == ~nobody, when=(since != 0) & nobody)
+        with m.If(dut.move):
+            m.d.sync += [
+                two.eq(one),
+                one.valid.eq(dut.look),
+                one.mine.eq(dut.src == rank),
+                one.nobody.eq(dut.src >= cfg.ranks),
+                one.addr.eq(addr),
+                one.end.eq(end),
+                one.window.eq(now),
+                one.holds.eq(0),
+            ]
+            for n in reversed(range(cfg.dep_ranges)):
+                each = dut.ranges[n]
+                with m.If(each.armed & (each.base <= addr) & (addr < each.limit)):
+                    group = ((addr - each.base)[:48] >> each.log2_stride) + each.group_base
+                    m.d.sync += [
+                        one.holds.eq(1),
+                        one.dep.eq(n),
+                        one.group.eq(group),
+                    ]
+        inside_window = (two.window.base <= two.addr) & (two.end <= two.window.limit)
+        self.always("allowed exact", dut.allowed == inside_window, when=two.valid & two.mine)
+        self.always("no rank, no window", ~dut.allowed, when=two.valid & two.nobody)
+        self.always("counted exact", dut.counted == two.holds, when=two.valid)
+        self.always("range exact", dut.dep == two.dep, when=two.valid & two.holds)
+        group = (dut.group_base + dut.group_step)[: cfg.group_width]
+        self.always("group exact", group == two.group, when=two.valid & two.holds)
+        self.reach("inside the window", two.valid & two.mine & dut.allowed)
+        self.reach("second range", two.valid & dut.counted & (dut.dep == 1))
+        # Helper invariants: the memory word is the rank's window; the step between.
+        read = inside.windows.r_data.as_value() == one.window.as_value()
+        self.lemma("window read", read, when=one.valid & one.mine)
+        self.lemma("rank judged", inside.is_rank == ~one.nobody, when=one.valid)
         self.lemma(
-            "window judged",
-            (inside.above == (seen.base <= addr)) & (inside.below == (end <= seen.limit)),
-            when=(since >= 2) & mine,
+            "address kept", (inside.addr == one.addr) & (inside.end == one.end), when=one.valid
         )
+        found = inside.found
+        group = (((one.addr - found.base)[:48] >> found.log2_stride) + found.group_base)[
+            : cfg.group_width
+        ]
+        right = (found.armed == one.holds) & (~one.holds | (inside.dep == one.dep))
+        self.lemma("range found", right, when=one.valid)
+        self.lemma("group found", group == one.group, when=one.valid & one.holds)
+        self.lemma("a rank", ~one.mine | ~one.nobody)
         word, walk = peek(m, inside.windows, rank), observe(inside.windows).walk
         self.lemma("window kept", word == window.as_value(), when=rank < walk)
         self.lemma("window untouched", window.as_value() == 0, when=dut.clearing)
         self.lemma("walked", walk <= cfg.ranks)
 
 
-class RangesAreShownInTurn(Spec):
-    """Each dependency range is shown once in any three cycles, in its place of its step, as it was
-    written up to two cycles before. Places behind the last range are not armed. User: ranges exist;
-    nothing is written while clearing."""
+class RangesAreShown(Spec):
+    """Each dependency range is shown from the cycle after it was written on, as it was written;
+    none is armed before. User: ranges exist."""
 
     def build(self, m):
-        cfg, dut = self._cfg, RangeRing(self._cfg)
+        cfg, dut = self._cfg, RangeTable(self._cfg)
         m.submodules.dut = dut
-        inside = observe(dut)
         self.free_inputs(dut)
-        own, write, show = slice_types_of(cfg), dut.dep_write, dut.show
+        write = dut.dep_write
         self.suppose("range exists", write.index < cfg.dep_ranges, when=write.en)
-        self.suppose("nothing while clearing", ~write.en, when=dut.clearing)
-        index, kept = self.constant(cfg.dep_width, "index"), Signal(own.range)
+        index, kept = self.constant(cfg.dep_width, "index"), Signal(dut.ranges[0].shape())
         self.suppose("a range", index < cfg.dep_ranges)
         with m.If(write.en & (write.index == index)):
-            m.d.sync += [kept[name].eq(write.range[name]) for name, _ in own.range]
-        ready = ~self.past(self.past(dut.clearing, "cleared"), "cleared_before") & self.past(
-            self.started, "started_before"
-        )
-        before = self.past(kept, "before")
-        for n in range(RANGE_STEPS * own.range_places):
-            there = ready & (show.step == n // own.range_places)
-            if n < cfg.dep_ranges:
-                self.always(
-                    f"range {n} as written",
-                    show.ranges[n % own.range_places].as_value() == before,
-                    when=there & (index == n),
-                )
-            else:
-                self.always(f"no range {n}", ~show.ranges[n % own.range_places].armed, when=there)
-        ram, step, shown = inside
-        self.always(
-            "in turn",
-            show.step
-            == Mux(self.past(show.step, "step") == RANGE_STEPS - 1, 0, self.past(show.step) + 1),
-            when=ready & self.past(ready, "was_ready"),
-        )
-        self.reach("a range shown", ready & show.ranges[0].armed)
-        # Helper invariants: steps on their way; memory words.
-        self.lemma(
-            "steps",
-            (step < RANGE_STEPS) & (step == Mux(shown == RANGE_STEPS - 1, 0, shown + 1)),
-            when=self.started,
-        )
-        self.lemma("step begins", step == 0, when=~self.started)
-        self.lemma(
-            "steps shown",
-            shown == Mux(show.step == RANGE_STEPS - 1, 0, show.step + 1),
-            when=self.past(self.started, "running"),
-        )
-        walk = observe(ram).walk
-        self.lemma("walked", walk <= RANGE_STEPS)
-        self.lemma("untouched", kept.as_value() == 0, when=dut.clearing)
-        for n in range(RANGE_STEPS * own.range_places):
-            at, place = n // own.range_places, n % own.range_places
-            word = ram.r_data.shape()(peek(m, ram, at))[place]
-            read = ram.r_data[place]
-            if n < cfg.dep_ranges:
-                self.lemma(
-                    f"range {n} kept",
-                    word.as_value() == kept.as_value(),
-                    when=(index == n) & (at < walk),
-                )
-                self.lemma(
-                    f"range {n} read",
-                    read.as_value() == kept.as_value(),
-                    when=(index == n)
-                    & (shown == at)
-                    & ~self.past(dut.clearing, "was_clearing")
-                    & self.started,
-                )
-            else:
-                self.lemma(f"no range {n} kept", ~word.armed, when=at < walk)
-                self.lemma(
-                    f"no range {n} read",
-                    ~read.armed,
-                    when=(shown == at) & ~self.past(dut.clearing, "was_clearing") & self.started,
-                )
+            m.d.sync += [kept[name].eq(write.range[name]) for name, _ in kept.shape()]
+        for n in range(cfg.dep_ranges):
+            shown = dut.ranges[n].as_value() == kept.as_value()
+            self.always(f"range {n} as written", shown, when=index == n)
+        self.reach("a range shown", dut.ranges[0].armed)

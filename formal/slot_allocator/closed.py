@@ -1,39 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Promise of the lookup stage (``hub_rtl/slot_allocator/lookup.py``) about banks that are not open
+"""Promise of the row lookup (``hub_rtl/slot_allocator/row_pipe.py``) about banks that are not open
 any more."""
 
 from amaranth import Cat, Mux, Signal
-from amaranth.lib import data
 
-from formal.kit.spec import Spec
+from formal.kit.inside import known_word, observe
 from hub_rtl.contract.packets import RegionState
-from hub_rtl.slot_allocator.lookup import Lookup
 from hub_rtl.slot_allocator.records import Kind
 
-from .inner import Inside
+from .pipe import PipeSpec
 
 __all__ = ["ClosedRowsAreSunk"]
 
 
-class ClosedRowsAreSunk(Spec):
+class ClosedRowsAreSunk(PipeSpec):
     """For any region and epoch: after a purge (of whatever bank) that began while the region's bank
     was not OPEN in that epoch, no packet of that epoch is placed, spilled rows' packets included,
-    until the bank is opened in it again. A packet that is placed was looked up while its bank was
-    OPEN in its epoch. User: the next purge comes when ``purging`` is 0; nothing is written and no
-    header comes while clearing (slot_allocator.split)."""
+    until the bank is opened in it again. A packet that is placed was looked up, for the last time,
+    while its bank was OPEN in its epoch. User: the next purge comes when ``purging`` is 0; nothing
+    is written and no header comes while clearing (slot_allocator.split)."""
+
+    FREE = ()
 
     def build(self, m):
-        cfg, dut = self._cfg, Lookup(self._cfg)
-        inside = Inside(m, dut)
-        self.free_inputs(dut)
-        own, head, command, purge = inside["own"], dut.i_head, dut.o_command, dut.purge
-        body, update = data.View(own.row_body, head.p.body), dut.region_update
-        self.suppose("one purge at a time", ~dut.purging, when=purge.en)
-        self.suppose("bytes with the head", head.valid, when=dut.i_bytes.valid)
-        self.suppose("no header while clearing", ~head.valid & ~update.en, when=dut.clearing)
+        cfg = self._cfg
+        self.pipe(m)
+        inside, dut, command, purge = self.inside, self.dut, self.dut.o_command, self.dut.purge
+        update = dut.region_update
+        self.suppose("no update while clearing", ~update.en, when=dut.clearing)
         region, epoch = self.constant(cfg.region_width, "region"), self.constant(4, "epoch")
         self.suppose("region exists", region < cfg.regions)
-        ours = ~head.p.plain & (body.region == region) & (body.epoch == epoch)
 
         # Whether the bank is open in the epoch, and has not been since a purge began that has
         # ended.
@@ -48,23 +44,47 @@ class ClosedRowsAreSunk(Spec):
             shut.eq(~is_open & (purge.en | shut)),
             barred.eq(~is_open & (barred | ended & shut)),
         ]
-        placed = command.valid & command.ready & (command.p.kind == Kind.ROW) & ours
+        first, second, third = self.stages
+
+        def ours(packet):
+            body = self.body(packet)
+            return self.is_row(packet) & (body.region == region) & (body.epoch == epoch)
+
+        placed = command.valid & command.ready & (command.p.kind == Kind.ROW) & ours(third)
         self.always("nothing of a closed epoch is placed", ~placed, when=barred)
         self.reach("a packet is placed", placed)
-        self.reach("one that is not any more", barred & command.valid & ours)
-        looked_open = Signal()
-        with m.If(inside["look"]):
+        self.reach("one that is not any more", barred & command.valid & ours(third))
+        # Of the packet at each stage.
+        looked_open, second_open, third_open = Signal(), Signal(), Signal()
+        with m.If(inside.take | inside.path.again):
             m.d.sync += looked_open.eq(is_open)
-        self.always("it was open when it was looked up", looked_open, when=placed)
+        with m.If(inside.move):
+            m.d.sync += [
+                second_open.eq(looked_open),
+                third_open.eq(second_open),
+            ]
+        self.always("it was open when it was looked up", third_open, when=placed)
+        # What the checks are told: they rest on it.
+        rows, plain = inside.rows, inside.plain
+        asked, of_packet = Signal(self.own.row), Signal()
+        with m.If(rows.look | rows.look_bank):
+            m.d.sync += [
+                asked.region.eq(rows.region),
+                asked.epoch.eq(rows.epoch),
+                of_packet.eq(rows.look),
+            ]
+        named = self.named(first)
+        same = of_packet & (asked.region == named.region) & (asked.epoch == named.epoch)
+        judged = self.is_row(first) & inside.move
+        self.always("judged by what was looked at", same, when=judged)
+        self.always("what is looked at goes in", inside.move, when=plain.look)
 
         # Lemmas: the slice's own view, and what the check found.
-        state = inside.state
-        walking = Cat(state(name) for name in ("PURGE", "WIPE", "LEAVE")).any()
-        looking = ~walking & ~state("READ")
-        states = inside["rows.states"]
+        _, states, wanted = observe(inside.rows)
         at = Cat(epoch[0], region)
-        layout = data.StructLayout({"state": 2, "epoch": 4})
-        word = layout(inside.word(m, "rows.states.memory", at, "view"))
+        word, known = known_word(self, states, at, "view")
+        layout = states.r_data.shape()
+        word = layout(word)
 
         def opens(each):
             kept = each.epoch ^ Cat(epoch[0], 1, 1, 1)
@@ -72,22 +92,20 @@ class ClosedRowsAreSunk(Spec):
 
         self.lemma("the view", opens(word) == was_open, when=~dut.clearing)
         self.lemma("the view starts FREE", ~was_open, when=dut.clearing)
-        self.lemma(
-            "cleared so far",
-            word.state == RegionState.FREE,
-            when=dut.clearing & (inside["rows.states.walk"] > at),
-        )
-        self.lemma("head stays", head.valid, when=looking)
-        self.lemma("waits for clearing", ~dut.clearing, when=~state("READ"))
-        self.lemma("acting", inside["acting"] == state("ACT"))
-        self.lemma("walks while purging", dut.purging, when=walking)
-        self.lemma("what was read", opens(states.r_data) == looked_open, when=state("CHECK") & ours)
-        self.lemma("what is looked at", inside["rows.with_state"] == state("CHECK"))
-        self.lemma(
-            "the packet's own epoch",
-            (inside["rows.wanted"] == body.epoch) & (inside["rows.bank"] == body.epoch[0]),
-            when=state("CHECK"),
-        )
-        checked = looking & ~state("CHECK") & ours
-        self.lemma("what was found", inside["rows.alive"] == looked_open, when=checked)
-        self.lemma("barred before the look", ~looked_open, when=barred & looking & ours)
+        self.lemma("cleared so far", word.state == RegionState.FREE, when=dut.clearing & known)
+        self.stage_lemmas()
+        still = self.slow["IDLE"]
+        body = self.body(first)
+        self.lemma("what was read", opens(states.r_data) == looked_open, when=ours(first) & still)
+        self.lemma("epoch looked for", wanted == body.epoch, when=self.is_row(first) & still)
+        still_same = self.is_row(first) & still
+        self.lemma("looked at", same, when=still_same)
+        self.lemma("R2 refused", second_open | rows.refused, when=ours(second))
+        self.lemma("R3 refused", third_open | third.refused, when=ours(third))
+        for name, packet, open_ in (
+            ("R1", first, looked_open),
+            ("R2", second, second_open),
+            ("R3", third, third_open),
+        ):
+            seen = open_ & (still if name == "R1" else 1)
+            self.lemma(f"barred before the look of {name}", ~seen, when=barred & ours(packet))

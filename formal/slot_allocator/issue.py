@@ -293,10 +293,15 @@ class CommandsBecomeWritesOrRefusals(_Issue):
         """Helper invariants: where the answer waits."""
         out, queue = inside.replies.o, observe(inside.replies)
         head, stored = queue.head, queue.stored
+
+        def place(at):
+            return Mux(at < REPLIES, at, at - REPLIES)[: len(head)]
+
         self.lemma("level", (level == stored + out.valid) & (level <= REPLIES))
         self.lemma(
             "queue",
-            (queue.tail == (head + stored)[: len(head)])
+            (queue.tail == place(head + stored))
+            & (head < REPLIES)
             & (out.valid | (stored == 0))
             & (queue.some == (stored != 0))
             & (queue.room == (stored != REPLIES)),
@@ -306,7 +311,7 @@ class CommandsBecomeWritesOrRefusals(_Issue):
         )
         self.lemma(
             "answer waits",
-            peek(m, queue.ram, (head + ahead - 1)[: len(head)]) == answer.as_value(),
+            peek(m, queue.ram, place((head + ahead - 1).as_unsigned())) == answer.as_value(),
             when=open_ & (ahead != 0),
         )
         self.lemma("answer ahead", ahead < level, when=open_)

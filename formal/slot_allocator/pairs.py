@@ -1,31 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Promise of the lookup stage (``hub_rtl/slot_allocator/lookup.py``) to its spill filter: spills
+"""Promise of the row lookup (``hub_rtl/slot_allocator/row_pipe.py``) to its spill filter: spills
 and restores are counted in pairs."""
 
-from unittest import mock
+from amaranth import Mux, Signal
 
-from amaranth import Cat, Signal
-from amaranth.lib import data
-
-from formal.kit.spec import Spec
+from formal.kit.inside import observe
 from hub_rtl.contract.config import ceil_log2
-from hub_rtl.slot_allocator import lookup
-from hub_rtl.slot_allocator.lookup import WORD, Lookup
 from hub_rtl.slot_allocator.records import fold_key
+from hub_rtl.slot_allocator.spill_path import WORD
 
-from .inner import Inside, free_part
+from .pipe import PipeSpec
 
 __all__ = ["SpillsArePaired"]
 
-PARTS = ("RowCheck", "PlainCheck", "SpillFilter")
 
-
-class SpillsArePaired(Spec):
+class SpillsArePaired(PipeSpec):
     """What enters the spill table is counted in the filter, what leaves it is counted out, at the
     counter of that very row. Each ``up`` is followed by the write of one word of a row with the
     counter's index, each ``down`` by the erasure of one row's word with that index, before the
-    filter is changed again. For any row: its word is erased only when memory holds one. One
-    operation per cycle, none while clearing, one change per ``look``.
+    filter is changed again. For any row: its word is erased only when memory holds one. A packet
+    that goes on to R3 takes what the filter says of its own row, of now. One operation per cycle,
+    none while clearing, one change per ``look``.
 
     So a counter is never below the number of words with its index in memory, the sum over rows of
     what is shown for any one: only counted rows leave. Whatever the filter answers, rows of other
@@ -36,40 +31,30 @@ class SpillsArePaired(Spec):
 
     def build(self, m):
         cfg = self._cfg
-        self.dut = dut = Lookup(cfg)
-        with mock.patch.multiple(
-            lookup, **{name: free_part(getattr(lookup, name)) for name in PARTS}
-        ):
-            inside = self.inside = Inside(m, dut)
-        self.free_inputs(dut)
+        self.pipe(m)
+        self.checks()
         self.width = ceil_log2(cfg.filter_depth)
-        spill, table = dut.o_spill, inside["spilled"]
+        inside, dut, spill = self.inside, self.dut, self.dut.o_spill
+        table, third = inside.spilled, inside.third
         sent = Signal(WORD)
         m.d.comb += sent.eq(spill.p.word)
         asks = spill.valid & spill.ready
         writes, erases = asks & spill.p.write & sent.valid, asks & spill.p.write & ~sent.valid
-        self.suppose("bytes with the head", dut.i_head.valid, when=dut.i_bytes.valid)
-        self.suppose("no header while clearing", ~dut.i_head.valid, when=dut.clearing)
-
-        body = data.View(inside["own"].row_body, dut.i_head.p.body)
-        self.suppose(
-            "a packet of no region is refused",
-            body.region < cfg.regions,
-            when=dut.i_head.valid & ~dut.i_head.p.plain & ~inside["rows.refused"],
-        )
 
         # The filter's port: what was looked at, and which change waits for its word.
         looked, fresh = Signal(self.width), Signal()
+        self.looked_counter, self.fresh = looked, fresh
+        changes = table.up | table.down
         with m.If(table.look):
             m.d.sync += [
                 looked.eq(table.index),
                 fresh.eq(1),
             ]
-        with m.Elif(table.up | table.down):
+        with m.Elif(changes):
             m.d.sync += fresh.eq(0)
         came, left, at = Signal(), Signal(), Signal(self.width)
-        self.came, self.left, self.at = came, left, at
-        with m.If(table.up | table.down):
+        self.came, self.left, self.counted = came, left, at
+        with m.If(changes):
             m.d.sync += [
                 came.eq(table.up),
                 left.eq(table.down),
@@ -80,8 +65,6 @@ class SpillsArePaired(Spec):
                 came.eq(0),
                 left.eq(0),
             ]
-        self.looked, self.fresh = looked, fresh
-        changes = table.up | table.down
         self.always("one operation per cycle", table.look + table.up + table.down <= 1)
         self.always("nothing while clearing", ~(table.look | changes), when=dut.clearing)
         self.always("one change per look", fresh, when=changes)
@@ -91,6 +74,9 @@ class SpillsArePaired(Spec):
         self.always(
             "an erased row was counted out, at its counter", left & (at == row), when=erases
         )
+        goes_on = inside.move & self.is_row(inside.second)
+        own = looked == self.counter(self.named(inside.second))
+        self.always("told of its own counter", own & fresh, when=goes_on)
 
         # One row's word in memory.
         rowid, region = self.constant(24, "rowid"), self.constant(cfg.region_width, "region")
@@ -123,102 +109,66 @@ class SpillsArePaired(Spec):
         # slot_allocator.row_slot_restores has it.
         self.always("erased only when there", held | ~(erases & ours))
         self.reach("spilled", writes & ours)
-        self.reach(
-            "restored into a way", erases & self.past(inside.state("UNCOUNT")) & inside["need_way"]
-        )
-        self.ours = (body.region == region) & (body.epoch[0] == bank) & (body.rowid == rowid)
+        self.reach("restored into a way", erases & ~inside.complete)
+        named = self.named(third)
+        self.ours = (named.region == region) & (named.epoch[0] == bank) & (named.rowid == rowid)
         self._lemmas(m)
+        self._victim()
+
+    def counter(self, row):
+        return fold_key(row.region, row.epoch[0], row.rowid, self.width)
 
     def _lemmas(self, m):
-        """Helper invariants: which counter each state has looked at, and whose word is in hand."""
-        inside, state, dut = self.inside, self.inside.state, self.dut
-        acting = ~Cat(
-            state(name) for name in ("READ", "CHECK", "GROUP", "PURGE", "WIPE", "LEAVE")
-        ).any()
+        """Which counter each state has looked at, and whose word is in hand."""
+        inside, slow = self.inside, self.slow
+        self.stage_lemmas()
+        for n, each in enumerate(self.stages, 1):
+            own = each.counter == self.counter(self.named(each))
+            self.lemma(f"own counter of R{n}", own, when=self.is_row(each))
+        packet = self.counter(self.named(inside.third))
+        self.lemma("a word follows", self.came == slow["SPILL"])
+        self.lemma("an erasure follows", self.left == slow["ERASE"])
+        self.lemma("looked before", self.fresh, when=self.within("COUNT", "UNCOUNT"))
+        self.lemma("busy", self.busy == self.within("FETCHED", "SPILLED", "ERASED"))
+        self.lemma("erasing", self.erasing == slow["ERASED"], when=self.busy)
+        self.lemma("reading", self.reading == self.ours, when=slow["FETCHED"])
+        goes = self.served | self.within("ERASED", "AGAIN")
+        restored = self.ours & inside.path.restored & ~goes
+        self.lemma("restored is there", self.held, when=restored)
+        self.lemma("own counter", self.looked_counter == packet, when=slow["UNCOUNT"])
+        self.lemma("own counter counted", self.counted == packet, when=slow["ERASE"])
+        behind = self.looked_counter == self.counter(self.named(inside.second))
+        waits = self.is_row(inside.second) & slow["IDLE"]
+        self.lemma("counter of R2", behind & self.fresh, when=waits)
 
-        def within(*names):
-            return Cat(state(name) for name in names).any()
-
-        self.lemma("acting", inside["acting"] == state("ACT"))
-        self.lemma("cleared", ~dut.clearing, when=inside["cleared"])
-        self.lemma("waits for clearing", ~dut.clearing, when=~state("READ"))
-        self.lemma(
-            "written at once",
-            inside["tags.writing"] == 0,
-            when=~within("READ", "PURGE") | dut.clearing,
-        )
-        self.lemma("head stays", dut.i_head.valid, when=acting | within("CHECK", "GROUP"))
-        self.lemma(
-            "slow packets", dut.i_bytes.valid & ~dut.i_head.p.plain, when=acting & ~state("ACT")
-        )
-        self.lemma("a word follows", self.came == within("SPILL"))
-        self.lemma("an erasure follows", self.left == state("ERASE"))
-        self.lemma("looked before", self.fresh, when=within("COUNT", "UNCOUNT"))
-        self.lemma("busy", self.busy == within("FETCHED", "SPILLED", "ERASED"))
-        self.lemma("erasing", self.erasing == state("ERASED"), when=self.busy)
-        self.lemma("reading", self.reading == self.ours, when=state("FETCHED"))
-        self.lemma(
-            "restored is there",
-            self.held,
-            when=self.ours & acting & inside["restored"] & ~inside["erased"] & ~state("ERASED"),
-        )
-        self.lemma(
-            "erasing what was restored",
-            inside["restored"] & ~inside["erased"],
-            when=within("UNCOUNT", "ERASE", "ERASED"),
-        )
-        self.lemma(
-            "nothing before it was fetched",
-            (inside["fetched"] | ~inside["restored"]) & (inside["restored"] | ~inside["erased"]),
-            when=acting,
-        )
-        self.lemma(
-            "begins clean",
-            ~inside["fetched"] & ~inside["restored"] & ~inside["erased"],
-            when=within("CHECK", "GROUP"),
-        )
-        self.lemma("fetched once", ~inside["restored"], when=within("FETCH", "FETCHED"))
-        body = data.View(inside["own"].row_body, dut.i_head.p.body)
-        self.lemma("region exists", body.region < self._cfg.regions, when=acting & ~state("ACT"))
-        packet = fold_key(body.region, body.epoch[0], body.rowid, self.width)
-        self.lemma("own counter", self.looked == packet, when=state("UNCOUNT"))
-        self.lemma("own counter counted", self.at == packet, when=state("ERASE"))
-        self._victim(within)
-
-    def _victim(self, within):
+    def _victim(self):
         """The counter of each way on its way through the search."""
-        inside, ways, read = self.inside, self._cfg.rat_ways, self.inside["tags"].tags
-        step = inside["step"]
-
-        def counter(tag):
-            return fold_key(tag.region, tag.epoch[0], tag.rowid, self.width)
-
-        best = inside["best_way"]
-        scan = within("SCAN")
-        chosen = (scan & (step > 1)) | within("VICTIM", "COUNT", "SPILL")
-        self.lemma("steps", step <= ways)
+        inside, ways, read = self.inside, self._cfg.rat_ways, self.inside.tags.tags
+        search = inside.search
+        found, scan = observe(search), self.slow["SCAN"]
+        step, rank = found.step, found.best.rank
+        chosen = (scan & (step > 2)) | self.within("VICTIM", "COUNT", "SPILL")
+        self.lemma("steps", step <= Mux(scan, ways + 1, 0))
+        for n in range(ways + 2):
+            self.lemma(
+                f"step {n}",
+                (found.scanned == (1 << n) % (1 << ways))
+                & (found.looked == (1 << n >> 1) % (1 << ways))
+                & (found.rated == (1 << n >> 2) % (1 << ways)),
+                when=step == n,
+            )
         for n in range(ways):
-            self.lemma(
-                f"scans {n}",
-                inside["scan_way"] == 1 << n,
-                when=(scan & (step + 1 == n)) | (within("DRAIN") if n == 0 else 0),
-            )
-            self.lemma(
-                f"seen {n}",
-                (inside["seen_way"] == 1 << n) & (inside["seen_index"] == counter(read[n])),
-                when=scan & (step == n),
-            )
-            self.lemma(
-                f"rated {n}",
-                (inside["rated_way"] == 1 << n) & (inside["rated_index"] == counter(read[n])),
-                when=scan & (step == n + 1),
-            )
-            self.lemma(f"best {n}", inside["best_index"] == counter(read[n]), when=chosen & best[n])
-        self.lemma(
-            "a victim",
-            (best != 0) & ((best & (best - 1)) == 0) & (inside["best_key"].rank != 0),
-            when=chosen,
-        )
-        self.lemma("no victim yet", inside["best_key"].as_value() == 0, when=scan & (step <= 1))
-        self.lemma("its counter", self.looked == inside["best_index"], when=within("COUNT"))
-        self.lemma("its counter counted", self.at == inside["best_index"], when=within("SPILL"))
+            counter = self.counter(read[n])
+            for what, way, index in (
+                ("seen", found.looked, found.looked_index),
+                ("rated", found.rated, found.rated_index),
+            ):
+                self.lemma(f"{what} {n}", index == counter, when=scan & way[n])
+            self.lemma(f"best {n}", search.index == counter, when=chosen & search.way[n])
+        one = (search.way != 0) & ((search.way & (search.way - 1)) == 0)
+        self.lemma("a victim", one & (rank != 0), when=chosen)
+        none = found.best.as_value() == 0
+        self.lemma("no victim yet", none, when=scan & ((step == 1) | (step == 2)))
+        at = self.looked_counter == search.index
+        self.lemma("its counter", at, when=self.slow["COUNT"])
+        self.lemma("its counter counted", self.counted == search.index, when=self.slow["SPILL"])

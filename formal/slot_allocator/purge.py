@@ -1,46 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Promises of the lookup stage (``hub_rtl/slot_allocator/lookup.py``) about purges."""
+"""Promises of the row lookup (``hub_rtl/slot_allocator/row_pipe.py``) about purges."""
 
-from unittest import mock
-
-from amaranth import Array, Cat, Mux, Signal
+from amaranth import Array, Cat, Signal
 from amaranth.lib import data
 
-from formal.kit.spec import Spec
-from hub_rtl.slot_allocator import lookup
-from hub_rtl.slot_allocator.lookup import Lookup
-from hub_rtl.slot_allocator.records import Kind, fold_key
+from hub_rtl.slot_allocator.records import Kind
 
-from .inner import Inside, free_part
+from .pipe import PipeSpec
 
 __all__ = ["PurgeForgetsItsBank"]
 
 
-class PurgeForgetsItsBank(Spec):
+class PurgeForgetsItsBank(PipeSpec):
     """For any row: once a purge of its bank has ended, no entry of it is left: its next packet that
     is placed asks the address table. For any entry of the RAT: it changes only with a packet that
-    is looked up, or in a purge of its own bank, and a purge only removes it. ``purging`` begins in
-    the cycle after ``purge`` and ends only when nothing of earlier packets is left in the issue
+    leaves the pipe, or in a purge of its own bank, and a purge only removes it. ``purging`` begins
+    in the cycle after ``purge`` and ends only when nothing of earlier packets is left in the issue
     stage. A tag matches only the row it names. User: the next purge comes when ``purging`` is 0; a
-    row of no region fails its checks. Entries are watched in the tag memory and on their way to
-    it."""
+    row of no region fails its checks. Entries are watched in the tag memory."""
 
     def build(self, m):
-        cfg, dut = self._cfg, Lookup(self._cfg)
-        with mock.patch.multiple(
-            lookup,
-            **{
-                name: free_part(getattr(lookup, name))
-                for name in ("RowCheck", "PlainCheck", "SpillFilter")
-            },
-        ):
-            inside = Inside(m, dut)
-        self.free_inputs(dut)
-        own, head, command, purge = inside["own"], dut.i_head, dut.o_command, dut.purge
-        body = data.View(own.row_body, head.p.body)
-        self.suppose("one purge at a time", ~dut.purging, when=purge.en)
-        self.suppose("bytes with the head", head.valid, when=dut.i_bytes.valid)
-        self.suppose("no header while clearing", ~head.valid, when=dut.clearing)
+        cfg = self._cfg
+        self.pipe(m)
+        self.checks()
+        inside, dut, own, purge = self.inside, self.dut, self.own, self.dut.purge
+        third, command = inside.third, dut.o_command
         purged = Signal(own.bank)
         with m.If(purge.en):
             m.d.sync += [
@@ -54,22 +38,16 @@ class PurgeForgetsItsBank(Spec):
         self.always("earlier packets have left", self.past(dut.issue_idle, "was_idle"), when=ended)
 
         # A row, and whether it may have an entry.
-        rowid, region, epoch = (
-            self.constant(24, "rowid"),
-            self.constant(cfg.region_width, "region"),
-            self.constant(4, "epoch"),
+        row = Signal(own.row)
+        for name, field in own.row:
+            m.d.comb += row[name].eq(self.constant(field.shape, name))
+        placed = (
+            command.valid
+            & command.ready
+            & (self.named(third) == row)
+            & (command.p.kind == Kind.ROW)
         )
-        self.suppose(
-            "region exists",
-            body.region < cfg.regions,
-            when=head.valid & (inside["rows.reason"] == 0),
-        )
-        self.suppose("refused for a reason", inside["rows.refused"] == (inside["rows.reason"] != 0))
-        ours = (
-            ~head.p.plain & (body.region == region) & (body.epoch == epoch) & (body.rowid == rowid)
-        )
-        placed = command.valid & command.ready & ours & (command.p.kind == Kind.ROW)
-        bank_ours = (purged.region == region) & (purged.bank == epoch[0])
+        bank_ours = (purged.region == row.region) & (purged.bank == row.epoch[0])
         gone, had = Signal(), Signal()
         with m.If(placed):
             m.d.sync += [
@@ -82,33 +60,13 @@ class PurgeForgetsItsBank(Spec):
         self.reach("a row that had an entry", placed & gone & had)
 
         # An entry.
-        tag = data.ArrayLayout(own.tag, cfg.rat_ways)
-        which, way = (
-            self.constant(max(1, own.set_width), "set"),
-            self.constant(own.way_width, "way"),
-        )
+        which = self.constant(max(1, own.set_width), "set")
+        way = self.constant(own.way_width, "way")
         self.suppose("entry exists", (which < cfg.rat_sets) & (way < cfg.rat_ways))
-        writing, looked = inside["tags.writing"], inside["tags.looked"]  # on its way to memory
-
-        def content(address, name):
-            stored = tag(inside.word(m, "tags.tag_ram.memory", address, name))
-            now = [Signal(own.tag, name=f"{name}{n}") for n in range(cfg.rat_ways)]
-            m.d.comb += [
-                each.eq(
-                    Mux(
-                        writing[n] & (looked == address),
-                        inside["tags.written"].as_value(),
-                        stored[n].as_value(),
-                    )
-                )
-                for n, each in enumerate(now)
-            ]
-            return now
-
-        word = content(which, "entry_set")
-        entry = data.View(own.tag, Array(word[n].as_value() for n in range(cfg.rat_ways))[way])
+        word = self.at(m, which, "entry_set")
+        entry = data.View(own.tag, Array(each.as_value() for each in word)[way])
         before = data.View(own.tag, self.past(entry, "before"))
-        calm = self.started & ~self.past(dut.clearing | (command.valid & command.ready), "changes")
+        calm = self.started & ~self.past(dut.clearing | inside.leave, "changes")
         bank_entry = (purged.region == before.region) & (purged.bank == before.epoch[0])
         same = entry.as_value() == before.as_value()
         self.always(
@@ -118,96 +76,37 @@ class PurgeForgetsItsBank(Spec):
         self.always("only packets install", ~entry.valid, when=calm & ~before.valid)
         self.always("purges only remove", same | ~entry.valid, when=calm & before.valid & went)
         self.reach("an entry is removed", calm & before.valid & ~entry.valid)
+        exact = Cat(
+            inside.tags.seen.match[n] == (each.valid & self.same_row(each, row))
+            for n, each in enumerate(inside.tags.tags[n] for n in range(cfg.rat_ways))
+        )
+        first = inside.first
+        looking = self.is_row(first) & (self.named(first) == row) & self.slow["IDLE"]
+        self.always("match is exact", exact.all(), when=looking)
+        self._lemmas(m, row, purged, gone, ended)
 
-        # Helper invariants: where the walk is, and what it has left.
-        state, walk = inside.state, inside["walk"]
-        home = Signal(max(1, own.set_width))
-        m.d.comb += home.eq(fold_key(region, epoch[0], rowid, own.set_width))
-        mine = content(home, "home_set")
-        read, tags, kept = inside["tags"].tags, inside["tags"], inside["tags.kept"]
-        walking = Cat(state(name) for name in ("PURGE", "WIPE", "LEAVE")).any()
-        looking = ~walking & ~state("READ")
+    def _lemmas(self, m, row, purged, gone, ended):
+        """Where the walk is, and what it has left."""
+        cfg, dut, walk, inside = self._cfg, self.dut, self.walk, self.inside
+        home = Signal(max(1, self.own.set_width))
+        m.d.comb += home.eq(self.home(row))
+        self.sets(m)
+        mine = self.at(m, home)
+        walking = ~walk.states["IDLE"]
 
         def holds(each, bank):
             return each.valid & (each.region == bank.region) & (each.epoch[0] == bank.bank)
 
-        def is_ours(each):
-            return (
-                each.valid & (each.region == region) & (each.epoch == epoch) & (each.rowid == rowid)
-            )
-
-        self.lemma("acting", inside["acting"] == state("ACT"))
-        self.lemma("cleared", ~dut.clearing, when=inside["cleared"])
+        ours = Cat(each.valid & self.same_row(each, row) for each in mine)
+        self.lemma("bank purged", walk.bank.as_value() == purged.as_value(), when=dut.purging)
         self.lemma(
-            "bank purged", inside["purge_bank"].as_value() == purged.as_value(), when=dut.purging
+            "walk ends",
+            (walk.walk <= cfg.rat_sets) & ~(walk.states["WIPE"] & (walk.walk == cfg.rat_sets)),
         )
-        self.lemma("purging", dut.purging, when=walking)
-        self.lemma("waits for clearing", ~dut.clearing, when=~state("READ"))
-        self.lemma("memory cleared", inside["tags.tag_ram.walk"] <= cfg.rat_sets)
-        self.lemma("walk ends", (walk <= cfg.rat_sets) & ~(state("WIPE") & (walk == cfg.rat_sets)))
-        self.lemma("all walked", walk == cfg.rat_sets, when=state("LEAVE"))
-        self.lemma("walks", looked == walk, when=state("WIPE"))
-        self.lemma(
-            "compared ahead",
-            inside["tags.same"]
-            == (
-                kept.valid
-                & (kept.region == tags.region)
-                & (kept.epoch == tags.epoch)
-                & (kept.rowid == tags.rowid)
-            ),
-            when=state("CHECK"),
-        )
-        self.lemma(
-            "reads its home",
-            read.as_value() == Cat(each.as_value() for each in mine),
-            when=(looking | state("WIPE")) & (looked == home),
-        )
-        self.lemma(
-            "reads the set",
-            read.as_value() == Cat(each.as_value() for each in word),
-            when=(looking | state("WIPE")) & (looked == which),
-        )
-
-        # The set tells the lowest bits of a RowID, which are not compared.
-        def at(each):
-            return fold_key(each.region, each.epoch[0], each.rowid, own.set_width)
-
-        self.lemma(
-            "home cleared",
-            Cat(each.as_value() for each in mine) == 0,
-            when=dut.clearing & (inside["tags.tag_ram.walk"] > home),
-        )
-        self.lemma(
-            "rows at home",
-            Cat(~mine[n].valid | (at(mine[n]) == home) for n in range(cfg.rat_ways)).all(),
-            when=~dut.clearing,
-        )
-        self.lemma(
-            "own set",
-            looked == fold_key(body.region, body.epoch[0], body.rowid, own.set_width),
-            when=looking & ~head.p.plain,
-        )
-        self.always(
-            "match is exact",
-            Cat(tags.match[n] == is_ours(read[n]) for n in range(cfg.rat_ways)).all(),
-            when=state("CHECK") & ours,
-        )
-        self.lemma(
-            "home wiped",
-            ~Cat(holds(each, purged) for each in (mine[n] for n in range(cfg.rat_ways))).any(),
-            when=walking & (walk > home) | ended,
-        )
-        self.lemma(
-            "none left", ~Cat(is_ours(mine[n]) for n in range(cfg.rat_ways)).any(), when=gone
-        )
-        self.lemma(
-            "looked at home", (looked == home) & (inside["looked_set"] == home), when=looking & ours
-        )
-        self.lemma(
-            "no hit", ~inside["hit"], when=gone & ours & looking & ~state("CHECK") & ~state("GROUP")
-        )
-        self.lemma("head stays", head.valid, when=looking)
-        self.lemma(
-            "written at once", writing == 0, when=~(state("READ") | state("PURGE")) | dut.clearing
-        )
+        self.lemma("all walked", walk.walk == cfg.rat_sets, when=walk.states["LEAVE"])
+        self.lemma("walks", self.looked == walk.walk, when=walk.states["WIPE"])
+        left = Cat(holds(each, purged) for each in mine).any()
+        self.lemma("home wiped", ~left, when=walking & (walk.walk > home) | ended)
+        self.lemma("none left", ~ours.any(), when=gone)
+        named = self.is_row(inside.third) & (self.named(inside.third) == row)
+        self.lemma("no hit", ~inside.judge.hit, when=gone & named)

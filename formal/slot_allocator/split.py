@@ -15,22 +15,18 @@ HEADS = 3  # that may be inside
 
 
 class RecordsAreSplitExactly(Spec):
-    """Each record's head and byte count are offered once, in order, at the latest two cycles after
-    its first beat if none was waiting, with the header's fields, the span from the first unit of
-    the mask to its last one (the first of the part if there is none) and the number of bits in the
-    mask. Every beat is passed on once, its strobes the mask's, or none if it is lost, through a
-    queue, the only way to ``o_piece``, which keeps the order (proved by parts.stream_queue).
-
-    User: head and byte count are taken together."""
+    """Each record's head is offered once, in order, at the latest two cycles after its first beat
+    if none was waiting, with the header's fields, the span from the first unit of the mask to its
+    last one (the first of the part if there is none) and the number of bits in the mask. Every
+    beat is passed on once, its strobes the mask's, or none if it is lost, through a queue, the
+    only way to ``o_piece``, which keeps the order (proved by parts.stream_queue)."""
 
     def build(self, m):
         cfg, dut = self._cfg, RecordSplit(self._cfg)
         m.submodules.dut = dut
         inside = observe(dut)
         self.free_inputs(dut)
-        beat, head, count = dut.i.p, dut.o_head, dut.o_bytes
-        self.suppose("taken together", head.ready == count.ready)
-        self.suppose("taken when counted", count.valid, when=count.ready)
+        beat, head = dut.i.p, dut.o_head
         took, left = moves(dut.i), moves(head)
         begins = Signal(init=1)  # the next beat is a record's first
         with m.If(took):
@@ -41,8 +37,7 @@ class RecordsAreSplitExactly(Spec):
 
         # One arbitrary record.
         pick, marked, open_, ahead = Signal(), Signal(), Signal(), Signal.like(waiting)
-        fields, amount = Signal(head.p.shape()), Signal(cfg.bytes_width)
-        now, counted = self._expected(m, beat)
+        fields, now = Signal(head.p.shape()), self._expected(m, beat)
         self.free(pick)
         with m.If(starts & pick & ~marked):
             m.d.sync += [
@@ -50,19 +45,16 @@ class RecordsAreSplitExactly(Spec):
                 open_.eq(1),
                 ahead.eq(waiting - left),
                 fields.eq(now),
-                amount.eq(counted),
             ]
         with m.Elif(open_ & left):
             m.d.sync += [ahead.eq(ahead - 1), open_.eq(ahead != 0)]
         mine = open_ & (ahead == 0)
-        self.always("together", head.valid == count.valid)
         self.always("no head invented", waiting != 0, when=head.valid)
         late = (waiting != 0) & ~self.past(starts, "started")
         self.always("head in time", head.valid, when=late)
         self.always(
             "head as it came", head.p.as_value() == fields.as_value(), when=mine & head.valid
         )
-        self.always("bytes exact", count.p == amount, when=mine & count.valid)
         self.always("no beat while off", ~took, when=~dut.enable)
         # Its ports, no lemma: that it keeps the order is proved by parts.stream_queue.
         queue = inside.pieces
@@ -83,8 +75,8 @@ class RecordsAreSplitExactly(Spec):
             & (dut.o_piece.p.as_value() == queue.o.p.as_value()),
         )
         for name, happens in {
-            "with holes": mine & left & (amount == 100),
-            "without a byte": mine & left & (amount == 0),
+            "with holes": mine & left & (fields.bytes == 100),
+            "without a byte": mine & left & (fields.bytes == 0),
             "third in line": open_ & (ahead == 2),
         }.items():
             self.reach(name, happens)
@@ -99,20 +91,20 @@ class RecordsAreSplitExactly(Spec):
         made = inside.heads.i.p
         self.lemma(
             "seen",
-            (made.head.as_value() == fields.as_value()) & (made.bytes == amount),
+            made.as_value() == fields.as_value(),
             when=open_ & inside.seen & (ahead == level),
         )
         item = Signal(made.shape())
         m.d.comb += item.eq(Array(items)[ahead])
         self.lemma(
             "a head that waits",
-            (item.head.as_value() == fields.as_value()) & (item.bytes == amount),
+            item.as_value() == fields.as_value(),
             when=open_ & (ahead < level),
         )
         self.lemma("one", marked, when=open_)
 
     def _expected(self, m, beat):
-        """Head and byte count of a record with this first beat."""
+        """Head of a record with this first beat."""
         cfg, own, header = self._cfg, slice_types_of(self._cfg), beat.header
         units = [beat.mask.word_select(n, 16).any() for n in range(cfg.packet_flits)]
         first, last = Signal(range(cfg.packet_flits)), Signal(range(cfg.packet_flits))
@@ -126,7 +118,7 @@ class RecordsAreSplitExactly(Spec):
             with m.If(units[cfg.packet_flits - 1 - n]):
                 m.d.comb += first.eq(cfg.packet_flits - 1 - n)
         head, row = Signal(own.head), Signal(own.row_body)
-        flat = Signal(own.plain_body)
+        flat, groups = Signal(own.plain_body), cfg.packet_bytes // 8
         m.d.comb += [
             *(row[name].eq(header[name]) for name in ("region", "epoch", "rowid")),
             row.row_off.eq(Cat(first, header.block)),
@@ -136,8 +128,10 @@ class RecordsAreSplitExactly(Spec):
             head.src.eq(header.rank),
             head.len.eq(last - first + 1),
             head.body.eq(Mux(header.plain, flat.as_value(), row.as_value())),
+            head.bytes.eq(
+                tree_sum(
+                    [tree_sum([beat.mask[8 * n + k] for k in range(8)]) for n in range(groups)]
+                )
+            ),
         ]
-        groups = [
-            tree_sum([beat.mask[8 * n + k] for k in range(8)]) for n in range(cfg.packet_bytes // 8)
-        ]
-        return head, tree_sum(groups)
+        return head

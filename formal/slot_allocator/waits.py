@@ -2,17 +2,14 @@
 """Bounded waits of a slice (``hub_rtl/slot_allocator``): the consumer side drains whatever software
 does, while memory answers."""
 
-from unittest import mock
-
 from amaranth import Cat, Mux, Signal
 
+from formal.kit.inside import observe
 from formal.kit.spec import Spec
-from hub_rtl.slot_allocator import lookup
 from hub_rtl.slot_allocator.issue import Issue
-from hub_rtl.slot_allocator.lookup import Lookup
 from hub_rtl.slot_allocator.records import REPLIES, Kind
 
-from .inner import Inside, free_part
+from .pipe import PipeSpec
 
 __all__ = ["IssueDrains", "LookupDrains"]
 
@@ -37,23 +34,21 @@ class WaitSpec(Spec):
         return age
 
 
-class LookupDrains(WaitSpec):
-    """A packet whose bytes are counted leaves the lookup within ``LIMIT`` cycles, whatever tags,
-    region states, filter and spilled words say, while each of byte count, command queue,
-    allocation, spill memory, overlap port and issue stage answers within ``FAIR`` cycles; a purge
-    ends by itself. User: the next purge comes when ``purging`` is 0."""
+class LookupDrains(PipeSpec, WaitSpec):
+    """A packet stays in R3 for at most ``STAY`` cycles, so one whose bytes are known goes in as
+    soon, whatever tags, region states, filter and spilled words say, while each of command queue,
+    allocation, spill memory, overlap port and issue stage answers within ``FAIR`` cycles. A purge
+    ends by itself, after three such stays and the walk. User: the next purge comes when ``purging``
+    is 0."""
 
-    LIMIT = 56
+    FREE = ("rows", "plain", "spilled", "tags")
+    STAY = 47
 
     def build(self, m):
-        dut = Lookup(self._cfg)
-        names = ("RowCheck", "PlainCheck", "SpillFilter", "RowTags")
-        with mock.patch.multiple(
-            lookup, **{name: free_part(getattr(lookup, name)) for name in names}
-        ):
-            inside = Inside(m, dut)
-        self.free_inputs(dut)
-        head, count = dut.i_head, dut.i_bytes
+        self.pipe(m)
+        inside, dut = self.inside, self.dut
+        rows = inside.rows
+        self.suppose("refused for a reason", rows.refused == (rows.reason != 0))
         timers = {
             name: self.serve(m, name, port.valid & ~port.ready)
             for name, port in (
@@ -62,15 +57,12 @@ class LookupDrains(WaitSpec):
                 ("overlap", dut.o_overlap),
             )
         }
-
         self.serve(m, "queue", ~dut.o_command.ready)
         self.suppose(
             "a place stays free",
             dut.o_command.ready,
             when=self.past(dut.o_command.ready & ~dut.o_command.valid, "place"),
         )
-        timers["bytes"] = self.serve(m, "bytes", head.valid & ~count.valid)
-        self.suppose("bytes with the head", head.valid, when=count.valid)
         busy = Signal()
         with m.If(dut.o_spill.valid & dut.o_spill.ready):
             m.d.sync += busy.eq(1)
@@ -85,117 +77,83 @@ class LookupDrains(WaitSpec):
         self.serve(m, "slot", (open_ != 0) & ~dut.alloc_taken)
         timers["filled"] = self.serve(m, "earlier commands", ~dut.filled)
         timers["issue"] = self.serve(m, "issue", ~dut.issue_idle)
-        self.suppose("one purge at a time", ~dut.purging, when=dut.purge.en)
-        acting = ~Cat(
-            inside.state(name) for name in ("READ", "CHECK", "GROUP", "PURGE", "WIPE", "LEAVE")
-        ).any()
-        said = Cat(inside["rows.reason"], inside["plain.allowed"])
-        self.suppose(
-            "what a check says holds",
-            said == self.past(said, "said"),
-            when=acting & self.past(acting, "acted"),
-        )
-        self.suppose("refused for a reason", inside["rows.refused"] == (inside["rows.reason"] != 0))
-        age = self.bounded(m, "packet", head.valid & ~head.ready, self.LIMIT)
-        purge_age = self.bounded(m, "purge", dut.purging, self.LIMIT + 8)
-        self._lemmas(m, inside, dut, age, purge_age, timers, busy, open_)
-        self.reach("a long way", (age >= 15) & head.ready)
+        stay, cfg = self.STAY, self._cfg
+        third, head = inside.third, dut.i_head
+        age = self.bounded(m, "stay", third.valid & ~inside.leave, stay)
+        waits = head.valid & ~head.ready & ~dut.purging
+        head_age = self.bounded(m, "packet", waits, stay + 1)
+        walk = 2 * cfg.rat_sets + 8
+        purge_age = self.bounded(m, "purge", dut.purging, 3 * (stay + 2) + walk)
+        self.lemma("first in line", head_age <= age, when=waits)
+        self._stay(m, age, timers, busy, open_)
+        self._purge(age, purge_age, timers)
+        self.reach("a long way", (age >= 12) & inside.leave)
         self.reach("purge ends", self.past(dut.purging, "purging_before") & ~dut.purging)
 
-    def _lemmas(self, m, inside, dut, age, purge_age, timers, busy, open_):
-        """Helper invariants: the longest way to each state, in cycles, with FAIR = 2 and one set of
-        two ways."""
-        state, head, fetched, erased = inside.state, dut.i_head, inside["fetched"], inside["erased"]
-        chosen, stall = (
-            Signal(),
-            Signal(4),
-        )  # a victim was chosen; cycles in ACT with the bytes known
-        with m.If(state("VICTIM")):
-            m.d.sync += chosen.eq(1)
-        with m.Elif(state("READ")):
-            m.d.sync += chosen.eq(0)
-        m.d.sync += stall.eq(
-            Mux(state("ACT") & dut.i_bytes.valid & ~head.ready, stall + ~stall.all(), 0)
-        )
-        self.lemma("acting", inside["acting"] == state("ACT"))
-        self.lemma("stalls end", stall <= 9, when=state("ACT"))
+    def _stay(self, m, age, timers, busy, open_):
+        """The longest way to each state, in cycles, with FAIR = 2 and two ways."""
+        inside, ways = self.inside, self._cfg.rat_ways
+        found, stall = observe(inside.search), Signal(4)
+        idle, third = self.slow["IDLE"], inside.third
+        ready = third.valid & ~inside.path.holds
+        m.d.sync += stall.eq(Mux(ready & ~inside.leave, stall + ~stall.all(), 0))
+        self.lemma("stalls end", stall <= 9)
         at = {
-            "READ": 7,
-            "CHECK": 8,
-            "GROUP": 9,
-            "FETCH": 14 + timers["spill"],
-            "FETCHED": 17 + timers["answer"],
-            "DRAIN": 22 + timers["filled"],
-            "SCAN": 25 + inside["step"],
-            "VICTIM": 28,
-            "COUNT": 29,
-            "SPILL": 30 + timers["spill"],
-            "SPILLED": 33 + timers["answer"],
-            "LOST": 36 + timers["overlap"],
-            "UNCOUNT": 40,
-            "ERASE": 41 + timers["spill"],
-            "ERASED": 44 + timers["answer"],
-            "WIPE": 2,
-            "LEAVE": 4 + timers["issue"],
-            "PURGE": Mux(inside["walk"] == 0, 1, 3),
+            "FETCH": 1 + timers["spill"],
+            "FETCHED": 4 + timers["answer"],
+            "FOUND": 7,
+            "LOOK": 8,
+            "DRAIN": 9 + timers["filled"],
+            "SCAN": 12 + found.step,
+            "VICTIM": 14 + ways,
+            "COUNT": 15 + ways,
+            "SPILL": 16 + ways + timers["spill"],
+            "SPILLED": 19 + ways + timers["answer"],
+            "LOST": 22 + ways + timers["overlap"],
+            "RECOUNT": 26 + ways,
+            "UNCOUNT": 27 + ways,
+            "ERASE": 28 + ways + timers["spill"],
+            "ERASED": 31 + ways + timers["answer"],
+            "AGAIN": 34 + ways,
         }
         for name, longest in at.items():
-            self.lemma(f"way to {name}", age <= longest, when=state(name) & head.valid)
-        self.lemma("some state", Cat(state(name) for name in (*at, "ACT")).any())
-        self.lemma("answers on their way", inside["unanswered"] <= REPLIES)
+            self.lemma(f"way to {name}", age <= longest, when=self.slow[name])
+        self.lemma("some state", idle | Cat(self.slow[name] for name in at).any())
+        self.lemma("way through", age <= stall + 35 + ways, when=idle & self.served)
+        self.lemma("way straight on", age == stall, when=idle & ready & ~self.served)
+        self.lemma("begins at once", age == 0, when=idle & inside.path.holds)
+        self.lemma("nobody waits", age == 0, when=~third.valid)
+        self.lemma("some packet", self.is_row(third), when=~idle | self.served)
+        self.lemma("served once", ~self.served, when=~idle)
+        self.lemma("steps", found.step <= Mux(self.slow["SCAN"], ways + 1, 0))
+        self.lemma("memory", busy == self.within("FETCHED", "SPILLED", "ERASED"))
+        full = observe(inside.asked).full
+        self.lemma("requests in line", full != 0b10)
+        inside_queue = full[0] + full[1]
+        self.lemma("unanswered", open_ + inside_queue == inside.unanswered)
+        self.lemma("answers on their way", inside.unanswered <= REPLIES)
+
+    def _purge(self, age, purge_age, timers):
+        """How long a purge has waited: for the packets before it, and in its walk."""
+        walk, dut = self.walk, self.dut
+        first, second, third = (each.valid for each in self.stages)
+        moves = Mux(first, 3, Mux(second, 2, Mux(third, 1, 0)))
+        before = (3 - moves) * (self.STAY + 2) + age + 1
+        sets = self._cfg.rat_sets
+        last = 3 * (self.STAY + 2) + 2
+        cleared = ~dut.clearing
         self.lemma(
-            "way to ACT",
-            age
-            <= Mux(
-                dut.i_bytes.valid,
-                stall + Mux(erased, 47, Mux(chosen, 39, Mux(fetched, 20, 13))),
-                11 + timers["bytes"],
-            ),
-            when=state("ACT"),
+            "purge waits", purge_age <= before, when=dut.purging & walk.states["IDLE"] & cleared
         )
-        quiet = Cat(state(name) for name in ("READ", "PURGE", "WIPE", "LEAVE")).any()
-        begins = Cat(state(name) for name in ("CHECK", "GROUP", "FETCH", "FETCHED")).any()
-        early = Cat(state(name) for name in ("CHECK", "GROUP", "ACT")).any()
-        self.lemma("head stays", head.valid, when=~quiet)
-        self.lemma("age of none", age == 0, when=~head.valid)
-        self.lemma("bytes stay", dut.i_bytes.valid, when=~quiet & ~early)
-        self.lemma("bytes stay in ACT", dut.i_bytes.valid, when=state("ACT") & (fetched | chosen))
-        self.lemma("restored was fetched", fetched | ~inside["restored"], when=~quiet)
-        self.lemma(
-            "erased was restored", fetched, when=state("UNCOUNT") | state("ERASE") | state("ERASED")
-        )
-        self.lemma("clean at first", ~inside["restored"], when=begins)
-        self.lemma(
-            "fetching comes first",
-            fetched | ~inside["maybe"],
-            when=~quiet & ~early & ~state("FETCH") & ~state("FETCHED") | state("ACT") & chosen,
-        )
-        self.lemma("erased at last", fetched, when=erased & ~quiet)
-        self.lemma("fetched once", ~fetched & ~erased, when=begins)
-        self.lemma("erased once", ~erased, when=~quiet & ~state("ACT"))
-        self.lemma(
-            "chosen once", ~chosen, when=begins | state("DRAIN") | state("SCAN") | state("VICTIM")
-        )
-        self.lemma("a way was chosen", inside["has_way"], when=chosen & ~quiet & ~state("VICTIM"))
-        self.lemma(
-            "memory", busy == Cat(state(name) for name in ("FETCHED", "SPILLED", "ERASED")).any()
-        )
-        self.lemma("unanswered", open_ + dut.o_alloc.valid == inside["unanswered"])
-        self.lemma("steps", inside["step"] <= self._cfg.rat_ways)
-        self.lemma(
-            "walk",
-            (inside["walk"] <= self._cfg.rat_sets) & ~(state("WIPE") & (inside["walk"] != 0)),
-        )
-        self.lemma("purge first", age == 0, when=state("READ") & dut.purging)
-        self.lemma("purging", dut.purging, when=quiet & ~state("READ"))
-        for name, longest in {
-            "READ": 57,
-            "PURGE": Mux(inside["walk"] == 0, 58, 60),
-            "WIPE": 59,
-            "LEAVE": 61 + timers["issue"],
-        }.items():
-            self.lemma(f"purge at {name}", purge_age <= longest, when=state(name) & dut.purging)
-        self.lemma("purge waits", purge_age <= age + 1, when=~quiet & dut.purging)
+        self.lemma("purge at LOOK", purge_age <= last + 2 * walk.walk, when=walk.states["LOOK"])
+        self.lemma("purge at WIPE", purge_age <= last + 1 + 2 * walk.walk, when=walk.states["WIPE"])
+        leaves = purge_age <= last + 1 + 2 * sets + timers["issue"]
+        self.lemma("purge at LEAVE", leaves, when=walk.states["LEAVE"])
+        self.lemma("walk", walk.walk <= sets)
+        self.lemma("sets left", walk.walk < sets, when=walk.states["WIPE"])
+        walking = ~walk.states["IDLE"]
+        self.lemma("walks while purging", dut.purging & cleared, when=walking)
+        self.lemma("pipe empty while walking", ~(first | second | third), when=walking)
 
 
 class IssueDrains(WaitSpec):
@@ -223,9 +181,9 @@ class IssueDrains(WaitSpec):
             port = getattr(dut, name)
             self.serve(m, name, port.valid & ~port.ready)
         self.serve(m, "pieces", ~dut.i_piece.valid)
-        level = Signal(3)
+        level = Signal(range(REPLIES + 1))
         m.d.sync += level.eq(level + dut.reply_en - dut.alloc_taken)
-        self.suppose("answers fit", level < 4, when=dut.reply_en)
+        self.suppose("answers fit", level < REPLIES, when=dut.reply_en)
         asks = Signal()  # the command before takes an answer
         with m.If(dut.i_command.ready):
             m.d.sync += asks.eq(dut.i_command.valid & (command.kind == Kind.ROW) & command.fresh)

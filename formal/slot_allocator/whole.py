@@ -18,12 +18,12 @@ class AllocatorJoinsItsParts(Spec):
     cause; every slice hears every broadcast; each overlap that a slice tells leaves as one
     ``o_overlap``; ``purging`` and ``clearing`` are 1 while any part's is; ``counts`` are the sums
     of one cycle before; the spill port is the engine's, the rest the table's. The dependency ranges
-    that the slices see are the ring's."""
+    that the slices see are those of the table of ranges."""
 
     def build(self, m):
         m.submodules.dut = dut = SlotAllocator(self._cfg)
-        lanes, table, engine, ring = observe(dut)
-        for part in (*lanes, table, engine, ring):
+        lanes, table, engine, ranges = observe(dut)
+        for part in (*lanes, table, engine, ranges):
             cut(self, part)
         self.free_inputs(dut)
         for name, _, port in streams(engine.mem):
@@ -89,14 +89,13 @@ class AllocatorJoinsItsParts(Spec):
             == Cat(
                 table.clearing,
                 engine.clearing,
-                ring.clearing,
                 *(lane.clearing for lane in lanes),
             ).any(),
         )
         # Dependency ranges.
-        self.always("ring hears", plain(ring.dep_write) == plain(dut.dep_write))
+        self.always("ranges hear", plain(ranges.dep_write) == plain(dut.dep_write))
         for n, lane in enumerate(lanes):
-            self.always(f"ranges at {n}", plain(lane.ranges) == plain(ring.show))
+            self.always(f"ranges at {n}", plain(lane.ranges) == plain(ranges.ranges))
         # Overlaps: one slice is heard in each cycle, none twice.
         heard, which = Signal(), Signal(dut.o_overlap.shape())
         m.d.comb += [

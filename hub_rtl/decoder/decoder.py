@@ -363,7 +363,8 @@ class LogicalDestinationDecoder(wiring.Component):
         part, parts = row.row_off[per_part:], handle.row_bytes[size:]
         rest, every = handle.row_bytes[UNIT:size], (1 << self._units) - 1
         allowed, overrun = Signal(self._units), Signal()
-        with m.If(mutant("decoder.part_behind_is_inside", parts > part, parts >= part)):
+        inside = mutant("decoder.part_behind_is_inside", parts > part, parts >= part)
+        with m.If(inside if len(parts) else 0):
             m.d.comb += allowed.eq(every)
         with m.Elif(parts == part):
             m.d.comb += allowed.eq((1 << rest) - 1)

@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 from hub_rtl.contract.axi import AxiStream
 from hub_rtl.contract.config import ceil_log2, index_width
 from hub_rtl.contract.fields import BYTE, FLIT, FLIT_BYTES, LEN, WORD
-from hub_rtl.contract.packets import PacketType, Reason
+from hub_rtl.contract.packets import NEWS_ENTRIES, PacketType, Reason
 from hub_rtl.contract.records import BAD_PACKET, header_layout, received_of, types_of
 from hub_rtl.parts.mutants import mutant
 from hub_rtl.parts.ram import Ram
@@ -168,7 +168,7 @@ class Deserializer(wiring.Component):
             fields.block.eq(Mux(is_plain, plain.addr16, row.row_off)[len(first) :]),
             first.eq(Mux(is_news, 0, Mux(is_plain, plain.addr16, row.row_off))),
             span.eq(((1 << row.len) - 1) << first),
-            entries.eq(Cat((news.count > n).replicate(WORD // BYTE) for n in range(2 * units))),
+            entries.eq(Cat((news.count > n).replicate(WORD // BYTE) for n in range(NEWS_ENTRIES))),
         ]
         whole = Cat(bit.replicate(FLIT_BYTES) for bit in span)
         return fields, first, span, Mux(is_news, entries, whole)

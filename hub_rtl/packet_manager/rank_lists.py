@@ -89,7 +89,10 @@ class RankLists(wiring.Component):
             ]
         with m.Elif(self.picked):
             m.d.sync += upward.eq(
-                Cat((self.choice < n) | ((self.choice == n) & ~self.old) for n in range(BUCKETS))
+                Cat(
+                    ((self.choice < n) if n else 0) | ((self.choice == n) & ~self.old)
+                    for n in range(BUCKETS)
+                )
             )
             with m.If(self.old):
                 m.d.sync += passed.eq(-1)

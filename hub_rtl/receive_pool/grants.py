@@ -238,8 +238,9 @@ class Grants(wiring.Component):
         need, fair, floor = Signal(width), Signal(width), Signal(width)
         wanted, want, lacks, lack = Signal(), Signal(width), Signal(), Signal(width)
         give = Signal.like(free)
+        much = now.recent >= t.most // 4 if t.most >= 4 else 1
         m.d.comb += [
-            need.eq(Mux(now.recent >= t.most // 4, t.most, (now.recent << 2) + RESERVE)),
+            need.eq(Mux(much, t.most, (now.recent << 2) + RESERVE)),
             fair.eq(mutant("receive_pool.level_ignored", Mux(need < level, need, level), need)),
             floor.eq(Mux(short | (need > t.first), fair, t.first)),
             give.eq(Mux(~wanted, 0, Mux(want > free, free, want))),

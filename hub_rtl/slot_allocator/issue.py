@@ -60,7 +60,7 @@ class Issue(wiring.Component):
     packet of this source.
 
     Parameters: ``cfg``. Ports: ``i_command``, ``i_piece`` In, streams; ``reply_en``, ``reply`` In,
-    allocation answer, at most 4 unasked for; ``alloc_taken`` Out; ``o_write``, ``o_data``,
+    allocation answer, at most ``REPLIES`` unused; ``alloc_taken`` Out; ``o_write``, ``o_data``,
     ``o_refused`` Out, streams; ``filled`` Out, no command waits; ``victim_look``, ``victim_index``
     In, ``victim`` Out: reads the data part while ``filled``; ``idle`` Out, nothing is left;
     ``cause`` Out, the WaitCause that holds for the oldest packet that waits, ``waits`` Out, the row

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RAT: which rows of a slice have a slot, and in which order they came."""
+"""RAT: which rows of a slice have a slot."""
 
-from amaranth import Cat, Const, Module, Mux, Signal
+from typing import NamedTuple
+
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from hub_rtl.contract.fields import EPOCH, ROWID
-from hub_rtl.parts.arbiter import lowest_set
+from hub_rtl.contract.fields import RANK
 from hub_rtl.parts.mutants import mutant
 from hub_rtl.parts.ram import Ram
 
@@ -15,20 +16,29 @@ from .records import slice_types_of
 __all__ = ["RowTags"]
 
 
+class RowTagsObserve(NamedTuple):
+    """What a proof may see of a :class:`RowTags`."""
+
+    ram: Ram  #: per set, a tag per way
+    passed: Signal  #: ways of the set in view that were written in the cycle of the look
+    kept: data.View  #: what was written there
+    same: Signal  #: that is the row that was looked for
+
+
 class RowTags(wiring.Component):
-    """Tag part of a slice's RAT: set-associative, with the age order of each set.
+    """Tag part of a slice's RAT, set-associative.
 
-    ``look`` reads a set; from the next cycle on (until the next ``look``) ``tags``, ``match`` and
-    ``free`` show it. ``match`` is one-hot: the way that holds (region, epoch, rowid), if the set is
-    that row's (``fold_key``); ``free`` is one-hot: the lowest way without a row. A write goes to
-    the set looked at last, one cycle later: a ``look`` in the cycle after ``write`` sees it, what
-    the set showed stays for that cycle. ``install`` makes the way the youngest of its set. ``age``
-    of a way counts the ways that are older. One operation per cycle.
+    ``look`` reads a set; from the next cycle on, until the next ``look``, ``tags`` shows it, and
+    ``seen`` what it holds for the packet of ``row`` and ``src``, which is the one that was looked
+    for, if the set is that row's (``fold_key``). A write is seen by every later ``look``, and by
+    one in the same cycle; what is in view does not change.
 
-    Parameters: ``cfg``. Ports: ``look`` In, ``set`` In; ``region``, ``epoch``, ``rowid`` In,
-    compared in the cycle after ``look``, held from ``look`` on; ``tags``, ``ages`` Out, arrays over
-    ways; ``match``, ``free`` Out; ``write`` In, one bit per way, ``install`` In, ``tag`` In;
+    Parameters: ``cfg``. Ports: ``look``, ``set`` In; ``twin`` In, with ``look``: the row that is
+    looked for is the one that is written in this cycle, if one is; ``row``, ``src`` In; ``tags``
+    Out, an array over ways; ``seen`` Out; ``write`` In, one bit per way, ``write_set``, ``tag`` In;
     ``clearing`` Out, after reset."""
+
+    observe: RowTagsObserve  # once elaborated
 
     def __init__(self, cfg):
         own = slice_types_of(cfg)
@@ -37,33 +47,33 @@ class RowTags(wiring.Component):
             {
                 "look": In(1),
                 "set": In(max(1, own.set_width)),
-                "region": In(cfg.region_width),
-                "epoch": In(EPOCH),
-                "rowid": In(ROWID),
+                "twin": In(1),
+                "row": In(own.row),
+                "src": In(RANK),
                 "tags": Out(data.ArrayLayout(own.tag, cfg.rat_ways)),
-                "ages": Out(data.ArrayLayout(own.way_width, cfg.rat_ways)),
-                "match": Out(cfg.rat_ways),
-                "free": Out(cfg.rat_ways),
+                "seen": Out(own.seen),
                 "write": In(cfg.rat_ways),
-                "install": In(1),
+                "write_set": In(max(1, own.set_width)),
                 "tag": In(own.tag),
                 "clearing": Out(1),
             }
         )
 
-    def _is_row(self, tag, skipped=0):
-        """Is this the row? Of the RowID, the ``skipped`` lowest bits are not compared."""
+    def _is_row(self, tag):
+        """Is this the row? The set's number is the lowest bits of the RowID XOR all others
+        (`fold_key`): the others tell two rows of a set apart."""
+        skipped, row = self._own.set_width, self.row
         return (
             tag.valid
-            & (tag.region == self.region)
-            & (tag.epoch == self.epoch)
-            & (tag.rowid[skipped:] == self.rowid[skipped:])
+            & (tag.region == row.region)
+            & (tag.epoch == row.epoch)
+            & (tag.rowid[skipped:] == row.rowid[skipped:])
         )
 
     def elaborate(self, platform):
         m = Module()
         cfg, own, ways = self._cfg, self._own, self._cfg.rat_ways
-        m.submodules.tag_ram = tag_ram = Ram(
+        m.submodules.ram = ram = Ram(
             data.ArrayLayout(own.tag, ways),
             cfg.rat_sets,
             granules=ways,
@@ -71,84 +81,41 @@ class RowTags(wiring.Component):
             quick=cfg.rat_sets <= 64,
             bypass=False,
         )
-        m.submodules.age_ram = age_ram = Ram(
-            data.ArrayLayout(own.way_width, ways),
-            cfg.rat_sets,
-            clear=True,
-            quick=cfg.rat_sets <= 64,
-        )
-        # What to write is known late in a cycle: it goes to memory in the next one, in which the
-        # set can be looked at again.
-        writing, installing, written = Signal(ways), Signal(), Signal(own.tag)
-        m.d.sync += [
-            writing.eq(self.write),
-            installing.eq(self.install),
-            written.eq(self.tag),
-        ]
-        looked = Signal.like(self.set)
-        # A tag written while its set is read goes past the memory; it is compared a cycle before
-        # those that are read.
+        # A tag written while its set is read goes past the memory.
         passed, kept, same = Signal(ways), Signal(own.tag), Signal()
+        self.observe = RowTagsObserve(ram, passed, kept, same)
+        here = self.write_set == self.set
         with m.If(self.look):
             m.d.sync += [
-                looked.eq(self.set),
-                passed.eq(
-                    mutant("slot_allocator.tag_not_passed", Mux(looked == self.set, writing, 0), 0)
-                ),
-                kept.eq(written),
-                same.eq(mutant("slot_allocator.passed_tag_not_compared", self._is_row(written), 0)),
+                passed.eq(mutant("slot_allocator.tag_not_passed", Mux(here, self.write, 0), 0)),
+                kept.eq(self.tag),
+                same.eq(mutant("slot_allocator.passed_tag_not_compared", self.twin, 0)),
             ]
-        valid = Signal(ways)
+        match, used = Signal(ways), Signal(ways)
         for n in range(ways):
-            tag = tag_ram.r_data[n]
+            stored, tag = ram.r_data[n], self.tags[n]
             m.d.comb += [
-                self.tags[n].eq(Mux(passed[n], kept, tag)),
-                valid[n].eq(self.tags[n].valid),
-                # Ages are kept XOR the way number: the cleared memory then says that way n has n
-                # older ones.
-                self.ages[n].eq(age_ram.r_data[n] ^ n),
-                # The set's number is the lowest bits XOR all others (`fold_key`): the others tell
-                # two rows of a set apart.
-                self.match[n].eq(
-                    (passed[n] & same) | (~passed[n] & self._is_row(tag, skipped=own.set_width))
-                ),
-                tag_ram.w_data[n].eq(written),
+                tag.eq(Mux(passed[n], kept, stored)),
+                used[n].eq(tag.valid),
+                match[n].eq(Mux(passed[n], same & kept.valid, self._is_row(stored))),
+                ram.w_data[n].eq(self.tag),
             ]
         m.d.comb += [
-            tag_ram.r_en.eq(self.look),
-            tag_ram.r_addr.eq(self.set),
-            age_ram.r_en.eq(self.look),
-            age_ram.r_addr.eq(self.set),
-            tag_ram.w_en.eq(
+            ram.r_en.eq(self.look),
+            ram.r_addr.eq(self.set),
+            ram.w_en.eq(
                 mutant(
                     "slot_allocator.tag_not_written_while_looked_at",
-                    writing,
-                    Mux(self.look, 0, writing),
+                    self.write,
+                    Mux(self.look, 0, self.write),
                 )
             ),
-            tag_ram.w_addr.eq(looked),
-            age_ram.w_addr.eq(looked),
-            age_ram.w_en.eq(installing & writing.any()),
-            self.free.eq(lowest_set(m, ~valid, "free_way")),
-            self.clearing.eq(tag_ram.clearing | age_ram.clearing),
+            ram.w_addr.eq(self.write_set),
+            self.seen.match.eq(match),
+            self.seen.used.eq(used),
+            self.seen.stranger.eq(
+                Cat(match[n] & (self.tags[n].src != self.src) for n in range(ways)).any()
+            ),
+            self.clearing.eq(ram.clearing),
         ]
-        old_age = Signal(own.way_width)
-        m.d.comb += old_age.eq(
-            Cat(
-                (Cat(writing[n] & self.ages[n][bit] for n in range(ways))).any()
-                for bit in range(own.way_width)
-            )
-        )
-        for n in range(ways):
-            younger = Signal(own.way_width, name=f"age_next{n}")
-            m.d.comb += [
-                younger.eq(
-                    Mux(
-                        writing[n],
-                        Const(ways - 1, own.way_width),
-                        Mux(self.ages[n] > old_age, self.ages[n] - 1, self.ages[n]),
-                    )
-                ),
-                age_ram.w_data[n].eq(younger ^ n),
-            ]
         return m

@@ -35,20 +35,19 @@ class RecordSplitObserve(NamedTuple):
 
 
 class RecordSplit(wiring.Component):
-    """Splits a stream of records into heads, byte counts and beats.
+    """Splits a stream of records into heads and beats.
 
-    Contract: of each record a head and the number of bytes that its mask names, and its beats, in
-    order. A head's ``len`` is that of the span from the first to the last 16-byte unit with a byte;
-    a mask without one counts as the first unit of the part that came. A beat's strobes are its part
-    of the mask, none if it is ``lost``.
+    Contract: of each record a head and its beats, in order. A head's ``bytes`` is the number of
+    bytes that the mask names, its ``len`` is that of the span from the first to the last 16-byte
+    unit with one; a mask without one counts as the first unit of the part that came. A beat's
+    strobes are its part of the mask, none if it is ``lost``.
 
     Latency: a head is offered two cycles after its record's first beat was there, a beat two cycles
     after it came. A beat and a record per cycle. The input waits for room for its beats (16, or 4
     records) and for the two heads before.
 
     Parameters: ``cfg``. Ports: ``i`` In, stream(received record); ``enable`` In, 0 stops the input;
-    ``o_head``, ``o_bytes`` Out, streams, one of each per record, taken together; ``o_piece`` Out,
-    stream.
+    ``o_head``, ``o_piece`` Out, streams.
     """
 
     observe: RecordSplitObserve  # once elaborated
@@ -61,7 +60,6 @@ class RecordSplit(wiring.Component):
                 "i": In(stream.Signature(received)),
                 "enable": In(1),
                 "o_head": Out(stream.Signature(self._own.head)),
-                "o_bytes": Out(stream.Signature(cfg.bytes_width)),
                 "o_piece": Out(stream.Signature(self._own.piece)),
             }
         )
@@ -75,7 +73,6 @@ class RecordSplit(wiring.Component):
                 "units": cfg.packet_flits,
             }
         )
-        self._counted = struct({"head": self._own.head, "bytes": cfg.bytes_width})
 
     def elaborate(self, platform):
         m = Module()
@@ -84,8 +81,9 @@ class RecordSplit(wiring.Component):
         m.submodules.pieces = pieces = StreamQueue(
             self._own.piece, max(RECORDS, FULL_RECORDS * parts)
         )
-        m.submodules.heads = heads = RegisterQueue(self._counted, 2)
+        m.submodules.heads = heads = RegisterQueue(self._own.head, 2)
         wiring.connect(m, pieces.o, wiring.flipped(self.o_piece))
+        wiring.connect(m, heads.o, wiring.flipped(self.o_head))
 
         begins, seen, record = Signal(init=1), Signal(), Signal(self._seen)
         self.observe = RecordSplitObserve(pieces, heads, begins, seen, record)
@@ -127,18 +125,11 @@ class RecordSplit(wiring.Component):
             ]
         m.d.comb += heads.i.valid.eq(seen)
         self._sum_up(m, record, heads.i.p)
-        m.d.comb += [
-            self.o_head.valid.eq(heads.o.valid),
-            self.o_head.payload.eq(heads.o.p.head),
-            self.o_bytes.valid.eq(heads.o.valid),
-            self.o_bytes.payload.eq(heads.o.p.bytes),
-            heads.o.ready.eq(self.o_head.ready),
-        ]
         return m
 
-    def _sum_up(self, m, record, counted):
-        """Head and byte count of the record that was seen."""
-        cfg, own, header, head = self._cfg, self._own, record.header, counted.head
+    def _sum_up(self, m, record, head):
+        """Head of the record that was seen."""
+        cfg, own, header = self._cfg, self._own, record.header
         units, unit_bits = Signal(cfg.packet_flits), ceil_log2(cfg.packet_flits)
         per_part = cfg.slice_bytes // FLIT_BYTES
         below, above = Signal.like(units), Signal.like(units)  # some unit before this one, after it
@@ -165,5 +156,5 @@ class RecordSplit(wiring.Component):
             head.src.eq(header.rank),
             head.len.eq(last - first + 1),
             head.body.eq(Mux(header.plain, flat.as_value(), row.as_value())),
-            counted.bytes.eq(tree_sum(list(record.groups))),
+            head.bytes.eq(tree_sum(list(record.groups))),
         ]

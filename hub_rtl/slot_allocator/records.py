@@ -25,29 +25,24 @@ from hub_rtl.contract.records import ALLOC_STROBES, WAITING, body_layout, types_
 __all__ = [
     "COMMANDS",
     "EPOCH_NEVER",
-    "RANGE_STEPS",
     "REASONS",
     "REPLIES",
     "SliceTypes",
     "Kind",
+    "VictimRank",
     "WaitCause",
     "fold_key",
     "slice_types_of",
 ]
 
 #: Commands between lookup and issue of one slice, and allocation answers on their way.
-COMMANDS, REPLIES = 8, 4
-
-#: Cycles in which all dependency ranges are shown once.
-RANGE_STEPS = 3
+#: So many answers are on their way when each packet of a slice asks for one.
+COMMANDS, REPLIES = 8, 6
 
 #: A bank that was never opened counts as if this epoch were over (plus 1 for the odd bank): the
 #: first packets are early.
 EPOCH_NEVER = 14
 
-
-#: Ratings of a way that may be given up: none yet, without a slot, with one, its bank is over.
-VICTIM_RANKS = 4
 
 #: Why a packet is refused here.
 REASONS = (
@@ -85,6 +80,15 @@ class Kind(IntEnum):
     SINK = 2
 
 
+class VictimRank(IntEnum):
+    """How willingly a way is given up."""
+
+    NONE = 0
+    REFUSED = 1  # a row without a slot
+    PLACED = 2  # a row with one: it is spilled
+    OVER = 3  # a row whose epoch is over
+
+
 class WaitCause(IntEnum):
     """Why a slice's oldest packet waits (port ``waiting``)."""
 
@@ -104,7 +108,6 @@ class SliceTypes:
 
     def __init__(self, cfg):
         struct, types = data.StructLayout, types_of(cfg)
-        missing = cfg.row_bytes_width
         #: Shared with other blocks.
         self.alloc_reply, self.obs_alloc, self.waiting = types.alloc_reply, types.obs_alloc, WAITING
         self.bank, self.purge, self.counts = types.bank_name, types.bank_strobe, types.alloc_counts
@@ -112,8 +115,18 @@ class SliceTypes:
         self.row_body = body_layout(PacketType.ROW)
         self.plain_body = body_layout(PacketType.PLAIN)
         body = self.row_body.size
-        #: Header as the lookup sees it. ``body``: as in the packet; ``len``: 16-byte units.
-        self.head = struct({"plain": 1, "poison": 1, "src": RANK, "len": LEN, "body": body})
+        #: Header as the lookup sees it. ``body``: as in the packet; ``len``: 16-byte units;
+        #: ``bytes``: those that its mask names.
+        self.head = struct(
+            {
+                "plain": 1,
+                "poison": 1,
+                "src": RANK,
+                "len": LEN,
+                "bytes": cfg.bytes_width,
+                "body": body,
+            }
+        )
         #: A beat of a record: a ``part`` of its block, and which bytes of it are written.
         self.part_width = index_width(cfg.packet_bytes // cfg.slice_bytes)
         self.piece = struct(
@@ -124,18 +137,20 @@ class SliceTypes:
                 "last": 1,
             }
         )
-        #: Tag part of one way of the RAT. ``missing``: bytes of the row that have not been looked
-        #: up yet.
-        self.tag = struct(
-            {
-                "valid": 1,
-                "region": cfg.region_width,
-                "epoch": EPOCH,
-                "rowid": ROWID,
-                "src": RANK,
-                "missing": missing,
-            }
-        )
+        #: A row, and the tag part of one way of the RAT.
+        row = {"region": cfg.region_width, "epoch": EPOCH, "rowid": ROWID}
+        self.row = struct(row)
+        self.tag = struct({"valid": 1, **row, "src": RANK})
+        #: How a packet is related to one before it: same set of the RAT, same row, another source.
+        self.twin = struct({"set": 1, "row": 1, "stranger": 1})
+        #: What a set of the RAT holds for a packet: the way of its row, the ways with a row, and
+        #: whether its row is of another source.
+        self.seen = struct({"match": cfg.rat_ways, "used": cfg.rat_ways, "stranger": 1})
+        #: What a packet that leaves the pipe does to its set: whether and where an entry is
+        #: written, and whether the row stays in it.
+        self.change = struct({"write": 1, "way": cfg.rat_ways, "keeps": 1})
+        #: A slot as a spill word names it.
+        self.slot = struct({"slot": cfg.slot_width, "overflow": 1})
         self.way_width = index_width(cfg.rat_ways)
         self.set_width = ceil_log2(cfg.rat_sets)
         self.rat_entries = ((cfg.rat_sets - 1) << ceil_log2(cfg.rat_ways)) + cfg.rat_ways
@@ -167,17 +182,11 @@ class SliceTypes:
             {"write": 1, "region": cfg.region_width, "bank": 1, "rowid": ROWID, "word": WORD}
         )
         self.spill_reply = struct({"word": WORD, "error": 1})
-        #: Dependency range as the slices see it, and those shown in one cycle.
+        #: Dependency range as the slices see it, and all of them.
         self.range = struct(
             {name: field.shape for name, field in types.dep_range if name != "threshold"}
         )
-        self.range_places = -(-cfg.dep_ranges // RANGE_STEPS)
-        self.range_show = struct(
-            {
-                "step": ceil_log2(RANGE_STEPS),
-                "ranges": data.ArrayLayout(self.range, self.range_places),
-            }
-        )
+        self.ranges = data.ArrayLayout(self.range, cfg.dep_ranges)
         #: Which row a packet is of; 0 for a plain packet.
         self.name = struct({"region": REGION, "rowid": ROWID})
         #: One-cycle strobes of one slice: of its lookup; all. ``summed`` are added up over the

@@ -23,22 +23,25 @@ class RowCheckObserve(NamedTuple):
 
     views: Ram  #: per region {valid, row_bytes, row_first, row_behind}
     states: Ram  #: per (region, bank) {state, epoch}; epochs relative to EPOCH_NEVER
+    wanted: Signal  #: the epoch of what was looked at last
 
 
 class RowCheck(wiring.Component):
     """May this row packet be placed? Keeps the slice's copy of each region's row geometry and of
     each bank's {state, epoch}.
 
-    ``look`` starts with the header's body and length, which must hold. ``reason`` (OK or why not)
-    and ``refused`` (not OK) are valid 2 cycles later, ``row_bytes`` and ``alive`` (the bank is OPEN
-    with the given epoch) 1 cycle later combinationally; ``look_bank`` reads the bank only, for
-    ``alive`` of another row. A check that starts in the cycle of a ``region_update`` sees the new
-    state. Checks, first wins: UNKNOWN (number out of range, or no geometry), EPOCH_EARLY,
-    EPOCH_STALE, ROW_OVERRUN, ROW_RANGE.
+    A pipeline of two steps. ``look`` reads the region and the bank of ``region`` and ``epoch``;
+    from the next cycle on, until the next ``look``, ``alive`` says whether the bank is OPEN with
+    that epoch, and they are compared with ``body`` and ``len``, the packet that was looked at. Its
+    ``move`` takes over what was found: then ``reason`` (OK or why not), ``refused`` (not OK),
+    ``known`` and ``row_bytes`` hold until the next ``move``. ``look_bank`` reads the bank only, for
+    ``alive`` of another row: before the next ``move`` comes another ``look``. A check that starts
+    in the cycle of a ``region_update`` sees the new state. Checks, first wins: UNKNOWN (number out
+    of range, or no geometry), EPOCH_EARLY, EPOCH_STALE, ROW_OVERRUN, ROW_RANGE.
 
-    Parameters: ``cfg``. Ports: ``look``, ``look_bank`` In; ``body``, ``len`` In; ``region``,
-    ``epoch`` In for ``look_bank``; ``reason``, ``refused``, ``known``, ``row_bytes`` Out; ``alive``
-    Out; ``geometry_write``, ``region_update`` In; ``clearing`` Out, after reset."""
+    Parameters: ``cfg``. Ports: ``look``, ``look_bank`` In; ``region``, ``epoch`` In, of what is
+    looked at; ``move`` In; ``body``, ``len`` In; ``reason``, ``refused``, ``known``, ``row_bytes``
+    Out; ``alive`` Out; ``geometry_write``, ``region_update`` In; ``clearing`` Out, after reset."""
 
     observe: RowCheckObserve  # once elaborated
 
@@ -47,9 +50,10 @@ class RowCheck(wiring.Component):
         super().__init__(
             {
                 "look": In(1),
+                "look_bank": In(1),
+                "move": In(1),
                 "body": In(self._own.row_body),
                 "len": In(LEN),
-                "look_bank": In(1),
                 "region": In(cfg.region_width),
                 "epoch": In(EPOCH),
                 "alive": Out(1),
@@ -81,10 +85,8 @@ class RowCheck(wiring.Component):
         m.submodules.states = states = Ram(
             state, 2 * cfg.regions, clear=True, quick=cfg.regions <= 32
         )
-        self.observe = RowCheckObserve(views, states)
         write, update = self.geometry_write, self.region_update
-        region, epoch = Signal(cfg.region_width), Signal(EPOCH)
-        seen_epoch, bank = Signal(EPOCH), Signal()
+        seen_epoch = Signal(EPOCH)
         m.d.comb += [
             views.w_en.eq(write.en),
             views.w_addr.eq(write.region),
@@ -98,32 +100,27 @@ class RowCheck(wiring.Component):
             states.w_data.state.eq(update.state),
             states.w_data.epoch.eq(_kept(update.epoch, update.bank)),
             views.r_en.eq(self.look),
-            views.r_addr.eq(body.region[: cfg.region_width]),
-            region.eq(Mux(self.look, body.region[: cfg.region_width], self.region)),
-            epoch.eq(Mux(self.look, body.epoch, self.epoch)),
+            views.r_addr.eq(self.region),
             states.r_en.eq(self.look | self.look_bank),
-            states.r_addr.eq(Cat(epoch[0], region)),
+            states.r_addr.eq(Cat(self.epoch[0], self.region)),
             self.clearing.eq(views.clearing | states.clearing),
         ]
-        wanted, with_state = Signal(EPOCH), Signal()
-        m.d.sync += with_state.eq(self.look)
+        wanted = Signal(EPOCH)
+        self.observe = RowCheckObserve(views, states, wanted)
         with m.If(self.look | self.look_bank):
-            m.d.sync += [
-                wanted.eq(epoch),
-                bank.eq(epoch[0]),
-            ]
+            m.d.sync += wanted.eq(self.epoch)
         ahead = Signal(EPOCH)
         m.d.comb += [
-            seen_epoch.eq(_kept(states.r_data.epoch, bank)),
+            seen_epoch.eq(_kept(states.r_data.epoch, wanted[0])),
             ahead.eq(wanted - seen_epoch),
             self.alive.eq((states.r_data.state == RegionState.OPEN) & (ahead == 0)),
         ]
-        m.d.comb += self.row_bytes.eq(views.r_data.row_bytes)
         unknown, alive, early, overrun, outside = Signal(), Signal(), Signal(), Signal(), Signal()
         end = Signal(ROW_OFF + 1)
         m.d.comb += end.eq(body.row_off + self.len)
-        with m.If(with_state):
+        with m.If(self.move):
             m.d.sync += [
+                self.row_bytes.eq(views.r_data.row_bytes),
                 unknown.eq((body.region >= cfg.regions) | ~views.r_data.valid),
                 alive.eq(self.alive),
                 early.eq(

@@ -14,7 +14,7 @@ from hub_rtl.parts.mutants import bug
 from hub_rtl.parts.onehot import select, tree_sum
 
 from .address_table import AddressTable
-from .range_ring import RangeRing
+from .range_table import RangeTable
 from .records import REASONS, slice_types_of
 from .row_lookup import RowLookup
 from .spill import SpillEngine
@@ -28,7 +28,7 @@ class SlotAllocatorObserve(NamedTuple):
     lanes: list  #: RowLookup per slice
     table: AddressTable
     engine: SpillEngine
-    ranges: RangeRing
+    ranges: RangeTable
 
 
 class SlotAllocator(wiring.Component):
@@ -39,9 +39,9 @@ class SlotAllocator(wiring.Component):
     0; what may not be placed is sunk and told (`o_refused`). See `docs/blocks/slot_allocator.md`
     for the full contract.
 
-    Latency: a record's first beat in to write out 10 cycles for a new row, 7 for a known one. One
-    beat per cycle and slice; one packet per 3 cycles (plain: 4). Order is kept per slice, for
-    writes, beats and refusals. Waits only for memory: `o_write`, `o_data`, `spill` (and
+    Latency: a record's first beat in to write out 11 cycles for a new row, 8 for a known one. One
+    beat and one packet per cycle and slice. Order is kept per slice, for writes, beats and
+    refusals. Waits only for memory: `o_write`, `o_data`, `spill` (and
     `o_refused`, which the scoreboard always drains).
 
     Input is trusted: whole records, as a receive pool gives them. Parameters: ``cfg``. Ports:
@@ -93,7 +93,7 @@ class SlotAllocator(wiring.Component):
         m.submodules.table = table = AddressTable(cfg)
         m.submodules.engine = engine = SpillEngine(cfg)
         lanes = [RowLookup(cfg) for _ in range(cfg.slices)]
-        m.submodules.ranges = ranges = RangeRing(cfg)
+        m.submodules.ranges = ranges = RangeTable(cfg)
         m.submodules.overlaps = overlaps = RoundRobin(cfg.slices)
         self.observe = SlotAllocatorObserve(lanes, table, engine, ranges)
         for n, lane in enumerate(lanes):
@@ -113,7 +113,7 @@ class SlotAllocator(wiring.Component):
                 lane.geometry_write.eq(self.geometry_write),
                 lane.region_update.eq(self.region_update),
                 lane.window_write.eq(self.window_write),
-                lane.ranges.eq(ranges.show),
+                lane.ranges.eq(ranges.ranges),
                 self.waiting[n].eq(lane.waiting),
                 overlaps.requests[n].eq(lane.o_overlap.valid),
                 lane.o_overlap.ready.eq(overlaps.grant_onehot[n]),
@@ -135,10 +135,7 @@ class SlotAllocator(wiring.Component):
             self.obs_alloc.eq(table.obs_alloc),
             self.purging.eq(Cat(lane.purging for lane in lanes).any()),
             self.clearing.eq(
-                table.clearing
-                | engine.clearing
-                | ranges.clearing
-                | Cat(lane.clearing for lane in lanes).any()
+                table.clearing | engine.clearing | Cat(lane.clearing for lane in lanes).any()
             ),
             overlaps.advance.eq(1),
             chosen.eq(

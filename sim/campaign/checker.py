@@ -27,7 +27,7 @@ from .evidence import Bank, Row, Violation, group_bytes, memory_map, packets, re
 
 __all__ = ["judge"]
 
-LINK_PACKETS = 2  # of a lane that have left the packet manager and may wait for the wire, in part
+LINK_PACKETS = 4  # that a lane holds: two whole in its serializer, the ends of two in its link
 
 
 class Judge:
@@ -120,7 +120,7 @@ class Judge:
 
     def fence(self, rank, fence):
         """When it is answered all bytes for other ranks that were accepted before it began have
-        been given to the links, of which each holds the ends of two packets at most."""
+        been given to the links, of which each holds four packets at most, two of them whole."""
         waiting, behind = Counter(), Counter()
         for accepted, key, size in self.left:
             waiting[key] += size * (accepted < fence["begun"] and key[0] != rank)

@@ -42,7 +42,7 @@ VERILATE = (
 BLOCKS_FROM = 4
 BLOCKS = (
     "moehub_packet_manager",
-    "moehub_link_port",
+    "moehub_link_slice",
     "moehub_consumer_allocator_slice0",
     "moehub_decoder",
     "moehub_memory_writer",

@@ -128,7 +128,7 @@ def test_sidecar(tiny):
             cleared,
             "new data",
         )
-    one = next(m for m in side["memories"] if "pool0.memory.payload" in m["path"])
+    one = next(m for m in side["memories"] if "pool0.entries.payload" in m["path"])
     assert (one["granules"], one["cleared"], one["collision"]) == (32, False, "not used")
     modules = set(re.findall(r"^module (\w+)\(", tiny.verilog, re.M))
     assert {memory["module"] for memory in side["memories"]} <= modules

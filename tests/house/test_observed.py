@@ -12,12 +12,11 @@ SPYING = {
     f"formal/{block}/{name}.py"
     for block, names in {
         "scoreboard": "events flags ledger life readiness whole",
-        "slot_allocator": "closed inner lookup pairs purge waits",
     }.items()
     for name in names.split()
 }
 #: Modules whose names show the frames or fragments of a part.
-SPIES = {"inner": "Inside", "readiness": "Opened"}
+SPIES = {"readiness": "Opened"}
 
 
 def _private(name):

@@ -86,6 +86,7 @@ def test_from_record_to_record():
 
 #: The cocotb test that must notice.
 MUTANTS = {
+    "receive_pool.cut_packet_not_poisoned": "traffic",
     "receive_pool.pick_at_append_not_seen": "traffic",
     "receive_pool.lists_not_in_turn": "traffic",
     "receive_pool.ticket_without_room": "rate",

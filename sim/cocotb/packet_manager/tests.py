@@ -4,6 +4,7 @@ latency, rate and order."""
 
 import random
 
+from hub_rtl.contract.fields import SECTOR_BYTES
 from sim.bench.streams import GRID
 from sim.quality.coverage import cover
 
@@ -97,9 +98,9 @@ async def interleaved(rig, cfg, rng):
     rows = [rig.traffic.row(dest=next(iter(rig.traffic.dests))) for _ in range(rig.places)]
     blocks = max(2, min(6, cfg.max_row_bytes // cfg.packet_bytes))
     for block in range(blocks):
-        for byte in range(0, cfg.packet_bytes, cfg.store_bytes):
+        for byte in range(0, cfg.packet_bytes, SECTOR_BYTES):
             for row in rows:
-                rig.put(row | {"block": block}, byte, cfg.store_bytes)
+                rig.put(row | {"block": block}, byte, SECTOR_BYTES)
     await rig.emptied()
     assert len(rig.packets) == len(rows) * blocks and all(p.full for p in rig.packets)
     cover("packet_manager.rate.interleaved")

@@ -35,6 +35,7 @@ class PairRig(Rig):
         bits = cfg.packet_bytes
         mask = rng.choice(((1 << bits) - 1, rng.getrandbits(bits), 1 << rng.randrange(bits))) or 1
         header = self.header.unpack(rng.getrandbits(self.header.width)) | {"rank": RECEIVER}
+        header["news"] = 0
         units = (0 if header["plain"] else cfg.max_row_bytes) // cfg.packet_bytes
         header["block"] %= units or 1 << cfg.addr_block_width
         there = [n for n in range(bits // size) if mask >> n * size & (1 << size) - 1]

@@ -174,7 +174,7 @@ class PoolRig(Rig):
         )
         one, other = (dict(each["header"]) for each in (came, wanted))
         if other["news"]:
-            one = {name: one[name] for name in ("rank", "news")}
+            one = {name: one[name] for name in other}
         elif other["plain"]:
             one |= dict.fromkeys(("region", "epoch", "rowid"), 0)
         return came | {"header": one, "data": came["data"] & bits} == wanted

@@ -44,6 +44,12 @@ class Traffic:
     def words(self, count):
         return [self.rng.getrandbits(128) for _ in range(count)]
 
+    def mask(self, units):
+        """Some bytes of so many units: any, or whole units."""
+        if self.rng.random() < 0.5:
+            return self.rng.getrandbits(16 * units)
+        return sum(0xFFFF << 16 * n for n in range(units) if self.rng.random() < 0.5)
+
     def block(self, units, first, src, body):
         """Packets that cover ``units`` 16-byte units of a row from unit ``first``, all in one
         block, each byte once."""
@@ -59,7 +65,7 @@ class Traffic:
         if kind == "masked":
             low = 16 * (first % flits)
             whole = ((1 << 16 * units) - 1) << low
-            one = rng.getrandbits(16 * units) << low | 1 << low
+            one = self.mask(units) << low | 1 << low
             out = []
             for mask in (one, whole & ~one):
                 if mask:
@@ -83,7 +89,7 @@ class Traffic:
         first = rng.randrange(cfg.packet_flits)
         units = rng.randrange(1, cfg.packet_flits - first + 1)
         addr = self.far + rng.randrange(span // cfg.packet_bytes) * cfg.packet_bytes + 16 * first
-        mask = rng.getrandbits(16 * units) << 16 * first if rng.random() < 0.3 else None
+        mask = self.mask(units) << 16 * first if rng.random() < 0.3 else None
         return packet(
             rng.randrange(ranks), self.words(units), addr=addr, mask=mask, mask_flits=cfg.mask_flits
         )
@@ -124,8 +130,9 @@ async def mixed_traffic(rig, rows, epoch, faults=0.1):
                 {"rowid": rng.choice(outside)},
                 {"region": rng.randrange(cfg.regions, 2048)},
                 {"poison": rng.randrange(2), "came": rng.randrange(2)},  # overlap or a new row
-                {  # mask lost, or empty
+                {  # mask lost, or empty: also where its first bytes lie before it
                     "count": units,
+                    "row_off": units * rng.randrange(row_bytes // 16 // units),
                     **({"came": 0} if units > 1 else {}),
                     "mask": 0xFFFF if units > 1 else 0,
                     "mask_flits": cfg.mask_flits,

@@ -5,7 +5,7 @@ need."""
 from functools import partial
 
 from hub_rtl.contract.packets import RegionState
-from hub_rtl.slot_allocator.records import WaitCause
+from hub_rtl.slot_allocator.records import COMMANDS, REPLIES, WaitCause
 
 from .rig import AllocatorRig
 
@@ -112,17 +112,18 @@ async def hits_do_not_wait(rig, cfg, rng):
             return rig.part(rowid, number, unit, region=region)
 
         # The first write stops at the output; its answer was taken.
-        first = [part(end, 0), part(0, 1), *(part(end, 2 + n) for n in range(3))]
-        known = [part(0, 1, 1), rig.plain(64), part(0, 1, 2)]
+        first = [part(end, 0), part(0, 1), *(part(end, 2 + n) for n in range(REPLIES - 1))]
+        known = [part(0, 1, 1), rig.plain(64)]
+        assert len(first + known) <= 1 + COMMANDS
         rig.send(number, first + known)
         await rig.cycles(80)
         assert rig.counts["stall_lookup"] == 0, (
             f"slice {number}: a packet waited for an answer that it did not need"
         )
-        more = [part(end, 6)]
+        more = [part(end, 2 + REPLIES)]
         rig.send(number, more)
         await rig.cycles(20)
-        assert rig.counts["stall_lookup"] > 5, f"slice {number}: a fifth answer was asked for"
+        assert rig.counts["stall_lookup"] > 5, f"slice {number}: one answer too many was asked for"
         rig.o_write[number].set_pause(None)
         await rig.check_settled(rig.alone(number, first + known + more))
         rig.counts["stall_lookup"] = 0

@@ -7,15 +7,15 @@ from sim.quality.coverage import cover
 
 #: Causes that the packet at the outputs has, in the order in which they are told.
 OUTPUTS = (WaitCause.DATA, WaitCause.WRITE, WaitCause.REFUSED)
-#: Causes of the oldest packet that has not left; those after them belong to one of the newest
-#: records that have begun.
+#: Causes of the oldest packet that has not left; those after them belong to one of the records that
+#: have begun.
 ISSUE = (*OUTPUTS, WaitCause.PAYLOAD, WaitCause.ALLOC)
 LOOKUP = (WaitCause.LOOKUP, WaitCause.SPILL, WaitCause.PURGE)
 #: What may be told of a slice instead, although it waits for this, too.
 BEFORE = {
     WaitCause.SPILL: ISSUE,
-    WaitCause.PURGE: (*ISSUE, WaitCause.SPILL),
-    WaitCause.LOOKUP: (*ISSUE, WaitCause.PURGE),
+    WaitCause.PURGE: (*ISSUE, WaitCause.SPILL, WaitCause.LOOKUP),
+    WaitCause.LOOKUP: ISSUE,
 }
 #: So many cycles beyond its beats may pass without a movement before a packet that is in has to be
 #: told what it waits for.
@@ -71,12 +71,7 @@ class WaitMonitor:
         self._moves = [0 for _ in self._slices]  # cycle of a slice's last beat
         self._purging = [0, 0, 0]
         self._clearing = 1
-        self.named, self._held_up = set(), set()
-        # Of a slice's packet that waits for the spill engine: cycle of its last wait, its row, its
-        # pauses; the same of those before.
-        self._slow, self._row = [0 for _ in self._slices], [None for _ in self._slices]
-        self._pauses = [0 for _ in self._slices]
-        self._paused = []
+        self.named = set()
 
     def _took(self, n, item):
         before, part = self._part[n], item["part"]
@@ -140,46 +135,31 @@ class WaitMonitor:
             self._silent[n] = self._silent[n] + 1 if late else 0
             assert self._silent[n] <= self._limit, f"{where}, but packet {issued} does not leave"
         else:
+            low = high = issued
             if cause in OUTPUTS:
-                low = counts[OUTPUTS.index(cause)]
-                low -= cause == WaitCause.REFUSED and self._taken[n]
-                which = low, low
+                low = high = counts[OUTPUTS.index(cause)] - (
+                    cause == WaitCause.REFUSED and self._taken[n]
+                )
             elif cause == WaitCause.PAYLOAD:
-                which = self._ended[n][0], ends
-                assert which[0] < heads, f"{where}, but all beats are in"
-            elif cause == WaitCause.ALLOC:
-                which = issued, issued
-            else:
-                which = max(issued, heads - HEADS - 1), heads - 1
+                low, high = self._ended[n][0], ends
+                assert low < heads, f"{where}, but all beats are in"
+            elif cause in LOOKUP:
+                high = heads - 1
             assert cause in (*OUTPUTS, WaitCause.PAYLOAD) or heads > issued, (
                 f"{where}, but no packet is there"
             )
             assert cause != WaitCause.PURGE or self._purging[-1], f"{where}, but nothing is purged"
             self._silent[n] = 0
-            row = told["region"], told["rowid"]
-            self.named.add((n, cause, which, row))
-            if cause == WaitCause.LOOKUP and heads - issued <= COMMANDS:
-                self._held_up.add((n, which, row))
-            self._slow_steps(cycle, n, cause, row)
+            self.named.add((n, cause, low, high + 1, told["region"], told["rowid"]))
             cover(f"slot_allocator.waits.{cause.name}")
         self._moved[n] = counts
-
-    def _slow_steps(self, cycle, n, cause, row):
-        """Counts the pauses between a packet's waits for the spill engine; while an output waits
-        nothing else is told."""
-        if cause == WaitCause.SPILL and cycle - self._slow[n] > 1:
-            if cycle - self._slow[n] == 2 and self._row[n] == row:
-                self._pauses[n] += 1
-            else:
-                self._paused.append((n, self._row[n], self._pauses[n]))
-                self._row[n], self._pauses[n] = row, 0
-        if cause == WaitCause.SPILL or cause in ISSUE:
-            self._slow[n] = cycle
 
     def _input(self, cycle, n, counts, issued, heads, ends):
         """A record waits for the heads before it, any beat for room."""
         beats, source = self.rig.o_data[n], self.rig.i_record[n]
-        if issued == heads == ends and beats._held is None and cycle - self._moves[n] > self._limit:
+        # Two packets may have gone whose beats have not, and some of them are sunk unseen.
+        quiet = cycle - max([self._moves[n], *beats.stamps[-1:]]) > self._limit + self._parts
+        if issued == heads == ends and beats._held is None and quiet:
             self._inside[n], self._beats[n] = 0, counts[0]  # what was sunk has left, too
         if source._offered is not None and not self._clearing:
             inside = self._inside[n] - (counts[0] + (beats._held is not None) - self._beats[n])
@@ -214,34 +194,26 @@ class WaitMonitor:
             }
             for k, write in zip(owners[WaitCause.WRITE], each.writes, strict=True):
                 owners[WaitCause.DATA] += [k] * write["beats"]
-            for _, cause, (low, high), row in sorted(
+            for _, cause, first, behind, *row in sorted(
                 entry for entry in self.named if entry[0] == n
             ):
-                whose = [owners[cause][low]] if cause in OUTPUTS else range(low, high + 1)
-                named = [each.packets[k] for k in whose if k < len(each.packets)]
-                assert row in (packet["row"] for packet in named), (
-                    f"slice {n}: {row} is said to wait for {cause.name}, it is one of packets "
-                    f"{[*whose]}: {[packet['row'] for packet in named]}"
+                span = [owners[cause][first]] if cause in OUTPUTS else range(first, behind)
+                packets = [each.packets[k] for k in span if k < len(each.packets)]
+                found = [packet for packet in packets if packet["row"] == tuple(row)]
+                assert found, (
+                    f"slice {n}: {row} is said to wait for {cause.name}, but packets "
+                    f"{[*span]} are of {[packet['row'] for packet in packets]}"
                 )
-                assert cause != WaitCause.ALLOC or named[0]["fresh"], (
-                    f"slice {n}: packet {low} never asked for an answer"
-                )
-        packets = [each.packets for each in self.rig.model.slices]
-        for n, (low, high), row in self._held_up:
-            named = [packet for packet in packets[n][low : high + 1] if packet["row"] == row]
-            assert any(packet["fresh"] or packet["over"] for packet in named), (
-                f"slice {n}: {row} waits for a place although there is one"
-            )
-        for n in self._slices:
-            self._paused.append((n, self._row[n], self._pauses[n]))
-            self._row[n], self._pauses[n] = None, 0
-        for n, row, pauses in self._paused:
-            steps = sum(packet["slow"] for packet in packets[n] if packet["row"] == row)
-            assert pauses < max(1, steps), (
-                f"slice {n}: {row} waits {pauses + 1} times in {steps} steps"
-            )
-        for each in (self.named, self._held_up, self._paused):
-            each.clear()
+                for waits, field in ((WaitCause.ALLOC, "fresh"), (WaitCause.SPILL, "slow")):
+                    assert cause != waits or any(packet[field] for packet in found), (
+                        f"slice {n}: no packet of {found} had to wait for {cause.name}"
+                    )
+                assert (
+                    cause != WaitCause.LOOKUP
+                    or len(packets) > COMMANDS
+                    or any(packet["fresh"] or packet["over"] for packet in packets)
+                ), f"slice {n}: one of {found} waits for a place although there is one"
+        self.named.clear()
 
 
 class _Cached:
