@@ -33,8 +33,8 @@ class CounterSums(wiring.Component):
     the other way round.
 
     Parameters: ``cfg``. Ports: ``store`` per lane, ``pool``, ``memory``, ``lost`` per
-    slice, ``link`` per link and loop, ``bad`` per link, In; ``close``, ``alloc``, ``ready`` In; ``single`` In, strobes
-    that are counted as they are; ``counts`` Out.
+    slice, ``link`` per link and loop lane, ``bad`` per link, In; ``close``, ``alloc``, ``ready``
+    In; ``single`` In, strobes that are counted as they are; ``counts`` Out.
     """
 
     SINGLE = ("closes_received", "rejects_received", "flag_errors", "rejects_sent", "rejects_lost")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """cocotb tests of a slice from records to records: a record comes out as it went in."""
 
-from hub_rtl.contract.records import record_of
 from sim.bench.rig import Rig
 from sim.bench.slice_pair import RECEIVER, SENDER, SlicePair
-from sim.bench.streams import GRID, Codec
+from sim.bench.slice_sender import random_record
+from sim.bench.streams import GRID
 from sim.quality.coverage import cover
 
 
@@ -14,7 +14,6 @@ class PairRig(Rig):
     def __init__(self, dut, salt, idle=None, stall=None):
         super().__init__(dut, salt, idle, stall, watchdog=1500)
         self.size = self.params["slice_bytes"]
-        self.header = Codec(record_of(self.cfg, self.size)["header"].shape)
         self.o_record.on_item(self._came)
         self.on_sample(self._look)
         self.add(self)
@@ -28,27 +27,6 @@ class PairRig(Rig):
         self.sent = [[] for _ in self.i_record]
         self.leaving, self.came = [], 0
         await super().start()
-
-    def record(self):
-        """A record of some bytes of a block, as beats."""
-        cfg, rng, size = self.cfg, self.rng, self.size
-        bits = cfg.packet_bytes
-        mask = rng.choice(((1 << bits) - 1, rng.getrandbits(bits), 1 << rng.randrange(bits))) or 1
-        header = self.header.unpack(rng.getrandbits(self.header.width)) | {"rank": RECEIVER}
-        header["news"] = 0
-        units = (0 if header["plain"] else cfg.max_row_bytes) // cfg.packet_bytes
-        header["block"] %= units or 1 << cfg.addr_block_width
-        there = [n for n in range(bits // size) if mask >> n * size & (1 << size) - 1]
-        return [
-            {
-                "header": header,
-                "mask": mask,
-                "part": part,
-                "last": int(part == there[-1]),
-                "data": rng.getrandbits(8 * size),
-            }
-            for part in there
-        ]
 
     def drive(self):
         # What is sampled shows a take two cycles later.
@@ -109,7 +87,8 @@ class PairRig(Rig):
 async def records(rig, cfg, rng, grid):
     """Records over all links of a slice, more than there are places; reset in traffic."""
     for again in range(2):
-        rig.wanted = [rig.record() for _ in range(rig.params["records"])]
+        records = range(rig.params["records"])
+        rig.wanted = [random_record(cfg, rig.size, rng, rank=RECEIVER) for _ in records]
         await rig.cycles(rng.randrange(20, 200))
         if not again:
             await rig.start()
