@@ -130,19 +130,19 @@ class LinkSlice(wiring.Component):
 
     def _messages(self, m, links, packet, pool, credits):
         """Messages to a rank go over one link, and come over one."""
-        of_rank = [rank % len(links) for rank in range(self._cfg.ranks)]
-        to, own = header_layout()(packet.p.data).dst, Signal(len(links))
-        goes = Cat(
-            Cat(to == rank for rank, at in enumerate(of_rank) if at == n).any()
-            for n in range(len(links))
-        )
+        ranks, count = self._cfg.ranks, len(links)
+
+        def towards(rank):
+            """One-hot, the link of messages to this rank."""
+            return Cat(
+                Cat(rank == each for each in range(n, ranks, count)).any() for n in range(count)
+            )
+
+        to = header_layout()(packet.p.data).dst
+        goes, own = Signal(count), Signal(count)
         m.d.comb += [
-            own.eq(
-                Cat(
-                    Cat(self.rank == rank for rank, at in enumerate(of_rank) if at == n).any()
-                    for n in range(len(links))
-                )
-            ),
+            goes.eq(towards(mutant("hub.messages_by_sender", to, self.rank))),
+            own.eq(towards(self.rank)),
             packet.ready.eq(select(goes, [link.i_message.ready for link in links])),
             pool.returned.eq(select(own, [link.returned.as_value() for link in links])),
             credits.granted.eq(select(own, [link.granted.as_value() for link in links])),

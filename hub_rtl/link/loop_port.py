@@ -66,7 +66,7 @@ class LoopPort(wiring.Component):
             records.o.ready.eq(out.ready),
             *(out.p[name].eq(came[name]) for name in ("mask", "part", "last", "data")),
             *(out.p.header[name].eq(header[name]) for name, _ in header.shape() if name != "rank"),
-            out.p.header.rank.eq(self.rank),
+            out.p.header.rank.eq(mutant("link.loop_record_of_no_rank", self.rank, 0)),
         ]
         self._credits(m, controls)
         m.d.sync += [
