@@ -126,7 +126,7 @@ class PacketsStayInTheirSlice(CutHub):
             for link, (tx, rx) in enumerate(zip(part.tx, part.rx, strict=True), first):
                 self._bus(f"m_axis_link{link}", dut, tx)
                 self._bus(f"s_axis_link{link}", dut, rx)
-            self.same(f"link {n} knows the dead", (link.peer_dead, csr.peer_dead))
+            self.same(f"slice {n} knows the dead", (part.peer_dead, csr.peer_dead))
         self._bus("m_axi_spill", dut, self.one("SpillPortMerge").mem)
         self._bus("s_axil_csr", dut, csr.axil)
         self.joined("events", scoreboard.o_event, self.port("m_event", fields_of(cfg, "m_event")))

@@ -42,4 +42,4 @@ class RecordsKeepToALink(Spec):
             self.always(f"taken with {n}", record.ready == out.ready, when=mine)
             self.always(f"of its block at {n}", named == n, when=mine & header.plain)
             self.always(f"in turn at {n}", turn == n, when=mine & ~header.plain)
-            self.always_held(out, f"o_record {n}")
+            self.always_held(out, f"o_record{n}")

@@ -5,6 +5,8 @@ from sim.bench.rig import Rig
 from sim.bench.slice_pair import RECEIVER, SENDER, SlicePair
 from sim.bench.slice_sender import random_record
 from sim.bench.streams import GRID
+from sim.cocotb.link.rig import same_record
+from sim.golden.link import arrived
 from sim.quality.coverage import cover
 
 
@@ -36,7 +38,7 @@ class PairRig(Rig):
             link = self.rng.randrange(len(self.i_record))
             beats = self.wanted.pop()
             self.i_record[link].put(*beats)
-            self.sent[link].append(beats)
+            self.sent[link].append(arrived(self.cfg, self.size, beats, SENDER))
             self.taken += 1
         self.set("take", {"en": int(bool(go)), "rank": RECEIVER})
 
@@ -49,28 +51,12 @@ class PairRig(Rig):
         if not beat["last"]:
             return
         for sent in self.sent:
-            if sent and self.same(self.leaving, sent[0]):
+            if sent and same_record(self.size, self.leaving, sent[0]):
                 sent.pop(0)
                 self.came += 1
                 self.leaving = []
                 return
         raise AssertionError(f"came {self.leaving}, next are {[s[:1] for s in self.sent]}")
-
-    def same(self, came, sent):
-        """One record, but for the other rank and the marks that it got on its way."""
-        if len(came) != len(sent):
-            return False
-        for one, other in zip(came, sent, strict=True):
-            named = other["mask"] >> other["part"] * self.size & (1 << self.size) - 1
-            bits = sum(0xFF << 8 * n for n in range(self.size) if named >> n & 1)
-            header = other["header"] | {"rank": SENDER, "news": 0, "poison": 0}
-            if header["plain"]:
-                rest = ("region", "epoch", "rowid")
-                header |= {name: one["header"][name] for name in rest}
-            wanted = other | {"header": header, "lost": 0, "data": other["data"] & bits}
-            if one | {"data": one["data"] & bits} != wanted:
-                return False
-        return True
 
     def clear(self, forget=True):
         pass
