@@ -13,9 +13,12 @@ from sim.quality.caught import assert_caught
 
 TINY = preset("tiny")
 SMALL = preset("small", lanes=2, ranks=2)
+LINKS = preset("tiny", lanes=2, slice_links=2, slice_bytes=64)
 
 
-@pytest.mark.parametrize("name, cfg", [("pair_tiny", TINY), ("pair_small", SMALL)])
+@pytest.mark.parametrize(
+    "name, cfg", [("pair_tiny", TINY), ("pair_small", SMALL), ("pair_links", LINKS)]
+)
 def test_pair(name, cfg):
     run_bench(
         pair_verilog(cfg, name),
