@@ -30,7 +30,7 @@ class _Loop(Spec):
 class LoopPassesOn(_Loop):
     """Every beat of a record and every control flit comes out once, in order and unchanged, but for
     the ranks, which are the own; the two do not hold each other up. Shown for bits 31:0 of a flit
-    and for one byte of data."""
+    and the lowest bit of each field of a beat."""
 
     def specify(self, m, dut):
         control = Signal(header_layout())
@@ -51,8 +51,10 @@ class LoopPassesOn(_Loop):
         named = [name for name, _ in came.header.shape() if name != "rank"]
 
         def seen(beat):
-            fields = (beat.header[name][: len(came.header[name])] for name in named)
-            return Cat(*fields, beat.mask, beat.part, beat.last, beat.data[:8])
+            fields = [beat.header[name] for name in named]
+            return Cat(
+                Cat(field)[0] for field in (*fields, beat.mask, beat.part, beat.last, beat.data)
+            )
 
         most = LOOP_PACKETS * self._cfg.packet_bytes // self._cfg.slice_bytes
         self.always_fifo(

@@ -153,6 +153,7 @@ STORE = np.dtype(
         ("status", "u1"),
         ("mask", "V16"),
         ("data", "V128"),
+        ("pad", "V4"),
     ]
 )
 #: A command of the port: cycle in which it was first offered, cycle of its answer.

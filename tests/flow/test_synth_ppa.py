@@ -174,7 +174,7 @@ def test_lane_and_shared_add_up_to_the_hub():
     lane, shared, total = lane_and_shared(values, counts, TINY)
     assert lane == 10 + 20 + 3 + 9 + 15 + 4 + 1
     assert shared == 5 * (1 + sum(unit.per == "hub" for unit in UNITS.values()))
-    assert total == 2 * lane + (lane - 10 - 9 + 2) + shared
+    assert total == 2 * lane + (lane - 10 - 9 - 3 + 2) + shared
 
 
 def test_line():

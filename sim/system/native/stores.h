@@ -205,7 +205,7 @@ class LaneStores {
         operand_ = offered_operand_, cls_ = cls, owner_ = job.owner;
         tag_ = tag_next_ & tag_mask();
         data_.write(data, width_), mask_.write(&mask, width_ / 8);
-        offered_record_ = {0, 0, offered_operand_, tag_next_ & tag_mask(), 0, static_cast<uint16_t>(lane_), job.owner, 0, {0}, {0}};
+        offered_record_ = {0, 0, offered_operand_, tag_next_ & tag_mask(), 0, static_cast<uint16_t>(lane_), job.owner, 0, {0}, {0}, {0}};
         std::memcpy(offered_record_.data, data, width_), std::memcpy(offered_record_.mask, &mask, sizeof(mask));
         valid_ = 1;
         offered_ = true, offered_stream_ = static_cast<unsigned>(stream);
