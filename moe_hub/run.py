@@ -57,7 +57,7 @@ def run(
     model: option(str, f"Shape of the layer: {', '.join(MODELS)}.") = "deepseek-v3",
     ranks: number(2, 128, "GPUs, each with its hub.") = 8,
     tokens: number(0, 1 << 20, "Tokens per rank; 0 with --trace: all of the log.") = 16,
-    lanes: number(1, 32, "Link ports of each hub: 1, or the preset's.") = None,
+    lanes: number(1, 32, "Lanes of each hub: 1, or the preset's.") = None,
     trace: option(Path | None, "Routing log (JSON lines) in place of made-up routing.") = None,
     hot: number(0, 100, "Percent of made-up choices that go to experts of rank 0.") = None,
     experts: number(1, 2048, "Experts, in place of the model's.") = None,

@@ -63,11 +63,14 @@ class SelfTest(wiring.Component):
             self._node(m, rank, hub, noise, epoch, start, go_on) for rank, hub in enumerate(hubs)
         ]
         for sender, receiver in (hubs, hubs[::-1]):
-            for name in ("tdata", "tvalid", "tlast"):
-                m.d.comb += getattr(receiver, f"s_axis_link0_{name}").eq(
-                    getattr(sender, f"m_axis_link0_{name}")
+            for n in range(plan.cfg.links):
+                for name in ("tdata", "tvalid", "tlast"):
+                    m.d.comb += getattr(receiver, f"s_axis_link{n}_{name}").eq(
+                        getattr(sender, f"m_axis_link{n}_{name}")
+                    )
+                m.d.comb += getattr(sender, f"m_axis_link{n}_tready").eq(
+                    getattr(receiver, f"s_axis_link{n}_tready")
                 )
-            m.d.comb += sender.m_axis_link0_tready.eq(receiver.s_axis_link0_tready)
 
         def all_of(name):
             return Cat(node[name] for node in nodes).all()

@@ -34,7 +34,7 @@ UNITS = {
     for unit in (
         Unit("decoder", "moehub_decoder", "lane"),
         Unit("packet_manager", "moehub_packet_manager", "slice"),
-        Unit("serializer", "moehub_serializer", "slice"),
+        Unit("serializer", "moehub_link_slice_serializer0", "lane"),
         Unit("ledger", "moehub_producer_ledger", "hub"),
         Unit("link", "moehub_link_slice", "lane", mechanism=False),
         Unit("loop_port", "moehub_loop_port", "loop", mechanism=False),

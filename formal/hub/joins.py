@@ -75,7 +75,7 @@ class PacketsStayInTheirSlice(CutHub):
     credits and ledger, ``NewsLanes`` between them; what port i receives goes through ``NewsSplit``
     i to slice i of the allocator, its writes to memory writer i, these to ``m_axi_mem{i}`` and
     their acknowledgements to slice i of the scoreboard.
-    ``m_axis_link{i}`` and ``s_axis_link{i}`` are link i's."""
+    The ports of links belong to the slices in order, and each slice knows its first."""
 
     def build(self, m):
         dut, cfg = self.hub(m), self.cfg
@@ -84,9 +84,7 @@ class PacketsStayInTheirSlice(CutHub):
             self.one("SlotAllocator"),
             self.one("ReadinessScoreboard"),
         )
-        pools, serializers, writers = (
-            self.blocks[name] for name in ("PacketManager", "Serializer", "MemoryWriter")
-        )
+        pools, writers = self.blocks["PacketManager"], self.blocks["MemoryWriter"]
         ledger = self.one("SendLedger")
         links, splits = self.blocks["LinkSlice"], self.blocks["NewsSplit"]
         news, control = self.one("NewsLanes"), self.one("ProducerControl")
@@ -101,9 +99,7 @@ class PacketsStayInTheirSlice(CutHub):
         )
         for n, port in enumerate(links + self.blocks["LoopPort"]):
             self.joined(f"packets of slice {n}", pools[n].o_record, news.i_record[n])
-            serializer = serializers[n]
-            self.joined(f"packets and news of slice {n}", news.o_record[n], serializer.i_record)
-            self.joined(f"flits of slice {n}", serializer.o_packet, port.i_packet)
+            self.joined(f"packets and news of slice {n}", news.o_record[n], port.i_record)
             self.same(
                 f"credits of slice {n}",
                 (news.take[n], port.take),
@@ -112,8 +108,7 @@ class PacketsStayInTheirSlice(CutHub):
                 (news.dest_ready[n], port.dest_ready),
             )
             self.same(f"bytes of slice {n} are counted", (pools[n].o_sent, ledger.sent[n]))
-            lane = Const(n if n < cfg.lanes else n - cfg.lanes, len(port.lane))
-            self.same(f"port {n} knows where it is", (port.rank, csr.rank), (port.lane, lane))
+            self.same(f"port {n} knows its rank", (port.rank, csr.rank))
             self.joined(f"what arrives in slice {n}", port.o_record, splits[n].i_record)
             self.joined(f"records of slice {n} arrive", splits[n].o_record, allocator.i_record[n])
             self.joined(f"writes of slice {n}", allocator.o_write[n], writers[n].i_write)
@@ -125,10 +120,13 @@ class PacketsStayInTheirSlice(CutHub):
                 (pools[n].policy, csr.policy),
                 (pools[n].peer_dead, csr.peer_dead),
             )
-        for n, link in enumerate(links):
-            self._bus(f"m_axis_link{n}", dut, link.tx)
-            self._bus(f"s_axis_link{n}", dut, link.rx)
-            self.same(f"link {n} knows the dead", (link.peer_dead, csr.peer_dead))
+        for n, part in enumerate(links):
+            first = n * cfg.slice_links
+            self.same(f"first link of slice {n}", (part.first, Const(first, cfg.link_width)))
+            for link, (tx, rx) in enumerate(zip(part.tx, part.rx, strict=True), first):
+                self._bus(f"m_axis_link{link}", dut, tx)
+                self._bus(f"s_axis_link{link}", dut, rx)
+            self.same(f"slice {n} knows the dead", (part.peer_dead, csr.peer_dead))
         self._bus("m_axi_spill", dut, self.one("SpillPortMerge").mem)
         self._bus("s_axil_csr", dut, csr.axil)
         self.joined("events", scoreboard.o_event, self.port("m_event", fields_of(cfg, "m_event")))

@@ -4,6 +4,7 @@
 from formal.kit.cuts import cut
 from formal.kit.inside import observe
 from formal.kit.spec import Spec
+from hub_rtl.contract.records import header_layout
 from hub_rtl.hub.link_slice import LinkSlice
 
 from .cut import joined_pairs, same_pairs
@@ -12,56 +13,82 @@ __all__ = ["SliceIsItsParts"]
 
 
 class SliceIsItsParts(Spec):
-    """Packets and control flits of the slice go to its link, what the link receives to its pool,
-    the pool's records out; what the pool grants and what is given back leaves over the link, what
-    comes of both reaches credits and pool. Events of all parts are counted."""
+    """Records of the slice go to a link each, what the links receive to its pool, the pool's
+    records out; control flits over the first link. What the pool grants and what is given back
+    leaves over the link of the rank that it is for, what comes of both over the link of the own
+    rank reaches credits and pool. Events of all parts are counted."""
 
     def build(self, m):
-        m.submodules.dut = dut = LinkSlice(self._cfg)
-        link, pool, credits, messages = parts = observe(dut)
-        for part in parts:
+        cfg = self._cfg
+        m.submodules.dut = dut = LinkSlice(cfg)
+        spread, serializers, links, pool, credits, messages, controls = observe(dut)
+        for part in (spread, *serializers, *links, pool, credits, messages, controls):
             cut(self, part)
         self.free_inputs(dut)
-        for name, source, target in (
-            ("packets", dut.i_packet, link.i_packet),
-            ("control flits", dut.i_control, link.i_control),
-            ("received control flits", link.o_control, dut.o_control),
-            ("sources", link.o_source, pool.i_source[0]),
-            ("beats", link.o_beat, pool.i_beat[0]),
-            ("records", pool.o_record, dut.o_record),
-            ("grants", pool.o_grant, messages.i_grant),
-            ("returns", credits.o_returned, messages.i_returned),
-            ("messages", messages.o_packet, link.i_message),
-        ):
-            same_pairs(self, name, *joined_pairs(source, target))
-        for name in link.tx.signature.members:
-            same_pairs(self, f"tx.{name}", (getattr(link.tx, name), getattr(dut.tx, name)))
-        for name in link.rx.signature.members:
-            same_pairs(self, f"rx.{name}", (getattr(link.rx, name), getattr(dut.rx, name)))
+        self.joined("records", dut.i_record, spread.i_record)
+        self.joined("control flits", dut.i_control, links[0].i_control)
+        self.joined("received control flits", controls.o, dut.o_control)
+        self.joined("received records", pool.o_record, dut.o_record)
+        self.joined("grants", pool.o_grant, messages.i_grant)
+        self.joined("returns", credits.o_returned, messages.i_returned)
         same_pairs(
             self,
             "credits and settings",
-            (link.granted, credits.granted),
-            (link.returned, pool.returned),
             (dut.take, credits.take),
             (dut.dest_ready, credits.ready),
-            (dut.ctl_ready, link.ctl_ready),
-            (dut.rank, link.rank),
+            (dut.ctl_ready, links[0].ctl_ready),
             (dut.rank, pool.rank),
-            (dut.lane, link.lane),
-            (dut.peer_dead, link.peer_dead),
-            (dut.o_bad, link.o_bad),
             (dut.clearing, pool.clearing | credits.clearing),
         )
-        joined = {
-            "credit_violations": link.counts.credit_violations | pool.violation,
-            "bad_totals": link.counts.bad_totals | credits.bad_total | pool.impossible,
-        }
-        same_pairs(
-            self,
-            "counts",
-            *(
-                (dut.counts[name], joined.get(name, link.counts[name]))
-                for name, _ in dut.counts.shape()
-            ),
-        )
+        message, to = messages.o_packet, header_layout()(messages.o_packet.p.data).dst
+        exist = (to < cfg.ranks) & (dut.rank < cfg.ranks)
+        for n, (link, serializer) in enumerate(zip(links, serializers, strict=True)):
+            self.joined(f"records of link {n}", spread.o_record[n], serializer.i_record)
+            self.joined(f"packets of link {n}", serializer.o_packet, link.i_packet)
+            self.joined(f"control flits of link {n}", link.o_control, controls.i[n])
+            self.joined(f"sources of link {n}", link.o_source, pool.i_source[n])
+            self.joined(f"beats of link {n}", link.o_beat, pool.i_beat[n])
+            for port, outer in ((link.tx, dut.tx[n]), (link.rx, dut.rx[n])):
+                pairs = (
+                    (getattr(port, name), getattr(outer, name)) for name in port.signature.members
+                )
+                same_pairs(self, f"wires of link {n}, {outer.signature}", *pairs)
+            same_pairs(
+                self,
+                f"settings of link {n}",
+                (dut.rank, link.rank),
+                ((dut.first + n)[: len(link.lane)], link.lane),
+                (dut.peer_dead, link.peer_dead),
+                (dut.o_bad[n], link.o_bad),
+            )
+            goes = to % len(links) == n
+            self.always(
+                f"messages over link {n}",
+                (link.i_message.valid == (message.valid & goes))
+                & (link.i_message.payload.as_value() == message.payload.as_value())
+                & (~goes | (link.i_message.ready == message.ready)),
+                when=exist,
+            )
+            mine = dut.rank % len(links) == n
+            self.always(
+                f"grants over link {n}",
+                credits.granted.as_value() == link.granted.as_value(),
+                when=exist & mine,
+            )
+            self.always(
+                f"returns over link {n}",
+                pool.returned.as_value() == link.returned.as_value(),
+                when=exist & mine,
+            )
+            counted = {
+                "credit_violations": link.counts.credit_violations | pool.violation,
+                "bad_totals": link.counts.bad_totals | credits.bad_total | pool.impossible,
+            }
+            counts = (
+                (dut.counts[n][name], (counted if n == 0 else {}).get(name, link.counts[name]))
+                for name, _ in link.counts.shape()
+            )
+            same_pairs(self, f"counts of link {n}", *counts)
+
+    def joined(self, name, source, target):
+        same_pairs(self, name, *joined_pairs(source, target))

@@ -3,35 +3,34 @@
 
 from amaranth import Cat, Const, Mux, Signal
 
-from formal.kit.inside import observe
 from formal.kit.spec import Spec, blocked, moves
 from hub_rtl.contract.records import header_layout
 from hub_rtl.link.loop_port import LOOP_PACKETS, LoopPort
-
-from .tx import at_a_place
 
 __all__ = ["LoopCreditsAreExact", "LoopPassesOn"]
 
 
 class _Loop(Spec):
-    """The loop slice with free inputs: whole packets of the own rank, as the packet manager makes
+    """The loop slice with free inputs: whole records of the own rank, as the packet manager makes
     them."""
 
     def build(self, m):
-        m.submodules.dut = dut = LoopPort(self._cfg)
-        self.free_inputs(dut, but=("rank", "lane"))
-        self.rank, self.lane = at_a_place(self, dut, self._cfg)
-        self.packet, self.control, self.record_out, self.control_out = (
-            moves(port) for port in (dut.i_packet, dut.i_control, dut.o_record, dut.o_control)
+        cfg = self._cfg
+        m.submodules.dut = dut = LoopPort(cfg)
+        self.free_inputs(dut, but=("rank",))
+        self.rank = self.constant(cfg.rank_width, "rank")
+        self.suppose("rank exists", self.rank < cfg.ranks)
+        m.d.comb += dut.rank.eq(self.rank)
+        self.record, self.control, self.record_out, self.control_out = (
+            moves(port) for port in (dut.i_record, dut.i_control, dut.o_record, dut.o_control)
         )
         self.specify(m, dut)
 
 
 class LoopPassesOn(_Loop):
-    """Every control flit offered comes out once, in order and unchanged, but for ``src`` and
-    ``dst``, the own rank, and ``lane``, the own lane; packets do not hold it up. Each header of a
-    packet goes to the deserializer with the next number, and so that it takes it (records: by the
-    benches). Shown for bits 31:0."""
+    """Every beat of a record and every control flit comes out once, in order and unchanged, but for
+    the ranks, which are the own; the two do not hold each other up. Shown for bits 31:0 of a flit
+    and the lowest bit of each field of a beat."""
 
     def specify(self, m, dut):
         control = Signal(header_layout())
@@ -39,7 +38,6 @@ class LoopPassesOn(_Loop):
             control.eq(dut.i_control.payload),
             control.src.eq(self.rank),
             control.dst.eq(self.rank),
-            control.lane.eq(self.lane),
         ]
         self.always_fifo(
             "control",
@@ -49,26 +47,21 @@ class LoopPassesOn(_Loop):
             dut.o_control.payload[:32],
             most=self._cfg.ctl_credits,
         )
-        rx, flit = observe(dut).rx, dut.i_packet.payload
-        seq = Signal(10)
-        with m.If(self.packet & flit.first):
-            m.d.sync += seq.eq(seq + 1)
-        header = header_layout()(rx.rx.tdata)
-        self.always(
-            "packets reach the deserializer",
-            (rx.rx.tvalid == dut.i_packet.valid) & (rx.rx.tready == dut.i_packet.ready),
+        came, out = dut.i_record.p, dut.o_record.p
+        named = [name for name, _ in came.header.shape() if name != "rank"]
+
+        def seen(beat):
+            fields = [beat.header[name] for name in named]
+            return Cat(
+                Cat(field)[0] for field in (*fields, beat.mask, beat.part, beat.last, beat.data)
+            )
+
+        most = LOOP_PACKETS * self._cfg.packet_bytes // self._cfg.slice_bytes
+        self.always_fifo(
+            "records", self.record, seen(came), self.record_out, seen(out), most=most + 2
         )
-        self.always("frames are packets", rx.rx.tlast == flit.last, when=dut.i_packet.valid)
-        self.always(
-            "headers it takes",
-            (header.src == self.rank)
-            & (header.dst[: len(self.rank)] == rx.rank)
-            & (rx.rank != self.rank)
-            & (header.lane == rx.lane)
-            & (header.seq == seq),
-            when=dut.i_packet.valid & flit.first,
-        )
-        self.always("others as they are", rx.rx.tdata == flit.data, when=~flit.first)
+        self.always("of the own rank", out.header.rank == self.rank, when=dut.o_record.valid)
+        self.always("whole and good", ~(out.lost | out.header.poison), when=dut.o_record.valid)
 
 
 class LoopCreditsAreExact(_Loop):
@@ -95,9 +88,9 @@ class LoopCreditsAreExact(_Loop):
         )
         self.always("control accepted with a credit", dut.i_control.ready == (dut.ctl_ready != 0))
         for name, event in (
-            ("tx_busy", self.packet),
+            ("tx_busy", self.record),
             ("rx_busy", self.record_out),
-            ("tx_idle_waiting", blocked(dut.i_packet)),
+            ("tx_idle_waiting", blocked(dut.i_record)),
             ("credit_stall", blocked(dut.i_control)),
         ):
             self.always(f"count {name}", counts[name] == self.past(event))

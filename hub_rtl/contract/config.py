@@ -80,6 +80,7 @@ class HubConfig:
     reject_depth: int = 16  # REJECT messages waiting to be sent, 1..256
     tag_width: int = 8  # bits of the store tag echoed by responses, 1..32
     slice_bytes: int = 32  # payload of a slice per cycle: 16, 32, 64 or 128
+    slice_links: int = 1  # links of a lane's slice, 1..8
 
     flit_bytes = FLIT_BYTES  # what a lane moves per cycle
 
@@ -135,6 +136,12 @@ class HubConfig:
         between("reject_depth", 1, 256)
         between("tag_width", 1, 32)
         between("slice_bytes", 16, 128, power=True)
+        between("slice_links", 1, 8)
+        rule(
+            "slice_links",
+            self.links <= 1 << LANE,
+            f"must be at most {(1 << LANE) // self.lanes}, with lanes = {self.lanes}",
+        )
 
     # -- derived sizes -----------------------------------------------------------------------------
 
@@ -142,6 +149,11 @@ class HubConfig:
     def slices(self):
         """Consumer slices: one per link lane, then one per loopback lane."""
         return self.lanes + self.loop_lanes
+
+    @property
+    def links(self):
+        """Link ports: those of the first lane's slice, then those of the next one."""
+        return self.lanes * self.slice_links
 
     @property
     def packet_flits(self):
@@ -165,6 +177,7 @@ class HubConfig:
 
     rank_width = property(lambda self: index_width(self.ranks))
     lane_width = property(lambda self: index_width(self.lanes))
+    link_width = property(lambda self: index_width(self.links))
     slice_width = property(lambda self: index_width(self.slices))
     handle_width = property(lambda self: index_width(self.handles))
     dest_width = property(lambda self: index_width(self.dests))

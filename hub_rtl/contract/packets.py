@@ -55,6 +55,7 @@ __all__ = [
     "pack",
     "unpack",
     "lane_of",
+    "link_of",
     "replica_of",
     "row_hash",
     "SPILL_WORD",
@@ -295,3 +296,9 @@ def lane_of(operand, lanes, packet_bytes, mode=LaneMode.ROTATE, fixed=0):
         return fixed % lanes
     key = row_hash(row["rowid"]) if mode == LaneMode.HASH else row["rowid"]
     return (key + row["handle"]) % _KEYS % lanes
+
+
+def link_of(block, lanes, links):
+    """Which link of its lane's slice a plain store's block goes over: all blocks of a lane go
+    round."""
+    return block % _KEYS // lanes % links

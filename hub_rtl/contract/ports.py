@@ -253,7 +253,7 @@ def hub_interfaces(cfg):
         ),
         _stream("m_event", "master", event_fields(cfg), "READY, ALL and ERROR events"),
     ]
-    for n in range(cfg.lanes):
+    for n in range(cfg.links):
         out += [
             _bus(
                 f"m_axis_link{n}",
@@ -261,7 +261,7 @@ def hub_interfaces(cfg):
                 "out",
                 "in",
                 axi_stream(FLIT, cfg.rank_width),
-                "packets of lane {n} to the fabric; tdest is the rank",
+                "packets of link {n} to the fabric; tdest is the rank",
                 n,
             ),
             _bus(
@@ -270,7 +270,7 @@ def hub_interfaces(cfg):
                 "in",
                 "out",
                 axi_stream(FLIT),
-                "packets of lane {n} from the fabric",
+                "packets of link {n} from the fabric",
                 n,
             ),
         ]

@@ -306,8 +306,8 @@ class HubTypes:
         self.grant = struct({"rank": rank, "total": GRANT, "back": 1})
         #: What a source gave back since reset, mod 4096.
         self.returned = struct({"rank": rank, "total": GRANT})
-        #: One dropped packet of all lanes.
-        self.first_bad = struct({"en": 1, "lane": cfg.lane_width, "header": FLIT, "reason": REASON})
+        #: One dropped packet of all links.
+        self.first_bad = struct({"en": 1, "lane": cfg.link_width, "header": FLIT, "reason": REASON})
 
         # -- consumer side -------------------------------------------------------------------------
         #: What a write means to the scoreboard; travels through the memory writer and comes back
@@ -487,9 +487,8 @@ class HubTypes:
             }
         )
         #: Increments of all counters.
-        self.counts = struct(
-            {name: 1 if name in ONE_SOURCE else cfg.slices.bit_length() for name in COUNTERS}
-        )
+        most = (cfg.links + cfg.loop_lanes).bit_length()
+        self.counts = struct({name: 1 if name in ONE_SOURCE else most for name in COUNTERS})
 
 
 def _record(cfg, slice_bytes, region, in_header=(), in_beat=()):

@@ -785,7 +785,7 @@ def _log_page(cfg):
                 (
                     Field("valid", 0, 1, "w1c", 0, "the first bad packet is kept until cleared"),
                     Field("reason", 4, REASON, "ro"),
-                    Field("lane", 8, cfg.lane_width, "ro"),
+                    Field("lane", 8, cfg.link_width, "ro", 0, "number of the link"),
                 ),
             ),
             *[

@@ -95,24 +95,24 @@ class Hub(wiring.Component):
             self._give(m, f"m_response{n}", producer.o_store_response[n])
             m.d.comb += getattr(self, f"can_accept{n}").eq(producer.can_accept[n])
             m.submodules[f"link{n}"] = links[n]
-            connect_flat(m, self, f"m_axis_link{n}", links[n].tx)
-            connect_flat(m, self, f"s_axis_link{n}", links[n].rx)
-            m.d.comb += links[n].peer_dead.eq(csr.peer_dead)
+            m.d.comb += [
+                links[n].peer_dead.eq(csr.peer_dead),
+                links[n].first.eq(mutant("hub.slices_name_first_link", n, 0) * cfg.slice_links),
+            ]
+        for n in range(cfg.links):
+            at, link = divmod(n, cfg.slice_links)
+            connect_flat(m, self, f"m_axis_link{n}", links[at].tx[link])
+            connect_flat(m, self, f"s_axis_link{n}", links[at].rx[link])
         for n, port in enumerate(loops):
             m.submodules[f"loop{n}"] = port
         for n, port in enumerate(ports):
-            connect(m, producer.o_packet[n], port.i_packet)
+            connect(m, producer.o_record[n], port.i_record)
             connect(m, port.o_record, consumer.i_record[n])
             connect(m, port.o_control, router.i_received[n])
             m.d.comb += [
                 port.take.eq(producer.take[n]),
                 producer.dest_ready[n].eq(port.dest_ready),
                 port.rank.eq(csr.rank),
-                port.lane.eq(
-                    mutant(
-                        "hub.loop_port_keeps_pool_number", n if n < cfg.lanes else n - cfg.lanes, n
-                    )
-                ),
             ]
             connect_flat(m, self, f"m_axi_mem{n}", consumer.mem[n])
         connect_flat(m, self, "m_axi_spill", consumer.spill)
@@ -238,6 +238,8 @@ class Hub(wiring.Component):
     def _status(self, m, producer, consumer, router, csr, ports, reject):
         """Events, counters and the HANG page. Returns the parts that make them."""
         cfg = self._cfg
+        links = ports[: cfg.lanes]
+        bads = [bad for link in links for bad in link.o_bad]
         m.submodules.sums = sums = CounterSums(cfg)
         m.submodules.views = views = SliceView(cfg)
         m.submodules.log = log = RefusalLog(cfg)
@@ -258,7 +260,7 @@ class Hub(wiring.Component):
             sums.close.eq(producer.close_counts),
             sums.alloc.eq(consumer.alloc_counts),
             sums.ready.eq(consumer.ready_counts),
-            sums.bad.eq(Cat(port.o_bad.en for port in ports[: cfg.lanes])),
+            sums.bad.eq(Cat(bad.en for bad in bads)),
             sums.lost.eq(consumer.news_lost),
             sums.single.flag_errors.eq(consumer.flag_error),
             sums.single.closes_received.eq(consumer.close_taken),
@@ -266,10 +268,12 @@ class Hub(wiring.Component):
         ]
         for n in range(cfg.lanes):
             m.d.comb += sums.store[n].eq(producer.store_counts[n])
+        counts = [each for link in links for each in link.counts]
+        counts += [loop.counts for loop in ports[cfg.lanes :]]
+        m.d.comb += [total.eq(each) for total, each in zip(sums.link, counts, strict=True)]
         for n, port in enumerate(ports):
             m.d.comb += [
                 sums.pool[n].eq(producer.pool_counts[n]),
-                sums.link[n].eq(port.counts),
                 sums.memory[n].eq(consumer.memory_counts[n]),
                 views.oldest[n].eq(producer.oldest[n]),
                 views.waiting[n].eq(consumer.waiting[n]),
@@ -291,11 +295,8 @@ class Hub(wiring.Component):
             sums.single.rejects_sent.eq(reject.sent),
             sums.single.rejects_lost.eq(reject.dropped),
         ]
-        for n in range(cfg.lanes):
-            m.d.comb += [
-                log.stores[n].eq(producer.o_refused[n]),
-                log.bad[n].eq(ports[n].o_bad),
-            ]
+        m.d.comb += [log.stores[n].eq(producer.o_refused[n]) for n in range(cfg.lanes)]
+        m.d.comb += [each.eq(bad) for each, bad in zip(log.bad, bads, strict=True)]
         for name, _ in consumer.obs_alloc.shape():
             m.d.comb += getattr(self, f"obs_alloc_{name}").eq(consumer.obs_alloc[name])
         return sums, views, log

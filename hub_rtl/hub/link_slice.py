@@ -1,19 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A slice's way to the wire and from it: its link, its receive pool, and the credits of others'."""
+"""A slice's way to the wires and from them: its links, its receive pool, and the credits of
+others'."""
 
 from typing import NamedTuple
 
-from amaranth import Module
+from amaranth import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hub_rtl.contract.axi import AxiStream
 from hub_rtl.contract.fields import FLIT
-from hub_rtl.contract.records import BAD_PACKET
+from hub_rtl.contract.records import BAD_PACKET, LINK_COUNTS, header_layout
 from hub_rtl.link.link import LinkPort
 from hub_rtl.link.loop_port import inner_ports
+from hub_rtl.link.serializer import Serializer
 from hub_rtl.link.slice_credits import CreditPackets, SliceCredits
+from hub_rtl.link.spread import RecordSpread
 from hub_rtl.parts.mutants import mutant
+from hub_rtl.parts.onehot import select
+from hub_rtl.parts.stream import StreamMerge
 from hub_rtl.receive_pool.receive_pool import ReceivePool
 
 __all__ = ["LinkSlice"]
@@ -22,37 +27,47 @@ __all__ = ["LinkSlice"]
 class LinkSliceObserve(NamedTuple):
     """What a proof may see of a :class:`LinkSlice`: its parts."""
 
-    link: LinkPort
+    spread: RecordSpread
+    serializers: list  #: Serializer per link
+    links: list  #: LinkPort per link
     pool: ReceivePool
     credits: SliceCredits
     messages: CreditPackets
+    controls: StreamMerge
 
 
 class LinkSlice(wiring.Component):
-    """One slice of the hub between packet manager, slot allocator and wire.
+    """One slice of the hub between packet manager, slot allocator and wires.
 
-    Contract: a packet whose credit was taken arrives at the same slice of its rank as a whole
-    record, and finds room there: the rank's receive pool has granted it. What pools tell each
-    other travels in CREDIT flits between the packets. Contract, latency, ordering and stalls
-    otherwise as of the parts: :class:`~hub_rtl.link.link.LinkPort`,
+    Contract: a record whose credit was taken arrives at the same slice of its rank, whole, and
+    finds room there: the rank's receive pool has granted it. It travels as a packet of one of the
+    slice's links. What pools tell each other travels in CREDIT flits between the packets, on the
+    link whose number is the receiver's rank modulo ``slice_links``, so that they stay in order.
+    Control flits leave on the first link. Contract, latency, ordering and stalls otherwise as of
+    the parts: :class:`~hub_rtl.link.spread.RecordSpread`,
+    :class:`~hub_rtl.link.serializer.Serializer`, :class:`~hub_rtl.link.link.LinkPort`,
     :class:`~hub_rtl.receive_pool.receive_pool.ReceivePool`,
     :class:`~hub_rtl.link.slice_credits.SliceCredits`.
 
-    Parameters: ``cfg``. Ports: :func:`~hub_rtl.link.loop_port.inner_ports`: ``i_packet`` waits for
+    Parameters: ``cfg``. Ports: :func:`~hub_rtl.link.loop_port.inner_ports`: ``i_record`` waits for
     the wire alone, ``dest_ready`` shows a ``take`` in the next cycle, ``o_record`` may wait;
-    ``tx``, ``rx``, ``peer_dead``, ``o_bad`` as of LinkPort; ``clearing`` Out.
+    ``first`` In, number of its first link; per link ``tx``, ``rx``, ``o_bad``, ``counts`` as of
+    LinkPort; ``peer_dead`` In; ``clearing`` Out.
     """
 
     observe: LinkSliceObserve  # once elaborated
 
     def __init__(self, cfg):
+        links = cfg.slice_links
         super().__init__(
             {
                 **inner_ports(cfg),
-                "tx": Out(AxiStream(FLIT, cfg.rank_width)),
-                "rx": In(AxiStream(FLIT)),
+                "first": In(cfg.link_width),
+                "tx": Out(AxiStream(FLIT, cfg.rank_width)).array(links),
+                "rx": In(AxiStream(FLIT)).array(links),
                 "peer_dead": In(cfg.ranks),
-                "o_bad": Out(BAD_PACKET),
+                "o_bad": Out(BAD_PACKET).array(links),
+                "counts": Out(LINK_COUNTS).array(links),
                 "clearing": Out(1),
             }
         )
@@ -61,39 +76,79 @@ class LinkSlice(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         cfg, connect, flipped = self._cfg, wiring.connect, wiring.flipped
-        m.submodules.link = link = LinkPort(cfg)
-        m.submodules.pool = pool = ReceivePool(cfg, cfg.slice_bytes, 1, cfg.pool_places)
+        count = cfg.slice_links
+        m.submodules.spread = spread = RecordSpread(cfg)
+        m.submodules.pool = pool = ReceivePool(cfg, cfg.slice_bytes, count, cfg.pool_places)
         m.submodules.credits = credits = SliceCredits(cfg, cfg.pool_places)
         m.submodules.messages = messages = CreditPackets(cfg)
-        self.observe = LinkSliceObserve(link, pool, credits, messages)
-        connect(m, flipped(self.i_packet), link.i_packet)
-        connect(m, flipped(self.i_control), link.i_control)
-        connect(m, link.tx, flipped(self.tx))
-        connect(m, flipped(self.rx), link.rx)
-        connect(m, link.o_control, flipped(self.o_control))
-        connect(m, link.o_source, pool.i_source[0])
-        connect(m, link.o_beat, pool.i_beat[0])
+        m.submodules.controls = controls = StreamMerge(FLIT, count)
+        serializers = [Serializer(cfg, cfg.slice_bytes) for _ in range(count)]
+        links = [LinkPort(cfg) for _ in range(count)]
+        self.observe = LinkSliceObserve(
+            spread, serializers, links, pool, credits, messages, controls
+        )
+        connect(m, flipped(self.i_record), spread.i_record)
+        connect(m, flipped(self.i_control), links[0].i_control)
+        connect(m, controls.o, flipped(self.o_control))
         connect(m, pool.o_record, flipped(self.o_record))
         connect(m, pool.o_grant, messages.i_grant)
         connect(m, credits.o_returned, messages.i_returned)
-        connect(m, messages.o_packet, link.i_message)
+        for n, (link, serializer) in enumerate(zip(links, serializers, strict=True)):
+            m.submodules[f"serializer{n}"] = serializer
+            m.submodules[f"link{n}"] = link
+            connect(m, spread.o_record[n], serializer.i_record)
+            connect(m, serializer.o_packet, link.i_packet)
+            connect(m, link.tx, flipped(self.tx[n]))
+            connect(m, flipped(self.rx[n]), link.rx)
+            connect(m, link.o_control, controls.i[n])
+            connect(m, link.o_source, pool.i_source[n])
+            connect(m, link.o_beat, pool.i_beat[n])
+            m.d.comb += [
+                link.rank.eq(self.rank),
+                link.lane.eq(self.first + n),
+                link.peer_dead.eq(self.peer_dead),
+                self.o_bad[n].eq(link.o_bad),
+                self.counts[n].eq(link.counts),
+            ]
+        self._messages(m, links, messages.o_packet, pool, credits)
         m.d.comb += [
-            link.rank.eq(self.rank),
-            link.lane.eq(self.lane),
-            link.peer_dead.eq(self.peer_dead),
             pool.rank.eq(self.rank),
-            pool.returned.eq(link.returned),
-            credits.granted.eq(link.granted),
             credits.take.eq(self.take),
             self.dest_ready.eq(credits.ready),
-            self.ctl_ready.eq(link.ctl_ready),
+            self.ctl_ready.eq(links[0].ctl_ready),
             self.clearing.eq(pool.clearing | credits.clearing),
-            self.o_bad.eq(link.o_bad),
-            self.counts.eq(link.counts),
-            self.counts.credit_violations.eq(
-                link.counts.credit_violations
+            # What is of the slice is counted with its first link.
+            self.counts[0].credit_violations.eq(
+                links[0].counts.credit_violations
                 | mutant("hub.packet_without_grant_not_counted", pool.violation, 0)
             ),
-            self.counts.bad_totals.eq(link.counts.bad_totals | credits.bad_total | pool.impossible),
+            self.counts[0].bad_totals.eq(
+                links[0].counts.bad_totals | credits.bad_total | pool.impossible
+            ),
         ]
         return m
+
+    def _messages(self, m, links, packet, pool, credits):
+        """Messages to a rank go over one link, and come over one."""
+        ranks, count = self._cfg.ranks, len(links)
+
+        def towards(rank):
+            """One-hot, the link of messages to this rank."""
+            return Cat(
+                Cat(rank == each for each in range(n, ranks, count)).any() for n in range(count)
+            )
+
+        to = header_layout()(packet.p.data).dst
+        goes, own = Signal(count), Signal(count)
+        m.d.comb += [
+            goes.eq(towards(mutant("hub.messages_by_sender", to, self.rank))),
+            own.eq(towards(self.rank)),
+            packet.ready.eq(select(goes, [link.i_message.ready for link in links])),
+            pool.returned.eq(select(own, [link.returned.as_value() for link in links])),
+            credits.granted.eq(select(own, [link.granted.as_value() for link in links])),
+        ]
+        for n, link in enumerate(links):
+            m.d.comb += [
+                link.i_message.valid.eq(packet.valid & goes[n]),
+                link.i_message.payload.eq(packet.payload),
+            ]

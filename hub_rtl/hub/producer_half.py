@@ -13,11 +13,11 @@ from hub_rtl.contract.records import (
     POOL_COUNTS,
     STORE_COUNTS,
     STORE_REFUSAL,
+    record_of,
     types_of,
 )
 from hub_rtl.decoder.decoder import LogicalDestinationDecoder
 from hub_rtl.decoder.steer import StoreMerge
-from hub_rtl.link.serializer import Serializer
 from hub_rtl.packet_manager.packet_manager import PacketManager
 from hub_rtl.parts.mutants import mutant, variant
 from hub_rtl.parts.placing import placer
@@ -43,7 +43,6 @@ class HubProducerObserve(NamedTuple):
     ledger: SendLedger
     merges: list  #: StoreMerge per loop lane
     news: NewsLanes
-    serializers: list  #: Serializer per slice
 
 
 class HubProducer(wiring.Component):
@@ -56,7 +55,7 @@ class HubProducer(wiring.Component):
     ``can_accept`` of the own rank comes from the loop lane's packet manager.
 
     Parameters: ``cfg``; ``library``, where lane-level parts are shared, or None. Ports: per lane
-    ``i_store``, ``o_store_response``, ``can_accept``, ``o_refused``; per slice ``o_packet``,
+    ``i_store``, ``o_store_response``, ``can_accept``, ``o_refused``; per slice ``o_record``,
     ``dest_ready``, ``take``, ``oldest``; commands ``i_command``, ``o_response`` (tags of
     :func:`command_config`); from CSR ``rank``, ``peer_dead``, ``policy``, ``handle_write``,
     ``handle_read``, ``handle_data``; ``clearing``, ``in_flight`` Out; strobes for the counters
@@ -76,7 +75,9 @@ class HubProducer(wiring.Component):
                 "o_store_response": Out(stream.Signature(t.store_response)).array(cfg.lanes),
                 "can_accept": Out(cfg.ranks).array(cfg.lanes),
                 "o_refused": Out(STORE_REFUSAL).array(cfg.lanes),
-                "o_packet": Out(stream.Signature(t.flit)).array(cfg.slices),
+                "o_record": Out(stream.Signature(record_of(cfg, cfg.slice_bytes))).array(
+                    cfg.slices
+                ),
                 "dest_ready": In(cfg.ranks).array(cfg.slices),
                 "take": Out(t.rank_strobe).array(cfg.slices),
                 "oldest": Out(t.oldest).array(cfg.slices),
@@ -109,22 +110,15 @@ class HubProducer(wiring.Component):
             self._place("moehub_packet_manager", lambda: PacketManager(cfg))
             for _ in range(cfg.slices)
         ]
-        serializers = [
-            self._place("moehub_serializer", lambda: Serializer(cfg, cfg.slice_bytes))
-            for _ in pools
-        ]
         m.submodules.ledger = ledger = SendLedger(cfg)
         merges = [
             StoreMerge(cfg, len(range(loop, cfg.lanes, cfg.loop_lanes)))
             for loop in range(cfg.loop_lanes)
         ]
-        self.observe = HubProducerObserve(
-            control, decoders, pools, ledger, merges, news, serializers
-        )
+        self.observe = HubProducerObserve(control, decoders, pools, ledger, merges, news)
         for name, parts in (
             ("decoder", decoders),
             ("pool", pools),
-            ("serializer", serializers),
             ("merge", merges),
         ):
             for n, part in enumerate(parts):
@@ -132,7 +126,7 @@ class HubProducer(wiring.Component):
 
         self._decoders(m, control, decoders, pools, merges)
         self._merges(m, control, merges, pools)
-        self._pools(m, control, pools, ledger, news, serializers)
+        self._pools(m, control, pools, ledger, news)
         self._news(m, control, ledger, news)
         self._control(m, control, pools)
         m.d.sync += [
@@ -187,14 +181,13 @@ class HubProducer(wiring.Component):
                 control.merging[n].eq(merge.flushing),
             ]
 
-    def _pools(self, m, control, pools, ledger, news, serializers):
-        """Every packet manager with the ledger, the news between its packets, and all as flits."""
+    def _pools(self, m, control, pools, ledger, news):
+        """Every packet manager with the ledger, and the news between its packets."""
         mark = Signal.like(control.o_mark)
         m.d.sync += mark.eq(control.o_mark)
         for n, pool in enumerate(pools):
             connect(m, pool.o_record, news.i_record[n])
-            connect(m, news.o_record[n], serializers[n].i_record)
-            connect(m, serializers[n].o_packet, flipped(self.o_packet[n]))
+            connect(m, news.o_record[n], flipped(self.o_record[n]))
             m.d.comb += [
                 news.dest_ready[n].eq(self.dest_ready[n]),
                 pool.dest_ready.eq(news.pool_ready[n]),

@@ -32,9 +32,9 @@ class CounterSums(wiring.Component):
     Latency: one cycle. Every strobe given here must have a counter in ``registers.COUNTERS``, and
     the other way round.
 
-    Parameters: ``cfg``. Ports: ``store`` per lane, ``pool``, ``link``, ``memory``, ``lost`` per
-    slice, ``bad`` per link lane, In; ``close``, ``alloc``, ``ready`` In; ``single`` In, strobes
-    that are counted as they are; ``counts`` Out.
+    Parameters: ``cfg``. Ports: ``store`` per lane, ``pool``, ``memory``, ``lost`` per
+    slice, ``link`` per link and loop lane, ``bad`` per link, In; ``close``, ``alloc``, ``ready``
+    In; ``single`` In, strobes that are counted as they are; ``counts`` Out.
     """
 
     SINGLE = ("closes_received", "rejects_received", "flag_errors", "rejects_sent", "rejects_lost")
@@ -44,9 +44,9 @@ class CounterSums(wiring.Component):
             {
                 "store": In(STORE_COUNTS).array(cfg.lanes),
                 "pool": In(POOL_COUNTS).array(cfg.slices),
-                "link": In(LINK_COUNTS).array(cfg.slices),
+                "link": In(LINK_COUNTS).array(cfg.links + cfg.loop_lanes),
                 "memory": In(MEMORY_COUNTS).array(cfg.slices),
-                "bad": In(cfg.lanes),
+                "bad": In(cfg.links),
                 "lost": In(cfg.slices),
                 "close": In(CLOSE_COUNTS),
                 "alloc": In(types_of(cfg).alloc_counts),

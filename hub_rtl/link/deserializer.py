@@ -82,7 +82,7 @@ class Deserializer(wiring.Component):
                 "o_source": Out(stream.Signature(cfg.rank_width)),
                 "o_beat": Out(stream.Signature(self._record)),
                 "rank": In(cfg.rank_width),
-                "lane": In(cfg.lane_width),
+                "lane": In(cfg.link_width),
                 "control": Out(strobe({"en": 1, "header": FLIT})),
                 "total": Out(self._own.total),
                 "granted": Out(strobe({"en": 1, "what": types.grant})),

@@ -89,7 +89,7 @@ class LinkPort(wiring.Component):
                 "tx": Out(AxiStream(FLIT, cfg.rank_width)),
                 "rx": In(AxiStream(FLIT)),
                 "rank": In(cfg.rank_width),
-                "lane": In(cfg.lane_width),
+                "lane": In(cfg.link_width),
                 "peer_dead": In(cfg.ranks),
                 "o_bad": Out(BAD_PACKET),
                 "counts": Out(LINK_COUNTS),

@@ -57,7 +57,7 @@ class LinkTx(wiring.Component):
                 "i_message": In(stream.Signature(self._types.flit)),
                 "tx": Out(AxiStream(FLIT, cfg.rank_width)),
                 "rank": In(cfg.rank_width),
-                "lane": In(cfg.lane_width),
+                "lane": In(cfg.link_width),
                 "peer_dead": In(cfg.ranks),
                 "control_ready": In(cfg.ranks),
                 "control_take": Out(types_of(cfg).rank_strobe),

@@ -1,18 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loop slice: the own rank's packets, from the packet manager straight to the slot allocator."""
-
-from typing import NamedTuple
+"""Loop slice: the own rank's records, from the packet manager straight to the slot allocator."""
 
 from amaranth import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hub_rtl.contract.fields import FLIT, SEQ
-from hub_rtl.contract.records import LINK_COUNTS, header_layout, received_of, types_of
+from hub_rtl.contract.fields import FLIT
+from hub_rtl.contract.records import LINK_COUNTS, header_layout, received_of, record_of, types_of
 from hub_rtl.parts.mutants import mutant
 from hub_rtl.parts.ram_queue import RamQueue
-
-from .deserializer import Deserializer
 
 __all__ = ["LoopPort", "inner_ports"]
 
@@ -23,7 +19,7 @@ def inner_ports(cfg):
     """Ports of a slice on the hub's side, common to those with links and to loop slices."""
     types = types_of(cfg)
     return {
-        "i_packet": In(stream.Signature(types.flit)),
+        "i_record": In(stream.Signature(record_of(cfg, cfg.slice_bytes))),
         "i_control": In(stream.Signature(FLIT)),
         "o_record": Out(stream.Signature(received_of(cfg, cfg.slice_bytes))),
         "o_control": Out(stream.Signature(FLIT)),
@@ -31,54 +27,59 @@ def inner_ports(cfg):
         "ctl_ready": Out(cfg.ranks),
         "take": In(types.rank_strobe),
         "rank": In(cfg.rank_width),
-        "lane": In(cfg.lane_width),
-        "counts": Out(LINK_COUNTS),
     }
-
-
-class LoopPortObserve(NamedTuple):
-    """What a proof may see of a :class:`LoopPort`: its part."""
-
-    rx: Deserializer
 
 
 class LoopPort(wiring.Component):
     """The inner ports of a slice with links, without a wire.
 
-    Contract: everything offered comes out once, in order, as from the own rank. The only
-    destination with credits is the own rank: four data credits, ``ctl_credits`` control credits,
-    given back as the record's last beat (the control flit) leaves.
+    Contract: every record comes out once, in order, as from the own rank. The only destination with
+    credits is the own rank: four data credits, ``ctl_credits`` control credits, given back as the
+    record's last beat (the control flit) leaves.
 
-    Latency: a beat 4 cycles after its last flit, a control flit one. One flit per cycle, no bubble.
-    Control and packets do not wait for each other. Input is trusted, it comes from this hub.
+    Latency one cycle, a beat per cycle, no bubble. Control and records do not wait for each other.
+    Input is trusted, it comes from this hub.
 
-    Parameters: ``cfg``. Ports: :func:`inner_ports`; of ``counts`` only tx_busy, tx_idle_waiting,
-    credit_stall and rx_busy ever rise. Source: our specification, section 3.
+    Parameters: ``cfg``. Ports: :func:`inner_ports`; ``counts`` Out ``LINK_COUNTS``, of which only
+    tx_busy, tx_idle_waiting, credit_stall and rx_busy ever rise. Source: our specification, section
+    3.
     """
 
-    observe: LoopPortObserve  # once elaborated
-
     def __init__(self, cfg):
-        super().__init__(inner_ports(cfg))
+        super().__init__(inner_ports(cfg) | {"counts": Out(LINK_COUNTS)})
         self._cfg = cfg
 
     def elaborate(self, platform):
         m = Module()
-        cfg = self._cfg
-        m.submodules.rx = rx = Deserializer(cfg, cfg.slice_bytes)
+        cfg, record = self._cfg, self.i_record
+        parts = cfg.packet_bytes // cfg.slice_bytes
+        m.submodules.records = records = RamQueue(
+            record.p.shape(), LOOP_PACKETS * parts, quick=True
+        )
         m.submodules.controls = controls = RamQueue(FLIT, cfg.ctl_credits)
-        self.observe = LoopPortObserve(rx)
-        wiring.connect(m, rx.o_beat, wiring.flipped(self.o_record))
+        wiring.connect(m, wiring.flipped(record), records.i)
         wiring.connect(m, controls.o, wiring.flipped(self.o_control))
-        self._send(m, rx)
-
-        control = header_layout()(controls.i.payload)
+        came, out = records.o.p, self.o_record
+        header = came.header
         m.d.comb += [
-            controls.i.payload.eq(self.i_control.payload),
-            control.src.eq(self.rank),
-            control.dst.eq(self.rank),
-            control.lane.eq(self.lane),
+            out.valid.eq(records.o.valid),
+            records.o.ready.eq(out.ready),
+            *(out.p[name].eq(came[name]) for name in ("mask", "part", "last", "data")),
+            *(out.p.header[name].eq(header[name]) for name, _ in header.shape() if name != "rank"),
+            out.p.header.rank.eq(mutant("link.loop_record_of_no_rank", self.rank, 0)),
         ]
+        self._credits(m, controls)
+        m.d.sync += [
+            self.counts.tx_busy.eq(record.valid & record.ready),
+            self.counts.rx_busy.eq(out.valid & out.ready),
+            self.counts.tx_idle_waiting.eq(record.valid & ~record.ready),
+            self.counts.credit_stall.eq(self.i_control.valid & ~self.i_control.ready),
+        ]
+        return m
+
+    def _credits(self, m, controls):
+        """Credits of both kinds; control flits find a place by theirs."""
+        cfg, control = self._cfg, header_layout()(controls.i.payload)
         left = Signal(range(LOOP_PACKETS + 1), init=LOOP_PACKETS)
         control_left = Signal(range(cfg.ctl_credits + 1), init=cfg.ctl_credits)
         freed, control_taken = Signal(), Signal()
@@ -92,6 +93,9 @@ class LoopPort(wiring.Component):
             ),
         ]
         m.d.comb += [
+            controls.i.payload.eq(self.i_control.payload),
+            control.src.eq(self.rank),
+            control.dst.eq(self.rank),
             freed.eq(self.o_record.valid & self.o_record.ready & self.o_record.p.last),
             controls.i.valid.eq(self.i_control.valid & control_left.any()),
             self.i_control.ready.eq(control_left.any()),
@@ -99,37 +103,3 @@ class LoopPort(wiring.Component):
             self.dest_ready.eq(left.any() << self.rank),
             self.ctl_ready.eq(control_left.any() << self.rank),
         ]
-        moved, came = (
-            self.i_packet.valid & self.i_packet.ready,
-            self.o_record.valid & self.o_record.ready,
-        )
-        m.d.sync += [
-            self.counts.tx_busy.eq(moved),
-            self.counts.rx_busy.eq(came),
-            self.counts.tx_idle_waiting.eq(self.i_packet.valid & ~self.i_packet.ready),
-            self.counts.credit_stall.eq(self.i_control.valid & ~self.i_control.ready),
-        ]
-        return m
-
-    def _send(self, m, rx):
-        """Packets to the deserializer, which takes none of its own rank: here it has another."""
-        flit, seq, other = self.i_packet.p, Signal(SEQ), ~self.rank
-        header = header_layout()(rx.rx.tdata)
-        m.d.comb += [
-            rx.rank.eq(other),
-            rx.lane.eq(self.lane),
-            rx.o_source.ready.eq(1),
-            rx.rx.tvalid.eq(self.i_packet.valid),
-            rx.rx.tlast.eq(flit.last),
-            rx.rx.tdata.eq(flit.data),
-            self.i_packet.ready.eq(rx.rx.tready),
-        ]
-        with m.If(mutant("link.loop_packet_starts_at_last", flit.first, flit.last)):
-            m.d.comb += [
-                header.src.eq(self.rank),
-                header.dst.eq(other[: self._cfg.rank_width]),
-                header.lane.eq(self.lane),
-                header.seq.eq(seq),
-            ]
-        with m.If(self.i_packet.valid & self.i_packet.ready & flit.first):
-            m.d.sync += seq.eq(seq + 1)

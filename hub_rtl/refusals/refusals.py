@@ -226,7 +226,7 @@ class RefusalLog(wiring.Component):
     Parameters: ``cfg``; ``waiting``, cycles with pulses that wait of bad packets, and of all
     others, 3 or more. Ports: ``stores`` In, one ``STORE_REFUSAL`` per lane;
     ``refusal_valid`` In, ``refusal`` In; ``reject_valid`` In, ``reject`` In, a received REJECT;
-    ``bad`` In, one ``BAD_PACKET`` per lane; ``index`` In; ``entry`` Out ``LOG_ENTRY``;
+    ``bad`` In, one ``BAD_PACKET`` per link; ``index`` In; ``entry`` Out ``LOG_ENTRY``;
     ``count`` Out, entries; ``lost`` Out 32, saturating; ``clear`` In strobe; ``logged`` Out strobe,
     something was written (``count`` shows it) or lost (``lost`` shows it in the next cycle);
     ``o_bad`` Out {en, lane, header, reason}, the bad packet that goes to the log in this cycle.
@@ -241,7 +241,7 @@ class RefusalLog(wiring.Component):
                 "refusal": In(types_of(cfg).refusal),
                 "reject_valid": In(1),
                 "reject": In(REJECT_REPORT),
-                "bad": In(BAD_PACKET).array(cfg.lanes),
+                "bad": In(BAD_PACKET).array(cfg.links),
                 "index": In(index_width(cfg.log_depth)),
                 "entry": Out(LOG_ENTRY),
                 "count": Out(range(cfg.log_depth + 1)),
@@ -313,7 +313,7 @@ class RefusalLog(wiring.Component):
         """The queue of bad packets, and the first of them as a log entry."""
         cfg = self._cfg
         m.submodules.bads = bads = PulseQueue(
-            data.StructLayout({"header": FLIT, "reason": REASON}), cfg.lanes, self._waiting
+            data.StructLayout({"header": FLIT, "reason": REASON}), cfg.links, self._waiting
         )
         for n, one in enumerate(self.bad):
             m.d.comb += [

@@ -33,7 +33,7 @@ def _ports(signature, nested, path=()):
         for indices in itertools.product(*map(range, member.dimensions)):
             yield "__".join([*path, name, *map(str, indices)]), name, indices, member
         if nested and member.is_signature and not _is_stream(member):
-            yield from _ports(member.signature, nested, (*path, name))
+            yield from _ports(member.signature, nested, (*path, name, *map(str, indices)))
 
 
 def _is_stream(member):

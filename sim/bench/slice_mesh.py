@@ -11,7 +11,7 @@ __all__ = ["SliceMesh"]
 
 
 class SliceMesh(wiring.Component):
-    """One LinkSlice per rank (``p0__...``, ``p1__...``); own numbers are tied."""
+    """One LinkSlice per rank (``p0__...``, ``p1__...``), the first of its hub; its rank is tied."""
 
     def __init__(self, cfg):
         self._ports = {f"p{rank}": LinkSlice(cfg) for rank in range(cfg.ranks)}
@@ -20,7 +20,7 @@ class SliceMesh(wiring.Component):
             inner = {
                 key: member
                 for key, member in port.signature.members.items()
-                if key not in ("rank", "lane")
+                if key not in ("rank", "first")
             }
             members[name] = Out(wiring.Signature(inner))
         super().__init__(members)
@@ -29,17 +29,10 @@ class SliceMesh(wiring.Component):
         m = Module()
         for name, port in self._ports.items():
             m.submodules[name] = port
-            outer = wiring.flipped(getattr(self, name))
-            for key, member in getattr(self, name).signature.members.items():
-                inside, outside = getattr(port, key), getattr(outer, key)
-                if member.is_signature:
-                    wiring.connect(m, inside, outside)
-                elif member.flow == In:
-                    m.d.comb += inside.eq(outside)
-                else:
-                    m.d.comb += outside.eq(inside)
-            m.d.comb += [
-                port.rank.eq(int(name[1:])),
-                port.lane.eq(0),
-            ]
+            inner = {path: value for path, _, value in port.signature.flatten(port)}
+            outer = getattr(self, name)
+            for path, member, value in outer.signature.flatten(outer):
+                into = member.flow == In
+                m.d.comb += inner[path].eq(value) if into else value.eq(inner[path])
+            m.d.comb += port.rank.eq(int(name[1:]))
         return m

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands for the packet manager in benches of slices."""
+"""Records, and what stands for the packet manager in benches of slices."""
 
 from collections import Counter, deque
 
-from hub_rtl.contract.records import types_of
+from hub_rtl.contract.records import record_of, types_of
 from sim.bench.streams import Codec
 
-__all__ = ["Sender", "as_stream"]
+__all__ = ["Sender", "as_stream", "random_mask", "random_record"]
 
 
 def as_stream(flits):
@@ -14,6 +14,40 @@ def as_stream(flits):
     return [
         {"data": data, "first": int(n == 0), "last": int(n == len(flits) - 1), "err": 0}
         for n, data in enumerate(flits)
+    ]
+
+
+def random_mask(cfg, rng):
+    """Some bytes of a block: all, a span of units, any, or one."""
+    size = cfg.packet_bytes
+    low = 16 * rng.randrange(cfg.packet_flits)
+    high = 16 * rng.randint(low // 16 + 1, cfg.packet_flits)
+    span = (1 << high) - (1 << low)
+    holes = span & ~(0xFFFF << 16 * rng.randrange(cfg.packet_flits))
+    ends = 1 << low | 1 << high - 1
+    drawn = (1 << size) - 1, span, holes, ends, span & rng.getrandbits(size), 1 << low
+    return rng.choice(drawn) or 1
+
+
+def random_record(cfg, size, rng, mask=None, news=0, **fields):
+    """A record as beats of ``size`` bytes: these bytes of a block, else some; or so many news."""
+    header = Codec(record_of(cfg, size)["header"].shape)
+    head = header.unpack(rng.getrandbits(header.width)) | {"news": int(news > 0)} | fields
+    if news:
+        mask, head = (1 << 8 * news) - 1, head | {"plain": 0, "cls": 0}
+    units = (0 if head["plain"] else cfg.max_row_bytes) // cfg.packet_bytes
+    head["block"] %= units or 1 << cfg.addr_block_width
+    mask = random_mask(cfg, rng) if mask is None else mask
+    there = [n for n in range(cfg.packet_bytes // size) if mask >> n * size & (1 << size) - 1]
+    return [
+        {
+            "header": head,
+            "mask": mask,
+            "part": part,
+            "last": int(part == there[-1]),
+            "data": rng.getrandbits(8 * size),
+        }
+        for part in there
     ]
 
 
@@ -33,8 +67,8 @@ class Sender:
         self.clear()
         bench.add(self)
 
-    def put(self, dst, flits):
-        self._queues[dst].append(flits)
+    def put(self, dst, beats):
+        self._queues[dst].append(beats)
 
     @property
     def pending(self):
@@ -59,7 +93,7 @@ class Sender:
             self._last = min(able, key=lambda rank: (rank - self._turn) % ranks)
         if self._last is not None:
             self._turn = self._last + 1
-            self.source.put(*as_stream(self._queues[self._last].popleft()))
+            self.source.put(*self._queues[self._last].popleft())
             self.taken[self._last] += 1
             for function in self.on_take:
                 function(self._last)
@@ -71,4 +105,4 @@ class Sender:
         self._credits = int(self._ready.value)
 
     def __str__(self):
-        return f"sender: {self.pending} flits or packets waiting, credits {self._credits:#b}"
+        return f"sender: {self.pending} beats or records waiting, credits {self._credits:#b}"

@@ -64,7 +64,8 @@ class Judge:
             self.fence(rank, fence)
 
     def store(self, rank, table, s):
-        operand, mask, data = int(s["operand"]), int(s["mask"]), bytes(s["data"])
+        operand, data, size = int(s["operand"]), bytes(s["data"]), self.cfg.slice_bytes
+        mask = int.from_bytes(bytes(s["mask"]), "little")
         f = unpack(OPERAND_PLAIN if operand >> 63 else OPERAND_ROW, operand)
         handle, n = table.get(f.get("handle"), (None, 0))
         mode = (handle.lane_mode, handle.lane) if handle else ()
@@ -74,7 +75,7 @@ class Judge:
             f.get("rank"),
         )
         if handle:  # section 2 of interfaces.md, in its order
-            ahead, at = (f["epoch"] - self.plan.epoch(n)) % 16, f["row_off"] // 2 * 32
+            ahead, at = (f["epoch"] - self.plan.epoch(n)) % 16, 16 * f["row_off"] // size * size
             dest, region = handle.targets[replica_of(f["rowid"], len(handle.targets))]
             checks = [
                 (handle.owner != s["owner"], Reason.FOREIGN),
@@ -90,10 +91,10 @@ class Judge:
         self.figures["stores refused"] += reason != Reason.OK
         if reason or not mask:
             return
-        bits = [b for b in range(32) if mask >> b & 1]
+        bits = [b for b in range(size) if mask >> b & 1]
         if f["plain"]:
             low, high = self.plan.windows[dest][rank]
-            at, key = f["addr"] // 32 * 32, (dest, f["addr"] // self.cfg.packet_bytes)
+            at, key = f["addr"] // size * size, (dest, f["addr"] // self.cfg.packet_bytes)
             self.plain[dest].update((at + b, data[b]) for b in bits if low <= at < high)
         else:
             key = (dest, region, f["epoch"], f["rowid"])
@@ -133,8 +134,8 @@ class Judge:
                 if row
                 else (body["addr16"] * 16 // self.cfg.packet_bytes,)
             )
-            behind[p["lane"]] += p["last"] > fence["answered"]
-            waiting[dest, *key] -= int(p["bytes"]) * (behind[p["lane"]] <= LINK_PACKETS)
+            behind[p["link"]] += p["last"] > fence["answered"]
+            waiting[dest, *key] -= int(p["bytes"]) * (behind[p["link"]] <= LINK_PACKETS)
         late = waiting.most_common(1)
         self.must(
             not late or late[0][1] <= 0,

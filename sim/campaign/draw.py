@@ -83,6 +83,7 @@ def draw_config(seed):
             "log_depth": rng.randint(1, 8),
             "reject_depth": rng.randint(1, 4),
             "tag_width": rng.randint(1, 10),
+            "slice_links": rng.choice((1, 3, 2, 1)),
         }
         try:
             cfg = HubConfig(name=f"campaign{seed // SHARE}", **fields)

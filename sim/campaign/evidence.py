@@ -37,7 +37,7 @@ class Row:
 
     def write(self, at, mask, data):
         """Bytes of a store whose sector begins at byte ``at``."""
-        for n in range(32):
+        for n in range(mask.bit_length()):
             if mask >> n & 1:
                 self.data[at + n] = data[n]
         self.stored |= mask << at

@@ -26,6 +26,7 @@ __all__ = [
     "LinkRxModel",
     "LinkTxModel",
     "SendBook",
+    "arrived",
     "beats_of",
     "credit_class",
     "header",
@@ -52,12 +53,11 @@ def with_fields(flit, **fields):
     return flit
 
 
-def packet_of(cfg, head, mask, block):
-    """The packet that carries a record, as flits; the link has filled nothing yet.
-
-    ``head``, the record's header; ``mask``, its bytes, not 0; ``block``, its payload, both as
-    integers.
-    """
+def packet_of(cfg, slice_bytes, beats):
+    """The packet that carries a record, given as its beats, as flits; the link has filled nothing
+    yet."""
+    head, mask = beats[0]["header"], beats[0]["mask"]
+    block = sum(beat["data"] << 8 * slice_bytes * beat["part"] for beat in beats)
     there = [n for n in range(cfg.packet_bytes) if mask >> n & 1]
     first, last = there[0] // FLIT_BYTES, there[-1] // FLIT_BYTES
     masked = len(there) < (last - first + 1) * FLIT_BYTES and not head["news"]
@@ -185,6 +185,13 @@ class SendBook:
         self.left += gain
         self.total = total
         return True
+
+
+def arrived(cfg, slice_bytes, beats, src):
+    """A record of rank ``src`` as the other rank receives it, as :func:`beats_of`."""
+    head, *rest = packet_of(cfg, slice_bytes, beats)
+    flits = [with_fields(head, src=src), *rest]
+    return beats_of(cfg, slice_bytes, [{"data": data, "err": 0} for data in flits])
 
 
 class LinkRxModel:

@@ -7,7 +7,7 @@ store to addresses.
 2. Prefix sums: expert by expert, ranks in order, every row gets its address. Takes
    ``prefix_cycles``.
 3. Rows are plain-stored to those addresses.
-4. A fence, then one flag per lane to every rank: "I have sent all".
+4. A fence, then one flag per link to every rank: "I have sent all".
 5. A consumer may use a tile when the flags of all ranks with rows in it are there (one flag per
    source, as COMET does).
 
@@ -69,13 +69,13 @@ def _count_address(plan, source):
     return plan.scratch + source * _count_bytes(plan)
 
 
-def _flag_address(plan, source, lane):
-    """One packet-sized block per (source, lane), chosen so that plain stores to it take that
-    lane."""
-    packet, lanes = plan.cfg.packet_bytes, plan.cfg.lanes
+def _flag_address(plan, source, link):
+    """One packet-sized block per (source, link), chosen so that plain stores to it take that link:
+    blocks go round the lanes, those of a lane round its links."""
+    packet, links = plan.cfg.packet_bytes, plan.cfg.links
     base = plan.scratch + plan.cfg.ranks * _count_bytes(plan)
-    blocks = [base // packet + source * 2 * lanes + n for n in range(2 * lanes)]
-    return next(block for block in blocks if block % (1 << LANE_KEY) % lanes == lane) * packet
+    blocks = [base // packet + source * 2 * links + n for n in range(2 * links)]
+    return next(block for block in blocks if block % (1 << LANE_KEY) % links == link) * packet
 
 
 def _addresses(plan, rank, offsets):
@@ -162,12 +162,12 @@ def baseline_programs(plan, prefix_cycles=500, **settings):
         program.fence()
         program.mark(MARK_CLOSED)
         for dest in range(cfg.ranks):
-            for lane in range(cfg.lanes):
-                program.plain(dest, _flag_address(plan, number, lane), b"\1" * 32)
+            for link in range(cfg.links):
+                program.plain(dest, _flag_address(plan, number, link), b"\1" * 32)
         for source in range(cfg.ranks):
             watcher = rank.program(1 + source)
-            for lane in range(cfg.lanes):
-                watcher.wait_memory(_flag_address(plan, source, lane))
+            for link in range(cfg.links):
+                watcher.wait_memory(_flag_address(plan, source, link))
             watcher.mark(MARK_FLAG + source)
             watcher.signal(source)
         finish(plan, program, number, counters=True)
@@ -199,8 +199,8 @@ def check_baseline(plan, result):
         own = (counts[rank] + 1).astype("<u4").tobytes()
         for dest in range(plan.cfg.ranks):
             yield dest, _count_address(plan, rank), own
-            for lane in range(plan.cfg.lanes):
-                yield dest, _flag_address(plan, rank, lane), b"\1" * 32
+            for link in range(plan.cfg.links):
+                yield dest, _flag_address(plan, rank, link), b"\1" * 32
 
     return check_stores(
         plan, result, lambda plan, rank: _addresses(plan, rank, offsets), counts_and_flags

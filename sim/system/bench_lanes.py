@@ -42,7 +42,7 @@ def line_rate(lanes):
     result.remove()
     busy = []
     for lane in range(lanes):
-        mine = packets[packets["lane"] == lane]
+        mine = packets[packets["link"] == lane]
         busy.append(
             100 * float(mine["flits"].sum()) / float(mine["last"].max() - mine["first"].min() + 1)
         )

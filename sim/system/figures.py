@@ -79,7 +79,7 @@ def _common(plan, result, verdict):
         for rank in range(plan.cfg.ranks)
         for cycle in _events(result, rank, EventKind.READY, True)["cycle"].tolist()
     ]
-    busy = fabric["link_flits"] / max(1, plan.cfg.ranks * plan.cfg.lanes * (max(end) - min(start)))
+    busy = fabric["link_flits"] / max(1, plan.cfg.ranks * plan.cfg.links * (max(end) - min(start)))
     return {
         "rows": int(plan.routing.tokens * plan.routing.top_k),
         "stores": result.total("stores"),
@@ -159,7 +159,7 @@ def layer_report(plan, result, verdict, name="hub"):
     """
     usable, common = WAYS[name].usable(plan, result), _common(plan, result, verdict)
     fullest = max(max(rank["tx_flits"], rank["rx_flits"]) for rank in result.ranks)
-    bound = -(-fullest // plan.cfg.lanes)
+    bound = -(-fullest // plan.cfg.links)
     return {
         "way": name,
         **_setup(plan),

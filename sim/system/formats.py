@@ -115,7 +115,7 @@ PACKET = np.dtype(
         ("last", "<u8"),
         ("low", "<u8"),
         ("high", "<u8"),
-        ("lane", "<u2"),
+        ("link", "<u2"),
         ("bytes", "<u2"),
         ("flits", "<u4"),
     ]
@@ -140,19 +140,20 @@ READ = np.dtype(
 ISSUE = np.dtype([("cycle", "<u8"), ("operand", "<u8")])
 # The next three are written when the setting `watch` is 1: all that a user of the pins sees, for
 # judges outside.
-#: A store as it was taken, and its answer.
+#: A store as it was taken, and its answer; of mask and data as much as a slice is wide.
 STORE = np.dtype(
     [
         ("accepted", "<u8"),
         ("answered", "<u8"),
         ("operand", "<u8"),
-        ("mask", "<u4"),
         ("tag", "<u4"),
         ("echo", "<u4"),
         ("lane", "<u2"),
         ("owner", "u1"),
         ("status", "u1"),
-        ("data", "V32"),
+        ("mask", "V16"),
+        ("data", "V128"),
+        ("pad", "V4"),
     ]
 )
 #: A command of the port: cycle in which it was first offered, cycle of its answer.

@@ -312,7 +312,7 @@ def plan_layer(
     combine_base = _up(region_base + local * capacity * stride, 4096)
     scratch = _up(combine_base + (most + combine_tile) * token_stride, 4096)
     arena = scratch + _up(
-        ranks * (_up(4 * shape.experts, packet_bytes) + 32 * packet_bytes * cfg.lanes), 4096
+        ranks * (_up(4 * shape.experts, packet_bytes) + 32 * packet_bytes * cfg.links), 4096
     )
     return LayerPlan(
         cfg=cfg,

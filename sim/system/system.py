@@ -262,16 +262,16 @@ class System:
         ``memory_of``, ``dead``, ``reset_of``, ``paused``, ``events_held``)."""
         self.extra.append(" ".join(map(str, words)))
 
-    def fault(self, kind, dest, lane=0, index=0, bit=0):
-        """A fault of the packet number ``index`` that ``lane`` delivers to rank ``dest``; see
+    def fault(self, kind, dest, link=0, index=0, bit=0):
+        """A fault of the packet number ``index`` that ``link`` delivers to rank ``dest``; see
         :data:`FAULTS`."""
-        self.setting("fault", FAULTS.index(kind), dest, lane, index, bit)
+        self.setting("fault", FAULTS.index(kind), dest, link, index, bit)
 
     def _config(self):
         cfg = self.cfg
         lines = [
             f"{name} {getattr(cfg, name)}"
-            for name in ("ranks", "lanes", "loop_lanes", "packet_bytes", "tag_width")
+            for name in ("ranks", "lanes", "links", "loop_lanes", "packet_bytes", "tag_width")
         ]
         for name, value in self.settings.items():
             value = " ".join(map(str, map(int, value))) if isinstance(value, tuple) else int(value)

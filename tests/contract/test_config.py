@@ -32,6 +32,7 @@ RANGES = {
     "dep_ranges": (1, 64, False),
     "combine_depth": (1, 32, False),
     "slice_bytes": (16, 128, True),
+    "slice_links": (1, 8, False),
     "log_depth": (1, 1024, False),
     "reject_depth": (1, 256, False),
     "tag_width": (1, 32, False),

@@ -13,9 +13,12 @@ from sim.quality.caught import assert_caught
 
 TINY = preset("tiny")
 SMALL = preset("small", lanes=2, ranks=2)
+LINKS = preset("tiny", lanes=2, slice_links=2, slice_bytes=64, log_depth=16)
 
 
-@pytest.mark.parametrize("name, cfg", [("pair_tiny", TINY), ("pair_small", SMALL)])
+@pytest.mark.parametrize(
+    "name, cfg", [("pair_tiny", TINY), ("pair_small", SMALL), ("pair_links", LINKS)]
+)
 def test_pair(name, cfg):
     run_bench(
         pair_verilog(cfg, name),
@@ -25,11 +28,11 @@ def test_pair(name, cfg):
     )
 
 
-def slices(tests=None, bug=None):
-    cfg = preset("tiny", ranks=3, packet_bytes=256, pool_places=6)
+def slices(slice_links, tests=None, bug=None, **more):
+    cfg = preset("tiny", ranks=3, packet_bytes=256, slice_links=slice_links, **more)
     run_bench(
         SliceMesh(cfg),
-        name="slices",
+        name=f"slices_{slice_links}",
         module="sim.cocotb.hub.slices",
         tests=tests,
         cfg=cfg,
@@ -39,7 +42,18 @@ def slices(tests=None, bug=None):
 
 
 def test_slices_over_switch():
-    slices()
+    slices(1, pool_places=6)
+
+
+def test_slices_of_several_links():
+    """Records overtake each other between links; a pool is filled from all of them."""
+    slices(2, slice_bytes=64, pool_places=24)
+
+
+@pytest.mark.parametrize("bug", ["hub.messages_by_sender", "link.plain_record_in_turn"])
+def test_bug_of_links(bug):
+    """What slices tell each other, and what is stored to one place, keeps to a link."""
+    assert_caught(lambda: slices(2, ["everyone_to_everyone"], bug, slice_bytes=64, pool_places=24))
 
 
 def split(tests=None, bug=None, slice_bytes=32):

@@ -219,7 +219,7 @@ def test_faults_are_repeatable(harness):
     for threads in (1, 2):
         s, _ = start(threads=threads, mem_jitter=9, max_cycles=9000)
         for kind, lane in (("corrupt", 0), ("drop", 1), ("truncate", 0)):
-            s.system.fault(kind, dest=VICTIM, lane=lane, index=7 + len(kind), bit=9)
+            s.system.fault(kind, dest=VICTIM, link=lane, index=7 + len(kind), bit=9)
         all_to_all(s)
         scatter(s, rows=8)
         for rank in RANKS:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two hubs with their links joined: the smallest system, as one Verilog text."""
+"""Two hubs: the smallest system, as one Verilog text."""
 
 from amaranth import Module
 from amaranth.lib import wiring
@@ -15,16 +15,17 @@ SIDES = ("a", "b")
 
 
 class HubPair(wiring.Component):
-    """Hubs ``a`` and ``b``; lane i of one speaks to lane i of the other. All other ports are there
-    twice, as ``a_<port>`` and ``b_<port>``."""
+    """Hubs ``a`` and ``b``, with their ports as ``a_<port>`` and ``b_<port>``. Link i of one is
+    joined to link i of the other; if slices have several links, whose packets shall overtake each
+    other, their ports are there for a switch."""
 
     def __init__(self, cfg, library):
         self._hubs = {side: library.place("moehub", lambda: Hub(cfg, library)) for side in SIDES}
-        self._cfg = cfg
+        self._joined = range(cfg.links if cfg.slice_links == 1 else 0)
         self._outer = [
             port
             for interface in hub_interfaces(cfg)
-            if interface.kind != "axi4-stream"
+            if interface.kind != "axi4-stream" or not self._joined
             for port in interface.ports
         ]
         super().__init__(
@@ -43,13 +44,13 @@ class HubPair(wiring.Component):
                 outer, inner = getattr(self, f"{side}_{port.name}"), getattr(hub, port.name)
                 m.d.comb += inner.eq(outer) if port.direction == "in" else outer.eq(inner)
         for sender, receiver in (self._hubs.values(), reversed(self._hubs.values())):
-            for lane in range(self._cfg.lanes):
+            for link in self._joined:
                 for name in ("tdata", "tvalid", "tlast"):
-                    m.d.comb += getattr(receiver, f"s_axis_link{lane}_{name}").eq(
-                        getattr(sender, f"m_axis_link{lane}_{name}")
+                    m.d.comb += getattr(receiver, f"s_axis_link{link}_{name}").eq(
+                        getattr(sender, f"m_axis_link{link}_{name}")
                     )
-                m.d.comb += getattr(sender, f"m_axis_link{lane}_tready").eq(
-                    getattr(receiver, f"s_axis_link{lane}_tready")
+                m.d.comb += getattr(sender, f"m_axis_link{link}_tready").eq(
+                    getattr(receiver, f"s_axis_link{link}_tready")
                 )
         return m
 

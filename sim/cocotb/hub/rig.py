@@ -3,10 +3,11 @@
 golden system model."""
 
 from flow.driver import Driver, Handle, Recorder, Region
-from hub_rtl.contract.packets import OPERAND_ROW, lane_of, pack, replica_of, unpack
+from hub_rtl.contract.packets import OPERAND_PLAIN, OPERAND_ROW, lane_of, pack, replica_of, unpack
 from hub_rtl.contract.ports import hub_interfaces
 from hub_rtl.contract.registers import register_map
 from sim.bench.axi import AxiLiteMaster, AxiMemory, ByteMemory
+from sim.bench.fabric import Switch
 from sim.bench.rig import Testbench
 from sim.bench.streams import StreamSink, StreamSource, hub_port
 from sim.golden.system import SystemModel
@@ -152,11 +153,14 @@ class Node:
             )
         reason = model.store(self.rank, operand, data, mask, owner, lane)
         self.wanted[lane].append(int(reason))
+        plain = unpack(OPERAND_PLAIN, operand)
+        at = plain["addr"] if plain["plain"] else 16 * unpack(OPERAND_ROW, operand)["row_off"]
+        at = at % cfg.slice_bytes // 32 * 32  # of the sector in its slice
         self.stores[lane].put(
             {
                 "operand": operand,
-                "data": int.from_bytes(data, "little"),
-                "mask": mask,
+                "data": int.from_bytes(data, "little") << 8 * at,
+                "mask": mask << at,
                 "owner": owner,
                 "cls": cls,
                 "tag": (len(self.wanted[lane]) - 1) % (1 << cfg.tag_width),
@@ -254,6 +258,16 @@ class HubRig(Testbench):
         self.map = register_map(self.cfg)
         self.model = SystemModel(self.cfg)
         self.nodes = [Node(self, rank, idle, stall) for rank in range(2)]
+        if self.cfg.slice_links > 1:
+            self.switch = Switch(
+                self,
+                2,
+                self.cfg.links,
+                lambda rank, link: f"{SIDES[rank]}_m_axis_link{link}_",
+                lambda rank, link: f"{SIDES[rank]}_s_axis_link{link}_",
+                latency=(1, 60),
+                rng=self.rng,
+            )
 
     async def start(self, **settings):
         """Reset, tables cleared, ranks and timers set."""

@@ -4,15 +4,22 @@
 from collections import Counter
 from itertools import permutations
 
-from hub_rtl.contract.packets import HEADER, Reason, unpack
+from hub_rtl.contract.packets import (
+    BODIES,
+    HEADER,
+    NEWS_ENTRIES,
+    PacketType,
+    Reason,
+    link_of,
+    unpack,
+)
 from sim.bench.fabric import Switch, corrupt, drop, duplicate, shorten
 from sim.bench.rig import Rig
 from sim.bench.slice_mesh import SliceMesh
-from sim.bench.slice_sender import Sender
+from sim.bench.slice_sender import Sender, random_record
 from sim.bench.streams import GRID
-from sim.cocotb.link.rig import random_control, random_packet, same_beat
-from sim.golden.link import CONTROL, DATA, beats_of, with_fields
-from sim.golden.receive_pool import whole_record
+from sim.cocotb.link.rig import random_control, same_record
+from sim.golden.link import CONTROL, DATA, arrived, with_fields
 from sim.quality.coverage import cover
 
 #: What each hop fills in, of a control flit.
@@ -31,18 +38,22 @@ class MeshRig(Rig):
         self.switch = Switch(
             self,
             self.cfg.ranks,
-            1,
-            lambda rank, lane: f"p{rank}__tx__",
-            lambda rank, lane: f"p{rank}__rx__",
+            self.cfg.slice_links,
+            lambda rank, link: f"p{rank}__tx__{link}__",
+            lambda rank, link: f"p{rank}__rx__{link}__",
             rng=self.rng,
+            fault=self._message,
             **switch,
         )
         self.controls = self.of_all("i_control")
         self.senders = [
             Sender(self, self.cfg, source, f"p{rank}__")
-            for rank, source in enumerate(self.of_all("i_packet"))
+            for rank, source in enumerate(self.of_all("i_record"))
         ]
+        for rank, source in enumerate(self.of_all("i_record")):
+            source.on_item(lambda item, cycle, rank=rank: self._leaves(rank, item))
         self.sent, self.came, self.freed = {}, {}, Counter()
+        self.links, self.turn = {}, Counter()  # of each record that left; of rows of each rank
         self.counts, self.bad = [Counter() for _ in ranks], [[] for _ in ranks]
         self._record = [[] for _ in ranks]
         outputs = zip(self.of_all("o_record"), self.of_all("o_control"), strict=True)
@@ -54,6 +65,22 @@ class MeshRig(Rig):
     def of_all(self, port):
         """The agents at this port of every rank."""
         return [getattr(self, f"p{rank}__{port}") for rank in range(self.cfg.ranks)]
+
+    def _message(self, src, dst, link, flits):
+        """What slices tell each other keeps to a link."""
+        if unpack(HEADER, flits[0])["type"] == PacketType.CREDIT:
+            body = unpack(BODIES[PacketType.CREDIT], flits[0])
+            here = link == dst % self.cfg.slice_links
+            assert here or not body["grants"] | body["returns"], f"for {dst} on {link}"
+
+    def _leaves(self, src, beat):
+        """The link of a record whose last beat it is."""
+        head, links = beat["header"], self.cfg.slice_links
+        if beat["last"]:
+            link = link_of(head["block"], self.cfg.lanes, links)
+            if not head["plain"]:
+                link, self.turn[src] = self.turn[src], (self.turn[src] + 1) % links
+            self.links.setdefault((src, head["rank"]), []).append(link)
 
     def _note(self, src, dst, cls, item):
         self.came.setdefault((src, dst, cls), []).append(item)
@@ -72,32 +99,35 @@ class MeshRig(Rig):
         """Strobes, and conservation: never more packets on their way to a rank than it has
         places."""
         for src in range(self.cfg.ranks):
-            for name, value in self.get(f"p{src}__counts").items():
-                self.counts[src][name] += value
-            if bad := self.strobe(f"p{src}__o_bad"):
-                self.bad[src].append(bad["reason"])
+            for link in range(self.cfg.slice_links):
+                for name, value in self.get(f"p{src}__counts__{link}").items():
+                    self.counts[src][name] += value
+                if bad := self.strobe(f"p{src}__o_bad__{link}"):
+                    self.bad[src].append(bad["reason"])
         for dst in range(self.cfg.ranks):
             sources = [src for src in range(self.cfg.ranks) if src != dst]
             out = sum(self.senders[src].taken[dst] - self.freed[src, dst, DATA] for src in sources)
             assert out <= self.cfg.pool_places, f"{out} packets on their way to {dst}"
 
     def put(self, src, dst, control=0.2):
-        flits, size = random_packet(self.cfg, self.rng, src, dst), self.cfg.slice_bytes
-        record = whole_record(
-            beats_of(self.cfg, size, [{"data": data, "err": 0} for data in flits]), size
-        )
+        news = self.rng.randint(1, NEWS_ENTRIES) if self.rng.random() < 0.1 else 0
+        beats = self.record(dst, news=news)
+        record = arrived(self.cfg, self.cfg.slice_bytes, beats, src)
         self.sent.setdefault((src, dst, DATA), []).append(record)
-        self.senders[src].put(dst, flits)
+        self.senders[src].put(dst, beats)
         if self.rng.random() < control:
             flit = random_control(self.rng, src, dst)
             self.sent.setdefault((src, dst, CONTROL), []).append(with_fields(flit, **CLEAN))
             self.controls[src].put(flit)
 
+    def record(self, dst, **more):
+        return random_record(self.cfg, self.cfg.slice_bytes, self.rng, rank=dst, **more)
+
     def forget(self):
         """After a reset."""
         per_rank = (*self.counts, *self.bad, *self._record)
         taken = [sender.taken for sender in self.senders]
-        for book in (self.sent, self.came, self.freed, *per_rank, *taken):
+        for book in (self.sent, self.came, self.freed, self.links, self.turn, *per_rank, *taken):
             book.clear()
 
     def pairs(self):
@@ -110,13 +140,22 @@ class MeshRig(Rig):
         for key in keys or {*self.sent, *self.came}:
             came, sent = self.came.get(key, []), self.sent.get(key, [])
             assert len(came) == len(sent), f"(src, dst, class) {key}: {len(came)} of {len(sent)}"
-            for n, (left, right) in enumerate(zip(came, sent, strict=True)):
-                what = f"(src, dst, class) {key}, number {n}"
-                if key[2] == CONTROL:
-                    assert left == right, what
-                    continue
-                for beat, wanted in zip(left, right, strict=True):
-                    same_beat(self.cfg.slice_bytes, beat, wanted, what)
+            if key[2] == CONTROL:
+                assert came == sent, f"control flits of (src, dst) {key[:2]}"
+            else:
+                self._each_in_order(key[:2], came, sent)
+
+    def _each_in_order(self, pair, came, sent):
+        """Each record that came is the next one of its link."""
+        ways = [[] for _ in range(self.cfg.slice_links)]
+        for n, (record, link) in enumerate(zip(sent, self.links[pair], strict=True)):
+            ways[link].append((n, record))
+        for n, record in enumerate(came):
+            nexts = (way for way in ways if way)
+            same = (w for w in nexts if same_record(self.cfg.slice_bytes, record, w[0][1]))
+            way = next(same, None)
+            assert way, f"(src, dst) {pair}: what came as number {n} is next on no link"
+            cover("hub.slices.overtaken", way.pop(0)[0] > n)
 
     def total(self, name):
         return sum(counts[name] for counts in self.counts)
@@ -167,7 +206,7 @@ async def faults_stay_local(rig, cfg, rng):
         chosen[0] = kind
         rig.forget()
         for _ in range(4):
-            rig.senders[0].put(1, random_packet(cfg, rng, 0, 1, length=cfg.packet_flits))
+            rig.senders[0].put(1, rig.record(1, mask=(1 << cfg.packet_bytes) - 1))
         for _ in range(rig.params["packets"]):
             rig.put(*rng.choice(others))
         keys = list(rig.sent)

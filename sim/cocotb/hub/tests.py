@@ -194,7 +194,7 @@ async def regions_and_epochs(rig, cfg, rng):
     cover("hub.abort")
 
 
-@HubRig.test()
+@HubRig.test(fits=lambda cfg: cfg.slice_links == 1)
 async def latency_and_rate(rig, cfg, rng):
     """One packet through idle hubs, then a stream of full rows over one lane: cycles as documented,
     no bubble on the lane."""

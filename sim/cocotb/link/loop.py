@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """cocotb tests of the LoopPort."""
 
+from hub_rtl.contract.packets import NEWS_ENTRIES
 from hub_rtl.link.loop_port import LoopPort
 from sim.bench.rig import Rig
-from sim.bench.slice_sender import Sender, as_stream
+from sim.bench.slice_sender import Sender, random_record
 from sim.bench.streams import GRID
-from sim.golden.link import beats_of, with_fields
+from sim.golden.link import arrived, with_fields
 from sim.quality.coverage import cover
 
-from .rig import random_control, random_packet, same_beat, unfilled
+from .rig import random_control, same_beat, unfilled
 
 
 class LoopRig(Rig):
@@ -22,16 +23,14 @@ class LoopRig(Rig):
     async def start(self):
         self.rank = self.rng.randrange(self.cfg.ranks)
         self.set("rank", self.rank)
-        self.set("lane", 0)
         self.wanted = []
         await self.reset()
 
-    def packet(self, **fields):
-        """A packet as the packet manager hands it over; its beats will be wanted."""
-        cfg, rng = self.cfg, self.rng
-        flits = random_packet(cfg, rng, self.rank, self.rank, **fields)
-        self.wanted += beats_of(cfg, cfg.slice_bytes, [{"data": d, "err": 0} for d in flits])
-        return [unfilled(rng, flits[0]), *flits[1:]]
+    def record(self, **fields):
+        """A record as the packet manager hands it over; its beats will be wanted."""
+        beats = random_record(self.cfg, self.cfg.slice_bytes, self.rng, rank=self.rank, **fields)
+        self.wanted += arrived(self.cfg, self.cfg.slice_bytes, beats, self.rank)
+        return beats
 
     def check(self, first=0):
         """The beats that came, from this one on, are those wanted."""
@@ -45,7 +44,7 @@ class LoopRig(Rig):
 async def loop_traffic(rig, cfg, rng, grid):
     """The loop lane: all comes out once and in order as from the own rank, control beside it,
     credits right."""
-    source, out, own = rig.i_packet, rig.o_record, {"src": rig.rank, "dst": rig.rank, "lane": 0}
+    source, out, own = rig.i_record, rig.o_record, {"src": rig.rank, "dst": rig.rank}
     sender = Sender(rig, cfg, source)
     freed = [0]
     out.on_item(lambda item, cycle: freed.__setitem__(0, freed[0] + item["last"]))
@@ -57,15 +56,15 @@ async def loop_traffic(rig, cfg, rng, grid):
         assert all(counts[name] == value for name, value in due.pop(cycle, {}).items()), (
             f"counts in cycle {cycle}: {counts}"
         )
-        ports = {name: getattr(rig, name).port for name in ("i_packet", "o_record", "i_control")}
+        ports = {name: getattr(rig, name).port for name in ("i_record", "o_record", "i_control")}
         port = {
             name: (int(port.valid.value), int(port.ready.value)) for name, port in ports.items()
         }
         moves = {name: valid & ready for name, (valid, ready) in port.items()}
         due[cycle + 1] = {
-            "tx_busy": moves["i_packet"],
+            "tx_busy": moves["i_record"],
             "rx_busy": moves["o_record"],
-            "tx_idle_waiting": port["i_packet"][0] - moves["i_packet"],
+            "tx_idle_waiting": port["i_record"][0] - moves["i_record"],
             "credit_stall": port["i_control"][0] - moves["i_control"],
         }
         assert sender.taken[rig.rank] - freed[0] <= 4
@@ -73,8 +72,9 @@ async def loop_traffic(rig, cfg, rng, grid):
 
     rig.on_sample(look)
     for n in range(2 * rig.params["packets"]):
-        whole = {"length": cfg.packet_flits, "masked": 0} if grid == ("none", "none") else {}
-        sender.put(rig.rank, rig.packet(**whole))
+        whole = {"mask": (1 << cfg.packet_bytes) - 1} if grid == ("none", "none") else {}
+        news = 0 if whole or n % 5 else rng.randint(1, NEWS_ENTRIES)
+        sender.put(rig.rank, rig.record(news=news, **whole))
         if n % 3 == 0:
             control = unfilled(rng, random_control(rng, 1, 2))
             rig.i_control.put(control)
@@ -86,8 +86,8 @@ async def loop_traffic(rig, cfg, rng, grid):
     rig.check()
     rig.o_control.finish()
     if grid == ("none", "none"):
-        assert out.stamps[-1] - source.stamps[-1] == 4
-        assert source.stamps[-1] - source.stamps[0] <= source.count + 40, "a flit waits"
+        assert out.stamps[-1] - source.stamps[-1] == 1
+        assert source.stamps[-1] - source.stamps[0] <= source.count + 40, "a beat waits"
     assert rig.get("dest_ready") == rig.get("ctl_ready") == 1 << rig.rank
     cover(f"link.loop.grid.{'.'.join(grid)}")
 
@@ -96,7 +96,7 @@ async def loop_traffic(rig, cfg, rng, grid):
 async def loop_full(rig, cfg, rng):
     """Nobody takes: the loop lane gives as many credits as it promised, and no more; then all
     comes. A reset forgets all."""
-    source, out, own = rig.i_packet, rig.o_record, None
+    source, out, own = rig.i_record, rig.o_record, None
     for turn in ("kept", "forgotten", "after"):
         await rig.start()
         own = 1 << rig.rank
@@ -116,7 +116,7 @@ async def loop_full(rig, cfg, rng):
         assert not rig.get("dest_ready"), "a fifth credit"
         await rig.cycles(1)
         for _ in range(4):
-            source.put(*as_stream(rig.packet(length=cfg.packet_flits, masked=1)))
+            source.put(*rig.record(mask=(1 << cfg.packet_bytes) - 1))
         rig.i_control.put(*(random_control(rng, 1, 2) for _ in range(cfg.ctl_credits + 2)))
         await rig.cycles(4 * cfg.frame_flits + 20)
         assert rig.i_control.pending == 2 and not rig.get("ctl_ready")

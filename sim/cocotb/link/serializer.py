@@ -2,11 +2,10 @@
 """cocotb tests of the serializer: records of every shape, at the link's rate."""
 
 from hub_rtl.contract.packets import HEADER, NEWS_ENTRIES, unpack
-from hub_rtl.contract.records import record_of
 from hub_rtl.link.serializer import Serializer
 from sim.bench.rig import Rig
-from sim.bench.slice_sender import as_stream
-from sim.bench.streams import GRID, Codec
+from sim.bench.slice_sender import as_stream, random_record
+from sim.bench.streams import GRID
 from sim.golden.link import packet_of
 from sim.quality.coverage import cover
 
@@ -16,53 +15,23 @@ class SerializerRig(Rig):
 
     def __init__(self, dut, salt, idle=None, stall=None):
         super().__init__(dut, salt, idle, stall, watchdog=300)
-        self.parts = self.cfg.packet_bytes // self.params["slice_bytes"]
-        self.header = Codec(record_of(self.cfg, self.params["slice_bytes"])["header"].shape)
 
     def component(self):
         return Serializer(self.cfg, self.params["slice_bytes"])
 
-    def mask(self):
-        """Some bytes of a block: all, a span of units, any, or one."""
-        cfg, rng = self.cfg, self.rng
-        size = cfg.packet_bytes
-        low = 16 * rng.randrange(cfg.packet_flits)
-        high = 16 * rng.randint(low // 16 + 1, cfg.packet_flits)
-        span = (1 << high) - (1 << low)
-        holes = span & ~(0xFFFF << 16 * rng.randrange(cfg.packet_flits))
-        ends = 1 << low | 1 << high - 1
-        drawn = (1 << size) - 1, span, holes, ends, span & rng.getrandbits(size), 1 << low
-        return rng.choice(drawn) or 1
-
     def put_news(self, entries):
         """A record with so many entries of announcements."""
-        self.put((1 << 8 * entries) - 1, news=1, cls=0)
+        self.put(news=entries)
         cover(f"link.serializer.{'odd' if entries % 2 else 'even'}_news")
 
     def put(self, mask=None, **fields):
-        """A record with this mask, and its packet as expected."""
-        width = self.params["slice_bytes"]
-        header = self.header.unpack(self.rng.getrandbits(self.header.width)) | {"news": 0} | fields
-        units = (0 if header["plain"] else self.cfg.max_row_bytes) // self.cfg.packet_bytes
-        header["block"] %= units or 1 << self.cfg.addr_block_width
-        mask = self.mask() if mask is None else mask
-        block = self.rng.getrandbits(8 * self.cfg.packet_bytes)
-        there = [n for n in range(self.parts) if mask >> n * width & (1 << width) - 1]
-        self.i_record.put(
-            *(
-                {
-                    "header": header,
-                    "mask": mask,
-                    "part": part,
-                    "last": part == there[-1],
-                    "data": block >> 8 * width * part & (1 << 8 * width) - 1,
-                }
-                for part in there
-            )
-        )
-        flits = packet_of(self.cfg, header, mask, block)
+        """A record with this mask, and its packet as expected. Returns the numbers of both."""
+        size = self.params["slice_bytes"]
+        beats = random_record(self.cfg, size, self.rng, mask, **fields)
+        self.i_record.put(*beats)
+        flits = packet_of(self.cfg, size, beats)
         self.o_packet.expect(*as_stream(flits))
-        return len(there), len(flits)
+        return len(beats), len(flits)
 
     async def finish(self):
         await self.i_record.drained()

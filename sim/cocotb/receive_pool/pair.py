@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """cocotb tests of a slice from records to records: a record comes out as it went in."""
 
-from hub_rtl.contract.records import record_of
 from sim.bench.rig import Rig
 from sim.bench.slice_pair import RECEIVER, SENDER, SlicePair
-from sim.bench.streams import GRID, Codec
+from sim.bench.slice_sender import random_record
+from sim.bench.streams import GRID
+from sim.cocotb.link.rig import same_record
+from sim.golden.link import arrived
 from sim.quality.coverage import cover
 
 
@@ -14,7 +16,6 @@ class PairRig(Rig):
     def __init__(self, dut, salt, idle=None, stall=None):
         super().__init__(dut, salt, idle, stall, watchdog=1500)
         self.size = self.params["slice_bytes"]
-        self.header = Codec(record_of(self.cfg, self.size)["header"].shape)
         self.o_record.on_item(self._came)
         self.on_sample(self._look)
         self.add(self)
@@ -29,27 +30,6 @@ class PairRig(Rig):
         self.leaving, self.came = [], 0
         await super().start()
 
-    def record(self):
-        """A record of some bytes of a block, as beats."""
-        cfg, rng, size = self.cfg, self.rng, self.size
-        bits = cfg.packet_bytes
-        mask = rng.choice(((1 << bits) - 1, rng.getrandbits(bits), 1 << rng.randrange(bits))) or 1
-        header = self.header.unpack(rng.getrandbits(self.header.width)) | {"rank": RECEIVER}
-        header["news"] = 0
-        units = (0 if header["plain"] else cfg.max_row_bytes) // cfg.packet_bytes
-        header["block"] %= units or 1 << cfg.addr_block_width
-        there = [n for n in range(bits // size) if mask >> n * size & (1 << size) - 1]
-        return [
-            {
-                "header": header,
-                "mask": mask,
-                "part": part,
-                "last": int(part == there[-1]),
-                "data": rng.getrandbits(8 * size),
-            }
-            for part in there
-        ]
-
     def drive(self):
         # What is sampled shows a take two cycles later.
         go = self.wanted and self.credit and not self.just and self.rng.random() < 0.8
@@ -58,7 +38,7 @@ class PairRig(Rig):
             link = self.rng.randrange(len(self.i_record))
             beats = self.wanted.pop()
             self.i_record[link].put(*beats)
-            self.sent[link].append(beats)
+            self.sent[link].append(arrived(self.cfg, self.size, beats, SENDER))
             self.taken += 1
         self.set("take", {"en": int(bool(go)), "rank": RECEIVER})
 
@@ -71,28 +51,12 @@ class PairRig(Rig):
         if not beat["last"]:
             return
         for sent in self.sent:
-            if sent and self.same(self.leaving, sent[0]):
+            if sent and same_record(self.size, self.leaving, sent[0]):
                 sent.pop(0)
                 self.came += 1
                 self.leaving = []
                 return
         raise AssertionError(f"came {self.leaving}, next are {[s[:1] for s in self.sent]}")
-
-    def same(self, came, sent):
-        """One record, but for the other rank and the marks that it got on its way."""
-        if len(came) != len(sent):
-            return False
-        for one, other in zip(came, sent, strict=True):
-            named = other["mask"] >> other["part"] * self.size & (1 << self.size) - 1
-            bits = sum(0xFF << 8 * n for n in range(self.size) if named >> n & 1)
-            header = other["header"] | {"rank": SENDER, "news": 0, "poison": 0}
-            if header["plain"]:
-                rest = ("region", "epoch", "rowid")
-                header |= {name: one["header"][name] for name in rest}
-            wanted = other | {"header": header, "lost": 0, "data": other["data"] & bits}
-            if one | {"data": one["data"] & bits} != wanted:
-                return False
-        return True
 
     def clear(self, forget=True):
         pass
@@ -109,7 +73,8 @@ class PairRig(Rig):
 async def records(rig, cfg, rng, grid):
     """Records over all links of a slice, more than there are places; reset in traffic."""
     for again in range(2):
-        rig.wanted = [rig.record() for _ in range(rig.params["records"])]
+        records = range(rig.params["records"])
+        rig.wanted = [random_record(cfg, rig.size, rng, rank=RECEIVER) for _ in records]
         await rig.cycles(rng.randrange(20, 200))
         if not again:
             await rig.start()

@@ -357,6 +357,6 @@ def model_layer(plan, harness=None, hub=None, batch_packets=1):
 
     ``batch_packets``: packets that are stored and sent as one.
     """
-    if plan.cfg.lanes != 1:
-        raise ValueError(f"lanes = {plan.cfg.lanes}: the harness is modelled for 1")
+    if plan.cfg.links != 1:
+        raise ValueError(f"links = {plan.cfg.links}: the harness is modelled for 1")
     return _Layer(plan, harness or Harness(), hub or hub_figures(), batch_packets).run()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Links and switch: every lane is a plane of its own with one output queue per rank. A packet is stored, delayed by the link
+// Links and switch: every link is a plane of its own with one output queue per rank. A packet is stored, delayed by the link
 // latency, and leaves with one flit per cycle; seq is stamped anew. Queues are bounded by the hubs' credits alone.
 //
 // The latency is also the lookahead: hubs run `window` <= latency cycles on their own between two exchanges, so the result
@@ -21,14 +21,14 @@ struct Packet {
     std::array<Flit, MAX> flits;
 };
 
-struct Fault {                  // of the packet number `index` (from 0) that lane `lane` delivers to rank `dest`
+struct Fault {                  // of the packet number `index` (from 0) that link `link` delivers to rank `dest`
     enum Kind { DROP, DUPLICATE, CORRUPT, TRUNCATE, MUTE } kind;   // MUTE: and every later one is lost
-    unsigned dest, lane;
+    unsigned dest, link;
     uint64_t index;
     unsigned bit;               // CORRUPT: bit of the packet that flips
 };
 
-inline PacketRecord packet_record(const Packet &packet, uint64_t first, uint64_t last, unsigned lane) {
+inline PacketRecord packet_record(const Packet &packet, uint64_t first, uint64_t last, unsigned link) {
     const Flit &head = packet.flits[0];
     uint64_t type = header::type.get(head), len = header::len.get(head), bytes = 0;
     if (type == PacketType::ROW || type == PacketType::PLAIN) {
@@ -39,15 +39,15 @@ inline PacketRecord packet_record(const Packet &packet, uint64_t first, uint64_t
                 bytes += static_cast<unsigned>(__builtin_popcountll(packet.flits[n].low) + __builtin_popcountll(packet.flits[n].high));
         }
     }
-    return {first, last, head.low, head.high, static_cast<uint16_t>(lane), static_cast<uint16_t>(bytes), packet.count};
+    return {first, last, head.low, head.high, static_cast<uint16_t>(link), static_cast<uint16_t>(bytes), packet.count};
 }
 
-// Transmit side of one lane, in the rank's thread: gathers packets.
+// Transmit side of one link, in the rank's thread: gathers packets.
 class LinkOut {
   public:
-    void connect(const PinTable &pin, unsigned lane, const Stall *stall, uint64_t seed, Log<PacketRecord> *watch) {
-        stall_ = stall, random_ = Random(seed), lane_ = lane, watch_ = watch;
-        std::string name = "m_axis_link" + std::to_string(lane);
+    void connect(const PinTable &pin, unsigned link, const Stall *stall, uint64_t seed, Log<PacketRecord> *watch) {
+        stall_ = stall, random_ = Random(seed), link_ = link, watch_ = watch;
+        std::string name = "m_axis_link" + std::to_string(link);
         data_ = pin(name + "_tdata"), valid_ = pin(name + "_tvalid"), ready_ = pin(name + "_tready");
         last_ = pin(name + "_tlast"), dest_ = pin(name + "_tdest");
     }
@@ -63,7 +63,7 @@ class LinkOut {
             if (packet_.count > Packet::MAX) bad++, packet_.count = Packet::MAX;
             packet_.time = cycle, packet_.dest = static_cast<uint16_t>(dest_.get());
             done.push_back(packet_);
-            if (watch_) watch_->add(packet_record(packet_, first_, cycle, lane_));
+            if (watch_) watch_->add(packet_record(packet_, first_, cycle, link_));
             packet_.count = 0;
             packets++;
         }
@@ -75,19 +75,19 @@ class LinkOut {
   private:
     const Stall *stall_ = nullptr;
     Random random_;
-    unsigned lane_ = 0;
+    unsigned link_ = 0;
     uint64_t first_ = 0;
     Log<PacketRecord> *watch_ = nullptr;
     Pin data_, valid_, ready_, last_, dest_;
     Packet packet_;
 };
 
-// Receive side of one lane, in the rank's thread: plays packets, logs them.
+// Receive side of one link, in the rank's thread: plays packets, logs them.
 class LinkIn {
   public:
-    void connect(const PinTable &pin, unsigned lane, Log<PacketRecord> *log) {
-        lane_ = lane, log_ = log;
-        std::string name = "s_axis_link" + std::to_string(lane);
+    void connect(const PinTable &pin, unsigned link, Log<PacketRecord> *log) {
+        link_ = link, log_ = log;
+        std::string name = "s_axis_link" + std::to_string(link);
         data_ = pin(name + "_tdata"), valid_ = pin(name + "_tvalid"), ready_ = pin(name + "_tready"), last_ = pin(name + "_tlast");
     }
     void drive(uint64_t cycle) {
@@ -107,7 +107,7 @@ class LinkIn {
         if (at_ == 0) first_ = cycle;
         flits++;
         if (++at_ == queue.front().count) {
-            log_->add(packet_record(queue.front(), first_, cycle, lane_));
+            log_->add(packet_record(queue.front(), first_, cycle, link_));
             queue.pop_front();
             at_ = 0;
         }
@@ -117,7 +117,7 @@ class LinkIn {
     uint64_t flits = 0, refused = 0;
 
   private:
-    unsigned lane_ = 0;
+    unsigned link_ = 0;
     Log<PacketRecord> *log_ = nullptr;
     Pin data_, valid_, ready_, last_;
     unsigned at_ = 0;
@@ -127,15 +127,15 @@ class LinkIn {
 
 class Switch {
   public:
-    Switch(unsigned ranks, unsigned lanes, uint64_t latency, std::vector<Fault> faults)
-        : ranks_(ranks), lanes_(lanes), latency_(latency), faults_(std::move(faults)), outputs_(ranks * lanes) {}
+    Switch(unsigned ranks, unsigned links, uint64_t latency, std::vector<Fault> faults)
+        : ranks_(ranks), links_(links), latency_(latency), faults_(std::move(faults)), outputs_(ranks * links) {}
 
-    // Moves the packets of one window from `out(rank, lane)` to `in(rank, lane)`, in the order of their last flits.
+    // Moves the packets of one window from `out(rank, link)` to `in(rank, link)`, in the order of their last flits.
     template <typename Outs, typename Ins> void exchange(Outs out, Ins in) {
-        for (unsigned lane = 0; lane < lanes_; lane++) {
+        for (unsigned link = 0; link < links_; link++) {
             order_.clear();
             for (unsigned rank = 0; rank < ranks_; rank++)
-                for (auto &packet : out(rank, lane).done) order_.push_back({packet.time, static_cast<unsigned>((rank + packet.time) % ranks_), &packet});
+                for (auto &packet : out(rank, link).done) order_.push_back({packet.time, static_cast<unsigned>((rank + packet.time) % ranks_), &packet});
             std::sort(order_.begin(), order_.end(), [](const Entry &a, const Entry &b) {
                 return a.time != b.time ? a.time < b.time : a.turn < b.turn;
             });
@@ -144,9 +144,9 @@ class Switch {
                     lost++;
                     continue;
                 }
-                deliver(*entry.packet, lane, in(entry.packet->dest, lane).queue);
+                deliver(*entry.packet, link, in(entry.packet->dest, link).queue);
             }
-            for (unsigned rank = 0; rank < ranks_; rank++) out(rank, lane).done.clear();
+            for (unsigned rank = 0; rank < ranks_; rank++) out(rank, link).done.clear();
         }
     }
     // Every queue is empty and every number 0, as at power-up.
@@ -157,12 +157,12 @@ class Switch {
     struct Entry { uint64_t time; unsigned turn; const Packet *packet; };
     struct Output { uint64_t free = 0, index = 0; unsigned seq = 0; bool mute = false; };
 
-    void deliver(const Packet &packet, unsigned lane, std::deque<Packet> &queue) {
-        Output &output = outputs_[packet.dest * lanes_ + lane];
+    void deliver(const Packet &packet, unsigned link, std::deque<Packet> &queue) {
+        Output &output = outputs_[packet.dest * links_ + link];
         Packet copy = packet;
         unsigned times = 1;
         for (auto &fault : faults_) {
-            if (fault.dest != packet.dest || fault.lane != lane || fault.index != output.index) continue;
+            if (fault.dest != packet.dest || fault.link != link || fault.index != output.index) continue;
             faulted++;
             if (fault.kind == Fault::DROP) times = 0;
             if (fault.kind == Fault::DUPLICATE) times = 2;
@@ -185,7 +185,7 @@ class Switch {
         }
     }
 
-    unsigned ranks_, lanes_;
+    unsigned ranks_, links_;
     uint64_t latency_;
     std::vector<Fault> faults_;
     std::vector<Output> outputs_;

@@ -47,6 +47,7 @@ static Settings read_settings(const std::string &folder) {
         unsigned rank = 0;
         if (key == "ranks") line >> s.ranks;
         else if (key == "lanes") line >> s.lanes, s.stores.lanes = s.lanes;
+        else if (key == "links") line >> s.links;
         else if (key == "loop_lanes") line >> s.loop_lanes;
         else if (key == "packet_bytes") line >> s.packet_bytes, s.stores.packet_bytes = s.packet_bytes;
         else if (key == "tag_width") line >> s.stores.tag_width;
@@ -92,7 +93,7 @@ static Settings read_settings(const std::string &folder) {
         } else if (key == "fault") {
             int kind;
             Fault fault;
-            line >> kind >> fault.dest >> fault.lane >> fault.index >> fault.bit;
+            line >> kind >> fault.dest >> fault.link >> fault.index >> fault.bit;
             fault.kind = static_cast<Fault::Kind>(kind);
             s.faults.push_back(fault);
         } else if (!read_memory(key, line, s.memory)) throw std::runtime_error("config: no such setting: " + text);
@@ -169,7 +170,7 @@ static void pass_barriers(std::vector<std::unique_ptr<Node>> &nodes) {
 static int simulate(const Settings &settings) {
     std::vector<std::unique_ptr<Node>> nodes;
     for (unsigned rank = 0; rank < settings.ranks; rank++) nodes.push_back(std::make_unique<Node>(settings, rank));
-    Switch fabric(settings.ranks, settings.lanes, settings.latency, settings.faults);
+    Switch fabric(settings.ranks, settings.links, settings.latency, settings.faults);
     auto begin = std::chrono::steady_clock::now();
     auto seconds = [begin] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
     uint64_t cycle = 0, end = ~0ull;
@@ -181,8 +182,8 @@ static int simulate(const Settings &settings) {
             crew.run(cycle, cycle + settings.window);
             if (settings.reset_at >= cycle && settings.reset_at < cycle + settings.window) fabric.reset();
             cycle += settings.window;
-            fabric.exchange([&](unsigned rank, unsigned lane) -> LinkOut & { return nodes[rank]->link_out[lane]; },
-                            [&](unsigned rank, unsigned lane) -> LinkIn & { return nodes[rank]->link_in[lane]; });
+            fabric.exchange([&](unsigned rank, unsigned link) -> LinkOut & { return nodes[rank]->link_out[link]; },
+                            [&](unsigned rank, unsigned link) -> LinkIn & { return nodes[rank]->link_in[link]; });
             pass_barriers(nodes);
             bool finished = true;
             for (auto &node : nodes) finished &= node->finished();

@@ -38,10 +38,11 @@ void Node::load(const std::string &base) {
 // in flight, and programs must wait by WAIT_CYCLES; what memory holds stays.
 void Node::attach() {
     uint64_t seed = settings_.seed * 4096 + rank_ * 128;
-    lanes_.assign(settings_.lanes, LaneStores()), link_out.assign(settings_.lanes, LinkOut()), link_in.assign(settings_.lanes, LinkIn());
-    for (unsigned n = 0; n < settings_.lanes; n++) {
+    lanes_.assign(settings_.lanes, LaneStores()), link_out.assign(settings_.links, LinkOut()), link_in.assign(settings_.links, LinkIn());
+    for (unsigned n = 0; n < settings_.lanes; n++)
         lanes_[n].connect(pin_, n, &settings_.stores, &refusals_, &issues_, seed + n,
                           settings_.watch ? &stores_ : nullptr);
+    for (unsigned n = 0; n < settings_.links; n++) {
         link_out[n].connect(pin_, n, &settings_.link, seed + 32 + n, settings_.watch ? &sent_ : nullptr);
         link_in[n].connect(pin_, n, &packets_);
     }

@@ -17,7 +17,7 @@ void Vmoehub___024root___eval_nba(Vmoehub___024root *);
 #endif
 
 struct Settings {
-    unsigned ranks = 2, lanes = 1, loop_lanes = 1, packet_bytes = 128;
+    unsigned ranks = 2, lanes = 1, links = 1, loop_lanes = 1, packet_bytes = 128;
     uint64_t window = 64, latency = 64, threads = 1, max_cycles = 1000000, drain = 1000, bin = 256, seed = 1;
     std::string folder;
     StoreSettings stores;

@@ -27,18 +27,19 @@ struct Job {                    // one row (or part of it), or one run of bytes 
     std::shared_ptr<std::vector<uint8_t>> buffer;   // keeps `data` alive when it was made on the fly
     uint32_t at = 0;            // next byte, from the start of the first sector
     uint32_t unanswered = 0;
+    uint32_t width = SECTOR_BYTES;  // of a store
     bool issued = false;
     // Byte that an operand names: in memory, or in its row.
     uint64_t byte_of(uint64_t word) const {
         return plain ? operand_plain::addr.get(word) : operand_row::row_off.get(word) * FLIT_BYTES;
     }
-    uint64_t sector() const { return byte_of(operand) / SECTOR_BYTES * SECTOR_BYTES; }
+    uint64_t sector() const { return byte_of(operand) / width * width; }
     // The operand `bytes` further on.
     uint64_t further(uint64_t count) const {
         return operand + (plain ? operand_plain::addr.put(count) : operand_row::row_off.put(count / FLIT_BYTES));
     }
     uint32_t start() const {    // bytes between the sector's begin and the first byte
-        return static_cast<uint32_t>(byte_of(operand) % SECTOR_BYTES);
+        return static_cast<uint32_t>(byte_of(operand) % width);
     }
     uint32_t end() const { return start() + bytes + tail_bytes; }
     void fetch(uint32_t from, uint32_t count, uint8_t *to) const {
@@ -73,9 +74,12 @@ class LaneStores {
         answer_tag_ = pin(answer + "_tag"), answer_status_ = pin(answer + "_status");
         can_accept_ = pin("can_accept" + std::to_string(lane));
         active_.resize(settings->streams);
+        width_ = mask_.bits();
     }
 
     void push(JobPtr job) {
+        if (job->explicit_mask && width_ < SECTOR_BYTES) throw std::runtime_error("program: a store is wider than a slice");
+        job->width = width_;
         pending[job->source]++;
         queue_[job->source].push_back(std::move(job));
     }
@@ -101,6 +105,7 @@ class LaneStores {
     uint64_t first_accept = 0, last_accept = 0;
 
   private:
+    using Mask = unsigned __int128;
     struct Sent { JobPtr job; uint64_t operand; uint32_t tag; StoreRecord record; };
 
     uint64_t lane_of_block(uint64_t addr) const { return addr / settings_->packet_bytes % (1u << LANE_KEY) % settings_->lanes; }
@@ -179,26 +184,31 @@ class LaneStores {
 
     void offer(int stream) {
         Job &job = *active_[static_cast<unsigned>(stream)];
-        uint8_t data[SECTOR_BYTES] = {0};
-        uint32_t mask = job.mask, start = job.start(), cls = job.cls;
+        uint8_t data[sizeof(StoreRecord::data)] = {0};
+        Mask mask = job.mask;
+        uint32_t start = job.start(), cls = job.cls;
         if (job.explicit_mask) {
-            std::memcpy(data, job.data, SECTOR_BYTES);
+            uint32_t low = start / SECTOR_BYTES * SECTOR_BYTES;
+            std::memcpy(data + low, job.data, SECTOR_BYTES);
+            mask <<= low;
+            offered_bytes_ = static_cast<unsigned>(__builtin_popcount(job.mask));
             offered_operand_ = job.operand;
         } else {
             uint32_t low = job.at < start ? start - job.at : 0;
-            uint32_t high = std::min(job.end() - job.at, SECTOR_BYTES);
+            uint32_t high = std::min(job.end() - job.at, width_);
             job.fetch(job.at + low - start, high - low, data + low);
             if (job.at + low - start >= job.bytes) cls = 1;
-            mask = (high == SECTOR_BYTES ? 0xFFFFFFFFu : (1u << high) - 1) & ~((1u << low) - 1);
+            offered_bytes_ = high - low;
+            mask = ~Mask(0) >> (8 * sizeof(Mask) - offered_bytes_) << low;
             offered_operand_ = job.further(job.at + low - start);
         }
-        operand_ = offered_operand_, cls_ = cls, owner_ = job.owner, mask_ = mask;
+        operand_ = offered_operand_, cls_ = cls, owner_ = job.owner;
         tag_ = tag_next_ & tag_mask();
-        data_.write(data, SECTOR_BYTES);
-        offered_record_ = {0, 0, offered_operand_, mask, tag_next_ & tag_mask(), 0, static_cast<uint16_t>(lane_), job.owner, 0, {0}};
-        std::memcpy(offered_record_.data, data, SECTOR_BYTES);
+        data_.write(data, width_), mask_.write(&mask, width_ / 8);
+        offered_record_ = {0, 0, offered_operand_, tag_next_ & tag_mask(), 0, static_cast<uint16_t>(lane_), job.owner, 0, {0}, {0}, {0}};
+        std::memcpy(offered_record_.data, data, width_), std::memcpy(offered_record_.mask, &mask, sizeof(mask));
         valid_ = 1;
-        offered_ = true, offered_stream_ = static_cast<unsigned>(stream), offered_bytes_ = __builtin_popcount(mask);
+        offered_ = true, offered_stream_ = static_cast<unsigned>(stream);
     }
 
     void accept(uint64_t cycle) {
@@ -211,7 +221,7 @@ class LaneStores {
         job->unanswered++;
         offered_record_.accepted = cycle;
         sent_.push_back({job, offered_operand_, tag_next_++ & tag_mask(), offered_record_});
-        job->at += SECTOR_BYTES;
+        job->at += width_;
         if (job->explicit_mask || !settle(*job)) {
             finish(job);
             active_[offered_stream_] = nullptr;
@@ -244,7 +254,7 @@ class LaneStores {
 
     uint32_t tag_mask() const { return settings_->tag_width >= 32 ? ~0u : (1u << settings_->tag_width) - 1; }
 
-    unsigned lane_ = 0;
+    unsigned lane_ = 0, width_ = SECTOR_BYTES;
     const StoreSettings *settings_ = nullptr;
     Log<RefusalRecord> *refusals_ = nullptr;
     Log<IssueRecord> *issues_ = nullptr;
