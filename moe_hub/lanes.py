@@ -4,6 +4,7 @@
 from pathlib import Path
 
 from flow.tables import screen
+from hub_rtl.contract.config import PRESETS
 from sim.workload.models import model as model_of
 from sim.workload.numbering import NUMBERINGS, lane_use
 from sim.workload.traces import generate, read_trace
@@ -20,12 +21,12 @@ def lanes(
     trace: option(Path | None, "Routing log (JSON lines) in place of made-up routing.") = None,
     model: option(str, "Without a log: shape of the layer.") = "deepseek-v3",
     ranks: number(2, 128, "GPUs.") = 8,
-    count: number(1, 32, "Lanes of each GPU's link.", "--lanes") = 18,
+    count: number(1, 32, "Slices that rows are pinned to.", "--lanes") = PRESETS["nvl8"].lanes,
     seed: number(0, 2**32 - 1 - LANE_RUNS, "Of made-up routing.") = 1,
 ):
-    """Show how much of its link a rank can use, by tokens per rank and by what the RowIDs are.
+    """Show how much of its links a rank can use, by tokens per rank and by what the RowIDs are.
 
-    The mean over lanes divided by the fullest lane, of the rows to other ranks; the mean over
+    The mean over lanes (slices) divided by the fullest lane, of the rows to other ranks; the mean over
     ranks, and over at most eight runs of tokens that the log has room for.
     """
     log = read_trace(trace) if trace else None

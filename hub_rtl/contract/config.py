@@ -283,29 +283,35 @@ PRESETS = {
         log_depth=16,
         reject_depth=8,
     ),
-    # DGX-H100 class: 8 GPUs, 18 NVLink4 ports, 256 experts.
+    # DGX-H100 class: 8 GPUs, 18 NVLink4 ports, 256 experts. Three links a slice; a receive pool
+    # holds what they carry in a microsecond.
     "nvl8": HubConfig(
         name="nvl8",
         ranks=8,
-        lanes=18,
-        loop_lanes=3,
+        lanes=6,
+        slice_links=3,
+        slice_bytes=64,
+        loop_lanes=2,
         handles=512,
         regions=64,
         groups=2048,
-        pool_places=192,
+        pool_depth=128,
+        pool_places=576,
     ),
     # GB200 NVL72 class.
     "nvl72": HubConfig(
         name="nvl72",
         ranks=72,
-        lanes=18,
+        lanes=6,
+        slice_links=3,
+        slice_bytes=64,
         loop_lanes=1,
         packet_bytes=256,
         handles=1024,
         regions=32,
         groups=2048,
         pool_depth=128,
-        pool_places=336,
+        pool_places=576,
     ),
 }
 

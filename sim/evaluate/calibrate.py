@@ -249,6 +249,7 @@ def calibrate():
                 key: getattr(PRESETS[name], key)
                 for key in (
                     "lanes",
+                    "slice_links",
                     "loop_lanes",
                     "packet_bytes",
                     "pool_places",

@@ -24,7 +24,7 @@ from .ways import BASELINES, WAYS
 __all__ = ["Case", "compare", "page"]
 
 MODEL, RANKS, SEED = "deepseek-v3", 8, 1  # what `moe-hub run` takes
-LINKS, LANE_TOKENS, LANE_RUNS = 18, (1, 2, 4, 8, 16, 128), 8  # as `moe-hub lanes`
+LINKS, LANE_TOKENS, LANE_RUNS = 18, (1, 2, 4, 8, 16, 128), 8  # as `moe-hub lanes --lanes 18`
 NEAR = 20.48  # nanoseconds of a hop, 64 cycles one way: what older pages took
 CREDITS = (("pool_places", 1024), ("ctl_credits", 15))
 SOURCES = ("sim/system", "sim/workload", "flow/driver.py")
@@ -254,7 +254,7 @@ def page(run):
     for case in BESIDE:
         parts += _beside(case, run)
     parts += [HOT_TEXT, *_hot(HOT, run), _commands(HOT)]
-    parts += [LANES_TEXT, _lanes(), "```sh\nmoe-hub lanes\n```"]
+    parts += [LANES_TEXT, _lanes(), "```sh\nmoe-hub lanes --lanes 18\n```"]
     return "\n\n".join(parts) + "\n"
 
 

@@ -159,9 +159,9 @@ def test_tiles_have_the_rows_of_an_expert_and_rank(name, tokens, rows):
 
 def test_a_preset_keeps_its_lanes_and_what_is_set():
     nvl8 = layer_of(tokens=8, base=preset("nvl8"))
-    assert (nvl8.cfg.lanes, nvl8.cfg.loop_lanes) == (18, 3)
+    assert (nvl8.cfg.lanes, nvl8.cfg.slice_links, nvl8.cfg.loop_lanes) == (6, 3, 2)
     assert layer_of(tokens=8, base=preset("nvl72")).cfg.packet_bytes == 256
-    assert layer_of(tokens=8, base=preset("nvl8"), lanes=9).cfg.lanes == 9
+    assert layer_of(tokens=8, base=preset("nvl8"), lanes=3).cfg.lanes == 3
     assert layer_of(changes={"pool_places": 64, "ctl_credits": 15}).cfg.pool_places == 64
     with pytest.raises(ConfigError, match="groups = 64: the layer needs"):
         layer_of("olmoe-1b-7b", base=preset("nvl8", groups=64), tile_rows=1)

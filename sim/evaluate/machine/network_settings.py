@@ -30,8 +30,8 @@ def hub_figures():
 
 
 def hub_preset(ranks, hub=None):
-    """Lanes, loopback lanes and credits of the hub that a GPU of a system of so many ranks has: of
-    nvl8, from 9 on of nvl72."""
+    """Slices, their links, loopback slices and credits of the hub that a GPU of a system of so many
+    ranks has: of nvl8, from 9 on of nvl72."""
     return (hub or hub_figures())["presets"]["nvl8" if ranks <= 8 else "nvl72"]
 
 
@@ -104,9 +104,9 @@ class NetworkSettings:
         (``sim/evaluate/machine/hardware.py``).
 
         ``hub``: figures in place of those of ``data/hub.json``; ``hub_ghz``: the hub's clock.
-        ``memory_us``: time that memory takes to answer a write. A link has as many lanes of the hub
-        as its rate needs at that clock, with the credits of :func:`hub_preset` each and loopback
-        lanes in the same proportion; messages are spread over lanes and planes.
+        ``memory_us``: time that memory takes to answer a write. A GPU's rate takes as many
+        links of the hub as that clock needs, in slices with the credits of :func:`hub_preset` each,
+        and loopback slices in the same proportion; messages are spread over slices and planes.
         """
         hub, fabric = hub or hub_figures(), machine.fabric
         cycle, rate, cycles, reports = (
@@ -116,7 +116,8 @@ class NetworkSettings:
             hub["reports"],
         )
         served = hub_preset(machine.ranks, hub)
-        lanes = max(1, round(rate * cycle / fabric.flit_bytes))
+        links = max(1, round(rate * cycle / fabric.flit_bytes))
+        slices = -(-links // served["slice_links"])
         return cls(
             ranks=machine.ranks,
             rate=rate,
@@ -124,7 +125,7 @@ class NetworkSettings:
             planes=fabric.planes,
             store_latency=cycle * cycles["store_to_link"],
             write_latency=cycle * cycles["arrival_to_write"] + memory_us,
-            credits=lanes * first_share(machine.ranks, served["pool_places"]),
+            credits=slices * first_share(machine.ranks, served["pool_places"]),
             credit_latency=cycle * cycles["arrival_to_credit"],
             patience=cycle * reports["patience"],
             local_rate=rate * served["loop_lanes"] / served["lanes"],
