@@ -26,8 +26,8 @@ def lanes(
 ):
     """Show how much of its links a rank can use, by tokens per rank and by what the RowIDs are.
 
-    The mean over lanes (slices) divided by the fullest lane, of the rows to other ranks; the mean over
-    ranks, and over at most eight runs of tokens that the log has room for.
+    The mean over lanes (slices) divided by the fullest lane, of the rows to other ranks; the mean
+    over ranks, and over at most eight runs of tokens that the log has room for.
     """
     log = read_trace(trace) if trace else None
     shape = model_of(model)

@@ -35,6 +35,7 @@ MEMORY_LATENCY = 20  # cycles that the harness' memory takes to answer
 LATENCIES = 64, 128  # of the fabric; a hub's own share must not depend on it
 ROW_BYTES = 32, 64, 128, 256, 512, 1024, 2048, 4096, 5776, 7408, 8192
 MARK = 1
+ALONE = 1000  # packets of one source, after which the others have given back what they do not use
 SERVED = "nvl8", "nvl72"  # presets whose lanes and credits the system model's GPUs have
 
 
@@ -88,15 +89,15 @@ def _one_packet(dest):
 def _credit_return(latency):
     """From a packet's end at an idle receiver until its credit has made the sender send: one
     stream, bound by its credits."""
-    rng, rows = np.random.default_rng(1), 40
+    rng, rows = np.random.default_rng(1), 100
     s = one_to_many(CONFIG, 2048, consumers=(1,), latency=latency, window=latency)
     for n in range(rows):
         s.row(0, 1, n, rng.bytes(2048))
     close(s, (0,), (1,))
     result = run_checked(s, CONFIG)
-    first = row_packets(result, (1,))["first"].astype(int)[100:]
+    first = row_packets(result, (1,))["first"].astype(int)[ALONE:]
     result.remove()
-    # Alone it has been granted all places but those that the others keep.
+    # Alone for so long it has been granted all places but those that the others keep.
     places = CONFIG.pool_places - RESERVE * (CONFIG.ranks - 2)
     window = places * (first[-1] - first[0]) / (len(first) - 1)
     # A window goes round once per both ways, a packet on each, and the packets that wait until an
