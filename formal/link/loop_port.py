@@ -29,8 +29,8 @@ class _Loop(Spec):
 
 class LoopPassesOn(_Loop):
     """Every beat of a record and every control flit comes out once, in order and unchanged, but for
-    the ranks, which are the own; the two do not hold each other up. Shown for bits 31:0 of a flit
-    and the lowest bit of each field of a beat."""
+    the ranks of the flit, which are the own; the two do not hold each other up. Shown for bits 31:0
+    of a flit and the lowest bit of each field of a beat."""
 
     def specify(self, m, dut):
         control = Signal(header_layout())
@@ -48,10 +48,9 @@ class LoopPassesOn(_Loop):
             most=self._cfg.ctl_credits,
         )
         came, out = dut.i_record.p, dut.o_record.p
-        named = [name for name, _ in came.header.shape() if name != "rank"]
 
         def seen(beat):
-            fields = [beat.header[name] for name in named]
+            fields = [beat.header[name] for name, _ in came.header.shape()]
             return Cat(
                 Cat(field)[0] for field in (*fields, beat.mask, beat.part, beat.last, beat.data)
             )
@@ -60,7 +59,6 @@ class LoopPassesOn(_Loop):
         self.always_fifo(
             "records", self.record, seen(came), self.record_out, seen(out), most=most + 2
         )
-        self.always("of the own rank", out.header.rank == self.rank, when=dut.o_record.valid)
         self.always("whole and good", ~(out.lost | out.header.poison), when=dut.o_record.valid)
 
 

@@ -52,7 +52,7 @@ class Hub(wiring.Component):
     system have one configuration and different ranks (``id.RANK``). Traffic may start when
     ``cleared`` is 1 and the rank is set. Latency and throughput: one flit per cycle and lane each
     way. Idle hubs take a packet of 128 bytes from its last store to the far memory's ``awvalid`` in
-    51 cycles (41 for the own rank), and from memory's answer to READY in 8. Ordering and stalls:
+    52 cycles (31 for the own rank), and from memory's answer to READY in 8. Ordering and stalls:
     stores of a lane are answered in order. Received packets wait for memory only. Nothing waits for
     ``m_event``. Illegal input: refused, counted, named in a register or log.
 

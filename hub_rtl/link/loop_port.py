@@ -33,9 +33,9 @@ def inner_ports(cfg):
 class LoopPort(wiring.Component):
     """The inner ports of a slice with links, without a wire.
 
-    Contract: every record comes out once, in order, as from the own rank. The only destination with
-    credits is the own rank: four data credits, ``ctl_credits`` control credits, given back as the
-    record's last beat (the control flit) leaves.
+    Contract: every record comes out once, in order; the rank that it names is the own one, which it
+    goes to and comes from. The only destination with credits is the own rank: four data credits,
+    ``ctl_credits`` control credits, given back as the record's last beat (the control flit) leaves.
 
     Latency one cycle, a beat per cycle, no bubble. Control and records do not wait for each other.
     Input is trusted, it comes from this hub.
@@ -60,13 +60,12 @@ class LoopPort(wiring.Component):
         wiring.connect(m, wiring.flipped(record), records.i)
         wiring.connect(m, controls.o, wiring.flipped(self.o_control))
         came, out = records.o.p, self.o_record
-        header = came.header
+        fields = ((name, came.header[name]) for name, _ in came.header.shape())
         m.d.comb += [
             out.valid.eq(records.o.valid),
             records.o.ready.eq(out.ready),
             *(out.p[name].eq(came[name]) for name in ("mask", "part", "last", "data")),
-            *(out.p.header[name].eq(header[name]) for name, _ in header.shape() if name != "rank"),
-            out.p.header.rank.eq(mutant("link.loop_record_of_no_rank", self.rank, 0)),
+            *(out.p.header[name].eq(value) for name, value in fields),
         ]
         self._credits(m, controls)
         m.d.sync += [
@@ -80,6 +79,7 @@ class LoopPort(wiring.Component):
     def _credits(self, m, controls):
         """Credits of both kinds; control flits find a place by theirs."""
         cfg, control = self._cfg, header_layout()(controls.i.payload)
+        sender = header_layout()(self.i_control.payload).src
         left = Signal(range(LOOP_PACKETS + 1), init=LOOP_PACKETS)
         control_left = Signal(range(cfg.ctl_credits + 1), init=cfg.ctl_credits)
         freed, control_taken = Signal(), Signal()
@@ -94,7 +94,7 @@ class LoopPort(wiring.Component):
         ]
         m.d.comb += [
             controls.i.payload.eq(self.i_control.payload),
-            control.src.eq(self.rank),
+            control.src.eq(mutant("link.loop_control_keeps_sender", self.rank, sender)),
             control.dst.eq(self.rank),
             freed.eq(self.o_record.valid & self.o_record.ready & self.o_record.p.last),
             controls.i.valid.eq(self.i_control.valid & control_left.any()),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Spreads a slice's records over its links."""
 
-from amaranth import Cat, Module, Mux, Signal
+from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -38,7 +38,7 @@ class RecordSpread(wiring.Component):
         turn, target, named = Signal(links, init=1), Signal(links), Signal(links)
         period = self._lanes * links
         place = residue(residue_parts(m, header.block[:LANE_KEY], period, "block"), period)
-        above = [place >= self._lanes * n for n in range(links)] + [0]
+        above = [Const(1), *(place >= self._lanes * n for n in range(1, links)), Const(0)]
         m.d.comb += [
             named.eq(Cat(at & ~over for at, over in zip(above, above[1:], strict=False))),
             target.eq(Mux(mutant("link.plain_record_in_turn", header.plain, 0), named, turn)),

@@ -224,7 +224,7 @@ async def latency_and_rate(rig, cfg, rng):
             f"memory's answer to READY {node.events.stamps[0] - answer}"
         )
         assert (
-            address - last <= (52 if node is there else 42) and node.events.stamps[0] - answer <= 8
+            address - last <= (52 if node is there else 31) and node.events.stamps[0] - answer <= 8
         )
     rows = region(cfg, 1).capacity
     before = sum(writer.w.count for writer in there.writers)
