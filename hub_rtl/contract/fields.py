@@ -46,6 +46,7 @@ __all__ = [
     "OP",
     "ORDER_ERROR",
     "OWNER",
+    "PRIORITY",
     "RANK",
     "REASON",
     "REGION",
@@ -93,6 +94,7 @@ REGION = 11  # region at its rank, 2048 at most
 EPOCH = 4  # generation of a region, mod 16; its lowest bit is the bank
 ROWID = 24  # row of a (region, epoch), chosen by software
 OWNER = 4  # who issues stores and commands, checked against the decoder entry
+PRIORITY = 2  # of rows and plain packets for one peer: who goes first
 ADDR = 48  # byte in device memory
 ADDR16 = ADDR - UNIT  # 16-byte unit of device memory
 CSR_ADDR = 16  # byte in the register space: ten pages of 4 KiB

@@ -26,6 +26,7 @@ from .fields import (
     OP,
     ORDER_ERROR,
     OWNER,
+    PRIORITY,
     RANK,
     REASON,
     REGION,
@@ -372,7 +373,7 @@ def _control_page(cfg):
             _word(
                 "PRIORITY",
                 0x30,
-                2,
+                PRIORITY,
                 "rw",
                 "of packets for one peer: 0 rows before plain ones, 1 in turns, 2 plain ones first",
                 policy=True,

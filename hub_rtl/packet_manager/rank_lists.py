@@ -6,6 +6,7 @@ from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
 from hub_rtl.contract.config import ceil_log2
+from hub_rtl.contract.fields import PRIORITY
 from hub_rtl.parts.arbiter import lowest_set
 from hub_rtl.parts.mutants import mutant
 from hub_rtl.parts.onehot import encode
@@ -19,7 +20,7 @@ ROWS = (1 << BUCKETS) - 1 | 1 << TAIL  # lists of normal rows
 PLAINS = 1 << PLAIN | 1 << REMNANT
 
 
-class Priority(enum.Enum, shape=2):
+class Priority(enum.Enum, shape=PRIORITY):
     """Register ``control.PRIORITY``: who goes first of packets for one rank."""
 
     ROWS = 0

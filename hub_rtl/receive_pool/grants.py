@@ -256,7 +256,9 @@ class Grants(wiring.Component):
         rich, beyond = Signal(), Signal()
         give = Signal.like(free)
         much = now.recent >= t.most // 4 if t.most >= 4 else 1
-        few = now.recent.any() & (now.recent < -(-(t.first - RESERVE) // 4))
+        few = 0
+        if t.first > RESERVE:  # four times so few are not the first share
+            few = now.recent.any() & (now.recent < -(-(t.first - RESERVE) // 4))
         many = Mux(much, t.most, (now.recent << 2) + RESERVE)
         m.d.comb += [
             need.eq(mutant("receive_pool.few_need_little", Mux(few, t.first, many), many)),

@@ -78,7 +78,7 @@ def test_page_is_made_of_figures():
     assert text == compare.page(stub)
     for case in (*WAITING, *BESIDE, *HOT):
         assert case.command in text
-    assert "| 1 | 781 | 256 / 2 | 2,290 | 1,140 | 50 % | 2,286 | 2,281 | 2,282 | 2,283 |" in text
+    assert "| 1 | 781 | 576 / 2 | 2,290 | 1,140 | 50 % | 2,286 | 2,281 | 2,282 | 2,283 |" in text
     assert "| 1 | 781 | 1024 / 15 |" in text and "| 4 | 1,563 |" in text
     for case in BESIDE:
         for name in case.baselines:
