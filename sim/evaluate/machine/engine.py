@@ -44,18 +44,17 @@ SMALL_BYTES = 64e3  # what a framework's operation on a few thousand numbers mov
 
 
 def hub_settings(settings):
-    """Settings with a hub made for so many ranks: as many loopback lanes as the presets give them.
+    """Settings with a hub made for so many ranks: as many loopback slices as the presets give them.
 
     Presets are there for 8 and 72 ranks. Between them a hub has the same receive pools, shared by
-    its sources, and gets enough loopback lanes for one row in ``ranks``, which is how both presets
-    are sized.
+    its sources, and gets enough loopback slices for two rows in ``ranks``, which is how both
+    presets are sized.
     """
     made_for = hub_preset(settings.ranks)
     return replace(
         settings,
         local_rate=settings.rate
-        * ceil(made_for["lanes"] / (settings.ranks - 1))
-        / made_for["lanes"],
+        * min(1, ceil(2 * made_for["lanes"] / (settings.ranks - 1)) / made_for["lanes"]),
     )
 
 
