@@ -157,7 +157,7 @@ def run(
                     output / "timeline.png",
                     BIN,
                     f"{shape.name}, {routing.tokens} tokens, {ranks} ranks, "
-                    f"{plan.cfg.lanes} lane(s), {cycles} cycles one way",
+                    f"{plan.cfg.lanes} x {plan.cfg.slice_links} links, {cycles} cycles one way",
                 )
             if not keep:
                 result.remove()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The hub taken apart: every unit once, with how many there are, and the rest that joins them.
 
-A hub of 18 lanes is too large to be measured flat, and 18 equal lanes need not be mapped 18 times.
+A whole hub is too large to be measured flat, and equal lanes need not be mapped one by one.
 A unit is measured out of context with its ports as they are; the rest has the units as black boxes.
 """
 

@@ -88,10 +88,10 @@ what a macro needs beyond that must fit into the rest of the cycle. ABC maps for
 (`flow/synth/cells.py`)."""
 
 AREA = f"""
-## The area of 18 lanes
+## The area of 18 links
 
 The MoE-Hub paper (arXiv 2605.05888) gives 0.49 mm² in 7 nm for its hub and says nothing of what is in it. Counted
-here, on the reference hub, 18 lanes and 3 loopback lanes:
+here, on the reference hub, six slices of three links and two loopback slices:
 
 - *the mechanism*: decoder, packet manager (pool), send ledger, row lookup (RAT, and the queue in which a packet waits
   for its last flit), address table (APT), spill engine, scoreboard with its combiners, producer control; all
@@ -113,6 +113,5 @@ macro replaces it."""
 GROWTH = """
 ## Growth
 
-One size is varied at a time in preset `nvl8`, with one lane and one loopback lane unless lanes are varied; over ranks
-the pool has 128 entries and 8 receive buffers per source, so that 72 ranks fit. Units that do not change are not
-measured again."""
+One size is varied at a time in preset `nvl8`, with one lane and one loopback lane unless lanes are varied. Units that
+do not change are not measured again."""

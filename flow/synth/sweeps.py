@@ -10,13 +10,13 @@ from .census import UNITS
 
 __all__ = ["REFERENCE", "SWEEPS", "Line", "Sweep", "fit_line", "lane_and_shared", "reference"]
 
-#: Lane, shared part and 18 lanes are judged on this: preset and what is changed in it.
+#: Lane, shared part and the whole hub are judged on this: preset and what is changed in it.
 REFERENCE = ("nvl8", {"regions": 256})
 _ONE = {"lanes": 1, "loop_lanes": 1}
 
 
 def reference():
-    """The configuration that area targets are judged on: 8 ranks, 256 regions, 18 lanes."""
+    """The configuration that area targets are judged on: 8 ranks, 256 regions, 18 links."""
     name, changes = REFERENCE
     return preset(name, **changes)
 
@@ -50,11 +50,9 @@ class Sweep:
 SWEEPS = {
     sweep.field: sweep
     for sweep in (
-        Sweep("lanes", (1, 2, 4, 8, 12, 18), {"loop_lanes": 1}, "lanes"),
+        Sweep("lanes", (1, 2, 3, 4, 6), {"loop_lanes": 1}, "lanes"),
         Sweep("flit_bytes", (16, 32, 64), _ONE, "flit bytes"),
-        Sweep(
-            "ranks", (2, 4, 8, 16, 32, 72), {**_ONE, "pool_depth": 128, "pool_places": 336}, "ranks"
-        ),
+        Sweep("ranks", (2, 4, 8, 16, 32, 72), _ONE, "ranks"),
         Sweep("regions", (16, 64, 256, 1024), _ONE, "regions"),
         Sweep("rat_sets", (16, 64, 256, 1024), _ONE, "RAT entries of a lane", 4),
         Sweep("pool_depth", (16, 32, 64, 128), _ONE, "pool entries of a lane"),

@@ -19,7 +19,7 @@ TURNS = 3  # packets of another rank before which a rank with a full one has its
 LEDGER = 3  # cycles from o_sent to the ledger
 BUCKETS, REST_SHARE = 8, 4
 BUCKET, PLAIN, LOW, PARTIAL = range(4)  # classes of packets, the better ones first
-ROWS_FIRST, TURNS, PLAIN_FIRST = range(3)  # values of control.PRIORITY
+ROWS_FIRST, IN_TURNS, PLAIN_FIRST = range(3)  # values of control.PRIORITY
 
 
 @dataclass(eq=False)

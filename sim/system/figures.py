@@ -255,6 +255,6 @@ def table(by_way):
         ("figure", *ways),
         ((text, *(_number(get(r)) for r in reports)) for text, get in figures.items()),
         title=f"{report['model']}: {report['tokens']} tokens, top-{report['top_k']}, "
-        f"{cfg['ranks']} ranks, {cfg['lanes']} lane(s)",
+        f"{cfg['ranks']} ranks, {cfg['lanes']} x {cfg['slice_links']} links",
         right=ways,
     )
