@@ -230,7 +230,7 @@ def test_damaged_header(simulate, field, at, reason):
     bit = HEADER[field][0] + at
     s, registers = start()
     registers.write(VICTIM, "control.TIMEOUT", 1500)
-    s.system.fault("corrupt", dest=VICTIM, lane=0, index=0, bit=bit)
+    s.system.fault("corrupt", dest=VICTIM, link=0, index=0, bit=bit)
     playground(s)
     unmodelled_row(s)
     others(s, rows=6)
@@ -278,7 +278,7 @@ def test_truncated_packet(simulate):
     """A packet that lost its last flit is padded: its region ends in ERROR INCOMPLETE, never
     all-ready."""
     s, _ = start()
-    s.system.fault("truncate", dest=VICTIM, lane=0, index=1)
+    s.system.fault("truncate", dest=VICTIM, link=0, index=1)
     playground(s)
     unmodelled_row(s)
     others(s, rows=6)

@@ -86,7 +86,7 @@ def test_damaged_links_never_pass_unnoticed(harness, kind):
     """A lost, doubled or damaged packet shows in counters or events; never as a quiet all-ready
     with wrong rows."""
     s = FourHubs(max_cycles=12_000)
-    s.system.fault(kind, dest=1, lane=0, index=5, bit=13)
+    s.system.fault(kind, dest=1, link=0, index=5, bit=13)
     all_to_all(s)
     for rank in RANKS:
         for n in range(6):
@@ -121,7 +121,7 @@ def test_planted_flipped_bit_is_caught(harness, bit):
     s = FourHubs()
     all_to_all(s)
     for index in range(6):
-        s.system.fault("corrupt", dest=1, lane=0, index=index, bit=bit)
+        s.system.fault("corrupt", dest=1, link=0, index=index, bit=bit)
     for rank in RANKS:
         s.row(rank, 2, rank * 16)
         s.row(rank, 3, rank * 16 + 1)
