@@ -13,7 +13,7 @@ from sim.quality.caught import assert_caught
 
 TINY = preset("tiny")
 SMALL = preset("small", lanes=2, ranks=2)
-LINKS = preset("tiny", lanes=2, slice_links=2, slice_bytes=64, log_depth=16)
+LINKS = preset("tiny", slice_links=2, slice_bytes=64, log_depth=16)
 
 
 @pytest.mark.parametrize(
