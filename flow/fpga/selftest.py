@@ -4,7 +4,7 @@ verdict."""
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
-from amaranth.lib.wiring import Out
+from amaranth.lib.wiring import In, Out
 
 from hub_rtl.hub.hub import Hub
 
@@ -35,9 +35,9 @@ class SelfTest(wiring.Component):
     something is, with ``code`` (bits of CODES). Then nothing more changes. Memories pause at
     random.
 
-    Parameters: ``plan``, :class:`~flow.fpga.plan.Plan`; ``fault``: plant one wrong bit, so that the
-    test must fail. Ports: ``running``, ``passed``, ``failed`` Out; ``code`` Out; ``cycles`` Out, 32
-    bits, since reset until the verdict.
+    Parameters: ``plan``, :class:`~flow.fpga.plan.Plan`; ``fault``: with a port ``fault``, In, that
+    plants one wrong bit, so that the test must fail. Ports: ``running``, ``passed``, ``failed``
+    Out; ``code`` Out; ``cycles`` Out, 32 bits, since reset until the verdict.
     """
 
     def __init__(self, plan=None, fault=False):
@@ -49,6 +49,7 @@ class SelfTest(wiring.Component):
                 "failed": Out(1),
                 "code": Out(len(CODES)),
                 "cycles": Out(32),
+                **({"fault": In(1)} if fault else {}),
             }
         )
 
@@ -119,7 +120,9 @@ class SelfTest(wiring.Component):
     def _node(self, m, rank, hub, noise, epoch, start, go_on):
         """One hub with its GPU, software and memories; what is known of them."""
         plan = self._plan
-        software, gpu = Sequencer(plan.steps(rank)), Traffic(plan, rank, self._fault and rank == 0)
+        software, gpu = Sequencer(plan.steps(rank)), Traffic(plan, rank)
+        if self._fault and rank == 0:
+            m.d.comb += gpu.fault.eq(self.fault)
         checkers, spill = [RowChecker(plan) for _ in range(plan.cfg.slices)], SpillMemory(plan)
         for name, part in {"hub": hub, "software": software, "gpu": gpu, "spill": spill}.items():
             m.submodules[f"{name}{rank}"] = part

@@ -29,16 +29,17 @@ class Traffic(wiring.Component):
     Latency and throughput: one store per cycle when the hub takes it. Illegal input: any answer
     other than OK, an ERROR event or a wrong number of rows sets ``error`` for good.
 
-    Parameters: ``plan``; ``rank``, the own one; ``fault``: store one wrong bit in the last row (to
-    see the test fail). Ports: ``start`` In, strobe; ``epoch`` In; ``done`` Out, from the ALL event
-    until the next start; ``error`` Out; ``store``, ``response``, ``command``, ``command_response``,
-    ``event``: the hub's ports, {valid, ready, fields}.
+    Parameters: ``plan``; ``rank``, the own one. Ports: ``fault`` In, store one wrong bit in the
+    last row (to see the test fail); ``start`` In, strobe; ``epoch`` In; ``done`` Out, from the ALL
+    event until the next start; ``error`` Out; ``store``, ``response``, ``command``,
+    ``command_response``, ``event``: the hub's ports, {valid, ready, fields}.
     """
 
-    def __init__(self, plan, rank, fault=False):
-        self._plan, self._rank, self._fault = plan, rank, fault
+    def __init__(self, plan, rank):
+        self._plan, self._rank = plan, rank
         super().__init__(
             {
+                "fault": In(1),
                 "start": In(1),
                 "epoch": In(4),
                 "done": Out(1),
@@ -94,7 +95,7 @@ class Traffic(wiring.Component):
                     sector,
                 )
             ),
-            self.store_data.eq(Cat(*units) ^ Mux(last & self._fault, 1, 0)),
+            self.store_data.eq(Cat(*units) ^ Mux(last & self.fault, 1, 0)),
             self.store_mask.eq(
                 Mux((sector == sectors - 1) & (plan.units % 2 == 1), 0xFFFF, 0xFFFFFFFF)
             ),

@@ -12,10 +12,11 @@ from sim.bench.runner import run_bench
 PLAN = Plan(rounds=3)
 
 
-def run(name, component, *, code=0):
+def run(code=0):
+    """One build, in which a wrong bit can be planted."""
     run_bench(
-        component,
-        name=name,
+        SelfTest(PLAN, fault=True),
+        name="selftest",
         module="sim.cocotb.system.fpga",
         cfg=PLAN.cfg,
         params={"limit": 30000, "code": code},
@@ -23,12 +24,12 @@ def run(name, component, *, code=0):
 
 
 def test_passes():
-    run("selftest", SelfTest(PLAN))
+    run()
 
 
 def test_one_wrong_bit():
     """A bit that is wrong on its way is found in memory."""
-    run("selftest_fault", SelfTest(PLAN, fault=True), code=1 << CODES.index("row memory"))
+    run(code=1 << CODES.index("row memory"))
 
 
 def test_the_plan_fits_the_hub():

@@ -233,10 +233,10 @@ def bytes_of(result, rank, index, rows):
 def test_reset_of_one_hub(simulate):
     """A hub is reset after its traffic, set up again, and exchanges rows with the victim. What its
     peer counted goes on, its own starts again: a packet has an unexpected number, the peer's totals
-    are more than it was granted, or cannot be, its own look old, so that the peer's packets wait when it has used the grants that it
-    had; at most as many as ``pool_places`` pass each way. TIMEOUT names the region and the hub;
-    drained as if it were dead it is no more in the victim's way. Who exchanges nothing with it does
-    not notice."""
+    are more than it was granted, or cannot be, its own look old, so that the peer's packets wait
+    when it has used the grants that it had; at most as many as ``pool_places`` pass each way.
+    TIMEOUT names the region and the hub; drained as if it were dead it is no more in the victim's
+    way. Who exchanges nothing with it does not notice."""
     s, registers = start(max_cycles=60_000, use_can_accept=0)
     at, again = 12_000, WRONG + 1
     s.system.setting("reset_of", CULPRIT, at)

@@ -12,6 +12,7 @@ async def verdict(dut):
     """The verdict comes within the time that is left to it, and says what was planted."""
     params = bench_params()[1]
     bench = start_clock(dut, watchdog=0)
+    dut.fault.value = params["code"] != 0
     await bench.reset()
     await bench.until(
         lambda: int(dut.passed.value) or int(dut.failed.value), params["limit"], "a verdict"
