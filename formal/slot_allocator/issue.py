@@ -48,24 +48,21 @@ class _Issue(Spec):
         )
         self.specify(m, dut, inside, taken, held, held & command.ready)
 
+    def first_unit(self, command):
+        """Where in its block a command's packet begins, in units of 16 bytes."""
+        own, body = slice_types_of(self._cfg), command.body
+        plain, row = data.View(own.plain_body, body).addr16, data.View(own.row_body, body).row_off
+        return Mux(command.kind == Kind.PLAIN, plain, row)[: ceil_log2(self._cfg.packet_flits)]
+
     def span_parts(self, command):
         """Parts from the first to the last of a command's packet."""
-        cfg, own = self._cfg, slice_types_of(self._cfg)
-        body, flat = data.View(own.row_body, command.body), data.View(own.plain_body, command.body)
-        unit = Mux(command.kind == Kind.PLAIN, flat.addr16, body.row_off)[
-            : ceil_log2(cfg.packet_flits)
-        ]
-        shift = ceil_log2(cfg.slice_bytes // 16)
+        unit, shift = self.first_unit(command), ceil_log2(self._cfg.slice_bytes // 16)
         return ((unit + command.len - 1) >> shift) - (unit >> shift) + 1
 
     def in_block(self, command):
         """It has a span, which does not leave its block."""
-        cfg, own = self._cfg, slice_types_of(self._cfg)
-        body, flat = data.View(own.row_body, command.body), data.View(own.plain_body, command.body)
-        unit = Mux(command.kind == Kind.PLAIN, flat.addr16, body.row_off)[
-            : ceil_log2(cfg.packet_flits)
-        ]
-        return (command.len != 0) & (unit + command.len <= cfg.packet_flits)
+        ends = self.first_unit(command) + command.len
+        return (command.len != 0) & (ends <= self._cfg.packet_flits)
 
 
 class CommandsBecomeWritesOrRefusals(_Issue):
