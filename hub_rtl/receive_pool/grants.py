@@ -17,6 +17,7 @@ from .records import RESERVE
 __all__ = ["Grants"]
 
 BATCH = 16  # grants that are told at once at the latest
+QUIET = 3  # periods without a packet after which a source may lose its first share
 
 
 class Step(enum.Enum):
@@ -41,9 +42,8 @@ class Turn(NamedTuple):
     level: Signal  #: nobody should have more
     unmet: Signal  #: somebody cannot have what it needs
     short: Signal  #: so it was in the period before, or is
-    hungry: Signal  #: somebody cannot have what it should
-    poor: Signal  #: so it was in the period before
-    spare: Signal  #: somebody has more than it needs
+    denied: Signal  #: somebody cannot have what it should
+    hungry: Signal  #: somebody who sends cannot have its first share
 
 
 class GrantsObserve(NamedTuple):
@@ -68,15 +68,14 @@ class Grants(wiring.Component):
     of places, always. Every source has its two reserved places at the end of each visit. What a
     source gives back it cannot use any more.
 
-    Policy: a source *needs* four times what came from it in the last period, at least its first
-    share if anything came, and its reserve. While everybody can have what it needs, everybody has
-    its first share at least, used or not. Where a need cannot be met, the pool is *short* until a
-    period has passed in which all were: a source then has no more than it needs, and is asked to
-    give back of what it has beyond and does not use. When it is not short, and somebody could not
-    have its first share in the period before, who has more than that and than its need is asked.
-    Nobody has more than the *level*: after a period with an unmet need in which nobody had more
-    than its own it falls by a quarter, not below the first share; after one without it rises by a
-    half, to ``most``. A source that has too much is granted nothing while its places become free.
+    Policy: a source *needs* four times what came from it in the last period and its reserve, and
+    its first share at least if anything came in the last three. While everybody can have what it
+    needs, everybody has its first share at least, used or not. Where a need cannot be met, the pool
+    is *short* until a period has passed in which all were: a source then should have no more than
+    it needs. Nobody should have more than the *level*: it falls to the first share when a source
+    that sends could not have that, and rises by a half, to ``most``, after a period in which all
+    needs were met. A source that has more than it should is granted nothing while its places become
+    free, and if others lack theirs it is asked to give back of what it does not use.
 
     Latency: a visit takes 5 cycles, 8 if the source gave something back. A source is told when an
     eighth of what it has, or 16, is new to it, and anything in the first round of a period; a round
@@ -109,7 +108,8 @@ class Grants(wiring.Component):
         )
         self._cfg, self._types, self._period = cfg, types, period
         more = ("arrived", "own", "gained", "claimed")
-        self._visit = struct(dict.fromkeys([*dict(types.book), *more], GRANT))
+        book = {name: field.shape for name, field in types.book}
+        self._visit = struct({**book, **dict.fromkeys(more, GRANT)})
 
     def elaborate(self, platform):
         m = Module()
@@ -150,7 +150,7 @@ class Grants(wiring.Component):
             m.d.sync += [
                 *(
                     now[name].eq(old[name])
-                    for name in ("granted", "told", "back", "then", "recent")
+                    for name in ("granted", "told", "back", "then", "recent", "quiet")
                 ),
                 now.freed.eq(freed.r_data),
                 now.gained.eq(freed.r_data - old.freed),
@@ -161,11 +161,11 @@ class Grants(wiring.Component):
             ]
         self._take_back(m, step, now)
         turn = self._turn(m, reads, after <= who)
-        wanted, want, *more = self._give(m, step, now, free, turn)
+        wanted, want, beyond = self._give(m, step, now, free, turn)
         self.observe = GrantsObserve(
             book, counted, freed, step, who, now, free, turn.level, wanted, want
         )
-        self._tell(m, step, now, *more, turn, book, who)
+        self._tell(m, step, now, beyond, turn, book, who)
         return m
 
     def _count_freed(self, m):
@@ -224,11 +224,11 @@ class Grants(wiring.Component):
         """The clock of the policy: rounds of visits, periods. Returns its state."""
         t = self._types
         clock, due = Signal(range(self._period), init=self._period - 1), Signal()
-        names = ("measures", "asks", "unmet", "short", "hungry", "poor", "spare")
+        names = ("measures", "asks", "unmet", "short", "denied", "hungry")
         level = Signal(range(t.most + 1), init=t.most)
         turn = Turn(level=level, **{name: Signal(name=name) for name in names})
-        lower, higher = Signal.like(level), Signal(range(2 * t.most))
-        m.d.comb += [lower.eq(level - (level >> 2)), higher.eq(level + (level >> 1))]
+        higher = Signal(range(2 * t.most))
+        m.d.comb += higher.eq(level + (level >> 1))
         m.d.sync += clock.eq(Mux(clock == 0, self._period - 1, clock - 1))
         with m.If(clock == 0):
             m.d.sync += due.eq(1)
@@ -238,13 +238,12 @@ class Grants(wiring.Component):
                 m.d.sync += [
                     due.eq(clock == 0),
                     turn.short.eq(turn.unmet),
-                    turn.poor.eq(turn.hungry),
-                    Cat(turn.unmet, turn.hungry, turn.spare).eq(0),
+                    Cat(turn.unmet, turn.denied, turn.hungry).eq(0),
                 ]
-                with m.If(~turn.unmet):
+                with m.If(mutant("receive_pool.hunger_not_noticed", turn.hungry, 0)):
+                    m.d.sync += level.eq(t.first)
+                with m.Elif(~turn.unmet):
                     m.d.sync += level.eq(Mux(higher > t.most, t.most, higher))
-                with m.Elif(~turn.spare):
-                    m.d.sync += level.eq(Mux(lower > t.first, lower, t.first))
         return turn
 
     def _give(self, m, step, now, free, turn):
@@ -253,14 +252,15 @@ class Grants(wiring.Component):
         level, width = turn.level, len(turn.level) + 1
         need, fair, floor = Signal(width), Signal(width), Signal(width)
         wanted, want, lacks, lack = Signal(), Signal(width), Signal(), Signal(width)
-        rich, beyond = Signal(), Signal()
+        active, starved, short_of, beyond = Signal(), Signal(), Signal(width), Signal()
         give = Signal.like(free)
         much = now.recent >= t.most // 4 if t.most >= 4 else 1
         few = 0
         if t.first > RESERVE:  # four times so few are not the first share
-            few = now.recent.any() & (now.recent < -(-(t.first - RESERVE) // 4))
+            few = active & (now.recent < -(-(t.first - RESERVE) // 4))
         many = Mux(much, t.most, (now.recent << 2) + RESERVE)
         m.d.comb += [
+            active.eq(now.quiet != QUIET),
             need.eq(mutant("receive_pool.few_need_little", Mux(few, t.first, many), many)),
             fair.eq(mutant("receive_pool.level_ignored", Mux(need < level, need, level), need)),
             floor.eq(Mux(turn.short | (need > t.first), fair, t.first)),
@@ -272,14 +272,19 @@ class Grants(wiring.Component):
                 step.eq(Step.SHARE),
             ]
             with m.If(turn.measures):
-                m.d.sync += [now.recent.eq(now.arrived - now.then), now.then.eq(now.arrived)]
+                m.d.sync += [
+                    now.recent.eq(now.arrived - now.then),
+                    now.then.eq(now.arrived),
+                    now.quiet.eq(Mux(now.arrived == now.then, now.quiet + active, 0)),
+                ]
         with m.If(step == Step.SHARE):
             m.d.sync += [
                 wanted.eq(floor > now.own),
                 want.eq(floor - now.own),
                 lacks.eq(fair > now.own),
                 lack.eq(fair - now.own),
-                rich.eq(now.own > need),
+                starved.eq(active & (t.first > now.own)),
+                short_of.eq(t.first - now.own),
                 beyond.eq(now.own > floor),
                 step.eq(Step.GIVE),
             ]
@@ -302,23 +307,22 @@ class Grants(wiring.Component):
                     turn.unmet.eq(1),
                 ]
             with m.If(wanted & (want > free)):
+                m.d.sync += turn.denied.eq(mutant("receive_pool.idle_ones_forgotten", 1, 0))
+            with m.If(starved & (short_of > free)):
                 m.d.sync += turn.hungry.eq(1)
-        return wanted, want, rich, beyond
+        return wanted, want, beyond
 
-    def _tell(self, m, step, now, rich, beyond, turn, book, who):
+    def _tell(self, m, step, now, beyond, turn, book, who):
         """The source is told if it is worth a message; the books are written."""
         out, news = self.o_grant, Signal(GRANT)
-        surplus, back, tells = Signal(), Signal(), Signal()
+        back, tells = Signal(), Signal()
         m.d.comb += [
             news.eq(now.granted - now.told),
-            surplus.eq(
-                Mux(
-                    turn.short,
-                    rich,
-                    mutant("receive_pool.the_poor_are_forgotten", turn.poor & beyond, 0),
-                )
+            back.eq(
+                turn.asks
+                & beyond
+                & mutant("receive_pool.never_asks_back", turn.short | turn.denied, 0)
             ),
-            back.eq(mutant("receive_pool.never_asks_back", turn.asks & surplus, 0)),
             tells.eq(
                 (step == Step.TELL)
                 & (out.ready | ~out.valid)
@@ -327,11 +331,9 @@ class Grants(wiring.Component):
             book.w_en.eq(step == Step.TELL),
             book.w_addr.eq(who),
             *(book.w_data[name].eq(now[name]) for name in ("granted", "freed", "back")),
-            *(book.w_data[name].eq(now[name]) for name in ("then", "recent")),
+            *(book.w_data[name].eq(now[name]) for name in ("then", "recent", "quiet")),
             book.w_data.told.eq(Mux(tells, now.granted, now.told)),
         ]
-        with m.If((step == Step.TELL) & rich):
-            m.d.sync += turn.spare.eq(1)
         with m.If(tells):
             m.d.sync += [
                 out.valid.eq(1),

@@ -55,9 +55,10 @@ class PoolTypes:
         )
         #: What is known of a source, from visit to visit. Packets since reset, mod 4096:
         #: ``granted`` beyond the first share, ``told``, ``freed``, ``back``, given back by it,
-        #: ``then``, arrived when the period began; ``recent``, arrived in the period before.
+        #: ``then``, arrived when the period began; ``recent``, arrived in the period before;
+        #: ``quiet``, periods since anything did, 3 at most.
         totals = ("granted", "told", "freed", "back", "then", "recent")
-        self.book = struct(dict.fromkeys(totals, GRANT))
+        self.book = struct(dict.fromkeys(totals, GRANT) | {"quiet": 2})
 
 
 @cache

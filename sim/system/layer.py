@@ -52,6 +52,7 @@ MOST_TILE_ROWS = 1024  # docs/formats.md
 LARGEST_USUAL_TILE = 128  # the M-tile of a GEMM
 EPOCH = 0
 MARK_START, MARK_STORED, MARK_CLOSED, MARK_END, MARK_TOLD = 1, 2, 3, 4, 5
+STREAMS = 4  # of stores, for each link
 TELLER = 1  # thread of a rank that tells what comes
 #: Cycles for which rows may go before answers. The default is for plain stores, whose last packet
 #: is rarely full: software without the hub is slower with this one.
@@ -336,10 +337,12 @@ def plan_layer(
 
 
 def new_system(plan, *, expert_cycles=200, expert_units=4, **settings):
-    """A :class:`~sim.system.system.System` with the plan's memory and expert stand-ins."""
+    """A :class:`~sim.system.system.System` with the plan's memory and expert stand-ins, and with
+    as many streams of stores (think of SMs) for each link."""
     cfg = plan.cfg
     system = System(
         cfg,
+        streams=STREAMS * cfg.slice_links,
         expert=(expert_cycles, expert_units, plan.shape.combine_bytes),
         mem_spill=(plan.spill_base, plan.region_base),
         **settings,
