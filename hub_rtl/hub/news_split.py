@@ -46,9 +46,10 @@ class NewsSplit(wiring.Component):
         beat, news, words = self.i_record.p, self.o_news.p, self._bytes * BYTE // WORD
         at, named, more = Signal(index_width(words)), Signal(words), Signal()  # entry of the beat
         entry_here, good, done = Signal(), Signal(), Signal()
-        entry = news_layout()(beat.data.word_select(at, WORD))
-        mask = beat.mask.word_select(beat.part, self._bytes)
+        entry, mask = Signal(news_layout()), Signal(self._bytes)
         m.d.comb += [
+            entry.eq(beat.data.word_select(at, WORD)),
+            mask.eq(beat.mask.word_select(beat.part, self._bytes)),
             named.eq(Cat(mask[n * WORD // BYTE] for n in range(words))),
             more.eq((named >> at >> 1).any()),
             entry_here.eq(self.i_record.valid & beat.header.news),

@@ -77,16 +77,20 @@ class CounterSums(wiring.Component):
 
         def add_all(ports, rename=None):
             for name, _ in ports[0].shape():
-                give((rename or {}).get(name, name), ones([port[name] for port in ports]))
+                give((rename or {}).get(name, name), ones(m, [port[name] for port in ports], name))
 
         add_all(self.store, self._store_names)
         for ports in (self.pool, self.link, self.memory):
             add_all(ports)
         give(
             "bad_packets",
-            mutant("hub.bad_packets_of_first_lane", ones(list(self.bad)), ones(list(self.bad)[:1])),
+            mutant(
+                "hub.bad_packets_of_first_lane",
+                ones(m, list(self.bad), "bad"),
+                ones(m, list(self.bad)[:1], "first_bad"),
+            ),
         )
-        give("news_lost", ones(list(self.lost)))
+        give("news_lost", ones(m, list(self.lost), "lost"))
         for name, _ in self.close.shape():
             give(name, self.close[name])
         for name, _ in self.alloc.shape():

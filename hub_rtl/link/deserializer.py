@@ -188,9 +188,8 @@ class Deserializer(wiring.Component):
             Signal(name=name) for name in ("begins", "of_mask", "of_data", "ends", "cut")
         )
         number = (cfg.mask_flits - masks_left)[: index_width(cfg.mask_flits)]
-        cover = Cat(
-            bit.replicate(FLIT_BYTES) for bit in span.word_select(number, FLIT // FLIT_BYTES)
-        )
+        units = Signal(FLIT // FLIT_BYTES)  # of the span, those that the mask flit is about
+        cover = Cat(bit.replicate(FLIT_BYTES) for bit in units)
         mask = arrived.data & mutant("link.mask_beyond_span", cover, -1)
         now = Mux(begins, first, unit)
         part = now[ceil_log2(per_part) :] if size < cfg.packet_bytes else Const(0, 1)
@@ -198,6 +197,7 @@ class Deserializer(wiring.Component):
             begins.eq(checked.data),
             of_mask.eq(arrived.valid & inside & masks_left.any()),
             of_data.eq(arrived.valid & inside & ~masks_left.any()),
+            units.eq(span.word_select(number, len(units))),
             ends.eq(of_data & (left == 1)),
             cut.eq((begins | of_mask | of_data) & ~ends & arrived.last),
             headers.w_en.eq(begins),

@@ -110,9 +110,10 @@ class Serializer(wiring.Component):
     def _take(self, m, payload):
         """Stores beats, 0 for the bytes that are not there. Returns: a record ends, its place."""
         beat, place, ends = self.i_record.p, Signal(), Signal()
-        mask = beat.mask.word_select(beat.part, self._slice_bytes)
+        mask = Signal(self._slice_bytes)
         there = Cat(bit.replicate(BYTE) for bit in mask)
         m.d.comb += [
+            mask.eq(beat.mask.word_select(beat.part, self._slice_bytes)),
             payload.w_en.eq(self.i_record.valid & self.i_record.ready),
             payload.w_addr.eq(self._at(place, beat.part)),
             payload.w_data.eq(beat.data & mutant("link.bytes_without_mask", there, -1)),

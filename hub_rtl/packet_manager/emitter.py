@@ -219,7 +219,7 @@ class Emitter(wiring.Component):
             taken.dest.eq(info.dest),
             taken.bank.eq(info.key.body.row.epoch[0]),
             *(
-                count.eq(ones(self.o_record.p.mask.word_select(n, FLIT_BYTES)))
+                count.eq(ones(m, self.o_record.p.mask.word_select(n, FLIT_BYTES), f"ones_{n}"))
                 for n, count in enumerate(counts)
             ),
             self.o_sent.eq(taken),

@@ -252,7 +252,8 @@ class Tags(wiring.Component):
         ]
         with m.If(moves):
             # Bank 1 is the emptier one.
-            emptier = ones(table.used[WAYS:HOME]) < ones(table.used[:WAYS])
+            first, second = table.used[:WAYS], table.used[WAYS:HOME]
+            emptier = ones(m, second, "used_second") < ones(m, first, "used_first")
             m.d.sync += [own.second.eq(emptier), of_aside.second.eq(own.second)]
         m.d.sync += [own.used.eq(own_next), of_aside.used.eq(aside_next)]
         for name, after, used in (

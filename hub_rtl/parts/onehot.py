@@ -2,7 +2,7 @@
 """One-hot multiplexers and encoders as balanced trees: depth grows with the logarithm of the
 width."""
 
-from amaranth import Cat, Const, Mux, Value
+from amaranth import Cat, Const, Mux, Signal, Value
 
 __all__ = ["select", "encode", "ones", "several", "tree_sum"]
 
@@ -44,8 +44,10 @@ def tree_sum(values):
     return values[0]
 
 
-def ones(bits):
-    """How many bits are set: full adders column by column, fewer gates than a tree of sums."""
+def ones(m, bits, name):
+    """How many bits are set: full adders column by column, fewer gates than a tree of sums. Each
+    adder's outputs are signals of ``m``, ``name`` first: as expressions they would be written out
+    wherever they are used."""
     columns, total, weight = [list(bits)], [], 0
     while weight < len(columns):
         column = columns[weight]
@@ -54,9 +56,17 @@ def ones(bits):
         while len(column) > 1:
             a, b, *rest = column[:3]
             c = rest[0] if rest else None
-            half = a ^ b
-            columns[weight + 1].append((a & b) | (half & c) if rest else a & b)
-            column = columns[weight] = column[3 if rest else 2 :] + [half ^ c if rest else half]
+            half, low, high = (
+                Signal(name=f"{name}_{part}_{1 << weight}_{len(column)}")
+                for part in ("half", "sum", "carry")
+            )
+            m.d.comb += [
+                half.eq(a ^ b),
+                low.eq(half ^ c if rest else half),
+                high.eq((a & b) | (half & c) if rest else a & b),
+            ]
+            columns[weight + 1].append(high)
+            column = columns[weight] = [*column[3 if rest else 2 :], low]
         total.append(column[0] if column else Const(0, 1))
         weight += 1
     return Cat(total)

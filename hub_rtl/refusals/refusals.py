@@ -375,7 +375,10 @@ class RefusalLog(wiring.Component):
         ]
         m.d.sync += [
             lost_q.eq(lost),
-            extra.eq(ones(lost_q) + (mutant("refusals.full_log_loses_silently", write & full, 0))),
+            extra.eq(
+                ones(m, lost_q, "lost")
+                + (mutant("refusals.full_log_loses_silently", write & full, 0))
+            ),
             self.logged.eq(mutant("refusals.loss_not_told", write | lost_q.any(), write)),
         ]
         with m.If(self.clear):
