@@ -401,9 +401,16 @@ class HubTypes:
         self.command_error = struct(
             {"en": 1, "command": self.region_command, "reason": ORDER_ERROR}
         )
+        #: Its like to all regions from ``region`` to ``last``. ``again``: each that is given back
+        #: is opened for the epoch two further.
+        self.region_order = struct(
+            {"op": OP, "region": region, "epoch": epoch, "last": region, "again": 1}
+        )
         #: A region's bank, and one this cycle.
         self.bank_name = struct({"region": region, "bank": 1})
         self.bank_strobe = struct({"en": 1, "region": region, "bank": 1})
+        #: The same bank of all regions from ``region`` to ``last``, this cycle.
+        self.run_strobe = struct({"en": 1, "region": region, "last": region, "bank": 1})
         #: A producer's second close.
         self.bad_close = struct({"en": 1, "region": region, "epoch": epoch, "src": rank})
         #: Book of a bank, as a CSR query shows it. ``told``, ``closes``: how many have come.

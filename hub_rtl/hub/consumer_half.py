@@ -69,7 +69,7 @@ class HubConsumer(wiring.Component):
                 "close_taken": Out(1),
                 "o_event": Out(stream.Signature(t.event)),
                 "spill": Out(Axi4(ADDR, WORD)),
-                "i_command": In(stream.Signature(t.region_command)),
+                "i_command": In(stream.Signature(t.region_order)),
                 "command_error": Out(t.command_error),
                 "geometry_write": In(t.geometry_write),
                 "window_write": In(t.window_write),

@@ -128,9 +128,9 @@ class RegionAccess(wiring.Component):
                 "errors": Out(len(GEOMETRY_RULES)),
                 "geometry_write": Out(t.geometry_write),
                 "command_en": In(1),
-                "command": In(t.region_command),
+                "command": In(t.region_order),
                 "command_busy": Out(1),
-                "o_command": Out(stream.Signature(t.region_command)),
+                "o_command": Out(stream.Signature(t.region_order)),
                 "query_en": In(1),
                 "query_bank": In(1),
                 "query_busy": Out(1),
@@ -190,7 +190,13 @@ class RegionAccess(wiring.Component):
         with m.Elif(command.valid & command.ready):
             m.d.sync += [
                 command.valid.eq(0),
-                opening.eq(command.payload.op == RegionOp.OPEN),
+                opening.eq(
+                    mutant(
+                        "register_bank.again_is_no_opening",
+                        (command.payload.op == RegionOp.OPEN) | command.payload.again,
+                        command.payload.op == RegionOp.OPEN,
+                    )
+                ),
             ]
         with m.Elif(opening):
             m.d.sync += opening.eq(~command.ready)
@@ -226,7 +232,15 @@ class RegionAccess(wiring.Component):
         command = self.o_command
         wait = Signal(range(QUERY_CYCLES + 1))
         blocked = Signal()  # bank 0 was not FREE, or about to leave it
-        ordered = self.command_busy & (command.payload.region == self.region)
+        ordered = (
+            self.command_busy
+            & (self.region >= command.payload.region)
+            & mutant(
+                "register_bank.range_is_its_first",
+                self.region <= command.payload.last,
+                self.region == command.payload.region,
+            )
+        )
         with m.If(wait != 0):
             m.d.sync += wait.eq(wait - 1)
         m.d.sync += [

@@ -25,7 +25,6 @@ from hub_rtl.parts.mutants import mutant
 from .axil import AxiLiteTarget
 from .counters import Counters
 from .csr_regions import RegionAccess
-from .order_range import OrderRange
 from .register_file import RegisterFile
 
 __all__ = ["CsrBank"]
@@ -40,7 +39,6 @@ class CsrBankObserve(NamedTuple):
     front: AxiLiteTarget
     file: RegisterFile
     regions: RegionAccess
-    orders: OrderRange
     counters: Counters
 
 
@@ -86,7 +84,7 @@ class CsrBank(wiring.Component):
                 "geometry_write": Out(t.geometry_write),
                 "dep_write": Out(t.dep_write),
                 "window_write": Out(t.window_write),
-                "o_region_command": Out(stream.Signature(t.region_command)),
+                "o_region_command": Out(stream.Signature(t.region_order)),
                 "region_error": In(t.command_error),
                 "query": Out(t.bank_name),
                 "status": In(t.status),
@@ -119,9 +117,8 @@ class CsrBank(wiring.Component):
         m.submodules.front = front = AxiLiteTarget()
         m.submodules.file = r = RegisterFile(cfg)
         m.submodules.regions = regions = RegionAccess(cfg)
-        m.submodules.orders = orders = OrderRange(cfg)
         m.submodules.counters = counters = Counters(cfg, self._counter_width)
-        self.observe = CsrBankObserve(front, r, regions, orders, counters)
+        self.observe = CsrBankObserve(front, r, regions, counters)
         connect(m, flipped(self.axil), front.axil)
         connect(m, front.bus, r.bus)
         m.d.comb += [
@@ -142,7 +139,7 @@ class CsrBank(wiring.Component):
         self._identity(m, r)
         self._commands(m, r)
         self._handles(m, r)
-        self._regions(m, r, regions, orders)
+        self._regions(m, r, regions)
         self._tables(m, r)
         self._counters(m, r, counters)
         self._logs(m, r)
@@ -256,9 +253,9 @@ class CsrBank(wiring.Component):
         m.d.comb += fetching.eq(wait != 0)
         m.d.comb += [load.eq(wait == 1) for load in loads]
 
-    def _regions(self, m, r, regions, orders):
+    def _regions(self, m, r, regions):
         cfg, g = self._cfg, regions.geometry
-        missing, beyond, ordering = Signal(), Signal(), Signal()
+        missing, last = Signal(), Signal(cfg.region_width + 1)
         m.d.comb += [
             missing.eq((r.regions_index >= cfg.regions) | ~self.cleared),
             regions.region.eq(r.regions_index),
@@ -287,28 +284,20 @@ class CsrBank(wiring.Component):
             r.hold.eq(regions.busy),
             self.geometry_write.eq(regions.geometry_write),
             # Commands
-            orders.order_en.eq(r.regions_command_strobe),
-            orders.order.op.eq(r.regions_command_op),
-            orders.order.epoch.eq(r.regions_command_epoch),
-            orders.order.region.eq(r.regions_index),
-            orders.more.eq(r.regions_command_more),
-            orders.again.eq(r.regions_command_again),
-            # Not while a geometry is checked: that none of its banks is in use must stay true.
-            orders.may.eq(
-                ~regions.command_busy
-                & mutant("register_bank.order_within_commit", ~regions.busy, 1)
-            ),
-            ordering.eq(orders.busy | regions.command_busy),
-            beyond.eq(r.regions_index + r.regions_command_more >= cfg.regions),
+            regions.command_en.eq(r.regions_command_strobe),
+            regions.command.op.eq(r.regions_command_op),
+            regions.command.epoch.eq(r.regions_command_epoch),
+            regions.command.region.eq(r.regions_index),
+            regions.command.last.eq(mutant("register_bank.range_one_short", last, r.regions_index)),
+            regions.command.again.eq(r.regions_command_again),
+            last.eq(r.regions_index + r.regions_command_more),
             r.regions_command_deny.eq(
                 missing
-                | ordering
-                | mutant("register_bank.range_beyond_regions", beyond, 0)
+                | regions.command_busy
+                | mutant("register_bank.range_beyond_regions", last >= cfg.regions, 0)
                 | (r.regions_command_again & (r.regions_command_op != RegionOp.RELEASE))
             ),
-            r.control_status_region_busy.eq(ordering),
-            regions.command_en.eq(orders.command_en),
-            regions.command.eq(orders.command),
+            r.control_status_region_busy.eq(regions.command_busy),
             # State
             regions.query_en.eq(r.regions_query_strobe),
             regions.query_bank.eq(r.regions_query),

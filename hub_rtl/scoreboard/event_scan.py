@@ -35,8 +35,8 @@ class EventScan(wiring.Component):
 
     Parameters: ``cfg``. Ports: ``ready`` In: a tile becomes pending or is cleared; ``outcome`` In:
     ALL or ERROR of a bank or range; ``drop`` In {en, region, bank}: forget ALL and ERROR; ``kill``
-    In {en, region, bank}: drop events not yet offered; ``dep_write`` In: forget the range's ERROR;
-    ``o_event`` Out stream(event); ``room`` In: the flag writer takes one more; ``loaded`` Out: the
+    In {en, region, last, bank}: drop events not yet offered; ``dep_write`` In: forget the range's
+    ERROR; ``o_event`` Out stream(event); ``room`` In: the flag writer takes one more; ``loaded`` Out: the
     payload of ``offered`` Out becomes the event in the next cycle; ``counts`` Out {ready, all,
     error}; ``clearing`` Out. Source: docs/interfaces.md section 8, rule R4.
     """
@@ -49,7 +49,7 @@ class EventScan(wiring.Component):
                 "ready": In(own.ready),
                 "outcome": In(own.outcome),
                 "drop": In(own.bank_strobe),
-                "kill": In(own.bank_strobe),
+                "kill": In(own.run_strobe),
                 "dep_write": In(types.dep_write),
                 "o_event": Out(stream.Signature(types.event)),
                 "room": In(1),
@@ -263,4 +263,10 @@ class EventScan(wiring.Component):
         return m
 
     def _killed(self, plain, region, bank):
-        return self.kill.en & ~plain & (region == self.kill.region) & (bank == self.kill.bank)
+        return (
+            self.kill.en
+            & ~plain
+            & (region >= self.kill.region)
+            & (region <= self.kill.last)
+            & (bank == self.kill.bank)
+        )

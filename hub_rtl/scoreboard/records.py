@@ -84,6 +84,7 @@ class ScoreboardTypes:
 
         #: Shared with other blocks.
         self.bank_name, self.bank_strobe = types.bank_name, types.bank_strobe
+        self.run_strobe = types.run_strobe
         self.command_error, self.bad_close = types.command_error, types.bad_close
         self.flag, self.status, self.counts = FLAG, types.status, READY_COUNTS
         #: Bytes one accumulator holds before it takes no more: the packet that fills it still fits.

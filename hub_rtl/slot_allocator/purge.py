@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forgets the rows of a bank."""
+"""Forgets the rows of banks."""
 
 from typing import NamedTuple
 
@@ -19,11 +19,11 @@ class PurgeObserve(NamedTuple):
 
     states: dict  #: name of a state of its machine: 1 while it is in it
     walk: Signal  #: set that is looked at
-    bank: data.View  #: that is purged
+    run: data.View  #: of banks that are purged
 
 
 class Purge(wiring.Component):
-    """Walks the RAT and removes the rows of one bank, while no packet is in the pipe.
+    """Walks the RAT and removes the rows of a run of banks, while no packet is in the pipe.
 
     ``purging`` is 1 from the cycle after ``purge`` on; no packet comes in then. When the pipe is
     ``empty`` each set is looked at and wiped, two cycles each; ``purging`` ends when nothing of
@@ -52,13 +52,12 @@ class Purge(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        cfg, bank = self._cfg, Signal(self._own.bank)
+        cfg, run = self._cfg, Signal(self._own.purge)
         walk = Signal(range(cfg.rat_sets + 1))
         with m.If(self.purge.en):
             m.d.sync += [
                 self.purging.eq(1),
-                bank.region.eq(self.purge.region),
-                bank.bank.eq(self.purge.bank),
+                run.eq(self.purge),
             ]
         m.d.comb += self.set.eq(walk)
         with m.FSM() as fsm:
@@ -80,7 +79,13 @@ class Purge(wiring.Component):
             with m.State("WIPE"):
                 m.d.comb += self.wipe.eq(
                     Cat(
-                        (each.region == bank.region) & (each.epoch[0] == bank.bank)
+                        (each.region >= run.region)
+                        & mutant(
+                            "slot_allocator.last_bank_not_purged",
+                            each.region <= run.last,
+                            (each.region < run.last) | (run.region == run.last),
+                        )
+                        & (each.epoch[0] == run.bank)
                         for each in (self.tags[n] for n in range(cfg.rat_ways))
                     )
                 )
@@ -91,5 +96,5 @@ class Purge(wiring.Component):
                     m.d.sync += self.purging.eq(0)
                     m.next = "IDLE"
         states = {name: fsm.ongoing(name) for name in fsm.encoding}
-        self.observe = PurgeObserve(states, walk, bank)
+        self.observe = PurgeObserve(states, walk, run)
         return m

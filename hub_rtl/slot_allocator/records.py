@@ -110,7 +110,12 @@ class SliceTypes:
         struct, types = data.StructLayout, types_of(cfg)
         #: Shared with other blocks.
         self.alloc_reply, self.obs_alloc, self.waiting = types.alloc_reply, types.obs_alloc, WAITING
-        self.bank, self.purge, self.counts = types.bank_name, types.bank_strobe, types.alloc_counts
+        self.bank, self.overlap, self.counts = (
+            types.bank_name,
+            types.bank_strobe,
+            types.alloc_counts,
+        )
+        self.purge = types.run_strobe
         #: Bodies of the two packet types.
         self.row_body = body_layout(PacketType.ROW)
         self.plain_body = body_layout(PacketType.PLAIN)

@@ -78,7 +78,7 @@ class SlotAllocator(wiring.Component):
                 "moved": Out(cfg.slot_width),
                 "purge": In(own.purge),
                 "purging": Out(1),
-                "o_overlap": Out(own.purge),
+                "o_overlap": Out(own.overlap),
                 "spill": Out(SpillSignature()),
                 "obs_alloc": Out(own.obs_alloc),
                 "waiting": Out(own.waiting).array(cfg.slices),
