@@ -36,9 +36,9 @@ class EventScan(wiring.Component):
     Parameters: ``cfg``. Ports: ``ready`` In: a tile becomes pending or is cleared; ``outcome`` In:
     ALL or ERROR of a bank or range; ``drop`` In {en, region, bank}: forget ALL and ERROR; ``kill``
     In {en, region, last, bank}: drop events not yet offered; ``dep_write`` In: forget the range's
-    ERROR; ``o_event`` Out stream(event); ``room`` In: the flag writer takes one more; ``loaded`` Out: the
-    payload of ``offered`` Out becomes the event in the next cycle; ``counts`` Out {ready, all,
-    error}; ``clearing`` Out. Source: docs/interfaces.md section 8, rule R4.
+    ERROR; ``o_event`` Out stream(event); ``room`` In: the flag writer takes one more; ``loaded``
+    Out: the payload of ``offered`` Out becomes the event in the next cycle; ``counts`` Out {ready,
+    all, error}; ``clearing`` Out. Source: docs/interfaces.md section 8, rule R4.
     """
 
     def __init__(self, cfg):

@@ -11,7 +11,7 @@ from sim.quality.caught import assert_caught
 
 MODULES = ",".join(
     f"sim.cocotb.scoreboard.{name}"
-    for name in ("tests", "faults", "promises", "tables", "epochs", "tells")
+    for name in ("tests", "faults", "promises", "tables", "epochs", "tells", "ranges")
 )
 CONFIGS = {
     "small": (preset("small", lanes=2), 5),

@@ -63,7 +63,8 @@ class ScoreboardRig(Rig):
         self.timeouts, self.errors, self.bad_closes = [], [], []
         self.closed_twice = []
         self.counts = Counter()
-        self.ordered = None  # bank whose RELEASE or ABORT is under way
+        self.ordered = set()  # banks whose RELEASE or ABORT is under way
+        self.reopens = {}  # of these, the epochs for which they are opened then
         self._waiting = defaultdict(list)
 
     @property
@@ -115,17 +116,31 @@ class ScoreboardRig(Rig):
             )
 
     def _ordered(self, item, cycle):
+        last, again = item.pop("last"), item.pop("again")
+        regions = range(item["region"], last + 1)
+        if last >= self.cfg.regions:  # refused whole
+            self.errors.append({"en": 1, "command": item, "reason": OrderError.UNKNOWN})
+            cover(f"scoreboard.order.{RegionOp(item['op']).name.lower()}.unknown")
+            regions = ()
+        for region in regions:
+            key = region, item["epoch"] & 1
+            if self._judged(item | {"region": region}) and again:
+                self.reopens[key] = (item["epoch"] + 2) % 16
+
+    def _judged(self, item):
+        """One region's order; whether it is carried out."""
         key = item["region"], item["epoch"] & 1
         self.inspector.touch(*key)
         reason = self.model.command(item["op"], item["region"], item["epoch"])
-        if item["op"] in (RegionOp.RELEASE, RegionOp.ABORT):
-            self.ordered = None if reason else key
+        if item["op"] in (RegionOp.RELEASE, RegionOp.ABORT) and not reason:
+            self.ordered.add(key)
         elif item["op"] == RegionOp.OPEN and not reason:
             self.finals.pop(key, None)
         cover(
             f"scoreboard.order.{RegionOp(item['op']).name.lower()}.{OrderError(reason).name.lower()}"
         )
         self.errors.append({"en": 1, "command": item, "reason": reason} if reason else None)
+        return not reason
 
     def _event(self, item, cycle):
         if item in self.ghosts:
@@ -173,10 +188,11 @@ class ScoreboardRig(Rig):
         if strobe := self.strobe("bad_close"):
             self.bad_closes.append(strobe)
         if refused := self.strobe("command_error"):
-            assert refused == self.errors[-1], (
-                f"command error {refused}, the model says {self.errors[-1]}"
+            due = next((n for n, each in enumerate(self.errors) if isinstance(each, dict)), None)
+            assert due is not None and refused == self.errors[due], (
+                f"command error {refused}, the model says {self.errors}"
             )
-            self.errors[-1] = "reported"
+            self.errors[due] = "reported"
         if counts := self.shown("counts"):
             self.counts.update(name for name, bit in counts.items() if bit)
 
@@ -195,9 +211,12 @@ class ScoreboardRig(Rig):
         self.inspector.touch(*key)
         self.inspector.touch_overflow(*key)
         if state == RegionState.FREE:
-            self.ordered = None
+            self.ordered.discard(key)
             self.surroundings.check_quiet(key)
             self.model.freed(*key)
+            if key in self.reopens:
+                epoch = self.reopens.pop(key)
+                self._judged({"op": RegionOp.OPEN, "region": key[0], "epoch": epoch})
             if int(self.o_event.port.valid.value) and not self.o_event._ready:
                 item = self.o_event.port.unpack(self.o_event.port.read())
                 if not item["plain"] and (item["region"], item["epoch"] & 1) == key:
@@ -264,8 +283,11 @@ class ScoreboardRig(Rig):
         self.model.overlap(region, bank)
         await self.pulse("overlap", region=region, bank=bank)
 
-    async def order(self, op, region, epoch):
-        await self.i_command.send({"op": op, "region": region, "epoch": epoch})
+    async def order(self, op, region, epoch, last=None, again=0):
+        last = region if last is None else last
+        await self.i_command.send(
+            {"op": op, "region": region, "epoch": epoch, "last": last, "again": again}
+        )
 
     async def open(self, region, epoch, rows=None):
         """OPEN, until the broadcast: no row is placed and no byte acknowledged before it. ``rows``:

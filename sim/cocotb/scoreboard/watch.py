@@ -41,7 +41,7 @@ class Surroundings:
     def clear(self, forget=True):
         self._queries = deque([0, 0], maxlen=2)
         self._purge, self._quiesce = _Errand(self.rig.rng), _Errand(self.rig.rng)
-        self._purged = None  # bank
+        self._purged = set()  # banks
         self.quiet = True  # the writers have finished what they had
         self.took = 0  # cycles of purge and quiesce of the last order
 
@@ -50,7 +50,7 @@ class Surroundings:
         rig.set("rows", self._queries[0])
         rig.set("purging", self._purge.step())
         # Nothing of the purged bank may still be on its way when the writers are quiet.
-        waiting = not self.quiet and rig.on_way[self._purged] > 0
+        waiting = not self.quiet and any(rig.on_way[key] > 0 for key in self._purged)
         rig.set("quiescing", self._quiesce.step(waiting))
         self.quiet = not waiting and not self._quiesce.left
         self.took += bool(self._purge.left) or not self.quiet
@@ -60,27 +60,29 @@ class Surroundings:
         at = rig.get("rows_query")
         self._queries.append(rig.model.rows[at["region"], at["bank"]])
         if purge := rig.strobe("purge"):
-            self._purged = key = purge["region"], purge["bank"]
-            assert rig.ordered == key, f"purge of bank {key}, the order is for {rig.ordered}"
-            assert rig.state[key] == RegionState.DONE, (
-                f"purge of bank {key} in state {rig.state[key]}"
+            run = range(purge["region"], purge["last"] + 1)
+            self._purged = {(region, purge["bank"]) for region in run}
+            assert self._purged and self._purged <= rig.ordered, (
+                f"purge of {self._purged}, the order is for {rig.ordered}"
             )
-            rig.model.rows[key] = 0
+            for key in self._purged:
+                assert rig.state[key] == RegionState.DONE, (
+                    f"purge of bank {key} in state {rig.state[key]}"
+                )
+                rig.model.rows[key] = 0
             self._purge.start()
             self.took = 0
         if rig.get("quiesce"):
-            assert self._purged == rig.ordered and not self._purge.left, (
-                "quiesce before the purge is through"
-            )
+            assert self._purged and not self._purge.left, "quiesce before the purge is through"
             self._quiesce.start()
             self.quiet = False
 
     def check_quiet(self, key):
         """A bank is FREE only after all that was on its way."""
-        assert self._purged == key and self.quiet, (
+        assert key in self._purged and self.quiet, (
             f"{key} is FREE before it was purged and the writers were quiet"
         )
-        self._purged = None
+        self._purged.discard(key)
 
     def __str__(self):
         return (
@@ -159,7 +161,7 @@ class Inspector:
         rig = self.rig
         if rig.cycle - self._touched.get(key, self._cleared) <= self._settling:
             return False
-        if rig.ordered == key and any(
+        if key in rig.ordered and any(
             geometry["overflow_en"] and geometry["overflow"] == key[0]
             for geometry in rig.model.geometry.values()
         ):
@@ -172,7 +174,7 @@ class Inspector:
             and geometry["overflow"] == key[0]
             and (
                 rig.state[region, key[1]] != rig.model.banks[region, key[1]].state
-                or rig.ordered == (region, key[1])
+                or (region, key[1]) in rig.ordered
             )
             for region, geometry in rig.model.geometry.items()
         )
