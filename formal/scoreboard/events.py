@@ -12,7 +12,7 @@ from hub_rtl.scoreboard.end_bits import word_banks
 from hub_rtl.scoreboard.event_scan import EventScan
 from hub_rtl.scoreboard.records import scoreboard_types
 
-from .readiness import Opened
+from .readiness import Opened, covers
 
 __all__ = ["EachEndIsToldOnce", "EachTileIsToldOnce"]
 
@@ -262,9 +262,7 @@ class EachTileIsToldOnce(_Scan):
         self.suppose("a group belongs to one kind of owner", ready.plain == self._plain, when=sets)
         what = self.what = Signal(types.ready_info)  # as it became pending
         m.d.comb += what.plain.eq(self._plain)
-        killed = (
-            kill.en & (kill.region == what.owner) & (kill.bank == bank) if not self._plain else 0
-        )
+        killed = covers(kill, what.owner, bank) if not self._plain else 0
         told = Signal()
         self.bank_of = lambda each: Mux(each.plain, 0, each.epoch[0])
         m.d.comb += told.eq(
@@ -302,7 +300,7 @@ class EachTileIsToldOnce(_Scan):
             self.suppose("not again before it is told", owed == 0, when=sets)
             self.suppose(
                 "tiles of killed banks do not become pending",
-                ~(kill.en & (kill.region == ready.owner) & (kill.bank == bank)),
+                ~covers(kill, ready.owner, bank),
                 when=sets,
             )
             calm = self.calm = Signal(3)
@@ -339,7 +337,7 @@ class EachTileIsToldOnce(_Scan):
         region = self.constant(self._cfg.region_width, "region")
         index = Cat(bank, region)
         ended, kills = Signal(), Signal(3)
-        killed = dut.kill.en & (dut.kill.region == region) & (dut.kill.bank == bank)
+        killed = covers(dut.kill, region, bank)
         end_told = (
             dut.loaded
             & (event.kind != EventKind.READY)
@@ -510,7 +508,7 @@ class EachEndIsToldOnce(_Scan):
             dut.dep_write.en & (dut.dep_write.index == region),
             dut.drop.en & (dut.drop.region == region) & (dut.drop.bank == bank),
         )
-        killed = kill.en & ~of_range & (kill.region == region) & (kill.bank == bank)
+        killed = ~of_range & covers(kill, region, bank)
         told = Signal()
         m.d.comb += told.eq(
             dut.loaded

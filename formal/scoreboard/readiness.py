@@ -10,7 +10,7 @@ from amaranth.hdl._mem import MemoryInstance
 
 from hub_rtl.contract.config import HubConfig
 
-__all__ = ["Opened", "narrow"]
+__all__ = ["Opened", "covers", "narrow"]
 
 
 @cache
@@ -24,6 +24,11 @@ def narrow(cfg, tile_width, total_width):
     """``cfg`` with so many bits for the bytes of a tile and of a bank (24 and 34 in a hub); nothing
     else depends on them."""
     return _narrow_class(tile_width, total_width)(**cfg.as_dict())
+
+
+def covers(run, region, bank):
+    """Whether a strobe for a run of banks is for this one too."""
+    return run.en & (run.region <= region) & (region <= run.last) & (run.bank == bank)
 
 
 class Opened:

@@ -12,7 +12,7 @@ from hub_rtl.scoreboard.end_bits import word_banks
 from hub_rtl.scoreboard.records import OpKind, scoreboard_types
 from hub_rtl.scoreboard.scoreboard import ReadinessScoreboard
 
-from .readiness import Opened
+from .readiness import Opened, covers
 
 __all__ = [
     "InputsNeverWaitForEvents",
@@ -28,24 +28,23 @@ __all__ = [
     IDLE,
     RANGE,
     ORDER,
+    WALK,
     ORDERED,
-    ORPHAN,
     PURGE,
+    ORPHAN,
     ORPHANED,
     PURGING,
     QUIESCING,
     SWEEPING,
     FLUSHING,
+    LOAD,
     LOOK,
     LOOKED,
-    COUNT,
-    WALK,
     FREE,
     TELL,
     FREED,
     QUIET,
-    SHIFT,
-) = range(20)
+) = range(19)
 
 
 class _Scoreboard(Spec):
@@ -55,6 +54,8 @@ class _Scoreboard(Spec):
         self.dut = ReadinessScoreboard(self._cfg)
         self.opened = Opened(m, self.dut)
         self.free_inputs(self.dut)
+        given = self.dut.i_command.payload
+        self.suppose("a range goes up", given.region <= given.last, when=self.dut.i_command.valid)
         self.promise(m)
 
     def implied(self, name, holds, when):
@@ -67,18 +68,22 @@ class _Scoreboard(Spec):
         are questions of the walker, whether one is answered. With the lemmas that it waits for one
         answer at a time."""
         opened, types = self.opened, scoreboard_types(self._cfg)
-        state, of_range, command, asks = opened.signals(
-            "walker.fsm_state", "walker.of_range", "walker.command", "walker.asks"
+        state, of_range, command, asks, pending = opened.signals(
+            "walker.fsm_state",
+            "walker.of_range",
+            "walker.command",
+            "walker.asks",
+            "walker.pending",
         )
         self.lemma(
             "the walker asks in its states",
             Cat(state == each for each in (ORDER, ORPHAN, ORPHANED, LOOK, WALK, TELL, FREE)).any(),
             when=asks,
         )
-        order = View(types_of(self._cfg).region_command, command)
+        order = View(types_of(self._cfg).region_order, command)
         self.lemma(
             "the walker asks of known regions",
-            order.region < self._cfg.regions,
+            order.last < self._cfg.regions,
             when=asks & (state == ORDER),
         )
         way = [
@@ -113,17 +118,35 @@ class _Scoreboard(Spec):
         self.lemma(
             "overlaps ask nothing", (told.source == 0) & ((told.kind == OpKind.OVERLAP) | ~valid)
         )
-        waits = (
-            (state == ORDERED)
-            | (state == LOOKED)
-            | (state == FREED)
-            | ((state == ORPHANED) & ~asks)
+        self.lemma("questions are counted", sum(asked, answered) == pending)
+        self.lemma("a state", state <= QUIET)
+        busy = (state == ORDER) | (state == ORDERED)
+        ends = ~((state == IDLE) | (state == RANGE) | busy | ((state == WALK) & of_range))
+        walks = (state == LOAD) | (state == WALK) | (state == TELL) | (state == FREE)
+        frees = (walks & ~of_range) | (state == FREED)
+        self.lemma("the run is there", opened.signals("walker.run.some")[0], when=ends)
+        self.lemma("no dependency range in an order", ~of_range, when=ends | busy)
+        self.lemma("a dependency range", of_range, when=state == RANGE)
+        looks = (state == LOOKED) | ((state == ORPHANED) & ~asks)
+        self.lemma(
+            "questions in their states",
+            (pending == 0) | ((pending == 1) & looks),
+            when=~(busy | frees),
         )
-        self.lemma("one question, one answer", sum(asked, answered) == waits)
+        self.lemma("a look waits", pending == 1, when=looks)
+        self.lemma("no question at first", pending == 0, when=state == LOAD)
+        for n, (valid, op) in enumerate(way):
+            kinds = Cat(op.kind == each for each in questions[:4]).any()
+            self.lemma(f"an order at {n} in its state", busy & (op.source == 1), when=valid & kinds)
+            self.lemma(
+                f"a FREE at {n} in its state",
+                frees & (op.source == 1),
+                when=valid & (op.kind == OpKind.FREE),
+            )
         return (
             state,
             of_range,
-            View(types_of(self._cfg).region_command, command),
+            View(types_of(self._cfg).region_order, command),
             way,
             asked,
             answered,
@@ -234,7 +257,7 @@ class OutputsAgree(_Scoreboard):
             self.always(f"counts {name}", dut.counts[name] == (taken & (kind == each)))
         self.always("a second close is counted", dut.bad_close.en == dut.counts.close_twice)
         self.always("a stall is counted", dut.o_timeout.en == dut.counts.timeouts)
-        command, busy = Signal(types_of(cfg).region_command), Signal()
+        command, busy = Signal(types_of(cfg).region_order), Signal()
         accepted = dut.i_command.valid & dut.i_command.ready
         with m.If(accepted):
             m.d.sync += [
@@ -243,13 +266,22 @@ class OutputsAgree(_Scoreboard):
             ]
         with m.Elif(dut.i_command.ready):
             m.d.sync += busy.eq(0)
+        error = dut.command_error.command
         self.always(
-            "an error names the command",
-            busy & (dut.command_error.command == command),
+            "an error names a region of the order",
+            busy
+            & (command.region <= error.region)
+            & ((error.region <= command.last) | (command.last >= cfg.regions))
+            & ((error.op == command.op) | ((error.op == RegionOp.OPEN) & command.again)),
             when=dut.command_error.en,
         )
-        named = (dut.purge.region == command.region) & (dut.purge.bank == command.epoch[0])
-        self.always("a purge names the command", ~dut.purge.en | (busy & named))
+        named = (
+            (command.region <= dut.purge.region)
+            & (dut.purge.region <= dut.purge.last)
+            & (dut.purge.last <= command.last)
+            & (dut.purge.bank == command.epoch[0])
+        )
+        self.always("a purge names banks of the order", ~dut.purge.en | (busy & named))
         purged = Signal()
         m.d.sync += purged.eq(dut.purge.en | (purged & ~dut.quiesce))
         self.always("the writers finish after the purge", ~dut.quiesce | (purged & ~dut.purging))
@@ -306,14 +338,52 @@ class OutputsAgree(_Scoreboard):
         state, order = opened.signals("walker.fsm_state", "walker.command")
         self.lemma("purged", purged | (state != PURGING))
         (of_range,) = opened.signals("walker.of_range")
-        self.lemma(
-            "the order",
-            busy & (order == command.as_value()),
-            when=(state >= ORDER)
-            & (state < SHIFT)
-            & ~(((state == COUNT) | (state == WALK)) & of_range),
+        self.lemma("a state", state <= QUIET)
+        rests = (state == IDLE) | (state == RANGE) | ((state == WALK) & of_range)
+        self.lemma("the order", busy & (order == command.as_value()), when=~rests)
+        self._names(command, state, rests)
+        self.lemma("a range", of_range, when=state == RANGE)
+
+    def _names(self, command, state, rests):
+        """The regions that the walker names are those of the order."""
+        opened = self.opened
+        first, final, heard, at, some, pending, opens, asks, stop = opened.signals(
+            *(f"walker.run.{name}" for name in ("first", "final", "heard")),
+            "walker.at",
+            "walker.run.some",
+            *(f"walker.{name}" for name in ("pending", "opens", "asks")),
+            "walker.run.stop",
         )
-        self.lemma("a range", of_range, when=(state == RANGE) | (state == SHIFT))
+        known = command.last < self._cfg.regions
+        orders = (state == ORDER) | (state == ORDERED)
+        self.lemma("known", known | ((state == ORDER) & ~asks), when=~rests)
+        self.lemma("goes up", command.region <= command.last, when=~rests)
+        self.lemma(
+            "at first of an unknown order",
+            (heard == command.region) & (pending == 0) & ~opens & ~some,
+            when=~rests & ~known,
+        )
+        self.lemma(
+            "runs of the order",
+            (command.region <= first) & (first <= command.last),
+            when=~rests & known,
+        )
+        self.lemma(
+            "their ends",
+            (first <= final) & (final <= command.last),
+            when=~rests & known & (~orders | some | opens),
+        )
+        last = Mux(opens, final, command.last)
+        self.lemma(
+            "asked region by region",
+            (pending == (at - heard)[: len(pending)])
+            & (first <= heard)
+            & (heard <= at)
+            & (at <= last + (state == ORDERED)),
+            when=orders & known,
+        )
+        self.lemma("opens again", command.again & ~some, when=opens & ~rests)
+        self.lemma("no run at rest", ~some & ~opens, when=rests)
 
 
 class KillOutlastsClear(_Scoreboard):
@@ -338,61 +408,57 @@ class KillOutlastsClear(_Scoreboard):
             ]
         with m.Elif(calm != 0):
             m.d.sync += calm.eq(calm - 1)
-        self.implied(
-            "killed while it is forgotten",
-            kill.en & (kill.region == ready.owner) & (kill.bank == ready.bank),
-            when=forgets,
-        )
-        self.implied(
-            "killed for four cycles",
-            kill.en & (kill.region == region) & (kill.bank == bank),
-            when=calm != 0,
-        )
+        self.implied("killed while it is forgotten", covers(kill, ready.owner, ready.bank), forgets)
+        self.implied("killed for four cycles", covers(kill, region, bank), calm != 0)
 
         # Lemmas: the walker's operations between its port and the books, the youngest first.
         state, of_range, command, way, asked, answered = self.questions()
         clears = [valid & (op.kind == OpKind.CLEAR) & ~op.plain for valid, op in way]
         frees = [valid & (op.kind == OpKind.FREE) for valid, op in way]
         self.reach("an order is asked", state == ORDERED)
-        ends = (state == TELL) | (state == FREE) | (state == FREED)
+        walks = (state == LOAD) | (state == TELL) | (state == FREE) | ((state == WALK) & ~of_range)
+        ends = walks | (state == FREED)
+        first, final, at = opened.signals("walker.run.first", "walker.run.final", "walker.at")
+        self.lemma("the bank that is cleared", (first <= at) & (at <= final), when=walks)
+        for state_before in (PURGE, ORPHAN, ORPHANED, PURGING, QUIESCING, SWEEPING, FLUSHING):
+            self.lemma(f"at the first in {state_before}", at == first, when=state == state_before)
+        self.lemma("at the first", at == first, when=(state == LOOK) | (state == LOOKED))
+        self.lemma(
+            "a run",
+            first <= final,
+            when=opened.signals("walker.run.some")[0],
+        )
         for n, (valid, op) in enumerate(way):
             self.lemma(
                 f"a verdict at {n} is the finisher's",
                 op.source == 0,
                 when=valid & (op.kind == OpKind.FINISH),
             )
-            mine = (op.region == command.region) & (op.bank == command.epoch[0])
             self.lemma(
-                f"a clear at {n} is the command's",
-                mine & (ends | ((state == WALK) & ~of_range)),
+                f"a clear at {n} is the order's",
+                ends
+                & (first <= op.region)
+                & (op.region <= final)
+                & (op.bank == command.epoch[0])
+                & (op.source == 1),
                 when=clears[n],
             )
             self.lemma(
-                f"the walker frees at {n}",
-                (state == FREED) & (op.source == 1) & ~Cat(clears[:n]).any(),
-                when=frees[n],
+                f"a FREE follows the clear at {n}",
+                walks | Cat(frees[:n]).any(),
+                when=clears[n],
             )
-            self.lemma(
-                f"nobody else clears or frees at {n}", op.source == 1, when=clears[n] | frees[n]
-            )
-        self.lemma(
-            "free is on its way, or answered", Cat(*frees, answered).any(), when=state == FREED
-        )
-        self.lemma(
-            "no clear after the answer", ~Cat(clears).any(), when=(state == FREED) & answered
-        )
-        self.lemma(
-            "no range in an order",
-            ~of_range | (state < ORDER) | (state == COUNT) | (state == WALK) | (state == SHIFT),
-        )
-        self.lemma("a range", of_range, when=(state == RANGE) | (state == SHIFT))
         (wait,) = opened.signals("walker.wait")
         self.lemma("quiet for two cycles", calm <= wait + 1, when=state == QUIET)
+        last = Cat(frees).any() | (state != FREED)
+        self.lemma("a while after the last FREE", (calm <= 3) | last | answered, when=calm != 0)
+        self.lemma("and when it is answered", (calm <= 2) | last | answered | (state != FREED))
         self.lemma(
             "the one that is forgotten",
-            (region == command.region)
+            (first <= region)
+            & (region <= final)
             & (bank == command.epoch[0])
-            & (ends | (state == QUIET) | ((state == WALK) & ~of_range)),
+            & (ends | (state == QUIET)),
             when=calm != 0,
         )
 
@@ -405,7 +471,7 @@ class OpensShowBeforeTheNext(_Scoreboard):
     def promise(self, m):
         dut = self.dut
         command, busy, update = (
-            Signal(types_of(self._cfg).region_command),
+            Signal(types_of(self._cfg).region_order),
             Signal(),
             dut.o_region_update,
         )
@@ -418,8 +484,9 @@ class OpensShowBeforeTheNext(_Scoreboard):
         with m.Elif(dut.i_command.ready):
             m.d.sync += busy.eq(0)
         named = (
-            (command.op == RegionOp.OPEN)
-            & (command.region == update.region)
+            ((command.op == RegionOp.OPEN) | command.again)
+            & (command.region <= update.region)
+            & (update.region <= command.last)
             & (command.epoch[0] == update.bank)
         )
         opens = update.en & (update.state == RegionState.OPEN)
@@ -453,30 +520,21 @@ class OpensShowBeforeTheNext(_Scoreboard):
         self.reach("a bank becomes OPEN", opens & ~strayed)
 
         state, of_range, order, way, _, answered = self.questions()
-        self.lemma(
-            "the order",
-            busy & (order.as_value() == command.as_value()),
-            when=(state >= ORDER)
-            & (state < SHIFT)
-            & ~(((state == COUNT) | (state == WALK)) & of_range),
-        )
-        self.lemma(
-            "no range in an order",
-            ~of_range | (state < ORDER) | (state == COUNT) | (state == WALK) | (state == SHIFT),
-        )
-        self.lemma("a range", of_range, when=(state == RANGE) | (state == SHIFT))
-        self.lemma(
-            "the answer comes with the update", (state == ORDERED) & answered & named, when=opens
-        )
+        rests = (state == IDLE) | (state == RANGE) | ((state == WALK) & of_range)
+        self.lemma("the order", busy & (order.as_value() == command.as_value()), when=~rests)
+        self._names(command, state, rests)
+        asking = (state == ORDER) | (state == ORDERED)
+        self.lemma("the answer comes with the update", asking & answered & named, when=opens)
         for n, (valid, op) in enumerate(way):
             asks = valid & (op.kind == OpKind.OPEN)
             self.lemma(
                 f"an OPEN at {n} is the command's",
                 (op.source == 1)
-                & (state == ORDERED)
-                & (op.region == command.region)
+                & asking
+                & (command.region <= op.region)
+                & (op.region <= command.last)
                 & (op.bank == command.epoch[0])
-                & (command.op == RegionOp.OPEN),
+                & ((command.op == RegionOp.OPEN) | command.again),
                 when=asks,
             )
             self.lemma(

@@ -11,7 +11,12 @@ from formal.kit.spec import Spec
 from hub_rtl.slot_allocator.records import fold_key, slice_types_of
 from hub_rtl.slot_allocator.row_pipe import RowPipe
 
-__all__ = ["PipeSpec"]
+__all__ = ["PipeSpec", "covers"]
+
+
+def covers(run, region, bank):
+    """Whether a purge is of this bank too."""
+    return (run.region <= region) & (region <= run.last) & (run.bank == bank)
 
 
 class PipeSpec(Spec):

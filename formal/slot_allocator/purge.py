@@ -6,15 +6,15 @@ from amaranth.lib import data
 
 from hub_rtl.slot_allocator.records import Kind
 
-from .pipe import PipeSpec
+from .pipe import PipeSpec, covers
 
 __all__ = ["PurgeForgetsItsBank"]
 
 
 class PurgeForgetsItsBank(PipeSpec):
-    """For any row: once a purge of its bank has ended, no entry of it is left: its next packet that
-    is placed asks the address table. For any entry of the RAT: it changes only with a packet that
-    leaves the pipe, or in a purge of its own bank, and a purge only removes it. ``purging`` begins
+    """For any row: once a purge with its bank has ended, no entry of it is left: its next packet
+    that is placed asks the address table. For any entry of the RAT: it changes only with a packet
+    that leaves the pipe, or in a purge of its bank, and a purge only removes it. ``purging`` begins
     in the cycle after ``purge`` and ends only when nothing of earlier packets is left in the issue
     stage. A tag matches only the row it names. User: the next purge comes when ``purging`` is 0; a
     row of no region fails its checks. Entries are watched in the tag memory."""
@@ -25,12 +25,9 @@ class PurgeForgetsItsBank(PipeSpec):
         self.checks()
         inside, dut, own, purge = self.inside, self.dut, self.own, self.dut.purge
         third, command = inside.third, dut.o_command
-        purged = Signal(own.bank)
+        purged = Signal(own.purge)
         with m.If(purge.en):
-            m.d.sync += [
-                purged.region.eq(purge.region),
-                purged.bank.eq(purge.bank),
-            ]
+            m.d.sync += purged.eq(purge)
         began, went = self.past(purge.en, "began"), self.past(dut.purging, "went")
         ended = went & ~dut.purging
         self.always("purging begins", dut.purging, when=began)
@@ -47,7 +44,7 @@ class PurgeForgetsItsBank(PipeSpec):
             & (self.named(third) == row)
             & (command.p.kind == Kind.ROW)
         )
-        bank_ours = (purged.region == row.region) & (purged.bank == row.epoch[0])
+        bank_ours = covers(purged, row.region, row.epoch[0])
         gone, had = Signal(), Signal()
         with m.If(placed):
             m.d.sync += [
@@ -67,7 +64,7 @@ class PurgeForgetsItsBank(PipeSpec):
         entry = data.View(own.tag, Array(each.as_value() for each in word)[way])
         before = data.View(own.tag, self.past(entry, "before"))
         calm = self.started & ~self.past(dut.clearing | inside.leave, "changes")
-        bank_entry = (purged.region == before.region) & (purged.bank == before.epoch[0])
+        bank_entry = covers(purged, before.region, before.epoch[0])
         same = entry.as_value() == before.as_value()
         self.always(
             "entry of another bank stays", same, when=calm & before.valid & went & ~bank_entry
@@ -94,11 +91,11 @@ class PurgeForgetsItsBank(PipeSpec):
         mine = self.at(m, home)
         walking = ~walk.states["IDLE"]
 
-        def holds(each, bank):
-            return each.valid & (each.region == bank.region) & (each.epoch[0] == bank.bank)
+        def holds(each, run):
+            return each.valid & covers(run, each.region, each.epoch[0])
 
         ours = Cat(each.valid & self.same_row(each, row) for each in mine)
-        self.lemma("bank purged", walk.bank.as_value() == purged.as_value(), when=dut.purging)
+        self.lemma("banks purged", walk.run.as_value() == purged.as_value(), when=dut.purging)
         self.lemma(
             "walk ends",
             (walk.walk <= cfg.rat_sets) & ~(walk.states["WIPE"] & (walk.walk == cfg.rat_sets)),

@@ -11,7 +11,7 @@ from hub_rtl.contract.packets import Reason
 from hub_rtl.slot_allocator.records import VictimRank
 from hub_rtl.slot_allocator.spill_path import WORD
 
-from .pipe import PipeSpec
+from .pipe import PipeSpec, covers
 
 __all__ = ["RowKeepsItsSlot"]
 
@@ -219,9 +219,7 @@ class RowKeepsItsSlot(PipeSpec):
             when=self.past(search.look_bank & scanned, "scanned"),
         )
         purge = dut.purge
-        self.suppose(
-            "no purge", ~(purge.en & (purge.region == row.region) & (purge.bank == row.epoch[0]))
-        )
+        self.suppose("no purge", ~(purge.en & covers(purge, row.region, row.epoch[0])))
         for n, packet in enumerate(self.stages, 1):
             self.suppose(f"one source at R{n}", packet.head.src == self.src, when=self.ours(packet))
         # The filter was looked at for a row that is spilled, and stays so until it is looked at.
@@ -435,9 +433,8 @@ class RowKeepsItsSlot(PipeSpec):
             ((judge.way & match) == 0) | self.in_memory,
             when=at_home & inside.absent & judge.has_way & apart,
         )
-        bank = self.walk.bank
         self.lemma(
             "others purged",
-            (bank.region != row.region) | (bank.bank != row.epoch[0]),
+            ~covers(self.walk.run, row.region, row.epoch[0]),
             when=self.dut.purging,
         )
