@@ -47,31 +47,27 @@ class GeometryOfBusyRegionStays(RegistersSpec):
         cfg, scoreboard = self.cfg, self.one("ReadinessScoreboard")
         region = self.constant(cfg.region_width, "region")
         command = scoreboard.i_command
-        ours = command.payload.region == region
-        # The books of the region: a bank is FREE, or an OPEN is under way (`due`), or it is in use.
+        order = command.payload
+        ours = (order.region <= region) & (region <= order.last)
+        # The books of the region: a bank is FREE or in use; it may leave FREE while an order that
+        # opens it is under way (`due`).
         free, due = Signal(2, init=3), Signal(2)
         age = Signal(range(self.SHOWS + 2))
-        taken = moves(command) & ours & (command.payload.op == RegionOp.OPEN)
+        opening = moves(command) & ((order.op == RegionOp.OPEN) | order.again)
         changes = Signal(2)  # when the state changes is the scoreboard's affair
         self.free(changes)
-        for bank in range(2):
-            opens = taken & (command.payload.epoch[0] == bank)
-            with m.If(opens):
-                m.d.sync += due[bank].eq(1)
-            with m.Elif(due[bank] & changes[bank]):
-                m.d.sync += [
-                    due[bank].eq(0),
-                    free[bank].eq(0),
-                ]
-            with m.Elif(~free[bank] & changes[bank]):
-                m.d.sync += free[bank].eq(1)
-            self.suppose(f"bank {bank}: one OPEN at a time", ~due[bank], when=opens)
-        with m.If(taken):
+        with m.If(opening):
             m.d.sync += age.eq(0)
         with m.Elif((command.ready | (age != 0)) & (age < self.SHOWS)):
             m.d.sync += age.eq(age + 1)
-        self.suppose("busy with an OPEN at first", ~command.ready, when=self.past(taken))
-        self.suppose("an OPEN shows in time", ~due.any(), when=age == self.SHOWS)
+        for bank in range(2):
+            with m.If(opening & ours & (order.epoch[0] == bank)):
+                m.d.sync += due[bank].eq(1)
+            with m.Elif(age == self.SHOWS):
+                m.d.sync += due[bank].eq(0)
+            with m.If((due[bank] | ~free[bank]) & changes[bank]):
+                m.d.sync += free[bank].eq(~free[bank])
+        self.suppose("busy with an OPEN at first", ~command.ready, when=self.past(opening))
         asked = self.past(
             self.past(
                 Cat(

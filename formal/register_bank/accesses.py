@@ -304,8 +304,8 @@ class GeometryIsChecked(Spec):
     COMMIT within 20 cycles. A command is handed on once, as given. Followed: any region.
 
     Fields stay staged while ``busy``; orders only when not busy. The scoreboard answers a query at
-    most 4 cycles later; a bank leaves FREE only within 4 cycles after a command for its region was
-    taken."""
+    most 4 cycles later; a bank leaves FREE only from when an order that opens it was taken until 4
+    cycles after the next could be."""
 
     def build(self, m):
         cfg = self._cfg
@@ -334,8 +334,14 @@ class GeometryIsChecked(Spec):
         # The scoreboard: the state of the followed region's banks, seen by a query with a delay.
         window, states, wish = Signal(3), [Signal(2, name=f"state{n}") for n in range(2)], Signal(4)
         self.free(wish)
-        taken = moves(command) & (command.payload.region == region)
-        m.d.sync += window.eq(Mux(taken, 4, Mux(window == 0, 0, window - 1)))
+        span, under_way = command.payload, Signal()
+        named = (span.region <= region) & (region <= span.last)
+        opens = moves(command) & named & ((span.op == RegionOp.OPEN) | span.again)
+        self.flag(under_way, opens, command.ready)
+        with m.If(opens | (under_way & ~command.ready)):
+            m.d.sync += window.eq(4)
+        with m.Elif(window != 0):
+            m.d.sync += window.eq(window - 1)
         for n, state in enumerate(states):
             m.d.sync += state.eq(
                 Mux((state != RegionState.FREE) | (window != 0), wish[2 * n : 2 * n + 2], state)
@@ -367,7 +373,7 @@ class GeometryIsChecked(Spec):
         )
         self.always(
             "no command on its way",
-            ~(command.valid & (command.payload.region == region)),
+            ~(command.valid & named),
             when=ours,
         )
         self.always("written or refused", ~(written & refused))

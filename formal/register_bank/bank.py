@@ -278,7 +278,10 @@ class OutputsFollowTheirRegister(_Bank):
     there. (Values and regions: register_bank.registers, register_bank.geometry_staged.)"""
 
     def specify(self, m, dut):
-        bus = self.bus
+        bus, order = self.bus, dut.o_region_command
+        span = order.payload
+        self.always("a range of regions", span.region <= span.last, when=order.valid)
+        self.always("of those there are", span.last < self._cfg.regions, when=order.valid)
         values = {
             "id.RANK": dut.rank,
             "control.TIMEOUT": dut.timeout,
@@ -288,9 +291,8 @@ class OutputsFollowTheirRegister(_Bank):
         } | {path: dut.policy[name] for name, path in policies(self._cfg).items()}
         orders = {
             "control.COMMAND": dut.o_command.valid & ~self.past(dut.o_command.valid, "command"),
-            # Those of a range come one after the other (register_bank.ranges).
             "regions.COMMAND": dut.o_region_command.valid
-            & ~self.past(dut.o_region_command.valid | self.inner.orders.busy, "region_command"),
+            & ~self.past(dut.o_region_command.valid, "region_command"),
             "handles.COMMIT": dut.handle_write.en,
             "handles.FETCH": dut.handle_read.en,
             "deps.COMMIT": dut.dep_write.en,

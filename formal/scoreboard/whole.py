@@ -316,7 +316,8 @@ class OutputsAgree(_Scoreboard):
 
         # Lemmas.
         depths = {
-            "walker.shared": cfg.regions,
+            "walker.run.shared": cfg.regions,
+            "walker.shapes": cfg.regions,
             "tiles.tiles": 2 * cfg.groups,
             "tiles.thresholds": cfg.regions,
             "tiles.deps": cfg.dep_ranges,
@@ -357,6 +358,7 @@ class OutputsAgree(_Scoreboard):
         known = command.last < self._cfg.regions
         orders = (state == ORDER) | (state == ORDERED)
         self.lemma("known", known | ((state == ORDER) & ~asks), when=~rests)
+        self.lemma("asks if it is", asks == known, when=state == ORDER)
         self.lemma("goes up", command.region <= command.last, when=~rests)
         self.lemma(
             "at first of an unknown order",
@@ -396,7 +398,7 @@ class KillOutlastsClear(_Scoreboard):
         opened, types = self.opened, scoreboard_types(self._cfg)
         ready, kill = (
             View(shape, opened.signals(path)[0])
-            for path, shape in (("books.ready", types.ready), ("walker.kill", types.bank_strobe))
+            for path, shape in (("books.ready", types.ready), ("walker.kill", types.run_strobe))
         )
         forgets, calm, region, bank = Signal(), Signal(3), Signal.like(kill.region), Signal()
         m.d.comb += forgets.eq(ready.en & ready.clear & ~ready.plain)

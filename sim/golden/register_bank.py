@@ -248,16 +248,12 @@ class CsrModel:
 
     def _order_regions_command(self, fields):
         region = self.get("regions.INDEX")
-        last, again = region + fields.pop("more"), fields.pop("again")
+        last, again = region + fields.pop("more"), fields["again"]
         if last >= self.cfg.regions or self.region_busy:
             return False
         if again and fields["op"] != RegionOp.RELEASE:
             return False
-        for at in range(region, last + 1):
-            self.effects.append(("region_command", fields | {"region": at}))
-            if again:
-                opened = {"op": RegionOp.OPEN, "epoch": (fields["epoch"] + 2) % 16, "region": at}
-                self.effects.append(("region_command", opened))
+        self.effects.append(("region_command", fields | {"region": region, "last": last}))
         return True
 
     def _order_regions_query(self, fields):

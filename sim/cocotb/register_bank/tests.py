@@ -118,7 +118,7 @@ async def geometry(rig, cfg, rng):
     assert await rig.read("regions.ERROR") == 1 and len(rig.seen) == seen
     rig.o_region_command.set_pause("none")
     await rig.until(lambda: rig.o_region_command.count == 1)
-    assert rig.o_region_command.items == [{"op": 0, "epoch": 3, "region": 0}]
+    assert rig.o_region_command.items == [{"op": 0, "epoch": 3, "region": 0, "last": 0, "again": 0}]
     cover("register_bank.commit_behind_command")
 
 

@@ -381,7 +381,9 @@ async def reset_forgets(rig, cfg, rng):
         await rig.cycles(60 * len(rig.keys))  # no overlap meets a verdict
         for key in rig.model.banks:
             await rig.pulse_overlap(*key)
-        rig.i_command.put({"op": RegionOp.ABORT, "region": 0, "epoch": 1 + 2 * turn, "last": 0, "again": 0})
+        rig.i_command.put(
+            {"op": RegionOp.ABORT, "region": 0, "epoch": 1 + 2 * turn, "last": 0, "again": 0}
+        )
         await rig.cycles(rng.randrange(60))
         rig.set("timeout", 0)
         rig.forget()

@@ -192,9 +192,10 @@ async def ended_while_answering(rig, cfg, rng):
 
 @AllocatorRig.test()
 async def purge_each(rig, cfg, rng):
-    """Each bank purged with rows of all banks in the RAT, on an idle block: two cycles per set,
-    only its rows are new again."""
+    """Each bank, and each run of banks, purged with rows of all banks in the RAT, on an idle block:
+    two cycles per set, only their rows are new again."""
     for keys in product(rig.keys[:4], repeat=2):
+        (first, purged), last = keys[0], max(keys[0][0], keys[1][0])
         await rig.start()
         await rig.regions()
         for epoch in (6, 7):
@@ -210,11 +211,13 @@ async def purge_each(rig, cfg, rng):
                 ]
             )
             if not unit:
-                await rig.purge(*keys[0])
+                await rig.purge(first, purged, last)
                 start = rig.cycle
                 await rig.purged()
                 assert rig.cycle - start <= 2 * cfg.rat_sets + 5
-                rig.model.purge(*keys[0])
+                for region in range(first, last + 1):
+                    rig.model.purge(region, purged)
+                cover("slot_allocator.purge_run", last > first)
 
 
 @AllocatorRig.test(idle="random", stall="random")
@@ -227,7 +230,8 @@ async def purge_in_turns(rig, cfg, rng):
 
     async def purges():
         while going:
-            await rig.purge(rng.randrange(cfg.regions), 1)
+            first = rng.randrange(cfg.regions)
+            await rig.purge(first, 1, rng.randrange(first, cfg.regions))
             await rig.purged()
             await rig.cycles(rng.randrange(30))
 

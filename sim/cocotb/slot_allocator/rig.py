@@ -159,8 +159,10 @@ class AllocatorRig(Rig):
         self.model.dep(index, fields)
         await self.pulse("dep_write", index=index, range=fields)
 
-    async def purge(self, region, bank):
-        await self.pulse("purge", region=region, bank=bank)
+    async def purge(self, region, bank, last=None):
+        """Of that region, or of all up to ``last``."""
+        last = region if last is None else last
+        await self.pulse("purge", region=region, last=last, bank=bank)
 
     async def still_purging(self):
         """Longer than a purge of an idle block takes."""
