@@ -6,7 +6,7 @@ from amaranth import Cat, Const, Mux, Signal
 
 from formal.kit.spec import Spec, Stream, moves, same
 from hub_rtl.contract.config import ceil_log2
-from hub_rtl.contract.packets import RegionState
+from hub_rtl.contract.packets import RegionOp, RegionState
 from hub_rtl.contract.registers import register_map
 from hub_rtl.register_bank.axil import AxiLiteTarget
 from hub_rtl.register_bank.csr_regions import GeometryCheck, RegionAccess

@@ -3,7 +3,7 @@
 only for the opening in which its slot was given. The walker is the RTL's, the others do whatever
 their own promises allow."""
 
-from amaranth import Cat, Signal
+from amaranth import Cat, Mux, Signal
 
 from formal.kit.inside import known_word, observe
 from formal.kit.spec import Spec
@@ -65,6 +65,8 @@ class AcknowledgementsCountForTheirOpening(Spec):
         )
         self._geometry(m)
         self._books(m)
+        order = dut.i_command.payload
+        self.suppose("a range goes up", order.region <= order.last, when=dut.i_command.valid)
         self.strobed = {}
         self._packet(m)
         self._lemmas()
@@ -88,21 +90,27 @@ class AcknowledgementsCountForTheirOpening(Spec):
     def _books(self, m):
         """What becomes of the walker's questions about the two banks."""
         dut, op, result = self.dut, self.dut.o_op.payload, self.dut.result
+        # Questions without an answer are of one kind and of neighbouring regions
+        # (scoreboard.orders_take_their_steps): `asked`, the first of `waits`.
         taken, asked = Signal(), Signal(scoreboard_types(self._cfg).op)
-        waits, answer = Signal(), Signal()
+        waits, answer, asks = Signal(self._cfg.region_width + 1), Signal(), Signal()
         quiet = Cat(op.kind == kind for kind in (OpKind.CLEAR, OpKind.PASS, OpKind.ORPHAN)).any()
         m.d.comb += [
             taken.eq(dut.o_op.valid & dut.o_op.ready),
             answer.eq(result.valid & (result.source == 1)),
+            asks.eq(taken & ~quiet),
         ]
-        with m.If(taken & ~quiet):
-            m.d.sync += [
-                asked.eq(op),
-                waits.eq(1),
-            ]
-        with m.Elif(answer):
-            m.d.sync += waits.eq(0)
-        self.suppose("an answer follows a question", waits, when=answer)
+        m.d.sync += waits.eq(waits + asks - answer)
+        with m.If(answer):
+            m.d.sync += asked.region.eq(asked.region + 1)
+        with m.If(asks & (waits == 0)):
+            m.d.sync += asked.eq(op)
+        self.suppose("an answer follows a question", waits != 0, when=answer)
+        self.suppose(
+            "the answer shows the geometry",
+            result.geometry.overflow_en,
+            when=answer & self.into & (asked.region == self.home.region),
+        )
         orphan, orphan_epoch = Signal(), Signal(4)
         orphaned = self._free_bit("orphaned")  # the operation does what it does
         with m.If(
@@ -148,7 +156,8 @@ class AcknowledgementsCountForTheirOpening(Spec):
                 m.d.sync += bank.state.eq(RegionState.DONE)
             with m.If(here & (asked.kind == OpKind.FREE)):
                 m.d.sync += bank.state.eq(RegionState.FREE)
-        opens = waits & (asked.kind == OpKind.OPEN) & (asked.region == self.home.region)
+        away = (self.home.region - asked.region)[: len(asked.region)]
+        opens = (asked.kind == OpKind.OPEN) & (self.home.region >= asked.region) & (away < waits)
         m.d.comb += [
             self.freed.eq(
                 answer
@@ -166,7 +175,10 @@ class AcknowledgementsCountForTheirOpening(Spec):
             when=self.wrote,
         )
         purges = (
-            dut.purge.en & (dut.purge.region == self.place.region) & (dut.purge.bank == self.bank)
+            dut.purge.en
+            & (dut.purge.region <= self.place.region)
+            & (self.place.region <= dut.purge.last)
+            & (dut.purge.bank == self.bank)
         )
         self.always(
             "nobody whose rows may lie there is open when it is purged",
@@ -302,85 +314,111 @@ class AcknowledgementsCountForTheirOpening(Spec):
             return Cat(is_in[name] for name in states).any()
 
         # The walker, and what it has asked.
+        run, at, opens, waits = inside.run, inside.at, inside.opens, self.waits
+        first, final, heard, some = run.first, run.final, run.heard, run.some
+        orders = within("ORDER", "ORDERED")
+        walks = within("LOAD", "TELL", "FREE") | (is_in["WALK"] & ~of_range)
+        before = within("ORPHAN", "ORPHANED", "PURGE", "PURGING")
+        drained = within("QUIESCING", "SWEEPING", "FLUSHING", "LOOK", "LOOKED")
+        ends = before | drained | walks | within("FREED", "QUIET")
+        rests = within("IDLE", "RANGE") | (is_in["WALK"] & of_range)
+        gives = (command.op == RegionOp.RELEASE) | (command.op == RegionOp.ABORT)
+        known = command.last < self._cfg.regions
+        question = self.asked
+        self.lemma("a state", within(*is_in))
+        self.lemma("no range in an order", ~of_range, when=orders | ends)
+        self.lemma("a range", of_range, when=is_in["RANGE"])
+        self.lemma("a run", some == (ends | (orders & some & ~opens)))
+        self.lemma("an order that ends", gives, when=some | (opens & ~rests))
+        self.lemma("of known regions", known | (is_in["ORDER"] & ~asks), when=~rests)
+        self.lemma("asks if it is", asks == known, when=is_in["ORDER"])
+        self.lemma("goes up", command.region <= command.last, when=~rests)
+        self.lemma("nothing of others", (waits == 0) & ~some & ~opens, when=orders & ~known)
+        self.lemma("rests", ~some & ~opens & (waits == 0), when=rests)
+        self.lemma("opens alone", ~some, when=opens)
         self.lemma(
-            "no range in an order",
-            ~of_range,
-            when=~within("IDLE", "RANGE", "SHIFT", "COUNT", "WALK"),
+            "in the order",
+            (command.region <= first) & (first <= command.last),
+            when=some | (orders & known),
         )
-        questions = {
-            "ORDERED": self.asked.kind == OpKind.OPEN + command.op,
-            "LOOKED": self.asked.kind == OpKind.LOOK,
-            "FREED": self.asked.kind == OpKind.FREE,
-            "ORPHANED": self.asked.kind == OpKind.LOOK,
-        }
-        for state, kind in questions.items():
-            self.lemma(
-                f"the question in state {state}",
-                kind
-                & (self.asked.region == command.region)
-                & (self.asked.bank == command.epoch[0])
-                & (self.asked.epoch == command.epoch),
-                when=is_in[state] & self.waits,
-            )
+        self.lemma("its banks", (first <= final) & (final <= command.last), when=some | opens)
+        self.lemma("of those heard", final < heard, when=some & orders)
+        plain = orders & gives & ~opens
+        self.lemma("none yet", run.stop | (first == heard), when=plain & ~some)
+        self.lemma("contiguous", run.stop | (final == heard - 1), when=plain & some)
+        last = Mux(opens, final, command.last)
         self.lemma(
-            "a question is open",
-            self.waits == (within("ORDERED", "LOOKED", "FREED") | (is_in["ORPHANED"] & ~asks)),
+            "asking",
+            (waits == (at - heard)[: len(waits)])
+            & (first <= heard)
+            & (heard <= at)
+            & (first <= last)
+            & (at <= last + is_in["ORDERED"]),
+            when=orders & known,
         )
+        self.lemma("questions are counted", inside.pending == waits)
+        kind = OpKind.OPEN + command.op
+        epoch = command.epoch + Mux(opens, 2, 0)
+        self.lemma(
+            "an order's question",
+            (question.kind == Mux(opens, OpKind.OPEN, kind))
+            & (question.region == heard)
+            & (question.epoch == epoch[: len(question.epoch)]),
+            when=orders & (waits != 0),
+        )
+        self.lemma("whose bank", question.bank == command.epoch[0], when=waits != 0)
+        looks = is_in["LOOKED"] | (is_in["ORPHANED"] & ~asks)
+        self.lemma("a look", question.kind == OpKind.LOOK, when=looks)
+        frees = within("WALK", "TELL", "FREE", "FREED") & ~of_range
+        self.lemma("one question", waits == looks, when=~(orders | frees))
+        self.lemma(
+            "frees",
+            (question.kind == OpKind.FREE)
+            & (first <= question.region)
+            & (question.region + waits == at),
+            when=frees & (waits != 0),
+        )
+        self.lemma("not more", waits <= at - first, when=frees)
+        self.lemma("all freed", at == final + 1, when=is_in["FREED"])
+        self.lemma("walking", (first <= at) & (at <= final), when=walks)
+        self.lemma("at the first", at == first, when=before | drained | is_in["LOAD"])
         self.lemma("asks as its state", asks, when=within("ORPHAN", "LOOK", "TELL", "FREE"))
-        self.lemma("a range", of_range, when=within("RANGE", "SHIFT"))
         self.lemma(
             "asks in its states",
             within("ORDER", "ORPHAN", "ORPHANED", "LOOK", "WALK", "TELL", "FREE"),
             when=asks,
         )
-        going = (
-            within(
-                "ORPHAN",
-                "ORPHANED",
-                "PURGE",
-                "PURGING",
-                "QUIESCING",
-                "SWEEPING",
-                "FLUSHING",
-                "LOOK",
-                "LOOKED",
-                "COUNT",
-                "WALK",
-                "TELL",
-                "FREE",
-                "FREED",
-            )
-            & ~of_range
-        )
-        ends = (command.op == RegionOp.RELEASE) | (command.op == RegionOp.ABORT)
-        self.lemma("an order that ends", ends, when=going)
         mine = {}
         for bank in (place, home):
-            here = going & (command.region == bank.region) & (command.epoch[0] == self.bank)
+            here = some & (first <= bank.region) & (bank.region <= final)
+            here = here & (command.epoch[0] == self.bank)
+            free_asked = (frees & (bank.region < at)) | is_in["QUIET"]
+            held = (waits != 0) & (question.kind == OpKind.FREE) & (question.region <= bank.region)
+            done = here & (~free_asked | (held & ~is_in["QUIET"]))
             name = "place" if bank is place else "home"
             self.lemma(
                 f"the {name} is given back",
                 bank.is_now(RegionState.DONE) & (bank.epoch == command.epoch),
-                when=here,
+                when=done,
             )
+            self.lemma(f"the {name} was freed", bank.is_now(RegionState.FREE), when=here & ~done)
             self.lemma(f"the {name} is in a state", bank.state <= RegionState.DONE)
             self.lemma(
                 f"the {name}'s bank",
                 bank.epoch[0] == self.bank,
                 when=bank.state != RegionState.FREE,
             )
-            mine[bank] = here
+            mine[bank] = done
         # Who overflows there has been asked.
-        word, known = known_word(self, inside.shared, place.region, "shared")
-        self.lemma("named", word & known, when=self.into)
-        self.lemma(
-            "it is asked",
-            inside.shared.r_data,
-            when=is_in["ORDERED"]
-            & (command.region == place.region)
-            & self.into
-            & (home.state != RegionState.FREE),
-        )
+        busy_home = self.into & (home.state != RegionState.FREE)
+        shared = observe(run).shared
+        word, named = known_word(self, shared, place.region, "shared")
+        self.lemma("named", word & named, when=self.into)
+        self.lemma("looks one ahead", self.past(shared.r_addr, "looks_at") == heard)
+        at_place = some & (first <= place.region) & (place.region <= final)
+        self.lemma("it is asked", run.hosts & (first == final), when=at_place & busy_home)
+        self.lemma("hosts are alone", run.alone, when=some & run.hosts)
+        self.lemma("alone", first == final, when=some & run.alone)
         alive = (
             self.into & home.is_now(RegionState.OPEN) & (home.epoch == place.epoch) & mine[place]
         )
@@ -388,7 +426,7 @@ class AcknowledgementsCountForTheirOpening(Spec):
             "an ORPHAN is the order's",
             within("ORPHAN", "ORPHANED")
             & (self.orphan_epoch == command.epoch)
-            & (command.region == place.region)
+            & (first == place.region)
             & (command.epoch[0] == self.bank),
             when=self.orphan,
         )
@@ -398,7 +436,7 @@ class AcknowledgementsCountForTheirOpening(Spec):
             when=alive & is_in["ORPHAN"],
         )
         self.lemma("it has been asked", self.orphan, when=alive & is_in["ORPHANED"])
-        self.lemma("it has ended", ~alive, when=~within("ORPHAN", "ORPHANED"))
+        self.lemma("it has ended", ~alive, when=~(orders | within("ORPHAN", "ORPHANED")))
         # The row.
         (slot, stale), (at, has, late, epoch, age, old) = self.row, self.packet
         self.lemma(
@@ -410,9 +448,7 @@ class AcknowledgementsCountForTheirOpening(Spec):
         self.lemma(
             "a slot of an opening that is over", ~home.is_now(RegionState.OPEN), when=slot & stale
         )
-        self.lemma(
-            "a slot goes with its bank", is_in["QUIET"], when=slot & home.is_now(RegionState.FREE)
-        )
+        self.lemma("a slot goes with its bank", some, when=slot & home.is_now(RegionState.FREE))
         # The packet.
         self.lemma("nobody has nothing", ~has, when=at == NONE)
         self.lemma("it is somewhere", at <= COUNTING)
@@ -430,14 +466,14 @@ class AcknowledgementsCountForTheirOpening(Spec):
             self.lemma(
                 f"{name}: looked up before",
                 ~up,
-                when=here & ~within("ORPHAN", "ORPHANED", "PURGE", "PURGING"),
+                when=here & ~(orders | before),
             )
         here = mine[place] & has
         self.lemma("written", old[1], when=here & is_in["QUIESCING"] & (at == WRITING))
         self.lemma(
             "was written",
             at != WRITING,
-            when=here & ~within("ORPHAN", "ORPHANED", "PURGE", "PURGING", "QUIESCING"),
+            when=here & ~(orders | before | is_in["QUIESCING"]),
         )
         self.lemma("combined", old[2], when=here & is_in["SWEEPING"] & (at == COMBINED))
         self.lemma(
@@ -446,7 +482,7 @@ class AcknowledgementsCountForTheirOpening(Spec):
         self.lemma(
             "nothing is left",
             ~here,
-            when=within("LOOK", "LOOKED", "COUNT", "WALK", "TELL", "FREE", "FREED"),
+            when=within("LOOK", "LOOKED", "LOAD", "WALK", "TELL", "FREE", "FREED"),
         )
         self.lemma("settling", (wait == 2) | ~self.strobed[0], when=is_in["PURGING"])
         self.lemma("settling writers", (wait == 2) | ~self.strobed[1], when=is_in["QUIESCING"])

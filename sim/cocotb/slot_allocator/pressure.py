@@ -7,6 +7,7 @@ from itertools import product
 import cocotb
 
 from hub_rtl.contract.packets import Reason, RegionState
+from sim.quality.coverage import cover
 
 from .rig import AllocatorRig
 from .traffic import mixed_traffic, packet, set_up
