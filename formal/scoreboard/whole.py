@@ -357,6 +357,10 @@ class OutputsAgree(_Scoreboard):
         )
         known = command.last < self._cfg.regions
         orders = (state == ORDER) | (state == ORDERED)
+        (of_range,) = opened.signals("walker.of_range")
+        quiet = (state == IDLE) | (state == RANGE) | (state == WALK)
+        self.lemma("clears no dependency range", ~of_range, when=~quiet)
+        self.lemma("there is a run", some, when=~rests & ~orders)
         self.lemma("known", known | ((state == ORDER) & ~asks), when=~rests)
         self.lemma("asks if it is", asks == known, when=state == ORDER)
         self.lemma("goes up", command.region <= command.last, when=~rests)

@@ -140,6 +140,30 @@ def test_bugs_of_announcements(name, test):
     )
 
 
+@pytest.mark.parametrize(
+    "name, test",
+    [
+        # A run goes on behind a bank whose order was refused.
+        ("scoreboard.run_goes_over_refused", "ranges_split"),
+        # What is opened again is the other bank.
+        ("scoreboard.opens_other_bank", "ranges_turn_over"),
+    ],
+)
+def test_bugs_of_ranges(name, test):
+    """Of orders to ranges; each is noticed by the test that watches for it."""
+    cfg = preset("small", lanes=2)
+    assert_caught(
+        lambda: run_bench(
+            ReadinessScoreboard(cfg),
+            name="scoreboard_small",
+            module="sim.cocotb.scoreboard.ranges",
+            cfg=cfg,
+            tests=[test],
+            bug=name,
+        )
+    )
+
+
 def test_lint():
     """The smallest shapes elaborate without a warning and the Verilog is clean."""
     cfg, _ = CONFIGS["minimum"]
