@@ -135,6 +135,8 @@ class _Scoreboard(Spec):
         )
         self.lemma("a look waits", pending == 1, when=looks)
         self.lemma("no question at first", pending == 0, when=state == LOAD)
+        rests = (state == IDLE) | (state == RANGE) | ((state == WALK) & of_range)
+        self._names(order, state, rests, frees)
         for n, (valid, op) in enumerate(way):
             kinds = Cat(op.kind == each for each in questions[:4]).any()
             self.lemma(f"an order at {n} in its state", busy & (op.source == 1), when=valid & kinds)
@@ -151,6 +153,58 @@ class _Scoreboard(Spec):
             asked,
             answered,
         )
+
+    def _names(self, command, state, rests, frees):
+        """The regions that the walker names are those of the order."""
+        opened = self.opened
+        first, final, heard, at, some, pending, opens, asks, stop = opened.signals(
+            *(f"walker.run.{name}" for name in ("first", "final", "heard")),
+            "walker.at",
+            "walker.run.some",
+            *(f"walker.{name}" for name in ("pending", "opens", "asks")),
+            "walker.run.stop",
+        )
+        known = command.last < self._cfg.regions
+        orders = (state == ORDER) | (state == ORDERED)
+        (of_range,) = opened.signals("walker.of_range")
+        quiet = (state == IDLE) | (state == RANGE) | (state == WALK)
+        self.lemma("clears no dependency range", ~of_range, when=~quiet)
+        self.lemma("there is a run", some, when=~rests & ~orders)
+        self.lemma("known", known | ((state == ORDER) & ~asks), when=~rests)
+        self.lemma("asks if it is", asks == known, when=state == ORDER)
+        self.lemma("goes up", command.region <= command.last, when=~rests)
+        self.lemma(
+            "at first of an unknown order",
+            (heard == command.region) & (pending == 0) & ~opens & ~some,
+            when=~rests & ~known,
+        )
+        self.lemma(
+            "runs of the order",
+            (command.region <= first) & (first <= command.last),
+            when=~rests & known,
+        )
+        self.lemma(
+            "their ends",
+            (first <= final) & (final <= command.last),
+            when=~rests & known & (~orders | some | opens),
+        )
+        last = Mux(opens, final, command.last)
+        self.lemma(
+            "asked region by region",
+            (pending == (at - heard)[: len(pending)])
+            & (first <= heard)
+            & (heard <= at)
+            & (at <= last + (state == ORDERED)),
+            when=orders & known,
+        )
+        self.lemma("opens again", command.again & ~some, when=opens & ~rests)
+        walks = frees & (state != FREED)
+        early = ~rests & ~orders & ~walks & (state != FREED) & (state != QUIET)
+        self.lemma("at the first", at == first, when=early)
+        self.lemma("walking", (first <= at) & (at <= final), when=walks)
+        self.lemma("all freed", at == final + 1, when=state == FREED)
+        self.lemma("not more than were freed", pending <= at - first, when=frees)
+        self.lemma("no run at rest", ~some & ~opens, when=rests)
 
 
 class InputsNeverWaitForEvents(_Scoreboard):
@@ -315,6 +369,7 @@ class OutputsAgree(_Scoreboard):
         self.always("no input is taken before", ~inputs.any(), when=dut.clearing)
 
         # Lemmas.
+        self.questions()
         depths = {
             "walker.run.shared": cfg.regions,
             "walker.shapes": cfg.regions,
@@ -339,57 +394,8 @@ class OutputsAgree(_Scoreboard):
         state, order = opened.signals("walker.fsm_state", "walker.command")
         self.lemma("purged", purged | (state != PURGING))
         (of_range,) = opened.signals("walker.of_range")
-        self.lemma("a state", state <= QUIET)
         rests = (state == IDLE) | (state == RANGE) | ((state == WALK) & of_range)
         self.lemma("the order", busy & (order == command.as_value()), when=~rests)
-        self._names(command, state, rests)
-        self.lemma("a range", of_range, when=state == RANGE)
-
-    def _names(self, command, state, rests):
-        """The regions that the walker names are those of the order."""
-        opened = self.opened
-        first, final, heard, at, some, pending, opens, asks, stop = opened.signals(
-            *(f"walker.run.{name}" for name in ("first", "final", "heard")),
-            "walker.at",
-            "walker.run.some",
-            *(f"walker.{name}" for name in ("pending", "opens", "asks")),
-            "walker.run.stop",
-        )
-        known = command.last < self._cfg.regions
-        orders = (state == ORDER) | (state == ORDERED)
-        (of_range,) = opened.signals("walker.of_range")
-        quiet = (state == IDLE) | (state == RANGE) | (state == WALK)
-        self.lemma("clears no dependency range", ~of_range, when=~quiet)
-        self.lemma("there is a run", some, when=~rests & ~orders)
-        self.lemma("known", known | ((state == ORDER) & ~asks), when=~rests)
-        self.lemma("asks if it is", asks == known, when=state == ORDER)
-        self.lemma("goes up", command.region <= command.last, when=~rests)
-        self.lemma(
-            "at first of an unknown order",
-            (heard == command.region) & (pending == 0) & ~opens & ~some,
-            when=~rests & ~known,
-        )
-        self.lemma(
-            "runs of the order",
-            (command.region <= first) & (first <= command.last),
-            when=~rests & known,
-        )
-        self.lemma(
-            "their ends",
-            (first <= final) & (final <= command.last),
-            when=~rests & known & (~orders | some | opens),
-        )
-        last = Mux(opens, final, command.last)
-        self.lemma(
-            "asked region by region",
-            (pending == (at - heard)[: len(pending)])
-            & (first <= heard)
-            & (heard <= at)
-            & (at <= last + (state == ORDERED)),
-            when=orders & known,
-        )
-        self.lemma("opens again", command.again & ~some, when=opens & ~rests)
-        self.lemma("no run at rest", ~some & ~opens, when=rests)
 
 
 class KillOutlastsClear(_Scoreboard):
@@ -424,16 +430,7 @@ class KillOutlastsClear(_Scoreboard):
         self.reach("an order is asked", state == ORDERED)
         walks = (state == LOAD) | (state == TELL) | (state == FREE) | ((state == WALK) & ~of_range)
         ends = walks | (state == FREED)
-        first, final, at = opened.signals("walker.run.first", "walker.run.final", "walker.at")
-        self.lemma("the bank that is cleared", (first <= at) & (at <= final), when=walks)
-        for state_before in (PURGE, ORPHAN, ORPHANED, PURGING, QUIESCING, SWEEPING, FLUSHING):
-            self.lemma(f"at the first in {state_before}", at == first, when=state == state_before)
-        self.lemma("at the first", at == first, when=(state == LOOK) | (state == LOOKED))
-        self.lemma(
-            "a run",
-            first <= final,
-            when=opened.signals("walker.run.some")[0],
-        )
+        first, final = opened.signals("walker.run.first", "walker.run.final")
         for n, (valid, op) in enumerate(way):
             self.lemma(
                 f"a verdict at {n} is the finisher's",
@@ -528,7 +525,6 @@ class OpensShowBeforeTheNext(_Scoreboard):
         state, of_range, order, way, _, answered = self.questions()
         rests = (state == IDLE) | (state == RANGE) | ((state == WALK) & of_range)
         self.lemma("the order", busy & (order.as_value() == command.as_value()), when=~rests)
-        self._names(command, state, rests)
         asking = (state == ORDER) | (state == ORDERED)
         self.lemma("the answer comes with the update", asking & answered & named, when=opens)
         for n, (valid, op) in enumerate(way):
