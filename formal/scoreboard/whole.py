@@ -139,6 +139,8 @@ class _Scoreboard(Spec):
         self._names(order, state, rests, frees)
         for n, (valid, op) in enumerate(way):
             kinds = Cat(op.kind == each for each in questions[:4]).any()
+            judged = (op.kind == OpKind.FINISH) | (op.kind == OpKind.AIM)
+            self.lemma(f"the finisher's at {n}", op.source == 0, when=valid & judged)
             self.lemma(f"an order at {n} in its state", busy & (op.source == 1), when=valid & kinds)
             self.lemma(
                 f"a FREE at {n} in its state",
