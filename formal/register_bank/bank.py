@@ -303,11 +303,11 @@ class OutputsFollowTheirRegister(_Bank):
             orders[path] = self.started & (
                 value != self.past(value, f"{path}_before".replace(".", "_"))
             )
-        ranged = self.inner.orders
+        regions = self.inner.regions
         self.always(
-            "a range is ordered when none is under way, and fits",
-            ~ranged.busy & (ranged.order.region + ranged.more < self._cfg.regions),
-            when=ranged.order_en,
+            "a range is ordered when none is under way",
+            ~regions.command_busy,
+            when=regions.command_en,
         )
         for path, happens in orders.items():
             self.always(f"{path} only by its register", bus.full & bus.aims_at(path), when=happens)
