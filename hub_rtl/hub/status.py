@@ -8,7 +8,6 @@ from amaranth.lib.wiring import In, Out
 from hub_rtl.contract.packets import Reason
 from hub_rtl.contract.records import (
     CLOSE_COUNTS,
-    LINK_COUNTS,
     MEMORY_COUNTS,
     POOL_COUNTS,
     READY_COUNTS,
@@ -44,7 +43,7 @@ class CounterSums(wiring.Component):
             {
                 "store": In(STORE_COUNTS).array(cfg.lanes),
                 "pool": In(POOL_COUNTS).array(cfg.slices),
-                "link": In(LINK_COUNTS).array(cfg.links + cfg.loop_lanes),
+                "link": In(types_of(cfg).link_counts).array(cfg.links + cfg.loop_lanes),
                 "memory": In(MEMORY_COUNTS).array(cfg.slices),
                 "bad": In(cfg.links),
                 "lost": In(cfg.slices),
