@@ -3,7 +3,7 @@
 
 from typing import NamedTuple
 
-from amaranth import Cat, Module, Mux, Signal, Value
+from amaranth import Cat, Module, Mux, ResetSignal, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.cdc import FFSynchronizer, PulseSynchronizer
 from amaranth.lib.fifo import AsyncFIFO
@@ -108,31 +108,34 @@ class Crossing(wiring.Component):
             m.submodules[name] = FFSynchronizer(level, seen, o_domain=domain, init=init)
         return m
 
-    def _queue(self, m, name, width, depth, to_link=False):
-        """An asynchronous queue, from the link unless ``to_link``."""
+    def _queue(self, m, name, width, depth, ready=1, to_link=False):
+        """An asynchronous queue, from the link unless ``to_link``. It is not read in reset: the
+        other side may be out of its own already."""
         writes, reads = ("sync", LINK) if to_link else (LINK, "sync")
         m.submodules[name] = queue = AsyncFIFO(
             width=width, depth=depth, w_domain=writes, r_domain=reads, exact_depth=True
         )
         self.observe.queues[name] = queue
+        resting = ResetSignal(reads, allow_reset_less=True)
+        m.d.comb += queue.r_en.eq(ready & ~mutant("link.queue_read_in_reset", resting, 0))
         return queue
 
     def _pass(self, m, name, source, sink, depth, to_link=False):
         """A stream's items, in order."""
-        queue = self._queue(m, name, len(Value.cast(source.payload)), depth, to_link)
+        width = len(Value.cast(source.payload))
+        queue = self._queue(m, name, width, depth, sink.ready, to_link)
         m.d.comb += [
             queue.w_data.eq(source.payload),
             queue.w_en.eq(source.valid),
             source.ready.eq(mutant("link.item_taken_without_room", queue.w_rdy, 1)),
             sink.payload.eq(queue.r_data),
             sink.valid.eq(queue.r_rdy),
-            queue.r_en.eq(sink.ready),
         ]
 
     def _send_control(self, m):
         """A control flit, and that the link took it: until then its sender waits."""
         control, link = self.i_control, self.link.i_control
-        queue = self._queue(m, "control", FLIT, 2, to_link=True)
+        queue = self._queue(m, "control", FLIT, 2, link.ready, to_link=True)
         m.submodules.taken = taken = PulseSynchronizer(LINK, "sync")
         away = Signal()
         m.d.comb += [
@@ -143,8 +146,7 @@ class Crossing(wiring.Component):
             ),
             link.payload.eq(queue.r_data),
             link.valid.eq(queue.r_rdy),
-            queue.r_en.eq(link.ready),
-            taken.i.eq(queue.r_rdy & link.ready),
+            taken.i.eq(queue.r_rdy & queue.r_en),
         ]
         m.d.sync += away.eq((away | (queue.w_en & queue.w_rdy)) & ~taken.o)
 
@@ -158,7 +160,6 @@ class Crossing(wiring.Component):
             *(told[name].eq(getattr(self.link, name)) for name in names),
             queue.w_data.eq(told),
             queue.w_en.eq(Cat(told[name].en for name in names).any()),
-            queue.r_en.eq(1),
         ]
         for name in names:
             m.d.comb += getattr(self, name).eq(Mux(queue.r_rdy, seen[name].as_value(), 0))
@@ -180,7 +181,6 @@ class Crossing(wiring.Component):
         m.d.comb += [
             queue.w_data.eq(waiting),
             queue.w_en.eq(waiting.as_value().any()),
-            queue.r_en.eq(1),
             given.eq(queue.w_en & queue.w_rdy),
         ]
         for name, _ in self._steps:

@@ -26,15 +26,15 @@ def test_pair(name, cfg):
     )
 
 
-def slices(slice_links, tests=None, bug=None, **more):
+def slices(slice_links, tests=None, bug=None, link_period=None, **more):
     cfg = preset("tiny", ranks=3, packet_bytes=256, slice_links=slice_links, **more)
     run_bench(
         SliceMesh(cfg),
-        name=f"slices_{slice_links}",
+        name=f"slices_{slice_links}" + "_clocks" * cfg.link_clock,
         module="sim.cocotb.hub.slices",
         tests=tests,
         cfg=cfg,
-        params={"packets": 25},
+        params={"packets": 25} | ({"link_period": link_period} if link_period else {}),
         bug=bug,
     )
 
@@ -46,6 +46,14 @@ def test_slices_over_switch():
 def test_slices_of_several_links():
     """Records overtake each other between links; a pool is filled from all of them."""
     slices(2, slice_bytes=64, pool_places=24)
+
+
+@pytest.mark.parametrize("link_period", [1334, 1002, 2714])
+def test_slices_of_two_clocks(link_period):
+    """Links at about 3 : 2, 2 : 1 and 3 : 4 against the hub, the phase drifting."""
+    slices(
+        2, slice_bytes=64, pool_places=24, ctl_credits=2, link_clock=True, link_period=link_period
+    )
 
 
 @pytest.mark.parametrize("bug", ["hub.messages_by_sender", "link.plain_record_in_turn"])

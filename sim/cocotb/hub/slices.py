@@ -36,7 +36,7 @@ class MeshRig(Rig):
         super().__init__(dut, salt, idle, stall)
         ranks = range(self.cfg.ranks)
         self.switch = Switch(
-            self,
+            self.wires,
             self.cfg.ranks,
             self.cfg.slice_links,
             lambda rank, link: f"p{rank}__tx__{link}__",
