@@ -175,6 +175,7 @@ def memories(texts, top):
                     "depth": int(depth),
                     "width": int(width),
                     "granules": wires["write__en"] if ram else 1,
+                    **({"clocks": 2} if {"clk", "link_clk"} <= set(wires) else {}),
                     "cleared": ram and "walk" in wires,
                     "collision": "new data, by a bypass outside the memory"
                     if "kept" in wires

@@ -138,7 +138,8 @@ class HubConfig:
         between("tag_width", 1, 32)
         between("slice_bytes", 16, 128, power=True)
         between("slice_links", 1, 8)
-        rule("link_clock", isinstance(self.link_clock, bool), "must be True or False")
+        rule("link_clock", self.link_clock in (False, True), "must be 0 or 1")
+        object.__setattr__(self, "link_clock", bool(self.link_clock))
         rule(
             "slice_links",
             self.links <= 1 << LANE,

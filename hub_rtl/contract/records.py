@@ -491,11 +491,12 @@ class HubTypes:
         )
         #: What a link gives to the counters in one cycle of the hub, its slice's own included:
         #: strobes, or up to LINK_STEPS and two more where the link has a clock of its own.
-        step = LINK_STEPS + 2 if cfg.link_clock else 1
-        self.link_counts = struct(dict.fromkeys(dict(LINK_COUNTS), step.bit_length()))
+        step = (LINK_STEPS + 2).bit_length() if cfg.link_clock else 1
+        self.link_counts = struct(dict.fromkeys(dict(LINK_COUNTS), step))
         #: Increments of all counters.
-        most = dict.fromkeys(COUNTERS, cfg.links + cfg.loop_lanes)
-        most |= dict.fromkeys(dict(LINK_COUNTS), cfg.links * step + cfg.loop_lanes)
+        sources = cfg.links + cfg.loop_lanes
+        most = dict.fromkeys(COUNTERS, sources)
+        most |= dict.fromkeys(dict(LINK_COUNTS), sources * ((1 << step) - 1))
         most |= dict.fromkeys(ONE_SOURCE, 1)
         self.counts = struct({name: most[name].bit_length() for name in COUNTERS})
 

@@ -101,9 +101,9 @@ class Crossing(wiring.Component):
         self._tell(m)
         self._count(m)
         for name, level, seen, init, domain in (
-            ("rank", self.rank, link.rank, 0, LINK),
-            ("peer_dead", self.peer_dead, link.peer_dead, 0, LINK),
-            ("ctl_ready", link.ctl_ready, self.ctl_ready, (1 << self._cfg.ranks) - 1, "sync"),
+            ("rank_seen", self.rank, link.rank, 0, LINK),
+            ("dead_seen", self.peer_dead, link.peer_dead, 0, LINK),
+            ("ready_seen", link.ctl_ready, self.ctl_ready, (1 << self._cfg.ranks) - 1, "sync"),
         ):
             m.submodules[name] = FFSynchronizer(level, seen, o_domain=domain, init=init)
         return m
@@ -176,7 +176,7 @@ class Crossing(wiring.Component):
     def _count(self, m):
         """Strobes are added up until the queue takes their numbers."""
         waiting = self.observe.counted
-        queue = self._queue(m, "counts", self._steps.size, NOTICES)
+        queue = self._queue(m, "numbers", self._steps.size, NOTICES)
         given, seen = Signal(), self._steps(queue.r_data)
         m.d.comb += [
             queue.w_data.eq(waiting),
