@@ -30,6 +30,9 @@ WAIVED = {
     ),
     "VARHIDDEN": "a net may carry the name of an instance",
     "PINCONNECTEMPTY": "outputs nobody listens to are left open on purpose",
+    "SYNCASYNCNET": (
+        "of two clocks: the reset of a queue's writing side resets its reading side at once"
+    ),
     "PINMISSING": "same, when the port is not named at all",
 }
 
