@@ -250,9 +250,9 @@ async def stalled_port(rig, cfg, rng):
 
 @MeshRig.test(fits=lambda cfg: cfg.link_clock and cfg.slice_links == 3, finish=False, latency=1)
 async def line_rate(rig, cfg, rng):
-    """Full records of one rank to another fill all links of a slice at 3 : 2."""
+    """Full rows of one rank to another fill all links of a slice at 3 : 2."""
     for _ in range(600):
-        rig.senders[0].put(1, rig.record(1, mask=(1 << cfg.packet_bytes) - 1))
+        rig.senders[0].put(1, rig.record(1, plain=0, mask=(1 << cfg.packet_bytes) - 1))
     await rig.cycles(200)
     flits, cycles, ticks = rig.total("tx_busy"), rig.cycle, rig.wires.cycle
     await rig.cycles(600)
