@@ -50,12 +50,12 @@ def verilator_waivers(file):
 
 
 _NOTES = {
-    1: "One clock, so there is no false path, no\n# multicycle path and no clock crossing; the reset "
-    "is synchronous and is timed like any other input.",
-    2: "Two clocks of any phase. Whatever\n# passes between them enters a synchroniser straight from "
-    "a flip-flop (the crossings of the links); bits of one Gray code\n# must arrive within a cycle "
-    "of each other, so a path may take a period of the faster clock, and has no hold time. The\n"
-    "# resets are synchronous to their clocks and overlap.",
+    1: "One clock, so there is no false path, no\n# multicycle path and no clock crossing; the "
+    "reset is synchronous and is timed like any other input.",
+    2: "Two clocks of any phase. Whatever\n# passes between them enters a synchroniser straight "
+    "from a flip-flop (the crossings of the links); bits of one Gray code\n# must arrive within a "
+    "cycle of each other, so a path may take a period of the faster clock, and has no hold time. "
+    "The\n# resets are synchronous to their clocks and overlap.",
 }
 
 

@@ -4,7 +4,8 @@ of each.
 
 Works on RTLIL: in each module with a memory, the memory and its two ports become an instance of
 ``moehub_ram_<depth>x<width>`` (``_we<n>`` behind it when a word has n write enables, ``_2clk`` when
-the ports have a clock each). What is around it, the bypass and the walker of :class:`~hub_rtl.parts.ram.Ram`, stays where it is.
+its ports have a clock each). What is around it, the bypass and the walker of
+:class:`~hub_rtl.parts.ram.Ram`, stays where it is.
 """
 
 import re

@@ -16,6 +16,7 @@ from hub_rtl.link.crossing import LINK, Crossing
 
 __all__ = ["ItemsCrossInOrder", "StrobesAreCounted", "TakenIsTold"]
 
+BITS = 2  # lowest ones of each input, which move; queues do not look at what they hold
 LINK_SIDE = "link", "o_record", "rx", "o_rx"
 
 
@@ -34,8 +35,9 @@ class TwoClocks(Spec):
         inputs = {name: [] for name in self.tick}
         for path, member, value in dut.signature.flatten(dut):
             if member.flow == wiring.In:
-                self.free(value)
-                inputs[LINK if path[0] in LINK_SIDE else "sync"].append(value)
+                few = Value.cast(value)[:BITS]
+                self.free(few)
+                inputs[LINK if path[0] in LINK_SIDE else "sync"].append(few)
         for name, values in inputs.items():
             still = self.started & ~self.past(self.tick[name], f"{name}_ticked")
             values = Cat(values)
@@ -97,8 +99,8 @@ class TakenIsTold(TwoClocks):
 
 
 class StrobesAreCounted(TwoClocks):
-    """While the link's clock ticks at most twice between two ticks of the hub's, what a counter gets
-    is what its link told, less what is on its way: no strobe is counted twice, and each finds
+    """While the link's clock ticks at most twice between two ticks of the hub's, what a counter
+    gets is what its link told, less what is on its way: no strobe is counted twice, and each finds
     room."""
 
     def build(self, m):

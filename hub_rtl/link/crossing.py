@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 from hub_rtl.contract.axi import AxiStream
 from hub_rtl.contract.fields import FLIT
 from hub_rtl.contract.records import LINK_COUNTS, LINK_STEPS, record_of, types_of
-from hub_rtl.parts.mutants import mutant
+from hub_rtl.parts.mutants import mutant, variant
 
 from .link import slice_ports
 
@@ -55,13 +55,15 @@ class Crossing(wiring.Component):
 
     Clocks: the link's is at most twice as fast as the hub's, else counts are lost; anything slower
     is slow, not wrong. Reset: both domains' resets are asserted together, each in its own clock,
-    for at least 4 cycles of the slower one; they end in any order. A queue empties when the domain
-    that writes it is reset: its reset reaches the reading side at once and ends there after two
-    cycles. The other way round nothing is told, so one domain is never reset alone.
+    for at least 4 cycles of the slower one; they end in any order, for a queue is not read while
+    its reading side is in reset. A queue empties when the domain that writes it is reset: its reset
+    reaches the reading side at once and ends there after two cycles. The other way round nothing is
+    told, so one domain is never reset alone.
 
     Parameters: ``cfg``. Ports: ``i_record`` In stream(record), ``o_record`` Out, the same for the
-    serializer; :func:`~hub_rtl.link.link.slice_ports`, but ``counts`` Out ``link_counts``; ``link``, the same ports of
-    the LinkPort; ``rx`` In AXI4-Stream, the wire, ``o_rx`` Out, the same for the LinkPort. Source: C. E. Cummings, "Simulation and Synthesis Techniques for
+    serializer; :func:`~hub_rtl.link.link.slice_ports`, but ``counts`` Out ``link_counts``;
+    ``link``, the same ports of the LinkPort; ``rx`` In AXI4-Stream, the wire, ``o_rx`` Out, the
+    same for the LinkPort. Source: C. E. Cummings, "Simulation and Synthesis Techniques for
     Asynchronous FIFO Design", SNUG 2002, as Amaranth's library has it.
     """
 
@@ -105,7 +107,10 @@ class Crossing(wiring.Component):
             ("dead_seen", self.peer_dead, link.peer_dead, 0, LINK),
             ("ready_seen", link.ctl_ready, self.ctl_ready, (1 << self._cfg.ranks) - 1, "sync"),
         ):
-            m.submodules[name] = FFSynchronizer(level, seen, o_domain=domain, init=init)
+            if variant("link.level_crosses_as_it_is", True, False):
+                m.submodules[name] = FFSynchronizer(level, seen, o_domain=domain, init=init)
+            else:
+                m.d.comb += seen.eq(level)
         return m
 
     def _queue(self, m, name, width, depth, ready=1, to_link=False):

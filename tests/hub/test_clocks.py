@@ -4,19 +4,25 @@ and there through a synchroniser."""
 
 import json
 import re
-from functools import partial
 
-import pytest
 from amaranth.back import rtlil
 
 from flow.synth.yosys import run_yosys
 from hub_rtl.contract.config import preset
 from hub_rtl.contract.ports import clocks, hub_interfaces
 from hub_rtl.hub.hub import Hub
-from hub_rtl.parts import mutants
+from hub_rtl.hub.link_slice import LinkSlice
+from hub_rtl.parts.mutants import mutated
 
 CFG = preset("tiny", slice_links=2, slice_bytes=64, link_clock=True)
-PASSES = "read_rtlil hub.il", "proc", "memory_collect", "flatten", "opt_clean", "write_json hub.json"
+PASSES = (
+    "read_rtlil hub.il",
+    "proc",
+    "memory_collect",
+    "flatten",
+    "opt_clean",
+    "write_json hub.json",
+)
 #: Outputs of which each bit depends on the same bit of the inputs alone.
 BITWISE = {"$mux", "$and", "$or", "$xor", "$xnor", "$not", "$pos"}
 #: Where the other clock's flip-flops may lead to: synchronisers, and a queue's memory.
@@ -29,12 +35,10 @@ ENTRIES = re.compile(
 class Netlist:
     """A flat netlist as drivers of bits; which clocks' flip-flops lead to a bit, through logic."""
 
-    def __init__(self, module, cfg):
-        pins = {pin: domain for domain, both in clocks(cfg).items() for pin in both}
-        pins |= {port.name: i.domain for i in hub_interfaces(cfg) for port in i.ports}
+    def __init__(self, module, domain_of):
         self.sources, self.gates, self.states = {}, {}, []
         for name, port in module["ports"].items():
-            self.sources |= dict.fromkeys(port["bits"], pins[name])
+            self.sources |= dict.fromkeys(port["bits"], domain_of(name))
         for name, cell in module["cells"].items():
             path = name.replace("$flatten", "").replace("\\", "").partition(".$")[0]
             self._add(path, cell["type"], cell["connections"])
@@ -71,11 +75,12 @@ class Netlist:
         return known[bit]
 
 
-def entries(component, cfg, folder):
-    """{flip-flop or memory to which the other domain leads: some logic stands between}."""
+def entries(component, domain_of, folder):
+    """{flip-flop or memory to which the other domain leads: some logic stands between};
+    ``domain_of`` a port."""
     (folder / "hub.il").write_text(rtlil.convert(component, name="hub", emit_src=False))
     run_yosys(PASSES, folder)
-    netlist = Netlist(json.loads((folder / "hub.json").read_text())["modules"]["hub"], cfg)
+    netlist = Netlist(json.loads((folder / "hub.json").read_text())["modules"]["hub"], domain_of)
     found, known = {}, {}
     for name, domain, inputs in netlist.states:
         foreign = [bit for bit in inputs if netlist.clocks_of(bit, known) - {domain}]
@@ -86,9 +91,22 @@ def entries(component, cfg, folder):
 
 
 def test_only_through_crossings(tmp_path):
-    """Both ways something passes, everything that does enters a synchroniser of a crossing, and
-    straight from a flip-flop."""
-    found = entries(Hub(CFG), CFG, tmp_path)
+    """Both ways something passes; all of it enters a synchroniser of a crossing, and straight from
+    a flip-flop."""
+    pins = {pin: domain for domain, both in clocks(CFG).items() for pin in both}
+    pins |= {port.name: i.domain for i in hub_interfaces(CFG) for port in i.ports}
+    found = entries(Hub(CFG), pins.get, tmp_path)
     assert len(found) > 50
-    wrong = [name for name in found if not ENTRIES.fullmatch(name)]
-    assert not wrong, wrong
+    assert all(ENTRIES.fullmatch(name) for name in found), found
+    assert not any(found.values()), found
+
+
+def test_bug_of_a_level(tmp_path):
+    """A level that crosses as it is, is seen."""
+
+    def domain_of(pin):
+        return "link" if pin.startswith(("tx__", "rx__", "link_")) else "sync"
+
+    with mutated("link.level_crosses_as_it_is"):
+        found = entries(LinkSlice(CFG), domain_of, tmp_path)
+    assert [name for name in found if not ENTRIES.fullmatch(f"link0.{name}")]

@@ -17,7 +17,9 @@ LINKS = preset("tiny", slice_links=2, slice_bytes=64, log_depth=16)
 CLOCKS = LINKS.replace(link_clock=True)
 
 
-@pytest.mark.parametrize("name, cfg", [("pair_small", SMALL), ("pair_links", LINKS), ("pair_clocks", CLOCKS)])
+@pytest.mark.parametrize(
+    "name, cfg", [("pair_small", SMALL), ("pair_links", LINKS), ("pair_clocks", CLOCKS)]
+)
 def test_pair(name, cfg):
     run_bench(
         pair_verilog(cfg, name),

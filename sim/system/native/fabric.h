@@ -15,7 +15,7 @@
 #include "pins.h"
 #include "support.h"
 
-// Cycles of the hub's clock in ticks: so many ticks in so many cycles. Ticks of a clock of its own come behind the edge of the hub's.
+// Cycles of the hub's clock in ticks: so many ticks in so many cycles. The first tick in a cycle comes with the hub's edge.
 struct Clocks {
     uint64_t ticks = 1, cycles = 1;
     uint64_t tick(uint64_t cycle) const { return (cycle * ticks + cycles - 1) / cycles; }      // the first one in a cycle

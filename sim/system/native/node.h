@@ -117,25 +117,29 @@ class Node {
             expert_.step(cycle);
         }
         for (auto &lane : lanes_) lane.drive(cycle);
-        if (!own_clock_) drive_links(cycle);
+        uint64_t tick = settings_.clocks.tick(cycle), next = settings_.clocks.tick(cycle + 1);
+        bool with_links = tick < next;
+        if (with_links) drive_links(tick);
         for (auto &port : writes_) port.drive(cycle);
         spill_write_.drive(cycle), spill_read_.drive(cycle);
         csr_.drive(), command_.drive();
         event_ready_ = !settings_.event.held(cycle, random_) && !within(settings_.events_held, rank_, cycle);
         clk_ = 0;
+        if (own_clock_) link_clk_ = 0;
         hub_->eval();
         record();
         sample(cycle);
+        if (with_links) sample_links(tick, cycle);
+        if (own_clock_ && with_links) link_clk_ = 1;    // this edge together with the hub's: an evaluation less
         rise();
-        if (own_clock_)
-            for (uint64_t tick = settings_.clocks.tick(cycle); tick < settings_.clocks.tick(cycle + 1); tick++) {
-                drive_links(tick);
-                link_clk_ = 0;
-                hub_->eval();
-                sample_links(tick, cycle);
-                link_clk_ = 1;
-                hub_->eval();
-            }
+        while (++tick < next) {
+            drive_links(tick);
+            link_clk_ = 0;
+            hub_->eval();
+            sample_links(tick, cycle);
+            link_clk_ = 1;
+            hub_->eval();
+        }
         cycles_++;
     }
 
@@ -162,9 +166,10 @@ class Node {
         hub_->eval();
         record();
         clk_ = 1;
+        if (own_clock_) link_clk_ = 1;
         hub_->eval();
         rst_ = 0;
-        if (own_clock_) link_clk_ = 1, hub_->eval(), link_rst_ = 0;
+        if (own_clock_) link_rst_ = 0;
         cleared_seen_ = false;
     }
 
@@ -201,7 +206,6 @@ class Node {
         if (!cleared_seen_ && cleared_) cleared_seen_ = true, cleared_cycle_ = cycle;
         uint64_t written = arena_.written;
         for (auto &lane : lanes_) lane.sample(cycle);
-        if (!own_clock_) sample_links(cycle, cycle);
         for (auto &port : writes_) port.sample(cycle);
         spill_write_.sample(cycle), spill_read_.sample(cycle);
         csr_.sample(), command_.sample();
