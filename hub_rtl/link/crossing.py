@@ -22,6 +22,7 @@ LINK = "link"  # the links' clock domain; the hub's is ``sync``
 BYTES = 256  # of payload that find room each way: hides the synchronizers at one beat per cycle
 FEW = 4  # items of a queue whose rate does not matter
 NOTICES = 8  # places for what headers tell
+NUMBERS = 16  # of counts: a round trip through the synchronisers at 2 : 1
 ON_THEIR_WAY = 5  # notices that flits already taken from the wire may still become
 
 
@@ -181,7 +182,7 @@ class Crossing(wiring.Component):
     def _count(self, m):
         """Strobes are added up until the queue takes their numbers."""
         waiting = self.observe.counted
-        queue = self._queue(m, "numbers", self._steps.size, NOTICES)
+        queue = self._queue(m, "numbers", self._steps.size, NUMBERS)
         given, seen = Signal(), self._steps(queue.r_data)
         m.d.comb += [
             queue.w_data.eq(waiting),
