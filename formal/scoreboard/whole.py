@@ -8,6 +8,7 @@ from amaranth.lib.data import View
 from formal.kit.spec import Spec
 from hub_rtl.contract.packets import EventKind, RegionOp, RegionState
 from hub_rtl.contract.records import types_of
+from hub_rtl.scoreboard.ack_bank import ack_banks, bank_places
 from hub_rtl.scoreboard.end_bits import word_banks
 from hub_rtl.scoreboard.records import OpKind, scoreboard_types
 from hub_rtl.scoreboard.scoreboard import ReadinessScoreboard
@@ -86,7 +87,7 @@ class _Scoreboard(Spec):
             for pair in (
                 ("control.register.spare_valid", "control.register.spare"),
                 ("control.register.o__valid", "control.register.o__payload"),
-                ("$signal#1", "op"),
+                ("op_valid", "op"),
                 ("tiles.o_valid", "tiles.o_op"),
                 ("books.read_valid", "books.read_op"),
                 ("books.valid", "books.op"),
@@ -113,6 +114,11 @@ class _Scoreboard(Spec):
         self.lemma(
             "overlaps ask nothing", (told.source == 0) & ((told.kind == OpKind.OVERLAP) | ~valid)
         )
+        for n in range(ack_banks(self._cfg)):
+            total, valid = opened.signals(f"waiting_{n}.o__payload", f"waiting_{n}.o__valid")
+            total = View(types.op, total)
+            acks = (total.kind == OpKind.ACK) | (total.kind == OpKind.OVER)
+            self.lemma(f"sums {n} ask nothing", (total.source == 0) & acks, when=valid)
         waits = (
             (state == ORDERED)
             | (state == LOOKED)
@@ -132,7 +138,8 @@ class _Scoreboard(Spec):
 
 class InputsNeverWaitForEvents(_Scoreboard):
     """Once the tables are clear, a refusal and a close wait at most four cycles, and an
-    acknowledgement at most eight cycles per slice and one, whatever ``o_event``, ``o_flag``,
+    acknowledgement at most eight cycles per slice, each for the slices and every bank of sums, and
+    one, whatever ``o_event``, ``o_flag``,
     commands, queries and the allocator do."""
 
     def promise(self, m):
@@ -155,8 +162,14 @@ class InputsNeverWaitForEvents(_Scoreboard):
         self.lemma(
             "one was served last", sum((last == 1 << n for n in range(1, 4)), last == 1).bool()
         )
-        slices = cfg.slices
-        (turn,) = opened.signals("ack_arbiter.last")
+        slices, turns = cfg.slices, 1 + ack_banks(cfg)
+        turn, sum_turn, leave = opened.signals(
+            "ack_arbiter.last", "sum_arbiter.last", "heads_leave"
+        )
+        self.lemma(
+            "the slices or a bank were served last",
+            sum((sum_turn == 1 << n for n in range(1, turns)), sum_turn == 1).bool(),
+        )
         self.lemma(
             "one slice was served last",
             sum((turn == 1 << n for n in range(1, slices)), turn == 1).bool(),
@@ -170,20 +183,25 @@ class InputsNeverWaitForEvents(_Scoreboard):
             waiting = port.valid & ~port.ready & ~dut.clearing
             valid, leaves = opened.signals(f"{part}.valid", f"{part}.o__valid")
             (second,) = opened.signals(f"{part}.second")
-            grants, own = opened.signals("arbiter.grant_onehot", "ack_arbiter.grant_onehot")
-            gone = leaves & grants[0] & own[number]
+            gone = leaves & leave[number]
             m.d.sync += [
                 waits.eq(Mux(waiting, waits + (waits != 255), 0)),
                 left.eq(Mux(waiting, left + gone, 0)),
             ]
-            self.always(f"acknowledgements of slice {number} are taken", waits <= 8 * slices + 1)
-            outer, inner = (
+            self.always(
+                f"acknowledgements of slice {number} are taken", waits <= 8 * slices * turns + 1
+            )
+            outer, middle, inner = (
                 Signal(2, name=f"outer_{number}"),
+                Signal(range(turns), name=f"middle_{number}"),
                 Signal(range(max(2, slices)), name=f"inner_{number}"),
             )
             for n in range(4):
                 with m.If(last[n]):
                     m.d.comb += outer.eq(0 - n - 1)
+            for n in range(turns):
+                with m.If(sum_turn[n]):
+                    m.d.comb += middle.eq((-n - 1) % turns)
             for n in range(slices):
                 with m.If(turn[n]):
                     m.d.comb += inner.eq((number - n - 1) % slices)
@@ -195,7 +213,8 @@ class InputsNeverWaitForEvents(_Scoreboard):
             )
             self.lemma(
                 f"turn of slice {number}",
-                waits + outer + 4 * inner + Mux(second, 0, 4 * slices) <= 8 * slices - 1,
+                waits + outer + 4 * (middle + turns * inner) + Mux(second, 0, 4 * slices * turns)
+                <= 8 * slices * turns - 1,
                 when=waiting,
             )
 
@@ -293,6 +312,7 @@ class OutputsAgree(_Scoreboard):
             "books.shapes": cfg.regions,
             "scan.bits": -(-2 * cfg.groups // 32),
             "flags.words": cfg.regions,
+            **{f"waiting_{n}.sums": bank_places(cfg) for n in range(ack_banks(cfg))},
             "scan.ends.bits": -(-types.banks // word_banks(cfg)),
         }
         depths |= {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Readiness scoreboard: counts acknowledged bytes and says when tiles and regions are ready."""
 
-from amaranth import Cat, Const, Module, Signal
+from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -12,6 +12,7 @@ from hub_rtl.parts.mutants import bug, mutant
 from hub_rtl.parts.onehot import select
 from hub_rtl.parts.stream import StreamMerge, StreamRegister
 
+from .ack_bank import AckBank, ack_banks, bank_of
 from .ack_combiner import AckCombiner
 from .bank_sources import OverlapInbox, StallClock
 from .event_flags import EventFlags
@@ -105,6 +106,10 @@ class ReadinessScoreboard(wiring.Component):
                 combiner.enable.eq(~self.clearing),
                 combiner.sweep.eq(walker.sweep),
             ]
+        waiting = [AckBank(cfg) for _ in range(ack_banks(cfg))]
+        for n, bank in enumerate(waiting):
+            m.submodules[f"waiting_{n}"] = bank
+            m.d.comb += bank.sweep.eq(walker.sweep | Cat(c.sweeping for c in combiners).any())
 
         clearing = Signal(init=1)
         m.d.sync += clearing.eq(
@@ -118,12 +123,13 @@ class ReadinessScoreboard(wiring.Component):
             | finisher.clearing
             | overlaps.clearing
             | walker.clearing
+            | waiting[0].clearing
         )
         m.d.comb += self.clearing.eq(clearing)
         refuse_op, news_op, news_fit = self._take_news(m, clearing)
-        valid, op = self._choose(m, combiners, refuse_op, news_op)
-        self._pipeline(m, combiners, clearing, valid, op)
-        self._outside(m, combiners, news_fit)
+        valid, op = self._choose(m, combiners, waiting, refuse_op, news_op)
+        self._pipeline(m, combiners, waiting, clearing, valid, op)
+        self._outside(m, combiners, waiting, news_fit)
         return m
 
     def _take_news(self, m, clearing):
@@ -172,27 +178,17 @@ class ReadinessScoreboard(wiring.Component):
         ]
         return refuse_op, news_op, news_fit
 
-    def _choose(self, m, combiners, refuse_op, news_op):
+    def _choose(self, m, combiners, waiting, refuse_op, news_op):
         """One operation per cycle: acknowledgements, refusals, news, all else, in turn."""
-        cfg, types, parts = self._cfg, self._types, m.submodules
+        types, parts = self._types, m.submodules
         refusals, news = parts.refusals, parts.news
         m.submodules.control = control = StreamMerge(types.op, 4)
         for n, part in enumerate((parts.finisher, parts.walker, parts.overlaps, parts.clock)):
             wiring.connect(m, part.o_op, control.i[n])
-        m.submodules.ack_arbiter = ack_arbiter = RoundRobin(cfg.slices)
         m.submodules.arbiter = arbiter = RoundRobin(4)
-        ack_op = Signal(types.op)
-        for n, combiner in enumerate(combiners):
-            m.d.comb += [
-                ack_arbiter.requests[n].eq(combiner.o.valid),
-                combiner.o.ready.eq(arbiter.grant_onehot[0] & ack_arbiter.grant_onehot[n]),
-            ]
+        acks, ack_op = self._acks(m, combiners, waiting, arbiter.grant_onehot[0])
         m.d.comb += [
-            ack_op.eq(select(ack_arbiter.grant_onehot, [c.o.payload for c in combiners])),
-            ack_arbiter.advance.eq(arbiter.grant_onehot[0]),
-            arbiter.requests.eq(
-                Cat(ack_arbiter.requests.any(), refusals.o.valid, news.o.valid, control.o.valid)
-            ),
+            arbiter.requests.eq(Cat(acks, refusals.o.valid, news.o.valid, control.o.valid)),
             arbiter.advance.eq(
                 mutant("scoreboard.turns_of_one_input_only", 1, arbiter.requests[3])
             ),
@@ -200,14 +196,60 @@ class ReadinessScoreboard(wiring.Component):
             news.o.ready.eq(arbiter.grant_onehot[2]),
             control.o.ready.eq(arbiter.grant_onehot[3]),
         ]
-        valid, op = Signal(), Signal(types.op)
+        valid, op = Signal(name="op_valid"), Signal(types.op, name="op")
         m.d.sync += [
             valid.eq(arbiter.requests.any()),
             op.eq(select(arbiter.grant_onehot, (ack_op, refuse_op, news_op, control.o.payload))),
         ]
         return valid, op
 
-    def _pipeline(self, m, combiners, clearing, valid, op):
+    def _acks(self, m, combiners, waiting, granted):
+        """Acknowledgements: the next of the combiners goes to the pipeline, in turn with the sums
+        of the banks; what it leaves behind the banks take. Returns whether there is one for the
+        pipeline, and that operation."""
+        cfg, slices, banks = self._cfg, len(combiners), len(waiting)
+        m.submodules.ack_arbiter = ack_arbiter = RoundRobin(slices)
+        m.submodules.sum_arbiter = sum_arbiter = RoundRobin(1 + banks)
+        direct, ack_op = Signal(slices), Signal(self._types.op)
+        heads = [combiner.o for combiner in combiners]
+        turn = sum_arbiter.grant_onehot
+        m.d.comb += [
+            ack_arbiter.requests.eq(Cat(head.valid for head in heads)),
+            ack_arbiter.advance.eq(granted & turn[0]),
+            sum_arbiter.requests.eq(Cat(ack_arbiter.requests.any(), (b.o.valid for b in waiting))),
+            sum_arbiter.advance.eq(granted),
+            direct.eq(Mux(granted & turn[0], ack_arbiter.grant_onehot, 0)),
+            ack_op.eq(
+                select(
+                    Cat(Mux(turn[0], ack_arbiter.grant_onehot, 0), turn[1:]),
+                    [each.payload for each in (*heads, *(bank.o for bank in waiting))],
+                )
+            ),
+        ]
+        takes = []
+        for n, bank in enumerate(waiting):
+            m.submodules[f"waiting_arbiter_{n}"] = arbiter = RoundRobin(slices)
+            taken = Signal(slices, name=f"taken_{n}")
+            m.d.comb += [
+                arbiter.requests.eq(
+                    Cat(head.valid & (bank_of(cfg, head.payload) == n) for head in heads)
+                ),
+                taken.eq(arbiter.grant_onehot & ~direct),
+                arbiter.advance.eq(bank.i.ready),
+                bank.i.valid.eq(taken.any()),
+                bank.i.payload.eq(select(arbiter.grant_onehot, [head.payload for head in heads])),
+                bank.o.ready.eq(granted & turn[1 + n]),
+            ]
+            takes.append(Mux(bank.i.ready, taken, 0))
+        leave = Signal(slices, name="heads_leave")
+        for n, head in enumerate(heads):
+            m.d.comb += [
+                leave[n].eq(direct[n] | Cat(taken[n] for taken in takes).any()),
+                head.ready.eq(leave[n]),
+            ]
+        return sum_arbiter.requests.any(), ack_op
+
+    def _pipeline(self, m, combiners, waiting, clearing, valid, op):
         """Tiles, books, events: one operation per cycle, never stalls. Finisher and walker hear the
         answers."""
         parts = m.submodules
@@ -235,7 +277,7 @@ class ReadinessScoreboard(wiring.Component):
             walker.judging.eq(finisher.busy),
             walker.judged_at.eq(finisher.at),
             walker.enable.eq(~clearing),
-            walker.sweeping.eq(Cat(c.sweeping for c in combiners).any()),
+            walker.sweeping.eq(Cat(each.sweeping for each in (*combiners, *waiting)).any()),
         ]
         # What does not decide when a READY comes takes a register: the books' change is the longest
         # path. Ends, drops and writes to ranges keep their order.
@@ -252,7 +294,7 @@ class ReadinessScoreboard(wiring.Component):
         for part in (tiles, books, walker):
             m.d.comb += part.dep_write.eq(self.dep_write)
 
-    def _outside(self, m, combiners, news_fit):
+    def _outside(self, m, combiners, waiting, news_fit):
         """The ports of the parts that are ports of the scoreboard, and the counters."""
         types, parts = self._types, m.submodules
         books, scan, flags, overlaps = parts.books, parts.scan, parts.flags, parts.overlaps
@@ -289,5 +331,5 @@ class ReadinessScoreboard(wiring.Component):
         m.d.comb += self.counts.timeouts.eq(self.o_timeout.en)
         m.d.sync += [
             self.counts.close_bad.eq(self.i_news.valid & self.i_news.ready & ~news_fit),
-            self.counts.merges.eq(Cat(c.merged for c in combiners).any()),
+            self.counts.merges.eq(Cat(each.merged for each in (*combiners, *waiting)).any()),
         ]

@@ -37,6 +37,24 @@ def test_against_golden(name):
     )
 
 
+def rates(cfg, **more):
+    run_bench(
+        ReadinessScoreboard(cfg),
+        name="scoreboard_rates",
+        module="sim.cocotb.scoreboard.rates",
+        cfg=cfg,
+        **more,
+    )
+
+
+RATES = preset("small", lanes=6, loop_lanes=2, groups=256, combine_depth=4)
+
+
+def test_rates():
+    """Acknowledgements of 256 tiles through eight slices."""
+    rates(RATES)
+
+
 MOMENTS = [
     "compensating_bytes",
     "acknowledged_as_it_quiesces",
