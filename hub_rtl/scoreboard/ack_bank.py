@@ -158,11 +158,7 @@ class AckBank(wiring.Component):
     def _change(self, m, sums, came, valid, visits, at, stuck, enters, leaves):
         """The sum that was read is added to, replaced or taken."""
         was, now, new = sums.r_data, Signal(self.sum, name="now"), came.sum
-        same = mutant(
-            "scoreboard.sum_of_another_owner",
-            (was.plain == new.plain) & (was.owner == new.owner),
-            1,
-        )
+        same = (was.plain == new.plain) & (was.owner == new.owner)
         adds, early = Signal(), Signal()
         m.d.comb += [
             adds.eq(valid & was.some & same & ~was.bytes[-1]),
