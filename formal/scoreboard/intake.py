@@ -62,7 +62,8 @@ class IntakeOffersAcknowledgements(_Intake):
 
 class IntakeServes(_Intake):
     """If the pipeline takes what is offered within four cycles, an acknowledgement is taken within
-    eight cycles per slice, each for the slices and every bank of sums, and one."""
+    eight cycles per slice, each for the slices and every bank of sums, and one; the oldest one of a
+    slice leaves its combiner, each half of it, in half of that."""
 
     def promise(self, m):
         cfg, dut, inside = self._cfg, self.dut, self.inside
@@ -77,9 +78,13 @@ class IntakeServes(_Intake):
             most = 8 * cfg.slices * turns
             self.always(f"acknowledgements of slice {number} are taken", waits <= most + 1)
 
+            # Its oldest one, first and second half, does in half of that.
+            oldest, gone = Signal(8, name=f"oldest_{number}"), combiner.o.valid & combiner.o.ready
+            m.d.sync += oldest.eq(Mux(combiner.o.valid & ~gone, oldest + (oldest != 255), 0))
+            self.always(f"the oldest of slice {number} leaves", oldest < most >> 1)
+
             # Lemmas: the first or the second half has gone, and how long the rest waits at most.
-            accumulators = observe(combiner)
-            gone, left = combiner.o.valid & inside.leaves[number], Signal(2, name=f"left_{number}")
+            accumulators, left = observe(combiner), Signal(2, name=f"left_{number}")
             m.d.sync += left.eq(Mux(waiting, left + gone, 0))
             second = accumulators.second
             outer, outer_alone = turns_to_wait(m, inside.sources, 0, f"source_{number}")
@@ -91,9 +96,14 @@ class IntakeServes(_Intake):
                 (left == 0) | (second & (left == 1)),
                 when=waiting,
             )
-            halves = Mux(second, 0, most >> 1)
+            before = (3 - offered)[:2] + 4 * (outer + turns * inner)
+            self.lemma(
+                f"turn of the oldest of slice {number}",
+                oldest + before < most >> 1,
+                when=combiner.o.valid,
+            )
             self.lemma(
                 f"turn of slice {number}",
-                waits + (3 - offered)[:2] + 4 * (outer + turns * inner) + halves <= most - 1,
+                waits + before + Mux(second, 0, most >> 1) < most,
                 when=waiting,
             )

@@ -26,7 +26,6 @@ class AckIntakeObserve(NamedTuple):
     banks: list  #: AckBank by number
     slices: RoundRobin  #: whose oldest acknowledgement is offered
     sources: RoundRobin  #: the slices in turn with the banks
-    leaves: Signal  #: per slice: its oldest is taken if it is there, by the pipeline or by a bank
 
 
 class AckIntake(wiring.Component):
@@ -87,9 +86,8 @@ class AckIntake(wiring.Component):
         ]
         heads = [combiner.o for combiner in combiners]
         direct = self._offer(m, heads, banks)
-        leaves = self._wait(m, heads, banks, direct)
-        arbiters = (m.submodules.slices, m.submodules.sources)
-        self.observe = AckIntakeObserve(combiners, banks, *arbiters, leaves)
+        self._wait(m, heads, banks, direct)
+        self.observe = AckIntakeObserve(combiners, banks, m.submodules.slices, m.submodules.sources)
         return m
 
     def _offer(self, m, heads, banks):
@@ -119,8 +117,7 @@ class AckIntake(wiring.Component):
         return direct
 
     def _wait(self, m, heads, banks, direct):
-        """What the pipeline leaves behind goes to the bank of its name. Returns whose oldest one
-        leaves."""
+        """What the pipeline leaves behind goes to the bank of its name."""
         takes = []
         for n, bank in enumerate(banks):
             arbiter = RoundRobin(len(heads))
@@ -136,10 +133,12 @@ class AckIntake(wiring.Component):
                 bank.i.payload.eq(select(arbiter.grant_onehot, [head.payload for head in heads])),
             ]
             takes.append(Mux(bank.i.ready, taken, 0))
-        leaves = Signal(len(heads), name="leaves")
         for n, head in enumerate(heads):
-            m.d.comb += [
-                leaves[n].eq(direct[n] | Cat(taken[n] for taken in takes).any()),
-                head.ready.eq(leaves[n]),
-            ]
-        return leaves
+            leaves = direct[n] | Cat(taken[n] for taken in takes).any()
+            m.d.comb += head.ready.eq(
+                mutant(
+                    "scoreboard.slices_have_priorities",
+                    leaves,
+                    leaves & ~Cat(first.valid for first in heads[:n]).any(),
+                )
+            )

@@ -51,12 +51,20 @@ async def pour_tiles(rig, size, pause):
     return len(acks), cycles
 
 
+def note(rig, packets, rate, offered):
+    """Tells how many acknowledgements were taken per cycle."""
+    rig.dut._log.info(f"{packets} packets: {rate:.2f} of {offered:.2f} per cycle")
+    if figures := rig.params.get("figures"):
+        with open(figures, "a") as file:
+            file.write(f"{packets} {offered:.2f} {rate:.2f}\n")
+
+
 @ScoreboardRig.test(watchdog=20000)
 async def full_packets(rig, cfg, rng):
     """Every slice at the rate of full packets, one in two cycles: all are taken as they come."""
     taken, cycles = await pour_tiles(rig, cfg.packet_bytes, (False, True))
     offered = cfg.slices / 2
-    rig.dut._log.info(f"full packets: {taken / cycles:.2f} of {offered:.2f} per cycle")
+    note(rig, "full", taken / cycles, offered)
     # The last ones may meet in a bank.
     assert cycles <= taken / offered + 16, f"{taken} acknowledgements took {cycles} cycles"
     cover("scoreboard.rate.full")
@@ -66,6 +74,6 @@ async def full_packets(rig, cfg, rng):
 async def small_packets(rig, cfg, rng):
     """Every slice at the rate of small packets, one per cycle: more than all full ones together."""
     taken, cycles = await pour_tiles(rig, cfg.packet_bytes // 2, (False,))
-    rig.dut._log.info(f"small packets: {taken / cycles:.2f} of {cfg.slices:.2f} per cycle")
+    note(rig, "small", taken / cycles, cfg.slices)
     assert taken / cycles > cfg.slices / 2, f"{taken} acknowledgements took {cycles} cycles"
     cover("scoreboard.rate.small")
