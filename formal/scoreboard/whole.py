@@ -185,9 +185,9 @@ class OutputsAgree(Pipeline):
         depths = {
             "walker.shared": cfg.regions,
             "tiles.tiles": 2 * cfg.groups,
-            "tiles.thresholds": cfg.regions,
-            "tiles.deps": cfg.dep_ranges,
-            "tiles.lives": types.banks,
+            "tiles.limits.thresholds": cfg.regions,
+            "tiles.limits.deps": cfg.dep_ranges,
+            "tiles.limits.lives": types.banks,
             "books.books": types.banks,
             "books.shapes": cfg.regions,
             "scan.bits": -(-2 * cfg.groups // 32),
