@@ -5,7 +5,7 @@ from amaranth import Cat, Mux, Signal
 
 from formal.kit.inside import observe
 from formal.kit.spec import Spec
-from hub_rtl.scoreboard.ack_bank import bank_places
+from hub_rtl.scoreboard.ack_bank import bank_of, bank_places
 from hub_rtl.scoreboard.ack_intake import AckIntake
 from hub_rtl.scoreboard.records import OpKind
 
@@ -40,7 +40,8 @@ class _Intake(Spec):
 
 class IntakeOffersAcknowledgements(_Intake):
     """Nothing but acknowledgements leaves, nothing is taken while the intake is not enabled, and it
-    is clear after as many cycles as a bank of sums has words."""
+    is clear after as many cycles as a bank of sums has words. A bank gets acknowledgements of its
+    names, and second halves of regions only."""
 
     def promise(self, m):
         dut, inside = self.dut, self.inside
@@ -58,6 +59,26 @@ class IntakeOffersAcknowledgements(_Intake):
             op = bank.o.payload
             acks = (op.kind == OpKind.ACK) | (op.kind == OpKind.OVER)
             self.lemma(f"sums of bank {n}", (op.source == 0) & acks, when=bank.o.valid)
+            op = bank.i.payload
+            acks = (op.kind == OpKind.ACK) | ((op.kind == OpKind.OVER) & ~op.plain)
+            self.always(
+                f"bank {n} gets its names",
+                acks & (bank_of(self._cfg, op) == n),
+                when=bank.i.valid,
+            )
+        for n, combiner in enumerate(inside.combiners):
+            keys, *_, valid, head, tail, second = observe(combiner)
+            depth = len(keys)
+            queues = (
+                (valid == sum(1 << (first + n) % depth for n in range(count)))
+                & (head == first)
+                & (tail == (first + count) % depth)
+                for first in range(depth)
+                for count in range(depth + 1)
+            )
+            self.lemma(f"combiner {n} is a queue", Cat(queues).any())
+            oldest = valid.bit_select(head, 1) & ~keys[head][0]  # the key begins with `plain`
+            self.lemma(f"the second half at {n} is of a region", oldest, when=second)
 
 
 class IntakeServes(_Intake):

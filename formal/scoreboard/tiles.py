@@ -92,7 +92,8 @@ class _Tiles(Spec):
             when=counts & good,
         )
         self.always("too many bytes are noticed", dut.over == too_many, when=counts & good)
-        self.always("an aim fires exactly on its bytes", dut.hit == shoots, when=aims & good)
+        if not again:  # aims are of regions
+            self.always("an aim fires exactly on its bytes", dut.hit == shoots, when=aims & good)
         self.always("what it holds", dut.held == now[:width], when=counts & good & ~dut.over)
         self.always(
             "nothing else fires",

@@ -127,7 +127,7 @@ class AckIntake(wiring.Component):
                 arbiter.requests.eq(
                     Cat(head.valid & (bank_of(self._cfg, head.payload) == n) for head in heads)
                 ),
-                taken.eq(arbiter.grant_onehot & ~direct),
+                taken.eq(mutant("scoreboard.sums_take_nothing", arbiter.grant_onehot & ~direct, 0)),
                 arbiter.advance.eq(bank.i.ready),
                 bank.i.valid.eq(taken.any()),
                 bank.i.payload.eq(select(arbiter.grant_onehot, [head.payload for head in heads])),

@@ -55,6 +55,12 @@ def test_rates():
     rates(RATES)
 
 
+def test_rate_of_the_pipeline_alone_is_noticed():
+    """Right in all it counts, but only as fast as the pipeline."""
+    bug = "scoreboard.sums_take_nothing"
+    assert_caught(lambda: rates(RATES, tests=["full_packets"], bug=bug))
+
+
 MOMENTS = [
     "compensating_bytes",
     "acknowledged_as_it_quiesces",
