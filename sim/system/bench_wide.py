@@ -71,12 +71,12 @@ def scoreboard_rates():
     )
     # A burst of full packets ends a few cycles after the last one was offered; of small ones two
     # slices' oldest may be for one bank.
-    least = {"full": 3.95, "small": 4.0}
+    least = {"full": 98.5, "small": 50}
     return [
         Line(
-            f"256 tiles in turn, {packets} packets on eight slices, {offered} offered",
-            float(rate),
-            "acknowledgements per cycle",
+            f"acknowledgements of 256 tiles, {packets} packets on eight slices: {rate} per cycle",
+            100 * float(rate) / float(offered),
+            f"% of {offered} offered",
             ">=",
             least[packets],
         )
