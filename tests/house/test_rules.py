@@ -17,7 +17,7 @@ BLOCKS = sorted({path.parent.name for path in ROOT.glob("hub_rtl/*/__init__.py")
 SOURCES = sorted(path for top in TOPS for path in (ROOT / top).rglob("*.py"))
 #: Blocks and parts that the wide hub replaces: they keep their long `elaborate` until then.
 REPLACED = {
-    "scoreboard": ("ack_combiner", "end_bits", "event_scan", "region_books", "tile_counters"),
+    "scoreboard": ("event_scan", "region_books"),
 }
 
 

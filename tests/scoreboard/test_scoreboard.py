@@ -37,6 +37,30 @@ def test_against_golden(name):
     )
 
 
+def rates(cfg, **more):
+    run_bench(
+        ReadinessScoreboard(cfg),
+        name="scoreboard_rates",
+        module="sim.cocotb.scoreboard.rates",
+        cfg=cfg,
+        **more,
+    )
+
+
+RATES = preset("small", lanes=6, loop_lanes=2, groups=256, combine_depth=4)
+
+
+def test_rates():
+    """Acknowledgements of 256 tiles through eight slices."""
+    rates(RATES)
+
+
+def test_rate_of_the_pipeline_alone_is_noticed():
+    """Right in all it counts, but only as fast as the pipeline."""
+    bug = "scoreboard.sums_take_nothing"
+    assert_caught(lambda: rates(RATES, tests=["full_packets"], bug=bug))
+
+
 MOMENTS = [
     "compensating_bytes",
     "acknowledged_as_it_quiesces",

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Promises of the readiness scoreboard as a whole about software's orders: what the walker asks,
+and what is answered."""
+
+from amaranth import Cat, Signal, Value
+
+from formal.kit.inside import observe
+from hub_rtl.contract.packets import RegionOp, RegionState
+from hub_rtl.contract.records import types_of
+from hub_rtl.scoreboard.records import OpKind
+
+from .whole import Pipeline
+
+__all__ = ["KillOutlastsClear", "OpensShowBeforeTheNext", "OrphansEndFirst"]
+
+
+class _Orders(Pipeline):
+    """The scoreboard and what its walker asks."""
+
+    def implied(self, name, holds, when):
+        """As :meth:`always`, without a cover of ``when``, where that is too long a way for one."""
+        self.always(name, ~Value.cast(when).bool() | holds)
+
+    def questions(self):
+        """What the walker asks and what becomes of it: what it shows, the operations between its
+        port and the books (the youngest first), which of these are questions of the walker, whether
+        one is answered. With the lemmas that it waits for one answer at a time."""
+        inside = self.parts_in
+        walker = observe(inside.walker)
+        self.lemma(
+            "the walker asks in its states",
+            self.among("ORDER", "ORPHAN", "ORPHANED", "LOOK", "WALK", "TELL", "FREE"),
+            when=walker.asks,
+        )
+        self.lemma(
+            "the walker asks of known regions",
+            walker.command.region < self._cfg.regions,
+            when=walker.asks & self.among("ORDER"),
+        )
+        register = observe(inside.control).register
+        spare, books = observe(register), observe(inside.books)
+        way = [
+            (spare.spare_valid, spare.spare),
+            (register.o.valid, register.o.payload),
+            (inside.valid, inside.op),
+            (inside.tiles.o_valid, inside.tiles.o_op),
+            (books.read_valid, books.read_op),
+            (books.valid, books.op),
+        ]
+        questions = (
+            OpKind.OPEN,
+            OpKind.RELEASE,
+            OpKind.ABORT,
+            OpKind.FORGET,
+            OpKind.FREE,
+            OpKind.LOOK,
+        )
+        asked = [
+            valid & (op.source == 1) & Cat(op.kind == each for each in questions).any()
+            for valid, op in way
+        ]
+        # The answer to a verdict or an aim is none for the walker.
+        for n, (valid, op) in enumerate(way):
+            self.lemma(
+                f"a verdict at {n} is the finisher's",
+                op.source == 0,
+                when=valid & ((op.kind == OpKind.FINISH) | (op.kind == OpKind.AIM)),
+            )
+        result = inside.books.result
+        answered = result.valid & (result.source == 1)
+        self.lemma("the spare waits behind", register.o.valid, when=spare.spare_valid)
+        told = inside.overlaps.o_op
+        self.lemma(
+            "overlaps ask nothing",
+            (told.payload.source == 0) & ((told.payload.kind == OpKind.OVERLAP) | ~told.valid),
+        )
+        waits = self.among("ORDERED", "LOOKED", "FREED") | (self.among("ORPHANED") & ~walker.asks)
+        self.lemma("one question, one answer", sum(asked, answered) == waits)
+        return walker, way, asked, answered
+
+
+class KillOutlastsClear(_Orders):
+    """While a tile of a bank is forgotten by the event scan, and in the four cycles after, the
+    bank's events are killed; so what the scan had picked up before does not come out (assumed by
+    ``scoreboard.tile_is_told_once``). (A whole RELEASE is too long for a cover here;
+    OrdersTakeTheirSteps reaches its steps.)"""
+
+    def promise(self, m):
+        ready, kill = self.parts_in.books.ready, self.parts_in.walker.kill
+        forgets, calm, region, bank = Signal(), Signal(3), Signal.like(kill.region), Signal()
+        m.d.comb += forgets.eq(ready.en & ready.clear & ~ready.plain)
+        with m.If(forgets):
+            m.d.sync += [
+                calm.eq(4),
+                region.eq(ready.owner),
+                bank.eq(ready.bank),
+            ]
+        with m.Elif(calm != 0):
+            m.d.sync += calm.eq(calm - 1)
+        self.implied(
+            "killed while it is forgotten",
+            kill.en & (kill.region == ready.owner) & (kill.bank == ready.bank),
+            when=forgets,
+        )
+        self.implied(
+            "killed for four cycles",
+            kill.en & (kill.region == region) & (kill.bank == bank),
+            when=calm != 0,
+        )
+
+        # Lemmas: the walker's operations between its port and the books, the youngest first.
+        walker, way, _, answered = self.questions()
+        of_range, command = walker.of_range, walker.command
+        clears = [valid & (op.kind == OpKind.CLEAR) & ~op.plain for valid, op in way]
+        frees = [valid & (op.kind == OpKind.FREE) for valid, op in way]
+        self.reach("an order is asked", self.among("ORDERED"))
+        ends = self.among("TELL", "FREE", "FREED")
+        for n, (_, op) in enumerate(way):
+            mine = (op.region == command.region) & (op.bank == command.epoch[0])
+            self.lemma(
+                f"a clear at {n} is the command's",
+                mine & (ends | (self.among("WALK") & ~of_range)),
+                when=clears[n],
+            )
+            self.lemma(
+                f"the walker frees at {n}",
+                self.among("FREED") & (op.source == 1) & ~Cat(clears[:n]).any(),
+                when=frees[n],
+            )
+            self.lemma(
+                f"nobody else clears or frees at {n}", op.source == 1, when=clears[n] | frees[n]
+            )
+        self.lemma(
+            "free is on its way, or answered", Cat(*frees, answered).any(), when=self.among("FREED")
+        )
+        self.lemma(
+            "no clear after the answer", ~Cat(clears).any(), when=self.among("FREED") & answered
+        )
+        self.lemma(
+            "no range in an order",
+            ~of_range | self.among("IDLE", "RANGE", "COUNT", "WALK", "SHIFT"),
+        )
+        self.lemma("a range", of_range, when=self.among("RANGE", "SHIFT"))
+        self.lemma("quiet for two cycles", calm <= walker.wait + 1, when=self.among("QUIET"))
+        self.lemma(
+            "the one that is forgotten",
+            (region == command.region)
+            & (bank == command.epoch[0])
+            & (ends | self.among("QUIET") | (self.among("WALK") & ~of_range)),
+            when=calm != 0,
+        )
+
+
+class OpensShowBeforeTheNext(_Orders):
+    """After a command was taken ``i_command`` is not ready for a cycle. A bank becomes OPEN by an
+    OPEN that was taken for it, and ``o_region_update`` tells so before ``i_command`` is ready again
+    (assumed by ``hub.geometry_of_busy_region_stays``)."""
+
+    def promise(self, m):
+        dut = self.dut
+        command, busy, update = (
+            Signal(types_of(self._cfg).region_command),
+            Signal(),
+            dut.o_region_update,
+        )
+        taken = dut.i_command.valid & dut.i_command.ready
+        with m.If(taken):
+            m.d.sync += [
+                command.eq(dut.i_command.payload),
+                busy.eq(1),
+            ]
+        with m.Elif(dut.i_command.ready):
+            m.d.sync += busy.eq(0)
+        named = (
+            (command.op == RegionOp.OPEN)
+            & (command.region == update.region)
+            & (command.epoch[0] == update.bank)
+        )
+        opens = update.en & (update.state == RegionState.OPEN)
+        self.always(
+            "not ready after a command", ~dut.i_command.ready, when=self.past(taken, "taken")
+        )
+        self.implied(
+            "a bank becomes OPEN by its OPEN, in time", busy & ~dut.i_command.ready & named, opens
+        )
+        # A free search does not get there: a geometry right after the clearing, an OPEN of bank 0,
+        # and nothing else.
+        other = Cat(
+            *(port.valid for port in (*dut.i_ack, dut.i_refused, dut.i_news)),
+            dut.dep_write.en,
+            dut.overlap.en,
+            dut.timeout,
+            dut.i_command.payload,
+            dut.geometry_write.region,
+        )
+        written, gave, strayed = Signal(), Signal(), Signal()
+        m.d.sync += [
+            written.eq(written | dut.geometry_write.en),
+            gave.eq(gave | taken),
+            strayed.eq(
+                strayed
+                | other.any()
+                | (dut.geometry_write.en != (~dut.clearing & ~written))
+                | (dut.i_command.valid != (written & ~gave))
+            ),
+        ]
+        self.reach("a bank becomes OPEN", opens & ~strayed)
+
+        walker, way, _, answered = self.questions()
+        of_range, order = walker.of_range, walker.command
+        self.lemma(
+            "the order",
+            busy & (order.as_value() == command.as_value()),
+            when=self.in_order(),
+        )
+        self.lemma(
+            "no range in an order",
+            ~of_range | self.among("IDLE", "RANGE", "COUNT", "WALK", "SHIFT"),
+        )
+        self.lemma("a range", of_range, when=self.among("RANGE", "SHIFT"))
+        self.lemma(
+            "the answer comes with the update", self.among("ORDERED") & answered & named, when=opens
+        )
+        for n, (valid, op) in enumerate(way):
+            asks = valid & (op.kind == OpKind.OPEN)
+            self.lemma(
+                f"an OPEN at {n} is the command's",
+                (op.source == 1)
+                & self.among("ORDERED")
+                & (op.region == command.region)
+                & (op.bank == command.epoch[0])
+                & (command.op == RegionOp.OPEN),
+                when=asks,
+            )
+
+
+class OrphansEndFirst(_Orders):
+    """An ORPHAN that left the walker has been through the books, for whichever region, when the
+    question behind it is answered, and so before the purge. An operation that is granted its turn
+    is at the books' change three cycles after its register, whatever comes beside it. (For a cover
+    an order is too long a way: OrdersTakeTheirSteps has those.)"""
+
+    def promise(self, m):
+        walker, way, asked, answered = self.questions()
+        region = self.constant(self._cfg.region_width, "region")
+        asks = self.parts_in.walker.o_op
+        op, taken = asks.payload, asks.valid & asks.ready
+        orphans = [there & (each.kind == OpKind.ORPHAN) & (each.source == 1) for there, each in way]
+        follows = Signal()  # an ORPHAN of this region is on its way
+        through = orphans[-1] & (way[-1][1].region == region)
+        with m.If(taken & (op.kind == OpKind.ORPHAN) & (op.region == region)):
+            m.d.sync += follows.eq(1)
+        with m.Elif(through):
+            m.d.sync += follows.eq(0)
+        self.implied("none is on its way at the purge", ~follows, self.dut.purge.en)
+        here = self.past(self.past(self.past(way[2][0], "one"), "two"), "three")
+        self.always("granted operations change the book in time", way[5][0] == here)
+        self.reach("an operation is granted", way[2][0])
+
+        # Lemmas: where it is, and that the question is behind.
+        ours = [one & (each.region == region) for one, (_, each) in zip(orphans, way, strict=True)]
+        self.lemma("it is somewhere", Cat(ours).any(), when=follows)
+        for n, one in enumerate(orphans):
+            self.lemma(f"asked in its state at {n}", self.among("ORPHAN", "ORPHANED"), when=one)
+            self.lemma(
+                f"no question before the one at {n}",
+                ~Cat(*asked[n + 1 :], answered).any(),
+                when=one,
+            )
