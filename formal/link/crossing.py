@@ -12,9 +12,9 @@ from amaranth.lib import wiring
 from formal.kit.inside import observe
 from formal.kit.spec import Spec, blocked, moves
 from hub_rtl.contract.records import LINK_STEPS
-from hub_rtl.link.crossing import LINK, Crossing
+from hub_rtl.link.crossing import LINK, ON_THEIR_WAY, Crossing
 
-__all__ = ["ItemsCrossInOrder", "StrobesAreCounted", "TakenIsTold"]
+__all__ = ["ItemsCrossInOrder", "NoticesFindRoom", "StrobesAreCounted", "TakenIsTold"]
 
 BITS = 2  # lowest ones of each input, which move; queues do not look at what they hold
 LINK_SIDE = "link", "o_record", "rx", "o_rx"
@@ -121,3 +121,20 @@ class StrobesAreCounted(TwoClocks):
         m.d.sync += sums.eq(sums + (link & strobe) - told * hub)
         self.always("as many as there were", sums <= LINK_STEPS * (queue.depth + 1))
         self.reach("three at once", (told == LINK_STEPS) & hub)
+
+
+class NoticesFindRoom(TwoClocks):
+    """What headers tell finds room, if a flit tells one thing at most, and that within
+    ON_THEIR_WAY cycles after it was taken from the wire."""
+
+    def build(self, m):
+        dut = self.crossing(m)
+        link, queue = self.tick[LINK], observe(dut).queues["notices"]
+        taken = Signal(ON_THEIR_WAY)  # a flit, so many cycles ago
+        with m.If(link):
+            m.d.sync += taken.eq(Cat(dut.o_rx.tvalid & dut.o_rx.tready, taken))
+        later = self.constant(range(ON_THEIR_WAY), "later")
+        tells = queue.w_en & link
+        self.suppose("told by a flit", taken.bit_select(later, 1), when=tells)
+        self.always("room", queue.w_rdy, when=tells)
+        self.reach("the wire waits", dut.o_rx.tready & dut.rx.tvalid & ~dut.rx.tready)

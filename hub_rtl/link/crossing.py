@@ -21,9 +21,11 @@ __all__ = ["LINK", "Crossing"]
 LINK = "link"  # the links' clock domain; the hub's is ``sync``
 BYTES = 256  # of payload that find room each way: hides the synchronizers at one beat per cycle
 FEW = 4  # items of a queue whose rate does not matter
-NOTICES = 8  # places for what headers tell
+NOTICES = 16  # places for what headers tell
 NUMBERS = 16  # of counts: a round trip through the synchronisers at 2 : 1
 ON_THEIR_WAY = 5  # notices that flits already taken from the wire may still become
+#: Notices with which the wire goes on: the level shows one two cycles later, the wire waits then.
+LET_IN = NOTICES - ON_THEIR_WAY - 3
 
 
 class CrossingObserve(NamedTuple):
@@ -169,9 +171,7 @@ class Crossing(wiring.Component):
         ]
         for name in names:
             m.d.comb += getattr(self, name).eq(Mux(queue.r_rdy, seen[name].as_value(), 0))
-        m.d[LINK] += hold.eq(
-            mutant("link.notices_without_room", queue.w_level > NOTICES - ON_THEIR_WAY, 0)
-        )
+        m.d[LINK] += hold.eq(mutant("link.notices_without_room", queue.w_level > LET_IN, 0))
         m.d.comb += [
             rx.tdata.eq(wire.tdata),
             rx.tlast.eq(wire.tlast),

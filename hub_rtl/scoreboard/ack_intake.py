@@ -98,7 +98,7 @@ class AckIntake(wiring.Component):
         direct, turn = Signal(len(heads), name="direct"), sources.grant_onehot
         m.d.comb += [
             slices.requests.eq(Cat(head.valid for head in heads)),
-            slices.advance.eq(mutant("scoreboard.turn_of_slices_stays", self.o.ready & turn[0], 0)),
+            slices.advance.eq(self.o.ready & turn[0]),
             sources.requests.eq(
                 Cat(slices.requests.any(), (bank.o.valid for bank in banks)),
             ),
