@@ -101,6 +101,17 @@ def test_formatted(rule):
     assert not done.returncode, done.stdout
 
 
+def test_merged_to_the_end():
+    """No source and no page keeps the marks of a merge."""
+    marks = tuple(7 * mark + " " for mark in "<>")
+    pages = (
+        path for where in ("*.md", "docs/**/*.md", "formal/*/*.toml") for path in ROOT.glob(where)
+    )
+    for path in (*SOURCES, *pages):
+        left = [line for line in path.read_text().splitlines() if line.startswith(marks)]
+        assert not left, (path.relative_to(ROOT), left)
+
+
 def test_only_gates():
     """What is in `hub_rtl` becomes gates, or is the contract that all share."""
     for path in sorted((ROOT / "hub_rtl").rglob("*.py")):
