@@ -6,7 +6,6 @@ from amaranth import Cat, Signal, Value
 
 from formal.kit.inside import observe
 from hub_rtl.contract.packets import RegionOp, RegionState
-from hub_rtl.contract.records import types_of
 from hub_rtl.scoreboard.records import OpKind
 
 from .whole import Pipeline
@@ -158,19 +157,8 @@ class OpensShowBeforeTheNext(_Orders):
 
     def promise(self, m):
         dut = self.dut
-        command, busy, update = (
-            Signal(types_of(self._cfg).region_command),
-            Signal(),
-            dut.o_region_update,
-        )
+        update, (command, busy) = dut.o_region_update, self.taken(m)
         taken = dut.i_command.valid & dut.i_command.ready
-        with m.If(taken):
-            m.d.sync += [
-                command.eq(dut.i_command.payload),
-                busy.eq(1),
-            ]
-        with m.Elif(dut.i_command.ready):
-            m.d.sync += busy.eq(0)
         named = (
             (command.op == RegionOp.OPEN)
             & (command.region == update.region)

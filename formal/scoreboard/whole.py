@@ -10,7 +10,6 @@ from formal.kit.cuts import cut
 from formal.kit.inside import observe
 from formal.kit.spec import Spec
 from hub_rtl.contract.packets import EventKind, RegionState
-from hub_rtl.contract.records import types_of
 from hub_rtl.scoreboard.ack_bank import bank_places
 from hub_rtl.scoreboard.end_bits import word_banks
 from hub_rtl.scoreboard.records import OpKind, scoreboard_types
@@ -52,6 +51,16 @@ class Pipeline(Spec):
         """The walker is in one of these states."""
         is_in = observe(self.parts_in.walker).is_in
         return Cat(is_in[each] for each in states).any()
+
+    def taken(self, m):
+        """The command taken last, and 1 until the next may be taken."""
+        port, busy = self.dut.i_command, Signal()
+        command = Signal.like(port.payload)
+        with m.If(port.valid & port.ready):
+            m.d.sync += [command.eq(port.payload), busy.eq(1)]
+        with m.Elif(port.ready):
+            m.d.sync += busy.eq(0)
+        return command, busy
 
     def in_order(self):
         """The walker carries out an order: it does not clear a range between two."""
@@ -130,15 +139,7 @@ class OutputsAgree(Pipeline):
             self.always(f"counts {name}", dut.counts[name] == (taken & (kind == each)))
         self.always("a second close is counted", dut.bad_close.en == dut.counts.close_twice)
         self.always("a stall is counted", dut.o_timeout.en == dut.counts.timeouts)
-        command, busy = Signal(types_of(cfg).region_command), Signal()
-        accepted = dut.i_command.valid & dut.i_command.ready
-        with m.If(accepted):
-            m.d.sync += [
-                command.eq(dut.i_command.payload),
-                busy.eq(1),
-            ]
-        with m.Elif(dut.i_command.ready):
-            m.d.sync += busy.eq(0)
+        command, busy = self.taken(m)
         self.always(
             "an error names the command",
             busy & (dut.command_error.command == command),
