@@ -107,7 +107,8 @@ def nanoseconds(text):
 LatencyOption = option(
     float,
     "Nanoseconds of a hop; a packet takes two, hub to switch and switch to hub. The hub's clock is "
-    "1.5625 GHz: 250 are 781 cycles one way, 20.48 are 64.",
+    "1.5625 GHz: 250 are 781 cycles one way, 20.48 are 64. Where links have a clock of their own, "
+    "theirs is that, and the hub's two thirds of it.",
     "--latency",
     parser=nanoseconds,
 )

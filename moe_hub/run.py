@@ -99,16 +99,6 @@ def run(
     Exit code 0: every byte, event and register is as the golden model says; 1: it is not; 2: the
     order was wrong.
     """
-    cycles = one_way(latency)
-    surroundings = {
-        "latency": cycles,
-        "window": cycles,
-        "threads": threads,
-        "max_cycles": max_cycles,
-        "bin": BIN,
-        "seed": seed,
-        "expert_cycles": expert_cycles,
-    }
     shape = asked_shape(model, trace, experts, row_bytes)
     routing = asked_routing(shape, trace, ranks, tokens, seed, hot)
     plan = plan_layer(
@@ -123,6 +113,16 @@ def run(
         changes=changes_of(settings),
         numbering=numbering,
     )
+    cycles = one_way(latency, plan.cfg)
+    surroundings = {
+        "latency": cycles,
+        "window": cycles,
+        "threads": threads,
+        "max_cycles": max_cycles,
+        "bin": BIN,
+        "seed": seed,
+        "expert_cycles": expert_cycles,
+    }
     names = dict.fromkeys(["hub", *(name for names in baseline for name in names)])
     own = {
         "hub": {"close_at_end": close_at_end},

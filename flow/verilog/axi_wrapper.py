@@ -9,22 +9,24 @@ ports.
 
 from dataclasses import dataclass
 
-from hub_rtl.contract.ports import hub_interfaces
+from hub_rtl.contract.ports import clocks, hub_interfaces
 
 from .licence import SPDX
 
 __all__ = [
     "AXI_TOP",
-    "CLOCK",
-    "RESET",
+    "OUTER_CLOCKS",
     "OuterInterface",
     "OuterPort",
     "axi_interfaces",
     "axi_wrapper",
     "axi_sidecar",
+    "link_clock_sidecar",
 ]
 
 AXI_TOP, CLOCK, RESET = "moehub_axi", "aclk", "aresetn"
+#: Clock and reset, active low, of each domain.
+OUTER_CLOCKS = {"sync": (CLOCK, RESET), "link": ("link_aclk", "link_aresetn")}
 
 #: Start of the hub's interface name -> start of the wrapper's.
 _RENAMED = {
@@ -74,6 +76,7 @@ class OuterInterface:
     kind: str
     ports: tuple
     text: str
+    domain: str = "sync"
 
 
 def _renamed(interface):
@@ -118,7 +121,7 @@ def _bus(name, interface):
 
 
 def axi_interfaces(cfg):
-    """All :class:`OuterInterface` of the wrapper, in port order, without clock and reset."""
+    """All :class:`OuterInterface` of the wrapper, in port order, without clocks and resets."""
     out = []
     for interface in hub_interfaces(cfg):
         name = _renamed(interface)
@@ -129,9 +132,16 @@ def axi_interfaces(cfg):
                 "axi4-stream" if item else interface.kind,
                 _item(name, interface) if item else _bus(name, interface),
                 interface.text,
+                interface.domain,
             )
         )
     return out
+
+
+def link_clock_sidecar(cfg, clock, reset, active):
+    """For the JSON sidecar: the clock of the links' ports, if they have one of their own."""
+    pin = {"name": reset, "active": active, "synchronous": True}
+    return {"link_clock": {"name": clock, "reset": pin}} if cfg.link_clock else {}
 
 
 def axi_sidecar(cfg):
@@ -140,6 +150,7 @@ def axi_sidecar(cfg):
         "name": AXI_TOP,
         "clock": CLOCK,
         "reset": {"name": RESET, "active": 0, "synchronous": True},
+        **link_clock_sidecar(cfg, *OUTER_CLOCKS["link"], active=0),
         "interfaces": [
             {
                 "name": i.name,
@@ -214,19 +225,21 @@ def _part(port, low, width):
 
 def _declarations(cfg, interfaces):
     """Lists of lines, each list one port; the last line of each has no comma yet."""
-    buses = ":".join(i.name for i in interfaces if i.kind in _BUS)
-    yield [
-        *_attributes(
-            f"signal:clock:1.0 {CLOCK} CLK",
-            CLOCK,
-            {"ASSOCIATED_BUSIF": buses, "ASSOCIATED_RESET": RESET},
-        ),
-        f"  input  wire {CLOCK}",
-    ]
-    yield [
-        *_attributes(f"signal:reset:1.0 {RESET} RST", RESET, {"POLARITY": "ACTIVE_LOW"}),
-        f"  input  wire {RESET}",
-    ]
+    for domain in clocks(cfg):
+        clock, reset = OUTER_CLOCKS[domain]
+        buses = ":".join(i.name for i in interfaces if i.kind in _BUS and i.domain == domain)
+        yield [
+            *_attributes(
+                f"signal:clock:1.0 {clock} CLK",
+                clock,
+                {"ASSOCIATED_BUSIF": buses, "ASSOCIATED_RESET": reset},
+            ),
+            f"  input  wire {clock}",
+        ]
+        yield [
+            *_attributes(f"signal:reset:1.0 {reset} RST", reset, {"POLARITY": "ACTIVE_LOW"}),
+            f"  input  wire {reset}",
+        ]
     for interface in interfaces:
         for n, port in enumerate(interface.ports):
             lines = [f"  // {interface.text}"] if n == 0 else []
@@ -253,7 +266,11 @@ def axi_wrapper(cfg, hub):
     """Verilog of the wrapper around the module ``hub``."""
     interfaces = axi_interfaces(cfg)
     ports = [port for interface in interfaces for port in interface.ports]
-    pins = [
+    pins = []
+    for domain, (clock, reset) in clocks(cfg).items():
+        outer_clock, outer_reset = OUTER_CLOCKS[domain]
+        pins += [f".{clock}({outer_clock})", f".{reset}(~{outer_reset})"]
+    pins += [
         f".{inner}({_part(port, low, width)})" for port in ports for inner, low, width in port.inner
     ]
     gaps = [(port, _part(port, low, width), width) for port in ports for low, width in port.padding]
@@ -271,7 +288,7 @@ def axi_wrapper(cfg, hub):
             ",\n".join("\n".join(lines) for lines in _declarations(cfg, interfaces)),
             ");",
             f"  {hub} hub (",
-            ",\n".join(f"    {pin}" for pin in [f".clk({CLOCK})", f".rst(~{RESET})", *pins]),
+            ",\n".join(f"    {pin}" for pin in pins),
             "  );",
             "  // Signals of AXI4 that the hub does not use, and padding.",
             *zeros,

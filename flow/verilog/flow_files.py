@@ -2,9 +2,10 @@
 """Files for the tools that take the Verilog: Verilator's waivers, timing constraints, the FuseSoC
 core."""
 
+from hub_rtl.contract.ports import clocks
 from hub_rtl.contract.registers import VERSION
 
-from .axi_wrapper import AXI_TOP, CLOCK, RESET, axi_interfaces
+from .axi_wrapper import AXI_TOP, OUTER_CLOCKS, axi_interfaces
 from .licence import SPDX
 
 __all__ = ["PERIOD", "WAIVED", "constraints", "fusesoc_core", "verilator_waivers"]
@@ -29,6 +30,9 @@ WAIVED = {
     ),
     "VARHIDDEN": "a net may carry the name of an instance",
     "PINCONNECTEMPTY": "outputs nobody listens to are left open on purpose",
+    "SYNCASYNCNET": (
+        "of two clocks: the reset of a queue's writing side resets its reading side at once"
+    ),
     "PINMISSING": "same, when the port is not named at all",
 }
 
@@ -45,33 +49,56 @@ def verilator_waivers(file):
     return "\n".join(lines) + "\n"
 
 
+_NOTES = {
+    1: "One clock, so there is no false path, no\n# multicycle path and no clock crossing; the "
+    "reset is synchronous and is timed like any other input.",
+    2: "Two clocks of any phase. Whatever\n# passes between them enters a synchroniser straight "
+    "from a flip-flop (the crossings of the links); bits of one Gray code\n# must arrive within a "
+    "cycle of each other, so a path may take a period of the faster clock, and has no hold time. "
+    "The\n# resets are synchronous to their clocks and overlap.",
+}
+
+
 def constraints(cfg):
     """Timing constraints of the wrapper, in the part of SDC that is XDC too: a clock, delays at the
-    ports, no exceptions."""
-    ports = {"in": [RESET], "out": []}
+    ports, no exceptions; between two clocks a bound."""
+    domains = {domain: OUTER_CLOCKS[domain] for domain in clocks(cfg)}
+    ports = {(domain, way): [] for domain in domains for way in ("in", "out")}
+    for domain, (_, reset) in domains.items():
+        ports[domain, "in"].append(reset)
     for interface in axi_interfaces(cfg):
         for port in interface.ports:
-            ports[port.direction].append(port.name + ("*" if port.width > 1 else ""))
+            name = port.name + ("*" if port.width > 1 else "")
+            ports[interface.domain, port.direction].append(name)
     lines = [
         f"# {SPDX}",
-        f"# Timing of {AXI_TOP}, configuration {cfg.name}: a template. Times in ns. One "
-        "clock, so there is no false path, no",
-        "# multicycle path and no clock crossing; the reset is synchronous and is timed "
-        "like any other input.",
+        f"# Timing of {AXI_TOP}, configuration {cfg.name}: a template. Times in ns. "
+        + _NOTES[len(domains)],
         f"set period {PERIOD:.3f}",
+        *(["set link_period [expr {$period * 2 / 3}]"] if cfg.link_clock else []),
         "# What the surroundings need of each cycle, before an input and behind an output.",
         "set outside [expr {0.4 * $period}]",
-        "",
-        f"create_clock -name {CLOCK} -period $period [get_ports {CLOCK}]",
+        *(["set link_outside [expr {0.4 * $link_period}]"] if cfg.link_clock else []),
         "",
     ]
-    for way, names in (("input", ports["in"]), ("output", ports["out"])):
-        lines += [
-            f"set_{way}_delay -clock {CLOCK} $outside [get_ports {{",
-            *(f"  {name}" for name in names),
-            "}]",
-            "",
-        ]
+    for domain, (clock, _) in domains.items():
+        period = "$link_period" if domain == "link" else "$period"
+        lines += [f"create_clock -name {clock} -period {period} [get_ports {clock}]", ""]
+    if cfg.link_clock:
+        names = [clock for clock, _ in domains.values()]
+        for start, end in (names, names[::-1]):
+            ends = f"-from [get_clocks {start}] -to [get_clocks {end}]"
+            lines += [f"set_max_delay $link_period {ends}", f"set_false_path -hold {ends}"]
+        lines.append("")
+    for way in ("in", "out"):
+        for domain, (clock, _) in domains.items():
+            outside = "$link_outside" if domain == "link" else "$outside"
+            lines += [
+                f"set_{way}put_delay -clock {clock} {outside} [get_ports {{",
+                *(f"  {name}" for name in ports[domain, way]),
+                "}]",
+                "",
+            ]
     return "\n".join(lines)
 
 

@@ -5,6 +5,7 @@ Same configuration, same bytes: nothing in the files depends on time, place, has
 dictionary.
 """
 
+import dataclasses
 import json
 import os
 import tempfile
@@ -12,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hub_rtl.contract.config import HubConfig
-from hub_rtl.contract.ports import hub_interfaces
+from hub_rtl.contract.ports import CLOCKS, hub_interfaces
 from hub_rtl.contract.registers import VERSION, register_map
 
-from .axi_wrapper import AXI_TOP, axi_sidecar, axi_wrapper
+from .axi_wrapper import AXI_TOP, axi_sidecar, axi_wrapper, link_clock_sidecar
 from .flow_files import constraints, fusesoc_core, verilator_waivers
 from .licence import LICENCE, SPDX
 from .register_rdl import registers_systemrdl
@@ -74,8 +75,9 @@ def generate(cfg, ram_modules=False):
     if ram_modules:
         texts, shapes = with_ram_modules(texts, found)
         rams = ram_modules_verilog(shapes)
+        sizes = [field.name for field in dataclasses.fields(RamShape)]
         found = [
-            memory | {"ram": RamShape(memory["depth"], memory["width"], memory["granules"]).name}
+            memory | {"ram": RamShape(*(memory.get(size, 1) for size in sizes)).name}
             for memory in found
         ]
     return Generated(cfg, to_verilog(texts), rams, sidecar(cfg, found))
@@ -95,6 +97,7 @@ def sidecar(cfg, memory_list):
         "version": ".".join(map(str, VERSION)),
         "clock": "clk",
         "reset": {"name": "rst", "active": 1, "synchronous": True},
+        **link_clock_sidecar(cfg, *CLOCKS["link"], active=1),
         "parameters": cfg.as_dict(),
         "derived": derived | {"flit_bytes": cfg.flit_bytes, "store_bytes": cfg.slice_bytes},
         "interfaces": [

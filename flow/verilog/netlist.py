@@ -13,6 +13,8 @@ from amaranth.back import rtlil, verilog
 from amaranth.hdl import ValueCastable
 from amaranth.lib import wiring
 
+from hub_rtl.contract.ports import CLOCKS
+
 __all__ = [
     "ModuleLibrary",
     "Placed",
@@ -39,12 +41,14 @@ def _bits(value):
 class Placed(wiring.Component):
     """Instance of a library module: the ports of the component it stands for, nothing inside."""
 
-    def __init__(self, module, signature, clocked):
+    def __init__(self, module, signature, domains):
         super().__init__(signature)
-        self._module, self._clocked = module, clocked
+        self._module, self._domains = module, domains
 
     def elaborate(self, platform):
-        ports = {"i_clk": ClockSignal(), "i_rst": ResetSignal()} if self._clocked else {}
+        ports = {}
+        for domain, (clock, reset) in self._domains.items():
+            ports |= {f"i_{clock}": ClockSignal(domain), f"i_{reset}": ResetSignal(domain)}
         for path, member, value in self.signature.flatten(self):
             flow = "i" if member.flow == wiring.In else "o"
             ports[f"{flow}_{'__'.join(map(str, path))}"] = _bits(value)
@@ -69,7 +73,9 @@ class ModuleLibrary:
             ports = _PORT.findall(
                 self.rtlil[name].split("\nmodule \\" + name + "\n")[1].split("\nend\n")[0]
             )
-            self._known[name] = (component.signature, any(port == "clk" for _, _, port in ports))
+            names = {port for _, _, port in ports}
+            domains = {domain: pins for domain, pins in CLOCKS.items() if pins[0] in names}
+            self._known[name] = (component.signature, domains)
         return Placed(name, *self._known[name])
 
 
@@ -169,6 +175,7 @@ def memories(texts, top):
                     "depth": int(depth),
                     "width": int(width),
                     "granules": wires["write__en"] if ram else 1,
+                    **({"clocks": 2} if {"clk", "link_clk"} <= set(wires) else {}),
                     "cleared": ram and "walk" in wires,
                     "collision": "new data, by a bypass outside the memory"
                     if "kept" in wires

@@ -3,8 +3,9 @@
 of each.
 
 Works on RTLIL: in each module with a memory, the memory and its two ports become an instance of
-``moehub_ram_<depth>x<width>`` (``_we<n>`` behind it when a word has n write enables). What is
-around it, the bypass and the walker of :class:`~hub_rtl.parts.ram.Ram`, stays where it is.
+``moehub_ram_<depth>x<width>`` (``_we<n>`` behind it when a word has n write enables, ``_2clk`` when
+its ports have a clock each). What is around it, the bypass and the walker of
+:class:`~hub_rtl.parts.ram.Ram`, stays where it is.
 """
 
 import re
@@ -26,16 +27,18 @@ _CHUNK = re.compile(r"(\d+)'([01]+)|(\\\S+|\$\S+)(?: \[(\d+)(?::(\d+))?\])?")
 
 @dataclass(frozen=True, order=True)
 class RamShape:
-    """Words, bits of a word, write enables of a word."""
+    """Words, bits of a word, write enables of a word; clocks of its ports."""
 
     depth: int
     width: int
     granules: int = 1
+    clocks: int = 1
 
     @property
     def name(self):
         return f"moehub_ram_{self.depth}x{self.width}" + (
-            f"_we{self.granules}" if self.granules > 1 else ""
+            (f"_we{self.granules}" if self.granules > 1 else "")
+            + ("_2clk" if self.clocks > 1 else "")
         )
 
 
@@ -59,8 +62,10 @@ def _enables(text, shape):
 def _instance(part, granules):
     """One RTLIL module with its memory as an instance; the shape."""
     width, depth, _ = _MEMORY.search(part).groups()
-    shape = RamShape(int(depth), int(width), granules)
     ports = {kind: dict(_CONNECT.findall(body)) for kind, body in _PORTS.findall(part)}
+    read, write = ports["memrd_v2"], ports["memwr_v2"]
+    clocks = {"r_clk": read["CLK"], "w_clk": write["CLK"]}
+    shape = RamShape(int(depth), int(width), granules, len(set(clocks.values())))
     plain = {
         "CLK_ENABLE": "1",
         "CLK_POLARITY": "1",
@@ -75,9 +80,8 @@ def _instance(part, granules):
             raise ValueError(f"{shape.name}: a port of this kind has no place in a memory module")
     if re.search(r"'[0x]*1", ports["meminit_v2"]["DATA"]):
         raise ValueError(f"{shape.name}: a memory with contents cannot be a macro")
-    read, write = ports["memrd_v2"], ports["memwr_v2"]
     pins = {
-        "clk": read["CLK"],
+        **(clocks if shape.clocks > 1 else {"clk": read["CLK"]}),
         "r_en": read["EN"],
         "r_addr": read["ADDR"],
         "r_data": read["DATA"],
@@ -124,9 +128,11 @@ def _module(shape):
             f"    if (w_en[part]) memory[w_addr][part*{grain} +: {grain}] <= "
             f"w_data[part*{grain} +: {grain}];"
         )
+    clocks = ("r_clk", "w_clk") if shape.clocks > 1 else ("clk", "clk")
+    pins = ",\n".join(f"  input  wire {pin}" for pin in dict.fromkeys(clocks))
     return f"""
 module {shape.name} (
-  input  wire clk,
+{pins},
   input  wire r_en,
   input  wire {address} r_addr,
   output reg  [{shape.width - 1}:0] r_data,
@@ -137,8 +143,8 @@ module {shape.name} (
   reg [{shape.width - 1}:0] memory [0:{shape.depth - 1}];
   integer word{", part" if shape.granules > 1 else ""};
   initial for (word = 0; word < {shape.depth}; word = word + 1) memory[word] = {zero};
-  always @(posedge clk) if (r_en) r_data <= memory[r_addr];
-  always @(posedge clk) {write}
+  always @(posedge {clocks[0]}) if (r_en) r_data <= memory[r_addr];
+  always @(posedge {clocks[1]}) {write}
 endmodule
 """
 

@@ -136,6 +136,7 @@ class CombinerConservesBytes(_Combiner):
             self.lemma(f"room {n}", (total < limit) | ~self.valid[n])
         bytes_are_packets = payload.context.bytes <= self._cfg.packet_bytes
         self.suppose("no more bytes than a packet", bytes_are_packets, when=dut.i.valid)
+        self.always("no more than it holds", dut.o.payload.bytes < limit, when=dut.o.valid)
         self.reach("some merge", dut.merged & self.mine_in)
 
 

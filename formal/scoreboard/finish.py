@@ -1,75 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Promises of the finisher and its divider (``hub_rtl/scoreboard/region_finish.py``)."""
+"""Promises of the finisher (``hub_rtl/scoreboard/region_finish.py``): what it says is true."""
 
 from types import SimpleNamespace
 
 from amaranth import Cat, Mux, Signal, Value
 
 from formal.kit.inside import observe
-from formal.kit.spec import Spec, blocked, moves, one_of, same
+from formal.kit.spec import Spec, moves, one_of, same
 from hub_rtl.contract.packets import Reason, RegionState
 from hub_rtl.scoreboard.records import OpKind, scoreboard_types
-from hub_rtl.scoreboard.region_finish import Divider, RegionFinisher
+from hub_rtl.scoreboard.region_finish import RegionFinisher
 
-from .sources import queue_lemmas
+from .divider import divides
 
-__all__ = ["DividerDivides", "FinisherJudgesEachBank", "FinisherTellsTheTruth"]
-
-
-def divides(spec, m, name, dividend, divisor, quotient, remainder, left, runs):
-    """Lemma: what the divider has so far. ``runs``: it works, or has worked, on ``dividend``."""
-    width = len(quotient)
-    mask, part = Signal(width, name=f"{name}_mask"), Signal(width, name=f"{name}_part")
-    m.d.comb += [
-        mask.eq((1 << width) - 1 >> left),
-        part.eq(quotient & mask),
-    ]
-    spec.lemma(
-        f"{name} so far",
-        (part * divisor + remainder == dividend >> left) & (remainder < divisor),
-        when=runs,
-    )
-    rest = (dividend << (width - left)[: width.bit_length()])[:width]
-    spec.lemma(f"{name} to come", (quotient & ~mask) == rest, when=runs)
-    spec.lemma(f"{name} steps", left <= width)
+__all__ = ["Finisher", "FinisherTellsTheTruth", "complete_book", "told_all"]
 
 
-class DividerDivides(Spec):
-    """``width`` cycles after ``start``, quotient * divisor + remainder = dividend and remainder <
-    divisor."""
-
-    def __init__(self, width, divisor_width):
-        super().__init__()
-        self._width, self._divisor_width = width, divisor_width
-
-    def build(self, m):
-        dut = Divider(self._width, self._divisor_width)
-        m.submodules.dut = dut
-        left = observe(dut).left
-        self.free(dut.start, dut.dividend)
-        dividend, known, age = Signal(self._width), Signal(), Signal(range(self._width + 2))
-        divisor = self.constant(self._divisor_width, "divisor")
-        m.d.comb += dut.divisor.eq(divisor)
-        self.suppose("the divisor is not 0", divisor != 0)
-        with m.If(dut.start):
-            m.d.sync += [
-                dividend.eq(dut.dividend),
-                known.eq(1),
-                age.eq(0),
-            ]
-        with m.Elif(age <= self._width):
-            m.d.sync += age.eq(age + 1)
-        self.always("busy for so many cycles", dut.busy == (age < self._width), when=known)
-        self.always(
-            "the quotient",
-            (dut.quotient * divisor + dut.remainder == dividend) & (dut.remainder < divisor),
-            when=known & (age >= self._width),
-        )
-        divides(self, m, "division", dividend, divisor, dut.quotient, dut.remainder, left, known)
-        self.lemma("age", (left == Mux(age < self._width, self._width - age, 0)), when=known)
-
-
-class _Finisher(Spec):
+class Finisher(Spec):
     """RegionFinisher with free checks, rows and answers; an answer comes only after a question."""
 
     def build(self, m):
@@ -114,7 +61,7 @@ def complete_book(book, shape):
     return told_all(book, shape) & closed & (book.acked + book.account.refused >= book.account.sent)
 
 
-class FinisherTellsTheTruth(_Finisher):
+class FinisherTellsTheTruth(Finisher):
     """A bank gets an aim only if it is OPEN and all tells are in. The aim names rows: those told
     and not refused, exactly, or the capacity if that is less; and of them the tile that is not
     full, with its bytes, or none if the rows are no whole number. It announces only if the
@@ -411,130 +358,3 @@ class FinisherTellsTheTruth(_Finisher):
         self.lemma("telling", self.confirmed == self.is_in["PASS"])
         self.lemma("ends", self.ends == inside.closing, when=later)
         self.lemma("only its last word", ~self.ends, when=later & ~self.is_in["PASS"])
-
-
-class FinisherJudgesEachBank(_Finisher):
-    """Each bank that is to be looked at is looked at after at most as many others as there are; a
-    look that shows a complete bank ends in a verdict or in another look, because the bank has moved
-    since; one that shows all tells without an aim ends in an aim or a verdict. No verdict is older
-    than the last move. A judgement takes so many cycles as the quotient and the rows have bits and
-    twelve more, beside those in which it waits for the pipeline."""
-
-    def promise(self, m):
-        dut, types = self.dut, self.types
-        op, check = dut.o_op.payload, dut.check
-        name = self.constant(types.bank_width, "name")
-        self.suppose("it is a bank", name < types.banks)
-        asks = check.en & (Cat(check.bank, check.region) == name)
-        here = Cat(dut.at.bank, dut.at.region) == name
-        looks, finishes = (
-            self.taken & (op.kind == OpKind.LOOK),
-            self.taken & (op.kind == OpKind.FINISH),
-        )
-        due, stale, others, open_, steps = Signal(), Signal(), Signal(8), Signal(), Signal(8)
-        m.d.sync += [
-            due.eq(asks | (due & ~(looks & here))),
-            stale.eq(asks | (stale & dut.busy & ~looks)),
-            others.eq(Mux(due & ~(looks & here), others + (looks & ~here), 0)),
-        ]
-        self.always("looked at in its turn", others < types.banks, when=due)
-        self.always(
-            "no stale verdict", ~stale, when=dut.o_op.valid & (op.kind == OpKind.FINISH) & here
-        )
-        book, shape = dut.result.book, dut.result.geometry
-        complete = complete_book(book, shape)
-        with m.If(self.answer & self.is_in["ANSWER"] & here):
-            m.d.sync += open_.eq(complete & ~stale & ~asks)
-        with m.Elif(asks | (finishes & here)):
-            m.d.sync += open_.eq(0)
-        self.always("no verdict is forgotten", ~open_, when=~dut.busy | ~here)
-        aimless, aims = Signal(), self.taken & (op.kind == OpKind.AIM)
-        shown = self.answer & self.is_in["ANSWER"] & here
-        lacks = told_all(book, shape) & ~book.aim.known & ~stale & ~asks
-        self.flag(aimless, shown & lacks, aims | finishes | asks)
-        self.always("no aim is forgotten", ~aimless, when=~dut.busy | ~here)
-        waits = blocked(dut.o_op) | (self.asked & ~self.answer)
-        with m.If(~dut.busy):
-            m.d.sync += steps.eq(0)
-        with m.Elif(~waits):
-            m.d.sync += steps.eq(steps + 1)
-        inside, again = self.inside, self.inside.again
-        left, width = observe(inside.all_rows).left, len(inside.all_rows.quotient)
-        most = width + len(inside.left) + 12
-        self.always("a judgement ends", steps <= most)
-
-        # Lemmas.
-        number, first = Cat(dut.at.bank, dut.at.region), inside.queue.o
-        queued, arrives, place = queue_lemmas(self, inside.queue, self._cfg, name)
-        self.lemma(
-            "the first one is looked at",
-            first.valid & (first.payload == number),
-            when=self.is_in["LOOK"],
-        )
-        self.lemma("not lost", queued | arrives, when=due)
-        self.lemma("its turn comes", others + place < types.banks, when=due & queued)
-        self.lemma("others before it", others < types.banks, when=due)
-        self.lemma("nobody before it yet", others == 0, when=due & ~queued)
-        self.lemma(
-            "a move is remembered", again == stale, when=here & dut.busy & ~self.is_in["LOOK"]
-        )
-        aiming = self.among("WEIGH", "DIVIDE", "FOUND", "SUM", "AIM")
-        self.lemma(
-            "still to be judged",
-            here & (aiming | self.among("AIMED", "PASS", "VERDICT")) & ~stale,
-            when=open_,
-        )
-        own, geometry = inside.book, inside.shape
-        self.lemma("still complete", complete_book(own, geometry), when=open_)
-        over = own.acked + own.account.refused > own.account.sent
-        beyond = self.among("DIVIDE", "FOUND", "SUM", "AIM", "AIMED", "PASS")
-        self.lemma("as many as were sent", inside.judges & ~over, when=open_ & beyond)
-        self.lemma("not after ALL", ~inside.closing, when=open_)
-        self.lemma(
-            "still to be aimed at",
-            here
-            & (aiming | self.is_in["VERDICT"])
-            & told_all(own, geometry)
-            & ~own.aim.known
-            & ~stale,
-            when=aimless,
-        )
-        sums = ~self.among("IDLE", "LOOK", "ANSWER")
-        self.lemma("sum", inside.total == own.acked + own.account.refused, when=sums)
-        self.lemma("both divide", left == observe(inside.over_rows).left)
-        self.lemma("width", left <= width)
-        summing = self.is_in["SUM"]
-        limits = {
-            "LOOK": 0,
-            "ANSWER": 1,
-            "WEIGH": 2,
-            "FOUND": width + 4,
-            "AIM": most - 6,
-            "AIMED": most - 5,
-            "VERDICT": most - 3,
-            "JUDGED": most - 2,
-            "PASS": most - 1,
-        }
-        for state, limit in limits.items():
-            self.lemma(f"steps in state {state}", steps <= limit, when=self.is_in[state])
-        for bit in range(len(inside.left) + 1):  # what is to be added has less bits in each step
-            more = Cat(inside.left, 0) >> bit == 0
-            self.lemma(f"steps of the sum, {bit}", more | (steps < most - 7 - bit), when=summing)
-        self.lemma("steps of the sum", steps <= most - 7, when=summing)
-        self.lemma(
-            "steps of the first word", steps < most - 3, when=self.is_in["PASS"] & ~inside.closing
-        )
-        self.lemma(
-            "steps while it divides",
-            steps + left <= width + 3,
-            when=self.among("DIVIDE", "WEIGH"),
-        )
-        self.lemma(
-            "rest",
-            steps == 0,
-            when=self.is_in["IDLE"] & self.past(self.is_in["IDLE"], "idle_before"),
-        )
-        self.lemma(
-            "a question is being answered",
-            self.asked == self.among("ANSWER", "AIMED", "JUDGED"),
-        )

@@ -45,8 +45,8 @@ class AcknowledgementsCountForTheirOpening(Spec):
     row's slot is forgotten before its own bank is FREE (slot_allocator.purge; spill tables as
     software must leave them, docs/blocks/slot_allocator.md); ``purging``, ``quiescing`` and
     ``sweeping`` last until what was there before has left (slot_allocator.purge,
-    memory.quiesce, scoreboard.combiner_sweeps); from the combiner to the book it takes
-    at most 6 cycles (scoreboard.orphans_end_before_the_answer)."""
+    memory.quiesce, scoreboard.combiner_sweeps, scoreboard.sums_sweep); from there to the book it
+    takes at most 6 cycles (scoreboard.orphans_end_before_the_answer)."""
 
     def build(self, m):
         self.dut = dut = RegionWalker(self._cfg)

@@ -1,14 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """Promises of the small sources of operations (``hub_rtl/scoreboard/bank_sources.py``)."""
 
-from amaranth import Cat, Mux, Signal
+from amaranth import Cat, Mux, Signal, Value
 
 from formal.kit.inside import known_word, observe
 from formal.kit.spec import Spec, blocked, moves
 from hub_rtl.scoreboard.bank_sources import OverlapInbox, StallClock
 from hub_rtl.scoreboard.records import OpKind, scoreboard_types
 
-__all__ = ["OverlapsAreKept", "TicksComeInTime", "queue_lemmas"]
+__all__ = ["OverlapsAreKept", "TicksComeInTime", "queue_lemmas", "ring_entries"]
+
+
+def ring_entries(spec, ring, title="entry"):
+    """Lemmas about a NameRing. Returns the words of its places, which of them are inside, and how
+    many are in front of each."""
+    names, head, tail = observe(ring)
+    places = ring.places
+    entries = [known_word(spec, names, n, f"{title}_{n}")[0] for n in range(places)]
+    ahead = [Mux(n >= head, n - head, n + places - head)[: len(ring.level)] for n in range(places)]
+    ends = head + ring.level
+    spec.lemma(f"{title}: places", (head < places) & (tail < places) & (ring.level <= places))
+    spec.lemma(f"{title}: the end", tail == Mux(ends >= places, ends - places, ends))
+    shown = Signal.like(Value.cast(names.r_data), name=f"{title}_shown")
+    for n in range(places):
+        with spec.m.If(head == n):
+            spec.m.d.comb += shown.eq(entries[n])
+    first = (ring.level != 0) & (Value.cast(names.r_data) == shown)
+    spec.lemma(f"{title}: the first one is shown", first, when=ring.o.valid)
+    return entries, [each < ring.level for each in ahead], ahead
 
 
 def queue_lemmas(spec, queue, cfg, name):
@@ -19,32 +38,23 @@ def queue_lemmas(spec, queue, cfg, name):
     cycle ago; how many are in front of it if it is inside.
     """
     banks, width = scoreboard_types(cfg).banks, scoreboard_types(cfg).bank_width
-    came_table, gone_table, names, head, tail, asked, asked_bank = observe(queue)
-    level, slots = Signal(width + 1), 1 << width
-    spec.m.d.comb += level.eq(tail - head)
+    came_table, gone_table, ring, asked, asked_bank = observe(queue)
+    entries, used, ahead = ring_entries(spec, ring)
     came = [known_word(spec, came_table, n, f"came_{n}") for n in range(banks)]
     gone = [known_word(spec, gone_table, n, f"gone_{n}") for n in range(banks)]
-    entries = [known_word(spec, names, n, f"entry_{n}")[0] for n in range(slots)]
-    used = [((n - head)[:width] < level) & (level <= slots) for n in range(slots)]
     inside, place = Signal(banks), Signal(width)
     for bank in range(banks):
         (put, known), (took, also_known) = came[bank], gone[bank]
         spec.lemma(f"both tables know bank {bank}", known == also_known)
         spec.m.d.comb += inside[bank].eq(known & (put != took))
-        here = [used[n] & (entries[n][:width] == bank) for n in range(slots)]
+        here = [used[n] & (entries[n][:width] == bank) for n in range(banks)]
         spec.lemma(f"bank {bank} is in the queue once", sum(here[1:], here[0]) == inside[bank])
-        for n in range(slots):
+        for n in range(banks):
             spec.lemma(f"entry {n} turns bank {bank}", entries[n][width] == put, when=here[n])
             with spec.m.If(here[n] & (name == bank)):
-                spec.m.d.comb += place.eq(n - head)
+                spec.m.d.comb += place.eq(ahead[n])
         spec.lemma(f"nobody asks before bank {bank} is known", ~asked, when=~known)
-    spec.lemma("no more than there are banks", level == sum(inside[1:], inside[0]))
-    shown = Signal(width + 1)
-    for n in range(slots):
-        with spec.m.If(head[:width] == n):
-            spec.m.d.comb += shown.eq(entries[n])
-    data = names.r_data.as_value()
-    spec.lemma("the first one is shown", (level != 0) & (data == shown), when=queue.o.valid)
+    spec.lemma("no more than there are banks", ring.level == sum(inside[1:], inside[0]))
     return inside.bit_select(name, 1), asked & (asked_bank == name), place
 
 

@@ -92,7 +92,8 @@ class _Tiles(Spec):
             when=counts & good,
         )
         self.always("too many bytes are noticed", dut.over == too_many, when=counts & good)
-        self.always("an aim fires exactly on its bytes", dut.hit == shoots, when=aims & good)
+        if not again:  # aims are of regions
+            self.always("an aim fires exactly on its bytes", dut.hit == shoots, when=aims & good)
         self.always("what it holds", dut.held == now[:width], when=counts & good & ~dut.over)
         self.always(
             "nothing else fires",
@@ -184,7 +185,7 @@ class TileFiresExactly(_Tiles):
             again=False,
             aims=self.at_out & (op.kind == OpKind.AIM) & op.part & live_out,
         )
-        word, known = known_word(self, self.inside.thresholds, region, "threshold")
+        word, known = known_word(self, observe(self.inside.limits).thresholds, region, "threshold")
         threshold = View(types.threshold, word)
         self.lemma(
             "threshold",
@@ -192,7 +193,9 @@ class TileFiresExactly(_Tiles):
             when=known & ~before,
         )
         self.lemma("no geometry yet", (full == 0) & (rows == 1), when=~known)
-        word, known = known_word(self, self.inside.lives, Cat(self.bank, region), "life")
+        word, known = known_word(
+            self, observe(self.inside.limits).lives, Cat(self.bank, region), "life"
+        )
         self.lemma("life", word == live, when=known)
         self.lemma("not yet alive", ~live, when=~known)
 
@@ -244,7 +247,7 @@ class RangeTilesFireExactly(_Tiles):
             told=0,
             again=True,
         )
-        word, known = known_word(self, self.inside.deps, dep, "threshold")
+        word, known = known_word(self, observe(self.inside.limits).deps, dep, "threshold")
         threshold = View(types.dep_threshold, word)
         self.lemma("threshold", (threshold.bytes == full) & (threshold.armed == armed), when=known)
         self.lemma("no threshold yet", (full == 0) & ~armed, when=~known)

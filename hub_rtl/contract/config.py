@@ -81,6 +81,7 @@ class HubConfig:
     tag_width: int = 8  # bits of the store tag echoed by responses, 1..32
     slice_bytes: int = 32  # payload of a slice per cycle: 16, 32, 64 or 128
     slice_links: int = 1  # links of a lane's slice, 1..8
+    link_clock: bool = False  # links have a clock of their own, at most twice as fast
 
     flit_bytes = FLIT_BYTES  # what a lane moves per cycle
 
@@ -137,6 +138,8 @@ class HubConfig:
         between("tag_width", 1, 32)
         between("slice_bytes", 16, 128, power=True)
         between("slice_links", 1, 8)
+        rule("link_clock", self.link_clock in (False, True), "must be 0 or 1")
+        object.__setattr__(self, "link_clock", bool(self.link_clock))
         rule(
             "slice_links",
             self.links <= 1 << LANE,
@@ -291,6 +294,7 @@ PRESETS = {
         lanes=6,
         slice_links=3,
         slice_bytes=64,
+        link_clock=True,
         loop_lanes=2,
         handles=512,
         regions=64,
@@ -305,6 +309,7 @@ PRESETS = {
         lanes=6,
         slice_links=3,
         slice_bytes=64,
+        link_clock=True,
         loop_lanes=1,
         packet_bytes=256,
         handles=1024,

@@ -6,6 +6,7 @@ Plain Python (no Amaranth). Every port is a plain vector with a flat name, becau
 would otherwise come out of the Verilog writer as one anonymous vector.
 """
 
+import dataclasses
 from dataclasses import dataclass
 
 from .fields import (
@@ -32,6 +33,7 @@ from .fields import (
 )
 
 __all__ = [
+    "CLOCKS",
     "Port",
     "Interface",
     "alloc_fields",
@@ -39,6 +41,7 @@ __all__ = [
     "axi_read",
     "axi_stream",
     "axi_write",
+    "clocks",
     "command_fields",
     "event_fields",
     "hub_interfaces",
@@ -176,6 +179,14 @@ def axi_stream(data, dest=0):
 
 # -- the hub ---------------------------------------------------------------------------------------
 
+#: Clock and reset of each domain.
+CLOCKS = {"sync": ("clk", "rst"), "link": ("link_clk", "link_rst")}
+
+
+def clocks(cfg):
+    """Clock and reset, by domain, of a hub of this configuration."""
+    return {name: CLOCKS[name] for name in ("sync", *(["link"] if cfg.link_clock else []))}
+
 
 @dataclass(frozen=True)
 class Port:
@@ -193,7 +204,7 @@ class Interface:
     """Ports that belong together. ``kind``: stream, axi4-stream, axi4-write, axi4, axi4-lite or
     plain.
 
-    ``index``: lane or slice number, None when there is one per hub.
+    ``index``: lane or slice number, None when there is one per hub. ``domain``: of its clock.
     """
 
     name: str
@@ -201,6 +212,7 @@ class Interface:
     index: int | None
     ports: tuple
     text: str
+    domain: str = "sync"
 
 
 def _stream(name, role, fields, text, index=None):
@@ -210,7 +222,7 @@ def _stream(name, role, fields, text, index=None):
     return Interface(name, "stream", index, tuple(ports), text)
 
 
-def _bus(name, kind, forward, back, fields, text, index=None):
+def _bus(name, kind, forward, back, fields, text, index=None, domain="sync"):
     """``fields``: {name: (direction seen from the side that drives ``forward``, width)}."""
     turn = {"f": forward, "b": back}
     return Interface(
@@ -222,12 +234,13 @@ def _bus(name, kind, forward, back, fields, text, index=None):
             for field, (way, width) in fields.items()
         ),
         text,
+        domain,
     )
 
 
 def hub_interfaces(cfg):
-    """All interfaces of a hub of this configuration, in port order (``clk`` and ``rst`` are not
-    among them)."""
+    """All interfaces of a hub of this configuration, in port order (:func:`clocks` are not among
+    them)."""
     store, answer = store_fields(cfg), response_fields(cfg)
     out = []
     for n in range(cfg.lanes):
@@ -253,6 +266,7 @@ def hub_interfaces(cfg):
         ),
         _stream("m_event", "master", event_fields(cfg), "READY, ALL and ERROR events"),
     ]
+    wire = "link" if cfg.link_clock else "sync"
     for n in range(cfg.links):
         out += [
             _bus(
@@ -263,6 +277,7 @@ def hub_interfaces(cfg):
                 axi_stream(FLIT, cfg.rank_width),
                 "packets of link {n} to the fabric; tdest is the rank",
                 n,
+                wire,
             ),
             _bus(
                 f"s_axis_link{n}",
@@ -272,6 +287,7 @@ def hub_interfaces(cfg):
                 axi_stream(FLIT),
                 "packets of link {n} from the fabric",
                 n,
+                wire,
             ),
         ]
     for n in range(cfg.slices):
@@ -320,14 +336,11 @@ def hub_interfaces(cfg):
             "every table has been cleared after reset; traffic may start",
         ),
     ]
-    return [
-        Interface(i.name, i.kind, i.index, i.ports, i.text.replace("{n}", str(i.index)))
-        for i in out
-    ]
+    return [dataclasses.replace(i, text=i.text.replace("{n}", str(i.index))) for i in out]
 
 
 def hub_ports(cfg):
-    """All ports but ``clk`` and ``rst``, in order."""
+    """All ports but clocks and resets, in order."""
     return [port for interface in hub_interfaces(cfg) for port in interface.ports]
 
 
@@ -337,9 +350,13 @@ def ports_markdown(cfg):
     lines = [
         "| Port | Direction | Bits | Interface |",
         "|---|---|---|---|",
-        "| `clk` | in | 1 | clock |",
-        "| `rst` | in | 1 | synchronous reset, active high |",
     ]
+    for domain, (clock, reset) in clocks(cfg).items():
+        of = " of the links" if domain == "link" else ""
+        lines += [
+            f"| `{clock}` | in | 1 | clock{of} |",
+            f"| `{reset}` | in | 1 | synchronous reset{of}, active high |",
+        ]
     for interface in hub_interfaces(cfg):
         if interface.index:
             continue

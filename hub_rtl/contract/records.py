@@ -52,6 +52,7 @@ __all__ = [
     "FLAG",
     "HubTypes",
     "LINK_COUNTS",
+    "LINK_STEPS",
     "LOG_ENTRY",
     "MEMORY_COUNTS",
     "POOL_COUNTS",
@@ -173,6 +174,8 @@ LINK_COUNTS = _strobes(
     "bad_totals",
     "control_sunk",
 )
+#: Most that a link with a clock of its own adds to a counter in one cycle of the hub.
+LINK_STEPS = 3
 #: Bursts and beats taken by the memory; cycles in which an address or a beat waited for it.
 MEMORY_COUNTS = _strobes("writes", "beats", "stall_aw", "stall_w")
 #: Strobes of one slice of the slot allocator that are added up over the slices.
@@ -493,9 +496,16 @@ class HubTypes:
                 "no_ctl_credit": cfg.ranks,
             }
         )
+        #: What a link gives to the counters in one cycle of the hub, its slice's own included:
+        #: strobes, or up to LINK_STEPS and two more where the link has a clock of its own.
+        step = (LINK_STEPS + 2).bit_length() if cfg.link_clock else 1
+        self.link_counts = struct(dict.fromkeys(dict(LINK_COUNTS), step))
         #: Increments of all counters.
-        most = (cfg.links + cfg.loop_lanes).bit_length()
-        self.counts = struct({name: 1 if name in ONE_SOURCE else most for name in COUNTERS})
+        sources = cfg.links + cfg.loop_lanes
+        most = dict.fromkeys(COUNTERS, sources)
+        most |= dict.fromkeys(dict(LINK_COUNTS), sources * ((1 << step) - 1))
+        most |= dict.fromkeys(ONE_SOURCE, 1)
+        self.counts = struct({name: most[name].bit_length() for name in COUNTERS})
 
 
 def _record(cfg, slice_bytes, region, in_header=(), in_beat=()):

@@ -252,7 +252,7 @@ def _bitmap(name, offset, bits, access, text):
 
 
 def _id_page(cfg):
-    numbers = {k: v for k, v in cfg.as_dict().items() if isinstance(v, int)}
+    numbers = {k: v for k, v in cfg.as_dict().items() if type(v) is int}
     registers = [
         _word("MAGIC", 0x00, REGISTER, "ro", "the letters MHUB", MAGIC, constant=True),
         Register(

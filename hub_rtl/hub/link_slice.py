@@ -2,16 +2,18 @@
 """A slice's way to the wires and from them: its links, its receive pool, and the credits of
 others'."""
 
+import operator
 from typing import NamedTuple
 
-from amaranth import Cat, Module, Signal
+from amaranth import Cat, DomainRenamer, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hub_rtl.contract.axi import AxiStream
 from hub_rtl.contract.fields import FLIT
-from hub_rtl.contract.records import BAD_PACKET, LINK_COUNTS, header_layout
-from hub_rtl.link.link import LinkPort
+from hub_rtl.contract.records import BAD_PACKET, header_layout, types_of
+from hub_rtl.link.crossing import LINK, Crossing
+from hub_rtl.link.link import LinkPort, slice_ports
 from hub_rtl.link.loop_port import inner_ports
 from hub_rtl.link.serializer import Serializer
 from hub_rtl.link.slice_credits import CreditPackets, SliceCredits
@@ -67,7 +69,7 @@ class LinkSlice(wiring.Component):
                 "rx": In(AxiStream(FLIT)).array(links),
                 "peer_dead": In(cfg.ranks),
                 "o_bad": Out(BAD_PACKET).array(links),
-                "counts": Out(LINK_COUNTS).array(links),
+                "counts": Out(types_of(cfg).link_counts).array(links),
                 "clearing": Out(1),
             }
         )
@@ -87,46 +89,69 @@ class LinkSlice(wiring.Component):
         self.observe = LinkSliceObserve(
             spread, serializers, links, pool, credits, messages, controls
         )
+        nears = [self._near(m, *each) for each in enumerate(zip(serializers, links, strict=True))]
         connect(m, flipped(self.i_record), spread.i_record)
-        connect(m, flipped(self.i_control), links[0].i_control)
+        connect(m, flipped(self.i_control), nears[0].i_control)
         connect(m, controls.o, flipped(self.o_control))
         connect(m, pool.o_record, flipped(self.o_record))
         connect(m, pool.o_grant, messages.i_grant)
         connect(m, credits.o_returned, messages.i_returned)
-        for n, (link, serializer) in enumerate(zip(links, serializers, strict=True)):
-            m.submodules[f"serializer{n}"] = serializer
-            m.submodules[f"link{n}"] = link
-            connect(m, spread.o_record[n], serializer.i_record)
+        for n, (link, serializer, near) in enumerate(zip(links, serializers, nears, strict=True)):
+            record = near.i_record if cfg.link_clock else serializer.i_record
+            connect(m, spread.o_record[n], record)
             connect(m, serializer.o_packet, link.i_packet)
             connect(m, link.tx, flipped(self.tx[n]))
-            connect(m, flipped(self.rx[n]), link.rx)
-            connect(m, link.o_control, controls.i[n])
-            connect(m, link.o_source, pool.i_source[n])
-            connect(m, link.o_beat, pool.i_beat[n])
+            connect(m, flipped(self.rx[n]), near.rx)
+            connect(m, near.o_control, controls.i[n])
+            connect(m, near.o_source, pool.i_source[n])
+            connect(m, near.o_beat, pool.i_beat[n])
             m.d.comb += [
-                link.rank.eq(self.rank),
+                near.rank.eq(self.rank),
                 link.lane.eq(self.first + n),
-                link.peer_dead.eq(self.peer_dead),
-                self.o_bad[n].eq(link.o_bad),
-                self.counts[n].eq(link.counts),
+                near.peer_dead.eq(self.peer_dead),
+                self.o_bad[n].eq(near.o_bad),
+                self.counts[n].eq(near.counts),
             ]
-        self._messages(m, links, messages.o_packet, pool, credits)
+        self._messages(m, nears, messages.o_packet, pool, credits)
         m.d.comb += [
             pool.rank.eq(self.rank),
             credits.take.eq(self.take),
             self.dest_ready.eq(credits.ready),
-            self.ctl_ready.eq(links[0].ctl_ready),
+            self.ctl_ready.eq(nears[0].ctl_ready),
             self.clearing.eq(pool.clearing | credits.clearing),
-            # What is of the slice is counted with its first link.
-            self.counts[0].credit_violations.eq(
-                links[0].counts.credit_violations
-                | mutant("hub.packet_without_grant_not_counted", pool.violation, 0)
-            ),
-            self.counts[0].bad_totals.eq(
-                links[0].counts.bad_totals | credits.bad_total | pool.impossible
-            ),
         ]
+        self._count(m, nears[0].counts, pool, credits)
         return m
+
+    def _near(self, m, n, ends):
+        """What the slice sees of a link: itself, or its crossing if it has a clock of its own."""
+        serializer, link = ends
+        if not self._cfg.link_clock:
+            m.submodules[f"serializer{n}"] = serializer
+            m.submodules[f"link{n}"] = link
+            return link
+        m.submodules[f"crossing{n}"] = crossing = Crossing(self._cfg)
+        m.submodules[f"serializer{n}"] = DomainRenamer(LINK)(serializer)
+        m.submodules[f"link{n}"] = DomainRenamer(LINK)(link)
+        wiring.connect(m, crossing.o_record, serializer.i_record)
+        wiring.connect(m, crossing.o_rx, link.rx)
+        for name, member in slice_ports(self._cfg).items():
+            near, far = getattr(crossing.link, name), getattr(link, name)
+            if member.is_signature:
+                wiring.connect(m, near, far)
+            else:
+                m.d.comb += far.eq(near) if member.flow == In else near.eq(far)
+        return crossing
+
+    def _count(self, m, first, pool, credits):
+        """What is of the slice is counted with its first link."""
+        add = operator.add if self._cfg.link_clock else operator.or_
+        violation = mutant("hub.packet_without_grant_not_counted", pool.violation, 0)
+        totals = add(first.bad_totals, credits.bad_total)
+        m.d.comb += [
+            self.counts[0].credit_violations.eq(add(first.credit_violations, violation)),
+            self.counts[0].bad_totals.eq(add(totals, pool.impossible)),
+        ]
 
     def _messages(self, m, links, packet, pool, credits):
         """Messages to a rank go over one link, and come over one."""

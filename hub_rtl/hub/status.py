@@ -8,7 +8,6 @@ from amaranth.lib.wiring import In, Out
 from hub_rtl.contract.packets import Reason
 from hub_rtl.contract.records import (
     CLOSE_COUNTS,
-    LINK_COUNTS,
     MEMORY_COUNTS,
     POOL_COUNTS,
     READY_COUNTS,
@@ -18,7 +17,7 @@ from hub_rtl.contract.records import (
 )
 from hub_rtl.contract.registers import COUNTERS
 from hub_rtl.parts.mutants import mutant
-from hub_rtl.parts.onehot import ones, select
+from hub_rtl.parts.onehot import ones, select, tree_sum
 
 __all__ = ["CounterSums", "SliceView"]
 
@@ -44,7 +43,7 @@ class CounterSums(wiring.Component):
             {
                 "store": In(STORE_COUNTS).array(cfg.lanes),
                 "pool": In(POOL_COUNTS).array(cfg.slices),
-                "link": In(LINK_COUNTS).array(cfg.links + cfg.loop_lanes),
+                "link": In(types_of(cfg).link_counts).array(cfg.links + cfg.loop_lanes),
                 "memory": In(MEMORY_COUNTS).array(cfg.slices),
                 "bad": In(cfg.links),
                 "lost": In(cfg.slices),
@@ -77,7 +76,10 @@ class CounterSums(wiring.Component):
 
         def add_all(ports, rename=None):
             for name, _ in ports[0].shape():
-                give((rename or {}).get(name, name), ones(m, [port[name] for port in ports], name))
+                counter, values = (rename or {}).get(name, name), [port[name] for port in ports]
+                strobes = all(len(value) == 1 for value in values)
+                total = ones(m, values, name) if strobes else tree_sum(values)
+                give(counter, total[: len(self.counts[counter])])
 
         add_all(self.store, self._store_names)
         for ports in (self.pool, self.link, self.memory):

@@ -23,7 +23,26 @@ from .credits import ReceiveCredits, SendCredits
 from .deserializer import Deserializer
 from .link_tx import PATIENCE, LinkTx
 
-__all__ = ["LinkPort"]
+__all__ = ["LinkPort", "slice_ports"]
+
+
+def slice_ports(cfg):
+    """Ports of a link on its slice's side, as :class:`LinkPort` says."""
+    types, strobe = types_of(cfg), data.StructLayout
+    return {
+        "i_control": In(stream.Signature(FLIT)),
+        "i_message": In(stream.Signature(types.flit)),
+        "o_source": Out(stream.Signature(cfg.rank_width)),
+        "o_beat": Out(stream.Signature(received_of(cfg, cfg.slice_bytes))),
+        "granted": Out(strobe({"en": 1, "what": types.grant})),
+        "returned": Out(strobe({"en": 1, "what": types.returned})),
+        "o_control": Out(stream.Signature(FLIT)),
+        "ctl_ready": Out(cfg.ranks),
+        "rank": In(cfg.rank_width),
+        "peer_dead": In(cfg.ranks),
+        "o_bad": Out(BAD_PACKET),
+        "counts": Out(LINK_COUNTS),
+    }
 
 
 class LinkPortObserve(NamedTuple):
@@ -74,25 +93,13 @@ class LinkPort(wiring.Component):
     observe: LinkPortObserve  # once elaborated
 
     def __init__(self, cfg, patience=PATIENCE):
-        types, strobe = types_of(cfg), data.StructLayout
         super().__init__(
             {
-                "i_packet": In(stream.Signature(types.flit)),
-                "i_control": In(stream.Signature(FLIT)),
-                "i_message": In(stream.Signature(types.flit)),
-                "o_source": Out(stream.Signature(cfg.rank_width)),
-                "o_beat": Out(stream.Signature(received_of(cfg, cfg.slice_bytes))),
-                "granted": Out(strobe({"en": 1, "what": types.grant})),
-                "returned": Out(strobe({"en": 1, "what": types.returned})),
-                "o_control": Out(stream.Signature(FLIT)),
-                "ctl_ready": Out(cfg.ranks),
+                "i_packet": In(stream.Signature(types_of(cfg).flit)),
+                **slice_ports(cfg),
                 "tx": Out(AxiStream(FLIT, cfg.rank_width)),
                 "rx": In(AxiStream(FLIT)),
-                "rank": In(cfg.rank_width),
                 "lane": In(cfg.link_width),
-                "peer_dead": In(cfg.ranks),
-                "o_bad": Out(BAD_PACKET),
-                "counts": Out(LINK_COUNTS),
             }
         )
         self._cfg, self._patience = cfg, patience

@@ -6,7 +6,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hub_rtl.contract.fields import FLIT
-from hub_rtl.contract.records import LINK_COUNTS, header_layout, received_of, record_of, types_of
+from hub_rtl.contract.records import header_layout, received_of, record_of, types_of
 from hub_rtl.parts.mutants import mutant
 from hub_rtl.parts.ram_queue import RamQueue
 
@@ -40,13 +40,13 @@ class LoopPort(wiring.Component):
     Latency one cycle, a beat per cycle, no bubble. Control and records do not wait for each other.
     Input is trusted, it comes from this hub.
 
-    Parameters: ``cfg``. Ports: :func:`inner_ports`; ``counts`` Out ``LINK_COUNTS``, of which only
+    Parameters: ``cfg``. Ports: :func:`inner_ports`; ``counts`` Out ``link_counts``, of which only
     tx_busy, tx_idle_waiting, credit_stall and rx_busy ever rise. Source: our specification, section
     3.
     """
 
     def __init__(self, cfg):
-        super().__init__(inner_ports(cfg) | {"counts": Out(LINK_COUNTS)})
+        super().__init__(inner_ports(cfg) | {"counts": Out(types_of(cfg).link_counts)})
         self._cfg = cfg
 
     def elaborate(self, platform):

@@ -2,6 +2,8 @@
 """Arbiters and priority pickers, built as parallel-prefix trees: depth grows with the logarithm of
 the width."""
 
+from typing import NamedTuple
+
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -36,6 +38,12 @@ def lowest_set(m, bits, name="lowest"):
     return out
 
 
+class RoundRobinObserve(NamedTuple):
+    """What a proof may see of a :class:`RoundRobin`."""
+
+    last: Signal  #: one-hot: served last
+
+
 class RoundRobin(wiring.Component):
     """Round-robin arbiter with a combinational, one-hot grant.
 
@@ -47,6 +55,8 @@ class RoundRobin(wiring.Component):
     Out ``count``; ``advance`` In, the grant was used in this cycle; ``hold`` In.
     """
 
+    observe: RoundRobinObserve  # once elaborated
+
     def __init__(self, count):
         super().__init__(
             {"requests": In(count), "grant_onehot": Out(count), "advance": In(1), "hold": In(1)}
@@ -55,7 +65,8 @@ class RoundRobin(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        last = Signal(self._count, init=1 << (self._count - 1))  # one-hot: served last
+        last = Signal(self._count, init=1 << (self._count - 1))
+        self.observe = RoundRobinObserve(last)
         # Inputs after `last` first, then all.
         after = any_before(m, last, "after")
         masked = Signal(self._count)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Typed stream parts: register slice, queue, round-robin merge."""
 
+from typing import NamedTuple
+
 from amaranth import Module, Shape, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
@@ -13,6 +15,13 @@ from .onehot import select
 __all__ = ["StreamMerge", "StreamQueue", "StreamRegister", "StreamStage"]
 
 
+class StreamRegisterObserve(NamedTuple):
+    """What a proof may see of a :class:`StreamRegister`."""
+
+    spare: Signal  #: the item behind the one that is offered
+    spare_valid: Signal  #: there is one
+
+
 class StreamRegister(wiring.Component):
     """Skid stage: cuts every combinational path between its two sides.
 
@@ -22,6 +31,8 @@ class StreamRegister(wiring.Component):
     Parameters: ``shape``, the payload. Ports: ``i`` In, ``o`` Out, streams of ``shape``.
     """
 
+    observe: StreamRegisterObserve  # once elaborated
+
     def __init__(self, shape):
         super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
         self._shape = shape
@@ -30,6 +41,7 @@ class StreamRegister(wiring.Component):
         m = Module()
         spare = Signal(self._shape)
         spare_valid = Signal()
+        self.observe = StreamRegisterObserve(spare, spare_valid)
         m.d.comb += self.i.ready.eq(~spare_valid)
         with m.If(
             mutant(
@@ -127,6 +139,12 @@ class StreamQueue(wiring.Component):
         return m
 
 
+class StreamMergeObserve(NamedTuple):
+    """What a proof may see of a :class:`StreamMerge`."""
+
+    register: wiring.Component  #: at the output, of the class ``stage``
+
+
 class StreamMerge(wiring.Component):
     """Joins ``count`` streams into one, round-robin and fair; a registered output.
 
@@ -138,6 +156,8 @@ class StreamMerge(wiring.Component):
     cycle. Ports: ``i`` In, list of streams; ``o`` Out, stream.
     """
 
+    observe: StreamMergeObserve  # once elaborated
+
     def __init__(self, shape, count, packets=False, stage=StreamRegister):
         super().__init__(
             {"i": In(stream.Signature(shape)).array(count), "o": Out(stream.Signature(shape))}
@@ -148,6 +168,7 @@ class StreamMerge(wiring.Component):
         m = Module()
         m.submodules.register = register = self._stage(self._shape)
         m.submodules.arbiter = arbiter = RoundRobin(self._count)
+        self.observe = StreamMergeObserve(register)
         wiring.connect(m, register.o, wiring.flipped(self.o))
         grant = arbiter.grant_onehot
         for n, i in enumerate(self.i):

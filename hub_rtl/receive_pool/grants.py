@@ -12,12 +12,11 @@ from hub_rtl.contract.records import types_of
 from hub_rtl.parts.mutants import mutant
 from hub_rtl.parts.ram import Ram
 
-from .records import RESERVE
+from .records import QUIET, RESERVE
 
 __all__ = ["Grants"]
 
 BATCH = 16  # grants that are told at once at the latest
-QUIET = 3  # periods without a packet after which a source may lose its first share
 
 
 class Step(enum.Enum):

@@ -11,6 +11,8 @@ from hub_rtl.contract.records import received_of
 
 __all__ = ["PoolTypes", "pool_types_of"]
 
+QUIET = 3  #: periods without a packet after which a source may lose its first share
+
 
 class PoolTypes:
     """Layouts and sizes of one pool.
@@ -56,9 +58,9 @@ class PoolTypes:
         #: What is known of a source, from visit to visit. Packets since reset, mod 4096:
         #: ``granted`` beyond the first share, ``told``, ``freed``, ``back``, given back by it,
         #: ``then``, arrived when the period began; ``recent``, arrived in the period before;
-        #: ``quiet``, periods since anything did, 3 at most.
+        #: ``quiet``, periods since anything did, QUIET at most.
         totals = ("granted", "told", "freed", "back", "then", "recent")
-        self.book = struct(dict.fromkeys(totals, GRANT) | {"quiet": 2})
+        self.book = struct(dict.fromkeys(totals, GRANT) | {"quiet": QUIET.bit_length()})
 
 
 @cache

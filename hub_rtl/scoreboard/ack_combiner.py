@@ -67,7 +67,7 @@ class AckCombiner(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         cfg, depth, acc_width = self._cfg, self._cfg.combine_depth, self._types.acc_width
-        context, ok = self.i.payload.context, self.i.payload.ok
+        context = self.i.payload.context
         key = Signal(1 + 2 * cfg.region_width + 1 + cfg.group_width + cfg.dep_width)
         m.d.comb += key.eq(
             Cat(
@@ -89,6 +89,24 @@ class AckCombiner(wiring.Component):
         second = Signal()  # the head's ACK has gone, its OVER is due
         self.observe = AckCombinerObserve(keys, totals, mem, poison, old, valid, head, tail, second)
 
+        match, taken = self._take(m, key, keys, totals, valid, head)
+        self._add(m, key, taken, match)
+        with m.If(taken & ~match.any()):
+            m.d.sync += tail.eq(self._following(tail))
+        self._leave(m)
+        # A new accumulator is never the head's place while the head is valid, so these two writes
+        # do not meet.
+        with m.If(self.sweep):
+            m.d.sync += old.eq(mutant("scoreboard.sweep_spares_matching", valid, valid & ~match))
+        m.d.comb += self.sweeping.eq((old & valid).any())
+        return m
+
+    def _following(self, pointer):
+        return Mux(pointer == self._cfg.combine_depth - 1, 0, pointer + 1)
+
+    def _take(self, m, key, keys, totals, valid, head):
+        """Which accumulator has the key and takes more, and whether the input is taken."""
+        depth = self._cfg.combine_depth
         # The head may leave in this cycle, and an accumulator whose top bit is set has no room:
         # both take no more.
         match = Signal(depth)
@@ -108,14 +126,19 @@ class AckCombiner(wiring.Component):
         )
         taken = Signal()
         m.d.comb += [
-            taken.eq(self.i.valid & self.i.ready & context.counted),
+            taken.eq(self.i.valid & self.i.ready & self.i.payload.context.counted),
             self.merged.eq(taken & match.any()),
         ]
+        return match, taken
 
+    def _add(self, m, key, taken, match):
+        """The acknowledgement begins an accumulator or is added to one."""
+        keys, totals, mem, poison, old, valid, _, tail, _ = self.observe
+        ok, context = self.i.payload.ok, self.i.payload.context
         # An accumulator that is not in use follows the input: whether something merges decides on
         # one bit only, `valid`.
         grown = Mux(ok, context.bytes, 0)
-        for n in range(depth):
+        for n in range(self._cfg.combine_depth):
             with m.If(~valid[n]):
                 m.d.sync += [
                     keys[n].eq(key),
@@ -147,13 +170,11 @@ class AckCombiner(wiring.Component):
             with m.If(taken & ~match.any() & (tail == n)):
                 m.d.sync += valid[n].eq(1)
 
-        def following(pointer):
-            return Mux(pointer == depth - 1, 0, pointer + 1)
-
-        with m.If(taken & ~match.any()):
-            m.d.sync += tail.eq(following(tail))
-
-        head_key = Signal.like(key)
+    def _leave(self, m):
+        """The oldest accumulator leaves, that of an overflowed row twice."""
+        cfg = self._cfg
+        keys, totals, mem, poison, _, valid, head, _, second = self.observe
+        head_key = Signal.like(keys[0])
         plain, bank, group, dep = Signal(), Signal(), Signal(cfg.group_width), Signal(cfg.dep_width)
         region, place = Signal(cfg.region_width), Signal(cfg.region_width)
         twice = Signal()
@@ -185,12 +206,6 @@ class AckCombiner(wiring.Component):
             with m.Else():
                 m.d.sync += [
                     second.eq(0),
-                    head.eq(following(head)),
+                    head.eq(self._following(head)),
                 ]
                 m.d.sync += valid.bit_select(head, 1).eq(0)
-        # A new accumulator is never the head's place while the head is valid, so these two writes
-        # do not meet.
-        with m.If(self.sweep):
-            m.d.sync += old.eq(mutant("scoreboard.sweep_spares_matching", valid, valid & ~match))
-        m.d.comb += self.sweeping.eq((old & valid).any())
-        return m

@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 from hub_rtl.parts.mutants import mutant
 from hub_rtl.parts.ram import Ram
 
+from .name_ring import NameRing
 from .records import bank_index, scoreboard_types
 
 __all__ = ["BankQueue"]
@@ -22,9 +23,7 @@ class BankQueueObserve(NamedTuple):
 
     came: Ram  #: a bit per bank, turned when it comes in
     gone: Ram  #: a bit per bank, turned when it goes
-    names: Ram  #: the queue {bank, turn}
-    head: Signal
-    tail: Signal
+    ring: NameRing  #: the queue {bank, turn}
     asked: Signal  #: a bank was put in one cycle ago
     asked_bank: Signal  #: which one
 
@@ -61,21 +60,19 @@ class BankQueue(wiring.Component):
         width, quick = types.bank_width, types.banks <= SMALL
         m.submodules.came = came = Ram(1, types.banks, clear=True, quick=quick)
         m.submodules.gone = gone = Ram(1, types.banks, clear=True, quick=quick)
-        m.submodules.names = names = Ram(
-            data.StructLayout({"bank": width, "turn": 1}), 1 << width, quick=quick
+        m.submodules.ring = ring = NameRing(
+            data.StructLayout({"bank": width, "turn": 1}), types.banks, quick
         )
         m.d.comb += self.clearing.eq(came.clearing | gone.clearing)
 
         # What is put in is looked up, and comes in behind the others if it is not inside.
         asked, asked_bank = Signal(name="asked"), Signal(width, name="asked_bank")
-        head, tail = Signal(width + 1, name="head"), Signal(width + 1, name="tail")
-        self.observe = BankQueueObserve(came, gone, names, head, tail, asked, asked_bank)
+        self.observe = BankQueueObserve(came, gone, ring, asked, asked_bank)
         name = bank_index(self.put.region, self.put.bank)
         enters = Signal()
         m.d.sync += [
             asked.eq(self.put.en),
             asked_bank.eq(name),
-            tail.eq(tail + enters),
         ]
         m.d.comb += enters.eq(
             mutant(
@@ -93,27 +90,14 @@ class BankQueue(wiring.Component):
             came.w_en.eq(enters),
             came.w_addr.eq(asked_bank),
             came.w_data.eq(~came.r_data),
-            names.w_en.eq(enters),
-            names.w_addr.eq(tail[:width]),
-            names.w_data.bank.eq(asked_bank),
-            names.w_data.turn.eq(~came.r_data),
-        ]
-
-        # The first one is shown by its table until it is taken; one that comes in now is read as it
-        # is written.
-        m.d.comb += [
-            names.r_en.eq(~self.o.valid),
-            names.r_addr.eq(head[:width]),
-            self.o.payload.eq(names.r_data.bank),
-            gone.w_addr.eq(names.r_data.bank),
-            gone.w_data.eq(names.r_data.turn),
+            ring.en.eq(enters),
+            ring.name.bank.eq(asked_bank),
+            ring.name.turn.eq(~came.r_data),
+            self.o.valid.eq(ring.o.valid),
+            self.o.payload.eq(ring.o.payload.bank),
+            ring.o.ready.eq(self.o.ready),
+            gone.w_addr.eq(ring.o.payload.bank),
+            gone.w_data.eq(ring.o.payload.turn),
             gone.w_en.eq(self.o.valid & self.o.ready),
         ]
-        with m.If(~self.o.valid):
-            m.d.sync += self.o.valid.eq((head != tail) | enters)
-        with m.Elif(self.o.ready):
-            m.d.sync += [
-                self.o.valid.eq(0),
-                head.eq(head + 1),
-            ]
         return m

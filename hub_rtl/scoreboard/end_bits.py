@@ -72,7 +72,7 @@ class EndBits(wiring.Component):
             outcomes.w_data.eq(self.outcome.word),
         ]
 
-        # -- what is done to the bits --------------------------------------------------------------
+        # What is done to a word: it was read a cycle ago.
         set_1, clear_1, scan_1 = (Signal(name=name) for name in ("set_1", "clear_1", "scan_1"))
         error_1, bit_1, word_1 = (
             Signal(name="error_1"),
@@ -81,35 +81,14 @@ class EndBits(wiring.Component):
         )
         of_range = self.outcome.index >= types.banks
         sets = self.outcome.en & ~of_range
-
-        # -- whose turn it is ----------------------------------------------------------------------
         errors, alls = (
             Signal(words, name=name) for name in ("errors", "alls")
         )  # words with such bits
         range_errors = Signal(ranges)
         fresh = Mux(set_1, (Const(1, words) << word_1)[:words], 0)
-        m.submodules.arbiter = arbiter = RoundRobin(words + ranges)
-        some_error, asks, served = (
-            Signal(),
-            Signal(words + ranges),
-            Signal(words + ranges, name="served"),
-        )
-        grant = arbiter.grant_onehot
-        m.d.comb += [
-            asks.eq(Cat(errors | Mux(error_1, fresh, 0), range_errors)),
-            some_error.eq(asks.any()),
-            arbiter.requests.eq(Mux(some_error, asks, alls | Mux(error_1, 0, fresh))),
-            arbiter.advance.eq(self.pick),
-            arbiter.hold.eq(
-                (arbiter.requests & served).any()
-            ),  # a word is served until it is empty
-            self.some.eq(arbiter.requests.any()),
-            self.busy.eq(self.outcome.en | self.drop.en | clear_1 | scan_1),
-        ]
-        with m.If(self.pick):
-            m.d.sync += served.eq(grant)
+        grant, some_error = self._turn(m, errors, alls, range_errors, fresh, error_1)
+        m.d.comb += self.busy.eq(self.outcome.en | self.drop.en | clear_1 | scan_1)
 
-        # -- one word is changed per cycle ---------------------------------------------------------
         at = Signal(types.bank_width)
         m.d.comb += [
             at.eq(
@@ -131,6 +110,36 @@ class EndBits(wiring.Component):
         ]
         word = bits.r_data
         picked = lowest_set(m, Mux(error_1, word[:half], word[half:]), "picked")
+        self._change(m, bits, picked, set_1, clear_1, scan_1, error_1, bit_1, word_1, errors, alls)
+        self._keep_ranges(m, range_errors, of_range, grant[words:])
+        self._find(m, outcomes, picked, scan_1, range_1, error_1, word_1, range_at_1)
+        return m
+
+    def _turn(self, m, errors, alls, range_errors, fresh, error_1):
+        """Whose turn it is, words and then ranges; errors first."""
+        count = len(errors) + len(range_errors)
+        m.submodules.arbiter = arbiter = RoundRobin(count)
+        some_error, asks, served = Signal(), Signal(count), Signal(count, name="served")
+        grant = arbiter.grant_onehot
+        m.d.comb += [
+            asks.eq(Cat(errors | Mux(error_1, fresh, 0), range_errors)),
+            some_error.eq(asks.any()),
+            arbiter.requests.eq(Mux(some_error, asks, alls | Mux(error_1, 0, fresh))),
+            arbiter.advance.eq(self.pick),
+            arbiter.hold.eq(
+                (arbiter.requests & served).any()
+            ),  # a word is served until it is empty
+            self.some.eq(arbiter.requests.any()),
+        ]
+        with m.If(self.pick):
+            m.d.sync += served.eq(grant)
+        return grant, some_error
+
+    def _change(
+        self, m, bits, picked, set_1, clear_1, scan_1, error_1, bit_1, word_1, errors, alls
+    ):
+        """One word is changed per cycle, and its summaries."""
+        half, words, word = len(bit_1), len(errors), bits.r_data
         chosen, either = Signal(half), Signal(2 * half)
         m.d.comb += [
             chosen.eq(Mux(scan_1, picked, bit_1)),
@@ -154,16 +163,17 @@ class EndBits(wiring.Component):
             with m.If(clear_1 | ((set_1 | scan_1) & own)):
                 m.d.sync += summary.eq(Mux(stays, summary | here, summary & ~here))
 
-        # A write to a dependency range forgets its ERROR.
-        fails_at = (self.outcome.index - types.banks)[: len(range_at_1)]
+    def _keep_ranges(self, m, range_errors, of_range, picked):
+        """The ranges' bits: a write to one forgets its ERROR."""
+        types, ranges = self._types, len(range_errors)
+        fails_at = (self.outcome.index - types.banks)[: index_width(ranges)]
         failed = Mux(self.outcome.en & of_range, (Const(1, ranges) << fails_at)[:ranges], 0)
         written = Mux(self.dep_write.en, (Const(1, ranges) << self.dep_write.index)[:ranges], 0)
-        m.d.sync += range_errors.eq(
-            (range_errors & ~written & ~Mux(self.pick, grant[words:], 0)) | failed
-        )
+        m.d.sync += range_errors.eq((range_errors & ~written & ~Mux(self.pick, picked, 0)) | failed)
 
-        # -- what was found ------------------------------------------------------------------------
-        # What was picked is a number a cycle later.
+    def _find(self, m, outcomes, picked, scan_1, range_1, error_1, word_1, range_at_1):
+        """What was picked is a number a cycle later, and its word is there after one more."""
+        types, half, words = self._types, len(picked), m.submodules.bits.depth
         scan_2, range_2, error_2 = (Signal(name=name) for name in ("scan_2", "range_2", "error_2"))
         picked_2, word_2, range_at_2 = Signal(half), Signal.like(word_1), Signal.like(range_at_1)
         place_2 = Signal(types.source_width, name="place_2")
@@ -186,4 +196,3 @@ class EndBits(wiring.Component):
             self.found.error.eq(error_2),
             self.found.index.eq(place_2),
         ]
-        return m

@@ -2,6 +2,8 @@
 """Keeps the book of every (region, epoch bank): states, tells, closes, byte totals, and what
 follows from each change."""
 
+from typing import NamedTuple
+
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -26,6 +28,15 @@ FIT = data.StructLayout(
 #: Why the finisher may have to look: something grew; what the aim rests on changed; the last tile
 #: is there.
 GROWTH = data.StructLayout(dict.fromkeys(("any", "aim", "rest"), 1))
+
+
+class RegionBooksObserve(NamedTuple):
+    """What a proof may see of :class:`RegionBooks`: the operations inside."""
+
+    read_valid: Signal  #: there is one whose book the table shows
+    read_op: data.View
+    valid: Signal  #: there is one whose book is changed
+    op: data.View
 
 
 class RegionBooks(wiring.Component):
@@ -54,6 +65,8 @@ class RegionBooks(wiring.Component):
     ``counts`` Out; ``clearing`` Out. Source: docs/interfaces.md section 8; rules R1, R2, R6 of
     docs/architecture.md.
     """
+
+    observe: RegionBooksObserve  # once elaborated
 
     def __init__(self, cfg):
         self._cfg, self._types = cfg, scoreboard_types(cfg)
@@ -121,6 +134,7 @@ class RegionBooks(wiring.Component):
         read_op, op = (
             Signal(types.op, name=name) for name in ("read_op", "op")
         )  # read_op: the table shows its book
+        self.observe = RegionBooksObserve(read_valid, read_op, valid, op)
         was, now = (Signal(types.book, name=name) for name in ("was", "now"))
         shape = Signal(types.geometry)
         hit, over, live, full_rows = Signal(), Signal(), Signal(), Signal(cfg.slot_width)

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Readiness scoreboard: counts acknowledged bytes and says when tiles and regions are ready."""
 
+from typing import NamedTuple
+
 from amaranth import Cat, Const, Module, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hub_rtl.contract.fields import REGISTER, UNIT
@@ -12,7 +14,7 @@ from hub_rtl.parts.mutants import bug, mutant
 from hub_rtl.parts.onehot import select
 from hub_rtl.parts.stream import StreamMerge, StreamRegister
 
-from .ack_combiner import AckCombiner
+from .ack_intake import AckIntake
 from .bank_sources import OverlapInbox, StallClock
 from .event_flags import EventFlags
 from .event_scan import EventScan
@@ -23,6 +25,23 @@ from .region_walker import RegionWalker
 from .tile_counters import TileCounters
 
 __all__ = ["ReadinessScoreboard"]
+
+
+class ReadinessScoreboardObserve(NamedTuple):
+    """What a proof may see of a :class:`ReadinessScoreboard`: its parts, and the operation between
+    them."""
+
+    acks: AckIntake
+    refusals: StreamRegister
+    news: StreamRegister
+    control: StreamMerge  #: operations of finisher, walker, overlaps, clock
+    turns: RoundRobin  #: acknowledgements, refusals, news, control
+    valid: Signal  #: an operation enters the pipeline
+    op: data.View
+    tiles: TileCounters
+    books: RegionBooks
+    walker: RegionWalker
+    overlaps: OverlapInbox
 
 
 class ReadinessScoreboard(wiring.Component):
@@ -38,16 +57,18 @@ class ReadinessScoreboard(wiring.Component):
 
     Latency: last acknowledgement taken to READY valid: 7 cycles when idle, of the last tile about
     25. Throughput: one operation per cycle of all slices together (two for overflowed rows);
-    waiting acknowledgements of one tile merge. News and refusals are in the books within a few
-    cycles. Ordering and stalls: events as in EventScan. Acknowledgements, refusals, news and
-    overlaps never wait for ``o_event``, ``o_flag``, commands or software. Commands run one at a
-    time; RELEASE and ABORT wait for allocator and writers. After reset, inputs are not ready while
+    what waits of one tile is summed up. News and refusals are in the books within a few cycles.
+    Ordering and stalls: events as in EventScan. Acknowledgements, refusals, news and overlaps never
+    wait for ``o_event``, ``o_flag``, commands or software. Commands run one at a time; RELEASE and
+    ABORT wait for allocator and writers. After reset, inputs are not ready while
     ``clearing``. On illegal input: second tells and closes, news of unknown producers, stale news
     and bytes for FREE banks change nothing and are counted.
 
     Parameters: ``cfg``, HubConfig. Ports: see ``docs/interfaces.md``, section 8.
     Source: arXiv 2605.05888 (Data Availability Manager), docs/interfaces.md section 8.
     """
+
+    observe: ReadinessScoreboardObserve  # once elaborated
 
     def __init__(self, cfg):
         self._cfg, self._types = cfg, scoreboard_types(cfg)
@@ -97,15 +118,9 @@ class ReadinessScoreboard(wiring.Component):
         m.submodules.clock = StallClock(cfg)
         m.submodules.refusals = StreamRegister(types_of(cfg).refusal)
         m.submodules.news = StreamRegister(types_of(cfg).news)
-        combiners = [AckCombiner(cfg) for _ in range(cfg.slices)]
-        for n, combiner in enumerate(combiners):
-            m.submodules[f"combiner_{n}"] = combiner
-            wiring.connect(m, wiring.flipped(self.i_ack[n]), combiner.i)
-            m.d.comb += [
-                combiner.enable.eq(~self.clearing),
-                combiner.sweep.eq(walker.sweep),
-            ]
-
+        m.submodules.acks = acks = AckIntake(cfg)
+        for outer, inner in zip(self.i_ack, acks.i, strict=True):
+            wiring.connect(m, wiring.flipped(outer), inner)
         clearing = Signal(init=1)
         m.d.sync += clearing.eq(
             mutant(
@@ -118,12 +133,18 @@ class ReadinessScoreboard(wiring.Component):
             | finisher.clearing
             | overlaps.clearing
             | walker.clearing
+            | acks.clearing
         )
         m.d.comb += self.clearing.eq(clearing)
         refuse_op, news_op, news_fit = self._take_news(m, clearing)
-        valid, op = self._choose(m, combiners, refuse_op, news_op)
-        self._pipeline(m, combiners, clearing, valid, op)
-        self._outside(m, combiners, news_fit)
+        valid, op = self._choose(m, refuse_op, news_op)
+        self._pipeline(m, clearing, valid, op)
+        self._outside(m, news_fit)
+        parts = m.submodules
+        self.observe = ReadinessScoreboardObserve(
+            *(acks, parts.refusals, parts.news, parts.control, parts.arbiter, valid, op),
+            *(tiles, books, walker, overlaps),
+        )
         return m
 
     def _take_news(self, m, clearing):
@@ -172,47 +193,41 @@ class ReadinessScoreboard(wiring.Component):
         ]
         return refuse_op, news_op, news_fit
 
-    def _choose(self, m, combiners, refuse_op, news_op):
+    def _choose(self, m, refuse_op, news_op):
         """One operation per cycle: acknowledgements, refusals, news, all else, in turn."""
-        cfg, types, parts = self._cfg, self._types, m.submodules
-        refusals, news = parts.refusals, parts.news
+        types, parts = self._types, m.submodules
+        acks, refusals, news = parts.acks, parts.refusals, parts.news
         m.submodules.control = control = StreamMerge(types.op, 4)
         for n, part in enumerate((parts.finisher, parts.walker, parts.overlaps, parts.clock)):
             wiring.connect(m, part.o_op, control.i[n])
-        m.submodules.ack_arbiter = ack_arbiter = RoundRobin(cfg.slices)
         m.submodules.arbiter = arbiter = RoundRobin(4)
-        ack_op = Signal(types.op)
-        for n, combiner in enumerate(combiners):
-            m.d.comb += [
-                ack_arbiter.requests[n].eq(combiner.o.valid),
-                combiner.o.ready.eq(arbiter.grant_onehot[0] & ack_arbiter.grant_onehot[n]),
-            ]
         m.d.comb += [
-            ack_op.eq(select(ack_arbiter.grant_onehot, [c.o.payload for c in combiners])),
-            ack_arbiter.advance.eq(arbiter.grant_onehot[0]),
-            arbiter.requests.eq(
-                Cat(ack_arbiter.requests.any(), refusals.o.valid, news.o.valid, control.o.valid)
-            ),
+            arbiter.requests.eq(Cat(acks.o.valid, refusals.o.valid, news.o.valid, control.o.valid)),
             arbiter.advance.eq(
                 mutant("scoreboard.turns_of_one_input_only", 1, arbiter.requests[3])
             ),
+            acks.o.ready.eq(arbiter.grant_onehot[0]),
             refusals.o.ready.eq(arbiter.grant_onehot[1]),
             news.o.ready.eq(arbiter.grant_onehot[2]),
             control.o.ready.eq(arbiter.grant_onehot[3]),
         ]
-        valid, op = Signal(), Signal(types.op)
+        valid, op = Signal(name="op_valid"), Signal(types.op, name="op")
         m.d.sync += [
             valid.eq(arbiter.requests.any()),
-            op.eq(select(arbiter.grant_onehot, (ack_op, refuse_op, news_op, control.o.payload))),
+            op.eq(
+                select(
+                    arbiter.grant_onehot, (acks.o.payload, refuse_op, news_op, control.o.payload)
+                )
+            ),
         ]
         return valid, op
 
-    def _pipeline(self, m, combiners, clearing, valid, op):
+    def _pipeline(self, m, clearing, valid, op):
         """Tiles, books, events: one operation per cycle, never stalls. Finisher and walker hear the
         answers."""
         parts = m.submodules
         tiles, books, scan, flags = parts.tiles, parts.books, parts.scan, parts.flags
-        finisher, walker = parts.finisher, parts.walker
+        acks, finisher, walker = parts.acks, parts.finisher, parts.walker
         m.d.comb += [
             tiles.i_valid.eq(valid),
             tiles.i_op.eq(op),
@@ -235,7 +250,9 @@ class ReadinessScoreboard(wiring.Component):
             walker.judging.eq(finisher.busy),
             walker.judged_at.eq(finisher.at),
             walker.enable.eq(~clearing),
-            walker.sweeping.eq(Cat(c.sweeping for c in combiners).any()),
+            walker.sweeping.eq(acks.sweeping),
+            acks.sweep.eq(walker.sweep),
+            acks.enable.eq(~clearing),
         ]
         # What does not decide when a READY comes takes a register: the books' change is the longest
         # path. Ends, drops and writes to ranges keep their order.
@@ -252,7 +269,7 @@ class ReadinessScoreboard(wiring.Component):
         for part in (tiles, books, walker):
             m.d.comb += part.dep_write.eq(self.dep_write)
 
-    def _outside(self, m, combiners, news_fit):
+    def _outside(self, m, news_fit):
         """The ports of the parts that are ports of the scoreboard, and the counters."""
         types, parts = self._types, m.submodules
         books, scan, flags, overlaps = parts.books, parts.scan, parts.flags, parts.overlaps
@@ -289,5 +306,5 @@ class ReadinessScoreboard(wiring.Component):
         m.d.comb += self.counts.timeouts.eq(self.o_timeout.en)
         m.d.sync += [
             self.counts.close_bad.eq(self.i_news.valid & self.i_news.ready & ~news_fit),
-            self.counts.merges.eq(Cat(c.merged for c in combiners).any()),
+            self.counts.merges.eq(parts.acks.merged),
         ]

@@ -11,8 +11,8 @@ from hub_rtl.contract.records import types_of
 from hub_rtl.parts.mutants import mutant
 from hub_rtl.parts.ram import Ram
 
-from .bank_queue import SMALL
-from .records import OpKind, bank_index, scoreboard_types
+from .records import OpKind, scoreboard_types
+from .tile_limits import TileLimits
 
 __all__ = ["TileCounters"]
 
@@ -21,10 +21,18 @@ class TileCountersObserve(NamedTuple):
     """What a proof may see of :class:`TileCounters`."""
 
     tiles: Ram  #: the counters, per (group, bank)
-    thresholds: Ram  #: per region {bytes, log2_tile}
-    deps: Ram  #: per dependency range {bytes, armed}
-    lives: Ram  #: a bit per bank
+    limits: TileLimits  #: what they may hold
     tile: data.View  #: the counter that is changed
+
+
+class Kinds(NamedTuple):
+    """What an operation does to its tile."""
+
+    acks: Signal  #: bytes of a live bank, or of an armed range
+    clears: Signal
+    told: Signal  #: a verdict announces the last, partial tile
+    some: Signal  #: it has bytes
+    aims: Signal  #: an aim announces the last, partial tile, if it holds these bytes
 
 
 class TileCounters(wiring.Component):
@@ -74,48 +82,18 @@ class TileCounters(wiring.Component):
         m = Module()
         cfg, types = self._cfg, self._types
         m.submodules.tiles = tiles = Ram(types.tile, 2 * cfg.groups, clear=True)
-        m.submodules.thresholds = thresholds = Ram(
-            types.threshold, cfg.regions, clear=True, quick=cfg.regions <= SMALL
-        )
-        m.submodules.deps = deps = Ram(types.dep_threshold, cfg.dep_ranges, clear=True, quick=True)
-        m.submodules.lives = lives = Ram(1, types.banks, clear=True, quick=types.banks <= SMALL)
-        m.d.comb += self.clearing.eq(
-            tiles.clearing | thresholds.clearing | deps.clearing | lives.clearing
-        )
-
-        # Thresholds are multiplied out once, when software writes the geometry.
-        geometry = self.geometry_write.geometry
-        write_en, write_at = Signal(), Signal.like(self.geometry_write.region)
-        write_word = Signal(types.threshold)
-        m.d.sync += [
-            write_en.eq(self.geometry_write.en),
-            write_at.eq(self.geometry_write.region),
-            write_word.bytes.eq((geometry.row_bytes << geometry.log2_tile)[: cfg.tile_width]),
-            write_word.log2_tile.eq(geometry.log2_tile),
-        ]
-        m.d.comb += [
-            thresholds.w_en.eq(write_en),
-            thresholds.w_addr.eq(write_at),
-            thresholds.w_data.eq(write_word),
-            deps.w_en.eq(self.dep_write.en),
-            deps.w_addr.eq(self.dep_write.index),
-            deps.w_data.armed.eq(self.dep_write.range.armed),
-            deps.w_data.bytes.eq(self.dep_write.range.threshold),
-            lives.w_en.eq(self.live_write.en),
-            lives.w_data.eq(self.live_value),
-            lives.w_addr.eq(bank_index(self.live_write.region, self.live_write.bank)),
-        ]
-
+        m.submodules.limits = limits = TileLimits(cfg)
         op = self.i_op
         m.d.comb += [
+            self.clearing.eq(tiles.clearing | limits.clearing),
+            limits.i_valid.eq(self.i_valid),
+            limits.i_op.eq(op),
+            limits.geometry_write.eq(self.geometry_write),
+            limits.dep_write.eq(self.dep_write),
+            limits.live_write.eq(self.live_write),
+            limits.live_value.eq(self.live_value),
             tiles.r_en.eq(self.i_valid),
             tiles.r_addr.eq(Cat(op.group, op.bank)),
-            thresholds.r_en.eq(self.i_valid),
-            thresholds.r_addr.eq(op.region),
-            deps.r_en.eq(self.i_valid),
-            deps.r_addr.eq(op.dep),
-            lives.r_en.eq(self.i_valid),
-            lives.r_addr.eq(bank_index(op.region, op.bank)),
         ]
         m.d.sync += [
             self.o_valid.eq(
@@ -128,18 +106,8 @@ class TileCounters(wiring.Component):
 
         # What was read, registered; the operation in front may be changing that very tile.
         op, tile = Signal(types.op), Signal(types.tile)
-        self.observe = TileCountersObserve(tiles, thresholds, deps, lives, tile)
-        follows, same_tile = Signal(), Signal()
-        room, acks, clears, told, some, aims = (
-            Signal(cfg.tile_width + 1),
-            Signal(),
-            Signal(),
-            Signal(),
-            Signal(),
-            Signal(),
-        )
-        limit = Mux(self.o_op.plain, deps.r_data.bytes, thresholds.r_data.bytes)
-        live = Mux(self.o_op.plain, deps.r_data.armed, lives.r_data)
+        self.observe = TileCountersObserve(tiles, limits, tile)
+        follows, same_tile, room = Signal(), Signal(), Signal(cfg.tile_width + 1)
         m.d.comb += follows.eq(tiles.w_en & same_tile)
         m.d.sync += [
             same_tile.eq((self.i_op.group == self.o_op.group) & (self.i_op.bank == self.o_op.bank)),
@@ -153,18 +121,34 @@ class TileCounters(wiring.Component):
             ),
             # What the tile may hold before this operation; its top bit is set when that is less
             # than nothing.
-            room.eq(limit - self.o_op.bytes[: cfg.tile_width]),
-            self.rows.eq(
-                Mux(self.o_op.plain, 0, (1 << thresholds.r_data.log2_tile)[: cfg.slot_width])
-            ),
-            self.live.eq(live),
-            acks.eq(self.o_valid & (self.o_op.kind == OpKind.ACK) & live),
-            clears.eq(self.o_valid & (self.o_op.kind == OpKind.CLEAR)),
-            told.eq(self.o_valid & (self.o_op.kind == OpKind.FINISH) & self.o_op.part),
-            some.eq(self.o_op.bytes.any()),
-            aims.eq(self.o_valid & (self.o_op.kind == OpKind.AIM) & self.o_op.part & live),
+            room.eq(limits.bytes - self.o_op.bytes[: cfg.tile_width]),
+            self.rows.eq(limits.rows),
+            self.live.eq(limits.live),
         ]
+        self._change(m, op, tile, room, self._kinds(m))
+        return m
 
+    def _kinds(self, m):
+        """What the operation that is to be changed does: {acks, clears, told, some, aims}."""
+        names = ("acks", "clears", "told", "some", "aims")
+        kinds, op, live = (
+            Kinds(*(Signal(name=name) for name in names)),
+            self.o_op,
+            m.submodules.limits.live,
+        )
+        m.d.sync += [
+            kinds.acks.eq(self.o_valid & (op.kind == OpKind.ACK) & live),
+            kinds.clears.eq(self.o_valid & (op.kind == OpKind.CLEAR)),
+            kinds.told.eq(self.o_valid & (op.kind == OpKind.FINISH) & op.part),
+            kinds.some.eq(op.bytes.any()),
+            kinds.aims.eq(self.o_valid & (op.kind == OpKind.AIM) & op.part & live),
+        ]
+        return kinds
+
+    def _change(self, m, op, tile, room, kinds):
+        """The counter after the operation, and what that means."""
+        cfg, tiles = self._cfg, m.submodules.tiles
+        acks, clears, told, some, aims = kinds
         total = Signal(cfg.tile_width)
         full, spilt, meets = Signal(), Signal(), Signal()
         m.d.comb += [
@@ -194,4 +178,3 @@ class TileCounters(wiring.Component):
             acks & mutant("scoreboard.range_count_not_cleared", ~self.hit, ~self.hit | op.plain)
         ):
             m.d.comb += tiles.w_data.bytes.eq(Mux(self.over, tile.bytes, total))
-        return m

@@ -19,16 +19,21 @@ from .planted import choose
 
 __all__ = ["Bench", "start_clock"]
 
+RESET = 4  # cycles of each of two clocks in which both are reset
+
 
 class Bench:
     """Clock and scheduler of one design.
 
     Ports: ``clk`` and ``rst`` of the top module. ``watchdog``: the test fails when for this many
-    cycles nothing has moved on any agent (0 = off). Started by :func:`start_clock`; a
-    :class:`~sim.bench.rig.Rig` is a bench with an agent at every port.
+    cycles nothing has moved on any agent (0 = off). ``period``: of the clock, in ps. Started by
+    :func:`start_clock`; a :class:`~sim.bench.rig.Rig` is a bench with an agent at every port.
+
+    A design with a second clock has a second bench for the agents of its ports, ``wires``: that
+    is reset with this one, and its reset ends up to three of its cycles later or earlier.
     """
 
-    def __init__(self, dut, watchdog=5000, clk="clk", rst="rst"):
+    def __init__(self, dut, watchdog=5000, clk="clk", rst="rst", period=2000):
         self.dut = dut
         self.cycle = 0  # rising edges so far
         self.in_reset = False
@@ -40,11 +45,18 @@ class Bench:
         self._on_sample = []
         self._moved = 0  # cycle of the last movement
         self._sampled = None
+        self._period = period
+        self.wires = self  # the bench of the links' clock
+
+    def second_clock(self, period):
+        """Gives the agents of the links a clock of their own."""
+        self.wires = Bench(self.dut, 0, "link_clk", "link_rst", period)
+        self.wires.run_clock()
 
     def run_clock(self):
         """Starts clock and agents."""
         choose(self.dut)
-        Clock(self._clk, 2, unit="ns").start()
+        Clock(self._clk, self._period, unit="ps").start()
         cocotb.start_soon(self._run())
 
     def add(self, agent):
@@ -89,11 +101,25 @@ class Bench:
     async def reset(self, cycles=2, clear=True):
         """Synchronous reset for ``cycles`` edges. ``clear``: agents also forget what they have not
         yet sent or handed out."""
+        self._hold(clear)
+        if self.wires is self:
+            await self.cycles(cycles)
+        else:
+            self.wires._hold(clear)
+            await self.cycles(max(cycles, RESET))
+            await self.wires.cycles(RESET)
+            cocotb.start_soon(self.wires._release(1 + self.cycle // 3 % 4))
+            await self.cycles(1 + self.cycle % 3)
+        await self._release(0)
+
+    def _hold(self, clear):
         self.in_reset = True
         if self._rst is not None:
             self._rst.value = 1
         for agent in self._agents:
             agent.clear(clear)
+
+    async def _release(self, cycles):
         await self.cycles(cycles)
         if self._rst is not None:
             self._rst.value = 0

@@ -41,6 +41,9 @@ def _is_stream(member):
     return isinstance(described, stream.Signature)
 
 
+LINK_PERIOD = 1334  # ps of a second clock, nearly 3 : 2: it passes through all phases
+
+
 class Testbench(Bench):
     """A bench whose tests get it started, and leave it to be finished.
 
@@ -52,6 +55,8 @@ class Testbench(Bench):
         super().__init__(dut, watchdog)
         self.cfg, self.params, self.rng = bench_params(salt)
         self.run_clock()
+        if hasattr(dut, "link_clk"):
+            self.second_clock(self.params.get("link_period", LINK_PERIOD))
 
     def pause(self, pattern, *agents):
         """The same pattern for some agents."""

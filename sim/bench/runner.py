@@ -240,6 +240,7 @@ def _build(text, name, waves, count):
                     name,
                     "--timescale",
                     "1ns/1ps",
+                    # Warnings are off in builds: `moe-hub lint` holds the same text to them.
                     "-Wno-lint",
                     "-Wno-style",
                     "-Wno-UNOPTFLAT",

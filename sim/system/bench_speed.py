@@ -344,9 +344,10 @@ def layers(hop_ns):
 def real_size(hop_ns):
     """A layer of DeepSeek-V3's shape on eight hubs of preset ``nvl8`` as it is, 16 tokens per rank;
     every byte checked."""
-    shape, latency = model("deepseek-v3"), one_way(hop_ns)
+    shape, cfg = model("deepseek-v3"), preset("nvl8")
+    latency = one_way(hop_ns, cfg)
     routing = generate(tokens=8 * 16, top_k=shape.top_k, experts=shape.experts)
-    plan = plan_layer(shape, routing, ranks=8, base=preset("nvl8"))
+    plan = plan_layer(shape, routing, ranks=8, base=cfg)
     report = measured(plan, "hub", latency=latency, window=latency, threads=2, max_cycles=1_000_000)
     lines = [Line(f"nvl8, {text}", get(report), "cycles") for text, get in TIMES]
     rate = report["hub_cycles_per_cpu_second"]

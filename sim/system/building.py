@@ -15,7 +15,7 @@ import warnings
 from pathlib import Path
 
 from flow.kept import digest, write
-from hub_rtl.contract.ports import hub_ports
+from hub_rtl.contract.ports import clocks, hub_ports
 from sim.bench.runner import BUILD, ROOT, lock, verilator_env
 
 from .formats import cxx_header
@@ -102,7 +102,7 @@ def build(cfg, verilog=None, jobs=2, optimise=True, pins=()):
             [
                 *CXX,
                 level,
-                *([] if blocks else ["-DFLAT"]),
+                *([] if blocks or cfg.link_clock else ["-DFLAT"]),
                 *(f"-I{path}" for path in includes),
                 *sorted(NATIVE.glob("*.cpp")),
                 "-Wl,--start-group",
@@ -193,7 +193,9 @@ def _prune(builds, goal):
 
 
 def _pins(cfg, more):
-    ports = [("clk", 1), ("rst", 1), *((port.name, port.width) for port in hub_ports(cfg)), *more]
+    pins = [pin for both in clocks(cfg).values() for pin in both]
+    ports = [(pin, 1) for pin in pins]
+    ports += [*((port.name, port.width) for port in hub_ports(cfg)), *more]
     lines = [
         "// Made by sim/system/building.py from hub_rtl/contract/ports.py.",
         "#pragma once",

@@ -8,6 +8,7 @@ from hub_rtl.contract.packets import EventKind, PacketType
 from hub_rtl.contract.registers import COUNTERS, register_map
 
 from .building import build
+from .fabric import hub_cycles
 from .layer import MARK_CLOSED, MARK_END, MARK_START, MARK_STORED
 from .ways import WAYS
 
@@ -79,7 +80,8 @@ def _common(plan, result, verdict):
         for rank in range(plan.cfg.ranks)
         for cycle in _events(result, rank, EventKind.READY, True)["cycle"].tolist()
     ]
-    busy = fabric["link_flits"] / max(1, plan.cfg.ranks * plan.cfg.links * (max(end) - min(start)))
+    link_cycles = plan.cfg.ranks * plan.cfg.links * (max(end) - min(start))
+    busy = hub_cycles(plan.cfg, fabric["link_flits"]) / max(1, link_cycles)
     return {
         "rows": int(plan.routing.tokens * plan.routing.top_k),
         "stores": result.total("stores"),
@@ -155,11 +157,11 @@ def layer_report(plan, result, verdict, name="hub"):
     rank they belong to.
 
     ``bound_cycles``: flits of the fullest link in one direction, which is how long the wire alone
-    would take; ``efficiency``: its share of the layer's time.
+    would take, in cycles of the hub; ``efficiency``: its share of the layer's time.
     """
     usable, common = WAYS[name].usable(plan, result), _common(plan, result, verdict)
     fullest = max(max(rank["tx_flits"], rank["rx_flits"]) for rank in result.ranks)
-    bound = -(-fullest // plan.cfg.links)
+    bound = hub_cycles(plan.cfg, -(-fullest // plan.cfg.links))
     return {
         "way": name,
         **_setup(plan),

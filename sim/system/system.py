@@ -24,6 +24,7 @@ from hub_rtl.contract.ports import hub_ports
 from sim.bench.runner import BUILD
 
 from .building import HarnessError, build
+from .fabric import link_clock
 from .formats import LOGS, OP, OpKind
 
 __all__ = [
@@ -273,6 +274,8 @@ class System:
             f"{name} {getattr(cfg, name)}"
             for name in ("ranks", "lanes", "links", "loop_lanes", "packet_bytes", "tag_width")
         ]
+        ticks, cycles = link_clock(cfg)
+        lines.append(f"link_clock {ticks} {cycles}")
         for name, value in self.settings.items():
             value = " ".join(map(str, map(int, value))) if isinstance(value, tuple) else int(value)
             lines.append(f"{name} {value}")

@@ -8,6 +8,7 @@ import numpy as np
 
 from hub_rtl.contract.packets import EventKind
 
+from .fabric import hub_cycles
 from .layer import MARK_START
 
 __all__ = ["draw_timeline"]
@@ -29,7 +30,7 @@ def draw_timeline(plan, result, path, bin_cycles, title=""):
         start = result.marks(rank).get(MARK_START, 0)
         bins = result.bins(rank)[start // bin_cycles :].astype(float)
         at = np.arange(len(bins)) * bin_cycles
-        busy = 100 * bins[:, :2] / (bin_cycles * cfg.links)
+        busy = 100 * hub_cycles(cfg, bins[:, :2]) / (bin_cycles * cfg.links)
         axis.fill_between(
             at, busy[:, 0], step="post", color="#4878a8", alpha=0.7, label="link out, %"
         )

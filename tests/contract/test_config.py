@@ -55,7 +55,14 @@ def test_every_field_has_a_rule():
         *RANGES,
         "name",
         "packet_bytes",
+        "link_clock",
     }
+
+
+def test_link_clock():
+    assert HubConfig(link_clock=1).link_clock is True
+    for value in (2, -1, "yes", None):
+        refused(f"link_clock = {value!r}: must be 0 or 1", link_clock=value)
 
 
 @pytest.mark.parametrize("field", RANGES)

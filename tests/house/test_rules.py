@@ -17,7 +17,7 @@ BLOCKS = sorted({path.parent.name for path in ROOT.glob("hub_rtl/*/__init__.py")
 SOURCES = sorted(path for top in TOPS for path in (ROOT / top).rglob("*.py"))
 #: Blocks and parts that the wide hub replaces: they keep their long `elaborate` until then.
 REPLACED = {
-    "scoreboard": ("ack_combiner", "end_bits", "event_scan", "region_books", "tile_counters"),
+    "scoreboard": ("event_scan", "region_books"),
 }
 
 
@@ -99,6 +99,17 @@ def test_formatted(rule):
     command = [sys.executable, "-m", "ruff", *rule, "--quiet", "."]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert not done.returncode, done.stdout
+
+
+def test_merged_to_the_end():
+    """No source and no page keeps the marks of a merge."""
+    marks = tuple(7 * mark + " " for mark in "<>")
+    pages = (
+        path for where in ("*.md", "docs/**/*.md", "formal/*/*.toml") for path in ROOT.glob(where)
+    )
+    for path in (*SOURCES, *pages):
+        left = [line for line in path.read_text().splitlines() if line.startswith(marks)]
+        assert not left, (path.relative_to(ROOT), left)
 
 
 def test_only_gates():

@@ -14,9 +14,12 @@ from sim.quality.caught import assert_caught
 TINY = preset("tiny")
 SMALL = preset("small", lanes=2, ranks=2)
 LINKS = preset("tiny", slice_links=2, slice_bytes=64, log_depth=16)
+CLOCKS = LINKS.replace(link_clock=True)
 
 
-@pytest.mark.parametrize("name, cfg", [("pair_small", SMALL), ("pair_links", LINKS)])
+@pytest.mark.parametrize(
+    "name, cfg", [("pair_small", SMALL), ("pair_links", LINKS), ("pair_clocks", CLOCKS)]
+)
 def test_pair(name, cfg):
     run_bench(
         pair_verilog(cfg, name),
@@ -26,15 +29,15 @@ def test_pair(name, cfg):
     )
 
 
-def slices(slice_links, tests=None, bug=None, **more):
+def slices(slice_links, tests=None, bug=None, link_period=None, **more):
     cfg = preset("tiny", ranks=3, packet_bytes=256, slice_links=slice_links, **more)
     run_bench(
         SliceMesh(cfg),
-        name=f"slices_{slice_links}",
+        name=f"slices_{slice_links}" + "_clocks" * cfg.link_clock,
         module="sim.cocotb.hub.slices",
         tests=tests,
         cfg=cfg,
-        params={"packets": 25},
+        params={"packets": 25} | ({"link_period": link_period} if link_period else {}),
         bug=bug,
     )
 
@@ -46,6 +49,38 @@ def test_slices_over_switch():
 def test_slices_of_several_links():
     """Records overtake each other between links; a pool is filled from all of them."""
     slices(2, slice_bytes=64, pool_places=24)
+
+
+def test_line_rate():
+    """Two thirds of the links' clock are enough for a slice of 64 bytes with three links."""
+    cfg = preset(
+        "tiny", slice_links=3, slice_bytes=64, pool_depth=8, pool_places=64, link_clock=True
+    )
+    run_bench(
+        SliceMesh(cfg),
+        name="slices_rate",
+        module="sim.cocotb.hub.slices",
+        tests=["line_rate"],
+        cfg=cfg,
+    )
+
+
+@pytest.mark.parametrize("bug, test", [("link.queue_read_in_reset", "everyone_to_everyone")])
+def test_bug_of_clocks(bug, test):
+    """An item that one side wrote while the other was in reset is lost."""
+    assert_caught(
+        lambda: slices(
+            2, [test], bug, 2714, slice_bytes=64, pool_places=24, ctl_credits=2, link_clock=True
+        )
+    )
+
+
+@pytest.mark.parametrize("link_period", [1334, 1002, 2714])
+def test_slices_of_two_clocks(link_period):
+    """Links at about 3 : 2, 2 : 1 and 3 : 4 against the hub, the phase drifting."""
+    slices(
+        2, slice_bytes=64, pool_places=24, ctl_credits=2, link_clock=True, link_period=link_period
+    )
 
 
 @pytest.mark.parametrize("bug", ["hub.messages_by_sender", "link.plain_record_in_turn"])

@@ -37,6 +37,30 @@ def test_against_golden(name):
     )
 
 
+def rates(cfg, **more):
+    run_bench(
+        ReadinessScoreboard(cfg),
+        name="scoreboard_rates",
+        module="sim.cocotb.scoreboard.rates",
+        cfg=cfg,
+        **more,
+    )
+
+
+RATES = preset("small", lanes=6, loop_lanes=2, groups=256, combine_depth=4)
+
+
+def test_rates():
+    """Acknowledgements of 256 tiles through eight slices."""
+    rates(RATES)
+
+
+def test_rate_of_the_pipeline_alone_is_noticed():
+    """Right in all it counts, but only as fast as the pipeline."""
+    bug = "scoreboard.sums_take_nothing"
+    assert_caught(lambda: rates(RATES, tests=["full_packets"], bug=bug))
+
+
 MOMENTS = [
     "compensating_bytes",
     "acknowledged_as_it_quiesces",
@@ -147,6 +171,8 @@ def test_bugs_of_announcements(name, test):
         ("scoreboard.run_goes_over_refused", "ranges_split"),
         # What is opened again is the other bank.
         ("scoreboard.opens_other_bank", "ranges_turn_over"),
+        # An overflow region is given back with others: nobody asks who overflows there.
+        ("scoreboard.shared_bank_joins", "range_with_a_host"),
     ],
 )
 def test_bugs_of_ranges(name, test):

@@ -118,6 +118,8 @@ def test_moments(name):
         # A spill that the filter does not count: the row comes back as a new one and gets a second
         # slot.
         ("slot_allocator.spill_not_counted", "thrash", 1),
+        # Rows of a run's last bank are still known in its next epoch.
+        ("slot_allocator.last_bank_not_purged", "purge_each", None),
         # A part without a byte between others gets no beat; a record without a byte lies elsewhere.
         ("slot_allocator.missing_parts_left_out", "traffic", None),
         ("slot_allocator.empty_record_at_first_unit", "traffic", None),

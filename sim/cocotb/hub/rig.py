@@ -260,7 +260,7 @@ class HubRig(Testbench):
         self.nodes = [Node(self, rank, idle, stall) for rank in range(2)]
         if self.cfg.slice_links > 1:
             self.switch = Switch(
-                self,
+                self.wires,
                 2,
                 self.cfg.links,
                 lambda rank, link: f"{SIDES[rank]}_m_axis_link{link}_",

@@ -36,7 +36,7 @@ class MeshRig(Rig):
         super().__init__(dut, salt, idle, stall)
         ranks = range(self.cfg.ranks)
         self.switch = Switch(
-            self,
+            self.wires,
             self.cfg.ranks,
             self.cfg.slice_links,
             lambda rank, link: f"p{rank}__tx__{link}__",
@@ -246,3 +246,16 @@ async def stalled_port(rig, cfg, rng):
     await rig.until(rig.complete, limit=40000, what="all after the stall")
     rig.check()
     cover("hub.slices.stalled_port")
+
+
+@MeshRig.test(fits=lambda cfg: cfg.link_clock and cfg.slice_links == 3, finish=False, latency=1)
+async def line_rate(rig, cfg, rng):
+    """Full rows of one rank to another fill all links of a slice at 3 : 2."""
+    for _ in range(600):
+        rig.senders[0].put(1, rig.record(1, plain=0, mask=(1 << cfg.packet_bytes) - 1))
+    await rig.cycles(200)
+    flits, cycles, ticks = rig.total("tx_busy"), rig.cycle, rig.wires.cycle
+    await rig.cycles(600)
+    sent = (rig.total("tx_busy") - flits) / cfg.slice_links / (rig.wires.cycle - ticks)
+    print(f"line rate: {sent:.4f}, {(rig.wires.cycle - ticks) / (rig.cycle - cycles):.4f} ticks")
+    assert sent > 0.99, f"links are busy {100 * sent:.1f} %"

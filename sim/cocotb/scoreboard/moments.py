@@ -14,15 +14,6 @@ from .traffic import one_region
 ROW = 32  # bytes of a row, two to a tile
 
 
-class First:
-    """Draws the first of what there is to choose from: errands rise at once and take no time of
-    their own."""
-
-    @staticmethod
-    def choice(options):
-        return options[0]
-
-
 @ScoreboardRig.test()
 async def compensating_bytes(rig, cfg, rng):
     """As many bytes as the rows have, but of the wrong tiles: a full tile is short by what another
@@ -71,7 +62,7 @@ async def acknowledged_as_it_quiesces(rig, cfg, rng):
     for source in rig.i_ack:
         source.set_pause(gated(rig, gate))
     await rig.start()
-    rig.surroundings._purge._rng = rig.surroundings._quiesce._rng = First()
+    rig.surroundings.prompt()
     await one_region(
         rig, row_bytes=ROW, log2_tile=0
     )  # half a row left over makes the next half a tile

@@ -7,6 +7,7 @@ from itertools import pairwise
 import cocotb
 
 from hub_rtl.contract.packets import EventKind, Reason, RegionOp, RegionState
+from hub_rtl.scoreboard.ack_bank import ack_banks
 
 from .rig import ScoreboardRig
 from .traffic import begin, row_acks, setup_regions
@@ -50,8 +51,12 @@ async def orders_under_load(rig, cfg, rng):
         geometry = rig.geometry[region]
         tiles = -(-geometry["capacity"] // (1 << geometry["log2_tile"]))
         busy = bool(turn % 3)
-        # Under load each step waits for three others, and what is in the combiners leaves first.
-        limit = 4 * (tiles + cfg.slices * cfg.combine_depth) + 90 if busy else tiles + 43
+        # Under load each step waits for three others. What is in the combiners leaves first, and
+        # the sum of every group in play; the banks of sums and the slices take turns.
+        banks = ack_banks(cfg)
+        sums = -(-cfg.groups // banks) * (1 + banks)
+        steps = tiles + cfg.slices * cfg.combine_depth + sums
+        limit = 4 * steps + 90 if busy else tiles + 43
         if cfg.regions > 1 and region == cfg.regions - 1:
             # Whoever overflows there is ended first.
             limit += (cfg.regions + 9) * (4 if busy else 1)

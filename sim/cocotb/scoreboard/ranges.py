@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scoreboard: orders to a range of regions, and what meets them."""
 
-from hub_rtl.contract.packets import RegionOp, RegionState
+from hub_rtl.contract.packets import Reason, RegionOp, RegionState
 from sim.bench.streams import GRID
 from sim.quality.coverage import cover
 
+from .moments import gated
 from .rig import ScoreboardRig
 from .traffic import setup_regions
 
@@ -170,3 +171,64 @@ async def ranges_with_overflow(rig, cfg, rng):
     for region in range(cfg.regions):
         await rig.ends_well(region, 4)
     cover("scoreboard.range.overflow")
+
+
+@ScoreboardRig.test(fits=lambda cfg: cfg.regions > 2)
+async def range_with_a_host(rig, cfg, rng):
+    """In the midst of a range stands the overflow region of one that is not of the range and still
+    OPEN: that one ends in ERROR."""
+    primary, place = cfg.regions - 1, rng.randrange(1, cfg.regions - 1)
+    for region in range(primary):
+        await rig.one_row(region, group_base=region)
+    await rig.one_row(primary, group_base=primary, overflow_en=1, overflow=place)
+    for epoch in (0, 2):
+        for region in (place, *range(place), *range(place + 1, cfg.regions)):
+            await rig.open(region, epoch)
+        await rig.order(RegionOp.ABORT, 0, epoch, primary - 1)
+        await rest(rig)
+        await rig.ends_in(Reason.INCOMPLETE, primary, epoch)
+    cover("scoreboard.range.host")
+
+
+@ScoreboardRig.test(fits=lambda cfg: cfg.regions > 1)
+async def range_acknowledged_as_it_is_swept(rig, cfg, rng):
+    """An acknowledgement of a bank of a run is taken in each cycle around ``quiesce`` and the
+    sweep: nothing of it is left in the epoch that is opened again."""
+    total, last = 2 * 16, cfg.regions - 1
+    gate, strobes = {"from": None, "behind": None}, []
+
+    def watch(cycle):
+        if rig.get("quiesce"):
+            strobes.append(cycle)
+        if gate["behind"] is not None and rig.strobe("purge"):
+            gate["from"], gate["behind"] = cycle + gate["behind"], None
+
+    rig.on_sample(watch)
+    for source in rig.i_ack:
+        source.set_pause(gated(rig, gate))
+    rig.surroundings.prompt()
+    for region in range(cfg.regions):
+        await rig.one_row(region, group_base=region, row_bytes=total)
+    met = set()
+    for behind in range(1, 25):
+        epoch, at = 4 * behind % 16, behind % cfg.slices
+        for region in range(cfg.regions):
+            await rig.open(region, epoch, 1)
+        gate.update({"from": None, "behind": behind})
+        met_by = rng.randrange(cfg.regions)
+        rig.put_ack(region=met_by, bank=0, group=met_by, bytes=16, slice_=at)
+        await rig.order(RegionOp.ABORT, 0, epoch, last, again=1)
+        await rest(rig)
+        met.add(rig.i_ack[at].stamps[-1] - strobes[-1])
+        for region in range(cfg.regions):
+            rig.model.rows[region, 0] = 1
+            rig.put_ack(region=region, bank=0, group=region, bytes=16)
+            rig.put_close(region, epoch + 2, 0, total)
+        await rig.drained()
+        await rig.cycles(60)
+        for region in range(cfg.regions):
+            assert rig.state[region, 0] == RegionState.OPEN, f"region {region}: bytes were left"
+        await rig.order(RegionOp.ABORT, 0, epoch + 2, last)
+        await rest(rig)
+    assert {-1, 0, 1} <= met, f"distances from quiesce: {sorted(met)}"
+    cover("scoreboard.range.ack_in_sweep")

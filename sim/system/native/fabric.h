@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Links and switch: every link is a plane of its own with one output queue per rank. A packet is stored, delayed by the link
-// latency, and leaves with one flit per cycle; seq is stamped anew. Queues are bounded by the hubs' credits alone.
+// latency, and leaves with one flit per cycle; seq is stamped anew. Queues are bounded by the hubs' credits alone. Time is in
+// ticks, cycles of the links' clock; what is told to others is in cycles of the hub's.
 //
 // The latency is also the lookahead: hubs run `window` <= latency cycles on their own between two exchanges, so the result
 // does not depend on how many threads run them.
@@ -14,9 +15,15 @@
 #include "pins.h"
 #include "support.h"
 
+// Cycles of the hub's clock in ticks: so many ticks in so many cycles. The first tick in a cycle comes with the hub's edge.
+struct Clocks {
+    uint64_t ticks = 1, cycles = 1;
+    uint64_t tick(uint64_t cycle) const { return (cycle * ticks + cycles - 1) / cycles; }      // the first one in a cycle
+};
+
 struct Packet {
     static constexpr unsigned MAX = 20;     // header, two mask flits, sixteen payload flits, one to see too long ones
-    uint64_t time = 0;                      // sender: cycle of the last flit; receiver: first cycle it may arrive
+    uint64_t time = 0;                      // sender: tick of the last flit; receiver: first tick it may arrive
     uint16_t count = 0, dest = 0;
     std::array<Flit, MAX> flits;
 };
@@ -51,8 +58,8 @@ class LinkOut {
         data_ = pin(name + "_tdata"), valid_ = pin(name + "_tvalid"), ready_ = pin(name + "_tready");
         last_ = pin(name + "_tlast"), dest_ = pin(name + "_tdest");
     }
-    void drive(uint64_t cycle) { ready_ = !stall_->held(cycle, random_); }
-    bool sample(uint64_t cycle) {
+    void drive(uint64_t tick) { ready_ = !stall_->held(tick, random_); }
+    bool sample(uint64_t tick, uint64_t cycle) {
         waiting += valid_ && !ready_;
         if (!(valid_ && ready_)) return false;
         if (packet_.count < Packet::MAX) data_.read(&packet_.flits[packet_.count], FLIT_BYTES);
@@ -61,7 +68,7 @@ class LinkOut {
         last_flit = cycle;
         if (last_) {
             if (packet_.count > Packet::MAX) bad++, packet_.count = Packet::MAX;
-            packet_.time = cycle, packet_.dest = static_cast<uint16_t>(dest_.get());
+            packet_.time = tick, packet_.dest = static_cast<uint16_t>(dest_.get());
             done.push_back(packet_);
             if (watch_) watch_->add(packet_record(packet_, first_, cycle, link_));
             packet_.count = 0;
@@ -90,8 +97,8 @@ class LinkIn {
         std::string name = "s_axis_link" + std::to_string(link);
         data_ = pin(name + "_tdata"), valid_ = pin(name + "_tvalid"), ready_ = pin(name + "_tready"), last_ = pin(name + "_tlast");
     }
-    void drive(uint64_t cycle) {
-        offered_ = !queue.empty() && (at_ > 0 || queue.front().time <= cycle);
+    void drive(uint64_t tick) {
+        offered_ = !queue.empty() && (at_ > 0 || queue.front().time <= tick);
         valid_ = offered_;
         if (!offered_) return;
         const Packet &packet = queue.front();

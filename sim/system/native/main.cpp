@@ -53,6 +53,7 @@ static Settings read_settings(const std::string &folder) {
         else if (key == "tag_width") line >> s.stores.tag_width;
         else if (key == "window") line >> s.window;
         else if (key == "latency") line >> s.latency;
+        else if (key == "link_clock") line >> s.clocks.ticks >> s.clocks.cycles;
         else if (key == "threads") line >> s.threads;
         else if (key == "max_cycles") line >> s.max_cycles;
         else if (key == "drain") line >> s.drain;
@@ -170,7 +171,7 @@ static void pass_barriers(std::vector<std::unique_ptr<Node>> &nodes) {
 static int simulate(const Settings &settings) {
     std::vector<std::unique_ptr<Node>> nodes;
     for (unsigned rank = 0; rank < settings.ranks; rank++) nodes.push_back(std::make_unique<Node>(settings, rank));
-    Switch fabric(settings.ranks, settings.links, settings.latency, settings.faults);
+    Switch fabric(settings.ranks, settings.links, settings.clocks.tick(settings.latency), settings.faults);
     auto begin = std::chrono::steady_clock::now();
     auto seconds = [begin] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
     uint64_t cycle = 0, end = ~0ull;

@@ -70,6 +70,8 @@ void Node::connect(const PinTable &pin) {
         recording_ = std::fopen((settings_.folder + "/rank" + std::to_string(rank_) + ".pins").c_str(), "wb");
         if (!recording_) throw std::runtime_error("cannot write the pins");
     }
+    own_clock_ = pin.has("link_clk");
+    if (own_clock_) link_clk_ = pin("link_clk"), link_rst_ = pin("link_rst");
     clk_ = pin("clk"), rst_ = pin("rst"), cleared_ = pin("cleared"), irq_ = pin("irq");
     event_valid_ = pin("m_event_valid"), event_ready_ = pin("m_event_ready"), event_kind_ = pin("m_event_kind");
     event_plain_ = pin("m_event_plain"), event_region_ = pin("m_event_region"), event_epoch_ = pin("m_event_epoch");

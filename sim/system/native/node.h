@@ -18,6 +18,7 @@ void Vmoehub___024root___eval_nba(Vmoehub___024root *);
 
 struct Settings {
     unsigned ranks = 2, lanes = 1, links = 1, loop_lanes = 1, packet_bytes = 128;
+    Clocks clocks;                                      // of the links, where they have their own
     uint64_t window = 64, latency = 64, threads = 1, max_cycles = 1000000, drain = 1000, bin = 256, seed = 1;
     std::string folder;
     StoreSettings stores;
@@ -116,17 +117,29 @@ class Node {
             expert_.step(cycle);
         }
         for (auto &lane : lanes_) lane.drive(cycle);
-        for (auto &link : link_out) link.drive(cycle);
-        for (auto &link : link_in) link.drive(cycle);
+        uint64_t tick = settings_.clocks.tick(cycle), next = settings_.clocks.tick(cycle + 1);
+        bool with_links = tick < next;
+        if (with_links) drive_links(tick);
         for (auto &port : writes_) port.drive(cycle);
         spill_write_.drive(cycle), spill_read_.drive(cycle);
         csr_.drive(), command_.drive();
         event_ready_ = !settings_.event.held(cycle, random_) && !within(settings_.events_held, rank_, cycle);
         clk_ = 0;
+        if (own_clock_) link_clk_ = 0;
         hub_->eval();
         record();
         sample(cycle);
+        if (with_links) sample_links(tick, cycle);
+        if (own_clock_ && with_links) link_clk_ = 1;    // this edge together with the hub's: an evaluation less
         rise();
+        while (++tick < next) {
+            drive_links(tick);
+            link_clk_ = 0;
+            hub_->eval();
+            sample_links(tick, cycle);
+            link_clk_ = 1;
+            hub_->eval();
+        }
         cycles_++;
     }
 
@@ -145,15 +158,37 @@ class Node {
 #endif
     }
 
+    // One cycle of each clock.
     void reset() {
         rst_ = 1;
         clk_ = 0;
+        if (own_clock_) link_rst_ = 1, link_clk_ = 0;
         hub_->eval();
         record();
         clk_ = 1;
+        if (own_clock_) link_clk_ = 1;
         hub_->eval();
         rst_ = 0;
+        if (own_clock_) link_rst_ = 0;
         cleared_seen_ = false;
+    }
+
+    void drive_links(uint64_t tick) {
+        for (auto &link : link_out) link.drive(tick);
+        for (auto &link : link_in) link.drive(tick);
+    }
+
+    void sample_links(uint64_t tick, uint64_t cycle) {
+        unsigned sent = 0, received = 0;
+        for (auto &link : link_out) sent += link.sample(tick, cycle);
+        for (auto &link : link_in) received += link.sample(cycle);
+        add_to_bin(cycle, sent, received, 0);
+    }
+
+    void add_to_bin(uint64_t cycle, unsigned sent, unsigned received, uint64_t written) {
+        size_t bin = cycle / settings_.bin * 3;
+        if (bins.size() < bin + 3) bins.resize(bin + 3, 0);
+        bins[bin] += sent, bins[bin + 1] += received, bins[bin + 2] += static_cast<uint32_t>(written);
     }
 
     // All pins but the clock, at the sampling point: what sim/cocotb/system/replay.py plays and compares.
@@ -170,10 +205,7 @@ class Node {
     void sample(uint64_t cycle) {
         if (!cleared_seen_ && cleared_) cleared_seen_ = true, cleared_cycle_ = cycle;
         uint64_t written = arena_.written;
-        unsigned sent = 0, received = 0;
         for (auto &lane : lanes_) lane.sample(cycle);
-        for (auto &link : link_out) sent += link.sample(cycle);
-        for (auto &link : link_in) received += link.sample(cycle);
         for (auto &port : writes_) port.sample(cycle);
         spill_write_.sample(cycle), spill_read_.sample(cycle);
         csr_.sample(), command_.sample();
@@ -183,9 +215,7 @@ class Node {
                          static_cast<uint16_t>(alloc_region_.get()), static_cast<uint8_t>(alloc_bank_.get()),
                          static_cast<uint8_t>(alloc_overflow_.get()), {}});
         irq_cycles_ += irq_.get();
-        size_t bin = cycle / settings_.bin * 3;
-        if (bins.size() < bin + 3) bins.resize(bin + 3, 0);
-        bins[bin] += sent, bins[bin + 1] += received, bins[bin + 2] += static_cast<uint32_t>(arena_.written - written);
+        add_to_bin(cycle, 0, 0, arena_.written - written);
     }
 
     void event(uint64_t cycle) {
@@ -235,7 +265,8 @@ class Node {
     Pin clk_, rst_, cleared_, irq_, event_valid_, event_ready_, event_kind_, event_plain_, event_region_, event_epoch_, event_group_;
     Pin event_rows_, event_status_, event_refused_, alloc_en_, alloc_region_, alloc_bank_, alloc_rowid_, alloc_slot_, alloc_overflow_;
     uint64_t counts_[8] = {0}, cycles_ = 0, irq_cycles_ = 0, cleared_cycle_ = 0, dead_from_ = ~0ull, reset_from_ = ~0ull - 8;
-    bool dead_ = false, cleared_seen_ = false;
+    bool dead_ = false, cleared_seen_ = false, own_clock_ = false;
+    Pin link_clk_, link_rst_;
     std::vector<Pin> pins_;
     std::FILE *recording_ = nullptr;
 };
