@@ -8,6 +8,7 @@ from formal.kit.cuts import cut
 from formal.kit.inside import observe
 from formal.kit.spec import Spec, moves, same
 from formal.kit.streams import BlockHoldsItems
+from hub_rtl.contract.packets import CommandOp
 from hub_rtl.contract.registers import policies, register_map
 from hub_rtl.register_bank.register_bank import CsrBank
 
@@ -282,6 +283,10 @@ class OutputsFollowTheirRegister(_Bank):
         span = order.payload
         self.always("a range of regions", span.region <= span.last, when=order.valid)
         self.always("of those there are", span.last < self._cfg.regions, when=order.valid)
+        command, begins = dut.o_command, Signal()
+        m.d.comb += begins.eq(command.valid & ~self.past(command.valid, "command"))
+        doorbells = bus.aims_at("control.COMMAND") | bus.aims_at("control.ANNOUNCE")
+        self.always("a command only by its registers", bus.full & doorbells, when=begins)
         values = {
             "id.RANK": dut.rank,
             "control.TIMEOUT": dut.timeout,
@@ -290,7 +295,8 @@ class OutputsFollowTheirRegister(_Bank):
             "hang.SLICE": dut.slice,
         } | {path: dut.policy[name] for name, path in policies(self._cfg).items()}
         orders = {
-            "control.COMMAND": dut.o_command.valid & ~self.past(dut.o_command.valid, "command"),
+            "control.COMMAND": begins & (command.payload.op != CommandOp.ANNOUNCE),
+            "control.ANNOUNCE": begins & (command.payload.bytes16 != 0),
             "regions.COMMAND": dut.o_region_command.valid
             & ~self.past(dut.o_region_command.valid, "region_command"),
             "handles.COMMIT": dut.handle_write.en,

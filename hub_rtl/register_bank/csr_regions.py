@@ -108,7 +108,7 @@ class RegionAccess(wiring.Component):
 
     Parameters: ``cfg``. Ports: ``region`` In; ``geometry`` In; ``commit`` In strobe; ``busy`` Out;
     ``errors`` Out strobe per rule; ``geometry_write`` Out; ``command_en`` In strobe, ``command``
-    In; ``command_busy`` Out; ``o_command`` Out stream(region_command); ``query_en`` In strobe,
+    In; ``command_busy`` Out; ``o_command`` Out stream(region_order); ``query_en`` In strobe,
     ``query_bank`` In; ``query_busy`` Out; ``result``, ``missing``, ``mute`` Out, kept; ``timeout``
     In {en, region, bank}; ``timeout_set`` Out strobe; ``timeout_result`` Out {bank, epoch, region},
     ``timeout_missing``, ``timeout_mute`` Out, kept; to the scoreboard: ``query`` Out, ``status``,
