@@ -182,25 +182,33 @@ def _tail(path, lines=40):
     return "\n".join(Path(path).read_text(errors="replace").splitlines()[-lines:])
 
 
-def _runtime_objects(folder, make, env, key, log):
-    """Verilator's own run-time objects are the same in every bench: compiled once, then copied."""
+def _runtime(folder, make, env, key, log):
+    """Verilator's own run time is the same in every bench: its objects are compiled once, then
+    copied, and its header once, which was half of a small bench's build. Returns make's words for
+    that header in place of the design's own."""
     cache = BUILD / "cocotb" / f".runtime-{key}"
     if not cache.exists():
         rule = re.search(
             r"VM_GLOBAL_FAST \+= \\\n(.*?)\n\n", (folder / "Vtop_classes.mk").read_text(), re.S
         ).group(1)
         objects = [word + ".o" for word in rule.replace("\\", " ").split()]
-        _command([*make, *objects], env, log)
         scratch = cache.with_name(f"{cache.name}.{os.getpid()}")
         scratch.mkdir(parents=True, exist_ok=True)
+        header = scratch / "runtime.h"
+        header.write_text('#include "verilated.h"\n')
+        _command([*make, *objects, f"{header}.fast.gch", f"{header}.slow.gch"], env, log)
         for name in objects:
             shutil.copy(folder / name, scratch)
         with contextlib.suppress(OSError):  # somebody else was faster: theirs is as good
             scratch.rename(cache)
         shutil.rmtree(scratch, ignore_errors=True)
-        return
-    for path in cache.iterdir():
+    for path in cache.glob("*.o"):
         shutil.copy(path, folder)  # newer than Vtop.mk now, so make leaves it alone
+    header = cache / "runtime.h"
+    return [
+        f"VK_PCH_H={header}",
+        *(f"VK_PCH_I_{kind.upper()}=-include {header}.{kind}" for kind in ("fast", "slow")),
+    ]
 
 
 def _build(text, name, waves, count):
@@ -254,8 +262,6 @@ def _build(text, name, waves, count):
                 env,
                 log,
             )
-            # The wheel was built without knowing the compiler's way to include a precompiled
-            # header; larger designs need it.
             make = [
                 "make",
                 "-j",
@@ -267,11 +273,10 @@ def _build(text, name, waves, count):
                 f"VM_TRACE={int(waves)}",
                 f"VM_COVERAGE={int(count)}",
                 *CXX_FLAGS,
-                *([] if system else ["CFG_CXXFLAGS_PCH_I=-include"]),
             ]
             tools = hashlib.sha256(repr(kind).encode()).hexdigest()[:8]
-            _runtime_objects(folder, make, env, tools, log)
-            _command(make, env, log)
+            header = _runtime(folder, make, env, tools, log)
+            _command([*make, *header], env, log)
             (folder / "done").touch()
         os.utime(folder)
     _prune(folder.parent)
