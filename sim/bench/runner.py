@@ -184,8 +184,7 @@ def _tail(path, lines=40):
 
 def _runtime(folder, make, env, key, log):
     """Verilator's own run time is the same in every bench: its objects are compiled once, then
-    copied, and its header once, which was half of a small bench's build. Returns make's words for
-    that header in place of the design's own."""
+    copied, and its header once, which was half of a small bench's build. Returns the header."""
     cache = BUILD / "cocotb" / f".runtime-{key}"
     if not cache.exists():
         rule = re.search(
@@ -195,7 +194,7 @@ def _runtime(folder, make, env, key, log):
         scratch = cache.with_name(f"{cache.name}.{os.getpid()}")
         scratch.mkdir(parents=True, exist_ok=True)
         header = scratch / "runtime.h"
-        header.write_text('#include "verilated.h"\n')
+        header.write_text('#include "verilated.h"\n#include "verilated_vpi.h"\n')
         _command([*make, *objects, f"{header}.fast.gch", f"{header}.slow.gch"], env, log)
         for name in objects:
             shutil.copy(folder / name, scratch)
@@ -204,11 +203,7 @@ def _runtime(folder, make, env, key, log):
         shutil.rmtree(scratch, ignore_errors=True)
     for path in cache.glob("*.o"):
         shutil.copy(path, folder)  # newer than Vtop.mk now, so make leaves it alone
-    header = cache / "runtime.h"
-    return [
-        f"VK_PCH_H={header}",
-        *(f"VK_PCH_I_{kind.upper()}=-include {header}.{kind}" for kind in ("fast", "slow")),
-    ]
+    return cache / "runtime.h"
 
 
 def _build(text, name, waves, count):
@@ -276,7 +271,11 @@ def _build(text, name, waves, count):
             ]
             tools = hashlib.sha256(repr(kind).encode()).hexdigest()[:8]
             header = _runtime(folder, make, env, tools, log)
-            _command([*make, *header], env, log)
+            _command([*make, f"{CXX_FLAGS[0]} -include {header}.fast", "verilator.o"], env, log)
+            of_design = [
+                f"VK_PCH_I_{kind.upper()}=-include {header}.{kind}" for kind in ("fast", "slow")
+            ]
+            _command([*make, f"VK_PCH_H={header}", *of_design], env, log)
             (folder / "done").touch()
         os.utime(folder)
     _prune(folder.parent)
