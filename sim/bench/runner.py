@@ -292,26 +292,46 @@ def _prune(folder):
             shutil.rmtree(path, ignore_errors=True)
 
 
+def _texts(component, name, with_bugs):
+    """Verilog of a component, and the numbers of the mutants that it has if ``with_bugs``."""
+    if isinstance(component, str):
+        return component, {}
+    if isinstance(component, functools.partial):
+        words = tuple(component.keywords.items())
+        return _texts_of_recipe(component.func, component.args, words, name, with_bugs)
+    if with_bugs:
+        return with_mutants(component, lambda whole: to_verilog(whole, name))
+    return to_verilog(component, name), {}
+
+
+@functools.lru_cache(32)
+def _texts_of_recipe(make, args, words, name, with_bugs):
+    """:func:`_texts`, converted once for all tests that differ in their bug only."""
+    return _texts(make(*args, **dict(words)), name, with_bugs)
+
+
 def _verilog(component, name, bug):
     """``(name of the top, Verilog, environment of the simulator)`` of a component, or text, with a
     bug. A variant is a netlist of its own, and so has a text of its own."""
     if bug is None:
-        text = component if isinstance(component, str) else to_verilog(component, name)
-        return name, text, {}
+        return name, _texts(component, name, False)[0], {}
     from sim.quality.mutation.names import known
 
     name += "_mutants"
     if known(bug).kind == "variant":
+        if isinstance(component, functools.partial):
+            component = component()
         with mutated(bug):
             return name, to_verilog(component, name), {}
-    text, numbers = with_mutants(component, lambda whole: to_verilog(whole, name))
+    text, numbers = _texts(component, name, True)
     return name, text, {CHOICE: str(number_of(bug, numbers))}
 
 
 def run_bench(component, *, module, name, tests=None, params=None, cfg=None, seed=None, bug=None):
     """Runs cocotb tests of ``module`` on ``component``.
 
-    Parameters: ``component``, an Amaranth component or Verilog text whose top module is ``name``;
+    Parameters: ``component``, an Amaranth component, a ``functools.partial`` that makes one (its
+    Verilog is made once for many tests) or Verilog text whose top module is ``name``;
     ``module``, the cocotb module (``"sim.cocotb.decoder.tests"``), or several, separated by commas;
     ``name``, of the top module and of the build folder ``build/cocotb/<name>``; ``tests``, names of
     the cocotb tests to run, all by default; ``params``, anything JSON can hold, for
