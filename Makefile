@@ -11,6 +11,9 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 JOBS ?= 2
 PRESETS := tiny small fpga nvl8 nvl72
 
+# Benches start Python hundreds of times: what it has compiled is kept, whatever the shell says.
+export PYTHONDONTWRITEBYTECODE :=
+
 # The newest usable Python wins; PYTHON=... chooses another.
 PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 python3.11 python,\
   $(if $(shell $(name) -c 'import sys; print(sys.version_info >= (3, 11) or "")' 2>/dev/null),$(name))))

@@ -11,7 +11,7 @@ from flow.synth.liberty import libraries
 from flow.synth.measure import FLOWS, FlowError, Settings, measure
 from flow.synth.parts import PARTS
 from flow.synth.tables import markdown, screen
-from flow.synth.targets import TARGET_PRESET, clock_targets
+from flow.synth.targets import TARGET_PRESET, fpga_targets
 
 from .console import Progress, fail, output_folder, table_console, write_text
 from .options import PresetOption, SettingsOption, configured, flag, number, one_of, option
@@ -77,7 +77,11 @@ def synth(
     write_text(output / cfg.name / "synth.json", json.dumps(figures, indent=1) + "\n")
     write_text(output / cfg.name / "synth.md", markdown(found, counts, flows))
     print(f"results: {output / cfg.name / 'synth.json'}, {output / cfg.name / 'synth.md'}")
-    goals = list(clock_targets(found)) if cfg.name == TARGET_PRESET and "ecp5" in flows else []
+    goals = (
+        list(fpga_targets(found, cfg.slice_bytes))
+        if cfg.name == TARGET_PRESET and "ecp5" in flows
+        else []
+    )
     for goal in goals:
         console.print(f"{goal.word:12} {goal.text}: {goal.value}", highlight=False)
     if any(goal.met is False for goal in goals):

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 from .generic import READ
 from .memory_models import MODEL, memory_cells, memory_models
-from .timer import has_timer, slowest_path
+from .timer import Path, has_timer, slowest_paths
 from .yosys import run_yosys
 
 __all__ = ["NETLIST", "CellsResult", "map_cells"]
@@ -45,9 +45,9 @@ SINGLE_BITS = (
 @dataclass
 class CellsResult:
     """area: in the library's units, memories apart. kge: thousands of the library's smallest NAND2.
-    ps: slowest path between registers (OpenSTA), or, without OpenSTA, the slowest logic between
-    them (ABC). timer: which of the two. gates: cells on the path. start, end: its registers by
-    their names in the RTL."""
+    ps: slowest path between registers of one clock (OpenSTA), or, without OpenSTA, the slowest
+    logic between registers (ABC). timer: which of the two. gates: cells on the path. start, end:
+    its registers by their names in the RTL."""
 
     area: float
     kge: float
@@ -105,17 +105,19 @@ def map_cells(rtlil, library, goal_ps, folder):
         folder,
     )
     area = _own_area(folder / "stat.json")
-    ps, start, end, gates = (
-        slowest_path(files, [NETLIST], folder) if has_timer() else (_abc_delay(folder), "", "", 0)
+    slowest = (
+        max(slowest_paths(files, [NETLIST], folder).values(), key=lambda path: path.ps)
+        if has_timer()
+        else Path(_abc_delay(folder), "", "", 0)
     )
     return CellsResult(
         area=round(area, 1),
         kge=round(area / library.nand_area / 1000, 2),
-        ps=ps,
-        timer="OpenSTA" if start else "ABC",
-        start=start,
-        end=end,
-        gates=gates,
+        ps=slowest.ps,
+        timer="OpenSTA" if slowest.start else "ABC",
+        start=slowest.start,
+        end=slowest.end,
+        gates=slowest.gates,
     )
 
 

@@ -36,6 +36,7 @@ UNITS = {
         Unit("packet_manager", "moehub_packet_manager", "slice"),
         Unit("serializer", "moehub_link_slice_serializer0", "lane"),
         Unit("ledger", "moehub_producer_ledger", "hub"),
+        Unit("receive_pool", "moehub_link_slice_pool", "lane", mechanism=False),
         Unit("link", "moehub_link_slice", "lane", mechanism=False),
         Unit("loop_port", "moehub_loop_port", "loop", mechanism=False),
         Unit("row_lookup", "moehub_consumer_allocator_slice0", "slice"),

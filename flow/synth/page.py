@@ -6,12 +6,12 @@ from pathlib import Path
 from flow.tables import markdown
 
 from .census import REST, UNITS
-from .page_text import AREA, CELLS, COMMANDS, FPGA, GATES, GROWTH, HEAD, LANE, MEMORIES, PEERS_TEXT
+from .page_text import AREA, CELLS, COMMANDS, FPGA, GATES, GROWTH, HEAD, MEMORIES, PEERS_TEXT, SLICE
 from .parts import PARTS
 from .peers import PEERS, peer_of
 from .plots import draw_areas, draw_clocks, draw_lanes, draw_sweeps
 from .processes import process_of
-from .sweeps import fit_line, lane_and_shared
+from .sweeps import fit_line, slice_and_shared
 from .tables import HEADS, rows
 from .targets import area_of_hub, sweep_values
 
@@ -55,14 +55,14 @@ def page(measurement, goals, errors, pictures):
         COMMANDS,
         FPGA,
         *_picture(
-            pictures, "clocks", "Clock of every block beside its target and its nearest peer"
+            pictures, "clocks", "Clock of every block beside the hub's target and its nearest peer"
         ),
         *_ecp5(measurement),
         PEERS_TEXT,
         *_peers(measurement),
         GATES,
         *_blocks(measurement),
-        LANE,
+        SLICE,
         *_picture(pictures, "areas", "Gates and memory bits of every unit"),
         *_units(measurement),
         CELLS,
@@ -72,8 +72,8 @@ def page(measurement, goals, errors, pictures):
         MEMORIES,
         *_memories(measurement),
         GROWTH,
-        *_picture(pictures, "lanes", "Area of the hub over its lanes, with the line fitted to it"),
-        *_picture(pictures, "sweeps", "Area of a lane and of the shared part over each size"),
+        *_picture(pictures, "lanes", "Area of the hub over its slices, with the line fitted to it"),
+        *_picture(pictures, "sweeps", "Area of a slice and of the shared part over each size"),
         *_growth(measurement),
     ]
     return "\n".join(lines).rstrip() + "\n"
@@ -207,12 +207,12 @@ def _units(measurement):
             )
         )
     sums = [
-        lane_and_shared(
+        slice_and_shared(
             {name: each["kge"] for name, each in found.items()}, counts, measurement.hub_cfg
         )
         for found in (figures, *mapped)
     ]
-    for at, text in enumerate(("**one lane**", "**shared**", "**hub**")):
+    for at, text in enumerate(("**one slice**", "**shared**", "**hub**")):
         body.append(
             (
                 text,
@@ -230,17 +230,20 @@ def _units(measurement):
 def _timing(measurement):
     body = []
     for library in measurement.libraries:
-        if whole := measurement.whole(library):
+        for clock, path in (measurement.whole(library) or {"clocks": {}})["clocks"].items():
             body.append(
                 (
                     process_of(library).title,
-                    f"{whole['ps']:,.0f}",
-                    f"{1e3 / whole['ps']:.2f}",
-                    str(whole["gates"]),
-                    f"`{whole['start']}` → `{whole['end']}`",
+                    clock,
+                    f"{path['ps']:,.0f}",
+                    f"{1e3 / path['ps']:.2f}",
+                    str(path["gates"]),
+                    f"`{path['start']}` → `{path['end']}`",
                 )
             )
-    return table(("Library", "ps", "GHz without wires", "cells on the path", "from → to"), body)
+    return table(
+        ("Library", "clock", "ps", "GHz without wires", "cells on the path", "from → to"), body
+    )
 
 
 def _hub_area(measurement):
@@ -255,8 +258,12 @@ def _hub_area(measurement):
             groups = [
                 *((f"`{name}`", [name]) for name in ours),
                 ("**the mechanism**", ours),
-                ("`link`, receive buffers in it", ["link"]),
-                ("all else", [name for name in area if name not in (*ours, "link")]),
+                ("`receive_pool`", ["receive_pool"]),
+                ("`link`", ["link"]),
+                (
+                    "all else",
+                    [name for name in area if name not in (*ours, "receive_pool", "link")],
+                ),
                 ("**hub**", list(area)),
             ]
             lines += table(
@@ -298,7 +305,7 @@ def _growth(measurement):
             lines += ["", f"Over {sweep.axis}: not possible, `{refusal}`."]
         for title, points in _series(measurement, sweep).items():
             lines += table(
-                (sweep.axis, f"one lane, kGE ({title})", "shared, kGE", "hub, kGE"),
+                (sweep.axis, f"one slice, kGE ({title})", "shared, kGE", "hub, kGE"),
                 [
                     (f"{value * sweep.scale:,}", *(f"{kge:,.1f}" for kge in rest))
                     for value, *rest in points
@@ -309,7 +316,7 @@ def _growth(measurement):
                 lines += [
                     "",
                     f"Line through the hub's area: {line.start:.1f} + {line.slope:.2f} × "
-                    "lanes kGE, "
+                    "slices kGE, "
                     f"R² = {line.r2:.6f}; the furthest point lies {line.worst:.2%} off.",
                 ]
     return lines

@@ -5,7 +5,7 @@ from .ecp5 import LARGE
 from .parts import PARTS
 from .processes import ASAP7_BIT_UM2, SMALL_BITS
 from .sweeps import REFERENCE
-from .targets import BLOCK_MHZ, HUB_MHZ
+from .targets import FPGA_MHZ, MECHANISM_MM2
 
 __all__ = [
     "AREA",
@@ -15,9 +15,9 @@ __all__ = [
     "GATES",
     "GROWTH",
     "HEAD",
-    "LANE",
     "MEMORIES",
     "PEERS_TEXT",
+    "SLICE",
 ]
 
 _HUB = f"preset `{REFERENCE[0]}` with " + ", ".join(
@@ -36,7 +36,7 @@ COMMANDS = """
 ```
 make ppa                                                         # gates, sweeps, ECP5 place and route
 make ppa LIBERTY="a.lib.gz b.lib.gz ..."                         # with standard cells; files of several libraries may be mixed
-make ppa LIBERTY="..." ARGS="--only lane-cells --jobs 1"         # one step; the others are shown as they were kept
+make ppa LIBERTY="..." ARGS="--only units-cells --jobs 1"         # one step; the others are shown as they were kept
 ```
 
 Results are kept by content in `build/synth`: a second call runs nothing, a call that was interrupted goes on where it
@@ -51,8 +51,7 @@ Preset `fpga`, each block out of context (registers inside, no pins), Yosys and 
 aiming for 200 MHz. Parts whose netlist has {LARGE:,} LUT4 cells or more, the slot allocator and the hub, are placed
 by nextpnr's placer `static`, which leaves them less wire; of the smaller parts it makes some faster and others
 slower, so that they, and the peers, have the default one. *LUT* counts logic cells as placed, with carries and
-memories; *MHz* is the median of the seeds. Targets: {BLOCK_MHZ} MHz for a block, {HUB_MHZ} MHz for the hub. `hub` has
-one lane and one loopback lane."""
+memories; *MHz* is the median of the seeds. The hub, one slice and one loopback slice, is to reach {FPGA_MHZ} MHz."""
 
 PEERS_TEXT = """
 ### Peers
@@ -69,35 +68,36 @@ GATES = f"""
 Preset `fpga`, {len(PARTS)} parts. A gate counts by its transistors in static CMOS, a NAND2 has four, a flip-flop 24.
 Memories are apart. *Gates in a row*: longest chain between registers, before any mapping to a library."""
 
-LANE = f"""
-## One lane, and what all lanes share
+SLICE = f"""
+## One slice, and what all slices share
 
 The reference hub is {_HUB}. It is taken apart into units; each is measured once with its ports as they are, and what
-joins them with the units as black boxes. A lane is every unit of kind *lane* and *slice* once; *shared* is the whole
-hub less its lanes and loopback lanes, so that every merge, arbiter and sum over the lanes counts there. Nothing is
-simplified across units: in preset `tiny` the sum of the units is 6 % above the flat hub. With standard cells, kGE is
-area by the library's smallest NAND2, and *ps* the slowest path within the unit."""
+joins them with the units as black boxes. A slice, with its links, is an even share of all units of kind *lane* and
+*slice*; *shared* is the whole hub less its slices and loopback slices, so that every merge, arbiter and sum over the
+slices counts there. Nothing is simplified across units: in preset `tiny` the sum of the units is 6 % above the flat
+hub. With standard cells, kGE is area by the library's smallest NAND2, and *ps* the slowest path within the unit, of
+either clock."""
 
 CELLS = """
-## Timing of a whole lane
+## Timing of a whole slice
 
-The mapped netlists of lane 0, of the first loopback lane and of everything shared are put together again, and OpenSTA
-looks for the slowest register-to-register path, within and between units. Typical corner, no wires, ideal clock. A
-memory stands there as registers at its ports: paths to and from it are timed as if it were as fast as a flip-flop, so
-what a macro needs beyond that must fit into the rest of the cycle. ABC maps for delay, buffers and sizes
-(`flow/synth/cells.py`)."""
+The mapped netlists of slice 0, of the first loopback slice and of everything shared are put together again, and
+OpenSTA looks for the slowest register-to-register path of each clock, within and between units. Typical corner, no
+wires, ideal clocks; between the two clocks there is nothing to time but synchronisers. A memory stands there as
+registers at its ports: paths to and from it are timed as if it were as fast as a flip-flop, so what a macro needs
+beyond that must fit into the rest of the cycle. ABC maps for delay, buffers and sizes (`flow/synth/cells.py`)."""
 
 AREA = f"""
 ## The area of 18 links
 
 The MoE-Hub paper (arXiv 2605.05888) gives 0.49 mm² in 7 nm for its hub and says nothing of what is in it. Counted
-here, on the reference hub, six slices of three links and two loopback slices:
+here, on the reference hub, six slices of three links and two loopback slices (the target is {MECHANISM_MM2}):
 
 - *the mechanism*: decoder, packet manager (pool), send ledger, row lookup (RAT, and the queue in which a packet waits
   for its last flit), address table (APT), spill engine, scoreboard with its combiners, producer control; all
   instances;
-- apart: `link` (any link has its receive buffers and credits), and *all else*: memory writers, loopback ports,
-  registers and counters, logs, what joins the units;
+- apart: `receive_pool` and `link` (any link has receive buffers and credits), and *all else*: memory writers,
+  loopback ports, registers and counters, logs, what joins the units;
 - logic: sum of the cells' areas as ABC sized them, 100 % utilisation, no wires, no clock tree, no scan;
 - memories: {ASAP7_BIT_UM2:.4f} µm² per bit. FakeRAM2.0 (ABKGroup/FakeRAM2.0, `utils/area.py`), which made the ASAP7
   macros of OpenROAD's flow scripts, takes a cell of 8 fin pitches by 2 gate pitches (27 and 54 nm) and 20 % more in
@@ -113,5 +113,5 @@ macro replaces it."""
 GROWTH = """
 ## Growth
 
-One size is varied at a time in preset `nvl8`, with one lane and one loopback lane unless lanes are varied. Units that
+One size is varied at a time in preset `nvl8`, with one slice and one loopback slice unless slices are varied. Units that
 do not change are not measured again."""

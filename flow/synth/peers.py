@@ -15,7 +15,8 @@ class Peer:
     common with our ``part`` (None: reported, stands beside no part). lut, ff, bram, mhz: ECP5-85F
     speed 8, out of context, one seed. kge, sg13g2_mhz: SG13G2, memories as flip-flops; asap7_ps:
     ASAP7; None: not measured. Cells were mapped with Yosys' own ABC script, which leaves large
-    fan-outs to small gates: beside cells.ABC they look slower than they are."""
+    fan-outs to small gates: beside cells.ABC they look slower than they are. judged: our LUTs are
+    held to a multiple of the peer's."""
 
     name: str
     source: str
@@ -29,6 +30,7 @@ class Peer:
     kge: float | None = None
     sg13g2_mhz: int | None = None
     asap7_ps: int | None = None
+    judged: bool = True
 
 
 PEERS = (
@@ -92,6 +94,7 @@ PEERS = (
         436,
         4,
         114,
+        judged=False,  # it knows neither bytes of tiles nor epochs
     ),
     Peer(
         "dma_if_axi_wr",

@@ -7,7 +7,7 @@ from pathlib import Path
 from .census import REST, UNITS
 from .peers import peer_of
 from .sweeps import fit_line
-from .targets import BLOCK_MHZ, HUB_MHZ
+from .targets import FPGA_MHZ
 
 __all__ = ["draw_areas", "draw_clocks", "draw_lanes", "draw_sweeps"]
 
@@ -69,17 +69,11 @@ def draw_clocks(found, path):
         label="median of the seeds",
     )
     for at, name in enumerate(names):
-        runs, peer, goal = (
-            found[name]["ecp5"]["runs"],
-            peer_of(name),
-            HUB_MHZ if name == "hub" else BLOCK_MHZ,
-        )
+        runs, peer = found[name]["ecp5"]["runs"], peer_of(name)
         axis.plot([at] * len(runs), runs, "k_", ms=6, label="each seed" if at == 0 else None)
-        axis.plot(
-            [at - 0.4, at + 0.4], [goal, goal], color=RED, lw=2, label="target" if at == 0 else None
-        )
         if peer:
             axis.plot([at], [peer.mhz], "D", color=ORANGE, ms=5)
+    axis.axhline(FPGA_MHZ, color=RED, lw=2, label="target of the hub")
     axis.plot([], [], "D", color=ORANGE, ms=5, label="nearest peer")
     axis.set_ylabel("MHz, ECP5-85F speed 8", fontsize=8)
     axis.set_xticks(range(len(names)), names, rotation=35, ha="right")
@@ -88,8 +82,8 @@ def draw_clocks(found, path):
 
 
 def draw_lanes(series, path):
-    """Area over lanes with its line; ``series``: {title: [(lanes, lane kGE, shared kGE, hub
-    kGE)]}."""
+    """Area over slices with its line; ``series``: {title: [(slices, slice kGE, shared kGE,
+    hub kGE)]}."""
     figure, (axis,) = _figure(7, 4)
     styles = zip((BLUE, ORANGE, GREEN), ("o", "s", "^"), strict=True)
     for (title, points), (colour, marker) in zip(series.items(), styles, strict=False):
@@ -101,27 +95,27 @@ def draw_lanes(series, path):
             [line.start, line.start + line.slope * max(xs)],
             color=colour,
             lw=1,
-            label=f"{line.start:.0f} + {line.slope:.1f} × lanes, R² = {line.r2:.5f}",
+            label=f"{line.start:.0f} + {line.slope:.1f} × slices, R² = {line.r2:.5f}",
         )
     axis.set_xlim(0)
     axis.set_ylim(0)
     axis.set_xticks(xs)
     axis.yaxis.set_major_formatter("{x:,.0f}")
-    axis.set_xlabel("lanes (one loopback lane beside them)", fontsize=8)
+    axis.set_xlabel("slices (one loopback slice beside them)", fontsize=8)
     axis.set_ylabel("kGE of the hub, memories apart", fontsize=8)
     axis.legend(fontsize=8, frameon=False)
     _save(figure, path)
 
 
 def draw_sweeps(sweeps, path):
-    """One panel per sweep; ``sweeps``: [(Sweep, {title: [(value, lane kGE, shared kGE, hub
-    kGE)]})]."""
+    """One panel per sweep; ``sweeps``: [(Sweep, {title: [(value, slice kGE, shared kGE,
+    hub kGE)]})]."""
     figure, axes = _figure(9, 3 * -(-len(sweeps) // 2), 2, -(-len(sweeps) // 2))
     for axis, (sweep, series) in zip(axes, sweeps, strict=False):
         for (title, points), dashes in zip(series.items(), ("-", "--", ":"), strict=False):
             xs = [x * sweep.scale for x, *_ in points]
             for at, (marker, colour, what) in enumerate(
-                (("o", BLUE, "a lane"), ("s", ORANGE, "shared")), 1
+                (("o", BLUE, "a slice"), ("s", ORANGE, "shared")), 1
             ):
                 values = [point[at] for point in points]
                 label = f"{what}, {title}"

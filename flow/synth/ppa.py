@@ -18,10 +18,10 @@ __all__ = ["STEPS", "Measurement"]
 #: In this order: what is quick first.
 STEPS = {
     "blocks": "blocks and hub of preset fpga: gates",
-    "lane": "units of the reference hub: gates",
+    "units": "units of the reference hub: gates",
     "sweeps": "units of the sweeps: gates",
-    "lane-cells": (
-        "units of the reference hub: standard cells, and the timing of the lane as a whole"
+    "units-cells": (
+        "units of the reference hub: standard cells, and the timing of a slice as a whole"
     ),
     "blocks-cells": "blocks and hub of preset fpga: standard cells",
     "ecp5": "blocks and hub of preset fpga: ECP5 place and route",
@@ -66,12 +66,12 @@ class Measurement:
         line each]}."""
         _, errors = run(self._tasks(step), jobs, False, tell)
         self.errors[step] = list(errors.values())
-        if step == "lane-cells" and not errors:
+        if step == "units-cells" and not errors:
             for library in self.libraries:
                 try:
                     self.whole(library, measure=True)
                 except (ValueError, OSError) as error:
-                    self.errors[step].append(f"whole lane, {library.name}: {error}")
+                    self.errors[step].append(f"whole slice, {library.name}: {error}")
 
     def settings(self, library=None):
         goal = process_of(library).goal_ps if library else 200
@@ -110,8 +110,8 @@ class Measurement:
         return found, {name: count for name, (count, _) in designs.items()}
 
     def whole(self, library, measure=False):
-        """``{ps, start, end, gates}`` of the reference hub's lane in ``library``, or None; with
-        ``measure`` it is timed if it is not known."""
+        """``{ps, start, end, gates, clocks}`` of the reference hub's slice in ``library``, or None;
+        with ``measure`` it is timed if it is not known."""
         cfg = self.hub_cfg
         if not measure and not self._store.has_census(cfg):
             return None
@@ -187,7 +187,7 @@ class Measurement:
             ]
         hubs = (
             [self.hub_cfg]
-            if what == "lane"
+            if what == "units"
             else [
                 cfg
                 for sweep in self.sweeps.values()

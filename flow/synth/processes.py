@@ -29,7 +29,7 @@ class Process:
 ASAP7_BIT_UM2 = 2 * (8 * 0.027) * (2 * 0.054) * 1.2 * 1.2
 
 PROCESSES = {
-    "asap7": Process("ASAP7 (predictive 7 nm, typical)", 200, 640, ASAP7_BIT_UM2),
+    "asap7": Process("ASAP7 (predictive 7 nm, typical)", 200, 670, ASAP7_BIT_UM2),
     "sg13g2": Process("SG13G2 (130 nm, typical)", 1000),
 }
 

@@ -8,9 +8,9 @@ from hub_rtl.contract.config import ConfigError, preset
 
 from .census import UNITS
 
-__all__ = ["REFERENCE", "SWEEPS", "Line", "Sweep", "fit_line", "lane_and_shared", "reference"]
+__all__ = ["REFERENCE", "SWEEPS", "Line", "Sweep", "fit_line", "slice_and_shared", "reference"]
 
-#: Lane, shared part and the whole hub are judged on this: preset and what is changed in it.
+#: Slice, shared part and the whole hub are judged on this: preset and what is changed in it.
 REFERENCE = ("nvl8", {"regions": 256})
 _ONE = {"lanes": 1, "loop_lanes": 1}
 
@@ -85,15 +85,18 @@ def fit_line(xs, ys):
     )
 
 
-def lane_and_shared(values, counts, cfg):
-    """``(lane, shared, total)``: of one value per unit, those of one lane, of all that is there
-    once, and of the whole hub.
+def slice_and_shared(values, counts, cfg):
+    """``(slice, shared, total)``: of one value per unit, those of one slice with its links, of all
+    that is there once, and of the whole hub.
 
-    A lane is each unit of kind ``lane`` and ``slice`` once. What is left of the hub when ``lanes``
-    such lanes and the loopback lanes are taken away is shared: all that joins the lanes counts
+    Units of kind ``lane``, ``slice`` and ``loop`` are shared out evenly. What is left of the hub
+    when the slices and the loopback slices are taken away is shared: all that joins them counts
     there.
     """
+    sums = dict.fromkeys(("lane", "slice", "loop"), 0)
+    for name, unit in UNITS.items():
+        if unit.per in sums:
+            sums[unit.per] += values.get(name, 0) * counts.get(name, 0)
     total = sum(values[name] * counts[name] for name in values)
-    lane = sum(values[name] for name, unit in UNITS.items() if unit.per in ("lane", "slice"))
-    loop = sum(values[name] for name, unit in UNITS.items() if unit.per in ("loop", "slice"))
-    return lane, total - cfg.lanes * lane - cfg.loop_lanes * loop, total
+    one = sums["lane"] / cfg.lanes + sums["slice"] / cfg.slices
+    return one, total - sum(sums.values()), total

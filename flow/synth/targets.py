@@ -6,29 +6,27 @@ from dataclasses import dataclass
 from .census import UNITS
 from .peers import LUT_RATIO, peer_of
 from .processes import memory_area, process_of
-from .sweeps import fit_line, lane_and_shared
+from .sweeps import fit_line, slice_and_shared
 
 __all__ = [
-    "BLOCK_MHZ",
-    "HUB_MHZ",
-    "HUB_MM2",
-    "LANE_KGE",
-    "SHARED_KGE",
+    "FPGA_MHZ",
     "TARGET_PRESET",
     "Target",
     "area_of_hub",
-    "clock_targets",
+    "fpga_targets",
     "judge",
     "sweep_values",
 ]
 
-TARGET_PRESET = "fpga"  # of the clocks on an FPGA
-BLOCK_MHZ, HUB_MHZ = 150, 125  # ECP5-85F, speed 8, out of context
+TARGET_PRESET = "fpga"  # of what is asked on an FPGA
+FPGA_MHZ, FPGA_GBS, FPGA_LUT = 100, 6, 65_000  # whole hub, ECP5-85F, speed 8
 SEEDS = 3  # placements that a median is taken of, at least
-LANE_KGE, SHARED_KGE = 100, 60  # 8 ranks, 256 regions, memories apart
-HUB_MM2 = 0.49  # the paper's figure for its hub, 7 nm
+HUB_KGE, LINK_GBS, KGE_PER_GBS = 1500, 25, 3.3  # 8 ranks, 256 regions, memories apart
+MECHANISM_MM2 = 0.32  # the paper: 0.49 for its hub, 7 nm
+BUFFERS_MM2 = 0.30  # the receive pools of all slices
 ELABORATION_SECONDS = 120
 OFF_THE_LINE = 0.05  # largest distance of a point from the line through the lanes
+NOT_GIVEN = "library not given"
 LEAST_SEEDS = f"median of fewer than {SEEDS} seeds"
 
 
@@ -46,20 +44,28 @@ class Target:
         return {True: "met", False: "MISSED", None: "not measured"}[self.met]
 
 
-def clock_targets(found):
-    """Targets of ``{part: {"ecp5": figures}}``: clock, and LUTs beside the peer's."""
+def fpga_targets(found, slice_bytes):
+    """Targets of ``{part: {"ecp5": figures}}``: the hub's clock, payload and size, and the LUTs of
+    blocks beside the peer's."""
     for name, flows in found.items():
         figures, peer = flows.get("ecp5"), peer_of(name)
-        goal = HUB_MHZ if name == "hub" else BLOCK_MHZ
-        few = bool(figures) and len(figures["runs"]) < SEEDS
-        yield Target(
-            f"{name}: at least {goal} MHz on ECP5",
-            "-"
-            if not figures
-            else f"{figures['mhz']:.0f} MHz" + (f", {LEAST_SEEDS}" if few else ""),
-            None if not figures or few else figures["mhz"] >= goal,
-        )
-        if peer:
+        if name == "hub":
+            few = bool(figures) and len(figures["runs"]) < SEEDS
+            mhz = figures["mhz"] if figures else 0
+            gbs = mhz * slice_bytes / 1000
+            yield Target(
+                f"hub: a slice carries at least {FPGA_GBS} GB/s at {FPGA_MHZ} MHz or more on ECP5",
+                f"{gbs:.1f} GB/s at {mhz:.0f} MHz" + (f", {LEAST_SEEDS}" if few else "")
+                if figures
+                else "-",
+                None if not figures or few else mhz >= FPGA_MHZ and gbs >= FPGA_GBS,
+            )
+            yield Target(
+                f"hub: at most {FPGA_LUT:,} LUTs on ECP5",
+                f"{figures['lut']:,} LUTs" if figures else "-",
+                figures["lut"] <= FPGA_LUT if figures else None,
+            )
+        elif peer and peer.judged:
             most = LUT_RATIO * peer.lut
             yield Target(
                 f"{name}: at most {LUT_RATIO:g} times the LUTs of {peer.name} ({peer.lut:,})",
@@ -72,63 +78,53 @@ def clock_targets(found):
 
 def judge(measurement):
     """Every :class:`Target` of area and clock, in the order of the page."""
-    found = measurement.blocks()
-    yield from clock_targets(found)
     cfg = measurement.hub_cfg
+    yield from fpga_targets(measurement.blocks(), measurement.block_cfg.slice_bytes)
+    gbs = cfg.lanes * cfg.slice_links * LINK_GBS
     for library in (None, *measurement.libraries):
         census = measurement.census(cfg, library)
         title = process_of(library).title if library else "NAND2 equivalents"
-        lane = shared = None
-        if census:
-            figures, counts = census
-            lane, shared, _ = lane_and_shared(
-                {name: each["kge"] for name, each in figures.items()}, counts, cfg
-            )
-        for what, kge, most in (("one lane", lane, LANE_KGE), ("shared part", shared, SHARED_KGE)):
-            yield Target(
-                f"{what}: at most {most} kGE, {title}",
-                "-" if kge is None else f"{kge:.1f} kGE",
-                None if kge is None else kge <= most,
-            )
+        kge = census and sum(each["kge"] * census[1][name] for name, each in census[0].items())
+        yield Target(
+            f"hub: at most {HUB_KGE:,} kGE and {KGE_PER_GBS} kGE per GB/s, {title}",
+            f"{kge:,.0f} kGE, {kge / gbs:.1f} per GB/s" if kge else "-",
+            kge <= HUB_KGE and kge / gbs <= KGE_PER_GBS if kge else None,
+        )
     timed = [library for library in measurement.libraries if process_of(library).limit_ps]
     for library in timed:
         process, whole = process_of(library), measurement.whole(library)
         yield Target(
-            f"whole lane: at most {process.limit_ps:g} ps register to register, {process.title}",
+            f"a slice and all that is shared: at most {process.limit_ps:g} ps register to "
+            f"register, {process.title}",
             f"{whole['ps']:.0f} ps, {whole['start']} → {whole['end']}" if whole else "-",
             whole["ps"] <= process.limit_ps if whole else None,
         )
     if not timed:
-        yield Target(
-            "whole lane: at most 640 ps register to register, ASAP7", "library not given", None
-        )
+        yield Target("a slice and all that is shared: register to register", NOT_GIVEN, None)
     seconds = measurement.elaboration_seconds()
     yield Target(
-        f"hub of {cfg.lanes} lanes elaborated, Python to RTLIL: under {ELABORATION_SECONDS} "
+        f"hub of {cfg.lanes} slices elaborated, Python to RTLIL: under {ELABORATION_SECONDS} "
         "s of CPU time",
         "-" if seconds is None else f"{seconds:.0f} s",
         None if seconds is None else seconds < ELABORATION_SECONDS,
     )
     dense = [library for library in measurement.libraries if process_of(library).bit_um2]
-    for library in dense:
-        area = area_of_hub(measurement, library)
-        total = (
-            area
-            and sum(logic + memory for name, (_, logic, memory) in area.items() if _mechanism(name))
-            / 1e6
-        )
-        yield Target(
-            f"what the mechanism adds, {cfg.lanes} lanes: under {HUB_MM2} mm², "
-            f"{process_of(library).title}",
-            "-" if total is None else f"{total:.3f} mm²",
-            None if total is None else total < HUB_MM2,
-        )
-    if not dense:
-        yield Target(
-            f"what the mechanism adds, {cfg.lanes} lanes: under {HUB_MM2} mm², ASAP7",
-            "library not given",
-            None,
-        )
+    for what, most, counted in (
+        ("what the mechanism adds", MECHANISM_MM2, _mechanism),
+        ("receive pools", BUFFERS_MM2, "receive_pool".__eq__),
+    ):
+        for library in dense:
+            area = area_of_hub(measurement, library)
+            total = area and sum(
+                (logic + memory) / 1e6 for name, (_, logic, memory) in area.items() if counted(name)
+            )
+            yield Target(
+                f"{what}: at most {most} mm², {process_of(library).title}",
+                "-" if total is None else f"{total:.3f} mm²",
+                None if total is None else total <= most,
+            )
+        if not dense:
+            yield Target(f"{what}: at most {most} mm²", NOT_GIVEN, None)
     for name, sweep in measurement.sweeps.items():
         refusal, points = sweep.refusal(), None
         if refusal:
@@ -138,9 +134,9 @@ def judge(measurement):
         if name == "lanes":
             line = points and fit_line([x for x, *_ in points], [total for *_, total in points])
             yield Target(
-                f"area grows linearly with lanes: no point further than {OFF_THE_LINE:.0%} "
+                f"area grows linearly with slices: no point further than {OFF_THE_LINE:.0%} "
                 "from the line",
-                f"{line.slope:.1f} kGE per lane, R² {line.r2:.5f}, furthest {line.worst:.1%}"
+                f"{line.slope:.1f} kGE per slice, R² {line.r2:.5f}, furthest {line.worst:.1%}"
                 if line
                 else "-",
                 line.worst <= OFF_THE_LINE if line else None,
@@ -175,7 +171,7 @@ def area_of_hub(measurement, library):
 
 
 def sweep_values(measurement, sweep, library=None):
-    """``[(value, lane kGE, shared kGE, hub kGE)]`` of a sweep, or None when a point is missing."""
+    """``[(value, slice kGE, shared kGE, hub kGE)]`` of a sweep, or None when a point is missing."""
     points = []
     for value, cfg in sweep.configurations():
         census = measurement.census(cfg, library)
@@ -184,7 +180,7 @@ def sweep_values(measurement, sweep, library=None):
         points.append(
             (
                 value,
-                *lane_and_shared(
+                *slice_and_shared(
                     {name: each["kge"] for name, each in census[0].items()}, census[1], cfg
                 ),
             )

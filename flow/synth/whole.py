@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Timing of a hub that was mapped unit by unit: one lane, one loopback lane and all that is shared,
-put together again."""
+"""Timing of a hub that was mapped unit by unit: one slice, one loopback slice and all that is
+shared, put together again."""
 
 import re
+from dataclasses import asdict
 
 from flow.kept import digest, keep, recall
 
@@ -15,25 +16,23 @@ __all__ = ["unit_text", "whole_timing"]
 
 
 def whole_timing(netlists, cfg, library, folder):
-    """``{ps, start, end, gates}`` of the slowest register-to-register path within and between the
-    units.
+    """``{ps, start, end, gates, clocks}``: the slowest register-to-register path of the hub's clock
+    within and between the units; ``clocks``: {clock: the same of each}.
 
-    ``netlists``: {unit: folder with its mapped netlist}, ``rest`` among them. Lanes are equal: the
-    netlist has lane 0 and the first loopback lane, the others are black boxes. Kept in ``folder``
-    while nothing changes. Raises ValueError, OSError.
+    ``netlists``: {unit: folder with its mapped netlist}, ``rest`` among them. Slices are equal:
+    the netlist has slice 0 and the first loopback slice, the others are black boxes. Kept in
+    ``folder`` while nothing changes. Raises ValueError, OSError.
     """
     texts = {name: (path / NETLIST).read_text() for name, path in sorted(netlists.items())}
-    key = digest(repr((sorted(texts.items()), library.digest)), length=64)
+    key = digest(repr((sorted(texts.items()), library.digest, "by clock")), length=64)
     if known := recall(folder / "result.json", key):
         return known
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         (folder / f"{name}.v").write_text(unit_text(name, text, cfg))
-    ps, start, end, gates = timer.slowest_path(
-        library.unpack(), [f"{name}.v" for name in texts], folder
-    )
-    figures = {"ps": ps, "start": start, "end": end, "gates": gates}
-    return keep(folder / "result.json", key, figures)
+    paths = timer.slowest_paths(library.unpack(), [f"{name}.v" for name in texts], folder)
+    clocks = {clock: asdict(path) for clock, path in paths.items()}
+    return keep(folder / "result.json", key, {**clocks["clk"], "clocks": clocks})
 
 
 def unit_text(name, text, cfg):

@@ -6,7 +6,9 @@ Amaranth gives every instance of a component its own module. A hub has the same 
 that module.
 """
 
+import gc
 import re
+from contextlib import contextmanager
 
 from amaranth import ClockSignal, Instance, ResetSignal
 from amaranth.back import rtlil, verilog
@@ -20,6 +22,7 @@ __all__ = [
     "Placed",
     "memories",
     "module_names",
+    "rare_collections",
     "to_rtlil",
     "to_verilog",
 ]
@@ -79,10 +82,23 @@ class ModuleLibrary:
         return Placed(name, *self._known[name])
 
 
+@contextmanager
+def rare_collections():
+    """For a conversion by Amaranth: its netlist is millions of objects that all live to the end.
+    Looking through them for garbage as often as Python does takes a third of the time."""
+    usual = gc.get_threshold()
+    gc.set_threshold(100_000, 50, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*usual)
+
+
 def to_rtlil(component, name):
     """RTLIL of a component and what is below it, equal modules once; module names have letters,
     digits and ``_`` only."""
-    text = rtlil.convert(component, name=name, emit_src=False)
+    with rare_collections():
+        text = rtlil.convert(component, name=name, emit_src=False)
     plain = {}
     for found in _MODULE.findall(text):
         plain[found] = re.sub(r"\W", "_", found)

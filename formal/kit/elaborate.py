@@ -7,6 +7,7 @@ import re
 import warnings
 from pathlib import Path
 
+from flow.verilog.netlist import rare_collections
 from hub_rtl.parts.mutants import mutated
 
 __all__ = ["build", "elaborate"]
@@ -56,7 +57,7 @@ def _elaborate(check):
     from .table import TableError, undischarged
 
     spec = specification(check)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), rare_collections():
         warnings.simplefilter("error")
         body = Fragment.get(spec, None)
         spec.wrapped = {name: part.origins[0] for part, name, _ in body.subfragments}

@@ -182,25 +182,28 @@ def _tail(path, lines=40):
     return "\n".join(Path(path).read_text(errors="replace").splitlines()[-lines:])
 
 
-def _runtime_objects(folder, make, env, key, log):
-    """Verilator's own run-time objects are the same in every bench: compiled once, then copied."""
+def _runtime(folder, make, env, key, log):
+    """Verilator's own run time is the same in every bench: its objects are compiled once, then
+    copied, and its header once, which was half of a small bench's build. Returns the header."""
     cache = BUILD / "cocotb" / f".runtime-{key}"
     if not cache.exists():
         rule = re.search(
             r"VM_GLOBAL_FAST \+= \\\n(.*?)\n\n", (folder / "Vtop_classes.mk").read_text(), re.S
         ).group(1)
         objects = [word + ".o" for word in rule.replace("\\", " ").split()]
-        _command([*make, *objects], env, log)
         scratch = cache.with_name(f"{cache.name}.{os.getpid()}")
         scratch.mkdir(parents=True, exist_ok=True)
+        header = scratch / "runtime.h"
+        header.write_text('#include "verilated.h"\n#include "verilated_vpi.h"\n')
+        _command([*make, *objects, f"{header}.fast.gch", f"{header}.slow.gch"], env, log)
         for name in objects:
             shutil.copy(folder / name, scratch)
         with contextlib.suppress(OSError):  # somebody else was faster: theirs is as good
             scratch.rename(cache)
         shutil.rmtree(scratch, ignore_errors=True)
-        return
-    for path in cache.iterdir():
+    for path in cache.glob("*.o"):
         shutil.copy(path, folder)  # newer than Vtop.mk now, so make leaves it alone
+    return cache / "runtime.h"
 
 
 def _build(text, name, waves, count):
@@ -254,8 +257,6 @@ def _build(text, name, waves, count):
                 env,
                 log,
             )
-            # The wheel was built without knowing the compiler's way to include a precompiled
-            # header; larger designs need it.
             make = [
                 "make",
                 "-j",
@@ -267,11 +268,14 @@ def _build(text, name, waves, count):
                 f"VM_TRACE={int(waves)}",
                 f"VM_COVERAGE={int(count)}",
                 *CXX_FLAGS,
-                *([] if system else ["CFG_CXXFLAGS_PCH_I=-include"]),
             ]
             tools = hashlib.sha256(repr(kind).encode()).hexdigest()[:8]
-            _runtime_objects(folder, make, env, tools, log)
-            _command(make, env, log)
+            header = _runtime(folder, make, env, tools, log)
+            _command([*make, f"{CXX_FLAGS[0]} -include {header}.fast", "verilator.o"], env, log)
+            of_design = [
+                f"VK_PCH_I_{kind.upper()}=-include {header}.{kind}" for kind in ("fast", "slow")
+            ]
+            _command([*make, f"VK_PCH_H={header}", *of_design], env, log)
             (folder / "done").touch()
         os.utime(folder)
     _prune(folder.parent)
@@ -288,26 +292,46 @@ def _prune(folder):
             shutil.rmtree(path, ignore_errors=True)
 
 
+def _texts(component, name, with_bugs):
+    """Verilog of a component, and the numbers of the mutants that it has if ``with_bugs``."""
+    if isinstance(component, str):
+        return component, {}
+    if isinstance(component, functools.partial):
+        words = tuple(component.keywords.items())
+        return _texts_of_recipe(component.func, component.args, words, name, with_bugs)
+    if with_bugs:
+        return with_mutants(component, lambda whole: to_verilog(whole, name))
+    return to_verilog(component, name), {}
+
+
+@functools.lru_cache(32)
+def _texts_of_recipe(make, args, words, name, with_bugs):
+    """:func:`_texts`, converted once for all tests that differ in their bug only."""
+    return _texts(make(*args, **dict(words)), name, with_bugs)
+
+
 def _verilog(component, name, bug):
     """``(name of the top, Verilog, environment of the simulator)`` of a component, or text, with a
     bug. A variant is a netlist of its own, and so has a text of its own."""
     if bug is None:
-        text = component if isinstance(component, str) else to_verilog(component, name)
-        return name, text, {}
+        return name, _texts(component, name, False)[0], {}
     from sim.quality.mutation.names import known
 
     name += "_mutants"
     if known(bug).kind == "variant":
+        if isinstance(component, functools.partial):
+            component = component()
         with mutated(bug):
             return name, to_verilog(component, name), {}
-    text, numbers = with_mutants(component, lambda whole: to_verilog(whole, name))
+    text, numbers = _texts(component, name, True)
     return name, text, {CHOICE: str(number_of(bug, numbers))}
 
 
 def run_bench(component, *, module, name, tests=None, params=None, cfg=None, seed=None, bug=None):
     """Runs cocotb tests of ``module`` on ``component``.
 
-    Parameters: ``component``, an Amaranth component or Verilog text whose top module is ``name``;
+    Parameters: ``component``, an Amaranth component, a ``functools.partial`` that makes one (its
+    Verilog is made once for many tests) or Verilog text whose top module is ``name``;
     ``module``, the cocotb module (``"sim.cocotb.decoder.tests"``), or several, separated by commas;
     ``name``, of the top module and of the build folder ``build/cocotb/<name>``; ``tests``, names of
     the cocotb tests to run, all by default; ``params``, anything JSON can hold, for

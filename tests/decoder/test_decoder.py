@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """LogicalDestinationDecoder, StoreSteer, StoreMerge under cocotb, against their golden models."""
 
+from functools import partial
+
 import pytest
 
 from hub_rtl.contract.config import HubConfig
@@ -42,7 +44,7 @@ PARTS = ODD.replace(name="parts", lanes=5)
 def run(cfg, tests=None, bug=None):
     """Tests of the decoder's bench, all of them by default."""
     run_bench(
-        LogicalDestinationDecoder(cfg),
+        partial(LogicalDestinationDecoder, cfg),
         name=f"decoder_{cfg.name}",
         module="sim.cocotb.decoder.tests,sim.cocotb.decoder.moments",
         tests=tests,

@@ -15,7 +15,7 @@ from flow.synth.generic import measure_generic
 from flow.synth.liberty import Library, libraries
 from flow.synth.measure import FlowError, Settings, measure
 from flow.synth.parts import PARTS, part_rtlil
-from flow.synth.targets import clock_targets
+from flow.synth.targets import fpga_targets
 from hub_rtl.contract.config import preset
 from moe_hub.cli import app
 
@@ -180,15 +180,24 @@ def test_a_tool_that_fails_is_named(tmp_path, library, monkeypatch):
         measure(TINY, [PART], ("cells",), Settings((1,), library), tmp_path, tell=str)
 
 
-def test_clock_targets():
-    """A block, the hub, LUTs beside the peer's; fewer than three seeds judge no clock."""
+def test_fpga_targets():
+    """Payload and size of the hub, LUTs beside the peer's where it is judged by; fewer than three
+    seeds judge no clock."""
+
+    def hub(mhz, slice_bytes, runs=3, lut=30000):
+        figures = {"hub": {"ecp5": {"mhz": mhz, "lut": lut, "runs": [mhz] * runs}}}
+        return [goal.met for goal in fpga_targets(figures, slice_bytes)]
+
+    assert hub(100.0, 64) == [True, True] and hub(99.9, 64)[0] is False
+    assert hub(150.0, 32)[0] is False and hub(100.0, 64, runs=1)[0] is None
+    assert hub(100.0, 64, lut=65001)[1] is False
     figures = {
-        "hub": {"ecp5": {"mhz": 124.9, "lut": 30000, "runs": [1, 2, 3]}},
         "decoder": {"ecp5": {"mhz": 150.0, "lut": 1315, "runs": [1, 2, 3]}},
-        "link": {"ecp5": {"mhz": 300.0, "lut": 10, "runs": [300.0]}},
-        "csr": {},
+        "scoreboard": {"ecp5": {"mhz": 150.0, "lut": 9999, "runs": [1, 2, 3]}},
+        "memory_writer": {},
+        "hub": {},
     }
-    assert [goal.met for goal in clock_targets(figures)] == [False, True, False, None, None]
+    assert [goal.met for goal in fpga_targets(figures, 64)] == [False, None, None, None]
 
 
 def test_command(tmp_path):

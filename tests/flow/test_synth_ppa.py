@@ -15,7 +15,7 @@ from flow.synth.parts import PARTS
 from flow.synth.peers import PEERS
 from flow.synth.ppa import Measurement
 from flow.synth.processes import ASAP7_BIT_UM2, Process, memory_area
-from flow.synth.sweeps import SWEEPS, Sweep, fit_line, lane_and_shared
+from flow.synth.sweeps import SWEEPS, Sweep, fit_line, slice_and_shared
 from flow.synth.targets import area_of_hub, judge
 from hub_rtl.contract.config import preset
 from moe_hub.ppa import report
@@ -26,6 +26,7 @@ KGE = {
     "packet_manager": 20,
     "serializer": 3,
     "link": 9,
+    "receive_pool": 6,
     "loop_port": 2,
     "row_lookup": 15,
     "memory_writer": 4,
@@ -126,9 +127,8 @@ def test_units_are_whole_and_the_rest_has_them_as_boxes(census):
         kinds = set(re.findall(r"^  cell \\(\S+) \\\S+$", text, re.M))
         assert modules.count("top") == 1 and kinds <= set(modules), name
     boxes = census[REST][1].count("attribute \\blackbox 1")
-    assert boxes == len(
-        [unit for unit in UNITS.values() if unit.name not in ("ack_combiner", "serializer")]
-    )  # those are in the scoreboard and in the slice with links
+    inside = {"ack_combiner", "serializer", "receive_pool"}  # scoreboard, slice with links
+    assert boxes == len(UNITS.keys() - inside)
 
 
 def test_designs_are_elaborated_once(tmp_path, monkeypatch):
@@ -166,15 +166,17 @@ def test_memories_become_registers_at_their_ports():
     ]
 
 
-def test_lane_and_shared_add_up_to_the_hub():
+def test_slice_and_shared_add_up_to_the_hub():
     counts = {
         name: {"lane": 2, "slice": 3, "loop": 1, "hub": 1}[unit.per] for name, unit in UNITS.items()
     } | {REST: 1}
     values = {name: KGE.get(name, 5) for name in counts}
-    lane, shared, total = lane_and_shared(values, counts, TINY)
-    assert lane == 10 + 20 + 3 + 9 + 15 + 4 + 1
+    one, shared, total = slice_and_shared(values, counts, TINY)
+    assert one == 10 + 20 + 3 + 6 + 9 + 15 + 4 + 1
     assert shared == 5 * (1 + sum(unit.per == "hub" for unit in UNITS.values()))
-    assert total == 2 * lane + (lane - 10 - 9 - 3 + 2) + shared
+    assert total == 2 * one + (one - 10 - 9 - 6 - 3 + 2) + shared
+    counts["serializer"] *= 3  # one per link
+    assert slice_and_shared(values, counts, TINY)[:2] == (one + 6, shared)
 
 
 def test_line():
@@ -224,8 +226,8 @@ def test_second_call_runs_nothing_and_writes_the_same(tmp_path, flows):
     assert {flow for _, flow in flows} == {"generic", "ecp5"}
     for picture in re.findall(r"\]\(\.\./images/(\S+)\)", pages[0]):
         assert (tmp_path / "docs/images" / picture).exists()
-    assert "| spill_port_merge: at least 150 MHz on ECP5 | 160 MHz | met |" in pages[0]
-    assert "| one lane: at most 100 kGE, NAND2 equivalents | 62.0 kGE | met |" in pages[0]
+    assert "times the LUTs of dma_if_desc_mux (461) | 10 LUTs, 0.02 times | met |" in pages[0]
+    assert "kGE per GB/s, NAND2 equivalents | 233 kGE, 4.7 per GB/s | MISSED |" in pages[0]
 
 
 def test_steps_can_be_run_one_by_one(tmp_path, flows):
@@ -233,7 +235,7 @@ def test_steps_can_be_run_one_by_one(tmp_path, flows):
     made.run("blocks", 1, tell=str)
     assert flows == [("spill_port_merge", "generic")]
     words = {goal.text.split(":")[0]: goal.word for goal in judge(made)}
-    assert words["one lane"] == words["area grows linearly with lanes"] == "not measured"
+    assert words["hub"] == words["area grows linearly with slices"] == "not measured"
 
 
 def test_what_fails_is_reported_and_the_rest_goes_on(tmp_path, flows, monkeypatch):
@@ -246,8 +248,8 @@ def test_what_fails_is_reported_and_the_rest_goes_on(tmp_path, flows, monkeypatc
 
     monkeypatch.setattr(Settings, "run", broken)
     made = _measurement(tmp_path, sweeps={})
-    made.run("lane", 1, tell=str)
-    assert made.errors == {"lane": ["csr, generic: no such thing"]}
+    made.run("units", 1, tell=str)
+    assert made.errors == {"units": ["csr, generic: no such thing"]}
     assert made.census(TINY) is None and len(flows) == len(UNITS)  # all but one, and the rest
     assert report(made, ["blocks"], 1, tmp_path, tmp_path / "docs/results/ppa.md") == 1
 
@@ -255,11 +257,11 @@ def test_what_fails_is_reported_and_the_rest_goes_on(tmp_path, flows, monkeypatc
 def test_area_of_the_hub_with_memories(tmp_path, flows):
     """Every unit: logic as mapped, memory by the bit, times the instances."""
     made = _measurement(tmp_path, [FakeLibrary], sweeps={})
-    for step in ("lane", "blocks"):
+    for step in ("units", "blocks"):
         made.run(step, 1, tell=str)
     assert area_of_hub(made, FakeLibrary) is None
     made.whole = lambda library, measure=False: None
-    made.run("lane-cells", 1, tell=str)
+    made.run("units-cells", 1, tell=str)
     area = area_of_hub(made, FakeLibrary)
     assert area["decoder"] == (2, 2000.0, pytest.approx(2 * 2000 * ASAP7_BIT_UM2))
     goal = next(goal for goal in judge(made) if goal.text.startswith("what the mechanism adds"))

@@ -2,6 +2,8 @@
 """Two joined hubs under cocotb, set up through their registers, against the system's golden
 model."""
 
+from functools import partial
+
 import pytest
 
 from hub_rtl.contract.config import preset
@@ -32,7 +34,7 @@ def test_pair(name, cfg):
 def slices(slice_links, tests=None, bug=None, link_period=None, **more):
     cfg = preset("tiny", ranks=3, packet_bytes=256, slice_links=slice_links, **more)
     run_bench(
-        SliceMesh(cfg),
+        partial(SliceMesh, cfg),
         name=f"slices_{slice_links}" + "_clocks" * cfg.link_clock,
         module="sim.cocotb.hub.slices",
         tests=tests,
@@ -57,7 +59,7 @@ def test_line_rate():
         "tiny", slice_links=3, slice_bytes=64, pool_depth=8, pool_places=64, link_clock=True
     )
     run_bench(
-        SliceMesh(cfg),
+        partial(SliceMesh, cfg),
         name="slices_rate",
         module="sim.cocotb.hub.slices",
         tests=["line_rate"],
@@ -92,7 +94,7 @@ def test_bug_of_links(bug):
 def split(tests=None, bug=None, slice_bytes=32):
     cfg = TINY.replace(slice_bytes=slice_bytes)
     run_bench(
-        NewsSplit(cfg),
+        partial(NewsSplit, cfg),
         name=f"news_split_{slice_bytes}",
         module="sim.cocotb.hub.news",
         tests=tests,

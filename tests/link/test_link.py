@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Links: LinkPort against a Python peer, its parts, the loop lane, bugs."""
 
+from functools import partial
+
 import pytest
 
 from hub_rtl.contract.config import preset
@@ -37,7 +39,7 @@ def test_first_rank():
 def loop(tests=None, bug=None):
     cfg = CONFIGS["odd"]
     run_bench(
-        LoopPort(cfg),
+        partial(LoopPort, cfg),
         name="loop_port",
         module="sim.cocotb.link.loop",
         tests=tests,
@@ -75,7 +77,7 @@ def test_mutants(name, test, config):
     cfg = CONFIGS[config]
     assert_caught(
         lambda: run_bench(
-            LinkPort(cfg),
+            partial(LinkPort, cfg),
             name=f"link_{config}",
             module=PEER,
             cfg=cfg,
@@ -94,7 +96,7 @@ def test_loop_counts_own_takes_only():
 def serializer(packet_bytes, slice_bytes, tests=None, bug=None):
     cfg = preset("tiny", packet_bytes=packet_bytes)
     run_bench(
-        Serializer(cfg, slice_bytes),
+        partial(Serializer, cfg, slice_bytes),
         name=f"serializer_{packet_bytes}_{slice_bytes}",
         module="sim.cocotb.link.serializer",
         tests=tests,
@@ -128,7 +130,7 @@ def test_bug_of_serializer(bug, test):
 def deserializer(packet_bytes, slice_bytes, tests=None, bug=None):
     cfg = preset("tiny", ranks=4, pool_depth=8, packet_bytes=packet_bytes)
     run_bench(
-        Deserializer(cfg, slice_bytes),
+        partial(Deserializer, cfg, slice_bytes),
         name=f"deserializer_{packet_bytes}_{slice_bytes}",
         module="sim.cocotb.link.deserializer",
         tests=tests,
@@ -161,7 +163,7 @@ def test_bug_of_deserializer(bug, test):
 def slice_credits(tests=None, bug=None):
     cfg, params = preset("tiny", ranks=3), {"places": 15}
     run_bench(
-        SliceCredits(cfg, **params),
+        partial(SliceCredits, cfg, **params),
         name="slice_credits",
         module="sim.cocotb.link.slice_credits",
         tests=tests,

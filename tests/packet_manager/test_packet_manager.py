@@ -2,6 +2,8 @@
 """Packet manager: traffic against the golden model, promises on latency, rate, order and drain,
 bugs."""
 
+from functools import partial
+
 import pytest
 
 from hub_rtl.contract.config import preset
@@ -35,7 +37,7 @@ CONFIGS = {
 def run(config, *tests, bug=None):
     cfg = CONFIGS[config]
     run_bench(
-        PacketManager(cfg),
+        partial(PacketManager, cfg),
         name=f"packet_manager_{config}",
         module=MODULE,
         tests=list(tests),

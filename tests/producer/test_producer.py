@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ProducerControl under cocotb, against its golden model."""
 
+from functools import partial
+
 import pytest
 
 from hub_rtl.contract.config import HubConfig
@@ -98,23 +100,23 @@ def run(component, cfg, name, tests=TESTS, bug=None):
 
 @pytest.mark.parametrize("cfg", [SMALLEST, ODD], ids=lambda cfg: cfg.name)
 def test_producer_control(cfg):
-    run(ProducerControl(cfg), cfg, f"producer_{cfg.name}")
+    run(partial(ProducerControl, cfg), cfg, f"producer_{cfg.name}")
 
 
 @pytest.mark.parametrize("cfg", [SMALLEST, ODD], ids=lambda cfg: cfg.name)
 def test_moments(cfg):
-    run(ProducerControl(cfg), cfg, f"producer_{cfg.name}", MOMENTS)
+    run(partial(ProducerControl, cfg), cfg, f"producer_{cfg.name}", MOMENTS)
 
 
 @pytest.mark.parametrize("cfg", [SMALLEST, ODD, WIDER], ids=lambda cfg: cfg.name)
 def test_promises(cfg):
     few = [test for test in PROMISES if test != "replicas" or cfg.replicas > 1]
-    run(ProducerControl(cfg), cfg, f"producer_{cfg.name}", few)
+    run(partial(ProducerControl, cfg), cfg, f"producer_{cfg.name}", few)
 
 
 def test_many_peers():
     run(
-        ProducerControl(WIDE),
+        partial(ProducerControl, WIDE),
         WIDE,
         "producer_wide",
         ["close_all_rate", "blocked_messages"],
@@ -124,13 +126,15 @@ def test_many_peers():
 def test_long_packet_is_noticed():
     """A NEWS packet has 16 entries at most."""
     bug, test = "producer.packet_of_17_entries", ["close_all_rate"]
-    assert_caught(lambda: run(ProducerControl(WIDE), WIDE, "producer_wide", test, bug))
+    assert_caught(lambda: run(partial(ProducerControl, WIDE), WIDE, "producer_wide", test, bug))
 
 
 def test_early_close_is_noticed():
     """A close that does not wait for its peer to drain carries too few bytes."""
     bug = "producer.close_while_draining"
-    assert_caught(lambda: run(ProducerControl(ODD), ODD, "producer", ["random_commands"], bug=bug))
+    assert_caught(
+        lambda: run(partial(ProducerControl, ODD), ODD, "producer", ["random_commands"], bug=bug)
+    )
 
 
 @pytest.mark.parametrize(
@@ -143,7 +147,7 @@ def test_early_close_is_noticed():
 )
 def test_moments_are_noticed(name, test):
     """Of two events in one cycle, or of one handle and the others, only one counts."""
-    assert_caught(lambda: run(ProducerControl(ODD), ODD, "producer", [test], bug=name))
+    assert_caught(lambda: run(partial(ProducerControl, ODD), ODD, "producer", [test], bug=name))
 
 
 @pytest.mark.parametrize(
@@ -171,12 +175,12 @@ def test_moments_are_noticed(name, test):
 def test_broken_promise_is_noticed(name, test):
     """A promise is made twice, ends with another replica or epoch, or waits for ever; a close does
     not say that it was broken; it is read too early, of another bank, or without a mark."""
-    assert_caught(lambda: run(ProducerControl(ODD), ODD, "producer", [test], bug=name))
+    assert_caught(lambda: run(partial(ProducerControl, ODD), ODD, "producer", [test], bug=name))
 
 
 def ledger(cfg, bug=None):
     module = "sim.cocotb.producer.ledger"
-    run_bench(SendLedger(cfg), name=f"ledger_{cfg.name}", module=module, cfg=cfg, bug=bug)
+    run_bench(partial(SendLedger, cfg), name=f"ledger_{cfg.name}", module=module, cfg=cfg, bug=bug)
 
 
 @pytest.mark.parametrize("cfg", [SMALLEST, ODD, MANY], ids=lambda cfg: cfg.name)
@@ -203,7 +207,7 @@ def test_wrong_ledger_is_noticed(name):
 
 def news_lanes(bug=None):
     module = "sim.cocotb.producer.lanes"
-    run_bench(NewsLanes(ODD), name="news_lanes", module=module, cfg=ODD, bug=bug)
+    run_bench(partial(NewsLanes, ODD), name="news_lanes", module=module, cfg=ODD, bug=bug)
 
 
 def test_news_lanes():

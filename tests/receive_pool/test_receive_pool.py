@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Receive pool: traffic against the golden model, promises on latency, rate, grants, bugs."""
 
+from functools import partial
+
 import pytest
 
 from hub_rtl.contract.config import preset
@@ -42,7 +44,7 @@ def run(config, *tests, bug=None):
     cfg, pool = CONFIGS[config]
     params = {"period": 200, **pool}
     run_bench(
-        ReceivePool(cfg, **params),
+        partial(ReceivePool, cfg, **params),
         name=f"receive_pool_{config}",
         module=MODULE,
         tests=list(tests),
@@ -70,7 +72,7 @@ def pair(tests=(), bug=None):
     cfg = preset("tiny", ranks=3)
     params = {"slice_bytes": 64, "links": 2, "places": 12, "period": 200}
     run_bench(
-        SlicePair(cfg, **params),
+        partial(SlicePair, cfg, **params),
         name="slice_pair",
         module="sim.cocotb.receive_pool.pair",
         tests=list(tests),

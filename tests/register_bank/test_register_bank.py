@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The register bank: description, hardware against the golden model, manual."""
 
+from functools import partial
+
 import pytest
 
 from flow.verilog.register_text import registers_header, registers_markdown
@@ -101,7 +103,7 @@ def changed_bank(test, bug, module="sim.cocotb.register_bank.tests"):
     """The tests that notice the bug."""
     return assert_caught(
         lambda: run_bench(
-            CsrBank(ODD),
+            partial(CsrBank, ODD),
             module=module,
             name="csr",
             tests=[test],

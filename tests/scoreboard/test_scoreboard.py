@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Readiness scoreboard: bench against the golden model, bugs, configurations."""
 
+from functools import partial
+
 import pytest
 
 from flow.verilog.lint import lint_verilog
@@ -29,7 +31,7 @@ def test_against_golden(name):
     """All cocotb tests of the scoreboard on one configuration."""
     cfg, epochs = CONFIGS[name]
     run_bench(
-        ReadinessScoreboard(cfg),
+        partial(ReadinessScoreboard, cfg),
         name=f"scoreboard_{name}",
         module=MODULES,
         cfg=cfg,
@@ -39,7 +41,7 @@ def test_against_golden(name):
 
 def rates(cfg, **more):
     run_bench(
-        ReadinessScoreboard(cfg),
+        partial(ReadinessScoreboard, cfg),
         name="scoreboard_rates",
         module="sim.cocotb.scoreboard.rates",
         cfg=cfg,
@@ -85,7 +87,7 @@ def test_moments(name):
     """Sums that agree by accident, and two events at one register; the configurations have tiles of
     two rows."""
     cfg, _ = CONFIGS[name]
-    moments(ReadinessScoreboard(cfg), cfg, name)
+    moments(partial(ReadinessScoreboard, cfg), cfg, name)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +101,7 @@ def test_moments(name):
 )
 def test_moments_are_noticed(name, test):
     cfg = preset("tiny")
-    assert_caught(lambda: moments(ReadinessScoreboard(cfg), cfg, "tiny", [test], bug=name))
+    assert_caught(lambda: moments(partial(ReadinessScoreboard, cfg), cfg, "tiny", [test], bug=name))
 
 
 @pytest.mark.parametrize(
@@ -122,7 +124,7 @@ def test_mutants(name):
     cfg = preset("tiny")
     assert_caught(
         lambda: run_bench(
-            ReadinessScoreboard(cfg),
+            partial(ReadinessScoreboard, cfg),
             name="scoreboard_tiny",
             cfg=cfg,
             module="sim.cocotb.scoreboard.tests,sim.cocotb.scoreboard.faults",
@@ -154,7 +156,7 @@ def test_bugs_of_announcements(name, test):
     cfg = preset("tiny")
     assert_caught(
         lambda: run_bench(
-            ReadinessScoreboard(cfg),
+            partial(ReadinessScoreboard, cfg),
             name="scoreboard_tiny",
             cfg=cfg,
             module="sim.cocotb.scoreboard.tells",

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Slot allocator: the whole block under cocotb, the address table alone in Amaranth's simulator."""
 
+from functools import partial
+
 import pytest
 from amaranth.sim import Simulator
 
@@ -70,7 +72,7 @@ MODULES = ",".join(
 
 def run_allocator(component, cfg, name, tests, bug=None):
     run_bench(
-        component(cfg),
+        partial(component, cfg),
         name=f"slot_allocator_{name}",
         module=MODULES,
         tests=tests,
