@@ -182,7 +182,7 @@ def test_bugs_of_ranges(name, test):
     cfg = preset("small", lanes=2)
     assert_caught(
         lambda: run_bench(
-            ReadinessScoreboard(cfg),
+            partial(ReadinessScoreboard, cfg),
             name="scoreboard_small",
             module="sim.cocotb.scoreboard.ranges",
             cfg=cfg,
