@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps what is to be announced as pending bits and offers it as events."""
 
-from amaranth import Cat, Const, Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from typing import NamedTuple
+
+from amaranth import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hub_rtl.contract.config import index_width
@@ -18,6 +20,31 @@ from .end_bits import EndBits
 from .records import scoreboard_types
 
 __all__ = ["EventScan"]
+
+
+class Next(NamedTuple):
+    """The event after the one that is offered."""
+
+    event: data.View
+    bank: Signal
+    valid: Signal
+    under_way: Signal  #: one more comes
+    free: Value  #: the output takes one
+
+
+class Scan(NamedTuple):
+    """Tiles' bits, how far an operation on them is."""
+
+    start: Signal  #: a word is looked through
+    turn: Signal  #: some word had bits
+    summary: Signal  #: of each word, whether it has bits
+    set_1: Signal
+    clear_1: Signal
+    scan_1: Signal
+    found_2: Signal
+    found_3: Signal
+    place_2: Signal
+    place_3: Signal
 
 
 class EventScan(wiring.Component):
@@ -43,6 +70,8 @@ class EventScan(wiring.Component):
 
     def __init__(self, cfg):
         self._cfg, self._types = cfg, scoreboard_types(cfg)
+        self._width = min(32, 2 * cfg.groups)  # of a word of bits
+        self._words = 2 * cfg.groups // self._width
         own, types = self._types, types_of(cfg)
         super().__init__(
             {
@@ -62,31 +91,41 @@ class EventScan(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        cfg, types = self._cfg, self._types
-        width = min(32, 2 * cfg.groups)
-        words = 2 * cfg.groups // width
-        bit_width = index_width(width)
-        m.submodules.bits = bits = Ram(width, words, clear=True, quick=words <= SMALL)
-        m.submodules.infos = infos = Ram(types.ready_info, 2 * cfg.groups)
-
-        event_shape = types_of(cfg).event
-        spare = Signal(event_shape)  # next event
+        m.submodules.bits = bits = Ram(
+            self._width, self._words, clear=True, quick=self._words <= SMALL
+        )
+        m.submodules.infos = infos = Ram(self._types.ready_info, 2 * self._cfg.groups)
+        spare = Signal(types_of(self._cfg).event)
         spare_bank, spare_valid = Signal(name="spare_bank"), Signal(name="spare_valid")
-        under_way = Signal()  # one more comes to `spare`
+        under_way = Signal()
         out_free = ~self.o_event.valid | self.o_event.ready
+        coming = Next(spare, spare_bank, spare_valid, under_way, out_free)
+        news, summary, direct = self._straight(m, coming)
+        tiles = self._scan(m, bits, infos, news, summary, direct)
+        m.submodules.ends = ends = EndBits(self._cfg)
+        m.d.comb += [
+            ends.outcome.eq(self.outcome),
+            ends.drop.eq(self.drop),
+            ends.dep_write.eq(self.dep_write),
+            self.clearing.eq(bits.clearing | ends.clearing),
+        ]
+        self._choose(m, coming, tiles, ends, news, infos.r_data)
+        self._offer(m, coming, news, direct)
+        return m
 
-        # -- a tile becomes pending: straight to the output when all is idle, else a bit -----------
-        news, summary = Signal(types.ready, name="news"), Signal(words, name="summary")
+    def _straight(self, m, coming):
+        """A tile becomes pending: straight to the output when all is idle, else a bit. Returns what
+        is new, the summary of the bits, and whether it goes straight."""
+        news, summary = Signal(self._types.ready, name="news"), Signal(self._words, name="summary")
         m.d.sync += news.eq(self.ready)
         direct = Signal()
-        place = Cat(news.group, news.bank)
         m.d.comb += direct.eq(
             news.en
             & ~news.clear
-            & out_free
+            & coming.free
             & self.room
-            & ~under_way
-            & ~spare_valid
+            & ~coming.under_way
+            & ~coming.valid
             & ~summary.any()
             & mutant(
                 "scoreboard.killed_tile_told_directly",
@@ -94,8 +133,12 @@ class EventScan(wiring.Component):
                 1,
             )
         )
+        return news, summary, direct
 
-        # -- bits: one read-modify-write per cycle -------------------------------------------------
+    def _scan(self, m, bits, infos, news, summary, direct):
+        """The bits: one read-modify-write per cycle, sets first. Returns the :class:`Scan`."""
+        cfg, width, words = self._cfg, self._width, self._words
+        place, bit_width = Cat(news.group, news.bank), index_width(width)
         m.submodules.word_arbiter = word_arbiter = RoundRobin(words)
         scan = Signal()
         word = Signal(index_width(words))
@@ -168,33 +211,29 @@ class EventScan(wiring.Component):
         with m.If(bits.w_en):
             m.d.sync += summary.eq(Mux(some_left, summary | here, summary & ~here))
 
-        # -- ALL and ERROR -------------------------------------------------------------------------
-        m.submodules.ends = ends = EndBits(cfg)
-        m.d.comb += [
-            ends.outcome.eq(self.outcome),
-            ends.drop.eq(self.drop),
-            ends.dep_write.eq(self.dep_write),
-            self.clearing.eq(bits.clearing | ends.clearing),
-        ]
+        steps = (set_1, clear_1, scan_1, found_2, found_3, place_2, place_3)
+        return Scan(scan, turn_valid, summary, *steps)
 
-        # -- choice: one at a time on its way to `spare`, READY first ------------------------------
+    def _choose(self, m, coming, tiles, ends, news, info):
+        """One at a time is on its way to be the next event, READY first."""
+        types, group, spare = self._types, self._cfg.group_width, coming.event
         # `spare` is free by the time it is needed: what is in it now leaves in this cycle.
         free = Signal()
         quiet = mutant(
             "scoreboard.all_overtakes_ready",
-            ~news.en & ~set_1 & ~clear_1 & ~summary.any(),
-            ~news.en & ~set_1 & ~clear_1,
+            ~news.en & ~tiles.set_1 & ~tiles.clear_1 & ~tiles.summary.any(),
+            ~news.en & ~tiles.set_1 & ~tiles.clear_1,
         )
         m.d.comb += [
-            under_way.eq(scan_1 | found_2 | found_3 | ends.on_way),
-            free.eq(~spare_valid | (out_free & self.room)),
-            scan.eq(~under_way & free & ~news.en & turn_valid & summary.any()),
-            ends.pick.eq(~under_way & free & quiet & ends.some & ~ends.busy),
+            coming.under_way.eq(tiles.scan_1 | tiles.found_2 | tiles.found_3 | ends.on_way),
+            free.eq(~coming.valid | (coming.free & self.room)),
+            tiles.start.eq(~coming.under_way & free & ~news.en & tiles.turn & tiles.summary.any()),
+            ends.pick.eq(~coming.under_way & free & quiet & ends.some & ~ends.busy),
         ]
-        info, end = infos.r_data, ends.found
-        with m.If(found_3):
+        end = ends.found
+        with m.If(tiles.found_3):
             m.d.sync += [
-                spare_valid.eq(1),
+                coming.valid.eq(1),
                 spare.eq(0),
                 spare.kind.eq(EventKind.READY),
                 spare.plain.eq(info.plain),
@@ -202,14 +241,14 @@ class EventScan(wiring.Component):
                 spare.epoch.eq(info.epoch),
                 spare.rows.eq(info.rows),
                 spare.group.eq(
-                    mutant("scoreboard.group_of_next_place", place_3, place_2)[: cfg.group_width]
+                    mutant("scoreboard.group_of_next_place", tiles.place_3, tiles.place_2)[:group]
                 ),
-                spare_bank.eq(place_3[cfg.group_width]),
+                coming.bank.eq(tiles.place_3[group]),
             ]
         with m.Elif(end.en):
             of_range = end.index >= types.banks
             m.d.sync += [
-                spare_valid.eq(1),
+                coming.valid.eq(1),
                 spare.eq(0),
                 spare.kind.eq(Mux(end.error, EventKind.ERROR, EventKind.ALL)),
                 spare.plain.eq(of_range),
@@ -218,26 +257,30 @@ class EventScan(wiring.Component):
                 spare.rows.eq(end.word.rows),
                 spare.status.eq(end.word.status),
                 spare.refused.eq(end.word.refused),
-                spare_bank.eq(end.index[0] & ~of_range),
+                coming.bank.eq(end.index[0] & ~of_range),
             ]
-        with m.Elif(self._killed(spare.plain, spare.region, spare_bank) | (out_free & self.room)):
-            m.d.sync += spare_valid.eq(0)
+        with m.Elif(
+            self._killed(spare.plain, spare.region, coming.bank) | (coming.free & self.room)
+        ):
+            m.d.sync += coming.valid.eq(0)
 
-        # -- output --------------------------------------------------------------------------------
-        # What may be loaded is chosen early: news go straight out only when there is no next event.
+    def _offer(self, m, coming, news, direct):
+        """The output. What may be loaded is chosen early: news go straight out only when there is
+        no next event."""
+        spare = coming.event
         m.d.comb += [
             self.offered.eq(spare),
             self.loaded.eq(
                 direct
                 | (
-                    spare_valid
-                    & out_free
+                    coming.valid
+                    & coming.free
                     & self.room
-                    & ~self._killed(spare.plain, spare.region, spare_bank)
+                    & ~self._killed(spare.plain, spare.region, coming.bank)
                 )
             ),
         ]
-        with m.If(~spare_valid):
+        with m.If(~coming.valid):
             m.d.comb += [
                 self.offered.eq(0),
                 self.offered.plain.eq(news.plain),
@@ -260,7 +303,6 @@ class EventScan(wiring.Component):
             ("error", EventKind.ERROR),
         ):
             m.d.comb += self.counts[name].eq(taken & (self.o_event.payload.kind == kind))
-        return m
 
     def _killed(self, plain, region, bank):
         return (

@@ -39,6 +39,57 @@ class RegionBooksObserve(NamedTuple):
     op: data.View
 
 
+class Stage(NamedTuple):
+    """An operation in the cycle in which its book is changed, and what is known of it by then: all
+    but ``now`` are registers."""
+
+    valid: Signal
+    op: data.View
+    was: data.View  #: its book
+    now: data.View  #: the book as it becomes
+    shape: data.View  #: the region's geometry
+    hit: Signal  #: of its tile, by TileCounters: READY follows
+    over: Signal
+    live: Signal
+    held: Signal
+    full_rows: Signal
+    does: dict  #: by kind of operation: it is one
+    acks: Signal  #: an acknowledgement of a region
+    plain_ack: Signal  #: one of a dependency range
+    news: Signal  #: of refused bytes, or of a producer
+    answers: Signal  #: somebody waits for the result
+    fails: Signal  #: a verdict that the bank cannot be complete
+    homeless: Signal  #: ORPHAN names the region into which this one overflows
+    fit: data.View  #: see :data:`FIT`
+
+
+class Change(NamedTuple):
+    """What an operation does to its book, and what of it others have to know."""
+
+    busy: Signal  #: the bank is not FREE
+    opened: Signal  #: the bank is OPEN
+    opens: Signal
+    kept: Signal  #: news of the epoch that would be opened are there
+    forgets: Signal  #: the bank goes back to never opened
+    take: Signal  #: news of this epoch or the next
+    stands: Signal  #: that change something
+    tells: Signal  #: for the first time
+    closes: Signal  #: for the first time
+    resets: Signal  #: what was told or refused changes, on which the aim rests
+    fail: Signal  #: bad news for an open bank
+    ok: Signal  #: an order is carried out
+    moved: Signal  #: some total grows
+    ends: Signal  #: the finisher's ALL
+    bad_news: Signal
+    ready_tile: Signal
+    rest_there: Signal  #: the last tile was looked for and is there, as an ACK found it
+    rest_ready: Signal  #: the same, as the AIM found it
+    broken: Signal
+    aborts: Signal
+    orphaned: Signal
+    status: Signal  #: reason of an ERROR
+
+
 class RegionBooks(wiring.Component):
     """Second half of the scoreboard's pipeline: one read-modify-write of a book per cycle; the only
     writer of states.
@@ -103,6 +154,20 @@ class RegionBooks(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
+        books, mirror, shapes = self._tables(m)
+        at = self._read(m, books, shapes)
+        do = self._decide(m, at)
+        self._status(m, at, do)
+        self._change(m, at, do)
+        self._write(m, (books, mirror), at, do)
+        self._tell(m, at, do)
+        self._seek(m, at, do)
+        self._answer(m, at, do)
+        self._report(m, mirror)
+        return m
+
+    def _tables(self, m):
+        """The books, their copy for the query, and the geometries."""
         cfg, types = self._cfg, self._types
         m.submodules.books = books = Ram(
             types.book, types.banks, clear=True, quick=types.banks <= SMALL
@@ -122,8 +187,12 @@ class RegionBooks(wiring.Component):
         m.d.comb += shapes.w_data.valid.eq(
             self.geometry_write.geometry.valid & self.geometry_write.geometry.row_bytes[4:].any()
         )
+        return books, mirror, shapes
 
-        # -- read ----------------------------------------------------------------------------------
+    def _read(self, m, books, shapes):
+        """An operation's book is read, then registered with all that is known of them: the
+        :class:`Stage` in which it is changed."""
+        cfg, types = self._cfg, self._types
         m.d.comb += [
             books.r_en.eq(self.i_valid),
             books.r_addr.eq(bank_index(self.i_op.region, self.i_op.bank)),
@@ -139,7 +208,6 @@ class RegionBooks(wiring.Component):
         shape = Signal(types.geometry)
         hit, over, live, full_rows = Signal(), Signal(), Signal(), Signal(cfg.slot_width)
         held = Signal(cfg.tile_width)
-        name = bank_index(op.region, op.bank)
         # The operation in front may be changing that very book: known a cycle ahead.
         follows = Signal()
         m.d.sync += [
@@ -165,17 +233,22 @@ class RegionBooks(wiring.Component):
             live.eq(self.live),
             full_rows.eq(self.rows),
         ]
+        known = self._kinds(m, books, shapes, read_valid, read_op, now, follows)
+        return Stage(valid, op, was, now, shape, hit, over, live, held, full_rows, *known)
 
-        # What an operation is, and how its epoch stands to that of its book, are registers too.
+    def _kinds(self, m, books, shapes, read_valid, read_op, now, follows):
+        """What an operation is, and how its epoch stands to that of its book, are registers too:
+        the last fields of a :class:`Stage`."""
+        cfg = self._cfg
+
         def kinds(*kinds):
             return Cat(read_op.kind == kind for kind in kinds).any()
 
         does = {kind: Signal(name=f"does_{kind.name.lower()}") for kind in OpKind}
         acks, plain_ack, news = (Signal(name=name) for name in ("acks", "plain_ack", "news"))
-        answers, fails = Signal(), Signal()  # fails: a verdict that the bank cannot be complete
-        homeless = Signal(name="homeless")  # ORPHAN names the region into which this one overflows
+        answers, fails = Signal(), Signal()
+        homeless = Signal(name="homeless")
         fit = Signal(FIT)
-        same, early = fit.same, fit.early
         m.d.sync += [does[kind].eq(read_valid & (read_op.kind == kind)) for kind in OpKind]
         m.d.sync += [
             acks.eq(read_valid & ~read_op.plain & kinds(OpKind.ACK, OpKind.OVER)),
@@ -217,43 +290,46 @@ class RegionBooks(wiring.Component):
                 )
             ),
         ]
+        return does, acks, plain_ack, news, answers, fails, homeless, fit
 
-        # -- change --------------------------------------------------------------------------------
+    def _decide(self, m, at):
+        """The :class:`Change` that an operation makes."""
+        op, was, does, fit = at.op, at.was, at.does, at.fit
+        same, early, acks = fit.same, fit.early, at.acks
         busy, opened, opens, kept = Signal(), Signal(), Signal(), Signal()
-        forgets = Signal()  # the bank goes back to never opened
-        take, stands = Signal(), Signal()  # news of this epoch or the next; that change something
-        says, tells, closes = Signal(), Signal(), Signal()  # tells, closes: for the first time
-        resets = Signal()  # what was told or refused changes, on which the aim rests
-        fail, status, ok = Signal(), Signal(REASON), Signal()  # bad news for an open bank
-        moved, ends = Signal(), Signal()  # some total grows; the finisher's ALL
-        bad_news = op.mem | op.poison | over
+        forgets = Signal()
+        take, stands = Signal(), Signal()
+        says, tells, closes = Signal(), Signal(), Signal()
+        resets = Signal()
+        fail, status, ok = Signal(), Signal(REASON), Signal()
+        moved, ends = Signal(), Signal()
+        bad_news = op.mem | op.poison | at.over
         ready_tile = (
             acks
             & does[OpKind.ACK]
             & mutant("scoreboard.ready_after_the_end", opened, busy)
-            & hit
+            & at.hit
             & ~bad_news
         )
-        # The last tile was looked for and is there: as an ACK found it, or the AIM itself.
         rest_there = (
             acks
             & does[OpKind.ACK]
             & was.aim.known
             & ~was.rest
             & (op.group == was.aim.group)
-            & (held == was.aim.bytes)
+            & (at.held == was.aim.bytes)
         )
-        rest_ready = does[OpKind.AIM] & opened & same & hit
+        rest_ready = does[OpKind.AIM] & opened & same & at.hit
         broken = op.close & (op.abort | op.exceeds)
         aborts = does[OpKind.ABORT] & same & busy
-        orphaned = does[OpKind.ORPHAN] & homeless & same & busy
+        orphaned = does[OpKind.ORPHAN] & at.homeless & same & busy
         m.d.comb += [
             busy.eq(was.state != RegionState.FREE),
             opened.eq(was.state == RegionState.OPEN),
             opens.eq(
                 does[OpKind.OPEN]
                 & ~busy
-                & shape.valid
+                & at.shape.valid
                 & mutant("scoreboard.tainted_bank_opens_old_epoch", early, early | was.taint.any())
             ),
             forgets.eq(does[OpKind.FORGET] & ~busy),
@@ -272,7 +348,7 @@ class RegionBooks(wiring.Component):
             stands.eq((does[OpKind.REFUSE] & take) | tells | closes),
             resets.eq(((does[OpKind.REFUSE] & take) | tells) & fit.current),
             moved.eq((acks & busy) | (stands & fit.current)),
-            ends.eq(does[OpKind.FINISH] & opened & same & ~fails),
+            ends.eq(does[OpKind.FINISH] & opened & same & ~at.fails),
             ok.eq(
                 opens
                 | forgets
@@ -292,20 +368,56 @@ class RegionBooks(wiring.Component):
                         (acks & bad_news)
                         | (closes & same & broken)
                         | does[OpKind.OVERLAP]
-                        | (does[OpKind.FINISH] & same & fails)
+                        | (does[OpKind.FINISH] & same & at.fails)
                         | orphaned
                     )
                 )
                 | (opens & (fit.lost | (kept & was.next.broken)))
             ),
         ]
+        return Change(
+            busy,
+            opened,
+            opens,
+            kept,
+            forgets,
+            take,
+            stands,
+            tells,
+            closes,
+            resets,
+            fail,
+            ok,
+            moved,
+            ends,
+            bad_news,
+            ready_tile,
+            rest_there,
+            rest_ready,
+            broken,
+            aborts,
+            orphaned,
+            status,
+        )
+
+    def _status(self, m, at, do):
+        """The reason of an ERROR."""
+        op, was, status = at.op, at.was, do.status
         with m.Switch(op.kind):
             with m.Case(OpKind.ACK, OpKind.OVER):
                 m.d.comb += status.eq(
                     mutant(
                         "scoreboard.overlap_before_memory_error",
-                        Mux(op.mem, Reason.MEM_ERROR, Mux(over, Reason.OVERLAP, Reason.INCOMPLETE)),
-                        Mux(over, Reason.OVERLAP, Mux(op.mem, Reason.MEM_ERROR, Reason.INCOMPLETE)),
+                        Mux(
+                            op.mem,
+                            Reason.MEM_ERROR,
+                            Mux(at.over, Reason.OVERLAP, Reason.INCOMPLETE),
+                        ),
+                        Mux(
+                            at.over,
+                            Reason.OVERLAP,
+                            Mux(op.mem, Reason.MEM_ERROR, Reason.INCOMPLETE),
+                        ),
                     )
                 )
             with m.Case(OpKind.OVERLAP):
@@ -313,7 +425,7 @@ class RegionBooks(wiring.Component):
             with m.Case(OpKind.OPEN):
                 m.d.comb += status.eq(
                     Mux(
-                        fit.lost,
+                        at.fit.lost,
                         Reason.EPOCH_EARLY,
                         Mux(was.next.exceeded, Reason.OVERLAP, Reason.INCOMPLETE),
                     )
@@ -325,36 +437,39 @@ class RegionBooks(wiring.Component):
             with m.Default():
                 m.d.comb += status.eq(Reason.INCOMPLETE)
 
+    def _change(self, m, at, do):
+        """The book after the operation."""
+        op, was, now, does = at.op, at.was, at.now, at.does
         m.d.comb += now.eq(was)
-        with m.If(acks & busy):
+        with m.If(at.acks & do.busy):
             m.d.comb += now.acked.eq(was.acked + op.bytes)
             with m.If(does[OpKind.OVER]):
                 m.d.comb += [
                     now.over.eq(was.over + op.bytes),
                     now.touched.eq(1),
                 ]
-        with m.If(ready_tile):
+        with m.If(do.ready_tile):
             m.d.comb += now.tiles.eq(was.tiles + 1)
-        account = self._account(m, op, fit, was, does, tells, closes, broken)
-        with m.If(stands & fit.current):
+        account = self._account(m, op, at.fit, was, does, do.tells, do.closes, do.broken)
+        with m.If(do.stands & at.fit.current):
             m.d.comb += now.account.eq(account)
-        with m.If(resets):
+        with m.If(do.resets):
             m.d.comb += [
                 now.looked.eq(0),
                 now.aim.known.eq(mutant("scoreboard.aim_outlives_account", 0, was.aim.known)),
             ]
-        with m.If(news & take & ~fit.current):
+        with m.If(at.news & do.take & ~at.fit.current):
             m.d.comb += [
                 now.next.eq(account),
                 now.held.eq(1),
                 now.tag.eq(op.epoch[1:]),
             ]
-        with m.If(does[OpKind.LOOK] & opened & (op.source == 0)):
+        with m.If(does[OpKind.LOOK] & do.opened & (op.source == 0)):
             m.d.comb += now.looked.eq(1)
-        with m.If(does[OpKind.AIM] & opened & same):
+        with m.If(does[OpKind.AIM] & do.opened & at.fit.same):
             m.d.comb += [
                 now.promised.eq(was.promised | op.tell),
-                now.rest.eq(was.rest | hit),
+                now.rest.eq(was.rest | at.hit),
             ]
             with m.If(mutant("scoreboard.old_aim_is_kept", was.looked, 1)):
                 m.d.comb += [
@@ -364,22 +479,28 @@ class RegionBooks(wiring.Component):
                     now.aim.group.eq(op.group),
                     now.aim.bytes.eq(op.bytes),
                 ]
-        with m.If(mutant("scoreboard.late_news_do_not_taint", news & ~take, news & ~take & early)):
+        with m.If(
+            mutant(
+                "scoreboard.late_news_do_not_taint",
+                at.news & ~do.take,
+                at.news & ~do.take & at.fit.early,
+            )
+        ):
             m.d.comb += now.taint.eq(was.taint | (Const(1, 8) << op.epoch[1:])[:8])
-        with m.If(moved):
+        with m.If(do.moved):
             m.d.comb += [
                 now.moved.eq(1),
                 now.seen.eq(1),
             ]
-        with m.If(ends):
+        with m.If(do.ends):
             m.d.comb += [
                 now.passed.eq(1),
                 now.account.brought.eq(op.rows),
             ]
-        with m.If(orphaned):  # what it would tell is of an opening that is over
+        with m.If(do.orphaned):  # what it would tell is of an opening that is over
             m.d.comb += now.passed.eq(1)
-        self._tick(m, does[OpKind.TICK] & opened & was.seen, was, now)
-        with m.If(does[OpKind.FREE] | opens | forgets):
+        self._tick(m, does[OpKind.TICK] & do.opened & was.seen, was, now)
+        with m.If(does[OpKind.FREE] | do.opens | do.forgets):
             m.d.comb += now.eq(0)
         with m.If(does[OpKind.FREE]):  # only the history stays, and what is of the next epoch
             m.d.comb += [
@@ -390,56 +511,68 @@ class RegionBooks(wiring.Component):
                 now.tag.eq(was.tag),
                 now.next.eq(was.next),
             ]
-        with m.If(opens | forgets):
-            self._taints(m, op, was, now, kept, forgets)
-        with m.If(opens):
+        with m.If(do.opens | do.forgets):
+            self._taints(m, op, was, now, do.kept, do.forgets)
+        with m.If(do.opens):
             m.d.comb += [
                 now.state.eq(RegionState.OPEN),
                 now.epoch.eq(op.epoch),
                 now.used.eq(1),
-                now.seen.eq(kept),
-                now.moved.eq(kept),
+                now.seen.eq(do.kept),
+                now.moved.eq(do.kept),
             ]
-            with m.If(kept):
+            with m.If(do.kept):
                 m.d.comb += now.account.eq(was.next)
-        with m.If(ends | aborts | fail):
+        with m.If(do.ends | do.aborts | do.fail):
             m.d.comb += now.state.eq(RegionState.DONE)
-        with m.If(fail):
-            m.d.comb += now.status.eq(status)
+        with m.If(do.fail):
+            m.d.comb += now.status.eq(do.status)
 
-        # -- write ---------------------------------------------------------------------------------
-        for table in (books, mirror):
+    def _write(self, m, tables, at, do):
+        """The book, the state for the hub and for the tile counters."""
+        op = at.op
+        for table in tables:
             m.d.comb += [
-                table.w_en.eq(valid & ~op.plain),
-                table.w_addr.eq(name),
-                table.w_data.eq(now),
+                table.w_en.eq(at.valid & ~op.plain),
+                table.w_addr.eq(bank_index(op.region, op.bank)),
+                table.w_data.eq(at.now),
             ]
-        changed = fail | opens | ends | (does[OpKind.FREE] & busy) | (aborts & opened)
+        changed = (
+            do.fail
+            | do.opens
+            | do.ends
+            | (at.does[OpKind.FREE] & do.busy)
+            | (do.aborts & do.opened)
+        )
         m.d.sync += [
             self.region_update.en.eq(changed),
             self.region_update.region.eq(op.region),
             self.region_update.bank.eq(op.bank),
-            self.region_update.state.eq(now.state),
-            self.region_update.epoch.eq(mutant("scoreboard.epoch_before_is_told", now, was).epoch),
+            self.region_update.state.eq(at.now.state),
+            self.region_update.epoch.eq(
+                mutant("scoreboard.epoch_before_is_told", at.now, at.was).epoch
+            ),
         ]
         m.d.comb += [
             self.live_write.en.eq(changed),
             self.live_write.region.eq(op.region),
             self.live_write.bank.eq(op.bank),
-            self.live_value.eq(~does[OpKind.FREE]),
+            self.live_value.eq(~at.does[OpKind.FREE]),
         ]
 
-        # -- consequences --------------------------------------------------------------------------
+    def _tell(self, m, at, do):
+        """Events: READY of a tile, ALL and ERROR of a bank or dependency range."""
+        cfg, types, op, was, does = self._cfg, self._types, at.op, at.was, at.does
         failed = Signal(cfg.dep_ranges)  # dependency ranges in ERROR until they are written again
         plain_fail, usable = Signal(), Signal()
         m.d.comb += [
-            usable.eq(plain_ack & live & ~failed.bit_select(op.dep, 1)),
-            plain_fail.eq(usable & bad_news),
+            usable.eq(at.plain_ack & at.live & ~failed.bit_select(op.dep, 1)),
+            plain_fail.eq(usable & do.bad_news),
             self.ready.en.eq(
-                (usable & hit & ~bad_news)
-                | ready_tile
-                | rest_ready
-                | (ends & op.part & ~was.rest)
+                (usable & at.hit & ~do.bad_news)
+                | do.ready_tile
+                | do.rest_ready
+                | (do.ends & op.part & ~was.rest)
                 | does[OpKind.CLEAR]
             ),
             self.ready.clear.eq(does[OpKind.CLEAR]),
@@ -451,21 +584,24 @@ class RegionBooks(wiring.Component):
             self.ready.rows.eq(
                 Mux(
                     does[OpKind.FINISH] | does[OpKind.AIM],
-                    op.rows & ((Const(1, 16) << shape.log2_tile) - 1),
-                    full_rows,
+                    op.rows & ((Const(1, 16) << at.shape.log2_tile) - 1),
+                    at.full_rows,
                 )
             ),
-            self.outcome.en.eq(ends | fail | plain_fail),
-            self.outcome.error.eq(~ends),
-            self.outcome.index.eq(Mux(op.plain, types.banks + op.dep, name)),
-            self.outcome.word.epoch.eq(Mux(op.plain, 0, now.epoch)),
-            self.outcome.word.status.eq(Mux(ends, 0, status)),
-            self.outcome.word.rows.eq(Mux(ends, op.rows, 0)),
+            self.outcome.en.eq(do.ends | do.fail | plain_fail),
+            self.outcome.error.eq(~do.ends),
+            self.outcome.index.eq(
+                Mux(op.plain, types.banks + op.dep, bank_index(op.region, op.bank))
+            ),
+            self.outcome.word.epoch.eq(Mux(op.plain, 0, at.now.epoch)),
+            self.outcome.word.status.eq(Mux(do.ends, 0, do.status)),
+            self.outcome.word.rows.eq(Mux(do.ends, op.rows, 0)),
             self.outcome.word.refused.eq(
-                ~op.plain & Mux(opens, kept & was.next.refused.any(), was.account.refused.any())
+                ~op.plain
+                & Mux(do.opens, do.kept & was.next.refused.any(), was.account.refused.any())
             ),
             self.drop.en.eq(
-                aborts | (does[OpKind.RELEASE] & same & (was.state == RegionState.DONE))
+                do.aborts | (does[OpKind.RELEASE] & at.fit.same & (was.state == RegionState.DONE))
             ),
         ]
         for strobe in (self.drop, self.timeout):
@@ -477,42 +613,6 @@ class RegionBooks(wiring.Component):
             m.d.sync += failed.eq(failed | (Const(1, cfg.dep_ranges) << op.dep)[: cfg.dep_ranges])
         with m.If(self.dep_write.en):
             m.d.sync += failed.bit_select(self.dep_write.index, 1).eq(0)
-
-        grows = Signal(GROWTH)
-        m.d.comb += [
-            grows.any.eq(((moved & opened) | opens) & ~fail),
-            grows.aim.eq(resets | opens),
-            grows.rest.eq(mutant("scoreboard.rest_not_noticed", rest_there, 0)),
-        ]
-        self._seek(m, grows, op, now, shape)
-
-        acked = acks | plain_ack
-        m.d.sync += [
-            self.result.valid.eq(answers),
-            self.result.source.eq(op.source),
-            self.result.ok.eq(ok),
-            self.result.book.eq(was),
-            self.result.geometry.eq(shape),
-            self.result.reason.eq(self._refusal(m, does, was, shape, busy, fit)),
-            self.bad_close.en.eq(does[OpKind.NEWS] & take & op.close & fit.closed),
-            self.bad_close.region.eq(op.region),
-            self.bad_close.epoch.eq(op.epoch),
-            self.bad_close.src.eq(op.src),
-            self.counts.acks_stray.eq((plain_ack & ~live) | (acks & ~busy)),
-            self.counts.refused_stale.eq(does[OpKind.REFUSE] & ~take & ~early),
-            self.counts.close_stale.eq((does[OpKind.NEWS] | does[OpKind.PASS]) & ~take & ~early),
-            self.counts.early_kept.eq(news & take & ~fit.current),
-            self.counts.tainted.eq(
-                (news & ~take & early) | (was.held & (forgets | (opens & ~kept)))
-            ),
-            self.counts.told_twice.eq(does[OpKind.NEWS] & take & op.tell & fit.told),
-            self.counts.close_twice.eq(does[OpKind.NEWS] & take & op.close & fit.closed),
-            self.counts.mem_errors.eq(does[OpKind.ACK] & op.mem),
-            self.counts.poisoned.eq(does[OpKind.ACK] & op.poison),
-            self.counts.overlaps.eq((acked & over) | does[OpKind.OVERLAP]),
-        ]
-        self._report(m, mirror)
-        return m
 
     def _fit(self, m, book, op, name):
         """How the epoch, and the closing producer, of ``op`` stand to ``book``."""
@@ -566,11 +666,17 @@ class RegionBooks(wiring.Component):
                 ]
         return new
 
-    def _seek(self, m, grows, op, now, shape):
+    def _seek(self, m, at, do):
         """What may make a bank complete: its aim has to be found anew, its last tile is there, or
         all have closed and no byte is missing. The finisher looks closer, not before all have
         told."""
-        types = self._types
+        types, op, now, shape = self._types, at.op, at.now, at.shape
+        grows = Signal(GROWTH)
+        m.d.comb += [
+            grows.any.eq(((do.moved & do.opened) | do.opens) & ~do.fail),
+            grows.aim.eq(do.resets | do.opens),
+            grows.rest.eq(mutant("scoreboard.rest_not_noticed", do.rest_there, 0)),
+        ]
         grown, expected, told, closes = (
             Signal(GROWTH, name="grown"),
             Signal.like(shape.expected, name="expected"),
@@ -599,6 +705,37 @@ class RegionBooks(wiring.Component):
                 & (told >= expected)
                 & (grown.aim | grown.rest | (all_closed & (arrived >= sent)))
             ),
+        ]
+
+    def _answer(self, m, at, do):
+        """The answer to who asked, and what is counted."""
+        op, does, take, fit = at.op, at.does, do.take, at.fit
+        acked = at.acks | at.plain_ack
+        m.d.sync += [
+            self.result.valid.eq(at.answers),
+            self.result.source.eq(op.source),
+            self.result.ok.eq(do.ok),
+            self.result.book.eq(at.was),
+            self.result.geometry.eq(at.shape),
+            self.result.reason.eq(self._refusal(m, does, at.was, at.shape, do.busy, fit)),
+            self.bad_close.en.eq(does[OpKind.NEWS] & take & op.close & fit.closed),
+            self.bad_close.region.eq(op.region),
+            self.bad_close.epoch.eq(op.epoch),
+            self.bad_close.src.eq(op.src),
+            self.counts.acks_stray.eq((at.plain_ack & ~at.live) | (at.acks & ~do.busy)),
+            self.counts.refused_stale.eq(does[OpKind.REFUSE] & ~take & ~fit.early),
+            self.counts.close_stale.eq(
+                (does[OpKind.NEWS] | does[OpKind.PASS]) & ~take & ~fit.early
+            ),
+            self.counts.early_kept.eq(at.news & take & ~fit.current),
+            self.counts.tainted.eq(
+                (at.news & ~take & fit.early) | (at.was.held & (do.forgets | (do.opens & ~do.kept)))
+            ),
+            self.counts.told_twice.eq(does[OpKind.NEWS] & take & op.tell & fit.told),
+            self.counts.close_twice.eq(does[OpKind.NEWS] & take & op.close & fit.closed),
+            self.counts.mem_errors.eq(does[OpKind.ACK] & op.mem),
+            self.counts.poisoned.eq(does[OpKind.ACK] & op.poison),
+            self.counts.overlaps.eq((acked & at.over) | does[OpKind.OVERLAP]),
         ]
 
     def _taints(self, m, op, was, now, kept, forgets):
