@@ -15,13 +15,10 @@ from sim.quality.caught import assert_caught
 
 TINY = preset("tiny")
 SMALL = preset("small", lanes=2, ranks=2)
-LINKS = preset("tiny", slice_links=2, slice_bytes=64, log_depth=16)
-CLOCKS = LINKS.replace(link_clock=True)
+LINKS = preset("tiny", slice_links=2, slice_bytes=64, log_depth=16, link_clock=True)
 
 
-@pytest.mark.parametrize(
-    "name, cfg", [("pair_small", SMALL), ("pair_links", LINKS), ("pair_clocks", CLOCKS)]
-)
+@pytest.mark.parametrize("name, cfg", [("pair_small", SMALL), ("pair_links", LINKS)])
 def test_pair(name, cfg):
     run_bench(
         pair_verilog(cfg, name),
