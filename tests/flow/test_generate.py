@@ -177,9 +177,9 @@ def test_lint_finds():
     assert all(len(reason) > 20 for reason in WAIVED.values())
 
 
-def test_lanes_are_shared():
+def test_lanes_are_shared(tiny):
     """Twice the lanes do not mean twice the text: lane-level modules are written once."""
-    one, four = (generate(preset("tiny", lanes=lanes)).verilog for lanes in (1, 4))
+    one, four = tiny.verilog, generate(TINY.replace(lanes=4 * TINY.lanes)).verilog
     assert len(four) < 1.5 * len(one)
     assert four.count("module moehub_packet_manager(") == 1
     assert len(re.findall(r"^  moehub_packet_manager ", four, re.M)) == 5

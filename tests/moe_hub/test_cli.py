@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line: what it writes, and how it fails."""
 
+import importlib
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
 from flow.verilog import lint
+from flow.verilog.generate import TOP
 from flow.verilog.register_rdl import registers_systemrdl
 from flow.verilog.register_text import registers_header, registers_markdown
 from hub_rtl.contract.config import preset
@@ -91,6 +94,8 @@ def test_registers(tmp_path):
 def test_lint_says_what_it_waives(monkeypatch):
     """Clean text: exit code 0. A finding: shown, exit code 1. The waivers are printed with their
     reasons. (On the real Verilog: ``test_wheel.py``.)"""
+    text = SimpleNamespace(sources=lambda: {f"{TOP}.v": ""})
+    monkeypatch.setattr(importlib.import_module("moe_hub.lint"), "texts_of", lambda cfg: text)
     monkeypatch.setattr(lint, "lint_verilog", lambda *given, **more: [])
     clean = RUN.invoke(app, ["lint", "--preset", "tiny"])
     assert clean.exit_code == 0 and clean.stdout.startswith("tiny: clean\n")
