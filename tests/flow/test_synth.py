@@ -3,6 +3,7 @@
 wrong."""
 
 import json
+import os
 import re
 
 import pytest
@@ -16,6 +17,7 @@ from flow.synth.liberty import Library, libraries
 from flow.synth.measure import FlowError, Settings, measure
 from flow.synth.parts import PARTS, part_rtlil
 from flow.synth.targets import fpga_targets
+from flow.synth.timer import slowest_paths
 from hub_rtl.contract.config import preset
 from moe_hub.cli import app
 
@@ -178,6 +180,36 @@ def test_a_tool_that_fails_is_named(tmp_path, library, monkeypatch):
     monkeypatch.setattr("flow.synth.cells.ABC", "no_such_command\n")
     with pytest.raises(FlowError, match="spill_port_merge, cells: yosys: "):
         measure(TINY, [PART], ("cells",), Settings((1,), library), tmp_path, tell=str)
+
+
+def test_each_clock_has_its_path(tmp_path, monkeypatch):
+    """As OpenSTA reports them; a clock without a path between its registers has none."""
+
+    def report(start, end, arrival):
+        return (
+            f"Startpoint: {start}$_DFF_P_ (rising edge)\nEndpoint: {end}$_DFF_P_ (rising edge)\n"
+            f"   0.1900    0.1900 ^ {start}/Q (x)\n   0.0700    {arrival} v _1_/Y (y)\n"
+            f"             {arrival}   data arrival time\n"
+            "  -0.1200 99999.8750   library setup time\n"
+        )
+
+    said = f"clock clk\n{report('a', 'b', 0.5)}clock link_clk\n{report('c', 'd', 0.25)}"
+    program = tmp_path / "sta"
+    program.write_text(f"#!/bin/sh\ncat <<'END'\n{said}END\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    (tmp_path / "a.lib").write_text('time_unit : "1ns";')
+    paths = slowest_paths(["a.lib"], ["top.v"], tmp_path)
+    assert {clock: (path.ps, path.start, path.end) for clock, path in paths.items()} == {
+        "clk": (620.0, "a", "b"),
+        "link_clk": (370.0, "c", "d"),
+    }
+    said = "clock clk\nNo paths found.\n" + said[said.index("clock link_clk") :]
+    program.write_text(f"#!/bin/sh\ncat <<'END'\n{said}END\n")
+    assert list(slowest_paths(["a.lib"], ["top.v"], tmp_path)) == ["link_clk"]
+    program.write_text("#!/bin/sh\necho clock clk\n")
+    with pytest.raises(ValueError, match="no register-to-register path"):
+        slowest_paths(["a.lib"], ["top.v"], tmp_path)
 
 
 def test_fpga_targets():
