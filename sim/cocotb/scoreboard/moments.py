@@ -50,17 +50,7 @@ async def compensating_bytes(rig, cfg, rng):
 async def acknowledged_as_it_quiesces(rig, cfg, rng):
     """An acknowledgement of a bank that is given back is taken in each cycle around ``quiesce`` and
     the sweep: it counts for the old epoch, nothing of it is left in the next one."""
-    strobes, gate = [], {"from": 0, "behind": None}
-
-    def watch(cycle):
-        if rig.get("quiesce"):
-            strobes.append(cycle)
-        if gate["behind"] is not None and rig.strobe("purge"):
-            gate["from"], gate["behind"] = cycle + gate["behind"], None
-
-    rig.on_sample(watch)
-    for source in rig.i_ack:
-        source.set_pause(gated(rig, gate))
+    gate, strobes = gated_acks(rig)
     await rig.start()
     rig.surroundings.prompt()
     await one_region(
@@ -98,10 +88,26 @@ async def acknowledged_as_it_quiesces(rig, cfg, rng):
     cover("scoreboard.quiesce.ack_behind", 1 in met)
 
 
-def gated(rig, gate):
-    """A pause until the cycle ``gate["from"]``, without end when that is None."""
-    while True:
-        yield gate["from"] is None or rig.cycle < gate["from"]
+def gated_acks(rig):
+    """``(gate, strobes)``: acknowledgements come ``gate["behind"]`` cycles behind the next purge
+    when ``gate["from"]`` is None, else from that cycle on; ``strobes`` are the cycles of
+    ``quiesce`` so far."""
+    gate, strobes = {"from": 0, "behind": None}, []
+
+    def watch(cycle):
+        if rig.get("quiesce"):
+            strobes.append(cycle)
+        if gate["behind"] is not None and rig.strobe("purge"):
+            gate["from"], gate["behind"] = cycle + gate["behind"], None
+
+    def pause():
+        while True:
+            yield gate["from"] is None or rig.cycle < gate["from"]
+
+    rig.on_sample(watch)
+    for source in rig.i_ack:
+        source.set_pause(pause())
+    return gate, strobes
 
 
 @ScoreboardRig.test()

@@ -5,7 +5,7 @@ from hub_rtl.contract.packets import Reason, RegionOp, RegionState
 from sim.bench.streams import GRID
 from sim.quality.coverage import cover
 
-from .moments import gated
+from .moments import gated_acks
 from .rig import ScoreboardRig
 from .traffic import setup_regions
 
@@ -195,17 +195,7 @@ async def range_acknowledged_as_it_is_swept(rig, cfg, rng):
     """An acknowledgement of a bank of a run is taken in each cycle around ``quiesce`` and the
     sweep: nothing of it is left in the epoch that is opened again."""
     total, last = 2 * 16, cfg.regions - 1
-    gate, strobes = {"from": None, "behind": None}, []
-
-    def watch(cycle):
-        if rig.get("quiesce"):
-            strobes.append(cycle)
-        if gate["behind"] is not None and rig.strobe("purge"):
-            gate["from"], gate["behind"] = cycle + gate["behind"], None
-
-    rig.on_sample(watch)
-    for source in rig.i_ack:
-        source.set_pause(gated(rig, gate))
+    gate, strobes = gated_acks(rig)
     rig.surroundings.prompt()
     for region in range(cfg.regions):
         await rig.one_row(region, group_base=region, row_bytes=total)
