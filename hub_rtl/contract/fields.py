@@ -46,6 +46,7 @@ __all__ = [
     "OP",
     "ORDER_ERROR",
     "OWNER",
+    "PLAINS",
     "PRIORITY",
     "RANK",
     "REASON",
@@ -133,6 +134,7 @@ LANE_KEY = 12  # lane and replica of a row or block: sums and hashes are taken m
 SEQ = 10  # number of a packet per lane and hop, mod 1024
 CREDIT = 8  # control buffers freed since reset, mod 256
 GRANT = 12  # packets granted by a slice, or given back to it, since reset, mod 4096
+PLAINS = 12  # plain packets of one slice to one rank since reset, by phase, mod 4096
 CRC = 24  # reserved in the header
 
 # -- registers -------------------------------------------------------------------------------------

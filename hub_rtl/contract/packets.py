@@ -21,6 +21,7 @@ from .fields import (
     LEN,
     MISSING,
     NEWS_COUNT,
+    PLAINS,
     RANK,
     REASON,
     REGION,
@@ -139,6 +140,7 @@ class CommandOp(IntEnum):
     CLOSE_ALL = 2
     ANNOUNCE = 3  # so many bytes come to one replica of a handle
     ANNOUNCE_ALL = 4  # none comes to those that were told nothing
+    FENCE_REMOTE = 5  # answered when the peers' memories have acknowledged
 
 
 class LaneMode(IntEnum):
@@ -178,7 +180,7 @@ OPERAND_PLAIN = place({"addr": ADDR, "rank": RANK, "": REST, "plain": 1}, WORD)
 
 _BODIES = {
     PacketType.ROW: {"region": REGION, "epoch": EPOCH, "rowid": ROWID, "row_off": ROW_OFF},
-    PacketType.PLAIN: {"addr16": ADDR16},
+    PacketType.PLAIN: {"addr16": ADDR16, "phase": 1},
     PacketType.REJECT: {"region": REGION, "epoch": EPOCH, "rowid": ROWID, "reason": REASON},
     PacketType.CREDIT: {
         "granted": GRANT,
@@ -186,6 +188,11 @@ _BODIES = {
         "grants": 1,
         "back": 1,
         "returns": 1,
+        "asks": 1,
+        "plains": PLAINS,
+        "phase": 1,
+        "answers": 1,
+        "bad": 1,
     },
     PacketType.ACK: {"next": SEQ, "nak": 1},
     PacketType.NEWS: {"count": NEWS_COUNT},

@@ -34,6 +34,7 @@ from .fields import (
     OP,
     ORDER_ERROR,
     OWNER,
+    PLAINS,
     RANK,
     REASON,
     REGION,
@@ -309,6 +310,11 @@ class HubTypes:
         self.grant = struct({"rank": rank, "total": GRANT, "back": 1})
         #: What a source gave back since reset, mod 4096.
         self.returned = struct({"rank": rank, "total": GRANT})
+        #: What a remote fence asks a rank: have all these plain packets of that phase been dealt
+        #: with? ``total``: since reset, mod 4096.
+        self.ask = struct({"rank": rank, "total": PLAINS, "phase": 1})
+        #: They have. ``bad``: one of them was refused, cut, or answered with an error.
+        self.answer = struct({"rank": rank, "bad": 1})
         #: One dropped packet of all links.
         self.first_bad = struct({"en": 1, "lane": cfg.link_width, "header": FLIT, "reason": REASON})
 
@@ -317,7 +323,7 @@ class HubTypes:
         #: with the answer. ``counted`` = 0: no counter moves. ``plain`` = 0: row-sparse, counts for
         #: (region, bank) and for (place, bank, group), where place differs from region only for
         #: overflowed rows. ``plain`` = 1: counts for dependency range ``dep``, group ``group`` of
-        #: bank 0.
+        #: bank 0. ``src``, ``phase``: of a plain packet, whose it is.
         self.context = struct(
             {
                 "counted": 1,
@@ -329,6 +335,8 @@ class HubTypes:
                 "dep": cfg.dep_width,
                 "bytes": cfg.bytes_width,
                 "poison": 1,
+                "src": rank,
+                "phase": 1,
             }
         )
         #: A write to memory: ``addr`` of its first beat, and beats of ``slice_bytes``.
@@ -336,11 +344,13 @@ class HubTypes:
         self.beat = struct({"data": cfg.slice_bytes * BYTE, "strb": cfg.slice_bytes, "last": 1})
         self.ack = struct({"context": self.context, "ok": 1})
         #: Bytes that were sunk. ``known``: of a region with a geometry: the books judge the epoch.
-        #: ``plain``: no region. ``report``: first time for this row, send REJECT and log it.
+        #: ``plain``: no region; of ``phase``. ``report``: first time for this row, send REJECT and
+        #: log it.
         self.refusal = struct(
             {
                 "known": 1,
                 "plain": 1,
+                "phase": 1,
                 "report": 1,
                 "region": REGION,
                 "epoch": epoch,
@@ -539,10 +549,11 @@ def record_of(cfg, slice_bytes):
     A record has one such beat for each ``part`` of ``slice_bytes`` of its block that has a byte, in
     order; ``header`` and ``mask``, of the whole block, stand beside all of them. Bytes of ``data``
     that the mask does not name are anything. ``header.cls`` = 1: `.nop`. ``header.rank``: the other
-    rank, here that it goes to. ``header.news``: the bytes are entries of announcements, 8 each,
-    from the first on; of the rest of the header only the rank means something.
+    rank, here that it goes to. ``header.phase``, of a plain one: which remote fences cover it.
+    ``header.news``: the bytes are entries of announcements, 8 each, from the first on; of the rest
+    of the header only the rank means something.
     """
-    return _record(cfg, slice_bytes, cfg.region_width, ("news",))
+    return _record(cfg, slice_bytes, cfg.region_width, ("phase", "news"))
 
 
 @cache
@@ -557,7 +568,7 @@ def received_of(cfg, slice_bytes):
     was cut in or before it. A packet whose mask names no byte has one beat nevertheless; before the
     receive pool, each packet has one for its last part.
     """
-    return _record(cfg, slice_bytes, REGION, ("news", "poison"), ("lost",))
+    return _record(cfg, slice_bytes, REGION, ("phase", "news", "poison"), ("lost",))
 
 
 @cache

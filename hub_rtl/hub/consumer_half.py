@@ -5,7 +5,7 @@ wired together."""
 from typing import NamedTuple
 
 from amaranth import Cat, Module, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hub_rtl.contract.axi import Axi4, Axi4Write
@@ -16,6 +16,7 @@ from hub_rtl.memory.memory import MemoryWriter
 from hub_rtl.parts.mutants import mutant
 from hub_rtl.parts.placing import placer
 from hub_rtl.parts.stream import StreamMerge, StreamStage
+from hub_rtl.remote_fence.remote_fence import FenceAnswers
 from hub_rtl.scoreboard.scoreboard import ReadinessScoreboard
 from hub_rtl.slot_allocator.slot_allocator import SlotAllocator
 
@@ -34,6 +35,7 @@ class HubConsumerObserve(NamedTuple):
     writers: list  #: MemoryWriter per slice
     splits: list  #: NewsSplit per slice
     news: StreamMerge  #: entries of all slices
+    answers: list  #: FenceAnswers per slice
 
 
 class HubConsumer(wiring.Component):
@@ -45,7 +47,8 @@ class HubConsumer(wiring.Component):
     which wait for the scoreboard alone, and which it always takes.
 
     Parameters: ``cfg``; ``library``, where lane-level parts are shared, or None. Ports: per slice
-    ``i_record``, ``mem``, ``waiting``, ``outstanding``, ``memory_counts``, ``news_lost``;
+    ``i_record``, ``mem``, ``waiting``, ``outstanding``, ``memory_counts``, ``news_lost``,
+    ``asked``, ``o_answer``;
     ``close_taken``; ``o_event``; ``spill`` (64-bit AXI4, also flags); region side ``i_command``,
     ``command_error``, ``geometry_write``, ``window_write``, ``dep_write``, ``dep_busy``,
     ``query``, ``status``, ``missing_from``, ``silent``, ``timeout``, ``o_timeout``;
@@ -66,6 +69,8 @@ class HubConsumer(wiring.Component):
                 "outstanding": Out(range(cfg.write_depth + 1)).array(cfg.slices),
                 "memory_counts": Out(MEMORY_COUNTS).array(cfg.slices),
                 "news_lost": Out(cfg.slices),
+                "asked": In(data.StructLayout({"en": 1, "what": t.ask})).array(cfg.slices),
+                "o_answer": Out(stream.Signature(t.answer)).array(cfg.slices),
                 "close_taken": Out(1),
                 "o_event": Out(stream.Signature(t.event)),
                 "spill": Out(Axi4(ADDR, WORD)),
@@ -107,8 +112,9 @@ class HubConsumer(wiring.Component):
         ]
         m.submodules.news = news = StreamMerge(types_of(cfg).news, cfg.slices, stage=StreamStage)
         splits = [self._place("moehub_news_split", lambda: NewsSplit(cfg)) for _ in writers]
+        answers = [self._place("moehub_fence_answers", lambda: FenceAnswers(cfg)) for _ in writers]
         self.observe = HubConsumerObserve(
-            allocator, scoreboard, flag_port, refusals, writers, splits, news
+            allocator, scoreboard, flag_port, refusals, writers, splits, news, answers
         )
         for n, (writer, split) in enumerate(zip(writers, splits, strict=True)):
             m.submodules[f"writer{n}"] = writer
@@ -118,7 +124,8 @@ class HubConsumer(wiring.Component):
             connect(m, split.o_news, news.i[n])
             connect(m, allocator.o_write[n], writer.i_write)
             connect(m, allocator.o_data[n], writer.i_data)
-            connect(m, allocator.o_refused[n], refusals.i[n])
+            connect(m, allocator.o_refused[n], answers[n].i_refused)
+            connect(m, answers[n].o_refused, refusals.i[n])
             connect(m, writer.mem, flipped(self.mem[n]))
             connect(m, writer.o_ack, scoreboard.i_ack[n])
             m.d.comb += [
@@ -138,6 +145,9 @@ class HubConsumer(wiring.Component):
         connect(m, scoreboard.o_flag, flag_port.i_flag)
         connect(m, flag_port.mem, flipped(self.spill))
 
+        for n, (each, writer) in enumerate(zip(answers, writers, strict=True)):
+            m.submodules[f"answers{n}"] = each
+            self._answer(m, n, each, writer.o_ack)
         self._configure(m, allocator, scoreboard)
         m.d.comb += [
             allocator.region_update.eq(scoreboard.o_region_update),
@@ -155,8 +165,21 @@ class HubConsumer(wiring.Component):
             scoreboard.overlap.eq(allocator.o_overlap),
         ]
         self._show(m, allocator, scoreboard, flag_port, refusals)
-        m.d.sync += self.clearing.eq(allocator.clearing | scoreboard.clearing)
+        counted = Cat(each.clearing for each in answers).any()
+        m.d.sync += self.clearing.eq(allocator.clearing | scoreboard.clearing | counted)
         return m
+
+    def _answer(self, m, n, answers, ack):
+        """What memory acknowledges counts for remote fences as it does for the scoreboard."""
+        connect(m, answers.o_answer, flipped(self.o_answer[n]))
+        context, acked = ack.p.context, answers.acked
+        m.d.comb += [
+            answers.asked.eq(self.asked[n]),
+            acked.en.eq(ack.valid & ack.ready & context.plain),
+            acked.rank.eq(context.src),
+            acked.phase.eq(context.phase),
+            acked.bad.eq(~ack.p.ok | context.poison),
+        ]
 
     def _configure(self, m, allocator, scoreboard):
         """Broadcasts of configuration go to every slice: the strobe through a register, what is

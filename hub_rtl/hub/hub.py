@@ -109,7 +109,11 @@ class Hub(wiring.Component):
             connect(m, producer.o_record[n], port.i_record)
             connect(m, port.o_record, consumer.i_record[n])
             connect(m, port.o_control, router.i_received[n])
+            connect(m, producer.o_ask[n], port.i_ask)
+            connect(m, consumer.o_answer[n], port.i_answer)
             m.d.comb += [
+                consumer.asked[n].eq(port.asked),
+                producer.answered[n].eq(port.answered),
                 port.take.eq(producer.take[n]),
                 producer.dest_ready[n].eq(port.dest_ready),
                 port.rank.eq(csr.rank),

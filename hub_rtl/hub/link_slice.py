@@ -43,7 +43,7 @@ class LinkSlice(wiring.Component):
 
     Contract: a record whose credit was taken arrives at the same slice of its rank, whole, and
     finds room there: the rank's receive pool has granted it. It travels as a packet of one of the
-    slice's links. What pools tell each other travels in CREDIT flits between the packets, on the
+    slice's links. What slices tell each other travels in CREDIT flits between the packets, on the
     link whose number is the receiver's rank modulo ``slice_links``, so that they stay in order.
     Control flits leave on the first link. Contract, latency, ordering and stalls otherwise as of
     the parts: :class:`~hub_rtl.link.spread.RecordSpread`,
@@ -96,6 +96,8 @@ class LinkSlice(wiring.Component):
         connect(m, pool.o_record, flipped(self.o_record))
         connect(m, pool.o_grant, messages.i_grant)
         connect(m, credits.o_returned, messages.i_returned)
+        connect(m, flipped(self.i_ask), messages.i_ask)
+        connect(m, flipped(self.i_answer), messages.i_answer)
         for n, (link, serializer, near) in enumerate(zip(links, serializers, nears, strict=True)):
             record = near.i_record if cfg.link_clock else serializer.i_record
             connect(m, spread.o_record[n], record)
@@ -169,9 +171,15 @@ class LinkSlice(wiring.Component):
             goes.eq(towards(mutant("hub.messages_by_sender", to, self.rank))),
             own.eq(towards(self.rank)),
             packet.ready.eq(select(goes, [link.i_message.ready for link in links])),
-            pool.returned.eq(select(own, [link.returned.as_value() for link in links])),
-            credits.granted.eq(select(own, [link.granted.as_value() for link in links])),
         ]
+        for name, listener in (
+            ("granted", credits.granted),
+            ("returned", pool.returned),
+            ("asked", self.asked),
+            ("answered", self.answered),
+        ):
+            said = [getattr(link, name).as_value() for link in links]
+            m.d.comb += listener.eq(select(own, said))
         for n, link in enumerate(links):
             m.d.comb += [
                 link.i_message.valid.eq(packet.valid & goes[n]),

@@ -5,7 +5,7 @@ together."""
 from typing import NamedTuple
 
 from amaranth import Cat, Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hub_rtl.contract.records import (
@@ -24,6 +24,7 @@ from hub_rtl.parts.placing import placer
 from hub_rtl.producer.ledger import SendLedger
 from hub_rtl.producer.news import NewsLanes
 from hub_rtl.producer.producer import ProducerControl
+from hub_rtl.remote_fence.remote_fence import FenceAsks
 
 __all__ = ["HubProducer", "command_config"]
 
@@ -43,24 +44,25 @@ class HubProducerObserve(NamedTuple):
     ledger: SendLedger
     merges: list  #: StoreMerge per loop lane
     news: NewsLanes
+    asks: list  #: FenceAsks per slice
 
 
 class HubProducer(wiring.Component):
     """Everything from stores and commands to packets, those with news included.
 
     Contract: as of its parts; own-rank stores of lane i go through a merge to packet manager lanes
-    + (i mod loop_lanes). Latency: as of its parts, one cycle more for own-rank
-    stores. One register stands between ProducerControl and the lanes on
-    ``o_handle_write``, ``o_flush``, ``o_flush_merge`` and ``o_mark``. Stalls: as of its parts;
-    ``can_accept`` of the own rank comes from the loop lane's packet manager.
+    + (i mod loop_lanes). Latency: as of its parts, one cycle more for own-rank stores. One register
+    stands between ProducerControl and the lanes on ``o_handle_write``, ``o_flush``,
+    ``o_flush_merge``, ``o_mark`` and ``o_remote``. Stalls: as of its parts; ``can_accept`` of the
+    own rank comes from the loop lane's packet manager.
 
     Parameters: ``cfg``; ``library``, where lane-level parts are shared, or None. Ports: per lane
     ``i_store``, ``o_store_response``, ``can_accept``, ``o_refused``; per slice ``o_record``,
-    ``dest_ready``, ``take``, ``oldest``; commands ``i_command``, ``o_response`` (tags of
-    :func:`command_config`); from CSR ``rank``, ``peer_dead``, ``policy``, ``handle_write``,
-    ``handle_read``, ``handle_data``; ``clearing``, ``in_flight`` Out; strobes for the counters
-    ``store_counts`` per lane, ``pool_counts`` per slice, ``close_counts``. Source: architecture
-    section 3.
+    ``dest_ready``, ``take``, ``oldest``, ``o_ask``, ``answered``; commands ``i_command``,
+    ``o_response`` (tags of :func:`command_config`); from CSR ``rank``, ``peer_dead``, ``policy``,
+    ``handle_write``, ``handle_read``, ``handle_data``; ``clearing``, ``in_flight`` Out; strobes for
+    the counters ``store_counts`` per lane, ``pool_counts`` per slice, ``close_counts``. Source:
+    architecture section 3.
     """
 
     observe: HubProducerObserve  # once elaborated
@@ -81,6 +83,8 @@ class HubProducer(wiring.Component):
                 "dest_ready": In(cfg.ranks).array(cfg.slices),
                 "take": Out(t.rank_strobe).array(cfg.slices),
                 "oldest": Out(t.oldest).array(cfg.slices),
+                "o_ask": Out(stream.Signature(t.ask)).array(cfg.slices),
+                "answered": In(data.StructLayout({"en": 1, "what": t.answer})).array(cfg.slices),
                 "i_command": In(stream.Signature(c.command)),
                 "o_response": Out(stream.Signature(c.command_response)),
                 "rank": In(cfg.rank_width),
@@ -115,10 +119,12 @@ class HubProducer(wiring.Component):
             StoreMerge(cfg, len(range(loop, cfg.lanes, cfg.loop_lanes)))
             for loop in range(cfg.loop_lanes)
         ]
-        self.observe = HubProducerObserve(control, decoders, pools, ledger, merges, news)
+        asks = [self._place("moehub_fence_asks", lambda: FenceAsks(cfg)) for _ in pools]
+        self.observe = HubProducerObserve(control, decoders, pools, ledger, merges, news, asks)
         for name, parts in (
             ("decoder", decoders),
             ("pool", pools),
+            ("asks", asks),
             ("merge", merges),
         ):
             for n, part in enumerate(parts):
@@ -126,15 +132,17 @@ class HubProducer(wiring.Component):
 
         self._decoders(m, control, decoders, pools, merges)
         self._merges(m, control, merges, pools)
-        self._pools(m, control, pools, ledger, news)
+        self._pools(m, control, pools, ledger, news, asks)
+        self._fences(m, control, asks, news)
         self._news(m, control, ledger, news)
         self._control(m, control, pools)
         m.d.sync += [
             self.clearing.eq(
                 mutant(
                     "hub.cleared_without_control",
-                    control.clearing | Cat(part.clearing for part in (*decoders, ledger)).any(),
-                    Cat(part.clearing for part in (*decoders, ledger)).any(),
+                    control.clearing
+                    | Cat(part.clearing for part in (*decoders, ledger, *asks)).any(),
+                    Cat(part.clearing for part in (*decoders, ledger, *asks)).any(),
                 )
             ),
             self.in_flight.eq(Cat(decoder.in_flight for decoder in decoders).any()),
@@ -181,13 +189,40 @@ class HubProducer(wiring.Component):
                 control.merging[n].eq(merge.flushing),
             ]
 
-    def _pools(self, m, control, pools, ledger, news):
-        """Every packet manager with the ledger, and the news between its packets."""
+    def _fences(self, m, control, asks, news):
+        """What leaves the packet managers is counted for remote fences; the news between it are
+        not. Their order goes to all slices through one register."""
+        begin = Signal()
+        m.d.sync += [
+            begin.eq(control.o_remote),
+            control.incomplete.eq(
+                mutant(
+                    "hub.incomplete_of_first_slice",
+                    Cat(each.incomplete for each in asks).any(),
+                    asks[0].incomplete,
+                )
+            ),
+        ]
+        for n, each in enumerate(asks):
+            connect(m, each.o_record, news.i_record[n])
+            connect(m, news.o_record[n], flipped(self.o_record[n]))
+            connect(m, each.o_ask, flipped(self.o_ask[n]))
+            m.d.comb += [
+                each.begin.eq(begin),
+                each.answered.eq(self.answered[n]),
+                control.unanswered[n].eq(
+                    mutant(
+                        "hub.fence_asks_one_slice", each.unanswered, each.unanswered if not n else 0
+                    )
+                ),
+            ]
+
+    def _pools(self, m, control, pools, ledger, news, asks):
+        """Every packet manager with the ledger; its packets on their way."""
         mark = Signal.like(control.o_mark)
         m.d.sync += mark.eq(control.o_mark)
         for n, pool in enumerate(pools):
-            connect(m, pool.o_record, news.i_record[n])
-            connect(m, news.o_record[n], flipped(self.o_record[n]))
+            connect(m, pool.o_record, asks[n].i_record)
             m.d.comb += [
                 news.dest_ready[n].eq(self.dest_ready[n]),
                 pool.dest_ready.eq(news.pool_ready[n]),

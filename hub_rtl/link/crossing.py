@@ -15,6 +15,7 @@ from hub_rtl.contract.records import LINK_COUNTS, LINK_STEPS, record_of, types_o
 from hub_rtl.parts.mutants import mutant, variant
 
 from .link import slice_ports
+from .records import MESSAGES
 
 __all__ = ["LINK", "Crossing"]
 
@@ -40,7 +41,7 @@ class Crossing(wiring.Component):
 
     Contract: on the hub's side it is the link and its serializer, on the link's side it is the
     slice; the two clocks may have any phase. Streams come out whole, once and in order; what
-    headers tell (``granted``, ``returned``, ``o_bad``) comes out once and in order, too. Of
+    headers tell (the messages, ``o_bad``) comes out once and in order, too. Of
     ``counts`` nothing is lost: they are numbers of strobes, up to three a cycle. ``i_control``
     takes one flit at a time and is ready when the link has taken it; ``ctl_ready`` shows that in
     the next cycle at the latest. ``rank`` and ``peer_dead`` are levels: bits arrive each by itself,
@@ -88,7 +89,7 @@ class Crossing(wiring.Component):
         self._cfg = cfg
         strobes = dict(LINK_COUNTS)
         self._steps = data.StructLayout(dict.fromkeys(strobes, LINK_STEPS.bit_length()))
-        names = ("granted", "returned", "o_bad")
+        names = (*MESSAGES, "o_bad")
         self._notice = data.StructLayout({name: getattr(self.link, name).shape() for name in names})
 
     def elaborate(self, platform):

@@ -11,13 +11,13 @@ from hub_rtl.contract.axi import AxiStream
 from hub_rtl.contract.config import ceil_log2, index_width
 from hub_rtl.contract.fields import BYTE, FLIT, FLIT_BYTES, LEN, WORD
 from hub_rtl.contract.packets import NEWS_ENTRIES, PacketType, Reason
-from hub_rtl.contract.records import BAD_PACKET, header_layout, received_of, types_of
+from hub_rtl.contract.records import BAD_PACKET, header_layout, received_of
 from hub_rtl.parts.mutants import mutant
 from hub_rtl.parts.ram import Ram
 from hub_rtl.parts.register_queue import RegisterQueue
 
 from .judge import judge
-from .records import link_types_of
+from .records import MESSAGES, link_types_of
 
 __all__ = ["Deserializer"]
 
@@ -63,17 +63,17 @@ class Deserializer(wiring.Component):
 
     Parameters: ``cfg``; ``slice_bytes``, 16 to ``packet_bytes``, a power of two. Ports: ``rx`` In
     AXI4-Stream; ``o_source`` Out stream(rank); ``o_beat`` Out stream(received record); ``rank``,
-    ``lane`` In, own numbers; ``control`` Out {en, header}, a good control flit; ``total`` Out
-    {en, rank, total}, of each good header but ACK; ``granted``, ``returned`` Out {en, ...}, what a
-    slice told this one; ``bad`` Out ``BAD_PACKET``; ``seq_error``, ``truncated``, ``busy`` Out
-    strobes. Source: docs/interfaces.md section 5, docs/formats.md.
+    ``lane`` In, own numbers; ``control`` Out {en, header}, a good control flit; ``total`` Out {en,
+    rank, total}, of each good header but ACK; ``granted``, ``returned``, ``asked``, ``answered``
+    Out {en, what}, what a slice told this one; ``bad`` Out ``BAD_PACKET``; ``seq_error``,
+    ``truncated``, ``busy`` Out strobes. Source: docs/interfaces.md section 5, docs/formats.md.
     """
 
     observe: DeserializerObserve  # once elaborated
 
     def __init__(self, cfg, slice_bytes):
         self._cfg, self._slice_bytes = cfg, slice_bytes
-        self._own, types = link_types_of(cfg), types_of(cfg)
+        self._own = link_types_of(cfg)
         self._record = received_of(cfg, slice_bytes)
         strobe = data.StructLayout
         super().__init__(
@@ -85,8 +85,7 @@ class Deserializer(wiring.Component):
                 "lane": In(cfg.link_width),
                 "control": Out(strobe({"en": 1, "header": FLIT})),
                 "total": Out(self._own.total),
-                "granted": Out(strobe({"en": 1, "what": types.grant})),
-                "returned": Out(strobe({"en": 1, "what": types.returned})),
+                **{name: Out(shape) for name, shape in self._own.messages.items()},
                 "bad": Out(BAD_PACKET),
                 "seq_error": Out(1),
                 "truncated": Out(1),
@@ -132,12 +131,16 @@ class Deserializer(wiring.Component):
             self.control.en.eq(checked.control),
             self.control.header.eq(arrived.data),
             self.granted.en.eq(checked.credit & credit.grants),
-            self.granted.what.rank.eq(src),
             self.granted.what.total.eq(credit.granted),
             self.granted.what.back.eq(credit.back),
             self.returned.en.eq(checked.credit & credit.returns),
-            self.returned.what.rank.eq(src),
             self.returned.what.total.eq(credit.returned),
+            self.asked.en.eq(checked.credit & credit.asks),
+            self.asked.what.total.eq(credit.plains),
+            self.asked.what.phase.eq(credit.phase),
+            self.answered.en.eq(checked.credit & credit.answers),
+            self.answered.what.bad.eq(credit.bad),
+            *(getattr(self, name).what.rank.eq(src) for name in MESSAGES),
             self.bad.en.eq(checked.bad),
             self.bad.header.eq(arrived.data),
             self.bad.reason.eq(Mux(checked.bad_lane, Reason.BAD_LANE, Reason.BAD_HEADER)),
@@ -163,6 +166,7 @@ class Deserializer(wiring.Component):
             fields.news.eq(is_news),
             fields.poison.eq(row.poison),
             fields.plain.eq(is_plain),
+            fields.phase.eq(is_plain & plain.phase),
             fields.cls.eq(row.cls),
             *(fields[name].eq(row[name]) for name in ("region", "epoch", "rowid")),
             fields.block.eq(Mux(is_plain, plain.addr16, row.row_off)[len(first) :]),

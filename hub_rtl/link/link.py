@@ -4,7 +4,7 @@
 from typing import NamedTuple
 
 from amaranth import Module
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hub_rtl.contract.axi import AxiStream
@@ -22,20 +22,20 @@ from hub_rtl.parts.mutants import mutant
 from .credits import ReceiveCredits, SendCredits
 from .deserializer import Deserializer
 from .link_tx import PATIENCE, LinkTx
+from .records import MESSAGES, link_types_of
 
 __all__ = ["LinkPort", "slice_ports"]
 
 
 def slice_ports(cfg):
     """Ports of a link on its slice's side, as :class:`LinkPort` says."""
-    types, strobe = types_of(cfg), data.StructLayout
+    types = types_of(cfg)
     return {
         "i_control": In(stream.Signature(FLIT)),
         "i_message": In(stream.Signature(types.flit)),
         "o_source": Out(stream.Signature(cfg.rank_width)),
         "o_beat": Out(stream.Signature(received_of(cfg, cfg.slice_bytes))),
-        "granted": Out(strobe({"en": 1, "what": types.grant})),
-        "returned": Out(strobe({"en": 1, "what": types.returned})),
+        **{name: Out(shape) for name, shape in link_types_of(cfg).messages.items()},
         "o_control": Out(stream.Signature(FLIT)),
         "ctl_ready": Out(cfg.ranks),
         "rank": In(cfg.rank_width),
@@ -80,7 +80,8 @@ class LinkPort(wiring.Component):
     Ports: ``i_packet`` In stream(flit); ``i_control`` In stream(128), REJECT flits with ``dst`` and
     body, for ranks with ``ctl_ready``; ``i_message`` In stream(flit), CREDIT flits of the slice;
     ``ctl_ready`` Out ``ranks``, credits left, registers; ``o_source`` Out stream(rank), ``o_beat``
-    Out stream(received record); ``granted``, ``returned`` Out {en, what}, messages to the slice;
+    Out stream(received record); ``granted``, ``returned``, ``asked``, ``answered`` Out {en, what},
+    messages to the slice;
     ``o_control`` Out stream(128); ``tx`` Out AXI4-Stream with ``tdest``; ``rx`` In AXI4-Stream;
     ``rank``, ``lane`` In, own numbers; ``peer_dead`` In ``ranks``: control flits for these ranks
     that have no credit are sunk; ``o_bad`` Out {en, header, reason}, strobe; ``counts`` Out
@@ -131,8 +132,7 @@ class LinkPort(wiring.Component):
             send.take.eq(tx.control_take),
             send.total.eq(rx.total),
             self.ctl_ready.eq(send.ready),
-            self.granted.eq(rx.granted),
-            self.returned.eq(rx.returned),
+            *(getattr(self, name).eq(getattr(rx, name)) for name in MESSAGES),
             self.o_bad.eq(rx.bad),
         ]
         violation = self._receive_control(m, rx.control, controls, buffers)

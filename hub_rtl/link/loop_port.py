@@ -10,6 +10,8 @@ from hub_rtl.contract.records import header_layout, received_of, record_of, type
 from hub_rtl.parts.mutants import mutant
 from hub_rtl.parts.ram_queue import RamQueue
 
+from .records import link_types_of
+
 __all__ = ["LoopPort", "inner_ports"]
 
 LOOP_PACKETS = 4  # on their way: covers the packet manager's choosing time with short packets
@@ -17,7 +19,7 @@ LOOP_PACKETS = 4  # on their way: covers the packet manager's choosing time with
 
 def inner_ports(cfg):
     """Ports of a slice on the hub's side, common to those with links and to loop slices."""
-    types = types_of(cfg)
+    types, messages = types_of(cfg), link_types_of(cfg).messages
     return {
         "i_record": In(stream.Signature(record_of(cfg, cfg.slice_bytes))),
         "i_control": In(stream.Signature(FLIT)),
@@ -26,6 +28,10 @@ def inner_ports(cfg):
         "dest_ready": Out(cfg.ranks),
         "ctl_ready": Out(cfg.ranks),
         "take": In(types.rank_strobe),
+        "i_ask": In(stream.Signature(types.ask)),
+        "asked": Out(messages["asked"]),
+        "i_answer": In(stream.Signature(types.answer)),
+        "answered": Out(messages["answered"]),
         "rank": In(cfg.rank_width),
     }
 
@@ -37,8 +43,8 @@ class LoopPort(wiring.Component):
     goes to and comes from. The only destination with credits is the own rank: four data credits,
     ``ctl_credits`` control credits, given back as the record's last beat (the control flit) leaves.
 
-    Latency one cycle, a beat per cycle, no bubble. Control and records do not wait for each other.
-    Input is trusted, it comes from this hub.
+    Latency one cycle, a beat per cycle, no bubble; asks and answers of fences pass in the same
+    cycle. Control and records do not wait for each other. Input is trusted, it comes from this hub.
 
     Parameters: ``cfg``. Ports: :func:`inner_ports`; ``counts`` Out ``link_counts``, of which only
     tx_busy, tx_idle_waiting, credit_stall and rx_busy ever rise. Source: our specification, section
@@ -68,6 +74,8 @@ class LoopPort(wiring.Component):
             *(out.p.header[name].eq(value) for name, value in fields),
         ]
         self._credits(m, controls)
+        for said, heard in ((self.i_ask, self.asked), (self.i_answer, self.answered)):
+            m.d.comb += [said.ready.eq(1), heard.en.eq(said.valid), heard.what.eq(said.p)]
         m.d.sync += [
             self.counts.tx_busy.eq(record.valid & record.ready),
             self.counts.rx_busy.eq(out.valid & out.ready),

@@ -171,6 +171,7 @@ class Serializer(wiring.Component):
             *(row[name].eq(header[name]) for name in ("region", "epoch", "rowid")),
             row.row_off.eq(unit),
             plain.addr16.eq(unit),
+            plain.phase.eq(header.phase),
             news.count.eq(tree_sum(list(head.mask[: NEWS_ENTRIES * entry_bytes : entry_bytes]))),
             head.flit.eq(
                 Mux(

@@ -141,14 +141,14 @@ class SliceCredits(wiring.Component):
 
 
 class CreditPackets(wiring.Component):
-    """CREDIT packets, a flit each, of what a slice grants to others and gives back to them.
+    """CREDIT packets, a flit each, of what a slice tells the other ranks' slices.
 
-    Contract: each message becomes one packet, in order of its kind; the two kinds take turns.
+    Contract: each message becomes one packet, in order of its kind; the kinds take turns.
     Latency one cycle, one packet per cycle. ``src``, ``lane``, ``seq`` and the totals of the link's
     own buffers are for the link to fill.
 
     Parameters: ``cfg``. Ports: ``i_grant`` In stream(grant); ``i_returned`` In stream(returned);
-    ``o_packet`` Out stream(flit).
+    ``i_ask`` In stream(ask); ``i_answer`` In stream(answer); ``o_packet`` Out stream(flit).
     """
 
     def __init__(self, cfg):
@@ -157,6 +157,8 @@ class CreditPackets(wiring.Component):
             {
                 "i_grant": In(stream.Signature(types.grant)),
                 "i_returned": In(stream.Signature(types.returned)),
+                "i_ask": In(stream.Signature(types.ask)),
+                "i_answer": In(stream.Signature(types.answer)),
                 "o_packet": Out(stream.Signature(types.flit)),
             }
         )
@@ -164,26 +166,25 @@ class CreditPackets(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.merge = merge = StreamMerge(self._flit, 2)
+        grant, returned, ask, answer = self.i_grant, self.i_returned, self.i_ask, self.i_answer
+        says = (
+            (grant, {"grants": 1, "granted": grant.p.total, "back": grant.p.back}),
+            (returned, {"returns": 1, "returned": returned.p.total}),
+            (ask, {"asks": 1, "plains": ask.p.total, "phase": ask.p.phase}),
+            (answer, {"answers": 1, "bad": answer.p.bad}),
+        )
+        m.submodules.merge = merge = StreamMerge(self._flit, len(says))
         wiring.connect(m, merge.o, wiring.flipped(self.o_packet))
-        inputs = (self.i_grant, self.i_returned)
-        for n, (told, to) in enumerate(zip(inputs, merge.i, strict=True)):
+        for n, ((told, body), to) in enumerate(zip(says, merge.i, strict=True)):
             flit = Signal(header_layout(PacketType.CREDIT), name=f"flit_{n}")
             m.d.comb += [
                 flit.type.eq(PacketType.CREDIT),
                 flit.dst.eq(told.p.rank),
+                *(flit[name].eq(value) for name, value in body.items()),
                 to.valid.eq(told.valid),
                 told.ready.eq(to.ready),
                 to.p.data.eq(flit),
                 to.p.first.eq(1),
                 to.p.last.eq(1),
             ]
-            if told is self.i_grant:
-                m.d.comb += [
-                    flit.grants.eq(1),
-                    flit.granted.eq(told.p.total),
-                    flit.back.eq(told.p.back),
-                ]
-            else:
-                m.d.comb += [flit.returns.eq(1), flit.returned.eq(told.p.total)]
         return m

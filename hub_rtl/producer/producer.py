@@ -3,7 +3,7 @@
 
 from typing import NamedTuple
 
-from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -12,17 +12,16 @@ from hub_rtl.contract.fields import REASON
 from hub_rtl.contract.packets import CommandOp, Reason
 from hub_rtl.contract.records import CLOSE_COUNTS, record_of, types_of
 from hub_rtl.parts.mutants import bug, mutant
-from hub_rtl.parts.ram_queue import RamQueue
 from hub_rtl.parts.stream import StreamMerge
 
 from .close_list import SETTLE
+from .fences import FENCES, Fences
 from .handle_table import HandleTable
 from .news_engine import NewsEngine
 from .records import producer_types_of
 
 __all__ = ["FENCES", "ProducerControl"]
 
-FENCES = 8  # fences in the queue's memory; one more waits at its output
 ANSWER = 2  # cycles from a granted ask until its answer is seen in the registers
 
 
@@ -32,7 +31,7 @@ class ProducerControlObserve(NamedTuple):
     table: HandleTable
     engine: NewsEngine
     answers: StreamMerge  #: of commands and of fences
-    fences: RamQueue  #: tags of fences not answered
+    fences: Fences
 
 
 class ProducerControl(wiring.Component):
@@ -58,6 +57,8 @@ class ProducerControl(wiring.Component):
     * FENCE marks everything; OK when every peer was seen drained after that; PEER_DEAD when a
       packet manager sank entries since the answer before. Fences that come while one is under way
       are answered together after the next.
+    * FENCE_REMOTE then asks the peers, and is answered when their memories have acknowledged all
+      plain packets that had left (:class:`~hub_rtl.producer.fences.Fences`).
     * While a close is pending, the epoch after the next (same bank) is held: its stores, tells and
       its close are EPOCH_EARLY.
     * A dead peer's pending news are dropped and counted. Its sunk bytes have not left: a handle
@@ -85,8 +86,10 @@ class ProducerControl(wiring.Component):
     strobe to the decoders, ``flushing`` In, one bit per lane; ``o_flush_merge`` Out strobe to the
     merges of own-rank stores, ``merging`` In, one bit per loop lane; ``o_mark`` Out {en, all,
     handle}; ``draining`` In, ``ranks`` per packet manager; ``sunk`` In strobe, some packet manager
-    sank an entry; ``o_announce`` Out stream(``ledger_announce``), ``i_spent`` In stream(``spent``),
-    ``ledger_flush`` Out, ``ledger_flushing`` In, ``ledger_read`` Out, ``ledger_word`` In: see
+    sank an entry; ``o_remote`` Out strobe, ``unanswered`` In, ``ranks`` per slice, ``incomplete``
+    In strobe: see :class:`~hub_rtl.remote_fence.remote_fence.FenceAsks`; ``o_announce`` Out
+    stream(``ledger_announce``), ``i_spent`` In stream(``spent``), ``ledger_flush`` Out,
+    ``ledger_flushing`` In, ``ledger_read`` Out, ``ledger_word`` In: see
     :class:`~hub_rtl.producer.ledger.SendLedger`; ``peer_dead``, ``may_send`` In, ``wanted`` Out
     ``ranks``, ``claim`` Out {en, rank}, ``o_news`` Out stream(record): see
     :class:`~hub_rtl.producer.news_engine.NewsEngine`; ``pending`` Out ``ranks``; ``clearing`` Out;
@@ -113,6 +116,9 @@ class ProducerControl(wiring.Component):
                 "o_mark": Out(types.mark),
                 "draining": In(cfg.ranks).array(cfg.slices),
                 "sunk": In(1),
+                "o_remote": Out(1),
+                "unanswered": In(cfg.ranks).array(cfg.slices),
+                "incomplete": In(1),
                 "o_announce": Out(stream.Signature(own.ledger_announce)),
                 "i_spent": In(stream.Signature(own.spent)),
                 "ledger_flush": Out(1),
@@ -155,11 +161,10 @@ class ProducerControl(wiring.Component):
             engine.draining.eq(draining),
         ]
         self._engine(m, table, engine)
-        start, begun, marked = Signal(), Signal(), Signal()  # of fences
-        fences = self._fences(m, answers.i[1], draining, start, begun, marked)
+        fences = self._fences(m, answers.i[1], draining)
         self.observe = ProducerControlObserve(table, engine, answers, fences)
         walks = self._commands(m, table, engine, answers.i[0], fences.i)
-        self._flush(m, engine, walks & engine.room, start, begun, marked)
+        self._flush(m, engine, walks & engine.room, fences)
         return m
 
     def _engine(self, m, table, engine):
@@ -187,68 +192,25 @@ class ProducerControl(wiring.Component):
             self.counts.tells_dropped.eq(engine.told_dropped),
         ]
 
-    def _fences(self, m, answer, draining, start, begun, marked):
-        """Queue of fences, and the group of them that waits for the peers: ``begun`` with their
-        flush, seen drained after they are ``marked``. Returns the queue."""
-        cfg = self._cfg
-        m.submodules.fences = queue = RamQueue(cfg.tag_width, self._fences_kept)
-        inside, group = (
-            Signal(range(self._fences_kept + 2)),
-            Signal(range(self._fences_kept + 2)),
-        )  # in the queue; of them, covered by the mark
-        waits, sunk, status = Signal(cfg.ranks), Signal(), Signal(REASON)
-        busy, waiting, looks = Signal(), Signal(), Signal()
+    def _fences(self, m, answer, draining):
+        """Fences, between the commands and the peers. Returns the part."""
+        m.submodules.fences = fences = Fences(self._cfg, self._fences_kept)
+        wiring.connect(m, fences.o_answer, answer)
+        unanswered = self.unanswered[0]
+        for one in self.unanswered[1:]:
+            unanswered = unanswered | one
+        m.d.sync += fences.unanswered.eq(unanswered)
         m.d.comb += [
-            # Not yet begun, and none is under way.
-            start.eq(inside.any() & ~busy),
-            answer.valid.eq(busy & ~waiting & queue.o.valid),
-            answer.payload.tag.eq(queue.o.payload),
-            answer.payload.status.eq(status),
-            queue.o.ready.eq(answer.ready & busy & ~waiting),
+            fences.draining.eq(draining),
+            fences.sunk.eq(self.sunk),
+            fences.peer_dead.eq(self.peer_dead),
+            fences.incomplete.eq(self.incomplete),
+            self.o_remote.eq(fences.o_remote),
+            self.counts.fences.eq(fences.answered),
         ]
-        taken = answer.valid & answer.ready
-        m.d.sync += [
-            inside.eq(inside + (queue.i.valid & queue.i.ready) - taken),
-            self.counts.fences.eq(taken),
-            sunk.eq(sunk | self.sunk),
-        ]
-        with m.If(begun):
-            m.d.sync += [
-                busy.eq(1),
-                waiting.eq(1),
-                looks.eq(0),
-                waits.eq(Const(-1, cfg.ranks)),
-                group.eq(inside),
-            ]
-        with m.Elif(marked):
-            m.d.sync += looks.eq(1)
-        with m.Elif(waiting & looks):
-            m.d.sync += waits.eq(
-                mutant(
-                    "producer.fence_ends_with_first_peer",
-                    waits & draining,
-                    Mux(draining.all(), waits, 0),
-                )
-            )
-            with m.If(~waits.any()):
-                m.d.sync += [
-                    waiting.eq(0),
-                    status.eq(
-                        Mux(
-                            mutant("producer.sink_at_verdict_missed", sunk | self.sunk, sunk),
-                            Reason.PEER_DEAD,
-                            Reason.OK,
-                        )
-                    ),
-                    sunk.eq(0),
-                ]
-        with m.Elif(taken):
-            m.d.sync += group.eq(group - 1)
-            with m.If(group == 1):
-                m.d.sync += busy.eq(0)
-        return queue
+        return fences
 
-    def _flush(self, m, engine, more_closes, start_fence, fence_begun, fence_marked):
+    def _flush(self, m, engine, more_closes, fences):
         """Over and over, for the fences and closes that wait: older stores are waited for, then the
         marks go; with its mark a close is listed. While more closes come one after the other, they
         are waited for."""
@@ -270,15 +232,15 @@ class ProducerControl(wiring.Component):
             m.d.sync += timer.eq(timer - 1)
         with m.FSM(name="flush"):
             with m.State("IDLE"):
-                m.d.sync += is_fence.eq(start_fence)
-                waits = start_fence | (engine.staged & ~more_closes)
+                m.d.sync += is_fence.eq(fences.start)
+                waits = fences.start | (engine.staged & ~more_closes)
                 with m.If(mutant("producer.flush_without_cause", waits, ~more_closes)):
                     m.next = "FLUSH"
             with m.State("FLUSH"):
                 m.d.comb += [
                     self.o_flush.eq(1),
                     engine.cut.eq(1),
-                    fence_begun.eq(is_fence),
+                    fences.begun.eq(is_fence),
                 ]
                 m.d.sync += timer.eq(SETTLE)
                 m.next = "FLUSHING"
@@ -307,7 +269,7 @@ class ProducerControl(wiring.Component):
                     m.next = "MARKED"
             with m.State("MARKED"):
                 with m.If(~timer.any() | ~is_fence):
-                    m.d.comb += fence_marked.eq(is_fence)
+                    m.d.comb += fences.marked.eq(is_fence)
                     m.next = "IDLE"
 
     def _commands(self, m, table, engine, answer, fence):
@@ -317,13 +279,16 @@ class ProducerControl(wiring.Component):
         op, offered = command.op, self.i_command.payload
         replica_bits = ceil_log2(self._cfg.replicas)
         every, tells, asks, walks = Signal(), Signal(), Signal(), Signal()
+        fences, remote = Signal(), Signal()
         index, timer = Signal(self._cfg.handle_width), Signal(range(ANSWER + 1))
         good, held, waits, status = Signal(), Signal(), Signal(), Signal(REASON)
         ask, result, tell = table.ask, table.result, engine.i_tell
         m.d.comb += [
             every.eq((op == CommandOp.CLOSE_ALL) | (op == CommandOp.ANNOUNCE_ALL)),
             tells.eq(op == CommandOp.ANNOUNCE),
-            asks.eq((offered.op != CommandOp.FENCE) & (offered.op <= CommandOp.ANNOUNCE_ALL)),
+            remote.eq(offered.op == CommandOp.FENCE_REMOTE),
+            fences.eq((offered.op == CommandOp.FENCE) | remote),
+            asks.eq(~fences & (offered.op <= CommandOp.ANNOUNCE_ALL)),
             ask.tell.eq(tells),
             ask.tell_rest.eq(op == CommandOp.ANNOUNCE_ALL),
             ask.abort.eq(command.abort & (op == CommandOp.CLOSE)),
@@ -338,7 +303,8 @@ class ProducerControl(wiring.Component):
             tell.payload.target.eq(target),
             tell.payload.epoch.eq(command.epoch),
             tell.payload.bytes16.eq(command.bytes16),
-            fence.payload.eq(offered.tag),
+            fence.p.tag.eq(offered.tag),
+            fence.p.remote.eq(remote),
             answer.payload.tag.eq(mutant("producer.answer_has_next_tag", command.tag, offered.tag)),
             answer.payload.status.eq(status),
         ]
@@ -373,7 +339,7 @@ class ProducerControl(wiring.Component):
                         command.eq(offered),
                         status.eq(Reason.UNKNOWN),
                     ]
-                    with m.If(offered.op == CommandOp.FENCE):
+                    with m.If(fences):
                         m.d.comb += [
                             fence.valid.eq(1),
                             self.i_command.ready.eq(fence.ready),

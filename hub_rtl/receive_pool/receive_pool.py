@@ -141,7 +141,7 @@ class ReceivePool(wiring.Component):
             moves.eq(turns.requests.any() & ticket.admitted),
             *(row[name].eq(header[name]) for name in dict(t.row)),
             body.eq(Mux(header.plain, header.block, row.as_value())),
-            *(word[name].eq(header[name]) for name in ("plain", "cls", "news")),
+            *(word[name].eq(header[name]) for name in ("plain", "phase", "cls", "news")),
             word.poison.eq(
                 header.poison | mutant("receive_pool.cut_packet_not_poisoned", beat.lost, 0)
             ),
@@ -206,7 +206,7 @@ class ReceivePool(wiring.Component):
         word, header = kept.r_data, out.p.header
         row, leaves = t.row(word.body[: t.row.size]), Signal()
         m.d.comb += [
-            *(header[name].eq(word[name]) for name in ("plain", "cls", "news", "poison")),
+            *(header[name].eq(word[name]) for name in ("plain", "phase", "cls", "news", "poison")),
             *(header[name].eq(row[name]) for name in ("region", "epoch", "rowid")),
             header.block.eq(Mux(word.plain, word.body, row.block)),
             out.p.mask.eq(word.mask),

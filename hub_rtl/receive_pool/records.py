@@ -49,7 +49,7 @@ class PoolTypes:
         body = max(self.row.size, cfg.addr_block_width)
         self.kept = struct(
             {
-                **dict.fromkeys(("plain", "cls", "news", "poison", "lost"), 1),
+                **dict.fromkeys(("plain", "phase", "cls", "news", "poison", "lost"), 1),
                 "lost_from": self.record["part"].width,
                 "body": body,
                 "mask": cfg.packet_bytes,

@@ -222,6 +222,8 @@ class Issue(wiring.Component):
                 context.plain.eq(~is_row),
                 context.bytes.eq(command.bytes),
                 context.poison.eq(command.poison),
+                context.src.eq(Mux(is_row, 0, whom.src)),
+                context.phase.eq(~is_row & flat.phase),
                 context.dep.eq(Mux(is_row, 0, command.dep)),
                 context.region.eq(Mux(is_row, body.region, 0)),
                 context.place.eq(Mux(is_row, row.place, 0)),
@@ -258,6 +260,9 @@ class Issue(wiring.Component):
                     )
                 ),
                 *(refused.p[name].eq(whom[name]) for name, _ in self._who),
+                refused.p.phase.eq(
+                    whom.plain & data.View(self._own.plain_body, command.body).phase
+                ),
                 refused.p.reason.eq(Mux(now.row, row.reason, command.reason)),
                 refused.p.bytes.eq(command.bytes),
             ]

@@ -151,6 +151,7 @@ class RecordSplit(wiring.Component):
             *(row[name].eq(header[name]) for name in ("region", "epoch", "rowid")),
             row.row_off.eq(unit),
             flat.addr16.eq(unit),
+            flat.phase.eq(header.phase),
             head.plain.eq(header.plain),
             head.poison.eq(header.poison),
             head.src.eq(header.rank),

@@ -35,6 +35,7 @@ def random_record(cfg, size, rng, mask=None, news=0, **fields):
     head = header.unpack(rng.getrandbits(header.width)) | {"news": int(news > 0)} | fields
     if news:
         mask, head = (1 << 8 * news) - 1, head | {"plain": 0, "cls": 0}
+    head["phase"] &= head["plain"]
     units = (0 if head["plain"] else cfg.max_row_bytes) // cfg.packet_bytes
     head["block"] %= units or 1 << cfg.addr_block_width
     mask = random_mask(cfg, rng) if mask is None else mask

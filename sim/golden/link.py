@@ -31,6 +31,7 @@ __all__ = [
     "credit_class",
     "header",
     "header_fault",
+    "is_message",
     "packet_of",
     "with_fields",
 ]
@@ -53,6 +54,11 @@ def with_fields(flit, **fields):
     return flit
 
 
+def is_message(body):
+    """Whether a CREDIT with this body says something to a slice; else it is the link's own."""
+    return any(body[name] for name in ("grants", "returns", "asks", "answers"))
+
+
 def packet_of(cfg, slice_bytes, beats):
     """The packet that carries a record, given as its beats, as flits; the link has filled nothing
     yet."""
@@ -65,7 +71,7 @@ def packet_of(cfg, slice_bytes, beats):
     if head["news"]:
         kind, body = PacketType.NEWS, {"count": len(there) // 8}
     elif head["plain"]:
-        kind, body = PacketType.PLAIN, {"addr16": place}
+        kind, body = PacketType.PLAIN, {"addr16": place, "phase": head["phase"]}
     else:
         kind = PacketType.ROW
         body = {name: head[name] for name in ("region", "epoch", "rowid")} | {"row_off": place}
@@ -89,7 +95,7 @@ def beats_of(cfg, slice_bytes, flits):
     head = {"rank": fields["src"], "news": int(kind == PacketType.NEWS)}
     unit = 0
     if not head["news"]:
-        head |= {name: body.get(name, 0) for name in ("region", "epoch", "rowid")}
+        head |= {name: body.get(name, 0) for name in ("region", "epoch", "rowid", "phase")}
         head |= {name: fields[name] for name in ("cls", "poison")}
         place = body["addr16"] if kind == PacketType.PLAIN else body["row_off"]
         unit = place % cfg.packet_flits
@@ -255,6 +261,11 @@ class LinkRxModel:
                 self.messages.append(("granted", what))
             if body["returns"]:
                 self.messages.append(("returned", {"rank": src, "total": body["returned"]}))
+            if body["asks"]:
+                what = {"rank": src, "total": body["plains"], "phase": body["phase"]}
+                self.messages.append(("asked", what))
+            if body["answers"]:
+                self.messages.append(("answered", {"rank": src, "bad": body["bad"]}))
         if cls is not None or kind == PacketType.CREDIT:
             self.totals.append((src, fields["credit"]))
         if cls == CONTROL:
@@ -369,7 +380,7 @@ class LinkTxModel:
         else:
             assert kind == PacketType.CREDIT, f"header type {kind.name} on the wire"
             body = unpack(BODIES[kind], data)
-            said = body["grants"] or body["returns"]
+            said = is_message(body)
             assert self._messages or not said, f"message {data:#x} that nobody sent"
             first = self._messages.popleft() if said else header(kind, dst=dst)
         assert data == with_fields(first, **given), (

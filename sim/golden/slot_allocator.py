@@ -188,6 +188,7 @@ class SlotAllocatorModel:
                 "mask": mask,
                 "beats": {beat["part"]: beat for beat in record},
                 "poison": head["poison"],
+                "phase": head["phase"],
             }
             note, written = (
                 {"row": (0, 0), "written": False, "fresh": False, "over": False, "slow": 0},
@@ -214,6 +215,8 @@ class SlotAllocatorModel:
             "bank": 0,
             "group": 0,
             "dep": 0,
+            "src": info["src"],
+            "phase": info["phase"],
         }
         for n, dep in enumerate(self.deps):
             if dep and dep["armed"] and dep["base"] <= addr < dep["limit"]:
@@ -387,6 +390,8 @@ class SlotAllocatorModel:
                 "bank": row.bank,
                 "group": group % (1 << self.cfg.group_width),
                 "dep": 0,
+                "src": 0,
+                "phase": 0,
             },
         )
 
@@ -425,6 +430,7 @@ class SlotAllocatorModel:
         each.refusals.append(
             {
                 **name,
+                "phase": 0 if head else info["phase"],
                 "known": known,
                 "report": report,
                 "reason": int(reason),

@@ -22,7 +22,7 @@ LINKS = preset("tiny", slice_links=2, slice_bytes=64, log_depth=16, link_clock=T
 def test_pair(name, cfg):
     run_bench(
         pair_verilog(cfg, name),
-        module="sim.cocotb.hub.tests,sim.cocotb.hub.faults",
+        module="sim.cocotb.hub.tests,sim.cocotb.hub.faults,sim.cocotb.hub.fences",
         name=name,
         cfg=cfg,
     )

@@ -151,6 +151,22 @@ def test_moments_are_noticed(name, test):
 
 
 @pytest.mark.parametrize(
+    "name",
+    [
+        "producer.remote_fence_is_local",
+        "producer.remote_fence_never_waits",
+        "producer.remote_fence_waits_for_dead",
+        "producer.dead_peer_says_ok",
+        "producer.spoilt_says_ok",
+    ],
+)
+def test_wrong_remote_fence_is_noticed(name):
+    """A remote fence asks nobody, waits for nobody, or for ever; or says that all is well."""
+    test = ["remote_fences"]
+    assert_caught(lambda: run(partial(ProducerControl, ODD), ODD, "producer", test, bug=name))
+
+
+@pytest.mark.parametrize(
     "name, test",
     [
         ("producer.told_twice", "refused"),

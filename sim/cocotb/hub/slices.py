@@ -19,7 +19,7 @@ from sim.bench.slice_mesh import SliceMesh
 from sim.bench.slice_sender import Sender, random_record
 from sim.bench.streams import GRID
 from sim.cocotb.link.rig import random_control, same_record
-from sim.golden.link import CONTROL, DATA, arrived, with_fields
+from sim.golden.link import CONTROL, DATA, arrived, is_message, with_fields
 from sim.quality.coverage import cover
 
 #: What each hop fills in, of a control flit.
@@ -71,7 +71,7 @@ class MeshRig(Rig):
         if unpack(HEADER, flits[0])["type"] == PacketType.CREDIT:
             body = unpack(BODIES[PacketType.CREDIT], flits[0])
             here = link == dst % self.cfg.slice_links
-            assert here or not body["grants"] | body["returns"], f"for {dst} on {link}"
+            assert here or not is_message(body), f"for {dst} on {link}"
 
     def _leaves(self, src, beat):
         """The link of a record whose last beat it is."""

@@ -2,9 +2,11 @@
 """cocotb tests of the deserializer: packets good and broken, as the wire brings them."""
 
 from collections import Counter
+from itertools import product
 
 from hub_rtl.contract.packets import HEADER, PacketType, unpack
 from hub_rtl.link.deserializer import Deserializer
+from hub_rtl.link.records import MESSAGES
 from sim.bench.rig import Rig
 from sim.bench.streams import GRID, SignalPort, StreamSource
 from sim.golden.link import LinkRxModel, beats_of, header, with_fields
@@ -44,7 +46,7 @@ class DeserializerRig(Rig):
         self.counts["truncated"] += self.get("truncated")
         if control := self.strobe("control"):
             self.controls.append(control["header"])
-        for name in ("granted", "returned"):
+        for name in MESSAGES:
             if told := self.strobe(name):
                 self.told.append((name, told["what"]))
 
@@ -135,17 +137,26 @@ async def rate(rig, cfg, rng):
 
 @DeserializerRig.test()
 async def credits(rig, cfg, rng):
-    """What a CREDIT says of a slice's grants comes as it was sent; a repeated one says nothing."""
+    """What a CREDIT says to a slice comes as it was sent; a repeated one says nothing."""
     wanted = []
-    for grants, returns, back in ((1, 0, 0), (0, 1, 1), (1, 1, 1), (0, 0, 0), (1, 0, 1)):
+    said = ("grants", "returns", "asks", "answers")
+    for flags in (*product((0, 1), repeat=len(said)), (1, 0, 0, 0)):
         src = rng.choice(rig.peers)
-        body = {"granted": rng.getrandbits(12), "returned": rng.getrandbits(12)}
-        body |= {"grants": grants, "returns": returns, "back": back}
+        body = {name: rng.getrandbits(12) for name in ("granted", "returned", "plains")}
+        body |= {name: rng.getrandbits(1) for name in ("back", "phase", "bad")}
+        body |= dict(zip(said, flags, strict=True))
         rig.send([header(PacketType.CREDIT, body, src=src, dst=rig.rank, lane=LANE)])
-        if grants:
-            wanted.append(("granted", {"rank": src, "total": body["granted"], "back": back}))
-        if returns:
-            wanted.append(("returned", {"rank": src, "total": body["returned"]}))
+        told = (
+            ("granted", {"total": body["granted"], "back": body["back"]}),
+            ("returned", {"total": body["returned"]}),
+            ("asked", {"total": body["plains"], "phase": body["phase"]}),
+            ("answered", {"bad": body["bad"]}),
+        )
+        wanted += [
+            (name, {"rank": src, **what})
+            for on, (name, what) in zip(flags, told, strict=True)
+            if on
+        ]
     rig.seq -= 1
     rig.send([header(PacketType.CREDIT, {"grants": 1}, src=src, dst=rig.rank, lane=LANE)])
     await rig.wire.drained()

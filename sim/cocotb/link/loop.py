@@ -93,6 +93,25 @@ async def loop_traffic(rig, cfg, rng, grid):
 
 
 @LoopRig.test()
+async def loop_messages(rig, cfg, rng):
+    """What a remote fence asks the own rank is heard in the same cycle, and so is the answer."""
+    for said, heard in (("i_ask", "asked"), ("i_answer", "answered")):
+        source, came = getattr(rig, said), []
+
+        def look(item, cycle, heard=heard, came=came):
+            came.append((item, rig.strobe(heard)["what"]))
+
+        source.on_item(look)
+        for _ in range(9):
+            rest = {"i_ask": {"total": rng.getrandbits(12), "phase": rng.getrandbits(1)}}
+            rest = rest.get(said, {"bad": rng.getrandbits(1)})
+            source.put({"rank": rng.randrange(cfg.ranks), **rest})
+        await source.drained()
+        assert len(came) == 9 and all(item == what for item, what in came), f"{came}"
+    cover("link.loop.messages")
+
+
+@LoopRig.test()
 async def loop_full(rig, cfg, rng):
     """Nobody takes: the loop lane gives as many credits as it promised, and no more; then all
     comes. A reset forgets all."""

@@ -11,6 +11,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from hub_rtl.contract.packets import BODIES, HEADER, PacketType, unpack
+from sim.golden.link import is_message
 
 __all__ = ["ReportWatch"]
 
@@ -165,7 +166,7 @@ class ReportWatch:
         peer, own = self._peers[rank], kind == PacketType.CREDIT
         if own:  # else it is a slice's message
             body = unpack(BODIES[PacketType.CREDIT], data)
-            own = not (body["grants"] or body["returns"])
+            own = not is_message(body)
         times = [
             when
             for when in range(first_fill + 1 - FREED, cycle + 1 - FREED)

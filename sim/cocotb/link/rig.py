@@ -5,6 +5,7 @@ from collections import Counter, deque
 
 from hub_rtl.contract.packets import BODIES, HEADER, NEWS_ENTRIES, PacketType, unpack
 from hub_rtl.link.link import LinkPort
+from hub_rtl.link.records import MESSAGES
 from sim.bench.rig import Rig
 from sim.bench.slice_sender import as_stream
 from sim.bench.streams import SignalPort, StreamSink, StreamSource
@@ -83,6 +84,18 @@ def _as_wanted(size, came, wanted):
     return came | {"header": header, "data": came["data"] & bits}
 
 
+def random_message(rng):
+    """Body of a CREDIT: one of what slices tell each other."""
+    return rng.choice(
+        (
+            {"grants": 1, "granted": rng.getrandbits(12), "back": rng.randrange(2)},
+            {"returns": 1, "returned": rng.getrandbits(12)},
+            {"asks": 1, "plains": rng.getrandbits(12), "phase": rng.randrange(2)},
+            {"answers": 1, "bad": rng.randrange(2)},
+        )
+    )
+
+
 class LinkRig(Rig):
     """One LinkPort with stream agents, models of both directions, and its strobes summed up.
     ``wire``: back-pressure on the wire."""
@@ -130,7 +143,7 @@ class LinkRig(Rig):
             self.counts[name] += value
         if bad := self.strobe("o_bad"):
             self.bad.append((bad["header"], bad["reason"]))
-        for name in ("granted", "returned"):
+        for name in MESSAGES:
             if told := self.strobe(name):
                 self.messages.append((name, told["what"]))
 
@@ -219,14 +232,8 @@ class LinkRig(Rig):
         self.send_wire([flit], credit=total % 256)
 
     def put_message(self, dst):
-        """A grant, or something given back, to be told."""
-        rng = self.rng
-        said = rng.choice(
-            (
-                {"grants": 1, "granted": rng.getrandbits(12), "back": rng.randrange(2)},
-                {"returns": 1, "returned": rng.getrandbits(12)},
-            )
-        )
+        """Something to be told to that rank's slice."""
+        said = random_message(self.rng)
         self.i_message.put(*as_stream([header(PacketType.CREDIT, said, dst=dst)]))
 
     async def settle(self, cycles=SETTLE):

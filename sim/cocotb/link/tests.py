@@ -10,7 +10,7 @@ from sim.bench.streams import GRID
 from sim.quality.coverage import cover
 
 from .peer import Peer, watch_headers
-from .rig import LinkRig, random_control, unfilled
+from .rig import LinkRig, random_control, random_message, unfilled
 
 
 @LinkRig.test(grid=GRID)
@@ -26,8 +26,7 @@ async def traffic(rig, cfg, rng, grid):
         rig.put(dst)
         if rng.random() < 0.2:
             rig.put_message(dst)
-            said = {"grants": 1, "granted": rng.getrandbits(12), "back": rng.randrange(2)}
-            rig.send_credit(src, peer.told[src], **said)
+            rig.send_credit(src, peer.told[src], **random_message(rng))
         if rng.random() < 0.3:
             peer.queue_control(src)
             rig.i_control.put(unfilled(rng, random_control(rng, 0, dst)))

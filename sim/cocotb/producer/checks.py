@@ -6,6 +6,8 @@ from collections import deque
 from hub_rtl.contract.packets import NEWS_ENTRIES, CommandOp, Reason
 from sim.quality.coverage import cover
 
+FENCES = CommandOp.FENCE, CommandOp.FENCE_REMOTE
+
 
 class Marks:
     """Flush, flush of the merges, then a mark of each close that came before the flush, in order,
@@ -24,7 +26,7 @@ class Marks:
         return [
             one
             for one in self._world.open.values()
-            if one["op"] == CommandOp.FENCE and "group" not in one and one["cycle"] < self._flushed
+            if one["op"] in FENCES and "group" not in one and one["cycle"] < self._flushed
         ]
 
     def flush(self):
@@ -61,10 +63,11 @@ class Marks:
 
 class Fences:
     """Fences of one mark have one answer: PEER_DEAD exactly if entries were sunk since the answer
-    before."""
+    before, or a dead peer has not answered; INCOMPLETE if a peer said so."""
 
     def __init__(self):
         self._marked, self._answered, self._sunk = -1, -1, []
+        self.last = None  # group of the last mark
 
     def sunk(self, cycle):
         self._sunk.append(cycle)
@@ -72,29 +75,94 @@ class Fences:
     def group(self, fences, cycle):
         assert fences, "a mark for no fence"
         one = {"before": self._marked, "answered": self._answered, "marked": cycle, "status": None}
+        one |= {"fences": fences, "asked": None}
+        one["remote"] = any(fence["op"] == CommandOp.FENCE_REMOTE for fence in fences)
         for fence in fences:
             fence["group"] = one
-        self._marked = cycle
+        self._marked, self.last = cycle, one
         cover("producer.fence_group", len(fences) > 1)
+        cover("producer.remote.group", one["remote"] and len({f["op"] for f in fences}) > 1)
 
-    def answer(self, fence, status, cycle):
+    def answer(self, fence, status, cycle, memories):
         assert "group" in fence, "a fence was answered without a mark"
         group = fence["group"]
         if group["status"] is None:
             group["status"], self._answered = status, cycle
+            assert not group["remote"] or group["asked"], "answered before the peers were asked"
             dead = status == Reason.PEER_DEAD
-            assert dead or status == Reason.OK
+            silent = group["remote"] and memories.judge(status, group["asked"])
+            assert dead or group["remote"] or status == Reason.OK
             # It is not seen from outside when the group's answer was made: after its mark, before
             # the answer came.
             assert dead or not any(
                 group["answered"] < at <= group["marked"] for at in self._sunk
             ), "sunk entries not told"
-            assert not dead or any(group["before"] < at <= cycle for at in self._sunk), (
+            assert not dead or silent or any(group["before"] < at <= cycle for at in self._sunk), (
                 "PEER_DEAD, but nothing was sunk"
             )
         assert status == group["status"], (
             f"{status!r}, the same mark's fence before {group['status']!r}"
         )
+
+
+class Memories:
+    """The peers' memories, as the slices' questions show them: after a remote fence some ranks are
+    unanswered for a while.
+
+    ``mute``: ranks that never answer; ``spoils``: chance of an answer that says that not all came.
+    """
+
+    def __init__(self, world):
+        self._world, self.mute, self.spoils = world, set(), 0.0
+        self._waits = {}  # {(slice, rank): cycle of the answer}
+        self._spoilt, self._maybe, self._told = False, False, False
+        self._silent = False  # some rank was dead and had not answered
+
+    def drive(self):
+        world = self._world
+        due = [key for key, at in self._waits.items() if at <= world.cycle]
+        # In the cycle after `unanswered` fell.
+        world.set("incomplete", int(self._told))
+        self._told = False
+        for key in due:
+            if key[1] not in self.mute:
+                del self._waits[key]
+                self._told |= world.rng.random() < self.spoils
+        self._spoilt |= self._told
+        self._silent |= any(rank in world.dead for _, rank in self._waits)
+        for n in range(world.cfg.slices):
+            ranks = {rank for at, rank in self._waits if at == n}
+            world.set(f"unanswered__{n}", world.late(f"unanswered{n}", sum(1 << r for r in ranks)))
+
+    def ask(self):
+        """The order to ask comes: everything before the fences has left."""
+        world, group = self._world, self._world.fences.last
+        assert group and group["remote"] and not group["asked"], "asked without a fence"
+        left = [s for s in world.inside() if s.number < min(f["limit"] for f in group["fences"])]
+        assert not left, f"asked, {len(left)} older stores inside"
+        group["asked"] = world.cycle
+        for n in range(world.cfg.slices):
+            for rank in range(world.cfg.ranks):
+                if world.rng.random() < 0.5 or rank in self.mute:
+                    self._waits[n, rank] = world.cycle + world.rng.randint(1, 60)
+
+    def judge(self, status, asked):
+        """A remote fence, asked then, is answered. Returns whether a dead peer explains it."""
+        waits, world = {rank for _, rank in self._waits}, self._world
+        silent, self._silent = self._silent, False
+        if status == Reason.PEER_DEAD:
+            lately = {rank for rank, at in world.last_dead.items() if at >= asked}
+            assert waits <= lately, f"answered, ranks {waits - lately} have not"
+            # When it was decided is not seen; an answer may have come since.
+            self._maybe |= self._spoilt
+        else:
+            assert not waits, f"answered, ranks {waits} have not"
+            wanted = {Reason.INCOMPLETE if self._spoilt else Reason.OK}
+            wanted |= {Reason.INCOMPLETE} if self._maybe else set()
+            assert status in wanted, f"{status!r}, the peers say {wanted}"
+            self._maybe = False
+        self._spoilt = False
+        return silent
 
 
 class Peers:

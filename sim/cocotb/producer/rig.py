@@ -13,7 +13,7 @@ from sim.golden.decoder import entry_usable
 from sim.golden.producer import ProducerModel, news_of
 from sim.quality.coverage import cover
 
-from .checks import Fences, Marks, Peers, Software
+from .checks import FENCES, Fences, Marks, Memories, Peers, Software
 from .parts import Pipe, Store
 
 COUNTS = ("closes", "closes_dropped", "tells", "tells_dropped", "fences")
@@ -77,7 +77,7 @@ class ProducerRig(Rig):
         self.number = 0
         self.csr, self.reads, self.jobs = {}, deque(), []
         self.asks, self.ways = deque(), {}  # reads of software; what is in the hub's registers
-        self.marks, self.fences = Marks(self), Fences()
+        self.marks, self.fences, self.memories = Marks(self), Fences(), Memories(self)
         self.peers, self.software = Peers(self), Software(self)
         self.counted = dict.fromkeys(COUNTS, 0)
         self.open, self.running = {}, None  # commands without answer by tag; the last close taken
@@ -99,11 +99,11 @@ class ProducerRig(Rig):
     def drive(self):
         cfg = self.cfg
         for port, pipes in (("flushing", self.lanes), ("merging", self.merges)):
-            self.set(port, self._late(port, word(pipe.older for pipe in pipes)))
+            self.set(port, self.late(port, word(pipe.older for pipe in pipes)))
         for n, pool in enumerate(self.pools):
             port = f"draining__{n}"
             ranks = of_ranks(store.rank for store in pool if store.marked)
-            self.set(port, self._late(port, ranks))
+            self.set(port, self.late(port, ranks))
         self.set("ledger_word", self.shown_word)
         self.shown_word = self.word  # two cycles after the read
         self.set("ledger_flushing", int(self.older > 0))
@@ -115,6 +115,7 @@ class ProducerRig(Rig):
             and (rank in self.may_send or self.rng.random() < self.prompt)
         }
         self.set("may_send", of_ranks(self.may_send))
+        self.memories.drive()
         self.set("sunk", self.sunk)
         self.set("peer_dead", of_ranks(self.dead))
         if self.sunk:
@@ -135,7 +136,7 @@ class ProducerRig(Rig):
         self.software.look()
         self.peers.look(self.cycle)
 
-    def _late(self, way, value):
+    def late(self, way, value):
         """What comes out of the hub's registers on this way."""
         registers = self.ways.setdefault(way, deque([0] * self.hops))
         registers.append(value)
@@ -285,7 +286,7 @@ class ProducerRig(Rig):
 
     def _write_entry(self):
         write = self.strobe("o_handle_write")
-        if known := self._late("table", write):
+        if known := self.late("table", write):
             self.view[known["index"]] = known["handle"], known["hold"]
         if not write:
             assert self.cycle not in self.csr, (
@@ -343,13 +344,15 @@ class ProducerRig(Rig):
             flush = self.get(port)
             if flush:
                 told()
-            if self._late(port, flush):
+            if self.late(port, flush):
                 for pipe in pipes:
                     pipe.flush()
         mark = self.strobe("o_mark")
         if mark and (fences := self.marks.mark(mark)) is not None:
             self.fences.group(fences, self.cycle)
-        if mark := self._late("mark", mark):
+        if self.get("o_remote"):
+            self.memories.ask()
+        if mark := self.late("mark", mark):
             for store in (store for pool in self.pools for store in pool):
                 store.marked |= bool(mark["all"] or store.dest // cfg.replicas == mark["handle"])
         if read := self.strobe("ledger_read"):
@@ -458,7 +461,7 @@ class ProducerRig(Rig):
             command["held"] = {index for index in command["members"] if self.model.held(index)}
         assert item["tag"] not in self.open
         self.open[item["tag"]] = command
-        if item["op"] != CommandOp.FENCE:
+        if item["op"] not in FENCES:
             self.running = command
 
     def _answer(self, answer, cycle):
@@ -468,10 +471,10 @@ class ProducerRig(Rig):
         self.reasons.append(status)
         self.answered.append(command)
         op = command["op"]
-        if op == CommandOp.FENCE:
+        if op in FENCES:
             left = [store for store in self.inside() if store.number < command["limit"]]
             assert not left, f"fence answered, {len(left)} older stores inside"
-            self.fences.answer(command, status, cycle)
+            self.fences.answer(command, status, cycle, self.memories)
         elif op == CommandOp.CLOSE:
             refusals = {command["reason"], self._refusal(command)} - {Reason.OK}
             wanted = {Reason.OK} if command["closed"] else refusals
@@ -500,7 +503,7 @@ class ProducerRig(Rig):
                     self.model.announce_rest(index)
         else:
             assert status == Reason.UNKNOWN
-        name = CommandOp(op).name if op <= CommandOp.ANNOUNCE_ALL else "NONE"
+        name = CommandOp(op).name if op in list(CommandOp) else "NONE"
         cover(f"producer.answer.{name}.{status.name}")
 
     def command(self, op, **fields):
@@ -536,8 +539,8 @@ class ProducerRig(Rig):
     async def close_all(self, epoch):
         return await self.do(CommandOp.CLOSE_ALL, epoch=epoch)
 
-    async def fence(self):
-        return await self.do(CommandOp.FENCE)
+    async def fence(self, remote=False):
+        return await self.do(CommandOp.FENCE_REMOTE if remote else CommandOp.FENCE)
 
     def entry(self, **fields):
         """A random entry but for these fields."""
@@ -593,7 +596,7 @@ class ProducerRig(Rig):
         self.marks.finish()
         assert not any(self.model.unsent.values()) and not self.reads
         assert not self.get("pending")
-        fences = sum(one["op"] == CommandOp.FENCE for one in self.answered)
+        fences = sum(one["op"] in FENCES for one in self.answered)
         tells = sum(not entry["close"] for _, entry in self.entries)
         wanted = {"closes": len(self.messages), "closes_dropped": self.dropped, "fences": fences}
         wanted |= {"tells": tells, "tells_dropped": self.counted["tells_dropped"]}

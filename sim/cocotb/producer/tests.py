@@ -19,7 +19,7 @@ async def random_commands(rig, cfg, rng, grid):
         await rig.cycles(rng.choice((0, 5, 40)))
         index = rng.randrange(cfg.handles)
         entry = rig.model.entries[index]
-        op = rng.choice((0, 1, 1, 1, 1, 1, 2, 2, 3))
+        op = rng.choice((0, 5, 1, 1, 1, 1, 1, 2, 2, 3))
         rig.command(
             op,
             handle=rng.choice((index,) * 9 + ((1 << cfg.handle_width) - 1,)),
@@ -32,6 +32,7 @@ async def random_commands(rig, cfg, rng, grid):
         if len(rig.open) > 4:
             rig.slow, rig.broke = set(), set()
             await rig.until(lambda: len(rig.open) < 3, 20000, "answers")
+        rig.memories.spoils = rng.choice((0.0, 0.1))
     await rig.idle()
     assert rig.messages or rig.dropped
     cover(f"producer.grid.{'.'.join(grid)}")
@@ -168,6 +169,40 @@ async def dead_peer(rig, cfg, rng):
     await rig.idle()
     assert len(rig.messages) == 1
     cover("producer.dead_peer")
+
+
+@ProducerRig.test(rate=0.6)
+async def remote_fences(rig, cfg, rng):
+    """A remote fence waits for all peers' memories, says what they say, and holds up nothing but
+    fences; a dead peer ends it."""
+    await rig.start(owner=1, epoch=0)
+    for spoils, wanted in ((0.0, Reason.OK), (1.0, Reason.INCOMPLETE), (0.0, Reason.OK)):
+        rig.memories.spoils = spoils
+        while wanted not in rig.reasons[-1:]:
+            assert await rig.fence(remote=True) in (Reason.OK, wanted)  # nobody may be asked
+    assert await rig.fence() == Reason.OK
+    rig.memories.mute = {1}
+    for op in (CommandOp.FENCE_REMOTE, CommandOp.FENCE, CommandOp.FENCE_REMOTE):
+        rig.command(op)
+    before = rig.o_response.count
+    for index in range(cfg.handles):
+        rig.command(CommandOp.CLOSE, handle=index, epoch=0)
+    await rig.until(lambda: rig.o_response.count >= before + cfg.handles, 2000, "closes")
+    await rig.cycles(100)
+    assert len(rig.open) == 3, "a fence did not wait"
+    rig.dead = {1}
+    await rig.until(lambda: not rig.open, 2000, "fences")
+    assert rig.reasons[-3:] == [Reason.PEER_DEAD] * 3
+    # Not a question any more: it answers late, lives, and the next fence waits for it.
+    rig.rate = 0
+    await rig.cycles(60)
+    rig.dead = set()
+    rig.command(CommandOp.FENCE_REMOTE)
+    await rig.cycles(150)
+    assert rig.open
+    rig.memories.mute = set()
+    await rig.idle()
+    cover("producer.remote.dead")
 
 
 @ProducerRig.test(rate=0.6)

@@ -10,7 +10,7 @@ from sim.cocotb.link.rig import random_packet
 from sim.golden.link import beats_of
 from sim.golden.receive_pool import PoolModel, SourceBook, whole_record
 
-MEANS_NOTHING = ("plain", "cls", "region", "epoch", "rowid", "block", "poison")
+MEANS_NOTHING = ("plain", "phase", "cls", "region", "epoch", "rowid", "block", "poison")
 
 
 class PoolRig(Rig):
