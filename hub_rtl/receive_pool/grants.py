@@ -74,7 +74,8 @@ class Grants(wiring.Component):
     it needs. Nobody should have more than the *level*: it falls to the first share when a source
     that sends could not have that, and rises by a half, to ``most``, after a period in which all
     needs were met. A source that has more than it should is granted nothing while its places become
-    free, and if others lack theirs it is asked to give back of what it does not use.
+    free, and if others lack theirs it is asked to give back of what it does not use. Before
+    anything has come nothing is granted, and nobody told: the own rank may not be set yet.
 
     Latency: a visit takes 5 cycles, 8 if the source gave something back. A source is told when an
     eighth of what it has, or 16, is new to it, and anything in the first round of a period; a round
@@ -253,7 +254,7 @@ class Grants(wiring.Component):
         wanted, want, lacks, lack = Signal(), Signal(width), Signal(), Signal(width)
         active, starved, short_of, beyond = Signal(), Signal(), Signal(width), Signal()
         give = Signal.like(free)
-        much = now.recent >= t.most // 4 if t.most >= 4 else 1
+        much = now.recent >= mutant("receive_pool.idle_one_needs_most", max(1, t.most // 4), 0)
         few = 0
         if t.first > RESERVE:  # four times so few are not the first share
             few = active & (now.recent < -(-(t.first - RESERVE) // 4))

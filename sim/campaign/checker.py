@@ -23,10 +23,21 @@ from hub_rtl.contract.packets import (
     unpack,
 )
 
-from .evidence import Bank, Row, Violation, group_bytes, memory_map, packets, registers, timeline
+from .evidence import (
+    Bank,
+    Row,
+    Violation,
+    group_bytes,
+    landed,
+    memory_map,
+    packets,
+    registers,
+    timeline,
+)
 
 __all__ = ["judge"]
 
+FENCES = CommandOp.FENCE, CommandOp.FENCE_REMOTE
 LINK_PACKETS = 4  # that a lane holds: two whole in its serializer, the ends of two in its link
 
 
@@ -35,6 +46,7 @@ class Judge:
         self.plan, self.cfg, self.result, self.figures = plan, plan.cfg, result, Counter()
         self.rows = {}  # (dest, region, n, rowid) -> Row; n counts openings
         self.plain = [{} for _ in range(plan.cfg.ranks)]  # by rank: address -> byte
+        self.landed = landed(plan, result)
         self.closes = {}  # (dest, region, n) -> cycles at which closes began
 
     def must(self, good, rule, *values):
@@ -44,12 +56,13 @@ class Judge:
     # -- producers: every store and command has the answer that the rules give it ------------------
 
     def producer(self, rank):
+        self.flat = []  # plain stores: (accepted, inside the window, [(rank, address), ...])
         self.left, stores, commands = (
             [],
             self.result.log("stores", rank),
             self.result.log("commands", rank),
         )
-        fences = [c for c in commands if c["op"] == CommandOp.FENCE]
+        fences = [c for c in commands if c["op"] in FENCES]
         good = (len(stores), len(fences)) == (self.plan.stores[rank], self.plan.fences[rank])
         self.must(
             good, "one answer per store and fence", len(stores), self.plan.stores[rank], len(fences)
@@ -62,6 +75,10 @@ class Judge:
             (self.command, self.store)[kind](rank, table, item)
         for fence in fences:
             self.fence(rank, fence)
+        told = -1
+        for fence in sorted(fences, key=lambda one: one["answered"]):
+            if fence["op"] == CommandOp.FENCE_REMOTE:
+                told = self.remote(rank, fence, told)
 
     def store(self, rank, table, s):
         operand, data, size = int(s["operand"]), bytes(s["data"]), self.cfg.slice_bytes
@@ -95,7 +112,9 @@ class Judge:
         if f["plain"]:
             low, high = self.plan.windows[dest][rank]
             at, key = f["addr"] // size * size, (dest, f["addr"] // self.cfg.packet_bytes)
-            self.plain[dest].update((at + b, data[b]) for b in bits if low <= at < high)
+            inside = low <= at < high
+            self.plain[dest].update((at + b, data[b]) for b in bits if inside)
+            self.flat.append((int(s["accepted"]), inside, [(dest, at + b) for b in bits]))
         else:
             key = (dest, region, f["epoch"], f["rowid"])
             row = self.rows.setdefault(
@@ -105,14 +124,16 @@ class Judge:
         self.left.append((int(s["accepted"]), key, len(bits)))
 
     def command(self, rank, table, c):
+        remote = c["op"] == CommandOp.FENCE_REMOTE
         self.must(
-            c["status"] == Reason.OK,
+            c["status"] == Reason.OK or remote and c["status"] == Reason.INCOMPLETE,
             "a command's answer",
             CommandOp(c["op"]).name,
             c["handle"],
             c["status"],
         )
-        closed = {CommandOp.FENCE: (), CommandOp.CLOSE: (int(c["handle"]),)}.get(c["op"], table)
+        closed = {CommandOp.CLOSE: (int(c["handle"]),), **dict.fromkeys(FENCES, ())}
+        closed = closed.get(c["op"], table)
         for entry in (table[number] for number in closed):
             if entry[0].owner == c["owner"] and self.plan.epoch(entry[1]) == c["epoch"]:
                 for target in entry[0].targets:
@@ -144,6 +165,27 @@ class Judge:
             fence["answered"],
             late,
         )
+
+    def remote(self, rank, fence, told):
+        """When it is answered memory has acknowledged every plain byte accepted before it began; it
+        says if one was refused since the remote fence before, answered at ``told``, and only then.
+        Returns when it was answered."""
+        begun, answered = int(fence["begun"]), int(fence["answered"])
+        self.at = "rank", rank, "remote fence of cycle", begun
+        before = [each for each in self.flat if each[0] < begun]
+        late = [
+            place
+            for _, inside, places in before
+            for place in places
+            if inside and self.landed.get(place, answered + 1) > answered
+        ]
+        self.must(not late, "a remote fence answers when memory has", answered, late[:1])
+        surely = any(not inside and accepted > told for accepted, inside, _ in before)
+        perhaps = any(not inside and accepted < answered for accepted, inside, _ in self.flat)
+        good = perhaps if fence["status"] == Reason.INCOMPLETE else not surely
+        self.must(good, "a remote fence tells of refused bytes", fence["status"])
+        self.figures["remote fences"] += 1
+        return answered
 
     # -- a consumer: slots, bytes and events in the order of their cycles --------------------------
 

@@ -355,7 +355,7 @@ class _Draw:
         program.wait_mark(OPENED)
         for _ in range(count):
             program.wait_cycles(self.rng.randint(0, 2500))
-            program.fence(owner=self.rng.randrange(16))
+            program.fence(owner=self.rng.randrange(16), remote=self.rng.random() < 0.5)
         self.plan.fences.append(count)
 
     def _produce(self, rank, rows, plain):

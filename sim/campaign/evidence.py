@@ -13,6 +13,7 @@ __all__ = [
     "Row",
     "Violation",
     "group_bytes",
+    "landed",
     "memory_map",
     "packets",
     "registers",
@@ -71,6 +72,17 @@ def memory_map(plan, rank):
         if g.flag_base is not None:
             areas.append((g.flag_base, g.flag_base + 8 * g.tiles, "flag", r, 0))
     return sorted(areas)
+
+
+def landed(plan, result):
+    """(rank, address) -> cycle of memory's answer, of each byte in the windows of plain stores."""
+    out = {}
+    for rank, windows in enumerate(plan.windows):
+        beats, (low, high) = result.log("beats", rank), windows[0]
+        for beat in beats[(beats["addr"] >= low) & (beats["addr"] < high)]:
+            addr, mask = int(beat["addr"]), int(beat["strobe"])
+            out |= {(rank, addr + b): int(beat["answered"]) for b in range(16) if mask >> b & 1}
+    return out
 
 
 def timeline(*logs):

@@ -132,8 +132,10 @@ class Program:
             owner=owner,
         )
 
-    def fence(self, owner=0):
-        self._add("COMMAND", a=CommandOp.FENCE, owner=owner)
+    def fence(self, owner=0, remote=False):
+        """``remote``: answered when the peers' memories have answered."""
+        op = CommandOp.FENCE_REMOTE if remote else CommandOp.FENCE
+        self._add("COMMAND", a=op, owner=owner)
 
     def close(self, handle, epoch, owner=0, abort=False):
         self._add("COMMAND", a=CommandOp.CLOSE, b=handle, c=epoch, owner=owner, cls=abort)

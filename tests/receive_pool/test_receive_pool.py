@@ -17,6 +17,8 @@ CONFIGS = {
     # The least: one link, one source, its two reserved places.
     "tiny": (preset("tiny"), {"slice_bytes": 16, "links": 1, "places": 2}),
     "small": (preset("small"), {"slice_bytes": 64, "links": 3, "places": 40}),
+    # Two places for each source and one more.
+    "few": (preset("tiny", ranks=3), {"slice_bytes": 32, "links": 3, "places": 5}),
     # Nothing is a power of two; a part is half a block.
     "odd": (
         preset("tiny", ranks=3, packet_bytes=256),
@@ -34,6 +36,7 @@ DIRECTED = [
     "turns",
     "one_stands_still",
     "need",
+    "silent_at_first",
     "abuse",
     "false_returns",
     "totals_wrap",
@@ -54,7 +57,7 @@ def run(config, *tests, bug=None):
     )
 
 
-@pytest.mark.parametrize("config", ["tiny", "small", "odd"])
+@pytest.mark.parametrize("config", ["tiny", "small", "few", "odd"])
 def test_traffic(config):
     run(config, "traffic")
 
@@ -62,6 +65,10 @@ def test_traffic(config):
 @pytest.mark.parametrize("config", ["tiny", "small", "odd"])
 def test_directed(config):
     run(config, *DIRECTED)
+
+
+def test_few_places():
+    run("few", "silent_at_first", "one_stands_still", "abuse", "false_returns")
 
 
 def test_rate():
@@ -98,6 +105,7 @@ MUTANTS = {
     "receive_pool.never_asks_back": "need",
     "receive_pool.need_not_noticed": "need",
     "receive_pool.few_need_little": "need",
+    "receive_pool.idle_one_needs_most": "silent_at_first",
     "receive_pool.hunger_not_noticed": "need",
     "receive_pool.idle_ones_forgotten": "need",
     "receive_pool.level_ignored": "need",

@@ -91,6 +91,12 @@ FORGED = {
         "answered",
         lambda v: v * 0 + 1,
     ),
+    "a remote fence answered early": (
+        "commands",
+        lambda x: x["op"] == CommandOp.FENCE_REMOTE,
+        "answered",
+        lambda v: v * 0 + 1,
+    ),
     "a packet less": ("sent", lambda x: x["bytes"] > 0, None, None),
 }
 

@@ -152,6 +152,16 @@ async def need(rig, cfg, rng):
     cover("receive_pool.need.quiet")
 
 
+@PoolRig.test(watchdog=0)
+async def silent_at_first(rig, cfg, rng):
+    """Nobody is told anything before a packet has come: the own rank may not be set yet."""
+    await rig.cycles(4 * rig.params["period"])
+    assert not rig.grants, rig.grants
+    rig.want(rng.choice(rig.sources), count=4 * rig.model.most)
+    await rig.finish()
+    cover("receive_pool.silent_at_first")
+
+
 @PoolRig.test()
 async def abuse(rig, cfg, rng):
     """A source sends what it may not: its packets are dropped and counted, nobody's grants shrink,
