@@ -41,6 +41,8 @@ UNITS = {
         Unit("loop_port", "moehub_loop_port", "loop", mechanism=False),
         Unit("row_lookup", "moehub_consumer_allocator_slice0", "slice"),
         Unit("memory_writer", "moehub_memory_writer", "slice", mechanism=False),
+        Unit("fence_asks", "moehub_fence_asks", "slice", mechanism=False),
+        Unit("fence_answers", "moehub_fence_answers", "slice", mechanism=False),
         Unit("ack_combiner", "moehub_consumer_scoreboard_acks_combiner_0", "slice"),
         Unit("address_table", "moehub_consumer_allocator_table", "hub"),
         Unit("spill_engine", "moehub_consumer_allocator_engine", "hub"),

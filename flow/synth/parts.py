@@ -62,6 +62,8 @@ PARTS = {
         Part("producer_control", "producer.producer:ProducerControl", "hub"),
         Part("reject_sender", "refusals.refusals:RejectSender", "hub"),
         Part("refusal_log", "refusals.refusals:RefusalLog", "hub"),
+        Part("fence_asks", "remote_fence.remote_fence:FenceAsks", "slice"),
+        Part("fence_answers", "remote_fence.remote_fence:FenceAnswers", "slice"),
         Part("spill_port_merge", "memory.flag_port:SpillPortMerge", "hub", configured=False),
         Part("csr", "register_bank.register_bank:CsrBank", "hub"),
         Part("hub", "hub.hub:Hub", "hub"),

@@ -73,9 +73,9 @@ def response_fields(cfg):
 
 
 def command_fields(cfg):
-    """Fence, close, close all, announce, announce all (packets.CommandOp). ``abort``: with a close,
-    the producer gives up. Of ANNOUNCE: ``replica``, ``bytes16``, and ``more``, another one follows
-    at once."""
+    """Fences, close, close all, announce, announce all (packets.CommandOp). ``abort``: with a
+    close, the producer gives up. Of ANNOUNCE: ``replica``, ``bytes16``, and ``more``, another one
+    follows at once."""
     return {
         "op": COMMAND_OP,
         "handle": cfg.handle_width,

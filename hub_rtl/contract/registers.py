@@ -388,7 +388,7 @@ def _control_page(cfg):
                         COMMAND_OP,
                         "wo",
                         0,
-                        "0 FENCE, 1 CLOSE, 2 CLOSE_ALL, 4 ANNOUNCE_ALL",
+                        "0 FENCE, 1 CLOSE, 2 CLOSE_ALL, 4 ANNOUNCE_ALL, 5 FENCE_REMOTE",
                     ),
                     Field("owner", 4, OWNER, "wo", 0, "owner in whose name it is given"),
                     Field("epoch", 8, EPOCH, "wo"),
