@@ -72,9 +72,14 @@ class Fences(wiring.Component):
         answer, places = self.o_answer, range(self._fences + 2)
         m.submodules.queue = queue = RamQueue(self._item, self._fences)
         self.observe = FencesObserve(queue)
-        inside, group = Signal(places), Signal(places)  # in the queue; of them, under the mark
-        comes, taken, remote, next_remote = Signal(), Signal(), Signal(), Signal()
-        waits, timer, status = Signal(self._cfg.ranks), Signal(range(BEGIN + 1)), Signal(REASON)
+        # In the queue; of them, under the mark.
+        inside, group = (Signal(places, name=name) for name in ("inside", "group"))
+        comes, taken, remote, next_remote = (
+            Signal(name=name) for name in ("comes", "taken", "remote", "next_remote")
+        )
+        waits = Signal(self._cfg.ranks)
+        timer = Signal(range(BEGIN + 1))
+        status = Signal(REASON)
         wiring.connect(m, wiring.flipped(self.i), queue.i)
         m.d.comb += [
             comes.eq(self.i.valid & self.i.ready),
@@ -142,7 +147,7 @@ class Fences(wiring.Component):
 
     def _judge(self, m, remote, status):
         """What the group is told. Returns the strobe that says it now."""
-        verdict, sunk, spoilt = Signal(), Signal(), Signal()
+        verdict, sunk, spoilt = (Signal(name=name) for name in ("verdict", "sunk", "spoilt"))
         lost = sunk | mutant("producer.sink_at_verdict_missed", self.sunk, 0)
         incomplete = spoilt | self.incomplete
         silent = remote & (self.unanswered & self.peer_dead).any()

@@ -115,10 +115,11 @@ class FenceAsks(wiring.Component):
         phase, owes, todo, asked = (
             Signal(ranks, name=name) for name in ("phase", "owes", "todo", "asked")
         )
-        inside, kept, reads = Signal(), Signal(), Signal()
+        inside, kept, reads = (Signal(name=name) for name in ("inside", "kept", "reads"))
         self.observe = FenceAsksObserve(book, phase, owes, todo, asked, inside, kept, reads)
         sends = self._send(m, book, phase, inside, kept)
-        turns, answers = Signal(ranks), Signal(ranks)  # of a rank: its phase ends; it has answered
+        # Of a rank: its phase ends; it has answered.
+        turns, answers = (Signal(ranks, name=name) for name in ("turns", "answers"))
         self._ask(m, book, phase, todo & ~asked, turns, reads)
         m.d.comb += [
             answers.eq(Mux(self.answered.en, 1 << self.answered.what.rank, 0)),
@@ -144,7 +145,7 @@ class FenceAsks(wiring.Component):
     def _send(self, m, book, phase, inside, kept):
         """Records pass; plain packets are counted. Returns the rank to which one begins."""
         came, out = self.i_record, self.o_record
-        header, now = came.p.header, Signal()
+        header, now = came.p.header, Signal(name="now")
         begins = came.valid & ~inside & header.plain
         m.d.comb += [
             now.eq(
@@ -168,7 +169,7 @@ class FenceAsks(wiring.Component):
 
     def _ask(self, m, book, phase, able, turns, reads):
         """One rank after the other: its phase ends, the total is looked up, and it is asked."""
-        ask, chosen = self.o_ask, Signal(self._cfg.ranks)
+        ask, chosen = self.o_ask, Signal(self._cfg.ranks, name="chosen")
         m.d.comb += [
             chosen.eq(Mux(reads | ask.valid, 0, lowest_set(m, able, "able"))),
             turns.eq(chosen),
@@ -241,8 +242,9 @@ class FenceAnswers(wiring.Component):
         ranks, what = self._cfg.ranks, self.asked.what
         m.submodules.book = book = PlainBook(self._cfg)
         m.submodules.wants = wants = Ram(self._want, ranks)
-        pending, bad = Signal(ranks), Signal(data.ArrayLayout(ranks, 2))
-        who, wanted = Signal(ranks), Signal(self._want)
+        pending, who = (Signal(ranks, name=name) for name in ("pending", "who"))
+        bad = Signal(data.ArrayLayout(ranks, 2))
+        wanted = Signal(self._want)
         self.observe = FenceAnswersObserve(book, wants, pending, bad, who, wanted)
         spoilt = self._count(m, book)
         answers = self._look(m, book, wants, pending, bad, who, wanted)
@@ -265,7 +267,7 @@ class FenceAnswers(wiring.Component):
         """Packets that are dealt with, one per cycle: a refusal counts while it is offered, in a
         cycle without an acknowledgement, and goes on then. Returns whose did not reach memory."""
         acked, came, out = self.acked, self.i_refused, self.o_refused
-        counted, counts, goes = Signal(), Signal(), Signal()
+        counted, counts, goes = (Signal(name=name) for name in ("counted", "counts", "goes"))
         m.d.comb += [
             counts.eq(
                 came.valid
@@ -294,7 +296,7 @@ class FenceAnswers(wiring.Component):
     def _look(self, m, book, wants, pending, bad, who, wanted):
         """Those who wait in turn: what was asked, the total, the answer. Returns who is told."""
         m.submodules.turns = turns = RoundRobin(len(pending))
-        answer, told = self.o_answer, Signal(len(pending))
+        answer, told = self.o_answer, Signal(len(pending), name="told")
         m.d.comb += [
             turns.requests.eq(pending),
             wants.r_addr.eq(encode(turns.grant_onehot)),
