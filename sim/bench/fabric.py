@@ -12,6 +12,7 @@ from collections import Counter, deque
 
 from hub_rtl.contract.packets import HEADER, unpack
 
+from .ports import reader
 from .streams import pause_pattern
 
 __all__ = ["Switch", "corrupt", "drop", "duplicate", "shorten"]
@@ -45,6 +46,7 @@ class _Port:
     def __init__(self, dut, prefix):
         self.data, self.valid = getattr(dut, prefix + "tdata"), getattr(dut, prefix + "tvalid")
         self.last, self.ready = getattr(dut, prefix + "tlast"), getattr(dut, prefix + "tready")
+        self.is_valid, self.is_ready = reader(self.valid), reader(self.ready)
         self.clear()
 
     def clear(self):
@@ -66,7 +68,8 @@ class _Input(_Port):
 
     def __init__(self, dut, prefix):
         super().__init__(dut, prefix)
-        self.dest = getattr(dut, prefix + "tdest")
+        self.read_data, self.is_last = reader(self.data), reader(self.last)
+        self.read_dest = reader(getattr(dut, prefix + "tdest"))
 
 
 class Switch:
@@ -172,20 +175,20 @@ class Switch:
 
     def sample(self):
         for (_, lane), port in self._inputs.items():
-            if port.driven and int(port.valid.value):
+            if port.driven and port.is_valid():
                 self.bench.moved()
-                port.flits.append(int(port.data.value))
-                if int(port.last.value):
+                port.flits.append(port.read_data())
+                if port.is_last():
                     low, high = self._latency
                     wait = low if low == high else self._rng.randint(low, high)
-                    target = self._outputs[int(port.dest.value), lane]
+                    target = self._outputs[port.read_dest(), lane]
                     due = max(
                         self.bench.cycle + wait, target.packets[-1][0] if target.packets else 0
                     )
                     target.packets.append((due, list(port.flits)))
                     port.flits = deque()
         for port in self._outputs.values():
-            if port.offered and int(port.ready.value):
+            if port.offered and port.is_ready():
                 self.bench.moved()
                 port.offered = False
                 port.flits.popleft()

@@ -20,6 +20,7 @@ import cocotb
 from amaranth.lib import stream, wiring
 
 from .clock import Bench
+from .ports import reader
 from .runner import bench_params, needs
 from .streams import Codec, StreamSink, StreamSource
 
@@ -117,7 +118,7 @@ class Rig(Testbench):
 
     def __init__(self, dut, salt="", idle=None, stall=None, watchdog=3000):
         super().__init__(dut, salt, watchdog)
-        self._handles, self._codecs = {}, {}
+        self._handles, self._codecs, self._read = {}, {}, {}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the component is never elaborated here
             signature = self.component().signature
@@ -141,6 +142,7 @@ class Rig(Testbench):
 
     def _plain(self, port, member):
         self._handles[port], self._codecs[port] = getattr(self.dut, port), Codec(member.shape)
+        self._read[port] = reader(self._handles[port])
         if member.flow == wiring.In:
             self._handles[port].value = 0
 
@@ -158,16 +160,20 @@ class Rig(Testbench):
 
     def get(self, port):
         """What a plain port shows: a number, or a dictionary of its fields."""
-        return self._codecs[port].unpack(int(self._handles[port].value))
+        return self._codecs[port].unpack(self._read[port]())
+
+    def word(self, port):
+        """What a plain port shows, not unpacked."""
+        return self._read[port]()
 
     def shown(self, port):
         """The fields of an output, None while all of them are 0."""
-        word = int(self._handles[port].value)
+        word = self._read[port]()
         return self._codecs[port].unpack(word) if word else None
 
     def strobe(self, port):
         """The fields of an output whose lowest bit says that it means something, else None."""
-        word = int(self._handles[port].value)
+        word = self._read[port]()
         return self._codecs[port].unpack(word) if word & 1 else None
 
     def codec(self, port):

@@ -58,6 +58,7 @@ __all__ = [
     "run_bench",
     "to_verilog",
     "verilator_env",
+    "verilog_of",
 ]
 
 #: What -O1 does beyond this takes a third of the compiler's time and makes no bench faster.
@@ -137,7 +138,9 @@ def to_verilog(component, name):
     """Verilog text of a component with ``name`` as the top module. Amaranth warnings are errors."""
     from amaranth.back import verilog
 
-    with warnings.catch_warnings():
+    from flow.verilog.netlist import rare_collections
+
+    with warnings.catch_warnings(), rare_collections():
         warnings.simplefilter("error")
         return verilog.convert(component, name=name, emit_src=False, strip_internal_attrs=True)
 
@@ -271,10 +274,11 @@ def _build(text, name, waves, count):
             ]
             tools = hashlib.sha256(repr(kind).encode()).hexdigest()[:8]
             header = _runtime(folder, make, env, tools, log)
-            _command([*make, f"{CXX_FLAGS[0]} -include {header}.fast", "verilator.o"], env, log)
-            of_design = [
-                f"VK_PCH_I_{kind.upper()}=-include {header}.{kind}" for kind in ("fast", "slow")
-            ]
+            # With the flags rather than as VK_PCH_I_FAST, which verilator.cpp and the one file of a
+            # small design are not compiled with.
+            make.append(f"{CXX_FLAGS[0]} -include {header}.fast")
+            _command([*make, "verilator.o"], env, log)
+            of_design = ["VK_PCH_I_FAST=", f"VK_PCH_I_SLOW=-include {header}.slow"]
             _command([*make, f"VK_PCH_H={header}", *of_design], env, log)
             (folder / "done").touch()
         os.utime(folder)
@@ -310,7 +314,7 @@ def _texts_of_recipe(make, args, words, name, with_bugs):
     return _texts(make(*args, **dict(words)), name, with_bugs)
 
 
-def _verilog(component, name, bug):
+def verilog_of(component, name, bug=None):
     """``(name of the top, Verilog, environment of the simulator)`` of a component, or text, with a
     bug. A variant is a netlist of its own, and so has a text of its own."""
     if bug is None:
@@ -348,7 +352,7 @@ def run_bench(component, *, module, name, tests=None, params=None, cfg=None, see
 
     seed = bench_seed() if seed is None else seed
     waves = os.environ.get("MOE_HUB_WAVES", "0") not in ("", "0")
-    name, text, chosen = _verilog(component, name, bug)
+    name, text, chosen = verilog_of(component, name, bug)
     count = bool({name, "all"}.intersection(os.environ.get("MOE_HUB_CODE_COVERAGE", "").split(",")))
     built = _build(text, name, waves, count)
     run = BUILD / "runs" / f"{name}-{os.getpid()}-{next(_runs)}"

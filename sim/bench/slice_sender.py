@@ -4,7 +4,7 @@
 from collections import Counter, deque
 
 from hub_rtl.contract.records import record_of, types_of
-from sim.bench.streams import Codec
+from sim.bench.ports import Codec, reader
 
 __all__ = ["Sender", "as_stream", "random_mask", "random_record"]
 
@@ -60,7 +60,7 @@ class Sender:
         self.bench, self.source = bench, source
         self.taken = Counter()
         self._take = getattr(bench.dut, prefix + "take")
-        self._ready = getattr(bench.dut, prefix + "dest_ready")
+        self._ready = reader(getattr(bench.dut, prefix + "dest_ready"))
         self._codec = Codec(types_of(cfg).rank_strobe)
         self._queues = {rank: deque() for rank in range(cfg.ranks)}
         self._turn = 0
@@ -103,7 +103,7 @@ class Sender:
             self._take.value = self._codec.pack({"en": self._driven, "rank": self._last or 0})
 
     def sample(self):
-        self._credits = int(self._ready.value)
+        self._credits = self._ready()
 
     def __str__(self):
         return f"sender: {self.pending} beats or records waiting, credits {self._credits:#b}"

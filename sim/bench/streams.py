@@ -118,7 +118,7 @@ class StreamSource(_Agent):
             self._valid = valid
 
     def sample(self):
-        if self._offered is not None and (self.port.ready is None or int(self.port.ready.value)):
+        if self._offered is not None and self.port.is_ready():
             _, item, event = self._offered
             self._offered = None
             if event is not None:
@@ -168,8 +168,7 @@ class _Watcher(_Agent):
 
     def _look(self):
         """Samples the port; returns the item when one moves, else None."""
-        valid = int(self.port.valid.value)
-        if not valid:
+        if not self.port.is_valid():
             assert self._held is None, (
                 f"{self.name}: valid was withdrawn in cycle {self.bench.cycle} before the "
                 "item was taken"
@@ -180,7 +179,7 @@ class _Watcher(_Agent):
             f"{self.name}: payload changed in cycle {self.bench.cycle} before it was taken: "
             f"{self.port.unpack(self._held)} became {self.port.unpack(raw)}"
         )
-        if self.port.ready is not None and not int(self.port.ready.value):
+        if not self.port.is_ready():
             self._held = raw
             return None
         self._held = None

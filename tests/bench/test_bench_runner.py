@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The bench itself: what fails must fail, what is no verdict must not pass for one, runs repeat."""
 
+import functools
 import itertools
 import random
 from types import SimpleNamespace
@@ -12,7 +13,9 @@ from amaranth.lib.wiring import In, Out
 
 from hub_rtl.contract.config import preset
 from hub_rtl.contract.ports import hub_interfaces, hub_ports
-from sim.bench.runner import BUILD, BenchError, BenchFailure, run_bench, to_verilog
+from hub_rtl.parts.stream import StreamQueue
+from sim.bench.planted import SELECT
+from sim.bench.runner import BUILD, BenchError, BenchFailure, run_bench, to_verilog, verilog_of
 from sim.bench.streams import hub_port, pause_pattern
 from sim.quality.caught import assert_caught
 from sim.quality.coverage import FOLDER, hit_bins
@@ -117,6 +120,21 @@ def test_build_is_reused():
     assert programs == {
         path: path.stat().st_mtime_ns for path in (BUILD / "cocotb" / "bench_self").glob("*/done")
     }
+
+
+def test_recipes():
+    """Recipes that differ in a keyword have different Verilog, and so has one with its bugs; the
+    same recipe has the same."""
+
+    def text(depth, name, bug=None):
+        return verilog_of(functools.partial(StreamQueue, 8, depth=depth), name, bug)[1]
+
+    bugs = text(3, "recipe", "parts.queue_loses_when_pushed")  # its top is recipe_mutants
+    assert SELECT in bugs and SELECT not in text(3, "recipe_mutants")
+    three, five = text(3, "recipe"), text(5, "recipe")
+    assert three != five
+    assert [three, five] == [to_verilog(StreamQueue(8, n), "recipe") for n in (3, 5)]
+    assert three is text(3, "recipe")  # converted once
 
 
 def test_hub_port():

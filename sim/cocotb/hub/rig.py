@@ -8,6 +8,7 @@ from hub_rtl.contract.ports import hub_interfaces
 from hub_rtl.contract.registers import register_map
 from sim.bench.axi import AxiLiteMaster, AxiMemory, ByteMemory
 from sim.bench.fabric import Switch
+from sim.bench.ports import reader
 from sim.bench.rig import Testbench
 from sim.bench.streams import StreamSink, StreamSource, hub_port
 from sim.golden.system import SystemModel
@@ -58,14 +59,14 @@ class Node:
         self.csr = AxiLiteMaster(rig, f"{prefix}s_axil_csr_")
         self.wanted = [[] for _ in range(cfg.lanes)]  # reasons of the stores' answers
         ports = interfaces["obs_alloc"].ports
-        self._obs = {p.field: getattr(dut, f"{prefix}{p.name}") for p in ports}
+        self._obs = {p.field: reader(getattr(dut, f"{prefix}{p.name}")) for p in ports}
         self.cleared, self.irq = getattr(dut, f"{prefix}cleared"), getattr(dut, f"{prefix}irq")
         self.allocs = []
         rig.on_sample(self._watch)
 
     def _watch(self, cycle):
-        if int(self._obs["en"].value):
-            self.allocs.append({name: int(handle.value) for name, handle in self._obs.items()})
+        if self._obs["en"]():
+            self.allocs.append({name: read() for name, read in self._obs.items()})
 
     def forget(self):
         """What has been before does not count any more."""

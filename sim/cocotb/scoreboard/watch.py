@@ -44,6 +44,7 @@ class Surroundings:
 
     def __init__(self, rig):
         self.rig = rig
+        self._shown = {}
         self.clear()
 
     def clear(self, forget=True):
@@ -59,13 +60,19 @@ class Surroundings:
 
     def drive(self):
         rig = self.rig
-        rig.set("rows", self._queries[0])
-        rig.set("purging", self._purge.step())
+        self._show("rows", self._queries[0])
+        self._show("purging", self._purge.step())
         # Nothing of the purged bank may still be on its way when the writers are quiet.
         waiting = not self.quiet and any(rig.on_way[key] > 0 for key in self._purged)
-        rig.set("quiescing", self._quiesce.step(waiting))
+        self._show("quiescing", self._quiesce.step(waiting))
         self.quiet = not waiting and not self._quiesce.left
         self.took += bool(self._purge.left) or not self.quiet
+
+    def _show(self, port, value):
+        """Drives a port of which only changes are written."""
+        if self._shown.get(port) != value:
+            self._shown[port] = value
+            self.rig.set(port, value)
 
     def sample(self):
         rig = self.rig
@@ -160,8 +167,7 @@ class Inspector:
         key, event, answer = now
         if event is None and not self._rests(key):
             return
-        word = int(rig.dut.status.value)
-        owing = int(rig.dut.missing_from.value), int(rig.dut.silent.value)
+        word, *owing = map(rig.word, ("status", "missing_from", "silent"))
         if event is not None:
             answer.append((rig.codec("status").unpack(word), *owing))
             rig.wake(event)

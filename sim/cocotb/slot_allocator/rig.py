@@ -26,6 +26,7 @@ class AllocatorRig(Rig):
     def __init__(self, dut, salt, idle=None, stall=None):
         super().__init__(dut, salt, idle, stall)
         self.traffic, self.bad = Traffic(self.cfg, self.rng), set()
+        self._known_counts = {}
         self.row_bytes = min(self.cfg.max_row_bytes, 2 * self.cfg.packet_bytes)  # if no other
         self.memory = SpillMemory(
             self,
@@ -45,12 +46,18 @@ class AllocatorRig(Rig):
         if bank := self.strobe("o_overlap"):
             self.overlaps[bank["region"], bank["bank"]] += 1
             self.overlap_order.append(bank["region"])
-        if counts := self.shown("counts"):
+        for name, count in self._counted(self.word("counts")):
+            self.counts[name] += count
+            self.peak[name] = max(self.peak[name], count)
+
+    def _counted(self, word):
+        """The counts that are not 0, as (name, count); the same few words come again and again."""
+        if word not in self._known_counts:
+            counts = self.codec("counts").unpack(word)
             for reason, count in enumerate(counts.pop("refused")):
-                name = f"refused_{Reason(reason).name}"
-                counts[name] = count
-                self.peak[name] = max(self.peak[name], count)
-            self.counts.update(counts)
+                counts[f"refused_{Reason(reason).name}"] = count
+            self._known_counts[word] = [(name, count) for name, count in counts.items() if count]
+        return self._known_counts[word]
 
     @property
     def keys(self):
@@ -62,7 +69,7 @@ class AllocatorRig(Rig):
         self.model = SlotAllocatorModel(self.cfg)
         self.obs, self.obs_stamps, self.overlaps, self.counts = [], [], Counter(), Counter()
         self.overlap_order = []  # regions
-        self.peak = Counter()  # most refusals of a reason in one cycle
+        self.peak = Counter()  # most of each count in one cycle
         await self.reset(cycles)
         start = self.cycle
         self.memory.writes.clear()

@@ -47,7 +47,7 @@ class WaitMonitor:
             range(rig.cfg.slices),
             rig.cfg.packet_bytes // rig.cfg.slice_bytes,
         )
-        self._ports = [getattr(rig.dut, f"waiting__{n}") for n in self._slices]
+        self._ports = [f"waiting__{n}" for n in self._slices]
         # The packet before may be sunk while one waits.
         self._limit = QUIET + self._parts
         self.reset()
@@ -82,18 +82,18 @@ class WaitMonitor:
         )
 
     def _sample(self, cycle):
-        told = [self._decode(int(port.value)) for port in self._ports]
+        told = [self._decode(self.rig.word(port)) for port in self._ports]
         causes = tuple(cause for cause, _ in told)
         if self._before is not None:
             for n in self._slices:
                 self._cause(cycle, n, *told[n], self._before[n])
-        counts = self._count(int(self.rig.dut.counts.value))
+        counts = self._count(self.rig.word("counts"))
         if any(counts.values()) or any(self._told):
             self._stalls(cycle, counts)
         self._before, self._told = [self._streams(n) for n in self._slices], causes
         self._clearing = self._clearing and self.rig.get("clearing")
         for n in self._slices:
-            assert not (self._clearing and int(self.rig.i_record[n].port.ready.value)), (
+            assert not (self._clearing and self.rig.i_record[n].port.is_ready()), (
                 f"slice {n} takes records while clearing"
             )
             self._input(cycle, n, *self._before[n][1:])

@@ -17,6 +17,7 @@ import cocotb
 from cocotb.triggers import ReadOnly, Timer
 
 from hub_rtl.contract.ports import hub_ports
+from sim.bench.ports import reader
 from sim.bench.runner import bench_params
 
 
@@ -88,7 +89,9 @@ async def replay(dut):
     fields, size = _fields(cfg)
     inputs = [(getattr(dut, name), at, length) for name, way, at, length in fields if way == "in"]
     outputs = [
-        (name, getattr(dut, name), at, length) for name, way, at, length in fields if way == "out"
+        (name, reader(getattr(dut, name)), at, length)
+        for name, way, at, length in fields
+        if way == "out"
     ]
     with open(params["pins"], "rb") as file:
         record = file.read()
@@ -105,10 +108,10 @@ async def replay(dut):
         await Timer(5, unit="ns")
         await ReadOnly()
         resetting = row[0]
-        for name, signal, at, length in outputs:
+        for name, read, at, length in outputs:
             want = int.from_bytes(row[at : at + length], "little")
-            assert resetting or int(signal.value) == want, (
-                f"cycle {cycle}: {name} = {int(signal.value):#x}, native {want:#x}"
+            assert resetting or read() == want, (
+                f"cycle {cycle}: {name} = {read():#x}, native {want:#x}"
             )
         gather.cycle(
             cycle,
