@@ -192,9 +192,9 @@ class HubProducer(wiring.Component):
     def _fences(self, m, control, asks, news):
         """What leaves the packet managers is counted for remote fences; the news between it are
         not. Their order goes to all slices through one register."""
-        begin = Signal()
+        fence = Signal()
         m.d.sync += [
-            begin.eq(control.o_remote),
+            fence.eq(control.o_remote),
             control.incomplete.eq(
                 mutant(
                     "hub.incomplete_of_first_slice",
@@ -208,7 +208,7 @@ class HubProducer(wiring.Component):
             connect(m, news.o_record[n], flipped(self.o_record[n]))
             connect(m, each.o_ask, flipped(self.o_ask[n]))
             m.d.comb += [
-                each.begin.eq(begin),
+                each.fence.eq(fence),
                 each.answered.eq(self.answered[n]),
                 control.unanswered[n].eq(
                     mutant(

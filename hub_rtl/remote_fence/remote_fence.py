@@ -75,16 +75,16 @@ class FenceAsksObserve(NamedTuple):
 class FenceAsks(wiring.Component):
     """The sender's end: names the phase of each plain packet, and asks.
 
-    Contract: after ``begin`` a rank is ``unanswered`` until its slice has dealt with every plain
+    Contract: after ``fence`` a rank is ``unanswered`` until its slice has dealt with every plain
     packet that was offered for it up to then; ranks to which none went since the fence before are
     not asked. A rank that has not answered an earlier question is asked anew when it has. Records
     pass unchanged but for the phase of plain ones; all beats of a packet name the same.
 
-    Latency: none for records; ``unanswered`` shows a ``begin`` in the next cycle; the first
+    Latency: none for records; ``unanswered`` shows a ``fence`` in the next cycle; the first
     question is offered three cycles after it, the next ones three cycles after the one before was
     taken. One beat per cycle. Stalls: only those of ``o_record``; questions wait for ``o_ask``.
 
-    Parameters: ``cfg``. Ports: ``i_record`` In, ``o_record`` Out stream(record); ``begin`` In
+    Parameters: ``cfg``. Ports: ``i_record`` In, ``o_record`` Out stream(record); ``fence`` In
     strobe; ``unanswered`` Out ``ranks``; ``o_ask`` Out stream(ask); ``answered`` In {en, what};
     ``incomplete`` Out strobe, a rank's answer says that some packet did not reach its memory;
     ``clearing`` Out, as of :class:`PlainBook`. Source: docs/blocks/remote_fence.md.
@@ -98,7 +98,7 @@ class FenceAsks(wiring.Component):
             {
                 "i_record": In(stream.Signature(record)),
                 "o_record": Out(stream.Signature(record)),
-                "begin": In(1),
+                "fence": In(1),
                 "unanswered": Out(cfg.ranks),
                 "o_ask": Out(stream.Signature(types.ask)),
                 "answered": In(data.StructLayout({"en": 1, "what": types.answer})),
@@ -132,7 +132,7 @@ class FenceAsks(wiring.Component):
             todo.eq(
                 (todo & ~turns)
                 | Mux(
-                    self.begin,
+                    self.fence,
                     mutant("remote_fence.sent_at_begin_missed", owes | sends, owes) & ~turns,
                     0,
                 )

@@ -34,7 +34,7 @@ class AsksRig(Rig):
         self.answers, self.told, self.idle_since, self.asks = [], 0, 0, []
         self.told_bad = self.seen_bad = 0
         self.begun, self.fenced = [], None  # packets: (cycle, rank); cycle of a fence
-        self.set("begin", 0)
+        self.set("fence", 0)
         self.set("answered", 0)
         await super().start()
         await self.until(lambda: not self.get("clearing"), what="clearing")
@@ -80,7 +80,7 @@ class AsksRig(Rig):
             self.offered = True
         if self.fenced is not None:
             self.model.fence(Counter(rank for at, rank in self.begun if at <= self.fenced))
-        self.fenced = cycle if self.get("begin") else None
+        self.fenced = cycle if self.get("fence") else None
         shown = {r for r in range(self.cfg.ranks) if self.get("unanswered") >> r & 1}
         waits = self.model.waits()
         assert waits <= shown, f"ranks {waits - shown} are not waited for"
@@ -105,11 +105,11 @@ class AsksRig(Rig):
         await self.cycles(1)
         self.moved()
         self.set("answered", 0)
-        self.set("begin", 0)
+        self.set("fence", 0)
 
     def fence(self):
         """A fence begins with the next cycle."""
-        self.set("begin", 1)
+        self.set("fence", 1)
 
     async def settle(self):
         for cycle in range(4000):
