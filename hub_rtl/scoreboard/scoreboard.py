@@ -40,8 +40,11 @@ class ReadinessScoreboardObserve(NamedTuple):
     op: data.View
     tiles: TileCounters
     books: RegionBooks
+    finisher: RegionFinisher
     walker: RegionWalker
     overlaps: OverlapInbox
+    scan: EventScan
+    flags: EventFlags
 
 
 class ReadinessScoreboard(wiring.Component):
@@ -143,7 +146,7 @@ class ReadinessScoreboard(wiring.Component):
         parts = m.submodules
         self.observe = ReadinessScoreboardObserve(
             *(acks, parts.refusals, parts.news, parts.control, parts.arbiter, valid, op),
-            *(tiles, books, walker, overlaps),
+            *(tiles, books, finisher, walker, overlaps, scan, flags),
         )
         return m
 
