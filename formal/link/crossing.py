@@ -6,7 +6,7 @@ any pattern, also together, which is every phase and ratio, and a change that a 
 misses.
 """
 
-from amaranth import Cat, ClockDomain, EnableInserter, Signal, Value
+from amaranth import Cat, ClockDomain, EnableInserter, Mux, Signal, Value
 from amaranth.lib import wiring
 
 from formal.kit.inside import observe
@@ -24,7 +24,8 @@ class TwoClocks(Spec):
     """A crossing whose inputs change with the clock of their side."""
 
     def crossing(self, m):
-        """The part; ``self.tick``: its clocks' ticks by domain."""
+        """The part; ``self.tick``: its clocks' ticks by domain; ``self.inputs``: of each input what
+        is not always 0."""
         m.domains.link = domain = ClockDomain(LINK)
         m.d.comb += [domain.clk.eq(self.clk), domain.rst.eq(0)]
         dut = Crossing(self._cfg)
@@ -32,11 +33,12 @@ class TwoClocks(Spec):
         self.free(*self.tick.values())
         m.submodules.dut = EnableInserter(self.tick)(dut)
         self.parts.append(dut)
-        inputs = {name: [] for name in self.tick}
+        inputs, self.inputs = {name: [] for name in self.tick}, {}
         for path, member, value in dut.signature.flatten(dut):
             if member.flow == wiring.In:
                 few = Value.cast(value)[:BITS]
                 self.free(few)
+                self.inputs[path] = few
                 inputs[LINK if path[0] in LINK_SIDE else "sync"].append(few)
         for name, values in inputs.items():
             still = self.started & ~self.past(self.tick[name], f"{name}_ticked")
@@ -98,6 +100,10 @@ class TakenIsTold(TwoClocks):
         self.reach("one waits for the other clock", away & blocked(control))
 
 
+#: Ticks of the link's clock until a queue of counts is full and three strobes have waited.
+FILLS = 33
+
+
 class StrobesAreCounted(TwoClocks):
     """While the link's clock ticks at most twice between two ticks of the hub's, what a counter
     gets is what its link told, less what is on its way: no strobe is counted twice, and each finds
@@ -120,7 +126,24 @@ class StrobesAreCounted(TwoClocks):
         sums = Signal(8)
         m.d.sync += sums.eq(sums + (link & strobe) - told * hub)
         self.always("as many as there were", sums <= LINK_STEPS * (queue.depth + 1))
-        self.reach("three at once", (told == LINK_STEPS) & hub)
+        filled = self._filled(m, hub, link)
+        self.reach("three at once", filled & (told == LINK_STEPS) & hub)
+
+    def _filled(self, m, hub, link):
+        """1 as long as all is as on the shortest way to a number of three, which is too far for a
+        free search: each tick of the link's clock brings a strobe, nothing else moves; it ticks as
+        fast as it may until the queue is full and strobes wait, and then the hub's takes them."""
+        age, turn, strayed = Signal(range(4 * FILLS)), Signal(range(3)), Signal()
+        fills, slow = age < FILLS, turn == 2
+        others = Cat(few for path, few in self.inputs.items() if path != ("link", "counts"))
+        still = (self.inputs["link", "counts"] == 1) & ~others.any()
+        as_told = (link == fills) & (hub == (slow | ~fills)) & still
+        m.d.sync += [
+            age.eq(age + 1),
+            turn.eq(Mux(slow, 0, turn + 1)),
+            strayed.eq(strayed | ~as_told),
+        ]
+        return ~strayed & as_told
 
 
 class NoticesFindRoom(TwoClocks):

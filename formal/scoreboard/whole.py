@@ -3,8 +3,7 @@
 its parts, and those about orders, have
 files of their own."""
 
-from amaranth import Cat, Mux, Signal, Value
-from amaranth.lib import wiring
+from amaranth import Cat, Mux, Signal
 from amaranth.lib.data import View
 
 from formal.kit.cuts import cut
@@ -19,7 +18,6 @@ from hub_rtl.scoreboard.scoreboard import ReadinessScoreboard
 __all__ = [
     "InputsNeverWaitForEvents",
     "OutputsAgree",
-    "PartsReachThePorts",
     "Pipeline",
     "covers",
     "lies",
@@ -34,10 +32,6 @@ def lies(region, first, last):
 def covers(run, region, bank):
     """Whether a strobe for a run of banks is for this one too."""
     return run.en & (run.region <= region) & (region <= run.last) & (run.bank == bank)
-
-
-#: Ports of the scoreboard that are the walker's.
-WALKERS = ("purge", "purging", "quiesce", "quiescing", "command_error", "dep_busy")
 
 
 class Pipeline(Spec):
@@ -239,38 +233,6 @@ class InputsNeverWaitForEvents(Pipeline):
         for register in (inside.refusals, inside.news):
             name = "refusals" if register is inside.refusals else "news"
             self.lemma(f"{name} full", register.o.valid, when=observe(register).spare_valid)
-
-
-class PartsReachThePorts(Spec):
-    """Whatever the parts say: the books answer the query; the finisher asks the allocator; overlaps
-    come in and stalls, second closes and states go out; the walker's purge, quiesce and errors are
-    the ports'. All in the same cycle, stalls in the next."""
-
-    def build(self, m):
-        m.submodules.dut = dut = ReadinessScoreboard(self._cfg)
-        inside = observe(dut)
-        books, finisher, walker = inside.books, inside.finisher, inside.walker
-        for part in inside:
-            if isinstance(part, wiring.Component):
-                cut(self, part)
-        self.free_inputs(dut)
-        pairs = {
-            "query": (books.query, dut.query),
-            "status": (dut.status, books.status),
-            "missing_from": (dut.missing_from, books.missing),
-            "silent": (dut.silent, books.silent),
-            "o_region_update": (dut.o_region_update, books.region_update),
-            "bad_close": (dut.bad_close, books.bad_close),
-            "rows_query": (dut.rows_query, finisher.rows_query),
-            "rows": (finisher.rows, dut.rows),
-            "overlap": (inside.overlaps.overlap, dut.overlap),
-            "timeout": (inside.clock.timeout, dut.timeout),
-            **{name: (getattr(walker, name), getattr(dut, name)) for name in WALKERS},
-        }
-        for name, (inner, outer) in pairs.items():
-            self.always(name, Value.cast(inner) == Value.cast(outer))
-        stalled = self.past(books.timeout, "stalled")
-        self.always("o_timeout", Value.cast(dut.o_timeout) == stalled)
 
 
 class OutputsAgree(Pipeline):
