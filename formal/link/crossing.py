@@ -14,7 +14,13 @@ from formal.kit.spec import Spec, blocked, moves
 from hub_rtl.contract.records import LINK_STEPS
 from hub_rtl.link.crossing import LINK, ON_THEIR_WAY, Crossing
 
-__all__ = ["ItemsCrossInOrder", "NoticesFindRoom", "StrobesAreCounted", "TakenIsTold"]
+__all__ = [
+    "ItemsCrossInOrder",
+    "NoticesFindRoom",
+    "StrobesAreCounted",
+    "StrobesFindRoom",
+    "TakenIsTold",
+]
 
 BITS = 2  # lowest ones of each input, which move; queues do not look at what they hold
 LINK_SIDE = "link", "o_record", "rx", "o_rx"
@@ -46,6 +52,25 @@ class TwoClocks(Spec):
             before = self.past(values, f"{name}_inputs")
             self.suppose(f"{name}: inputs change with the clock", values == before, when=still)
         return dut
+
+    def twice_as_fast(self, m):
+        """The link's clock is no faster."""
+        hub, link = self.tick["sync"], self.tick[LINK]
+        ticks = Signal(range(4))
+        with m.If(hub):
+            m.d.sync += ticks.eq(0)
+        with m.Elif(link):
+            m.d.sync += ticks.eq(ticks + (ticks != 3))
+        self.suppose("link: at most twice as fast", ticks < 2, when=link & ~hub)
+
+    def room(self, dut):
+        """A strobe is not lost. Returns the queue of counts."""
+        inner = observe(dut)
+        waiting, queue = inner.counted.tx_busy, inner.queues["numbers"]
+        full = (waiting == LINK_STEPS) & ~(queue.w_en & queue.w_rdy)
+        comes = self.tick[LINK] & dut.link.counts.tx_busy
+        self.always("room for a strobe", ~full, when=comes)
+        return queue
 
     def moved(self, port, domain):
         """An item moves with its clock."""
@@ -112,17 +137,9 @@ class StrobesAreCounted(TwoClocks):
     def build(self, m):
         dut = self.crossing(m)
         hub, link = self.tick["sync"], self.tick[LINK]
-        ticks = Signal(range(4))
-        with m.If(hub):
-            m.d.sync += ticks.eq(0)
-        with m.Elif(link):
-            m.d.sync += ticks.eq(ticks + (ticks != 3))
-        self.suppose("link: at most twice as fast", ticks < 2, when=link & ~hub)
+        self.twice_as_fast(m)
+        queue = self.room(dut)
         told, strobe = dut.counts.tx_busy, dut.link.counts.tx_busy
-        inner = observe(dut)
-        waiting, queue = inner.counted.tx_busy, inner.queues["numbers"]
-        full = (waiting == LINK_STEPS) & ~(queue.w_en & queue.w_rdy)
-        self.always("room for a strobe", ~full, when=link & strobe)
         sums = Signal(8)
         m.d.sync += sums.eq(sums + (link & strobe) - told * hub)
         self.always("as many as there were", sums <= LINK_STEPS * (queue.depth + 1))
@@ -144,6 +161,17 @@ class StrobesAreCounted(TwoClocks):
             strayed.eq(strayed | ~as_told),
         ]
         return ~strayed & as_told
+
+
+class StrobesFindRoom(TwoClocks):
+    """While the link's clock ticks at most twice between two ticks of the hub's, each strobe finds
+    room, for ever: also behind a full queue, which no search for :class:`StrobesAreCounted` comes
+    to."""
+
+    def build(self, m):
+        dut = self.crossing(m)
+        self.twice_as_fast(m)
+        self.room(dut)
 
 
 class NoticesFindRoom(TwoClocks):
