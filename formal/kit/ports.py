@@ -69,8 +69,7 @@ def asserted_ports(spec, yosys, path):
         for block in _blocks(part)
         if f"{name}.{port.replace('.', '__')}" in wires
     }
-    # A part that the specification opened has no name of its own: its ports lie in the top or one
-    # level below.
+    # A part in a wrapper has no name of its own: its ports lie in the top or one level below.
     open_wires = {name.split(".")[-1] for name in wires if name.count(".") <= 1}
     for part in spec.parts:
         if not any(part is each for each in named.values()):

@@ -6,7 +6,7 @@ any pattern, also together, which is every phase and ratio, and a change that a 
 misses.
 """
 
-from amaranth import Cat, ClockDomain, EnableInserter, Signal, Value
+from amaranth import Cat, ClockDomain, EnableInserter, Mux, Signal, Value
 from amaranth.lib import wiring
 
 from formal.kit.inside import observe
@@ -14,7 +14,13 @@ from formal.kit.spec import Spec, blocked, moves
 from hub_rtl.contract.records import LINK_STEPS
 from hub_rtl.link.crossing import LINK, ON_THEIR_WAY, Crossing
 
-__all__ = ["ItemsCrossInOrder", "NoticesFindRoom", "StrobesAreCounted", "TakenIsTold"]
+__all__ = [
+    "ItemsCrossInOrder",
+    "NoticesFindRoom",
+    "StrobesAreCounted",
+    "StrobesFindRoom",
+    "TakenIsTold",
+]
 
 BITS = 2  # lowest ones of each input, which move; queues do not look at what they hold
 LINK_SIDE = "link", "o_record", "rx", "o_rx"
@@ -24,7 +30,8 @@ class TwoClocks(Spec):
     """A crossing whose inputs change with the clock of their side."""
 
     def crossing(self, m):
-        """The part; ``self.tick``: its clocks' ticks by domain."""
+        """The part; ``self.tick``: its clocks' ticks by domain; ``self.inputs``: of each input what
+        is not always 0."""
         m.domains.link = domain = ClockDomain(LINK)
         m.d.comb += [domain.clk.eq(self.clk), domain.rst.eq(0)]
         dut = Crossing(self._cfg)
@@ -32,11 +39,12 @@ class TwoClocks(Spec):
         self.free(*self.tick.values())
         m.submodules.dut = EnableInserter(self.tick)(dut)
         self.parts.append(dut)
-        inputs = {name: [] for name in self.tick}
+        inputs, self.inputs = {name: [] for name in self.tick}, {}
         for path, member, value in dut.signature.flatten(dut):
             if member.flow == wiring.In:
                 few = Value.cast(value)[:BITS]
                 self.free(few)
+                self.inputs[path] = few
                 inputs[LINK if path[0] in LINK_SIDE else "sync"].append(few)
         for name, values in inputs.items():
             still = self.started & ~self.past(self.tick[name], f"{name}_ticked")
@@ -44,6 +52,25 @@ class TwoClocks(Spec):
             before = self.past(values, f"{name}_inputs")
             self.suppose(f"{name}: inputs change with the clock", values == before, when=still)
         return dut
+
+    def twice_as_fast(self, m):
+        """The link's clock is no faster."""
+        hub, link = self.tick["sync"], self.tick[LINK]
+        ticks = Signal(range(4))
+        with m.If(hub):
+            m.d.sync += ticks.eq(0)
+        with m.Elif(link):
+            m.d.sync += ticks.eq(ticks + (ticks != 3))
+        self.suppose("link: at most twice as fast", ticks < 2, when=link & ~hub)
+
+    def room(self, dut):
+        """A strobe is not lost. Returns the queue of counts."""
+        inner = observe(dut)
+        waiting, queue = inner.counted.tx_busy, inner.queues["numbers"]
+        full = (waiting == LINK_STEPS) & ~(queue.w_en & queue.w_rdy)
+        comes = self.tick[LINK] & dut.link.counts.tx_busy
+        self.always("room for a strobe", ~full, when=comes)
+        return queue
 
     def moved(self, port, domain):
         """An item moves with its clock."""
@@ -98,6 +125,10 @@ class TakenIsTold(TwoClocks):
         self.reach("one waits for the other clock", away & blocked(control))
 
 
+#: Ticks of the link's clock until a queue of counts is full and three strobes have waited.
+FILLS = 33
+
+
 class StrobesAreCounted(TwoClocks):
     """While the link's clock ticks at most twice between two ticks of the hub's, what a counter
     gets is what its link told, less what is on its way: no strobe is counted twice, and each finds
@@ -106,21 +137,41 @@ class StrobesAreCounted(TwoClocks):
     def build(self, m):
         dut = self.crossing(m)
         hub, link = self.tick["sync"], self.tick[LINK]
-        ticks = Signal(range(4))
-        with m.If(hub):
-            m.d.sync += ticks.eq(0)
-        with m.Elif(link):
-            m.d.sync += ticks.eq(ticks + (ticks != 3))
-        self.suppose("link: at most twice as fast", ticks < 2, when=link & ~hub)
+        self.twice_as_fast(m)
+        queue = self.room(dut)
         told, strobe = dut.counts.tx_busy, dut.link.counts.tx_busy
-        inner = observe(dut)
-        waiting, queue = inner.counted.tx_busy, inner.queues["numbers"]
-        full = (waiting == LINK_STEPS) & ~(queue.w_en & queue.w_rdy)
-        self.always("room for a strobe", ~full, when=link & strobe)
         sums = Signal(8)
         m.d.sync += sums.eq(sums + (link & strobe) - told * hub)
         self.always("as many as there were", sums <= LINK_STEPS * (queue.depth + 1))
-        self.reach("three at once", (told == LINK_STEPS) & hub)
+        filled = self._filled(m, hub, link)
+        self.reach("three at once", filled & (told == LINK_STEPS) & hub)
+
+    def _filled(self, m, hub, link):
+        """1 as long as all is as on the shortest way to a number of three, which is too far for a
+        free search: each tick of the link's clock brings a strobe, nothing else moves; it ticks as
+        fast as it may until the queue is full and strobes wait, and then the hub's takes them."""
+        age, turn, strayed = Signal(range(4 * FILLS)), Signal(range(3)), Signal()
+        fills, slow = age < FILLS, turn == 2
+        others = Cat(few for path, few in self.inputs.items() if path != ("link", "counts"))
+        still = (self.inputs["link", "counts"] == 1) & ~others.any()
+        as_told = (link == fills) & (hub == (slow | ~fills)) & still
+        m.d.sync += [
+            age.eq(age + 1),
+            turn.eq(Mux(slow, 0, turn + 1)),
+            strayed.eq(strayed | ~as_told),
+        ]
+        return ~strayed & as_told
+
+
+class StrobesFindRoom(TwoClocks):
+    """While the link's clock ticks at most twice between two ticks of the hub's, each strobe finds
+    room, for ever: also behind a full queue, which no search for :class:`StrobesAreCounted` comes
+    to."""
+
+    def build(self, m):
+        dut = self.crossing(m)
+        self.twice_as_fast(m)
+        self.room(dut)
 
 
 class NoticesFindRoom(TwoClocks):

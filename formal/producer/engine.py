@@ -9,6 +9,7 @@ from formal.kit.inside import observe
 from formal.kit.spec import Spec, same
 from hub_rtl.contract.config import HubConfig
 from hub_rtl.producer.news_engine import NewsEngine
+from hub_rtl.producer.producer import ProducerControl
 
 __all__ = ["ClaimsHaveTheirCredit", "EntriesTellTheWord"]
 
@@ -23,19 +24,27 @@ class _Engine(Spec):
     """The engine with free inputs. Its lists are cut out: which peers are filled and ready, and
     what is popped, is anything that ``producer.tells_kept`` and ``producer.closes_wait`` allow.
     The packer is cut out (``producer.news_packed``): it has room or not as it likes; ``sent`` is an
-    entry that it gets."""
+    entry that it gets. ``whole``: within its block, the rest of which is cut out too, but for the
+    sequences of commands and flushes."""
 
-    def __init__(self, cfg):
+    def __init__(self, cfg, whole=False):
         super().__init__(ByteTotals(**cfg.as_dict()))
+        self._whole = whole
 
     def build(self, m):
-        m.submodules.dut = dut = NewsEngine(self._cfg)
+        block = ProducerControl(self._cfg) if self._whole else NewsEngine(self._cfg)
+        m.submodules.dut = self.block = block
+        dut = observe(block).engine if self._whole else block
+        if self._whole:
+            inner = observe(block)
+            for part in (inner.table, inner.answers, inner.fences):
+                cut(self, part)
         self.tells, self.closes, self.packer = tells, closes, packer = observe(dut)
         for part in (tells, closes):
             cut(self, part, but=("popped",))
             self.give(m, part)
         cut(self, packer)
-        self.free_inputs(dut)
+        self.free_inputs(block)
         self.put, self.sent = packer.put, packer.put.en
         self.suppose("grants follow requests", dut.unpend.valid, when=dut.unpend_granted)
         self.tell_stays(m, tells)
@@ -74,7 +83,7 @@ class EntriesTellTheWord(_Engine):
         past, entry, put = self.past, self.put.entry, self.put
         told, closed = self.tells.popped, self.closes.popped
         tell, close = past(past(told.en)), past(past(closed.en))
-        read = dut.ledger_read
+        read = self.block.ledger_read
         self.always(
             "a close reads its word",
             (read.en == closed.en)
@@ -99,7 +108,7 @@ class EntriesTellTheWord(_Engine):
             & (entry.bytes16 == self.tells.bytes16),
             when=dut.told,
         )
-        word = dut.ledger_word
+        word = self.block.ledger_word
         known, size = word.told | body.zero, (0 - word.left)[: self._cfg.total_width]
         self.always(
             "the word of a close",

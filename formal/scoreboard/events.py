@@ -5,14 +5,14 @@
 from amaranth import Cat, Mux, Signal
 from amaranth.lib.data import View
 
+from formal.kit.inside import known_word, observe
 from formal.kit.spec import Spec
 from hub_rtl.contract.packets import EventKind
-from hub_rtl.contract.records import types_of
 from hub_rtl.scoreboard.end_bits import word_banks
 from hub_rtl.scoreboard.event_scan import EventScan
 from hub_rtl.scoreboard.records import scoreboard_types
 
-from .readiness import Opened, covers
+from .whole import covers
 
 __all__ = ["EachEndIsToldOnce", "EachTileIsToldOnce"]
 
@@ -24,45 +24,13 @@ class _Scan(Spec):
     def build(self, m):
         cfg = self._cfg
         self.dut = dut = EventScan(cfg)
-        self.opened = opened = Opened(m, dut)
+        m.submodules.dut = dut
+        self.inside = inside = observe(dut)
+        self.ends = ends = observe(inside.ends)
+        self.tiles, self.next = inside.tiles, inside.coming
         self.free_inputs(dut)
-        (
-            self.news,
-            self.set_1,
-            self.clear_1,
-            self.scan_1,
-            self.found_2,
-            self.place_2,
-            self.found_3,
-            self.place_3,
-            self.spare,
-            self.spare_bank,
-            self.spare_valid,
-            self.summary,
-            self.direct,
-        ) = opened.signals(
-            "news",
-            "set_1",
-            "clear_1",
-            "scan_1",
-            "found_2",
-            "place_2",
-            "found_3",
-            "place_3",
-            "spare",
-            "spare_bank",
-            "spare_valid",
-            "summary",
-            "direct",
-        )
-        found, self.end_scan, self.end_range, scan_2, range_2, self.end_place = opened.signals(
-            *(
-                f"ends.{each}"
-                for each in ("found", "scan_1", "range_1", "scan_2", "range_2", "place_2")
-            )
-        )
-        self.end_next = scan_2 | range_2  # its number is known, its word is being read
-        self.end_found = View(scoreboard_types(cfg).outcome, found)
+        self.end_next = ends.scan_2 | ends.range_2  # its number is known, its word is being read
+        self.end_found = inside.ends.found
         self.suppose(
             "nothing comes while clearing",
             ~dut.ready.en & ~dut.outcome.en & ~dut.drop.en,
@@ -113,28 +81,18 @@ class _Scan(Spec):
     def end_words(self):
         """Lemmas: the summaries and turns of the table of ends. Sets ``end_rows``, the words of the
         table."""
-        opened, half = self.opened, word_banks(self._cfg)
-        errors, alls, set_1, clear_1, last, served, scan_2, range_2 = opened.signals(
-            *(
-                f"ends.{each}"
-                for each in (
-                    "errors",
-                    "alls",
-                    "set_1",
-                    "clear_1",
-                    "arbiter.last",
-                    "served",
-                    "scan_2",
-                    "range_2",
-                )
-            )
-        )
-        self.end_rows = [opened.row(self, "ends.bits", n, f"ends_{n}") for n in range(len(errors))]
+        ends, tiles, half = self.ends, self.tiles, word_banks(self._cfg)
+        last, served = observe(ends.arbiter).last, ends.served
+        self.end_rows = [
+            known_word(self, ends.bits, n, f"ends_{n}") for n in range(len(ends.errors))
+        ]
         for n, (word, known) in enumerate(self.end_rows):
             halves = Mux(known, Cat(word[:half].any(), word[half:].any()), 0)
-            self.lemma(f"summary of ends {n}", Cat(errors[n], alls[n]) == halves)
+            self.lemma(f"summary of ends {n}", Cat(ends.errors[n], ends.alls[n]) == halves)
             self.lemma(
-                f"no end before {n} is known", ~set_1 & ~clear_1 & ~self.end_scan, when=~known
+                f"no end before {n} is known",
+                ~ends.set_1 & ~ends.clear_1 & ~ends.scan_1,
+                when=~known,
             )
         self.lemma(
             "one was served last",
@@ -143,48 +101,37 @@ class _Scan(Spec):
         self.lemma("served last", (served == 0) | (served == last))
         self.lemma(
             "one at a time",
-            self.scan_1
-            + self.found_2
-            + self.found_3
-            + self.end_scan
-            + self.end_range
-            + scan_2
-            + range_2
+            tiles.scan_1
+            + tiles.found_2
+            + tiles.found_3
+            + ends.scan_1
+            + ends.range_1
+            + ends.scan_2
+            + ends.range_2
             + self.end_found.en
-            + self.spare_valid
+            + self.next.valid
             <= 1,
         )
-        self.lemma("ranges only fail", opened.signals("ends.error_1")[0], when=self.end_range)
-        self.lemma("ranges have only failed", opened.signals("ends.error_2")[0], when=range_2)
+        self.lemma("ranges only fail", ends.error_1, when=ends.range_1)
+        self.lemma("ranges have only failed", ends.error_2, when=ends.range_2)
 
     def end_places(self, index, name):
         """Where the end of a bank or range is: ``(error, all, arrives, leaves, ranged, next,
         found)``: its bits; one is being set; one is being taken; a range's is being taken; its word
         is being read; found."""
-        opened, types, half, dut = (
-            self.opened,
-            scoreboard_types(self._cfg),
-            word_banks(self._cfg),
-            self.dut,
-        )
+        ends, half, dut = self.ends, word_banks(self._cfg), self.dut
         low, banks, word = (
             (half - 1).bit_length(),
-            types.banks,
+            scoreboard_types(self._cfg).banks,
             Signal(2 * half, name=f"{name}_ends"),
         )
         for n, (each, known) in enumerate(self.end_rows):
             with self.m.If((index >> low == n) & known):
                 self.m.d.comb += word.eq(each)
-        range_errors, range_at, picked, error_1, word_1 = opened.signals(
-            *(
-                f"ends.{each}"
-                for each in ("range_errors", "range_at_1", "picked", "error_1", "word_1")
-            )
-        )
         of_range, at = index >= banks, index[:low]
         bit = Mux(
             of_range,
-            range_errors.bit_select((index - banks)[: len(range_at)], 1),
+            ends.range_errors.bit_select((index - banks)[: len(ends.range_at_1)], 1),
             word[:half].bit_select(at, 1),
         )
         whole = ~of_range & word[half:].bit_select(at, 1)
@@ -193,12 +140,13 @@ class _Scan(Spec):
         )
         self.lemma(
             f"{name} arrives as it came",
-            (error_1 == self.past(dut.outcome.error, f"{name}_was_error")),
+            ends.error_1 == self.past(dut.outcome.error, f"{name}_was_error"),
             when=arrives,
         )
-        leaves = ~of_range & self.end_scan & (word_1 == index >> low) & picked.bit_select(at, 1)
-        ranged = of_range & self.end_range & (range_at == index - banks)
-        comes = self.end_next & (self.end_place == index)
+        here = ends.word_1 == index >> low
+        leaves = ~of_range & ends.scan_1 & here & ends.picked.bit_select(at, 1)
+        ranged = of_range & ends.range_1 & (ends.range_at_1 == index - banks)
+        comes = self.end_next & (ends.place_2 == index)
         return (
             bit,
             whole,
@@ -213,10 +161,10 @@ class _Scan(Spec):
         """Where the end of bank ``index`` is; an end shows its bank by its epoch, that of the other
         bank too. Returns the places of :meth:`end_places`, ``spared``: it is the next event, and
         what is remembered of it."""
-        types, spare = scoreboard_types(self._cfg), View(types_of(self._cfg).event, self.spare)
+        types, spare = scoreboard_types(self._cfg), self.next.event
         self.end_words()
         for each, name in ((index ^ 1, "other_end"), (index, "end")):
-            row, _ = self.opened.row(self, "ends.outcomes", each, name)
+            row, _ = known_word(self, self.ends.outcomes, each, name)
             places = self.end_places(each, name)
             self.lemma(
                 f"bank of {name}",
@@ -224,14 +172,14 @@ class _Scan(Spec):
                 when=Cat(places).any() & (each < types.banks),
             )
         spared = (
-            self.spare_valid
+            self.next.valid
             & (spare.kind != EventKind.READY)
             & ~spare.plain
             & (spare.region == region)
         )
         self.lemma(
             "bank of the next end",
-            self.spare_bank == spare.epoch[0],
+            self.next.bank == spare.epoch[0],
             when=spared & (index < types.banks),
         )
         return *places, spared & (spare.epoch[0] == bank), row
@@ -394,23 +342,24 @@ class EachTileIsToldOnce(_Scan):
     def locate(self, m):
         """Lemmas: where a pending tile is."""
         cfg, types, at, what = self._cfg, scoreboard_types(self._cfg), self.at, self.what
+        inside, tiles, summary = self.inside, self.tiles, self.tiles.summary
         width = min(32, 2 * cfg.groups)
         row = at >> (width - 1).bit_length()
-        word, known = self.opened.row(self, "bits", row, "bits")
-        info, _ = self.opened.row(self, "infos", at, "info")
-        news, spare = View(types.ready, self.news), View(types_of(cfg).event, self.spare)
+        word, known = known_word(self, inside.bits, row, "bits")
+        info, _ = known_word(self, inside.infos, at, "info")
+        news, spare = inside.news, self.next.event
         fresh, clear = Signal(), Signal()
         m.d.comb += [
             fresh.eq(news.en & ~news.clear & (Cat(news.group, news.bank) == at)),
             clear.eq(news.en & news.clear & (Cat(news.group, news.bank) == at)),
         ]
-        sets = self.past(fresh & ~self.direct, "sets_now")
+        sets = self.past(fresh & ~inside.direct, "sets_now")
         bit = word.bit_select(at[: (width - 1).bit_length()], 1)
-        comes, found = self.found_2 & (self.place_2 == at), self.found_3 & (self.place_3 == at)
+        comes, found = tiles.found_2 & (tiles.place_2 == at), tiles.found_3 & (tiles.place_3 == at)
         waits = (
-            self.spare_valid
+            self.next.valid
             & (spare.kind == EventKind.READY)
-            & (Cat(spare.group, self.spare_bank) == at)
+            & (Cat(spare.group, self.next.bank) == at)
         )
         bit_there = bit & known
         places = fresh + sets + bit_there + comes + found + waits - (sets & bit_there)
@@ -420,11 +369,11 @@ class EachTileIsToldOnce(_Scan):
         self.lemma("not lost", places != 0, when=self.must)
         self.lemma(
             "nothing yet",
-            (self.owed == 0) & ~self.scan_1 & ~self.found_2 & ~self.found_3,
+            (self.owed == 0) & ~tiles.scan_1 & ~tiles.found_2 & ~tiles.found_3,
             when=~known,
         )
-        self.lemma("summary", self.summary.bit_select(row, 1) == word.any(), when=known)
-        self.lemma("empty summary", ~self.summary.bit_select(row, 1), when=~known)
+        self.lemma("summary", summary.bit_select(row, 1) == word.any(), when=known)
+        self.lemma("empty summary", ~summary.bit_select(row, 1), when=~known)
         self.lemma(
             "remembered",
             View(types.ready_info, info) == what,
@@ -456,13 +405,13 @@ class EachTileIsToldOnce(_Scan):
         )
         # The same group of the other bank must not pass for this one.
         other = at ^ (1 << cfg.group_width)
-        word, known = self.opened.row(self, "bits", other >> (width - 1).bit_length(), "other_bits")
-        summary = self.summary.bit_select(other >> (width - 1).bit_length(), 1)
-        self.lemma("summary of the other", summary == (known & word.any()))
-        info, _ = self.opened.row(self, "infos", other, "other_info")
+        row = other >> (width - 1).bit_length()
+        word, known = known_word(self, inside.bits, row, "other_bits")
+        self.lemma("summary of the other", summary.bit_select(row, 1) == (known & word.any()))
+        info, _ = known_word(self, inside.infos, other, "other_info")
         pending = word.bit_select(other[: (width - 1).bit_length()], 1) & known
         sets = self.past(
-            news.en & ~news.clear & (Cat(news.group, news.bank) == other) & ~self.direct,
+            news.en & ~news.clear & (Cat(news.group, news.bank) == other) & ~inside.direct,
             "other_sets",
         )
         self.lemma(
@@ -470,17 +419,17 @@ class EachTileIsToldOnce(_Scan):
             self.bank_of(View(types.ready_info, info)) == other[cfg.group_width],
             when=pending
             | sets
-            | (self.found_2 & (self.place_2 == other))
-            | (self.found_3 & (self.place_3 == other)),
+            | (tiles.found_2 & (tiles.place_2 == other))
+            | (tiles.found_3 & (tiles.place_3 == other)),
         )
         self.lemma(
             "bank of the next event",
-            self.spare_bank == self.bank_of(spare),
-            when=self.spare_valid
+            self.next.bank == self.bank_of(spare),
+            when=self.next.valid
             & (spare.kind == EventKind.READY)
             & (spare.group == at[: cfg.group_width]),
         )
-        self.lemma("a set is a set", self.set_1 | ~sets)
+        self.lemma("a set is a set", tiles.set_1 | ~sets)
 
 
 class EachEndIsToldOnce(_Scan):
@@ -550,7 +499,7 @@ class EachEndIsToldOnce(_Scan):
             & ~dut.dep_write.en
             & ~dut.loaded
             & must
-            & ~self.summary.any()
+            & ~self.tiles.summary.any()
             & ~dut.outcome.en
         )
         idle = Signal(4)
@@ -558,12 +507,12 @@ class EachEndIsToldOnce(_Scan):
         self.always("an end brings an event", idle < 9)
 
         # Lemmas: where it is.
-        spare = View(types_of(self._cfg).event, self.spare)
+        spare = self.next.event
         at_error, at_all, arrives, _, ranged, comes, found, _, row = self.end_lemmas(
             index, region, bank
         )
         spared = (
-            self.spare_valid
+            self.next.valid
             & (spare.kind != EventKind.READY)
             & (spare.plain == of_range)
             & (spare.region == region)
@@ -579,7 +528,7 @@ class EachEndIsToldOnce(_Scan):
         )
         self.lemma("waits as", Cat(at_error, at_all) == Cat(error, ~error), when=at_error | at_all)
         self.lemma("arrives as", self.past(outcome.error, "came_as") == error, when=arrives)
-        self.lemma("read as", self.opened.signals("ends.error_2")[0] == error, when=comes)
+        self.lemma("read as", self.ends.error_2 == error, when=comes)
         self.lemma("found as", self.end_found.error == error, when=found)
         kind = Mux(error, EventKind.ERROR, EventKind.ALL)
         self.lemma(

@@ -6,12 +6,11 @@ from amaranth import Cat, Signal, Value
 from amaranth.hdl import Const
 from amaranth.lib.data import View
 
+from formal.kit.inside import known_word, observe, peek
 from formal.kit.spec import Spec
 from hub_rtl.contract.packets import EventKind, RegionOp
 from hub_rtl.scoreboard.event_flags import EventFlags
 from hub_rtl.scoreboard.scoreboard import ReadinessScoreboard
-
-from .readiness import Opened
 
 __all__ = ["EachReadyHasItsFlag", "FlagsFollowTheirEvents"]
 
@@ -20,14 +19,13 @@ class _Flags(Spec):
     """A part with ``geometry_write`` and ``o_flag``."""
 
     def build(self, m):
-        self.dut = self.make()
-        self.opened = Opened(m, self.dut)
+        m.submodules.dut = self.dut = self.make()
         self.free_inputs(self.dut)
         self.promise(m)
 
-    def follow(self, m, announced, event, inside_of):
-        """Asserts that each READY ``event`` that is ``announced`` has its flag. ``inside_of``: path
-        of the flag writer, for lemmas. Returns the number of flags made and not taken, and when the
+    def follow(self, m, announced, event, writer):
+        """Asserts that each READY ``event`` that is ``announced`` has its flag. ``writer``: the
+        flag writer, for lemmas. Returns the number of flags made and not taken, and when the
         watched one is taken."""
         cfg, dut = self._cfg, self.dut
         write = dut.geometry_write
@@ -75,7 +73,7 @@ class _Flags(Spec):
         self.always("offered within three cycles", empty <= 2)
         self._held(self.owed, dut.o_flag, "o_flag")
         self._lemmas(
-            inside_of,
+            observe(writer),
             ready,
             event,
             (regions, enabled, base, group_base),
@@ -87,25 +85,25 @@ class _Flags(Spec):
         """As :meth:`always`."""
         self.always(name, holds, when)
 
-    def _lemmas(self, at, ready, event, tables, followed):
+    def _lemmas(self, writer, ready, event, tables, followed):
         """What the table, the register behind it and the queue hold."""
-        opened, (inside, ahead, watched, addr, data) = self.opened, followed
+        inside, ahead, watched, addr, data = followed
         for n, (each, enabled, base, group_base) in enumerate(zip(*tables, strict=True)):
-            word, known = opened.row(self, f"{at}words", each, f"words_{n}")
+            word, known = known_word(self, writer.words, each, f"words_{n}")
             self.lemma(f"table {n}", word == Cat(enabled, base, group_base), when=known)
             self.lemma(f"nothing in the table {n}", ~enabled, when=~known)
-        queue = f"{at}queue.fifo."
-        level, first, last, shows = opened.signals(
-            *(queue + name for name in ("inner_level", "consume", "produce", "r_rdy"))
-        )
-        valid, group, kept = opened.signals(f"{at}$signal#0", f"{at}$signal#1", f"{at}data")
-        depth = 3
+        queue = writer.queue
+        fifo = observe(queue).fifo
+        ring = observe(fifo)
+        first, last, shows = ring.first, ring.last, queue.o.valid
+        depth, level = ring.memory.depth, queue.level - shows  # of the memory
         end = (first + level - depth * (first + level >= depth))[: len(last)]
         self.lemma("pointers", (first < depth) & (level <= depth) & (last == end) & (last < depth))
-        self.lemma("in the register", valid == ready)
+        self.lemma("in the register", writer.valid == ready)
         self.lemma(
             "what is in the register",
-            (group == event.group) & (kept == Cat(event.kind, event.epoch, event.rows)),
+            (writer.group == event.group)
+            & (writer.data == Cat(event.kind, event.epoch, event.rows)),
             when=ready,
         )
         self.lemma("all inside", inside == level + shows)
@@ -113,19 +111,18 @@ class _Flags(Spec):
         position = Signal(4)
         self.m.d.comb += position.eq(ahead - shows)
         self.lemma("it is inside", ahead < inside, when=watched)
-        storage = [opened.word(queue + "storage", n, f"slot_{n}") for n in range(depth)]
-        read = storage[0][1]._read_ports[0]._data
-        for n, (word, _, _) in enumerate(storage):
-            place = first + position
+        place = first + position
+        for n in range(depth):
             self.lemma(
                 f"slot {n}",
-                word == expected,
+                peek(self.m, fifo, n) == expected,
                 when=watched
                 & ((ahead != 0) | ~shows)
                 & (position < level)
                 & ((place == n) | (place == n + depth)),
             )
-        self.lemma("at the exit", read == expected, when=watched & (ahead == 0) & shows)
+        shown = Value.cast(queue.o.payload)
+        self.lemma("at the exit", shown == expected, when=watched & (ahead == 0) & shows)
 
 
 class EachReadyHasItsFlag(_Flags):
@@ -144,7 +141,7 @@ class EachReadyHasItsFlag(_Flags):
             "nothing comes while clearing", ~dut.loaded & ~dut.geometry_write.en, when=dut.clearing
         )
         event = View(dut.event.shape(), self.past(dut.event, "event"))
-        inside, _ = self.follow(m, self.past(dut.loaded, "announced"), event, "")
+        inside, _ = self.follow(m, self.past(dut.loaded, "announced"), event, dut)
         self.always("room when nothing waits", dut.room, when=inside == 0)
 
 
@@ -162,13 +159,15 @@ class FlagsFollowTheirEvents(_Flags):
         dut = self.dut
         self.suppose("no geometry while clearing", ~dut.geometry_write.en, when=dut.clearing)
         waited = self.past(dut.o_event.valid & ~dut.o_event.ready, "waited")
-        _, mine = self.follow(m, dut.o_event.valid & ~waited, dut.o_event.payload, "flags.")
+        inside = observe(dut)
+        announced = dut.o_event.valid & ~waited
+        _, mine = self.follow(m, announced, dut.o_event.payload, inside.flags)
         # Nothing can have become ready while the flag writer clears its table.
         age, depth = Signal(3), self._cfg.regions
         m.d.sync += age.eq(age + (age != 7))
-        walk, loaded = self.opened.signals("flags.words.walk", "scan.loaded")
+        walk = observe(observe(inside.flags).words).walk
         self.lemma("walk", walk == (age & (age < depth).replicate(3)) + depth * (age >= depth))
-        self.lemma("nothing is ready at first", ~loaded, when=age < 4)
+        self.lemma("nothing is ready at first", ~inside.scan.loaded, when=age < 4)
         told = self._script(m)
         self.reach("a flag is taken", told & mine)
         self.reach("a flag waits", told & dut.o_flag.valid & ~dut.o_flag.ready)

@@ -5,12 +5,11 @@ know of it."""
 from amaranth import Cat, Mux, Signal, Value
 from amaranth.lib.data import View
 
+from formal.kit.inside import known_word, observe
 from formal.kit.spec import Spec
 from hub_rtl.contract.packets import Reason, RegionState
 from hub_rtl.scoreboard.records import OpKind, scoreboard_types
-from hub_rtl.scoreboard.region_books import FIT, RegionBooks
-
-from .readiness import Opened
+from hub_rtl.scoreboard.region_books import RegionBooks
 
 __all__ = ["BooksSpec"]
 
@@ -26,7 +25,8 @@ class BooksSpec(Spec):
     def build(self, m):
         cfg, types = self._cfg, scoreboard_types(self._cfg)
         self.dut = dut = RegionBooks(cfg)
-        opened = Opened(m, dut)
+        m.submodules.dut = dut
+        inside = observe(dut)
         self.free_inputs(dut)
         self.region, self.bank = self.constant(cfg.region_width, "region"), self.constant(1, "bank")
         came = dut.i_op
@@ -77,7 +77,7 @@ class BooksSpec(Spec):
             between.eq(came),
             op.eq(between),
         ]
-        self._geometry(m, opened)
+        self._geometry(m, inside.shapes)
         self._model(m, op, mine)
         self.suppose(
             "FREE is given to banks that are DONE",
@@ -85,17 +85,16 @@ class BooksSpec(Spec):
             when=self.does(OpKind.FREE),
         )
 
-        for table in ("books", "mirror"):
-            word, known = opened.row(self, table, Cat(self.bank, self.region), table)
+        for table, ram in (("books", inside.books), ("mirror", inside.mirror)):
+            word, known = known_word(self, ram, Cat(self.bank, self.region), table)
             book = View(types.book, word)
             for field, model in self.book.items():
                 self.lemma(f"{field} in {table}", book[field] == model, when=known)
                 self.lemma(f"{field} starts as 0 in {table}", Value.cast(model) == 0, when=~known)
-        (kept,) = opened.signals("was")
         for field, model in self.book.items():
-            self.lemma(f"{field} at the change", View(types.book, kept)[field] == model, when=mine)
-        self._registers(opened, between)
-        walks = opened.signals("books.walk", "mirror.walk")
+            self.lemma(f"{field} at the change", inside.at.was[field] == model, when=mine)
+        self._registers(inside.at, between)
+        walks = [observe(ram).walk for ram in (inside.books, inside.mirror)]
         self.lemma("both tables are cleared together", walks[0] == walks[1])
         rest = [
             model
@@ -114,7 +113,7 @@ class BooksSpec(Spec):
         )
         self.promise(m)
 
-    def _registers(self, opened, between):
+    def _registers(self, at, between):
         """What was found out about an operation before its change is true of it and of its book."""
         b, op = type("Book", (), self.book), self.op
         reading = self.past(self.dut.i_valid, "reading")
@@ -125,29 +124,23 @@ class BooksSpec(Spec):
                 (each.kind == OpKind.ACK) | (each.kind == OpKind.CLEAR),
                 when=there & each.plain,
             )
-        plain, acks, news, plain_ack = (
-            View(scoreboard_types(self._cfg).op, opened.signals("op")[0]).plain,
-            *opened.signals("acks", "news", "plain_ack"),
-        )
         kinds = Cat(op.kind == kind for kind in (OpKind.ACK, OpKind.OVER)).any()
-        self.lemma("plain as it came", plain == op.plain)
+        self.lemma("plain as it came", at.op.plain == op.plain)
         self.lemma(
             "acknowledgements",
-            Cat(acks, plain_ack) == Cat(valid & kinds & ~op.plain, valid & kinds & op.plain),
+            Cat(at.acks, at.plain_ack) == Cat(valid & kinds & ~op.plain, valid & kinds & op.plain),
         )
         self.lemma(
             "news",
-            news
+            at.news
             == (
                 valid
                 & Cat(op.kind == kind for kind in (OpKind.REFUSE, OpKind.NEWS, OpKind.PASS)).any()
             ),
         )
         for kind in OpKind:
-            (does,) = opened.signals(f"does_{kind.name.lower()}")
-            self.lemma(f"does {kind.name}", does == (valid & (op.kind == kind)))
+            self.lemma(f"does {kind.name}", at.does[kind] == (valid & (op.kind == kind)))
         tag = op.epoch[1:]
-        fit = View(FIT, opened.signals("fit")[0])
         known = {
             "same": op.epoch == b.epoch,
             "current": self.current,
@@ -157,13 +150,12 @@ class BooksSpec(Spec):
             "closed": (op.kind == OpKind.NEWS) & self.old.closes.bit_select(op.src, 1),
             "lost": b.taint.bit_select(tag, 1),
         }
-        (homeless,) = opened.signals("homeless")
         there = self.shape.overflow_en & (self.shape.overflow == op.bytes[: self._cfg.region_width])
-        self.lemma("homeless", homeless == there, when=self.mine)
+        self.lemma("homeless", at.homeless == there, when=self.mine)
         for name, found in known.items():
-            self.lemma(f"{name} at the change", fit[name] == found, when=self.mine)
+            self.lemma(f"{name} at the change", at.fit[name] == found, when=self.mine)
 
-    def _geometry(self, m, opened):
+    def _geometry(self, m, shapes):
         """Geometry of the region as an operation finds it: the last one written, at the latest in
         its own cycle."""
         write, types = self.dut.geometry_write, scoreboard_types(self._cfg)
@@ -179,7 +171,7 @@ class BooksSpec(Spec):
             read.eq(now),
             self.shape.eq(read),
         ]
-        word, known = opened.row(self, "shapes", self.region, "shapes")
+        word, known = known_word(self, shapes, self.region, "shapes")
         self.lemma("geometry", word == last.as_value(), when=known)
         self.lemma("no geometry yet", last.as_value() == 0, when=~known)
 

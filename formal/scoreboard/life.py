@@ -7,12 +7,11 @@ from types import SimpleNamespace
 from amaranth import Cat, Mux, Signal
 from amaranth.lib.data import View
 
+from formal.kit.inside import known_word, observe
 from formal.kit.spec import Spec
 from hub_rtl.contract.packets import Reason, RegionState
 from hub_rtl.scoreboard.records import OpKind, scoreboard_types
 from hub_rtl.scoreboard.region_books import RegionBooks
-
-from .readiness import Opened
 
 __all__ = ["AnEpochIsTheSumOfItsNews"]
 
@@ -40,7 +39,8 @@ class AnEpochIsTheSumOfItsNews(Spec):
     def build(self, m):
         cfg, types = self._cfg, scoreboard_types(self._cfg)
         self.dut = dut = RegionBooks(cfg)
-        self.opened = Opened(m, dut)
+        m.submodules.dut = dut
+        self.inside = observe(dut)
         self.free_inputs(dut)
         self.region, self.epoch = (
             self.constant(cfg.region_width, "region"),
@@ -230,9 +230,9 @@ class AnEpochIsTheSumOfItsNews(Spec):
 
     def _lemmas(self, m):
         """Helper invariants: what the book in memory is to the ledger."""
-        types = scoreboard_types(self._cfg)
-        word, known = self.opened.row(self, "books", Cat(self.bank, self.region), "books")
-        self.opened.row(self, "shapes", self.region, "shapes")
+        types, inside = scoreboard_types(self._cfg), self.inside
+        word, known = known_word(self, inside.books, Cat(self.bank, self.region), "books")
+        known_word(self, inside.shapes, self.region, "shapes")
         book = View(types.book, Mux(known, word, 0))
         ledger, tag = self.ledger, self.epoch[1:]
         state, last = self.state, self.last
@@ -268,5 +268,5 @@ class AnEpochIsTheSumOfItsNews(Spec):
         self.lemma("a FREE bank has nothing", ~Cat(book.account, book.acked).any(), when=~busy)
         self.lemma("nothing of the next epoch", ~book.next.as_value().any(), when=~book.held)
         self.lemma("a state", book.state <= RegionState.DONE)
-        kept = View(types.book, self.opened.signals("was")[0])
-        self.lemma("the book at the change", kept.as_value() == book.as_value(), when=self.mine)
+        kept = inside.at.was.as_value()
+        self.lemma("the book at the change", kept == book.as_value(), when=self.mine)

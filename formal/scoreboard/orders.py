@@ -6,8 +6,7 @@ from amaranth import Cat, Signal, Value
 from hub_rtl.contract.packets import RegionOp, RegionState
 from hub_rtl.scoreboard.records import OpKind
 
-from .readiness import covers
-from .whole import Pipeline, lies
+from .whole import Pipeline, covers, lies
 
 __all__ = ["KillOutlastsClear", "OpensShowBeforeTheNext", "OrphansEndFirst"]
 

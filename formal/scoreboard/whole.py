@@ -15,12 +15,11 @@ from hub_rtl.scoreboard.end_bits import word_banks
 from hub_rtl.scoreboard.records import OpKind, scoreboard_types
 from hub_rtl.scoreboard.scoreboard import ReadinessScoreboard
 
-from .readiness import Opened
-
 __all__ = [
     "InputsNeverWaitForEvents",
     "OutputsAgree",
     "Pipeline",
+    "covers",
     "lies",
 ]
 
@@ -28,6 +27,11 @@ __all__ = [
 def lies(region, first, last):
     """Whether a region is of a range."""
     return (first <= region) & (region <= last)
+
+
+def covers(run, region, bank):
+    """Whether a strobe for a run of banks is for this one too."""
+    return run.en & (run.region <= region) & (region <= run.last) & (run.bank == bank)
 
 
 class Pipeline(Spec):
@@ -45,15 +49,11 @@ class Pipeline(Spec):
             (op.source == 0) & ((op.kind == OpKind.ACK) | (op.kind == OpKind.OVER)),
             when=acks.o.valid,
         )
-        self.add(m)
+        m.submodules.dut = dut
         self.free_inputs(dut)
         given = dut.i_command.payload
         self.suppose("a range goes up", given.region <= given.last, when=dut.i_command.valid)
         self.promise(m)
-
-    def add(self, m):
-        """The scoreboard becomes part of ``m``."""
-        m.submodules.dut = self.dut
 
     def among(self, *states):
         """The walker is in one of these states."""
@@ -94,7 +94,7 @@ class Pipeline(Spec):
             (inside.valid, inside.op),
             (inside.tiles.o_valid, inside.tiles.o_op),
             (books.read_valid, books.read_op),
-            (books.valid, books.op),
+            (books.at.valid, books.at.op),
         ]
         orders = (OpKind.OPEN, OpKind.RELEASE, OpKind.ABORT, OpKind.FORGET)
         asked = [
@@ -242,17 +242,13 @@ class OutputsAgree(Pipeline):
     last, and come only before the next is taken. ``clearing`` ends after as many cycles as the
     largest table has words and one, for good; until then no input is ready."""
 
-    def add(self, m):
-        self.opened = Opened(m, self.dut)
-
     def promise(self, m):
-        cfg, dut, opened, types = self._cfg, self.dut, self.opened, scoreboard_types(self._cfg)
-        update = dut.o_region_update
-        live, alive = opened.signals("books.live_write", "books.live_value")
-        live = View(types.bank_strobe, self.past(live, "live_before"))
+        cfg, dut, inside, types = self._cfg, self.dut, self.parts_in, scoreboard_types(self._cfg)
+        update, alive = dut.o_region_update, inside.books.live_value
+        live = View(types.bank_strobe, self.past(inside.books.live_write, "live_before"))
         told = (update.region == live.region) & (update.bank == live.bank)
         self.always("a state is told after the tile counters know it", update.en == live.en)
-        # What takes a whole order to reach is not covered again here: see readiness_walk.py.
+        # What takes a whole order to reach is not covered again here: see walk.py.
         self.always(
             "the same state",
             ~update.en
@@ -297,7 +293,7 @@ class OutputsAgree(Pipeline):
             dut.dep_write.en & ~dut.dep_write.range.armed & (dut.dep_write.index < cfg.dep_ranges)
         )
         self.always("a disarmed range is busy", dut.dep_busy, when=self.past(disarmed, "disarmed"))
-        (judging,) = opened.signals("finisher.busy")
+        judging = inside.finisher.busy
         rows_query = self.past(dut.rows_query, "rows_query_before")
         self.always(
             "the query for rows stays while a bank is judged",
@@ -325,27 +321,35 @@ class OutputsAgree(Pipeline):
         self.always("no input is taken before", ~inputs.any(), when=dut.clearing)
 
         # Lemmas.
-        depths = {
-            "walker.run.shared": cfg.regions,
-            "walker.shapes": cfg.regions,
-            "tiles.tiles": 2 * cfg.groups,
-            "tiles.limits.thresholds": cfg.regions,
-            "tiles.limits.deps": cfg.dep_ranges,
-            "tiles.limits.lives": types.banks,
-            "books.books": types.banks,
-            "books.shapes": cfg.regions,
-            "scan.bits": -(-2 * cfg.groups // 32),
-            "flags.words": cfg.regions,
-            "scan.ends.bits": -(-types.banks // word_banks(cfg)),
-        }
-        depths |= {
-            f"{queue}.queue.{table}": types.banks
-            for queue in ("finisher", "overlaps")
-            for table in ("came", "gone")
-        }
-        for table, depth in depths.items():
-            (walk,) = opened.signals(f"{table}.walk")
+        for table, (ram, depth) in self._tables().items():
+            walk = observe(ram).walk
             self.lemma(f"walk of {table}", walk == Mux(age < depth, age, depth))
         walker, *_ = self.questions()
         self.lemma("purged", purged | ~self.among("PURGING"))
         self.lemma("the order", busy & (walker.command == command), when=self.in_order())
+
+    def _tables(self):
+        """``{name: (table, words)}`` of all that a walker clears, acknowledgements aside."""
+        cfg, types, inside = self._cfg, scoreboard_types(self._cfg), self.parts_in
+        tiles, books, walker = (
+            observe(each) for each in (inside.tiles, inside.books, inside.walker)
+        )
+        limits, scan = observe(tiles.limits), observe(inside.scan)
+        tables = {
+            "walker.run.shared": (observe(walker.run).shared, cfg.regions),
+            "walker.shapes": (walker.shapes, cfg.regions),
+            "tiles.tiles": (tiles.tiles, 2 * cfg.groups),
+            "tiles.limits.thresholds": (limits.thresholds, cfg.regions),
+            "tiles.limits.deps": (limits.deps, cfg.dep_ranges),
+            "tiles.limits.lives": (limits.lives, types.banks),
+            "books.books": (books.books, types.banks),
+            "books.shapes": (books.shapes, cfg.regions),
+            "scan.bits": (scan.bits, -(-2 * cfg.groups // 32)),
+            "flags.words": (observe(inside.flags).words, cfg.regions),
+            "scan.ends.bits": (observe(scan.ends).bits, -(-types.banks // word_banks(cfg))),
+        }
+        for name, part in (("finisher", inside.finisher), ("overlaps", inside.overlaps)):
+            queue = observe(observe(part).queue)
+            tables[f"{name}.queue.came"] = queue.came, types.banks
+            tables[f"{name}.queue.gone"] = queue.gone, types.banks
+        return tables

@@ -2,6 +2,8 @@
 """Packet manager of a slice: merges stores into full packets and decides what leaves next, for
 whom. The paper's RPM, with tags and lists in memories."""
 
+from typing import NamedTuple
+
 from amaranth import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -18,6 +20,19 @@ from .sweep import Sweep
 from .tags import Tags
 
 __all__ = ["PacketManager"]
+
+
+class PacketManagerObserve(NamedTuple):
+    """What a proof may see of a :class:`PacketManager`: its parts."""
+
+    tags: Tags
+    entries: Entries
+    free_list: FreeList
+    quota: Quota
+    fence: Fence
+    sweep: Sweep
+    lists: ReadyLists
+    emitter: Emitter
 
 
 class PacketManager(wiring.Component):
@@ -65,6 +80,8 @@ class PacketManager(wiring.Component):
     Source: paper arXiv 2605.05888, Runtime Packet Manager; docs/interfaces.md sections 1 and 4.
     """
 
+    observe: PacketManagerObserve  # once elaborated
+
     def __init__(self, cfg):
         self._cfg, self._types = cfg, pool_types_of(cfg)
         t = self._types
@@ -96,6 +113,8 @@ class PacketManager(wiring.Component):
         m.submodules.sweep = sweep = Sweep(cfg)
         m.submodules.lists = lists = ReadyLists(cfg)
         m.submodules.emitter = emitter = Emitter(cfg)
+        parts = tags, entries, free_list, quota, fence, sweep, lists, emitter
+        self.observe = PacketManagerObserve(*parts)
         wiring.connect(m, emitter.o_record, wiring.flipped(self.o_record))
         for source, names, sinks in (
             (self, ("mark",), (tags, fence)),

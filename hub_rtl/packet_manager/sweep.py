@@ -2,8 +2,10 @@
 """Visits the entries in turn: ages, the merge timer, marks, dead peers, room for a store that
 waits."""
 
+from typing import NamedTuple
+
 from amaranth import Array, Cat, Module, Mux, Signal
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from hub_rtl.contract.config import ceil_log2
@@ -20,6 +22,16 @@ LEAST_GROUPS = 4  # what a visit told of an entry counts when the next one looks
 LONGEST = (1 << AGE) - 1
 PATIENCE = 15  # cycles that a visit gives way to full entries
 LEFT_CYCLES = 3  # from an entry's end until a store that waits has seen it
+
+
+class SweepObserve(NamedTuple):
+    """What a proof may see of a :class:`Sweep`."""
+
+    looks: Ram  #: who each entry is
+    present: Signal  #: entries that are not locked
+    visits: tuple  #: under way: whose words are read, whose age is found, who is judged
+    goes: Signal  #: ... and go a step on
+    best: data.View  #: the oldest one that this sweep has met
 
 
 class Sweep(wiring.Component):
@@ -43,6 +55,8 @@ class Sweep(wiring.Component):
     ``innocent`` Out; ``dead`` In ranks; ``waits`` In; ``idle`` In, no entry is leaving or could;
     ``policy`` In; ``old`` Out ranks; ``oldest`` Out; ``pause`` Out.
     """
+
+    observe: SweepObserve  # once elaborated
 
     def __init__(self, cfg):
         self._cfg, self._types = cfg, pool_types_of(cfg)
@@ -75,7 +89,8 @@ class Sweep(wiring.Component):
         # Entries that were not yet said to be ready; that are not locked; whose age has saturated.
         asleep, present, aged = (Signal(depth, name=n) for n in ("asleep", "present", "aged"))
         goes, wanted, is_full, waits = Signal(), Signal(), Signal(), Signal(self._types.waits)
-        visit = self._visits(m, goes, waits, asleep, present, aged)
+        visits = self._visits(m, goes, waits, asleep, present, aged)
+        visit = visits[-1]
         m.d.sync += full.eq(self.full)
         full_sleeps = Signal()
         m.d.sync += full_sleeps.eq(self._still(asleep, self.full.index, self.ready))
@@ -119,7 +134,8 @@ class Sweep(wiring.Component):
             patience.eq(Mux(goes | self.pause, 0, patience + 1)),
             self.pause.eq(patience == PATIENCE - 1),
         ]
-        self._find_oldest(m, visit, goes)
+        best = self._find_oldest(m, visit, goes)
+        self.observe = SweepObserve(m.submodules.looks, present, visits, goes, best)
         return m
 
     @staticmethod
@@ -128,7 +144,8 @@ class Sweep(wiring.Component):
         return bits.bit_select(index, 1) & ~(ends.en & (ends.index == index))
 
     def _visits(self, m, goes, waits, asleep, present, aged):
-        """The entry that is judged in this cycle, with its age and the reasons that it brings."""
+        """The entries that are visited, the last one judged in this cycle, with its age and the
+        reasons that it brings."""
         t, depth = self._types, self._cfg.pool_depth
         m.submodules.births = births = Ram(t.clock, depth, bypass=False, quick=depth <= 64)
         m.submodules.looks = looks = Ram(t.info, depth, bypass=False, quick=depth <= 64)
@@ -196,7 +213,7 @@ class Sweep(wiring.Component):
             anew = self.opened.en & Mux(goes, moved, held)
             with m.If(self.marks | mutant("packet_manager.judged_by_entry_before", anew, 0)):
                 m.d.sync += after.en.eq(0)
-        return judged
+        return words, aging, judged
 
     def _step(self, m, steps, present):
         """The entries in turn; groups of which none is there count as one."""
@@ -233,7 +250,7 @@ class Sweep(wiring.Component):
         return any_one | own_rank | (visit.rival & waits.way)
 
     def _find_oldest(self, m, visit, goes):
-        """The oldest entry of a sweep, and the ranks that have an old one."""
+        """The oldest entry of a sweep, which is returned, and the ranks that have an old one."""
         best, best_now = Signal(self._types.oldest), Signal(self._types.oldest)
         old, body, here = Signal(self._cfg.ranks), visit.info.key.body, visit.en & visit.here
         rank = Mux(here & visit.old, 1 << visit.info.key.rank, 0)
@@ -256,3 +273,4 @@ class Sweep(wiring.Component):
             m.d.sync += [best.eq(best_now), old.eq(Mux(visit.turn, 0, old) | rank)]
             with m.If(visit.turn):
                 m.d.sync += [self.oldest.eq(best), self.old.eq(old)]
+        return best

@@ -3,9 +3,10 @@
 
 from typing import NamedTuple
 
-from amaranth import Module, Shape, Signal
+from amaranth import Module, Shape, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from .arbiter import RoundRobin
@@ -94,6 +95,33 @@ class StreamStage(wiring.Component):
         return m
 
 
+class _FifoObserve(NamedTuple):
+    """What a proof may see of a :class:`_Fifo`."""
+
+    memory: Memory  #: a ring of what waits behind the item that is offered; may be given ports
+    first: Value  #: where the next item to be offered is
+    last: Value  #: where one that comes in goes
+
+
+class _Fifo(SyncFIFOBuffered):
+    """The library's queue, its memory in sight."""
+
+    observe: _FifoObserve  # once elaborated
+
+    def elaborate(self, platform):
+        m = super().elaborate(platform)
+        memory = m.submodules.storage
+        read, write = memory.read_ports[0], memory.write_ports[0]
+        self.observe = _FifoObserve(memory, read.addr, write.addr)
+        return m
+
+
+class StreamQueueObserve(NamedTuple):
+    """What a proof may see of a :class:`StreamQueue`."""
+
+    fifo: _Fifo
+
+
 class StreamQueue(wiring.Component):
     """First-in first-out queue in memory.
 
@@ -103,6 +131,8 @@ class StreamQueue(wiring.Component):
     Parameters: ``shape``, the payload; ``depth``, items, at least 3 (below that the queue would run
     at half rate). Ports: ``i`` In, ``o`` Out, streams of ``shape``; ``level`` Out, items.
     """
+
+    observe: StreamQueueObserve  # once elaborated
 
     def __init__(self, shape, depth):
         if depth < 3:
@@ -120,9 +150,8 @@ class StreamQueue(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.fifo = fifo = SyncFIFOBuffered(
-            width=Shape.cast(self._shape).width, depth=self._depth
-        )
+        m.submodules.fifo = fifo = _Fifo(width=Shape.cast(self._shape).width, depth=self._depth)
+        self.observe = StreamQueueObserve(fifo)
         m.d.comb += [
             fifo.w_data.eq(self.i.payload),
             fifo.w_en.eq(self.i.valid),

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps which banks and dependency ranges have ended and not yet been told so: ALL and ERROR."""
 
+from typing import NamedTuple
+
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -23,6 +25,30 @@ def word_banks(cfg):
     return min(16, scoreboard_types(cfg).banks)
 
 
+class EndBitsObserve(NamedTuple):
+    """What a proof may see of :class:`EndBits`. One of a step was picked so many cycles ago."""
+
+    bits: Ram  #: words of pending bits: an ERROR bit of each bank, then an ALL bit of each
+    outcomes: Ram  #: what is to be told of each bank and range
+    arbiter: RoundRobin  #: words and then ranges
+    served: Signal  #: which of them had the last turn
+    errors: Signal  #: of each word, whether it has ERROR bits
+    alls: Signal  #: of each word, whether it has ALL bits
+    range_errors: Signal  #: of each range, whether its ERROR is pending
+    set_1: Signal  #: the word that was read gets a bit,
+    clear_1: Signal  #: loses both of a bank,
+    scan_1: Signal  #: or the bit that is picked
+    range_1: Signal  #: a range was picked
+    error_1: Signal  #: it is about ERROR
+    word_1: Signal  #: which word
+    range_at_1: Signal  #: which range
+    picked: Signal  #: the bank of the word that is picked, one-hot
+    scan_2: Signal
+    range_2: Signal
+    error_2: Signal
+    place_2: Signal  #: number of the bank or range
+
+
 class EndBits(wiring.Component):
     """Pending bits of ALL and ERROR. Those of banks are in a table of words with a summary bit per
     word, those of the few ranges in registers.
@@ -40,6 +66,8 @@ class EndBits(wiring.Component):
 
     Source: docs/interfaces.md section 8.
     """
+
+    observe: EndBitsObserve  # once elaborated
 
     def __init__(self, cfg):
         self._cfg, self._types = cfg, scoreboard_types(cfg)
@@ -86,7 +114,7 @@ class EndBits(wiring.Component):
         )  # words with such bits
         range_errors = Signal(ranges)
         fresh = Mux(set_1, (Const(1, words) << word_1)[:words], 0)
-        grant, some_error = self._turn(m, errors, alls, range_errors, fresh, error_1)
+        grant, some_error, served = self._turn(m, errors, alls, range_errors, fresh, error_1)
         m.d.comb += self.busy.eq(self.outcome.en | self.drop.en | clear_1 | scan_1)
 
         at = Signal(types.bank_width)
@@ -112,11 +140,16 @@ class EndBits(wiring.Component):
         picked = lowest_set(m, Mux(error_1, word[:half], word[half:]), "picked")
         self._change(m, bits, picked, set_1, clear_1, scan_1, error_1, bit_1, word_1, errors, alls)
         self._keep_ranges(m, range_errors, of_range, grant[words:])
-        self._find(m, outcomes, picked, scan_1, range_1, error_1, word_1, range_at_1)
+        found = self._find(m, outcomes, picked, scan_1, range_1, error_1, word_1, range_at_1)
+        self.observe = EndBitsObserve(
+            *(bits, outcomes, m.submodules.arbiter, served, errors, alls, range_errors),
+            *(set_1, clear_1, scan_1, range_1, error_1, word_1, range_at_1, picked, *found),
+        )
         return m
 
     def _turn(self, m, errors, alls, range_errors, fresh, error_1):
-        """Whose turn it is, words and then ranges; errors first."""
+        """Whose turn it is, words and then ranges, errors first; whether it is an error's; who had
+        the last turn."""
         count = len(errors) + len(range_errors)
         m.submodules.arbiter = arbiter = RoundRobin(count)
         some_error, asks, served = Signal(), Signal(count), Signal(count, name="served")
@@ -133,7 +166,7 @@ class EndBits(wiring.Component):
         ]
         with m.If(self.pick):
             m.d.sync += served.eq(grant)
-        return grant, some_error
+        return grant, some_error, served
 
     def _change(
         self, m, bits, picked, set_1, clear_1, scan_1, error_1, bit_1, word_1, errors, alls
@@ -172,7 +205,8 @@ class EndBits(wiring.Component):
         m.d.sync += range_errors.eq((range_errors & ~written & ~Mux(self.pick, picked, 0)) | failed)
 
     def _find(self, m, outcomes, picked, scan_1, range_1, error_1, word_1, range_at_1):
-        """What was picked is a number a cycle later, and its word is there after one more."""
+        """What was picked is a number a cycle later, and its word is there after one more. Returns
+        the step between: {scan, range, error, place}."""
         types, half, words = self._types, len(picked), m.submodules.bits.depth
         scan_2, range_2, error_2 = (Signal(name=name) for name in ("scan_2", "range_2", "error_2"))
         picked_2, word_2, range_at_2 = Signal(half), Signal.like(word_1), Signal.like(range_at_1)
@@ -196,3 +230,4 @@ class EndBits(wiring.Component):
             self.found.error.eq(error_2),
             self.found.index.eq(place_2),
         ]
+        return scan_2, range_2, error_2, place_2

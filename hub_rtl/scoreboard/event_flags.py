@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Turns READY events into flag writes to memory."""
 
+from typing import NamedTuple
+
 from amaranth import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -17,6 +19,16 @@ from .records import scoreboard_types
 __all__ = ["EventFlags"]
 
 
+class EventFlagsObserve(NamedTuple):
+    """What a proof may see of :class:`EventFlags`."""
+
+    words: Ram  #: per region {en, base, group_base}
+    queue: StreamQueue  #: flags for memory
+    valid: Signal  #: a READY came a cycle ago
+    group: Signal  #: its group
+    data: Signal  #: what its flag says
+
+
 class EventFlags(wiring.Component):
     """One 64-bit flag per READY of a region with flag_en.
 
@@ -29,6 +41,8 @@ class EventFlags(wiring.Component):
     Parameters: ``cfg``. Ports: ``loaded`` In, ``event`` In: an event leaves the pending bits;
     ``room`` Out; ``o_flag`` Out stream {addr, data}; ``geometry_write`` In; ``clearing`` Out.
     """
+
+    observe: EventFlagsObserve  # once elaborated
 
     def __init__(self, cfg):
         self._cfg, self._types = cfg, scoreboard_types(cfg)
@@ -64,6 +78,7 @@ class EventFlags(wiring.Component):
             words.r_addr.eq(self.event.region),
         ]
         valid, group, data = Signal(), Signal(cfg.group_width), Signal(64)
+        self.observe = EventFlagsObserve(words, queue, valid, group, data)
         m.d.sync += [
             valid.eq(ready),
             group.eq(self.event.group),

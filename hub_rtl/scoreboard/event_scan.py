@@ -47,6 +47,18 @@ class Scan(NamedTuple):
     place_3: Signal
 
 
+class EventScanObserve(NamedTuple):
+    """What a proof may see of an :class:`EventScan`."""
+
+    bits: Ram  #: of tiles: words of pending bits
+    infos: Ram  #: what is to be told of each tile
+    ends: EndBits  #: the same of banks and ranges
+    news: data.View  #: a tile that became pending, or was cleared, a cycle ago
+    direct: Signal  #: it goes straight to the output
+    coming: Next
+    tiles: Scan
+
+
 class EventScan(wiring.Component):
     """Pending bits of tiles and banks, scanned into the event stream; READY before ERROR before
     ALL.
@@ -67,6 +79,8 @@ class EventScan(wiring.Component):
     Out: the payload of ``offered`` Out becomes the event in the next cycle; ``counts`` Out {ready,
     all, error}; ``clearing`` Out. Source: docs/interfaces.md section 8, rule R4.
     """
+
+    observe: EventScanObserve  # once elaborated
 
     def __init__(self, cfg):
         self._cfg, self._types = cfg, scoreboard_types(cfg)
@@ -103,6 +117,7 @@ class EventScan(wiring.Component):
         news, summary, direct = self._straight(m, coming)
         tiles = self._scan(m, bits, infos, news, summary, direct)
         m.submodules.ends = ends = EndBits(self._cfg)
+        self.observe = EventScanObserve(bits, infos, ends, news, direct, coming, tiles)
         m.d.comb += [
             ends.outcome.eq(self.outcome),
             ends.drop.eq(self.drop),

@@ -32,12 +32,14 @@ GROWTH = data.StructLayout(dict.fromkeys(("any", "aim", "rest"), 1))
 
 
 class RegionBooksObserve(NamedTuple):
-    """What a proof may see of :class:`RegionBooks`: the operations inside."""
+    """What a proof may see of :class:`RegionBooks`: its tables, and the operations inside."""
 
-    read_valid: Signal  #: there is one whose book the table shows
+    books: Ram  #: per bank
+    mirror: Ram  #: their copy for the query
+    shapes: Ram  #: geometries, per region
+    read_valid: Signal  #: there is an operation whose book the table shows
     read_op: data.View
-    valid: Signal  #: there is one whose book is changed
-    op: data.View
+    at: Stage  #: the one whose book is changed
 
 
 class RegionBooks(wiring.Component):
@@ -153,7 +155,6 @@ class RegionBooks(wiring.Component):
         read_op, op = (
             Signal(types.op, name=name) for name in ("read_op", "op")
         )  # read_op: the table shows its book
-        self.observe = RegionBooksObserve(read_valid, read_op, valid, op)
         was, now = (Signal(types.book, name=name) for name in ("was", "now"))
         shape = Signal(types.geometry)
         hit, over, live, full_rows = Signal(), Signal(), Signal(), Signal(cfg.slot_width)
@@ -184,7 +185,10 @@ class RegionBooks(wiring.Component):
             full_rows.eq(self.rows),
         ]
         known = self._kinds(m, books, shapes, read_valid, read_op, now, follows)
-        return Stage(valid, op, was, now, shape, hit, over, live, held, full_rows, *known)
+        at = Stage(valid, op, was, now, shape, hit, over, live, held, full_rows, *known)
+        mirror = m.submodules.mirror
+        self.observe = RegionBooksObserve(books, mirror, shapes, read_valid, read_op, at)
+        return at
 
     def _kinds(self, m, books, shapes, read_valid, read_op, now, follows):
         """What an operation is, and how its epoch stands to that of its book, are registers too:

@@ -40,8 +40,12 @@ class ReadinessScoreboardObserve(NamedTuple):
     op: data.View
     tiles: TileCounters
     books: RegionBooks
+    finisher: RegionFinisher
     walker: RegionWalker
     overlaps: OverlapInbox
+    clock: StallClock
+    scan: EventScan
+    flags: EventFlags
 
 
 class ReadinessScoreboard(wiring.Component):
@@ -115,7 +119,7 @@ class ReadinessScoreboard(wiring.Component):
         m.submodules.scan = scan = EventScan(cfg)
         m.submodules.flags = flags = EventFlags(cfg)
         m.submodules.overlaps = overlaps = OverlapInbox(cfg)
-        m.submodules.clock = StallClock(cfg)
+        m.submodules.clock = clock = StallClock(cfg)
         m.submodules.refusals = StreamRegister(types_of(cfg).refusal)
         m.submodules.news = StreamRegister(types_of(cfg).news)
         m.submodules.acks = acks = AckIntake(cfg)
@@ -143,7 +147,7 @@ class ReadinessScoreboard(wiring.Component):
         parts = m.submodules
         self.observe = ReadinessScoreboardObserve(
             *(acks, parts.refusals, parts.news, parts.control, parts.arbiter, valid, op),
-            *(tiles, books, walker, overlaps),
+            *(tiles, books, finisher, walker, overlaps, clock, scan, flags),
         )
         return m
 
@@ -294,7 +298,9 @@ class ReadinessScoreboard(wiring.Component):
             books.query.eq(self.query),
             self.status.eq(books.status),
             self.missing_from.eq(books.missing),
-            self.silent.eq(books.silent),
+            self.silent.eq(
+                mutant("scoreboard.silent_have_not_closed", books.silent, books.missing)
+            ),
             clock.timeout.eq(self.timeout),
             self.bad_close.eq(books.bad_close),
         ]

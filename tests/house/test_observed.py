@@ -7,16 +7,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-#: Files that still look into frames, private attributes or modules. The list only shrinks.
-SPYING = {
-    f"formal/{block}/{name}.py"
-    for block, names in {
-        "scoreboard": "events flags ledger life readiness whole",
-    }.items()
-    for name in names.split()
-}
-#: Modules whose names show the frames or fragments of a part.
-SPIES = {"readiness": "Opened"}
+#: What shows the fragments of a part, or replaces it; the kit alone makes fragments.
+SPIES = {"Fragment", "mock", "unittest"}
+KIT = ROOT / "formal" / "kit"
 
 
 def _private(name):
@@ -42,28 +35,27 @@ def spying(path):
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Attribute) and node.attr == "setprofile":
             yield f"{node.lineno}: {ast.unparse(node)}"
-        elif isinstance(node, ast.ImportFrom):
-            if node.module == "unittest" or node.module == "unittest.mock":
-                yield f"{node.lineno}: {node.module}"
-            spy = SPIES.get((node.module or "").split(".")[-1])
-            if spy in [each.name for each in node.names]:
-                yield f"{node.lineno}: {spy}"
+        elif isinstance(node, ast.ImportFrom | ast.Import):
+            module = [] if isinstance(node, ast.Import) else (node.module or "").split(".")
+            words = {*module, *(word for each in node.names for word in each.name.split("."))}
+            if any(map(_private, words)) or (path.parent != KIT and words & SPIES):
+                yield f"{node.lineno}: {ast.unparse(node)}"
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             if node.value.startswith("$signal"):
                 yield f"{node.lineno}: {node.value}"
 
 
-def test_proofs_see_ports_and_what_is_declared():
-    found = {
-        str(path.relative_to(ROOT)): list(spying(path)) for path in (ROOT / "formal").rglob("*.py")
+def found(folder, what):
+    """``{file: lines}`` of the files in which ``what`` finds some."""
+    files = {
+        str(each.relative_to(ROOT)): list(what(each)) for each in (ROOT / folder).rglob("*.py")
     }
-    found = {name: lines for name, lines in found.items() if lines}
-    assert {name: found[name] for name in found.keys() - SPYING} == {}
-    assert sorted(SPYING - found.keys()) == [], "they no longer do: take them off the list"
+    return {name: lines for name, lines in files.items() if lines}
+
+
+def test_proofs_see_ports_and_what_is_declared():
+    assert found("formal", spying) == {}
 
 
 def test_tests_read_nothing_private():
-    found = {
-        str(path.relative_to(ROOT)): list(private(path)) for path in (ROOT / "tests").rglob("*.py")
-    }
-    assert {name: lines for name, lines in found.items() if lines} == {}
+    assert found("tests", private) == {}
