@@ -195,7 +195,6 @@ class FinisherTellsTheTruth(Finisher):
             when=good,
         )
         fits = (self.any_rows <= cfg.capacity) & (rows - self.any_rows <= cfg.capacity)
-        fits &= rows < 1 << cfg.slot_width
         self.exact, self.lacks = exact, ~(exact(self.any_rows) & fits)
         self.always(
             "ERROR: INCOMPLETE only if rows or tiles are missing",
@@ -300,7 +299,7 @@ class FinisherTellsTheTruth(Finisher):
             self.lemma(f"{name} done", left == 0, when=found & ~quick)
             self.lemma(f"{name} has begun", left == width, when=self.is_in["WEIGH"])
             self.lemma(f"{name} in step", left == steps)
-        rows = Mux(quick, book.aim.rows, inside.all_rows.quotient[: cfg.slot_width])
+        rows = Mux(quick, book.aim.rows, inside.all_rows.quotient[: cfg.slot_width + 1])
         over = Mux(quick, 0, inside.over_rows.quotient[: cfg.slot_width])
         placed = (rows - over)[: cfg.slot_width]
         self.lemma(

@@ -208,12 +208,13 @@ class RegionFinisher(wiring.Component):
         its aim has them); ``exact``: all that was to come."""
         cfg = self._cfg
         row16 = cfg.row_bytes_width - 4
-        width = min(cfg.total_width - 4, cfg.slot_width + row16)
+        both = cfg.slot_width + 1  # rows of the region and its overflow region
+        width = min(cfg.total_width - 4, both + row16)
         m.submodules.all_rows = all_rows = Divider(width, row16)
         m.submodules.over_rows = over_rows = Divider(width, row16)
 
         answer = self.result.book
-        rows, over, mask = Signal(cfg.slot_width), Signal(cfg.slot_width), Signal(16)
+        rows, over, mask = Signal(both), Signal(cfg.slot_width), Signal(16)
         m.d.comb += [
             all_rows.dividend.eq((answer.account.sent - answer.account.refused)[4:]),
             over_rows.dividend.eq(answer.over[4:]),
@@ -222,7 +223,7 @@ class RegionFinisher(wiring.Component):
             all_rows.start.eq(divides),
             over_rows.start.eq(divides),
             quick.eq(book.aim.known & book.aim.exact & ~book.over.any()),
-            rows.eq(Mux(quick, book.aim.rows, all_rows.quotient[: cfg.slot_width])),
+            rows.eq(Mux(quick, book.aim.rows, all_rows.quotient[:both])),
             over.eq(Mux(quick, 0, over_rows.quotient[: cfg.slot_width])),
             mask.eq((1 << shape.log2_tile) - 1),
         ]
@@ -233,7 +234,7 @@ class RegionFinisher(wiring.Component):
             over=Signal(cfg.slot_width, name="over"),
             full=Signal(cfg.slot_width, name="full"),
             part=Signal(name="part"),
-            rows=Signal(cfg.slot_width, name="rows"),
+            rows=Signal(both, name="rows"),
             whole=Signal(name="whole"),
             fits=Signal(name="fits"),
         )
@@ -246,7 +247,13 @@ class RegionFinisher(wiring.Component):
             count.part.eq((placed & mask).any()),
             count.rows.eq(rows),
             count.fits.eq(
-                ~(due >> (width + 4)).any() & ~all_rows.quotient[cfg.slot_width :].any() | quick
+                ~(due >> (width + 4)).any()
+                & mutant(
+                    "scoreboard.rows_of_one_region_fit",
+                    ~all_rows.quotient[both:].any(),
+                    ~all_rows.quotient[cfg.slot_width :].any(),
+                )
+                | quick
             ),
             count.whole.eq((~due[:4].any() & ~all_rows.remainder.any()) | quick),
             over_whole.eq(

@@ -107,6 +107,8 @@ def test_moments_are_noticed(name, test):
 @pytest.mark.parametrize(
     "name",
     [
+        # More rows than one region can have are never whole.
+        "scoreboard.rows_of_one_region_fit",
         # A memory error that was merged into an accumulator is forgotten: READY although memory has
         # refused a byte.
         "scoreboard.merged_error_forgotten",
@@ -128,7 +130,12 @@ def test_mutants(name):
             name="scoreboard_tiny",
             cfg=cfg,
             module="sim.cocotb.scoreboard.tests,sim.cocotb.scoreboard.faults",
-            tests=["bad_news_survives_merging", "stalled_events", "stalled_flags"],
+            tests=[
+                "bad_news_survives_merging",
+                "stalled_events",
+                "stalled_flags",
+                "both_regions_full",
+            ],
             bug=name,
         )
     )
