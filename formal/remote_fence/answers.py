@@ -3,6 +3,7 @@
 
 from amaranth import Mux, Signal
 
+from formal.kit.cuts import cut
 from formal.kit.inside import known_word, observe
 from formal.kit.spec import Spec, blocked, moves
 from hub_rtl.contract.fields import PLAINS
@@ -10,7 +11,7 @@ from hub_rtl.remote_fence.remote_fence import FenceAnswers
 
 from .books import PHASES, book_lemmas, counted
 
-__all__ = ["AnswersAreTrue"]
+__all__ = ["AnswersAreTrue", "AnswersComeInTime"]
 
 
 class AnswersAreTrue(Spec):
@@ -121,3 +122,41 @@ class AnswersAreTrue(Spec):
         one = late.en & (late.rank == rank) & (late.phase == wanted.phase)
         self.lemma("total", (inner.book.total + one)[:PLAINS] == due, when=here & compares)
         self.lemma("due", due == question.total, when=here & tells)
+
+
+class AnswersComeInTime(Spec):
+    """A question all of whose packets have been dealt with is answered in time, whoever else asks:
+    within four cycles for each rank, and three more, while answers are taken. What the questions
+    say and how many packets came is cut out; supposed is that who is looked at with all its packets
+    there is found so."""
+
+    def build(self, m):
+        cfg = self._cfg
+        m.submodules.dut = dut = FenceAnswers(cfg)
+        inner = observe(dut)
+        for part in (inner.book, inner.wants):
+            cut(self, part)
+        self.free_inputs(dut)
+        rank, told = self.constant(range(cfg.ranks), "rank"), dut.o_answer
+        is_open, due, came = Signal(name="is_open"), Signal(name="due"), Signal(name="came")
+        asks = dut.asked.en & (dut.asked.what.rank == rank)
+        tells = told.valid & (told.p.rank == rank)
+        self.flag(is_open, asks, tells & told.ready)
+        self.free(came)
+        with m.If(tells & told.ready):
+            m.d.sync += due.eq(0)
+        with m.Elif(is_open & came):
+            m.d.sync += due.eq(1)
+        self.suppose("rank exists", rank < cfg.ranks)
+        self.suppose("ranks ask", dut.asked.what.rank < cfg.ranks, when=dut.asked.en)
+        self.suppose("asks again when answered", ~is_open, when=asks)
+        compares = self.past(inner.book.look.en & due & (inner.book.look.rank == rank))
+        self.suppose("all packets are there", inner.book.total == inner.wanted.total, when=compares)
+        most = 4 * cfg.ranks + 3
+        since = Signal(range(most + 2))
+        with m.If(~due | ~told.ready):
+            m.d.sync += since.eq(0)
+        with m.Elif(since <= most):
+            m.d.sync += since.eq(since + 1)
+        self.always("answered in time", since <= most)
+        self.reach("last of all", moves(told) & tells & (since >= 4 * cfg.ranks - 1))

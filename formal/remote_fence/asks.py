@@ -3,13 +3,14 @@
 
 from amaranth import Array, Cat, Mux, Signal
 
+from formal.kit.cuts import cut
 from formal.kit.inside import observe
 from formal.kit.spec import Spec, moves
 from hub_rtl.remote_fence.remote_fence import FenceAsks
 
 from .books import PHASES, book_lemmas, counted
 
-__all__ = ["FenceCovers"]
+__all__ = ["AskedInTime", "FenceCovers"]
 
 BEAT = "mask", "part", "last", "data"
 
@@ -146,3 +147,30 @@ class FenceCovers(Spec):
             & (Mux(self.is_open, self.last.phase, ask.p.phase) == phase),
             follows & (phase != self.now),
         )
+
+
+class AskedInTime(Spec):
+    """A rank that a fence waits for is asked in time, whoever else is: within three cycles for each
+    rank, and one more, while questions are taken, it has answered the one before, and no other
+    fence begins. What the questions say is cut out."""
+
+    def build(self, m):
+        cfg = self._cfg
+        m.submodules.dut = dut = FenceAsks(cfg)
+        cut(self, observe(dut).book)
+        self.free_inputs(dut)
+        rank, is_open = self.constant(range(cfg.ranks), "rank"), Signal(name="is_open")
+        asks = dut.o_ask.valid & (dut.o_ask.p.rank == rank)
+        answers = dut.answered.en & (dut.answered.what.rank == rank)
+        self.flag(is_open, asks & dut.o_ask.ready, answers)
+        self.suppose("rank exists", rank < cfg.ranks)
+        self.suppose("only what was asked is answered", is_open, when=answers)
+        most = 3 * cfg.ranks + 1
+        since = Signal(range(most + 2))
+        waits = dut.unanswered.bit_select(rank, 1) & ~is_open & ~asks
+        with m.If(~waits | dut.begin | ~dut.o_ask.ready):
+            m.d.sync += since.eq(0)
+        with m.Elif(since <= most):
+            m.d.sync += since.eq(since + 1)
+        self.always("asked in time", since <= most)
+        self.reach("last of all", asks & (since >= 3 * cfg.ranks - 1))

@@ -147,7 +147,7 @@ class FenceAsks(wiring.Component):
                     0,
                 )
             ),
-            asked.eq((asked | turns) & ~answers),
+            asked.eq((asked | turns) & ~mutant("remote_fence.answer_not_heard", answers, 0)),
             self.incomplete.eq(self.answered.en & self.answered.what.bad),
         ]
         return m
