@@ -72,9 +72,10 @@ class StoresTakeTheirLane(CutHub):
 
 class PacketsStayInTheirSlice(CutHub):
     """Packets of packet manager i leave through port i (links, then loop ports), with that port's
-    credits and ledger, ``NewsLanes`` between them; what port i receives goes through ``NewsSplit``
-    i to slice i of the allocator, its writes to memory writer i, these to ``m_axi_mem{i}`` and
-    their acknowledgements to slice i of the scoreboard.
+    credits and ledger, ``FenceAsks`` i and ``NewsLanes`` between them; what port i receives goes
+    through ``NewsSplit`` i to slice i of the allocator, its writes to memory writer i, these to
+    ``m_axi_mem{i}`` and their acknowledgements to slice i of the scoreboard, those of plain packets
+    to ``FenceAnswers`` i, too. Questions and answers of fences go through their slice's port.
     The ports of links belong to the slices in order, and each slice knows its first."""
 
     def build(self, m):
@@ -88,6 +89,7 @@ class PacketsStayInTheirSlice(CutHub):
         ledger = self.one("SendLedger")
         links, splits = self.blocks["LinkSlice"], self.blocks["NewsSplit"]
         news, control = self.one("NewsLanes"), self.one("ProducerControl")
+        asks, answers = self.blocks["FenceAsks"], self.blocks["FenceAnswers"]
         self.joined("news", control.o_news, news.i_news)
         self.same(
             "credits of news",
@@ -98,7 +100,8 @@ class PacketsStayInTheirSlice(CutHub):
             (news.hold, ledger.hold),
         )
         for n, port in enumerate(links + self.blocks["LoopPort"]):
-            self.joined(f"packets of slice {n}", pools[n].o_record, news.i_record[n])
+            self.joined(f"packets of slice {n}", pools[n].o_record, asks[n].i_record)
+            self.joined(f"counted packets of slice {n}", asks[n].o_record, news.i_record[n])
             self.joined(f"packets and news of slice {n}", news.o_record[n], port.i_record)
             self.same(
                 f"credits of slice {n}",
@@ -114,6 +117,7 @@ class PacketsStayInTheirSlice(CutHub):
             self.joined(f"writes of slice {n}", allocator.o_write[n], writers[n].i_write)
             self.joined(f"beats of slice {n}", allocator.o_data[n], writers[n].i_data)
             self.joined(f"acknowledgements of slice {n}", writers[n].o_ack, scoreboard.i_ack[n])
+            self._fences(n, asks[n], port, answers[n], writers[n].o_ack)
             self._bus(f"m_axi_mem{n}", dut, writers[n].mem)
             self.same(
                 f"packet manager {n} is set up",
@@ -137,6 +141,24 @@ class PacketsStayInTheirSlice(CutHub):
                 (getattr(dut, f"obs_alloc_{name}"), allocator.obs_alloc[name])
                 for name in fields_of(cfg, "obs_alloc")
             ),
+        )
+
+    def _fences(self, n, asks, port, answers, ack):
+        """What a slice asks and answers, and what its answers count."""
+        self.joined(f"questions of slice {n}", asks.o_ask, port.i_ask)
+        self.joined(f"answers of fences of slice {n}", answers.o_answer, port.i_answer)
+        context, acked = ack.p.context, answers.acked
+        self.same(
+            f"what is heard of fences in slice {n}",
+            (answers.asked, port.asked),
+            (asks.answered, port.answered),
+        )
+        self.same(
+            f"plain packets of slice {n} are counted",
+            (acked.en, moves(ack) & context.plain),
+            (acked.rank, context.src),
+            (acked.phase, context.phase),
+            (acked.bad, ~ack.p.ok | context.poison),
         )
 
     def _bus(self, name, dut, bus):
@@ -164,11 +186,13 @@ class OrdersReachAllLanes(CutHub):
             for name in ("LogicalDestinationDecoder", "PacketManager", "StoreMerge")
         )
         ledger, writers = self.one("SendLedger"), self.blocks["MemoryWriter"]
+        asks = self.blocks["FenceAsks"]
         for name, order, targets in (
             ("handle writes", control.o_handle_write, [each.handle_write for each in decoders]),
             ("flush", control.o_flush, [each.flush for each in decoders]),
             ("flush of the merges", control.o_flush_merge, [each.flush for each in merges]),
             ("mark", control.o_mark, [each.mark for each in pools]),
+            ("remote fence", control.o_remote, [each.begin for each in asks]),
         ):
             before = self.past(order)
             self.same(f"{name}, one cycle later", *((whole(target), before) for target in targets))
@@ -195,7 +219,10 @@ class OrdersReachAllLanes(CutHub):
             *((control.flushing[n], each.flushing) for n, each in enumerate(decoders)),
             *((control.merging[n], each.flushing) for n, each in enumerate(merges)),
             *((control.draining[n], each.draining) for n, each in enumerate(pools)),
+            *((control.unanswered[n], each.unanswered) for n, each in enumerate(asks)),
         )
+        incomplete = self.past(Cat(each.incomplete for each in asks).any())
+        self.same("incomplete answers, one cycle later", (control.incomplete, incomplete))
         self.same(
             "ledger",
             (control.ledger_read, ledger.read),
@@ -319,20 +346,25 @@ class CommandsAreAnsweredToTheirGiver(CutHub):
 
 
 class RefusalsReachTheirReaders(CutHub):
-    """A refusal of a slice reaches the scoreboard once, unchanged, and in the cycle in which the
-    scoreboard takes it the log and the sender of REJECT, each once. Followed: an arbitrary one,
-    known by the top bit of its region, which nobody looks at here."""
+    """A refusal of a slice goes through its ``FenceAnswers``. What comes out there reaches the
+    scoreboard once, unchanged, and in the cycle in which the scoreboard takes it the log and the
+    sender of REJECT, each once. Followed: an arbitrary one, known by the top bit of its region,
+    which nobody looks at here."""
 
     def build(self, m):
         self.hub(m)
         allocator, scoreboard = self.one("SlotAllocator"), self.one("ReadinessScoreboard")
         log, sender = self.one("RefusalLog"), self.one("RejectSender")
-        offers = Cat(port.valid & port.payload.region[-1] for port in allocator.o_refused)
+        answers = self.blocks["FenceAnswers"]
+        for n, (slice_of, each) in enumerate(zip(allocator.o_refused, answers, strict=True)):
+            self.joined(f"refusals of slice {n}", slice_of, each.i_refused)
+        sources = [each.o_refused for each in answers]
+        offers = Cat(port.valid & port.payload.region[-1] for port in sources)
         inside, gone, kept = Signal(), Signal(), Signal(scoreboard.i_refused.payload.shape())
         self.suppose(
             "one refusal is marked", (sum(offers) == 1) & ~inside & ~gone, when=offers.any()
         )
-        for n, port in enumerate(allocator.o_refused):
+        for n, port in enumerate(sources):
             self.suppose_held(port, f"o_refused{n}")
             with m.If(offers[n] & port.ready):
                 m.d.sync += [
@@ -406,6 +438,8 @@ class ClearedMeansCleared(CutHub):
         "SlotAllocator",
         "ReadinessScoreboard",
         "LinkSlice",
+        "FenceAsks",
+        "FenceAnswers",
     )
 
     def build(self, m):

@@ -14,9 +14,10 @@ __all__ = ["SliceIsItsParts"]
 
 class SliceIsItsParts(Spec):
     """Records of the slice go to a link each, what the links receive to its pool, the pool's
-    records out; control flits over the first link. What the pool grants and what is given back
-    leaves over the link of the rank that it is for, what comes of both over the link of the own
-    rank reaches credits and pool. Events of all parts are counted."""
+    records out; control flits over the first link. What the pool grants, what is given back, and
+    the questions and answers of fences leave over the link of the rank that they are for; what
+    comes of them over the link of the own rank reaches credits, pool and ports. Events of all parts
+    are counted."""
 
     def build(self, m):
         cfg = self._cfg
@@ -31,6 +32,8 @@ class SliceIsItsParts(Spec):
         self.joined("received records", pool.o_record, dut.o_record)
         self.joined("grants", pool.o_grant, messages.i_grant)
         self.joined("returns", credits.o_returned, messages.i_returned)
+        self.joined("questions of fences", dut.i_ask, messages.i_ask)
+        self.joined("answers of fences", dut.i_answer, messages.i_answer)
         same_pairs(
             self,
             "credits and settings",
@@ -70,16 +73,17 @@ class SliceIsItsParts(Spec):
                 when=exist,
             )
             mine = dut.rank % len(links) == n
-            self.always(
-                f"grants over link {n}",
-                credits.granted.as_value() == link.granted.as_value(),
-                when=exist & mine,
-            )
-            self.always(
-                f"returns over link {n}",
-                pool.returned.as_value() == link.returned.as_value(),
-                when=exist & mine,
-            )
+            for name, heard, said in (
+                ("grants", credits.granted, link.granted),
+                ("returns", pool.returned, link.returned),
+                ("questions of fences", dut.asked, link.asked),
+                ("answers of fences", dut.answered, link.answered),
+            ):
+                self.always(
+                    f"{name} over link {n}",
+                    heard.as_value() == said.as_value(),
+                    when=exist & mine,
+                )
             counted = {
                 "credit_violations": link.counts.credit_violations | pool.violation,
                 "bad_totals": link.counts.bad_totals | credits.bad_total | pool.impossible,

@@ -31,6 +31,8 @@ BLOCKS = {
     "MemoryWriter": "memory.memory",
     "ReadinessScoreboard": "scoreboard.scoreboard",
     "ProducerControl": "producer.producer",
+    "FenceAsks": "remote_fence.remote_fence",
+    "FenceAnswers": "remote_fence.remote_fence",
     "RejectSender": "refusals.refusals",
     "RefusalLog": "refusals.refusals",
     "SpillPortMerge": "memory.flag_port",

@@ -17,7 +17,9 @@ class _Loop(Spec):
     def build(self, m):
         cfg = self._cfg
         m.submodules.dut = dut = LoopPort(cfg)
-        self.free_inputs(dut, but=("rank",))
+        self.free_inputs(dut, but=("rank", "i_ask", "i_answer"))
+        for said in (dut.i_ask, dut.i_answer):  # they never wait
+            self.free(said.valid, said.payload)
         self.rank = self.constant(cfg.rank_width, "rank")
         self.suppose("rank exists", self.rank < cfg.ranks)
         m.d.comb += dut.rank.eq(self.rank)
@@ -30,7 +32,8 @@ class _Loop(Spec):
 class LoopPassesOn(_Loop):
     """Every beat of a record and every control flit comes out once, in order and unchanged, but for
     the ranks of the flit, which are the own; the two do not hold each other up. Shown for bits 31:0
-    of a flit and the lowest bit of each field of a beat."""
+    of a flit and the lowest bit of each field of a beat. Questions and answers of fences are heard
+    as they are said, in the same cycle."""
 
     def specify(self, m, dut):
         control = Signal(header_layout())
@@ -59,6 +62,13 @@ class LoopPassesOn(_Loop):
         self.always_fifo(
             "records", self.record, seen(came), self.record_out, seen(out), most=most + 2
         )
+        for name, said, heard in (
+            ("question", dut.i_ask, dut.asked),
+            ("answer", dut.i_answer, dut.answered),
+        ):
+            self.always(f"{name} is taken", said.ready)
+            self.always(f"{name} is heard", heard.en == said.valid)
+            self.always(f"{name} as it is", heard.what.as_value() == said.p.as_value(), heard.en)
         self.always("whole and good", ~(out.lost | out.header.poison), when=dut.o_record.valid)
 
 

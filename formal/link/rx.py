@@ -170,6 +170,8 @@ class HeadersAreJudged(Receiver):
         body = header_layout(PacketType.CREDIT)(self.flit)
         self.always("grant passed on", dut.granted.en == (self.credit & body.grants))
         self.always("return passed on", dut.returned.en == (self.credit & body.returns))
+        self.always("question passed on", dut.asked.en == (self.credit & body.asks))
+        self.always("answer passed on", dut.answered.en == (self.credit & body.answers))
         self.always(
             "grant as it was said",
             same(dut.granted.what, rank=src, total=body.granted, back=body.back),
@@ -179,6 +181,16 @@ class HeadersAreJudged(Receiver):
             "return as it was said",
             same(dut.returned.what, rank=src, total=body.returned),
             when=dut.returned.en,
+        )
+        self.always(
+            "question as it was said",
+            same(dut.asked.what, rank=src, total=body.plains, phase=body.phase),
+            when=dut.asked.en,
+        )
+        self.always(
+            "answer as it was said",
+            same(dut.answered.what, rank=src, bad=body.bad),
+            when=dut.answered.en,
         )
         # Length: flits still to come of an accepted packet.
         left = Signal(5)

@@ -175,6 +175,7 @@ class RecordsBecomePackets(Spec):
             *(row[name].eq(of.header[name]) for name in ("region", "epoch", "rowid")),
             row.row_off.eq(unit),
             plain.addr16.eq(unit),
+            plain.phase.eq(of.header.phase),
             news.count.eq(tree_sum(list(of.mask)) >> 3),
             wanted.header.eq(
                 Mux(

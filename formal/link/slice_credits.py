@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Promise of a slice's credits (docs/blocks/receive_pool.md)."""
+"""Promises of a slice's credits, and of what slices tell each other
+(docs/blocks/receive_pool.md)."""
 
-from amaranth import Array, Mux, Signal
+from amaranth import Array, Cat, Mux, Signal
 
 from formal.kit.inside import known_word, observe
 from formal.kit.spec import Spec, moves
 from hub_rtl.contract.config import first_share
 from hub_rtl.contract.fields import GRANT
-from hub_rtl.link.slice_credits import SliceCredits
+from hub_rtl.contract.packets import PacketType
+from hub_rtl.contract.records import header_layout
+from hub_rtl.link.slice_credits import CreditPackets, SliceCredits
 
-__all__ = ["SliceCreditsKept"]
+__all__ = ["MessagesBecomePackets", "SliceCreditsKept"]
 
 
 class SliceCreditsKept(Spec):
@@ -91,4 +94,40 @@ class SliceCreditsKept(Spec):
             & (now.left == count)
             & (now.returned == book.returned),
             applies,
+        )
+
+
+class MessagesBecomePackets(Spec):
+    """Each message of a slice becomes one CREDIT packet of one flit for its rank, in order of its
+    kind, which says that message and nothing else."""
+
+    def build(self, m):
+        m.submodules.dut = dut = CreditPackets(self._cfg)
+        self.free_inputs(dut)
+        self.always_held_all(dut)
+        out = dut.o_packet
+        says = header_layout(PacketType.CREDIT)(out.p.data)
+        kinds = {
+            "grants": (dut.i_grant, ("granted", "back")),
+            "returns": (dut.i_returned, ("returned",)),
+            "asks": (dut.i_ask, ("plains", "phase")),
+            "answers": (dut.i_answer, ("bad",)),
+        }
+        for name, (told, fields) in kinds.items():
+            here = says[name]
+            rank = says.dst[: self._cfg.rank_width]
+            body = Cat(rank, *(says[field] for field in fields))
+            self.always_fifo(name, moves(told), told.p, moves(out) & here, body, most=2)
+            others = [says[field] for kind in kinds if kind != name for field in kinds[kind][1]]
+            self.always(f"{name}: nothing else", ~Cat(others).any(), when=out.valid & here)
+        flags = Cat(says[name] for name in kinds)
+        self.always("one message", flags.any() & ~(flags & (flags - 1)).any(), when=out.valid)
+        self.always(
+            "one flit",
+            out.p.first
+            & out.p.last
+            & ~out.p.err
+            & (says.type == PacketType.CREDIT)
+            & (says.len == 0),
+            when=out.valid,
         )

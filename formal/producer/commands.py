@@ -25,7 +25,7 @@ class _Control(Spec):
         closes, tells = observe(engine.closes), observe(engine.tells)
         cut(self, engine.packer)
         lists = *observe(closes.lists), *observe(tells.lists), tells.promises
-        queues = observe(closes.queue).ram, observe(inner.fences).ram
+        queues = observe(closes.queue).ram, observe(observe(inner.fences).queue).ram
         for ram in (observe(inner.table).table, *lists, *queues):
             OpenRam(ram)
         self.free_inputs(dut)

@@ -24,6 +24,10 @@ __all__ = [
 ]
 
 
+def _is_fence(op):
+    return one_of(op, CommandOp.FENCE, CommandOp.FENCE_REMOTE)
+
+
 def _free_outputs(m, part, but=()):
     for path, member, value in part.signature.flatten(part):
         if member.flow == wiring.Out and path[0] not in but:
@@ -102,7 +106,7 @@ class _Sequence(Spec):
         inner = observe(dut)
         self.table = stand_in(inner.table, _AnyTable(self._cfg))
         self.engine = stand_in(inner.engine, _AnyEngine(self._cfg))
-        self.fences = OpenQueue(inner.fences)
+        self.fences = OpenQueue(observe(inner.fences).queue)
         self.answers = inner.answers
         if self.merge:
             stand_in(self.answers, self.merge(self.answers.o.payload.shape(), 2))
@@ -126,8 +130,8 @@ class _Sequence(Spec):
 
 class CommandsAreAnsweredOnce(_Sequence):
     """Every answer is that of a command with its tag that was accepted and not answered before. An
-    operation that does not exist is answered UNKNOWN, a fence OK or PEER_DEAD. The merge of the
-    answers is replaced by what ``parts.merge`` keeps."""
+    operation that does not exist is answered UNKNOWN, a fence OK or PEER_DEAD, or INCOMPLETE. The
+    merge of the answers is replaced by what ``parts.merge`` keeps."""
 
     merge = _AnyMerge
 
@@ -136,7 +140,7 @@ class CommandsAreAnsweredOnce(_Sequence):
         first, fences = self.answers.i[0], self.fences
         # Helper: the followed command is under way, or one of the fences.
         under_way, current = Signal(), Signal.like(dut.i_command.payload)
-        with m.If(self.taken & (dut.i_command.payload.op != CommandOp.FENCE)):
+        with m.If(self.taken & ~_is_fence(dut.i_command.payload.op)):
             m.d.sync += [
                 under_way.eq(1),
                 current.eq(dut.i_command.payload),
@@ -152,23 +156,26 @@ class CommandsAreAnsweredOnce(_Sequence):
             when=under_way & (current.tag == self.tag),
         )
         waiting = [
-            (n < fences.level) & (place == self.tag) for n, place in enumerate(fences.places)
+            (n < fences.level) & (place.tag == self.tag) for n, place in enumerate(fences.places)
         ]
         self.lemma("one place", sum(waiting, under_way & (current.tag == self.tag)) == self.open)
-        self.lemma("in the queue", op == CommandOp.FENCE, when=sum(waiting) != 0)
+        self.lemma("in the queue", _is_fence(op), when=sum(waiting) != 0)
         self.always("answer of a command", self.open, when=self.answered)
-        self.always("no such operation", status == Reason.UNKNOWN, when=self.answered & (op > 4))
+        self.always("no such operation", status == Reason.UNKNOWN, when=self.answered & (op > 5))
         self.always(
             "status of a fence",
-            one_of(status, Reason.OK, Reason.PEER_DEAD),
-            when=self.answered & (op == CommandOp.FENCE),
+            one_of(status, Reason.OK, Reason.PEER_DEAD, Reason.INCOMPLETE),
+            when=self.answered & _is_fence(op),
         )
 
 
 class FencesWaitForPeers(_Sequence):
     """A fence is answered only after a mark of everything that came after it, and after each peer
     was seen, six cycles after that mark or later, in a cycle in which no packet manager drained it.
-    The merge as in :class:`CommandsAreAnsweredOnce`."""
+    A remote fence is answered only after ``o_remote``, given after that; and then each peer was
+    dead, or was seen, two cycles after ``o_remote`` or later, in a cycle in which it was unanswered
+    in no slice; its answer is PEER_DEAD if some peer was not. The merge as in
+    :class:`CommandsAreAnsweredOnce`."""
 
     merge = _AnyMerge
 
@@ -189,9 +196,32 @@ class FencesWaitForPeers(_Sequence):
         self.always(
             "drained after its mark",
             seen,
-            when=self.answered & (self.command.op == CommandOp.FENCE),
+            when=self.answered & _is_fence(self.command.op),
         )
+        self._remote(m, dut, peer, seen)
         self.reach("waited", self.past((age == 6) & ~seen & drains) & ~drains)
+
+    def _remote(self, m, dut, peer, seen):
+        """What of a remote fence comes after its peers were ``seen`` drained."""
+        order, late = Signal(2), Signal(name="late")  # cycles since `o_remote`, 0: not yet
+        over, answers = Signal(name="over"), Signal(name="answers")  # dead or answered; answered
+        m.d.comb += late.eq(order == 3)
+        asked = sum(each.bit_select(peer, 1) for each in dut.unanswered) != 0
+        there = ~self.past(asked, "asked_before")
+        with m.If(self.comes):
+            m.d.sync += [order.eq(0), over.eq(0), answers.eq(0)]
+        with m.Else():
+            with m.If((order != 0) | (dut.o_remote & seen)):
+                m.d.sync += order.eq(order + (order != 3))
+            m.d.sync += [
+                answers.eq(answers | (late & there)),
+                over.eq(over | (late & (there | dut.peer_dead.bit_select(peer, 1)))),
+            ]
+        remote = self.answered & (self.command.op == CommandOp.FENCE_REMOTE)
+        told = dut.o_response.payload.status != Reason.PEER_DEAD
+        self.always("asked, and answered or dead", over, when=remote)
+        self.always("all answered, or told", answers, when=remote & told)
+        self.reach("a dead peer did not answer", remote & over & ~answers)
 
 
 class CommandsAskTheTable(_Sequence):
@@ -278,7 +308,7 @@ class MarksHaveACause(_Sequence):
     def specify(self, m, dut):
         table, mark, engine = self.table, dut.o_mark, self.engine
         fences = Signal(4)
-        fence = self.taken & (dut.i_command.payload.op == CommandOp.FENCE)
+        fence = self.taken & _is_fence(dut.i_command.payload.op)
         ended = moves(self.answers.i[1])
         m.d.sync += fences.eq(fences + fence - ended)
         staged = self.past(engine.staged)

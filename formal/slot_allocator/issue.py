@@ -174,7 +174,9 @@ class CommandsBecomeWritesOrRefusals(_Issue):
             & (context.region == body.region[: cfg.region_width])
             & (context.bank == body.epoch[0])
             & (context.place == row_before.place)
-            & (context.group == row_before.group),
+            & (context.group == row_before.group)
+            & (context.src == 0)
+            & ~context.phase,
             when=was["row"],
         )
         self.always(
@@ -187,6 +189,8 @@ class CommandsBecomeWritesOrRefusals(_Issue):
             context.plain
             & (context.counted == before.counted)
             & (context.dep == before.dep)
+            & (context.src == before.src[: cfg.rank_width])
+            & (context.phase == flat.phase)
             & (
                 context.group
                 == Mux(
@@ -224,6 +228,11 @@ class CommandsBecomeWritesOrRefusals(_Issue):
         self.always(
             "refused bytes",
             same(refused.p, bytes=before.bytes, src=before.src),
+            when=refusal,
+        )
+        self.always(
+            "refused phase",
+            refused.p.phase == (was["sink"] & windowed & flat.phase),
             when=refusal,
         )
         named = was["full"] | was["sink"] & ~windowed

@@ -123,6 +123,7 @@ class RecordsAreSplitExactly(Spec):
             *(row[name].eq(header[name]) for name in ("region", "epoch", "rowid")),
             row.row_off.eq(Cat(first, header.block)),
             flat.addr16.eq(Cat(first, header.block)),
+            flat.phase.eq(header.phase),
             head.plain.eq(header.plain),
             head.poison.eq(header.poison),
             head.src.eq(header.rank),

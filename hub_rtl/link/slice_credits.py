@@ -167,10 +167,11 @@ class CreditPackets(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         grant, returned, ask, answer = self.i_grant, self.i_returned, self.i_ask, self.i_answer
+        phase = mutant("link.questions_of_first_phase", ask.p.phase, 0)
         says = (
             (grant, {"grants": 1, "granted": grant.p.total, "back": grant.p.back}),
             (returned, {"returns": 1, "returned": returned.p.total}),
-            (ask, {"asks": 1, "plains": ask.p.total, "phase": ask.p.phase}),
+            (ask, {"asks": 1, "plains": ask.p.total, "phase": phase}),
             (answer, {"answers": 1, "bad": answer.p.bad}),
         )
         m.submodules.merge = merge = StreamMerge(self._flit, len(says))

@@ -23,6 +23,14 @@ from hub_rtl.parts.ram import Ram
 __all__ = ["FenceAnswers", "FenceAsks"]
 
 
+class PlainBookObserve(NamedTuple):
+    """What a proof may see of a :class:`PlainBook`."""
+
+    book: Ram  #: by rank and phase
+    shown: Ram  #: the same words
+    counted: Signal  #: what came in the cycle before, and is written now
+
+
 class PlainBook(wiring.Component):
     """Plain packets of one slice since reset, mod 4096, by rank and phase.
 
@@ -33,6 +41,8 @@ class PlainBook(wiring.Component):
     Parameters: ``cfg``. Ports: ``counts`` In {en, rank, phase}; ``look`` In, the same; ``total``
     Out, held until the next look; ``clearing`` Out.
     """
+
+    observe: PlainBookObserve  # once elaborated
 
     def __init__(self, cfg):
         name = data.StructLayout({"en": 1, "rank": cfg.rank_width, "phase": 1})
@@ -46,6 +56,7 @@ class PlainBook(wiring.Component):
         m.submodules.book = book = Ram(PLAINS, self._words, clear=True)
         m.submodules.shown = shown = Ram(PLAINS, self._words, clear=True)
         counted = Signal.like(self.counts)
+        self.observe = PlainBookObserve(book, shown, counted)
         m.d.sync += counted.eq(self.counts)
         for ram, asked in ((book, self.counts), (shown, self.look)):
             m.d.comb += [
@@ -137,7 +148,7 @@ class FenceAsks(wiring.Component):
                     0,
                 )
             ),
-            asked.eq((asked | turns) & ~answers),
+            asked.eq((asked | turns) & ~mutant("remote_fence.answer_not_heard", answers, 0)),
             self.incomplete.eq(self.answered.en & self.answered.what.bad),
         ]
         return m
@@ -199,6 +210,8 @@ class FenceAnswersObserve(NamedTuple):
     bad: Signal  #: by phase and rank: some packet of it did not reach memory
     who: Signal  #: the rank that is looked at
     wanted: Signal  #: what it has asked
+    turns: RoundRobin  #: of those who wait
+    counted: Signal  #: the refusal that is offered has been counted
 
 
 class FenceAnswers(wiring.Component):
@@ -245,9 +258,10 @@ class FenceAnswers(wiring.Component):
         pending, who = (Signal(ranks, name=name) for name in ("pending", "who"))
         bad = Signal(data.ArrayLayout(ranks, 2))
         wanted = Signal(self._want)
-        self.observe = FenceAnswersObserve(book, wants, pending, bad, who, wanted)
-        spoilt = self._count(m, book)
-        answers = self._look(m, book, wants, pending, bad, who, wanted)
+        turns = RoundRobin(ranks)
+        spoilt, counted = self._count(m, book)
+        self.observe = FenceAnswersObserve(book, wants, pending, bad, who, wanted, turns, counted)
+        answers = self._look(m, book, wants, pending, bad, who, wanted, turns)
         m.d.comb += [
             wants.w_en.eq(self.asked.en),
             wants.w_addr.eq(what.rank),
@@ -265,7 +279,8 @@ class FenceAnswers(wiring.Component):
 
     def _count(self, m, book):
         """Packets that are dealt with, one per cycle: a refusal counts while it is offered, in a
-        cycle without an acknowledgement, and goes on then. Returns whose did not reach memory."""
+        cycle without an acknowledgement, and goes on then. Returns whose did not reach memory, and
+        ``counted``."""
         acked, came, out = self.acked, self.i_refused, self.o_refused
         counted, counts, goes = (Signal(name=name) for name in ("counted", "counts", "goes"))
         m.d.comb += [
@@ -291,11 +306,11 @@ class FenceAnswers(wiring.Component):
         ]
         m.d.sync += counted.eq((counted | counts) & ~(came.valid & came.ready))
         spoils = mutant("remote_fence.bad_ack_is_good", acked.en & acked.bad, 0) | counts
-        return Mux(spoils, 1 << book.counts.rank, 0)
+        return Mux(spoils, 1 << book.counts.rank, 0), counted
 
-    def _look(self, m, book, wants, pending, bad, who, wanted):
+    def _look(self, m, book, wants, pending, bad, who, wanted, turns):
         """Those who wait in turn: what was asked, the total, the answer. Returns who is told."""
-        m.submodules.turns = turns = RoundRobin(len(pending))
+        m.submodules.turns = turns
         answer, told = self.o_answer, Signal(len(pending), name="told")
         m.d.comb += [
             turns.requests.eq(pending),
