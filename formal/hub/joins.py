@@ -192,7 +192,7 @@ class OrdersReachAllLanes(CutHub):
             ("flush", control.o_flush, [each.flush for each in decoders]),
             ("flush of the merges", control.o_flush_merge, [each.flush for each in merges]),
             ("mark", control.o_mark, [each.mark for each in pools]),
-            ("remote fence", control.o_remote, [each.begin for each in asks]),
+            ("remote fence", control.o_remote, [each.fence for each in asks]),
         ):
             before = self.past(order)
             self.same(f"{name}, one cycle later", *((whole(target), before) for target in targets))
