@@ -301,12 +301,12 @@ class FinisherTellsTheTruth(Finisher):
             self.lemma(f"{name} in step", left == steps)
         rows = Mux(quick, book.aim.rows, inside.all_rows.quotient[: cfg.slot_width + 1])
         over = Mux(quick, 0, inside.over_rows.quotient[: cfg.slot_width])
-        placed = (rows - over)[: cfg.slot_width]
+        placed = (rows - over)[: cfg.slot_width + 1]
         self.lemma(
             "what the quotients say",
             same(
                 inside,
-                full=placed >> shape.log2_tile,
+                full=placed[: cfg.slot_width] >> shape.log2_tile,
                 rows=rows,
                 part=rest_of(placed, shape).any(),
             ),

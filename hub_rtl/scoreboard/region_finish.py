@@ -230,7 +230,7 @@ class RegionFinisher(wiring.Component):
         # What the quotients say a cycle later. At a verdict what is due has come: these rows, less
         # those that went on, lie here, and each full tile of them was announced.
         count = Count(
-            placed=Signal(cfg.slot_width, name="placed"),
+            placed=Signal(both, name="placed"),
             over=Signal(cfg.slot_width, name="over"),
             full=Signal(cfg.slot_width, name="full"),
             part=Signal(name="part"),
@@ -270,6 +270,7 @@ class RegionFinisher(wiring.Component):
             & over_whole
             & (count.rows == self.rows)
             & (count.over <= count.rows)
+            & ~count.placed[cfg.slot_width :].any()
             & mutant("scoreboard.all_without_all_tiles", count.full == book.tiles, 1)
         )
         return (all_rows, over_rows), count
