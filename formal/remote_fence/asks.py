@@ -16,7 +16,7 @@ BEAT = "mask", "part", "last", "data"
 
 
 class FenceCovers(Spec):
-    """Of an arbitrary rank, and of an arbitrary plain packet for it: after a ``begin``, in the
+    """Of an arbitrary rank, and of an arbitrary plain packet for it: after a ``fence``, in the
     cycle in which the packet is first offered or later, the rank is unanswered from the next cycle
     until it answers a question that came after the packet, about its phase. Each question's total
     is the number of packets of its phase offered since reset; from then until the answer none of

@@ -21,7 +21,8 @@ def reader(handle):
     """A function without arguments that reads a signal: an unsigned integer.
 
     ``int(handle.value)`` says the same and makes an array of four-valued bits first, which took a
-    fifth of a bench's time. Verilator has two values; an ``x`` would be an error here too.
+    fifth of a bench's time. Verilator has two values; an ``x`` would be an error here too. What it
+    calls is inside cocotb, whose version ``requirements.lock`` names.
     """
     if len(handle) <= NUMBER:
         return handle._handle.get_signal_val_long

@@ -162,7 +162,7 @@ class Rig(Testbench):
         """What a plain port shows: a number, or a dictionary of its fields."""
         return self._codecs[port].unpack(self._read[port]())
 
-    def word(self, port):
+    def port_word(self, port):
         """What a plain port shows, not unpacked."""
         return self._read[port]()
 

@@ -34,11 +34,9 @@ from .evidence import (
     registers,
     timeline,
 )
+from .fences import FENCES, judge_fences
 
 __all__ = ["judge"]
-
-FENCES = CommandOp.FENCE, CommandOp.FENCE_REMOTE
-LINK_PACKETS = 4  # that a lane holds: two whole in its serializer, the ends of two in its link
 
 
 class Judge:
@@ -73,12 +71,7 @@ class Judge:
         for cycle, kind, item in timeline((commands, "begun"), (stores, "accepted")):
             self.at = "rank", rank, "cycle", cycle
             (self.command, self.store)[kind](rank, table, item)
-        for fence in fences:
-            self.fence(rank, fence)
-        told = -1
-        for fence in sorted(fences, key=lambda one: one["answered"]):
-            if fence["op"] == CommandOp.FENCE_REMOTE:
-                told = self.remote(rank, fence, told)
+        judge_fences(self, rank, fences)
 
     def store(self, rank, table, s):
         operand, data, size = int(s["operand"]), bytes(s["data"]), self.cfg.slice_bytes
@@ -139,53 +132,6 @@ class Judge:
                 for target in entry[0].targets:
                     self.closes.setdefault((*target, entry[1]), []).append(int(c["begun"]))
                 entry[1] += 1
-
-    def fence(self, rank, fence):
-        """When it is answered all bytes for other ranks that were accepted before it began have
-        been given to the links, of which each holds four packets at most, two of them whole."""
-        waiting, behind = Counter(), Counter()
-        for accepted, key, size in self.left:
-            waiting[key] += size * (accepted < fence["begun"] and key[0] != rank)
-        for p, _, dest, body in packets(
-            self.result, "sent", rank, PacketType.ROW, PacketType.PLAIN
-        ):
-            row = body["type"] == PacketType.ROW
-            key = (
-                (body["region"], body["epoch"], body["rowid"])
-                if row
-                else (body["addr16"] * 16 // self.cfg.packet_bytes,)
-            )
-            behind[p["link"]] += p["last"] > fence["answered"]
-            waiting[dest, *key] -= int(p["bytes"]) * (behind[p["link"]] <= LINK_PACKETS)
-        late = waiting.most_common(1)
-        self.must(
-            not late or late[0][1] <= 0,
-            "a fence answers when all has left",
-            "at",
-            fence["answered"],
-            late,
-        )
-
-    def remote(self, rank, fence, told):
-        """When it is answered memory has acknowledged every plain byte accepted before it began; it
-        says if one was refused since the remote fence before, answered at ``told``, and only then.
-        Returns when it was answered."""
-        begun, answered = int(fence["begun"]), int(fence["answered"])
-        self.at = "rank", rank, "remote fence of cycle", begun
-        before = [each for each in self.flat if each[0] < begun]
-        late = [
-            place
-            for _, inside, places in before
-            for place in places
-            if inside and self.landed.get(place, answered + 1) > answered
-        ]
-        self.must(not late, "a remote fence answers when memory has", answered, late[:1])
-        surely = any(not inside and accepted > told for accepted, inside, _ in before)
-        perhaps = any(not inside and accepted < answered for accepted, inside, _ in self.flat)
-        good = perhaps if fence["status"] == Reason.INCOMPLETE else not surely
-        self.must(good, "a remote fence tells of refused bytes", fence["status"])
-        self.figures["remote fences"] += 1
-        return answered
 
     # -- a consumer: slots, bytes and events in the order of their cycles --------------------------
 

@@ -46,7 +46,7 @@ class AllocatorRig(Rig):
         if bank := self.strobe("o_overlap"):
             self.overlaps[bank["region"], bank["bank"]] += 1
             self.overlap_order.append(bank["region"])
-        for name, count in self._counted(self.word("counts")):
+        for name, count in self._counted(self.port_word("counts")):
             self.counts[name] += count
             self.peak[name] = max(self.peak[name], count)
 

@@ -82,12 +82,12 @@ class WaitMonitor:
         )
 
     def _sample(self, cycle):
-        told = [self._decode(self.rig.word(port)) for port in self._ports]
+        told = [self._decode(self.rig.port_word(port)) for port in self._ports]
         causes = tuple(cause for cause, _ in told)
         if self._before is not None:
             for n in self._slices:
                 self._cause(cycle, n, *told[n], self._before[n])
-        counts = self._count(self.rig.word("counts"))
+        counts = self._count(self.rig.port_word("counts"))
         if any(counts.values()) or any(self._told):
             self._stalls(cycle, counts)
         self._before, self._told = [self._streams(n) for n in self._slices], causes
