@@ -118,7 +118,7 @@ class Rig(Testbench):
 
     def __init__(self, dut, salt="", idle=None, stall=None, watchdog=3000):
         super().__init__(dut, salt, watchdog)
-        self._handles, self._codecs, self._read = {}, {}, {}
+        self._handles, self._codecs, self._port_readers = {}, {}, {}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the component is never elaborated here
             signature = self.component().signature
@@ -142,7 +142,7 @@ class Rig(Testbench):
 
     def _plain(self, port, member):
         self._handles[port], self._codecs[port] = getattr(self.dut, port), Codec(member.shape)
-        self._read[port] = reader(self._handles[port])
+        self._port_readers[port] = reader(self._handles[port])
         if member.flow == wiring.In:
             self._handles[port].value = 0
 
@@ -160,20 +160,20 @@ class Rig(Testbench):
 
     def get(self, port):
         """What a plain port shows: a number, or a dictionary of its fields."""
-        return self._codecs[port].unpack(self._read[port]())
+        return self._codecs[port].unpack(self._port_readers[port]())
 
     def port_word(self, port):
         """What a plain port shows, not unpacked."""
-        return self._read[port]()
+        return self._port_readers[port]()
 
     def shown(self, port):
         """The fields of an output, None while all of them are 0."""
-        word = self._read[port]()
+        word = self._port_readers[port]()
         return self._codecs[port].unpack(word) if word else None
 
     def strobe(self, port):
         """The fields of an output whose lowest bit says that it means something, else None."""
-        word = self._read[port]()
+        word = self._port_readers[port]()
         return self._codecs[port].unpack(word) if word & 1 else None
 
     def codec(self, port):
