@@ -167,7 +167,7 @@ class Inspector:
         key, event, answer = now
         if event is None and not self._rests(key):
             return
-        word, *owing = map(rig.word, ("status", "missing_from", "silent"))
+        word, *owing = map(rig.port_word, ("status", "missing_from", "silent"))
         if event is not None:
             answer.append((rig.codec("status").unpack(word), *owing))
             rig.wake(event)
