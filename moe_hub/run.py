@@ -75,6 +75,7 @@ def run(
     ) = "token",
     expert_cycles: number(0, LONGEST, "Cycles the expert stand-in takes per tile.") = 200,
     latency: LatencyOption = HOP_NS,
+    memory_latency: number(1, 1 << 20, "Cycles until memory answers, also for spilled rows.") = 20,
     baseline: option(
         list[list],
         "Also run the layer as software does without the hub, and compare: "
@@ -117,6 +118,7 @@ def run(
     surroundings = {
         "latency": cycles,
         "window": cycles,
+        "mem_latency": memory_latency,
         "threads": threads,
         "max_cycles": max_cycles,
         "bin": BIN,

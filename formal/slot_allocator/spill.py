@@ -70,7 +70,7 @@ class FilterHasNoFalseNegatives(Spec):
 def _engine(spec, m, cfg):
     """A spill engine whose memory answers only what was asked: reads after ``ar``, writes after
     ``aw`` and ``w``."""
-    dut = SpillEngine(cfg)
+    dut = SpillEngine(cfg, cfg.slices)
     m.submodules.dut = dut
     spec.free_inputs(dut, but=("mem",))
     mem = dut.mem

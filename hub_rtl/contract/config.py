@@ -81,6 +81,7 @@ class HubConfig:
     tag_width: int = 8  # bits of the store tag echoed by responses, 1..32
     slice_bytes: int = 32  # payload of a slice per cycle: 16, 32, 64 or 128
     slice_links: int = 1  # links of a lane's slice, 1..8
+    victim_sets: int = 64  # sets of four spilled rows kept on chip, power of two to 1024, or 0
     link_clock: bool = False  # links have a clock of their own, at most twice as fast
 
     flit_bytes = FLIT_BYTES  # what a lane moves per cycle
@@ -128,6 +129,7 @@ class HubConfig:
         between("rat_ways", 1, 16)
         between("filter_depth", 2, 65536, power=True)
         between("filter_width", 1, 8)
+        between("victim_sets", 0, 1024, power=True)
         between("pool_places", RESERVE * (self.ranks - 1), (1 << GRANT - 1) - 1)
         between("ctl_credits", 1, 15)
         between("write_depth", 2, 512)
@@ -245,6 +247,7 @@ PRESETS = {
         log_depth=2,
         reject_depth=2,
         tag_width=4,
+        victim_sets=0,
     ),
     # Benches and the native harness.
     "small": HubConfig(
@@ -260,6 +263,7 @@ PRESETS = {
         rat_sets=8,
         rat_ways=4,
         filter_depth=64,
+        victim_sets=4,
         pool_places=24,
         write_depth=32,
         dep_ranges=4,
@@ -279,6 +283,7 @@ PRESETS = {
         rat_sets=32,
         rat_ways=2,
         filter_depth=128,
+        victim_sets=16,
         pool_places=48,
         write_depth=32,
         dep_ranges=4,

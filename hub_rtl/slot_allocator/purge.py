@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from hub_rtl.parts.mutants import mutant
 
-from .records import slice_types_of
+from .records import of_run, slice_types_of
 
 __all__ = ["Purge"]
 
@@ -79,13 +79,7 @@ class Purge(wiring.Component):
             with m.State("WIPE"):
                 m.d.comb += self.wipe.eq(
                     Cat(
-                        (each.region >= run.region)
-                        & mutant(
-                            "slot_allocator.last_bank_not_purged",
-                            each.region <= run.last,
-                            (each.region < run.last) | (run.region == run.last),
-                        )
-                        & (each.epoch[0] == run.bank)
+                        of_run(run, each.region, each.epoch[0])
                         for each in (self.tags[n] for n in range(cfg.rat_ways))
                     )
                 )

@@ -19,8 +19,9 @@ from hub_rtl.contract.fields import (
     WORD,
     bits_of,
 )
-from hub_rtl.contract.packets import PacketType, Reason
-from hub_rtl.contract.records import ALLOC_STROBES, WAITING, body_layout, types_of
+from hub_rtl.contract.packets import SPILL_WORD, PacketType, Reason
+from hub_rtl.contract.records import ALLOC_STROBES, WAITING, body_layout, layout_of, types_of
+from hub_rtl.parts.mutants import mutant
 
 __all__ = [
     "COMMANDS",
@@ -32,6 +33,7 @@ __all__ = [
     "VictimRank",
     "WaitCause",
     "fold_key",
+    "of_run",
     "slice_types_of",
 ]
 
@@ -187,6 +189,9 @@ class SliceTypes:
             {"write": 1, "region": cfg.region_width, "bank": 1, "rowid": ROWID, "word": WORD}
         )
         self.spill_reply = struct({"word": WORD, "error": 1})
+        #: Of the victim store: a row and its word; a word that is not valid is no line.
+        spilled = struct({"region": cfg.region_width, "bank": 1, "rowid": ROWID})
+        self.line = struct({"row": spilled, "word": layout_of(SPILL_WORD)})
         #: Dependency range as the slices see it, and all of them.
         self.range = struct(
             {name: field.shape for name, field in types.dep_range if name != "threshold"}
@@ -222,3 +227,16 @@ def fold_key(region, bank, rowid, width):
     for low in range(width, ROWID, width):
         index = index ^ key[low : low + width]
     return index[:width]
+
+
+def of_run(run, region, bank):
+    """Is the bank one of a purge's ``run``?"""
+    return (
+        (region >= run.region)
+        & mutant(
+            "slot_allocator.last_bank_not_purged",
+            region <= run.last,
+            (region < run.last) | (run.region == run.last),
+        )
+        & (bank == run.bank)
+    )

@@ -18,6 +18,7 @@ from .range_table import RangeTable
 from .records import REASONS, slice_types_of
 from .row_lookup import RowLookup
 from .spill import SpillEngine
+from .victim_store import VictimStore
 
 __all__ = ["SlotAllocator"]
 
@@ -28,12 +29,13 @@ class SlotAllocatorObserve(NamedTuple):
     lanes: list  #: RowLookup per slice
     table: AddressTable
     engine: SpillEngine
+    store: VictimStore | None  #: None without ``cfg.victim_sets``
     ranges: RangeTable
 
 
 class SlotAllocator(wiring.Component):
     """The consumer's allocator (AAU): one :class:`RowLookup` per slice, one :class:`AddressTable`,
-    one :class:`SpillEngine`.
+    one :class:`SpillEngine`, behind a :class:`VictimStore` if ``cfg.victim_sets`` are not 0.
 
     Every packet of a row goes to the row's slot; slots are given out in arrival order, dense from
     0; what may not be placed is sunk and told (`o_refused`). See `docs/blocks/slot_allocator.md`
@@ -91,11 +93,13 @@ class SlotAllocator(wiring.Component):
         m = Module()
         cfg, flipped = self._cfg, wiring.flipped
         m.submodules.table = table = AddressTable(cfg)
-        m.submodules.engine = engine = SpillEngine(cfg)
         lanes = [RowLookup(cfg) for _ in range(cfg.slices)]
         m.submodules.ranges = ranges = RangeTable(cfg)
-        m.submodules.overlaps = overlaps = RoundRobin(cfg.slices)
-        self.observe = SlotAllocatorObserve(lanes, table, engine, ranges)
+        spilled, engine, store = self._spill(m, lanes)
+        stores = [store] if store else []
+        tellers = [lane.o_overlap for lane in lanes] + [each.o_lost for each in stores]
+        m.submodules.overlaps = overlaps = RoundRobin(len(tellers))
+        self.observe = SlotAllocatorObserve(lanes, table, engine, store, ranges)
         for n, lane in enumerate(lanes):
             m.submodules[f"slice{n}"] = lane
             wiring.connect(m, flipped(self.i_record[n]), lane.i_record)
@@ -103,22 +107,19 @@ class SlotAllocator(wiring.Component):
             wiring.connect(m, lane.o_data, flipped(self.o_data[n]))
             wiring.connect(m, lane.o_refused, flipped(self.o_refused[n]))
             wiring.connect(m, lane.o_alloc, table.i_request[n])
-            wiring.connect(m, lane.o_spill, engine.i_request[n])
+            wiring.connect(m, lane.o_spill, spilled.i_request[n])
             m.d.comb += [
                 lane.reply_en.eq(table.reply_en[n]),
                 lane.reply.eq(table.reply),
-                lane.spill_done.eq(engine.done[n]),
-                lane.spill_reply.eq(engine.reply),
+                lane.spill_done.eq(spilled.done[n]),
+                lane.spill_reply.eq(spilled.reply),
                 lane.purge.eq(self.purge),
                 lane.geometry_write.eq(self.geometry_write),
                 lane.region_update.eq(self.region_update),
                 lane.window_write.eq(self.window_write),
                 lane.ranges.eq(ranges.ranges),
                 self.waiting[n].eq(lane.waiting),
-                overlaps.requests[n].eq(lane.o_overlap.valid),
-                lane.o_overlap.ready.eq(overlaps.grant_onehot[n]),
             ]
-        wiring.connect(m, engine.mem, flipped(self.spill))
         chosen = Signal(self._own.bank)
         if (asked := bug("slot_allocator.overlaps_wait_for_purge")) is not None:
             with m.If(asked):
@@ -126,20 +127,21 @@ class SlotAllocator(wiring.Component):
         m.d.comb += [
             table.geometry_write.eq(self.geometry_write),
             table.region_update.eq(self.region_update),
-            engine.geometry_write.eq(self.geometry_write),
             ranges.dep_write.eq(self.dep_write),
             table.rows_query.eq(self.rows_query),
             self.rows.eq(table.rows),
             self.slots.eq(table.slots),
             self.moved.eq(table.moved),
             self.obs_alloc.eq(table.obs_alloc),
-            self.purging.eq(Cat(lane.purging for lane in lanes).any()),
+            self.purging.eq(Cat(part.purging for part in (*lanes, *stores)).any()),
             self.clearing.eq(
-                table.clearing | engine.clearing | Cat(lane.clearing for lane in lanes).any()
+                Cat(part.clearing for part in (table, engine, *lanes, *stores)).any()
             ),
+            overlaps.requests.eq(Cat(each.valid for each in tellers)),
+            *(each.ready.eq(overlaps.grant_onehot[n]) for n, each in enumerate(tellers)),
             overlaps.advance.eq(1),
             chosen.eq(
-                select(overlaps.grant_onehot, [lane.o_overlap.payload.as_value() for lane in lanes])
+                select(overlaps.grant_onehot, [each.payload.as_value() for each in tellers])
             ),
         ]
         m.d.sync += [
@@ -149,9 +151,30 @@ class SlotAllocator(wiring.Component):
             self.counts.rat_new.eq(table.obs_alloc.en),
         ]
         for name in self._own.summed:
-            m.d.sync += self.counts[name].eq(tree_sum([lane.strobes[name] for lane in lanes]))
+            told = [lane.strobes[name] for lane in lanes]
+            if name == "spill_errors":
+                told += [each.errors for each in stores]
+            m.d.sync += self.counts[name].eq(tree_sum(told))
         for reason in REASONS:
             m.d.sync += self.counts.refused[reason].eq(
                 tree_sum([lane.strobes.refused & (lane.strobes.reason == reason) for lane in lanes])
             )
         return m
+
+    def _spill(self, m, lanes):
+        """The way to the spill table: what the slices ask, the engine, the store if there is one."""
+        cfg = self._cfg
+        m.submodules.engine = engine = SpillEngine(cfg, 1 if cfg.victim_sets else cfg.slices)
+        wiring.connect(m, engine.mem, wiring.flipped(self.spill))
+        m.d.comb += engine.geometry_write.eq(self.geometry_write)
+        if not cfg.victim_sets:
+            return engine, engine, None
+        m.submodules.store = store = VictimStore(cfg)
+        wiring.connect(m, store.o_request, engine.i_request[0])
+        m.d.comb += [
+            store.answered.eq(engine.done[0]),
+            store.answer.eq(engine.reply),
+            store.purge.eq(self.purge),
+            store.settled.eq(~Cat(lane.purging for lane in lanes).any()),
+        ]
+        return store, engine, store

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spill engine: reads and writes rows' mappings in device memory, for all slices."""
+"""Spill engine: reads and writes rows' mappings in device memory."""
 
 from typing import NamedTuple
 
@@ -35,21 +35,22 @@ class SpillEngine(wiring.Component):
 
     A request is answered when memory has answered, so whoever waits for the answer never reads
     before its write has landed. 5 cycles plus the memory's latency per request, which is taken in
-    the second of them; the slices in turn. Waits for memory only.
+    the second of them; the users in turn. Waits for memory only.
 
-    Parameters: ``cfg``. Ports: ``i_request`` In, stream per slice; ``done`` Out, one bit per slice,
-    with ``reply`` {word, error}; ``geometry_write`` In; ``mem`` Out,
-    :class:`~hub_rtl.contract.axi.SpillSignature`; ``clearing`` Out, after reset."""
+    Parameters: ``cfg``; ``users``, the slices, or 1, their victim store. Ports: ``i_request`` In,
+    stream per user; ``done`` Out, one bit per user, with ``reply`` {word, error};
+    ``geometry_write`` In; ``mem`` Out, :class:`~hub_rtl.contract.axi.SpillSignature`; ``clearing``
+    Out, after reset."""
 
     observe: SpillEngineObserve  # once elaborated
 
-    def __init__(self, cfg):
+    def __init__(self, cfg, users):
         types, own = types_of(cfg), slice_types_of(cfg)
-        self._cfg, self._own = cfg, own
+        self._cfg, self._own, self._users = cfg, own, users
         super().__init__(
             {
-                "i_request": In(stream.Signature(own.spill_request)).array(cfg.slices),
-                "done": Out(cfg.slices),
+                "i_request": In(stream.Signature(own.spill_request)).array(users),
+                "done": Out(users),
                 "reply": Out(own.spill_reply),
                 "geometry_write": In(types.geometry_write),
                 "mem": Out(SpillSignature()),
@@ -62,8 +63,8 @@ class SpillEngine(wiring.Component):
         cfg, mem, write = self._cfg, self.mem, self.geometry_write
         view = data.StructLayout({"row_first": ROWID, "spill_base": data.ArrayLayout(ADDR, 2)})
         m.submodules.views = views = Ram(view, cfg.regions, clear=True)
-        m.submodules.arbiter = arbiter = RoundRobin(cfg.slices)
-        request, who = Signal(self._own.spill_request), Signal(cfg.slices)
+        m.submodules.arbiter = arbiter = RoundRobin(self._users)
+        request, who = Signal(self._own.spill_request), Signal(self._users)
         base, distance, address = Signal(ADDR), Signal(ROWID), Signal(ADDR)
         m.d.comb += [
             views.w_en.eq(write.en),
@@ -85,7 +86,7 @@ class SpillEngine(wiring.Component):
                 m.d.sync += who.eq(arbiter.grant_onehot)
                 with m.If(arbiter.requests.any()):
                     m.next = "TAKE"
-            # A step of its own: grants of all slices, and back, are a long way.
+            # A step of its own: grants of all users, and back, are a long way.
             with m.State("TAKE"):
                 m.d.comb += [each.ready.eq(who[n]) for n, each in enumerate(self.i_request)]
                 m.d.sync += request.eq(

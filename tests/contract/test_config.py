@@ -26,6 +26,7 @@ RANGES = {
     "rat_ways": (1, 16, False),
     "filter_depth": (2, 65536, True),
     "filter_width": (1, 8, False),
+    "victim_sets": (0, 1024, True),
     "pool_places": (14, 2047, False),
     "ctl_credits": (1, 15, False),
     "write_depth": (2, 512, False),
