@@ -134,15 +134,11 @@ class SlotAllocator(wiring.Component):
             self.moved.eq(table.moved),
             self.obs_alloc.eq(table.obs_alloc),
             self.purging.eq(Cat(part.purging for part in (*lanes, *stores)).any()),
-            self.clearing.eq(
-                Cat(part.clearing for part in (table, engine, *lanes, *stores)).any()
-            ),
+            self.clearing.eq(Cat(part.clearing for part in (table, engine, *lanes, *stores)).any()),
             overlaps.requests.eq(Cat(each.valid for each in tellers)),
             *(each.ready.eq(overlaps.grant_onehot[n]) for n, each in enumerate(tellers)),
             overlaps.advance.eq(1),
-            chosen.eq(
-                select(overlaps.grant_onehot, [each.payload.as_value() for each in tellers])
-            ),
+            chosen.eq(select(overlaps.grant_onehot, [each.payload.as_value() for each in tellers])),
         ]
         m.d.sync += [
             self.o_overlap.en.eq(overlaps.requests.any()),
@@ -162,7 +158,7 @@ class SlotAllocator(wiring.Component):
         return m
 
     def _spill(self, m, lanes):
-        """The way to the spill table: what the slices ask, the engine, the store if there is one."""
+        """To the spill table: whom the slices ask, the engine, the store if there is one."""
         cfg = self._cfg
         m.submodules.engine = engine = SpillEngine(cfg, 1 if cfg.victim_sets else cfg.slices)
         wiring.connect(m, engine.mem, wiring.flipped(self.spill))

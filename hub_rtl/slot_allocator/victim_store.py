@@ -28,9 +28,11 @@ class VictimStoreObserve(NamedTuple):
     lines: Ram  #: per set, a line per way
     outside: Ram  #: per bank: words of it were written out
     request: data.View  #: the one under way
+    who: Signal  #: one-hot, the slice that asked
     way: Signal  #: that is written for it
     hit: Signal  #: its row's line is in that way
     room: Signal  #: nothing is lost when that way is written
+    turn: Signal  #: one-hot, the way that makes place next
     posted: data.View  #: the write that memory has not answered yet
     run: data.View  #: banks that are purged
     walk: Signal  #: set that is read
@@ -96,6 +98,7 @@ class VictimStore(wiring.Component):
         request, who = Signal(own.spill_request), Signal(cfg.slices)
         posted = Signal(data.StructLayout({"busy": 1, "tells": 1, "bank": own.bank}))
         way, hit, room = Signal(STORE_WAYS), Signal(), Signal()
+        turn = Signal(STORE_WAYS, init=1)
         run = Signal(own.purge)
         walk, region = Signal(range(cfg.victim_sets + 1)), Signal(cfg.region_width)
         self._word = Signal(layout_of(SPILL_WORD))
@@ -107,7 +110,7 @@ class VictimStore(wiring.Component):
         with m.FSM() as fsm:
             is_in = {}
             self.observe = VictimStoreObserve(
-                lines, outside, request, way, hit, room, posted, run, walk, region, is_in
+                lines, outside, request, who, way, hit, room, turn, posted, run, walk, region, is_in
             )
             self._take(m, m.submodules.arbiter, who)
             self._look(m)
@@ -153,7 +156,7 @@ class VictimStore(wiring.Component):
     def _look(self, m):
         """Where the row's line is, or may go: a way without one, else the ways in turn."""
         inside, request, lines = self.observe, self.observe.request, self.observe.lines
-        own, cfg, turn = self._own, self._cfg, Signal(STORE_WAYS, init=1)
+        turn = inside.turn
         hits, free = Signal(STORE_WAYS), Signal(STORE_WAYS)
         m.d.comb += lines.w_addr.eq(self._set(request))
         for n in range(STORE_WAYS):
@@ -242,7 +245,7 @@ class VictimStore(wiring.Component):
 
     def _write_out(self, m, who):
         """Another row makes place."""
-        inside, request, posted = self.observe, self.observe.request, self.observe.posted
+        inside, posted = self.observe, self.observe.posted
         asked, line = self.o_request, self._line()
         with m.State("WRITE_OUT"):
             m.d.comb += [
@@ -256,9 +259,7 @@ class VictimStore(wiring.Component):
             with m.If(asked.valid & asked.ready):
                 self._put(m)
                 m.d.comb += [
-                    inside.outside.w_en.eq(
-                        mutant("slot_allocator.written_out_unnoticed", 1, request.rowid[0])
-                    ),
+                    inside.outside.w_en.eq(mutant("slot_allocator.written_out_unnoticed", 1, 0)),
                     inside.outside.w_addr.eq(Cat(line.row.bank, line.row.region)),
                     inside.outside.w_data.eq(1),
                 ]
@@ -316,7 +317,7 @@ class VictimStore(wiring.Component):
         inside, run, walk = self.observe, self.observe.run, self.observe.walk
         lines, outside, sets = inside.lines, inside.outside, self._cfg.victim_sets
         all_sets = walk == sets
-        last_region = inside.region == run.last
+        last_region = inside.region >= run.last
         with m.State("FORGET"):
             m.d.comb += [
                 lines.r_en.eq(~all_sets),
@@ -333,7 +334,7 @@ class VictimStore(wiring.Component):
                         ),
                     )
                 ),
-                outside.w_en.eq(1),
+                outside.w_en.eq(inside.region <= run.last),
                 outside.w_addr.eq(Cat(run.bank, inside.region)),
                 outside.w_data.eq(0),
             ]

@@ -66,8 +66,23 @@ COMMON = [
 ]
 MODULES = ",".join(
     f"sim.cocotb.slot_allocator.{part}"
-    for part in ("tests", "limits", "pressure", "turns", "moments")
+    for part in ("tests", "limits", "pressure", "turns", "moments", "store")
 )
+#: A store of two sets, with several slices and banks; of one, with rows of all numbers.
+STORES = {
+    "store": preset("small", lanes=2, victim_sets=2),
+    "store_tiny": preset("tiny", victim_sets=1, capacity=64),
+}
+IN_STORE = [
+    "words_stay",
+    "rows_alike",
+    "words_are_lost",
+    "purge_waits_for_loss",
+    "purge_forgets_words",
+]
+#: Tests of faults and turns word by word, at memory, and one that moves spill tables of banks that
+#: were not given back.
+WITHOUT_STORE = ["spill_faults", "damaged_words", "all_at_once", "turns_of_words", "row_bounds"]
 
 
 def run_allocator(component, cfg, name, tests, bug=None):
@@ -90,7 +105,7 @@ def test_small():
     """Three slices; also the rates."""
     run_allocator(
         SlotAllocator,
-        preset("small", lanes=2),
+        preset("small", lanes=2, victim_sets=0),
         "small",
         [*COMMON, "full_rate", "packet_per_cycle", "rows_per_cycle"],
     )
@@ -101,12 +116,40 @@ def test_odd():
     run_allocator(SlotAllocator, preset("tiny", **ODD), "odd", COMMON)
 
 
+@pytest.mark.parametrize("name", STORES)
+def test_store(name):
+    """With a victim store in front of the spill table."""
+    tests = [each for each in COMMON if each not in WITHOUT_STORE]
+    run_allocator(SlotAllocator, STORES[name], name, [*tests, *IN_STORE])
+
+
+@pytest.mark.parametrize(
+    "name, test",
+    [
+        # Rows whose numbers differ in their upper bits only share a line.
+        ("slot_allocator.lines_of_16_bits", "rows_alike"),
+        # A restored row's word stays: the next row of that number is taken for it.
+        ("slot_allocator.erased_line_stays", "rows_alike"),
+        # What was written out is never looked for.
+        ("slot_allocator.written_out_unnoticed", "rows_alike"),
+        # A purge ends before its bank has heard of a word that memory lost.
+        ("slot_allocator.purge_overtakes_loss", "purge_waits_for_loss"),
+    ],
+)
+def test_bugs_of_the_store(name, test):
+    cfg = STORES["store_tiny"]
+    assert_caught(lambda: run_allocator(SlotAllocator, cfg, "store_tiny", [test], bug=name))
+
+
 @pytest.mark.parametrize("name", ["tiny", "small", "odd"])
 def test_moments(name):
     """Faults between banks, and two events at one register."""
-    cfg = {"tiny": preset("tiny"), "small": preset("small", lanes=2), "odd": preset("tiny", **ODD)}[
-        name
-    ]
+    configs = {
+        "tiny": preset("tiny"),
+        "small": preset("small", lanes=2, victim_sets=0),
+        "odd": preset("tiny", **ODD),
+    }
+    cfg = configs[name]
     run_allocator(SlotAllocator, cfg, name, ["spill_faults_between_banks", "purge_meets_row"])
 
 
