@@ -46,6 +46,7 @@ UNITS = {
         Unit("ack_combiner", "moehub_consumer_scoreboard_acks_combiner_0", "slice"),
         Unit("address_table", "moehub_consumer_allocator_table", "hub"),
         Unit("spill_engine", "moehub_consumer_allocator_engine", "hub"),
+        Unit("victim_store", "moehub_consumer_allocator_store", "hub"),
         Unit("scoreboard", "moehub_consumer_scoreboard", "hub"),
         Unit("producer_control", "moehub_producer_control", "hub"),
         Unit("csr", "moehub_csr", "hub", mechanism=False),

@@ -84,6 +84,7 @@ def draw_config(seed):
             "reject_depth": rng.randint(1, 4),
             "tag_width": rng.randint(1, 10),
             "slice_links": rng.choice((1, 3, 2, 1)),
+            "victim_sets": rng.choice((0, 1, 2, 4)),
         }
         try:
             cfg = HubConfig(name=f"campaign{seed // SHARE}", **fields)
