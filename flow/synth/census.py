@@ -81,7 +81,10 @@ def take_census(cfg):
         for name, part in modules.items()
     }
     roots = {TOP: REST} | {
-        unit.module: unit.name for unit in UNITS.values() if cfg.loop_lanes or unit.per != "loop"
+        unit.module: unit.name
+        for unit in UNITS.values()
+        if (cfg.loop_lanes or unit.per != "loop")
+        and (cfg.victim_sets or unit.name != "victim_store")
     }
     for module, name in roots.items():
         if module not in modules:

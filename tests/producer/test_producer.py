@@ -48,6 +48,7 @@ TESTS = [
     "two_epochs_ahead",
     "slow_peer",
     "dead_peer",
+    "remote_fences",
     "many_fences",
     "software_reads",
     "reset_in_traffic",
