@@ -112,18 +112,18 @@ class VictimStore(wiring.Component):
             self.observe = VictimStoreObserve(
                 lines, outside, request, who, way, hit, room, turn, posted, run, walk, region, is_in
             )
-            self._take(m, m.submodules.arbiter, who)
+            self._take(m, m.submodules.arbiter)
             self._look(m)
-            self._serve(m, who)
-            self._write_out(m, who)
-            self._ask(m, who)
+            self._serve(m)
+            self._write_out(m)
+            self._ask(m)
             self._forget(m)
         is_in |= {name: fsm.ongoing(name) for name in fsm.encoding}
         self._post(m)
         self._purge(m)
         return m
 
-    def _take(self, m, arbiter, who):
+    def _take(self, m, arbiter):
         """A request, or a purge: it comes before the next request, or it would wait for ever."""
         inside, posted = self.observe, self.observe.posted
         m.d.comb += arbiter.requests.eq(Cat(each.valid for each in self.i_request))
@@ -143,20 +143,19 @@ class VictimStore(wiring.Component):
                     m.next = "FORGET"
             with m.Else():
                 m.d.comb += arbiter.advance.eq(1)
-                m.d.sync += who.eq(arbiter.grant_onehot)
+                m.d.sync += inside.who.eq(arbiter.grant_onehot)
                 with m.If(arbiter.requests.any()):
                     m.next = "TAKE"
         with m.State("TAKE"):
-            m.d.comb += [each.ready.eq(who[n]) for n, each in enumerate(self.i_request)]
+            m.d.comb += [each.ready.eq(inside.who[n]) for n, each in enumerate(self.i_request)]
             m.d.sync += inside.request.eq(
-                select(who, [each.payload.as_value() for each in self.i_request])
+                select(inside.who, [each.payload.as_value() for each in self.i_request])
             )
             m.next = "LOOK"
 
     def _look(self, m):
         """Where the row's line is, or may go: a way without one, else the ways in turn."""
         inside, request, lines = self.observe, self.observe.request, self.observe.lines
-        turn = inside.turn
         hits, free = Signal(STORE_WAYS), Signal(STORE_WAYS)
         m.d.comb += lines.w_addr.eq(self._set(request))
         for n in range(STORE_WAYS):
@@ -186,10 +185,12 @@ class VictimStore(wiring.Component):
             m.d.sync += [
                 inside.hit.eq(hits.any()),
                 inside.room.eq(hits.any() | free.any()),
-                inside.way.eq(Mux(hits.any(), hits, Mux(free.any(), lowest_set(m, free), turn))),
+                inside.way.eq(
+                    Mux(hits.any(), hits, Mux(free.any(), lowest_set(m, free), inside.turn))
+                ),
             ]
             with m.If(~hits.any() & ~free.any()):
-                m.d.sync += turn.eq(Cat(turn[-1], turn[:-1]))
+                m.d.sync += inside.turn.eq(Cat(inside.turn[-1], inside.turn[:-1]))
             m.next = "SERVE"
 
     def _set(self, row):
@@ -210,9 +211,9 @@ class VictimStore(wiring.Component):
             ),
         ]
 
-    def _answer(self, m, who, word, error=0):
+    def _answer(self, m, word, error=0):
         m.d.sync += [
-            self.done.eq(who),
+            self.done.eq(self.observe.who),
             self.reply.word.eq(word),
             self.reply.error.eq(error),
         ]
@@ -224,7 +225,7 @@ class VictimStore(wiring.Component):
         line = select(self.observe.way, [lines[n].as_value() for n in range(STORE_WAYS)])
         return data.View(self._own.line, line)
 
-    def _serve(self, m, who):
+    def _serve(self, m):
         """What needs no memory is done."""
         inside, request = self.observe, self.observe.request
         keeps = request.write & self._word.valid
@@ -233,7 +234,7 @@ class VictimStore(wiring.Component):
                 m.next = "WRITE_OUT"
             with m.Elif(keeps):
                 self._put(m)
-                self._answer(m, who, 0)
+                self._answer(m, 0)
             with m.Else():
                 with m.If(mutant("slot_allocator.erased_line_stays", request.write, 0)):
                     with m.If(inside.hit):
@@ -241,9 +242,9 @@ class VictimStore(wiring.Component):
                 with m.If(inside.outside.r_data & (request.write | ~inside.hit)):
                     m.next = "ASK"
                 with m.Else():
-                    self._answer(m, who, Mux(inside.hit, self._line().word.as_value(), 0))
+                    self._answer(m, Mux(inside.hit, self._line().word.as_value(), 0))
 
-    def _write_out(self, m, who):
+    def _write_out(self, m):
         """Another row makes place."""
         inside, posted = self.observe, self.observe.posted
         asked, line = self.o_request, self._line()
@@ -269,9 +270,9 @@ class VictimStore(wiring.Component):
                     posted.bank.region.eq(line.row.region),
                     posted.bank.bank.eq(line.row.bank),
                 ]
-                self._answer(m, who, 0)
+                self._answer(m, 0)
 
-    def _ask(self, m, who):
+    def _ask(self, m):
         """The row's word is in memory, if anywhere: it is read, or overwritten."""
         asked, request, posted = self.o_request, self.observe.request, self.observe.posted
         with m.State("ASK"):
@@ -286,10 +287,10 @@ class VictimStore(wiring.Component):
                         posted.busy.eq(1),
                         posted.tells.eq(0),
                     ]
-                    self._answer(m, who, 0)
+                    self._answer(m, 0)
         with m.State("ANSWER"):
             with m.If(self.answered):
-                self._answer(m, who, self.answer.word, self.answer.error)
+                self._answer(m, self.answer.word, self.answer.error)
 
     def _post(self, m):
         """Memory's answer to a write that nobody waits for."""
