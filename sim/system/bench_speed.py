@@ -20,6 +20,7 @@ from flow.tables import screen
 from hub_rtl.contract.config import preset
 from hub_rtl.contract.packets import EventKind, PacketType, RegionState
 from hub_rtl.slot_allocator.address_table import AddressTable
+from sim.workload.asked import asked_routing
 from sim.workload.models import model
 from sim.workload.traces import fit_skew, generate
 
@@ -316,6 +317,41 @@ def turnover(regions=32):
     return lines
 
 
+def spills(hop_ns, slow=600):
+    """What memory that takes ``slow`` cycles costs where rows are spilled: 32 rows in turn through
+    a RAT of 16 entries and a victim store of 64, and a layer with half of all choices at one
+    rank."""
+    cfg = SMALL.replace(name="spills", rat_sets=4, victim_sets=16, pool_depth=64)
+    times, latency = [], one_way(hop_ns)
+    for cycles in (20, slow):
+        rng = np.random.default_rng(5)
+        s = one_to_many(
+            cfg, 2048, consumers=(1,), streams=32, burst=1, mem_latency=cycles, max_cycles=500_000
+        )
+        s.mark(1, 0)
+        for n in range(96):
+            s.row(0, 1, n, rng.bytes(2048))
+        close(s, (0,), (1,))
+        s.mark(1, 1)
+        result = run_checked(s, cfg)
+        marks = result.marks(1)
+        times.append(marks[1] - marks[0])
+        result.remove()
+    shape = model("deepseek-v3")
+    plan = plan_layer(shape, asked_routing(shape, None, 8, 4, 1, 50), ranks=8, tile_rows=4)
+    settings = {"latency": latency, "window": latency, "threads": 2, "max_cycles": 2_000_000}
+    hot = [
+        measured(plan, "hub", mem_latency=cycles, **settings)["layer_cycles"]
+        for cycles in (20, slow)
+    ]
+    memory = f"memory of {slow} cycles over one of 20"
+    turns, crowd = times[1] / times[0], hot[1] / hot[0]
+    return [
+        Line(f"32 rows in turn through a RAT of 16, {memory}", turns, "times", "<=", 1.2),
+        Line(f"layer, half of all choices at one rank, {memory}", crowd, "times", "<=", 1.15),
+    ]
+
+
 def layers(hop_ns):
     """A layer of eight ranks both ways, routing as skewed as OLMoE's on questions (Gini 0.295)."""
     shape, threads = model("qwen3-30b-a3b"), 2
@@ -405,6 +441,7 @@ def simulation_rate():
 def measure(quick=False, hop_ns=HOP_NS, report=lambda text: None):
     """All lines of the bench, in order; ``quick`` leaves out the layers and the rates. ``hop_ns``:
     of the layers' fabric. ``report`` is told what is measured."""
+    slow = (*(partial(part, hop_ns) for part in (spills, layers, real_size)), simulation_rate)
     parts = (
         link_use,
         rows_back_to_back,
@@ -412,7 +449,7 @@ def measure(quick=False, hop_ns=HOP_NS, report=lambda text: None):
         merging,
         latencies,
         turnover,
-        *(() if quick else (partial(layers, hop_ns), partial(real_size, hop_ns), simulation_rate)),
+        *(() if quick else slow),
     )
     lines = []
     for part in parts:
