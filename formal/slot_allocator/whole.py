@@ -159,6 +159,9 @@ class AllocatorJoinsItsParts(Spec):
             ),
         )
         self.always("count new rows", dut.counts.rat_new == self.past(table.obs_alloc.en, "given"))
+        for store in stores:
+            out = self.past(store.written_out, "out")
+            self.always("count written out", dut.counts.written_out == out)
 
 
 def plain(value):

@@ -492,6 +492,7 @@ class HubTypes:
         self.alloc_counts = struct(
             {
                 "rat_new": 1,
+                "written_out": 1,
                 **dict.fromkeys(ALLOC_STROBES, many),
                 "refused": data.ArrayLayout(many, 1 << REASON),
             }

@@ -145,6 +145,7 @@ class SlotAllocator(wiring.Component):
             self.o_overlap.region.eq(chosen.region),
             self.o_overlap.bank.eq(chosen.bank),
             self.counts.rat_new.eq(table.obs_alloc.en),
+            self.counts.written_out.eq(Cat(each.written_out for each in stores).any()),
         ]
         for name in self._own.summed:
             told = [lane.strobes[name] for lane in lanes]

@@ -62,8 +62,8 @@ class VictimStore(wiring.Component):
     Parameters: ``cfg``; ``cfg.victim_sets`` sets of :data:`STORE_WAYS`, 1 or more. Ports:
     ``i_request`` In, stream per slice; ``done`` Out, one bit per slice, with ``reply`` {word,
     error}; ``o_request`` Out, stream to the spill table, ``answered`` In with ``answer``, once for
-    each; ``purge``, ``settled`` In, ``purging`` Out; ``o_lost`` Out, stream; ``errors`` Out,
-    strobe; ``clearing`` Out, after reset."""
+    each; ``purge``, ``settled`` In, ``purging`` Out; ``o_lost`` Out, stream; ``errors``,
+    ``written_out`` Out, strobes; ``clearing`` Out, after reset."""
 
     observe: VictimStoreObserve  # once elaborated
 
@@ -83,6 +83,7 @@ class VictimStore(wiring.Component):
                 "purging": Out(1),
                 "o_lost": Out(stream.Signature(own.bank)),
                 "errors": Out(1),
+                "written_out": Out(1),
                 "clearing": Out(1),
             }
         )
@@ -260,6 +261,7 @@ class VictimStore(wiring.Component):
             with m.If(asked.valid & asked.ready):
                 self._put(m)
                 m.d.comb += [
+                    self.written_out.eq(1),
                     inside.outside.w_en.eq(mutant("slot_allocator.written_out_unnoticed", 1, 0)),
                     inside.outside.w_addr.eq(Cat(line.row.bank, line.row.region)),
                     inside.outside.w_data.eq(1),
