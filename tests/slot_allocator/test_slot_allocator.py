@@ -80,9 +80,6 @@ IN_STORE = [
     "purge_waits_for_loss",
     "purge_forgets_words",
 ]
-#: Tests of faults and turns word by word, at memory, and one that moves spill tables of banks that
-#: were not given back.
-WITHOUT_STORE = ["spill_faults", "damaged_words", "all_at_once", "turns_of_words", "row_bounds"]
 
 
 def run_allocator(component, cfg, name, tests, bug=None):
@@ -119,8 +116,7 @@ def test_odd():
 @pytest.mark.parametrize("name", STORES)
 def test_store(name):
     """With a victim store in front of the spill table."""
-    tests = [each for each in COMMON if each not in WITHOUT_STORE]
-    run_allocator(SlotAllocator, STORES[name], name, [*tests, *IN_STORE])
+    run_allocator(SlotAllocator, STORES[name], name, [*COMMON, *IN_STORE])
 
 
 @pytest.mark.parametrize(

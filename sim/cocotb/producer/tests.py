@@ -253,7 +253,7 @@ async def reset_in_traffic(rig, cfg, rng):
     cover("producer.reset_in_traffic")
 
 
-@ProducerRig.test(rate=0, prompt=1)
+@ProducerRig.test(rate=0, prompt=1, fits=lambda cfg: cfg.handles >= NEWS_ENTRIES * cfg.ranks)
 async def close_all_rate(rig, cfg, rng):
     """CLOSE_ALL over all handles: one close per 3 cycles after the drain, and full packets, when
     the links take them at once."""

@@ -8,7 +8,7 @@ import cocotb
 
 from hub_rtl.contract.packets import SPILL_WORD, RegionState
 
-from .rig import AllocatorRig
+from .rig import AllocatorRig, in_memory
 from .traffic import mixed_traffic, packet, set_up
 
 OPEN, DONE, FREE = RegionState.OPEN, RegionState.DONE, RegionState.FREE
@@ -152,7 +152,7 @@ async def refusals_told_apart(rig, cfg, rng):
     await rig.run(lists)
 
 
-@AllocatorRig.test()
+@AllocatorRig.test(fits=in_memory)
 async def row_bounds(rig, cfg, rng):
     """Row ranges and geometry anywhere, rows at their bounds and a bit away, spans at the end of
     the row."""
@@ -296,7 +296,7 @@ async def every_slot(rig, cfg, rng):
         )
 
 
-@AllocatorRig.test(fits=lambda cfg: cfg.rat_sets * cfg.rat_ways <= 4)
+@AllocatorRig.test(fits=lambda cfg: cfg.rat_sets * cfg.rat_ways <= 4 and in_memory(cfg))
 async def damaged_words(rig, cfg, rng):
     """Spill words with one bit changed: what does not name the row is none; a slot outside the
     region is a memory error."""

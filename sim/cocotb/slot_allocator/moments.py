@@ -9,7 +9,7 @@ from sim.bench.moments import turning_point
 from sim.golden.slot_allocator import fold
 from sim.quality.coverage import cover
 
-from .rig import AllocatorRig
+from .rig import AllocatorRig, in_memory
 
 EPOCHS = (2, 1)  # by bank
 
@@ -69,7 +69,7 @@ async def spill_fault_between(rig, number, victims, others):
     cover("slot_allocator.spill_lost.as_restored", rig.model.counts["restores"])
 
 
-@AllocatorRig.test()
+@AllocatorRig.test(fits=in_memory)
 async def spill_faults_between_banks(rig, cfg, rng):
     """Spill faults with victim and packet in different banks, of one region and of two, at each
     slice."""

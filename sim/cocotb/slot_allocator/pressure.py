@@ -9,7 +9,7 @@ import cocotb
 from hub_rtl.contract.packets import Reason, RegionState
 from sim.quality.coverage import cover
 
-from .rig import AllocatorRig
+from .rig import AllocatorRig, in_memory
 from .traffic import mixed_traffic, packet, set_up
 
 OPEN, DONE, FREE = RegionState.OPEN, RegionState.DONE, RegionState.FREE
@@ -93,7 +93,7 @@ async def queues_stay_full(rig, cfg, rng):
         await rig.check_settled(packets)
 
 
-@AllocatorRig.test()
+@AllocatorRig.test(fits=in_memory)
 async def all_at_once(rig, cfg, rng):
     """The same thing happens in all slices in one cycle: refusals of each reason, hits, drops,
     spills, reports."""

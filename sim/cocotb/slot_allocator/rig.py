@@ -18,6 +18,11 @@ from .traffic import Traffic, packet
 from .waits import WaitMonitor
 
 
+def in_memory(cfg):
+    """Every spilled word is in memory: no store keeps some of them."""
+    return not cfg.victim_sets
+
+
 class AllocatorRig(Rig):
     """``run`` sends packets and compares everything."""
 

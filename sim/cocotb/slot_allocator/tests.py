@@ -6,7 +6,7 @@ from hub_rtl.contract.packets import SPILL_WORD, RegionState, pack, unpack
 from sim.bench.streams import GRID
 from sim.quality.coverage import cover
 
-from .rig import AllocatorRig
+from .rig import AllocatorRig, in_memory
 from .traffic import mixed_traffic, set_of, set_up
 
 OPEN, DONE, FREE = RegionState.OPEN, RegionState.DONE, RegionState.FREE
@@ -101,7 +101,7 @@ async def full_regions(rig, cfg, rng):
         cover(f"slot_allocator.full.{case}")
 
 
-@AllocatorRig.test()
+@AllocatorRig.test(fits=in_memory)
 async def spill_faults(rig, cfg, rng):
     """Memory errors on spill accesses, damaged words, words of others: the row is refused or the
     bank told."""
@@ -426,7 +426,7 @@ async def packet_per_cycle(rig, cfg, rng):
     cover("slot_allocator.packet_per_cycle")
 
 
-@AllocatorRig.test()
+@AllocatorRig.test(fits=lambda cfg: cfg.slices > 2)
 async def rows_per_cycle(rig, cfg, rng):
     """New rows back to back in one region from all slices: with three slices or more one slot is
     given out per cycle."""

@@ -7,7 +7,7 @@ from functools import partial
 from hub_rtl.contract.packets import RegionState
 from hub_rtl.slot_allocator.records import COMMANDS, REPLIES, WaitCause
 
-from .rig import AllocatorRig
+from .rig import AllocatorRig, in_memory
 
 OPEN, DONE = RegionState.OPEN, RegionState.DONE
 
@@ -44,7 +44,7 @@ async def turns(rig, cfg, rng):
         await rig.state(0, DONE, turn)
 
 
-@AllocatorRig.test(fits=lambda cfg: cfg.rat_sets == 1)
+@AllocatorRig.test(fits=lambda cfg: cfg.rat_sets == 1 and in_memory(cfg))
 async def turns_of_words(rig, cfg, rng):
     """The same for the spill engine."""
     slices = cfg.slices

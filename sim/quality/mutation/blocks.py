@@ -7,13 +7,18 @@ from functools import partial
 
 from hub_rtl.contract.config import HubConfig, preset
 from hub_rtl.decoder.decoder import LogicalDestinationDecoder
+from hub_rtl.link.deserializer import Deserializer
 from hub_rtl.link.link import LinkPort
 from hub_rtl.link.loop_port import LoopPort
+from hub_rtl.link.serializer import Serializer
+from hub_rtl.link.slice_credits import SliceCredits
 from hub_rtl.memory.memory import MemoryWriter
 from hub_rtl.packet_manager.packet_manager import PacketManager
 from hub_rtl.producer.producer import ProducerControl
+from hub_rtl.receive_pool.receive_pool import ReceivePool
 from hub_rtl.refusals.refusals import RefusalLog, RejectSender
 from hub_rtl.register_bank.register_bank import CsrBank
+from hub_rtl.remote_fence.remote_fence import FenceAnswers, FenceAsks
 from hub_rtl.scoreboard.scoreboard import ReadinessScoreboard
 from hub_rtl.slot_allocator.slot_allocator import SlotAllocator
 
@@ -49,6 +54,16 @@ ODD = preset("tiny", ranks=3, lanes=3, handles=5, regions=3, replicas=2)
 # With `tiny`'s credits every buffer is reported at once.
 LINK = preset("tiny", ranks=3, ctl_credits=8)
 
+FENCES = preset("tiny", ranks=3, packet_bytes=256)
+
+POOL = {"slice_bytes": 128, "links": 2, "places": 7, "period": 200}
+
+ALLOCATOR = ",".join(
+    f"sim.cocotb.slot_allocator.{part}"
+    for part in ("tests", "limits", "pressure", "turns", "moments")
+)
+SHOWN = ("obs_alloc", "o_overlap", "waiting__0", "waiting__1")
+
 BLOCKS = {
     "decoder": Block(
         LogicalDestinationDecoder,
@@ -61,32 +76,6 @@ BLOCKS = {
         TINY.replace(pool_depth=16),
         "sim.cocotb.packet_manager.tests,sim.cocotb.packet_manager.limits,"
         "sim.cocotb.packet_manager.places,sim.cocotb.packet_manager.moments",
-        (
-            "random_traffic",
-            "latency",
-            "interleaved",
-            "sustained",
-            "order",
-            "starvation",
-            "timers",
-            "pool_full",
-            "fence_and_close",
-            "dead_peer",
-            "same_address",
-            "next_batch",
-            "young_and_dead",
-            "places",
-            "neighbours",
-            "marks_of_one",
-            "place_in_a_moment",
-            "old_at_once",
-            "units",
-            "mark_moments",
-            "quota_moments",
-            "lock_moments",
-            "death_moments",
-            "timer_moments",
-        ),
     ),
     # Turns can be told from priorities with four peers.
     "link": Block(
@@ -100,65 +89,67 @@ BLOCKS = {
         LoopPort,
         LINK,
         "sim.cocotb.link.loop",
-        ("loop_traffic", "loop_full"),
-        {"packets": 25},
+        params={"packets": 25},
         word="link",
+    ),
+    # Nothing is a power of two.
+    "serializer": Block(
+        partial(Serializer, slice_bytes=32),
+        preset("tiny", packet_bytes=256),
+        "sim.cocotb.link.serializer",
+        params={"slice_bytes": 32, "records": 60},
+        word="link",
+    ),
+    "deserializer": Block(
+        partial(Deserializer, slice_bytes=32),
+        preset("tiny", ranks=4, pool_depth=8, packet_bytes=256),
+        "sim.cocotb.link.deserializer",
+        params={"slice_bytes": 32, "packets": 40},
+        word="link",
+    ),
+    "slice_credits": Block(
+        partial(SliceCredits, places=15),
+        preset("tiny", ranks=3),
+        "sim.cocotb.link.slice_credits",
+        params={"events": 100, "places": 15},
+        target=100,
+        word="link",
+    ),
+    "receive_pool": Block(
+        partial(ReceivePool, **POOL),
+        preset("tiny", ranks=3, packet_bytes=256),
+        "sim.cocotb.receive_pool.tests",
+        params={"packets": 25, **POOL},
+    ),
+    "fence_asks": Block(
+        FenceAsks,
+        FENCES,
+        "sim.cocotb.remote_fence.asks",
+        params={"packets": 150},
+        word="remote_fence",
+    ),
+    "fence_answers": Block(
+        FenceAnswers,
+        FENCES,
+        "sim.cocotb.remote_fence.answers",
+        params={"events": 600},
+        word="remote_fence",
     ),
     # With `tiny`'s four groups and eight slots bits that must be 0 are so anyway.
     "slot_allocator": Block(
         SlotAllocator,
         preset("tiny", groups=64, capacity=15),
-        ",".join(
-            f"sim.cocotb.slot_allocator.{part}"
-            for part in ("tests", "limits", "pressure", "turns", "moments")
-        ),
-        (
-            "traffic",
-            "thrash",
-            "full_regions",
-            "spill_faults",
-            "overlap",
-            "purge",
-            "blocked_outputs",
-            "opened_in_a_row",
-            "old_rows",
-            "reset_in_traffic",
-            "latency",
-            "full_rate",
-            "plain_bounds",
-            "range_groups",
-            "refusals_told_apart",
-            "row_bounds",
-            "epochs",
-            "state_changes_in_check",
-            "tables_written_again",
-            "every_slot",
-            "damaged_words",
-            "reset_forgets",
-            "header_alone",
-            "overflow_region_ends_first",
-            "answers_wait",
-            "queues_stay_full",
-            "all_at_once",
-            "turns",
-            "turns_of_words",
-            "opened_while_answering",
-            "ended_while_answering",
-            "purge_each",
-            "purge_in_turns",
-            "purge_waits",
-            "overflow_region_opens",
-            "sources",
-            "turns_of_overlaps",
-            "hits_do_not_wait",
-            "waits_named",
-            "stalls_counted",
-            "tables_change_in_check",
-            "spill_faults_between_banks",
-            "purge_meets_row",
-        ),
+        ALLOCATOR,
         target=100,
-        strobes=("obs_alloc", "o_overlap", "waiting__0", "waiting__1"),
+        strobes=SHOWN,
+    ),
+    "victim_store": Block(
+        SlotAllocator,
+        preset("tiny", victim_sets=1, capacity=64),
+        f"{ALLOCATOR},sim.cocotb.slot_allocator.store",
+        target=100,
+        strobes=SHOWN,
+        word="slot_allocator",
     ),
     "memory_writer": Block(
         MemoryWriter,
@@ -172,7 +163,16 @@ BLOCKS = {
         TINY,
         ",".join(
             f"sim.cocotb.scoreboard.{part}"
-            for part in ("tests", "faults", "promises", "tables", "epochs", "moments", "tells")
+            for part in (
+                "tests",
+                "faults",
+                "promises",
+                "tables",
+                "epochs",
+                "moments",
+                "tells",
+                "ranges",
+            )
         ),
         params={"epochs": 8, "pour": 40000},
         target=100,
@@ -182,31 +182,10 @@ BLOCKS = {
     "producer_control": Block(
         ProducerControl,
         ODD.replace(ranks=5, pool_depth=8),
-        "sim.cocotb.producer.tests,sim.cocotb.producer.limits,sim.cocotb.producer.moments",
-        (
-            "random_commands",
-            "every_fault",
-            "two_epochs_ahead",
-            "slow_peer",
-            "dead_peer",
-            "many_fences",
-            "software_reads",
-            "reset_in_traffic",
-            "latency",
-            "turns",
-            "blocked_messages",
-            "software_turns",
-            "before_cleared",
-            "drains",
-            "dead_turns",
-            "sink_meets_verdict",
-            "fence_meets_answer",
-            "close_all_but_one",
-            "hold_ends_in_close_all",
-            "write_meets_close",
-            "death_meets_message",
+        ",".join(
+            f"sim.cocotb.producer.{part}" for part in ("tests", "limits", "moments", "announce")
         ),
-        {"commands": 40, "other": True},
+        params={"commands": 40},
         strobes=("o_handle_write", "o_mark", "ledger_read"),
         word="producer",
     ),

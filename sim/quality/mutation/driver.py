@@ -29,6 +29,7 @@ import sysconfig
 from pathlib import Path
 
 import cocotb
+import pytest
 from cocotb import regression
 from cocotb.triggers import Timer
 
@@ -195,7 +196,7 @@ class _Judge:
             return
         if isinstance(error, regression.SimFailure):
             self._end({"verdict": "crash", "test": name})
-        if error is not None:
+        if error is not None and not isinstance(error, pytest.skip.Exception):
             self._end({"verdict": "killed", "test": name, "error": type(error).__name__})
         self._tests[name], self._ns[name] = round(seconds, 3), stop - start
 
