@@ -56,6 +56,7 @@ __all__ = [
     "LINK_STEPS",
     "LOG_ENTRY",
     "MEMORY_COUNTS",
+    "MESSAGES",
     "POOL_COUNTS",
     "READY_COUNTS",
     "REJECT_REPORT",
@@ -179,6 +180,8 @@ LINK_COUNTS = _strobes(
 LINK_STEPS = 3
 #: Bursts and beats taken by the memory; cycles in which an address or a beat waited for it.
 MEMORY_COUNTS = _strobes("writes", "beats", "stall_aw", "stall_w")
+#: What slices tell each other in CREDIT flits, and the records of it.
+MESSAGES = {"granted": "grant", "returned": "returned", "asked": "ask", "answered": "answer"}
 #: Strobes of one slice of the slot allocator that are added up over the slices.
 ALLOC_STROBES = (
     "rat_hits",
@@ -315,6 +318,10 @@ class HubTypes:
         self.ask = struct({"rank": rank, "total": PLAINS, "phase": 1})
         #: They have. ``bad``: one of them was refused, cut, or answered with an error.
         self.answer = struct({"rank": rank, "bad": 1})
+        #: A message of a peer's slice, by its name: strobe and record.
+        self.messages = {
+            name: struct({"en": 1, "what": getattr(self, what)}) for name, what in MESSAGES.items()
+        }
         #: One dropped packet of all links.
         self.first_bad = struct({"en": 1, "lane": cfg.link_width, "header": FLIT, "reason": REASON})
 

@@ -5,7 +5,7 @@ wired together."""
 from typing import NamedTuple
 
 from amaranth import Cat, Module, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hub_rtl.contract.axi import Axi4, Axi4Write
@@ -48,12 +48,11 @@ class HubConsumer(wiring.Component):
 
     Parameters: ``cfg``; ``library``, where lane-level parts are shared, or None. Ports: per slice
     ``i_record``, ``mem``, ``waiting``, ``outstanding``, ``memory_counts``, ``news_lost``,
-    ``asked``, ``o_answer``;
-    ``close_taken``; ``o_event``; ``spill`` (64-bit AXI4, also flags); region side ``i_command``,
-    ``command_error``, ``geometry_write``, ``window_write``, ``dep_write``, ``dep_busy``,
-    ``query``, ``status``, ``missing_from``, ``silent``, ``timeout``, ``o_timeout``;
-    ``refusal_valid``, ``refusal`` Out; ``obs_alloc``; ``alloc_counts``, ``ready_counts``,
-    ``flag_error``; ``purging``, ``clearing`` Out. Source: architecture section 3.
+    ``asked``, ``o_answer``; ``close_taken``; ``o_event``; ``spill`` (64-bit AXI4, also flags);
+    region side ``i_command``, ``command_error``, ``geometry_write``, ``window_write``,
+    ``dep_write``, ``dep_busy``, ``query``, ``status``, ``missing_from``, ``silent``, ``timeout``,
+    ``o_timeout``; ``refusal_valid``, ``refusal`` Out; ``obs_alloc``; ``alloc_counts``,
+    ``ready_counts``, ``flag_error``; ``purging``, ``clearing`` Out. Source: architecture section 3.
     """
 
     observe: HubConsumerObserve  # once elaborated
@@ -69,7 +68,7 @@ class HubConsumer(wiring.Component):
                 "outstanding": Out(range(cfg.write_depth + 1)).array(cfg.slices),
                 "memory_counts": Out(MEMORY_COUNTS).array(cfg.slices),
                 "news_lost": Out(cfg.slices),
-                "asked": In(data.StructLayout({"en": 1, "what": t.ask})).array(cfg.slices),
+                "asked": In(t.messages["asked"]).array(cfg.slices),
                 "o_answer": Out(stream.Signature(t.answer)).array(cfg.slices),
                 "close_taken": Out(1),
                 "o_event": Out(stream.Signature(t.event)),

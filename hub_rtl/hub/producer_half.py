@@ -5,7 +5,7 @@ together."""
 from typing import NamedTuple
 
 from amaranth import Cat, Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hub_rtl.contract.records import (
@@ -84,7 +84,7 @@ class HubProducer(wiring.Component):
                 "take": Out(t.rank_strobe).array(cfg.slices),
                 "oldest": Out(t.oldest).array(cfg.slices),
                 "o_ask": Out(stream.Signature(t.ask)).array(cfg.slices),
-                "answered": In(data.StructLayout({"en": 1, "what": t.answer})).array(cfg.slices),
+                "answered": In(t.messages["answered"]).array(cfg.slices),
                 "i_command": In(stream.Signature(c.command)),
                 "o_response": Out(stream.Signature(c.command_response)),
                 "rank": In(cfg.rank_width),

@@ -11,11 +11,10 @@ from amaranth.lib.wiring import In, Out
 
 from hub_rtl.contract.axi import AxiStream
 from hub_rtl.contract.fields import FLIT
-from hub_rtl.contract.records import LINK_COUNTS, LINK_STEPS, record_of, types_of
+from hub_rtl.contract.records import LINK_COUNTS, LINK_STEPS, MESSAGES, record_of, types_of
 from hub_rtl.parts.mutants import mutant, variant
 
 from .link import slice_ports
-from .records import MESSAGES
 
 __all__ = ["LINK", "Crossing"]
 

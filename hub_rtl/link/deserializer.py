@@ -11,13 +11,13 @@ from hub_rtl.contract.axi import AxiStream
 from hub_rtl.contract.config import ceil_log2, index_width
 from hub_rtl.contract.fields import BYTE, FLIT, FLIT_BYTES, LEN, WORD
 from hub_rtl.contract.packets import NEWS_ENTRIES, PacketType, Reason
-from hub_rtl.contract.records import BAD_PACKET, header_layout, received_of
+from hub_rtl.contract.records import BAD_PACKET, MESSAGES, header_layout, received_of, types_of
 from hub_rtl.parts.mutants import mutant
 from hub_rtl.parts.ram import Ram
 from hub_rtl.parts.register_queue import RegisterQueue
 
 from .judge import judge
-from .records import MESSAGES, link_types_of
+from .records import link_types_of
 
 __all__ = ["Deserializer"]
 
@@ -85,7 +85,7 @@ class Deserializer(wiring.Component):
                 "lane": In(cfg.link_width),
                 "control": Out(strobe({"en": 1, "header": FLIT})),
                 "total": Out(self._own.total),
-                **{name: Out(shape) for name, shape in self._own.messages.items()},
+                **{name: Out(shape) for name, shape in types_of(cfg).messages.items()},
                 "bad": Out(BAD_PACKET),
                 "seq_error": Out(1),
                 "truncated": Out(1),

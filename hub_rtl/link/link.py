@@ -12,6 +12,7 @@ from hub_rtl.contract.fields import FLIT
 from hub_rtl.contract.records import (
     BAD_PACKET,
     LINK_COUNTS,
+    MESSAGES,
     header_layout,
     received_of,
     types_of,
@@ -22,7 +23,6 @@ from hub_rtl.parts.mutants import mutant
 from .credits import ReceiveCredits, SendCredits
 from .deserializer import Deserializer
 from .link_tx import PATIENCE, LinkTx
-from .records import MESSAGES, link_types_of
 
 __all__ = ["LinkPort", "slice_ports"]
 
@@ -35,7 +35,7 @@ def slice_ports(cfg):
         "i_message": In(stream.Signature(types.flit)),
         "o_source": Out(stream.Signature(cfg.rank_width)),
         "o_beat": Out(stream.Signature(received_of(cfg, cfg.slice_bytes))),
-        **{name: Out(shape) for name, shape in link_types_of(cfg).messages.items()},
+        **{name: Out(shape) for name, shape in types_of(cfg).messages.items()},
         "o_control": Out(stream.Signature(FLIT)),
         "ctl_ready": Out(cfg.ranks),
         "rank": In(cfg.rank_width),
@@ -81,11 +81,10 @@ class LinkPort(wiring.Component):
     body, for ranks with ``ctl_ready``; ``i_message`` In stream(flit), CREDIT flits of the slice;
     ``ctl_ready`` Out ``ranks``, credits left, registers; ``o_source`` Out stream(rank), ``o_beat``
     Out stream(received record); ``granted``, ``returned``, ``asked``, ``answered`` Out {en, what},
-    messages to the slice;
-    ``o_control`` Out stream(128); ``tx`` Out AXI4-Stream with ``tdest``; ``rx`` In AXI4-Stream;
-    ``rank``, ``lane`` In, own numbers; ``peer_dead`` In ``ranks``: control flits for these ranks
-    that have no credit are sunk; ``o_bad`` Out {en, header, reason}, strobe; ``counts`` Out
-    ``LINK_COUNTS``.
+    messages to the slice; ``o_control`` Out stream(128); ``tx`` Out AXI4-Stream with ``tdest``;
+    ``rx`` In AXI4-Stream; ``rank``, ``lane`` In, own numbers; ``peer_dead`` In ``ranks``: control
+    flits for these ranks that have no credit are sunk; ``o_bad`` Out {en, header, reason}, strobe;
+    ``counts`` Out ``LINK_COUNTS``.
 
     Source: docs/interfaces.md section 5, docs/formats.md; the paper (arXiv 2605.05888) takes the
     links as given.

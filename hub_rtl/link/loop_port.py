@@ -10,8 +10,6 @@ from hub_rtl.contract.records import header_layout, received_of, record_of, type
 from hub_rtl.parts.mutants import mutant
 from hub_rtl.parts.ram_queue import RamQueue
 
-from .records import link_types_of
-
 __all__ = ["LoopPort", "inner_ports"]
 
 LOOP_PACKETS = 4  # on their way: covers the packet manager's choosing time with short packets
@@ -19,7 +17,7 @@ LOOP_PACKETS = 4  # on their way: covers the packet manager's choosing time with
 
 def inner_ports(cfg):
     """Ports of a slice on the hub's side, common to those with links and to loop slices."""
-    types, messages = types_of(cfg), link_types_of(cfg).messages
+    types = types_of(cfg)
     return {
         "i_record": In(stream.Signature(record_of(cfg, cfg.slice_bytes))),
         "i_control": In(stream.Signature(FLIT)),
@@ -29,9 +27,9 @@ def inner_ports(cfg):
         "ctl_ready": Out(cfg.ranks),
         "take": In(types.rank_strobe),
         "i_ask": In(stream.Signature(types.ask)),
-        "asked": Out(messages["asked"]),
+        "asked": Out(types.messages["asked"]),
         "i_answer": In(stream.Signature(types.answer)),
-        "answered": Out(messages["answered"]),
+        "answered": Out(types.messages["answered"]),
         "rank": In(cfg.rank_width),
     }
 

@@ -6,12 +6,8 @@ from functools import cache
 from amaranth.lib import data
 
 from hub_rtl.contract.fields import CREDIT, FLIT
-from hub_rtl.contract.records import types_of
 
-__all__ = ["LinkTypes", "MESSAGES", "link_types_of"]
-
-#: What slices tell each other in CREDIT flits, and the records of it.
-MESSAGES = {"granted": "grant", "returned": "returned", "asked": "ask", "answered": "answer"}
+__all__ = ["LinkTypes", "link_types_of"]
 
 
 class LinkTypes:
@@ -21,11 +17,6 @@ class LinkTypes:
         struct, rank = data.StructLayout, cfg.rank_width
         #: Control buffers that a peer has freed since reset, as it says.
         self.total = struct({"en": 1, "rank": rank, "total": CREDIT})
-        types = types_of(cfg)
-        #: A message, strobe and record, by its name.
-        self.messages = {
-            name: struct({"en": 1, "what": getattr(types, what)}) for name, what in MESSAGES.items()
-        }
         #: A flit from the wire, as it came; as it leaves for the wire.
         self.arrived = struct({"valid": 1, "data": FLIT, "last": 1})
         self.chosen = struct({"data": FLIT, "first": 1, "last": 1})

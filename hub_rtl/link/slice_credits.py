@@ -58,7 +58,7 @@ class SliceCredits(wiring.Component):
         super().__init__(
             {
                 "take": In(types.rank_strobe),
-                "granted": In(strobe({"en": 1, "what": types.grant})),
+                "granted": In(types.messages["granted"]),
                 "ready": Out(cfg.ranks, init=(1 << cfg.ranks) - 1),
                 "o_returned": Out(stream.Signature(types.returned)),
                 "bad_total": Out(1),

@@ -97,7 +97,7 @@ class Grants(wiring.Component):
             {
                 "rank": In(rank),
                 "freed": In(struct({"en": 1, "src": rank})),
-                "returned": In(struct({"en": 1, "what": shared.returned})),
+                "returned": In(shared.messages["returned"]),
                 "look": Out(rank),
                 "arrived": In(GRANT),
                 "limit_write": Out(struct({"en": 1, "rank": rank, "total": GRANT})),

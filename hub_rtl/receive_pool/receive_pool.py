@@ -5,7 +5,7 @@ source by source."""
 from typing import NamedTuple
 
 from amaranth import Cat, Const, Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hub_rtl.contract.fields import BYTE
@@ -77,7 +77,7 @@ class ReceivePool(wiring.Component):
                 "hold": In(cfg.ranks),
                 "rank": In(cfg.rank_width),
                 "o_grant": Out(stream.Signature(shared.grant)),
-                "returned": In(data.StructLayout({"en": 1, "what": shared.returned})),
+                "returned": In(shared.messages["returned"]),
                 "violation": Out(1),
                 "impossible": Out(1),
                 "clearing": Out(1),

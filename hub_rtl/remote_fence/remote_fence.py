@@ -112,7 +112,7 @@ class FenceAsks(wiring.Component):
                 "fence": In(1),
                 "unanswered": Out(cfg.ranks),
                 "o_ask": Out(stream.Signature(types.ask)),
-                "answered": In(data.StructLayout({"en": 1, "what": types.answer})),
+                "answered": In(types.messages["answered"]),
                 "incomplete": Out(1),
                 "clearing": Out(1),
             }
@@ -240,7 +240,7 @@ class FenceAnswers(wiring.Component):
         types, struct = types_of(cfg), data.StructLayout
         super().__init__(
             {
-                "asked": In(struct({"en": 1, "what": types.ask})),
+                "asked": In(types.messages["asked"]),
                 "acked": In(struct({"en": 1, "rank": cfg.rank_width, "phase": 1, "bad": 1})),
                 "i_refused": In(stream.Signature(types.refusal)),
                 "o_refused": Out(stream.Signature(types.refusal)),

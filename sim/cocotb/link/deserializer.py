@@ -5,8 +5,8 @@ from collections import Counter
 from itertools import product
 
 from hub_rtl.contract.packets import HEADER, PacketType, unpack
+from hub_rtl.contract.records import MESSAGES
 from hub_rtl.link.deserializer import Deserializer
-from hub_rtl.link.records import MESSAGES
 from sim.bench.rig import Rig
 from sim.bench.streams import GRID, SignalPort, StreamSource
 from sim.golden.link import LinkRxModel, beats_of, header, with_fields

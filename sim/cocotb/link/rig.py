@@ -4,8 +4,8 @@
 from collections import Counter, deque
 
 from hub_rtl.contract.packets import BODIES, HEADER, NEWS_ENTRIES, PacketType, unpack
+from hub_rtl.contract.records import MESSAGES
 from hub_rtl.link.link import LinkPort
-from hub_rtl.link.records import MESSAGES
 from sim.bench.rig import Rig
 from sim.bench.slice_sender import as_stream
 from sim.bench.streams import SignalPort, StreamSink, StreamSource
