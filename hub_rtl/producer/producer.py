@@ -3,17 +3,17 @@
 
 from typing import NamedTuple
 
-from amaranth import Cat, Module, Mux, Signal
+from amaranth import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hub_rtl.contract.config import ceil_log2
 from hub_rtl.contract.fields import REASON
 from hub_rtl.contract.packets import CommandOp, Reason
 from hub_rtl.contract.records import CLOSE_COUNTS, record_of, types_of
 from hub_rtl.parts.mutants import bug, mutant
 from hub_rtl.parts.stream import StreamMerge
 
+from .announcer import Announcer
 from .close_list import SETTLE
 from .fences import FENCES, Fences
 from .handle_table import HandleTable
@@ -30,7 +30,8 @@ class ProducerControlObserve(NamedTuple):
 
     table: HandleTable
     engine: NewsEngine
-    answers: StreamMerge  #: of commands and of fences
+    announcer: Announcer
+    answers: StreamMerge  #: of commands, of fences, of announcements
     fences: Fences
 
 
@@ -142,7 +143,7 @@ class ProducerControl(wiring.Component):
         cfg = self._cfg
         m.submodules.table = table = HandleTable(cfg)
         m.submodules.engine = engine = NewsEngine(cfg)
-        m.submodules.answers = answers = StreamMerge(self._types.command_response, 2)
+        m.submodules.answers = answers = StreamMerge(self._types.command_response, 3)
         wiring.connect(m, answers.o, wiring.flipped(self.o_response))
         if (asked := bug("producer.answer_withdrawn_for_dead_peer")) is not None:
             with m.If(asked & self.peer_dead.any()):
@@ -162,8 +163,9 @@ class ProducerControl(wiring.Component):
         ]
         self._engine(m, table, engine)
         fences = self._fences(m, answers.i[1], draining)
-        self.observe = ProducerControlObserve(table, engine, answers, fences)
-        walks = self._commands(m, table, engine, answers.i[0], fences.i)
+        announcer = self._announcer(m, table, engine, answers.i[2])
+        self.observe = ProducerControlObserve(table, engine, announcer, answers, fences)
+        walks = self._commands(m, table, engine, announcer, answers.i[0], fences.i)
         self._flush(m, engine, walks & engine.room, fences)
         return m
 
@@ -209,6 +211,23 @@ class ProducerControl(wiring.Component):
             self.counts.fences.eq(fences.answered),
         ]
         return fences
+
+    def _announcer(self, m, table, engine, answer):
+        """Announcements, between the commands and the list of tells. Returns the part."""
+        m.submodules.announcer = announcer = Announcer(self._cfg)
+        wiring.connect(m, announcer.o_tell, engine.i_tell)
+        wiring.connect(m, announcer.o_answer, answer)
+        m.d.comb += [
+            announcer.i.payload.eq(self.i_command.payload),
+            *(table.ask[name].eq(announcer.ask[name]) for name, _ in announcer.ask.shape()),
+            table.ask.tell.eq(announcer.ask.valid),
+            announcer.result.eq(table.result),
+            announcer.result.valid.eq(table.result.valid & announcer.busy),
+            announcer.ask_granted.eq(table.ask_granted & announcer.ask.valid),
+            announcer.telling.eq(engine.telling),
+            engine.urge.eq(announcer.urge),
+        ]
+        return announcer
 
     def _flush(self, m, engine, more_closes, fences):
         """Over and over, for the fences and closes that wait: older stores are waited for, then the
@@ -272,37 +291,22 @@ class ProducerControl(wiring.Component):
                     m.d.comb += fences.marked.eq(is_fence)
                     m.next = "IDLE"
 
-    def _commands(self, m, table, engine, answer, fence):
-        """The sequence of a command: ask the table, tell, answer. Fences go to their queue. Returns
-        whether all handles are being asked."""
-        command, target = Signal(self._types.command), Signal(self._types.replica)
+    def _commands(self, m, table, engine, announcer, answer, fence):
+        """The sequence of a command: ask the table, answer. Announcements and fences go to their
+        parts. Returns whether all handles are being asked."""
+        command = Signal(self._types.command)
         op, offered = command.op, self.i_command.payload
-        replica_bits = ceil_log2(self._cfg.replicas)
         every, tells, asks, walks = Signal(), Signal(), Signal(), Signal()
         fences, remote = Signal(), Signal()
         index, timer = Signal(self._cfg.handle_width), Signal(range(ANSWER + 1))
-        good, held, waits, status = Signal(), Signal(), Signal(), Signal(REASON)
-        ask, result, tell = table.ask, table.result, engine.i_tell
+        held, status = Signal(), Signal(REASON)
+        ask, result = table.ask, table.result
         m.d.comb += [
             every.eq((op == CommandOp.CLOSE_ALL) | (op == CommandOp.ANNOUNCE_ALL)),
-            tells.eq(op == CommandOp.ANNOUNCE),
+            tells.eq(offered.op == CommandOp.ANNOUNCE),
             remote.eq(offered.op == CommandOp.FENCE_REMOTE),
             fences.eq((offered.op == CommandOp.FENCE) | remote),
             asks.eq(~fences & (offered.op <= CommandOp.ANNOUNCE_ALL)),
-            ask.tell.eq(tells),
-            ask.tell_rest.eq(op == CommandOp.ANNOUNCE_ALL),
-            ask.abort.eq(command.abort & (op == CommandOp.CLOSE)),
-            # All handles with the counter's bits reversed: neighbours, often of one peer, are not
-            # listed one after the other, so that the messages of all peers are on their way at the
-            # same time. Numbers beyond the table are UNKNOWN there.
-            ask.index.eq(index[::-1]),
-            ask.epoch.eq(command.epoch),
-            ask.owner.eq(command.owner),
-            ask.replica.eq(command.replica),
-            tell.payload.dest.eq(Cat(command.replica[:replica_bits], command.handle)),
-            tell.payload.target.eq(target),
-            tell.payload.epoch.eq(command.epoch),
-            tell.payload.bytes16.eq(command.bytes16),
             fence.p.tag.eq(offered.tag),
             fence.p.remote.eq(remote),
             answer.payload.tag.eq(mutant("producer.answer_has_next_tag", command.tag, offered.tag)),
@@ -312,9 +316,6 @@ class ProducerControl(wiring.Component):
             m.d.sync += timer.eq(timer - 1)
         with m.If(result.valid):
             m.d.sync += [
-                good.eq(result.reason == Reason.OK),
-                waits.eq(mutant("producer.told_over_waiting_tell", result.wait, 0)),
-                target.eq(result.target),
                 held.eq(mutant("producer.held_by_last_only", held | result.held, result.held)),
                 status.eq(
                     mutant(
@@ -339,12 +340,17 @@ class ProducerControl(wiring.Component):
                         command.eq(offered),
                         status.eq(Reason.UNKNOWN),
                     ]
-                    with m.If(fences):
+                    with m.If(tells):
                         m.d.comb += [
-                            fence.valid.eq(1),
-                            self.i_command.ready.eq(fence.ready),
+                            announcer.i.valid.eq(1),
+                            self.i_command.ready.eq(announcer.i.ready),
                         ]
-                    with m.Else():
+                    with m.Elif(fences):
+                        m.d.comb += [
+                            fence.valid.eq(~announcer.busy),
+                            self.i_command.ready.eq(fence.ready & ~announcer.busy),
+                        ]
+                    with m.Elif(~announcer.busy):
                         m.d.comb += self.i_command.ready.eq(1)
                         m.next = "ANSWER"
                         with m.If(asks):
@@ -352,11 +358,20 @@ class ProducerControl(wiring.Component):
             with m.State("BEGIN"):
                 m.d.sync += index.eq(Mux(every, 0, command.handle[::-1]))
                 # A close reads what the ledger was told before.
-                with m.If(tells | ~engine.telling):
+                with m.If(~engine.telling):
                     m.next = "WALK"
             with m.State("WALK"):
                 m.d.comb += [
                     ask.valid.eq(1),
+                    ask.tell.eq(0),
+                    ask.tell_rest.eq(op == CommandOp.ANNOUNCE_ALL),
+                    ask.abort.eq(command.abort & (op == CommandOp.CLOSE)),
+                    # All handles with the counter's bits reversed: neighbours, often of one peer,
+                    # are not listed one after the other, so that the messages of all peers are on
+                    # their way at the same time. Numbers beyond the table are UNKNOWN there.
+                    ask.index.eq(index[::-1]),
+                    ask.epoch.eq(command.epoch),
+                    ask.owner.eq(command.owner),
                     walks.eq(every),
                 ]
                 with m.If(table.ask_granted):
@@ -371,20 +386,6 @@ class ProducerControl(wiring.Component):
                     m.next = "ANSWER"
                     with m.If(every & held):
                         m.d.sync += status.eq(Reason.EPOCH_EARLY)
-                    with m.If(tells):
-                        m.next = "URGE"
-                        with m.If(good):
-                            m.next = "TELL"
-                            with m.If(waits):
-                                m.next = "BEGIN"
-            with m.State("TELL"):
-                m.d.comb += tell.valid.eq(1)
-                with m.If(tell.ready):
-                    m.next = "URGE"
-            with m.State("URGE"):
-                with m.If(command.more | ~engine.telling):
-                    m.d.comb += engine.urge.eq(~command.more)
-                    m.next = "ANSWER"
             with m.State("ANSWER"):
                 m.d.comb += answer.valid.eq(1)
                 with m.If(answer.ready):

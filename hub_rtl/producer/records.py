@@ -33,6 +33,10 @@ class ProducerTypes:
                 "abort": 1,
             }
         )
+        #: The same of an ANNOUNCE.
+        self.tell_ask = struct(
+            {"valid": 1, "index": handle, "epoch": EPOCH, "owner": OWNER, "replica": REPLICA}
+        )
         #: Answer of the handle table. ``held``: EPOCH_EARLY only because of the hold. ``wait``: the
         #: tell before is not sent yet, ask again. ``target``: the replica that is told.
         self.result = struct(

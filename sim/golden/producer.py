@@ -176,7 +176,7 @@ class ProducerModel:
             "region": close["region"],
             "tell": int(tells),
             "close": 1,
-            "abort": int(close["abort"]),
+            "abort": int(bool(close["abort"])),
             "short": int(known and size < told.promise),
             "over": int(known and size > told.promise),
             "ragged": int(amount % 16 > 0),

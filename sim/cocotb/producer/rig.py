@@ -128,6 +128,9 @@ class ProducerRig(Rig):
         self.last_dead |= dict.fromkeys(self.dead, self.cycle)
 
     def sample(self):
+        for command in self.open.values():
+            if command["op"] in (CommandOp.CLOSE, CommandOp.ANNOUNCE):
+                command["reasons"].add(self._refusal(command))
         self._credits()
         self._store()
         self._move()
@@ -267,15 +270,23 @@ class ProducerRig(Rig):
         if word["told"] and word["left"] <= 0 and not was:
             self.i_spent.put({"dest": dest, "bank": bank, "turn": word["turn"]})
 
+    def _says(self, command, item):
+        """Whether it is an ANNOUNCE that has not been told, and means this."""
+        epoch = command["epoch"]
+        means = {
+            "dest": command["handle"] * self.cfg.replicas + command["replica"],
+            "bank": epoch & 1,
+            "turn": epoch >> 1 & 1,
+            "bytes16": command["bytes16"],
+        }
+        return command["op"] == CommandOp.ANNOUNCE and not command["told"] and means == item
+
     def _announced(self, item, cycle):
         """An accepted tell: what the ledger is told is what the command said."""
-        command, replicas = self.running, self.cfg.replicas
-        index, replica = divmod(item["dest"], replicas)
+        index, replica = divmod(item["dest"], self.cfg.replicas)
+        command = next((one for one in self.open.values() if self._says(one, item)), None)
+        assert command is not None, f"no command says {item}: {list(self.open.values())}"
         epoch, size = command["epoch"], 16 * command["bytes16"]
-        wanted = {"dest": index * replicas + command["replica"], "bank": epoch & 1}
-        wanted |= {"turn": epoch >> 1 & 1, "bytes16": command["bytes16"]}
-        assert command["op"] == CommandOp.ANNOUNCE and command["handle"] == index, f"{item}"
-        assert item == wanted and not command["told"], f"{item}, expected {wanted}"
         reason = self.model.refusal(index, epoch, command["owner"], replica)
         assert reason == Reason.OK, f"{command} accepted, must be {reason!r}"
         command["told"] = True
@@ -455,7 +466,7 @@ class ProducerRig(Rig):
         command = {**item, "limit": self.number, "closed": set(), "perhaps": set(), "told": False}
         command |= {"cycle": cycle, "moved": False}
         if item["op"] in (CommandOp.CLOSE, CommandOp.ANNOUNCE):
-            command["reason"] = self._refusal(command)
+            command["reasons"] = {self._refusal(command)}
         if item["op"] in (CommandOp.CLOSE_ALL, CommandOp.ANNOUNCE_ALL):
             command["members"] = set(self.model.members(item["epoch"], item["owner"]))
             command["held"] = {index for index in command["members"] if self.model.held(index)}
@@ -476,12 +487,12 @@ class ProducerRig(Rig):
             assert not left, f"fence answered, {len(left)} older stores inside"
             self.fences.answer(command, status, cycle, self.memories)
         elif op == CommandOp.CLOSE:
-            refusals = {command["reason"], self._refusal(command)} - {Reason.OK}
+            refusals = (command["reasons"] | {self._refusal(command)}) - {Reason.OK}
             wanted = {Reason.OK} if command["closed"] else refusals
             wanted |= {Reason.AFTER_CLOSE} if command["perhaps"] else set()
             assert status in wanted, f"{command} answered {status!r}, expected {wanted}"
         elif op == CommandOp.ANNOUNCE:
-            refusals = {command["reason"], self._refusal(command)} - {Reason.OK}
+            refusals = (command["reasons"] | {self._refusal(command)}) - {Reason.OK}
             wanted = {Reason.OK} if command["told"] else refusals
             assert status in wanted, f"{command} answered {status!r}, expected {wanted}"
         elif op == CommandOp.CLOSE_ALL:
