@@ -7,9 +7,11 @@ from amaranth.asserts import AnySeq
 from amaranth.lib import wiring
 
 from formal.kit.inside import observe, stand_in
-from formal.kit.spec import Spec, moves, one_of
+from formal.kit.spec import Spec, moves, one_of, same
 from hub_rtl.contract.packets import CommandOp, Reason
+from hub_rtl.parts.register_queue import RegisterQueue
 from hub_rtl.parts.stream import StreamMerge
+from hub_rtl.producer.announcer import Announcer
 from hub_rtl.producer.handle_table import HandleTable
 from hub_rtl.producer.news_engine import NewsEngine
 from hub_rtl.producer.producer import ProducerControl
@@ -76,6 +78,34 @@ class _AnyEngine(NewsEngine):
         return m
 
 
+class _AnyAnnouncer(Announcer):
+    """Of announcements only what ``producer.announcements_answered`` proves: busy exactly while
+    some are inside; answered in order, each once, after any time and with any reason. Asks, tells
+    and urges as it likes while it is busy. At most two are inside (ten in the hub)."""
+
+    def __init__(self, cfg):
+        super().__init__(cfg)
+        self.commands = RegisterQueue(self.i.payload.shape(), 2)
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.commands = commands = self.commands
+        wiring.connect(m, wiring.flipped(self.i), commands.i)
+        answer, tell, busy = self.o_answer, self.o_tell, self.busy
+        for record in (self.ask, tell.payload, answer.payload):
+            m.d.comb += record.as_value().eq(AnySeq(len(record.as_value())))
+        m.d.comb += [
+            busy.eq(commands.o.valid),
+            self.urge.eq(busy & AnySeq(1)),
+            self.ask.valid.eq(busy & AnySeq(1)),
+            tell.valid.eq(busy & AnySeq(1)),
+            answer.valid.eq(busy & AnySeq(1)),
+            answer.payload.tag.eq(commands.o.payload.tag),
+            commands.o.ready.eq(moves(answer)),
+        ]
+        return m
+
+
 class _AnyMerge(StreamMerge):
     """Passes on the items of any input, in any order between them: what ``parts.merge`` keeps but
     time and fairness."""
@@ -107,9 +137,10 @@ class _Sequence(Spec):
         self.table = stand_in(inner.table, _AnyTable(self._cfg))
         self.engine = stand_in(inner.engine, _AnyEngine(self._cfg))
         self.fences = OpenQueue(observe(inner.fences).queue)
+        self.announcer = stand_in(inner.announcer, _AnyAnnouncer(self._cfg))
         self.answers = inner.answers
         if self.merge:
-            stand_in(self.answers, self.merge(self.answers.o.payload.shape(), 2))
+            stand_in(self.answers, self.merge(self.answers.o.payload.shape(), 3))
         self.free_inputs(dut)
         offered, answer = dut.i_command.payload, dut.o_response.payload
         self.tag = tag = self.constant(self._cfg.tag_width, "tag")
@@ -138,9 +169,11 @@ class CommandsAreAnsweredOnce(_Sequence):
     def specify(self, m, dut):
         op, status = self.command.op, dut.o_response.payload.status
         first, fences = self.answers.i[0], self.fences
+        inside, tells = observe(self.announcer.commands), CommandOp.ANNOUNCE
         # Helper: the followed command is under way, or one of the fences.
         under_way, current = Signal(), Signal.like(dut.i_command.payload)
-        with m.If(self.taken & ~_is_fence(dut.i_command.payload.op)):
+        offered = dut.i_command.payload
+        with m.If(self.taken & ~_is_fence(offered.op) & (offered.op != tells)):
             m.d.sync += [
                 under_way.eq(1),
                 current.eq(dut.i_command.payload),
@@ -158,8 +191,13 @@ class CommandsAreAnsweredOnce(_Sequence):
         waiting = [
             (n < fences.level) & (place.tag == self.tag) for n, place in enumerate(fences.places)
         ]
-        self.lemma("one place", sum(waiting, under_way & (current.tag == self.tag)) == self.open)
+        told = [inside.full[n] & (item.tag == self.tag) for n, item in enumerate(inside.items)]
+        self.lemma(
+            "one place",
+            sum([*waiting, *told], under_way & (current.tag == self.tag)) == self.open,
+        )
         self.lemma("in the queue", _is_fence(op), when=sum(waiting) != 0)
+        self.lemma("announced", op == tells, when=sum(told) != 0)
         self.always("answer of a command", self.open, when=self.answered)
         self.always("no such operation", status == Reason.UNKNOWN, when=self.answered & (op > 5))
         self.always(
@@ -225,60 +263,46 @@ class FencesWaitForPeers(_Sequence):
 
 
 class CommandsAskTheTable(_Sequence):
-    """A close or an announcement asks the table once, for its handle, epoch and owner, an
-    announcement again while it has to wait; its answer is the table's. CLOSE_ALL and ANNOUNCE_ALL
-    ask once for every handle and for nothing else, and their answer is EPOCH_EARLY if some entry
-    was held, else OK. An accepted announcement is one tell, as it was asked for, before its answer;
-    nothing else is told. Closes, and what is told the rest, are asked for only when the ledger has
-    all announcements. Nothing else asks."""
+    """A close asks the table once, for its handle, epoch and owner; its answer is the table's.
+    CLOSE_ALL and ANNOUNCE_ALL ask once for every handle and for nothing else, and their answer is
+    EPOCH_EARLY if some entry was held, else OK. They are executed only when all announcements
+    before them are answered, and ask only when the ledger has those. What the announcer asks goes
+    to the table as it is, the table's answer to it, its tells and urges to the list; nothing else
+    asks or tells."""
 
     def specify(self, m, dut):
         table, command = self.table, self.command
         handle = self.constant(self._cfg.handle_width, "handle")
         self.suppose("handle exists", handle < self._cfg.handles)
         ask, result, status = table.ask, table.result, dut.o_response.payload.status
-        current, asked, held, reason, open_tell, told = (
-            Signal(),
-            Signal(2),
-            Signal(),
-            Signal(4),
-            Signal(),
-            Signal(2),
-        )  # current: the last accepted one is it; asked: without those that had to wait
+        current, asked, held, reason = Signal(), Signal(2), Signal(), Signal(4)
+        # current: the last accepted one is it
         of = {op: command.op == op for op in CommandOp}
         every = of[CommandOp.CLOSE_ALL] | of[CommandOp.ANNOUNCE_ALL]
-        single = of[CommandOp.CLOSE] | of[CommandOp.ANNOUNCE]
-        tell = self.engine.i_tell
+        single = of[CommandOp.CLOSE]
+        announcer = self.announcer
+        own = ask.valid & ~announcer.ask.valid
         with m.If(self.taken):
             m.d.sync += current.eq(self.comes)
         with m.If(self.comes):
-            m.d.sync += [each.eq(0) for each in (asked, held, told, open_tell)]
+            m.d.sync += [each.eq(0) for each in (asked, held)]
         with m.Elif(current):
-            granted = table.ask_granted & (~every | (ask.index == handle))
-            again = result.valid & result.wait & of[CommandOp.ANNOUNCE]
-            m.d.sync += asked.eq(Mux(asked == 3, 3, asked + granted - again))
+            granted = own & table.ask_granted & (~every | (ask.index == handle))
+            m.d.sync += asked.eq(Mux(asked == 3, 3, asked + granted))
             with m.If(result.valid):
                 m.d.sync += [
                     held.eq(held | result.held),
                     reason.eq(result.reason),
-                    open_tell.eq(
-                        of[CommandOp.ANNOUNCE] & (result.reason == Reason.OK) & ~result.wait
-                    ),
                 ]
-            with m.If(moves(tell)):
-                m.d.sync += told.eq(told + (told != 3))
         self.always(
             "asks as told",
             (single | every)
-            & (ask.epoch == command.epoch)
-            & (ask.owner == command.owner)
+            & same(ask, epoch=command.epoch, owner=command.owner, tell=0)
             & (every | (ask.index == command.handle))
             & (single | (ask.index < self._cfg.handles))
-            & (ask.tell == of[CommandOp.ANNOUNCE])
             & (ask.tell_rest == of[CommandOp.ANNOUNCE_ALL])
-            & (ask.abort == (command.abort & of[CommandOp.CLOSE]))
-            & (~ask.tell | (ask.replica == command.replica)),
-            when=ask.valid & current,
+            & (ask.abort == (command.abort & of[CommandOp.CLOSE])),
+            when=own & current,
         )
         self.always("asks once", asked == 1, when=self.answered & (single | every))
         self.always("its answer is the table's", status == reason, when=self.answered & single)
@@ -287,16 +311,31 @@ class CommandsAskTheTable(_Sequence):
             status == Mux(held, Reason.EPOCH_EARLY, Reason.OK),
             when=self.answered & every,
         )
-        self.always("a tell that was accepted", open_tell & (told == 0), when=tell.valid & current)
-        payload = tell.payload
+        self.always("no other while announcements are inside", ~announcer.busy, when=own)
         self.always(
-            "told as asked",
-            (payload.bytes16 == command.bytes16)
-            & (payload.epoch == command.epoch)
-            & (payload.dest == command.handle),
-            when=tell.valid & current,
+            "asks when the ledger has all",
+            self.past(~self.engine.telling) | self.past(own),
+            when=own,
         )
-        self.always("told before its answer", told == open_tell, when=self.answered & single)
+        self.always(
+            "an announcement asks as it is",
+            same(ask, tell=1, tell_rest=0, abort=0)
+            & same(ask, **{name: announcer.ask[name] for name, _ in announcer.ask.shape()})
+            & (announcer.ask_granted == table.ask_granted),
+            when=announcer.ask.valid,
+        )
+        self.always(
+            "the table's answer to it",
+            (announcer.result.as_value() == result.as_value()),
+            when=announcer.busy,
+        )
+        self.always(
+            "tells and urges",
+            (moves(self.engine.i_tell) == moves(announcer.o_tell))
+            & (self.engine.i_tell.payload.as_value() == announcer.o_tell.payload.as_value())
+            & (self.engine.urge == announcer.urge)
+            & (announcer.telling == self.engine.telling),
+        )
 
 
 class MarksHaveACause(_Sequence):

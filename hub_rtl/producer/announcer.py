@@ -129,7 +129,11 @@ class Announcer(wiring.Component):
         be told first if that one has to ask again."""
         inside, dest = self.observe, self._dest(waiting.payload)
         some = inside.asked.o.valid | inside.oldest.valid
-        met = some & Cat(dest == before for before in inside.recent).any()
+        met = mutant(
+            "producer.same_dest_overtakes",
+            some & Cat(dest == before for before in inside.recent).any(),
+            0,
+        )
         with m.If(waiting.valid & inside.asked.i.ready & ~waits & ~met):
             self._ask(m, waiting.payload)
         m.d.comb += [
@@ -148,7 +152,13 @@ class Announcer(wiring.Component):
         good, done, next_one = Signal(), Signal(), Signal()
         m.d.comb += [
             good.eq(oldest.result.reason == Reason.OK),
-            tell.valid.eq(oldest.valid & known & good & ~oldest.told & answers.ready),
+            tell.valid.eq(
+                oldest.valid
+                & known
+                & good
+                & mutant("producer.tell_again_when_urged", ~oldest.told, 1)
+                & answers.ready
+            ),
             tell.p.dest.eq(self._dest(command)),
             tell.p.target.eq(oldest.result.target),
             tell.p.epoch.eq(command.epoch),
@@ -163,7 +173,12 @@ class Announcer(wiring.Component):
         ]
         with m.If(oldest.valid & known & answers.ready):
             m.d.comb += done.eq(
-                Mux(more, ~good | tell.ready, (~good | oldest.told) & ~self.telling)
+                Mux(
+                    more,
+                    ~good | tell.ready,
+                    (~good | oldest.told)
+                    & mutant("producer.urged_before_ledger", ~self.telling, 1),
+                )
             )
         with m.If(tell.valid & tell.ready):
             m.d.sync += oldest.told.eq(1)
