@@ -69,6 +69,7 @@ PROMISES = [
     "the_rest",
     "when_tells_go",
     "two_tells",
+    "same_replica_twice",
     "spent_late",
     "dead_told",
 ]
@@ -120,7 +121,7 @@ def test_many_peers():
         partial(ProducerControl, WIDE),
         WIDE,
         "producer_wide",
-        ["close_all_rate", "blocked_messages"],
+        ["close_all_rate", "announced_at_once", "blocked_messages"],
     )
 
 
@@ -180,6 +181,9 @@ def test_wrong_remote_fence_is_noticed(name):
         ("producer.spent_of_epoch_before", "spent_late"),
         ("producer.told_over_waiting_tell", "two_tells"),
         ("producer.tells_wait_for_urge", "when_tells_go"),
+        ("producer.urged_before_ledger", "when_tells_go"),
+        ("producer.tell_again_when_urged", "random_promises"),
+        ("producer.same_dest_overtakes", "same_replica_twice"),
         ("producer.short_not_said", "broken"),
         ("producer.over_not_said", "broken"),
         ("producer.left_told_as_sent", "broken"),

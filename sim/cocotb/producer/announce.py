@@ -228,6 +228,27 @@ async def two_tells(rig, cfg, rng):
     cover("producer.tell_waits_for_tell")
 
 
+@ProducerRig.test(rate=0, prompt=1, peek=0)
+async def same_replica_twice(rig, cfg, rng):
+    """Of two announcements of a replica the first counts, the second is refused: whenever the tell
+    of the epoch before goes, also between the two."""
+    await one_handle(rig, epoch=0)
+    for delay in range(48):
+        epoch = 2 * delay % 16
+        assert await rig.announce(0, epoch, 160, more=1) == Reason.OK
+        assert await rig.close(0, epoch) == Reason.OK
+        await rig.cycles(delay)
+        after = (epoch + 1) % 16
+        for bytes16 in (20, 30):
+            rig.command(CommandOp.ANNOUNCE, handle=0, epoch=after, bytes16=bytes16)
+        await rig.idle()
+        assert [one["status"] for one in rig.answered[-2:]] == [Reason.OK, Reason.AFTER_CLOSE]
+        assert await rig.close(0, after) == Reason.OK
+        await rig.idle()
+        assert words(rig)[-2][0] == 1 and words(rig)[-2][-1] == 20, words(rig)
+    cover("producer.same_replica_twice")
+
+
 @ProducerRig.test(rate=0, prompt=1)
 async def spent_late(rig, cfg, rng):
     """What is spent is said only when the epoch after the next is told: it does not close that."""

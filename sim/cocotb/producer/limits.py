@@ -8,6 +8,7 @@ from sim.quality.coverage import cover
 from .rig import ProducerRig
 
 CLOSE_CYCLES, FENCE_CYCLES = 7, 29  # from a command to its answer in an idle hub
+TELL_CYCLES = 7  # from an ANNOUNCE with ``more`` to its answer
 NEWS_CYCLES = 46  # from a CLOSE to the end of its packet
 
 
@@ -28,6 +29,27 @@ async def latency(rig, cfg, rng):
                 took = rig.o_news.stamps[-1] - rig.i_command.stamps[-1]
                 assert took == NEWS_CYCLES, f"news after {took} cycles"
     cover("producer.latency")
+
+
+@ProducerRig.test(rate=0, peek=0, hops=0, prompt=1, fits=lambda cfg: cfg.handles > 4)
+async def announced_at_once(rig, cfg, rng):
+    """Announcements of different destinations are accepted and answered one per cycle; the last,
+    without ``more``, is answered three cycles later."""
+    await rig.start(owner=1, epoch=2, log2_replicas=0)
+    before = len(rig.o_response.stamps)
+    handles = rng.sample(range(cfg.handles), 5)
+    for handle in handles:
+        more = handle != handles[-1]
+        rig.command(CommandOp.ANNOUNCE, handle=handle, epoch=2, bytes16=2, more=more)
+    await rig.until(lambda: len(rig.o_response.stamps) == before + 5, 200, "answers")
+    came, stamps = rig.i_command.stamps[-5:], rig.o_response.stamps[-5:]
+    assert [stamp - came[0] for stamp in came] == [0, 1, 2, 3, 4], came
+    took = [stamp - first for stamp, first in zip(stamps, came, strict=True)]
+    assert took == [TELL_CYCLES] * 4 + [TELL_CYCLES + 3], took
+    assert all(one["status"] == Reason.OK for one in rig.answered[-5:])
+    await rig.idle()
+    assert sorted(entry["bytes16"] for _, entry in rig.entries if entry["tell"]) == [2] * 5
+    cover("producer.announced_at_once")
 
 
 @ProducerRig.test(rate=0, peek=0)

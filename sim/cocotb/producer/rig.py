@@ -480,7 +480,7 @@ class ProducerRig(Rig):
         assert command is not None, f"cycle {cycle}: an answer without a command: {answer}"
         status = Reason(answer["status"])
         self.reasons.append(status)
-        self.answered.append(command)
+        self.answered.append(command | {"status": status})
         op = command["op"]
         if op in FENCES:
             left = [store for store in self.inside() if store.number < command["limit"]]
