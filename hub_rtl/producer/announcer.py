@@ -39,7 +39,7 @@ class Announcer(wiring.Component):
     again until it has. After a command without ``more`` all that is listed goes (``urge``), before
     its answer.
 
-    Latency: 5 cycles from ``i`` to ``o_answer``; without ``more`` 2 more. Throughput: one command
+    Latency: 5 cycles from ``i`` to ``o_answer``; without ``more`` 3 more. Throughput: one command
     per cycle, but of the same destination one in 5. Order is kept: tells, and answers.
 
     Stalls: waits for the table, ``o_tell`` and ``o_answer``; while one asks again, those behind it

@@ -66,8 +66,8 @@ class ProducerControl(wiring.Component):
       that promised them waits for a CLOSE.
     * An operation that does not exist is answered UNKNOWN.
 
-    Latency: a command is answered after 7 cycles, ANNOUNCE 2 more, without ``more`` 3 more;
-    CLOSE_ALL and ANNOUNCE_ALL take one cycle per handle beside that. What is closed shares a flush
+    Latency: a command is answered after 7 cycles, an ANNOUNCE without ``more`` 3 more; they go one
+    per cycle (of one destination one in 5), others wait for the answers before them. CLOSE_ALL and ANNOUNCE_ALL take one cycle per handle beside that. What is closed shares a flush
     of 17 cycles, and the time for older stores to be handed over, with all that was closed while
     the flush before was under way; then one cycle to list each replica; the entries go one per 3
     cycles, up to 16 to a packet. Answers carry the command's tag and are not in order.
