@@ -67,10 +67,11 @@ class ProducerControl(wiring.Component):
     * An operation that does not exist is answered UNKNOWN.
 
     Latency: a command is answered after 7 cycles, an ANNOUNCE without ``more`` 3 more; they go one
-    per cycle (of one destination one in 5), others wait for the answers before them. CLOSE_ALL and ANNOUNCE_ALL take one cycle per handle beside that. What is closed shares a flush
-    of 17 cycles, and the time for older stores to be handed over, with all that was closed while
-    the flush before was under way; then one cycle to list each replica; the entries go one per 3
-    cycles, up to 16 to a packet. Answers carry the command's tag and are not in order.
+    per cycle (of one destination one in 5), others wait for the answers before them. CLOSE_ALL and
+    ANNOUNCE_ALL take one cycle per handle beside that. What is closed shares a flush of 17 cycles,
+    and the time for older stores to be handed over, with all that was closed while the flush before
+    was under way; then one cycle to list each replica; the entries go one per 3 cycles, up to 16 to
+    a packet. Answers carry the command's tag and are not in order.
 
     Order and stalls: commands are executed in order. Pending news wait per peer, none holds up
     another peer's. A fence that waits holds up nothing; ``fences`` + 1 of them wait in a queue, one
