@@ -196,6 +196,7 @@ class _Judge:
             return
         if isinstance(error, regression.SimFailure):
             self._end({"verdict": "crash", "test": name})
+        # A skipped test is of another configuration: it says nothing of this mutant.
         if error is not None and not isinstance(error, pytest.skip.Exception):
             self._end({"verdict": "killed", "test": name, "error": type(error).__name__})
         self._tests[name], self._ns[name] = round(seconds, 3), stop - start
