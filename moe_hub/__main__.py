@@ -8,7 +8,7 @@ def main():
     """Runs the command. Ctrl-C before the handler of errors stands, while libraries are being read,
     ends as it does later: one line, 130."""
     try:
-        from moe_hub.cli import app
+        from moe_hub.command.cli import app
 
         app()
     except KeyboardInterrupt:

@@ -204,9 +204,9 @@ def run_points(points, *, jobs=None, scheduler=None, progress=None, kept=None):
 
     ``jobs``: processes, all cores by default. ``scheduler``: address of a Dask scheduler in their
     place; it has to answer, also when there is nothing to simulate. ``progress``: a
-    :class:`moe_hub.console.Progress` that is told how many are done and what they cost. ``kept``: a
-    :class:`sim.evaluate.kept.Kept`, layers in it are not simulated again. Raises ValueError when
-    the cluster cannot be used, and what a point raises.
+    :class:`moe_hub.command.console.Progress` that is told how many are done and what they cost.
+    ``kept``: a :class:`sim.evaluate.kept.Kept`, layers in it are not simulated again. Raises
+    ValueError when the cluster cannot be used, and what a point raises.
     """
     unique = sorted(
         dict.fromkeys(points), key=lambda p: (-p.tokens * shape(p.model).top_k * p.ranks, repr(p))

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from moe_hub.cli import app
+from moe_hub.command.cli import app
 from sim.evaluate import assumptions, sweeps
 from sim.evaluate.experiments import EXPERIMENTS, STANDARD
 from sim.evaluate.kept import Kept

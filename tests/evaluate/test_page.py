@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from moe_hub.cli import app
+from moe_hub.command.cli import app
 from sim.evaluate import assumptions
 from sim.evaluate.commands import PAGE
 from sim.evaluate.experiments import EXPERIMENTS

@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from flow.fpga.plan import Plan
 from flow.fpga.selftest import CODES, SelfTest
-from moe_hub.cli import app
+from moe_hub.command.cli import app
 from sim.bench.runner import run_bench
 
 PLAN = Plan(rounds=3)

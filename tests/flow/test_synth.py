@@ -19,7 +19,7 @@ from flow.synth.parts import PARTS, part_rtlil
 from flow.synth.targets import fpga_targets
 from flow.synth.timer import slowest_paths
 from hub_rtl.contract.config import preset
-from moe_hub.cli import app
+from moe_hub.command.cli import app
 
 TINY = preset("tiny")
 PART = "spill_port_merge"

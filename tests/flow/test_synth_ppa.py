@@ -18,7 +18,7 @@ from flow.synth.processes import ASAP7_BIT_UM2, Process, memory_area
 from flow.synth.sweeps import SWEEPS, Sweep, fit_line, slice_and_shared
 from flow.synth.targets import area_of_hub, judge
 from hub_rtl.contract.config import preset
-from moe_hub.ppa import report
+from moe_hub.command.ppa import report
 
 TINY = preset("tiny", lanes=2, victim_sets=1)
 KGE = {

@@ -15,7 +15,7 @@ from flow.verilog.generate import TOP
 from flow.verilog.register_rdl import registers_systemrdl
 from flow.verilog.register_text import registers_header, registers_markdown
 from hub_rtl.contract.config import preset
-from moe_hub.cli import app
+from moe_hub.command.cli import app
 from sim.bench.runner import ROOT
 
 RUN = CliRunner()
@@ -95,7 +95,8 @@ def test_lint_says_what_it_waives(monkeypatch):
     """Clean text: exit code 0. A finding: shown, exit code 1. The waivers are printed with their
     reasons. (On the real Verilog: ``test_wheel.py``.)"""
     text = SimpleNamespace(sources=lambda: {f"{TOP}.v": ""})
-    monkeypatch.setattr(importlib.import_module("moe_hub.lint"), "texts_of", lambda cfg: text)
+    verb = importlib.import_module("moe_hub.command.lint")
+    monkeypatch.setattr(verb, "texts_of", lambda cfg: text)
     monkeypatch.setattr(lint, "lint_verilog", lambda *given, **more: [])
     clean = RUN.invoke(app, ["lint", "--preset", "tiny"])
     assert clean.exit_code == 0 and clean.stdout.startswith("tiny: clean\n")

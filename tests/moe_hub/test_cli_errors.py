@@ -14,9 +14,9 @@ import pytest
 from typer.testing import CliRunner
 
 from hub_rtl.contract.config import ConfigError
-from moe_hub.cli import app
-from moe_hub.console import Progress, output_folder, write_text
-from moe_hub.program import program
+from moe_hub.command.cli import app
+from moe_hub.command.console import Progress, output_folder, write_text
+from moe_hub.command.program import program
 from sim.bench.runner import ROOT
 from sim.evaluate import runner
 
@@ -180,7 +180,7 @@ def test_a_bug_is_not_hidden():
 def test_ctrl_c():
     """A real signal to a real process, while a verb works."""
     script = (
-        "import time\nfrom moe_hub.program import program\napp = program('A toy.')\n"
+        "import time\nfrom moe_hub.command.program import program\napp = program('A toy.')\n"
         "@app.command()\ndef act():\n    print('working', flush=True)\n    time.sleep(60)\n"
         "app.command('other')(lambda: None)\napp(['act'])\n"
     )

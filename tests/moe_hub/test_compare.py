@@ -8,9 +8,9 @@ from functools import partial
 import pytest
 from typer.testing import CliRunner
 
-import moe_hub.compare
-import moe_hub.run
-from moe_hub.cli import app
+import moe_hub.command.compare
+import moe_hub.command.run
+from moe_hub.command.cli import app
 from sim.system import compare
 from sim.system.compare import BESIDE, HOT, WAITING, Case
 from sim.system.ways import WAYS
@@ -29,7 +29,7 @@ def noted(names, name, programs, *given, **more):
 def test_a_command_of_the_page_is_its_run(case, monkeypatch, tmp_path):
     """What stands beside a line is what was measured: routing, hub, tiles, fabric, ways."""
     seen = {}
-    original = moe_hub.run.plan_layer
+    original = moe_hub.command.run.plan_layer
 
     def planned(*given, **more):
         seen["plan"] = original(*given, **more)
@@ -39,11 +39,11 @@ def test_a_command_of_the_page_is_its_run(case, monkeypatch, tmp_path):
         seen["settings"] = system.settings
         raise Planned
 
-    monkeypatch.setattr(moe_hub.run, "simulate", simulated)
+    monkeypatch.setattr(moe_hub.command.run, "simulate", simulated)
     for way, made in WAYS.items():
         programs = partial(noted, seen.setdefault("ways", []), way, made.programs)
         monkeypatch.setitem(WAYS, way, replace(made, programs=programs))
-    monkeypatch.setattr(moe_hub.run, "plan_layer", planned)
+    monkeypatch.setattr(moe_hub.command.run, "plan_layer", planned)
     monkeypatch.chdir(tmp_path)
     words = shlex.split(case.command)
     assert words[0] == "moe-hub"
@@ -91,7 +91,7 @@ def test_a_wrong_run_is_a_failure(monkeypatch, tmp_path):
     def wrong(*given):
         raise AssertionError("hub: rank 0: 1 bytes of memory differ, first at 0x10")
 
-    monkeypatch.setattr(moe_hub.compare, "compared", wrong)
+    monkeypatch.setattr(moe_hub.command.compare, "compared", wrong)
     result = CliRunner().invoke(app, ["compare", "--page", str(tmp_path / "page.md")])
     assert result.exit_code == 1 and "rank 0: 1 bytes" in result.stderr
     assert not (tmp_path / "page.md").exists()

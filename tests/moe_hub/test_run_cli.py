@@ -10,10 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from hub_rtl.contract.config import ConfigError, preset
-from moe_hub.bench import bench
-from moe_hub.cli import app
-from moe_hub.options import LatencyOption
-from moe_hub.run import run
+from moe_hub.command.bench import bench
+from moe_hub.command.cli import app
+from moe_hub.command.options import LatencyOption
+from moe_hub.command.run import run
 from sim.system.bench_speed import Line, speed_table
 from sim.system.fabric import HOP_NS, HUB_GHZ, one_way
 from sim.system.figures import behind

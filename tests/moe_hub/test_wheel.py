@@ -23,7 +23,7 @@ from flow.verilog.generate import generate
 from flow.verilog.lint import WAIVED
 from flow.verilog.register_text import registers_markdown
 from hub_rtl.contract.config import preset
-from moe_hub.verbs import VERBS
+from moe_hub.command.verbs import VERBS
 from sim.bench.runner import ROOT
 
 PACKAGES = ("flow", "hub_rtl", "moe_hub")

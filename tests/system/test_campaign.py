@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hub_rtl.contract.packets import CommandOp
-from moe_hub.cli import app
+from moe_hub.command.cli import app
 from sim.bench.runner import ROOT
 from sim.campaign.checker import judge
 from sim.campaign.draw import SHARE, draw_config, draw_plan

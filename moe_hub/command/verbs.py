@@ -2,8 +2,8 @@
 """The registry of verbs: a line each, and what each needs. A verb's module is imported when it is
 called.
 
-A new verb is a file ``moe_hub/<verb>.py`` with a function of that name (its parameters are typer
-options, its docstring is ``moe-hub <verb> --help``) and a line in :data:`VERBS`.
+A new verb is a file ``moe_hub/command/<verb>.py`` with a function of that name (its parameters are
+typer options, its docstring is ``moe-hub <verb> --help``) and a line in :data:`VERBS`.
 """
 
 import importlib
@@ -16,8 +16,8 @@ from .console import fail
 
 __all__ = ["LIBRARIES", "ROOT", "VERBS", "Verb", "require"]
 
-#: Where the package lies; the repository's root in a checkout, elsewhere a folder of libraries.
-ROOT = Path(__file__).resolve().parents[1]
+#: Where ``moe_hub`` lies; the repository's root in a checkout, elsewhere a folder of libraries.
+ROOT = Path(__file__).resolve().parents[2]
 #: What is there in a checkout, beside the package.
 CHECKOUT = ("pyproject.toml", "sim/bench", "formal/kit")
 
@@ -31,6 +31,7 @@ LIBRARIES = {
     "numpy": "evaluate",
     "matplotlib": "evaluate",
     "simpy": "evaluate",
+    "pandas": "evaluate",
     "cocotb": "dev",
     "pytest": "dev",
 }
@@ -62,7 +63,7 @@ class Verb:
             if str(ROOT) not in sys.path:
                 sys.path.insert(0, str(ROOT))
         require(self.name, *self.libraries)
-        return getattr(importlib.import_module(f"moe_hub.{self.name}"), self.name)
+        return getattr(importlib.import_module(f"moe_hub.command.{self.name}"), self.name)
 
 
 _RUN = ("numpy", "matplotlib")

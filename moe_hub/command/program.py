@@ -4,9 +4,9 @@ code.
 
 Exit codes: 0, done; 1, what was asked for was done and failed, or could not be written; 2, the
 order was wrong, nothing was done; 130, Ctrl-C. A verb raises ValueError (all errors of the
-project's own inputs are some) or OSError, or ends with :func:`~moe_hub.console.fail`; it handles
-nothing itself but what only it can say better. Other exceptions are bugs and keep their traceback;
-``--traceback`` shows it for every error.
+project's own inputs are some) or OSError, or ends with :func:`~moe_hub.command.console.fail`; it
+handles nothing itself but what only it can say better. Other exceptions are bugs and keep their
+traceback; ``--traceback`` shows it for every error.
 """
 
 import errno
@@ -133,7 +133,7 @@ def _version(asked):
 def program(text, verbs=()):
     """A ``typer.Typer`` with the handler and the options that stand before the verb.
 
-    ``text``: its help. ``verbs``: :class:`~moe_hub.verbs.Verb` objects.
+    ``text``: its help. ``verbs``: :class:`~moe_hub.command.verbs.Verb` objects.
     """
 
     class Whole(Program):
