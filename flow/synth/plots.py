@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures of area and clock. Colours are those of Okabe and Ito, which the colour-blind tell
-apart; markers differ too."""
+"""Pictures of area and clock."""
 
-from pathlib import Path
+from flow.pictures import BLUE, GREEN, ORANGE, RED, legend_below, picture
 
 from .census import REST, UNITS
 from .peers import peer_of
@@ -11,122 +10,100 @@ from .targets import FPGA_MHZ
 
 __all__ = ["draw_areas", "draw_clocks", "draw_lanes", "draw_sweeps"]
 
-BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
-
-
-def _figure(width, height, columns=1, rows=1):
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(rows, columns, figsize=(width, height), squeeze=False)
-    for axis in axes.flat:
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.tick_params(labelsize=8)
-    return figure, list(axes.flat)
-
-
-def _save(figure, path):
-    from matplotlib import pyplot as plt
-
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    figure.tight_layout()
-    figure.savefig(path, dpi=110, metadata={"Software": None})
-    plt.close(figure)
-
 
 def draw_areas(figures, counts, path):
     """Gates of one of each unit, and memory bits; ``figures``: {unit: generic figures}."""
     names = sorted(figures, key=lambda name: figures[name]["kge"])
-    figure, (gates, bits) = _figure(10, 0.28 * len(names) + 1.2, 2)
     colour = {"lane": BLUE, "slice": BLUE, "loop": GREEN, "hub": ORANGE}
     colours = [colour[UNITS[name].per] if name in UNITS else ORANGE for name in names]
     labels = [f"{name} × {counts[name]}" if name != REST else "what joins them" for name in names]
-    gates.barh(labels, [figures[name]["kge"] for name in names], color=colours)
-    gates.set_xlabel("kGE of one, memories apart", fontsize=8)
-    bits.barh(labels, [figures[name]["memory_bits"] / 1024 for name in names], color=colours)
-    bits.set_yticklabels([])
-    bits.set_xlabel("Kibit of memory of one", fontsize=8)
-    for colour, text in (
-        (BLUE, "every lane"),
-        (GREEN, "every loopback lane"),
-        (ORANGE, "once per hub"),
-    ):
-        gates.barh([labels[0]], [0], color=colour, label=text)
-    gates.legend(fontsize=8, loc="lower right", frameon=False)
-    _save(figure, path)
+    with picture(path, 0.26 * len(names) + 1.2) as figure:
+        gates, bits = figure.subplots(1, 2, sharey=True)
+        gates.barh(labels, [figures[name]["kge"] for name in names], color=colours)
+        gates.set(title="Gates, memories apart", xlabel="kGE of one")
+        bits.barh(labels, [figures[name]["memory_bits"] / 1024 for name in names], color=colours)
+        bits.set(title="Memories", xlabel="Kibit of one")
+        for axes in (gates, bits):
+            axes.grid(axis="y", visible=False)
+            axes.margins(y=0.01)
+        for each, text in (
+            (BLUE, "every lane"),
+            (GREEN, "every loopback lane"),
+            (ORANGE, "once per hub"),
+        ):
+            gates.barh([labels[0]], [0], color=each, label=text)
+        legend_below(figure)
 
 
 def draw_clocks(found, path):
     """ECP5 clock of blocks and hub beside target and peer; ``found``: {part: {"ecp5": figures}}."""
     names = [name for name, flows in found.items() if "ecp5" in flows]
-    figure, (axis,) = _figure(9, 3.6)
-    axis.bar(
-        names,
-        [found[name]["ecp5"]["mhz"] for name in names],
-        color=BLUE,
-        label="median of the seeds",
-    )
-    for at, name in enumerate(names):
-        runs, peer = found[name]["ecp5"]["runs"], peer_of(name)
-        axis.plot([at] * len(runs), runs, "k_", ms=6, label="each seed" if at == 0 else None)
-        if peer:
-            axis.plot([at], [peer.mhz], "D", color=ORANGE, ms=5)
-    axis.axhline(FPGA_MHZ, color=RED, lw=2, label="target of the hub")
-    axis.plot([], [], "D", color=ORANGE, ms=5, label="nearest peer")
-    axis.set_ylabel("MHz, ECP5-85F speed 8", fontsize=8)
-    axis.set_xticks(range(len(names)), names, rotation=35, ha="right")
-    axis.legend(fontsize=8, ncol=4, frameon=False)
-    _save(figure, path)
+    with picture(path, 0.3 * len(names) + 1.3) as figure:
+        axes = figure.subplots()
+        axes.barh(
+            names,
+            [found[name]["ecp5"]["mhz"] for name in names],
+            color=BLUE,
+            label="median of the seeds",
+        )
+        for at, name in enumerate(names):
+            runs, peer, first = found[name]["ecp5"]["runs"], peer_of(name), at == 0
+            axes.plot(runs, [at] * len(runs), "k|", ms=9, label="each seed" if first else None)
+            if peer:
+                axes.plot([peer.mhz], [at], "D", color=ORANGE)
+        axes.plot([], [], "D", color=ORANGE, label="nearest peer")
+        axes.axvline(FPGA_MHZ, color=RED, lw=2, label="target of the hub")
+        axes.set_xlabel("clock on ECP5-85F speed 8, MHz")
+        axes.set_ylim(len(names) - 0.5, -0.5)  # the first on top
+        axes.grid(axis="y", visible=False)
+        legend_below(figure)
 
 
 def draw_lanes(series, path):
     """Area over slices with its line; ``series``: {title: [(slices, slice kGE, shared kGE,
     hub kGE)]}."""
-    figure, (axis,) = _figure(7, 4)
     styles = zip((BLUE, ORANGE, GREEN), ("o", "s", "^"), strict=True)
-    for (title, points), (colour, marker) in zip(series.items(), styles, strict=False):
-        xs = [x for x, *_ in points]
-        line = fit_line(xs, [total for *_, total in points])
-        axis.plot(xs, [total for *_, total in points], marker, color=colour, ms=6, label=title)
-        axis.plot(
-            [0, max(xs)],
-            [line.start, line.start + line.slope * max(xs)],
-            color=colour,
-            lw=1,
-            label=f"{line.start:.0f} + {line.slope:.1f} × slices, R² = {line.r2:.5f}",
-        )
-    axis.set_xlim(0)
-    axis.set_ylim(0)
-    axis.set_xticks(xs)
-    axis.yaxis.set_major_formatter("{x:,.0f}")
-    axis.set_xlabel("slices (one loopback slice beside them)", fontsize=8)
-    axis.set_ylabel("kGE of the hub, memories apart", fontsize=8)
-    axis.legend(fontsize=8, frameon=False)
-    _save(figure, path)
+    with picture(path, 3.9) as figure:
+        axes = figure.subplots()
+        for (title, points), (colour, marker) in zip(series.items(), styles, strict=False):
+            xs = [x for x, *_ in points]
+            line = fit_line(xs, [total for *_, total in points])
+            axes.plot(xs, [total for *_, total in points], marker, color=colour, label=title)
+            axes.plot(
+                [0, max(xs)],
+                [line.start, line.start + line.slope * max(xs)],
+                color=colour,
+                lw=1.2,
+                label=f"{line.start:.0f} + {line.slope:.1f} × slices, R² = {line.r2:.5f}",
+            )
+        axes.set(xlim=0, ylim=0, xticks=xs)
+        axes.yaxis.set_major_formatter("{x:,.0f}")
+        axes.set_xlabel("slices (one loopback slice beside them)")
+        axes.set_ylabel("the hub, memories apart, kGE")
+        axes.legend()
 
 
 def draw_sweeps(sweeps, path):
     """One panel per sweep; ``sweeps``: [(Sweep, {title: [(value, slice kGE, shared kGE,
     hub kGE)]})]."""
-    figure, axes = _figure(9, 3 * -(-len(sweeps) // 2), 2, -(-len(sweeps) // 2))
-    for axis, (sweep, series) in zip(axes, sweeps, strict=False):
-        for (title, points), dashes in zip(series.items(), ("-", "--", ":"), strict=False):
-            xs = [x * sweep.scale for x, *_ in points]
-            for at, (marker, colour, what) in enumerate(
-                (("o", BLUE, "a slice"), ("s", ORANGE, "shared")), 1
-            ):
-                values = [point[at] for point in points]
-                label = f"{what}, {title}"
-                axis.plot(xs, values, marker + dashes, color=colour, ms=4, lw=1.2, label=label)
-        axis.set_xscale("log", base=2)
-        axis.set_xticks(xs, [f"{x:,}" for x in xs])
-        axis.minorticks_off()
-        axis.set_ylim(0)
-        axis.set_xlabel(sweep.axis, fontsize=8)
-        axis.set_ylabel("kGE, memories apart", fontsize=8)
-        axis.legend(fontsize=7, frameon=False)
-    for axis in axes[len(sweeps) :]:
-        axis.set_visible(False)
-    _save(figure, path)
+    rows = -(-len(sweeps) // 2)
+    with picture(path, 2.5 * rows + 0.6) as figure:
+        axes = [*figure.subplots(rows, 2, squeeze=False).flat]
+        for panel, (sweep, series) in zip(axes, sweeps, strict=False):
+            for (title, points), dashes in zip(series.items(), ("-", "--", ":"), strict=False):
+                xs = [x * sweep.scale for x, *_ in points]
+                for at, (marker, colour, what) in enumerate(
+                    (("o", BLUE, "a slice"), ("s", ORANGE, "shared")), 1
+                ):
+                    values = [point[at] for point in points]
+                    label = f"{what}, {title}"
+                    panel.plot(xs, values, marker + dashes, color=colour, label=label)
+            panel.set_xscale("log", base=2)
+            panel.set_xticks(xs, [f"{x:,}" for x in xs])
+            panel.minorticks_off()
+            panel.set_ylim(0)
+            panel.set_xlabel(sweep.axis)
+            panel.set_ylabel("memories apart, kGE")
+        for panel in axes[len(sweeps) :]:
+            panel.set_visible(False)
+        legend_below(figure, 3)

@@ -99,6 +99,7 @@ def sensitivity_report(options, results):
         title="mean speed-up of the hub",
         kind="bars",
         x=x,
+        ylabel="a system's time over the hub's",
         line=1.0,
         series={s: tuple(row[s] for row in summary) for s in systems},
     )
@@ -179,9 +180,10 @@ def published_report(options, results):
             "within their targets"
         )
     panel = Panel(
-        title="ours over published",
+        title="every figure",
         kind="bars",
         x=tuple(row["figure"] for row in summary),
+        ylabel="ours over the published one",
         line=1.0,
         series={
             role: tuple(

@@ -199,6 +199,8 @@ def test_plots_do_not_depend_on_the_day(tmp_path):
         kind="lines",
         x=(1, 2, 4),
         series={"moe_hub": (1, 2, 3), "b": (3, None, 1)},
+        xlabel="GPUs",
+        ylabel="layer, µs",
         log_x=True,
     )
     for name in ("a.png", "b.png"):

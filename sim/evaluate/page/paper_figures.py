@@ -22,6 +22,7 @@ from sim.evaluate.study import (
 from sim.workload.models import model as shape
 
 from .charts import Panel, Plot
+from .numbers import NAMES
 
 __all__ = [
     "ablation_points",
@@ -87,17 +88,14 @@ def _by_tokens(options, points, value, **panel):
 
 def layer_report(options, results):
     points = main_points(options)
+    base = "megatron" if "megatron" in systems_of(options) else HUB
     panels = _by_tokens(
         options,
         points,
-        lambda point: (
-            results[replace(point, system="megatron")].us / results[point].us
-            if "megatron" in systems_of(options)
-            else results[point].us
-        ),
+        lambda point: results[replace(point, system=base)].us / results[point].us,
         kind="bars",
         line=1.0,
-        ylabel="speed-up over Megatron-TE",
+        ylabel=f"speed-up over {NAMES[base]}",
     )
     return Report(
         rows=rows_of(results, points),
@@ -128,7 +126,7 @@ def tokens_report(options, results):
         kind="lines",
         log_x=True,
         log_y=True,
-        ylabel="layer, microseconds",
+        ylabel="layer, µs",
     )
     return Report(
         rows=rows_of(results, points),
@@ -164,7 +162,7 @@ def end_report(options, results):
         lambda p: forward(results, replace(p, system=base)) / forward(results, p),
         kind="bars",
         line=1.0,
-        ylabel=f"speed-up over {base}",
+        ylabel=f"speed-up over {NAMES[base]}",
     )
     return Report(
         rows=rows,
@@ -213,7 +211,7 @@ def ablation_report(options, results):
             kind="bars",
             x=tokens,
             xlabel="tokens, all GPUs",
-            ylabel="speed-up over base",
+            ylabel="speed-up over the base",
             line=1.0,
             series={
                 s: tuple(gain(p) for p in first if (p.model, p.system) == (model, s))

@@ -4,25 +4,17 @@ bytes."""
 
 from pathlib import Path
 
-import matplotlib
-from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
+from flow.pictures import legend_below, picture
 from sim.evaluate.schemes import SCHEMES
 from sim.evaluate.study import PAPER_SYSTEMS, paper
 
-from .charts import STYLE, save
 from .numbers import mean
 from .page import PAPER_MACHINE, NotRun, read
 
 __all__ = ["PICTURES", "draw_all"]
 
-PAGE_STYLE = STYLE | {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 10,
-}
 TITLES = {
     "mixtral-8x7b": "Mixtral 8x7B",
     "qwen2-moe-2.7b": "Qwen2-MoE-2.7B",
@@ -68,7 +60,7 @@ def _layer(folder, figure):
         _bars(axes, [*(f"{count:,}" for count in tokens), "mean"], series)
         axes.axhline(1, color="black", linewidth=0.8)
         axes.axvline(len(tokens) - 0.5, color="black", linewidth=0.6, linestyle=":")
-        axes.set_title(TITLES.get(model, model), loc="left")
+        axes.set_title(TITLES.get(model, model))
         axes.set_ylabel("speed-up over\nMegatron-TE")
         axes.grid(axis="x", visible=False)
     panels[-1].set_xlabel("tokens over 8 GPUs")
@@ -76,7 +68,7 @@ def _layer(folder, figure):
 
 def _averages(folder, figure):
     """The paper's ten averages beside ours."""
-    panels = figure.subplots(1, 2, sharey=True)
+    panels = figure.subplots(1, 2, sharex=True, sharey=True)
     for axes, (name, metric, title) in zip(
         panels,
         (
@@ -91,42 +83,41 @@ def _averages(folder, figure):
             if row["machine"] == PAPER_MACHINE
         }
         for number, system in enumerate(PAPER_SYSTEMS):
-            row, theirs = ours[system], paper()[1][metric, system]
+            row, theirs, first = ours[system], paper()[1][metric, system], not number
             axes.plot(
-                [number, number],
                 [float(row["smallest"]), float(row["largest"])],
+                [number, number],
                 color=SCHEMES[system].color,
-                linewidth=5,
+                linewidth=7,
                 alpha=0.35,
                 solid_capstyle="butt",
-                label="ours, range of points" if not number else None,
+                label="ours, range of points" if first else None,
             )
             axes.plot(
-                number,
                 float(row["mean"]),
+                number,
                 "o",
                 color=SCHEMES[system].color,
-                markersize=8,
-                label="ours, mean" if not number else None,
+                markersize=9,
+                label="ours, mean" if first else None,
             )
             axes.plot(
-                number,
                 theirs,
+                number,
                 "D",
                 color="black",
-                markersize=6,
+                markersize=7,
                 markerfacecolor="none",
-                markeredgewidth=1.5,
-                label="paper, mean" if not number else None,
+                markeredgewidth=1.7,
+                label="paper, mean" if first else None,
             )
-        axes.set_xticks(
-            range(len(PAPER_SYSTEMS)),
-            [SCHEMES[system].title for system in PAPER_SYSTEMS],
-            rotation=20,
-        )
-        axes.axhline(1, color="black", linewidth=0.8)
-        axes.set_title(title, loc="left")
-    panels[0].set_ylabel("speed-up of the hub over")
+        axes.axvline(1, color="black", linewidth=0.9)
+        axes.grid(axis="y", visible=False)
+        axes.set(title=title, xlabel="a system's time over the hub's")
+        axes.set_xlim(0)
+    titles = [SCHEMES[system].title for system in PAPER_SYSTEMS]
+    panels[0].set_yticks(range(len(titles)), titles)
+    panels[0].set_ylim(len(titles) - 0.5, -0.5)
 
 
 def _lines(axes, rows, x, systems, value=float):
@@ -136,7 +127,7 @@ def _lines(axes, rows, x, systems, value=float):
             axes.plot(
                 *zip(*points, strict=True),
                 marker="o",
-                markersize=3.5,
+                markersize=4.5,
                 color=SCHEMES[system].color,
                 label=SCHEMES[system].title,
                 linestyle="--" if system == "ideal" else "-",
@@ -165,17 +156,19 @@ def _sweeps(folder, figure):
     ]
     _lines(first, rows, "tokens", shown)
     _steps(first, tokens[::2])
-    first.set_title("tokens over 8 GPUs, mean of the paper's models", loc="left")
+    first.set(title="Tokens, mean of the paper's models", xlabel="tokens over 8 GPUs")
     _lines(second, read(folder, "skew-summary"), "skew", shown)
-    second.set_title("skew (standard deviation), 8,192 tokens", loc="left")
+    second.set(
+        title="Skew, 8,192 tokens", xlabel="standard deviation of the experts' shares of tokens"
+    )
     large = [row for row in read(folder, "gpus-summary") if row["model"] == "deepseek-v3"]
     _lines(third, large, "GPUs", (*shown, "deepep_v1_normal"))
     _steps(third, [8, 16, 32, 64])
-    third.set_title("GPUs, DeepSeek-V3, NVL72, 256 tokens each", loc="left")
+    third.set(title="GPUs of an NVL72, DeepSeek-V3", xlabel="GPUs, 256 tokens each")
     _lines(fourth, read(folder, "links-summary"), "GB/s per GPU and direction", shown)
-    fourth.set_title("GB/s per GPU and direction, H800", loc="left")
+    fourth.set(title="Bandwidth, H800", xlabel="GB/s per GPU and direction")
     for axes in (first, third):
-        axes.set_ylabel("speed-up of the hub over")
+        axes.set_ylabel("a system's time\nover the hub's")
 
 
 def _shapes(folder, figure):
@@ -184,31 +177,27 @@ def _shapes(folder, figure):
     axes = figure.subplots()
     rows = sorted(read(folder, "shapes-summary"), key=lambda row: float(row["ratio"]))
     places = range(len(rows))
-    axes.bar(
+    axes.barh(
         places,
         [float(row["ratio"]) for row in rows],
         0.8,
-        color="#dddddd",
-        label="dispatch bytes, hub over DeepEP",
+        color="#d5d9de",
+        label="dispatched bytes, hub over DeepEP",
     )
     for system, marker in (("deepep_v1_normal", "s"), ("deepep_v2", "o"), ("comet", "^")):
         axes.plot(
-            places,
             [float(row[system]) for row in rows],
+            places,
             marker,
             color=SCHEMES[system].color,
-            markersize=5,
-            label=f"speed-up over {SCHEMES[system].title}",
+            label=f"{SCHEMES[system].title}'s time over the hub's",
         )
-    axes.axhline(1, color="black", linewidth=0.8)
-    axes.set_xticks(
-        places,
-        [f"{row['model']} ({row['top-k']}/{row['experts']})" for row in rows],
-        rotation=60,
-        ha="right",
-    )
-    axes.grid(axis="x", visible=False)
-    axes.set_ylabel("ratio")
+    axes.axvline(1, color="black", linewidth=0.9)
+    axes.set_yticks(places, [f"{row['model']}, {row['top-k']} of {row['experts']}" for row in rows])
+    axes.set(ylim=(len(rows) - 0.4, -0.6), xlabel="ratio")
+    axes.secondary_xaxis("top")
+    axes.grid(axis="y", visible=False)
+    axes.set_ylabel("model, experts chosen of all")
 
 
 def _ablation(folder, figure):
@@ -231,13 +220,13 @@ def _ablation(folder, figure):
         axes.grid(axis="x", visible=False)
 
 
-#: name: (function, inches wide and high)
+#: name: (function, inches high, columns of the legend)
 PICTURES = {
-    "layer": (_layer, 9.5, 6.6),
-    "averages": (_averages, 9, 3.6),
-    "sweeps": (_sweeps, 9.5, 6.4),
-    "shapes": (_shapes, 9.5, 5),
-    "ablation": (_ablation, 9, 3.2),
+    "layer": (_layer, 6.4, 6),
+    "averages": (_averages, 3.2, 3),
+    "sweeps": (_sweeps, 6.2, 4),
+    "shapes": (_shapes, 8.7, 2),
+    "ablation": (_ablation, 3.2, 4),
 }
 
 
@@ -245,13 +234,13 @@ def draw_all(folder, images):
     """Draws ``images/evaluation_<name>.png``, the pictures whose experiments have been run; their
     paths."""
     paths = []
-    for name, (picture, width, height) in PICTURES.items():
-        with matplotlib.rc_context(PAGE_STYLE):
-            figure = Figure(figsize=(width, height), dpi=110, layout="constrained")
-            try:
-                picture(folder, figure)
-            except NotRun:
-                continue
-            paths.append(Path(images) / f"evaluation_{name}.png")
-            save(figure, paths[-1], 6)
+    for name, (draw, height, columns) in PICTURES.items():
+        path = Path(images) / f"evaluation_{name}.png"
+        try:
+            with picture(path, height) as figure:
+                draw(folder, figure)
+                legend_below(figure, columns)
+        except NotRun:
+            continue
+        paths.append(path)
     return paths
