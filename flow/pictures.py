@@ -56,10 +56,13 @@ def picture(path, height):
         figure.savefig(path, metadata={"Software": None})
 
 
-def legend_below(figure, columns=6):
-    """One legend of all axes, each name once, below them, in at most so many columns."""
+def legend_below(figure, columns=6, first=()):
+    """One legend of all axes, each name once, below them, in at most so many columns; names of
+    ``first`` that are there come first."""
     labelled = [axes.get_legend_handles_labels() for axes in figure.axes]
     handles = {label: handle for group in labelled for handle, label in zip(*group, strict=True)}
+    order = [label for label in first if label in handles]
+    handles = {label: handles[label] for label in [*order, *handles]}
     figure.legend(
         handles.values(),
         handles,

@@ -12,8 +12,9 @@ from hub_rtl.contract.config import preset as preset_of
 from sim.system.building import HarnessError, build
 from sim.system.fabric import HOP_NS, one_way
 from sim.system.figures import behind, layer_report, table
-from sim.system.layer import plan_layer
-from sim.system.timeline import draw_timeline
+from sim.system.history import BIN, history, link_use
+from sim.system.layer import MARK_START, plan_layer
+from sim.system.views import VIEWS, write_views
 from sim.system.ways import BASELINES, WAYS
 from sim.workload.asked import asked_routing, asked_shape
 from sim.workload.models import MODELS
@@ -33,7 +34,6 @@ from .options import (
 
 __all__ = ["run"]
 
-BIN = 256  # cycles per bin of the timeline
 LONGEST = 10**9  # cycles that a wait can be told to take
 
 
@@ -90,7 +90,7 @@ def run(
     threads: number(1, 128, "Threads of the simulation; the result does not depend on it.") = 2,
     max_cycles: number(1, 10**12, "Watchdog, cycles.") = 50_000_000,
     seed: number(0, 2**32 - 1, "Of data and made-up routing.") = 1,
-    output: option(Path, "Folder of report.json, timeline.png.", "--output", "-o") = Path(
+    output: option(Path, f"Folder of report.json, {', '.join(VIEWS)}.", "--output", "-o") = Path(
         "build/run"
     ),
     keep: flag("--keep", "Keep logs and memory images in the output folder.") = False,
@@ -122,6 +122,7 @@ def run(
         "threads": threads,
         "max_cycles": max_cycles,
         "bin": BIN,
+        "bin_from": MARK_START,
         "seed": seed,
         "expert_cycles": expert_cycles,
     }
@@ -134,7 +135,7 @@ def run(
         name: WAYS[name].programs(plan, **surroundings, **own.get(name, {})) for name in names
     }
     output_folder(output)
-    reports, wrong = {}, False
+    reports, histories, wrong = {}, {}, False
     with Progress() as progress:
         for name, system in systems.items():
             title = WAYS[name].title
@@ -150,25 +151,22 @@ def run(
             if result.timed_out:
                 reports[name] = {"way": name, "differences": verdict.differences}
             else:
+                histories[name] = history(plan, result, name)
                 reports[name] = layer_report(plan, result, verdict, name)
                 reports[name]["latency_cycles"] = cycles
-            if name == "hub":
-                draw_timeline(
-                    plan,
-                    result,
-                    output / "timeline.png",
-                    BIN,
-                    f"{shape.name}, {routing.tokens} tokens, {ranks} ranks, "
-                    f"{plan.cfg.lanes} x {plan.cfg.slice_links} links, {cycles} cycles one way",
-                )
+                reports[name]["link_use"] = link_use(histories[name])
             if not keep:
                 result.remove()
+        progress.stage("drawing")
+        views = write_views(histories, reports, output)
     write_text(output / "report.json", json.dumps(reports, indent=1) + "\n")
     if all("rows" in report for report in reports.values()):
         console = table_console()
         console.print(table(reports))
         for sentence in behind(reports):
             print(sentence)
-    print(f"report: {output / 'report.json'}, picture: {output / 'timeline.png'}")
+    print(f"report: {output / 'report.json'}")
+    for path in views:
+        print(f"{VIEWS[path.name]}: {path}")
     if wrong:
         raise typer.Exit(1)

@@ -175,18 +175,20 @@ def baseline_programs(plan, prefix_cycles=500, **settings):
 
 
 def tile_cycles(plan, result):
-    """Cycles, since the start of the rank that they belong to, at which each tile became usable:
-    with the flags of all its sources."""
+    """For each rank a list of the cycles, since its start, at which each tile became usable: with
+    the flags of all its sources."""
     counts = row_counts(plan)
     offsets = _offsets(counts)
     out = []
     for rank in range(plan.cfg.ranks):
         marks = result.marks(rank)
-        out += [
-            max(marks[MARK_FLAG + s] for s in range(plan.cfg.ranks) if sources >> s & 1)
-            - marks[MARK_START]
-            for _, _, _, sources in _tiles(plan, rank, counts, offsets)
-        ]
+        out.append(
+            [
+                max(marks[MARK_FLAG + s] for s in range(plan.cfg.ranks) if sources >> s & 1)
+                - marks[MARK_START]
+                for _, _, _, sources in _tiles(plan, rank, counts, offsets)
+            ]
+        )
     return out
 
 

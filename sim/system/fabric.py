@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fabric between hubs, in time and in cycles of the hub's clock."""
 
-__all__ = ["HOPS", "HOP_NS", "HUB_GHZ", "hub_cycles", "link_clock", "one_way"]
+__all__ = ["HOPS", "HOP_NS", "HUB_GHZ", "cycle_ns", "hub_cycles", "link_clock", "one_way"]
 
 HUB_GHZ = 1.5625  # docs/architecture.md: 16 bytes a cycle make 25 GB/s, one NVLink4 lane
 HOP_NS = 250.0  # of a link, as the paper simulates it
@@ -12,6 +12,12 @@ LINK_CLOCK = 3, 2  # cycles of the links' own clock in cycles of the hub's
 def link_clock(cfg):
     """Cycles of the links' clock, and of the hub's in the same time; the links run at HUB_GHZ."""
     return LINK_CLOCK if cfg.link_clock else (1, 1)
+
+
+def cycle_ns(cfg):
+    """Nanoseconds of a cycle of the hub's clock."""
+    fast, slow = link_clock(cfg)
+    return fast / slow / HUB_GHZ
 
 
 def hub_cycles(cfg, ticks):

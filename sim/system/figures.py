@@ -159,7 +159,7 @@ def layer_report(plan, result, verdict, name="hub"):
     ``bound_cycles``: flits of the fullest link in one direction, which is how long the wire alone
     would take, in cycles of the hub; ``efficiency``: its share of the layer's time.
     """
-    usable, common = WAYS[name].usable(plan, result), _common(plan, result, verdict)
+    usable, common = sum(WAYS[name].usable(plan, result), []), _common(plan, result, verdict)
     fullest = max(max(rank["tx_flits"], rank["rx_flits"]) for rank in result.ranks)
     bound = hub_cycles(plan.cfg, -(-fullest // plan.cfg.links))
     return {

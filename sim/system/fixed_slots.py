@@ -192,12 +192,10 @@ def flags_programs(plan, **settings):
 
 
 def set_cycles(plan, result):
-    """Cycles, since the start of the rank that they belong to, at which each set became usable."""
+    """For each rank a list of the cycles, since its start, at which each set became usable."""
     return [
-        cycle - marks[MARK_START]
+        [cycle - marks[MARK_START] for mark, cycle in marks.items() if mark >= MARK_SET]
         for marks in map(result.marks, range(plan.cfg.ranks))
-        for mark, cycle in marks.items()
-        if mark >= MARK_SET
     ]
 
 

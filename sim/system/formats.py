@@ -13,6 +13,7 @@ import numpy as np
 
 from hub_rtl.contract import fields, packets
 from hub_rtl.contract.packets import BODIES, place
+from hub_rtl.contract.records import POOL_COUNTS
 
 __all__ = [
     "ALLOC",
@@ -22,6 +23,7 @@ __all__ = [
     "EVENT",
     "ISSUE",
     "LOGS",
+    "LinkUse",
     "OP",
     "OpKind",
     "PACKET",
@@ -29,6 +31,7 @@ __all__ = [
     "REFUSAL",
     "RETURN",
     "STORE",
+    "bin_record",
     "cxx_header",
     "header_word",
 ]
@@ -62,6 +65,20 @@ class OpKind(IntEnum):
     WAIT_END = 16  # until this rank took b ALL or ERROR events of region a, epoch c
     WAIT_MARK = 17  # until some thread of this rank has passed MARK a
     AGAIN = 18  # unless (value last read by CSR_READ & c) == d, go back a operations
+
+
+class LinkUse(IntEnum):
+    """What a link did in a cycle of its clock: the first of these that holds, seen at the pins, in
+    the strobes of the slice's packet manager, and from the rank's programs."""
+
+    SENT = 0  # a flit left
+    WIRE = 1  # a flit waited for the fabric
+    CREDIT = 2  # packets were ready, and none of their peers had granted a place
+    ROOM = 3  # stores waited: the slice had no room for their peers
+    INSIDE = 4  # bytes were on their way to the link, or waited for the rest of their packet
+    SOFTWARE = 5  # a program waited before its next store
+    EXPERT = 6  # none of these; an expert was at work on a tile
+    NOTHING = 7  # none of these: nothing to send
 
 
 #: One operation.
@@ -198,6 +215,14 @@ LOGS = {
     "sent": PACKET,  # this and the three before: with `watch`
 }
 
+
+def bin_record(links):
+    """A bin of a rank with so many links: bytes written to memory, and of each link the flits
+    received and the cycles of its clock by :class:`LinkUse`."""
+    link = np.dtype([("received", "<u4"), ("use", "<u4", (len(LinkUse),))])
+    return np.dtype([("written", "<u4"), ("links", link, (links,))])
+
+
 COMMAND_REFUSAL = place({"handle": 32, "op": fields.COMMAND_OP})
 
 _RECORDS = {
@@ -220,8 +245,9 @@ _LAYOUTS = {
     **{f"{kind.name.lower()}_body": layout for kind, layout in BODIES.items()},
     "spill_word": packets.SPILL_WORD,
     "command_refusal": COMMAND_REFUSAL,
+    "pool_counts": place(POOL_COUNTS.members),
 }
-_ENUMS = (packets.PacketType, packets.EventKind, packets.CommandOp, OpKind)
+_ENUMS = (packets.PacketType, packets.EventKind, packets.CommandOp, OpKind, LinkUse)
 _WIDTHS = ("EPOCH", "FLIT", "FLIT_BYTES", "SECTOR_BYTES", "LANE_KEY")
 
 
@@ -244,6 +270,7 @@ def cxx_header():
         '#include "word.h"',
         "",
         *(f"constexpr unsigned {name} = {getattr(fields, name)};" for name in _WIDTHS),
+        f"constexpr unsigned LINK_USES = {len(LinkUse)};",
     ]
     for enum in _ENUMS:
         members = ", ".join(f"{member.name} = {int(member)}" for member in enum)

@@ -25,7 +25,7 @@ from sim.bench.runner import BUILD
 
 from .building import HarnessError, build
 from .fabric import link_clock
-from .formats import LOGS, OP, OpKind
+from .formats import LOGS, OP, OpKind, bin_record
 
 __all__ = [
     "System",
@@ -350,8 +350,9 @@ class Result:
         return np.memmap(self.folder / f"rank{rank}.mem", dtype=np.uint8, mode="r")
 
     def bins(self, rank):
-        """Array (bins, 3): flits sent, flits received, bytes written to memory."""
-        return np.fromfile(self.folder / f"rank{rank}.bins", dtype="<u4").reshape(-1, 3)
+        """Records :func:`~sim.system.formats.bin_record`, one for each ``bin`` cycles from the
+        setting ``bin_from`` on."""
+        return np.fromfile(self.folder / f"rank{rank}.bins", dtype=bin_record(self.cfg.links))
 
     def pins(self, rank):
         """All pins of a rank cycle by cycle, if the setting ``record`` named it; a record per

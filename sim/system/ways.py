@@ -22,8 +22,8 @@ class Way:
     """``title``: for a table; ``line``: what it is, and what is usable when.
 
     ``programs(plan, **settings)`` gives the system, ``check(plan, result)`` the verdict on its run,
-    ``usable(plan, result)`` the cycles, since the start of the rank that they belong to, at which
-    each tile or set became usable.
+    ``usable(plan, result)`` for each rank a list of the cycles, since its start, at which each tile
+    or set became usable.
     """
 
     title: str
@@ -39,7 +39,7 @@ def _ready(plan, result):
     for rank in range(plan.cfg.ranks):
         log, start = result.log("events", rank), result.marks(rank).get(MARK_START, 0)
         tiles = log[(log["kind"] == EventKind.READY) & (log["plain"] == 0)]
-        out += (tiles["cycle"].astype(np.int64) - start).tolist()
+        out.append((tiles["cycle"].astype(np.int64) - start).tolist())
     return out
 
 

@@ -3,7 +3,10 @@
 
 import struct
 
+import pytest
+
 from flow.pictures import SHARP, STYLE, WIDTH, legend_below, picture
+from sim.bench.runner import ROOT
 
 README = 830  # pixels that a README leaves for a picture
 
@@ -29,3 +32,12 @@ def test_text_can_be_read_in_a_readme():
         value for name, value in STYLE.items() if name.endswith("size") and "marker" not in name
     ]
     assert len(sizes) > 5 and min(sizes) * README / WIDTH / 72 >= 12
+
+
+@pytest.mark.parametrize("top", ["flow", "sim", "moe_hub"])
+def test_pictures_have_one_style(top):
+    """Nobody else makes figures of their own."""
+    for path in (ROOT / top).rglob("*.py"):
+        if path != ROOT / "flow" / "pictures.py":
+            text = path.read_text()
+            assert "pyplot" not in text and "rc_context" not in text, path

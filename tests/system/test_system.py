@@ -307,7 +307,7 @@ def test_layer_without_the_hub(harness, name):
     """A baseline's memory is as the model says too, so that the comparison is of like with like."""
     plan, way = layer_plan(), WAYS[name]
     result = run_layer(plan, harness, way.programs)
-    verdict, usable = way.check(plan, result), way.usable(plan, result)
+    verdict, usable = way.check(plan, result), sum(way.usable(plan, result), [])
     result.remove()
     assert verdict.differences == []
     assert len(usable) >= len(plan.experts(0)) and min(usable) > 0

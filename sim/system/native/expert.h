@@ -53,6 +53,7 @@ class Expert {
         }
     }
 
+    bool working() const { return !work_.empty(); }
     bool idle() const { return work_.empty() && waiting_.empty(); }
     uint64_t tiles = 0, rows = 0, lost = 0;
 

@@ -70,14 +70,17 @@ class LinkOut {
             if (packet_.count > Packet::MAX) bad++, packet_.count = Packet::MAX;
             packet_.time = tick, packet_.dest = static_cast<uint16_t>(dest_.get());
             done.push_back(packet_);
-            if (watch_) watch_->add(packet_record(packet_, first_, cycle, link_));
+            PacketRecord record = packet_record(packet_, first_, cycle, link_);
+            bytes += record.bytes;
+            if (watch_) watch_->add(record);
             packet_.count = 0;
             packets++;
         }
         return true;
     }
+    bool blocked() const { return bool(valid_); }     // after sample() was false: a flit waits for the fabric
     std::vector<Packet> done;   // of this window, taken by the fabric
-    uint64_t flits = 0, packets = 0, waiting = 0, bad = 0, first_flit = 0, last_flit = 0;
+    uint64_t flits = 0, bytes = 0, packets = 0, waiting = 0, bad = 0, first_flit = 0, last_flit = 0;
 
   private:
     const Stall *stall_ = nullptr;

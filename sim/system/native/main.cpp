@@ -58,6 +58,7 @@ static Settings read_settings(const std::string &folder) {
         else if (key == "max_cycles") line >> s.max_cycles;
         else if (key == "drain") line >> s.drain;
         else if (key == "bin") line >> s.bin;
+        else if (key == "bin_from") line >> s.bin_from;
         else if (key == "seed") line >> s.seed;
         else if (key == "record") line >> s.record;
         else if (key == "watch") line >> s.watch;

@@ -30,6 +30,8 @@ void Node::load(const std::string &base) {
         by_thread[op.thread].push_back(op);
     }
     for (auto &entry : by_thread) threads.emplace_back(&machine_, std::move(entry.second), entry.first);
+    for (unsigned n = 0; n < threads.size(); n++)
+        if (threads[n].stores_left()) storing_.push_back(n);
     if (settings_.dead_from.count(rank_)) dead_from_ = settings_.dead_from.at(rank_);
     reset_from_ = settings_.reset_of.count(rank_) ? settings_.reset_of.at(rank_) : settings_.reset_at;
 }
@@ -41,7 +43,7 @@ void Node::attach() {
     lanes_.assign(settings_.lanes, LaneStores()), link_out.assign(settings_.links, LinkOut()), link_in.assign(settings_.links, LinkIn());
     for (unsigned n = 0; n < settings_.lanes; n++)
         lanes_[n].connect(pin_, n, &settings_.stores, &refusals_, &issues_, seed + n,
-                          settings_.watch ? &stores_ : nullptr);
+                          settings_.watch ? &stores_ : nullptr, rank_);
     for (unsigned n = 0; n < settings_.links; n++) {
         link_out[n].connect(pin_, n, &settings_.link, seed + 32 + n, settings_.watch ? &sent_ : nullptr);
         link_in[n].connect(pin_, n, &packets_);
@@ -70,6 +72,10 @@ void Node::connect(const PinTable &pin) {
         recording_ = std::fopen((settings_.folder + "/rank" + std::to_string(rank_) + ".pins").c_str(), "wb");
         if (!recording_) throw std::runtime_error("cannot write the pins");
     }
+    for (unsigned n = 0; n < settings_.lanes; n++) pools_.push_back(pin.inner("pool" + std::to_string(n)));
+    idle_.assign(settings_.lanes, LinkUse::NOTHING);
+    slice_links_ = settings_.links / settings_.lanes;
+    bins_from_ = settings_.bin_from ? NEVER : 0;
     own_clock_ = pin.has("link_clk");
     if (own_clock_) link_clk_ = pin("link_clk"), link_rst_ = pin("link_rst");
     clk_ = pin("clk"), rst_ = pin("rst"), cleared_ = pin("cleared"), irq_ = pin("irq");

@@ -20,6 +20,7 @@ struct Settings {
     unsigned ranks = 2, lanes = 1, links = 1, loop_lanes = 1, packet_bytes = 128;
     Clocks clocks;                                      // of the links, where they have their own
     uint64_t window = 64, latency = 64, threads = 1, max_cycles = 1000000, drain = 1000, bin = 256, seed = 1;
+    uint64_t bin_from = 0;                              // bins begin when the rank passes this mark; 0: with the first cycle
     std::string folder;
     StoreSettings stores;
     ExpertSettings expert;
@@ -84,7 +85,8 @@ class Node {
     std::vector<Thread> threads;
     std::vector<LinkOut> link_out;
     std::vector<LinkIn> link_in;
-    std::vector<uint32_t> bins;     // per bin: flits sent, flits received, bytes written to memory
+    // Per bin: bytes written to memory, then for each link: flits received, and its ticks by LinkUse.
+    std::vector<uint32_t> bins;
 
   private:
     void load(const std::string &base);
@@ -116,6 +118,7 @@ class Node {
             for (auto &thread : threads) thread.step(cycle);
             expert_.step(cycle);
         }
+        if (bins_from_ == NEVER && marks_.count(settings_.bin_from)) bins_from_ = cycle;
         for (auto &lane : lanes_) lane.drive(cycle);
         uint64_t tick = settings_.clocks.tick(cycle), next = settings_.clocks.tick(cycle + 1);
         bool with_links = tick < next;
@@ -179,16 +182,34 @@ class Node {
     }
 
     void sample_links(uint64_t tick, uint64_t cycle) {
-        unsigned sent = 0, received = 0;
-        for (auto &link : link_out) sent += link.sample(tick, cycle);
-        for (auto &link : link_in) received += link.sample(cycle);
-        add_to_bin(cycle, sent, received, 0);
+        uint32_t *bin = bin_of(cycle);
+        for (unsigned n = 0; n < settings_.links; n++) {
+            bool sent = link_out[n].sample(tick, cycle), received = link_in[n].sample(cycle);
+            if (!bin) continue;
+            unsigned use = sent ? LinkUse::SENT : link_out[n].blocked() ? LinkUse::WIRE : idle_[n / slice_links_];
+            bin[1 + n * (1 + LINK_USES)] += received;
+            bin[2 + n * (1 + LINK_USES) + use]++;
+        }
     }
 
-    void add_to_bin(uint64_t cycle, unsigned sent, unsigned received, uint64_t written) {
-        size_t bin = cycle / settings_.bin * 3;
-        if (bins.size() < bin + 3) bins.resize(bin + 3, 0);
-        bins[bin] += sent, bins[bin + 1] += received, bins[bin + 2] += static_cast<uint32_t>(written);
+    // The record of this cycle's bin; null before the first one.
+    uint32_t *bin_of(uint64_t cycle) {
+        if (cycle < bins_from_) return nullptr;
+        size_t size = 1 + settings_.links * (1 + LINK_USES), at = (cycle - bins_from_) / settings_.bin * size;
+        if (bins.size() < at + size) bins.resize(at + size, 0);
+        return &bins[at];
+    }
+
+    // Why a link of this lane without a flit has none in this cycle.
+    unsigned idle_use(unsigned lane) const {
+        uint64_t pool = pools_[lane].get(), sent = 0;
+        if (pool_counts::stall_credit.get(pool)) return LinkUse::CREDIT;
+        if (pool_counts::stall_pool.get(pool) || lanes_[lane].held_back) return LinkUse::ROOM;
+        for (unsigned n = 0; n < slice_links_; n++) sent += link_out[lane * slice_links_ + n].bytes;
+        if (lanes_[lane].busy() || lanes_[lane].remote_bytes > sent) return LinkUse::INSIDE;
+        for (unsigned n : storing_)
+            if (threads[n].stores_left()) return LinkUse::SOFTWARE;
+        return expert_.working() ? LinkUse::EXPERT : LinkUse::NOTHING;
     }
 
     // All pins but the clock, at the sampling point: what sim/cocotb/system/replay.py plays and compares.
@@ -215,7 +236,10 @@ class Node {
                          static_cast<uint16_t>(alloc_region_.get()), static_cast<uint8_t>(alloc_bank_.get()),
                          static_cast<uint8_t>(alloc_overflow_.get()), {}});
         irq_cycles_ += irq_.get();
-        add_to_bin(cycle, 0, 0, arena_.written - written);
+        if (uint32_t *bin = bin_of(cycle)) {
+            *bin += static_cast<uint32_t>(arena_.written - written);
+            for (unsigned lane = 0; lane < settings_.lanes; lane++) idle_[lane] = idle_use(lane);
+        }
     }
 
     void event(uint64_t cycle) {
@@ -260,6 +284,11 @@ class Node {
     Log<CommandRecord> commands_;
     Log<BeatRecord> beats_;
     Log<PacketRecord> sent_;
+    static constexpr uint64_t NEVER = ~0ull;
+    std::vector<Pin> pools_;                // of a lane's slice: strobes of its packet manager
+    std::vector<unsigned> idle_, storing_;  // LinkUse of a lane's idle links in this cycle; threads with stores
+    unsigned slice_links_ = 1;
+    uint64_t bins_from_ = 0;
     std::map<uint64_t, uint64_t> ends_;
     std::set<uint64_t> marks_;
     Pin clk_, rst_, cleared_, irq_, event_valid_, event_ready_, event_kind_, event_plain_, event_region_, event_epoch_, event_group_;

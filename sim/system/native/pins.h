@@ -51,6 +51,9 @@ class PinTable {
         pins_[name] = Pin(where, bits);
         order_.push_back(pins_[name]);
     }
+    // A signal inside the hub: to look at, not recorded.
+    void add_inner(const char *name, void *where, unsigned bits) { inner_[name] = Pin(where, bits); }
+    Pin inner(const std::string &name) const { return inner_.at(name); }
     const std::vector<Pin> &in_order() const { return order_; }
 
     Pin operator()(const std::string &name) const {
@@ -61,6 +64,6 @@ class PinTable {
     bool has(const std::string &name) const { return pins_.count(name) != 0; }
 
   private:
-    std::map<std::string, Pin> pins_;
+    std::map<std::string, Pin> pins_, inner_;
     std::vector<Pin> order_;
 };

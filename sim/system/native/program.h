@@ -115,10 +115,14 @@ struct Machine {                // what a program can touch
 
 class Thread {
   public:
-    Thread(const Machine *machine, std::vector<Op> ops, uint16_t number) : machine_(machine), ops_(std::move(ops)), number_(number) {}
+    Thread(const Machine *machine, std::vector<Op> ops, uint16_t number) : machine_(machine), ops_(std::move(ops)), number_(number) {
+        for (size_t n = 0; n < ops_.size(); n++)
+            if (is_store(ops_[n])) stores_end_ = n + 1;
+    }
 
     bool finished() const { return pc_ >= ops_.size(); }
     size_t pc() const { return pc_; }
+    bool stores_left() const { return pc_ < stores_end_; }     // it waits before a store
     bool at_barrier() const { return !finished() && ops_[pc_].kind == OpKind::BARRIER; }
     void pass_barrier() { pc_++; }
 
@@ -131,6 +135,8 @@ class Thread {
     }
 
   private:
+    static bool is_store(const Op &op) { return op.kind == OpKind::ROW || op.kind == OpKind::PLAIN || op.kind == OpKind::STORE; }
+
     bool execute(const Op &op, uint64_t cycle) {
         switch (op.kind) {
         case OpKind::ROW: case OpKind::PLAIN: case OpKind::STORE: store(op); return true;
@@ -227,7 +233,7 @@ class Thread {
     const Machine *machine_;
     std::vector<Op> ops_;
     uint16_t number_;
-    size_t pc_ = 0;
+    size_t pc_ = 0, stores_end_ = 0;    // after the last store
     bool begun_ = false;
     uint64_t until_ = 0;
     uint32_t last_ = 0;

@@ -64,8 +64,8 @@ class LaneStores {
     static constexpr unsigned SOURCES = 2;  // 0: the program, 1: the expert stand-in
 
     void connect(const PinTable &pin, unsigned lane, const StoreSettings *settings, Log<RefusalRecord> *refusals,
-                 Log<IssueRecord> *issues, uint64_t seed, Log<StoreRecord> *watch) {
-        lane_ = lane, settings_ = settings, refusals_ = refusals, issues_ = issues, random_ = Random(seed), watch_ = watch;
+                 Log<IssueRecord> *issues, uint64_t seed, Log<StoreRecord> *watch, unsigned rank) {
+        lane_ = lane, rank_ = rank, settings_ = settings, refusals_ = refusals, issues_ = issues, random_ = Random(seed), watch_ = watch;
         std::string name = "s_store" + std::to_string(lane), answer = "m_response" + std::to_string(lane);
         valid_ = pin(name + "_valid"), ready_ = pin(name + "_ready"), operand_ = pin(name + "_operand");
         cls_ = pin(name + "_cls"), owner_ = pin(name + "_owner"), data_ = pin(name + "_data");
@@ -86,6 +86,7 @@ class LaneStores {
 
     void drive(uint64_t cycle) {
         answer_ready_ = !settings_->response.held(cycle, random_);
+        held_back = false;
         if (offered_) return;
         valid_ = 0;
         if (settings_->idle.held(cycle, random_)) return;
@@ -96,6 +97,7 @@ class LaneStores {
 
     void sample(uint64_t cycle) {
         if (offered_ && ready_) accept(cycle);
+        else held_back |= offered_;
         if (answer_valid_ && answer_ready_) answered(cycle);
     }
 
@@ -103,10 +105,12 @@ class LaneStores {
     uint64_t pending[SOURCES] = {0, 0};  // jobs not yet answered to the last store
     uint64_t accepted = 0, refused = 0, waited = 0, congested = 0, bad = 0, accepted_bytes = 0;
     uint64_t first_accept = 0, last_accept = 0;
+    uint64_t remote_bytes = 0;  // accepted for other ranks and not refused
+    bool held_back = false;     // in this cycle a store waited at the port, or can_accept was 0 for the peers of all
 
   private:
     using Mask = unsigned __int128;
-    struct Sent { JobPtr job; uint64_t operand; uint32_t tag; StoreRecord record; };
+    struct Sent { JobPtr job; uint64_t operand; uint32_t tag, remote_bytes; StoreRecord record; };
 
     uint64_t lane_of_block(uint64_t addr) const { return addr / settings_->packet_bytes % (1u << LANE_KEY) % settings_->lanes; }
 
@@ -178,7 +182,7 @@ class LaneStores {
                 return static_cast<int>(stream);
             }
         }
-        congested += any;
+        congested += any, held_back = any;
         return -1;
     }
 
@@ -217,10 +221,12 @@ class LaneStores {
         if (accepted == 0) first_accept = cycle;
         last_accept = cycle;
         accepted++, accepted_bytes += offered_bytes_;
+        uint32_t remote = job->rank == rank_ ? 0 : offered_bytes_;
+        remote_bytes += remote;
         if (!job->plain && job->at == 0) issues_->add({cycle, offered_operand_});
         job->unanswered++;
         offered_record_.accepted = cycle;
-        sent_.push_back({job, offered_operand_, tag_next_++ & tag_mask(), offered_record_});
+        sent_.push_back({job, offered_operand_, tag_next_++ & tag_mask(), remote, offered_record_});
         job->at += width_;
         if (job->explicit_mask || !settle(*job)) {
             finish(job);
@@ -246,7 +252,7 @@ class LaneStores {
             watch_->add(sent.record);
         }
         if (status) {
-            refused++;
+            refused++, remote_bytes -= sent.remote_bytes;
             refusals_->add({cycle, sent.operand, static_cast<uint16_t>(lane_), status, 0, {}});
         }
         if (--sent.job->unanswered == 0 && sent.job->issued) pending[sent.job->source]--;
@@ -254,7 +260,7 @@ class LaneStores {
 
     uint32_t tag_mask() const { return settings_->tag_width >= 32 ? ~0u : (1u << settings_->tag_width) - 1; }
 
-    unsigned lane_ = 0, width_ = SECTOR_BYTES;
+    unsigned lane_ = 0, rank_ = 0, width_ = SECTOR_BYTES;
     const StoreSettings *settings_ = nullptr;
     Log<RefusalRecord> *refusals_ = nullptr;
     Log<IssueRecord> *issues_ = nullptr;
