@@ -19,7 +19,7 @@ __all__ = ["trace", "trace_text"]
 
 #: A bin counts as idle from this share of a link's cycles without a flit on.
 GAP = 0.1
-THREADS = 1000  # numbers of threads for each process: no two of a trace are the same
+THREADS = 10_000  # numbers of threads for each process: no two of a trace are the same
 _STEPS = (("stored", "stores rows"), ("closed", "fence or close"), ("end", "waits for answers"))
 
 
@@ -34,10 +34,8 @@ class _Rank:
         """An event; ``track``: what a thread, as a viewer calls it, stands for."""
         thread = self.tracks.setdefault(track, len(self.tracks) + 1) if track else 0
         thread += THREADS * self.process
-        at = {"ts": self.us(cycle)} if cycle is not None else {}
-        self.events.append(
-            {"ph": phase, "pid": self.process, "tid": thread, **at, "name": name, **more}
-        )
+        at = {"pid": self.process, "tid": thread, "ts": self.us(cycle)}
+        self.events.append({"ph": phase, **at, "name": name, **more})
 
     def us(self, cycles):
         return round(float(cycles) * self.ns / 1000, 6)
@@ -46,10 +44,10 @@ class _Rank:
         self.add("X", name, begin, track, dur=self.us(end - begin), args={"cycle": begin, **args})
 
     def counter(self, name, values, unit):
-        """Values of the bins, written where they change, and 0 behind the last."""
-        values = np.append(values, 0)
-        for at in np.flatnonzero(np.diff(values, prepend=-1)):
-            self.add("C", name, int(at) * self.told.bin, args={unit: round(float(values[at]), 2)})
+        """Values of the bins, rounded, where they change, and 0 behind the last."""
+        values = np.append(np.rint(values), 0).astype(int)
+        for at in np.flatnonzero(np.diff(values, prepend=-1)).tolist():
+            self.add("C", name, at * self.told.bin, args={unit: int(values[at])})
 
     def links(self):
         use, received = self.told.use[self.rank], self.told.received[self.rank]

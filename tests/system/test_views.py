@@ -247,7 +247,7 @@ def test_trace_has_tiles_answers_and_gaps(told):
             assert 0 <= value <= (100 if event["name"].startswith("link") else 1000), event
             busy[event["name"]] = event["args"]
     assert {f"link {n} {way}" for n in range(CFG.links) for way in ("tx", "rx")} < busy.keys()
-    assert all(set(value.values()) == {0.0} for value in busy.values()), "0 after the layer"
+    assert all(set(value.values()) == {0} for value in busy.values()), "0 after the layer"
     gaps = [e for e in first if e["ph"] == "X" and "sending, link cycles" in e["args"]]
     assert {e["name"] for e in gaps} <= {USES[kind].words for kind in LinkUse if kind}
     assert gaps and json.loads(trace_text(histories, "title"))["displayTimeUnit"] == "ns"
