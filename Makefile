@@ -109,6 +109,11 @@ ppa: $(READY)  ## area and clock of blocks, lane and hub, growth, targets (LIBER
 plan: $(READY)  ## write docs/testplan.md anew from docs/testplan/*.toml
 	@$(BIN)/moe-hub plan
 
+.PHONY: docs
+docs: $(READY)  ## the pages as a site, into build/site; warnings are errors
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "site: build/site/index.html"
+
 .PHONY: clean
 clean:  ## remove build/ and caches (.venv stays)
 	rm -rf build .pytest_cache .ruff_cache

@@ -34,6 +34,7 @@ LIBRARIES = {
     "pandas": "evaluate",
     "cocotb": "dev",
     "pytest": "dev",
+    "wavedrom": "dev",
 }
 
 
@@ -89,4 +90,5 @@ VERBS = (
     Verb("coverage", "Run all tests, counting what they cover.", ("cocotb", "pytest"), True),
     Verb("mutate", "Mutants of every block against its bench.", ("cocotb",), True),
     Verb("plan", "Write the test plan's page.", (), True),
+    Verb("draw", "Draw the pictures of the blocks' pages.", ("wavedrom",), True),
 )
