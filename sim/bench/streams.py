@@ -69,6 +69,7 @@ class StreamSource(_Agent):
         self._queue = deque()  # (raw, item, event or None)
         self._offered = None
         self._empty = []
+        self.port.clear()
         self.port.valid.value = 0
         self._valid = 0
 

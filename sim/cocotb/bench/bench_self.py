@@ -112,3 +112,18 @@ async def plain_ports(dut):
         await bench.sampled()
         assert int(dut.o__payload.value) == value
         await bench.cycles(1)
+
+
+@cocotb.test()
+async def drives_headers(dut):
+    """Drives the headers that it was given, a cycle each, and takes what the queue answers."""
+    bench = start_clock(dut)
+    dut.rx_tdata.value = 0
+    sink = StreamSink(bench, "o")
+    await bench.reset()
+    for header in bench_params()[1]["headers"]:
+        dut.rx_tdata.value = header
+        await bench.cycles(1)
+    dut.rx_tdata.value = 0
+    await bench.cycles(4)
+    assert len(sink.items) == 2
