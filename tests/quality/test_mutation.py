@@ -2,6 +2,7 @@
 """Mutation testing on a toy: what a bench must notice, what nobody can, and what only another input
 would show."""
 
+import pytest
 from amaranth import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -14,7 +15,7 @@ from sim.quality.mutation import run as main
 from sim.quality.mutation.blocks import BLOCKS, CREDITS, Block
 from sim.quality.mutation.equivalence import Prover
 from sim.quality.mutation.names import catalogue
-from sim.quality.mutation.netlist import SELECT, meant, mutated
+from sim.quality.mutation.netlist import SELECT, Mutant, meant, mutated
 
 
 class Toy(wiring.Component):
@@ -138,6 +139,37 @@ def test_tiers_of_who_notices():
     assert any(names[2] in line and "scoreboard.y" in line for line in text)
     page = meaning.with_section("# Page\n\nGates.\n", text)
     assert meaning.with_section(page, text) == page and page.startswith("# Page\n\nGates.\n\n##")
+
+
+def test_page_of_some_blocks():
+    """Blocks judged anew replace their row, their configuration and their survivors; all else
+    stays, and what was missed is told anew."""
+    mutants = [Mutant(n, "inv", "$1", "Y", 0, "", "a.py:1") for n in range(1, 41)]
+
+    def judged(survivors, name):
+        verdicts = {
+            each.number: {"verdict": "open" if each.number <= survivors else "killed"}
+            for each in mutants
+        }
+        return {name: {"mutants": mutants, "verdicts": verdicts}}
+
+    def written(**survivors):
+        results = {}
+        for name in BLOCKS:
+            results |= judged(survivors.get(name, 0), name)
+        return page.page(results, BLOCKS, CREDITS, 1)
+
+    before = written(decoder=4, csr=5)
+    anew = judged(0, "decoder") | judged(6, "link") | judged(1, "receive_pool")
+    after = page.with_blocks(before, anew, BLOCKS, CREDITS, 1)
+    assert after == written(csr=5, link=6, receive_pool=1) != before
+    assert "Missed: link, csr." in after
+    assert page.with_blocks(after, judged(6, "link"), BLOCKS, CREDITS, 1) == after
+    clean = judged(0, "link") | judged(0, "csr") | judged(0, "receive_pool")
+    assert page.with_blocks(after, clean, BLOCKS, CREDITS, 1) == written()
+    without = before.replace("| decoder |", "| encoder |")
+    with pytest.raises(ValueError, match="decoder.*not on the page"):
+        page.with_blocks(without, anew, BLOCKS, CREDITS, 1)
 
 
 def test_campaign(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from sim.bench.runner import run_bench
 from sim.bench.slice_pair import SlicePair
 from sim.quality.caught import assert_caught
 
-MODULE = "sim.cocotb.receive_pool.tests"
+MODULE = "sim.cocotb.receive_pool.tests,sim.cocotb.receive_pool.policy"
 #: Configuration, slice and pool.
 CONFIGS = {
     # The least: one link, one source, its two reserved places.
@@ -22,7 +22,7 @@ CONFIGS = {
     # Nothing is a power of two; a part is half a block.
     "odd": (
         preset("tiny", ranks=3, packet_bytes=256),
-        {"slice_bytes": 128, "links": 2, "places": 7},
+        {"slice_bytes": 128, "links": 2, "places": 37},
     ),
     "wide": (
         preset("small", ranks=8),
@@ -67,6 +67,10 @@ def test_directed(config):
     run(config, *DIRECTED)
 
 
+def test_policy():
+    run("odd", "need_is_met", "shared_by_two", "returns_wrap", "links_take_turns")
+
+
 def test_few_places():
     run("few", "silent_at_first", "one_stands_still", "abuse", "false_returns")
 
@@ -104,12 +108,12 @@ MUTANTS = {
     "receive_pool.used_grants_taken_back": "false_returns",
     "receive_pool.never_asks_back": "need",
     "receive_pool.need_not_noticed": "need",
-    "receive_pool.few_need_little": "need",
+    "receive_pool.few_need_little": "shared_by_two",
     "receive_pool.idle_one_needs_most": "silent_at_first",
     "receive_pool.hunger_not_noticed": "need",
     "receive_pool.idle_ones_forgotten": "need",
-    "receive_pool.level_ignored": "need",
-    "receive_pool.freed_places_lost": "need",
+    "receive_pool.level_ignored": "shared_by_two",
+    "receive_pool.freed_places_lost": "returns_wrap",
     "receive_pool.places_given_twice": "need",
     "receive_pool.listed_at_first_beat": "traffic",
     "receive_pool.held_source_chosen": "turns",

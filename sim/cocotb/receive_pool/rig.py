@@ -4,12 +4,13 @@ not."""
 
 from collections import Counter, deque
 
-from hub_rtl.receive_pool.receive_pool import ReceivePool
+from hub_rtl.receive_pool.receive_pool import PERIOD, ReceivePool
 from sim.bench.rig import Rig
 from sim.cocotb.link.rig import random_packet
 from sim.golden.link import beats_of
-from sim.golden.receive_pool import PoolModel, SourceBook, whole_record
+from sim.golden.receive_pool import RESERVE, TOTALS, PoolModel, SourceBook, whole_record
 
+BATCH = 16  # grants that a source is told at the latest
 MEANS_NOTHING = ("plain", "phase", "cls", "region", "epoch", "rowid", "block", "poison")
 
 
@@ -17,7 +18,9 @@ class PoolRig(Rig):
     """A pool, its links and sources.
 
     ``delay``, cycles of the wire each way; ``paced``: a link brings three flits in two cycles, else
-    beats follow at once. ``held``: sources of which nothing is taken.
+    beats follow at once. ``held``: sources of which nothing is taken. In every test it watches what
+    the page promises of grants: when reserves are given, how often a source is told little, or
+    asked back, and that nobody who tells the truth is called a liar.
     """
 
     def __init__(self, dut, salt, idle=None, stall=None, delay=0, paced=False, watchdog=3000):
@@ -36,6 +39,8 @@ class PoolRig(Rig):
             beats.on_item(lambda beat, cycle, n=n: self._arrived(n, beat, cycle))
         self.on_sample(self._look)
         self.add(self)
+        peers, self.period = len(self.sources), self.params.get("period", PERIOD)
+        self.visited_in = 8 * peers  # cycles, at the latest
 
     def component(self):
         return ReceivePool(self.cfg, **self.params_of(self.params))
@@ -60,6 +65,7 @@ class PoolRig(Rig):
         self.records, self.leaving, self._partial = [], [], [[] for _ in range(self.links)]
         self.refused = deque()  # packets that must not come in
         self.counts, self.grants, self.sent = Counter(), [], Counter()
+        self._lied, self._poor_since, self._last = False, {}, {}
         await self.reset()
         await self.until(lambda: not self.get("clearing"), what="clearing")
 
@@ -134,7 +140,16 @@ class PoolRig(Rig):
 
     def says(self, src, total, true=True):
         """A source says how many grants it has given back; that may not be so."""
+        self._lied |= not true
         self._to_return.append((self.cycle + self.delay, src, total, true))
+
+    def gives_back(self, src, count):
+        """A source gives back grants without being asked."""
+        book = self.books[src]
+        assert 0 < count <= book.left, count
+        book.left -= count
+        book.returned = (book.returned + count) % TOTALS
+        self.says(src, book.returned)
 
     def clear(self, forget=True):
         pass
@@ -181,13 +196,34 @@ class PoolRig(Rig):
 
     def _told(self, told, cycle):
         self.grants.append((cycle, told))
-        self.model.granted(told["rank"], told["total"])
+        src, total = told["rank"], told["total"]
+        news = (total - self.model.told[src]) % TOTALS
+        self.model.granted(src, total)
+        self._poor_since.pop(src, None)  # what left in the meantime is for the next visit
+        if told["back"]:
+            self._once_per_period("asked back", src, cycle)
+        elif news < min(BATCH, self.model.has(src) // 8):
+            self._once_per_period("told little", src, cycle)
         self._to_hear.append((cycle + self.delay, told))
+
+    def _once_per_period(self, what, src, cycle):
+        """It happens in one certain round of a period only."""
+        before = self._last.get((what, src))
+        least = self.period - 2 * self.visited_in
+        assert before is None or cycle - before >= least, f"{src} {what} after {cycle - before}"
+        self._last[what, src] = cycle
 
     def _look(self, cycle):
         self.model.check(self.sources)
         for name in ("violation", "impossible"):
             self.counts[name] += self.get(name)
+        assert self._lied or not self.counts["impossible"], "nobody has lied"
+        for src in self.sources:  # the visit under way, the next one to its end, the message
+            if self.model.has(src) >= RESERVE:
+                self._poor_since.pop(src, None)
+            else:
+                since = self._poor_since.setdefault(src, cycle)
+                assert cycle - since <= self.visited_in + 12, f"{src} lacks its reserve"
 
     def sample(self):
         pass

@@ -4,9 +4,7 @@
 from sim.bench.streams import GRID
 from sim.quality.coverage import cover
 
-from .rig import PoolRig
-
-BATCH = 16  # grants that a source is told at the latest
+from .rig import BATCH, PoolRig
 
 
 @PoolRig.test(grid=GRID)
@@ -206,7 +204,7 @@ async def false_returns(rig, cfg, rng):
     cover("receive_pool.impossible")
 
 
-@PoolRig.test(watchdog=0, fits=lambda cfg: cfg.ranks == 2)
+@PoolRig.test(watchdog=0)
 async def totals_wrap(rig, cfg, rng):
     """More packets than totals can tell apart."""
     src = rig.sources[0]

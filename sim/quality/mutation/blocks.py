@@ -56,7 +56,8 @@ LINK = preset("tiny", ranks=3, ctl_credits=8)
 
 FENCES = preset("tiny", ranks=3, packet_bytes=256)
 
-POOL = {"slice_bytes": 128, "links": 2, "places": 7, "period": 200}
+# With few places an eighth of them is none, and all needs are met or none.
+POOL = {"slice_bytes": 128, "links": 2, "places": 37, "period": 200}
 
 ALLOCATOR = ",".join(
     f"sim.cocotb.slot_allocator.{part}"
@@ -118,7 +119,7 @@ BLOCKS = {
     "receive_pool": Block(
         partial(ReceivePool, **POOL),
         preset("tiny", ranks=3, packet_bytes=256),
-        "sim.cocotb.receive_pool.tests",
+        "sim.cocotb.receive_pool.tests,sim.cocotb.receive_pool.policy",
         params={"packets": 25, **POOL},
     ),
     "fence_asks": Block(

@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of a campaign and the results page."""
 
+import re
+
 from flow.tables import markdown
 from hub_rtl.contract.config import preset
 
-__all__ = ["page", "table"]
+__all__ = ["page", "table", "with_blocks"]
 
 HEAD = "| Block | Mutants | Killed | Equivalent (proved) | Survivors | Rate | Target | |"
 KILLED = ("killed", "timeout", "crash")
+SURVIVORS = "## Survivors\n"
+#: A line that belongs to one block: its row of the table, or its configuration.
+OF_BLOCK = re.compile(r"(\| [^|]+ \|).*\| (?:met|missed) \||(\* \w+:) preset .*")
 
 
 def _row(name, numbers, verdicts, target):
@@ -69,7 +74,7 @@ def page(results, blocks, credits, seed):
             f"* {name}: preset `tiny`{' with ' if changes else ''}{', '.join(changes)}; "
             f"{block.module}" + (f": {', '.join(block.tests)}" if block.tests else ", all tests")
         )
-    lines += ["", "## Survivors", ""]
+    lines += ["", SURVIVORS]
     for name, result in results.items():
         left = [
             mutant
@@ -90,3 +95,34 @@ def page(results, blocks, credits, seed):
             heads = "Mutant", "Change", "Signal", "Source", "Proof"
             lines += [f"### {name}", "", *markdown(heads, rows, "|--:|---|---|---|---|"), ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def with_blocks(text, results, blocks, credits, seed):
+    """The page ``text``, which ends with the survivors, with the blocks of ``results`` judged anew
+    and all others as they stood. ValueError if the page does not have one of them."""
+    (head, left), (new_head, new_left) = (
+        each.split(SURVIVORS) for each in (text, page(results, blocks, credits, seed))
+    )
+    lines = {
+        "".join(m.groups("")): m[0] for m in map(OF_BLOCK.fullmatch, new_head.split("\n")) if m
+    }
+    merged = []
+    for line in head.split("\n"):
+        m = OF_BLOCK.fullmatch(line)
+        merged.append(lines.pop("".join(m.groups("")), line) if m else line)
+    if lines:
+        raise ValueError(f"mutation.md = {next(iter(lines))}: not on the page, run all blocks once")
+    head = "\n".join(merged)
+    missed = re.findall(r"^\| ([^|]+) \|.*\| missed \|$", head, re.MULTILINE)
+    verdict = f"Missed: {', '.join(missed)}." if missed else "Every target is met."
+    head = re.sub(r"^(Missed: .*|Every target is met\.)$", verdict, head, flags=re.MULTILINE)
+    sections, new = _sections(left), _sections(new_left)
+    order = [name for name in blocks if name in (new if name in results else sections)]
+    texts = [(new if name in results else sections)[name] for name in order]
+    return (f"{head}{SURVIVORS}\n" + "\n\n".join(texts)).rstrip() + "\n"
+
+
+def _sections(text):
+    """Survivors of each block: {name: its section}."""
+    parts = re.split(r"^(?=### )", text, flags=re.MULTILINE)[1:]
+    return {part.split("\n")[0].removeprefix("### "): part.rstrip() for part in parts}

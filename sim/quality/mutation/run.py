@@ -2,10 +2,11 @@
 """``moe-hub mutate [BLOCK...]``: mutants of each block against its own bench, proofs for those that
 nobody noticed.
 
-Prints a table, writes ``docs/results/mutation.md`` when all blocks are asked for. Exit code 1 when
-a target is missed. Verdicts are kept in ``build/mutation/<block>/``, bound to the netlist and to
-every file of the project that the bench has loaded; when only those files change, the test that
-killed a mutant last time is tried first. ``--jobs`` mutants run at a time (1).
+Prints a table and writes ``docs/results/mutation.md``: of the blocks asked for, the others stay as
+they were; not with ``--no-proofs`` for some blocks only. Exit code 1 when a target is missed.
+Verdicts are kept in ``build/mutation/<block>/``, bound to the netlist and to every file of the
+project that the bench has loaded; when only those files change, the test that killed a mutant last
+time is tried first. ``--jobs`` mutants run at a time (1).
 """
 
 import hashlib
@@ -20,7 +21,7 @@ from sim.bench.runner import BUILD, ROOT, lock, run_bench
 from .blocks import BLOCKS, CREDITS
 from .equivalence import Prover
 from .netlist import SELECT, meant, mutated
-from .page import page, table
+from .page import page, table, with_blocks
 
 COUNT, SEED, FACTOR = 500, 1, 5
 FOLDER = BUILD / "mutation"
@@ -156,9 +157,13 @@ def main(blocks=(), jobs=1, kept=False, prove=True):
     results = {name: campaign(name, jobs=jobs, kept=kept, prove=prove) for name in blocks or BLOCKS}
     rows, missed = table(results, BLOCKS, CREDITS)
     print("\n".join(rows))
+    path = ROOT / "docs" / "results" / "mutation.md"
+    text, *meaning = path.read_text().partition(MEANING) if path.exists() else ("",)
     if not blocks:
-        path = ROOT / "docs" / "results" / "mutation.md"
-        kept_section = path.read_text().partition(MEANING)[1:] if path.exists() else ()
         text = page(results, BLOCKS, CREDITS, SEED)
-        path.write_text(text + ("\n" + "".join(kept_section) if any(kept_section) else ""))
+    elif prove and text:  # without proofs, a look only
+        text = with_blocks(text.rstrip() + "\n", results, BLOCKS, CREDITS, SEED)
+    else:
+        return 1 if missed else 0
+    path.write_text(text + ("\n" + "".join(meaning) if any(meaning) else ""))
     return 1 if missed else 0
