@@ -87,6 +87,7 @@ VERBS = (
     Verb("ppa", "Area and clock of all, judged; write their page.", ("matplotlib",), True),
     Verb("formal", "Prove the hub's promises with SymbiYosys.", _PROOFS, True),
     Verb("bins", "List the coverage bins and which tests hit them.", (), True),
+    Verb("test", "Run a block's benches, all or one by name.", ("cocotb", "pytest"), True),
     Verb("coverage", "Run all tests, counting what they cover.", ("cocotb", "pytest"), True),
     Verb("mutate", "Mutants of every block against its bench.", ("cocotb",), True),
     Verb("plan", "Write the test plan's page.", (), True),

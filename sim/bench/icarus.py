@@ -57,7 +57,7 @@ def _builder(name, waves):
             tops, files = [*tops, "-s", "waves"], [source, dump]
         scale = folder / "scale.f"
         scale.write_text("+timescale+1ns/1ps\n")
-        compiler = ["iverilog", "-g2012", "-f", scale, "-o", folder / "sim.vvp"]
+        compiler = ["iverilog", "-g2005", "-f", scale, "-o", folder / "sim.vvp"]
         command([*compiler, *tops, *files], dict(os.environ), log)
 
     return build
