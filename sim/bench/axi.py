@@ -3,8 +3,21 @@
 
 ``prefix`` is what stands before the AXI name in Verilog: ``"mem__"`` for a block with a port
 ``mem``, ``"m_axi_mem0_"`` at the hub's top. All agents use the sampling point of
-:mod:`sim.bench.clock`. Ours rather than ``cocotbext-axi``: its memory has no latency of the answer
-and no errors by address, and samples at the rising edge.
+:mod:`sim.bench.clock`.
+
+The generated wrapper is judged by the models of ``cocotbext-axi`` (``sim/cocotb/wrapper``). The
+blocks have these, for what those cannot do:
+
+* memory changes when the *response* is given, after a latency that a test sets or draws. Theirs
+  changes with each beat, and answers at once: an acknowledgement that comes before memory's would
+  find the bytes there;
+* errors by the address of a burst, and a log with the cycles of address and response, from which
+  latencies are checked;
+* patterns of pauses on each channel that are the same cycle by cycle as those of the block's other
+  ports;
+* the ports inside the hub are not all AXI: spilled words pass as streams (:class:`SpillMemory`);
+* the register master queues reads and writes apart from each other, gives strobes of any kind, and
+  fails on an answer that nobody expected to be bad.
 """
 
 from collections import deque
