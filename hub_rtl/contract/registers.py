@@ -82,6 +82,7 @@ GEOMETRY_RULES = {
     ),
     "rows": f"row_span must be 1 or more, and row_first + row_span at most 2**{ROWID}",
     "overflow": "the overflow region must exist and be another one",
+    "valid": "FLAGS.valid must be 1",
 }
 
 _ORDER_ERRORS = ", ".join(f"{each} {each.name}" for each in OrderError if each)
@@ -317,8 +318,8 @@ def _control_page(cfg):
                         1,
                         "ro",
                         0,
-                        "a region command was not taken yet by all its regions, or its OPEN is not "
-                        "done",
+                        "a region command is not done: 0 again once its banks read as it leaves "
+                        "them, or as they were if it was not possible",
                     ),
                     Field("fetch_busy", 3, 1, "ro", 0, "handles.FETCH is on its way"),
                     Field("query_busy", 4, 1, "ro", 0, "regions.QUERY is on its way"),
@@ -479,7 +480,14 @@ def _handle_page(cfg):
                 "FLAGS",
                 0x10,
                 (
-                    Field("valid", 0, 1, "rw"),
+                    Field(
+                        "valid",
+                        0,
+                        1,
+                        "rw",
+                        0,
+                        "the handle may be used; 0 takes it back: its stores are answered UNKNOWN",
+                    ),
                     Field("closed", 1, 1, "rw", 0, "the epoch before `epoch` has been closed"),
                     Field("owner", 4, OWNER, "rw"),
                     Field("epoch", 8, EPOCH, "rw"),
@@ -580,9 +588,15 @@ def _region_page(cfg):
                 "FLAGS",
                 0x20,
                 (
-                    Field("valid", 0, 1, "rw"),
-                    Field("overflow_en", 1, 1, "rw"),
-                    Field("flag_en", 2, 1, "rw"),
+                    Field(
+                        "valid", 0, 1, "rw", 0, "must be 1: COMMIT refuses a geometry without it"
+                    ),
+                    Field(
+                        "overflow_en", 1, 1, "rw", 0, "`overflow` takes the rows of a full region"
+                    ),
+                    Field(
+                        "flag_en", 2, 1, "rw", 0, "READY of a group also writes its flag to memory"
+                    ),
                     Field("log2_tile", 4, LOG2_TILE, "rw", 0, "rows of a tile"),
                     Field("expected", 8, EXPECTED, "rw", 0, "closes that complete an epoch"),
                     Field("overflow", 16, cfg.region_width, "rw", 0, "overflow region"),

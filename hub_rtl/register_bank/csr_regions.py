@@ -3,7 +3,7 @@
 
 from typing import NamedTuple
 
-from amaranth import Cat, Const, Module, Mux, Signal, Value
+from amaranth import Cat, Const, Module, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -26,8 +26,7 @@ class GeometryCheck(wiring.Component):
     """Checks a geometry against the rules in :data:`~hub_rtl.contract.registers.GEOMETRY_RULES`,
     but for ``busy``.
 
-    Latency: two cycles from ``geometry`` to ``errors``. A geometry that is not ``valid`` breaks no
-    rule.
+    Latency: two cycles from ``geometry`` to ``errors``.
 
     Parameters: ``cfg``. Ports: ``region`` In; ``geometry`` In; ``errors`` Out, one bit per rule,
     ``busy`` always 0.
@@ -77,8 +76,9 @@ class GeometryCheck(wiring.Component):
             "rows": (g.row_span == 0) | (g.row_first + g.row_span > 1 << ROWID),
             "overflow": g.overflow_en
             & ((g.overflow == self.region) | _above(g.overflow, cfg.regions - 1)),
+            "valid": mutant("register_bank.commit_without_valid", ~g.valid, Const(0, 1)),
         }
-        m.d.sync += self.errors.eq(Mux(g.valid, Cat(bad[name] for name in GEOMETRY_RULES), 0))
+        m.d.sync += self.errors.eq(Cat(bad[name] for name in GEOMETRY_RULES))
         return m
 
 
@@ -101,10 +101,10 @@ class RegionAccess(wiring.Component):
     command for it is on its way and every rule holds; otherwise ``errors`` pulses and nothing
     changes. A command waits here until the scoreboard takes it. A query and a timeout read the
     scoreboard's state and keep it. Latency: commit about 12 cycles (``busy``), query 6 cycles.
-    Stalls: ``command_busy`` from a command until the scoreboard took it (OPEN: has done it) and
-    SETTLE_CYCLES have passed; never waits for anything else. Illegal input: orders while their busy
-    is 1 are the caller's to refuse. A second timeout replaces one whose lookup has not begun; one
-    that comes later is looked up next.
+    Stalls: ``command_busy`` from a command until the scoreboard has done it, which it shows by
+    taking the next one, and SETTLE_CYCLES have passed; never waits for anything else. Illegal
+    input: orders while their busy is 1 are the caller's to refuse. A second timeout replaces one
+    whose lookup has not begun; one that comes later is looked up next.
 
     Parameters: ``cfg``. Ports: ``region`` In; ``geometry`` In; ``commit`` In strobe; ``busy`` Out;
     ``errors`` Out strobe per rule; ``geometry_write`` Out; ``command_en`` In strobe, ``command``
@@ -175,11 +175,10 @@ class RegionAccess(wiring.Component):
 
     def _keep_command(self, m):
         """A command waits here until it is taken; ``command_busy`` a while longer."""
-        # Commands: kept here until taken, then a while longer so that a commit cannot look too
-        # early: an OPEN that was taken may still be waiting in the scoreboard, which then takes no
-        # other command.
+        # Kept here until taken. The scoreboard takes no other before it has done this one; only
+        # then, and a while later, do a query and a commit see what it did.
         settle = Signal(range(SETTLE_CYCLES + 1))
-        opening = Signal()
+        working = Signal()
         command = self.o_command
         with m.If(self.command_en):
             m.d.sync += [
@@ -190,16 +189,16 @@ class RegionAccess(wiring.Component):
         with m.Elif(command.valid & command.ready):
             m.d.sync += [
                 command.valid.eq(0),
-                opening.eq(
+                working.eq(
                     mutant(
-                        "register_bank.again_is_no_opening",
+                        "register_bank.release_done_when_taken",
+                        1,
                         (command.payload.op == RegionOp.OPEN) | command.payload.again,
-                        command.payload.op == RegionOp.OPEN,
                     )
                 ),
             ]
-        with m.Elif(opening):
-            m.d.sync += opening.eq(~command.ready)
+        with m.Elif(working):
+            m.d.sync += working.eq(~command.ready)
         with m.Elif(~command.valid & (settle != 0)):
             m.d.sync += settle.eq(settle - 1)
         m.d.comb += self.command_busy.eq(settle != 0)

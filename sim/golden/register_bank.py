@@ -21,7 +21,7 @@ def geometry_rules_broken(cfg, region, g, in_use):
     if in_use:
         broken.add("busy")
     if not g["valid"]:
-        return broken
+        broken.add("valid")
     tile_rows = 1 << g["log2_tile"]
     tiles = -(-g["capacity"] // tile_rows)
     if g["row_bytes"] % 16 or not 16 <= g["row_bytes"] <= cfg.max_row_bytes:

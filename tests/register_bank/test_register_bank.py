@@ -113,8 +113,9 @@ def changed_bank(test, bug, module="sim.cocotb.register_bank.tests"):
     )
 
 
-def test_unchecked_geometry_is_noticed():
-    assert changed_bank("geometry", "register_bank.geometry_not_checked") == ["geometry"]
+@pytest.mark.parametrize("bug", ["geometry_not_checked", "commit_without_valid"])
+def test_unchecked_geometry_is_noticed(bug):
+    assert changed_bank("geometry", f"register_bank.{bug}") == ["geometry"]
 
 
 @pytest.mark.parametrize(
@@ -135,12 +136,12 @@ def test_announcement_of_same_handle_is_noticed():
         ("range_one_short", "region_ranges"),
         ("range_beyond_regions", "region_ranges"),
         ("range_is_its_first", "commit_within_range"),
-        ("again_is_no_opening", "region_busy"),
+        ("release_done_when_taken", "region_busy"),
     ],
 )
 def test_bug_of_ranges(bug, test):
     """The last regions are left out; one that does not exist is ordered something; the last region
-    of a range is written a geometry; `region_busy` does not wait for what is opened again."""
+    of a range is written a geometry; `region_busy` does not wait for the end of a RELEASE."""
     module = "sim.cocotb.register_bank.orders"
     assert changed_bank(test, f"register_bank.{bug}", module) == [test]
 

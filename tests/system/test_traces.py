@@ -2,10 +2,12 @@
 """Routing logs: the reader's refusals, the statistics, the generator and its fit."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 
+from sim.bench.runner import ROOT
 from sim.workload.traces import (
     Routing,
     Skew,
@@ -220,3 +222,20 @@ def test_write_and_read_back(tmp_path):
     back = read_trace(tmp_path / "log", layer=3)
     assert (back.experts == routing.experts).all()
     assert np.allclose(back.weights, routing.weights, atol=6e-6)
+
+
+def test_the_page_of_the_format(tmp_path):
+    """The log of docs/routing_log.md is read as the page says, and its line of an error is what is
+    said."""
+    page = (ROOT / "docs" / "routing_log.md").read_text()
+    [log] = re.findall(r"test_traces.py -->\n```json\n(.*?)```", page, re.S)
+    path = tmp_path / "routes.jsonl"
+    path.write_text(log)
+    routing = read_trace(path)
+    assert routing.num_experts == 8 and routing.source == "allenai/OLMoE-1B-7B-0924"
+    assert routing.experts.tolist() == [[3, 5], [5, 0]]
+    path.write_text(log.replace("[5, 0]", "[5, 5]"))
+    with pytest.raises(TraceError) as error:
+        read_trace(path)
+    said = str(error.value).replace(str(tmp_path) + "/", "")
+    assert f"moe-hub: {said}\n" in page

@@ -63,6 +63,7 @@ BREAK = {
         rng.choice(({"row_span": 0}, {"row_first": 1, "row_span": 1 << 24}))
     ),
     "overflow": lambda cfg, rng, g: g.update(overflow_en=1, overflow=g["index"]),
+    "valid": lambda cfg, rng, g: g.update(valid=0),
 }
 
 

@@ -173,8 +173,8 @@ async def queries_and_timeouts(rig, cfg, rng):
 
 @BankRig.test()
 async def region_busy(rig, cfg, rng):
-    """`region_busy` from a region command until some cycles after it is done: when taken; what
-    opens banks: when the next may be taken."""
+    """`region_busy` from a region command until some cycles after it is done: when the next may be
+    taken."""
     stop, script = {"now": True}, deque()
     rig.o_region_command.set_pause(script.popleft() if script else stop["now"] for _ in count())
     for op, again in (*((op, 0) for op in RegionOp), (RegionOp.RELEASE, 1)):
@@ -186,9 +186,7 @@ async def region_busy(rig, cfg, rng):
                 script.extend([False] + hold * [True])
                 stop["now"] = False
                 await rig.cycles(1 + hold + delay)
-                done = rig.o_region_command.stamps[-1] + (
-                    1 + hold if op == RegionOp.OPEN or again else 0
-                )
+                done = rig.o_region_command.stamps[-1] + 1 + hold
                 busy = await rig.read("control.STATUS") >> 2 & 1
                 after = rig.axil.r.stamps[-1] - SHOWN - done
                 assert busy == (after <= REGION_SETTLE), (
