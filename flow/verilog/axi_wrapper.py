@@ -10,6 +10,7 @@ ports.
 from dataclasses import dataclass
 
 from hub_rtl.contract.ports import clocks, hub_interfaces
+from hub_rtl.contract.words import PORTS, values_text
 
 from .licence import SPDX
 
@@ -223,6 +224,11 @@ def _part(port, low, width):
     return f"{port.name}[{low}]" if width == 1 else f"{port.name}[{low + width - 1}:{low}]"
 
 
+def _values(port):
+    """Behind the name of a port of the hub: what its values mean."""
+    return f" ({values_text(PORTS[port])})" if port in PORTS else ""
+
+
 def _declarations(cfg, interfaces):
     """Lists of lines, each list one port; the last line of each has no comma yet."""
     for domain in clocks(cfg):
@@ -251,7 +257,7 @@ def _declarations(cfg, interfaces):
                 )
                 if len(port.inner) > 1:
                     lines += [
-                        f"  //   {_part(port, low, width)}: {inner}"
+                        f"  //   {_part(port, low, width)}: {inner}{_values(inner)}"
                         for inner, low, width in port.inner
                     ]
             elif interface.name == "irq":

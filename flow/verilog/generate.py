@@ -21,6 +21,7 @@ from .flow_files import constraints, fusesoc_core, verilator_waivers
 from .licence import LICENCE, SPDX
 from .register_rdl import registers_systemrdl
 from .register_text import registers_header
+from .words_text import words_sidecar
 
 __all__ = ["RAMS", "TOP", "Generated", "generate", "sidecar", "write_files"]
 
@@ -117,6 +118,7 @@ def sidecar(cfg, memory_list):
         "address_map": {page.name: page.base for page in registers.pages},
         "registers": {path: address for path, address, _ in registers},
         "register_map": registers.as_dict(),
+        **words_sidecar(),
         "memories": memory_list,
         "memory_bits": sum(m["depth"] * m["width"] for m in memory_list),
     }

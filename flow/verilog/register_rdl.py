@@ -2,8 +2,10 @@
 """The registers in SystemRDL 2.0, from the one description, for register tools such as PeakRDL."""
 
 from hub_rtl.contract.registers import register_map
+from hub_rtl.contract.words import enumeration_of
 
 from .licence import SPDX
+from .words_text import words_systemrdl
 
 __all__ = ["registers_systemrdl"]
 
@@ -28,8 +30,9 @@ def _field(register, field):
         access = access.replace("hw=r;", "hw=rw; we;")
     # The backslash keeps names apart from SystemRDL's reserved words (`number` is one); tools do
     # not show it.
+    encode = f" encode={enumeration_of(field.values)};" if field.values else ""
     return (
-        f"      field {{ {access}{_text(field.text)} }} "
+        f"      field {{ {access}{encode}{_text(field.text)} }} "
         f"\\{field.name}[{field.low + field.width - 1}:{field.low}]"
         f" = {field.width}'h{field.reset:x};"
     )
@@ -50,6 +53,10 @@ def registers_systemrdl(cfg):
         'answer SLVERR and have no effect.";',
         "  littleendian; addressing=compact; default regwidth=32; default accesswidth=32;",
     ]
+    fields = [field for _, _, register in register_map(cfg) for field in register.fields]
+    out += words_systemrdl(
+        dict.fromkeys(enumeration_of(field.values) for field in fields if field.values)
+    )
     for page in register_map(cfg).pages:
         out += ["", "  regfile {", f'    name="{page.name}";{_text(page.text)}']
         for register in page.registers:

@@ -1,15 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Manual and C header of the registers, from the one description."""
 
+from hub_rtl.contract.packets import Reason
 from hub_rtl.contract.registers import register_map
+from hub_rtl.contract.words import values_text
 
 from .licence import SPDX
+from .words_text import words_header
 
 __all__ = ["registers_markdown", "registers_header"]
 
 
 def _bits(field):
     return str(field.low) if field.width == 1 else f"{field.low + field.width - 1}:{field.low}"
+
+
+def _values(values):
+    """What a field may be; of the reasons, where they are told."""
+    return "a [reason](formats.md#reasons)" if values is Reason else values_text(values)
 
 
 def registers_markdown(cfg):
@@ -39,12 +47,13 @@ def registers_markdown(cfg):
         for register in page.registers:
             head = f"`{page.base + register.offset:#06x}` | `{register.name}`"
             for n, field in enumerate(register.fields):
-                text = " ".join(
+                text = "; ".join(
                     filter(
                         None,
                         (
                             register.text if n == 0 and field.text != register.text else "",
                             field.text,
+                            field.values and _values(field.values),
                         ),
                     )
                 )
@@ -59,7 +68,8 @@ def registers_markdown(cfg):
 
 
 def registers_header(cfg):
-    """C header: an address per register, shift and mask per field."""
+    """C header: an address per register, shift and mask per field; the enumerations, and the words
+    that software makes or reads."""
     out = [
         f"/* {SPDX} */",
         f"/* Registers of the MoE-Hub, configuration {cfg.name}. Generated from "
@@ -67,6 +77,7 @@ def registers_header(cfg):
         "#ifndef MOEHUB_REGS_H",
         "#define MOEHUB_REGS_H",
         "",
+        *words_header(),
     ]
     for page in register_map(cfg).pages:
         out += [f"/* {page.text} */"]

@@ -103,9 +103,11 @@ class Reason(IntEnum):
 
 
 class EventKind(IntEnum):
-    READY = 0
-    ALL = 1
-    ERROR = 2
+    """What an event says (m_event)."""
+
+    READY = 0  # a tile, or a group of a dependency range, is complete in memory
+    ALL = 1  # the region is complete
+    ERROR = 2  # the region, or the group, is not usable; `status` is the reason
 
 
 class RegionState(IntEnum):
@@ -117,6 +119,8 @@ class RegionState(IntEnum):
 
 
 class RegionOp(IntEnum):
+    """Order to a region (regions.COMMAND)."""
+
     OPEN = 0  # FREE -> OPEN with an epoch
     RELEASE = 1  # DONE -> FREE
     ABORT = 2  # OPEN or DONE -> FREE, whatever has arrived
@@ -135,6 +139,8 @@ class OrderError(IntEnum):
 
 
 class CommandOp(IntEnum):
+    """Command of a producer (s_command, control.COMMAND)."""
+
     FENCE = 0
     CLOSE = 1
     CLOSE_ALL = 2

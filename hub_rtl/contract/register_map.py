@@ -16,6 +16,7 @@ registers without a writable field, answer SLVERR.
 from dataclasses import dataclass
 
 from .fields import REGISTER
+from .words import enumeration_of
 
 __all__ = ["Field", "Register", "Page", "RegisterMap", "PAGE_BYTES"]
 
@@ -24,7 +25,8 @@ PAGE_BYTES = 4096
 
 @dataclass(frozen=True)
 class Field:
-    """Bits ``low .. low + width - 1`` of a register."""
+    """Bits ``low .. low + width - 1`` of a register. ``values``: the enumeration whose values it
+    has, or None."""
 
     name: str
     low: int
@@ -32,6 +34,7 @@ class Field:
     access: str
     reset: int = 0
     text: str = ""
+    values: type | None = None
 
 
 @dataclass(frozen=True)
@@ -147,6 +150,11 @@ class RegisterMap:
                                     "access": f.access,
                                     "reset": f.reset,
                                     "text": f.text,
+                                    **(
+                                        {"enumeration": enumeration_of(f.values)}
+                                        if f.values
+                                        else {}
+                                    ),
                                 }
                                 for f in r.fields
                             ],

@@ -38,7 +38,7 @@ from .fields import (
     TILE,
     TIMER,
 )
-from .packets import OrderError
+from .packets import CommandOp, LaneMode, OrderError, Reason, RegionOp, RegionState
 from .register_map import Field, Page, Register, RegisterMap
 
 __all__ = [
@@ -84,8 +84,6 @@ GEOMETRY_RULES = {
     "overflow": "the overflow region must exist and be another one",
     "valid": "FLAGS.valid must be 1",
 }
-
-_ORDER_ERRORS = ", ".join(f"{each} {each.name}" for each in OrderError if each)
 
 # Counters, in address order: name -> text. Strobes of all lanes (or slices) are added up.
 _REFUSED = (
@@ -391,7 +389,8 @@ def _control_page(cfg):
                         COMMAND_OP,
                         "wo",
                         0,
-                        "0 FENCE, 1 CLOSE, 2 CLOSE_ALL, 4 ANNOUNCE_ALL, 5 FENCE_REMOTE",
+                        "the command; not ANNOUNCE, which is the register of that name",
+                        CommandOp,
                     ),
                     Field("owner", 4, OWNER, "wo", 0, "owner in whose name it is given"),
                     Field("epoch", 8, EPOCH, "wo"),
@@ -405,7 +404,7 @@ def _control_page(cfg):
                 0x24,
                 (
                     Field("busy", 0, 1, "ro", 0, "not answered yet"),
-                    Field("status", 4, REASON, "ro", 0, "reason of the last answer, 0 = OK"),
+                    Field("status", 4, REASON, "ro", 0, "of the last answer", Reason),
                 ),
             ),
             Register(
@@ -492,7 +491,7 @@ def _handle_page(cfg):
                     Field("owner", 4, OWNER, "rw"),
                     Field("epoch", 8, EPOCH, "rw"),
                     Field("log2_replicas", 12, LOG2_REPLICAS, "rw"),
-                    Field("lane_mode", 16, LANE_MODE, "rw", 0, "0 ROTATE, 1 HASH, 2 FIXED"),
+                    Field("lane_mode", 16, LANE_MODE, "rw", 0, "of rows", LaneMode),
                     Field("lane", 20, cfg.lane_width, "rw", 0, "lane for FIXED"),
                 ),
                 load=True,
@@ -544,7 +543,7 @@ def _region_page(cfg):
                 "COMMAND",
                 0x10,
                 (
-                    Field("op", 0, OP, "wo", 0, "0 OPEN, 1 RELEASE, 2 ABORT, 3 FORGET"),
+                    Field("op", 0, OP, "wo", 0, "the order", RegionOp),
                     Field(
                         "again",
                         4,
@@ -578,9 +577,9 @@ def _region_page(cfg):
                         0,
                         "a command was not possible, nothing was changed; the first one is kept",
                     ),
-                    Field("op", 4, OP, "ro"),
+                    Field("op", 4, OP, "ro", 0, "the order", RegionOp),
                     Field("epoch", 8, EPOCH, "ro"),
-                    Field("reason", 12, ORDER_ERROR, "ro", 0, _ORDER_ERRORS),
+                    Field("reason", 12, ORDER_ERROR, "ro", 0, "why not", OrderError),
                     Field("region", 16, cfg.region_width, "ro"),
                 ),
             ),
@@ -625,9 +624,9 @@ def _region_page(cfg):
                 "STATE",
                 0x84,
                 (
-                    Field("state", 0, STATE, "ro", 0, "0 FREE, 1 OPEN, 2 DONE"),
+                    Field("state", 0, STATE, "ro", 0, "of the bank", RegionState),
                     Field("epoch", 4, EPOCH, "ro"),
-                    Field("error", 8, REASON, "ro", 0, "reason, 0 = none"),
+                    Field("error", 8, REASON, "ro", 0, "why the epoch ended in ERROR", Reason),
                     Field("closes", 16, CLOSES, "ro", 0, "closes received"),
                 ),
             ),
@@ -763,7 +762,7 @@ def _log_page(cfg):
                 "ENTRY",
                 0x10,
                 (
-                    Field("reason", 0, REASON, "ro"),
+                    Field("reason", 0, REASON, "ro", 0, "why it was refused", Reason),
                     Field(
                         "side",
                         4,
@@ -801,7 +800,7 @@ def _log_page(cfg):
                 0x20,
                 (
                     Field("valid", 0, 1, "w1c", 0, "the first bad packet is kept until cleared"),
-                    Field("reason", 4, REASON, "ro"),
+                    Field("reason", 4, REASON, "ro", 0, "why it was dropped", Reason),
                     Field("lane", 8, cfg.link_width, "ro", 0, "number of the link"),
                 ),
             ),

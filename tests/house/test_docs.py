@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hub_rtl.contract import packets
+from hub_rtl.contract import packets, words
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -52,6 +52,13 @@ def test_reason_table_matches_code():
     assert documented == {int(reason): reason.name for reason in packets.Reason}
     refused = {int(value): cells[0] for value, cells in tables(FORMATS)["Code"].items()}
     assert refused == {int(error): error.name for error in packets.OrderError if error}
+
+
+def test_enumerations_match_code():
+    documented = {name: cells[0] for name, cells in tables(FORMATS)["Enumeration"].items()}
+    assert documented == {
+        name: words.values_text(each) for name, each in words.ENUMERATIONS.items()
+    }
 
 
 @pytest.mark.parametrize("page", DOCS, ids=lambda page: str(page.relative_to(ROOT)))
