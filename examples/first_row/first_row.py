@@ -23,7 +23,7 @@ from cocotbext.axi import (
 from cocotbext.axi.sparse_memory import SparseMemory
 from sidecar import Sidecar
 
-# What docs/formats.md and docs/programming.md call them.
+# As in "enumerations" of moehub.json, and in docs/formats.md.
 READY, ALL = 0, 1  # event kinds
 OK = 0  # status of a response
 OPEN = 0  # order to a region

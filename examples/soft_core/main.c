@@ -29,7 +29,7 @@ static void say(const char *text) {
   } while (0)
 
 static int one_epoch(uint32_t epoch) {
-  MUST(moehub_order(MOEHUB_OPEN, REGION, epoch), 0);
+  MUST(moehub_order(MOEHUB_REGION_ORDER_OPEN, REGION, epoch), 0);
   moehub_handle(HANDLE, RANK, REGION, ROW_BYTES, epoch);
 
   for (uint32_t rowid = 0; rowid < ROWS; rowid++) {
@@ -46,12 +46,12 @@ static int one_epoch(uint32_t epoch) {
     struct moehub_event event = moehub_wait();
     MUST(event.region, REGION);
     MUST(event.epoch, epoch);
-    if (event.kind == MOEHUB_ALL) {
+    if (event.kind == MOEHUB_EVENT_KIND_ALL) {
       MUST(event.rows, ROWS);
       MUST(event.refused, 0);
       break;
     }
-    MUST(event.kind, MOEHUB_READY);
+    MUST(event.kind, MOEHUB_EVENT_KIND_READY);
     say("READY\n");
     /* What is ready is in memory, now. Slots are given in the order of arrival: the row says
        which one it is. */
@@ -66,7 +66,7 @@ static int one_epoch(uint32_t epoch) {
   }
   say("ALL\n");
   MUST(seen, (1u << ROWS) - 1);
-  MUST(moehub_order(MOEHUB_RELEASE, REGION, epoch), 0);
+  MUST(moehub_order(MOEHUB_REGION_ORDER_RELEASE, REGION, epoch), 0);
   return 0;
 }
 

@@ -49,7 +49,6 @@ void moehub_handle(uint32_t index, uint32_t rank, uint32_t region, uint32_t row_
 }
 
 uint32_t moehub_order(enum moehub_region_order order, uint32_t region, uint32_t epoch) {
-  uint32_t wanted = order == MOEHUB_OPEN;
   REGISTER(REGIONS_INDEX) = region;
   REGISTER(REGIONS_COMMAND) =
       FIELD(REGIONS_COMMAND_OP, order) | FIELD(REGIONS_COMMAND_EPOCH, epoch);
@@ -59,16 +58,12 @@ uint32_t moehub_order(enum moehub_region_order order, uint32_t region, uint32_t 
     REGISTER(REGIONS_COMMAND_ERROR) = error;
     return GET(REGIONS_COMMAND_ERROR_REASON, error);
   }
-  do { /* a bank that is released is emptied first */
-    REGISTER(REGIONS_QUERY) = epoch & 1;
-    wait_while(MOEHUB_CONTROL_STATUS_QUERY_BUSY_MASK);
-  } while (GET(REGIONS_STATE_STATE, REGISTER(REGIONS_STATE)) != wanted);
   return 0;
 }
 
 uint32_t moehub_close(uint32_t handle, uint32_t epoch) {
   wait_while(MOEHUB_CONTROL_STATUS_COMMAND_BUSY_MASK);
-  REGISTER(CONTROL_COMMAND) = FIELD(CONTROL_COMMAND_OP, 1) |
+  REGISTER(CONTROL_COMMAND) = FIELD(CONTROL_COMMAND_OP, MOEHUB_COMMAND_CLOSE) |
                               FIELD(CONTROL_COMMAND_HANDLE, handle) |
                               FIELD(CONTROL_COMMAND_EPOCH, epoch);
   uint32_t answer;
@@ -81,9 +76,10 @@ uint32_t moehub_close(uint32_t handle, uint32_t epoch) {
 uint32_t moehub_store_row(uint32_t handle, uint32_t epoch, uint32_t rowid, const uint32_t *row,
                           uint32_t bytes) {
   for (uint32_t at = 0; at < bytes; at += 32) {
-    uint32_t row_off = at / 16;
-    BRIDGE_OPERAND_LO = handle | epoch << 11 | rowid << 15;
-    BRIDGE_OPERAND_HI = rowid >> 17 | row_off << 7;
+    uint64_t operand = moehub_operand_row_pack((struct moehub_operand_row){
+        .handle = handle, .epoch = epoch, .rowid = rowid, .row_off = at / 16});
+    BRIDGE_OPERAND_LO = (uint32_t)operand;
+    BRIDGE_OPERAND_HI = (uint32_t)(operand >> 32);
     for (uint32_t n = 0; n < 8; n++)
       BRIDGE_DATA[n] = row[at / 4 + n];
     BRIDGE_MASK = 0xffffffffu;

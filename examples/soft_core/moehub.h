@@ -5,9 +5,7 @@
 
 #include <stdint.h>
 
-/* docs/formats.md */
-enum moehub_event_kind { MOEHUB_READY = 0, MOEHUB_ALL = 1, MOEHUB_ERROR = 2 };
-enum moehub_region_order { MOEHUB_OPEN = 0, MOEHUB_RELEASE = 1 };
+#include "moehub_regs.h"
 
 struct moehub_region {
   uint32_t base[2], spill[2]; /* addresses, for even and odd epochs; base: of packet_bytes */

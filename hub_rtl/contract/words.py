@@ -37,7 +37,7 @@ class Structure:
 
 #: By the name that they have in generated files.
 ENUMERATIONS = {
-    "event": EventKind,
+    "event_kind": EventKind,
     "reason": Reason,
     "command": CommandOp,
     "region_order": RegionOp,

@@ -77,7 +77,7 @@ def test_words_in_c(tmp_path):
 
 def test_sidecar():
     words = words_sidecar()
-    assert words["enumerations"]["event"]["values"] == {"READY": 0, "ALL": 1, "ERROR": 2}
+    assert words["enumerations"]["event_kind"]["values"] == {"READY": 0, "ALL": 1, "ERROR": 2}
     assert {
         name: {f["name"]: (f["low"], f["width"]) for f in each["fields"]}
         for name, each in words["structures"].items()
