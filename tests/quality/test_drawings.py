@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 # SPDX-License-Identifier: Apache-2.0
 """The drawings of the blocks' pages are of this design, and each is on a page with its caption."""
 
