@@ -87,7 +87,7 @@ evaluate: $(READY)  ## MoE-Hub against software systems on a model of the whole 
 	@$(BIN)/moe-hub evaluate $(ARGS)
 
 .PHONY: lint
-lint: $(READY)  ## Ruff, then Verilator -Wall and Yosys on the generated Verilog
+lint: $(READY)  ## Ruff, then Verilator -Wall, Yosys, slang and Icarus on the generated Verilog
 	$(BIN)/ruff check .
 	@$(BIN)/moe-hub lint $(ARGS)
 

@@ -8,6 +8,7 @@ dictionary.
 import dataclasses
 import json
 import os
+import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +24,11 @@ from .register_rdl import registers_systemrdl
 from .register_text import registers_header
 from .words_text import words_sidecar
 
-__all__ = ["RAMS", "TOP", "Generated", "generate", "sidecar", "write_files"]
+__all__ = ["RAMS", "TOP", "Generated", "generate", "named", "sidecar", "write_files"]
 
 TOP = "moehub"
 RAMS = f"{TOP}_rams.v"
+NAME_RULE = "must be a lower-case letter, then at most 30 lower-case letters, digits and _"
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,23 @@ def generate(cfg, ram_modules=False):
             for memory in found
         ]
     return Generated(cfg, to_verilog(texts), rams, sidecar(cfg, found))
+
+
+def named(files, name):
+    """The files of a hub, {file name: text}, with ``name`` where they say ``moehub``: every module,
+    macro, type and file name, so that two hubs stand in one design.
+
+    ``name``: an identifier in lower case. Raises ValueError if it is none. All generated names
+    begin with the word, so this is a change of words in the text, and nothing can be forgotten.
+    """
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,30}", name):
+        raise ValueError(f"name = {name}: {NAME_RULE}")
+
+    def renamed(text):
+        text = re.sub(rf"(?<![A-Za-z0-9_]){TOP}(?![A-Za-z0-9])", name, text)
+        return re.sub(rf"(?<![A-Za-z0-9_]){TOP.upper()}(?![A-Za-z0-9])", name.upper(), text)
+
+    return {renamed(file): renamed(text) for file, text in files.items()}
 
 
 def sidecar(cfg, memory_list):

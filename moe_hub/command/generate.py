@@ -3,8 +3,8 @@
 
 from pathlib import Path
 
+from flow.verilog.generate import TOP, named, write_files
 from flow.verilog.generate import generate as texts_of
-from flow.verilog.generate import write_files
 
 from .console import output_folder
 from .options import PresetOption, SettingsOption, configured, flag, option
@@ -20,6 +20,9 @@ def generate(
         "Each memory is an instance of a module named "
         "after its shape; the modules are in moehub_rams.v.",
     ) = False,
+    name: option(
+        str, "In place of moehub in all names, so that two hubs stand in one design."
+    ) = TOP,
     output: option(Path, "Folder; files go to <folder>/<preset>/.", "--output", "-o") = Path(
         "build"
     ),
@@ -27,6 +30,7 @@ def generate(
     """Write the Verilog, its AXI wrapper, moehub.json (ports, sizes, maps, memories), registers,
     and files for tools."""
     cfg = configured(preset, settings)
+    named({}, name)  # a wrong one is told at once
     folder = output_folder(output / preset)
-    for path in write_files(folder, texts_of(cfg, ram_modules).files()):
+    for path in write_files(folder, named(texts_of(cfg, ram_modules).files(), name)):
         print(path)

@@ -18,7 +18,8 @@ def lint(
     preset: option(str | None, "Only this one; all by default.", "--preset", "-p") = None,
     settings: SettingsOption = None,
 ):
-    """Check the Verilog and its AXI wrapper with Verilator and Yosys; exit code 1 on a finding."""
+    """Check the Verilog and its AXI wrapper with Verilator, Yosys, slang and, where it is
+    installed, Icarus; exit code 1 on a finding."""
     found = False
     for cfg in [configured(name, settings) for name in ([preset] if preset else PRESETS)]:
         around = texts_of(cfg).sources()
@@ -27,6 +28,9 @@ def lint(
         for finding in findings:
             print(finding)
         found |= bool(findings)
-    print("waived: " + "; ".join(f"{name} ({reason})" for name, reason in rules.WAIVED.items()))
+    waived = {**rules.WAIVED, **{f"slang: {n}": why for n, why in rules.SLANG_WAIVED.items()}}
+    print("waived: " + "; ".join(f"{name} ({reason})" for name, reason in waived.items()))
+    for tool, where in rules.MISSING.items():
+        print(f"not installed: {tool} ({where})")
     if found:
         raise typer.Exit(1)

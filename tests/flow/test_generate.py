@@ -11,8 +11,8 @@ import sys
 import pytest
 
 from flow.verilog.axi_wrapper import AXI_TOP
-from flow.verilog.generate import TOP, generate, write_files
-from flow.verilog.lint import WAIVED, lint_verilog
+from flow.verilog.generate import TOP, generate, named, write_files
+from flow.verilog.lint import MISSING, TOOLS, WAIVED, lint_verilog
 from flow.verilog.netlist import ModuleLibrary, memories, module_names, to_rtlil, to_verilog
 from hub_rtl.contract.config import preset
 from hub_rtl.contract.ports import hub_ports, ports_markdown
@@ -175,6 +175,74 @@ def test_lint_finds():
         for finding in lint_verilog(good, TOP, around={"outer.v": unused}, top="outer")
     )
     assert all(len(reason) > 20 for reason in WAIVED.values())
+
+
+@pytest.mark.parametrize(
+    "tool, inside",
+    [
+        ("verilator", "assign q = missing;"),
+        ("yosys", "wire b; assign q = a & b;"),
+        ("slang", "assign q = a; wire q;"),
+        ("icarus", "assign q = a; absent inner(.a(a));"),
+    ],
+)
+def test_each_tool_finds(tool, inside):
+    """By itself, a fault planted for it, and nothing without."""
+    if tool in MISSING:
+        pytest.skip(f"not installed: {tool} ({MISSING[tool]})")
+    text = f"module {TOP}(input a, output q);\n  {{}}\nendmodule\n"
+    assert lint_verilog(text.format("assign q = a;"), TOP, tools=[tool]) == []
+    [finding] = lint_verilog(text.format(inside), TOP, tools=[tool])
+    assert finding.startswith(f"{tool}: ")
+
+
+@pytest.fixture(scope="module")
+def two_hubs(tiny):
+    """Files of two hubs of unequal configuration, by their names."""
+    return named(tiny.files(), "near"), named(generate(LEAST, ram_modules=True).files(), "far_2")
+
+
+def test_names_follow(two_hubs, tiny):
+    near, far = two_hubs
+    assert not set(near) & set(far) and {"near.v", "near_axi.v", "near_regs.h"} <= set(near)
+    modules = []
+    for files in two_hubs:
+        assert not any(re.search("moehub", text, re.I) for text in files.values())
+        verilog = "".join(text for name, text in files.items() if name.endswith(".v"))
+        modules.append(set(re.findall(r"^module (\S+)\(", verilog, re.M)))
+    assert len(modules[0]) > 100 and not modules[0] & modules[1]
+    assert "#define NEAR_CONTROL_TIMEOUT" in near["near_regs.h"]
+    assert "name: moe-hub:hub:far_2:" in far["far_2.core"]
+    assert named(tiny.files(), TOP) == tiny.files()
+
+
+def joined(wrappers):
+    """A module with an instance of each wrapper, {module: its text}, all of whose ports are its
+    own."""
+    ports, instances = [], []
+    for module, text in wrappers.items():
+        found = re.findall(r"^  (input |output) wire (\[\d+:0\] )?(\w+)", text, re.M)
+        ports += [f"  {way} wire {size}{module}_{port}" for way, size, port in found]
+        joins = ", ".join(f".{port}({module}_{port})" for _, _, port in found)
+        instances.append(f"  {module} {module}_hub({joins});")
+    return "\n".join(["module both(", ",\n".join(ports), ");", *instances, "endmodule", ""])
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_two_hubs_in_one_design(two_hubs, tool):
+    """One module with an instance of each; clean, as each alone."""
+    if tool in MISSING:
+        pytest.skip(f"not installed: {tool} ({MISSING[tool]})")
+    files = {name: text for each in two_hubs for name, text in each.items() if name.endswith(".v")}
+    files["both.v"] = joined({name: files[f"{name}.v"] for name in ("near_axi", "far_2_axi")})
+    # One file, as Verilator's waivers go by the file's name.
+    assert lint_verilog("\n".join(files.values()), "both", tools=[tool]) == []
+
+
+@pytest.mark.parametrize("name", ["", "Hub", "2hubs", "a-b", "a" * 32])
+def test_name_refused(name):
+    with pytest.raises(ValueError, match=f"name = {name}: must be a lower-case letter"):
+        named({}, name)
 
 
 def test_lanes_are_shared(tiny):
