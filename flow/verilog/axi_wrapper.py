@@ -20,6 +20,7 @@ __all__ = [
     "OuterInterface",
     "OuterPort",
     "axi_interfaces",
+    "axi_instance",
     "axi_wrapper",
     "axi_sidecar",
     "link_clock_sidecar",
@@ -301,6 +302,33 @@ def axi_wrapper(cfg, hub):
             *([f"  wire unused = &{{1'b0, {', '.join(unused)}}};"] if unused else []),
             "endmodule",
             "`default_nettype wire",
+            "",
+        ]
+    )
+
+
+def axi_instance(cfg):
+    """A template to copy: the wrapper's instance, each port with a wire of its name, declared above
+    it."""
+    ports = [(pin, 1, "") for domain in clocks(cfg) for pin in OUTER_CLOCKS[domain]]
+    for interface in axi_interfaces(cfg):
+        ports += [
+            (port.name, port.width, interface.text if n == 0 else "")
+            for n, port in enumerate(interface.ports)
+        ]
+    wires = []
+    for name, width, text in ports:
+        wires += [f"// {text}"] if text else []
+        wires.append(f"wire {_range(width)}{name};")
+    return "\n".join(
+        [
+            f"// {SPDX}",
+            f"// To copy: an instance of {AXI_TOP}, configuration {cfg.name}, and its wires.",
+            *wires,
+            "",
+            f"{AXI_TOP} {AXI_TOP}_0 (",
+            ",\n".join(f"  .{name}({name})" for name, _, _ in ports),
+            ");",
             "",
         ]
     )

@@ -17,7 +17,7 @@ from hub_rtl.contract.config import HubConfig
 from hub_rtl.contract.ports import CLOCKS, hub_interfaces
 from hub_rtl.contract.registers import VERSION, register_map
 
-from .axi_wrapper import AXI_TOP, axi_sidecar, axi_wrapper, link_clock_sidecar
+from .axi_wrapper import AXI_TOP, axi_instance, axi_sidecar, axi_wrapper, link_clock_sidecar
 from .flow_files import constraints, fusesoc_core, verilator_waivers
 from .licence import LICENCE, SPDX
 from .register_rdl import registers_systemrdl
@@ -54,6 +54,8 @@ class Generated:
         sources = self.sources()
         return {
             **sources,
+            f"{AXI_TOP}.vt": axi_instance(self.cfg),
+            f"{TOP}.f": "\n".join([f"// {SPDX}", *sources, ""]),
             f"{TOP}.json": json.dumps(self.sidecar, indent=1) + "\n",
             f"{TOP}_regs.h": registers_header(self.cfg),
             f"{TOP}.rdl": registers_systemrdl(self.cfg),

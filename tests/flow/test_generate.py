@@ -239,6 +239,24 @@ def test_two_hubs_in_one_design(two_hubs, tool):
     assert lint_verilog("\n".join(files.values()), "both", tools=[tool]) == []
 
 
+def test_instance_and_list(tmp_path):
+    """Each port of the wrapper is in the template; in a module, beside the listed files, it
+    elaborates, and lacks nothing but who drives its wires."""
+    files = generate(LEAST).files()
+    write_files(tmp_path, files)
+    ports = r"^  (?:input |output) wire (?:\[\d+:0\] )?(\w+)"
+    assert re.findall(r"^  \.(\w+)\(\1\)", files["moehub_axi.vt"], re.M) == re.findall(
+        ports, files["moehub_axi.v"], re.M
+    )
+    use = tmp_path / "use.v"
+    use.write_text(f"module use_it;\n{files['moehub_axi.vt']}endmodule\n")
+    listed = [tmp_path / line for line in files["moehub.f"].splitlines() if line[:2] != "//"]
+    _, said = TOOLS["yosys"]([use, *listed], "use_it", [])
+    warnings = re.findall("^Warning: (.*)", said, re.M)
+    assert warnings and all("used but has no driver" in each for each in warnings), said
+    assert re.findall("ERROR: (.*) in", said) == [f"Found {len(warnings)} problems"]
+
+
 @pytest.mark.parametrize("name", ["", "Hub", "2hubs", "a-b", "a" * 32])
 def test_name_refused(name):
     with pytest.raises(ValueError, match=f"name = {name}: must be a lower-case letter"):
