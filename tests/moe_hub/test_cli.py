@@ -54,7 +54,18 @@ def test_generate(tmp_path):
     assert result.exit_code == 0
     names = [
         f"moehub{end}"
-        for end in (".v", "_axi.v", ".json", "_regs.h", ".rdl", ".sdc", ".vlt", ".core")
+        for end in (
+            ".v",
+            "_axi.v",
+            "_axi.vt",
+            ".f",
+            ".json",
+            "_regs.h",
+            ".rdl",
+            ".sdc",
+            ".vlt",
+            ".core",
+        )
     ]
     assert result.stdout.split() == [str(tmp_path / "tiny" / name) for name in names]
     assert sorted(path.name for path in (tmp_path / "tiny").iterdir()) == sorted(names)
