@@ -7,6 +7,7 @@ alone.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -95,7 +96,7 @@ def build(cfg, verilog=None, jobs=2, optimise=True, pins=()):
     text = hub_verilog(cfg) if verilog is None else verilog
     blocks = [name for name in BLOCKS if f"\nmodule {name}(" in text and cfg.lanes >= BLOCKS_FROM]
     model = _model(text, blocks, cfg.lanes, jobs, optimise)
-    pin_table = _pins(cfg, pins)
+    pin_table = _pins(cfg, pins, _top_of(text))
     level = "-O2" if optimise else "-O0"
     key = digest(model.name, pin_table, *harness_sources(), level)
 
@@ -202,7 +203,12 @@ def _mangled(name):
     return name.replace("__", "___05F")
 
 
-def _pins(cfg, more):
+def _top_of(text):
+    """The module ``moehub`` in Verilog."""
+    return re.search(r"^module moehub\(.*?^endmodule", text, re.M | re.S).group(0)
+
+
+def _pins(cfg, more, top):
     pins = [pin for both in clocks(cfg).values() for pin in both]
     ports = [(pin, 1) for pin in pins]
     ports += [*((port.name, port.width) for port in hub_ports(cfg)), *more]
@@ -215,9 +221,19 @@ def _pins(cfg, more):
         "inline void hub_pins(Vmoehub &top, PinTable &pin) {",
     ]
     lines += [f'    pin.add("{name}", &top.{name}, {width});' for name, width in ports]
-    signals = ((f"pool{n}", f"moehub__DOT__{_mangled(f'{POOL}{n}')}") for n in range(cfg.lanes))
+    signals = [
+        (
+            f"pool{n}",
+            f"&top.rootp->moehub__DOT__{_mangled(f'{POOL}{n}')}"
+            if f" {POOL}{n};" in top
+            else "&unseen",
+        )
+        for n in range(cfg.lanes)
+    ]
+    # A hub with planted bugs has another module around it: there the strobes are not seen.
+    if any(where == "&unseen" for _, where in signals):
+        lines.append("    static CData unseen = 0;")
     lines += [
-        f'    pin.add_inner("{name}", &top.rootp->{where}, {POOL_COUNTS.size});'
-        for name, where in signals
+        f'    pin.add_inner("{name}", {where}, {POOL_COUNTS.size});' for name, where in signals
     ]
     return "\n".join([*lines, "}", ""])
