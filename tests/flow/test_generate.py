@@ -81,7 +81,7 @@ def test_same_bytes_for_every_hash_seed(tiny):
     )
     assert there.stderr == ""
     here = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in tiny.files().items()}
-    assert dict(line.split() for line in there.stdout.splitlines()) == here and len(here) == 8
+    assert dict(line.split() for line in there.stdout.splitlines()) == here
 
 
 def test_ports(tiny):
