@@ -6,12 +6,13 @@ from pathlib import Path
 
 import typer
 
+from moe_hub.files import output_folder, write_text
 from sim.system.bench_lanes import line_rate
 from sim.system.bench_speed import measure, speed_table
 from sim.system.bench_wide import wide_rates
 from sim.system.fabric import HOP_NS
 
-from .console import Progress, output_folder, table_console, write_text
+from .console import Progress, table_console
 from .options import LatencyOption, flag, option, whole
 
 __all__ = ["bench"]

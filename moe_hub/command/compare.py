@@ -3,10 +3,11 @@
 
 from pathlib import Path
 
+from moe_hub.files import output_folder, write_text
 from sim.system.building import HarnessError
 from sim.system.compare import compare as compared
 
-from .console import Progress, fail, output_folder, write_text
+from .console import Progress, fail
 from .options import number, option
 
 __all__ = ["compare"]

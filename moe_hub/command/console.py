@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What commands say: their tables, their progress, what they write, and why one failed."""
+"""What commands say: their tables, their progress, and why one failed."""
 
 import os
 import sys
-import tempfile
 import time
-from pathlib import Path
 
 import typer
 from rich.console import Console
 
-__all__ = ["Progress", "fail", "output_folder", "table_console", "write_text"]
+__all__ = ["Progress", "fail", "table_console"]
 
 PIPE_COLUMNS = 160
 
@@ -27,26 +25,6 @@ def fail(text, code=2, command="moe-hub"):
     done; 1: what was done failed."""
     print(f"{command}: {text}", file=sys.stderr)
     raise typer.Exit(code)
-
-
-def write_text(path, text):
-    """Writes a file, its folder made if need be; an OSError names the file, also when the disk is
-    full."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from None
-
-
-def output_folder(folder):
-    """Makes the folder and tries to write into it: a long run should not find out at its end.
-    Raises OSError."""
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=folder):
-        return folder
 
 
 class Progress:

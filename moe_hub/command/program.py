@@ -4,9 +4,9 @@ code.
 
 Exit codes: 0, done; 1, what was asked for was done and failed, or could not be written; 2, the
 order was wrong, nothing was done; 130, Ctrl-C. A verb raises ValueError (all errors of the
-project's own inputs are some) or OSError, or ends with :func:`~moe_hub.command.console.fail`; it
-handles nothing itself but what only it can say better. Other exceptions are bugs and keep their
-traceback; ``--traceback`` shows it for every error.
+project's own inputs are some), OSError or Missing, or ends with
+:func:`~moe_hub.command.console.fail`; it handles nothing itself but what only it can say better.
+Other exceptions are bugs and keep their traceback; ``--traceback`` shows it for every error.
 """
 
 import errno
@@ -19,6 +19,8 @@ from typing import Annotated
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
+
+from moe_hub.needs import Missing
 
 from .console import fail
 from .options import WrongValue
@@ -112,7 +114,7 @@ class Program(TyperGroup):
         except BrokenPipeError:  # `moe-hub ... | head`: the reader has what it wanted
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
-        except (typer.TyperException, ValueError, OSError) as error:
+        except (typer.TyperException, Missing, ValueError, OSError) as error:
             if "--traceback" in args:
                 traceback.print_exc()
             if isinstance(error, typer.TyperException):

@@ -8,8 +8,9 @@ from pathlib import Path
 from flow.verilog.generate import write_files
 from flow.verilog.register_rdl import registers_systemrdl
 from flow.verilog.register_text import registers_header, registers_markdown
+from moe_hub.files import write_text
 
-from .console import fail, write_text
+from .console import fail
 from .options import PresetOption, SettingsOption, configured, flag, option
 
 __all__ = ["registers"]

