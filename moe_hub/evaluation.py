@@ -29,7 +29,7 @@ __all__ = ["Evaluation", "Prediction", "evaluate", "predict"]
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What :func:`evaluate` found. ``reports``: by name of the experiment."""
+    """What ``evaluate`` found. ``reports``: by name of the experiment."""
 
     reports: Mapping[str, Report]
 
@@ -122,7 +122,7 @@ def order(
     traces: Sequence[str | Path] = (),
     seed: int = 1,
 ) -> tuple[list[Experiment], Options]:
-    """What :func:`evaluate` is asked for by the same parameters, checked. Raises ValueError."""
+    """What ``evaluate`` is asked for by the same parameters, checked. Raises ValueError."""
     names = list(experiments or STANDARD) + (["traces"] if traces and not experiments else [])
     for name in names:
         if name not in EXPERIMENTS:
@@ -172,7 +172,7 @@ def evaluate(
     Layers that were simulated before are read back, so that an interrupted run goes on.
 
     Parameters:
-        experiments: Names of :data:`sim.evaluate.experiments.EXPERIMENTS`.
+        experiments: Names of ``sim.evaluate.experiments.EXPERIMENTS``.
         models: Only these models.
         total_tokens: Only so many tokens, over all GPUs.
         systems: Only these systems beside the hub.
@@ -182,7 +182,7 @@ def evaluate(
         jobs: Processes; all cores by default.
         fresh: Simulate layers again that were kept from before.
         scheduler: Address of a Dask scheduler, in place of the cores here.
-        progress: A :class:`moe_hub.command.console.Progress` that is told how far it is.
+        progress: A ``moe_hub.command.console.Progress`` that is told how far it is.
 
     Raises:
         ValueError: There is no such experiment, model, system or machine, or the cluster does not
@@ -227,10 +227,10 @@ def predict(
     """What the model of the whole machine says of one layer: seconds.
 
     Parameters:
-        model: Shape of the layer, a name of :data:`sim.workload.models.MODELS`.
+        model: Shape of the layer, a name of ``sim.workload.models.MODELS``.
         ranks: GPUs.
-        tokens: Per rank, as :func:`moe_hub.run` takes them; 0 with ``trace``: all of the log.
-        systems: Names of :data:`sim.evaluate.schemes.SCHEMES`; by default all that are compared.
+        tokens: Per rank, as ``moe_hub.run`` takes them; 0 with ``trace``: all of the log.
+        systems: Names of ``sim.evaluate.schemes.SCHEMES``; by default all that are compared.
             The hub is always among them.
         machine: A machine of ``sim/evaluate/data/hardware.toml``; the experiments' by default.
         gpu: Fields of the machine's GPU, in place of its own.

@@ -62,7 +62,7 @@ class Tells(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What :func:`run` found.
+    """What ``run`` found.
 
     ``config``: of every hub. ``reports``: by way (``hub``, then the baselines), figures as
     ``report.json`` has them; cycles are of the hub's clock. ``histories``: by way, what happened in
@@ -135,7 +135,7 @@ class Run:
         """What the links did, in the order of time: a row for each way, rank, bin and use.
 
         ``way``, ``rank``, ``us`` (start of the bin, since the layer's start), ``use`` (in words: of
-        :data:`sim.system.history.USES`), ``share``: of that rank's links in that bin, 0 to 1.
+        ``sim.system.history.USES``), ``share``: of that rank's links in that bin, 0 to 1.
         """
         return _pandas().DataFrame(self._links())
 
@@ -189,7 +189,7 @@ class Run:
         )
 
     def write(self, folder: str | Path) -> list[Path]:
-        """Writes ``report.json`` and the files of :data:`sim.system.views.VIEWS` that there is
+        """Writes ``report.json`` and the files of ``sim.system.views.VIEWS`` that there is
         something to show in; returns their paths. Raises OSError."""
         folder = Path(folder)
         report = folder / "report.json"
@@ -267,7 +267,7 @@ def run(
     in ``build/``. Same order, same result, whatever ``threads`` is.
 
     Parameters:
-        model: Shape of the layer, a name of :data:`sim.workload.models.MODELS`.
+        model: Shape of the layer, a name of ``sim.workload.models.MODELS``.
         ranks: GPUs, each with its hub.
         tokens: Per rank; 0 with ``trace``: all of the log.
         lanes: Lanes of each hub; the preset's by default.
@@ -279,12 +279,12 @@ def run(
         preset: Hubs of this preset in place of a roomy one.
         changes: Fields of the configuration, in place of the preset's.
         tile_rows: Rows of a tile, a power of two.
-        numbering: What a RowID is, a name of :data:`sim.workload.numbering.NUMBERINGS`.
+        numbering: What a RowID is, a name of ``sim.workload.numbering.NUMBERINGS``.
         expert_cycles: Cycles of the hub that the expert stand-in takes per tile.
         hop_ns: Nanoseconds of a hop; a packet takes two, hub to switch and switch to hub.
         memory_latency: Cycles until memory answers, also for spilled rows.
         baselines: Ways of software to run the same layer beside the hub, names of
-            :data:`sim.system.ways.BASELINES`.
+            ``sim.system.ways.BASELINES``.
         close_at_end: Producers do not tell what comes; they close when all is stored.
         prefix_cycles: Cycles of the prefix sums of baseline ``address``.
         threads: Of the simulation.
@@ -294,10 +294,10 @@ def run(
         progress: Is told how far the run is.
 
     Returns:
-        The :class:`Run`; look at :attr:`Run.good`: a wrong byte does not raise.
+        The ``Run``; look at ``Run.good``: a wrong byte does not raise.
 
     Raises:
-        ValueError: The order is wrong (of :class:`hub_rtl.contract.config.ConfigError`, what the
+        ValueError: The order is wrong (of ``hub_rtl.contract.config.ConfigError``, what the
             hubs cannot be).
         OSError: The log cannot be read.
         sim.system.building.HarnessError: The simulation could not be built.

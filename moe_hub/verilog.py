@@ -69,14 +69,14 @@ def generate(
     """Elaborates a hub. Seconds for small presets, a minute for ``nvl72``; same order, same bytes.
 
     Parameters:
-        preset: Configuration to start from, a name of :data:`hub_rtl.contract.config.PRESETS`.
+        preset: Configuration to start from, a name of ``hub_rtl.contract.config.PRESETS``.
         changes: Fields of the configuration, in place of the preset's.
         ram_modules: Each memory is an instance of a module named after its shape.
         name: In place of ``moehub`` in all names, so that two hubs stand in one design.
 
     Raises:
         ValueError: The configuration breaks a rule (of
-            :class:`hub_rtl.contract.config.ConfigError`), or ``name`` is no lower-case identifier.
+            ``hub_rtl.contract.config.ConfigError``), or ``name`` is no lower-case identifier.
     """
     cfg = preset_of(preset, **dict(changes or {}))
     named({}, name)  # a wrong one is told at once

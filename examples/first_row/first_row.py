@@ -23,12 +23,6 @@ from cocotbext.axi import (
 from cocotbext.axi.sparse_memory import SparseMemory
 from sidecar import Sidecar
 
-# As in "enumerations" of moehub.json, and in docs/formats.md.
-READY, ALL = 0, 1  # event kinds
-OK = 0  # status of a response
-OPEN = 0  # order to a region
-CLOSE = 1  # command
-
 RANK, REGION, HANDLE, EPOCH, ROWID = 0, 0, 0, 0, 5
 BASE, SPILL = 0x10000, 0x20000  # of the region in memory
 ROW = bytes(range(1, 129))  # 128 bytes: what is sent
@@ -98,11 +92,6 @@ class System:
         return self.hub.unpack(name, frame.tdata)
 
 
-def row_operand(row_off):
-    """Where a store goes: 64 bits, docs/formats.md. ``row_off`` counts 16 bytes."""
-    return HANDLE | EPOCH << 11 | ROWID << 15 | row_off << 39
-
-
 async def set_up(system):
     """What software does once: the hub's rank, a region to receive in, a handle to send by."""
     await system.wait("cleared", 1)
@@ -121,7 +110,8 @@ async def set_up(system):
     await system.write("regions.ROW_FIRST", value=0)
     await system.write("regions.ROW_SPAN", value=64)
     await system.write("regions.COMMIT", value=1)
-    await system.write("regions.COMMAND", op=OPEN, epoch=EPOCH)
+    op = system.hub.value("region_order", "OPEN")
+    await system.write("regions.COMMAND", op=op, epoch=EPOCH)
     await system.wait("region_busy", 0)
 
     await system.write("handles.INDEX", value=HANDLE)
@@ -138,30 +128,34 @@ async def first_row(dut):
     await set_up(system)
 
     # The row goes in as stores of 32 bytes; each is answered.
+    value, structure = system.hub.value, system.hub.structure
+    ok = value("reason", "OK")
+    row = {"handle": HANDLE, "epoch": EPOCH, "rowid": ROWID}
     for tag, at in enumerate(range(0, len(ROW), 32)):
         await system.send(
             "s_axis_store0",
-            operand=row_operand(at // 16),
+            operand=structure("operand_row", **row, row_off=at // 16),
             data=int.from_bytes(ROW[at : at + 32], "little"),
             mask=0xFFFFFFFF,
             tag=tag,
         )
         response = await system.receive("m_axis_response0")
-        assert response == {"tag": tag, "status": OK}, response
+        assert response == {"tag": tag, "status": ok}, response
 
     # Nothing more comes in this epoch.
-    await system.send("s_axis_command", op=CLOSE, handle=HANDLE, epoch=EPOCH, tag=1)
+    close = value("command", "CLOSE")
+    await system.send("s_axis_command", op=close, handle=HANDLE, epoch=EPOCH, tag=1)
     answer = await system.receive("m_axis_command_response")
-    assert answer == {"tag": 1, "status": OK}, answer
+    assert answer == {"tag": 1, "status": ok}, answer
 
     # READY: the tile's rows are in memory, for memory has acknowledged them.
     event = await system.receive("m_axis_event")
-    assert (event["kind"], event["region"], event["rows"]) == (READY, REGION, 1), event
+    assert event["kind"] == value("event_kind", "READY") and event["rows"] == 1, event
     assert system.memory.read(BASE, len(ROW)) == ROW
     print(f"READY: group {event['group']} of region {event['region']}, {event['rows']} row")
     print("\n".join(system.memory.hexdump_lines(BASE, len(ROW))))
 
     # ALL: the region is complete.
     event = await system.receive("m_axis_event")
-    assert (event["kind"], event["region"], event["rows"]) == (ALL, REGION, 1), event
+    assert event["kind"] == value("event_kind", "ALL") and event["rows"] == 1, event
     print(f"ALL: region {event['region']} is complete, {event['rows']} row")

@@ -13,6 +13,8 @@ class Sidecar:
     def __init__(self, path):
         data = json.loads(path.read_text())
         self.parameters = data["parameters"]
+        self._values = {name: each["values"] for name, each in data["enumerations"].items()}
+        self._words = {name: each["fields"] for name, each in data["structures"].items()}
         self._addresses, self._items = data["registers"], {}
         self._fields = {
             f"{page['name']}.{register['name']}": {f["name"]: f for f in register["fields"]}
@@ -24,6 +26,16 @@ class Sidecar:
             if tdata:
                 fields = {f["name"].rpartition("_")[2]: f for f in tdata["hub"]}
                 self._items[interface["name"]] = tdata["width"] // 8, fields
+
+    def value(self, enumeration, name):
+        """The number of a name: ``value("event_kind", "READY")``."""
+        return self._values[enumeration][name]
+
+    def structure(self, name, **values):
+        """A word of 64 bits: ``structure("operand_row", handle=0, rowid=5)``; fields not named are
+        0."""
+        low = {field["name"]: field["low"] for field in self._words[name]}
+        return sum(value << low[field] for field, value in values.items())
 
     def address(self, register):
         """Address of ``"page.REGISTER"``."""
