@@ -72,6 +72,7 @@ def main(arguments=None):
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=16, help="per rank")
     parser.add_argument("--preset", help="hubs of this preset")
+    parser.add_argument("--lanes", type=int, help="lanes of each hub, in place of the preset's")
     parser.add_argument("--output", "-o", type=Path, default=Path("build/vllm_trace/layer.png"))
     asked = parser.parse_args(arguments)
     try:
@@ -82,6 +83,7 @@ def main(arguments=None):
                 tokens=asked.tokens,
                 trace=asked.log,
                 preset=asked.preset,
+                lanes=asked.lanes,
                 baselines=["rowflag"],
                 progress=progress,
             )

@@ -13,6 +13,7 @@
 """
 
 import functools
+import gc
 import itertools
 import warnings
 
@@ -25,6 +26,10 @@ from .runner import bench_params, needs
 from .streams import Codec, StreamSink, StreamSource
 
 __all__ = ["Rig", "Testbench"]
+
+
+#: Of the component, by class of the rig: one configuration in a simulation.
+_SIGNATURES = {}
 
 
 def _ports(signature, nested, path=()):
@@ -119,10 +124,13 @@ class Rig(Testbench):
     def __init__(self, dut, salt="", idle=None, stall=None, watchdog=3000):
         super().__init__(dut, salt, watchdog)
         self._handles, self._codecs, self._port_readers = {}, {}, {}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the component is never elaborated here
-            signature = self.component().signature
-        for port, name, indices, member in _ports(signature, self.nested):
+        if type(self) not in _SIGNATURES:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the component is never elaborated here
+                _SIGNATURES[type(self)] = self.component().signature
+            # What is there now stays to the end: the collector need not look at it in every test.
+            gc.freeze()
+        for port, name, indices, member in _ports(_SIGNATURES[type(self)], self.nested):
             if member.is_port:
                 self._plain(port, member)
             elif _is_stream(member):

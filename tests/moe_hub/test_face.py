@@ -2,6 +2,7 @@
 """``import moe_hub``: the functions, what they refuse, and their tables, held against the reports
 they are made of."""
 
+import csv
 import json
 import subprocess
 import sys
@@ -86,7 +87,7 @@ def test_a_run_that_does_not_end():
         ({"baselines": ["hope"]}, "baselines = 'hope': must be one of "),
         ({"numbering": "luck"}, "numbering = 'luck': must be one of "),
         ({"model": "none"}, "none"),
-        ({"changes": {"lanes": 3}}, "lanes = 3"),
+        ({"changes": {"handles": 0}}, "handles = 0"),
     ],
 )
 def test_a_wrong_order_is_one_line(wrong, line):
@@ -146,7 +147,7 @@ def test_evaluate(tmp_path):
     paths = done.write(tmp_path)
     rows = (tmp_path / "gemm.csv").read_text().splitlines()
     assert tmp_path / "gemm.csv" in paths and len(rows) == len(done.frame("gemm")) + 1
-    assert rows[0].split(",") == list(done.frame("gemm").columns)
+    assert next(csv.reader(rows)) == list(done.frame("gemm").columns)
     with pytest.raises(ValueError, match="experiment = 'none'"):
         moe_hub.evaluate("none")
 

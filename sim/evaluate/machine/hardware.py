@@ -147,11 +147,20 @@ class Machine:
 
     def changed(self, *, gpu=None, fabric=None, ranks=None):
         """The machine with other ``ranks`` and with fields of its GPU and fabric replaced
-        (dictionaries)."""
+        (dictionaries). Raises :class:`HardwareError` for a field that there is not."""
+
+        def part(name, changes):
+            old = getattr(self, name)
+            known = {field.name for field in fields(old)}
+            for field in changes or {}:
+                if field not in known:
+                    raise HardwareError(f"{name}.{field}: {self.name} has no such field")
+            return replace(old, **(changes or {}))
+
         return replace(
             self,
-            gpu=replace(self.gpu, **(gpu or {})),
-            fabric=replace(self.fabric, **(fabric or {})),
+            gpu=part("gpu", gpu),
+            fabric=part("fabric", fabric),
             ranks=self.ranks if ranks is None else ranks,
         )
 
