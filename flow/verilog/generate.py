@@ -22,6 +22,7 @@ from .flow_files import constraints, fusesoc_core, verilator_waivers
 from .licence import LICENCE, SPDX
 from .register_rdl import registers_systemrdl
 from .register_text import registers_header
+from .testbench import BENCH, self_checking_bench
 from .words_text import words_sidecar
 
 __all__ = ["RAMS", "TOP", "Generated", "generate", "named", "sidecar", "write_files"]
@@ -61,7 +62,10 @@ class Generated:
             f"{TOP}.rdl": registers_systemrdl(self.cfg),
             f"{TOP}.sdc": constraints(self.cfg),
             f"{TOP}.vlt": verilator_waivers(f"{TOP}.v"),
-            f"{TOP}.core": fusesoc_core(TOP, list(sources), f"{TOP}.vlt", f"{TOP}.sdc"),
+            f"{BENCH}.v": self_checking_bench(self.cfg),
+            f"{TOP}.core": fusesoc_core(
+                TOP, list(sources), f"{TOP}.vlt", f"{TOP}.sdc", f"{BENCH}.v"
+            ),
         }
 
 

@@ -2,8 +2,10 @@
 """What takes the hub into other flows: AXI wrapper, constraints, FuseSoC core, reset."""
 
 import json
+import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 from fnmatch import fnmatchcase
@@ -15,15 +17,18 @@ from amaranth.sim import Simulator
 
 from flow.synth.yosys import run_yosys
 from flow.verilog.axi_wrapper import AXI_TOP, axi_sidecar, axi_wrapper
-from flow.verilog.flow_files import WAIVED, constraints
+from flow.verilog.flow_files import PERIOD, WAIVED, constraints
 from flow.verilog.generate import RAMS, TOP, Generated, generate, write_files
+from flow.verilog.testbench import BENCH, self_checking_bench
 from hub_rtl.contract.config import preset
-from hub_rtl.contract.ports import hub_interfaces, hub_ports
+from hub_rtl.contract.ports import CLOCKS as CLOCK_PINS
+from hub_rtl.contract.ports import clocks, hub_interfaces, hub_ports
 from hub_rtl.hub.hub import Hub
 from sim.bench.runner import ROOT, verilator_env
 
 TINY = preset("tiny")
 WIDE = preset("tiny", ranks=3, lanes=3, loop_lanes=2, tag_width=8)
+CLOCKS = preset("tiny", slice_links=3, slice_bytes=64, link_clock=True)
 TOOLS = Path(sys.executable).parent
 
 #: Signals of the AMBA specifications (IHI 0022, IHI 0051), by channel, as a master of that kind has
@@ -93,11 +98,11 @@ SIGNALS = {
 
 def stub(cfg, body=""):
     """A hub with its ports and nothing inside."""
+    inputs = [f"input {pin}" for domain in clocks(cfg) for pin in CLOCK_PINS[domain]]
     ways = {"in": "input", "out": "output"}
     ports = ", ".join(
         [
-            "input clk",
-            "input rst",
+            *inputs,
             *(f"{ways[p.direction]} [{p.width - 1}:0] {p.name}" for p in hub_ports(cfg)),
         ]
     )
@@ -238,6 +243,13 @@ def test_wrapper_attributes(netlist):
     assert "POLARITY ACTIVE_LOW" in text and "SENSITIVITY LEVEL_HIGH" in text
 
 
+def test_period_is_measured():
+    """Of the whole hub on an ECP5, by the page of area and clock; rounded up to 0.1 ns."""
+    page = (ROOT / "docs" / "results" / "ppa.md").read_text()
+    [mhz] = re.findall(r"^\| `hub` \|(?:[^|]*\|){4} (\d+) \|(?: \d+){3} \|", page, re.M)
+    assert math.ceil(10_000 / int(mhz)) / 10 == PERIOD
+
+
 def test_constraints(netlist):
     """Each port but the clock has exactly one delay, of its direction."""
     cfg, _, module = netlist
@@ -324,6 +336,62 @@ def test_fusesoc_lint(tmp_path):
     assert (
         max(memory["depth"] for memory in texts.sidecar["memories"] if memory["cleared"]) == 8
     )  # see test_reset
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    """{file name: text}."""
+    return generate(TINY).files()
+
+
+def simulated(tiny, tmp_path, old="", new=""):
+    """What FuseSoC's target `sim` prints and returns on Icarus, with a line of the bench
+    changed."""
+    if shutil.which("iverilog") is None:
+        pytest.skip("iverilog: not installed (Debian package: iverilog)")
+    assert old in tiny[f"{BENCH}.v"]
+    write_files(tmp_path, tiny | {f"{BENCH}.v": tiny[f"{BENCH}.v"].replace(old, new)})
+    done = fusesoc(tmp_path, "--target=sim", "moe-hub:hub:moehub", "--tool=icarus")
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_fusesoc_sim(tiny, tmp_path):
+    code, said = simulated(tiny, tmp_path)
+    assert code == 0 and "PASS: a row in memory, READY, ALL" in said and "FAIL" not in said
+
+
+@pytest.mark.parametrize(
+    "line, found",
+    [
+        (("= m_axi_1_wdata[8*lane +: 8];", "= 1;"), "a byte in memory is wrong"),
+        (("m_axis_event_tdata[0 +: 2] != 0", "m_axis_event_tdata[0 +: 2] != 1"), "READY is wrong"),
+        (("m_axi_1_bvalid <= 1;", "m_axi_1_bvalid <= 0;"), "nothing happened for 5000 cycles"),
+    ],
+)
+def test_fusesoc_sim_fails(line, found, tiny, tmp_path):
+    """A wrong byte, a wrong event, a memory that does not answer."""
+    code, said = simulated(tiny, tmp_path, *line)
+    assert code != 0 and f"FAIL: {found}" in said and "PASS" not in said
+
+
+@pytest.mark.parametrize("cfg", [TINY, WIDE, CLOCKS], ids=["tiny", "wide", "clocks"])
+def test_bench_elaborates(cfg, tmp_path):
+    """The bench has every port of the wrapper; Verilator, with delays, takes it."""
+    files = {
+        "bench.v": self_checking_bench(cfg),
+        "axi.v": axi_wrapper(cfg, TOP),
+        "stub.v": stub(cfg),
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    done = subprocess.run(
+        ["verilator", "--lint-only", "--timing", "-Wno-WIDTH", "--top-module", BENCH, *files],
+        cwd=tmp_path,
+        env=verilator_env(),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_fusesoc_lint_finds(tmp_path):

@@ -64,6 +64,7 @@ def test_generate(tmp_path):
             ".rdl",
             ".sdc",
             ".vlt",
+            "_tb.v",
             ".core",
         )
     ]
