@@ -17,7 +17,7 @@ __all__ = ["evaluate"]
 
 def _command(console, names, output, models, tokens, traces, page, scheduler):
     """(exit code,) of a command that is no experiment; None when ``names`` has none."""
-    from sim.evaluate.commands import COMMANDS, PAGE, calibrate, fit, validate, write_page
+    from sim.evaluate.commands import COMMANDS, PAGE, calibrate, fit, predict, validate, write_page
 
     asked = [name for name in names if name in COMMANDS]
     if not asked:
@@ -30,6 +30,8 @@ def _command(console, names, output, models, tokens, traces, page, scheduler):
         return (calibrate(console),)
     if asked == ["fit"]:
         return (fit(console),)
+    if asked == ["predict"]:
+        return (predict(console),)
     if asked == ["validate"]:
         if len(tokens or ()) > 1:
             raise ValueError("validate: takes one --tokens, tokens per rank")
@@ -44,7 +46,7 @@ def evaluate(
             help="Experiments, all of the standard set by default: layer, "
             "end-to-end, tokens, skew, gpus, ablation, links, shapes, pangu, "
             "traces, sensitivity, published, gemm. Or one of: calibrate, fit, "
-            "validate, page."
+            "predict, validate, page."
         ),
     ] = None,
     output: option(Path, "Folder of CSV files and plots.", "--output", "-o") = Path(
@@ -75,7 +77,8 @@ def evaluate(
     plots.
 
     `calibrate` measures the hub's figures on the Verilog anew (ten minutes); `fit` fits the free
-    constants of the software systems anew; `validate` compares the network model with the RTL
+    constants of the software systems anew; `predict` writes down what the model says of figures
+    that have not been looked up; `validate` compares the network model with the RTL
     (--model, --trace, --tokens per rank); `page` writes the results page from the CSV files that
     are there.
 

@@ -11,6 +11,8 @@ from sim.evaluate.machine.workload import SKEW_EXPERTS, TYPICAL_SKEW
 from sim.evaluate.page.charts import Panel, Plot
 from sim.workload.models import model as shape
 
+from .predictions import PAGE as RECORD
+from .predictions import blind
 from .published import median_error
 from .published import rows as asked
 from .study import PAPER_SYSTEMS, Report, grid, mean, models_of, speedup, systems_of, tokens_of
@@ -150,6 +152,7 @@ def published_report(options, results):
             and (not options.systems or figure.system in options.systems)
         )
     )
+    record = RECORD.read_text(encoding="utf-8")
     summary = [
         {
             "figure": row.figure.id,
@@ -160,6 +163,7 @@ def published_report(options, results):
             "error, %": 100 * row.error,
             "target, %": 100 * row.figure.target,
             "met": "yes" if row.met else "no",
+            "blind": "yes" if blind(row.figure.id, record) else "",
         }
         for row in found
     ]

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``moe-hub evaluate`` does beside experiments: measure the hub, fit constants, compare
-network and RTL, write the results page."""
+"""What ``moe-hub evaluate`` does beside experiments: measure the hub, fit constants, write down
+predictions, compare network and RTL, write the results page."""
 
 from pathlib import Path
 
 from sim.evaluate.page.tables import rich_table
 
-__all__ = ["COMMANDS", "PAGE", "calibrate", "fit", "validate", "write_page"]
+__all__ = ["COMMANDS", "PAGE", "calibrate", "fit", "predict", "validate", "write_page"]
 
-COMMANDS = "calibrate", "fit", "validate", "page"
+COMMANDS = "calibrate", "fit", "predict", "validate", "page"
 PAGE = Path(__file__).parents[2] / "docs" / "results" / "evaluation.md"
 
 
@@ -44,6 +44,21 @@ def fit(console):
     ]
     console.print(rich_table("Constants fitted on published figures of role fit", rows))
     console.print(f"{FITTED_FILE}")
+    return 0
+
+
+def predict(console):
+    """Writes down what the model says of figures that nobody has looked up: lines that
+    ``docs/results/predictions.md`` has not. Returns the exit code, 0. Raises ValueError where the
+    model is of no commit."""
+    from .predictions import PAGE as RECORD
+    from .predictions import commit_of, read
+    from .predictions import predict as predicted
+
+    before = RECORD.read_text(encoding="utf-8")
+    after = predicted(before, commit_of(), lambda figure: console.print(f"{figure.id} ..."))
+    RECORD.write_text(after, encoding="utf-8")
+    console.print(f"{RECORD}: {len(read(after)) - len(read(before))} new, {len(read(after))} lines")
     return 0
 
 

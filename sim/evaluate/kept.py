@@ -34,6 +34,7 @@ SHOWING = {
     "charts.py",
     "paper_figures.py",
     "plots.py",
+    "predictions.py",
     "published.py",
     "rtl_layer.py",
     "runner.py",
@@ -41,6 +42,7 @@ SHOWING = {
     "sweeps.py",
     "tables.py",
     "validate.py",
+    "asked.toml",
     "published.toml",
     "gemm_published.toml",
 }
