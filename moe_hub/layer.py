@@ -217,7 +217,7 @@ class _Silent:
     show = stage
 
 
-def _simulated(tell, title, system, folder, plan):
+def simulate(tell, title, system, folder, plan):
     """Builds and runs; returns the result."""
     tell.stage(f"{title}: building {plan.cfg.ranks} hubs from Verilog")
     program = build(plan.cfg)
@@ -343,7 +343,7 @@ def run(
     reports, histories = {}, {}
     for name, system in systems.items():
         title = WAYS[name].title
-        result = _simulated(tell, title, system, Path(keep) / name if keep else None, plan)
+        result = simulate(tell, title, system, Path(keep) / name if keep else None, plan)
         tell.stage(f"{title}: comparing every byte with the golden model")
         verdict = WAYS[name].check(plan, result)
         if result.timed_out:

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import moe_hub.command.compare
-import moe_hub.command.run
+import moe_hub.layer
 from moe_hub.command.cli import app
 from sim.system import compare
 from sim.system.compare import BESIDE, HOT, WAITING, Case
@@ -29,7 +29,7 @@ def noted(names, name, programs, *given, **more):
 def test_a_command_of_the_page_is_its_run(case, monkeypatch, tmp_path):
     """What stands beside a line is what was measured: routing, hub, tiles, fabric, ways."""
     seen = {}
-    original = moe_hub.command.run.plan_layer
+    original = moe_hub.layer.plan_layer
 
     def planned(*given, **more):
         seen["plan"] = original(*given, **more)
@@ -39,11 +39,11 @@ def test_a_command_of_the_page_is_its_run(case, monkeypatch, tmp_path):
         seen["settings"] = system.settings
         raise Planned
 
-    monkeypatch.setattr(moe_hub.command.run, "simulate", simulated)
+    monkeypatch.setattr(moe_hub.layer, "simulate", simulated)
     for way, made in WAYS.items():
         programs = partial(noted, seen.setdefault("ways", []), way, made.programs)
         monkeypatch.setitem(WAYS, way, replace(made, programs=programs))
-    monkeypatch.setattr(moe_hub.command.run, "plan_layer", planned)
+    monkeypatch.setattr(moe_hub.layer, "plan_layer", planned)
     monkeypatch.chdir(tmp_path)
     words = shlex.split(case.command)
     assert words[0] == "moe-hub"
