@@ -99,16 +99,12 @@ def test_tiny():
 
 
 def test_small():
-    """Three slices without a store: the rates, and what slices share; the rest is asked of them
-    with one."""
+    """Three slices; also the rates."""
     run_allocator(
         SlotAllocator,
         preset("small", lanes=2, victim_sets=0),
         "small",
-        [
-            *("traffic", "thrash", "purge_in_turns", "turns", "turns_of_words", "sources"),
-            *("reset_in_traffic", "full_rate", "packet_per_cycle", "rows_per_cycle"),
-        ],
+        [*COMMON, "full_rate", "packet_per_cycle", "rows_per_cycle"],
     )
 
 

@@ -143,7 +143,7 @@ async def registers(hubs):
     assert nothing.resp == SLVERR
 
 
-@wrapper_test(pauses=("random",))
+@wrapper_test()
 async def memory_refuses(hubs):
     """Memory answers SLVERR to the rows of one region: it ends in ERROR, the other one is
     exact."""
@@ -167,7 +167,7 @@ async def memory_refuses(hubs):
     assert sorted(slots) == sorted(rows)
 
 
-@wrapper_test(pauses=("random",), fits=lambda cfg: not cfg.victim_sets)
+@wrapper_test(fits=lambda cfg: not cfg.victim_sets)
 async def spilled_rows(hubs):
     """More rows are begun than a hub keeps on chip: the others are in the spill table meanwhile,
     through the third port; each is whole in the end. If memory refuses to write the table, or to
@@ -202,7 +202,7 @@ async def spilled_rows(hubs):
             assert sorted(slots) == sorted(rows)
 
 
-@wrapper_test(pauses=("random",))
+@wrapper_test()
 async def reset_in_traffic(hubs):
     """Hubs and models are reset while rows are on their way; then everything is as after the
     first reset."""
