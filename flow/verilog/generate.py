@@ -19,6 +19,7 @@ from hub_rtl.contract.registers import VERSION, register_map
 
 from .axi_wrapper import AXI_TOP, axi_instance, axi_sidecar, axi_wrapper, link_clock_sidecar
 from .flow_files import constraints, fusesoc_core, verilator_waivers
+from .ipxact import ipxact_component
 from .licence import LICENCE, SPDX
 from .register_rdl import registers_systemrdl
 from .register_text import registers_header
@@ -63,6 +64,7 @@ class Generated:
             f"{TOP}.sdc": constraints(self.cfg),
             f"{TOP}.vlt": verilator_waivers(f"{TOP}.v"),
             f"{BENCH}.v": self_checking_bench(self.cfg),
+            f"{TOP}.xml": ipxact_component(self.cfg, list(sources), f"{TOP}.sdc", f"{BENCH}.v"),
             f"{TOP}.core": fusesoc_core(
                 TOP, list(sources), f"{TOP}.vlt", f"{TOP}.sdc", f"{BENCH}.v"
             ),

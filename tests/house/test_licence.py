@@ -55,6 +55,7 @@ def test_every_generated_file_says_its_licence(ram_modules):
     assert json.loads(files.pop("moehub.json"))["license"] == LICENCE
     core = files.pop("moehub.core").splitlines()
     assert core[0] == "CAPI=2:" and core[1] == f"# {SPDX}"
+    assert files.pop("moehub.xml").splitlines()[1] == f"<!-- {SPDX} -->"
     for name, text in files.items():
         assert text.splitlines()[0].strip("/*# ") == SPDX, name
 

@@ -65,6 +65,7 @@ def test_generate(tmp_path):
             ".sdc",
             ".vlt",
             "_tb.v",
+            ".xml",
             ".core",
         )
     ]
