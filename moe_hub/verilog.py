@@ -65,6 +65,7 @@ def generate(
     changes: Mapping[str, int] | None = None,
     ram_modules: bool = False,
     name: str = TOP,
+    source: bool = False,
 ) -> Verilog:
     """Elaborates a hub. Seconds for small presets, a minute for ``nvl72``; same order, same bytes.
 
@@ -73,6 +74,7 @@ def generate(
         changes: Fields of the configuration, in place of the preset's.
         ram_modules: Each memory is an instance of a module named after its shape.
         name: In place of ``moehub`` in all names, so that two hubs stand in one design.
+        source: Modules, signals and cells say which line of the source they are from.
 
     Raises:
         ValueError: The configuration breaks a rule (of
@@ -80,5 +82,5 @@ def generate(
     """
     cfg = preset_of(preset, **dict(changes or {}))
     named({}, name)  # a wrong one is told at once
-    texts = texts_of(cfg, ram_modules)
+    texts = texts_of(cfg, ram_modules, source)
     return Verilog(config=cfg, files=named(texts.files(), name), sidecar=texts.sidecar)

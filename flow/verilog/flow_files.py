@@ -145,7 +145,7 @@ def fusesoc_core(name, sources, waivers, sdc, bench):
             "",
             "targets:",
             "  default:        # for cores that depend on this one",
-            '    filesets: [rtl, "tool_verilator? (waivers)"]',
+            "    filesets: [rtl, waivers]  # which other tools than Verilator pass by",
             f"    toplevel: {AXI_TOP}",
             "  lint:",
             "    filesets: [rtl, waivers]",

@@ -21,6 +21,7 @@ from .axi_wrapper import AXI_TOP, axi_instance, axi_sidecar, axi_wrapper, link_c
 from .flow_files import constraints, fusesoc_core, verilator_waivers
 from .ipxact import ipxact_component
 from .licence import LICENCE, SPDX
+from .readable import about, commented, readable, without_numbers
 from .register_rdl import registers_systemrdl
 from .register_text import registers_header
 from .testbench import BENCH, self_checking_bench
@@ -36,17 +37,19 @@ NAME_RULE = "must be a lower-case letter, then at most 30 lower-case letters, di
 @dataclass(frozen=True)
 class Generated:
     """Texts of one hub. ``rams``: Verilog of the memory modules, empty when memories are left
-    inside the hub's modules."""
+    inside the hub's modules. ``about``: {module: comment above it} in the written files; in
+    ``verilog`` there is none, so that a better word makes no other design of it."""
 
     cfg: HubConfig
     verilog: str
     rams: str
     sidecar: dict
+    about: dict = dataclasses.field(default_factory=dict)
 
     def sources(self):
         """{file name: text} of the Verilog: the hub, memory modules if any, the AXI wrapper."""
         return {
-            f"{TOP}.v": f"// {SPDX}\n{self.verilog}",
+            f"{TOP}.v": f"// {SPDX}\n{commented(self.verilog, self.about)}",
             **({RAMS: self.rams} if self.rams else {}),
             f"{AXI_TOP}.v": axi_wrapper(self.cfg, TOP),
         }
@@ -71,17 +74,17 @@ class Generated:
         }
 
 
-def generate(cfg, ram_modules=False):
+def generate(cfg, ram_modules=False, source=False):
     """The :class:`Generated` texts of a configuration; ``ram_modules``: every memory is an instance
-    of a module of its own."""
+    of a module of its own; ``source``: the Verilog says what is from which line of the source."""
     from hub_rtl.hub.hub import Hub
 
     from .netlist import ModuleLibrary, memories, to_rtlil, to_verilog
     from .ram_modules import RamShape, ram_modules_verilog, with_ram_modules
 
-    library = ModuleLibrary()
-    top = to_rtlil(Hub(cfg, library=library), TOP)
-    texts, rams = [*library.rtlil.values(), top], ""
+    library = ModuleLibrary(source)
+    top = to_rtlil(Hub(cfg, library=library), TOP, library.components, source)
+    texts, rams = readable([*library.rtlil.values(), top]), ""
     found = memories(texts, TOP)
     if ram_modules:
         texts, shapes = with_ram_modules(texts, found)
@@ -91,7 +94,9 @@ def generate(cfg, ram_modules=False):
             memory | {"ram": RamShape(*(memory.get(size, 1) for size in sizes)).name}
             for memory in found
         ]
-    return Generated(cfg, to_verilog(texts), rams, sidecar(cfg, found))
+    verilog = without_numbers(to_verilog(texts, source))
+    comments = {module: about(component) for module, component in library.components.items()}
+    return Generated(cfg, verilog, rams, sidecar(cfg, found), comments)
 
 
 def named(files, name):

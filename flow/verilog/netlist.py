@@ -9,12 +9,16 @@ that module.
 import gc
 import re
 from contextlib import contextmanager
+from pathlib import Path
 
+import amaranth
 from amaranth import ClockSignal, Instance, ResetSignal
 from amaranth.back import rtlil, verilog
-from amaranth.hdl import ValueCastable
+from amaranth.hdl import Fragment, ValueCastable
+from amaranth.hdl._ir import PortDirection
 from amaranth.lib import wiring
 
+import hub_rtl
 from hub_rtl.contract.ports import CLOCKS
 
 __all__ = [
@@ -33,7 +37,9 @@ _INSTANCE = re.compile(r"^  cell \\(\S+) \\(\S+)\n((?:    .*\n)*)  end\n", re.M)
 _CONNECT = re.compile(r"^    connect \\(\S+) ", re.M)
 _NAMELESS = re.compile(r"\\(port\$\d+\$\d+)(?!\S)")
 _PORT = re.compile(r"^  wire width (\d+) (input|output) \d+ +\\(\S+)$", re.M)
+_NUMBER = re.compile(r"\$\d+(?=\.|$)")
 _WIRE = re.compile(r"^  wire width (\d+) (?:(?:input|output) \d+ +)?\\(\S+)$", re.M)
+_SOURCE = re.compile(r'^ *attribute \\src "(.*)"\n', re.M)
 _MEMORY = re.compile(r"^  memory width (\d+) size (\d+) \\(\S+)$", re.M)
 
 
@@ -62,17 +68,18 @@ class ModuleLibrary:
     """Components that are written as modules of their own, each once.
 
     ``place(name, make)`` returns a component to put into ``m.submodules``; ``make()`` builds the
-    real one, at the first call for ``name``. ``rtlil`` holds the text of each module tree.
+    real one, at the first call for ``name``. ``rtlil`` holds the text of each module tree,
+    ``components`` who they are; ``source``: see :func:`to_rtlil`.
     """
 
-    def __init__(self):
-        self.rtlil = {}
-        self._known = {}
+    def __init__(self, source=False):
+        self.rtlil, self.components = {}, {}
+        self._known, self._source = {}, source
 
     def place(self, name, make):
         if name not in self._known:
             component = make()
-            self.rtlil[name] = to_rtlil(component, name)
+            self.rtlil[name] = to_rtlil(component, name, self.components, self._source)
             ports = _PORT.findall(
                 self.rtlil[name].split("\nmodule \\" + name + "\n")[1].split("\nend\n")[0]
             )
@@ -94,16 +101,18 @@ def rare_collections():
         gc.set_threshold(*usual)
 
 
-def to_rtlil(component, name):
+def to_rtlil(component, name, components=None, source=False):
     """RTLIL of a component and what is below it, equal modules once; module names have letters,
-    digits and ``_`` only."""
+    digits and ``_`` only.
+
+    ``components``: a dictionary to be filled, {module: its component's class}. ``source``: modules,
+    signals and cells say which line of the source they are from, as ``hub_rtl/parts/ram.py:66``.
+    """
     with rare_collections():
-        text = rtlil.convert(component, name=name, emit_src=False)
-    plain = {}
-    for found in _MODULE.findall(text):
-        plain[found] = re.sub(r"\W", "_", found)
-    if len(set(plain.values())) != len(plain):
-        raise ValueError(f"{name}: two modules would get one name")
+        design = _design(component, name)
+        text, _ = rtlil.convert_fragment(design, name=name, emit_src=source)
+    text = _SOURCE.sub(_from_package, text)
+    plain = _plain_names(_MODULE.findall(text))
     text = _MODULE.sub(lambda match: f"module \\{plain[match[1]]}", text)
     text = _CELL.sub(
         lambda match: (
@@ -111,7 +120,48 @@ def to_rtlil(component, name):
         ),
         text,
     )
-    return _merge_equal(text, name)
+    text = _merge_equal(text, name)
+    if components is not None:
+        kept = set(module_names(text))
+        for fragment, placed in design.fragments.items():
+            module = plain.get(".".join(placed.name))
+            if module in kept and fragment.origins:
+                components[module] = type(fragment.origins[0])
+    return text
+
+
+def _design(component, name):
+    """As Amaranth's back end makes it of a component's signature."""
+    ports = {}
+    for path, member, value in component.signature.flatten(component):
+        way = PortDirection.Input if member.flow == wiring.In else PortDirection.Output
+        ports["__".join(map(str, path))] = (_bits(value), way)
+    return Fragment.get(component, None).prepare(ports=ports, hierarchy=(name,))
+
+
+def _plain_names(modules):
+    """{module's name in Amaranth: in Verilog}. The number of one that is called as a signal beside
+    it is left out where one word is left to one module."""
+    plain = {}
+    for module in modules:
+        short = re.sub(r"\W", "_", _NUMBER.sub("", module))
+        plain[module] = re.sub(r"\W", "_", module) if short in plain.values() else short
+    if len(set(plain.values())) != len(plain):
+        raise ValueError(f"{modules[0]}: two modules would get one name")
+    return plain
+
+
+def _from_package(attribute):
+    """The attribute with a path from the package's folder on; none for a file outside."""
+    # The longer one first: the libraries may be installed inside the repository.
+    roots = sorted(
+        (Path(each.__file__).parents[1] for each in (hub_rtl, amaranth)), key=lambda p: len(p.parts)
+    )
+    places = []
+    for place in map(Path, attribute[1].split("|")):
+        root = next((root for root in reversed(roots) if place.is_relative_to(root)), None)
+        places += [place.relative_to(root).as_posix()] if root else []
+    return attribute[0].replace(attribute[1], "|".join(places)) if places else ""
 
 
 def _merge_equal(text, top):
@@ -142,7 +192,8 @@ def _merge_equal(text, top):
         body = _INSTANCE.sub(instance, body)
         names = {name: f"port_{n}" for n, name in enumerate(dict.fromkeys(_NAMELESS.findall(body)))}
         body = _NAMELESS.sub(lambda match: "\\" + names[match[1]], body)
-        kept[module] = known.setdefault(_MODULE.sub("module", body), module)
+        alike = _SOURCE.sub("", _MODULE.sub("module", body))
+        kept[module] = known.setdefault(alike, module)
         renamed[kept[module], module] = names
         if kept[module] == module:
             out.append(body)
@@ -151,10 +202,15 @@ def _merge_equal(text, top):
     return head + "".join(out)
 
 
-def to_verilog(texts):
-    """Verilog of RTLIL texts, one after the other."""
-    # The pinned Amaranth's own call of Yosys: same passes as `amaranth.back.verilog.convert`.
-    return verilog._convert_rtlil_text("\n".join(texts), strip_internal_attrs=True)
+def to_verilog(texts, source=False):
+    """Verilog of RTLIL texts, one after the other. ``source``: with the attributes that say where
+    in the source something is from."""
+    # The pinned Amaranth's own calls of Yosys: `amaranth.back.verilog.convert` has the same passes.
+    if not source:
+        return verilog._convert_rtlil_text("\n".join(texts), strip_internal_attrs=True)
+    removed = ("generator", "top", "amaranth.hierarchy", "amaranth.decoding")
+    text = re.sub(rf"^ *attribute \\({'|'.join(removed)}) .*\n", "", "\n".join(texts), flags=re.M)
+    return verilog._convert_rtlil_text(text)
 
 
 def module_names(text):

@@ -18,8 +18,10 @@ from .licence import SPDX
 __all__ = ["RamShape", "ram_modules_verilog", "with_ram_modules"]
 
 _MODULES = re.compile(r"^(?=module )", re.M)
-_MEMORY = re.compile(r"^  memory width (\d+) size (\d+) \\(\S+)\n+", re.M)
-_PORTS = re.compile(r"^  cell \$(mem(?:init|rd|wr)_v2) \S+\n((?:    .*\n)*)  end\n+", re.M)
+_MEMORY = re.compile(r"^(?:  attribute .*\n)*  memory width (\d+) size (\d+) \\(\S+)\n+", re.M)
+_PORTS = re.compile(
+    r"^(?:  attribute .*\n)*  cell \$(mem(?:init|rd|wr)_v2) \S+\n((?:    .*\n)*)  end\n+", re.M
+)
 _CONNECT = re.compile(r"^    connect \\(\S+) (.*)$", re.M)
 _PARAMETER = re.compile(r"^    parameter \\(\S+) (.*)$", re.M)
 _CHUNK = re.compile(r"(\d+)'([01]+)|(\\\S+|\$\S+)(?: \[(\d+)(?::(\d+))?\])?")

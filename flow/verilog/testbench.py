@@ -3,7 +3,8 @@
 store port to memory, its READY and its ALL.
 
 Everything is sampled a moment after the falling edge, when what the rising edge will see is
-settled, so no simulator's order of events matters. A failure ends a batch run with an exit code.
+settled, so no simulator's order of events matters. An unknown value is not the one that is waited
+for. A failure ends a batch run with an exit code.
 """
 
 from flow.driver import Driver, Handle, Recorder, Region
@@ -16,13 +17,13 @@ from .licence import SPDX
 __all__ = ["BENCH", "self_checking_bench"]
 
 BENCH = "moehub_tb"
-ROW = 128  # bytes
+MOST = 128  # bytes of the row, where a row may have as many
 BASE, SPILL, WINDOW = 0x10000, 0x20000, 0x1000
 HANDLE, REGION, ROWID, RANK = 0, 0, 0, 0
 
 _START = f"""\
 // {SPDX}
-// Self-checking bench of {AXI_TOP}, configuration %s: one row of {ROW} bytes that the hub
+// Self-checking bench of {AXI_TOP}, configuration %s: one row of %s bytes that the hub
 // stores to its own rank, its READY and its ALL, and memory byte by byte. Ends with PASS, or with
 // FAIL and an exit code.
 `timescale 1ns/1ps
@@ -72,7 +73,7 @@ _TASKS = """\
         if (took) s_axil_awvalid = 0;
       end
       while (!s_axil_bvalid) step;
-      if (s_axil_bresp != 0) fail("a register write was refused");
+      if (s_axil_bresp !== 0) fail("a register write was refused");
       s_axil_bready = 1;
       step;
       s_axil_bready = 0;
@@ -85,7 +86,7 @@ _TASKS = """\
     begin
       word = ~value;
       reads = 0;
-      while ((word & mask) != value) begin
+      while ((word & mask) !== value) begin
         waited = 0;
         s_axil_araddr = address;
         s_axil_arvalid = 1;
@@ -116,7 +117,7 @@ def _word(fields, **values):
     return sum(int(value) << fields[name][0] for name, value in values.items())
 
 
-def _memory(port, name):
+def _memory(port, name, row):
     """A write port of the memory: a burst at a time; (declarations, what it does in a cycle)."""
     width = next(p.width for p in port.ports if p.field == "wdata")
     size = width // 8
@@ -133,7 +134,7 @@ def _memory(port, name):
       if ({name}_wvalid & {name}_wready) begin
         for (lane = 0; lane < {size}; lane = lane + 1)
           if ({name}_wstrb[lane]) begin
-            if ({name}_at + lane < {BASE} || {name}_at + lane >= {BASE + ROW})
+            if ({name}_at + lane < {BASE} || {name}_at + lane >= {BASE + row})
               fail("a byte beside the row was written");
             else memory[{at}] = {name}_wdata[8*lane +: 8];
           end
@@ -151,7 +152,7 @@ def _memory(port, name):
     )
 
 
-def _set_up(cfg):
+def _set_up(cfg, row):
     """The register accesses of software, as calls of the bench's tasks."""
     recorder = Recorder()
     driver = Driver(cfg, recorder)
@@ -161,9 +162,9 @@ def _set_up(cfg):
         Region(
             base=(BASE, BASE + WINDOW),
             spill_base=(SPILL, SPILL + WINDOW),
-            stride=ROW,
-            row_bytes=ROW,
-            capacity=2,
+            stride=-(-row // cfg.packet_bytes) * cfg.packet_bytes,
+            row_bytes=row,
+            capacity=1,
             group_base=0,
             log2_tile=0,
             expected=1,
@@ -171,7 +172,7 @@ def _set_up(cfg):
         ),
     )
     driver.open(REGION, 0)
-    driver.handle(HANDLE, Handle(targets=((RANK, REGION),), row_bytes=ROW))
+    driver.handle(HANDLE, Handle(targets=((RANK, REGION),), row_bytes=row))
     return [
         f"    write('h{address:x}, 'h{value:x});"
         if kind == "write"
@@ -194,7 +195,7 @@ def _send(name, width, word):
 def _take(name, fields, what, **wanted):
     """An item of an output stream, and what its fields have to say."""
     wrong = " || ".join(
-        f"{name}_tdata[{fields[field][0]} +: {fields[field][1]}] != {int(value)}"
+        f"{name}_tdata[{fields[field][0]} +: {fields[field][1]}] !== {int(value)}"
         for field, value in wanted.items()
     )
     return [
@@ -209,7 +210,8 @@ def _take(name, fields, what, **wanted):
 def self_checking_bench(cfg):
     """Verilog of the bench of a configuration: module ``moehub_tb``, without ports."""
     interfaces = {interface.name: interface for interface in axi_interfaces(cfg)}
-    lines = [_START % cfg.name]
+    row = min(MOST, cfg.max_row_bytes)
+    lines = [_START % (cfg.name, row)]
     domains = {domain: OUTER_CLOCKS[domain] for domain in clocks(cfg)}
     for (clock, reset), half in zip(domains.values(), ("2.0", "1.334"), strict=False):
         lines += [f"  reg {clock} = 0, {reset} = 0;", f"  always #{half} {clock} = ~{clock};"]
@@ -227,10 +229,10 @@ def self_checking_bench(cfg):
     lines.append(_TASKS)
 
     memories = [i for i in interfaces.values() if i.kind == "axi4-write"]
-    lines += [f"  reg [7:0] memory [0:{ROW - 1}];", "  integer lane;"]
+    lines += [f"  reg [7:0] memory [0:{row - 1}];", "  integer lane;"]
     cycles = []
     for port in memories:
-        declared, cycle = _memory(port, port.name)
+        declared, cycle = _memory(port, port.name, row)
         lines += declared[:1]
         cycles.append(cycle)
     lines += [
@@ -246,11 +248,11 @@ def self_checking_bench(cfg):
     store, command = interfaces["s_axis_store0"], interfaces["s_axis_command"]
     fields = {name: _fields(i) for name, i in interfaces.items() if i.kind == "axi4-stream"}
     size = fields["s_axis_store0"]["data"][1] // 8
-    data = bytes(range(1, ROW + 1))
+    data = bytes(range(1, row + 1))
     width = {i.name: i.ports[0].width for i in (store, command)}
     lines += [
         "  initial begin",
-        f"    for (i = 0; i < {ROW}; i = i + 1) memory[i] = 0;",
+        f"    for (i = 0; i < {row}; i = i + 1) memory[i] = 0;",
         *(f"    m_axis_tx{n}_tready = 1;" for n in range(cfg.lanes * cfg.slice_links)),
         "    s_axil_wstrb = 15;",
         "    waited = 0;",
@@ -258,16 +260,17 @@ def self_checking_bench(cfg):
         *(f"    {reset} = 1;" for _, reset in domains.values()),
         "    repeat (8) step;",
         "    // What software does once.",
-        *_set_up(cfg),
+        *_set_up(cfg, row),
         f"    // The row, {size} bytes at a time; each store is answered.",
     ]
-    for tag, at in enumerate(range(0, ROW, size)):
+    for tag, at in enumerate(range(0, row, size)):
+        part, tag = data[at : at + size], tag % (1 << cfg.tag_width)
         operand = pack(OPERAND_ROW, handle=HANDLE, rowid=ROWID, row_off=at // 16)
         item = _word(
             fields["s_axis_store0"],
             operand=operand,
-            data=int.from_bytes(data[at : at + size], "little"),
-            mask=(1 << size) - 1,
+            data=int.from_bytes(part, "little"),
+            mask=(1 << len(part)) - 1,
             tag=tag,
         )
         answer = fields["m_axis_response0"]
@@ -287,8 +290,8 @@ def self_checking_bench(cfg):
         ),
         *_take("m_axis_event", event, "READY is wrong", kind=EventKind.READY, rows=1),
         "    // READY: memory has every byte.",
-        f"    for (i = 0; i < {ROW}; i = i + 1)",
-        '      if (memory[i] != i + 1) fail("a byte in memory is wrong");',
+        f"    for (i = 0; i < {row}; i = i + 1)",
+        '      if (memory[i] !== i + 1) fail("a byte in memory is wrong");',
         *_take("m_axis_event", event, "ALL is wrong", kind=EventKind.ALL, rows=1),
         '    if (!failed) $display("PASS: a row in memory, READY, ALL");',
         "    $finish;",

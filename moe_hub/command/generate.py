@@ -23,12 +23,17 @@ def generate(
     name: option(
         str, "In place of moehub in all names, so that two hubs stand in one design."
     ) = TOP,
+    src: flag(
+        "--src", "Modules, signals and cells say which line of the source they are from."
+    ) = False,
     output: option(Path, "Folder; files go to <folder>/<preset>/.", "--output", "-o") = Path(
         "build"
     ),
 ):
     """Write the Verilog, its AXI wrapper, moehub.json (ports, sizes, maps, memories), registers,
     and files for tools."""
-    hub = verilog(preset, changes=changes_of(settings), ram_modules=ram_modules, name=name)
+    hub = verilog(
+        preset, changes=changes_of(settings), ram_modules=ram_modules, name=name, source=src
+    )
     for path in hub.write(output_folder(output / preset)):
         print(path)

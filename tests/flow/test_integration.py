@@ -364,12 +364,13 @@ def test_fusesoc_sim(tiny, tmp_path):
     "line, found",
     [
         (("= m_axi_1_wdata[8*lane +: 8];", "= 1;"), "a byte in memory is wrong"),
+        (("= m_axi_1_wdata[8*lane +: 8];", "= 8'bx;"), "a byte in memory is wrong"),
         (("m_axis_event_tdata[0 +: 2] != 0", "m_axis_event_tdata[0 +: 2] != 1"), "READY is wrong"),
         (("m_axi_1_bvalid <= 1;", "m_axi_1_bvalid <= 0;"), "nothing happened for 5000 cycles"),
     ],
 )
 def test_fusesoc_sim_fails(line, found, tiny, tmp_path):
-    """A wrong byte, a wrong event, a memory that does not answer."""
+    """A wrong byte, an unknown one, a wrong event, a memory that does not answer."""
     code, said = simulated(tiny, tmp_path, *line)
     assert code != 0 and f"FAIL: {found}" in said and "PASS" not in said
 
