@@ -365,7 +365,10 @@ def test_fusesoc_sim(tiny, tmp_path):
     [
         (("= m_axi_1_wdata[8*lane +: 8];", "= 1;"), "a byte in memory is wrong"),
         (("= m_axi_1_wdata[8*lane +: 8];", "= 8'bx;"), "a byte in memory is wrong"),
-        (("m_axis_event_tdata[0 +: 2] != 0", "m_axis_event_tdata[0 +: 2] != 1"), "READY is wrong"),
+        (
+            ("m_axis_event_tdata[0 +: 2] !== 0", "m_axis_event_tdata[0 +: 2] !== 1"),
+            "READY is wrong",
+        ),
         (("m_axi_1_bvalid <= 1;", "m_axi_1_bvalid <= 0;"), "nothing happened for 5000 cycles"),
     ],
 )
