@@ -180,7 +180,8 @@ def evaluate(
         traces: Routing logs of experiment ``traces``.
         seed: Of the made-up routing.
         jobs: Processes; all cores by default.
-        fresh: Simulate layers again that were kept from before.
+        fresh: Simulate layers again that were kept from before; they are kept then, so that an
+            interrupted run goes on without it.
         scheduler: Address of a Dask scheduler, in place of the cores here.
         progress: A ``moe_hub.command.console.Progress`` that is told how far it is.
 
@@ -203,7 +204,7 @@ def evaluate(
         jobs=jobs,
         scheduler=scheduler,
         progress=progress,
-        kept=None if fresh else Kept(),
+        kept=Kept(fresh=fresh),
     )
     return Evaluation(
         reports={experiment.name: experiment.report(options, results) for experiment in chosen}

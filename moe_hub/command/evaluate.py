@@ -68,7 +68,10 @@ def evaluate(
     page: option(
         Path | None, "Results page whose tables and pictures are written from the CSV files."
     ) = None,
-    fresh: flag("--fresh", "Simulate layers again that were kept from before.") = False,
+    fresh: flag(
+        "--fresh",
+        "Simulate layers again that were kept from before; without it an interrupted run goes on.",
+    ) = False,
     scheduler: option(
         str | None, "Address of a Dask scheduler, in place of the cores here."
     ) = None,

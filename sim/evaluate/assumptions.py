@@ -9,16 +9,34 @@ from sim.evaluate.machine.hardware import load_data, machine
 from sim.evaluate.machine.network_settings import HUB_GHZ
 from sim.evaluate.machine.workload import SKEW_EXPERTS, TYPICAL_SKEW
 from sim.evaluate.page.charts import Panel, Plot
+from sim.evaluate.schemes import SCHEMES
 from sim.workload.models import model as shape
 
 from .predictions import PAGE as RECORD
 from .predictions import blind
-from .published import median_error
+from .published import figures, median_error, points_of
 from .published import rows as asked
-from .study import PAPER_SYSTEMS, Report, grid, mean, models_of, speedup, systems_of, tokens_of
-from .systems import constants
+from .study import (
+    HUB,
+    JUDGED,
+    PAPER_SYSTEMS,
+    Report,
+    grid,
+    mean,
+    models_of,
+    speedup,
+    systems_of,
+    tokens_of,
+)
+from .systems import SYSTEMS, constants, parameters
 
-__all__ = ["gemm_report", "published_report", "sensitivity_points", "sensitivity_report"]
+__all__ = [
+    "gemm_report",
+    "published_points",
+    "published_report",
+    "sensitivity_points",
+    "sensitivity_report",
+]
 
 #: name: (where it is: the machine's ``gpu`` or ``fabric``, or a section of systems.toml; factors)
 ASSUMPTIONS = {
@@ -41,11 +59,26 @@ ASSUMPTIONS = {
 }
 
 
+def _fitted():
+    """(section of systems.toml, constant, (less, more)) of all that are fitted."""
+    for part in SYSTEMS:
+        for name, (_, low, high, _) in parameters(part).items():
+            now = getattr(constants(part), name)
+            yield part, name, (max(low, 3 * now / 4), min(high, 4 * now / 3))
+
+
+def _schemes_of(part):
+    """The systems that a section of systems.toml is about."""
+    return tuple(name for name in SCHEMES if name == part or name.startswith(f"{part}_fp"))
+
+
 def _cases(options):
     """{(assumption, value): points}; the first case changes nothing."""
     systems, tokens = systems_of(options, PAPER_SYSTEMS), tokens_of(options, (512, 8192))
-    preset = machine(options.machine or "h800_400", 8)
-    cases = {("as it is", ""): grid(options, systems, models_of(options), tokens)}
+    preset = machine(options.machine or JUDGED, 8)
+    fitted = [name for part, *_ in _fitted() for name in _schemes_of(part)]
+    everything = systems_of(options, (*PAPER_SYSTEMS, *fitted))
+    cases = {("as it is", ""): grid(options, everything, models_of(options), tokens)}
     for name, (part, *factors) in ASSUMPTIONS.items():
         of_machine = part in ("gpu", "fabric")
         now = getattr(getattr(preset, part) if of_machine else constants(part), name)
@@ -55,6 +88,16 @@ def _cases(options):
             )
             cases[name, f"{value:g}"] = grid(
                 options, systems, models_of(options), tokens, **changed
+            )
+    # What was fitted is an assumption too: three quarters and four thirds of it, within its bounds.
+    for part, name, values in _fitted():
+        for value in values:
+            cases[f"{part}.{name}", f"{value:.4g}"] = grid(
+                options,
+                systems_of(options, _schemes_of(part)),
+                models_of(options),
+                tokens,
+                constants=((part, name, value),),
             )
     for skew in (0.0, 0.05):
         cases["skew", f"{skew:g}"] = grid(options, systems, models_of(options), tokens, skew=skew)
@@ -83,27 +126,27 @@ def sensitivity_points(options):
 
 
 def sensitivity_report(options, results):
-    systems = systems_of(options, PAPER_SYSTEMS)[:-1]
     summary, base = [], None
     for (name, value), points in _cases(options).items():
+        systems = [system for system in dict.fromkeys(p.system for p in points) if system != HUB]
         means = {s: mean(speedup(results, p) for p in points if p.system == s) for s in systems}
         base = base or means
         summary.append(
             {"assumption": name, "value": value}
-            | means
+            | {system: means.get(system) for system in base}
             | {
                 "largest change, %": 100
                 * max((abs(means[s] / base[s] - 1) for s in systems), default=0.0)
             }
         )
-    x = tuple(f"{row['assumption']} {row['value']}" for row in summary)
+    shown = [row for row in summary if "." not in row["assumption"]]
     panel = Panel(
         title="mean speed-up of the hub",
         kind="bars",
-        x=x,
+        x=tuple(f"{row['assumption']} {row['value']}" for row in shown),
         ylabel="a system's time over the hub's",
         line=1.0,
-        series={s: tuple(row[s] for row in summary) for s in systems},
+        series={s: tuple(row[s] for row in shown) for s in systems_of(options, PAPER_SYSTEMS)[:-1]},
     )
     return Report(
         rows=summary,
@@ -143,15 +186,26 @@ def gemm_report(options, results):
     )
 
 
+def _wanted(options):
+    return lambda figure: (
+        figure.role in ("fit", "test") and (not options.systems or figure.system in options.systems)
+    )
+
+
+def published_points(options):
+    """The layers of figures about the paper's set, which are many and shared with `layer`."""
+    return [
+        point
+        for figure in figures()
+        if figure.set == "moe_hub_paper" and _wanted(options)(figure)
+        for point in points_of(figure)
+    ]
+
+
 def published_report(options, results):
     """Every published figure that the model can be asked, of the systems chosen: ours, error,
     whether its target is met."""
-    found = asked(
-        lambda figure: (
-            figure.role in ("fit", "test")
-            and (not options.systems or figure.system in options.systems)
-        )
-    )
+    found = asked(_wanted(options), results=results)
     record = RECORD.read_text(encoding="utf-8")
     summary = [
         {

@@ -49,17 +49,18 @@ def _run(machine, workload, process):
 
 def _normal(workload, way, options):
     def process(cluster):
+        sms = options.get("sms", constants("deepep_v1_normal").sms)
         exchange = (
-            deepep.normal_dispatch(cluster, cached=True)
+            deepep.normal_dispatch(cluster, cached=True, sms=sms)
             if way == "dispatch"
-            else deepep.normal_combine(cluster)
+            else deepep.normal_combine(cluster, sms=sms)
         )
 
         def rank(gpu):
             # The layout is known (cached handle): prefix sums and a barrier, then the copy.
             yield from gpu.move(deepep.CACHED_BYTES)
             yield from cluster.device_barrier(gpu.rank)
-            yield from copy_kernel(cluster, gpu, exchange, None, constants("deepep_v1_normal").sms)
+            yield from copy_kernel(cluster, gpu, exchange, None, sms)
 
         return rank
 

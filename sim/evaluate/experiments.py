@@ -11,7 +11,13 @@ from sim.evaluate.page.paper_figures import (
     tokens_report,
 )
 
-from .assumptions import gemm_report, published_report, sensitivity_points, sensitivity_report
+from .assumptions import (
+    gemm_report,
+    published_points,
+    published_report,
+    sensitivity_points,
+    sensitivity_report,
+)
 from .study import Experiment
 from .sweeps import (
     gpu_points,
@@ -81,7 +87,7 @@ EXPERIMENTS = {
             "sensitivity", "What the speed-ups hang on", sensitivity_points, sensitivity_report
         ),
         Experiment(
-            "published", "Every published figure beside ours", lambda options: [], published_report
+            "published", "Every published figure beside ours", published_points, published_report
         ),
         Experiment(
             "gemm", "GEMM model against published measurements", lambda options: [], gemm_report

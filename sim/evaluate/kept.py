@@ -67,17 +67,19 @@ def _plain(value):
 
 
 class Kept:
-    """Fields of results by point, and the processor seconds that each took, in ``folder``."""
+    """Fields of results by point, and the processor seconds that each took, in ``folder``.
 
-    def __init__(self, folder=FOLDER):
-        self.folder = Path(folder) / model_key()
+    ``fresh``: nothing is read back, what is simulated is kept in place of what was."""
+
+    def __init__(self, folder=FOLDER, fresh=False):
+        self.folder, self.fresh = Path(folder) / model_key(), fresh
 
     def _path(self, point):
         return self.folder / f"{digest(repr(point), length=24)}.json"
 
     def get(self, point):
         """(fields of the result without the point, seconds), or None."""
-        if point.trace:
+        if point.trace or self.fresh:
             return None
         try:
             entry = json.loads(self._path(point).read_text(encoding="utf-8"))

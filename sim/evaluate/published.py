@@ -18,11 +18,13 @@ from sim.evaluate.schemes import scheme
 from sim.workload.models import ModelShape
 from sim.workload.models import model as shape
 
-from . import bench
+from . import bench, runner
 from .end_to_end import forward_us
+from .runner import Point
 
-__all__ = ["Figure", "Row", "ask", "figure", "figures", "median_error", "rows"]
+__all__ = ["Figure", "Row", "ask", "figure", "figures", "median_error", "points_of", "rows"]
 
+PLAIN = "system", "model", "tokens", "machine", "ranks", "skew"  # of a point with nothing replaced
 COMMUNICATION = ("counts", "dispatch", "combine")
 ROLES = ("fit", "test", "input", "out of scope")
 UNITS = {"gbps": "GB/s", "us": "us", "ms": "ms"}
@@ -121,12 +123,12 @@ def figure(id):
 # -- what a figure is about ------------------------------------------------------------------------
 
 
-def machine_of(figure):
-    """(machine, options of its nodes) of a figure."""
-    entry = _data()["hardware"][figure.hardware]
-    base = replace(machine(entry["base"]), max_ranks=max(figure.ranks, 72))
+def machine_of(figure, ranks=None):
+    """(machine, options of its nodes) of a figure; ``ranks``: where its set has several."""
+    entry, ranks = _data()["hardware"][figure.hardware], ranks or figure.ranks
+    base = replace(machine(entry["base"]), max_ranks=max(ranks, 72))
     nodes = {name: entry[name] for name in ("nodes_of", "nic_gbps") if name in entry}
-    return base.changed(gpu=entry.get("gpu"), fabric=entry.get("fabric"), ranks=figure.ranks), nodes
+    return base.changed(gpu=entry.get("gpu"), fabric=entry.get("fabric"), ranks=ranks), nodes
 
 
 def plain_shape(*, hidden, inter, experts, top_k, dtype="bf16", name="published"):
@@ -177,13 +179,16 @@ def _workload(shape, ranks, tokens, skew):
 
 def set_of(figure):
     """[(machine, workload)] of a figure about a set."""
-    entry, (made, _) = _data()["set"][figure.set], machine_of(figure)
+    entry = _data()["set"][figure.set]
     if "models" in entry:
         return [
-            (made, _workload(shape(model), figure.ranks, tokens, entry["skew"]))
-            for model in entry["models"]
-            for tokens in entry["tokens"]
+            (
+                machine_of(figure, ranks)[0],
+                _workload(shape(model), ranks, tokens, entry["skew"]),
+            )
+            for model, ranks, tokens in _cases(figure)
         ]
+    made = machine_of(figure)[0]
     return [
         (
             made,
@@ -200,17 +205,51 @@ def set_of(figure):
     ]
 
 
+def _cases(figure):
+    """(model, ranks, tokens) of a figure about a set of models."""
+    entry = _data()["set"][figure.set]
+    return [
+        (model, ranks, tokens)
+        for ranks in entry.get("ranks", (figure.ranks,))
+        for model in entry["models"]
+        if ranks <= shape(model).experts
+        for tokens in entry["tokens"]
+    ]
+
+
+def points_of(figure):
+    """The layers of a figure about a set of models on a machine of hardware.toml, as points."""
+    skew = _data()["set"][figure.set]["skew"]
+    return [
+        Point(system, model, tokens, machine=figure.hardware, ranks=ranks, skew=skew)
+        for model, ranks, tokens in _cases(figure)
+        for system in (figure.system, *figure.over)
+    ]
+
+
 # -- asking ----------------------------------------------------------------------------------------
 
 
-class _Layers(dict):
-    """Layers that have been run, for figures that share them."""
+class _Layers:
+    """Layers that have been run, for figures that share them; ``results``: of points that were run
+    elsewhere."""
+
+    def __init__(self, results=None):
+        self.run = {}
+        self.known = {
+            (point.system, runner.machine_of(point), point.model, point.tokens, point.skew): result
+            for point, result in (results or {}).items()
+            if point == Point(**{name: getattr(point, name) for name in PLAIN})
+        }
 
     def __call__(self, system, machine, workload):
+        name = workload.shape.name, workload.tokens, workload.skew
+        if found := self.known.get((system, machine, *name)):
+            return found
         key = system, machine, id(workload)
-        if key not in self:
-            self[key] = run_layer(scheme(system), machine, workload), workload
-        return self[key][0]
+        if key not in self.run:
+            self.run[key] = run_layer(scheme(system), machine, workload), workload
+        return self.run[key][0]
 
 
 def _rows_bytes(figure, workload):
@@ -276,7 +315,7 @@ def _layer_speedup(figure, layers):
 def _comm_fraction(figure, layers):
     results = [layers(figure.system, *point) for point in set_of(figure)]
     return mean(
-        sum(result.breakdown.get(phase, 0.0) for phase in COMMUNICATION) / result.us
+        sum(dict(result.breakdown).get(phase, 0.0) for phase in COMMUNICATION) / result.us
         for result in results
     )
 
@@ -341,10 +380,14 @@ def ask(figure, layers=None):
     return METRICS[figure.metric](figure, _Layers() if layers is None else layers)
 
 
-def rows(select=lambda figure: figure.role in ("fit", "test"), report=lambda figure: None):
+def rows(
+    select=lambda figure: figure.role in ("fit", "test"),
+    report=lambda figure: None,
+    results=None,
+):
     """[:class:`Row`] of the figures that ``select`` takes; ``report`` is called before each is
-    asked."""
-    layers, result = _Layers(), []
+    asked. ``results``: {point: result} of layers that have been run."""
+    layers, result = _Layers(results), []
     for one in filter(select, figures()):
         report(one)
         result.append(Row(one, ask(one, layers)))

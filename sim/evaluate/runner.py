@@ -42,7 +42,7 @@ class Point:
     system: str
     model: str
     tokens: int
-    machine: str = "h800_400"
+    machine: str = "h800"
     ranks: int = 8
     skew: float = TYPICAL_SKEW
     seed: int = 1
@@ -67,6 +67,7 @@ class Result:
     sm_busy: float
     imbalance: float
     breakdown: tuple
+    gemm1_us: float | None = None
 
     def row(self):
         """Flat dictionary, for a CSV."""
@@ -83,6 +84,7 @@ class Result:
                 "us",
                 "first_ready_us",
                 "all_ready_us",
+                "gemm1_us",
                 "wire_bytes",
                 "payload_bytes",
                 "sm_busy",
@@ -141,6 +143,7 @@ def run_point(point):
         layer.sm_busy,
         workload.imbalance,
         tuple(layer.breakdown.items()),
+        layer.gemm1_us,
     )
 
 

@@ -2,20 +2,30 @@
 """Layers of the system model: kernels, hosts, barriers, and the schemes MoE-Hub, Megatron and ideal
 on them."""
 
+from contextlib import ExitStack
+from dataclasses import fields
+
 import pytest
 
 from sim.evaluate.end_to_end import forward_us, rest_us
-from sim.evaluate.machine.compute import Gemm, expert_gemms, gate_us, grouped_gemm_us, pass_us
+from sim.evaluate.machine.compute import (
+    Gemm,
+    GpuTimes,
+    expert_gemms,
+    gate_us,
+    group_tiles,
+    grouped_gemm_us,
+    pass_us,
+)
 from sim.evaluate.machine.engine import Cluster, GroupedGemm, hub_settings, run_layer
 from sim.evaluate.machine.hardware import machine
-from sim.evaluate.machine.network_settings import NetworkSettings
+from sim.evaluate.machine.network_settings import HUB_GHZ, NetworkSettings
 from sim.evaluate.machine.workload import Workload
 from sim.evaluate.schemes import SCHEMES, UnknownScheme, scheme
 from sim.evaluate.schemes.ideal import link_us
-from sim.evaluate.schemes.moe_hub import COLUMN_BYTES, SECTOR_BYTES, _Inbox, _Sums, group_tiles
+from sim.evaluate.schemes.moe_hub import COLUMN_BYTES, SECTOR_BYTES, Hub, _Inbox, _Layer, _Sums
+from sim.evaluate.systems import SYSTEMS, constants, override
 from sim.workload.models import model as shape
-
-ABLATIONS = ("moe_hub_base", "moe_hub_packets", "moe_hub_signal", "moe_hub")
 
 
 def workload(model="qwen2-moe-2.7b", ranks=4, tokens=512, **options):
@@ -169,18 +179,114 @@ def test_every_scheme_ends_and_repeats_itself(name, tokens):
     assert 0 < first.first_ready_us <= first.all_ready_us <= first.us == max(first.rank_us)
 
 
-@pytest.mark.parametrize(
-    "model, tokens", [("mixtral-8x7b", 128), ("qwen2-moe-2.7b", 1024), ("phi-3.5-moe", 2048)]
+PACED = (
+    "moe_hub",
+    "moe_hub_base",
+    "moe_hub_signal",
+    "comet",
+    "deepep_v1_normal",
+    "deepep_v2",
+    "mori",
 )
-@pytest.mark.parametrize("preset", ["h800", "h800_400"])
-def test_the_hub_helps_and_does_not_beat_the_ideal_layer(model, tokens, preset):
-    load, box = workload(model, 8, tokens), machine(preset, 8)
-    base, packets, signal, hub, ideal = (
-        run_layer(scheme(name), box, load).us for name in (*ABLATIONS, "ideal")
+
+
+def twice_as_fast(box):
+    """The machine with all rates doubled and all times halved."""
+    gpu = {
+        name: getattr(box.gpu, name) * (2 if name.endswith(("_gbps", "_tflops")) else 0.5)
+        for name in (field.name for field in fields(box.gpu))
+        if name.endswith(("_gbps", "_tflops", "_us"))
+    }
+    fabric = {"link_gbps": 2 * box.fabric.link_gbps, "hop_ns": box.fabric.hop_ns / 2}
+    return box.changed(gpu=gpu, fabric=fabric)
+
+
+@pytest.mark.parametrize("name", [*PACED, "ideal"])
+def test_a_machine_twice_as_fast_takes_half_the_time(name):
+    """Whatever is a time or a rate is taken as one: no unit is mixed up, no time is hidden."""
+    load, box = workload("qwen2-moe-2.7b", 8, 2048), machine("h800", 8)
+    before = run_layer(scheme(name), box, load)
+    with ExitStack() as replaced:
+        for part in SYSTEMS:
+            changed = {
+                one: value * (0.5 if one.endswith("_us") else 2)
+                for one, value in vars(constants(part)).items()
+                if one.endswith(("_us", "_gbps"))
+            }
+            if changed:
+                replaced.enter_context(override(part, **changed))
+        after = run_layer(scheme(name), twice_as_fast(box), load, hub_ghz=2 * HUB_GHZ)
+    assert after.us == pytest.approx(before.us / 2, rel=1e-6)
+    assert (after.wire_bytes, after.payload_bytes) == (before.wire_bytes, before.payload_bytes)
+
+
+@pytest.mark.parametrize("name", PACED)
+@pytest.mark.parametrize(
+    "worse", [{"fabric": {"link_gbps": 50.0}}, {"fabric": {"hop_ns": 5000.0}}, {"gpu": {"sms": 66}}]
+)
+def test_a_worse_machine_is_not_faster(name, worse):
+    load, box = workload("qwen2-moe-2.7b", 8, 4096), machine("h800", 8)
+    before, after = (run_layer(scheme(name), made, load).us for made in (box, box.changed(**worse)))
+    assert after > before
+
+
+@pytest.mark.parametrize("name", PACED)
+def test_more_tokens_take_longer_and_more_bytes(name):
+    few, many = (
+        run_layer(scheme(name), machine("h800", 8), workload("qwen2-moe-2.7b", 8, tokens))
+        for tokens in (1024, 16384)
     )
-    assert run_layer(scheme("megatron"), box, load).us > base > packets > hub > ideal
-    # Groups that start early stream their weights more often: readiness alone may cost a little.
-    assert hub < signal < 1.03 * packets
+    assert many.us > few.us and many.payload_bytes > 8 * few.payload_bytes
+
+
+def test_thread_blocks_stall_while_the_hubs_pool_is_full():
+    """What GEMM2 has stored and the links have not taken is never much more than the pool: a batch
+    of tiles that found room is on its way. Without room they wait."""
+    load, box = workload("qwen2-moe-2.7b", 8, 8192), machine("h800", 8)
+    slow = box.changed(fabric={"link_gbps": 50.0})
+    made = Cluster(slow, load, hub=True)
+    layer = _Layer(made, Hub(packets=True, signal=True))
+    for gpu in made.gpus:
+        made.env.process(layer.rank(gpu))
+    most = 0
+
+    def watch():
+        nonlocal most
+        while len(made._done) < 8:
+            most = max(most, *layer.unsent)
+            yield made.env.timeout(1.0)
+
+    made.env.process(watch())
+    made.env.run()
+    assert layer.pool_bytes < most < layer.pool_bytes + 132 * 128 * load.shape.combine_bytes
+    wide = Cluster(slow, load, hub=True)
+    endless = _Layer(wide, Hub(packets=True, signal=True))
+    endless.pool_bytes = 1 << 40
+    for gpu in wide.gpus:
+        wide.env.process(endless.rank(gpu))
+    wide.env.run()
+    assert wide.breakdown["gemm2"] < 0.9 * made.breakdown["gemm2"]
+
+
+def test_what_comes_into_memory_takes_its_share_of_hbm():
+    gpu = machine("h800", 8).gpu
+    times, size = GpuTimes(gpu), gpu.stream_gbps * 1e3 * 10.0  # ten microseconds of it
+    times.write(0.0, size)
+    _, end = times.run(0.0, [(1, 1.0)], hbm_bytes=size)
+    assert end == pytest.approx(20.0 + gpu.tile_overhead_us)
+
+
+def test_waiting_for_a_late_rank_is_no_phase_of_the_exchange():
+    made = cluster(ranks=2)
+
+    def rank(gpu):
+        yield made.env.timeout(100.0 * gpu.rank)
+        yield from made.device_barrier(gpu.rank)
+        yield from made.meet(gpu.rank, "here")
+
+    run(made, *(rank(gpu) for gpu in made.gpus))
+    assert made.breakdown["waiting"] == pytest.approx(50.0, abs=1.0)  # mean of both ranks
+    assert made.breakdown["barrier"] < 3.0
 
 
 def test_bytes_on_the_wire():
@@ -233,9 +339,9 @@ def test_an_unknown_scheme_is_refused():
 # -- parts of the hub's scheme ---------------------------------------------------------------------
 
 
-def test_dense_rows_make_a_group_ready_from_any_source():
+def test_rows_make_a_group_ready_from_any_source():
     ready = []
-    box = _Inbox([100, 100, 60], True, 128, ready.append)
+    box = _Inbox(260, 128, ready.append)
     box.arrive(2, 60)
     box.arrive(0, 67)
     assert ready == []
@@ -245,18 +351,7 @@ def test_dense_rows_make_a_group_ready_from_any_source():
     box.arrive(0, 33)
     box.arrive(1, 99)
     assert ready == [128, 128, 4]
-
-
-def test_rows_at_fixed_offsets_wait_for_their_sources():
-    ready = []
-    box = _Inbox([100, 100, 60], False, 128, ready.append)
-    box.arrive(2, 60)  # rows 200 to 259: the last four are a group of their own
-    box.arrive(1, 28)
-    assert ready == [4]
-    box.arrive(0, 100)
-    assert ready == [4, 128]
-    box.arrive(1, 72)
-    assert ready == [4, 128, 128]
+    assert box.groups == 3 and box.missing_rows == 0
 
 
 def test_groups_are_as_large_as_the_stream_of_weights_asks_for():

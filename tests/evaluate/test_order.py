@@ -21,11 +21,8 @@ from sim.evaluate.systems import constants, override
 
 from .evaluate_record import LATE, RANKS, SHAPE, SYSTEM, WORKLOAD, Record, recorded
 
-STORES = (
-    "moe_hub_base",
-    "moe_hub_packets",
-)  # plain stores with a barrier behind them; own rows do not leave memory
-NOT_SENT = "megatron", "comet", "ccfuser", *STORES  # own rows stay where they are
+FLAGGED = "moe_hub_base", "moe_hub_packets"  # software says what is there: flags, a barrier
+NOT_SENT = "megatron", "comet", "ccfuser"  # own rows stay where they are
 
 
 # -- bytes -----------------------------------------------------------------------------------------
@@ -73,7 +70,7 @@ def bytes_of(name):
     there, back = there.astype(np.int64), back.astype(np.int64)
     if name in NOT_SENT:
         np.fill_diagonal(there, 0)
-    if name in ("megatron", *STORES):
+    if name == "megatron":
         np.fill_diagonal(back, 0)
     return there, back
 
@@ -108,9 +105,8 @@ def control_messages(name):
         "deepep_v2": [flag, flag],
         "fastermoe": [FLAG_BYTES + 8 * local],
         "tutel": [FLAG_BYTES + 8],
-        "moe_hub_signal": [counts],
         "megatron": [8 * SHAPE.experts, int(WORKLOAD.pair_rows[0, 1]) * 4],
-    } | dict.fromkeys(STORES, [counts, flag, flag])
+    } | dict.fromkeys(FLAGGED, [flag, flag])
 
 
 @pytest.mark.parametrize("name", SYSTEM)
@@ -256,18 +252,10 @@ def test_no_answer_leaves_before_its_columns_are_done(name):
         ]
         sent = [message for message in answers if message.src == rank]
         total = sum(rows for _, rows in causes)
-        if name in STORES:  # those for the own rank are not seen
-            never_ahead(
-                causes, [(message.sent, message.size / SHAPE.combine_bytes) for message in sent]
-            )
-        else:
-            never_ahead(
-                [(time + 1e-9, rows) for time, rows in causes],
-                [
-                    (message.sent + 1e-6, total * message.size / back[rank].sum())
-                    for message in sent
-                ],
-            )
+        never_ahead(
+            [(time + 1e-9, rows) for time, rows in causes],
+            [(message.sent + 1e-6, total * message.size / back[rank].sum()) for message in sent],
+        )
 
 
 @pytest.mark.parametrize("name", SYSTEM)
@@ -295,12 +283,7 @@ def samples(record, there, name):
             [number for number in numbers if record.messages[number].pair == pair]
             for numbers in record.split(there)
         ]
-        yield from (
-            number
-            for way in ways
-            if way and name not in STORES
-            for number in sorted({way[0], way[-1]})
-        )
+        yield from (number for way in ways if way for number in sorted({way[0], way[-1]}))
     yield from (
         number
         for number, message in enumerate(record.messages)
@@ -311,11 +294,7 @@ def samples(record, there, name):
 @pytest.mark.parametrize("name", SYSTEM)
 def test_every_message_is_waited_for(name):
     """One that is late holds up who needs it: its receiver; for rows the sender, who gets answers
-    for them.
-
-    Not rows and answers of plain stores: there the barrier's flag follows them on the same links,
-    nobody counts them.
-    """
+    for them."""
     before, (there, _) = recorded(name), bytes_of(name)
     rows = set(before.split(there)[0])
     for number in samples(before, there, name):

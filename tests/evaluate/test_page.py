@@ -31,7 +31,8 @@ class Layers(dict):
     def __missing__(self, point):
         us = 1000.0 + len(point.system) * 10 + point.tokens / 100
         return self.setdefault(
-            point, Result(point, us, us / 4, us / 2, 100, 80, 0.5, 1.0, (("gemm1", us / 3),))
+            point,
+            Result(point, us, us / 4, us / 2, 100, 80, 0.5, 1.0, (("gemm1", us / 3),), us / 3),
         )
 
 
@@ -47,7 +48,9 @@ def folder(tmp_path_factory):
         patch.setattr(
             assumptions,
             "asked",
-            lambda select: [Row(one, 1.01 * one.value) for one in figures() if select(one)],
+            lambda select, results: [
+                Row(one, 1.01 * one.value) for one in figures() if select(one)
+            ],
         )
         for name, experiment in EXPERIMENTS.items():
             report = experiment.report(Options(traces=tuple(logs)), Layers())
@@ -115,7 +118,7 @@ def test_command_writes_the_page(folder, tmp_path):
         app, ["evaluate", "page", "--page", str(page), "--output", str(folder)]
     )
     assert result.exit_code == 0, result.output
-    assert "| `h800_400` | 132 |" in page.read_text() and page.read_text().endswith(
+    assert "| `h800` | 132 |" in page.read_text() and page.read_text().endswith(
         "\n<!-- end -->\n\nmore\n"
     )
     assert sorted(path.name for path in (tmp_path / "images").iterdir()) == sorted(

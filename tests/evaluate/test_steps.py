@@ -62,12 +62,13 @@ def steps_of(name):
         "deepep_v2": f"{gate} {copy} {barrier} permute {experts} unpermute {copy} "
         f"{barrier} combine",
         "mori": f"{gate} {copy} permute*2 {experts} unpermute {copy}",
-        "moe_hub_base": f"{gate} counts {counts} counts sync {barrier} {experts} {barrier} sum",
-        "moe_hub_packets": f"{gate} counts {counts} counts sync {barrier} {experts} {barrier} sum",
-        "moe_hub_signal": f"{gate} counts {counts} counts sync activation gemm2",
+        "moe_hub_base": f"{gate} activation gemm2 {barrier} sum",
+        "moe_hub_packets": f"{gate} activation gemm2 {barrier} sum",
+        "moe_hub_signal": f"{gate} activation gemm2",
         "moe_hub": f"{gate} activation gemm2",
     }[name]
-    return [main, *["hold release"] * name.startswith("moe_hub")], RANKS * (name == "comet")
+    polls = RANKS * (name in ("comet", "moe_hub_base", "moe_hub_packets"))  # a flag of each source
+    return [main, *["hold release"] * name.startswith("moe_hub")], polls
 
 
 def _joined(text):
@@ -155,7 +156,7 @@ def test_low_latency_kernels_copy_what_lies_in_the_slots():
         ("comet", "comet", "combine_cta_gbps", 1.0),
         ("comet", "comet", "combine_ctas", 100),
         ("deepep_v2", "deepep_v2", "sm_gbps", 1.0),
-        ("deepep_v1_normal", "deepep_v1_normal", "link_efficiency", 0.1),
+        ("deepep_v1_normal", "deepep_v1_normal", "sm_gbps", 1.0),
         ("mori", "mori", "link_efficiency", 0.1),
         ("flashdmoe_fp16", "flashdmoe", "os_blocks", 100),
     ],

@@ -24,6 +24,7 @@ __all__ = [
     "GpuTimes",
     "expert_gemms",
     "gate_us",
+    "group_tiles",
     "grouped_gemm_us",
     "pass_us",
     "run_batch",
@@ -124,7 +125,7 @@ class GpuTimes:
         self.gpu = gpu
         self._free = [(0.0, gpu.sms)]  # heap of (time, SMs that get free then)
         self._hbm_free = 0.0
-        self._streamed = 0.0  # bytes read from HBM so far
+        self._streamed = 0.0  # bytes that have passed level-2 cache so far
         self._seen = {}  # weights: value of _streamed when they were last read
         self.sm_us = 0.0  # SM time taken
 
@@ -189,6 +190,12 @@ class GpuTimes:
         self._seen[key] = self._streamed
         return 0.0 if here else size
 
+    def write(self, at, size):
+        """Bytes that come from elsewhere: they take their time of HBM and their room in level-2
+        cache."""
+        self._streamed += size
+        self._hbm_free = max(self._hbm_free, at) + size / (self.gpu.stream_gbps * 1e3)
+
     def hold(self, at, sms):
         """Takes SMs away for a kernel of unknown length, those that are free first; returns when it
         has all of them."""
@@ -206,6 +213,23 @@ class GpuTimes:
     def release(self, at, sms):
         """Gives SMs back at a time."""
         heappush(self._free, (at, sms))
+
+
+def group_tiles(gpu, gemm, experts):
+    """Row tiles of an expert that wait for each other before their thread blocks start: a power of
+    two, as the hub's dependency range has it.
+
+    One, where the weights of all ``experts`` of a rank stay in level-2 cache. Else every group
+    streams its expert's weights from HBM anew, so there are as many tiles as it takes to compute
+    for as long as that stream takes.
+    """
+    if experts * gemm.bytes_of_weights <= gpu.l2_mbytes * 1e6:
+        return 1
+    stream_us = gemm.bytes_of_weights / (gpu.stream_gbps * 1e3)
+    tiles = 1
+    while tiles * gemm.blocks * gemm.tile_us(gpu, TILE_ROWS) / gpu.sms < stream_us:
+        tiles *= 2
+    return tiles
 
 
 def run_batch(times, at, gemm, expert, tiles):

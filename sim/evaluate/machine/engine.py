@@ -62,9 +62,11 @@ def hub_settings(settings):
 class LayerResult:
     """One layer. ``us``: from the gate to the last combined token of the slowest rank.
     ``first_ready_us``: first rows usable by an expert, mean of the ranks; ``all_ready_us``: last
-    ones, slowest rank. ``wire_bytes``, ``payload_bytes``: on links, all ranks. ``breakdown``:
-    microseconds per phase, mean of the ranks; overlapped phases count each in full. ``rank_us``:
-    end of each rank. ``sm_busy``: fraction of all SM time that ran tiles.
+    ones, slowest rank. ``gemm1_us``: from the last rank's routing to the last rank's end of GEMM1,
+    None where a scheme does not tell. ``wire_bytes``, ``payload_bytes``: on links, all ranks.
+    ``breakdown``: microseconds per phase, mean of the ranks; overlapped phases count each in full,
+    ``waiting`` is for ranks that come later. ``rank_us``: end of each rank. ``sm_busy``: fraction
+    of all SM time that ran tiles.
     """
 
     us: float
@@ -75,6 +77,7 @@ class LayerResult:
     breakdown: dict = field(default_factory=dict)
     rank_us: tuple = ()
     sm_busy: float = 0.0
+    gemm1_us: float | None = None
 
 
 class GpuSim:
@@ -148,13 +151,13 @@ class GpuSim:
     def release(self, sms):
         self.times.release(self.env.now, sms)
 
-    def gemm(self, gemm, rows_per_expert, phase=None, launch=True, on_batch=None):
+    def gemm(self, gemm, rows_per_expert, phase=None, launch=True, on_batch=None, room=None):
         """A whole grouped GEMM whose rows are all there, on the SMs that nobody holds.
-        ``on_batch``: see GroupedGemm."""
+        ``on_batch``, ``room``: see GroupedGemm."""
         with self.cluster.phase(self.rank, phase):
             if launch:
                 yield from self.launch()
-            work = GroupedGemm(self, gemm, rows_per_expert, on_batch)
+            work = GroupedGemm(self, gemm, rows_per_expert, on_batch, room)
             for expert, rows in enumerate(rows_per_expert):
                 for tile in compute.tiles_of(rows):
                     work.ready(expert, tile)
@@ -170,11 +173,12 @@ class GroupedGemm:
     :meth:`close`, when the last tile has ended.
 
     Parameters: ``rows_per_expert``, expected rows, they decide the tile's width; ``on_batch(expert,
-    rows, start, end)``, called when a batch is placed, for what its epilogue sends.
+    rows, start, end)``, called when a batch is placed, for what its epilogue sends; ``room()``: an
+    event that the next batch waits for, or None, where SMs stall on what has not been sent.
     """
 
-    def __init__(self, gpu, gemm, rows_per_expert, on_batch=None):
-        self.gpu, self.env, self.on_batch = gpu, gpu.env, on_batch
+    def __init__(self, gpu, gemm, rows_per_expert, on_batch=None, room=None):
+        self.gpu, self.env, self.on_batch, self.room = gpu, gpu.env, on_batch, room
         self.gemm = gemm.fitted(gpu.gpu, rows_per_expert)
         self.done = self.env.event()
         self.start = inf  # of the first tile
@@ -207,6 +211,9 @@ class GroupedGemm:
             if idle > env.now:
                 yield env.timeout(idle - env.now)
                 continue
+            if self.room and (full := self.room()) is not None:
+                yield full
+                continue
             expert = next(iter(self._waiting))
             tiles = self._waiting.pop(expert)
             batch, rest = tiles[: compute.GROUP_TILES], tiles[compute.GROUP_TILES :]
@@ -237,14 +244,20 @@ class Cluster:
         self.machine, self.workload, self.env = machine, workload, simpy.Environment()
         settings = NetworkSettings.of(machine, **network_options)
         stock = replace(settings, credits=ENDLESS, local_rate=inf)
-        self.network = Network(self.env, settings=hub_settings(settings) if hub else stock)
+        self.connect(hub_settings(settings) if hub else stock)
         self.rng = np.random.default_rng([seed, 0xC0])
         self.leads = leads or [inf] * machine.ranks
         self.gpus = [GpuSim(self, rank) for rank in range(machine.ranks)]
         self.breakdown = {}
-        self._first, self._all, self._done = {}, {}, {}
+        self._routed, self._first, self._all, self._gemm1, self._done = {}, {}, {}, {}, {}
         self._barriers, self._passed = {}, {}
         self._counts = {}
+
+    def connect(self, settings):
+        """Gives the machine a network of these settings; what comes into a GPU's memory takes its
+        HBM."""
+        self.network = Network(self.env, settings=settings)
+        self.network.written = lambda rank, size: self.gpus[rank].times.write(self.env.now, size)
 
     # -- marks -------------------------------------------------------------------------------------
 
@@ -255,6 +268,10 @@ class Cluster:
     def all_ready(self, rank):
         """All rows of a rank are usable now; the last call counts."""
         self._all[rank] = self.env.now
+
+    def gemm1_done(self, rank):
+        """GEMM1 of a rank has ended."""
+        self._gemm1[rank] = self.env.now
 
     def done(self, rank):
         """The rank's tokens are combined: its layer is over."""
@@ -279,31 +296,36 @@ class Cluster:
         per rank and barrier."""
         number = self._passed[rank, group] = self._passed.get((rank, group), -1) + 1
         arrived = self._barriers.setdefault((group, number), [[], self.env.event()])
-        with self.phase(rank, "barrier"):
-            flags = [
-                self.network.send(rank, peer.rank, FLAG_BYTES)
-                for peer in self.gpus
-                if peer.rank != rank
-            ]
-            arrived[0].extend(flags)
-            if len(arrived[0]) == self.machine.ranks * (self.machine.ranks - 1):
-                self.env.process(self._open_barrier(arrived))
-            yield arrived[1]
-            yield from self.gpus[rank].poll()
+        start = self.env.now
+        flags = [
+            self.network.send(rank, peer.rank, FLAG_BYTES)
+            for peer in self.gpus
+            if peer.rank != rank
+        ]
+        arrived[0].extend(flags)
+        if len(arrived[0]) == self.machine.ranks * (self.machine.ranks - 1):
+            self.env.process(self._open_barrier(arrived))
+        last = yield arrived[1]
+        self.book("waiting", last - start)
+        yield from self.gpus[rank].poll()
+        self.book("barrier", self.env.now - last)
 
     def _open_barrier(self, arrived):
+        """``arrived[1]`` fires with the time at which the last rank came."""
+        last = self.env.now
         yield self.env.all_of(arrived[0])
-        arrived[1].succeed()
+        arrived[1].succeed(last)
 
     def meet(self, rank, group):
         """Ranks wait until all of them have come to this point; costs nothing by itself (what a
-        collective's start needs)."""
+        collective's start needs). Booked as ``waiting``."""
         inbox = self._inbox(rank, ("meet", group))
         inbox.setdefault("here", []).append(rank)
         event = inbox.setdefault("event", self.env.event())
         if len(inbox["here"]) == self.machine.ranks:
             event.succeed()
-        yield event
+        with self.phase(rank, "waiting"):
+            yield event
 
     def exchange(self, rank, bytes_per_peer=0, group="counts"):
         """A small all-to-all inside a kernel: every rank writes ``bytes_per_peer`` to every other
@@ -359,6 +381,7 @@ class Cluster:
         yield from gpu.kernel(self.gate_us(gpu.rank), "gate", host.eager_op_us)
         for _ in range(host.gate_ops - 2):
             yield from gpu.move(SMALL_BYTES, "gate", host_us=host.eager_op_us)
+        self._routed[gpu.rank] = self.env.now
 
     def next_leads(self):
         """How far each rank's host is ahead when its layer has ended.
@@ -395,6 +418,7 @@ class Cluster:
             dict(self.breakdown),
             tuple(self._done[rank] for rank in range(self.machine.ranks)),
             busy,
+            max(self._gemm1.values()) - max(self._routed.values()) if self._gemm1 else None,
         )
 
 

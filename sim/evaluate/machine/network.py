@@ -183,6 +183,8 @@ class Network:
         self.payload_bytes = self.wire_bytes = self.local_bytes = self.report_bytes = (
             self.messages
         ) = 0
+        #: Called with (GPU, bytes) when bytes have come into its memory; None: nobody is told.
+        self.written = None
         self.egress_busy, self.ingress_busy = [0.0] * s.ranks, [0.0] * s.ranks
 
     def send(
@@ -247,6 +249,11 @@ class Network:
             self._serve(port)
         return transfer
 
+    def _arrive(self, transfer, time):
+        if self.written:
+            transfer.callbacks.append(lambda one: self.written(one.dst, one.payload_bytes))
+        _fire(transfer, time)
+
     def call(self, delay, function, *arguments):
         """Calls ``function(*arguments)`` after ``delay``."""
         event = simpy.Event(self.env)
@@ -261,7 +268,7 @@ class Network:
         )
         self._local_free[transfer.src] = end
         transfer._leave(end + s.store_latency)
-        _fire(transfer, end + s.local_latency)
+        self._arrive(transfer, end + s.local_latency)
 
     def _serve(self, port):
         """Gives an idle link to the next destination that has a credit; without one, until a credit
@@ -321,7 +328,9 @@ class Network:
         free[port.plane] = end
         self.ingress_busy[pair.dst] += length / self._planes
         for transfer, at in ended:
-            _fire(transfer, end - (flits - at) * self._cycle + s.store_latency + s.write_latency)
+            self._arrive(
+                transfer, end - (flits - at) * self._cycle + s.store_latency + s.write_latency
+            )
         if s.credits is not None:
             self.call(end - now + s.credit_latency, self._freed, port, pair.dst, packets)
         port.busy = False

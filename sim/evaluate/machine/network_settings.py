@@ -51,7 +51,8 @@ class NetworkSettings:
     ``credits``: packets that may be on their way per source, destination and plane, None: any
     number. ``credit_latency``: what the two hubs add to the way of a credit back. ``patience``: how
     long a flit that only tells credits lets packets go first. ``batch_packets``: packets of one
-    turn of the round robin.
+    turn of the round robin. ``pool_packets``: packets that wait in a hub for its links, at most,
+    None: no hub. ``hub_cycle``: of the hub's clock, 0 without one.
     """
 
     ranks: int
@@ -70,6 +71,8 @@ class NetworkSettings:
     flit_bytes: int = 16
     header_flits: int = 1
     batch_packets: int = 128
+    pool_packets: int | None = None
+    hub_cycle: float = 0.0
 
     def __post_init__(self):
         for name, low in (
@@ -134,6 +137,8 @@ class NetworkSettings:
             flit_bytes=fabric.flit_bytes,
             header_flits=fabric.header_flits,
             batch_packets=batch_packets,
+            pool_packets=slices * served["pool_places"],
+            hub_cycle=cycle,
         )
 
 

@@ -12,15 +12,16 @@ from pathlib import Path
 
 from flow import tables
 from sim.evaluate.machine.hardware import machine
-from sim.evaluate.study import PAPER_SYSTEMS
+from sim.evaluate.study import JUDGED, PAPER_LINKS, PAPER_SYSTEMS
+from sim.evaluate.systems import constants
 
 from .numbers import NAMES, error, mean, number, percent, ratio
 
-__all__ = ["MARK", "NOT_RUN", "TABLES", "NotRun", "fill", "markdown", "read"]
+__all__ = ["MARK", "NOT_RUN", "SHOWN_GPUS", "TABLES", "NotRun", "fill", "markdown", "read"]
 
 MARK = re.compile(r"<!-- table: ([a-z0-9_]+) -->\n(.*?)<!-- end -->", re.S)
-MACHINES_SHOWN = ("h800_400", "h800", "h100", "b200", "gb200_nvl72")
-PAPER_MACHINE = "h800_400"
+MACHINES_SHOWN = (JUDGED, PAPER_LINKS, "h100", "b200", "gb200_nvl72")
+SHOWN_GPUS = "8"  # of tables over tokens
 NOT_RUN = "Not run yet:"
 
 
@@ -96,7 +97,7 @@ def _averages(folder):
         name: {
             row["hub over"]: row
             for row in read(folder, f"{name}-summary")
-            if row["machine"] == PAPER_MACHINE
+            if row["machine"] == JUDGED
         }
         for name in ("layer", "end-to-end")
     }
@@ -123,7 +124,7 @@ def _averages(folder):
 def _ranges(folder):
     """Mean, least and largest speed-up over every system, on both machines."""
     rows = []
-    for made in ("h800_400", "h800"):
+    for made in (JUDGED, PAPER_LINKS):
         of = {
             name: {
                 row["hub over"]: row
@@ -163,31 +164,40 @@ def _points(name):
         rows = [
             row
             for row in read(folder, name)
-            if row["machine"] == PAPER_MACHINE and row["system"] != "moe_hub"
+            if row["machine"] == JUDGED and row["system"] != "moe_hub"
         ]
         hub = {
-            (row["model"], row["tokens"]): row["layer_us" if name == "end-to-end" else "us"]
+            (row["model"], row["ranks"], row["tokens"]): row[
+                "layer_us" if name == "end-to-end" else "us"
+            ]
             for row in read(folder, name)
-            if row["machine"] == PAPER_MACHINE and row["system"] == "moe_hub"
+            if row["machine"] == JUDGED and row["system"] == "moe_hub"
         }
         systems = _systems(rows)
         found = _grid(
             rows,
-            lambda r: (r["model"], r["tokens"]),
+            lambda r: (r["model"], r["ranks"], r["tokens"]),
             lambda r: r["system"],
             lambda r: float(r["speedup_of_hub"]),
         )
         lines = [
             [
                 model,
+                ranks,
                 number(tokens),
-                *([number(hub[model, tokens], 1)] if name == "layer" else []),
+                *([number(hub[model, ranks, tokens], 1)] if name == "layer" else []),
                 *(ratio(mean(cells[s])) for s in systems),
             ]
-            for (model, tokens), cells in found.items()
+            for (model, ranks, tokens), cells in found.items()
         ]
         return markdown(
-            ["model", "tokens", *(["hub, µs"] if name == "layer" else []), *_names(systems)],
+            [
+                "model",
+                "GPUs",
+                "tokens",
+                *(["hub, µs"] if name == "layer" else []),
+                *_names(systems),
+            ],
             lines,
             left=1,
         )
@@ -195,26 +205,31 @@ def _points(name):
     return table
 
 
-def _tokens(folder):
-    rows = [
-        row
-        for row in read(folder, "layer")
-        if row["machine"] == PAPER_MACHINE and row["system"] != "moe_hub"
-    ]
-    systems = _systems(rows)
-    found = _grid(
-        rows,
-        lambda r: int(r["tokens"]),
-        lambda r: r["system"],
-        lambda r: float(r["speedup_of_hub"]),
-    )
-    return markdown(
-        ["tokens", *_names(systems)],
-        [
-            [number(tokens), *(ratio(mean(cells[s])) for s in systems)]
-            for tokens, cells in sorted(found.items())
-        ],
-    )
+def _means(column, heading, keep=lambda row: True):
+    """Mean speed-up of the layer by a column of the paper's points."""
+
+    def table(folder):
+        rows = [
+            row
+            for row in read(folder, "layer")
+            if row["machine"] == JUDGED and row["system"] != "moe_hub" and keep(row)
+        ]
+        systems = _systems(rows)
+        found = _grid(
+            rows,
+            lambda r: int(r[column]),
+            lambda r: r["system"],
+            lambda r: float(r["speedup_of_hub"]),
+        )
+        return markdown(
+            [heading, *_names(systems)],
+            [
+                [number(value), *(ratio(mean(cells[s])) for s in systems)]
+                for value, cells in sorted(found.items())
+            ],
+        )
+
+    return table
 
 
 def _summary(name, shown, keep=lambda row: True):
@@ -239,6 +254,7 @@ def _summary(name, shown, keep=lambda row: True):
 def _sensitivity(folder):
     """The changes that move a mean most, and the first row, nothing changed."""
     base, *rows = read(folder, "sensitivity-summary")
+    rows = [row for row in rows if "." not in row["assumption"]]
     rows.sort(key=lambda row: -float(row["largest change, %"]))
     return markdown(
         ["changed", "to", *_names(PAPER_SYSTEMS), "largest change, %"],
@@ -253,6 +269,36 @@ def _sensitivity(folder):
         ],
         left=2,
     )
+
+
+def _fitted(folder):
+    """What the speed-up over a system becomes when a constant that was fitted for it is another."""
+    base, *rows = read(folder, "sensitivity-summary")
+    lines = []
+    for row in rows:
+        if "." in row["assumption"]:
+            section, name = row["assumption"].split(".")
+            lines += [
+                [
+                    NAMES[system],
+                    f"`{name}`",
+                    number(vars(constants(section))[name], 3),
+                    row["value"],
+                    ratio(base[system]),
+                    ratio(row[system]),
+                    error(row[system], base[system]),
+                ]
+                for system in _systems_in(row)
+            ]
+    return markdown(
+        ["system", "constant", "fitted", "changed to", "hub over it", "then", "change, %"],
+        lines,
+        left=2,
+    )
+
+
+def _systems_in(row):
+    return [name for name in NAMES if row.get(name)]
 
 
 def _published_rows(folder, keep):
@@ -356,10 +402,12 @@ TABLES = {
     "ranges": _ranges,
     "points": _points("layer"),
     "points_end": _points("end-to-end"),
-    "tokens": _tokens,
+    "tokens": _means("tokens", "tokens", lambda row: row["ranks"] == SHOWN_GPUS),
+    "averages_gpus": _means("ranks", "GPUs"),
     "gemm": _gemm,
     "pangu": _pangu,
     "sensitivity": _sensitivity,
+    "fitted": _fitted,
     "skew": _summary("skew", {"skew": ("std of the fractions", _text)}),
     "gpus": _summary("gpus", {"model": ("model", _text), "GPUs": ("GPUs", _text)}),
     "ablation": _summary("ablation", {"machine": ("machine", _text), "tokens": ("tokens", number)}),

@@ -8,6 +8,8 @@ from sim.evaluate.end_to_end import has_attention
 from sim.evaluate.study import (
     ABLATIONS,
     HUB,
+    JUDGED,
+    PAPER_LINKS,
     Report,
     forward,
     grid,
@@ -34,30 +36,52 @@ __all__ = [
 ]
 
 
+SHOWN = 8  # GPUs of the plots over tokens
+
+
 def main_points(options):
-    machines = (options.machine,) if options.machine else ("h800_400", "h800")
+    """The paper's points, 2 to 16 GPUs; on the paper's links, what hangs on them, eight GPUs."""
+    cases = [(options.machine or JUDGED, ranks) for ranks in paper()[0]["ranks"]]
+    if not options.machine:
+        cases.append((PAPER_LINKS, SHOWN))
     return [
         point
-        for name in machines
+        for name, ranks in cases
+        for model in models_of(options)
+        if ranks <= shape(model).experts
         for point in grid(
-            options, systems_of(options), models_of(options), tokens_of(options), machine=name
+            options,
+            systems_of(options),
+            (model,),
+            [tokens for tokens in tokens_of(options) if tokens >= ranks],
+            machine=name,
+            ranks=ranks,
         )
     ]
 
 
+def _of_the_paper(options):
+    """Whether the order is the paper's own: what is averaged otherwise has nothing to stand
+    beside."""
+    return not (options.models or options.tokens or options.machine)
+
+
 def _against_paper(options, points, ratio, metric):
-    """Averages per system beside the paper's."""
+    """Averages per system; of the paper's points on the machine that is judged, beside the
+    paper's."""
     rows = []
     for name in dict.fromkeys(point.machine for point in points):
         for system in systems_of(options)[:-1]:
             ratios = [
                 ratio(point) for point in points if (point.machine, point.system) == (name, system)
             ]
-            theirs = paper()[1].get((metric, system))
+            judged = name == JUDGED and _of_the_paper(options)
+            theirs = paper()[1].get((metric, system)) if judged else None
             rows.append(
                 {
                     "machine": name,
                     "hub over": system,
+                    "points": len(ratios),
                     "mean": mean(ratios),
                     "smallest": min(ratios),
                     "largest": max(ratios),
@@ -68,9 +92,17 @@ def _against_paper(options, points, ratio, metric):
     return rows
 
 
+def _shown(points):
+    """Those of the first machine with the number of GPUs that plots show."""
+    first = [point for point in points if point.machine == points[0].machine]
+    ranks = {point.ranks for point in first}
+    return [p for p in first if p.ranks == (SHOWN if SHOWN in ranks else max(ranks))]
+
+
 def _by_tokens(options, points, value, **panel):
-    """One panel per model, tokens across, one line per system; of the first machine."""
-    panels, first = [], [point for point in points if point.machine == points[0].machine]
+    """One panel per model, tokens across, one line per system; of the first machine, eight
+    GPUs."""
+    panels, first = [], _shown(points)
     for model in models_of(options):
         series = {
             system: tuple(
@@ -78,10 +110,9 @@ def _by_tokens(options, points, value, **panel):
             )
             for system in systems_of(options)
         }
+        tokens = tuple(dict.fromkeys(point.tokens for point in first if point.model == model))
         panels.append(
-            Panel(
-                title=model, x=tokens_of(options), series=series, xlabel="tokens, all GPUs", **panel
-            )
+            Panel(title=model, x=tokens, series=series, xlabel="tokens, all GPUs", **panel)
         )
     return panels
 
@@ -107,15 +138,11 @@ def layer_report(options, results):
 
 
 def tokens_report(options, results):
-    points = main_points(options)
-    machine_name = points[0].machine
+    points = _shown(main_points(options))
+    machine_name, ranks = points[0].machine, points[0].ranks
     summary = [
         {"model": model, "system": system}
-        | {
-            f"{p.tokens}": results[p].us
-            for p in points
-            if (p.machine, p.model, p.system) == (machine_name, model, system)
-        }
+        | {f"{p.tokens}": results[p].us for p in points if (p.model, p.system) == (model, system)}
         for model in models_of(options)
         for system in systems_of(options)
     ]
@@ -131,8 +158,8 @@ def tokens_report(options, results):
     return Report(
         rows=rows_of(results, points),
         summary=summary,
-        notes=[f"microseconds, {machine_name}"],
-        plot=Plot(title=f"MoE layer over tokens, 8 GPUs, {machine_name}", panels=panels),
+        notes=[f"microseconds, {machine_name}, {ranks} GPUs"],
+        plot=Plot(title=f"MoE layer over tokens, {ranks} GPUs, {machine_name}", panels=panels),
     )
 
 
@@ -146,6 +173,7 @@ def end_report(options, results):
         {
             "machine": point.machine,
             "model": point.model,
+            "ranks": point.ranks,
             "tokens": point.tokens,
             "system": point.system,
             "forward_us": forward(results, point),
@@ -172,50 +200,48 @@ def end_report(options, results):
 
 
 def ablation_points(options):
-    machines = (options.machine,) if options.machine else ("h800_400", "h800")
+    """Parts of the hub and COMET, on the machine that is judged and on the paper's links."""
+    machines = (options.machine,) if options.machine else (JUDGED, PAPER_LINKS)
     return [
         point
         for name in machines
         for point in grid(
-            options,
-            ABLATIONS,
-            models_of(options),
-            tokens_of(options, (128, 512, 2048, 8192, 32768)),
-            machine=name,
+            options, ("comet", *ABLATIONS), models_of(options), tokens_of(options), machine=name
         )
     ]
 
 
 def ablation_report(options, results):
+    """From routing to the end of GEMM1, by length: COMET's time over each."""
     points = ablation_points(options)
 
     def gain(point):
-        return results[replace(point, system=ABLATIONS[0])].us / results[point].us
+        return results[replace(point, system="comet")].gemm1_us / results[point].gemm1_us
 
+    machines, systems = dict.fromkeys(p.machine for p in points), ABLATIONS
     summary = [
         {"machine": name, "tokens": tokens}
         | {
             system: mean(
                 gain(p) for p in points if (p.machine, p.tokens, p.system) == (name, tokens, system)
             )
-            for system in ABLATIONS
+            for system in systems
         }
-        for name in dict.fromkeys(p.machine for p in points)
+        for name in machines
         for tokens in dict.fromkeys(p.tokens for p in points)
     ]
-    first = [point for point in points if point.machine == points[0].machine]
-    tokens = tuple(dict.fromkeys(point.tokens for point in first))
+    first = _shown(points)
     panels = [
         Panel(
             title=model,
             kind="bars",
-            x=tokens,
+            x=tuple(dict.fromkeys(point.tokens for point in first)),
             xlabel="tokens, all GPUs",
-            ylabel="speed-up over the base",
+            ylabel="COMET's time over it",
             line=1.0,
             series={
                 s: tuple(gain(p) for p in first if (p.model, p.system) == (model, s))
-                for s in ABLATIONS
+                for s in systems
             },
         )
         for model in models_of(options)
@@ -223,6 +249,6 @@ def ablation_report(options, results):
     return Report(
         rows=rows_of(results, points),
         summary=summary,
-        notes=["speed-up over the base, mean over models"],
-        plot=Plot(title=f"What each part of the hub gives, {points[0].machine}", panels=panels),
+        notes=["from routing to the end of GEMM1: COMET's time over each, mean over models"],
+        plot=Plot(title=f"Routing to the end of GEMM1, 8 GPUs, {points[0].machine}", panels=panels),
     )

@@ -8,10 +8,10 @@ from matplotlib.ticker import NullLocator
 
 from flow.pictures import legend_below, picture
 from sim.evaluate.schemes import SCHEMES
-from sim.evaluate.study import PAPER_SYSTEMS, paper
+from sim.evaluate.study import JUDGED, PAPER_SYSTEMS, paper
 
 from .numbers import mean
-from .page import PAPER_MACHINE, NotRun, read
+from .page import SHOWN_GPUS, NotRun, read
 
 __all__ = ["PICTURES", "draw_all"]
 
@@ -25,12 +25,12 @@ BASE = "megatron"
 
 
 def _main(folder, name="layer"):
-    """{(model, tokens, system): speed-up of the hub over the system} on the paper's machine; 1 for
-    the hub."""
+    """{(model, tokens, system): speed-up of the hub over the system} on eight GPUs of the machine
+    that is judged; 1 for the hub."""
     return {
         (row["model"], int(row["tokens"]), row["system"]): float(row["speedup_of_hub"])
         for row in read(folder, name)
-        if row["machine"] == PAPER_MACHINE
+        if (row["machine"], row["ranks"]) == (JUDGED, SHOWN_GPUS)
     }
 
 
@@ -80,7 +80,7 @@ def _averages(folder, figure):
         ours = {
             row["hub over"]: row
             for row in read(folder, f"{name}-summary")
-            if row["machine"] == PAPER_MACHINE
+            if row["machine"] == JUDGED
         }
         for number, system in enumerate(PAPER_SYSTEMS):
             row, theirs, first = ours[system], paper()[1][metric, system], not number
@@ -201,7 +201,7 @@ def _shapes(folder, figure):
 
 
 def _ablation(folder, figure):
-    """What each part of the hub adds."""
+    """What each part of the hub adds, from routing to the end of GEMM1."""
     steps = ("moe_hub_base", "moe_hub_packets", "moe_hub_signal", "moe_hub")
     rows = read(folder, "ablation-summary")
     machines = list(dict.fromkeys(row["machine"] for row in rows))
@@ -215,7 +215,7 @@ def _ablation(folder, figure):
         axes.set(
             title=f"{made}",
             xlabel="tokens over 8 GPUs",
-            ylabel="speed-up over the base" if made == machines[0] else "",
+            ylabel="COMET's time over it" if made == machines[0] else "",
         )
         axes.grid(axis="x", visible=False)
 

@@ -12,7 +12,7 @@ from math import ceil
 
 import numpy as np
 
-from sim.evaluate.machine.compute import TILE_ROWS, expert_gemms, pass_us
+from sim.evaluate.machine.compute import TILE_ROWS, expert_gemms, group_tiles, pass_us, tiles_of
 from sim.evaluate.machine.engine import GroupedGemm
 from sim.evaluate.systems import constants
 
@@ -74,7 +74,10 @@ def _pull(cluster, gpu, placement, token_bytes, on_source):
 
 def layer0(cluster, gpu, placement, gemm):
     """All-gather, scatter and GEMM1 in one: a tile starts when the last source rank it spans is
-    there."""
+    there.
+
+    Tiles of an expert are held until there are as many as its stream of weights asks for, as the
+    hub's consumer holds them."""
     rank, ranks = gpu.rank, cluster.machine.ranks
     # Own tokens into the symmetric buffer, then all ranks have theirs there.
     own = int(cluster.workload.tokens_of[rank])
@@ -85,14 +88,16 @@ def layer0(cluster, gpu, placement, gemm):
     with cluster.phase(rank, "gemm1"):
         yield from gpu.launch()
         work = GroupedGemm(gpu, gemm, [int(rows) for rows in sums[-1]])
+        group = TILE_ROWS * group_tiles(gpu.gpu, gemm, ordered.shape[1])
 
         def on_source(step):
             last = step == ranks - 1
             for expert, rows in enumerate(sums[step]):
-                while rows - placed[expert] >= TILE_ROWS or (last and rows > placed[expert]):
-                    tile = min(TILE_ROWS, int(rows - placed[expert]))
-                    work.ready(expert, tile)
-                    placed[expert] += tile
+                while rows - placed[expert] >= group or (last and rows > placed[expert]):
+                    held = min(group, int(rows - placed[expert]))
+                    for tile in tiles_of(held):
+                        work.ready(expert, tile)
+                    placed[expert] += held
             cluster.first_ready(rank)
             if last:
                 cluster.all_ready(rank)
@@ -191,6 +196,7 @@ def _rank(cluster, gpu, placement, inbox):
         first.n, first.k, first.dtype, first.weight_bytes, efficiency=system.gather_gemm_efficiency
     )
     yield from layer0(cluster, gpu, placement, gather)
+    cluster.gemm1_done(gpu.rank)
     yield from activation(gpu, int(placement.rows_at[gpu.rank].sum()), host.eager_op_us)
     yield from layer1(cluster, gpu, placement, second, inbox)
     cluster.done(gpu.rank)

@@ -45,7 +45,8 @@ def dispatch_row_bytes(shape, system, *, cached=False):
 
 
 def once_to_each_rank(cluster, system, row, back=False, **more):
-    """Exchange of a row per token and rank, or of the answers to them."""
+    """Exchange of a row per token and rank, or of the answers to them; ``system``: what its stores
+    leave of the links."""
     rows = cluster.workload.distinct
     efficiency = constants(system).link_efficiency
     return RowExchange(
@@ -69,17 +70,24 @@ def permuted_experts(cluster, gpu):
 # -- V1, throughput --------------------------------------------------------------------------------
 
 
-def normal_dispatch(cluster, cached=False):
+def _normal_exchange(cluster, row, sms, back=False):
+    """Half of the SMs send. What their stores leave of a link is V2's: they are bound by SMs where
+    V1 was measured on fast links."""
+    system = constants("deepep_v1_normal")
+    rate = (sms or system.sms) // 2 * system.sm_gbps
+    return once_to_each_rank(cluster, "deepep_v2", row, back, sm_gbps=rate)
+
+
+def normal_dispatch(cluster, cached=False, sms=None):
     """Exchange of V1's dispatch: rings of (rank, channel), their senders and receivers on ``sms``
     SMs."""
     row = dispatch_row_bytes(cluster.workload.shape, "deepep_v1_normal", cached=cached)
-    return once_to_each_rank(cluster, "deepep_v1_normal", row)
+    return _normal_exchange(cluster, row, sms)
 
 
-def normal_combine(cluster):
+def normal_combine(cluster, sms=None):
     """Exchange of V1's combine, the same way back; the receiver adds up."""
-    row = cluster.workload.shape.combine_bytes
-    return once_to_each_rank(cluster, "deepep_v1_normal", row, back=True)
+    return _normal_exchange(cluster, cluster.workload.shape.combine_bytes, sms, back=True)
 
 
 def normal_notify(cluster, gpu):

@@ -2,16 +2,17 @@
 """MoE-Hub and its ablations: rows are stored to logical destinations, the hub packs, places, and
 says what is ready.
 
-The paper's steps, each adding one part of the hub (arXiv 2605.05888):
+The paper's steps (arXiv 2605.05888). Rows go to {expert, RowID} and the hub gives them their
+addresses in all of them; what is added is how they travel and who says that they are there:
 
-================
-============================================================================================================
-moe_hub_base     kernels store rows to addresses: counts are exchanged, offsets computed, ranks
-synchronised before and after moe_hub_packets  + packet manager: 32-byte stores are merged into full
-packets moe_hub_signal   + readiness: thread blocks start tile by tile, no barrier behind the
-transfers moe_hub          + address allocation: rows go to {expert, RowID}, nothing is counted or
-exchanged first ================
-============================================================================================================
+===============  ===================================================================================
+moe_hub_base     32-byte stores, each a packet; software orchestrates: a flag of every source behind
+                 its rows, GEMM1's thread blocks poll for them, a barrier before the sums
+moe_hub_packets  + packet manager: stores are merged into full packets
+moe_hub_signal   + readiness, without the packet manager: the hub releases thread blocks tile by
+                 tile, tokens are summed as they get complete
+moe_hub          both
+===============  ===================================================================================
 
 Latencies of the hub are those of the network model, measured on the RTL. A row is sent per token
 and expert, with a 16-byte column that says where the answer goes; answers are stored by the
@@ -22,11 +23,9 @@ from collections import deque
 from dataclasses import dataclass
 from math import ceil
 
-import simpy
-
-from sim.evaluate.machine.compute import TILE_ROWS, expert_gemms, pass_us, tiles_of
-from sim.evaluate.machine.engine import GroupedGemm
-from sim.evaluate.machine.network_settings import HUB_GHZ, hub_figures
+from sim.evaluate.machine.compute import TILE_ROWS, expert_gemms, group_tiles, pass_us, tiles_of
+from sim.evaluate.machine.engine import FLAG_BYTES, GroupedGemm
+from sim.evaluate.machine.network_settings import hub_figures
 
 from .scheme import Scheme
 
@@ -42,84 +41,43 @@ EPILOGUE_PARTS = 4  # points of a batch at which its finished columns have left
 
 @dataclass(frozen=True, kw_only=True)
 class Hub:
-    """Which parts of the hub there are; all True is MoE-Hub, all False plain stores between
-    GPUs."""
+    """Which parts of the hub there are beside address allocation; both is MoE-Hub."""
 
     packets: bool
     signal: bool
-    allocation: bool
-
-
-def group_tiles(gpu, gemm, experts):
-    """Row tiles whose thread blocks the hub releases together: a power of two, as a dependency
-    range has it.
-
-    One, where the weights of all ``experts`` of a rank stay in level-2 cache. Else every group
-    streams its expert's weights from HBM anew, so there are as many tiles as it takes to compute
-    for as long as that stream takes.
-    """
-    if experts * gemm.bytes_of_weights <= gpu.l2_mbytes * 1e6:
-        return 1
-    stream_us = gemm.bytes_of_weights / (gpu.stream_gbps * 1e3)
-    tiles = 1
-    while tiles * gemm.blocks * gemm.tile_us(gpu, TILE_ROWS) / gpu.sms < stream_us:
-        tiles *= 2
-    return tiles
 
 
 class _Inbox:
-    """Rows of one expert as they arrive: in which group of thread blocks they lie, and whose they
-    are.
+    """Rows of one expert as they arrive: they lie in the order of arrival, in groups of thread
+    blocks.
 
-    ``dense``: rows lie in the order of arrival (the slot allocator); else in the order of their
-    source ranks, at offsets known before. ``on_group(rows)`` is called when all rows of a group,
-    ``group_rows`` of them, are in memory.
+    ``on_group(rows)`` is called when all rows of a group, ``group_rows`` of them, are in memory.
     """
 
-    def __init__(self, rows_of_source, dense, group_rows, on_group):
-        self.expected, self.dense, self.on_group = (
-            [int(rows) for rows in rows_of_source],
-            dense,
-            on_group,
-        )
-        self.total, self.arrived, self.order = sum(self.expected), 0, deque()
-        self.come = [0] * len(self.expected)
-        self.size, self.next_group, self.groups = group_rows, 0, ceil(self.total / group_rows)
-        if not dense:
-            starts = [sum(self.expected[:source]) for source in range(len(self.expected))]
-            self.missing = [{} for _ in range(self.groups)]
-            for source, (start, count) in enumerate(zip(starts, self.expected, strict=True)):
-                for group in range(
-                    start // self.size, ceil((start + count) / self.size) if count else 0
-                ):
-                    self.missing[group][source] = min(count, (group + 1) * self.size - start)
-            self.open = list(range(self.groups))
+    def __init__(self, total, group_rows, on_group):
+        self.total, self.size, self.on_group = int(total), group_rows, on_group
+        self.arrived = self.released = 0
+        self.order = deque()  # [source, rows]
 
-    def arrive(self, source, rows):
-        """Rows of a source are in memory."""
-        self.arrived += rows
-        self.come[source] += rows
-        self.order.append([source, rows])
-        if self.dense:
-            while (
-                self.next_group < self.groups
-                and min((self.next_group + 1) * self.size, self.total) <= self.arrived
-            ):
-                self._release(self.next_group)
-                self.next_group += 1
-            return
-        for group in [
-            g for g in self.open if all(self.come[s] >= need for s, need in self.missing[g].items())
-        ]:
-            self.open.remove(group)
-            self._release(group)
+    @property
+    def groups(self):
+        return ceil(self.total / self.size)
 
     @property
     def missing_rows(self):
         return self.total - self.arrived
 
-    def _release(self, group):
-        self.on_group(min(self.size, self.total - group * self.size))
+    def arrive(self, source, rows):
+        """Rows of a source are in memory."""
+        self.arrived += rows
+        self.order.append([source, rows])
+        while (
+            self.released < self.total
+            and min(self.released + self.size, self.total) <= self.arrived
+        ):
+            group = min(self.size, self.total - self.released)
+            self.released += group
+            self.on_group(group)
 
     def take(self, rows):
         """{source: rows} of the next ``rows`` rows, for the answers."""
@@ -157,14 +115,6 @@ class _Sums:
         return at + (1 - done) * sum_us
 
 
-class _Stored(simpy.Timeout):
-    """Stores to the own memory: no way to go, over at once."""
-
-    def __init__(self, env):
-        super().__init__(env, 0)
-        self.left = env.timeout(0)
-
-
 def hub_layer(hub):
     """The scheme of a machine whose hubs have these parts."""
 
@@ -173,7 +123,7 @@ def hub_layer(hub):
         for gpu in cluster.gpus:
             cluster.env.process(layer.rank(gpu))
 
-    scheme.hub = hub.packets
+    scheme.hub = True
     return scheme
 
 
@@ -198,17 +148,20 @@ class _Layer:
             _Sums(int(self.workload.tokens_of[rank]) * self.shape.top_k) for rank in range(ranks)
         ]
         self.waiting_rows = [int(self.workload.rows_at(rank).sum()) for rank in range(ranks)]
-        self.ready_us = hub_figures()["latency_cycles"]["answer_to_ready"] / (HUB_GHZ * 1e3)
+        self.cycle_us = cluster.network.settings.hub_cycle
+        self.ready_us = hub_figures()["latency_cycles"]["answer_to_ready"] * self.cycle_us
         self.gemm1, self.boxes, self.waiting_groups = {}, {}, [0] * ranks
         self.launched = [self.env.event() for _ in range(ranks)]
+        self.flags = [0] * ranks
+        self.pool_bytes = cluster.network.settings.pool_packets * self.packet_bytes
+        self.unsent, self.drained = [0] * ranks, [None] * ranks
         group_rows = TILE_ROWS * group_tiles(
             self.machine.gpu, expert_gemms(self.shape)[0], len(self.experts_of[0])
         )
         for rank in range(ranks):
             for expert in self.experts_of[rank]:
                 self.boxes[expert] = _Inbox(
-                    self.workload.rows[:, expert],
-                    hub.allocation,
+                    self.workload.loads[expert],
                     group_rows,
                     lambda rows, rank=rank, expert=expert: self._ready(rank, expert, rows),
                 )
@@ -219,68 +172,56 @@ class _Layer:
     # -- one rank ----------------------------------------------------------------------------------
 
     def rank(self, gpu):
-        cluster, rank, hub = self.cluster, gpu.rank, self.hub
+        cluster, rank = self.cluster, gpu.rank
         rows = self.workload.rows_at(rank)
         taken, tokens = int(rows.sum()), int(self.workload.tokens_of[rank])
         first, second = expert_gemms(self.shape)
         yield from cluster.gate(gpu)
-        if not hub.allocation:
-            yield from self._addresses(gpu)
 
         # Dispatch: a few SMs read tokens and store rows; thread blocks of GEMM1 run on the others,
         # as tiles get ready.
         work = self.gemm1[rank] = GroupedGemm(gpu, first, rows)
-        if not taken or not hub.signal:
+        if not taken:
             work.close()
         start = self.env.now
         yield from gpu.launch()
-        self.launched[rank].succeed()
         sent = self.env.process(self._dispatch(gpu))
-        if hub.signal:
-            yield self.arrived_all[rank]
-            cluster.book("dispatch", self.env.now - start)
-            yield work.done & sent
-            cluster.book("dispatch and gemm1", self.env.now - start)
-        else:
-            yield sent
-            yield from cluster.device_barrier(rank)
-            cluster.book("dispatch", self.env.now - start)
-            cluster.first_ready(rank)
-            cluster.all_ready(rank)
-            yield from gpu.gemm(first, rows, "gemm1")
+        yield from gpu.launch()
+        self.launched[rank].succeed()
+        yield self.arrived_all[rank]
+        cluster.book("dispatch", self.env.now - start)
+        yield work.done & sent
+        cluster.book("dispatch and gemm1", self.env.now - start)
+        cluster.gemm1_done(rank)
         yield from gpu.move(taken * 6 * self.shape.inter, "activation")
 
         # GEMM2: its epilogue stores answers to their tokens.
         start = self.env.now
         leaving = []
         yield from gpu.gemm(
-            second, rows, "gemm2", on_batch=lambda *batch: self._answer(gpu, leaving, *batch)
+            second,
+            rows,
+            "gemm2",
+            on_batch=lambda *batch: self._answer(gpu, leaving, *batch),
+            room=lambda: self._room(rank),
         )
         if leaving:
             yield self.env.all_of(leaving)
-        sum_us = pass_us(gpu.gpu, tokens * (self.shape.top_k + 1) * self.shape.combine_bytes)
-        if hub.signal:
-            # Sums run as tiles of tokens get complete; the stream is at the kernel since GEMM2 was
-            # placed.
+        sum_bytes = tokens * (self.shape.top_k + 1) * self.shape.combine_bytes
+        if self.hub.signal:
+            yield from gpu.launch()
+            begun = self.env.now
             yield self.answered[rank]
-            end = self.sums[rank].end(start, self.shape.top_k, sum_us)
+            end = self.sums[rank].end(begun, self.shape.top_k, pass_us(gpu.gpu, sum_bytes))
             yield self.env.timeout(max(0.0, end - self.env.now))
         else:
+            yield self.env.timeout(
+                self.machine.fabric.one_way_us
+            )  # their acknowledgements: the fence
             yield from cluster.device_barrier(rank)
-            yield from gpu.move(tokens * (self.shape.top_k + 1) * self.shape.combine_bytes, "sum")
+            yield from gpu.move(sum_bytes, "sum")
         cluster.book("combine", self.env.now - start)
         cluster.done(rank)
-
-    def _addresses(self, gpu):
-        """Address mediation: count, exchange, prefix sums; the host reads the sizes of the grouped
-        GEMM."""
-        counts = 4 * self.shape.experts
-        tokens = int(self.workload.tokens_of[gpu.rank])
-        yield from gpu.move(tokens * self.shape.top_k * 8, "counts")
-        yield from gpu.launch()
-        yield from self.cluster.exchange(gpu.rank, counts)
-        yield from gpu.move(self.machine.ranks * counts, "counts")
-        yield from gpu.host_sync()
 
     # -- rows to experts ---------------------------------------------------------------------------
 
@@ -293,7 +234,7 @@ class _Layer:
         parts = max(1, min(CHUNKS, MESSAGES // ranks**2, total // (ranks * CHUNK_BYTES)))
         yield from gpu.hold(sms)
         part_us = total / parts / (sms * gpu.gpu.sm_copy_gbps * 1e3)
-        leaving = []
+        leaving, stored = [], [[] for _ in range(ranks)]
         for part in range(parts):
             yield self.env.timeout(part_us)
             for step in range(ranks):
@@ -309,14 +250,31 @@ class _Layer:
                         lambda _, peer=peer, counts=counts: self._arrive(rank, peer, counts)
                     )
                     leaving.append(transfer.left)
+                    stored[peer].append(transfer)
+        if not self.hub.signal:
+            for peer in range(ranks):
+                self.env.process(self._flag(gpu, peer, stored[peer]))
         yield self.env.all_of(leaving)
         gpu.release(sms)
 
+    def _flag(self, gpu, peer, stored):
+        """Software says that a source's rows are there: once they are acknowledged, a flag follows;
+        the peer's thread blocks poll for those of all sources, as rows lie in the order of
+        arrival."""
+        yield self.env.all_of(stored)
+        if peer != gpu.rank:
+            yield self.env.timeout(self.machine.fabric.one_way_us)
+            yield self.cluster.network.send(gpu.rank, peer, FLAG_BYTES)
+        yield from self.cluster.gpus[peer].poll()
+        self.flags[peer] += 1
+        if self.flags[peer] == self.machine.ranks:
+            for expert in self.experts_of[peer]:
+                if self.boxes[expert].total:
+                    yield from self._release(peer, expert, self.boxes[expert].total)
+            self.gemm1[peer].close()
+
     def _send(self, src, dst, size, row_bytes):
-        """Stores to a peer, through the hub; to the own rank too, where the hub has to count
-        them."""
-        if src == dst and not self.hub.signal:
-            return _Stored(self.env)
+        """Stores through the hub; to the own rank too, it has to count them."""
         return self.cluster.network.send(
             src, dst, size, packet_bytes=self.packet_bytes, row_bytes=row_bytes
         )
@@ -333,7 +291,7 @@ class _Layer:
     def _ready(self, rank, expert, rows):
         """All rows of a group are in memory: the hub releases its thread blocks."""
         if self.hub.signal:
-            last = self.hub.allocation and not self.boxes[expert].missing_rows
+            last = not self.boxes[expert].missing_rows
             self.env.process(
                 self._release(
                     rank, expert, rows, self.last_us(rank, expert) if last else self.ready_us
@@ -345,18 +303,19 @@ class _Layer:
         the other's in the same packets."""
         hub, before = hub_figures()["latency_cycles"], self.experts_of[rank].index(expert)
         cycles = hub["close_to_all"] + before * hub["close_to_next"]
-        return self.machine.fabric.one_way_us + cycles * 1e-3 / HUB_GHZ
+        return self.machine.fabric.one_way_us + cycles * self.cycle_us
 
-    def _release(self, rank, expert, rows, delay):
+    def _release(self, rank, expert, rows, delay=0.0):
         yield self.env.timeout(delay)
         yield self.launched[rank]
         self.cluster.first_ready(rank)
         for tile in tiles_of(rows):
             self.gemm1[rank].ready(expert, tile)
-        self.waiting_groups[rank] -= 1
-        if not self.waiting_groups[rank]:
-            self.gemm1[rank].close()
-            self.cluster.all_ready(rank)
+        self.cluster.all_ready(rank)
+        if self.hub.signal:
+            self.waiting_groups[rank] -= 1
+            if not self.waiting_groups[rank]:
+                self.gemm1[rank].close()
 
     # -- answers back ------------------------------------------------------------------------------
 
@@ -385,10 +344,30 @@ class _Layer:
                 size = rows * self.shape.combine_bytes
                 size = size * (part + 1) // parts - size * part // parts
                 transfer = self._send(rank, source, size, size)
+                self.unsent[rank] += size
+                transfer.left.callbacks.append(lambda _, size=size: self._went(rank, size))
                 left.append(transfer.left)
+                if not self.hub.signal:  # the fence of what comes then waits for all of them
+                    left.append(transfer)
                 transfer.callbacks.append(lambda _, source=source: arrived(source))
         yield self.env.all_of(left)
         finished.succeed()
+
+    def _went(self, rank, size):
+        """Answers have left the hub's pool."""
+        self.unsent[rank] -= size
+        if self.drained[rank] is not None and self.unsent[rank] <= self.pool_bytes:
+            self.drained[rank].succeed()
+            self.drained[rank] = None
+
+    def _room(self, rank):
+        """What thread blocks wait for whose stores would find the pool full; None where there is
+        room."""
+        if self.unsent[rank] <= self.pool_bytes:
+            return None
+        if self.drained[rank] is None:
+            self.drained[rank] = self.env.event()
+        return self.drained[rank]
 
     def _answered(self, source, rows):
         sums = self.sums[source]
@@ -400,21 +379,13 @@ class _Layer:
 
 SCHEMES = {
     "moe_hub_base": Scheme(
-        hub_layer(Hub(packets=False, signal=False, allocation=False)), "base", "#f7c6c5", place=11
+        hub_layer(Hub(packets=False, signal=False)), "base", "#f7c6c5", place=11
     ),
     "moe_hub_packets": Scheme(
-        hub_layer(Hub(packets=True, signal=False, allocation=False)),
-        "+ packets",
-        "#f08a86",
-        place=12,
+        hub_layer(Hub(packets=True, signal=False)), "+ packets", "#f08a86", place=12
     ),
     "moe_hub_signal": Scheme(
-        hub_layer(Hub(packets=True, signal=True, allocation=False)),
-        "+ signalling",
-        "#e5534b",
-        place=13,
+        hub_layer(Hub(packets=False, signal=True)), "+ signalling", "#e5534b", place=13
     ),
-    "moe_hub": Scheme(
-        hub_layer(Hub(packets=True, signal=True, allocation=True)), "MoE-Hub", "#d00000", place=14
-    ),
+    "moe_hub": Scheme(hub_layer(Hub(packets=True, signal=True)), "MoE-Hub", "#d00000", place=14),
 }

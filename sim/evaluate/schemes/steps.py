@@ -10,7 +10,6 @@ import numpy as np
 
 from sim.evaluate.machine.compute import Gemm, expert_gemms
 from sim.evaluate.machine.engine import Cluster
-from sim.evaluate.machine.network import Network
 from sim.evaluate.systems import constants
 
 __all__ = [
@@ -73,13 +72,14 @@ def stock_fabric(cluster):
         * workload.shape.combine_bytes
         // 128
     )
-    settings = replace(
-        cluster.network.settings,
-        credits=None,
-        local_rate=inf,
-        batch_packets=max(64, packets // TURNS),
+    cluster.connect(
+        replace(
+            cluster.network.settings,
+            credits=None,
+            local_rate=inf,
+            batch_packets=max(64, packets // TURNS),
+        )
     )
-    cluster.network = Network(cluster.env, settings=settings)
 
 
 def start(cluster, process, *shared):
@@ -192,7 +192,8 @@ def collective(cluster, gpu, exchange, phase, group, sms=0):
     with cluster.phase(gpu.rank, phase):
         if sms:
             yield from gpu.hold(sms)
-        yield from cluster.meet(gpu.rank, group)
+    yield from cluster.meet(gpu.rank, group)
+    with cluster.phase(gpu.rank, phase):
         yield cluster.env.timeout(constants("host").collective_us)
         yield from exchange.run(gpu.rank)
         yield exchange.arrived[gpu.rank]
@@ -206,7 +207,8 @@ def exchange_counts(cluster, gpu, bytes_per_peer, group="counts"):
     host = constants("host")
     with cluster.phase(gpu.rank, "counts"):
         yield from gpu.launch(host.eager_op_us)
-        yield from cluster.meet(gpu.rank, group)
+    yield from cluster.meet(gpu.rank, group)
+    with cluster.phase(gpu.rank, "counts"):
         yield cluster.env.timeout(host.collective_us)
         yield from cluster.exchange(gpu.rank, bytes_per_peer, group)
 
