@@ -7,8 +7,8 @@ in place of flits:
 
 * a GPU's egress link serves its destinations **round robin**, a batch of packets at a turn, and
   skips those without credit: a congested destination holds nobody else up;
-* for one destination the **smallest RowID** leaves first, rows and plain stores take turns, what
-  has grown old goes before;
+* for one destination **rows** leave by buckets of their RowIDs, plain stores behind them, what has
+  grown old in between;
 * **credits** bound the packets on their way from one GPU to another. The receiver tells them in
   headers of what it sends that GPU, or in a flit of their own for each quarter; they travel back
   through the sender's ingress, queue and all;
@@ -29,7 +29,6 @@ it is whatever unit these use: cycles, when the model is compared with the RTL
 (``sim/evaluate/validate.py``).
 """
 
-from bisect import bisect_right
 from collections import deque
 from math import inf
 
@@ -46,14 +45,14 @@ class Transfer(simpy.Event):
     """A message on its way; as an event it fires with the time at which memory acknowledged its
     last byte.
 
-    ``src``, ``dst``, ``payload_bytes``, ``wire_bytes`` (0 within a GPU), ``packets``, ``priority``,
-    ``rowid``.
+    ``src``, ``dst``, ``payload_bytes``, ``wire_bytes`` (0 within a GPU), ``packets``, ``list``, of
+    those in which it waits.
     """
 
-    def __init__(self, env, src, dst, payload_bytes, packets, flits, priority, rowid):
+    def __init__(self, env, src, dst, payload_bytes, packets, flits, list):
         super().__init__(env)
         self.src, self.dst, self.payload_bytes, self.packets = src, dst, payload_bytes, packets
-        self.flits, self.wire_bytes, self.priority, self.rowid = flits, 0, priority, rowid
+        self.flits, self.wire_bytes, self.list = flits, 0, list
         self.packets_waiting, self.flits_waiting = packets, flits  # not yet on the link
         self.sent_at = env.now
         self._left, self._left_at = None, None
@@ -80,59 +79,76 @@ def _fire(event, time):
     event.env.schedule(event, delay=max(0.0, time - event.env.now))
 
 
+NEWS = -1  # list of what goes before all others
+BUCKETS = 8  # lists of full rows, by RowID
+PLAIN, NOP, TAIL, REMNANT = range(BUCKETS, BUCKETS + 4)  # full plain, full .nop, not full of either
+REST_SHARE = 4  # of so many messages one is for what is no full row, at least
+
+
 class _Pair:
     """One source, one destination, one plane: messages that wait, and the credits between the two.
 
-    Messages of one priority without a RowID leave in the order in which they came, those with one
-    smallest RowID first.
+    Lists of messages, each first in, first out, as the packet manager has them: rows by their
+    RowID's bucket, in a circle from the last bucket on; after three that passed over it the rest,
+    the better list first. What is plain waits while a row is there. Neither holds while a message
+    is old: then buckets and rest take turns, and the lists within them.
     """
 
-    __slots__ = ("dst", "queues", "credits", "owed", "plain_last")
+    __slots__ = ("dst", "lists", "credits", "owed", "bucket", "rest", "passed")
 
     def __init__(self, dst, credits):
-        self.dst, self.queues, self.credits = (
-            dst,
-            {},
-            credits,
-        )  # queues by (priority, without a RowID)
+        self.dst, self.lists, self.credits = dst, {}, credits
         self.owed = 0  # packets received from there whose credits have not been told yet
-        self.plain_last = False  # what left last had no RowID
+        self.bucket = self.rest = self.passed = 0  # the last ones; messages that passed over rest
 
     def push(self, transfer):
-        plain = transfer.rowid is None
-        queue = self.queues.setdefault((transfer.priority, plain), deque())
-        place = (
-            len(queue)
-            if plain
-            else bisect_right(queue, transfer.rowid, key=lambda other: other.rowid)
-        )
-        queue.insert(place, transfer)
+        self.lists.setdefault(transfer.list, deque()).append(transfer)
 
     @property
     def waiting(self):
-        return any(self.queues.values())
+        return bool(self.lists)
 
     def head(self, old=-inf):
-        """The message to serve next: sent before ``old``, then of the smallest priority number,
-        then plain and not in turn."""
-        found, best = None, None
-        for (priority, plain), queue in self.queues.items():
-            if queue:
-                first = (
-                    queue[0]
-                    if plain
-                    else next((other for other in queue if other.sent_at < old), queue[0])
-                )
-                merit = (first.sent_at >= old, priority, plain == self.plain_last)
-                if best is None or merit < best:
-                    found, best = first, merit
-        return found
+        """The message to serve next; those sent before ``old`` are old."""
+        lists = self.lists
+        if not lists:
+            return None
+        if NEWS in lists:
+            return lists[NEWS][0]
+        if len(lists) == 1:
+            return next(iter(lists.values()))[0]
+        aged = any(queue[0].sent_at < old for queue in lists.values())
+        there = sorted(lists)
+        if not aged and any(number < BUCKETS or number == TAIL for number in there):
+            there = [number for number in there if number not in (PLAIN, REMNANT)]
+        buckets = [number for number in there if number < BUCKETS]
+        rest = there[len(buckets) :]
+        if rest and (not buckets or self.passed == REST_SHARE - 1):
+            number = rest[0]
+            if aged:
+                number = next((one for one in rest if one > self.rest), rest[0])
+        else:
+            last = self.bucket + aged
+            number = next((one for one in buckets if one >= last), buckets[0])
+        return lists[number][0]
 
-    def sent(self, transfer):
-        """Packets of a message have left; the last ones take it out of its queue."""
-        self.plain_last = transfer.rowid is None
+    def sent(self, transfer, old=-inf):
+        """Packets of a message have left; the last ones take it out of its list."""
+        number = transfer.list
+        if number == NEWS:
+            pass
+        elif number >= BUCKETS:
+            self.rest, self.passed = number, 0
+        else:
+            self.bucket = number
+            if any(one >= BUCKETS for one in self.lists):
+                aged = any(queue[0].sent_at < old for queue in self.lists.values())
+                self.passed = REST_SHARE - 1 if aged else min(self.passed + 1, REST_SHARE - 1)
         if not transfer.packets_waiting:
-            self.queues[transfer.priority, self.plain_last].remove(transfer)
+            queue = self.lists[number]
+            queue.popleft()
+            if not queue:
+                del self.lists[number]
 
 
 class _Port:
@@ -195,17 +211,19 @@ class Network:
         *,
         packet_bytes=128,
         row_bytes=None,
-        priority=0,
         rowid=None,
+        nop=False,
+        full=True,
+        news=False,
         plane=None,
     ):
         """Sends a message now; returns its :class:`Transfer`.
 
         ``packet_bytes``: payload of a packet at most; 32 for stores that nothing merges.
         ``row_bytes``: the message consists of rows of this length, and a packet never spans two of
-        them. ``priority``: smaller numbers leave first among the messages for one destination (the
-        paper's ``.nop`` is 1). ``rowid``: the smallest leaves first among those of one priority
-        that have one; they and those without take turns. ``plane``: by default all of them, with
+        them. ``rowid``: of a row; without one it is plain. ``nop``: a row's, stored with the paper's
+        class ``.nop``. ``full``: its packets are. ``news``: it goes before all others. These decide among the messages for one
+        destination, see :class:`_Pair`. ``plane``: by default all of them, with
         ``spray``, else (src + dst) mod planes. A message of 0 bytes is done at once. Raises
         ValueError for a GPU, plane or size that is not there.
         """
@@ -229,7 +247,13 @@ class Network:
             flit_bytes=s.flit_bytes,
             header_flits=s.header_flits,
         )
-        transfer = Transfer(self.env, src, dst, payload_bytes, packets, flits, priority, rowid)
+        if news:
+            waits_in = NEWS
+        elif rowid is None:
+            waits_in = PLAIN if full else REMNANT
+        else:
+            waits_in = TAIL if not full else NOP if nop else rowid % BUCKETS
+        transfer = Transfer(self.env, src, dst, payload_bytes, packets, flits, waits_in)
         self.messages += 1
         if not packets:
             _fire(transfer, self.env.now)
@@ -300,7 +324,7 @@ class Network:
             packets, flits = packets + count, flits + share
             if not head.packets_waiting:
                 ended.append((head, flits))
-            pair.sent(head)
+            pair.sent(head, old)
             head = pair.head(old)
         if head is None:
             port.turns.remove(pair)

@@ -12,18 +12,22 @@ Unit of time: cycles of the hub.
 from collections import deque
 from dataclasses import dataclass
 
+import numpy as np
 import simpy
 
 from hub_rtl.contract.config import first_share
+from hub_rtl.contract.registers import register_map
 from hub_rtl.packet_manager.quota import ON_THE_WAY
-from sim.system.layer import rows_of
+from sim.system.layer import AGE_LIMIT, rows_of
 
 from .network import Network, NetworkSettings, hub_figures
 
 __all__ = ["Harness", "LayerTimes", "model_layer"]
 
 ROWS, ANSWERS = 0, 1  # sources of stores: the program, the expert stand-in
-URGENT, NOP = 0, 1  # the return column is stored with class .nop
+SQUEEZED = 4  # packets that are not full and leave at once where a store finds no room
+NEWS_CYCLES = 46  # last announcement or close to the last flit of its packet
+SWEEP = 64  # cycles between two looks at an entry, mean of a pool that is half full
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +93,7 @@ class _StorePort:
         self.spare = cfg.pool_depth - cfg.ranks  # entries that are not reserved
         self.entries = [0] * cfg.ranks
         self.unstored = [0, 0]  # jobs per source
+        self.partial = []  # packets that are not full and wait to be
 
     def push(self, source, job):
         self.unstored[source] += 1
@@ -149,6 +154,9 @@ class _StorePort:
                 self.store(stream, source, job)
                 return
         self.busy = False
+        if any(self.active):
+            for held in self.partial[:SQUEEZED]:
+                self.let_go(held)
 
     def store(self, stream, source, job):
         layer = self.layer
@@ -167,27 +175,43 @@ class _StorePort:
             job,
             length,
             packets or 1,
-            NOP if tail else URGENT,
+            tail,
             ends,
         )
 
-    def stored(self, source, job, length, packets, priority, ends):
+    def stored(self, source, job, length, packets, tail, ends):
+        """The piece is in the pool: ready, but for a packet that is not full, which waits for its
+        merge timer or until a store finds no room."""
+        if tail:
+            held = job, length
+            self.partial.append(held)
+            self.layer.call(self.layer.merge_timeout + SWEEP, self.let_go, held)
+        else:
+            self.send(job, length, packets, True)
+        self.unstored[source] -= ends
+        if ends and source == ROWS and not self.unstored[ROWS]:
+            self.layer.times.stored[self.rank] = self.env.now
+        self.step()
+        # can_accept shows a packet's entry only when the next one is already under way.
+        self.entries[job.dst] += packets
+
+    def let_go(self, held):
+        """A packet that is not full gets ready, if it has not before."""
+        if held in self.partial:
+            self.partial.remove(held)
+            self.send(*held, 1, False)
+
+    def send(self, job, length, packets, full):
         transfer = self.layer.network.send(
             self.rank,
             job.dst,
             length,
             packet_bytes=self.layer.packet_bytes,
-            priority=priority,
             rowid=job.rowid,
+            full=full,
         )
         transfer.left.callbacks.append(lambda _: self.release(job.dst, packets))
         transfer.callbacks.append(lambda _: job.arrived(job, packets))
-        self.unstored[source] -= ends
-        if ends and source == ROWS and not self.unstored[ROWS]:
-            self.layer.producer_done(self.rank)
-        self.step()
-        # can_accept shows a packet's entry only when the next one is already under way.
-        self.entries[job.dst] += packets
 
     def release(self, dst, packets):
         self.entries[dst] -= packets
@@ -202,6 +226,7 @@ class _Layer:
         cfg = plan.cfg
         self.plan, self.harness, self.hub, self.piece = plan, harness, hub["latency_cycles"], piece
         self.packet_bytes, self.env = cfg.packet_bytes, simpy.Environment()
+        self.merge_timeout = register_map(cfg).register("control.MERGE_TIMEOUT").fields[0].reset
         self.network = Network(self.env, settings=settings_of(cfg, harness, hub, piece))
         self.ports = [_StorePort(self, rank) for rank in range(cfg.ranks)]
         self.free = [[0.0] * harness.expert_units for _ in range(cfg.ranks)]
@@ -210,6 +235,9 @@ class _Layer:
             rank, local = plan.place(expert)
             self.regions[rank][local].expected = int(rows)
         self.missing = [self._answer_counts(rank) for rank in range(cfg.ranks)]
+        self.news = [0] * cfg.ranks
+        idle = self.network.settings
+        self.news_way = idle.store_latency + idle.write_latency + 5 * cfg.flit_bytes / idle.rate
         self.times = LayerTimes(
             *([[] for _ in range(cfg.ranks)] for _ in range(3)), stored=[0.0] * cfg.ranks
         )
@@ -237,6 +265,7 @@ class _Layer:
                     ROWS,
                     _Job(dst, whole, tail, self.row_arrived, row=(local, rank, t), rowid=rowid),
                 )
+            self.tell(rank)
         self.env.run()
         self.times.wire_bytes = self.network.wire_bytes + self.network.report_bytes
         return self.times
@@ -267,29 +296,43 @@ class _Layer:
             )
         self.region_done(job.dst, region)
 
-    def producer_done(self, rank):
-        """The rank's last row is stored: it closes its regions, one after the other."""
-        self.times.stored[rank] = self.env.now
-        for expert in range(self.plan.shape.experts):
-            dst, local = self.plan.place(expert)
-            delay = self.hub["close_to_all"] + (dst != rank) * self.harness.latency
-            self.call(
-                delay + self.hub["close_to_next"] * local,
-                self.closed,
-                dst,
-                self.regions[dst][local],
-            )
+    def tell(self, rank):
+        """What the rank's rows bring to each region is told while the first of them leave: one
+        announcement per cycle, then every handle is asked once."""
+        plan = self.plan
+        own = np.unique(plan.routing.experts[plan.starts[rank] : plan.starts[rank + 1]])
+        self.call(len(own) + plan.shape.experts + NEWS_CYCLES, self.send_news, rank)
 
-    def closed(self, rank, region):
-        region.closes += 1
+    def send_news(self, rank):
+        regions = len(self.regions[0])
+        for dst in range(self.plan.cfg.ranks):
+            size = 16 * -(-regions // 2)  # two entries a flit
+            transfer = self.network.send(rank, dst, size, packet_bytes=size, news=True)
+            transfer.callbacks.append(lambda _, dst=dst: self.told(dst))
+
+    def told(self, rank):
+        """A producer's news are here; after the last one's the regions are judged, one after the
+        other."""
+        self.news[rank] += 1
+        if self.news[rank] == self.plan.cfg.ranks:
+            rest = self.hub["close_to_all"] - NEWS_CYCLES - self.news_way
+            for number, region in enumerate(self.regions[rank]):
+                self.call(rest + self.hub["close_to_next"] * number, self.judged, rank, region)
+
+    def judged(self, rank, region):
+        region.aimed = True
         self.region_done(rank, region)
 
     def region_done(self, rank, region):
-        if region.closes < self.plan.cfg.ranks or region.rows < region.expected:
+        """All producers have told what comes, and it has come: the last tile is ready, then ALL."""
+        if not region.aimed or region.rows < region.expected:
             return
         last, rows = divmod(region.expected, self.plan.tile_rows)
         if rows:
-            self.tile_ready(rank, region, last, rows)
+            self.call(self.hub["answer_to_ready"], self.tile_ready, rank, region, last, rows)
+        self.call(self.hub["answer_to_ready"], self.all_here, rank)
+
+    def all_here(self, rank):
         self.times.done[rank].append(self.env.now)
 
     def tile_ready(self, rank, region, tile, rows):
@@ -323,11 +366,12 @@ class _Layer:
 
 
 class _Region:
-    """Rows of one expert at its rank: slots given, rows complete, closes heard; ``origins``
+    """Rows of one expert at its rank: slots given, rows complete; whether it is known what comes; ``origins``
     (source, token) by slot."""
 
     def __init__(self):
-        self.slots = self.rows = self.closes = self.expected = 0
+        self.slots = self.rows = self.expected = 0
+        self.aimed = False
         self.complete, self.origins = {}, []
 
 
@@ -345,7 +389,7 @@ def settings_of(cfg, harness, hub, piece):
         patience=hub["reports"]["patience"],
         local_rate=cfg.flit_bytes,
         local_latency=cycles["store_to_own_write"] + harness.mem_latency,
-        age_limit=hub["reports"]["age_limit"],
+        age_limit=AGE_LIMIT,
         flit_bytes=cfg.flit_bytes,
         batch_packets=piece,
     )
