@@ -169,32 +169,32 @@ def test_credits_come_back_through_the_senders_own_ingress():
     assert crowded > 2 * alone
 
 
-def test_smaller_priority_number_leaves_first_among_one_destinations_messages():
+def test_what_is_plain_waits_while_rows_are_there_and_other_destinations_have_their_turns():
     _, transfers = run(
         [
-            (0, 1, 12800, {"priority": 1}),
-            (0, 1, 12800, {"priority": 0}),
-            (0, 2, 1280, {"priority": 1}),
+            (0, 1, 12800, {}),
+            (0, 1, 12800, {"rowid": 0}),
+            (0, 1, 12800, {"rowid": 0}),
+            (0, 2, 1280, {}),
         ]
     )
-    low, high, other = ends(transfers)
-    assert high < low
-    assert other < high  # another destination has its own turns
+    plain, first, second, other = ends(transfers)
+    assert other < first < second < plain
 
 
-def test_message_of_low_priority_grows_old_and_goes():
-    def low_after(age_limit):
-        """A low message behind a stream of single packets for the same destination, two of which
-        always wait."""
+def test_what_is_plain_grows_old_and_goes():
+    def plain_after(age_limit):
+        """A plain message beside a stream of rows for the same destination, two of which always
+        wait."""
         env, network = idle(credits=None, age_limit=age_limit, store_latency=0)
-        env.process(stream_of_blocks(network))
+        env.process(stream_of_blocks(network, rowid=1))
         env.run(until=1)
-        low = network.send(0, 1, 128, priority=1)
+        plain = network.send(0, 1, 128)
         env.run()
-        return low.value
+        return plain.value
 
-    assert low_after(float("inf")) > 1800
-    assert 500 < low_after(500) < 700
+    assert plain_after(float("inf")) > 1800
+    assert 500 < plain_after(500) < 700
 
 
 def test_own_rank_uses_no_link():
@@ -421,10 +421,24 @@ def leave_order(*messages, **changes):
     return sorted(range(len(messages)), key=lambda number: transfers[number + 1].left.value)
 
 
-def test_small_rowids_leave_first_and_take_turns_with_plain_stores():
-    assert leave_order(*({"rowid": rowid} for rowid in (7, 3, 5, 3))) == [1, 3, 2, 0]
-    assert leave_order(*({"rowid": rowid} for rowid in (7, None, 5, None, 6))) == [2, 1, 4, 3, 0]
-    assert leave_order({"rowid": 9}, {"rowid": 1, "priority": 1}) == [0, 1]
+ROW, PLAIN, NOP = {"rowid": 0}, {}, {"rowid": 0, "nop": True}
+TAIL = {"rowid": 0, "full": False}
+
+
+@pytest.mark.parametrize(
+    "messages, order",
+    [
+        ([{"rowid": rowid} for rowid in (7, 3, 5, 3)], [1, 3, 2, 0]),  # buckets, each in order
+        ([{"rowid": rowid} for rowid in (2, 10, 9, 8)], [3, 2, 0, 1]),  # by the RowID's last bits
+        ([PLAIN, ROW, PLAIN, ROW], [1, 3, 0, 2]),
+        ([NOP, *[ROW] * 5], [1, 2, 3, 0, 4, 5]),  # one of four is for the rest
+        ([TAIL, NOP, PLAIN], [1, 0, 2]),  # the better list; a row that is not full is one
+        ([ROW, PLAIN, {"news": True}], [2, 0, 1]),
+    ],
+)
+def test_messages_leave_in_the_packet_managers_order(messages, order):
+    """docs/blocks/packet_manager.md, order and stalls."""
+    assert leave_order(*messages) == order
 
 
 def test_a_large_rowid_grows_old_and_goes():

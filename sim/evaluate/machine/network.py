@@ -221,9 +221,10 @@ class Network:
 
         ``packet_bytes``: payload of a packet at most; 32 for stores that nothing merges.
         ``row_bytes``: the message consists of rows of this length, and a packet never spans two of
-        them. ``rowid``: of a row; without one it is plain. ``nop``: a row's, stored with the paper's
-        class ``.nop``. ``full``: its packets are. ``news``: it goes before all others. These decide among the messages for one
-        destination, see :class:`_Pair`. ``plane``: by default all of them, with
+        them. ``rowid``: of a row; without one it is plain. ``nop``: a row's, stored with the
+        paper's class ``.nop``. ``full``: its packets are. ``news``: it goes before all others.
+        These decide among the messages for one destination, see :class:`_Pair`. ``plane``: by
+        default all of them, with
         ``spray``, else (src + dst) mod planes. A message of 0 bytes is done at once. Raises
         ValueError for a GPU, plane or size that is not there.
         """

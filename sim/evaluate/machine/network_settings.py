@@ -45,8 +45,8 @@ class NetworkSettings:
     sender's link to its beginning on the receiver's, both hops and the switch. ``store_latency``:
     last store of a packet to its header on the link. ``write_latency``: last flit at the receiver
     to memory's acknowledgement. ``local_rate``, ``local_latency``: of the loopback path, the latter
-    from the last store to the acknowledgement. ``age_limit``: for a destination with a message that has
-    waited for so long its lists take turns.
+    from the last store to the acknowledgement. ``age_limit``: the lists of a destination with a
+    message that has waited for so long take turns.
 
     ``credits``: packets that may be on their way per source, destination and plane, None: any
     number. ``credit_latency``: what the two hubs add to the way of a credit back. ``patience``: how

@@ -71,8 +71,10 @@ class _Job:
     row: tuple = ()
     rowid: int | None = None  # of an answer none: plain stores
     sent: int = 0  # packets
+    left_packets: int = 0
     arrived_packets: int = 0
     slot: int = -1
+    expert: int | None = None  # of a row
 
     @property
     def total(self):
@@ -210,11 +212,14 @@ class _StorePort:
             rowid=job.rowid,
             full=full,
         )
-        transfer.left.callbacks.append(lambda _: self.release(job.dst, packets))
+        transfer.left.callbacks.append(lambda _: self.release(job, packets))
         transfer.callbacks.append(lambda _: job.arrived(job, packets))
 
-    def release(self, dst, packets):
-        self.entries[dst] -= packets
+    def release(self, job, packets):
+        self.entries[job.dst] -= packets
+        job.left_packets += packets
+        if job.left_packets == job.total and job.expert is not None:
+            self.layer.row_left(self.rank, job.expert)
         if not self.busy:
             self.step()
 
@@ -235,7 +240,8 @@ class _Layer:
             rank, local = plan.place(expert)
             self.regions[rank][local].expected = int(rows)
         self.missing = [self._answer_counts(rank) for rank in range(cfg.ranks)]
-        self.news = [0] * cfg.ranks
+        self.judge_at = [0.0] * cfg.ranks  # when the last region is judged so far
+        self.unsent = [{} for _ in range(cfg.ranks)]  # rows that have not left, by expert
         idle = self.network.settings
         self.news_way = idle.store_latency + idle.write_latency + 5 * cfg.flit_bytes / idle.rate
         self.times = LayerTimes(
@@ -263,8 +269,17 @@ class _Layer:
                 dst, local = plan.place(e)
                 port.push(
                     ROWS,
-                    _Job(dst, whole, tail, self.row_arrived, row=(local, rank, t), rowid=rowid),
+                    _Job(
+                        dst,
+                        whole,
+                        tail,
+                        self.row_arrived,
+                        row=(local, rank, t),
+                        rowid=rowid,
+                        expert=e,
+                    ),
                 )
+        for rank in range(plan.cfg.ranks):
             self.tell(rank)
         self.env.run()
         self.times.wire_bytes = self.network.wire_bytes + self.network.report_bytes
@@ -297,27 +312,39 @@ class _Layer:
         self.region_done(job.dst, region)
 
     def tell(self, rank):
-        """What the rank's rows bring to each region is told while the first of them leave: one
-        announcement per cycle, then every handle is asked once."""
+        """What the rank's rows bring to each expert. That there is nothing for one is told when all
+        handles have been asked; that there is no more, when its last row has left."""
         plan = self.plan
-        own = np.unique(plan.routing.experts[plan.starts[rank] : plan.starts[rank + 1]])
-        self.call(len(own) + plan.shape.experts + NEWS_CYCLES, self.send_news, rank)
+        for expert, rows in enumerate(self.rows_of(rank)):
+            if not rows:
+                self.call(plan.cfg.handles + NEWS_CYCLES, self.send_news, rank, expert)
+            self.unsent[rank][expert] = rows
 
-    def send_news(self, rank):
-        regions = len(self.regions[0])
-        for dst in range(self.plan.cfg.ranks):
-            size = 16 * -(-regions // 2)  # two entries a flit
-            transfer = self.network.send(rank, dst, size, packet_bytes=size, news=True)
-            transfer.callbacks.append(lambda _, dst=dst: self.told(dst))
+    def rows_of(self, rank):
+        """Rows of a rank by expert."""
+        first, end = self.plan.starts[rank : rank + 2]
+        chosen = self.plan.routing.experts[first:end].ravel()
+        return np.bincount(chosen, minlength=self.plan.shape.experts).tolist()
 
-    def told(self, rank):
-        """A producer's news are here; after the last one's the regions are judged, one after the
-        other."""
-        self.news[rank] += 1
-        if self.news[rank] == self.plan.cfg.ranks:
-            rest = self.hub["close_to_all"] - NEWS_CYCLES - self.news_way
-            for number, region in enumerate(self.regions[rank]):
-                self.call(rest + self.hub["close_to_next"] * number, self.judged, rank, region)
+    def row_left(self, rank, expert):
+        self.unsent[rank][expert] -= 1
+        if not self.unsent[rank][expert]:
+            self.call(NEWS_CYCLES, self.send_news, rank, expert)
+
+    def send_news(self, rank, expert):
+        dst, local = self.plan.place(expert)
+        size = self.plan.cfg.flit_bytes
+        transfer = self.network.send(rank, dst, size, packet_bytes=size, news=True)
+        transfer.callbacks.append(lambda _: self.told(dst, self.regions[dst][local]))
+
+    def told(self, rank, region):
+        """A producer has no more for a region; after the last of them it is judged, one region
+        after the other."""
+        region.told += 1
+        if region.told == self.plan.cfg.ranks:
+            now = self.env.now + self.hub["close_to_all"] - NEWS_CYCLES - self.news_way
+            self.judge_at[rank] = max(self.judge_at[rank] + self.hub["close_to_next"], now)
+            self.call(self.judge_at[rank] - self.env.now, self.judged, rank, region)
 
     def judged(self, rank, region):
         region.aimed = True
@@ -366,11 +393,11 @@ class _Layer:
 
 
 class _Region:
-    """Rows of one expert at its rank: slots given, rows complete; whether it is known what comes; ``origins``
-    (source, token) by slot."""
+    """Rows of one expert at its rank: slots given, rows complete, producers that have no more, and
+    whether that has been judged; ``origins`` (source, token) by slot."""
 
     def __init__(self):
-        self.slots = self.rows = self.expected = 0
+        self.slots = self.rows = self.expected = self.told = 0
         self.aimed = False
         self.complete, self.origins = {}, []
 

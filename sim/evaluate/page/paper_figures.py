@@ -10,6 +10,7 @@ from sim.evaluate.study import (
     HUB,
     JUDGED,
     PAPER_LINKS,
+    PAPER_SYSTEMS,
     Report,
     forward,
     grid,
@@ -40,7 +41,8 @@ SHOWN = 8  # GPUs of the plots over tokens
 
 
 def main_points(options):
-    """The paper's points, 2 to 16 GPUs; on the paper's links, what hangs on them, eight GPUs."""
+    """The paper's points, 2 to 16 GPUs, and other systems than the paper's on eight; on the paper's
+    links, what hangs on them, eight GPUs."""
     cases = [(options.machine or JUDGED, ranks) for ranks in paper()[0]["ranks"]]
     if not options.machine:
         cases.append((PAPER_LINKS, SHOWN))
@@ -51,7 +53,7 @@ def main_points(options):
         if ranks <= shape(model).experts
         for point in grid(
             options,
-            systems_of(options),
+            systems_of(options, None if ranks == SHOWN else PAPER_SYSTEMS),
             (model,),
             [tokens for tokens in tokens_of(options) if tokens >= ranks],
             machine=name,
