@@ -33,9 +33,7 @@ def _command(console, names, output, models, tokens, traces, page, scheduler):
     if asked == ["predict"]:
         return (predict(console),)
     if asked == ["validate"]:
-        if len(tokens or ()) > 1:
-            raise ValueError("validate: takes one --tokens, tokens per rank")
-        return (validate(console, models or (), traces or (), (tokens or [64])[0]),)
+        return (validate(console, models or (), traces or (), tokens or [16]),)
     return (write_page(console, page or PAGE, output),)
 
 

@@ -66,8 +66,9 @@ def validate(console, models, traces, tokens):
     """Compares the network model with the RTL and writes ``docs/results/network_validation.md``.
 
     ``models``: names of :mod:`sim.workload.models`; ``traces``: a routing log for each of the first
-    of them, made-up routing for the others; ``tokens``: per rank, 0: all of a log. Returns 0 when
-    all that is judged is within 5 %, else 1. Raises ValueError and OSError for wrong orders.
+    of them, made-up routing for the others; ``tokens``: per rank, a case each, 0: all of a log.
+    Returns 0 when all that is judged is within 5 %, else 1. Raises ValueError and OSError for wrong
+    orders.
     """
     from sim.system.building import HarnessError
 
@@ -85,8 +86,9 @@ def validate(console, models, traces, tokens):
     try:
         comparisons = compare(
             [
-                Case(model=model, trace=log, tokens=tokens)
+                Case(model=model, trace=log, tokens=count)
                 for model, log in zip(models, logs, strict=True)
+                for count in tokens
             ]
         )
     except HarnessError as error:

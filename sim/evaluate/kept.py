@@ -42,6 +42,7 @@ SHOWING = {
     "sweeps.py",
     "tables.py",
     "validate.py",
+    "values.py",
     "asked.toml",
     "published.toml",
     "gemm_published.toml",

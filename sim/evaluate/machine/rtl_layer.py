@@ -18,6 +18,7 @@ import simpy
 from hub_rtl.contract.config import first_share
 from hub_rtl.contract.registers import register_map
 from hub_rtl.packet_manager.quota import ON_THE_WAY
+from sim.system.fabric import HOP_NS, one_way
 from sim.system.layer import AGE_LIMIT, rows_of
 
 from .network import Network, NetworkSettings, hub_figures
@@ -35,7 +36,7 @@ class Harness:
     """Settings of the simulated surroundings, as in ``sim/native``: cycles, unless the name says
     otherwise."""
 
-    latency: int = 64  # packet's end at a hub to its begin at the other one
+    latency: int = one_way(HOP_NS)  # packet's end at a hub to its begin at the other one
     mem_latency: int = 20
     expert_cycles: int = 200
     expert_units: int = 4

@@ -3,7 +3,8 @@
 experiments.
 
 A page has ``<!-- table: NAME -->`` where a table begins and ``<!-- end -->`` behind it; what lies
-between is written anew. :data:`TABLES` has the names. Same files, same text.
+between is written anew. :data:`TABLES` has the names. So are numbers in its text, see
+``values.py``. Same files, same text.
 """
 
 import csv
@@ -16,6 +17,7 @@ from sim.evaluate.study import JUDGED, PAPER_LINKS, PAPER_SYSTEMS
 from sim.evaluate.systems import constants
 
 from .numbers import NAMES, error, mean, number, percent, ratio
+from .values import VALUE, look_up
 
 __all__ = ["MARK", "NOT_RUN", "SHOWN_GPUS", "TABLES", "NotRun", "fill", "markdown", "read"]
 
@@ -186,7 +188,7 @@ def _points(name):
                 ranks,
                 number(tokens),
                 *([number(hub[model, ranks, tokens], 1)] if name == "layer" else []),
-                *(ratio(mean(cells[s])) for s in systems),
+                *(ratio(mean(cells[s])) if s in cells else "" for s in systems),
             ]
             for (model, ranks, tokens), cells in found.items()
         ]
@@ -224,7 +226,7 @@ def _means(column, heading, keep=lambda row: True):
         return markdown(
             [heading, *_names(systems)],
             [
-                [number(value), *(ratio(mean(cells[s])) for s in systems)]
+                [number(value), *(ratio(mean(cells[s])) if s in cells else "" for s in systems)]
                 for value, cells in sorted(found.items())
             ],
         )
@@ -441,10 +443,10 @@ TABLES = {
 
 
 def fill(text, folder):
-    """The page's text with its tables written anew; of experiments that have not been run, the page
-    says so.
+    """The page's text with its tables and numbers written anew; of experiments that have not been
+    run, the page says so, and their numbers stay.
 
-    Raises ValueError for an unknown table.
+    Raises ValueError for an unknown table and for a number that no row has.
     """
 
     def table(match):
@@ -457,4 +459,11 @@ def fill(text, folder):
             body = f"{NOT_RUN} `moe-hub evaluate {error.experiment}`.\n"
         return f"<!-- table: {name} -->\n\n{body}\n<!-- end -->"
 
-    return MARK.sub(table, text)
+    def number_of(match):
+        try:
+            found = look_up(match.group(1), lambda name: read(folder, name))
+        except NotRun:
+            found = match.group(2)
+        return f"<!-- = {match.group(1)} -->{found}<!-- . -->"
+
+    return VALUE.sub(number_of, MARK.sub(table, text))
