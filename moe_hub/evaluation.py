@@ -16,7 +16,8 @@ from sim.evaluate.page.charts import draw
 from sim.evaluate.page.tables import csv_text
 from sim.evaluate.runner import Point, Result, run_points
 from sim.evaluate.schemes import scheme
-from sim.evaluate.study import HUB, Experiment, Options, Report, systems_of
+from sim.evaluate.study import HUB, JUDGED, Experiment, Options, Report, systems_of
+from sim.evaluate.systems import override
 from sim.workload.models import model as shape_of
 
 from .files import write_text
@@ -119,6 +120,11 @@ def order(
     total_tokens: Sequence[int] = (),
     systems: Sequence[str] = (),
     machine: str = "",
+    ranks: int | None = None,
+    skew: float | None = None,
+    gpu: Mapping[str, float] | None = None,
+    fabric: Mapping[str, float] | None = None,
+    constants: Mapping[str, float] | None = None,
     traces: Sequence[str | Path] = (),
     seed: int = 1,
 ) -> tuple[list[Experiment], Options]:
@@ -130,14 +136,32 @@ def order(
     if "traces" in names and not traces:
         raise ValueError("traces: needs at least one --trace FILE")
     _known(models, systems, machine, total_tokens)
+    machine_named(machine or JUDGED, ranks or 8).changed(gpu=gpu, fabric=fabric)
+    if skew is not None and skew < 0:
+        raise ValueError(f"skew = {skew}: must be at least 0")
     return [EXPERIMENTS[name] for name in dict.fromkeys(names)], Options(
         models=tuple(models),
         tokens=tuple(total_tokens),
         systems=tuple(systems),
         machine=machine,
+        ranks=ranks,
+        skew=skew,
+        gpu=tuple((gpu or {}).items()),
+        fabric=tuple((fabric or {}).items()),
+        constants=_constants(constants),
         traces=tuple(map(str, traces)),
         seed=seed,
     )
+
+
+def _constants(values: Mapping[str, float] | None) -> tuple:
+    """(section, name, value) of each ``section.name``. Raises ValueError for one there is not."""
+    found = []
+    for path, value in (values or {}).items():
+        section, _, name = path.partition(".")
+        with override(section, **{name: value}):
+            found.append((section, name, value))
+    return tuple(found)
 
 
 def _known(models, systems, machine, tokens):
@@ -159,6 +183,11 @@ def evaluate(
     total_tokens: Sequence[int] = (),
     systems: Sequence[str] = (),
     machine: str = "",
+    ranks: int | None = None,
+    skew: float | None = None,
+    gpu: Mapping[str, float] | None = None,
+    fabric: Mapping[str, float] | None = None,
+    constants: Mapping[str, float] | None = None,
     traces: Sequence[str | Path] = (),
     seed: int = 1,
     jobs: int | None = None,
@@ -177,6 +206,12 @@ def evaluate(
         total_tokens: Only so many tokens, over all GPUs.
         systems: Only these systems beside the hub.
         machine: Another machine than the experiment's.
+        ranks: GPUs, in place of the experiment's.
+        skew: Of the made-up routing: 0, all experts alike.
+        gpu: Fields of the machine's GPU, in place of its own.
+        fabric: Fields of its fabric, ``link_gbps`` for instance, in place of its own.
+        constants: Of software, ``host.eager_op_us`` for instance, in place of those of
+            ``sim/evaluate/data/systems.toml``.
         traces: Routing logs of experiment ``traces``.
         seed: Of the made-up routing.
         jobs: Processes; all cores by default.
@@ -196,6 +231,11 @@ def evaluate(
         total_tokens=total_tokens,
         systems=systems,
         machine=machine,
+        ranks=ranks,
+        skew=skew,
+        gpu=gpu,
+        fabric=fabric,
+        constants=constants,
         traces=traces,
         seed=seed,
     )
@@ -220,6 +260,7 @@ def predict(
     machine: str = "",
     gpu: Mapping[str, float] | None = None,
     fabric: Mapping[str, float] | None = None,
+    constants: Mapping[str, float] | None = None,
     skew: float = TYPICAL_SKEW,
     trace: str | Path | None = None,
     seed: int = 1,
@@ -236,6 +277,8 @@ def predict(
         machine: A machine of ``sim/evaluate/data/hardware.toml``; the experiments' by default.
         gpu: Fields of the machine's GPU, in place of its own.
         fabric: Fields of its fabric, ``link_gbps`` for instance, in place of its own.
+        constants: Of software, ``host.eager_op_us`` for instance, in place of those of
+            ``sim/evaluate/data/systems.toml``.
         skew: Of the made-up routing: 0, all experts alike.
         trace: Routing log in place of made-up routing.
         seed: Of the made-up routing.
@@ -257,6 +300,7 @@ def predict(
             trace=str(trace or ""),
             gpu=tuple((gpu or {}).items()),
             fabric=tuple((fabric or {}).items()),
+            constants=_constants(constants),
             **({"machine": machine} if machine else {}),
         )
         for system in systems_of(Options(systems=tuple(systems)))

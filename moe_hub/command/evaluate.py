@@ -37,6 +37,26 @@ def _command(console, names, output, models, tokens, traces, page, scheduler):
     return (write_page(console, page or PAGE, output),)
 
 
+def _changes(texts):
+    """Parameters of :func:`moe_hub.evaluate` for ``PART.NAME=VALUE``. Raises ValueError."""
+    found = {"gpu": {}, "fabric": {}, "constants": {}}
+    for text in texts:
+        path, _, value = text.partition("=")
+        part, _, name = path.partition(".")
+        try:
+            number = float(value)
+        except ValueError:
+            number = None
+        if not name or number is None:
+            raise ValueError(f"--set {text}: must be PART.NAME=VALUE, a number")
+        number = int(number) if number == int(number) else number
+        if part in ("gpu", "fabric"):
+            found[part][name] = number
+        else:
+            found["constants"][path] = number
+    return found
+
+
 def evaluate(
     experiments: Annotated[
         list[str] | None,
@@ -60,6 +80,18 @@ def evaluate(
     machine: option(str, "Another machine than the experiment's.") = "",
     trace: option(
         list[Path] | None, "Routing log (JSON lines) for `traces`, may be repeated."
+    ) = None,
+    ranks: number(2, 72, "GPUs, in place of the experiment's.") = None,
+    skew: option(
+        float | None, "Of the made-up routing: standard deviation of eight experts' shares."
+    ) = None,
+    change: option(
+        list[str] | None,
+        "Another number than the model's, may be repeated: gpu.sms, fabric.link_gbps, "
+        "host.eager_op_us, comet.combine_ctas, ... as hardware.toml and systems.toml have them.",
+        "--set",
+        "-s",
+        metavar="PART.NAME=VALUE",
     ) = None,
     seed: number(0, 2**32 - 1, "Of the made-up routing.") = 1,
     jobs: number(1, 1024, "Processes; all cores by default.") = None,
@@ -99,6 +131,9 @@ def evaluate(
         "total_tokens": tokens or (),
         "systems": system or (),
         "machine": machine,
+        "ranks": ranks,
+        "skew": skew,
+        **_changes(change or ()),
         "traces": trace or (),
         "seed": seed,
     }

@@ -52,15 +52,48 @@ ABLATIONS = ("moe_hub_base", "moe_hub_packets", "moe_hub_signal", HUB)
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What narrows the experiments: empty means what each of them takes by itself. ``traces``:
-    paths of routing logs."""
+    """What narrows or changes the experiments: empty means what each of them takes by itself.
+
+    ``ranks``: GPUs. ``skew``: of the made-up routing. ``gpu``, ``fabric``: fields of the machine to
+    replace, ``constants``: of software, as :class:`sim.evaluate.runner.Point` has them; what an
+    experiment varies itself it varies. ``traces``: paths of routing logs."""
 
     models: tuple = ()
     tokens: tuple = ()
     systems: tuple = ()
     machine: str = ""
+    ranks: int | None = None
+    skew: float | None = None
+    gpu: tuple = ()
+    fabric: tuple = ()
+    constants: tuple = ()
     traces: tuple = ()
     seed: int = 1
+
+    @property
+    def changed(self):
+        """Whether what is simulated is not what the experiment takes by itself, but for the systems
+        and the seed."""
+        return bool(
+            self.models
+            or self.tokens
+            or self.machine
+            or self.ranks is not None
+            or self.skew is not None
+            or self.gpu
+            or self.fabric
+            or self.constants
+        )
+
+    def fields(self):
+        """Fields of every point that are not what they are by default."""
+        found = {name: getattr(self, name) for name in ("ranks", "skew")}
+        found = {name: value for name, value in found.items() if value is not None}
+        return found | {
+            name: getattr(self, name)
+            for name in ("gpu", "fabric", "constants")
+            if getattr(self, name)
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +155,10 @@ def systems_of(options, default=None):
 
 def grid(options, systems, models, tokens, **fixed):
     """Points of all combinations; ``fixed``: fields that all of them have."""
-    fixed = {"machine": options.machine or JUDGED, "seed": options.seed} | fixed
+    for name in ("gpu", "fabric", "constants"):  # a field that is varied is what it is varied to
+        if name in fixed:
+            fixed[name] = (*getattr(options, name), *fixed[name])
+    fixed = {"machine": options.machine or JUDGED, "seed": options.seed} | options.fields() | fixed
     return [
         Point(system, model, count, **fixed)
         for model in models

@@ -134,7 +134,7 @@ def gpu_points(options):
     of them."""
     points = []
     for model in models_of(options):
-        for ranks in (2, 4, 8, 16):
+        for ranks in [options.ranks] if options.ranks else (2, 4, 8, 16):
             if ranks <= shape(model).experts:
                 points += grid(
                     options,
@@ -143,7 +143,7 @@ def gpu_points(options):
                     tokens_of(options, (1024 * ranks,)),
                     ranks=ranks,
                 )
-    if not options.models:
+    if not options.models and not options.ranks:
         for ranks in (8, 16, 32, 64, 72):
             points += grid(
                 options,
@@ -277,7 +277,7 @@ def shape_report(options, results):
 def pangu_points(options):
     name = options.machine or "gb200_nvl72"
     points = []
-    for ranks in PANGU_RANKS:
+    for ranks in [options.ranks] if options.ranks else PANGU_RANKS:
         points += grid(
             options,
             systems_of(options, LARGE_SYSTEMS),

@@ -129,6 +129,38 @@ def test_the_standard_set_is_everything_but_the_logs():
         assert all(isinstance(point, Point) for point in EXPERIMENTS[name].points(Options()))
 
 
+def test_a_point_has_the_numbers_it_is_given(call, tmp_path):
+    """Every knob reaches the layer; what an experiment varies itself it goes on to vary."""
+    changes = ["gpu.sms=66", "fabric.hop_ns=500", "host.eager_op_us=3.5"]
+    sets = [word for change in changes for word in ("--set", change)]
+    result = call("layer", "links", *SMALL, "--ranks", "4", "--skew", "0.01", *sets)
+    assert result.exit_code == 0, result.output
+    layers = rows(tmp_path / "out" / "layer.csv")
+    assert {row["ranks"] for row in layers} == {"4"} and {row["skew"] for row in layers} == {"0.01"}
+    assert {row["gpu"] for row in layers} == {'{"sms": 66}'}
+    assert {row["fabric"] for row in layers} == {'{"hop_ns": 500}'}
+    assert {row["constants"] for row in layers} == {"host.eager_op_us=3.5"}
+    own = {"gpu": (("sms", 66),), "fabric": (("hop_ns", 500),), "ranks": 4, "skew": 0.01}
+    point = Point(
+        "megatron", "qwen2-moe-2.7b", 256, constants=(("host", "eager_op_us", 3.5),), **own
+    )
+    assert float(layers[0]["us"]) == pytest.approx(run_point(point).us, rel=1e-4)
+    assert [json.loads(row["fabric"]) for row in rows(tmp_path / "out" / "links.csv")[::2]] == [
+        {"hop_ns": 500, "link_gbps": gbps} for gbps in sweeps.LINKS
+    ]
+
+
+def test_fresh_layers_are_kept_so_that_an_interrupted_run_goes_on(tmp_path):
+    point = Point("ideal", "qwen2-moe-2.7b", 64, ranks=4)
+    run_points([point], jobs=1, kept=Kept(tmp_path, fresh=True))
+    before = next(tmp_path.rglob("*.json")).stat().st_mtime_ns
+    assert Kept(tmp_path, fresh=True).get(point) is None
+    run_points([point], jobs=1, kept=Kept(tmp_path))
+    assert next(tmp_path.rglob("*.json")).stat().st_mtime_ns == before
+    run_points([point], jobs=1, kept=Kept(tmp_path, fresh=True))
+    assert next(tmp_path.rglob("*.json")).stat().st_mtime_ns > before
+
+
 def test_processes_give_the_same_results():
     points = [Point("moe_hub", "qwen2-moe-2.7b", tokens, ranks=4) for tokens in (64, 128, 64)]
     assert run_points(points, jobs=2) == {point: run_point(point) for point in points}
@@ -162,6 +194,13 @@ def test_a_scheduler_has_to_answer_also_when_all_layers_were_kept(tmp_path, nobo
         (["layer", "--machine", "h900"], "machine = 'h900'"),
         (["layer", "--tokens", "0"], "tokens = 0"),
         (["skew", *SMALL, "--tokens", "4"], "tokens = 4"),
+        (["layer", "--set", "gpu.sm=3"], "gpu.sm: h800 has no such field"),
+        (["layer", "--set", "gpu.bf16_efficiency=2"], "bf16_efficiency = 2: must not exceed 1"),
+        (["layer", "--set", "host.nothing=3"], "host: no constant nothing"),
+        (["layer", "--set", "nobody.x=3"], "system = 'nobody'"),
+        (["layer", "--set", "gpu.sms"], "--set gpu.sms: must be PART.NAME=VALUE, a number"),
+        (["layer", "--ranks", "99"], "ranks = 99"),
+        (["layer", "--skew", "-1"], "skew = -1.0: must be at least 0"),
         (["traces"], "needs at least one --trace"),
         (["traces", "--trace", "missing.jsonl"], "missing.jsonl"),
         (

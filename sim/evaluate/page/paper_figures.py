@@ -43,9 +43,10 @@ SHOWN = 8  # GPUs of the plots over tokens
 def main_points(options):
     """The paper's points, 2 to 16 GPUs, and other systems than the paper's on eight; on the paper's
     links, what hangs on them, eight GPUs."""
-    cases = [(options.machine or JUDGED, ranks) for ranks in paper()[0]["ranks"]]
+    gpus = [options.ranks] if options.ranks else paper()[0]["ranks"]
+    cases = [(options.machine or JUDGED, ranks) for ranks in gpus]
     if not options.machine:
-        cases.append((PAPER_LINKS, SHOWN))
+        cases.append((PAPER_LINKS, options.ranks or SHOWN))
     return [
         point
         for name, ranks in cases
@@ -53,19 +54,13 @@ def main_points(options):
         if ranks <= shape(model).experts
         for point in grid(
             options,
-            systems_of(options, None if ranks == SHOWN else PAPER_SYSTEMS),
+            systems_of(options, None if ranks == (options.ranks or SHOWN) else PAPER_SYSTEMS),
             (model,),
             [tokens for tokens in tokens_of(options) if tokens >= ranks],
             machine=name,
             ranks=ranks,
         )
     ]
-
-
-def _of_the_paper(options):
-    """Whether the order is the paper's own: what is averaged otherwise has nothing to stand
-    beside."""
-    return not (options.models or options.tokens or options.machine)
 
 
 def _against_paper(options, points, ratio, metric):
@@ -77,7 +72,7 @@ def _against_paper(options, points, ratio, metric):
             ratios = [
                 ratio(point) for point in points if (point.machine, point.system) == (name, system)
             ]
-            judged = name == JUDGED and _of_the_paper(options)
+            judged = name == JUDGED and not options.changed
             theirs = paper()[1].get((metric, system)) if judged else None
             rows.append(
                 {
