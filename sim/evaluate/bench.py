@@ -16,7 +16,15 @@ from sim.evaluate.schemes.steps import ScaledGemm, copy_kernel, stock_fabric
 
 from .systems import constants
 
-__all__ = ["TwoLevel", "comet_layer", "combine_us", "dispatch_call_us", "dispatch_us", "flag_us"]
+__all__ = [
+    "TwoLevel",
+    "alltoall_us",
+    "comet_layer",
+    "combine_us",
+    "dispatch_call_us",
+    "dispatch_us",
+    "flag_us",
+]
 
 
 class TwoLevel:
@@ -167,6 +175,22 @@ def comet_layer(number, machine, workload, tensor_parallel):
             else:
                 gemm = Gemm(shape.hidden, shape.inter // tensor_parallel)
                 yield from comet.layer1(cluster, gpu, placement, gemm, inbox)
+
+        return rank
+
+    return _run(machine, workload, process)
+
+
+def alltoall_us(machine, workload, size):
+    """NCCL's all-to-all: every rank sends an equal part of ``size`` bytes to each, its own
+    included."""
+    each = size // machine.ranks
+
+    def process(cluster):
+        def rank(gpu):
+            yield from cluster.meet(gpu.rank, "all-to-all")
+            yield cluster.env.timeout(constants("host").collective_us)
+            yield from cluster.all_to_all(gpu.rank, [each] * machine.ranks, "all-to-all")
 
         return rank
 

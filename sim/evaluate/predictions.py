@@ -75,7 +75,7 @@ def _what(figure):
     options = "".join(f", {name} {value}" for name, value in figure.options.items())
     return (
         f"{figure.metric.rsplit('_', 1)[0].replace('_', ' ')} of {figure.system}, "
-        f"{figure.ranks} x {figure.hardware}, {figure.workload}{options}"
+        f"{figure.ranks} x {figure.hardware}, {figure.workload or figure.system}{options}"
     )
 
 

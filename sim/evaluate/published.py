@@ -333,12 +333,18 @@ def _exposed_fraction(figure, layers):
     return mean(1 - work(*point) / layers(figure.system, *point).us for point in set_of(figure))
 
 
+def _no_rows(figure):
+    """A workload for what has none of its own."""
+    small = plain_shape(hidden=128, inter=128, experts=figure.ranks, top_k=1)
+    return _workload(small, figure.ranks, figure.ranks, 0.0)
+
+
 def _flag(figure, layers):
-    made = machine_of(figure)[0]
-    return bench.flag_us(
-        made,
-        _workload(plain_shape(hidden=128, inter=128, experts=8, top_k=1), figure.ranks, 8, 0.0),
-    )
+    return bench.flag_us(machine_of(figure)[0], _no_rows(figure))
+
+
+def _alltoall(figure, layers):
+    return bench.alltoall_us(machine_of(figure)[0], _no_rows(figure), figure.options["bytes"])
 
 
 def _end_to_end(figure, layers):
@@ -370,6 +376,7 @@ METRICS = {
     "comm_fraction": _comm_fraction,
     "exposed_fraction": _exposed_fraction,
     "flag_us": _flag,
+    "alltoall_us": _alltoall,
     "end_to_end_speedup": _end_to_end,
 }
 

@@ -22,7 +22,10 @@ def test_what_is_asked():
     for figure, where in asked():
         assert figure.metric in published.METRICS and where
         assert published.machine_of(figure)[0].ranks == figure.ranks
-        assert published.workload_of(figure).tokens % figure.ranks == 0
+        if figure.metric == "alltoall_us":
+            assert figure.options["bytes"] % figure.ranks == 0
+        else:
+            assert published.workload_of(figure).tokens % figure.ranks == 0
     assert ids <= read(PAGE.read_text()).keys()
 
 
