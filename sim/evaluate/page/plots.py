@@ -206,7 +206,7 @@ def _ablation(folder, figure):
     rows = read(folder, "ablation-summary")
     machines = list(dict.fromkeys(row["machine"] for row in rows))
     for axes, made in zip(figure.subplots(1, len(machines), sharey=True), machines, strict=True):
-        own = [row for row in rows if row["machine"] == made]
+        own = [row for row in rows if row["machine"] == made][::2]
         _bars(
             axes,
             [f"{int(row['tokens']):,}" for row in own],
