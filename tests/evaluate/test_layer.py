@@ -246,13 +246,12 @@ def test_thread_blocks_stall_while_the_hubs_pool_is_full():
     slow = box.changed(fabric={"link_gbps": 50.0})
     made = Cluster(slow, load, hub=True)
     layer = _Layer(made, Hub(packets=True, signal=True))
-    for gpu in made.gpus:
-        made.env.process(layer.rank(gpu))
+    ranks = [made.env.process(layer.rank(gpu)) for gpu in made.gpus]
     most = 0
 
     def watch():
         nonlocal most
-        while len(made._done) < 8:
+        while any(rank.is_alive for rank in ranks):
             most = max(most, *layer.unsent)
             yield made.env.timeout(1.0)
 
