@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Numbers in the text of the results page."""
 
+import re
+
 import pytest
 
+from sim.evaluate.commands import PAGE
 from sim.evaluate.page.page import fill
-from sim.evaluate.page.values import WrongOrder, look_up
+from sim.evaluate.page.values import VALUE, WrongOrder, look_up
 
 ROWS = {
     "one": [
@@ -52,9 +55,19 @@ def test_a_number_that_is_not_there_is_one_line(order, said):
     assert said in str(error.value) and "\n" not in str(error.value)
 
 
+def test_every_number_of_the_page_has_been_looked_up():
+    text = PAGE.read_text()
+    found = VALUE.findall(text)
+    assert len(found) == text.count("<!-- = ") > 50
+    assert not [order for order, number in found if not re.fullmatch(r"[+−]?[\d,.]+", number)]
+
+
 def test_the_page_is_filled(tmp_path):
     (tmp_path / "one.csv").write_text("system,mean\na,1.25\n")
-    text = "It is <!-- = one; mean; system=a -->9<!-- . -->, or <!-- = gone; mean -->7<!-- . -->."
+    text = (
+        "It is <!-- = one; mean; system=a -->9<!-- . -->, or <!-- = one; count; mean>=1 -->9"
+        "<!-- . -->, or <!-- = gone; mean -->7<!-- . -->."
+    )
     filled = fill(text, tmp_path)
-    assert filled == text.replace(">9<", ">1.25<")
+    assert filled == text.replace(">9<", ">1.25<", 1).replace(">9<", ">1<", 1)
     assert fill(filled, tmp_path) == filled

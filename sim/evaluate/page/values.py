@@ -18,7 +18,7 @@ from statistics import mean, median
 
 __all__ = ["VALUE", "WrongOrder", "look_up"]
 
-VALUE = re.compile(r"<!-- = ([^>]*?) -->(.*?)<!-- \. -->", re.S)
+VALUE = re.compile(r"<!-- = (.*?) -->(.*?)<!-- \. -->", re.S)
 CONDITION = re.compile(r"^(abs )?(.+?)\s*(<=|>=|!=|=)\s*(.*)$")
 OVER = {"min": min, "max": max, "mean": mean, "median": median}
 
