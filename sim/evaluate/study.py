@@ -27,6 +27,7 @@ __all__ = [
     "JUDGED",
     "PAPER_LINKS",
     "PAPER_SYSTEMS",
+    "UNBUILT",
     "Experiment",
     "Options",
     "Report",
@@ -48,6 +49,8 @@ JUDGED = "h800"
 PAPER_LINKS = "h800_400"
 PAPER_SYSTEMS = ("megatron", "fastermoe", "tutel", "comet", "ccfuser")
 ABLATIONS = ("moe_hub_base", "moe_hub_packets", "moe_hub_signal", HUB)
+#: What nobody has built: asked for by name.
+UNBUILT = ("row_flags", "expert_flags", "moe_hub_by_expert", "moe_hub_once")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +147,8 @@ def tokens_of(options, default=None):
 
 def systems_of(options, default=None):
     """The systems to compare, those that exist, and the hub."""
-    wanted = options.systems or default or [name for name in SCHEMES if name not in ABLATIONS[:-1]]
+    others = (*ABLATIONS[:-1], *UNBUILT)
+    wanted = options.systems or default or [name for name in SCHEMES if name not in others]
     ordered = [
         name
         for name in (*PAPER_SYSTEMS, *sorted(SCHEMES))

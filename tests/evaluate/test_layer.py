@@ -23,7 +23,8 @@ from sim.evaluate.machine.network_settings import HUB_GHZ, NetworkSettings
 from sim.evaluate.machine.workload import Workload
 from sim.evaluate.schemes import SCHEMES, UnknownScheme, scheme
 from sim.evaluate.schemes.ideal import link_us
-from sim.evaluate.schemes.moe_hub import COLUMN_BYTES, SECTOR_BYTES, Hub, _Inbox, _Layer, _Sums
+from sim.evaluate.schemes.moe_hub import SECTOR_BYTES, Hub, HubLayer
+from sim.evaluate.schemes.stored import COLUMN_BYTES, Inbox, Sums
 from sim.evaluate.systems import SYSTEMS, constants, override
 from sim.workload.models import model as shape
 
@@ -245,8 +246,8 @@ def test_thread_blocks_stall_while_the_hubs_pool_is_full():
     load, box = workload("qwen2-moe-2.7b", 8, 8192), machine("h800", 8)
     slow = box.changed(fabric={"link_gbps": 50.0})
     made = Cluster(slow, load, hub=True)
-    layer = _Layer(made, Hub(packets=True, signal=True))
-    ranks = [made.env.process(layer.rank(gpu)) for gpu in made.gpus]
+    layer = HubLayer(made, Hub())
+    ranks = layer.run()
     most = 0
 
     def watch():
@@ -259,10 +260,9 @@ def test_thread_blocks_stall_while_the_hubs_pool_is_full():
     made.env.run()
     assert layer.pool_bytes < most < layer.pool_bytes + 132 * 128 * load.shape.combine_bytes
     wide = Cluster(slow, load, hub=True)
-    endless = _Layer(wide, Hub(packets=True, signal=True))
+    endless = HubLayer(wide, Hub())
     endless.pool_bytes = 1 << 40
-    for gpu in wide.gpus:
-        wide.env.process(endless.rank(gpu))
+    endless.run()
     wide.env.run()
     assert wide.breakdown["gemm2"] < 0.9 * made.breakdown["gemm2"]
 
@@ -340,7 +340,7 @@ def test_an_unknown_scheme_is_refused():
 
 def test_rows_make_a_group_ready_from_any_source():
     ready = []
-    box = _Inbox(260, 128, ready.append)
+    box = Inbox(260, 128, ready.append)
     box.arrive(2, 60)
     box.arrive(0, 67)
     assert ready == []
@@ -364,12 +364,11 @@ def test_groups_are_as_large_as_the_stream_of_weights_asks_for():
 
 
 def test_sums_overlap_with_answers_that_still_come():
-    sums = _Sums(100)
+    sums = Sums(100, 1)
     sums.arrivals = [(10.0, 50), (20.0, 50)]
-    assert sums.end(0.0, 1, 8.0) == 24.0  # half of it was summed while the others came
-    assert sums.end(0.0, 8, 8.0) == pytest.approx(
-        28.0, abs=0.1
-    )  # hardly a token had all of its eight
+    assert sums.end(0.0, 8.0) == 24.0  # half of it was summed while the others came
+    sums.per_token = 8
+    assert sums.end(0.0, 8.0) == pytest.approx(28.0, abs=0.1)  # hardly a token had all of its eight
 
 
 # -- the rest of the model -------------------------------------------------------------------------

@@ -11,11 +11,13 @@ import pytest
 
 from sim.evaluate import bench, systems
 from sim.evaluate.machine.compute import Gemm, expert_gemms, grouped_gemm_us
-from sim.evaluate.machine.engine import Cluster, run_layer
+from sim.evaluate.machine.engine import Cluster, NoGraph, run_layer
 from sim.evaluate.machine.hardware import machine
 from sim.evaluate.machine.workload import Workload
 from sim.evaluate.schemes import SCHEMES, comet, deepep, fastermoe, flashdmoe, tutel
+from sim.evaluate.schemes.flags import PlacedInbox, RowFlags
 from sim.evaluate.schemes.steps import RowExchange, ScaledGemm, link_payload_gbps
+from sim.evaluate.schemes.stored import COLUMN_BYTES
 from sim.workload.models import model as shape
 
 SOFTWARE = (
@@ -29,7 +31,10 @@ SOFTWARE = (
     "flashdmoe_fp16",
     "flashdmoe_fp32",
     "mori",
+    "row_flags",
+    "expert_flags",
 )
+HUBS = ("moe_hub", "moe_hub_by_expert", "moe_hub_once")
 FLAGS = 64e3  # bytes of flags and counts of a small layer, at most
 
 
@@ -49,7 +54,7 @@ def across(pairs):
 # -- all of them -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("system", SOFTWARE)
+@pytest.mark.parametrize("system", SOFTWARE + HUBS)
 @pytest.mark.parametrize(
     "model, ranks, tokens, skew",
     [
@@ -68,12 +73,12 @@ def test_a_layer_ends_whatever_its_rows(system, model, ranks, tokens, skew):
     )
 
 
-@pytest.mark.parametrize("system", SOFTWARE)
+@pytest.mark.parametrize("system", SOFTWARE + HUBS)
 def test_same_arguments_same_result(system):
     assert layer(system) == layer(system)
 
 
-@pytest.mark.parametrize("system", SOFTWARE)
+@pytest.mark.parametrize("system", SOFTWARE + HUBS)
 def test_no_layer_takes_less_than_its_gemms(system):
     made = workload(tokens=4096)
     gpu = machine("h800", 4).gpu
@@ -91,6 +96,7 @@ def test_no_layer_takes_less_than_its_gemms(system):
         ("ccfuser", "pair_rows"),
         ("deepep_v1_ll", "pair_rows"),
         ("flashdmoe_fp16", "pair_rows"),
+        ("expert_flags", "pair_rows"),
         ("deepep_v1_normal", "distinct"),
         ("deepep_v2", "distinct"),
         ("mori", "distinct"),
@@ -262,6 +268,77 @@ def test_two_networks_carry_rows_of_a_node_and_between_nodes():
 
 def test_flashdmoe_knows_two_types():
     assert set(flashdmoe.SCHEMES) == {"flashdmoe_fp16", "flashdmoe_fp32"}
+
+
+# -- flags, and orders of rows ---------------------------------------------------------------------
+
+
+def test_a_flag_in_each_packet_costs_its_bytes():
+    """The order of rows changes no byte; one of 16 is the flag's, there and back."""
+    made = workload()
+    rows = across(made.pair_rows)
+    plain = rows * (made.shape.dispatch_bytes + COLUMN_BYTES + made.shape.combine_bytes)
+    sent = layer("row_flags", made).payload_bytes
+    assert plain * 16 / 15 <= sent <= plain * 16 / 15 * 1.001 + FLAGS
+    with systems.override("row_flags", packet_payload=1.0):
+        assert plain <= layer("row_flags", made).payload_bytes <= plain * 1.001 + FLAGS
+
+
+def test_software_takes_the_order_that_ends_first():
+    made, spec = workload("qwen2-moe-2.7b", ranks=8, tokens=4096), machine("h800", 8)
+    ways = [
+        run_layer(lambda cluster, order=order: RowFlags(cluster, order).run(), spec, made).us
+        for order in (False, True)
+    ]
+    assert layer("row_flags", made).us == min(ways) != max(ways)
+
+
+def test_rows_by_expert_start_the_experts_early():
+    """With many experts at a rank the first tile does not wait for the last token."""
+    many = workload("qwen2-moe-2.7b", ranks=8, tokens=4096)
+    by_token, by_expert = layer("moe_hub", many), layer("moe_hub_by_expert", many)
+    assert by_expert.first_ready_us < by_token.first_ready_us
+    assert by_expert.payload_bytes == by_token.payload_bytes
+
+
+def test_a_row_per_gpu_is_what_deepep_sends():
+    """Values once per token and rank, a column per row, one sum per token and rank back."""
+    made = workload(ranks=4)
+    once, rows = across(made.distinct), across(made.pair_rows)
+    wanted = once * (made.shape.dispatch_bytes + made.shape.combine_bytes) + rows * COLUMN_BYTES
+    sent = layer("moe_hub_once", made).payload_bytes
+    assert wanted - FLAGS <= sent <= wanted + FLAGS
+    assert sent < layer("moe_hub", made).payload_bytes
+
+
+def test_a_tile_waits_for_the_sources_whose_rows_it_has():
+    released = []
+    box = PlacedInbox([100, 0, 60, 100], 128, released.append)
+    box.arrive(2, 60)
+    box.arrive(3, 100)
+    assert released == [128, 4]  # only the first tile has rows of source 0
+    box.arrive(0, 100)
+    assert released == [128, 4, 128] and not box.missing
+    assert [box.take(128), box.take(4), box.take(128)] == [{2: 32, 3: 96}, {3: 4}, {0: 100, 2: 28}]
+
+
+# -- CUDA graphs -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("system", [name for name in SCHEMES if name != "ideal"])
+def test_a_graph_costs_the_host_nothing_or_there_is_none(system):
+    """What asks its host is no graph and says so; of all others the host's time is gone."""
+    made = workload(tokens=8)
+    asks = "host sync" in layer(system, made).breakdown
+    with systems.override("host", graph=1):
+        if asks:
+            with pytest.raises(NoGraph, match="waits for its host"):
+                layer(system, made)
+        else:
+            graph = layer(system, made)
+            with systems.override("host", eager_op_us=70.0):
+                assert layer(system, made) == graph
+    assert asks or graph.us <= layer(system, made).us
 
 
 # -- constants -------------------------------------------------------------------------------------

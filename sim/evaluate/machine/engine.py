@@ -35,7 +35,7 @@ from . import compute
 from .network import Network
 from .network_settings import NetworkSettings, hub_preset
 
-__all__ = ["Cluster", "GpuSim", "GroupedGemm", "LayerResult", "run_layer"]
+__all__ = ["Cluster", "GpuSim", "GroupedGemm", "LayerResult", "NoGraph", "run_layer"]
 
 FLAG_BYTES = 16  # a flag or a few counts: one flit
 LAYERS = 2  # simulated to find out how far the host is ahead; its lead hardly changes after one
@@ -80,6 +80,10 @@ class LayerResult:
     gemm1_us: float | None = None
 
 
+class NoGraph(ValueError):
+    """A layer that waits for its host was to be a CUDA graph; one line."""
+
+
 class GpuSim:
     """One rank's GPU: SMs and HBM (``times``), the stream's kernels, the host thread that launches
     them."""
@@ -107,6 +111,9 @@ class GpuSim:
         ``host_us``: host time of this launch, the driver's alone by default (a framework's operator
         takes longer).
         """
+        if self.cluster.graph:
+            yield self.env.timeout(self.gpu.kernel_gap_us)
+            return
         spent = self.gpu.launch_us if host_us is None else host_us
         self.host_at, self.host_us = self.host_at + spent, self.host_us + spent
         start = max(
@@ -127,7 +134,11 @@ class GpuSim:
 
     def host_sync(self, extra_us=0.0):
         """The host waits for the stream and reads a few bytes; from then on it launches.
-        ``extra_us``: more of its time."""
+        ``extra_us``: more of its time. Raises :class:`NoGraph`."""
+        if self.cluster.graph:
+            raise NoGraph(
+                "host.graph = 1: this system waits for its host, it cannot be a CUDA graph"
+            )
         self.host_at, self.synced = self.env.now + self.gpu.host_sync_us + extra_us, True
         with self.cluster.phase(self.rank, "host sync"):
             yield self.env.timeout(self.host_at - self.env.now)
@@ -247,6 +258,7 @@ class Cluster:
         self.connect(hub_settings(settings) if hub else stock)
         self.rng = np.random.default_rng([seed, 0xC0])
         self.leads = leads or [inf] * machine.ranks
+        self.graph = constants("host").graph
         self.gpus = [GpuSim(self, rank) for rank in range(machine.ranks)]
         self.breakdown = {}
         self._routed, self._first, self._all, self._gemm1, self._done = {}, {}, {}, {}, {}

@@ -50,5 +50,5 @@ def _rank(cluster, gpu, links):
 
 
 SCHEMES = {
-    "ideal": Scheme(ideal, "ideal", "#1b1b1b", place=15),
+    "ideal": Scheme(ideal, "ideal", "#1b1b1b", place=19),
 }
