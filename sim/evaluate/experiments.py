@@ -18,6 +18,7 @@ from .assumptions import (
     sensitivity_points,
     sensitivity_report,
 )
+from .questions import baseline_points, baseline_report, decode_points, decode_report
 from .study import Experiment
 from .sweeps import (
     gpu_points,
@@ -82,6 +83,13 @@ EXPERIMENTS = {
             shape_report,
         ),
         Experiment("pangu", "Pangu Ultra MoE, 718B", pangu_points, pangu_report),
+        Experiment(
+            "baselines",
+            "The best that software could do, and hubs that are not built",
+            baseline_points,
+            baseline_report,
+        ),
+        Experiment("decode", "What a token waits for in decode", decode_points, decode_report),
         Experiment("traces", "Routing logs of real models (--trace)", trace_points, trace_report),
         Experiment(
             "sensitivity", "What the speed-ups hang on", sensitivity_points, sensitivity_report

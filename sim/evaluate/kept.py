@@ -36,6 +36,7 @@ SHOWING = {
     "plots.py",
     "predictions.py",
     "published.py",
+    "questions.py",
     "rtl_layer.py",
     "runner.py",
     "study.py",

@@ -394,6 +394,70 @@ def _pangu(folder):
     )
 
 
+def _baselines(folder):
+    """Mean of the routings and half of their range: software and hubs in CUDA graphs."""
+    rows = [row for row in read(folder, "baselines") if row["host"] == "graph"]
+    systems = _systems(rows)
+    found = _grid(
+        rows,
+        lambda r: (r["model"], r["tokens"]),
+        lambda r: r["system"],
+        lambda r: (float(r["speedup_of_hub"]), float(r["us"])),
+    )
+    lines = []
+    for (model, tokens), cells in found.items():
+        line = [model, number(tokens), number(mean([us for _, us in cells["moe_hub"]]), 1)]
+        for system in systems:
+            ratios = [one for one, _ in cells[system]]
+            half = (max(ratios) - min(ratios)) / 2
+            line.append(f"{ratio(mean(ratios))} ± {ratio(half)}")
+        lines.append(line)
+    return markdown(["model", "tokens", "hub, µs", *_names(systems)], lines)
+
+
+def _hosts(folder):
+    """By who launches the kernels: systems that the paper compares, and DeepEP V2."""
+    rows = read(folder, "baselines-summary")
+    tokens = {int(row["tokens"]) for row in rows if row["host"] != "graph"}
+    shown = [name for name in (*PAPER_SYSTEMS, "deepep_v2") if name in rows[0]]
+    lines = [
+        [
+            row["model"],
+            number(row["tokens"]),
+            row["host"],
+            number(row["hub, us"], 1),
+            *(ratio(row[system]) if row[system] else "" for system in shown),
+        ]
+        for row in rows
+        if int(row["tokens"]) in tokens
+    ]
+    return markdown(["model", "tokens", "host", "hub, µs", *_names(shown)], lines)
+
+
+def _decode(folder):
+    """A token's expert layers through the hub, and the others' over it."""
+    found = _grid(
+        read(folder, "decode-summary"),
+        lambda r: (r["model"], r["tokens per GPU"]),
+        lambda r: r["system"],
+        lambda r: r,
+    )
+    systems = [name for name in NAMES if name in next(iter(found.values())) and name != "moe_hub"]
+    lines = []
+    for (model, tokens), cells in found.items():
+        hub = cells["moe_hub"][0]
+        layers = " / ".join(number(hub[f"layer p{p}, us"], 1) for p in (50, 95, 99))
+        whole = " / ".join(ratio(hub[f"token p{p}, ms"]) for p in (50, 95, 99))
+        line = [model, tokens, layers, whole]
+        for system in systems:
+            row = cells[system][0]
+            line.append(f"{ratio(row['hub over it, p50'])} / {ratio(row['hub over it, p99'])}")
+        lines.append(line)
+    return markdown(
+        ["model", "tokens per GPU", "hub's layer, µs", "hub's token, ms", *_names(systems)], lines
+    )
+
+
 def _text(value):
     return value
 
@@ -406,6 +470,9 @@ TABLES = {
     "points_end": _points("end-to-end"),
     "tokens": _means("tokens", "tokens", lambda row: row["ranks"] == SHOWN_GPUS),
     "averages_gpus": _means("ranks", "GPUs"),
+    "baselines": _baselines,
+    "hosts": _hosts,
+    "decode": _decode,
     "gemm": _gemm,
     "pangu": _pangu,
     "sensitivity": _sensitivity,

@@ -220,6 +220,22 @@ def _ablation(folder, figure):
         axes.grid(axis="x", visible=False)
 
 
+def _baselines(folder, figure):
+    """Software that could be, and hubs that are not built: a panel per model, tokens across."""
+    shown = ("deepep_v2", "row_flags", "expert_flags", "moe_hub_by_expert", "moe_hub_once", "ideal")
+    rows = [row for row in read(folder, "baselines-summary") if row["host"] == "graph"]
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    for axes, model in zip(figure.subplots(1, len(models), sharey=True), models, strict=True):
+        own = [row for row in rows if row["model"] == model]
+        _lines(axes, own, "tokens", shown)
+        _steps(axes, [int(row["tokens"]) for row in own])
+        axes.set(
+            title=TITLES.get(model, model),
+            xlabel="tokens over 8 GPUs",
+            ylabel="a system's time\nover the hub's" if model == models[0] else "",
+        )
+
+
 #: name: (function, inches high, columns of the legend)
 PICTURES = {
     "layer": (_layer, 6.4, 6),
@@ -227,6 +243,7 @@ PICTURES = {
     "sweeps": (_sweeps, 6.2, 4),
     "shapes": (_shapes, 8.7, 2),
     "ablation": (_ablation, 3.2, 4),
+    "baselines": (_baselines, 3.2, 3),
 }
 
 
