@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from sim.evaluate.experiments import EXPERIMENTS, STANDARD
 from sim.evaluate.kept import Kept
-from sim.evaluate.machine.hardware import machine as machine_named
 from sim.evaluate.machine.workload import TYPICAL_SKEW
+from sim.evaluate.own_machine import machine_asked
 from sim.evaluate.page.charts import draw
 from sim.evaluate.page.tables import csv_text
 from sim.evaluate.runner import Point, Result, run_points
@@ -136,7 +136,7 @@ def order(
     if "traces" in names and not traces:
         raise ValueError("traces: needs at least one --trace FILE")
     _known(models, systems, machine, total_tokens)
-    machine_named(machine or JUDGED, ranks or 8).changed(gpu=gpu, fabric=fabric)
+    machine_asked(machine or JUDGED, ranks or 8).changed(gpu=gpu, fabric=fabric)
     if skew is not None and skew < 0:
         raise ValueError(f"skew = {skew}: must be at least 0")
     return [EXPERIMENTS[name] for name in dict.fromkeys(names)], Options(
@@ -171,7 +171,7 @@ def _known(models, systems, machine, tokens):
     for system in systems:
         scheme(system)
     if machine:
-        machine_named(machine)
+        machine_asked(machine)
     for count in tokens:
         if count < 1:
             raise ValueError(f"tokens = {count}: must be at least 1")
@@ -202,10 +202,11 @@ def evaluate(
 
     Parameters:
         experiments: Names of ``sim.evaluate.experiments.EXPERIMENTS``.
-        models: Only these models.
+        models: Only these models; names, or TOML files that have one model each.
         total_tokens: Only so many tokens, over all GPUs.
         systems: Only these systems beside the hub.
-        machine: Another machine than the experiment's.
+        machine: Another machine than the experiment's: a name, or a TOML file that says what
+            is not as in one of them.
         ranks: GPUs, in place of the experiment's.
         skew: Of the made-up routing: 0, all experts alike.
         gpu: Fields of the machine's GPU, in place of its own.
@@ -269,12 +270,13 @@ def predict(
     """What the model of the whole machine says of one layer: seconds.
 
     Parameters:
-        model: Shape of the layer, a name of ``sim.workload.models.MODELS``.
+        model: Shape of the layer, a name of ``sim.workload.models.MODELS`` or a TOML file.
         ranks: GPUs.
         tokens: Per rank, as ``moe_hub.run`` takes them; 0 with ``trace``: all of the log.
         systems: Names of ``sim.evaluate.schemes.SCHEMES``; by default all that are compared.
             The hub is always among them.
-        machine: A machine of ``sim/evaluate/data/hardware.toml``; the experiments' by default.
+        machine: A machine of ``sim/evaluate/data/hardware.toml`` or a TOML file; the
+            experiments' by default.
         gpu: Fields of the machine's GPU, in place of its own.
         fabric: Fields of its fabric, ``link_gbps`` for instance, in place of its own.
         constants: Of software, ``host.eager_op_us`` for instance, in place of those of

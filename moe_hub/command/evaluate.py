@@ -62,22 +62,24 @@ def evaluate(
         list[str] | None,
         typer.Argument(
             help="Experiments, all of the standard set by default: layer, "
-            "end-to-end, tokens, skew, gpus, ablation, links, shapes, pangu, "
-            "traces, sensitivity, published, gemm. Or one of: calibrate, fit, "
+            "end-to-end, tokens, skew, gpus, ablation, links, shapes, pangu, baselines, "
+            "decode, traces, sensitivity, published, gemm. Or one of: calibrate, fit, "
             "predict, validate, page."
         ),
     ] = None,
     output: option(Path, "Folder of CSV files and plots.", "--output", "-o") = Path(
         "build/evaluate"
     ),
-    model: option(list[str] | None, "Only this model, may be repeated.") = None,
+    model: option(
+        list[str] | None, "Only this model, a name or a TOML file; may be repeated."
+    ) = None,
     tokens: option(
         list[int] | None,
         "Only so many tokens over all GPUs, may be repeated.",
         parser=whole(0, 1 << 24),
     ) = None,
     system: option(list[str] | None, "Only this system beside the hub, may be repeated.") = None,
-    machine: option(str, "Another machine than the experiment's.") = "",
+    machine: option(str, "Another machine than the experiment's, a name or a TOML file.") = "",
     trace: option(
         list[Path] | None, "Routing log (JSON lines) for `traces`, may be repeated."
     ) = None,

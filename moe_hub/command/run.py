@@ -34,7 +34,9 @@ __all__ = ["run"]
 
 
 def run(
-    model: option(str, f"Shape of the layer: {', '.join(MODELS)}.") = "deepseek-v3",
+    model: option(
+        str, f"Shape of the layer: {', '.join(MODELS)}; or a TOML file that has one."
+    ) = "deepseek-v3",
     ranks: number(*LIMITS["ranks"], "GPUs, each with its hub.") = 8,
     tokens: number(*LIMITS["tokens"], "Tokens per rank; 0 with --trace: all of the log.") = 16,
     lanes: number(*LIMITS["lanes"], "Lanes of each hub: 1, or the preset's.") = None,

@@ -12,6 +12,7 @@ from sim.evaluate.page.charts import Panel, Plot
 from sim.evaluate.schemes import SCHEMES
 from sim.workload.models import model as shape
 
+from .own_machine import machine_asked
 from .predictions import PAGE as RECORD
 from .predictions import blind
 from .published import figures, median_error, points_of
@@ -75,7 +76,7 @@ def _schemes_of(part):
 def _cases(options):
     """{(assumption, value): points}; the first case changes nothing."""
     systems, tokens = systems_of(options, PAPER_SYSTEMS), tokens_of(options, (512, 8192))
-    preset = machine(options.machine or JUDGED, 8)
+    preset = machine_asked(options.machine or JUDGED, 8)
     fitted = [name for part, *_ in _fitted() for name in _schemes_of(part)]
     everything = systems_of(options, (*PAPER_SYSTEMS, *fitted))
     cases = {("as it is", ""): grid(options, everything, models_of(options), tokens)}

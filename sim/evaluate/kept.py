@@ -3,8 +3,8 @@
 written anew in seconds.
 
 A layer is kept under a key of everything that it depends on: the point, and the text of every file
-of this package but those that only choose points or show results. Layers of routing logs are not
-kept, a log may change.
+of this package but those that only choose points or show results. Layers of files, routing logs,
+models and machines of one's own, are not kept: a file may change.
 """
 
 import json
@@ -31,6 +31,7 @@ SHOWING = {
     "kept.py",
     "page.py",
     "numbers.py",
+    "own_machine.py",
     "charts.py",
     "paper_figures.py",
     "plots.py",
@@ -68,6 +69,10 @@ def _plain(value):
     return value.item()
 
 
+def _of_files(point):
+    return point.trace or point.model.endswith(".toml") or point.machine.endswith(".toml")
+
+
 class Kept:
     """Fields of results by point, and the processor seconds that each took, in ``folder``.
 
@@ -81,7 +86,7 @@ class Kept:
 
     def get(self, point):
         """(fields of the result without the point, seconds), or None."""
-        if point.trace or self.fresh:
+        if _of_files(point) or self.fresh:
             return None
         try:
             entry = json.loads(self._path(point).read_text(encoding="utf-8"))
@@ -97,7 +102,7 @@ class Kept:
 
     def put(self, point, result, seconds):
         """Keeps a result; one that cannot be written is only simulated again."""
-        if point.trace:
+        if _of_files(point):
             return
         fields = asdict(result)
         del fields["point"]

@@ -14,12 +14,12 @@ from threading import Lock
 from time import process_time
 
 from sim.evaluate.machine.engine import run_layer
-from sim.evaluate.machine.hardware import machine
 from sim.evaluate.machine.workload import TYPICAL_SKEW, Workload
 from sim.evaluate.schemes import scheme
 from sim.workload.models import model as shape
 from sim.workload.traces import read_trace
 
+from .own_machine import machine_asked
 from .systems import override
 
 __all__ = ["Point", "Result", "machine_of", "run_point", "run_points", "workload_of"]
@@ -31,8 +31,8 @@ _CONSTANTS = Lock()
 
 @dataclass(frozen=True)
 class Point:
-    """One layer to simulate. ``gpu``, ``fabric``: fields of the machine to replace, as (name,
-    value) pairs.
+    """One layer to simulate. ``model``, ``machine``: a name or the path of a TOML file. ``gpu``,
+    ``fabric``: fields of the machine to replace, as (name, value) pairs.
 
     ``trace``: path of a routing log in place of ``skew``; ``tokens`` 0 takes all of it.
     ``constants``: constants of software to replace, as (section of systems.toml, name, value).
@@ -96,7 +96,7 @@ class Result:
 
 def machine_of(point):
     """The machine of a point. Raises :class:`sim.evaluate.machine.hardware.HardwareError`."""
-    return machine(point.machine, point.ranks).changed(
+    return machine_asked(point.machine, point.ranks).changed(
         gpu=dict(point.gpu), fabric=dict(point.fabric)
     )
 

@@ -159,10 +159,46 @@ EVALUATED = tuple(name for name, shape in _table().items() if not shape.made_up)
 
 
 def model(name):
-    """The shape called ``name``.
+    """The shape called ``name``, or the one of the TOML file if ``name`` ends in ``.toml``: a table
+    with the model's name and the fields of :class:`ModelShape`.
 
-    Raises :class:`ConfigError` when there is no such model.
+    Raises :class:`ConfigError` when there is no such model or file, or a field of it is wrong.
     """
+    if name.endswith(".toml"):
+        return _own(name)
     if name not in MODELS:
         raise ConfigError(f"model = {name!r}: must be one of {', '.join(MODELS)}")
     return _table()[name]
+
+
+def _own(path):
+    """The one model of a file."""
+    try:
+        entries = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    if len(entries) != 1 or not isinstance(entry := next(iter(entries.values())), dict):
+        raise ConfigError(f"{path}: must have one table, [name], with the fields of a model")
+    name = next(iter(entries))
+    kinds = {field.name: field.type for field in dataclasses.fields(ModelShape)}
+    for field, value in entry.items():
+        kind = kinds.get(field)
+        if kind is None or field == "name":
+            raise ConfigError(f"{path}: {name}.{field}: a model has no such field")
+        if type(value) is not kind and not (kind is float and type(value) is int):
+            raise ConfigError(
+                f"{path}: {name}.{field} = {value!r}: must be of type {kind.__name__}"
+            )
+    missing = [
+        field.name
+        for field in dataclasses.fields(ModelShape)
+        if field.default is dataclasses.MISSING and field.name not in {"name", "source", *entry}
+    ]
+    if missing:
+        raise ConfigError(f"{path}: {name}: must say {', '.join(missing)}")
+    try:
+        return ModelShape(name=name, **({"source": str(path)} | entry))
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {name}: {error}") from None

@@ -236,6 +236,40 @@ def _baselines(folder, figure):
         )
 
 
+STEPS = (
+    ("first_ready_us", "gate, counts, first rows on their way", "#d5d9de"),
+    ("all_ready_us", "rows arrive; GEMM1 where a system does not wait for all", "#7fb2d6"),
+    ("us", "rest of the GEMMs, answers, sums", "#24557a"),
+)
+SHOWN_TOKENS = "8192"
+
+
+def _steps_of_a_layer(folder, figure):
+    """A layer's time from the gate to the last sum, cut where its first and its last rows can be
+    used."""
+    rows = [
+        row
+        for row in read(folder, "layer")
+        if (row["machine"], row["ranks"], row["tokens"]) == (JUDGED, SHOWN_GPUS, SHOWN_TOKENS)
+        and not row["system"].startswith("flashdmoe")
+    ]
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    systems = sorted({row["system"] for row in rows}, key=lambda name: SCHEMES[name].place)
+    panels = figure.subplots(1, len(models), sharey=True)
+    for axes, model in zip(panels, models, strict=True):
+        own = {row["system"]: row for row in rows if row["model"] == model}
+        start = [0.0] * len(systems)
+        for column, label, color in STEPS:
+            end = [float(own[system][column]) for system in systems]
+            lengths = [b - a for a, b in zip(start, end, strict=True)]
+            axes.barh(range(len(systems)), lengths, 0.8, left=start, color=color, label=label)
+            start = end
+        axes.grid(axis="y", visible=False)
+        axes.set(title=TITLES.get(model, model), xlabel="µs")
+    panels[0].set_yticks(range(len(systems)), [SCHEMES[system].title for system in systems])
+    panels[0].set_ylim(len(systems) - 0.5, -0.5)
+
+
 #: name: (function, inches high, columns of the legend)
 PICTURES = {
     "layer": (_layer, 6.4, 6),
@@ -243,6 +277,7 @@ PICTURES = {
     "sweeps": (_sweeps, 6.2, 4),
     "shapes": (_shapes, 8.7, 2),
     "ablation": (_ablation, 3.2, 4),
+    "breakdown": (_steps_of_a_layer, 3.4, 1),
     "baselines": (_baselines, 3.2, 3),
 }
 
