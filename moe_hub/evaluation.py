@@ -195,7 +195,7 @@ def evaluate(
     scheduler: str | None = None,
     progress: Any = None,
 ) -> Evaluation:
-    """Runs experiments of the model of the whole machine; the standard set, 17 minutes, without
+    """Runs experiments of the model of the whole machine; the standard set, 20 minutes, without
     any name.
 
     Layers that were simulated before are read back, so that an interrupted run goes on.

@@ -301,6 +301,14 @@ def test_rows_by_expert_start_the_experts_early():
     assert by_expert.payload_bytes == by_token.payload_bytes
 
 
+def test_with_one_expert_per_gpu_the_orders_are_one():
+    """But for the barrier of the grid after which the choices are sorted."""
+    one = workload("mixtral-8x7b", ranks=8, tokens=8192)
+    by_token, by_expert = layer("moe_hub", one), layer("moe_hub_by_expert", one)
+    barrier = machine("h800", 8).gpu.grid_sync_us
+    assert by_expert.us == pytest.approx(by_token.us + barrier, abs=barrier)
+
+
 def test_a_row_per_gpu_is_what_deepep_sends():
     """Values once per token and rank, a column per row, one sum per token and rank back."""
     made = workload(ranks=4)
@@ -317,7 +325,9 @@ def test_a_tile_waits_for_the_sources_whose_rows_it_has():
     box.arrive(2, 60)
     box.arrive(3, 100)
     assert released == [128, 4]  # only the first tile has rows of source 0
-    box.arrive(0, 100)
+    box.arrive(0, 99)
+    assert released == [128, 4]  # nor do the first rows of a source do
+    box.arrive(0, 1)
     assert released == [128, 4, 128] and not box.missing
     assert [box.take(128), box.take(4), box.take(128)] == [{2: 32, 3: 96}, {3: 4}, {0: 100, 2: 28}]
 

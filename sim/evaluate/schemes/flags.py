@@ -78,9 +78,9 @@ class PlacedInbox(Inbox):
 
     def __init__(self, rows_of, group_rows, on_group):
         super().__init__(int(sum(rows_of)), group_rows, on_group)
+        self.awaited = [int(rows) for rows in rows_of]
         self.here, self.missing = set(), []
-        for source, rows in enumerate(rows_of):
-            rows = int(rows)
+        for source, rows in enumerate(self.awaited):
             while rows:
                 if not self.missing or sum(self.missing[-1].values()) == group_rows:
                     self.missing.append({})
@@ -89,8 +89,11 @@ class PlacedInbox(Inbox):
                 rows -= group[source]
 
     def arrive(self, source, rows):
-        """All rows of a source are there."""
+        """Rows of a source are there: all that it has, or the first of them."""
         self.arrived += rows
+        self.awaited[source] -= rows
+        if self.awaited[source]:
+            return
         self.here.add(source)
         there = [group for group in self.missing if group.keys() <= self.here]
         self.missing = [group for group in self.missing if not group.keys() <= self.here]

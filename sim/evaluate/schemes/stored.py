@@ -241,17 +241,18 @@ class StoredLayer:
     # -- rows to experts ---------------------------------------------------------------------------
 
     def _parts(self, total):
-        """In how many parts ``total`` bytes leave."""
-        if self.by_expert:
-            return max(map(len, self.experts_of))
-        ranks = self.machine.ranks
-        return max(1, min(CHUNKS, MESSAGES // ranks**2, total // (ranks * CHUNK_BYTES)))
+        """In how many parts ``total`` bytes leave; by expert, as many of each expert."""
+        ranks, experts = self.machine.ranks, max(map(len, self.experts_of))
+        parts = max(1, min(CHUNKS, MESSAGES // ranks**2, total // (ranks * CHUNK_BYTES)))
+        return experts * ceil(parts / experts) if self.by_expert else parts
 
     def _portion(self, rank, peer, part, parts):
         """{expert: rows} of a part of the rank's rows for a peer."""
         rows, experts = self.workload.rows[rank], self.experts_of[peer]
         if self.by_expert:
-            return {expert: int(rows[expert]) for expert in experts[part : part + 1]}
+            parts //= max(map(len, self.experts_of))
+            first, part = divmod(part, parts)
+            experts = experts[first : first + 1]
         return {
             expert: int(rows[expert]) * (part + 1) // parts - int(rows[expert]) * part // parts
             for expert in experts
