@@ -63,7 +63,7 @@ def evaluate(
         typer.Argument(
             help="Experiments, all of the standard set by default: layer, "
             "end-to-end, tokens, skew, gpus, ablation, links, shapes, pangu, baselines, "
-            "decode, traces, sensitivity, published, gemm. Or one of: calibrate, fit, "
+            "decode, energy, traces, sensitivity, published, gemm. Or one of: calibrate, fit, "
             "predict, validate, page."
         ),
     ] = None,

@@ -18,7 +18,14 @@ from .assumptions import (
     sensitivity_points,
     sensitivity_report,
 )
-from .questions import baseline_points, baseline_report, decode_points, decode_report
+from .questions import (
+    baseline_points,
+    baseline_report,
+    decode_points,
+    decode_report,
+    energy_points,
+    energy_report,
+)
 from .study import Experiment
 from .sweeps import (
     gpu_points,
@@ -90,6 +97,9 @@ EXPERIMENTS = {
             baseline_report,
         ),
         Experiment("decode", "What a token waits for in decode", decode_points, decode_report),
+        Experiment(
+            "energy", "What a token's bytes cost on the links", energy_points, energy_report
+        ),
         Experiment("traces", "Routing logs of real models (--trace)", trace_points, trace_report),
         Experiment(
             "sensitivity", "What the speed-ups hang on", sensitivity_points, sensitivity_report

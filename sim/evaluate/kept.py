@@ -46,6 +46,7 @@ SHOWING = {
     "validate.py",
     "values.py",
     "asked.toml",
+    "energy.toml",
     "published.toml",
     "gemm_published.toml",
 }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Questions that no published figure answers: what the best software could do on the same links,
-what another order of rows or one row per GPU would be worth, and what a token waits for in decode.
+what another order of rows or one row per GPU would be worth, what a token waits for in decode, and
+what its bytes cost on the links.
 
 Each point is simulated with several routings; a ratio whose range over them has 1 in it claims
 nothing.
@@ -8,11 +9,12 @@ nothing.
 
 import numpy as np
 
-from sim.evaluate.machine.hardware import machine
+from sim.evaluate.machine.hardware import load_data, machine
 from sim.evaluate.page.charts import Panel, Plot
 from sim.workload.models import model as shape
 
 from .study import (
+    ABLATIONS,
     HUB,
     JUDGED,
     PAPER_SYSTEMS,
@@ -32,11 +34,13 @@ __all__ = [
     "baseline_report",
     "decode_points",
     "decode_report",
+    "energy_points",
+    "energy_report",
     "host_of",
 ]
 
 SEEDS = 5
-BASELINES = ("deepep_v1_ll", "deepep_v2", "mori", *UNBUILT, "ideal")
+BASELINES = ("deepep_v1_ll", "deepep_v2", "mori", *UNBUILT, "ideal")  # the last sends nothing
 BASELINE_MODELS = ("mixtral-8x7b", "qwen2-moe-2.7b", "deepseek-v3")
 BASELINE_TOKENS = (8, 128, 1024, 8192)
 #: They wait for their host in every layer, so no layer of theirs is a CUDA graph.
@@ -55,6 +59,7 @@ DRIFT = (0.01, 0.02, 0.032, 0.04)  # skews that the routing passes through
 DRAWS = 16  # layers of a point, at the skews in turn
 TOKENS = 2000  # made of layers that are drawn from these
 PERCENTILES = 50, 95, 99
+ENERGY_TOKENS = 8192
 
 
 def host_of(point):
@@ -242,5 +247,63 @@ def decode_report(options, results):
         notes=[
             f"{DRAWS} layers with skews {', '.join(f'{skew:g}' for skew in DRIFT)} in turn",
             f"a token is all expert layers of a model, drawn from these {TOKENS:,} times",
+        ],
+    )
+
+
+def energy_points(options):
+    return grid(
+        options,
+        systems_of(options, (*PAPER_SYSTEMS, "deepep_v1_normal", ABLATIONS[0], *BASELINES[:-1])),
+        options.models or BASELINE_MODELS,
+        tokens_of(options, (ENERGY_TOKENS,)),
+    )
+
+
+def energy_report(options, results):
+    """Energy of the links alone: memory, switch and everything that computes are not in it."""
+    points = [point for point in energy_points(options) if results[point].wire_bytes]
+    link = {name: entry["value"] for name, entry in load_data("energy.toml")["link"].items()}
+
+    def microjoules(point):
+        bits = 8 * results[point].wire_bytes * link["hops"]
+        return bits * link["pj_per_bit"] * 1e-6 / point.tokens
+
+    summary = []
+    for (model, tokens), own in _cases(points, lambda p: (p.model, p.tokens)).items():
+        hub = next(microjoules(point) for point in own if point.system == HUB)
+        for point in own:
+            result = results[point]
+            summary.append(
+                {
+                    "model": model,
+                    "tokens": tokens,
+                    "system": point.system,
+                    "wire, bytes per token": result.wire_bytes / tokens,
+                    "of it payload, %": 100 * result.payload_bytes / result.wire_bytes,
+                    "links, uJ per token": microjoules(point),
+                    "over the hub": microjoules(point) / hub,
+                }
+            )
+    panels = [
+        Panel(
+            title=model,
+            kind="bars",
+            x=tuple(row["system"] for row in own),
+            series={"links": tuple(row["links, uJ per token"] for row in own)},
+            ylabel="µJ per token and layer",
+        )
+        for model, own in _by_model(summary).items()
+    ]
+    return Report(
+        rows=[
+            row | {"links, uJ per token": microjoules(point)}
+            for row, point in zip(rows_of(results, points), points, strict=True)
+        ],
+        summary=summary,
+        plot=Plot(title="Energy on the links, a layer there and back", panels=panels),
+        notes=[
+            f"{link['pj_per_bit']} pJ per bit and link, {link['hops']} links; headers, flags and "
+            "credits are in it, memory and the switch are not"
         ],
     )

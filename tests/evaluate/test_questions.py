@@ -15,6 +15,8 @@ from sim.evaluate.questions import (
     baseline_report,
     decode_points,
     decode_report,
+    energy_points,
+    energy_report,
     host_of,
 )
 from sim.evaluate.runner import Result, run_point
@@ -87,8 +89,17 @@ def test_decode_drifts_and_all_systems_see_the_same():
         assert {(p.seed, p.skew) for p in points if p.system == system} == routings
 
 
+def test_energy_is_bits_times_links():
+    """100 bytes on the wire, two links of 5.5 pJ a bit: 8,800 pJ over 64 tokens."""
+    report = energy_report(SMALL, times(lambda p: 10.0))
+    assert {row["system"] for row in report.summary} == {p.system for p in energy_points(SMALL)}
+    for row in report.summary:
+        assert row["links, uJ per token"] == pytest.approx(8800e-6 / 64)
+        assert row["over the hub"] == 1.0 and row["of it payload, %"] == 80
+
+
 def test_same_seed_same_report():
-    for name in ("baselines", "decode"):
+    for name in ("baselines", "decode", "energy"):
         reports = [
             EXPERIMENTS[name].report(SMALL, times(lambda p: 10.0 + p.seed)) for _ in range(2)
         ]

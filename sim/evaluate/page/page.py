@@ -458,6 +458,26 @@ def _decode(folder):
     )
 
 
+def _energy(folder):
+    """Energy of the links per token, a column for each model."""
+    rows = read(folder, "energy-summary")
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    found = {(row["model"], row["system"]): row for row in rows}
+    present = {row["system"] for row in rows}
+    lines = []
+    for system in (name for name in NAMES if name in present):
+        line = [NAMES[system]]
+        for model in models:
+            row = found.get((model, system))
+            line.append(
+                f"{float(row['links, uJ per token']):.1f} ({ratio(row['over the hub'])})"
+                if row
+                else ""
+            )
+        lines.append(line)
+    return markdown(["system", *models], lines)
+
+
 def _text(value):
     return value
 
@@ -473,6 +493,7 @@ TABLES = {
     "baselines": _baselines,
     "hosts": _hosts,
     "decode": _decode,
+    "energy": _energy,
     "gemm": _gemm,
     "pangu": _pangu,
     "sensitivity": _sensitivity,
