@@ -248,6 +248,7 @@ def run(
     changes: Mapping[str, int] | None = None,
     tile_rows: int | None = None,
     numbering: str = "token",
+    order: str = "token",
     expert_cycles: int = 200,
     hop_ns: float = HOP_NS,
     memory_latency: int = 20,
@@ -280,6 +281,7 @@ def run(
         changes: Fields of the configuration, in place of the preset's.
         tile_rows: Rows of a tile, a power of two.
         numbering: What a RowID is, a name of ``sim.workload.numbering.NUMBERINGS``.
+        order: In which a rank stores its rows, a name of ``sim.system.layer.ORDERS``.
         expert_cycles: Cycles of the hub that the expert stand-in takes per tile.
         hop_ns: Nanoseconds of a hop; a packet takes two, hub to switch and switch to hub.
         memory_latency: Cycles until memory answers, also for spilled rows.
@@ -302,8 +304,8 @@ def run(
         OSError: The log cannot be read.
         sim.system.building.HarnessError: The simulation could not be built.
     """
-    order = locals()
-    checked(LIMITS, **{name: order[name] for name in LIMITS})
+    asked = locals()
+    checked(LIMITS, **{name: asked[name] for name in LIMITS})
     baselines = [one_of("baselines", WAYS, name) for name in baselines]
     tell = progress or _Silent()
     log = None if trace is None else Path(trace)
@@ -319,6 +321,7 @@ def run(
         base=preset_of(preset) if preset else None,
         changes=dict(changes or {}),
         numbering=numbering,
+        order=order,
     )
     cycles = one_way(hop_ns, plan.cfg)
     surroundings = {

@@ -13,6 +13,7 @@ from moe_hub.layer import run as run_layer
 from sim.system.building import HarnessError
 from sim.system.fabric import HOP_NS
 from sim.system.figures import behind, table
+from sim.system.layer import ORDERS
 from sim.system.views import VIEWS
 from sim.system.ways import BASELINES, WAYS
 from sim.workload.models import MODELS
@@ -57,6 +58,9 @@ def run(
     tile_rows: number(*LIMITS["tile_rows"], "Rows of a tile, a power of two.") = None,
     numbering: option(
         str, f"What a RowID is: {', '.join(NUMBERINGS)}.", parser=one_of(NUMBERINGS)
+    ) = "token",
+    order: option(
+        str, f"In which a rank stores its rows: {', '.join(ORDERS)}.", parser=one_of(ORDERS)
     ) = "token",
     expert_cycles: number(
         *LIMITS["expert_cycles"], "Cycles the expert stand-in takes per tile."
@@ -110,6 +114,7 @@ def run(
                 changes=changes_of(settings),
                 tile_rows=tile_rows,
                 numbering=numbering,
+                order=order,
                 expert_cycles=expert_cycles,
                 hop_ns=latency,
                 memory_latency=memory_latency,

@@ -39,6 +39,7 @@ __all__ = [
     "finish",
     "COLUMN",
     "EPOCH",
+    "ORDERS",
     "QUERY",
     "MARK_START",
     "MARK_STORED",
@@ -57,6 +58,9 @@ TELLER = 1  # thread of a rank that tells what comes
 #: Cycles for which rows may go before answers. The default is for plain stores, whose last packet
 #: is rarely full: software without the hub is slower with this one.
 AGE_LIMIT = 8192
+#: Orders in which a rank stores its rows: as its tokens come, or all for the first experts of all
+#: ranks before all for the second ones, so that these can begin early.
+ORDERS = ("token", "expert")
 MARK_QUERY = 1000  # + region: its registers have been read
 QUERY = ("STATE", "SENT_LO", "ACKED_LO", "REFUSED_LO", "ROWS")
 
@@ -91,6 +95,7 @@ class LayerPlan:
     arena: int
     seed: int
     numbering: str = "token"  # of the rows, one of sim.workload.numbering.NUMBERINGS
+    order: str = "token"  # in which a rank stores its rows, one of ORDERS
 
     def tokens(self, rank):
         return int(self.starts[rank + 1] - self.starts[rank])
@@ -254,6 +259,7 @@ def plan_layer(
     base=None,
     changes=None,
     numbering="token",
+    order="token",
 ):
     """Layout and configuration for a layer.
 
@@ -261,9 +267,11 @@ def plan_layer(
     ``tile_rows``, a power of two (by default :func:`usual_tile`, or larger where the hub has not so
     many groups); ``base``, a configuration to use, with these ranks, in place of :func:`roomy`,
     which grows where the layer needs more; ``lanes``, ``packet_bytes`` and ``changes`` (by field)
-    in place of the configuration's; ``numbering`` of the rows. Raises ConfigError when the layer
-    does not fit.
+    in place of the configuration's; ``numbering`` of the rows; ``order``, one of :data:`ORDERS`.
+    Raises ConfigError when the layer does not fit.
     """
+    if order not in ORDERS:
+        raise ConfigError(f"order = {order!r}: must be one of {', '.join(ORDERS)}")
     if numbering not in NUMBERINGS:
         raise ConfigError(f"numbering = {numbering!r}: must be one of {', '.join(NUMBERINGS)}")
     tokens, local = routing.tokens, shape.local_experts(ranks)
@@ -333,6 +341,7 @@ def plan_layer(
         arena=arena,
         seed=seed,
         numbering=numbering,
+        order=order,
     )
 
 
@@ -369,7 +378,11 @@ def rows_of(plan, rank):
     token, choice = np.meshgrid(
         np.arange(plan.tokens(rank)), np.arange(plan.routing.top_k), indexing="ij"
     )
-    return token.ravel(), choice.ravel(), experts.ravel().astype(np.int64)
+    rows = token.ravel(), choice.ravel(), experts.ravel().astype(np.int64)
+    if plan.order == "token":
+        return rows
+    sending = np.argsort(rows[2] % plan.local, kind="stable")
+    return tuple(values[sending] for values in rows)
 
 
 def add_payload(plan, rank):
@@ -423,7 +436,7 @@ def hub_programs(plan, close_at_end=False, **settings):
         program.mark(MARK_START)
         data, columns = add_payload(plan, rank)
         token, choice, expert = rows_of(plan, number)
-        rowid = plan.rowids(number).ravel()
+        rowid = plan.rowids(number)[token, choice]
         if not close_at_end:
             announce(plan, rank.program(TELLER), expert)
         operand = row_operand(0, EPOCH, 0) + sum(

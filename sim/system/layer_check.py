@@ -79,7 +79,8 @@ def golden_layer(plan, result):
             model.dep_range(rank, index, dep)
     for rank in range(cfg.ranks):
         column_off = plan.shape.dispatch_bytes // 16
-        rows = (*rows_of(plan, rank), plan.rowids(rank).ravel())
+        token, choice, expert = rows_of(plan, rank)
+        rows = (token, choice, expert, plan.rowids(rank)[token, choice])
         for token, choice, expert, rowid in zip(*(a.tolist() for a in rows), strict=True):
             model.row(rank, row_operand(expert, EPOCH, rowid), data[rank][token])
             model.row(

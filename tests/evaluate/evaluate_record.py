@@ -14,7 +14,7 @@ from sim.evaluate.machine.engine import Cluster, GpuSim
 from sim.evaluate.machine.hardware import machine
 from sim.evaluate.machine.network import Network
 from sim.evaluate.machine.workload import Workload
-from sim.evaluate.schemes import SCHEMES, fastermoe, tutel
+from sim.evaluate.schemes import SCHEMES, fastermoe, flags, tutel
 from sim.evaluate.schemes.flashdmoe import ELEMENT_BYTES
 from sim.evaluate.schemes.steps import RowExchange
 from sim.evaluate.systems import constants
@@ -22,13 +22,15 @@ from sim.workload.models import model as shape
 
 RANKS, TOKENS = 4, 1024
 LATE = 1e5  # microseconds, far more than a layer takes
-# Systems that choose their chunks or groups themselves would run trials in between: here they are
-# told.
+# Systems that choose their chunks, groups or order themselves would run trials in between: here
+# they are told.
 CHOSEN = {
     "fastermoe": partial(fastermoe.grouped, width=RANKS),
     "fastermoe in groups of 2": partial(fastermoe.grouped, width=2),
     "tutel": partial(tutel.pipelined, degree=1),
     "tutel in 2 chunks": partial(tutel.pipelined, degree=2),
+    "row_flags": partial(flags.ordered, by_expert=False),
+    "row_flags in order of experts": partial(flags.ordered, by_expert=True),
 }
 SYSTEM = {name: scheme for name, scheme in SCHEMES.items() if name != "ideal"} | CHOSEN
 

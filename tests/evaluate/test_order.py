@@ -15,8 +15,8 @@ from sim.evaluate.machine.hardware import machine
 from sim.evaluate.machine.network_settings import HUB_GHZ, hub_figures
 from sim.evaluate.schemes import tutel
 from sim.evaluate.schemes.flashdmoe import ELEMENT_BYTES
-from sim.evaluate.schemes.moe_hub import COLUMN_BYTES
 from sim.evaluate.schemes.steps import RowExchange
+from sim.evaluate.schemes.stored import COLUMN_BYTES
 from sim.evaluate.systems import constants, override
 
 from .evaluate_record import LATE, RANKS, SHAPE, SYSTEM, WORKLOAD, Record, recorded
@@ -65,8 +65,13 @@ def bytes_of(name):
             w.pair_rows * scale * SHAPE.row + flags,
             w.pair_rows.T * scale * SHAPE.row + flags.T,
         )
-    elif name.startswith("moe_hub"):
+    elif name == "moe_hub_once":  # values once to a rank, a column per row, a sum per token back
+        there, back = w.distinct * row + w.pair_rows * COLUMN_BYTES, w.distinct.T * answer
+    elif name.startswith(("moe_hub", "expert_flags")):
         there = w.pair_rows * (row + COLUMN_BYTES)
+    elif name.startswith("row_flags"):  # eight of 128 bytes are a flag
+        there = w.pair_rows * round((row + COLUMN_BYTES) * 128 / 120)
+        back = w.pair_rows.T * round(answer * 128 / 120)
     there, back = there.astype(np.int64), back.astype(np.int64)
     if name in NOT_SENT:
         np.fill_diagonal(there, 0)
@@ -106,6 +111,9 @@ def control_messages(name):
         "fastermoe": [FLAG_BYTES + 8 * local],
         "tutel": [FLAG_BYTES + 8],
         "megatron": [8 * SHAPE.experts, int(WORKLOAD.pair_rows[0, 1]) * 4],
+        "row_flags": [4 * local],
+        # behind the rows for each of the peer's experts; behind the answers of each own one
+        "expert_flags": [counts] + local * [flag] + local * [flag],
     } | dict.fromkeys(FLAGGED, [flag, flag])
 
 
@@ -243,7 +251,7 @@ def test_no_answer_leaves_before_its_columns_are_done(name):
     of its time."""
     record, (there, back) = recorded(name), bytes_of(name)
     answers = record.answers(there)
-    parts = 4 if name.startswith("moe_hub") else 1
+    parts = 4 if name.startswith(("moe_hub", "row_flags", "expert_flags")) else 1
     for rank in range(RANKS):
         causes = [
             (batch.start + (batch.end - batch.start) * (part + 1) / parts, batch.rows / parts)
@@ -308,10 +316,10 @@ def test_every_message_is_waited_for(name):
     "name", [name for name in SYSTEM if not name.startswith(("ccfuser", "flashdmoe"))]
 )
 def test_a_kernel_that_stores_rows_ends_when_they_have_left(name):
-    """Rows and answers; COMET's tokens are copied by engines. CCFuser's are read and put,
-    FlashDMoE's kernel goes on."""
+    """Rows and answers; COMET's tokens are copied by engines, a hub that adds answers up sends the
+    sums. CCFuser's are read and put, FlashDMoE's kernel goes on."""
     before, (there, _) = recorded(name), bytes_of(name)
-    for numbers in before.split(there)[name == "comet" :]:
+    for numbers in before.split(there)[name == "comet" : 1 if name == "moe_hub_once" else 2]:
         number = next(number for number in numbers if before.messages[number].pair == (0, 1))
         assert (
             Record(name, late=number, leaving=True).done[0] >= before.messages[number].sent + LATE

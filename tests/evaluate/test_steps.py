@@ -47,6 +47,11 @@ def steps_of(name):
             _joined(main + f"{chunk} " * chunks + "unpermute"),
             " ".join([exchange] * 2 * chunks),
         ], 0
+    if name.startswith(("row_flags", "expert_flags")):  # an SM that hands out tiles stays held
+        local = SHAPE.experts // RANKS
+        own, flags = ("", 1) if name.startswith("row") else (f"{counts} ", 2)
+        store = f"hold {own}release"  # a poll for each batch of answers, for each expert's rows
+        return ["hold", f"{gate} activation gemm2", store], flags * local * RANKS
     if name.startswith("flashdmoe"):
         return ["hold release"], 2 * SHAPE.experts // RANKS * RANKS
     main = {
@@ -64,9 +69,7 @@ def steps_of(name):
         "mori": f"{gate} {copy} permute*2 {experts} unpermute {copy}",
         "moe_hub_base": f"{gate} activation gemm2 {barrier} sum",
         "moe_hub_packets": f"{gate} activation gemm2 {barrier} sum",
-        "moe_hub_signal": f"{gate} activation gemm2",
-        "moe_hub": f"{gate} activation gemm2",
-    }[name]
+    }.get(name, f"{gate} activation gemm2")  # all other hubs
     polls = RANKS * (name in ("comet", "moe_hub_base", "moe_hub_packets"))  # a flag of each source
     return [main, *["hold release"] * name.startswith("moe_hub")], polls
 

@@ -86,6 +86,7 @@ def test_a_run_that_does_not_end():
         ({"hop_ns": -1}, "hop_ns = -1: must be between 0 and 1000000"),
         ({"baselines": ["hope"]}, "baselines = 'hope': must be one of "),
         ({"numbering": "luck"}, "numbering = 'luck': must be one of "),
+        ({"order": "luck"}, "order = 'luck': must be one of "),
         ({"model": "none"}, "none"),
         ({"changes": {"handles": 0}}, "handles = 0"),
     ],

@@ -17,7 +17,7 @@ from moe_hub.command.run import run
 from sim.system.bench_speed import Line, speed_table
 from sim.system.fabric import HOP_NS, HUB_GHZ, one_way
 from sim.system.figures import behind
-from sim.system.layer import plan_layer
+from sim.system.layer import ORDERS, plan_layer, rows_of
 from sim.system.ways import BASELINES
 from sim.workload.asked import asked_routing
 from sim.workload.models import model
@@ -86,6 +86,31 @@ def test_run_takes_a_routing_log(call, tmp_path):
     assert report["hub"]["tokens"] == 21 and report["hub"]["rows"] == 42
 
 
+def test_run_stores_rows_by_expert(call, tmp_path):
+    """Hub and software send the same rows; nothing but their order is another."""
+    result = call(*SMALL, "--order", "expert", "--baseline", "address,flags,rowflag")
+    assert result.exit_code == 0, result.output
+    reports = json.loads((tmp_path / "out" / "report.json").read_text())
+    for report in reports.values():
+        assert report["mismatches"] == 0 and report["rows"] == 32
+
+
+def test_orders_send_the_same_rows():
+    """By expert: all rows for the first regions of all ranks before those for the second ones, in
+    the order of tokens; each row has the same RowID in either order."""
+    sent = {}
+    for order in ORDERS:
+        plan, sent[order] = layer_of(order=order), []
+        for rank in range(plan.cfg.ranks):
+            token, choice, expert = rows_of(plan, rank)
+            rowids = plan.rowids(rank)[token, choice]
+            rows = zip(token, choice, expert, rowids, strict=True)
+            sent[order].append([tuple(map(int, row)) for row in rows])
+    for by_token, by_expert in zip(sent["token"], sent["expert"], strict=True):
+        assert by_token == sorted(by_token)
+        assert by_expert == sorted(by_token, key=lambda row: row[2] % plan.local) != by_token
+
+
 @pytest.mark.parametrize(
     "arguments, text",
     [
@@ -99,6 +124,7 @@ def test_run_takes_a_routing_log(call, tmp_path):
         (["--tokens", "400"], "groups = 64"),
         (["--preset", "huge"], "preset = 'huge'"),
         (["--numbering", "odd"], "numbering = 'odd'"),
+        (["--order", "odd"], "order = 'odd'"),
         (["--baseline", "address,mpi"], "baseline = 'mpi'"),
         (["--latency", "soon"], "latency = 'soon'"),
         (["--latency", "-1"], "latency = -1.0"),
@@ -127,13 +153,13 @@ def layer_of(name="deepseek-v3", tokens=128, ranks=8, **more):
 
 
 def test_no_run_time_option_makes_another_hub():
-    """Tokens, tiles, seeds, numberings and models are told to the hub by its registers."""
+    """Tokens, tiles, seeds, numberings, orders and models are told to the hub by its registers."""
     usual = layer_of().cfg
     for plan in (
         layer_of(tokens=8),
         layer_of(tokens=1000),
         layer_of(tile_rows=1),
-        layer_of(tile_rows=64, seed=7, numbering="place"),
+        layer_of(tile_rows=64, seed=7, numbering="place", order="expert"),
         layer_of("olmoe-1b-7b", tokens=4471),
         layer_of("mixtral-8x7b"),
     ):

@@ -263,10 +263,9 @@ class _Layer:
         plan = self.plan
         whole, tail = divmod(plan.row_bytes, self.packet_bytes)
         for rank, port in enumerate(self.ports):
-            token, _, expert = rows_of(plan, rank)
-            for t, e, rowid in zip(
-                token.tolist(), expert.tolist(), plan.rowids(rank).ravel().tolist(), strict=True
-            ):
+            token, choice, expert = rows_of(plan, rank)
+            rowids = plan.rowids(rank)[token, choice]
+            for t, e, rowid in zip(token.tolist(), expert.tolist(), rowids.tolist(), strict=True):
                 dst, local = plan.place(e)
                 port.push(
                     ROWS,

@@ -27,7 +27,15 @@ from .scheme import Scheme
 from .steps import fastest, scaled_gemms, stock_fabric
 from .stored import Inbox, StoredLayer
 
-__all__ = ["SCHEMES", "ExpertFlags", "PlacedInbox", "RowFlags", "expert_flags", "row_flags"]
+__all__ = [
+    "SCHEMES",
+    "ExpertFlags",
+    "PlacedInbox",
+    "RowFlags",
+    "expert_flags",
+    "ordered",
+    "row_flags",
+]
 
 COUNT_BYTES = 4  # rows of one source for one expert
 
@@ -50,18 +58,36 @@ class RowFlags(_Flags):
 
     def __init__(self, cluster, by_expert):
         super().__init__(cluster, by_expert)
+        self.uncounted = [self.machine.ranks - 1] * self.machine.ranks
+        self.counted = [cluster.env.event() for _ in range(self.machine.ranks)]
         share = constants("row_flags").packet_payload
         self.row_bytes = round(self.row_bytes / share)
-        self.answer_scale = 1 / share
+        self.answer_bytes = round(self.answer_bytes / share)
         self.gemms = scaled_gemms(self.shape, constants("comet").gather_gemm_efficiency)
 
     def begin(self, gpu):
-        """Numbers of rows leave before the rows, one store to every peer: they are there before the
-        last rows, and nobody waits for them here."""
+        """Numbers of rows leave before the rows, one store to every peer; nobody waits for them
+        here."""
         for step in range(1, self.machine.ranks):
             peer = (gpu.rank + step) % self.machine.ranks
-            self.cluster.network.send(gpu.rank, peer, COUNT_BYTES * len(self.experts_of[peer]))
+            size = COUNT_BYTES * len(self.experts_of[peer])
+            sent = self.cluster.network.send(gpu.rank, peer, size)
+            sent.callbacks.append(lambda _, peer=peer: self._count(peer))
         yield from super().begin(gpu)
+
+    def _count(self, rank):
+        self.uncounted[rank] -= 1
+        if not self.uncounted[rank]:
+            self.counted[rank].succeed()
+
+    def group(self, rank, expert, rows):
+        """An expert's last rows are known as such when all numbers are there."""
+        self.env.process(self._group(rank, expert, rows))
+
+    def _group(self, rank, expert, rows):
+        if not self.boxes[expert].missing_rows:
+            yield self.counted[rank]
+        yield from self.release_group(rank, expert, rows, self.machine.gpu.poll_us)
 
     def answered(self, rank, source, rows):
         self.env.process(self._seen(source, rows))
@@ -131,13 +157,14 @@ class ExpertFlags(_Flags):
         then()
 
 
-def _row_flags(cluster, by_expert):
+def ordered(cluster, by_expert):
+    """Row flags with rows in this order."""
     RowFlags(cluster, by_expert).run()
 
 
 def row_flags(cluster):
     """Rows leave in the order with which the layer ends first."""
-    _row_flags(cluster, fastest(cluster, _row_flags, (False, True), ("host", "row_flags", "comet")))
+    ordered(cluster, fastest(cluster, ordered, (False, True), ("host", "row_flags", "comet")))
 
 
 def expert_flags(cluster):

@@ -151,6 +151,7 @@ class OnceLayer(HubLayer):
     def __init__(self, cluster):
         super().__init__(cluster, Hub())
         self.made = {}  # (rank, source): answers that were added up there
+        self.stored = {}  # (rank, peer): rows on their way, or there
 
     def _tokens(self, source, rank):
         """Tokens of a source with experts at a rank, and their rows there."""
@@ -161,10 +162,12 @@ class OnceLayer(HubLayer):
         return Sums(sums, sums / int(self.workload.tokens_of[rank]))
 
     def dispatch_bytes(self, rank, peer, counts):
-        """Each token's values once, a column for each of its rows."""
+        """Each token's values once, a column for each of its rows; spread evenly over the rows."""
         tokens, rows = self._tokens(rank, peer)
-        here = sum(counts.values())
-        return here and round(here * (tokens / rows * self.shape.dispatch_bytes + COLUMN_BYTES))
+        total = tokens * self.shape.dispatch_bytes + rows * COLUMN_BYTES
+        before = self.stored.get((rank, peer), 0)
+        self.stored[rank, peer] = after = before + sum(counts.values())
+        return rows and after * total // rows - before * total // rows
 
     def came(self, source, rank, counts):
         """Memory takes a row for each expert, not only those that came."""

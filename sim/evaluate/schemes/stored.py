@@ -97,13 +97,11 @@ class StoredLayer:
 
     ``by_expert``: rows leave by the number of their expert at its rank, so that the first experts
     have all of theirs early; the grid sorts its own choices before. A subclass says what it does in
-    place of: ``packet_bytes``, ``row_bytes``, ``answer_scale`` (bytes on the links over bytes of an
-    answer), ``gemms``; :meth:`group`, which must be said; :meth:`inbox`, :meth:`sums_of`,
-    :meth:`begin`, :meth:`dispatch_bytes`, :meth:`sent`, :meth:`came`, :meth:`room`,
-    :meth:`store_answer`, :meth:`answered`, :meth:`settle`.
+    place of: ``packet_bytes``, ``row_bytes``, ``answer_bytes`` (of one row, on the links),
+    ``gemms``; :meth:`group`, which must be said; :meth:`inbox`, :meth:`sums_of`, :meth:`begin`,
+    :meth:`dispatch_bytes`, :meth:`sent`, :meth:`came`, :meth:`room`, :meth:`store_answer`,
+    :meth:`answered`, :meth:`settle`.
     """
-
-    answer_scale = 1.0
 
     def __init__(self, cluster, by_expert=False):
         self.by_expert = by_expert
@@ -111,6 +109,7 @@ class StoredLayer:
         self.shape, self.machine = cluster.workload.shape, cluster.machine
         self.gemms = expert_gemms(self.shape)
         self.row_bytes = self.shape.dispatch_bytes + COLUMN_BYTES
+        self.answer_bytes = self.shape.combine_bytes
         self.packet_bytes = self.machine.fabric.max_payload_bytes
         ranks = self.machine.ranks
         self.experts_of = [self.workload.experts_of(rank).tolist() for rank in range(ranks)]
@@ -334,7 +333,7 @@ class StoredLayer:
             at = start + (end - start) * (part + 1) / parts
             yield self.env.timeout(max(0.0, at - self.env.now))
             for source, rows in rows_of.items():
-                size = int(rows * self.shape.combine_bytes * self.answer_scale)
+                size = rows * self.answer_bytes
                 size = size * (part + 1) // parts - size * part // parts
                 left += self.store_answer(rank, source, size, lambda source=source: arrived(source))
         yield self.env.all_of(left)
