@@ -3,8 +3,7 @@
 what another order of rows or one row per GPU would be worth, what a token waits for in decode, and
 what its bytes cost on the links.
 
-Each point is simulated with several routings; a ratio whose range over them has 1 in it claims
-nothing.
+Times are of several routings; a ratio whose range over them has 1 in it claims nothing.
 """
 
 import numpy as np
@@ -90,7 +89,7 @@ def baseline_points(options):
             [
                 count
                 for count in tokens_of(options, BASELINE_TOKENS)
-                if host == "graph" or count <= HOST_TOKENS
+                if count >= (options.ranks or 8) and (host == "graph" or count <= HOST_TOKENS)
             ],
             constants=constants,
             seed=seed,

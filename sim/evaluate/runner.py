@@ -107,9 +107,9 @@ def _trace(path):
 
 
 @lru_cache(maxsize=16)
-def _workload(model, ranks, tokens, seed, skew, trace):
+def _workload(model_shape, ranks, tokens, seed, skew, trace):
     return Workload.make(
-        shape(model),
+        model_shape,
         ranks,
         tokens or None,
         seed=seed,
@@ -121,7 +121,9 @@ def _workload(model, ranks, tokens, seed, skew, trace):
 def workload_of(point):
     """The workload of a point. Raises :class:`sim.evaluate.machine.workload.WorkloadError`, and
     what reading a trace raises."""
-    return _workload(point.model, point.ranks, point.tokens, point.seed, point.skew, point.trace)
+    return _workload(
+        shape(point.model), point.ranks, point.tokens, point.seed, point.skew, point.trace
+    )
 
 
 def run_point(point):

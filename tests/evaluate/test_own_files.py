@@ -114,6 +114,15 @@ def test_a_layer_of_files_is_the_same_layer_and_is_not_kept(tmp_path):
     assert kept.get(own) is None and not list(tmp_path.glob("kept/**/*.json"))
 
 
+def test_a_file_that_changes_is_another_model(tmp_path):
+    """Also in a process that goes on, a notebook's."""
+    times = []
+    for experts in ("64", "32"):
+        path = file(tmp_path, MODEL.replace("64", experts))
+        times.append(run_point(Point("ideal", path, 64, ranks=4)).us)
+    assert times[0] > times[1]
+
+
 def test_the_command_and_the_face_take_files(tmp_path):
     model_file, box = file(tmp_path, MODEL), file(tmp_path, MACHINE, "box.toml")
     made = moe_hub.predict(model_file, tokens=8, ranks=4, systems=["ideal"], machine=box)

@@ -54,6 +54,12 @@ def test_what_is_no_graph_is_what_asks_its_host():
             assert asks == (point.system in GRAPHLESS), point.system
 
 
+def test_every_rank_has_a_token():
+    points = baseline_points(Options(models=("deepseek-v3",), ranks=16))
+    assert {point.ranks for point in points} == {16}
+    assert min(point.tokens for point in points) == 128
+
+
 def test_means_are_over_the_routings():
     results = times(lambda p: (2.0 if p.system == "mori" else 1.0) * (10.0 + p.seed))
     summary = baseline_report(SMALL, results).summary
