@@ -8,10 +8,12 @@ network for what leaves a node, the network cards: :class:`TwoLevel`.
 
 from dataclasses import replace
 
+import numpy as np
+
 from sim.evaluate.machine.compute import Gemm
 from sim.evaluate.machine.engine import Cluster
 from sim.evaluate.machine.network import Network
-from sim.evaluate.schemes import comet, deepep, mori
+from sim.evaluate.schemes import comet, deepep, mori, nccl
 from sim.evaluate.schemes.steps import ScaledGemm, copy_kernel, stock_fabric
 
 from .systems import constants
@@ -184,15 +186,12 @@ def comet_layer(number, machine, workload, tensor_parallel):
 def alltoall_us(machine, workload, size):
     """NCCL's all-to-all: every rank sends an equal part of ``size`` bytes to each, its own
     included."""
-    each = size // machine.ranks
+    each = np.full((machine.ranks, machine.ranks), size // machine.ranks)
 
     def process(cluster):
-        def rank(gpu):
-            yield from cluster.meet(gpu.rank, "all-to-all")
-            yield cluster.env.timeout(constants("host").collective_us)
-            yield from cluster.all_to_all(gpu.rank, [each] * machine.ranks, "all-to-all")
-
-        return rank
+        stock_fabric(cluster, size)
+        exchange = nccl.SendRecv(cluster, each)
+        return lambda gpu: nccl.collective(cluster, gpu, exchange, None, "all-to-all")
 
     return _run(machine, workload, process)
 

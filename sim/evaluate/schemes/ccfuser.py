@@ -14,8 +14,9 @@ from collections import deque
 from sim.evaluate.machine.engine import GroupedGemm
 from sim.evaluate.systems import constants
 
+from .nccl import exchange_counts
 from .scheme import Scheme
-from .steps import activation, exchange_counts, scaled_gemms, small_ops, start
+from .steps import activation, scaled_gemms, small_ops, start
 
 __all__ = ["SCHEMES", "ccfuser"]
 

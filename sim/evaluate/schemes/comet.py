@@ -16,8 +16,9 @@ from sim.evaluate.machine.compute import TILE_ROWS, expert_gemms, group_tiles, p
 from sim.evaluate.machine.engine import GroupedGemm
 from sim.evaluate.systems import constants
 
+from .nccl import exchange_counts
 from .scheme import Scheme
-from .steps import ScaledGemm, activation, exchange_counts, small_ops, start
+from .steps import ScaledGemm, activation, small_ops, start
 
 __all__ = ["SCHEMES", "Placement", "comet", "layer0", "layer1", "prepare"]
 

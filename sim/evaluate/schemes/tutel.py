@@ -14,8 +14,9 @@ import numpy as np
 from sim.evaluate.machine.compute import expert_gemms
 from sim.evaluate.systems import constants
 
+from .nccl import SendRecv, collective, exchange_counts
 from .scheme import Scheme
-from .steps import RowExchange, collective, exchange_counts, fastest, small_ops, start
+from .steps import fastest, small_ops, start
 
 __all__ = ["SCHEMES", "capacity", "pipelined", "tutel"]
 
@@ -46,8 +47,8 @@ def pipelined(cluster, degree):
     )
     chunks = [
         (
-            RowExchange(cluster, there * shape.dispatch_bytes, shape.dispatch_bytes),
-            RowExchange(cluster, back * shape.combine_bytes, shape.combine_bytes),
+            SendRecv(cluster, there * shape.dispatch_bytes),
+            SendRecv(cluster, back * shape.combine_bytes),
         )
         for _ in range(degree)
     ]
@@ -72,7 +73,7 @@ def _rank(cluster, gpu, chunks, rows):
         for _ in range(system.gate_ops_per_choice):
             yield from gpu.move(8 * tokens * shape.experts, "gate", host_us=op)
     # 2. The largest count of all ranks is the capacity; the host needs it for the sizes.
-    yield from exchange_counts(cluster, gpu, 8)
+    yield from exchange_counts(cluster, gpu, 8, steps=2 * (ranks - 1))
     for _ in range(system.host_syncs):
         yield from gpu.host_sync(extra_us=op)
     # 3. Rows into [experts, capacity] (fast_encode): zeros, then the rows.
@@ -110,13 +111,13 @@ def _rank(cluster, gpu, chunks, rows):
 
 def _communicate(cluster, gpu, chunks, taken, answered):
     """The communication stream: dispatch of all chunks first, then the answers in order."""
-    sms = constants("host").collective_sms if len(chunks) > 1 else 0
+    beside = len(chunks) > 1
     for number, (there, _) in enumerate(chunks):
-        yield from collective(cluster, gpu, there, "dispatch", f"there {number}", sms)
+        yield from collective(cluster, gpu, there, "dispatch", f"there {number}", beside)
         taken[number].succeed()
     for number, (_, back) in enumerate(chunks):
         yield answered[number]
-        yield from collective(cluster, gpu, back, "combine", f"back {number}", sms)
+        yield from collective(cluster, gpu, back, "combine", f"back {number}", beside)
 
 
 SCHEMES = {
