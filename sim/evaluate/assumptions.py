@@ -55,8 +55,11 @@ ASSUMPTIONS = {
     "link_gbps": ("fabric", 0.5, 2.0),
     "header_flits": ("fabric", 1.0, 2.0),
     "eager_op_us": ("host", 0.5, 2.0, 4.0),
-    "collective_us": ("host", 0.5, 2.0),
-    "collective_sms": ("host", 0.5, 2.0),
+    "simple_base_us": ("nccl", 0.5, 2.0),
+    "ll_base_us": ("nccl", 0.5, 2.0),
+    "chunk_bytes": ("nccl", 0.25, 1.0),
+    "channels": ("nccl", 0.5, 1.0),
+    "nccl_channel_gbps": ("gpu", 0.5, 2.0),
 }
 
 
@@ -69,7 +72,9 @@ def _fitted():
 
 
 def _schemes_of(part):
-    """The systems that a section of systems.toml is about."""
+    """The systems that a section of systems.toml is about; NCCL's are those that use it."""
+    if part == "nccl":
+        return PAPER_SYSTEMS
     return tuple(name for name in SCHEMES if name == part or name.startswith(f"{part}_fp"))
 
 

@@ -21,6 +21,7 @@ PACKAGE = Path(__file__).parent
 FOLDER = PACKAGE.parents[1] / "build" / "evaluate_layers"
 #: Files that no layer's time depends on.
 SHOWING = {
+    "alltoall.py",
     "assumptions.py",
     "bench.py",
     "calibrate.py",

@@ -363,6 +363,27 @@ def _gemm(folder):
     return markdown(["groups × rows", "N × K", "published", "ours", "error, %", "role"], rows)
 
 
+def _alltoall(folder):
+    """NCCL's all-to-all where there is a published time of it."""
+    rows = [
+        [
+            f"{row['GPUs']} × {row['machine']}",
+            number(row["bytes"]),
+            row["protocol"],
+            row["channels per peer"],
+            number(row["published, us"], 2),
+            number(row["us"], 2),
+            number(row["GB/s"], 1),
+            f"{float(row['error, %']):+.1f}",
+            row["role"],
+        ]
+        for row in read(folder, "alltoall")
+        if row["published, us"]
+    ]
+    head = ["GPUs", "bytes of a GPU", "protocol", "channels per peer", "published, µs", "ours, µs"]
+    return markdown([*head, "GB/s", "error, %", "role"], rows)
+
+
 def _pangu(folder):
     rows = [row for row in read(folder, "pangu-summary") if row["system"] != "moe_hub"]
     hub = {
@@ -494,6 +515,7 @@ TABLES = {
     "hosts": _hosts,
     "decode": _decode,
     "energy": _energy,
+    "alltoall": _alltoall,
     "gemm": _gemm,
     "pangu": _pangu,
     "sensitivity": _sensitivity,

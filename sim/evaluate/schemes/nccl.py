@@ -77,7 +77,9 @@ class SendRecv:
     def __init__(self, cluster, bytes_to, rows=True):
         self.cluster, self.env, self.machine = cluster, cluster.env, cluster.machine
         self.bytes_to = np.asarray(bytes_to, dtype=np.int64)
-        self.options = {"packet_bytes": 128} if rows else {}
+        self.options = {"efficiency": constants("nccl").link_efficiency}
+        if rows:
+            self.options["packet_bytes"] = 128
         ranks = self.machine.ranks
         self.ways = {
             (src, dst): way(self.machine, int(self.bytes_to[src, dst]))
