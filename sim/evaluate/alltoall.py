@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """NCCL's all-to-all by size, beside every published time of one."""
 
-from contextlib import ExitStack
 from statistics import median
 
 from sim.evaluate.page.charts import Panel, Plot
@@ -11,7 +10,7 @@ from . import bench
 from .own_machine import machine_asked
 from .published import figures, hardware, no_rows
 from .study import Report
-from .systems import override
+from .systems import replaced
 
 __all__ = ["SIZES", "alltoall_report"]
 
@@ -62,9 +61,7 @@ def _kbytes(size):
 
 def alltoall_report(options, results):
     known, rows = _published(), []
-    with ExitStack() as replaced:
-        for part, name, value in options.constants:
-            replaced.enter_context(override(part, **{name: value}))
+    with replaced(options.constants):
         for name, made in _machines(options):
             own = {size for machine, ranks, size in known if (machine, ranks) == (name, made.ranks)}
             for size in sorted({*SIZES, *own}):

@@ -12,6 +12,7 @@ from sim.evaluate.page.charts import Panel, Plot
 from sim.evaluate.schemes import SCHEMES
 from sim.workload.models import model as shape
 
+from .host import extreme
 from .own_machine import machine_asked
 from .predictions import PAGE as RECORD
 from .predictions import blind
@@ -107,6 +108,10 @@ def _cases(options):
             )
     for skew in (0.0, 0.05):
         cases["skew", f"{skew:g}"] = grid(options, systems, models_of(options), tokens, skew=skew)
+    for name, high in (("least", False), ("most", True)):
+        cases["all host costs", name] = grid(
+            options, systems, models_of(options), tokens, constants=extreme(high)
+        )
     # The paper's number taken as that of each expert, however many there are, in place of holding
     # the coefficient of variation.
     cases["skew of each expert", f"{TYPICAL_SKEW:g}"] = [

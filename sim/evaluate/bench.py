@@ -46,10 +46,10 @@ class TwoLevel:
         return network.send(src, dst, payload_bytes, **options)
 
 
-def _run(machine, workload, process):
+def _run(machine, workload, process, ahead=True):
     """Time at which the last rank ends; ``process(cluster)`` gives a function that makes the
-    process of a GPU."""
-    cluster = Cluster(machine, workload)
+    process of a GPU. ``ahead``: the hosts are; else they begin with the first call."""
+    cluster = Cluster(machine, workload, leads=None if ahead else [0.0] * machine.ranks)
     stock_fabric(cluster)
     rank_process = process(cluster)
     running = [cluster.env.process(rank_process(gpu)) for gpu in cluster.gpus]
@@ -154,7 +154,7 @@ def dispatch_call_us(machine, workload):
 
         return rank
 
-    return _run(machine, workload, process)
+    return _run(machine, workload, process, ahead=False)
 
 
 def comet_layer(number, machine, workload, tensor_parallel):
@@ -191,7 +191,7 @@ def alltoall_us(machine, workload, size):
     def process(cluster):
         stock_fabric(cluster, size)
         exchange = nccl.SendRecv(cluster, each)
-        return lambda gpu: nccl.collective(cluster, gpu, exchange, None, "all-to-all")
+        return lambda gpu: nccl.collective(cluster, gpu, exchange, None, "all-to-all", None)
 
     return _run(machine, workload, process)
 

@@ -29,6 +29,7 @@ SHOWING = {
     "end_to_end.py",
     "experiments.py",
     "fit.py",
+    "host.py",
     "kept.py",
     "page.py",
     "numbers.py",

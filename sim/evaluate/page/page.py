@@ -14,7 +14,7 @@ from pathlib import Path
 from flow import tables
 from sim.evaluate.machine.hardware import machine
 from sim.evaluate.study import JUDGED, PAPER_LINKS, PAPER_SYSTEMS
-from sim.evaluate.systems import constants
+from sim.evaluate.systems import constants, provenance, ranges
 
 from .numbers import NAMES, error, mean, number, percent, ratio
 from .values import VALUE, look_up
@@ -384,6 +384,16 @@ def _alltoall(folder):
     return markdown([*head, "GB/s", "error, %", "role"], rows)
 
 
+def _host_calls(folder):
+    """What a call takes on the host, by kind: of systems.toml, no experiment."""
+    used = provenance("host")
+    rows = [
+        [f"`{name}`", used[name][0], f"{low:g} – {high:g}", used[name][1]]
+        for name, (low, high) in ranges("host").items()
+    ]
+    return markdown(["kind", "µs", "range", "source"], rows)
+
+
 def _pangu(folder):
     rows = [row for row in read(folder, "pangu-summary") if row["system"] != "moe_hub"]
     hub = {
@@ -517,6 +527,7 @@ TABLES = {
     "energy": _energy,
     "alltoall": _alltoall,
     "gemm": _gemm,
+    "host_calls": _host_calls,
     "pangu": _pangu,
     "sensitivity": _sensitivity,
     "fitted": _fitted,

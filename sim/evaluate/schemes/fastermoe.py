@@ -78,10 +78,18 @@ def _rank(cluster, gpu, steps):
     yield from cluster.gate(gpu)
     # Counts: per expert, exchanged, and copied to the host piece by piece.
     yield from small_ops(gpu, system.count_ops, "counts")
-    yield from exchange_counts(cluster, gpu, 8 * len(workload.experts_of(rank)), steps=1)
+    yield from exchange_counts(
+        cluster,
+        gpu,
+        8 * len(workload.experts_of(rank)),
+        steps=1,
+        host_us=host.extension_us + host.nccl_us,
+    )
     for _ in range(system.count_syncs):
-        yield from gpu.host_sync(extra_us=op)
-    yield from gpu.move((tokens + sent) * shape.dispatch_bytes, "permute", host_us=op)
+        yield from gpu.host_sync(extra_us=host.read_us)
+    # The schedule is one autograd Function.
+    before = op + host.function_us
+    yield from gpu.move((tokens + sent) * shape.dispatch_bytes, "permute", host_us=before)
     # Stream of communication beside the default stream.
     taken = [cluster.env.event() for _ in steps]
     answered = [cluster.env.event() for _ in steps]
@@ -116,15 +124,19 @@ def _rank(cluster, gpu, steps):
 
 
 def _communicate(cluster, gpu, steps, taken, answered):
-    beside = len(steps) > 1
+    beside, us = len(steps) > 1, constants("host").nccl_us  # called from C++
     for step, experts in enumerate(steps):
         for number, (_, there, _) in enumerate(experts):
-            yield from collective(cluster, gpu, there, "dispatch", f"there {step} {number}", beside)
+            yield from collective(
+                cluster, gpu, there, "dispatch", f"there {step} {number}", us, beside
+            )
         taken[step].succeed()
     for step, experts in enumerate(steps):
         yield answered[step]
         for number, (_, _, back) in enumerate(experts):
-            yield from collective(cluster, gpu, back, "combine", f"back {step} {number}", beside)
+            yield from collective(
+                cluster, gpu, back, "combine", f"back {step} {number}", us, beside
+            )
 
 
 SCHEMES = {

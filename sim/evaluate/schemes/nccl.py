@@ -175,20 +175,26 @@ class SendRecv:
                 self.arrived[dst].succeed()
 
 
-def collective(cluster, gpu, exchange, phase, group, beside=False):
-    """The kernel of a :class:`SendRecv`: starts on all ranks together, ends when the rank has sent
-    and received everything.
+def _after_launch(gpu, us):
+    """NCCL's times are of loops of collectives: they have the gap between two kernels in them."""
+    return max(0.0, us - gpu.gpu.kernel_gap_us)
 
-    ``group``: name of this collective, the same on all ranks. ``beside``: other kernels run beside
-    it, it takes its SMs from them.
+
+def collective(cluster, gpu, exchange, phase, group, host_us, beside=False):
+    """A :class:`SendRecv`: its launch, its start on all ranks together, until the rank has sent and
+    received everything.
+
+    ``group``: name of this collective, the same on all ranks. ``host_us``: host time of the call.
+    ``beside``: other kernels run beside it, it takes its SMs from them.
     """
     sms = exchange.sms(gpu.rank) if beside else 0
     with cluster.phase(gpu.rank, phase):
+        yield from gpu.launch(host_us)
         if sms:
             yield from gpu.hold(sms)
     yield from cluster.meet(gpu.rank, group)
     with cluster.phase(gpu.rank, phase):
-        yield cluster.env.timeout(exchange.base_us(gpu.rank))
+        yield cluster.env.timeout(_after_launch(gpu, exchange.base_us(gpu.rank)))
         yield from exchange.run(gpu.rank)
         yield exchange.arrived[gpu.rank]
         if sms:
@@ -209,16 +215,16 @@ def ring_us(machine, size, steps):
     return min(base + steps * hop + passed / (gbps * 1e3) for base, hop, gbps in protocols)
 
 
-def exchange_counts(cluster, gpu, bytes_per_peer, group="counts", steps=None):
+def exchange_counts(cluster, gpu, bytes_per_peer, group="counts", steps=None, host_us=None):
     """A framework's collective of a few numbers: its launch, its start on all ranks,
     ``bytes_per_peer`` to every other. ``steps``: of the ring, an all-gather's by default, 1 for a
-    group of sends and receives."""
+    group of sends and receives. ``host_us``: of the call, torch.distributed's by default."""
     ranks, env = cluster.machine.ranks, cluster.env
     with cluster.phase(gpu.rank, "counts"):
-        yield from gpu.launch(constants("host").eager_op_us)
+        yield from gpu.launch(constants("host").collective_us if host_us is None else host_us)
     yield from cluster.meet(gpu.rank, group)
     us = ring_us(cluster.machine, ranks * bytes_per_peer, ranks - 1 if steps is None else steps)
-    end = env.now + us
+    end = env.now + _after_launch(gpu, us)
     yield from cluster.exchange(gpu.rank, bytes_per_peer, group)
     with cluster.phase(gpu.rank, "counts"):
         yield env.timeout(max(0.0, end - env.now))

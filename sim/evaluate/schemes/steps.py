@@ -15,6 +15,7 @@ __all__ = [
     "RowExchange",
     "ScaledGemm",
     "activation",
+    "call_us",
     "copy_kernel",
     "experts",
     "fastest",
@@ -176,13 +177,14 @@ class RowExchange:
             self.arrived[dst].succeed()
 
 
-def copy_kernel(cluster, gpu, exchange, phase, sms, before_us=0.0, after_us=0.0):
+def copy_kernel(cluster, gpu, exchange, phase, sms, before_us=0.0, after_us=0.0, host_us=None):
     """A communication kernel on ``sms`` SMs of its own: rows leave and arrive, flags are polled.
 
-    ``before_us``, ``after_us``: what it does before its rows leave and after all have arrived.
+    ``before_us``, ``after_us``: what it does before its rows leave and after all have arrived;
+    ``host_us``: see :meth:`GpuSim.launch`.
     """
     with cluster.phase(gpu.rank, phase):
-        yield from gpu.launch()
+        yield from gpu.launch(host_us)
         yield from gpu.hold(sms)
         yield cluster.env.timeout(before_us)
         yield from exchange.run(gpu.rank)
@@ -192,9 +194,16 @@ def copy_kernel(cluster, gpu, exchange, phase, sms, before_us=0.0, after_us=0.0)
         gpu.release(sms)
 
 
-def small_ops(gpu, count, phase):
-    """Operations of PyTorch on a few thousand numbers, one kernel each."""
-    op = constants("host").eager_op_us
+def call_us(system):
+    """Host time of a call into the C++ extension of ``system``, its tensors allocated."""
+    host = constants("host")
+    return host.extension_us + constants(system).allocations * host.allocation_us
+
+
+def small_ops(gpu, count, phase, host_us=None):
+    """Operations of PyTorch on a few thousand numbers, one kernel each. ``host_us``: of each, where
+    it is not one of the dispatcher's."""
+    op = constants("host").eager_op_us if host_us is None else host_us
     for _ in range(count):
         yield from gpu.move(SMALL_BYTES, phase, host_us=op)
 
