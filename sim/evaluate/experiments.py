@@ -11,6 +11,7 @@ from sim.evaluate.page.paper_figures import (
     tokens_report,
 )
 
+from .alltoall import alltoall_report
 from .assumptions import (
     gemm_report,
     published_points,
@@ -107,6 +108,7 @@ EXPERIMENTS = {
         Experiment(
             "published", "Every published figure beside ours", published_points, published_report
         ),
+        Experiment("alltoall", "NCCL's all-to-all by size", lambda options: [], alltoall_report),
         Experiment(
             "gemm", "GEMM model against published measurements", lambda options: [], gemm_report
         ),

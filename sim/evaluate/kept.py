@@ -21,6 +21,7 @@ PACKAGE = Path(__file__).parent
 FOLDER = PACKAGE.parents[1] / "build" / "evaluate_layers"
 #: Files that no layer's time depends on.
 SHOWING = {
+    "alltoall.py",
     "assumptions.py",
     "bench.py",
     "calibrate.py",
@@ -28,6 +29,7 @@ SHOWING = {
     "end_to_end.py",
     "experiments.py",
     "fit.py",
+    "host.py",
     "kept.py",
     "page.py",
     "numbers.py",

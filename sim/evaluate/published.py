@@ -22,7 +22,18 @@ from . import bench, runner
 from .end_to_end import forward_us
 from .runner import Point
 
-__all__ = ["Figure", "Row", "ask", "figure", "figures", "median_error", "points_of", "rows"]
+__all__ = [
+    "Figure",
+    "Row",
+    "ask",
+    "figure",
+    "figures",
+    "hardware",
+    "median_error",
+    "no_rows",
+    "points_of",
+    "rows",
+]
 
 PLAIN = "system", "model", "tokens", "machine", "ranks", "skew"  # of a point with nothing replaced
 COMMUNICATION = ("counts", "dispatch", "combine")
@@ -125,7 +136,12 @@ def figure(id):
 
 def machine_of(figure, ranks=None):
     """(machine, options of its nodes) of a figure; ``ranks``: where its set has several."""
-    entry, ranks = _data()["hardware"][figure.hardware], ranks or figure.ranks
+    return hardware(figure.hardware, ranks or figure.ranks)
+
+
+def hardware(name, ranks):
+    """(machine, options of its nodes) of a ``hardware`` of published.toml."""
+    entry = _data()["hardware"][name]
     base = replace(machine(entry["base"]), max_ranks=max(ranks, 72))
     nodes = {name: entry[name] for name in ("nodes_of", "nic_gbps") if name in entry}
     return base.changed(gpu=entry.get("gpu"), fabric=entry.get("fabric"), ranks=ranks), nodes
@@ -333,18 +349,18 @@ def _exposed_fraction(figure, layers):
     return mean(1 - work(*point) / layers(figure.system, *point).us for point in set_of(figure))
 
 
-def _no_rows(figure):
+def no_rows(ranks):
     """A workload for what has none of its own."""
-    small = plain_shape(hidden=128, inter=128, experts=figure.ranks, top_k=1)
-    return _workload(small, figure.ranks, figure.ranks, 0.0)
+    small = plain_shape(hidden=128, inter=128, experts=ranks, top_k=1)
+    return _workload(small, ranks, ranks, 0.0)
 
 
 def _flag(figure, layers):
-    return bench.flag_us(machine_of(figure)[0], _no_rows(figure))
+    return bench.flag_us(machine_of(figure)[0], no_rows(figure.ranks))
 
 
 def _alltoall(figure, layers):
-    return bench.alltoall_us(machine_of(figure)[0], _no_rows(figure), figure.options["bytes"])
+    return bench.alltoall_us(machine_of(figure)[0], no_rows(figure.ranks), figure.options["bytes"])
 
 
 def _end_to_end(figure, layers):

@@ -12,6 +12,7 @@ from sim.evaluate.machine.hardware import load_data, machine
 from sim.evaluate.page.charts import Panel, Plot
 from sim.workload.models import model as shape
 
+from .host import GRAPH, cpp
 from .study import (
     ABLATIONS,
     HUB,
@@ -48,8 +49,8 @@ HOST_TOKENS = 1024  # up to here the host is asked about: behind it no layer wai
 #: Who launches the kernels: constants of software, of each point.
 HOSTS = {
     "Python": (),
-    "C++": (("host", "eager_op_us", machine(JUDGED, 8).gpu.launch_us),),
-    "graph": (("host", "graph", 1),),
+    "C++": cpp(machine(JUDGED, 8).gpu.launch_us),
+    "graph": GRAPH,
 }
 DECODE_MODELS = ("deepseek-v3", "kimi-k2", "qwen3-235b-a22b", "gpt-oss-120b")
 DECODE_TOKENS = (1, 8, 64, 256)  # per GPU

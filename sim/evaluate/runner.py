@@ -6,7 +6,7 @@ import json
 import os
 import signal
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from multiprocessing import get_context
@@ -20,7 +20,7 @@ from sim.workload.models import model as shape
 from sim.workload.traces import read_trace
 
 from .own_machine import machine_asked
-from .systems import override
+from .systems import replaced
 
 __all__ = ["Point", "Result", "machine_of", "run_point", "run_points", "workload_of"]
 
@@ -129,9 +129,7 @@ def workload_of(point):
 def run_point(point):
     """Simulates one layer."""
     workload = workload_of(point)
-    with _CONSTANTS, ExitStack() as replaced:
-        for part, name, value in point.constants:
-            replaced.enter_context(override(part, **{name: value}))
+    with _CONSTANTS, replaced(point.constants):
         layer = run_layer(
             scheme(point.system), machine_of(point), workload, point.seed, **dict(point.network)
         )

@@ -20,6 +20,7 @@ from sim.workload.models import model as shape
 
 from .end_to_end import forward_us
 from .runner import Point, machine_of
+from .systems import replaced
 
 __all__ = [
     "ABLATIONS",
@@ -189,4 +190,5 @@ def mean(values):
 
 def forward(results, point):
     """Forward time of the whole model, microseconds."""
-    return forward_us(machine_of(point), shape(point.model), point.tokens, results[point].us)
+    with replaced(point.constants):
+        return forward_us(machine_of(point), shape(point.model), point.tokens, results[point].us)

@@ -16,6 +16,7 @@ from sim.evaluate.machine.network import Network
 from sim.evaluate.machine.workload import Workload
 from sim.evaluate.schemes import SCHEMES, fastermoe, flags, tutel
 from sim.evaluate.schemes.flashdmoe import ELEMENT_BYTES
+from sim.evaluate.schemes.nccl import SendRecv
 from sim.evaluate.schemes.steps import RowExchange
 from sim.evaluate.systems import constants
 from sim.workload.models import model as shape
@@ -216,6 +217,7 @@ STEPS = (
     (GpuSim, "hold", "hold"),
     (GpuSim, "poll", "poll"),
     (RowExchange, "run", "rows"),
+    (SendRecv, "run", "rows"),
     (GpuSim, "kernel", lambda us, phase=None, *_, **__: phase or "kernel"),
     (GpuSim, "gemm", lambda gemm, *_, **__: "gemm2" if gemm.k == SHAPE.inter else "gemm1"),
 )

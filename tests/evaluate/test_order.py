@@ -22,7 +22,7 @@ from sim.evaluate.systems import constants, override
 from .evaluate_record import LATE, RANKS, SHAPE, SYSTEM, WORKLOAD, Record, recorded
 
 FLAGGED = "moe_hub_base", "moe_hub_packets"  # software says what is there: flags, a barrier
-NOT_SENT = "megatron", "comet", "ccfuser"  # own rows stay where they are
+NOT_SENT = "comet", "ccfuser"  # own rows stay where they are
 
 
 # -- bytes -----------------------------------------------------------------------------------------
@@ -75,8 +75,6 @@ def bytes_of(name):
     there, back = there.astype(np.int64), back.astype(np.int64)
     if name in NOT_SENT:
         np.fill_diagonal(there, 0)
-    if name == "megatron":
-        np.fill_diagonal(back, 0)
     return there, back
 
 
@@ -110,7 +108,8 @@ def control_messages(name):
         "deepep_v2": [flag, flag],
         "fastermoe": [FLAG_BYTES + 8 * local],
         "tutel": [FLAG_BYTES + 8],
-        "megatron": [8 * SHAPE.experts, int(WORKLOAD.pair_rows[0, 1]) * 4],
+        # weights by LL: a flag beside each word
+        "megatron": [FLAG_BYTES + 8 * SHAPE.experts, int(WORKLOAD.pair_rows[0, 1]) * 4 * 2],
         "row_flags": [4 * local],
         # behind the rows for each of the peer's experts; behind the answers of each own one
         "expert_flags": [counts] + local * [flag] + local * [flag],

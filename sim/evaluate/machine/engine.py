@@ -108,8 +108,8 @@ class GpuSim:
         """Waits until the next kernel of the stream starts: the gap after the one before, or the
         host if that is later.
 
-        ``host_us``: host time of this launch, the driver's alone by default (a framework's operator
-        takes longer).
+        ``host_us``: host time of the call, the driver's alone by default (kinds of calls that take
+        longer: ``[host]`` of systems.toml).
         """
         if self.cluster.graph:
             yield self.env.timeout(self.gpu.kernel_gap_us)
@@ -162,12 +162,21 @@ class GpuSim:
     def release(self, sms):
         self.times.release(self.env.now, sms)
 
-    def gemm(self, gemm, rows_per_expert, phase=None, launch=True, on_batch=None, room=None):
+    def gemm(
+        self,
+        gemm,
+        rows_per_expert,
+        phase=None,
+        launch=True,
+        on_batch=None,
+        room=None,
+        host_us=None,
+    ):
         """A whole grouped GEMM whose rows are all there, on the SMs that nobody holds.
-        ``on_batch``, ``room``: see GroupedGemm."""
+        ``on_batch``, ``room``: see GroupedGemm; ``host_us``: see :meth:`launch`."""
         with self.cluster.phase(self.rank, phase):
             if launch:
-                yield from self.launch()
+                yield from self.launch(host_us)
             work = GroupedGemm(self, gemm, rows_per_expert, on_batch, room)
             for expert, rows in enumerate(rows_per_expert):
                 for tile in compute.tiles_of(rows):

@@ -14,7 +14,7 @@ from pathlib import Path
 from flow import tables
 from sim.evaluate.machine.hardware import machine
 from sim.evaluate.study import JUDGED, PAPER_LINKS, PAPER_SYSTEMS
-from sim.evaluate.systems import constants
+from sim.evaluate.systems import constants, provenance, ranges
 
 from .numbers import NAMES, error, mean, number, percent, ratio
 from .values import VALUE, look_up
@@ -363,6 +363,37 @@ def _gemm(folder):
     return markdown(["groups × rows", "N × K", "published", "ours", "error, %", "role"], rows)
 
 
+def _alltoall(folder):
+    """NCCL's all-to-all where there is a published time of it."""
+    rows = [
+        [
+            f"{row['GPUs']} × {row['machine']}",
+            number(row["bytes"]),
+            row["protocol"],
+            row["channels per peer"],
+            number(row["published, us"], 2),
+            number(row["us"], 2),
+            number(row["GB/s"], 1),
+            f"{float(row['error, %']):+.1f}",
+            row["role"],
+        ]
+        for row in read(folder, "alltoall")
+        if row["published, us"]
+    ]
+    head = ["GPUs", "bytes of a GPU", "protocol", "channels per peer", "published, µs", "ours, µs"]
+    return markdown([*head, "GB/s", "error, %", "role"], rows)
+
+
+def _host_calls(folder):
+    """What a call takes on the host, by kind: of systems.toml, no experiment."""
+    used = provenance("host")
+    rows = [
+        [f"`{name}`", used[name][0], f"{low:g} – {high:g}", used[name][1]]
+        for name, (low, high) in ranges("host").items()
+    ]
+    return markdown(["kind", "µs", "range", "source"], rows)
+
+
 def _pangu(folder):
     rows = [row for row in read(folder, "pangu-summary") if row["system"] != "moe_hub"]
     hub = {
@@ -494,7 +525,9 @@ TABLES = {
     "hosts": _hosts,
     "decode": _decode,
     "energy": _energy,
+    "alltoall": _alltoall,
     "gemm": _gemm,
+    "host_calls": _host_calls,
     "pangu": _pangu,
     "sensitivity": _sensitivity,
     "fitted": _fitted,

@@ -236,6 +236,33 @@ def _baselines(folder, figure):
         )
 
 
+def _alltoall(folder, figure):
+    """NCCL's all-to-all by size: the model's curve, published times as points."""
+    rows = read(folder, "alltoall")
+    made = list(dict.fromkeys((row["machine"], row["GPUs"]) for row in rows))
+    for axes, (name, ranks) in zip(figure.subplots(1, len(made), sharey=True), made, strict=True):
+        own = [row for row in rows if (row["machine"], row["GPUs"]) == (name, ranks)]
+        places = [int(row["bytes"]) for row in own]
+        axes.plot(places, [float(row["us"]) for row in own], color="#2a6f97", label="model")
+        known = [row for row in own if row["published, us"]]
+        axes.plot(
+            [int(row["bytes"]) for row in known],
+            [float(row["published, us"]) for row in known],
+            "D",
+            color="black",
+            markersize=5,
+            markerfacecolor="none",
+            label="published",
+        )
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.set_xticks([1 << 12, 1 << 20, 1 << 28], ["4 KB", "1 MB", "256 MB"])
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.set(title=f"{ranks} × {name}", xlabel="bytes of a GPU")
+        if (name, ranks) == made[0]:
+            axes.set_ylabel("µs")
+
+
 STEPS = (
     ("first_ready_us", "gate, counts, first rows on their way", "#d5d9de"),
     ("all_ready_us", "rows arrive; GEMM1 where a system does not wait for all", "#7fb2d6"),
@@ -279,6 +306,7 @@ PICTURES = {
     "ablation": (_ablation, 3.2, 4),
     "breakdown": (_steps_of_a_layer, 3.4, 1),
     "baselines": (_baselines, 3.2, 3),
+    "alltoall": (_alltoall, 3.0, 2),
 }
 
 
