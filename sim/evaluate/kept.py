@@ -47,6 +47,7 @@ SHOWING = {
     "values.py",
     "asked.toml",
     "energy.toml",
+    "questions.toml",
     "published.toml",
     "gemm_published.toml",
 }
@@ -98,8 +99,9 @@ class Kept:
         ):  # never simulated, or interrupted while it was written
             return None
         fields = entry["result"] | {
-            "breakdown": tuple((name, us) for name, us in entry["result"]["breakdown"])
+            name: tuple(entry["result"][name]) for name in ("rank_us", "usable_rows")
         }
+        fields["breakdown"] = tuple((name, us) for name, us in entry["result"]["breakdown"])
         return fields, entry["seconds"]
 
     def put(self, point, result, seconds):

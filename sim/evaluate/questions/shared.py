@@ -12,6 +12,7 @@ __all__ = [
     "by_model",
     "cases",
     "host_of",
+    "hosted",
     "launchable",
 ]
 
@@ -57,3 +58,8 @@ def by_model(rows):
     for row in rows:
         found.setdefault(row["model"], []).append(row)
     return found
+
+
+def hosted(system):
+    """Constants of the best host that a system can have: none, a CUDA graph, or one in C++."""
+    return HOSTS["C++" if system in GRAPHLESS else "graph"]
