@@ -15,7 +15,7 @@ from .shared import HOSTS, cases
 
 __all__ = ["DAY", "Placement", "balance_points", "balance_report", "placements"]
 
-MODELS, TOKENS = ("deepseek-v3",), (8192,)
+MODELS, TOKENS = ("deepseek-v3",), (4096,)
 SYSTEMS = ("deepep_v2", "expert_flags")  # the best that is public, and the best that could be
 LOG_SKEW = 0.09  # OLMoE's log, see the experiment `traces`; training's is TYPICAL_SKEW
 REPLICAS = (0, 8, 16, 32, 64)
@@ -59,21 +59,28 @@ class Placement:
         return imbalance(shares_at(shape, seed, skew, hour, kept), *where)
 
 
-def placements(experts, ranks):
-    """Those that are simulated: replicas that fit the ranks."""
+#: For a skew that costs little.
+FEW = (Placement(), Placement(0, 1), Placement(32, 1))
+
+
+def placements(experts, ranks, few=False):
+    """Those that are simulated, of them a ``few`` for a skew that costs little: replicas that fit
+    the ranks."""
     fitting = [more for more in REPLICAS if not (experts + more) % ranks]
     young = [Placement(more, age) for more in fitting for age in (0, 1)]
     old = [Placement(more, OLD) for more in OLD_REPLICAS if more in fitting]
-    return [Placement(), *young, *old]
+    every = [Placement(), *young, *old]
+    return [one for one in every if one in FEW] if few else every
 
 
 def _cases(options):
     """[(model, tokens, skew, placement, points)]; the placement is None where there is no skew."""
-    found = []
+    found, ranks = [], options.ranks or 8
     for model in options.models or MODELS:
-        every = placements(shape(model).experts, options.ranks or 8)
         for count in tokens_of(options, TOKENS):
             for skew in (TYPICAL_SKEW, LOG_SKEW) if options.skew is None else (options.skew,):
+                few = options.skew is None and skew == TYPICAL_SKEW
+                every = placements(shape(model).experts, ranks, few)
                 for placement in (None, *every):
                     points = grid(
                         options,
