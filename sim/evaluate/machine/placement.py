@@ -35,7 +35,7 @@ __all__ = [
 DRIFT = 0xD0  # of the seed: other numbers than those of a layer's routing
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def shares_at(shape, seed, skew, hour, kept):
     """[experts]: fractions of the rows at an ``hour``, 0 or later. Same arguments, same shares.
 

@@ -3,7 +3,7 @@
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from statistics import NormalDist
 
 import numpy as np
@@ -43,6 +43,7 @@ def std_of(skew, shape):
     return skew * SKEW_EXPERTS / shape.experts
 
 
+@lru_cache(maxsize=64)
 def shares_upwards(experts, top_k, std):
     """The same, the smallest first."""
     quantiles = np.array([NormalDist().inv_cdf((i + 0.5) / experts) for i in range(experts)])
