@@ -19,14 +19,11 @@ from .assumptions import (
     sensitivity_points,
     sensitivity_report,
 )
-from .questions import (
-    baseline_points,
-    baseline_report,
-    decode_points,
-    decode_report,
-    energy_points,
-    energy_report,
-)
+from .questions.balance import balance_points, balance_report
+from .questions.baselines import baseline_points, baseline_report
+from .questions.decode import decode_points, decode_report
+from .questions.energy import energy_points, energy_report
+from .questions.late import late_points, late_report
 from .study import Experiment
 from .sweeps import (
     gpu_points,
@@ -98,6 +95,8 @@ EXPERIMENTS = {
             baseline_report,
         ),
         Experiment("decode", "What a token waits for in decode", decode_points, decode_report),
+        Experiment("late", "A GPU late or gone", late_points, late_report),
+        Experiment("balance", "Experts placed by their loads", balance_points, balance_report),
         Experiment(
             "energy", "What a token's bytes cost on the links", energy_points, energy_report
         ),

@@ -14,6 +14,7 @@ from threading import Lock
 from time import process_time
 
 from sim.evaluate.machine.engine import run_layer
+from sim.evaluate.machine.placement import drifted
 from sim.evaluate.machine.workload import TYPICAL_SKEW, Workload
 from sim.evaluate.schemes import scheme
 from sim.workload.models import model as shape
@@ -36,7 +37,10 @@ class Point:
 
     ``trace``: path of a routing log in place of ``skew``; ``tokens`` 0 takes all of it.
     ``constants``: constants of software to replace, as (section of systems.toml, name, value).
-    ``network``: options of ``NetworkSettings.of``, as (name, value).
+    ``network``: options of ``NetworkSettings.of``, as (name, value). ``delays``: microseconds that
+    each rank begins late, ``inf`` never. ``balance``: arguments of
+    :func:`sim.evaluate.machine.placement.drifted`, as (name, value), in place of experts as they
+    are numbered and of routing that stays.
     """
 
     system: str
@@ -51,6 +55,8 @@ class Point:
     fabric: tuple = ()
     constants: tuple = ()
     network: tuple = ()
+    delays: tuple = ()
+    balance: tuple = ()
 
 
 @dataclass(frozen=True)
@@ -68,13 +74,16 @@ class Result:
     imbalance: float
     breakdown: tuple
     gemm1_us: float | None = None
+    rank_us: tuple = ()
+    usable_rows: tuple = ()
 
     def row(self):
         """Flat dictionary, for a CSV."""
         row = {field.name: getattr(self.point, field.name) for field in fields(Point)}
         row["trace"] = os.path.basename(row["trace"])
-        for name in ("gpu", "fabric", "network"):
+        for name in ("gpu", "fabric", "network", "balance"):
             row[name] = json.dumps(dict(row[name])) if row[name] else ""
+        row["delays"] = " ".join(f"{us:g}" for us in row["delays"])
         row["constants"] = " ".join(
             f"{part}.{name}={value:g}" for part, name, value in self.point.constants
         )
@@ -107,7 +116,9 @@ def _trace(path):
 
 
 @lru_cache(maxsize=16)
-def _workload(model_shape, ranks, tokens, seed, skew, trace):
+def _workload(model_shape, ranks, tokens, seed, skew, trace, balance):
+    if balance:
+        return drifted(model_shape, ranks, tokens, seed, skew, **dict(balance))
     return Workload.make(
         model_shape,
         ranks,
@@ -122,7 +133,13 @@ def workload_of(point):
     """The workload of a point. Raises :class:`sim.evaluate.machine.workload.WorkloadError`, and
     what reading a trace raises."""
     return _workload(
-        shape(point.model), point.ranks, point.tokens, point.seed, point.skew, point.trace
+        shape(point.model),
+        point.ranks,
+        point.tokens,
+        point.seed,
+        point.skew,
+        point.trace,
+        point.balance,
     )
 
 
@@ -131,7 +148,12 @@ def run_point(point):
     workload = workload_of(point)
     with _CONSTANTS, replaced(point.constants):
         layer = run_layer(
-            scheme(point.system), machine_of(point), workload, point.seed, **dict(point.network)
+            scheme(point.system),
+            machine_of(point),
+            workload,
+            point.seed,
+            point.delays,
+            **dict(point.network),
         )
     return Result(
         point,
@@ -144,6 +166,8 @@ def run_point(point):
         workload.imbalance,
         tuple(layer.breakdown.items()),
         layer.gemm1_us,
+        layer.rank_us,
+        layer.usable_rows,
     )
 
 

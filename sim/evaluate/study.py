@@ -58,7 +58,8 @@ UNBUILT = ("row_flags", "expert_flags", "moe_hub_by_expert", "moe_hub_once")
 class Options:
     """What narrows or changes the experiments: empty means what each of them takes by itself.
 
-    ``ranks``: GPUs. ``skew``: of the made-up routing. ``gpu``, ``fabric``: fields of the machine to
+    ``ranks``: GPUs. ``skew``: of the made-up routing. ``jitter``: microseconds that a GPU begins a
+    layer late, mean, where an experiment asks for it. ``gpu``, ``fabric``: fields of the machine to
     replace, ``constants``: of software, as :class:`sim.evaluate.runner.Point` has them; what an
     experiment varies itself it varies. ``traces``: paths of routing logs."""
 
@@ -68,6 +69,7 @@ class Options:
     machine: str = ""
     ranks: int | None = None
     skew: float | None = None
+    jitter: float | None = None
     gpu: tuple = ()
     fabric: tuple = ()
     constants: tuple = ()
@@ -84,6 +86,7 @@ class Options:
             or self.machine
             or self.ranks is not None
             or self.skew is not None
+            or self.jitter is not None
             or self.gpu
             or self.fabric
             or self.constants

@@ -8,6 +8,7 @@ from dataclasses import fields
 import pytest
 
 from sim.evaluate.end_to_end import forward_us, rest_us
+from sim.evaluate.machine import engine
 from sim.evaluate.machine.compute import (
     Gemm,
     GpuTimes,
@@ -238,6 +239,16 @@ def test_more_tokens_take_longer_and_more_bytes(name):
         for tokens in (1024, 16384)
     )
     assert many.us > few.us and many.payload_bytes > 8 * few.payload_bytes
+
+
+@pytest.mark.parametrize("name", sorted(SCHEMES))
+def test_who_has_hubs_has_their_credits(name, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        engine, "hub_settings", lambda settings: asked.append(name) or hub_settings(settings)
+    )
+    run_layer(scheme(name), machine("h800", 4), workload(tokens=64))
+    assert bool(asked) == name.startswith("moe_hub")
 
 
 def test_thread_blocks_stall_while_the_hubs_pool_is_full():

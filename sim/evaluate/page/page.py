@@ -466,9 +466,9 @@ def _hosts(folder):
 
 
 def _decode(folder):
-    """A token's expert layers through the hub, and the others' over it."""
+    """A token's expert layers through the hub, and the others' over it; all GPUs begin together."""
     found = _grid(
-        read(folder, "decode-summary"),
+        [row for row in read(folder, "decode-summary") if not float(row["jitter, us"])],
         lambda r: (r["model"], r["tokens per GPU"]),
         lambda r: r["system"],
         lambda r: r,
@@ -487,6 +487,91 @@ def _decode(folder):
     return markdown(
         ["model", "tokens per GPU", "hub's layer, µs", "hub's token, ms", *_names(systems)], lines
     )
+
+
+def _jitter(folder):
+    """The 99th percentile of a token where GPUs begin a layer apart, and where they do not."""
+    rows = read(folder, "decode-summary")
+    cases = {(r["model"], r["tokens per GPU"]) for r in rows if float(r["jitter, us"])}
+    found = _grid(
+        [row for row in rows if (row["model"], row["tokens per GPU"]) in cases],
+        lambda r: (r["model"], r["tokens per GPU"], r["jitter, us"]),
+        lambda r: r["system"],
+        lambda r: r["token p99, ms"],
+    )
+    systems = [name for name in NAMES if name in next(iter(found.values()))]
+    lines = [
+        [model, tokens, f"{float(us):.1f}", *(ratio(cells[system][0]) for system in systems)]
+        for (model, tokens, us), cells in sorted(found.items(), key=lambda item: item[0][:2])
+    ]
+    return markdown(["model", "tokens per GPU", "jitter, µs", *_names(systems)], lines)
+
+
+def _late(folder):
+    """How much of a delay is left at the end of the median of the others, and of the slowest."""
+    found = _grid(
+        [row for row in read(folder, "late-summary") if row["of it at the median, %"]],
+        lambda r: (r["model"], number(r["tokens"]), r["system"]),
+        lambda r: f"{float(r['delay, us']):.0f} µs",
+        lambda r: (
+            f"{float(r['of it at the median, %']):.0f} / {float(r['of it at the slowest, %']):.0f}"
+        ),
+    )
+    delays = next(iter(found.values()))
+    lines = [
+        [model, tokens, NAMES[system], *(cells[us][0] for us in delays)]
+        for (model, tokens, system), cells in found.items()
+    ]
+    return markdown(["model", "tokens", "system", *delays], lines, left=3)
+
+
+def _gone(folder):
+    """Which of the others' rows can be used where one rank never comes."""
+    found = _grid(
+        [row for row in read(folder, "late-summary") if row["delay, us"] == "never"],
+        lambda r: r["system"],
+        lambda r: f"{r['model']}, {number(r['tokens'])} tokens",
+        lambda r: f"{float(r['usable rows, %']):.0f}",
+    )
+    cases = next(iter(found.values()))
+    return markdown(
+        ["usable rows, %", *cases],
+        [
+            [NAMES[name], *(found[name][case][0] for case in cases)]
+            for name in NAMES
+            if name in found
+        ],
+    )
+
+
+def _time_and_left(row):
+    left = row["of the skew's cost left, %"]
+    return number(row["layer, us"]) + (f" ({float(left):.0f} %)" if left else "")
+
+
+def _balance(folder):
+    """Layers by placement: time, and what is left of the skew's cost; rows over the day."""
+    rows = read(folder, "balance-summary")
+    day = [column for column in rows[0] if column.startswith("busiest over the day")]
+    found = _grid(
+        rows,
+        lambda r: (r["model"], r["skew"], r["placement"], *(r[column] for column in day)),
+        lambda r: r["system"],
+        _time_and_left,
+    )
+    systems = [name for name in NAMES if name in next(iter(found.values()))]
+    lines = [
+        [
+            model,
+            skew,
+            placement,
+            *(cells[system][0] for system in systems),
+            *(ratio(value) if value else "" for value in busiest),
+        ]
+        for (model, skew, placement, *busiest), cells in found.items()
+    ]
+    heads = [column.removeprefix("busiest over the day, ") for column in day]
+    return markdown(["model", "skew", "placement", *_names(systems), *heads], lines, left=3)
 
 
 def _energy(folder):
@@ -524,6 +609,10 @@ TABLES = {
     "baselines": _baselines,
     "hosts": _hosts,
     "decode": _decode,
+    "jitter": _jitter,
+    "late": _late,
+    "gone": _gone,
+    "balance": _balance,
     "energy": _energy,
     "alltoall": _alltoall,
     "gemm": _gemm,

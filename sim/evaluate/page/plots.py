@@ -263,6 +263,55 @@ def _alltoall(folder, figure):
             axes.set_ylabel("µs")
 
 
+def _late(folder, figure):
+    """How much of one GPU's delay is left at the end of the others' layer."""
+    rows = [row for row in read(folder, "late-summary") if row["of it at the median, %"]]
+    cases = list(dict.fromkeys((row["model"], row["tokens"]) for row in rows))
+    for axes, case in zip(figure.subplots(1, len(cases), sharey=True), cases, strict=True):
+        own = [row for row in rows if (row["model"], row["tokens"]) == case]
+        for system in dict.fromkeys(row["system"] for row in own):
+            points = [
+                {"us": row["delay, us"], system: float(row["of it at the median, %"]) / 100}
+                for row in own
+                if row["system"] == system
+            ]
+            _lines(axes, points, "us", (system,))
+        _steps(axes, sorted({int(float(row["delay, us"])) for row in own}))
+        axes.set(
+            title=f"{TITLES.get(case[0], case[0])}, {int(case[1]):,} tokens",
+            xlabel="µs that one GPU of eight begins late",
+            ylabel="share of it at the end\nof the median GPU" if case == cases[0] else "",
+        )
+
+
+def _balance(folder, figure):
+    """Rows of the busiest GPU over the day, and what is left in the layer's time."""
+    every = read(folder, "balance-summary")
+    rows = [row for row in every if row["skew"] == every[-1]["skew"]]
+    placements = list(dict.fromkeys(row["placement"] for row in rows))
+    day = [column for column in rows[0] if column.startswith("busiest over the day")]
+    first, second = figure.subplots(1, 2, sharey=True)
+    for column in day:
+        values = {row["placement"]: row[column] for row in rows}
+        points = [(float(values[p]), n) for n, p in enumerate(placements) if values[p]]
+        label = column.removeprefix("busiest over the day, ")
+        first.plot(*zip(*points, strict=True), "o", markersize=5, label=label)
+    for system in dict.fromkeys(row["system"] for row in rows):
+        points = [
+            (float(row["over no skew"]), placements.index(row["placement"]))
+            for row in rows
+            if row["system"] == system
+        ]
+        made = SCHEMES[system]
+        second.plot(*zip(*points, strict=True), "s", color=made.color, label=made.title)
+    for axes in (first, second):
+        axes.axvline(1, color="black", linewidth=0.8)
+        axes.set_yticks(range(len(placements)), placements)
+        axes.set_ylim(len(placements) - 0.5, -0.5)
+    first.set(title="Rows, mean of the day", xlabel="busiest GPU over the mean")
+    second.set(title=f"Layer, {rows[0]['GPUs']} GPUs", xlabel="time over that without skew")
+
+
 STEPS = (
     ("first_ready_us", "gate, counts, first rows on their way", "#d5d9de"),
     ("all_ready_us", "rows arrive; GEMM1 where a system does not wait for all", "#7fb2d6"),
@@ -307,6 +356,8 @@ PICTURES = {
     "breakdown": (_steps_of_a_layer, 3.4, 1),
     "baselines": (_baselines, 3.2, 3),
     "alltoall": (_alltoall, 3.0, 2),
+    "late": (_late, 3.6, 5),
+    "balance": (_balance, 3.9, 6),
 }
 
 

@@ -68,15 +68,33 @@ class HubLayer(StoredLayer):
         self.cycle_us = cluster.network.settings.hub_cycle
         self.ready_us = hub_figures()["latency_cycles"]["answer_to_ready"] * self.cycle_us
         self.flags = [0] * self.machine.ranks
+        self.untold, self.told = self.machine.ranks, cluster.env.event()
         self.pool_bytes = cluster.network.settings.pool_packets * self.packet_bytes
         self.unsent, self.drained = [0] * self.machine.ranks, [None] * self.machine.ranks
+
+    def begin(self, gpu):
+        """Sources say first how much they will send: without that nobody knows an expert's last
+        rows as such."""
+        yield from super().begin(gpu)
+        self.env.process(self._tell())
+
+    def _tell(self):
+        yield self.env.timeout(self.machine.fabric.one_way_us)
+        self.untold -= 1
+        if not self.untold:
+            self.told.succeed()
 
     def group(self, rank, expert, rows):
         """All rows of a group are in memory: the hub releases its thread blocks."""
         if self.hub.signal:
             last = not self.boxes[expert].missing_rows
-            delay = self.last_us(rank, expert) if last else self.ready_us
-            self.env.process(self.release_group(rank, expert, rows, delay))
+            self.env.process(self._ready(rank, expert, rows, last))
+
+    def _ready(self, rank, expert, rows, last):
+        if last:
+            yield self.told
+        delay = self.last_us(rank, expert) if last else self.ready_us
+        yield from self.release_group(rank, expert, rows, delay)
 
     def last_us(self, rank, expert):
         """The last group waits for the producers' closes: they follow the data, one expert's after

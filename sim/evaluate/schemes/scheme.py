@@ -22,5 +22,11 @@ class Scheme:
     color: str
     place: int
 
+    @property
+    def hub(self):
+        """Whether its GPUs have hubs, with their credits and loopback lanes: see
+        :class:`sim.evaluate.machine.engine.Cluster`."""
+        return getattr(self.run, "hub", False)
+
     def __call__(self, cluster):
         self.run(cluster)

@@ -300,7 +300,7 @@ class StoredLayer:
         self.cluster.first_ready(rank)
         for tile in tiles_of(rows):
             self.gemm1[rank].ready(expert, tile)
-        self.cluster.all_ready(rank)
+        self.cluster.all_ready(rank, rows)
 
     def release_group(self, rank, expert, rows, delay):
         """:meth:`release` of a group; after a rank's last one nothing more comes."""
