@@ -18,14 +18,9 @@ from .assumptions import (
     sensitivity_points,
     sensitivity_report,
 )
-from .questions import (
-    baseline_points,
-    baseline_report,
-    decode_points,
-    decode_report,
-    energy_points,
-    energy_report,
-)
+from .questions.baselines import baseline_points, baseline_report
+from .questions.decode import decode_points, decode_report
+from .questions.energy import energy_points, energy_report
 from .study import Experiment
 from .sweeps import (
     gpu_points,

@@ -19,7 +19,7 @@ __all__ = ["FOLDER", "Kept", "model_key"]
 
 PACKAGE = Path(__file__).parent
 FOLDER = PACKAGE.parents[1] / "build" / "evaluate_layers"
-#: Files that no layer's time depends on.
+#: Files and folders that no layer's time depends on.
 SHOWING = {
     "assumptions.py",
     "bench.py",
@@ -37,7 +37,7 @@ SHOWING = {
     "plots.py",
     "predictions.py",
     "published.py",
-    "questions.py",
+    "questions",
     "rtl_layer.py",
     "runner.py",
     "study.py",
@@ -58,7 +58,8 @@ def model_key():
     files = sorted(
         path
         for path in PACKAGE.rglob("*")
-        if path.suffix in (".py", ".toml", ".json") and path.name not in SHOWING
+        if path.suffix in (".py", ".toml", ".json")
+        and SHOWING.isdisjoint(path.relative_to(PACKAGE).parts)
     )
     parts = [f"{path.relative_to(PACKAGE)}\0{path.read_text(encoding='utf-8')}" for path in files]
     parts.append(TABLE.read_text(encoding="utf-8"))
