@@ -9,26 +9,14 @@ MLP as wide as what a token uses in the others. Every kernel pays the gap betwee
 counted, alike for all systems: embedding, output head, sampling, anything of the host.
 """
 
-from sim.evaluate.machine.compute import Gemm, grouped_gemm_us, pass_us
+from sim.evaluate.machine.dense import attention, has_attention, mlp
 
 __all__ = ["forward_us", "has_attention", "rest_us"]
 
 
-def has_attention(shape):
-    """Whether the shape says what :func:`rest_us` needs."""
-    return shape.heads > 0
-
-
-def _mlp_us(gpu, width, hidden, tokens):
-    """Gate and up projection, activation, down projection of a BF16 MLP; its gaps included."""
-    if not width:
-        return 0.0
-    return (
-        grouped_gemm_us(gpu, Gemm(2 * width, hidden), [tokens])
-        + pass_us(gpu, tokens * 6 * width)
-        + grouped_gemm_us(gpu, Gemm(hidden, width), [tokens])
-        + 3 * gpu.kernel_gap_us
-    )
+def _alone_us(gpu, kernels):
+    """Kernels one after the other, their gaps included."""
+    return sum(kernel.us(gpu) + gpu.kernel_gap_us for kernel in kernels)
 
 
 def rest_us(gpu, shape, tokens):
@@ -37,35 +25,7 @@ def rest_us(gpu, shape, tokens):
 
     Raises ValueError for a shape without attention.
     """
-    if not has_attention(shape):
-        raise ValueError(f"model = {shape.name}: its attention is not in models.toml")
-    query, key = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    token_bytes = 2 * shape.hidden
-    attention = (
-        2 * tokens**2 * query
-    )  # two products of tokens x tokens / 2 (causal), two operations each
-    attention_us = (
-        max(
-            attention / (gpu.bf16_tflops * gpu.attention_efficiency * 1e6),
-            tokens * 2 * (2 * query + 2 * key) / (gpu.stream_gbps * 1e3),
-        )
-        + gpu.tile_overhead_us
-    )
-    parts = [
-        pass_us(gpu, 2 * tokens * token_bytes),  # norm
-        grouped_gemm_us(gpu, Gemm(query + 2 * key, shape.hidden), [tokens]),
-        pass_us(gpu, 2 * tokens * 2 * (query + key)),  # rotary embedding
-        attention_us,
-        grouped_gemm_us(gpu, Gemm(shape.hidden, query), [tokens]),
-        pass_us(gpu, 3 * tokens * token_bytes),  # residual
-        pass_us(gpu, 2 * tokens * token_bytes),  # norm before the experts
-        pass_us(gpu, 3 * tokens * token_bytes),  # residual after them
-    ]
-    return (
-        sum(parts)
-        + len(parts) * gpu.kernel_gap_us
-        + _mlp_us(gpu, shape.shared, shape.hidden, tokens)
-    )
+    return _alone_us(gpu, attention(gpu, shape, tokens) + mlp(shape, shape.shared, tokens))
 
 
 def forward_us(machine, shape, tokens, layer_us):
@@ -74,7 +34,7 @@ def forward_us(machine, shape, tokens, layer_us):
     local = -(-tokens // machine.ranks)
     rest = rest_us(machine.gpu, shape, local)
     dense = (
-        _mlp_us(machine.gpu, shape.top_k * shape.inter, shape.hidden, local)
+        _alone_us(machine.gpu, mlp(shape, shape.top_k * shape.inter, local))
         if shape.dense_layers
         else 0.0
     )

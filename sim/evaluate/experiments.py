@@ -21,6 +21,8 @@ from .assumptions import (
 from .questions.baselines import baseline_points, baseline_report
 from .questions.decode import decode_points, decode_report
 from .questions.energy import energy_points, energy_report
+from .questions.overlap import overlap_points, overlap_report
+from .questions.training import training_points, training_report
 from .study import Experiment
 from .sweeps import (
     gpu_points,
@@ -94,6 +96,15 @@ EXPERIMENTS = {
         Experiment("decode", "What a token waits for in decode", decode_points, decode_report),
         Experiment(
             "energy", "What a token's bytes cost on the links", energy_points, energy_report
+        ),
+        Experiment(
+            "overlap",
+            "What two micro-batches or a shared expert hide",
+            overlap_points,
+            overlap_report,
+        ),
+        Experiment(
+            "training", "The expert part of a training step", training_points, training_report
         ),
         Experiment("traces", "Routing logs of real models (--trace)", trace_points, trace_report),
         Experiment(

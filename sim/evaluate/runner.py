@@ -8,13 +8,14 @@ import signal
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, fields
-from functools import lru_cache
+from functools import lru_cache, partial
 from multiprocessing import get_context
 from threading import Lock
 from time import process_time
 
 from sim.evaluate.machine.engine import run_layer
 from sim.evaluate.machine.workload import TYPICAL_SKEW, Workload
+from sim.evaluate.pipelines.run import run_program
 from sim.evaluate.schemes import scheme
 from sim.workload.models import model as shape
 from sim.workload.traces import read_trace
@@ -36,7 +37,8 @@ class Point:
 
     ``trace``: path of a routing log in place of ``skew``; ``tokens`` 0 takes all of it.
     ``constants``: constants of software to replace, as (section of systems.toml, name, value).
-    ``network``: options of ``NetworkSettings.of``, as (name, value).
+    ``network``: options of ``NetworkSettings.of``, as (name, value). ``program``: layers beside
+    each other in place of one alone, a name of :data:`sim.evaluate.pipelines.run.PROGRAMS`.
     """
 
     system: str
@@ -51,6 +53,7 @@ class Point:
     fabric: tuple = ()
     constants: tuple = ()
     network: tuple = ()
+    program: str = ""
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,8 @@ class Result:
         """Flat dictionary, for a CSV."""
         row = {field.name: getattr(self.point, field.name) for field in fields(Point)}
         row["trace"] = os.path.basename(row["trace"])
+        if not self.point.program:
+            del row["program"]
         for name in ("gpu", "fabric", "network"):
             row[name] = json.dumps(dict(row[name])) if row[name] else ""
         row["constants"] = " ".join(
@@ -132,7 +137,8 @@ def run_point(point):
     with _CONSTANTS, ExitStack() as replaced:
         for part, name, value in point.constants:
             replaced.enter_context(override(part, **{name: value}))
-        layer = run_layer(
+        run = partial(run_program, point.program, point.system) if point.program else run_layer
+        layer = run(
             scheme(point.system), machine_of(point), workload, point.seed, **dict(point.network)
         )
     return Result(

@@ -22,6 +22,7 @@ def steps_of(name):
     gate = f"gate*{host.gate_ops - 1}"
     experts = "gemm1 activation gemm2"
     copy = "hold rows poll release"
+    nccl = "hold meet all-to-all release"
     barrier, counts = "barrier poll", "all-to-all poll"
     chunk = f"permute {experts} unpermute"
     expert = f"{experts} copy"
@@ -55,8 +56,8 @@ def steps_of(name):
     if name.startswith("flashdmoe"):
         return ["hold release"], 2 * SHAPE.experts // RANKS * RANKS
     main = {
-        "megatron": f"{gate} counts*7 meet all-to-all permute*4 sync meet all-to-all meet "
-        f"all-to-all permute*2 {experts} unpermute*2 meet all-to-all unpermute",
+        "megatron": f"{gate} counts*7 {nccl} permute*4 sync {nccl} {nccl} permute*2 {experts} "
+        f"unpermute*2 {nccl} unpermute",
         "comet": f"{gate} counts*8 meet {counts} counts*3 sync gather {barrier} "
         "activation hold gemm2*4 release poll kernel",
         "ccfuser": f"{gate} counts*10 meet {counts} sync*5 permute {barrier} "

@@ -162,6 +162,15 @@ class GpuSim:
     def release(self, sms):
         self.times.release(self.env.now, sms)
 
+    def keep(self, sms):
+        """Takes SMs away until the layer ends: for a thread block that says what others do."""
+        yield from self.hold(sms)
+
+    def finish(self, begun, end, bytes_moved):
+        """A kernel that has worked since ``begun`` on what came has its end then. ``bytes_moved``:
+        through HBM, all of it."""
+        yield self.env.timeout(max(0.0, end - self.env.now))
+
     def gemm(self, gemm, rows_per_expert, phase=None, launch=True, on_batch=None, room=None):
         """A whole grouped GEMM whose rows are all there, on the SMs that nobody holds.
         ``on_batch``, ``room``: see GroupedGemm."""

@@ -44,10 +44,12 @@ def _rank(cluster, gpu):
         """An NCCL all-to-all: its kernel, its start on all ranks, the transfers."""
         with cluster.phase(rank, phase):
             yield from gpu.launch(op)
+            yield from gpu.hold(host.collective_sms)
         yield from cluster.meet(rank, group)
         with cluster.phase(rank, phase):
             yield cluster.env.timeout(host.collective_us)
             yield from cluster.all_to_all(rank, bytes_to, group, **options)
+            gpu.release(host.collective_sms)
 
     # 1. Router.
     yield from gpu.kernel(cluster.gate_us(rank), "gate", op)
