@@ -24,6 +24,8 @@ from .questions.baselines import baseline_points, baseline_report
 from .questions.decode import decode_points, decode_report
 from .questions.energy import energy_points, energy_report
 from .questions.late import late_points, late_report
+from .questions.overlap import overlap_points, overlap_report
+from .questions.training import training_points, training_report
 from .study import Experiment
 from .sweeps import (
     gpu_points,
@@ -99,6 +101,15 @@ EXPERIMENTS = {
         Experiment("balance", "Experts placed by their loads", balance_points, balance_report),
         Experiment(
             "energy", "What a token's bytes cost on the links", energy_points, energy_report
+        ),
+        Experiment(
+            "overlap",
+            "What two micro-batches or a shared expert hide",
+            overlap_points,
+            overlap_report,
+        ),
+        Experiment(
+            "training", "The expert part of a training step", training_points, training_report
         ),
         Experiment("traces", "Routing logs of real models (--trace)", trace_points, trace_report),
         Experiment(

@@ -7,13 +7,14 @@ for row in rows():      # figures of role "test" and "fit"
 """
 
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from statistics import geometric_mean, mean, median
 
 from sim.evaluate.machine.compute import expert_gemms, grouped_gemm_us, pass_us
 from sim.evaluate.machine.engine import run_layer
 from sim.evaluate.machine.hardware import load_data, machine
 from sim.evaluate.machine.workload import Workload
+from sim.evaluate.pipelines.run import run_program
 from sim.evaluate.schemes import scheme
 from sim.workload.models import ModelShape
 from sim.workload.models import model as shape
@@ -258,13 +259,14 @@ class _Layers:
             if point == Point(**{name: getattr(point, name) for name in PLAIN})
         }
 
-    def __call__(self, system, machine, workload):
+    def __call__(self, system, machine, workload, program=""):
         name = workload.shape.name, workload.tokens, workload.skew
-        if found := self.known.get((system, machine, *name)):
+        if not program and (found := self.known.get((system, machine, *name))):
             return found
-        key = system, machine, id(workload)
+        key = system, machine, id(workload), program
         if key not in self.run:
-            self.run[key] = run_layer(scheme(system), machine, workload), workload
+            run = partial(run_program, program, system) if program else run_layer
+            self.run[key] = run(scheme(system), machine, workload), workload
         return self.run[key][0]
 
 
@@ -311,9 +313,9 @@ def _speedup_max(figure, layers):
     return max(layers(other, made, workload).us for other in figure.over) / own
 
 
-def _layer_ratio(figure, layers):
+def _layer_ratio(figure, layers, program=""):
     return geometric_mean(
-        layers(figure.system, *point).us / layers(other, *point).us
+        layers(figure.system, *point, program).us / layers(other, *point, program).us
         for other in figure.over
         for point in set_of(figure)
     )
@@ -388,6 +390,7 @@ METRICS = {
     "layer_ms": _layer_ms,
     "speedup_max": _speedup_max,
     "layer_ratio": _layer_ratio,
+    "training_ratio": partial(_layer_ratio, program="step"),
     "layer_speedup": _layer_speedup,
     "comm_fraction": _comm_fraction,
     "exposed_fraction": _exposed_fraction,

@@ -8,7 +8,7 @@ import signal
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
-from functools import lru_cache
+from functools import lru_cache, partial
 from multiprocessing import get_context
 from threading import Lock
 from time import process_time
@@ -16,6 +16,7 @@ from time import process_time
 from sim.evaluate.machine.engine import run_layer
 from sim.evaluate.machine.placement import drifted
 from sim.evaluate.machine.workload import TYPICAL_SKEW, Workload
+from sim.evaluate.pipelines.run import run_program
 from sim.evaluate.schemes import scheme
 from sim.workload.models import model as shape
 from sim.workload.traces import read_trace
@@ -40,7 +41,8 @@ class Point:
     ``network``: options of ``NetworkSettings.of``, as (name, value). ``delays``: microseconds that
     each rank begins late, ``inf`` never. ``balance``: arguments of
     :func:`sim.evaluate.machine.placement.drifted`, as (name, value), in place of experts as they
-    are numbered and of routing that stays.
+    are numbered and of routing that stays. ``program``: layers beside each other in place of one
+    alone, a name of :data:`sim.evaluate.pipelines.run.PROGRAMS`.
     """
 
     system: str
@@ -57,6 +59,7 @@ class Point:
     network: tuple = ()
     delays: tuple = ()
     balance: tuple = ()
+    program: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,8 @@ class Result:
         """Flat dictionary, for a CSV."""
         row = {field.name: getattr(self.point, field.name) for field in fields(Point)}
         row["trace"] = os.path.basename(row["trace"])
+        if not self.point.program:
+            del row["program"]
         for name in ("gpu", "fabric", "network", "balance"):
             row[name] = json.dumps(dict(row[name])) if row[name] else ""
         row["delays"] = " ".join(f"{us:g}" for us in row["delays"])
@@ -146,15 +151,10 @@ def workload_of(point):
 def run_point(point):
     """Simulates one layer."""
     workload = workload_of(point)
+    run = partial(run_program, point.program, point.system) if point.program else run_layer
+    options = dict(point.network) | ({"delays": point.delays} if point.delays else {})
     with _CONSTANTS, replaced(point.constants):
-        layer = run_layer(
-            scheme(point.system),
-            machine_of(point),
-            workload,
-            point.seed,
-            point.delays,
-            **dict(point.network),
-        )
+        layer = run(scheme(point.system), machine_of(point), workload, point.seed, **options)
     return Result(
         point,
         layer.us,

@@ -25,6 +25,7 @@ def steps_of(name):
     gate = f"gate*{host.gate_ops - 1}"
     experts = "gemm1 activation gemm2"
     copy = "hold rows poll release"
+    nccl = "hold meet rows release"
     barrier, counts = "barrier poll", "all-to-all poll"
     chunk = f"permute {experts} unpermute"
     expert = f"{experts} copy"
@@ -58,8 +59,8 @@ def steps_of(name):
     if name.startswith("flashdmoe"):
         return ["hold release"], 2 * SHAPE.experts // RANKS * RANKS
     main = {
-        "megatron": f"{gate} counts*7 meet {counts} permute*4 sync meet rows meet rows "
-        f"permute*2 {experts} unpermute*2 meet rows unpermute",
+        "megatron": f"{gate} counts*7 meet {counts} permute*4 sync {nccl} {nccl} permute*2 "
+        f"{experts} unpermute*2 {nccl} unpermute",
         "comet": f"{gate} counts*8 meet {counts} counts*3 sync gather {barrier} "
         "activation hold gemm2*4 release poll kernel",
         "ccfuser": f"{gate} counts*10 meet {counts} sync*5 permute {barrier} "

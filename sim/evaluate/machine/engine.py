@@ -172,6 +172,15 @@ class GpuSim:
     def release(self, sms):
         self.times.release(self.env.now, sms)
 
+    def keep(self, sms):
+        """Takes SMs away until the layer ends: for a thread block that says what others do."""
+        yield from self.hold(sms)
+
+    def finish(self, begun, end, bytes_moved):
+        """A kernel that has worked since ``begun`` on what came has its end then. ``bytes_moved``:
+        through HBM, all of it."""
+        yield self.env.timeout(max(0.0, end - self.env.now))
+
     def gemm(
         self,
         gemm,

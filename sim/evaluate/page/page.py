@@ -594,6 +594,60 @@ def _energy(folder):
     return markdown(["system", *models], lines)
 
 
+def _overlap(folder):
+    """The hub's layer, and every system's in one stream and in its best form over it."""
+    found = _grid(
+        read(folder, "overlap-summary"),
+        lambda r: (r["model"], r["tokens"]),
+        lambda r: r["system"],
+        lambda r: r,
+    )
+    systems = [name for name in NAMES if name in next(iter(found.values())) and name != "moe_hub"]
+    lines = []
+    for (model, tokens), cells in found.items():
+        hub = cells["moe_hub"][0]
+        line = [model, number(tokens)]
+        line += [number(hub[f"{name}, us"], 1) for name in ("compute alone", "one stream", "best")]
+        for system in systems:
+            row = cells[system][0]
+            one = float(row["one stream over the hub's"])
+            best = float(row["best over the hub's one stream"])
+            line.append(ratio(one) if one == best else f"{ratio(one)} → {ratio(best)}")
+        lines.append(line)
+    return markdown(
+        ["model", "tokens", "kernels alone, µs", "hub, one stream", "hub, best", *_names(systems)],
+        lines,
+    )
+
+
+def _training(folder):
+    """Microseconds of a layer's expert part in a training step, by program."""
+    rows = read(folder, "training-summary")
+    programs = [column for column in rows[0] if column.endswith(", us") and column != "best, us"]
+    lines = [
+        [
+            row["model"],
+            NAMES[row["system"]],
+            *(number(row[program]) for program in programs),
+            ratio(row["step over the hub's"]),
+            ratio(row["best over the hub's best"]),
+        ]
+        for row in sorted(rows, key=lambda r: list(NAMES).index(r["system"]))
+    ]
+    lines.sort(key=lambda line: [row["model"] for row in rows].index(line[0]))
+    return markdown(
+        [
+            "model",
+            "system",
+            *(program.replace(", us", "") for program in programs),
+            "step over the hub's",
+            "best over the hub's best",
+        ],
+        lines,
+        left=2,
+    )
+
+
 def _text(value):
     return value
 
@@ -615,6 +669,8 @@ TABLES = {
     "balance": _balance,
     "energy": _energy,
     "alltoall": _alltoall,
+    "overlap": _overlap,
+    "training": _training,
     "gemm": _gemm,
     "host_calls": _host_calls,
     "pangu": _pangu,

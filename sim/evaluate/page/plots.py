@@ -346,6 +346,45 @@ def _steps_of_a_layer(folder, figure):
     panels[0].set_ylim(len(systems) - 0.5, -0.5)
 
 
+PROGRAMS_SHOWN = {
+    "overlap": ("compute alone", "one stream", "shared expert", "two halves", "two batches"),
+    "training": ("step, layer", "step, activation", "step", "step, delayed", "forward beside"),
+}
+MARKS = ("#b0b7bf", "|"), ("#24557a", "o"), ("#e0a32e", "s"), ("#6a994e", "^"), ("#d00000", "D")
+
+
+def _programs(name):
+    """A panel per model: the time of a layer in each program, by system."""
+
+    def draw(folder, figure):
+        rows = [row for row in read(folder, f"{name}-summary") if row["tokens"] == SHOWN_TOKENS]
+        models = list(dict.fromkeys(row["model"] for row in rows))
+        systems = sorted({row["system"] for row in rows}, key=lambda name: SCHEMES[name].place)
+        panels = figure.subplots(1, len(models), sharey=True, squeeze=False)[0]
+        for axes, model in zip(panels, models, strict=True):
+            own = {row["system"]: row for row in rows if row["model"] == model}
+            for program, (color, marker) in zip(PROGRAMS_SHOWN[name], MARKS, strict=True):
+                points = [
+                    (float(cell), place)
+                    for place, system in enumerate(systems)
+                    if (cell := own[system][f"{program}, us"])
+                ]
+                if points:
+                    axes.plot(
+                        *zip(*points, strict=True),
+                        marker,
+                        color=color,
+                        label=program,
+                        markersize=14 if marker == "|" else 6,
+                        markeredgewidth=2.5 if marker == "|" else 0.8,
+                    )
+            axes.set(title=TITLES.get(model, model), xlabel="µs per layer")
+        panels[0].set_yticks(range(len(systems)), [SCHEMES[system].title for system in systems])
+        panels[0].set_ylim(len(systems) - 0.5, -0.5)
+
+    return draw
+
+
 #: name: (function, inches high, columns of the legend)
 PICTURES = {
     "layer": (_layer, 6.4, 6),
@@ -358,6 +397,8 @@ PICTURES = {
     "alltoall": (_alltoall, 3.0, 2),
     "late": (_late, 3.6, 5),
     "balance": (_balance, 3.9, 6),
+    "overlap": (_programs("overlap"), 3.2, 5),
+    "training": (_programs("training"), 3.0, 5),
 }
 
 

@@ -44,7 +44,8 @@ def _rank(cluster, gpu, there, weights, back):
     function = host.function_us  # of autograd, around permutations and all-to-alls
 
     def all_to_all(exchange, phase, group):
-        return collective(cluster, gpu, exchange, phase, group, host.collective_us + function)
+        host_us = host.collective_us + function
+        return collective(cluster, gpu, exchange, phase, group, host_us, beside=True)
 
     # 1. Router.
     yield from gpu.kernel(cluster.gate_us(rank), "gate", op)

@@ -189,7 +189,7 @@ class StoredLayer:
         begun = self.env.now
         yield self.answers_here[rank]
         end = self.sums[rank].end(begun, pass_us(gpu.gpu, self.sum_bytes(rank)))
-        yield self.env.timeout(max(0.0, end - self.env.now))
+        yield from gpu.finish(begun, end, self.sum_bytes(rank))
 
     # -- one rank ----------------------------------------------------------------------------------
 
