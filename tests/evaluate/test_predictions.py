@@ -24,6 +24,8 @@ def test_what_is_asked():
         assert published.machine_of(figure)[0].ranks == figure.ranks
         if figure.metric == "alltoall_us":
             assert figure.options["bytes"] % figure.ranks == 0
+        elif figure.set:
+            assert all(made.ranks == figure.ranks for made, _ in published.set_of(figure))
         else:
             assert published.workload_of(figure).tokens % figure.ranks == 0
     assert ids <= read(PAGE.read_text()).keys()
