@@ -18,6 +18,7 @@ from .assumptions import (
     sensitivity_points,
     sensitivity_report,
 )
+from .in_switch import in_switch_points, in_switch_report
 from .questions import (
     baseline_points,
     baseline_report,
@@ -99,6 +100,12 @@ EXPERIMENTS = {
         Experiment("decode", "What a token waits for in decode", decode_points, decode_report),
         Experiment(
             "energy", "What a token's bytes cost on the links", energy_points, energy_report
+        ),
+        Experiment(
+            "in-switch",
+            "What switches that copy rows and add answers up would be worth",
+            in_switch_points,
+            in_switch_report,
         ),
         Experiment("traces", "Routing logs of real models (--trace)", trace_points, trace_report),
         Experiment(

@@ -74,9 +74,10 @@ def _what(figure):
     """The figure in words."""
     options = "".join(f", {name} {value}" for name, value in figure.options.items())
     options += "".join(f", over {other}" for other in figure.over)
+    what = figure.workload or figure.set or figure.system
     return (
         f"{figure.metric.rsplit('_', 1)[0].replace('_', ' ')} of {figure.system}, "
-        f"{figure.ranks} x {figure.hardware}, {figure.workload or figure.set or figure.system}{options}"
+        f"{figure.ranks} x {figure.hardware}, {what}{options}"
     )
 
 

@@ -296,8 +296,9 @@ class InSwitchLayer(HubLayer):
             self.answers_here[home].succeed()
 
     def settle(self, gpu):
-        """Hubs write the sums: nothing is launched."""
+        """Hubs write the sums and say when they are there: nothing is launched."""
         yield self.answers_here[gpu.rank]
+        yield self.env.timeout(self.ready_us)
 
 
 class DySharp(InSwitchLayer):
