@@ -14,9 +14,9 @@ from .study import HUB, IN_SWITCH, Report, grid, rows_of, speedup, systems_of
 __all__ = ["in_switch_points", "in_switch_report"]
 
 SYSTEMS = ("deepep_v1_normal", "deepep_v2", "moe_hub_once", *IN_SWITCH)
-MODELS = ("gpt-oss-120b", "qwen3-235b-a22b", "deepseek-v3")
+MODELS = ("gpt-oss-120b", "deepseek-v3")
 #: (machine, GPUs, tokens per GPU): DySHARP's, and the one that is judged.
-CASES = (("h800", 8, (128, 1024)), ("gh200_nvl32", 32, (256,)))
+CASES = (("h800", 8, (128, 1024)), ("gh200_nvl32", 32, (512,)))
 
 
 def in_switch_points(options):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sim.evaluate.machine.hardware import load_data
 
-from .published import Figure, ask
+from .published import Figure, Layers, ask
 
 __all__ = ["PAGE", "Line", "asked", "blind", "commit_of", "predict", "read"]
 
@@ -84,11 +84,11 @@ def _what(figure):
 def predict(text, commit, report=lambda figure: None):
     """The page's text with a line more for each asked figure that has none; ``commit`` of the
     model. ``report`` is called before each is asked."""
-    known, new = read(text), []
+    known, new, layers = read(text), [], Layers()
     for figure, where in asked():
         if figure.id not in known:
             report(figure)
-            line = Line(figure.id, _what(figure), ask(figure), figure.unit, commit, where)
+            line = Line(figure.id, _what(figure), ask(figure, layers), figure.unit, commit, where)
             new.append(line.text() + "\n")
     return text + "".join(new)
 

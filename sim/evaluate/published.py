@@ -22,7 +22,17 @@ from . import bench, runner
 from .end_to_end import forward_us
 from .runner import Point
 
-__all__ = ["Figure", "Row", "ask", "figure", "figures", "median_error", "points_of", "rows"]
+__all__ = [
+    "Figure",
+    "Layers",
+    "Row",
+    "ask",
+    "figure",
+    "figures",
+    "median_error",
+    "points_of",
+    "rows",
+]
 
 PLAIN = "system", "model", "tokens", "machine", "ranks", "skew"  # of a point with nothing replaced
 COMMUNICATION = ("counts", "dispatch", "combine")
@@ -230,7 +240,7 @@ def points_of(figure):
 # -- asking ----------------------------------------------------------------------------------------
 
 
-class _Layers:
+class Layers:
     """Layers that have been run, for figures that share them; ``results``: of points that were run
     elsewhere."""
 
@@ -384,7 +394,7 @@ METRICS = {
 def ask(figure, layers=None):
     """What the model says, in the unit of the figure. ``layers``: layers already run, to share
     among figures."""
-    return METRICS[figure.metric](figure, _Layers() if layers is None else layers)
+    return METRICS[figure.metric](figure, Layers() if layers is None else layers)
 
 
 def rows(
@@ -394,7 +404,7 @@ def rows(
 ):
     """[:class:`Row`] of the figures that ``select`` takes; ``report`` is called before each is
     asked. ``results``: {point: result} of layers that have been run."""
-    layers, result = _Layers(results), []
+    layers, result = Layers(results), []
     for one in filter(select, figures()):
         report(one)
         result.append(Row(one, ask(one, layers)))

@@ -15,6 +15,7 @@ from sim.workload.models import model as shape
 from .study import (
     ABLATIONS,
     HUB,
+    IN_SWITCH,
     JUDGED,
     PAPER_SYSTEMS,
     UNBUILT,
@@ -253,7 +254,10 @@ def decode_report(options, results):
 def energy_points(options):
     return grid(
         options,
-        systems_of(options, (*PAPER_SYSTEMS, "deepep_v1_normal", ABLATIONS[0], *BASELINES[:-1])),
+        systems_of(
+            options,
+            (*PAPER_SYSTEMS, "deepep_v1_normal", ABLATIONS[0], *BASELINES[:-1], *IN_SWITCH),
+        ),
         options.models or BASELINE_MODELS,
         tokens_of(options, (ENERGY_TOKENS,)),
     )

@@ -30,9 +30,9 @@ def settings(**changes):
     )
 
 
-def idle(kind=InSwitchNetwork, **changes):
+def idle(kind=InSwitchNetwork, more=None, **changes):
     env = simpy.Environment()
-    return env, kind(env, settings=settings(**changes))
+    return env, kind(env, settings=settings(**changes), **(more or {}))
 
 
 def unicast(size, **changes):
@@ -140,6 +140,22 @@ def test_a_receiver_without_credits_holds_a_multicast_up():
     assert network.payload_bytes == (64 + 3) * ROW  # nothing is lost
 
 
+def test_a_multicast_waits_while_the_switch_is_full():
+    """Rows queue at their senders instead; the links carry them as fast as before."""
+    ends, lefts = [], []
+    for buffer in (None, 200):
+        env, network = idle(more={"buffer_flits": buffer})
+        sent = [
+            network.multicast(src, {0: 50 * ROW, 1: 50 * ROW}, 50 * ROW, row_bytes=ROW)
+            for src in range(2, 8)
+        ]
+        env.run()
+        ends.append(max(one.value for one in sent))
+        lefts.append(max(one.left.value for one in sent))
+    assert ends[1] == pytest.approx(ends[0], rel=0.03)
+    assert lefts[0] < 0.25 * ends[0] and lefts[1] > 0.85 * ends[1]
+
+
 def test_memory_is_told_of_every_copy():
     env, network = idle()
     told = []
@@ -193,6 +209,29 @@ def test_a_sum_waits_for_its_last_term():
     assert made.value == pytest.approx(unicast(40 * ROW).value, rel=0.05)
     assert busy.value > made.value
     assert network.waiting_sums[0] > 5 * FLITS * 16
+
+
+def test_sums_do_not_wait_for_rows_but_delay_them():
+    """They are another class; the link carries both."""
+    env, network = idle()
+    rows = [network.multicast(src, {0: 50 * ROW}, 50 * ROW, row_bytes=ROW) for src in range(1, 5)]
+    sums = network.sums(0, {5: 20 * ROW, 6: 20 * ROW}, 20 * ROW, row_bytes=ROW)
+    late = network.send(7, 0, ROW)
+    env.run()
+    assert sums.value == pytest.approx(unicast(20 * ROW).value)
+    last = max(one.value for one in (*rows, late))
+    assert last == pytest.approx(unicast((4 * 50 + 20) * ROW).value, rel=0.05)
+
+
+def test_terms_for_different_gpus_take_turns():
+    """Two sums of the same GPUs end together, not one after the other."""
+    env, network = idle()
+    made = [
+        network.sums(dst, {4: 100 * ROW, 5: 100 * ROW}, 100 * ROW, row_bytes=ROW) for dst in (0, 1)
+    ]
+    env.run()
+    both = unicast(200 * ROW).value
+    assert [one.value for one in made] == [pytest.approx(both, rel=0.02)] * 2
 
 
 def test_a_pull_is_a_request_and_then_sums():

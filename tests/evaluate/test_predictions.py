@@ -32,7 +32,7 @@ def test_what_is_asked():
 
 
 def test_record_only_grows(monkeypatch):
-    monkeypatch.setattr(predictions, "ask", lambda figure: 1234.5)
+    monkeypatch.setattr(predictions, "ask", lambda figure, layers: 1234.5)
     first = predict(HEAD + LINE, "0123456789ab")
     assert first.startswith(HEAD + LINE) and len(read(first)) == 1 + len(asked())
     assert predict(first, "ba9876543210") == first
