@@ -63,8 +63,8 @@ def evaluate(
         typer.Argument(
             help="Experiments, all of the standard set by default: layer, "
             "end-to-end, tokens, skew, gpus, ablation, links, shapes, pangu, baselines, "
-            "decode, late, balance, energy, overlap, training, traces, sensitivity, published, "
-            "alltoall, gemm. Or one of: calibrate, fit, predict, validate, page."
+            "decode, late, balance, energy, overlap, training, in-switch, traces, sensitivity, "
+            "published, alltoall, gemm. Or one of: calibrate, fit, predict, validate, page."
         ),
     ] = None,
     output: option(Path, "Folder of CSV files and plots.", "--output", "-o") = Path(

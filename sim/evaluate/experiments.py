@@ -23,6 +23,7 @@ from .questions.balance import balance_points, balance_report
 from .questions.baselines import baseline_points, baseline_report
 from .questions.decode import decode_points, decode_report
 from .questions.energy import energy_points, energy_report
+from .questions.in_switch import in_switch_points, in_switch_report
 from .questions.late import late_points, late_report
 from .questions.overlap import overlap_points, overlap_report
 from .questions.training import training_points, training_report
@@ -110,6 +111,12 @@ EXPERIMENTS = {
         ),
         Experiment(
             "training", "The expert part of a training step", training_points, training_report
+        ),
+        Experiment(
+            "in-switch",
+            "What switches that copy rows and add answers up would be worth",
+            in_switch_points,
+            in_switch_report,
         ),
         Experiment("traces", "Routing logs of real models (--trace)", trace_points, trace_report),
         Experiment(

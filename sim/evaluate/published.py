@@ -25,6 +25,7 @@ from .runner import Point
 
 __all__ = [
     "Figure",
+    "Layers",
     "Row",
     "ask",
     "figure",
@@ -247,7 +248,7 @@ def points_of(figure):
 # -- asking ----------------------------------------------------------------------------------------
 
 
-class _Layers:
+class Layers:
     """Layers that have been run, for figures that share them; ``results``: of points that were run
     elsewhere."""
 
@@ -403,7 +404,7 @@ METRICS = {
 def ask(figure, layers=None):
     """What the model says, in the unit of the figure. ``layers``: layers already run, to share
     among figures."""
-    return METRICS[figure.metric](figure, _Layers() if layers is None else layers)
+    return METRICS[figure.metric](figure, Layers() if layers is None else layers)
 
 
 def rows(
@@ -413,7 +414,7 @@ def rows(
 ):
     """[:class:`Row`] of the figures that ``select`` takes; ``report`` is called before each is
     asked. ``results``: {point: result} of layers that have been run."""
-    layers, result = _Layers(results), []
+    layers, result = Layers(results), []
     for one in filter(select, figures()):
         report(one)
         result.append(Row(one, ask(one, layers)))

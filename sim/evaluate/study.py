@@ -25,6 +25,7 @@ from .systems import replaced
 __all__ = [
     "ABLATIONS",
     "HUB",
+    "IN_SWITCH",
     "JUDGED",
     "PAPER_LINKS",
     "PAPER_SYSTEMS",
@@ -52,6 +53,8 @@ PAPER_SYSTEMS = ("megatron", "fastermoe", "tutel", "comet", "ccfuser")
 ABLATIONS = ("moe_hub_base", "moe_hub_packets", "moe_hub_signal", HUB)
 #: What nobody has built: asked for by name.
 UNBUILT = ("row_flags", "expert_flags", "moe_hub_by_expert", "moe_hub_once")
+#: What needs switches that copy rows and add answers up: asked for by name.
+IN_SWITCH = ("nvls", "dysharp", "moe_hub_in_switch", "moe_hub_fused", "moe_hub_fused_in_switch")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +154,7 @@ def tokens_of(options, default=None):
 
 def systems_of(options, default=None):
     """The systems to compare, those that exist, and the hub."""
-    others = (*ABLATIONS[:-1], *UNBUILT)
+    others = (*ABLATIONS[:-1], *UNBUILT, *IN_SWITCH)
     wanted = options.systems or default or [name for name in SCHEMES if name not in others]
     ordered = [
         name

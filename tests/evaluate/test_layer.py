@@ -189,6 +189,9 @@ PACED = (
     "deepep_v1_normal",
     "deepep_v2",
     "mori",
+    "nvls",
+    "dysharp",
+    "moe_hub_fused_in_switch",
 )
 
 

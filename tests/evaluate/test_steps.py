@@ -71,11 +71,15 @@ def steps_of(name):
         "deepep_v2": f"{gate} {copy} {barrier} permute {experts} unpermute {copy} "
         f"{barrier} combine",
         "mori": f"{gate} {copy} permute*2 {experts} unpermute {copy}",
+        "nvls": f"{gate} meet permute {experts} unpermute meet",
+        "dysharp": f"{gate} hold poll release",
+        "moe_hub_fused": f"{gate} hold release",
+        "moe_hub_fused_in_switch": f"{gate} hold release",
         "moe_hub_base": f"{gate} activation gemm2 {barrier} sum",
         "moe_hub_packets": f"{gate} activation gemm2 {barrier} sum",
     }.get(name, f"{gate} activation gemm2")  # all other hubs
     polls = RANKS * (name in ("comet", "moe_hub_base", "moe_hub_packets"))  # a flag of each source
-    return [main, *["hold release"] * name.startswith("moe_hub")], polls
+    return [main, *["hold release"] * name.startswith(("moe_hub", "dysharp"))], polls
 
 
 def _joined(text):
@@ -112,6 +116,7 @@ def test_every_rank_takes_the_systems_steps(name):
         ("deepep_v1_normal", "deepep_v1_normal", "layout_us", 1),
         ("deepep_v1_ll", "deepep_v1_ll", "kernel_us", 2),
         ("mori", "mori", "kernel_us", 2),
+        ("nvls", "nvls", "base_us", 2),
     ],
 )
 def test_a_time_without_rows_is_paid_as_often_as_its_step_is_taken(name, system, constant, times):

@@ -301,10 +301,10 @@ class Cluster:
         self._barriers, self._passed = {}, {}
         self._counts = {}
 
-    def connect(self, settings):
-        """Gives the machine a network of these settings; what comes into a GPU's memory takes its
-        HBM."""
-        self.network = Network(self.env, settings=settings)
+    def connect(self, settings, kind=Network, **more):
+        """Gives the machine a network of this kind and these settings; what comes into a GPU's
+        memory takes its HBM."""
+        self.network = kind(self.env, settings=settings, **more)
         self.network.written = lambda rank, size: self.gpus[rank].times.write(self.env.now, size)
 
     # -- marks -------------------------------------------------------------------------------------

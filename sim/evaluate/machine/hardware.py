@@ -203,8 +203,8 @@ def machine(name, ranks=8):
     """The machine preset called ``name`` with ``ranks`` GPUs.
 
     ``h800``: 200 GB/s per GPU and direction; ``h800_400``: the same with 400 GB/s; ``h100``,
-    ``b200``, ``gb200_nvl72``. Raises :class:`HardwareError` when there is no such preset, or it
-    cannot have so many ranks.
+    ``b200``, ``gb200_nvl72``, ``gh200_nvl32``. Raises :class:`HardwareError` when there is no such
+    preset, or it cannot have so many ranks.
     """
     if name not in MACHINES:
         raise HardwareError(f"machine = {name!r}: must be one of {', '.join(MACHINES)}")

@@ -22,7 +22,7 @@ from .values import VALUE, look_up
 __all__ = ["MARK", "NOT_RUN", "SHOWN_GPUS", "TABLES", "NotRun", "fill", "markdown", "read"]
 
 MARK = re.compile(r"<!-- table: ([a-z0-9_]+) -->\n(.*?)<!-- end -->", re.S)
-MACHINES_SHOWN = (JUDGED, PAPER_LINKS, "h100", "b200", "gb200_nvl72")
+MACHINES_SHOWN = (JUDGED, PAPER_LINKS, "h100", "b200", "gb200_nvl72", "gh200_nvl32")
 SHOWN_GPUS = "8"  # of tables over tokens
 NOT_RUN = "Not run yet:"
 
@@ -687,6 +687,16 @@ TABLES = {
             "top-k": ("top-k", _text),
             "experts": ("experts", _text),
             "ratio": ("bytes, rows per expert over per rank", ratio),
+            "hub, us": ("hub, µs", number),
+        },
+    ),
+    "in_switch": _summary(
+        "in-switch",
+        {
+            "machine": ("machine", _text),
+            "GPUs": ("GPUs", _text),
+            "model": ("model", _text),
+            "tokens per GPU": ("tokens per GPU", number),
             "hub, us": ("hub, µs", number),
         },
     ),

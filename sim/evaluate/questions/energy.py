@@ -6,6 +6,7 @@ from sim.evaluate.page.charts import Panel, Plot
 from sim.evaluate.study import (
     ABLATIONS,
     HUB,
+    IN_SWITCH,
     PAPER_SYSTEMS,
     Report,
     grid,
@@ -24,7 +25,10 @@ ENERGY_TOKENS = 8192
 def energy_points(options):
     return grid(
         options,
-        systems_of(options, (*PAPER_SYSTEMS, "deepep_v1_normal", ABLATIONS[0], *BASELINES[:-1])),
+        systems_of(
+            options,
+            (*PAPER_SYSTEMS, "deepep_v1_normal", ABLATIONS[0], *BASELINES[:-1], *IN_SWITCH),
+        ),
         options.models or BASELINE_MODELS,
         tokens_of(options, (ENERGY_TOKENS,)),
     )
