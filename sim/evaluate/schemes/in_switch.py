@@ -113,6 +113,7 @@ class InSwitchLayer(HubLayer):
     # -- rows to experts ---------------------------------------------------------------------------
 
     def _dispatch(self, gpu):
+        yield from self.begin(gpu)
         yield from gpu.hold(self.copy_sms)
         left = []
         for part in range(self.parts.count):

@@ -68,7 +68,7 @@ class HubLayer(StoredLayer):
         self.cycle_us = cluster.network.settings.hub_cycle
         self.ready_us = hub_figures()["latency_cycles"]["answer_to_ready"] * self.cycle_us
         self.flags = [0] * self.machine.ranks
-        self.untold, self.told = self.machine.ranks, cluster.env.event()
+        self.silent, self.told = self.machine.ranks, cluster.env.event()
         self.pool_bytes = cluster.network.settings.pool_packets * self.packet_bytes
         self.unsent, self.drained = [0] * self.machine.ranks, [None] * self.machine.ranks
 
@@ -80,8 +80,8 @@ class HubLayer(StoredLayer):
 
     def _tell(self):
         yield self.env.timeout(self.machine.fabric.one_way_us)
-        self.untold -= 1
-        if not self.untold:
+        self.silent -= 1
+        if not self.silent:
             self.told.succeed()
 
     def group(self, rank, expert, rows):
