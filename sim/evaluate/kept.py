@@ -27,7 +27,9 @@ SHOWING = {
     "commands.py",
     "end_to_end.py",
     "experiments.py",
+    "explore.py",
     "fit.py",
+    "hub_area.py",
     "kept.py",
     "page.py",
     "numbers.py",
@@ -47,6 +49,8 @@ SHOWING = {
     "values.py",
     "asked.toml",
     "energy.toml",
+    "hub_area.json",
+    "silicon.toml",
     "published.toml",
     "gemm_published.toml",
 }
