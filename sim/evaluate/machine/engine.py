@@ -24,7 +24,7 @@ when the one before ended (:func:`run_layer`).
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from math import ceil, inf
+from math import inf
 
 import numpy as np
 import simpy
@@ -33,28 +33,13 @@ from sim.evaluate.systems import constants
 
 from . import compute
 from .network import Network
-from .network_settings import NetworkSettings, hub_preset
+from .network_settings import NetworkSettings
 
 __all__ = ["Cluster", "GpuSim", "GroupedGemm", "LayerResult", "NoGraph", "run_layer"]
 
 FLAG_BYTES = 16  # a flag or a few counts: one flit
 ENDLESS = 1 << 40  # credits: more packets than any layer has
 SMALL_BYTES = 64e3  # what a framework's operation on a few thousand numbers moves
-
-
-def hub_settings(settings):
-    """Settings with a hub made for so many ranks: as many loopback slices as the presets give them.
-
-    Presets are there for 8 and 72 ranks. Between them a hub has the same receive pools, shared by
-    its sources, and gets enough loopback slices for two rows in ``ranks``, which is how both
-    presets are sized.
-    """
-    made_for = hub_preset(settings.ranks)
-    return replace(
-        settings,
-        local_rate=settings.rate
-        * min(1, ceil(2 * made_for["lanes"] / (settings.ranks - 1)) / made_for["lanes"]),
-    )
 
 
 @dataclass(frozen=True)
@@ -289,7 +274,7 @@ class Cluster:
         self.machine, self.workload, self.env = machine, workload, simpy.Environment()
         settings = NetworkSettings.of(machine, **network_options)
         stock = replace(settings, credits=ENDLESS, local_rate=inf)
-        self.connect(hub_settings(settings) if hub else stock)
+        self.connect(settings if hub else stock)
         self.rng = np.random.default_rng([seed, 0xC0])
         self.leads = leads or [inf] * machine.ranks
         self.delays = delays or [0.0] * machine.ranks

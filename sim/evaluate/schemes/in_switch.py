@@ -28,6 +28,7 @@ None of these hubs is built. Against ``moe_hub_once`` they say what is due to wh
 """
 
 from dataclasses import replace
+from functools import partial
 from math import ceil
 
 import numpy as np
@@ -37,7 +38,7 @@ from sim.evaluate.machine.engine import GroupedGemm
 from sim.evaluate.machine.in_switch import InSwitchNetwork
 from sim.evaluate.systems import constants
 
-from .moe_hub import Hub, HubLayer, hub_layer
+from .moe_hub import Hub, HubLayer, hub_scheme
 from .scheme import Scheme
 from .steps import stock_fabric
 
@@ -340,15 +341,11 @@ def dysharp(cluster):
     DySharp(cluster).run()
 
 
+_hub = partial(hub_scheme, layer=InSwitchLayer)
+
 SCHEMES = {
     "dysharp": Scheme(dysharp, "DySHARP", "#8f2d56", place=20),
-    "moe_hub_in_switch": Scheme(
-        hub_layer(InSwitchLayer, True, False), "MoE-Hub, in switch", "#c77dff", place=21
-    ),
-    "moe_hub_fused": Scheme(
-        hub_layer(InSwitchLayer, False, True), "MoE-Hub, fused", "#7b2cbf", place=22
-    ),
-    "moe_hub_fused_in_switch": Scheme(
-        hub_layer(InSwitchLayer, True, True), "MoE-Hub, fused, in switch", "#3c096c", place=23
-    ),
+    "moe_hub_in_switch": _hub("MoE-Hub, in switch", "#c77dff", 21, True, False),
+    "moe_hub_fused": _hub("MoE-Hub, fused", "#7b2cbf", 22, False, True),
+    "moe_hub_fused_in_switch": _hub("MoE-Hub, fused, in switch", "#3c096c", 23, True, True),
 }
