@@ -148,7 +148,7 @@ class Bench:
         while True:
             await rising
             if not self.in_reset:
-                self._sample()
+                self._end_of_cycle()
             if self._sampled is not None:
                 event, self._sampled = self._sampled, None
                 event.set()
@@ -167,7 +167,7 @@ class Bench:
                 for drive in self._drives:
                     drive()
 
-    def _sample(self):
+    def _end_of_cycle(self):
         offering, self._offering = self._offering, []
         for agent in offering:
             agent.sample()
