@@ -84,7 +84,7 @@ class InSwitchLayer(HubLayer):
     """
 
     def __init__(self, cluster, switch=True, fused=True):
-        system, settings = constants("dysharp"), replace(cluster.network.settings, credits=None)
+        system, settings = constants("dysharp"), cluster.network.settings
         cluster.connect(
             settings,
             InSwitchNetwork,
