@@ -14,8 +14,9 @@ from sim.evaluate import assumptions
 from sim.evaluate.commands import PAGE
 from sim.evaluate.experiments import EXPERIMENTS
 from sim.evaluate.kept import SHOWING, Kept, model_key
-from sim.evaluate.page.page import MARK, NOT_RUN, TABLES, fill, markdown
+from sim.evaluate.page.page import MARK, NOT_RUN, TABLES, fill
 from sim.evaluate.page.plots import PICTURES, draw_all
+from sim.evaluate.page.rows import markdown
 from sim.evaluate.page.tables import csv_text
 from sim.evaluate.published import Row, figures
 from sim.evaluate.runner import Point, Result, run_points

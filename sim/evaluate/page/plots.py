@@ -11,7 +11,7 @@ from sim.evaluate.schemes import SCHEMES
 from sim.evaluate.study import JUDGED, PAPER_SYSTEMS, paper
 
 from .numbers import mean
-from .page import SHOWN_GPUS, NotRun, read
+from .rows import SHOWN_GPUS, NotRun, read
 
 __all__ = ["PICTURES", "draw_all"]
 

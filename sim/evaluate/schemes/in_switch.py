@@ -27,7 +27,6 @@ moe_hub_fused_in_switch  both
 None of these hubs is built. Against ``moe_hub_once`` they say what is due to which.
 """
 
-from dataclasses import replace
 from functools import partial
 from math import ceil
 
