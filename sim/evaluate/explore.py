@@ -17,6 +17,7 @@ from itertools import product
 from flow.pictures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, legend_below, picture
 from flow.synth.area_table import PLACES, source_key
 from hub_rtl.contract.config import preset
+from hub_rtl.contract.fields import LANE
 from sim.evaluate.machine.network_settings import hub_preset, links_for, loops_for
 from sim.workload.models import model as shape_of
 
@@ -90,9 +91,8 @@ def hubs(sweep):
     found, left = {own: table.area(own)}, []
     for kind in table.kinds():
         needed = _needed(sweep, kind[0])
-        for slices, places, pool in product(
-            sweep.slices or (needed, needed + 1, 2 * needed), sweep.places, sweep.pools
-        ):
+        usual = [n for n in (needed, needed + 1, 2 * needed) if n * kind[0] <= 1 << LANE]
+        for slices, places, pool in product(sweep.slices or usual, sweep.places, sweep.pools):
             built = _hub(kind, slices, places * kind[0], pool)
             try:
                 found[built] = table.area(built)
