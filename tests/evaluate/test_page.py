@@ -31,9 +31,18 @@ class Layers(dict):
 
     def __missing__(self, point):
         us = 1000.0 + len(point.system) * 10 + point.tokens / 100
+        ranks, steps = point.ranks, (("gemm1", us / 3),)
         return self.setdefault(
             point,
-            Result(point, us, us / 4, us / 2, 100, 80, 0.5, 1.0, (("gemm1", us / 3),), us / 3),
+            Result(
+                point,
+                us,
+                us / 4,
+                us / 2,
+                *(100, 80, 0.5, 1.0, steps, us / 3),
+                rank_us=(us,) * ranks,
+                usable_rows=(1,) * ranks,
+            ),
         )
 
 

@@ -178,7 +178,12 @@ class Layer(Cluster):
     def network(self):
         return self.box.network
 
-    def connect(self, settings):
+    def connect(self, settings, kind=Network, **options):
+        """The links, see :meth:`Box.connect`. Raises ValueError for those of another kind."""
+        if kind is not Network:
+            raise ValueError(
+                "layers beside each other: links of GPUs and hubs, not of switches that copy and add"
+            )
         self.box.connect(settings)
 
     def run(self, rank):

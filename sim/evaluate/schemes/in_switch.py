@@ -27,6 +27,7 @@ moe_hub_fused_in_switch  both
 None of these hubs is built. Against ``moe_hub_once`` they say what is due to which.
 """
 
+from dataclasses import replace
 from functools import partial
 from math import ceil
 
@@ -83,7 +84,7 @@ class InSwitchLayer(HubLayer):
     """
 
     def __init__(self, cluster, switch=True, fused=True):
-        system, settings = constants("dysharp"), cluster.network.settings
+        system, settings = constants("dysharp"), replace(cluster.network.settings, credits=None)
         cluster.connect(
             settings,
             InSwitchNetwork,
