@@ -182,7 +182,7 @@ class Layer(Cluster):
         """The links, see :meth:`Box.connect`. Raises ValueError for those of another kind."""
         if kind is not Network:
             raise ValueError(
-                "layers beside each other: links of GPUs and hubs, not of switches that copy and add"
+                "layers beside each other: have links of GPUs and hubs, not switches that add"
             )
         self.box.connect(settings)
 
