@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -122,6 +123,7 @@ def order(
     machine: str = "",
     ranks: int | None = None,
     skew: float | None = None,
+    jitter: float | None = None,
     gpu: Mapping[str, float] | None = None,
     fabric: Mapping[str, float] | None = None,
     constants: Mapping[str, float] | None = None,
@@ -139,6 +141,8 @@ def order(
     machine_asked(machine or JUDGED, ranks or 8).changed(gpu=gpu, fabric=fabric)
     if skew is not None and skew < 0:
         raise ValueError(f"skew = {skew}: must be at least 0")
+    if jitter is not None and not 0 <= jitter < inf:
+        raise ValueError(f"jitter = {jitter}: must be at least 0 microseconds")
     return [EXPERIMENTS[name] for name in dict.fromkeys(names)], Options(
         models=tuple(models),
         tokens=tuple(total_tokens),
@@ -146,6 +150,7 @@ def order(
         machine=machine,
         ranks=ranks,
         skew=skew,
+        jitter=jitter,
         gpu=tuple((gpu or {}).items()),
         fabric=tuple((fabric or {}).items()),
         constants=_constants(constants),
@@ -185,6 +190,7 @@ def evaluate(
     machine: str = "",
     ranks: int | None = None,
     skew: float | None = None,
+    jitter: float | None = None,
     gpu: Mapping[str, float] | None = None,
     fabric: Mapping[str, float] | None = None,
     constants: Mapping[str, float] | None = None,
@@ -209,6 +215,7 @@ def evaluate(
             is not as in one of them.
         ranks: GPUs, in place of the experiment's.
         skew: Of the made-up routing: 0, all experts alike.
+        jitter: Mean of the microseconds that a GPU begins a layer late, in ``decode``.
         gpu: Fields of the machine's GPU, in place of its own.
         fabric: Fields of its fabric, ``link_gbps`` for instance, in place of its own.
         constants: Of software, ``host.eager_op_us`` for instance, in place of those of
@@ -234,6 +241,7 @@ def evaluate(
         machine=machine,
         ranks=ranks,
         skew=skew,
+        jitter=jitter,
         gpu=gpu,
         fabric=fabric,
         constants=constants,

@@ -39,9 +39,12 @@ class DesignStore:
 
     def part(self, name, cfg):
         """The :class:`Design` of a part. Raises ConfigError for an unknown one."""
-        return self._kept(f"part {name}", cfg, lambda: {name: (1, parts.part_rtlil(name, cfg))})[0][
-            name
-        ][1]
+        return self.made(f"part {name}", cfg, lambda: parts.part_rtlil(name, cfg))
+
+    def made(self, kind, cfg, make):
+        """The :class:`Design` of the RTLIL that ``make()`` returns for this configuration;
+        ``kind``: what it is."""
+        return self._kept(kind, cfg, lambda: {kind: (1, make())})[0][kind][1]
 
     def census(self, cfg):
         """``{unit: (instances, Design)}`` of :func:`~.census.take_census`."""

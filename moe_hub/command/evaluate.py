@@ -63,8 +63,8 @@ def evaluate(
         typer.Argument(
             help="Experiments, all of the standard set by default: layer, "
             "end-to-end, tokens, skew, gpus, ablation, links, shapes, pangu, baselines, "
-            "decode, energy, traces, sensitivity, published, gemm. Or one of: calibrate, fit, "
-            "predict, validate, page."
+            "decode, late, balance, energy, overlap, training, in-switch, traces, sensitivity, "
+            "published, alltoall, gemm. Or one of: calibrate, fit, predict, validate, page."
         ),
     ] = None,
     output: option(Path, "Folder of CSV files and plots.", "--output", "-o") = Path(
@@ -86,6 +86,9 @@ def evaluate(
     ranks: number(2, 72, "GPUs, in place of the experiment's.") = None,
     skew: option(
         float | None, "Of the made-up routing: standard deviation of eight experts' shares."
+    ) = None,
+    jitter: option(
+        float | None, "Mean microseconds that a GPU begins a layer late, in `decode`."
     ) = None,
     change: option(
         list[str] | None,
@@ -135,6 +138,7 @@ def evaluate(
         "machine": machine,
         "ranks": ranks,
         "skew": skew,
+        "jitter": jitter,
         **_changes(change or ()),
         "traces": trace or (),
         "seed": seed,

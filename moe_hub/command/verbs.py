@@ -48,6 +48,7 @@ VERBS = (
     Verb("campaign", "Random traffic on random configurations, judged.", ("numpy",), True),
     Verb("lanes", "Show how much of its link a rank can use.", ("numpy",), True),
     Verb("evaluate", "Compare with software systems on a whole machine.", _EVALUATE, True),
+    Verb("explore", "What to build: layer time against area of hubs.", _EVALUATE, True),
     Verb("ppa", "Area and clock of all, judged; write their page.", ("matplotlib",), True),
     Verb("formal", "Prove the hub's promises with SymbiYosys.", _PROOFS, True),
     Verb("bins", "List the coverage bins and which tests hit them.", (), True),

@@ -6,7 +6,6 @@ knows how ports are named and packed, :mod:`sim.bench.pauses` when an agent paus
 be imported from here.
 """
 
-import itertools
 from collections import deque
 
 from cocotb.triggers import Event
@@ -35,8 +34,6 @@ def _port(bench, port, shape):
 
 
 class _Agent:
-    EVERY_CYCLE = ()
-
     def __init__(self, bench, port, shape):
         self.bench = bench
         self.port = _port(bench, port, shape)
@@ -44,7 +41,7 @@ class _Agent:
         self.count = 0  # items that moved
         self.stamps = []  # the cycle in which each item moved
         self.callbacks = []  # each gets (item, cycle) of every item that moves
-        bench.add(self, self.EVERY_CYCLE)
+        bench.add(self)
 
     def on_item(self, function):
         """Calls ``function(item, cycle)`` for every item that moves."""
@@ -69,30 +66,23 @@ class StreamSource(_Agent):
     def __init__(self, bench, port, shape=None, pause=None, rng=None):
         super().__init__(bench, port, shape)
         self.set_pause(pause, rng)
-        self._working = False
         self._queue = deque()  # (raw, item, event or None)
         self._offered = None
         self._empty = []
         self.port.clear()
-        self.port.write_valid(0)
-        self._valid = False
+        self.port.valid.value = 0
+        self._valid = 0
 
     def set_pause(self, pause, rng=None):
         self._pause = pause_pattern(pause, rng)
 
-    def _append(self, item, event=None):
-        self._queue.append((self.port.pack(item), item, event))
-        if not self._working:
-            self._working = True
-            self.bench.work(self)
-
     def put(self, *items):
         for item in items:
-            self._append(item)
+            self._queue.append((self.port.pack(item), item, None))
 
     async def send(self, item):
         event = Event()
-        self._append(item, event)
+        self._queue.append((self.port.pack(item), item, event))
         await event.wait()
 
     async def drained(self):
@@ -107,8 +97,8 @@ class StreamSource(_Agent):
         return len(self._queue) + (self._offered is not None)
 
     def clear(self, forget=True):
-        self.port.write_valid(0)
-        self._valid = False
+        self.port.valid.value = 0
+        self._valid = 0
         if self._offered is not None:
             self._queue.appendleft(self._offered)
             self._offered = None
@@ -125,12 +115,8 @@ class StreamSource(_Agent):
             self.port.write(self._offered[0])
         valid = self._offered is not None
         if valid != self._valid:
-            self.port.write_valid(int(valid))
+            self.port.valid.value = int(valid)
             self._valid = valid
-        if valid:
-            self.bench.offer(self)
-        self._working = valid or bool(self._queue)
-        return self._working
 
     def sample(self):
         if self._offered is not None and self.port.is_ready():
@@ -139,8 +125,7 @@ class StreamSource(_Agent):
             if event is not None:
                 self.bench.wake(event)
             if not self._queue and self._empty:
-                for waiting in self._empty:
-                    self.bench.wake(waiting)
+                self.bench._wake += self._empty
                 self._empty = []
             self._taken(item)
 
@@ -153,8 +138,6 @@ class StreamSource(_Agent):
 
 class _Watcher(_Agent):
     """Common part of sink and monitor: protocol check and bookkeeping of what moves."""
-
-    EVERY_CYCLE = ("sample",)
 
     def __init__(self, bench, port, shape):
         super().__init__(bench, port, shape)
@@ -219,6 +202,9 @@ class _Watcher(_Agent):
 class StreamMonitor(_Watcher):
     """Watches a stream without driving it; checks that valid and payload are held until taken."""
 
+    def drive(self):
+        pass
+
     def sample(self):
         self._look()
 
@@ -235,17 +221,13 @@ class StreamSink(_Watcher):
 
     def __init__(self, bench, port, shape=None, pause=None, rng=None):
         super().__init__(bench, port, shape)
+        self.set_pause(pause, rng)
         self._given = 0  # items handed out by recv
         self._waiting = deque()
         self._ready = None
-        self._working = False
-        self.set_pause(pause, rng)
 
     def set_pause(self, pause, rng=None):
         self._pause = pause_pattern(pause, rng)
-        if not self._working and self.port.ready is not None:
-            self._working = True
-            self.bench.work(self)
 
     async def recv(self):
         """The next item, waiting for it when there is none yet."""
@@ -267,16 +249,13 @@ class StreamSink(_Watcher):
 
     def drive(self):
         ready = int(not next(self._pause))
-        if ready != self._ready:
-            self.port.write_ready(ready)
+        if ready != self._ready and self.port.ready is not None:
+            self.port.ready.value = ready
             self._ready = ready
-        self._working = not isinstance(self._pause, itertools.repeat)
-        return self._working
 
     def sample(self):
         if self._look() is not None and self._waiting:
-            for event in self._waiting:
-                self.bench.wake(event)
+            self.bench._wake += self._waiting
             self._waiting.clear()
 
     def __str__(self):

@@ -12,6 +12,7 @@ from sim.evaluate.page.charts import Panel, Plot
 from sim.evaluate.schemes import SCHEMES
 from sim.workload.models import model as shape
 
+from .host import extreme
 from .own_machine import machine_asked
 from .predictions import PAGE as RECORD
 from .predictions import blind
@@ -55,8 +56,11 @@ ASSUMPTIONS = {
     "link_gbps": ("fabric", 0.5, 2.0),
     "header_flits": ("fabric", 1.0, 2.0),
     "eager_op_us": ("host", 0.5, 2.0, 4.0),
-    "collective_us": ("host", 0.5, 2.0),
-    "collective_sms": ("host", 0.5, 2.0),
+    "simple_base_us": ("nccl", 0.5, 2.0),
+    "ll_base_us": ("nccl", 0.5, 2.0),
+    "chunk_bytes": ("nccl", 0.25, 1.0),
+    "channels": ("nccl", 0.5, 1.0),
+    "nccl_channel_gbps": ("gpu", 0.5, 2.0),
 }
 
 
@@ -69,7 +73,9 @@ def _fitted():
 
 
 def _schemes_of(part):
-    """The systems that a section of systems.toml is about."""
+    """The systems that a section of systems.toml is about; NCCL's are those that use it."""
+    if part == "nccl":
+        return PAPER_SYSTEMS
     return tuple(name for name in SCHEMES if name == part or name.startswith(f"{part}_fp"))
 
 
@@ -102,6 +108,10 @@ def _cases(options):
             )
     for skew in (0.0, 0.05):
         cases["skew", f"{skew:g}"] = grid(options, systems, models_of(options), tokens, skew=skew)
+    for name, high in (("least", False), ("most", True)):
+        cases["all host costs", name] = grid(
+            options, systems, models_of(options), tokens, constants=extreme(high)
+        )
     # The paper's number taken as that of each expert, however many there are, in place of holding
     # the coefficient of variation.
     cases["skew of each expert", f"{TYPICAL_SKEW:g}"] = [

@@ -8,10 +8,12 @@ network for what leaves a node, the network cards: :class:`TwoLevel`.
 
 from dataclasses import replace
 
+import numpy as np
+
 from sim.evaluate.machine.compute import Gemm
 from sim.evaluate.machine.engine import Cluster
 from sim.evaluate.machine.network import Network
-from sim.evaluate.schemes import comet, deepep, mori
+from sim.evaluate.schemes import comet, deepep, mori, nccl
 from sim.evaluate.schemes.steps import ScaledGemm, copy_kernel, stock_fabric
 
 from .systems import constants
@@ -44,10 +46,10 @@ class TwoLevel:
         return network.send(src, dst, payload_bytes, **options)
 
 
-def _run(machine, workload, process):
+def _run(machine, workload, process, ahead=True):
     """Time at which the last rank ends; ``process(cluster)`` gives a function that makes the
-    process of a GPU."""
-    cluster = Cluster(machine, workload)
+    process of a GPU. ``ahead``: the hosts are; else they begin with the first call."""
+    cluster = Cluster(machine, workload, leads=None if ahead else [0.0] * machine.ranks)
     stock_fabric(cluster)
     rank_process = process(cluster)
     running = [cluster.env.process(rank_process(gpu)) for gpu in cluster.gpus]
@@ -152,7 +154,7 @@ def dispatch_call_us(machine, workload):
 
         return rank
 
-    return _run(machine, workload, process)
+    return _run(machine, workload, process, ahead=False)
 
 
 def comet_layer(number, machine, workload, tensor_parallel):
@@ -184,15 +186,12 @@ def comet_layer(number, machine, workload, tensor_parallel):
 def alltoall_us(machine, workload, size):
     """NCCL's all-to-all: every rank sends an equal part of ``size`` bytes to each, its own
     included."""
-    each = size // machine.ranks
+    each = np.full((machine.ranks, machine.ranks), size // machine.ranks)
 
     def process(cluster):
-        def rank(gpu):
-            yield from cluster.meet(gpu.rank, "all-to-all")
-            yield cluster.env.timeout(constants("host").collective_us)
-            yield from cluster.all_to_all(gpu.rank, [each] * machine.ranks, "all-to-all")
-
-        return rank
+        stock_fabric(cluster, size)
+        exchange = nccl.SendRecv(cluster, each)
+        return lambda gpu: nccl.collective(cluster, gpu, exchange, None, "all-to-all", None)
 
     return _run(machine, workload, process)
 

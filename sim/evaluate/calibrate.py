@@ -252,6 +252,8 @@ def calibrate():
                 for key in (
                     "lanes",
                     "slice_links",
+                    "slice_bytes",
+                    "link_clock",
                     "loop_lanes",
                     "packet_bytes",
                     "pool_places",

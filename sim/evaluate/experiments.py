@@ -11,6 +11,7 @@ from sim.evaluate.page.paper_figures import (
     tokens_report,
 )
 
+from .alltoall import alltoall_report
 from .assumptions import (
     gemm_report,
     published_points,
@@ -18,14 +19,14 @@ from .assumptions import (
     sensitivity_points,
     sensitivity_report,
 )
-from .questions import (
-    baseline_points,
-    baseline_report,
-    decode_points,
-    decode_report,
-    energy_points,
-    energy_report,
-)
+from .questions.balance import balance_points, balance_report
+from .questions.baselines import baseline_points, baseline_report
+from .questions.decode import decode_points, decode_report
+from .questions.energy import energy_points, energy_report
+from .questions.in_switch import in_switch_points, in_switch_report
+from .questions.late import late_points, late_report
+from .questions.overlap import overlap_points, overlap_report
+from .questions.training import training_points, training_report
 from .study import Experiment
 from .sweeps import (
     gpu_points,
@@ -97,8 +98,25 @@ EXPERIMENTS = {
             baseline_report,
         ),
         Experiment("decode", "What a token waits for in decode", decode_points, decode_report),
+        Experiment("late", "A GPU late or gone", late_points, late_report),
+        Experiment("balance", "Experts placed by their loads", balance_points, balance_report),
         Experiment(
             "energy", "What a token's bytes cost on the links", energy_points, energy_report
+        ),
+        Experiment(
+            "overlap",
+            "What two micro-batches or a shared expert hide",
+            overlap_points,
+            overlap_report,
+        ),
+        Experiment(
+            "training", "The expert part of a training step", training_points, training_report
+        ),
+        Experiment(
+            "in-switch",
+            "What switches that copy rows and add answers up would be worth",
+            in_switch_points,
+            in_switch_report,
         ),
         Experiment("traces", "Routing logs of real models (--trace)", trace_points, trace_report),
         Experiment(
@@ -107,6 +125,7 @@ EXPERIMENTS = {
         Experiment(
             "published", "Every published figure beside ours", published_points, published_report
         ),
+        Experiment("alltoall", "NCCL's all-to-all by size", lambda options: [], alltoall_report),
         Experiment(
             "gemm", "GEMM model against published measurements", lambda options: [], gemm_report
         ),

@@ -19,15 +19,19 @@ __all__ = ["FOLDER", "Kept", "model_key"]
 
 PACKAGE = Path(__file__).parent
 FOLDER = PACKAGE.parents[1] / "build" / "evaluate_layers"
-#: Files that no layer's time depends on.
+#: Files and folders that no layer's time depends on.
 SHOWING = {
+    "alltoall.py",
     "assumptions.py",
     "bench.py",
     "calibrate.py",
     "commands.py",
     "end_to_end.py",
     "experiments.py",
+    "explore.py",
     "fit.py",
+    "host.py",
+    "hub_area.py",
     "kept.py",
     "page.py",
     "numbers.py",
@@ -37,7 +41,7 @@ SHOWING = {
     "plots.py",
     "predictions.py",
     "published.py",
-    "questions.py",
+    "questions",
     "rtl_layer.py",
     "runner.py",
     "study.py",
@@ -47,6 +51,9 @@ SHOWING = {
     "values.py",
     "asked.toml",
     "energy.toml",
+    "questions.toml",
+    "hub_area.json",
+    "silicon.toml",
     "published.toml",
     "gemm_published.toml",
 }
@@ -58,7 +65,8 @@ def model_key():
     files = sorted(
         path
         for path in PACKAGE.rglob("*")
-        if path.suffix in (".py", ".toml", ".json") and path.name not in SHOWING
+        if path.suffix in (".py", ".toml", ".json")
+        and SHOWING.isdisjoint(path.relative_to(PACKAGE).parts)
     )
     parts = [f"{path.relative_to(PACKAGE)}\0{path.read_text(encoding='utf-8')}" for path in files]
     parts.append(TABLE.read_text(encoding="utf-8"))
@@ -97,8 +105,9 @@ class Kept:
         ):  # never simulated, or interrupted while it was written
             return None
         fields = entry["result"] | {
-            "breakdown": tuple((name, us) for name, us in entry["result"]["breakdown"])
+            name: tuple(entry["result"][name]) for name in ("rank_us", "usable_rows")
         }
+        fields["breakdown"] = tuple((name, us) for name, us in entry["result"]["breakdown"])
         return fields, entry["seconds"]
 
     def put(self, point, result, seconds):

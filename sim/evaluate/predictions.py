@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sim.evaluate.machine.hardware import load_data
 
-from .published import Figure, ask
+from .published import Figure, Layers, ask
 
 __all__ = ["PAGE", "Line", "asked", "blind", "commit_of", "predict", "read"]
 
@@ -73,20 +73,22 @@ def read(text):
 def _what(figure):
     """The figure in words."""
     options = "".join(f", {name} {value}" for name, value in figure.options.items())
+    options += "".join(f", over {other}" for other in figure.over)
+    what = figure.workload or figure.set or figure.system
     return (
         f"{figure.metric.rsplit('_', 1)[0].replace('_', ' ')} of {figure.system}, "
-        f"{figure.ranks} x {figure.hardware}, {figure.workload or figure.system}{options}"
+        f"{figure.ranks} x {figure.hardware}, {what}{options}"
     )
 
 
 def predict(text, commit, report=lambda figure: None):
     """The page's text with a line more for each asked figure that has none; ``commit`` of the
     model. ``report`` is called before each is asked."""
-    known, new = read(text), []
+    known, new, layers = read(text), [], Layers()
     for figure, where in asked():
         if figure.id not in known:
             report(figure)
-            line = Line(figure.id, _what(figure), ask(figure), figure.unit, commit, where)
+            line = Line(figure.id, _what(figure), ask(figure, layers), figure.unit, commit, where)
             new.append(line.text() + "\n")
     return text + "".join(new)
 

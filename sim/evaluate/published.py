@@ -7,13 +7,14 @@ for row in rows():      # figures of role "test" and "fit"
 """
 
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from statistics import geometric_mean, mean, median
 
 from sim.evaluate.machine.compute import expert_gemms, grouped_gemm_us, pass_us
 from sim.evaluate.machine.engine import run_layer
 from sim.evaluate.machine.hardware import load_data, machine
 from sim.evaluate.machine.workload import Workload
+from sim.evaluate.pipelines.run import run_program
 from sim.evaluate.schemes import scheme
 from sim.workload.models import ModelShape
 from sim.workload.models import model as shape
@@ -22,7 +23,19 @@ from . import bench, runner
 from .end_to_end import forward_us
 from .runner import Point
 
-__all__ = ["Figure", "Row", "ask", "figure", "figures", "median_error", "points_of", "rows"]
+__all__ = [
+    "Figure",
+    "Layers",
+    "Row",
+    "ask",
+    "figure",
+    "figures",
+    "hardware",
+    "median_error",
+    "no_rows",
+    "points_of",
+    "rows",
+]
 
 PLAIN = "system", "model", "tokens", "machine", "ranks", "skew"  # of a point with nothing replaced
 COMMUNICATION = ("counts", "dispatch", "combine")
@@ -125,7 +138,12 @@ def figure(id):
 
 def machine_of(figure, ranks=None):
     """(machine, options of its nodes) of a figure; ``ranks``: where its set has several."""
-    entry, ranks = _data()["hardware"][figure.hardware], ranks or figure.ranks
+    return hardware(figure.hardware, ranks or figure.ranks)
+
+
+def hardware(name, ranks):
+    """(machine, options of its nodes) of a ``hardware`` of published.toml."""
+    entry = _data()["hardware"][name]
     base = replace(machine(entry["base"]), max_ranks=max(ranks, 72))
     nodes = {name: entry[name] for name in ("nodes_of", "nic_gbps") if name in entry}
     return base.changed(gpu=entry.get("gpu"), fabric=entry.get("fabric"), ranks=ranks), nodes
@@ -230,7 +248,7 @@ def points_of(figure):
 # -- asking ----------------------------------------------------------------------------------------
 
 
-class _Layers:
+class Layers:
     """Layers that have been run, for figures that share them; ``results``: of points that were run
     elsewhere."""
 
@@ -242,13 +260,14 @@ class _Layers:
             if point == Point(**{name: getattr(point, name) for name in PLAIN})
         }
 
-    def __call__(self, system, machine, workload):
+    def __call__(self, system, machine, workload, program=""):
         name = workload.shape.name, workload.tokens, workload.skew
-        if found := self.known.get((system, machine, *name)):
+        if not program and (found := self.known.get((system, machine, *name))):
             return found
-        key = system, machine, id(workload)
+        key = system, machine, id(workload), program
         if key not in self.run:
-            self.run[key] = run_layer(scheme(system), machine, workload), workload
+            run = partial(run_program, program, system) if program else run_layer
+            self.run[key] = run(scheme(system), machine, workload), workload
         return self.run[key][0]
 
 
@@ -295,9 +314,9 @@ def _speedup_max(figure, layers):
     return max(layers(other, made, workload).us for other in figure.over) / own
 
 
-def _layer_ratio(figure, layers):
+def _layer_ratio(figure, layers, program=""):
     return geometric_mean(
-        layers(figure.system, *point).us / layers(other, *point).us
+        layers(figure.system, *point, program).us / layers(other, *point, program).us
         for other in figure.over
         for point in set_of(figure)
     )
@@ -333,18 +352,18 @@ def _exposed_fraction(figure, layers):
     return mean(1 - work(*point) / layers(figure.system, *point).us for point in set_of(figure))
 
 
-def _no_rows(figure):
+def no_rows(ranks):
     """A workload for what has none of its own."""
-    small = plain_shape(hidden=128, inter=128, experts=figure.ranks, top_k=1)
-    return _workload(small, figure.ranks, figure.ranks, 0.0)
+    small = plain_shape(hidden=128, inter=128, experts=ranks, top_k=1)
+    return _workload(small, ranks, ranks, 0.0)
 
 
 def _flag(figure, layers):
-    return bench.flag_us(machine_of(figure)[0], _no_rows(figure))
+    return bench.flag_us(machine_of(figure)[0], no_rows(figure.ranks))
 
 
 def _alltoall(figure, layers):
-    return bench.alltoall_us(machine_of(figure)[0], _no_rows(figure), figure.options["bytes"])
+    return bench.alltoall_us(machine_of(figure)[0], no_rows(figure.ranks), figure.options["bytes"])
 
 
 def _end_to_end(figure, layers):
@@ -372,6 +391,7 @@ METRICS = {
     "layer_ms": _layer_ms,
     "speedup_max": _speedup_max,
     "layer_ratio": _layer_ratio,
+    "training_ratio": partial(_layer_ratio, program="step"),
     "layer_speedup": _layer_speedup,
     "comm_fraction": _comm_fraction,
     "exposed_fraction": _exposed_fraction,
@@ -384,7 +404,7 @@ METRICS = {
 def ask(figure, layers=None):
     """What the model says, in the unit of the figure. ``layers``: layers already run, to share
     among figures."""
-    return METRICS[figure.metric](figure, _Layers() if layers is None else layers)
+    return METRICS[figure.metric](figure, Layers() if layers is None else layers)
 
 
 def rows(
@@ -394,7 +414,7 @@ def rows(
 ):
     """[:class:`Row`] of the figures that ``select`` takes; ``report`` is called before each is
     asked. ``results``: {point: result} of layers that have been run."""
-    layers, result = _Layers(results), []
+    layers, result = Layers(results), []
     for one in filter(select, figures()):
         report(one)
         result.append(Row(one, ask(one, layers)))

@@ -6,21 +6,23 @@ import json
 import os
 import signal
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, fields
-from functools import lru_cache
+from functools import lru_cache, partial
 from multiprocessing import get_context
 from threading import Lock
 from time import process_time
 
 from sim.evaluate.machine.engine import run_layer
+from sim.evaluate.machine.placement import drifted
 from sim.evaluate.machine.workload import TYPICAL_SKEW, Workload
+from sim.evaluate.pipelines.run import run_program
 from sim.evaluate.schemes import scheme
 from sim.workload.models import model as shape
 from sim.workload.traces import read_trace
 
 from .own_machine import machine_asked
-from .systems import override
+from .systems import replaced
 
 __all__ = ["Point", "Result", "machine_of", "run_point", "run_points", "workload_of"]
 
@@ -36,7 +38,11 @@ class Point:
 
     ``trace``: path of a routing log in place of ``skew``; ``tokens`` 0 takes all of it.
     ``constants``: constants of software to replace, as (section of systems.toml, name, value).
-    ``network``: options of ``NetworkSettings.of``, as (name, value).
+    ``network``: options of ``NetworkSettings.of``, as (name, value). ``delays``: microseconds that
+    each rank begins late, ``inf`` never. ``balance``: arguments of
+    :func:`sim.evaluate.machine.placement.drifted`, as (name, value), in place of experts as they
+    are numbered and of routing that stays. ``program``: layers beside each other in place of one
+    alone, a name of :data:`sim.evaluate.pipelines.run.PROGRAMS`.
     """
 
     system: str
@@ -51,6 +57,9 @@ class Point:
     fabric: tuple = ()
     constants: tuple = ()
     network: tuple = ()
+    delays: tuple = ()
+    balance: tuple = ()
+    program: str = ""
 
 
 @dataclass(frozen=True)
@@ -68,13 +77,18 @@ class Result:
     imbalance: float
     breakdown: tuple
     gemm1_us: float | None = None
+    rank_us: tuple = ()
+    usable_rows: tuple = ()
 
     def row(self):
         """Flat dictionary, for a CSV."""
         row = {field.name: getattr(self.point, field.name) for field in fields(Point)}
         row["trace"] = os.path.basename(row["trace"])
-        for name in ("gpu", "fabric", "network"):
+        if not self.point.program:
+            del row["program"]
+        for name in ("gpu", "fabric", "network", "balance"):
             row[name] = json.dumps(dict(row[name])) if row[name] else ""
+        row["delays"] = " ".join(f"{us:g}" for us in row["delays"])
         row["constants"] = " ".join(
             f"{part}.{name}={value:g}" for part, name, value in self.point.constants
         )
@@ -107,7 +121,9 @@ def _trace(path):
 
 
 @lru_cache(maxsize=16)
-def _workload(model_shape, ranks, tokens, seed, skew, trace):
+def _workload(model_shape, ranks, tokens, seed, skew, trace, balance):
+    if balance:
+        return drifted(model_shape, ranks, tokens, seed, skew, **dict(balance))
     return Workload.make(
         model_shape,
         ranks,
@@ -122,19 +138,23 @@ def workload_of(point):
     """The workload of a point. Raises :class:`sim.evaluate.machine.workload.WorkloadError`, and
     what reading a trace raises."""
     return _workload(
-        shape(point.model), point.ranks, point.tokens, point.seed, point.skew, point.trace
+        shape(point.model),
+        point.ranks,
+        point.tokens,
+        point.seed,
+        point.skew,
+        point.trace,
+        point.balance,
     )
 
 
 def run_point(point):
     """Simulates one layer."""
     workload = workload_of(point)
-    with _CONSTANTS, ExitStack() as replaced:
-        for part, name, value in point.constants:
-            replaced.enter_context(override(part, **{name: value}))
-        layer = run_layer(
-            scheme(point.system), machine_of(point), workload, point.seed, **dict(point.network)
-        )
+    run = partial(run_program, point.program, point.system) if point.program else run_layer
+    options = dict(point.network) | ({"delays": point.delays} if point.delays else {})
+    with _CONSTANTS, replaced(point.constants):
+        layer = run(scheme(point.system), machine_of(point), workload, point.seed, **options)
     return Result(
         point,
         layer.us,
@@ -146,6 +166,8 @@ def run_point(point):
         workload.imbalance,
         tuple(layer.breakdown.items()),
         layer.gemm1_us,
+        layer.rank_us,
+        layer.usable_rows,
     )
 
 

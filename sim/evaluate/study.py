@@ -20,10 +20,12 @@ from sim.workload.models import model as shape
 
 from .end_to_end import forward_us
 from .runner import Point, machine_of
+from .systems import replaced
 
 __all__ = [
     "ABLATIONS",
     "HUB",
+    "IN_SWITCH",
     "JUDGED",
     "PAPER_LINKS",
     "PAPER_SYSTEMS",
@@ -51,13 +53,16 @@ PAPER_SYSTEMS = ("megatron", "fastermoe", "tutel", "comet", "ccfuser")
 ABLATIONS = ("moe_hub_base", "moe_hub_packets", "moe_hub_signal", HUB)
 #: What nobody has built: asked for by name.
 UNBUILT = ("row_flags", "expert_flags", "moe_hub_by_expert", "moe_hub_once")
+#: What needs switches that copy rows and add answers up: asked for by name.
+IN_SWITCH = ("nvls", "dysharp", "moe_hub_in_switch", "moe_hub_fused", "moe_hub_fused_in_switch")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """What narrows or changes the experiments: empty means what each of them takes by itself.
 
-    ``ranks``: GPUs. ``skew``: of the made-up routing. ``gpu``, ``fabric``: fields of the machine to
+    ``ranks``: GPUs. ``skew``: of the made-up routing. ``jitter``: microseconds that a GPU begins a
+    layer late, mean, where an experiment asks for it. ``gpu``, ``fabric``: fields of the machine to
     replace, ``constants``: of software, as :class:`sim.evaluate.runner.Point` has them; what an
     experiment varies itself it varies. ``traces``: paths of routing logs."""
 
@@ -67,6 +72,7 @@ class Options:
     machine: str = ""
     ranks: int | None = None
     skew: float | None = None
+    jitter: float | None = None
     gpu: tuple = ()
     fabric: tuple = ()
     constants: tuple = ()
@@ -83,6 +89,7 @@ class Options:
             or self.machine
             or self.ranks is not None
             or self.skew is not None
+            or self.jitter is not None
             or self.gpu
             or self.fabric
             or self.constants
@@ -147,7 +154,7 @@ def tokens_of(options, default=None):
 
 def systems_of(options, default=None):
     """The systems to compare, those that exist, and the hub."""
-    others = (*ABLATIONS[:-1], *UNBUILT)
+    others = (*ABLATIONS[:-1], *UNBUILT, *IN_SWITCH)
     wanted = options.systems or default or [name for name in SCHEMES if name not in others]
     ordered = [
         name
@@ -189,4 +196,5 @@ def mean(values):
 
 def forward(results, point):
     """Forward time of the whole model, microseconds."""
-    return forward_us(machine_of(point), shape(point.model), point.tokens, results[point].us)
+    with replaced(point.constants):
+        return forward_us(machine_of(point), shape(point.model), point.tokens, results[point].us)

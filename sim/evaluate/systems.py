@@ -2,13 +2,23 @@
 """Constants of the software systems: ``data/systems.toml``, with what was fitted from
 ``data/fitted.toml`` in place of it."""
 
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from importlib.resources import files
 from types import SimpleNamespace
 
 from sim.evaluate.machine.hardware import load_data
 
-__all__ = ["SYSTEMS", "UnknownSystem", "constants", "override", "parameters", "provenance"]
+__all__ = [
+    "SYSTEMS",
+    "UnknownSystem",
+    "constants",
+    "override",
+    "parameters",
+    "provenance",
+    "ranges",
+    "replaced",
+]
 
 
 class UnknownSystem(ValueError):
@@ -69,6 +79,25 @@ class override:
 
     def __exit__(self, *_):
         _overrides[self.system] = self.before
+
+
+@contextmanager
+def replaced(changes):
+    """With other constants inside: ``changes``, (system, name, value) of each, the last of a name
+    counts."""
+    with ExitStack() as stack:
+        for system, name, value in changes:
+            stack.enter_context(override(system, **{name: value}))
+        yield
+
+
+def ranges(system):
+    """{name: (low, high)} of the constants of ``system`` that have a range and are not fitted."""
+    return {
+        name: (entry["low"], entry["high"])
+        for name, entry in _entry(system).items()
+        if "low" in entry and "fitted" not in entry
+    }
 
 
 def parameters(system):

@@ -29,7 +29,7 @@ from flow.tables import screen
 from hub_rtl.contract.packets import EventKind
 from sim.bench.runner import BUILD, ROOT
 from sim.evaluate.machine.rtl_layer import Harness, model_layer
-from sim.evaluate.page.page import markdown
+from sim.evaluate.page.rows import markdown
 from sim.system.building import build, harness_sources, hub_verilog
 from sim.system.layer import MARK_START, MARK_STORED, hub_programs, plan_layer
 from sim.system.layer_check import check_layer

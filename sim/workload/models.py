@@ -40,7 +40,8 @@ class ModelShape:
     through beside them, all shared experts together. ``dtype``: of rows on the way to the experts
     and of their GEMMs, ``bf16`` or ``fp8`` (with one FP32 scale per 128 values); answers are BF16.
     ``weight_bytes``: of one expert weight (0: as ``dtype``). ``heads``, ``kv_heads``, ``head_dim``:
-    attention, 0 where the end-to-end model does not need it. ``row_bytes``: bytes of a dispatched
+    attention, 0 where the end-to-end model does not need it; ``query_rank``, ``key_rank``,
+    ``rope_dim``: of latent attention, 0 without. ``row_bytes``: bytes of a dispatched
     row where they are not those of ``row`` and ``dtype`` (0: they are). ``made_up``: no model, for
     tests and benchmarks; left out where all models are compared. ``source``: where it is published.
 
@@ -61,6 +62,9 @@ class ModelShape:
     heads: int = 0
     kv_heads: int = 0
     head_dim: int = 0
+    query_rank: int = 0
+    key_rank: int = 0
+    rope_dim: int = 0
     row_bytes: int = 0
     made_up: bool = False
     source: str
@@ -104,6 +108,12 @@ class ModelShape:
     def combine_bytes(self):
         """Bytes of an expert's answer."""
         return bf16_row(self.row)
+
+    @property
+    def matrices(self):
+        """((n, k), (n, k)) of an expert's two GEMMs, outputs and inputs: gate and up projection
+        together, then down projection."""
+        return (2 * self.inter, self.row), (self.row, self.inter)
 
     def changed(self, **changes):
         """A copy with fields changed. Raises :class:`ConfigError`."""

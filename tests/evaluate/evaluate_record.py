@@ -5,6 +5,7 @@ processes."""
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import groupby
+from types import SimpleNamespace
 
 import pytest
 import simpy
@@ -12,10 +13,12 @@ import simpy
 from sim.evaluate.machine import compute
 from sim.evaluate.machine.engine import Cluster, GpuSim
 from sim.evaluate.machine.hardware import machine
+from sim.evaluate.machine.in_switch import InSwitchNetwork
 from sim.evaluate.machine.network import Network
 from sim.evaluate.machine.workload import Workload
 from sim.evaluate.schemes import SCHEMES, fastermoe, flags, tutel
 from sim.evaluate.schemes.flashdmoe import ELEMENT_BYTES
+from sim.evaluate.schemes.nccl import SendRecv
 from sim.evaluate.schemes.steps import RowExchange
 from sim.evaluate.systems import constants
 from sim.workload.models import model as shape
@@ -32,6 +35,9 @@ CHOSEN = {
     "row_flags": partial(flags.ordered, by_expert=False),
     "row_flags in order of experts": partial(flags.ordered, by_expert=True),
 }
+#: Their rows are multicast, or their sums pulled, and neither waits for the other.
+FUSED = "dysharp", "moe_hub_fused", "moe_hub_fused_in_switch"
+IN_SWITCH = (*FUSED, "moe_hub_in_switch")
 SYSTEM = {name: scheme for name, scheme in SCHEMES.items() if name != "ideal"} | CHOSEN
 
 # Two experts a rank, each with some full tiles of rows; inputs, width and outputs of the GEMMs
@@ -42,12 +48,15 @@ WORKLOAD = Workload.make(SHAPE, RANKS, TOKENS)
 
 @dataclass
 class Message:
+    """``answer``: whether it is one, where the order on its pair does not tell."""
+
     src: int
     dst: int
     size: int
     rows: bool  # rows or answers; else flags and counts
     sent: float
     arrived: float = None
+    answer: bool = None
 
     @property
     def pair(self):
@@ -90,6 +99,7 @@ class Record:
     def __init__(self, name, late=None, leaving=False, **gpu):
         """``late``: number of the message that is :class:`Late`. ``gpu``: its fields to replace."""
         self.messages, self.batches, self.late, self.leaving = [], [], late, leaving
+        self.name = name
         self.dtype = "fp32" if name.endswith("fp32") else "fp16"
         self.steps = [{} for _ in range(RANKS)]
         scheme = SYSTEM[name]
@@ -100,6 +110,8 @@ class Record:
         with pytest.MonkeyPatch.context() as patch:
             for owner, attribute, wrapper in (
                 (Network, "send", self._send),
+                (InSwitchNetwork, "multicast", self._multicast),
+                (InSwitchNetwork, "pull", self._pull),
                 (GpuSim, "compute", self._task),
                 (compute, "run_batch", self._batch),
                 (GpuSim, "release", self._release),
@@ -128,14 +140,39 @@ class Record:
         transfer = original(network, src, dst, size, **options)
         if not size:
             return transfer
-        message = Message(
-            src, dst, size, bool(options.keys() & {"row_bytes", "packet_bytes"}), network.env.now
-        )
+        told = options.get("packet_bytes") == constants("dysharp").notice_bytes
+        rows = bool(options.keys() & {"row_bytes", "packet_bytes"}) and not told
+        message = Message(src, dst, size, rows, network.env.now)
+        if self.name in FUSED:
+            answers = self.name == "moe_hub_fused" and "row_bytes" in options
+            message.answer = answers and options["row_bytes"] == SHAPE.combine_bytes
+        return self._noted(message, transfer)
+
+    def _noted(self, message, transfer):
         self.messages.append(message)
         if len(self.messages) - 1 == self.late:
             transfer = Late(transfer, self.leaving)
-        transfer.callbacks.append(lambda _: setattr(message, "arrived", network.env.now))
+        transfer.callbacks.append(lambda event: setattr(message, "arrived", self.cluster.env.now))
         return transfer
+
+    def _multicast(self, original, network, src, bytes_to, size, **options):
+        """A message for each receiver; who is late is one copy, or the leaving of all."""
+        sent, now = original(network, src, bytes_to, size, **options), network.env.now
+        copies = {
+            dst: self._noted(Message(src, dst, copy.payload_bytes, True, now, answer=False), copy)
+            for dst, copy in sent.copies.items()
+        }
+        late = any(isinstance(one, Late) for one in copies.values())
+        return SimpleNamespace(
+            copies=copies, left=Late(sent, self.leaving).left if late else sent.left
+        )
+
+    def _pull(self, original, network, dst, bytes_from, size, **options):
+        """A message for each term; it has arrived when the sums have."""
+        made, now = original(network, dst, bytes_from, size, **options), network.env.now
+        for src, part in bytes_from.items():
+            made = self._noted(Message(src, dst, part, True, now, answer=True), made)
+        return made
 
     def _batch(self, original, times, at, gemm, expert, tiles):
         start, end = original(times, at, gemm, expert, tiles)
@@ -173,7 +210,8 @@ class Record:
         rest, found = there.copy(), ([], [])
         for number, message in enumerate(self.messages):
             if message.rows:
-                found[int(rest[message.pair] <= 0)].append(number)
+                answer = message.answer
+                found[int(rest[message.pair] <= 0 if answer is None else answer)].append(number)
                 rest[message.pair] -= message.size
         return found
 
@@ -216,6 +254,7 @@ STEPS = (
     (GpuSim, "hold", "hold"),
     (GpuSim, "poll", "poll"),
     (RowExchange, "run", "rows"),
+    (SendRecv, "run", "rows"),
     (GpuSim, "kernel", lambda us, phase=None, *_, **__: phase or "kernel"),
     (GpuSim, "gemm", lambda gemm, *_, **__: "gemm2" if gemm.k == SHAPE.inter else "gemm1"),
 )

@@ -75,7 +75,18 @@ def test_an_experiment_writes_its_files_twice_the_same(call, tmp_path):
 
 @pytest.mark.parametrize(
     "name",
-    ["tokens", "skew", "links", "gpus", "ablation", "shapes", "sensitivity", "pangu", "gemm"],
+    [
+        "tokens",
+        "skew",
+        "links",
+        "gpus",
+        "ablation",
+        "shapes",
+        "sensitivity",
+        "pangu",
+        "gemm",
+        "alltoall",
+    ],
 )
 def test_the_other_experiments(call, tmp_path, name, monkeypatch):
     monkeypatch.setattr(

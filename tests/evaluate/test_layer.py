@@ -17,7 +17,7 @@ from sim.evaluate.machine.compute import (
     grouped_gemm_us,
     pass_us,
 )
-from sim.evaluate.machine.engine import Cluster, GroupedGemm, hub_settings, run_layer
+from sim.evaluate.machine.engine import Cluster, GroupedGemm, run_layer
 from sim.evaluate.machine.hardware import machine
 from sim.evaluate.machine.network_settings import HUB_GHZ, NetworkSettings
 from sim.evaluate.machine.workload import Workload
@@ -25,6 +25,7 @@ from sim.evaluate.schemes import SCHEMES, UnknownScheme, scheme
 from sim.evaluate.schemes.ideal import link_us
 from sim.evaluate.schemes.moe_hub import SECTOR_BYTES, Hub, HubLayer
 from sim.evaluate.schemes.stored import COLUMN_BYTES, Inbox, Sums
+from sim.evaluate.study import IN_SWITCH
 from sim.evaluate.systems import SYSTEMS, constants, override
 from sim.workload.models import model as shape
 
@@ -162,10 +163,46 @@ def test_ranks_of_machine_and_workload_must_agree():
 
 def test_hubs_between_the_presets_are_sized_alike():
     for ranks, share, lanes in ((2, 576, 6), (4, 192, 4), (8, 82, 2), (16, 38, 1), (72, 8, 1)):
-        given = NetworkSettings.of(machine("h800_400", ranks))
-        made = hub_settings(given)
-        assert made.credits == given.credits and made.credits % share == 0
-        assert made.local_rate == pytest.approx(given.rate * lanes / 6)
+        made = NetworkSettings.of(machine("h800_400", ranks))
+        assert made.credits % share == 0
+        assert made.local_rate == pytest.approx(made.rate * lanes / 6)
+
+
+def test_a_hub_is_built_as_it_is_told():
+    """Slices of three links share the preset's pools; what is narrower than its links is as fast as
+    it is."""
+    box = machine("h800", 8)
+    preset = NetworkSettings.of(box)
+    assert (preset.credits, preset.pool_packets) == (3 * 82, 3 * 128)
+    same = (("lanes", 3), ("loop_lanes", 1))
+    assert NetworkSettings.of(box, built=same) == preset
+    less = NetworkSettings.of(box, built=(*same, ("pool_places", 288), ("pool_depth", 64)))
+    assert (less.credits, less.pool_packets) == (3 * 41, 3 * 64)
+    narrow = NetworkSettings.of(box, built=(*same, ("slice_bytes", 32)))
+    assert narrow.rate == pytest.approx(3 * 24 * HUB_GHZ * 1e3) and narrow.rate < preset.rate
+    with pytest.raises(ValueError, match="rat_sets: must be one of lanes, "):
+        NetworkSettings.of(box, built=(("rat_sets", 4),))
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in SCHEMES if name.startswith("moe_hub") and name not in IN_SWITCH]
+)
+def test_a_hub_has_its_credits(name):
+    """With places for few packets of each source a layer takes longer; hubs on switches have
+    none."""
+    load, box = workload("qwen2-moe-2.7b", 8, 512), machine("h800", 8)
+    few = (("lanes", 3), ("loop_lanes", 1), ("pool_places", 70))
+    before, after = (
+        run_layer(scheme(name), box, load, **options).us for options in ({}, {"built": few})
+    )
+    assert after > 1.3 * before
+
+
+def test_links_without_a_hub_have_no_credits():
+    load, box = workload("qwen2-moe-2.7b", 8, 1024), machine("h800", 8)
+    few = (("lanes", 3), ("loop_lanes", 1), ("pool_places", 14))
+    for name in ("comet", "ideal", "row_flags"):
+        assert run_layer(scheme(name), box, load) == run_layer(scheme(name), box, load, built=few)
 
 
 # -- schemes ---------------------------------------------------------------------------------------
@@ -188,6 +225,9 @@ PACED = (
     "deepep_v1_normal",
     "deepep_v2",
     "mori",
+    "nvls",
+    "dysharp",
+    "moe_hub_fused_in_switch",
 )
 
 

@@ -14,8 +14,9 @@ from sim.evaluate import assumptions
 from sim.evaluate.commands import PAGE
 from sim.evaluate.experiments import EXPERIMENTS
 from sim.evaluate.kept import SHOWING, Kept, model_key
-from sim.evaluate.page.page import MARK, NOT_RUN, TABLES, fill, markdown
+from sim.evaluate.page.page import MARK, NOT_RUN, TABLES, fill
 from sim.evaluate.page.plots import PICTURES, draw_all
+from sim.evaluate.page.rows import markdown
 from sim.evaluate.page.tables import csv_text
 from sim.evaluate.published import Row, figures
 from sim.evaluate.runner import Point, Result, run_points
@@ -30,9 +31,18 @@ class Layers(dict):
 
     def __missing__(self, point):
         us = 1000.0 + len(point.system) * 10 + point.tokens / 100
+        ranks, steps = point.ranks, (("gemm1", us / 3),)
         return self.setdefault(
             point,
-            Result(point, us, us / 4, us / 2, 100, 80, 0.5, 1.0, (("gemm1", us / 3),), us / 3),
+            Result(
+                point,
+                us,
+                us / 4,
+                us / 2,
+                *(100, 80, 0.5, 1.0, steps, us / 3),
+                rank_us=(us,) * ranks,
+                usable_rows=(1,) * ranks,
+            ),
         )
 
 

@@ -24,13 +24,15 @@ def test_what_is_asked():
         assert published.machine_of(figure)[0].ranks == figure.ranks
         if figure.metric == "alltoall_us":
             assert figure.options["bytes"] % figure.ranks == 0
+        elif figure.set:
+            assert all(made.ranks == figure.ranks for made, _ in published.set_of(figure))
         else:
             assert published.workload_of(figure).tokens % figure.ranks == 0
     assert ids <= read(PAGE.read_text()).keys()
 
 
 def test_record_only_grows(monkeypatch):
-    monkeypatch.setattr(predictions, "ask", lambda figure: 1234.5)
+    monkeypatch.setattr(predictions, "ask", lambda figure, layers: 1234.5)
     first = predict(HEAD + LINE, "0123456789ab")
     assert first.startswith(HEAD + LINE) and len(read(first)) == 1 + len(asked())
     assert predict(first, "ba9876543210") == first

@@ -5,20 +5,10 @@ times."""
 import pytest
 
 from sim.evaluate.experiments import EXPERIMENTS
-from sim.evaluate.questions import (
-    DRAWS,
-    GRAPHLESS,
-    HOSTS,
-    PERCENTILES,
-    SEEDS,
-    baseline_points,
-    baseline_report,
-    decode_points,
-    decode_report,
-    energy_points,
-    energy_report,
-    host_of,
-)
+from sim.evaluate.questions.baselines import SEEDS, baseline_points, baseline_report
+from sim.evaluate.questions.decode import DRAWS, PERCENTILES, decode_points, decode_report
+from sim.evaluate.questions.energy import energy_points, energy_report
+from sim.evaluate.questions.shared import GRAPHLESS, HOSTS, host_of
 from sim.evaluate.runner import Result, run_point
 from sim.evaluate.study import HUB, Options
 from sim.workload.models import model as shape

@@ -10,12 +10,16 @@ import numpy as np
 import pytest
 
 from sim.evaluate import bench, systems
+from sim.evaluate.host import extreme
 from sim.evaluate.machine.compute import Gemm, expert_gemms, grouped_gemm_us
 from sim.evaluate.machine.engine import Cluster, NoGraph, run_layer
 from sim.evaluate.machine.hardware import machine
+from sim.evaluate.machine.network import flits_of
 from sim.evaluate.machine.workload import Workload
 from sim.evaluate.schemes import SCHEMES, comet, deepep, fastermoe, flashdmoe, tutel
 from sim.evaluate.schemes.flags import PlacedInbox, RowFlags
+from sim.evaluate.schemes.in_switch import Parts
+from sim.evaluate.schemes.nvls import row_bytes as nvls_row_bytes
 from sim.evaluate.schemes.steps import RowExchange, ScaledGemm, link_payload_gbps
 from sim.evaluate.schemes.stored import COLUMN_BYTES
 from sim.workload.models import model as shape
@@ -33,8 +37,11 @@ SOFTWARE = (
     "mori",
     "row_flags",
     "expert_flags",
+    "nvls",
+    "dysharp",
 )
-HUBS = ("moe_hub", "moe_hub_by_expert", "moe_hub_once")
+SWITCHED = ("moe_hub_in_switch", "moe_hub_fused_in_switch")  # hubs whose switch copies and adds
+HUBS = ("moe_hub", "moe_hub_by_expert", "moe_hub_once", "moe_hub_fused", *SWITCHED)
 FLAGS = 64e3  # bytes of flags and counts of a small layer, at most
 
 
@@ -332,6 +339,79 @@ def test_a_tile_waits_for_the_sources_whose_rows_it_has():
     assert [box.take(128), box.take(4), box.take(128)] == [{2: 32, 3: 96}, {3: 4}, {0: 100, 2: 28}]
 
 
+# -- in the switch ---------------------------------------------------------------------------------
+
+
+def links_of(system, made):
+    """(bytes up, bytes down) of a layer's multicasts and sums, headers and requests included."""
+    scheme = SCHEMES[system]
+    cluster = Cluster(machine("h800", made.ranks), made, hub=getattr(scheme.run, "hub", False))
+    scheme(cluster)
+    cluster.env.run()
+    return cluster.network.up_bytes, cluster.network.down_bytes
+
+
+def wire(size, header_flits):
+    return 16 * flits_of(size, header_flits=header_flits)[1]
+
+
+@pytest.mark.parametrize("system", ("dysharp", *SWITCHED))
+def test_a_token_goes_up_once_and_one_sum_comes_down(system):
+    """Each packet lists its targets; a request goes up for each packet of a sum, and down to each
+    rank that has a term."""
+    made = workload(tokens=2048)
+    header, answer = machine("h800", 4).fabric.header_flits, made.shape.combine_bytes
+    row = made.shape.dispatch_bytes + COLUMN_BYTES * (system != "dysharp")
+    leaving, once = int(Parts(made, 1).leaving.sum()), across(made.distinct)
+    rows, sums = wire(row, header + 1), wire(answer, header)
+    request = 16 * (header + 1) * -(-answer // 128)
+    assert links_of(system, made) == (
+        leaving * rows + once * sums + leaving * request,
+        once * rows + leaving * sums + once * request,
+    )
+
+
+def test_without_the_switch_links_carry_as_much_up_as_down():
+    made = workload(tokens=2048)
+    up, down = links_of("moe_hub_fused", made)
+    row = made.shape.dispatch_bytes + COLUMN_BYTES
+    assert (
+        up == down == across(made.distinct) * wire(row, machine("h800", 4).fabric.header_flits + 1)
+    )
+
+
+def test_nvls_moves_every_token_to_and_from_every_rank():
+    """Its own among them, as NVLink SHARP does."""
+    made = workload()
+    header, answer = machine("h800", 4).fabric.header_flits, made.shape.combine_bytes
+    rows, sums = wire(nvls_row_bytes(made.shape), header), wire(answer, header)
+    request = 16 * header * -(-answer // 128)
+    assert links_of("nvls", made) == (
+        made.tokens * (rows + 4 * sums + request),
+        made.tokens * (4 * rows + sums + 4 * request),
+    )
+
+
+def test_useless_traffic_of_nvls_is_as_published():
+    """DySHARP: 340 %, with 32 ranks and 8 of 256 experts."""
+    made = Workload.make(shape("deepseek-v3"), 32, 8192, skew=0.0)
+    wanted = across(made.distinct)
+    assert 31 * made.tokens / wanted - 1 == pytest.approx(3.40, rel=0.02)
+
+
+@pytest.mark.parametrize("count", [1, 7, 24])
+def test_parts_are_all_tokens(count):
+    made = workload(ranks=5, tokens=507, skew=0.05)
+    parts = Parts(made, count)
+    assert (parts.tokens.sum(axis=1) == made.tokens_of).all()
+    assert (parts.rows.sum(axis=1) == made.rows).all()
+    assert (parts.once.sum(axis=1) == made.distinct).all()
+    others = parts.once.sum(axis=2) - np.array([parts.once[rank, :, rank] for rank in range(5)])
+    most = np.array([np.delete(parts.once[rank], rank, axis=1).max(axis=1) for rank in range(5)])
+    assert (parts.leaving <= parts.tokens).all()
+    assert (most <= parts.leaving).all() and (parts.leaving <= others).all()
+
+
 # -- CUDA graphs -----------------------------------------------------------------------------------
 
 
@@ -346,7 +426,7 @@ def test_a_graph_costs_the_host_nothing_or_there_is_none(system):
                 layer(system, made)
         else:
             graph = layer(system, made)
-            with systems.override("host", eager_op_us=70.0):
+            with systems.replaced(extreme(high=True)):
                 assert layer(system, made) == graph
     assert asks or graph.us <= layer(system, made).us
 

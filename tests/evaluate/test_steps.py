@@ -8,11 +8,14 @@ from itertools import groupby
 
 import pytest
 
+from sim.evaluate.host import KINDS
 from sim.evaluate.machine.engine import Cluster, run_layer
 from sim.evaluate.schemes import deepep
-from sim.evaluate.systems import constants, override
+from sim.evaluate.systems import constants, override, replaced
 
 from .evaluate_record import RANKS, SHAPE, SYSTEM, WORKLOAD, recorded
+
+FAST = tuple(("host", kind, 0.01) for kind in KINDS)  # a host that is always ahead
 
 
 def steps_of(name):
@@ -22,6 +25,7 @@ def steps_of(name):
     gate = f"gate*{host.gate_ops - 1}"
     experts = "gemm1 activation gemm2"
     copy = "hold rows poll release"
+    nccl = "hold meet rows release"
     barrier, counts = "barrier poll", "all-to-all poll"
     chunk = f"permute {experts} unpermute"
     expert = f"{experts} copy"
@@ -55,8 +59,8 @@ def steps_of(name):
     if name.startswith("flashdmoe"):
         return ["hold release"], 2 * SHAPE.experts // RANKS * RANKS
     main = {
-        "megatron": f"{gate} counts*7 meet all-to-all permute*4 sync meet all-to-all meet "
-        f"all-to-all permute*2 {experts} unpermute*2 meet all-to-all unpermute",
+        "megatron": f"{gate} counts*7 meet {counts} permute*4 sync {nccl} {nccl} permute*2 "
+        f"{experts} unpermute*2 {nccl} unpermute",
         "comet": f"{gate} counts*8 meet {counts} counts*3 sync gather {barrier} "
         "activation hold gemm2*4 release poll kernel",
         "ccfuser": f"{gate} counts*10 meet {counts} sync*5 permute {barrier} "
@@ -67,11 +71,15 @@ def steps_of(name):
         "deepep_v2": f"{gate} {copy} {barrier} permute {experts} unpermute {copy} "
         f"{barrier} combine",
         "mori": f"{gate} {copy} permute*2 {experts} unpermute {copy}",
+        "nvls": f"{gate} meet permute {experts} unpermute meet",
+        "dysharp": f"{gate} hold poll release",
+        "moe_hub_fused": f"{gate} hold release",
+        "moe_hub_fused_in_switch": f"{gate} hold release",
         "moe_hub_base": f"{gate} activation gemm2 {barrier} sum",
         "moe_hub_packets": f"{gate} activation gemm2 {barrier} sum",
     }.get(name, f"{gate} activation gemm2")  # all other hubs
     polls = RANKS * (name in ("comet", "moe_hub_base", "moe_hub_packets"))  # a flag of each source
-    return [main, *["hold release"] * name.startswith("moe_hub")], polls
+    return [main, *["hold release"] * name.startswith(("moe_hub", "dysharp"))], polls
 
 
 def _joined(text):
@@ -97,21 +105,26 @@ def test_every_rank_takes_the_systems_steps(name):
 @pytest.mark.parametrize(
     "name, system, constant, times",
     [
-        ("megatron", "host", "collective_us", 4),
-        ("comet", "host", "collective_us", 1),
-        ("ccfuser", "host", "collective_us", 1),
-        ("fastermoe", "host", "collective_us", 1 + 4),
-        ("tutel", "host", "collective_us", 1 + 2),
+        ("megatron", "nccl", "simple_base_us", 2),
+        ("megatron", "nccl", "ll_base_us", 2),
+        ("megatron", "nccl", "ll_hop_us", RANKS - 1 + 1),
+        ("comet", "nccl", "ll_hop_us", RANKS - 1),
+        ("ccfuser", "nccl", "ll_base_us", 1),
+        ("fastermoe", "nccl", "simple_base_us", 4),
+        ("tutel", "nccl", "simple_base_us", 2),
+        ("tutel", "nccl", "ll_hop_us", 2 * (RANKS - 1)),
         ("deepep_v1_normal", "deepep_v1_normal", "layout_us", 1),
         ("deepep_v1_ll", "deepep_v1_ll", "kernel_us", 2),
         ("mori", "mori", "kernel_us", 2),
+        ("nvls", "nvls", "base_us", 2),
     ],
 )
 def test_a_time_without_rows_is_paid_as_often_as_its_step_is_taken(name, system, constant, times):
-    machine, more, us = recorded(name).cluster.machine, 100.0, []
+    machine, us = recorded(name).cluster.machine, []
+    more = 1.0 if system == "nccl" else 100.0  # a ring takes another protocol when one is slow
     for added in (0.0, more):  # on a host that is always ahead, else its time hides some of it
         with (
-            override("host", eager_op_us=0.1),
+            replaced(FAST),
             override(system, **{constant: getattr(constants(system), constant) + added}),
         ):
             us.append(run_layer(SYSTEM[name], machine, WORKLOAD).us)
@@ -119,17 +132,40 @@ def test_a_time_without_rows_is_paid_as_often_as_its_step_is_taken(name, system,
     assert times - 0.01 < (us[1] - us[0]) / more < times + 0.5
 
 
-def test_megatrons_host_calls_cublas_for_each_expert():
-    """After the host has waited for the counts every launch shows: two grouped GEMMs of two experts
-    each."""
-    box, more = recorded("megatron").cluster.machine, 100.0
-    slow = box.changed(gpu={"launch_us": box.gpu.launch_us + more})
-    with override("host", eager_op_us=0.1):
-        assert (
-            run_layer(SYSTEM["megatron"], slow, WORKLOAD).us
-            - run_layer(SYSTEM["megatron"], box, WORKLOAD).us
-            > 3 * more
-        )
+def paid(name, kind):
+    """How often a layer whose host is late pays for a kind of call."""
+    box, us = recorded(name).cluster.machine, []
+    for more in (0.0, 1000.0):  # late with both: what comes does not depend on the GPU
+        late = {"eager_op_us": 300.0} | {kind: getattr(constants("host"), kind) + 300.0 + more}
+        with override("host", **late):
+            us.append(run_layer(SYSTEM[name], box, WORKLOAD).us)
+    return (us[1] - us[0]) / 1000.0
+
+
+@pytest.mark.parametrize(
+    "name, kind, times",
+    [
+        # two permutations and two back, three all-to-alls, the activation
+        ("megatron", "function_us", 4 + 3 + 1),
+        ("megatron", "collective_us", 1 + 3),
+        ("megatron", "module_us", 2),
+        ("megatron", "grouped_gemm_us", 2 * SHAPE.experts // RANKS),
+        ("megatron", "read_us", 1),
+        ("fastermoe", "read_us", 5),
+        ("fastermoe", "nccl_us", 1 + 2 * SHAPE.experts // RANKS),
+        ("tutel", "read_us", 1),
+        ("tutel", "collective_us", 1 + 2),
+        ("comet", "read_us", 1),
+        ("comet", "extension_us", 3 + 2),
+        ("comet", "collective_us", 1),
+        ("ccfuser", "extension_us", 2),
+        ("ccfuser", "function_us", 1),
+        ("deepep_v1_normal", "allocation_us", 3 + 2 + 7 + 2),
+        ("deepep_v1_normal", "extension_us", 2 + 1),
+    ],
+)
+def test_each_kind_of_call_is_paid_as_often_as_it_is_made(name, kind, times):
+    assert paid(name, kind) == pytest.approx(times, abs=0.1)
 
 
 def test_fastermoe_calls_back_into_python_for_each_expert():

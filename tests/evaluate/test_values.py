@@ -32,6 +32,7 @@ ROWS = {
         ("one; min mean; system!=a", "2.50"),
         ("one; mean mean; system!=c; as .3f", "1.875"),
         ("one + two; median abs error, %; as .1f", "12.5"),
+        ("one; error, %; system=c", "–"),
     ],
 )
 def test_a_number_is_looked_up(order, text):

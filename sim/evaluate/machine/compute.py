@@ -83,11 +83,8 @@ class Gemm:
 
 
 def expert_gemms(shape):
-    """(GEMM1, GEMM2) of an expert: gate and up projection together, then down projection."""
-    return (
-        Gemm(2 * shape.inter, shape.row, shape.dtype, shape.weight_bytes),
-        Gemm(shape.row, shape.inter, shape.dtype, shape.weight_bytes),
-    )
+    """(GEMM1, GEMM2) of an expert, of the shape's matrices."""
+    return tuple(Gemm(n, k, shape.dtype, shape.weight_bytes) for n, k in shape.matrices)
 
 
 def tiles_of(rows):
@@ -132,6 +129,11 @@ class GpuTimes:
     def next_free(self):
         """Time at which the first SM is free; it may lie in the past."""
         return self._free[0][0]
+
+    @property
+    def sms(self):
+        """SMs that nobody holds."""
+        return sum(count for _, count in self._free)
 
     @property
     def idle_at(self):

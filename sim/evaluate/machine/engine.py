@@ -17,14 +17,14 @@ the system's protocol::
 
 A scheme of GPUs with hubs has the attribute ``hub`` = True, see :class:`Cluster`.
 
-Time is in microseconds. The layer begins at 0 on all ranks, with the gate. It is one of many alike:
-how far a rank's host is ahead when it begins is how far it was ahead when the one before ended
-(:func:`run_layer`).
+Time is in microseconds. The layer begins at 0 on all ranks, with the gate, but for those that are
+late. It is one of many alike: how far a rank's host is ahead when it begins is how far it was ahead
+when the one before ended (:func:`run_layer`).
 """
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from math import ceil, inf
+from math import inf
 
 import numpy as np
 import simpy
@@ -33,29 +33,13 @@ from sim.evaluate.systems import constants
 
 from . import compute
 from .network import Network
-from .network_settings import NetworkSettings, hub_preset
+from .network_settings import NetworkSettings
 
 __all__ = ["Cluster", "GpuSim", "GroupedGemm", "LayerResult", "NoGraph", "run_layer"]
 
 FLAG_BYTES = 16  # a flag or a few counts: one flit
-LAYERS = 2  # simulated to find out how far the host is ahead; its lead hardly changes after one
 ENDLESS = 1 << 40  # credits: more packets than any layer has
 SMALL_BYTES = 64e3  # what a framework's operation on a few thousand numbers moves
-
-
-def hub_settings(settings):
-    """Settings with a hub made for so many ranks: as many loopback slices as the presets give them.
-
-    Presets are there for 8 and 72 ranks. Between them a hub has the same receive pools, shared by
-    its sources, and gets enough loopback slices for two rows in ``ranks``, which is how both
-    presets are sized.
-    """
-    made_for = hub_preset(settings.ranks)
-    return replace(
-        settings,
-        local_rate=settings.rate
-        * min(1, ceil(2 * made_for["lanes"] / (settings.ranks - 1)) / made_for["lanes"]),
-    )
 
 
 @dataclass(frozen=True)
@@ -66,7 +50,8 @@ class LayerResult:
     None where a scheme does not tell. ``wire_bytes``, ``payload_bytes``: on links, all ranks.
     ``breakdown``: microseconds per phase, mean of the ranks; overlapped phases count each in full,
     ``waiting`` is for ranks that come later. ``rank_us``: end of each rank. ``sm_busy``: fraction
-    of all SM time that ran tiles.
+    of all SM time that ran tiles. ``usable_rows``: of each rank, those that an expert could begin
+    with; all of them, unless a rank never came.
     """
 
     us: float
@@ -78,6 +63,7 @@ class LayerResult:
     rank_us: tuple = ()
     sm_busy: float = 0.0
     gemm1_us: float | None = None
+    usable_rows: tuple = ()
 
 
 class NoGraph(ValueError):
@@ -96,7 +82,9 @@ class GpuSim:
             cluster.machine.gpu,
         )
         self.times = compute.GpuTimes(self.gpu)
-        self.host_at = -cluster.leads[rank]  # the host is free to launch from then on
+        self.begins = cluster.delays[rank]  # what comes before the layer runs until then
+        # the host is free to launch from then on; a rank that is late is so with its host
+        self.host_at = self.begins - cluster.leads[rank] if self.begins < inf else inf
         self.host_us, self.synced = (
             0.0,
             False,
@@ -104,13 +92,20 @@ class GpuSim:
 
     # -- host and stream ---------------------------------------------------------------------------
 
+    def begin(self):
+        """Waits until the layer begins at this rank; for ever where it never does."""
+        if self.env.now < self.begins:
+            late = self.begins < inf
+            yield self.env.timeout(self.begins - self.env.now) if late else self.env.event()
+
     def launch(self, host_us=None):
         """Waits until the next kernel of the stream starts: the gap after the one before, or the
         host if that is later.
 
-        ``host_us``: host time of this launch, the driver's alone by default (a framework's operator
-        takes longer).
+        ``host_us``: host time of the call, the driver's alone by default (kinds of calls that take
+        longer: ``[host]`` of systems.toml).
         """
+        yield from self.begin()
         if self.cluster.graph:
             yield self.env.timeout(self.gpu.kernel_gap_us)
             return
@@ -162,12 +157,30 @@ class GpuSim:
     def release(self, sms):
         self.times.release(self.env.now, sms)
 
-    def gemm(self, gemm, rows_per_expert, phase=None, launch=True, on_batch=None, room=None):
+    def keep(self, sms):
+        """Takes SMs away until the layer ends: for a thread block that says what others do."""
+        yield from self.hold(sms)
+
+    def finish(self, begun, end, bytes_moved):
+        """A kernel that has worked since ``begun`` on what came has its end then. ``bytes_moved``:
+        through HBM, all of it."""
+        yield self.env.timeout(max(0.0, end - self.env.now))
+
+    def gemm(
+        self,
+        gemm,
+        rows_per_expert,
+        phase=None,
+        launch=True,
+        on_batch=None,
+        room=None,
+        host_us=None,
+    ):
         """A whole grouped GEMM whose rows are all there, on the SMs that nobody holds.
-        ``on_batch``, ``room``: see GroupedGemm."""
+        ``on_batch``, ``room``: see GroupedGemm; ``host_us``: see :meth:`launch`."""
         with self.cluster.phase(self.rank, phase):
             if launch:
-                yield from self.launch()
+                yield from self.launch(host_us)
             work = GroupedGemm(self, gemm, rows_per_expert, on_batch, room)
             for expert, rows in enumerate(rows_per_expert):
                 for tile in compute.tiles_of(rows):
@@ -245,30 +258,38 @@ class Cluster:
     from ``seed``). ``hub``: the GPUs have hubs, with their credits per destination and their
     loopback lanes; without, links have flow control of their own, which holds nobody up, and rows
     for the own rank do not leave memory. ``leads``: microseconds that each rank's host is ahead of
-    its GPU at the start, without end by default. ``network_options``: of
-    :meth:`NetworkSettings.of`.
+    its GPU at the start, without end by default. ``delays``: microseconds that each rank begins
+    late, ``inf`` never; none by default. ``network_options``: of :meth:`NetworkSettings.of`.
     """
 
-    def __init__(self, machine, workload, seed=1, hub=False, leads=None, **network_options):
+    def __init__(
+        self, machine, workload, seed=1, hub=False, leads=None, delays=None, **network_options
+    ):
         if workload.ranks != machine.ranks:
             raise ValueError(f"ranks = {workload.ranks}: the machine has {machine.ranks}")
+        if delays and (len(delays) != machine.ranks or not min(delays) >= 0):
+            raise ValueError(
+                f"delays = {delays}: must be {machine.ranks} times, none of them below 0"
+            )
         self.machine, self.workload, self.env = machine, workload, simpy.Environment()
         settings = NetworkSettings.of(machine, **network_options)
         stock = replace(settings, credits=ENDLESS, local_rate=inf)
-        self.connect(hub_settings(settings) if hub else stock)
+        self.connect(settings if hub else stock)
         self.rng = np.random.default_rng([seed, 0xC0])
         self.leads = leads or [inf] * machine.ranks
+        self.delays = delays or [0.0] * machine.ranks
         self.graph = constants("host").graph
         self.gpus = [GpuSim(self, rank) for rank in range(machine.ranks)]
         self.breakdown = {}
         self._routed, self._first, self._all, self._gemm1, self._done = {}, {}, {}, {}, {}
+        self._usable = [0] * machine.ranks
         self._barriers, self._passed = {}, {}
         self._counts = {}
 
-    def connect(self, settings):
-        """Gives the machine a network of these settings; what comes into a GPU's memory takes its
-        HBM."""
-        self.network = Network(self.env, settings=settings)
+    def connect(self, settings, kind=Network, **more):
+        """Gives the machine a network of this kind and these settings; what comes into a GPU's
+        memory takes its HBM."""
+        self.network = kind(self.env, settings=settings, **more)
         self.network.written = lambda rank, size: self.gpus[rank].times.write(self.env.now, size)
 
     # -- marks -------------------------------------------------------------------------------------
@@ -277,9 +298,13 @@ class Cluster:
         """The first rows of a rank are usable by an expert now; only the first call counts."""
         self._first.setdefault(rank, self.env.now)
 
-    def all_ready(self, rank):
-        """All rows of a rank are usable now; the last call counts."""
+    def all_ready(self, rank, rows=None):
+        """All rows of a rank are usable now, or ``rows`` more; the last call counts."""
         self._all[rank] = self.env.now
+        if rows is None:
+            self._usable[rank] = int(self.workload.rows_at(rank).sum())
+        else:
+            self._usable[rank] += rows
 
     def gemm1_done(self, rank):
         """GEMM1 of a rank has ended."""
@@ -382,9 +407,8 @@ class Cluster:
 
     def gate_us(self, rank):
         """Router GEMM, softmax and top-k of the rank's tokens."""
-        return compute.gate_us(
-            self.machine.gpu, self.workload.shape, int(self.workload.tokens_of[rank])
-        )
+        shape = self.workload.model or self.workload.shape
+        return compute.gate_us(self.machine.gpu, shape, int(self.workload.tokens_of[rank]))
 
     def gate(self, gpu):
         """The framework's router, as in every system that does not fuse it: the kernels of
@@ -409,15 +433,18 @@ class Cluster:
         ]
 
     def result(self):
-        """:class:`LayerResult` of a layer that has run. Raises RuntimeError when a rank did not
-        finish."""
-        missing = [rank for rank in range(self.machine.ranks) if rank not in self._done]
-        if missing:
+        """:class:`LayerResult` of a layer that has run; a rank that waits for one that never begins
+        has ended at ``inf``. Raises RuntimeError when a rank did not finish without such a reason.
+        """
+        ranks = range(self.machine.ranks)
+        missing = [rank for rank in ranks if rank not in self._done]
+        if missing and inf not in self.delays:
             raise RuntimeError(
                 f"rank {missing[0]} never finished its layer: the scheme waits for "
                 "something that does not come"
             )
-        us = max(self._done.values())
+        ends = tuple(self._done.get(rank, inf) for rank in ranks)
+        us = max(ends)
         busy = sum(gpu.times.sm_us for gpu in self.gpus) / (
             us * self.machine.gpu.sms * self.machine.ranks
         )
@@ -428,26 +455,32 @@ class Cluster:
             self.network.wire_bytes,
             self.network.payload_bytes,
             dict(self.breakdown),
-            tuple(self._done[rank] for rank in range(self.machine.ranks)),
+            ends,
             busy,
             max(self._gemm1.values()) - max(self._routed.values()) if self._gemm1 else None,
+            tuple(self._usable),
         )
 
 
-def run_layer(scheme, machine, workload, seed=1, **network_options):
+def run_layer(scheme, machine, workload, seed=1, delays=None, **network_options):
     """Runs a layer of ``workload`` on ``machine`` by ``scheme``; returns its :class:`LayerResult`.
 
-    It is the second of two alike where the host of the first did not stay ahead of its GPU. Same
-    arguments, same result.
+    It is the second of two alike where the host of the first did not stay ahead of its GPU; a lead
+    hardly changes after one. ``delays``: of :class:`Cluster`, in this layer; nobody was late in the
+    one before. Same arguments, same result.
     """
-    leads = None
-    for _ in range(LAYERS):
-        cluster = Cluster(
-            machine, workload, seed, getattr(scheme, "hub", False), leads, **network_options
-        )
+
+    def layer(leads=None, delays=None):
+        hub = getattr(scheme, "hub", False)
+        cluster = Cluster(machine, workload, seed, hub, leads, delays, **network_options)
         scheme(cluster)
         cluster.env.run()
-        result, leads = cluster.result(), cluster.next_leads()
-        if all(lead == inf for lead in leads):
-            break
-    return result
+        return cluster
+
+    if delays and constants("host").graph:  # whose launches wait for no host
+        return layer(delays=delays).result()
+    before = layer()
+    result, leads = before.result(), before.next_leads()
+    if not delays and all(lead == inf for lead in leads):
+        return result
+    return layer(leads, delays).result()

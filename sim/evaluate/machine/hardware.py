@@ -39,6 +39,8 @@ class Gpu:
     (of the BF16 peak), ``hbm_efficiency`` (streaming). ``l2_mbytes``: level-2 cache.
     ``tile_overhead_us``: fill and epilogue of one GEMM tile on one SM. ``sm_copy_gbps``: what one
     SM reads and stores to a peer. ``sm_hbm_gbps``: what one SM at most streams from HBM.
+    ``nccl_channel_gbps``, ``nccl_ll128_channel_gbps``: of one of NCCL's channels by protocol Simple
+    and LL128; ``nccl_ll_gbps``: of all of them by LL.
 
     Times, microseconds: ``launch_us``, host time of one asynchronous launch; ``launch_latency_us``,
     from the end of it to the first instruction; ``kernel_gap_us``, between two queued kernels of a
@@ -62,6 +64,9 @@ class Gpu:
     l2_gbps: float
     sm_hbm_gbps: float
     sm_copy_gbps: float
+    nccl_channel_gbps: float
+    nccl_ll128_channel_gbps: float
+    nccl_ll_gbps: float
     tile_overhead_us: float
     launch_us: float
     launch_latency_us: float
@@ -105,14 +110,15 @@ def _dtype(dtype):
 class Fabric:
     """What joins the GPUs.
 
-    ``link_gbps``: GB/s (1e9 bytes) per GPU and direction, all planes together. ``planes``:
-    switches, each with an equal share of every GPU's links. ``hop_ns``: GPU to switch or switch to
-    GPU. ``flit_bytes``, ``header_flits``: of a packet; ``max_payload_bytes``: the largest one of a
-    store.
+    ``link_gbps``: GB/s (1e9 bytes) per GPU and direction, all planes together; ``nvlink_gbps``: of
+    one of the links that make it up. ``planes``: switches, each with an equal share of every GPU's
+    links. ``hop_ns``: GPU to switch or switch to GPU. ``flit_bytes``, ``header_flits``: of a
+    packet; ``max_payload_bytes``: the largest one of a store.
     """
 
     name: str
     link_gbps: float
+    nvlink_gbps: float
     planes: int
     hop_ns: float
     flit_bytes: int
@@ -197,8 +203,8 @@ def machine(name, ranks=8):
     """The machine preset called ``name`` with ``ranks`` GPUs.
 
     ``h800``: 200 GB/s per GPU and direction; ``h800_400``: the same with 400 GB/s; ``h100``,
-    ``b200``, ``gb200_nvl72``. Raises :class:`HardwareError` when there is no such preset, or it
-    cannot have so many ranks.
+    ``b200``, ``gb200_nvl72``, ``gh200_nvl32``. Raises :class:`HardwareError` when there is no such
+    preset, or it cannot have so many ranks.
     """
     if name not in MACHINES:
         raise HardwareError(f"machine = {name!r}: must be one of {', '.join(MACHINES)}")

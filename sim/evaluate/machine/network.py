@@ -30,7 +30,7 @@ it is whatever unit these use: cycles, when the model is compared with the RTL
 """
 
 from collections import deque
-from math import inf
+from math import ceil, inf
 
 import simpy
 
@@ -216,6 +216,7 @@ class Network:
         full=True,
         news=False,
         plane=None,
+        efficiency=1.0,
     ):
         """Sends a message now; returns its :class:`Transfer`.
 
@@ -224,9 +225,9 @@ class Network:
         them. ``rowid``: of a row; without one it is plain. ``nop``: a row's, stored with the
         paper's class ``.nop``. ``full``: its packets are. ``news``: it goes before all others.
         These decide among the messages for one destination, see :class:`_Pair`. ``plane``: by
-        default all of them, with
-        ``spray``, else (src + dst) mod planes. A message of 0 bytes is done at once. Raises
-        ValueError for a GPU, plane or size that is not there.
+        default all of them, with ``spray``, else (src + dst) mod planes. ``efficiency``: fraction
+        of the links' time that its flits fill while it has them. A message of 0 bytes is done at
+        once. Raises ValueError for a GPU, plane or size that is not there.
         """
         s = self.settings
         for name, value in (("src", src), ("dst", dst)):
@@ -254,7 +255,8 @@ class Network:
             waits_in = PLAIN if full else REMNANT
         else:
             waits_in = TAIL if not full else NOP if nop else rowid % BUCKETS
-        transfer = Transfer(self.env, src, dst, payload_bytes, packets, flits, waits_in)
+        taken = ceil(flits / efficiency) if src != dst else flits
+        transfer = Transfer(self.env, src, dst, payload_bytes, packets, taken, waits_in)
         self.messages += 1
         if not packets:
             _fire(transfer, self.env.now)

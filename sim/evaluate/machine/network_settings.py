@@ -5,14 +5,24 @@ come from."""
 import json
 from dataclasses import dataclass
 from functools import cache
-from math import inf
+from math import ceil, inf
 from pathlib import Path
 
 from hub_rtl.contract.config import first_share
-from sim.system.fabric import HUB_GHZ
+from sim.system.fabric import HUB_GHZ, LINK_CLOCK
 
-__all__ = ["HUB_FILE", "NetworkSettings", "flits_of", "hub_figures", "hub_preset"]
+__all__ = [
+    "HUB_FILE",
+    "NetworkSettings",
+    "carried",
+    "flits_of",
+    "hub_figures",
+    "hub_preset",
+    "links_for",
+    "loops_for",
+]
 
+CLOCKS = LINK_CLOCK[1] / LINK_CLOCK[0]  # of the hub, in cycles of links with a clock of their own
 HUB_FILE = Path(__file__).parents[1] / "data" / "hub.json"
 
 
@@ -30,9 +40,33 @@ def hub_figures():
 
 
 def hub_preset(ranks, hub=None):
-    """Slices, their links, loopback slices and credits of the hub that a GPU of a system of so many
-    ranks has: of nvl8, from 9 on of nvl72."""
-    return (hub or hub_figures())["presets"]["nvl8" if ranks <= 8 else "nvl72"]
+    """Slices, their links, loopback slices and pools of the hub that a GPU of a system of so many
+    ranks has: of nvl8, from 9 on of nvl72.
+
+    Presets are there for 8 and 72 ranks. Between them a hub has the same pools, shared by its
+    sources, and as many loopback slices as :func:`loops_for` says.
+    """
+    made_for = (hub or hub_figures())["presets"]["nvl8" if ranks <= 8 else "nvl72"]
+    return made_for | {"loop_lanes": loops_for(ranks, made_for["lanes"])}
+
+
+def links_for(fabric, hub_ghz=HUB_GHZ):
+    """Links of a hub of this clock, a flit in each of its cycles, that carry a GPU's rate."""
+    return max(1, round(fabric.link_gbps / hub_ghz / fabric.flit_bytes))
+
+
+def loops_for(ranks, lanes):
+    """Loopback slices beside so many slices: enough for two rows in ``ranks``, which is how both
+    presets are sized."""
+    return min(lanes, ceil(2 * lanes / max(1, ranks - 1)))
+
+
+def carried(built):
+    """Bytes that a slice carries on its links in a cycle of theirs, headers included. Its own side
+    takes a part of ``slice_bytes`` per cycle of the hub's clock, nine flits of the links for each
+    128 bytes of payload (docs/blocks/receive_pool.md)."""
+    payload = built["slice_bytes"] * (CLOCKS if built["link_clock"] else 1)
+    return min(16 * built["slice_links"], payload * 9 / 8)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +136,7 @@ class NetworkSettings:
             raise ValueError(f"credits = {self.credits}: must be at least 1, or None")
 
     @classmethod
-    def of(cls, machine, *, hub=None, hub_ghz=HUB_GHZ, memory_us=0.0, batch_packets=128):
+    def of(cls, machine, *, hub=None, hub_ghz=HUB_GHZ, memory_us=0.0, batch_packets=128, built=()):
         """Settings of a machine, in microseconds: ``machine.ranks`` and ``machine.fabric``
         (``sim/evaluate/machine/hardware.py``).
 
@@ -110,17 +144,20 @@ class NetworkSettings:
         ``memory_us``: time that memory takes to answer a write. A GPU's rate takes as many
         links of the hub as that clock needs, in slices with the credits of :func:`hub_preset` each,
         and loopback slices in the same proportion; messages are spread over slices and planes.
+        ``built``: fields of that hub to replace, as (name, value) pairs; a hub whose slices carry
+        less than the links is as fast as its slices, and ``lanes`` is how many there are.
         """
         hub, fabric = hub or hub_figures(), machine.fabric
-        cycle, rate, cycles, reports = (
-            1e-3 / hub_ghz,
-            fabric.link_gbps * 1e3,
-            hub["latency_cycles"],
-            hub["reports"],
-        )
+        cycle, cycles, reports = 1e-3 / hub_ghz, hub["latency_cycles"], hub["reports"]
         served = hub_preset(machine.ranks, hub)
-        links = max(1, round(rate * cycle / fabric.flit_bytes))
-        slices = -(-links // served["slice_links"])
+        if unknown := dict(built).keys() - served.keys():
+            raise ValueError(f"{min(unknown)}: must be one of {', '.join(served)}")
+        served |= dict(built)
+        slices = -(-links_for(fabric, hub_ghz) // served["slice_links"])
+        rate = fabric.link_gbps * 1e3
+        if built:
+            slices = served["lanes"]
+            rate = min(rate, slices * carried(served) / cycle)
         return cls(
             ranks=machine.ranks,
             rate=rate,
@@ -137,7 +174,7 @@ class NetworkSettings:
             flit_bytes=fabric.flit_bytes,
             header_flits=fabric.header_flits,
             batch_packets=batch_packets,
-            pool_packets=slices * served["pool_places"],
+            pool_packets=slices * served["pool_depth"],
             hub_cycle=cycle,
         )
 

@@ -3,14 +3,21 @@
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from statistics import NormalDist
 
 import numpy as np
 
 from sim.workload.models import ModelShape
 
-__all__ = ["SKEW_EXPERTS", "TYPICAL_SKEW", "Workload", "WorkloadError"]
+__all__ = [
+    "SKEW_EXPERTS",
+    "TYPICAL_SKEW",
+    "Workload",
+    "WorkloadError",
+    "shares_upwards",
+    "std_of",
+]
 
 TYPICAL_SKEW = 0.032  # production training jobs, COMET (arXiv 2502.19811)
 SKEW_EXPERTS = 8  # experts of the layer COMET states its standard deviations for
@@ -27,6 +34,18 @@ def fractions(experts, top_k, std, rng):
     They are log-normal quantiles in an order drawn from ``rng``, so the shape is the same for every
     seed. Raises :class:`WorkloadError` when no routing can be so uneven.
     """
+    return rng.permutation(shares_upwards(experts, top_k, std))
+
+
+def std_of(skew, shape):
+    """Standard deviation of the fractions of rows per expert; ``skew``: see
+    :meth:`Workload.make`."""
+    return skew * SKEW_EXPERTS / shape.experts
+
+
+@lru_cache(maxsize=64)
+def shares_upwards(experts, top_k, std):
+    """The same, the smallest first."""
     quantiles = np.array([NormalDist().inv_cdf((i + 0.5) / experts) for i in range(experts)])
 
     def made(spread):
@@ -51,7 +70,7 @@ def fractions(experts, top_k, std, rng):
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if made(middle).std() < std else (low, middle)
-    return rng.permutation(made(low) if std else np.full(experts, 1 / experts))
+    return made(low) if std else np.full(experts, 1 / experts)
 
 
 def draw(tokens, top_k, shares, rng):
@@ -80,8 +99,9 @@ class Workload:
     """Rows of one layer.
 
     ``experts``: [tokens, top_k], expert numbers; ``source_of``: [tokens], rank that holds the
-    token; ``rank_of``: [experts], rank that holds the expert. Make one by :meth:`make`. Derived,
-    all integer arrays:
+    token; ``rank_of``: [experts], rank that holds the expert. ``model``: the shape whose router
+    chooses, where ``shape`` counts replicas as experts. Make one by :meth:`make`. Derived, all
+    integer arrays:
 
     ``rows[src, expert]``; ``tokens_of[src]``; ``pair_rows[src, dst]``; ``distinct[src, dst]``,
     tokens of ``src`` with at least one expert on ``dst``: what a system sends that sends a token
@@ -95,10 +115,19 @@ class Workload:
     rank_of: np.ndarray
     skew: float | None = None
     label: str = ""
+    model: ModelShape | None = None
 
     @classmethod
     def make(
-        cls, shape, ranks, tokens=None, seed=1, skew=TYPICAL_SKEW, routing=None, placement="even"
+        cls,
+        shape,
+        ranks,
+        tokens=None,
+        seed=1,
+        skew=TYPICAL_SKEW,
+        routing=None,
+        placement="even",
+        shares=None,
     ):
         """A workload of ``tokens`` tokens over all ranks.
 
@@ -108,7 +137,9 @@ class Workload:
         :class:`sim.workload.traces.Routing` in place of it; its tokens are repeated from the start
         when there are fewer, and its top-k and experts must be the shape's. ``placement``:
         ``even``, ranks hold equally many experts as nearly as can be; ``runs``, the first ranks
-        hold ceil(experts/ranks) each, as the RTL's layers do. Same arguments, same workload.
+        hold ceil(experts/ranks) each, as the RTL's layers do. ``shares``: fractions of the rows
+        that go to each expert, in place of those that ``skew`` would make. Same arguments, same
+        workload.
         """
         if routing is not None:
             if (routing.num_experts, routing.top_k) != (shape.experts, shape.top_k):
@@ -134,10 +165,9 @@ class Workload:
                 routing.source,
             )
         else:
-            std = skew * SKEW_EXPERTS / shape.experts
-            experts = draw(
-                tokens, shape.top_k, fractions(shape.experts, shape.top_k, std, rng), rng
-            )
+            if shares is None:
+                shares = fractions(shape.experts, shape.top_k, std_of(skew, shape), rng)
+            experts = draw(tokens, shape.top_k, shares, rng)
             label = f"skew {skew:g}"
         starts = np.arange(ranks + 1) * tokens // ranks
         source_of = np.repeat(np.arange(ranks), np.diff(starts))

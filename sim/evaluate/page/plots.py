@@ -11,7 +11,7 @@ from sim.evaluate.schemes import SCHEMES
 from sim.evaluate.study import JUDGED, PAPER_SYSTEMS, paper
 
 from .numbers import mean
-from .page import SHOWN_GPUS, NotRun, read
+from .rows import SHOWN_GPUS, NotRun, read
 
 __all__ = ["PICTURES", "draw_all"]
 
@@ -236,6 +236,82 @@ def _baselines(folder, figure):
         )
 
 
+def _alltoall(folder, figure):
+    """NCCL's all-to-all by size: the model's curve, published times as points."""
+    rows = read(folder, "alltoall")
+    made = list(dict.fromkeys((row["machine"], row["GPUs"]) for row in rows))
+    for axes, (name, ranks) in zip(figure.subplots(1, len(made), sharey=True), made, strict=True):
+        own = [row for row in rows if (row["machine"], row["GPUs"]) == (name, ranks)]
+        places = [int(row["bytes"]) for row in own]
+        axes.plot(places, [float(row["us"]) for row in own], color="#2a6f97", label="model")
+        known = [row for row in own if row["published, us"]]
+        axes.plot(
+            [int(row["bytes"]) for row in known],
+            [float(row["published, us"]) for row in known],
+            "D",
+            color="black",
+            markersize=5,
+            markerfacecolor="none",
+            label="published",
+        )
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.set_xticks([1 << 12, 1 << 20, 1 << 28], ["4 KB", "1 MB", "256 MB"])
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.set(title=f"{ranks} × {name}", xlabel="bytes of a GPU")
+        if (name, ranks) == made[0]:
+            axes.set_ylabel("µs")
+
+
+def _late(folder, figure):
+    """How much of one GPU's delay is left at the end of the others' layer."""
+    rows = [row for row in read(folder, "late-summary") if row["of it at the median, %"]]
+    cases = list(dict.fromkeys((row["model"], row["tokens"]) for row in rows))
+    for axes, case in zip(figure.subplots(1, len(cases), sharey=True), cases, strict=True):
+        own = [row for row in rows if (row["model"], row["tokens"]) == case]
+        for system in dict.fromkeys(row["system"] for row in own):
+            points = [
+                {"us": row["delay, us"], system: float(row["of it at the median, %"]) / 100}
+                for row in own
+                if row["system"] == system
+            ]
+            _lines(axes, points, "us", (system,))
+        _steps(axes, sorted({int(float(row["delay, us"])) for row in own}))
+        axes.set(
+            title=f"{TITLES.get(case[0], case[0])}, {int(case[1]):,} tokens",
+            xlabel="µs that one GPU of eight begins late",
+            ylabel="share of it at the end\nof the median GPU" if case == cases[0] else "",
+        )
+
+
+def _balance(folder, figure):
+    """Rows of the busiest GPU over the day, and what is left in the layer's time."""
+    every = read(folder, "balance-summary")
+    rows = [row for row in every if row["skew"] == every[-1]["skew"]]
+    placements = list(dict.fromkeys(row["placement"] for row in rows))
+    day = [column for column in rows[0] if column.startswith("busiest over the day")]
+    first, second = figure.subplots(1, 2, sharey=True)
+    for column in day:
+        values = {row["placement"]: row[column] for row in rows}
+        points = [(float(values[p]), n) for n, p in enumerate(placements) if values[p]]
+        label = column.removeprefix("busiest over the day, ")
+        first.plot(*zip(*points, strict=True), "o", markersize=5, label=label)
+    for system in dict.fromkeys(row["system"] for row in rows):
+        points = [
+            (float(row["over no skew"]), placements.index(row["placement"]))
+            for row in rows
+            if row["system"] == system
+        ]
+        made = SCHEMES[system]
+        second.plot(*zip(*points, strict=True), "s", color=made.color, label=made.title)
+    for axes in (first, second):
+        axes.axvline(1, color="black", linewidth=0.8)
+        axes.set_yticks(range(len(placements)), placements)
+        axes.set_ylim(len(placements) - 0.5, -0.5)
+    first.set(title="Rows, mean of the day", xlabel="busiest GPU over the mean")
+    second.set(title=f"Layer, {rows[0]['GPUs']} GPUs", xlabel="time over that without skew")
+
+
 STEPS = (
     ("first_ready_us", "gate, counts, first rows on their way", "#d5d9de"),
     ("all_ready_us", "rows arrive; GEMM1 where a system does not wait for all", "#7fb2d6"),
@@ -270,6 +346,45 @@ def _steps_of_a_layer(folder, figure):
     panels[0].set_ylim(len(systems) - 0.5, -0.5)
 
 
+PROGRAMS_SHOWN = {
+    "overlap": ("compute alone", "one stream", "shared expert", "two halves", "two batches"),
+    "training": ("step, layer", "step, activation", "step", "step, delayed", "forward beside"),
+}
+MARKS = ("#b0b7bf", "|"), ("#24557a", "o"), ("#e0a32e", "s"), ("#6a994e", "^"), ("#d00000", "D")
+
+
+def _programs(name):
+    """A panel per model: the time of a layer in each program, by system."""
+
+    def draw(folder, figure):
+        rows = [row for row in read(folder, f"{name}-summary") if row["tokens"] == SHOWN_TOKENS]
+        models = list(dict.fromkeys(row["model"] for row in rows))
+        systems = sorted({row["system"] for row in rows}, key=lambda name: SCHEMES[name].place)
+        panels = figure.subplots(1, len(models), sharey=True, squeeze=False)[0]
+        for axes, model in zip(panels, models, strict=True):
+            own = {row["system"]: row for row in rows if row["model"] == model}
+            for program, (color, marker) in zip(PROGRAMS_SHOWN[name], MARKS, strict=True):
+                points = [
+                    (float(cell), place)
+                    for place, system in enumerate(systems)
+                    if (cell := own[system][f"{program}, us"])
+                ]
+                if points:
+                    axes.plot(
+                        *zip(*points, strict=True),
+                        marker,
+                        color=color,
+                        label=program,
+                        markersize=14 if marker == "|" else 6,
+                        markeredgewidth=2.5 if marker == "|" else 0.8,
+                    )
+            axes.set(title=TITLES.get(model, model), xlabel="µs per layer")
+        panels[0].set_yticks(range(len(systems)), [SCHEMES[system].title for system in systems])
+        panels[0].set_ylim(len(systems) - 0.5, -0.5)
+
+    return draw
+
+
 #: name: (function, inches high, columns of the legend)
 PICTURES = {
     "layer": (_layer, 6.4, 6),
@@ -279,6 +394,11 @@ PICTURES = {
     "ablation": (_ablation, 3.2, 4),
     "breakdown": (_steps_of_a_layer, 3.4, 1),
     "baselines": (_baselines, 3.2, 3),
+    "alltoall": (_alltoall, 3.0, 2),
+    "late": (_late, 3.6, 5),
+    "balance": (_balance, 3.9, 6),
+    "overlap": (_programs("overlap"), 3.2, 5),
+    "training": (_programs("training"), 3.0, 5),
 }
 
 

@@ -62,5 +62,7 @@ def look_up(order, read):
     if column not in rows[0]:
         raise WrongOrder(f"{order}: column = {column!r}: must be one of {', '.join(rows[0])}")
     numbers = [float(row[column]) for row in rows if row[column] != ""]
+    if not numbers:
+        return "–"  # the row says nothing there
     numbers = [abs(number) for number in numbers] if absolute else numbers
     return format(over(numbers) if over else numbers[0], form).replace("-", "−")

@@ -14,8 +14,9 @@ from collections import deque
 from sim.evaluate.machine.engine import GroupedGemm
 from sim.evaluate.systems import constants
 
+from .nccl import exchange_counts
 from .scheme import Scheme
-from .steps import activation, exchange_counts, scaled_gemms, small_ops, start
+from .steps import activation, scaled_gemms, small_ops, start
 
 __all__ = ["SCHEMES", "ccfuser"]
 
@@ -41,19 +42,20 @@ def _rank(cluster, gpu, inbox):
     yield from small_ops(gpu, system.count_ops, "counts")
     yield from exchange_counts(cluster, gpu, 8 * shape.experts)
     for _ in range(system.count_syncs):
-        yield from gpu.host_sync(extra_us=op)
+        yield from gpu.host_sync(extra_us=host.read_us)
     # Own rows in the experts' order into the symmetric heap; then peers may fetch.
-    yield from gpu.move((tokens + sent) * shape.dispatch_bytes, "permute", host_us=op)
+    before = op + host.function_us  # the layer is one autograd Function
+    yield from gpu.move((tokens + sent) * shape.dispatch_bytes, "permute", host_us=before)
     yield from cluster.device_barrier(rank)
     first, second = scaled_gemms(shape, system.fused_gemm_efficiency)
     with cluster.phase(rank, "gemm1"):
-        yield from gpu.launch(op)
+        yield from gpu.launch(host.extension_us)
         work = GroupedGemm(gpu, first, rows)
         cluster.env.process(_fetch(cluster, gpu, work))
         yield work.done
     yield from activation(gpu, sum(rows), op)
     with cluster.phase(rank, "gemm2"):
-        yield from gpu.launch(op)
+        yield from gpu.launch(host.extension_us)
         yield _second(cluster, gpu, second, rows, inbox).done
     with cluster.phase(rank, "combine"):
         yield inbox[rank][1]

@@ -16,8 +16,9 @@ from sim.evaluate.machine.compute import TILE_ROWS, expert_gemms, group_tiles, p
 from sim.evaluate.machine.engine import GroupedGemm
 from sim.evaluate.systems import constants
 
+from .nccl import exchange_counts
 from .scheme import Scheme
-from .steps import ScaledGemm, activation, exchange_counts, small_ops, start
+from .steps import ScaledGemm, activation, small_ops, start
 
 __all__ = ["SCHEMES", "Placement", "comet", "layer0", "layer1", "prepare"]
 
@@ -52,10 +53,10 @@ class Placement:
 
 def prepare(cluster, gpu):
     """Gather and sort indices on the GPU; the host waits for the sorted splits."""
-    system = constants("comet")
-    yield from small_ops(gpu, system.prepare_ops, "counts")
+    system, host = constants("comet"), constants("host")
+    yield from small_ops(gpu, system.prepare_ops, "counts", host.extension_us)
     for _ in range(system.host_syncs):
-        yield from gpu.host_sync(extra_us=constants("host").eager_op_us)
+        yield from gpu.host_sync(extra_us=host.read_us)
 
 
 def _pull(cluster, gpu, placement, token_bytes, on_source):
@@ -86,7 +87,7 @@ def layer0(cluster, gpu, placement, gemm):
     ordered = np.roll(placement.rows_at[rank], -rank, axis=0)
     sums, placed = ordered.cumsum(axis=0), np.zeros(ordered.shape[1], dtype=np.int64)
     with cluster.phase(rank, "gemm1"):
-        yield from gpu.launch()
+        yield from gpu.launch(constants("host").extension_us)
         work = GroupedGemm(gpu, gemm, [int(rows) for rows in sums[-1]])
         group = TILE_ROWS * group_tiles(gpu.gpu, gemm, ordered.shape[1])
 
@@ -120,7 +121,7 @@ def layer1(cluster, gpu, placement, gemm, inbox):
     columns = ceil(gemm.n / splits)
     part = ScaledGemm(columns, gemm.k, gemm.dtype, gemm.weight_bytes)
     with cluster.phase(rank, "gemm2"):
-        yield from gpu.launch()
+        yield from gpu.launch(constants("host").extension_us)
         yield from gpu.hold(system.combine_ctas)
         reducer = None
         for _ in range(splits):

@@ -12,7 +12,7 @@ as DeepEP's tests do.
 from sim.evaluate.systems import constants
 
 from .scheme import Scheme
-from .steps import RowExchange, copy_kernel, experts, start
+from .steps import RowExchange, call_us, copy_kernel, experts, start
 
 __all__ = [
     "SCHEMES",
@@ -93,14 +93,16 @@ def normal_combine(cluster, sms=None):
 def normal_notify(cluster, gpu):
     """Counts of rows per rank and expert: layout, then barriers around an exchange; the host spins
     on the sums."""
-    system = constants("deepep_v1_normal")
-    yield from gpu.kernel(system.layout_us, "layout")
-    yield from gpu.launch()
+    system, host = constants("deepep_v1_normal"), constants("host")
+    tensor = host.allocation_us
+    layout = host.extension_us + system.layout_allocations * tensor
+    yield from gpu.kernel(system.layout_us, "layout", layout)
+    yield from gpu.launch(host.extension_us + system.notify_allocations * tensor)
     for _ in range(system.notify_barriers - 1):
         yield from cluster.device_barrier(gpu.rank)
     yield from cluster.exchange(gpu.rank, 4 * cluster.workload.shape.experts)
     yield from cluster.device_barrier(gpu.rank)
-    yield from gpu.host_sync()
+    yield from gpu.host_sync(extra_us=system.allocations * tensor)
 
 
 def _normal(cluster, gpu, exchanges):
@@ -109,7 +111,9 @@ def _normal(cluster, gpu, exchanges):
     yield from normal_notify(cluster, gpu)
     yield from copy_kernel(cluster, gpu, dispatch, "dispatch", system.sms)
     yield from permuted_experts(cluster, gpu)
-    yield from gpu.move(CACHED_BYTES, "combine")
+    host = constants("host")
+    us = host.extension_us + system.combine_allocations * host.allocation_us
+    yield from gpu.move(CACHED_BYTES, "combine", host_us=us)
     yield from cluster.device_barrier(gpu.rank)
     yield from copy_kernel(cluster, gpu, combine, "combine", system.sms)
     cluster.done(gpu.rank)
@@ -148,7 +152,8 @@ def ll_kernel(cluster, gpu, exchange, phase, copied_bytes, before_us=0.0):
     sms = min(ll_sms(gpu.gpu, cluster.workload.shape.experts), gpu.gpu.sms - 1)
     rate = min(gpu.gpu.stream_gbps, sms * gpu.gpu.sm_hbm_gbps)
     copy_us = gpu.gpu.grid_sync_us + copied_bytes / (rate * 1e3)
-    yield from copy_kernel(cluster, gpu, exchange, phase, sms, before_us, copy_us)
+    host_us = call_us("deepep_v1_ll")
+    yield from copy_kernel(cluster, gpu, exchange, phase, sms, before_us, copy_us, host_us)
 
 
 def ll_copied(workload, rank):
@@ -199,12 +204,13 @@ def v2_combine(cluster, sms=None):
 def _v2(cluster, gpu, exchanges):
     system, workload, rank = constants("deepep_v2"), cluster.workload, gpu.rank
     dispatch, combine = exchanges
+    us = call_us("deepep_v2")
     yield from cluster.gate(gpu)
-    yield from copy_kernel(cluster, gpu, dispatch, "dispatch", system.sms)
+    yield from copy_kernel(cluster, gpu, dispatch, "dispatch", system.sms, host_us=us)
     yield from cluster.device_barrier(rank)
     # dispatch_copy_epilogue: from a slot per source rank to the experts' order.
     yield from permuted_experts(cluster, gpu)
-    yield from copy_kernel(cluster, gpu, combine, "combine", system.sms)
+    yield from copy_kernel(cluster, gpu, combine, "combine", system.sms, host_us=us)
     yield from cluster.device_barrier(rank)
     # combine_reduce_epilogue: sum over the ranks of a token.
     tokens, parts = int(workload.tokens_of[rank]), int(workload.distinct[rank].sum())

@@ -12,8 +12,9 @@ import numpy as np
 from sim.evaluate.machine.compute import expert_gemms
 from sim.evaluate.systems import constants
 
+from .nccl import SendRecv, collective, exchange_counts
 from .scheme import Scheme
-from .steps import RowExchange, collective, exchange_counts, fastest, small_ops, start
+from .steps import fastest, small_ops, start
 
 __all__ = ["SCHEMES", "exchanges", "fastermoe", "grouped"]
 
@@ -43,12 +44,8 @@ def exchanges(cluster, groups, group_of):
             result[-1].append(
                 (
                     rows,
-                    RowExchange(
-                        cluster, rows * shape.dispatch_bytes, shape.dispatch_bytes, parts=2
-                    ),
-                    RowExchange(
-                        cluster, rows.T * shape.combine_bytes, shape.combine_bytes, parts=2
-                    ),
+                    SendRecv(cluster, rows * shape.dispatch_bytes),
+                    SendRecv(cluster, rows.T * shape.combine_bytes),
                 )
             )
     return result
@@ -81,10 +78,18 @@ def _rank(cluster, gpu, steps):
     yield from cluster.gate(gpu)
     # Counts: per expert, exchanged, and copied to the host piece by piece.
     yield from small_ops(gpu, system.count_ops, "counts")
-    yield from exchange_counts(cluster, gpu, 8 * len(workload.experts_of(rank)))
+    yield from exchange_counts(
+        cluster,
+        gpu,
+        8 * len(workload.experts_of(rank)),
+        steps=1,
+        host_us=host.extension_us + host.nccl_us,
+    )
     for _ in range(system.count_syncs):
-        yield from gpu.host_sync(extra_us=op)
-    yield from gpu.move((tokens + sent) * shape.dispatch_bytes, "permute", host_us=op)
+        yield from gpu.host_sync(extra_us=host.read_us)
+    # The schedule is one autograd Function.
+    before = op + host.function_us
+    yield from gpu.move((tokens + sent) * shape.dispatch_bytes, "permute", host_us=before)
     # Stream of communication beside the default stream.
     taken = [cluster.env.event() for _ in steps]
     answered = [cluster.env.event() for _ in steps]
@@ -119,15 +124,19 @@ def _rank(cluster, gpu, steps):
 
 
 def _communicate(cluster, gpu, steps, taken, answered):
-    sms = constants("host").collective_sms if len(steps) > 1 else 0
+    beside, us = len(steps) > 1, constants("host").nccl_us  # called from C++
     for step, experts in enumerate(steps):
         for number, (_, there, _) in enumerate(experts):
-            yield from collective(cluster, gpu, there, "dispatch", f"there {step} {number}", sms)
+            yield from collective(
+                cluster, gpu, there, "dispatch", f"there {step} {number}", us, beside
+            )
         taken[step].succeed()
     for step, experts in enumerate(steps):
         yield answered[step]
         for number, (_, _, back) in enumerate(experts):
-            yield from collective(cluster, gpu, back, "combine", f"back {step} {number}", sms)
+            yield from collective(
+                cluster, gpu, back, "combine", f"back {step} {number}", us, beside
+            )
 
 
 SCHEMES = {

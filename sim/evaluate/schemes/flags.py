@@ -47,7 +47,7 @@ class _Flags(StoredLayer):
         stock_fabric(cluster)
         super().__init__(cluster, by_expert)
         for gpu in cluster.gpus:
-            cluster.env.process(gpu.hold(constants("row_flags").scheduler_sms))
+            cluster.env.process(gpu.keep(constants("row_flags").scheduler_sms))
 
     def group(self, rank, expert, rows):
         self.env.process(self.release_group(rank, expert, rows, self.machine.gpu.poll_us))

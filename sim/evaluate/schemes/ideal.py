@@ -34,8 +34,8 @@ def ideal(cluster):
 def _rank(cluster, gpu, links):
     shape, rows = cluster.workload.shape, cluster.workload.rows_at(gpu.rank)
     tokens = int(cluster.workload.tokens_of[gpu.rank])
-    gate = cluster.gate_us(gpu.rank)
-    yield cluster.env.timeout(gate)
+    yield from gpu.begin()
+    yield cluster.env.timeout(cluster.gate_us(gpu.rank))
     cluster.first_ready(gpu.rank)
     cluster.all_ready(gpu.rank)
     first, second = expert_gemms(shape)

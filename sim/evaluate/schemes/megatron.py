@@ -8,11 +8,10 @@ the fused permutation of NVIDIA/TransformerEngine (``--moe-permute-fusion``; wit
 more kernels and host synchronisations).
 """
 
-import numpy as np
-
 from sim.evaluate.machine.compute import expert_gemms, pass_us
 from sim.evaluate.systems import constants
 
+from .nccl import SendRecv, collective, exchange_counts
 from .scheme import Scheme
 from .steps import small_ops, start
 
@@ -31,63 +30,62 @@ PROBABILITY_BYTES = 4  # the routing weights travel in an all-to-all of their ow
 
 def megatron(cluster):
     """One process per rank."""
-    start(cluster, _rank)
+    shape, pairs = cluster.workload.shape, cluster.workload.pair_rows
+    there = SendRecv(cluster, pairs * shape.dispatch_bytes)
+    weights = SendRecv(cluster, pairs * PROBABILITY_BYTES, rows=False)
+    start(cluster, _rank, there, weights, SendRecv(cluster, pairs.T * shape.combine_bytes))
 
 
-def _rank(cluster, gpu):
+def _rank(cluster, gpu, there, weights, back):
     host, workload, rank = constants("host"), cluster.workload, gpu.rank
     shape, rows, pairs = workload.shape, workload.rows_at(rank), workload.pair_rows
     tokens, sent, taken = int(workload.tokens_of[rank]), int(pairs[rank].sum()), int(rows.sum())
     op, row, answer = host.eager_op_us, shape.dispatch_bytes, shape.combine_bytes
+    function = host.function_us  # of autograd, around permutations and all-to-alls
 
-    def collective(bytes_to, phase, group, **options):
-        """An NCCL all-to-all: its kernel, its start on all ranks, the transfers."""
-        with cluster.phase(rank, phase):
-            yield from gpu.launch(op)
-        yield from cluster.meet(rank, group)
-        with cluster.phase(rank, phase):
-            yield cluster.env.timeout(host.collective_us)
-            yield from cluster.all_to_all(rank, bytes_to, group, **options)
+    def all_to_all(exchange, phase, group):
+        host_us = host.collective_us + function
+        return collective(cluster, gpu, exchange, phase, group, host_us, beside=True)
 
     # 1. Router.
     yield from gpu.kernel(cluster.gate_us(rank), "gate", op)
     yield from small_ops(gpu, host.gate_ops - 2, "gate")
     # 2. Counts of every rank to every rank.
     yield from small_ops(gpu, COUNT_OPS, "counts")
-    yield from collective(np.full(cluster.machine.ranks, 8 * shape.experts), "counts", "counts")
+    yield from exchange_counts(cluster, gpu, 8 * shape.experts)
     # 3. Rows in the order of their experts; the host needs the counts for the sizes of what
     # follows.
     yield from small_ops(gpu, MAP_OPS, "permute")
-    yield from gpu.move((tokens + sent) * row, "permute", host_us=op)
-    yield from gpu.host_sync(extra_us=op + (COPIES - 1) * COPY_US)
+    yield from gpu.move((tokens + sent) * row, "permute", host_us=op + function)
+    yield from gpu.host_sync(extra_us=host.read_us + (COPIES - 1) * COPY_US)
     # 4. Rows, then their weights, to the ranks that hold the experts.
-    yield from collective(pairs[rank] * row, "dispatch", "dispatch", row_bytes=row)
-    yield from collective(pairs[rank] * PROBABILITY_BYTES, "dispatch", "probabilities")
+    yield from all_to_all(there, "dispatch", "dispatch")
+    yield from all_to_all(weights, "dispatch", "probabilities")
     cluster.first_ready(rank)
     cluster.all_ready(rank)
     # 5. Rows of one expert together, when there are several.
     if len(rows) > 1:
         yield from small_ops(gpu, 1, "permute")
-        yield from gpu.move(2 * taken * row, "permute", host_us=op)
+        yield from gpu.move(2 * taken * row, "permute", host_us=op + function)
     # 6. Expert.
     first, second = expert_gemms(shape)
-    yield from _grouped(gpu, first, rows, "gemm1", op)
-    yield from gpu.kernel(pass_us(gpu.gpu, taken * 6 * shape.inter), "activation", op)
-    yield from _grouped(gpu, second, rows, "gemm2", op)
+    yield from _grouped(gpu, first, rows, "gemm1", host)
+    yield from gpu.kernel(pass_us(gpu.gpu, taken * 6 * shape.inter), "activation", op + function)
+    yield from _grouped(gpu, second, rows, "gemm2", host)
     # 7. The way back.
     if len(rows) > 1:
         yield from small_ops(gpu, 1, "unpermute")
-        yield from gpu.move(2 * taken * answer, "unpermute", host_us=op)
-    yield from collective(pairs[:, rank] * answer, "combine", "combine", row_bytes=answer)
-    yield from gpu.move((sent + tokens) * answer, "unpermute", host_us=op)
+        yield from gpu.move(2 * taken * answer, "unpermute", host_us=op + function)
+    yield from all_to_all(back, "combine", "combine")
+    yield from gpu.move((sent + tokens) * answer, "unpermute", host_us=op + function)
     cluster.done(rank)
 
 
-def _grouped(gpu, gemm, rows, phase, op):
-    """TEGroupedMLP: one cuBLAS call per local expert, on several streams; the host launches them
-    one by one."""
-    gpu.host_at += op + gpu.gpu.launch_us * (len(rows) - 1)
-    yield from gpu.gemm(gemm, rows, phase)
+def _grouped(gpu, gemm, rows, phase, host):
+    """TEGroupedMLP's GroupedLinear: a module; one cuBLAS call per local expert, on several streams,
+    which the host prepares and launches one by one."""
+    us = host.module_us + host.grouped_gemm_us * len(rows)
+    yield from gpu.gemm(gemm, rows, phase, host_us=us)
 
 
 SCHEMES = {

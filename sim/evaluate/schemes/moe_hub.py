@@ -32,7 +32,7 @@ from sim.evaluate.machine.network_settings import hub_figures
 from .scheme import Scheme
 from .stored import COLUMN_BYTES, StoredLayer, Sums
 
-__all__ = ["SCHEMES", "SECTOR_BYTES", "Hub", "HubLayer", "OnceLayer", "hub_layer"]
+__all__ = ["SCHEMES", "SECTOR_BYTES", "Hub", "HubLayer", "OnceLayer", "hub_scheme"]
 
 SECTOR_BYTES = 32  # a store as it leaves an SM, when nothing merges it
 
@@ -47,16 +47,6 @@ class Hub:
     by_expert: bool = False
 
 
-def hub_layer(layer, *more):
-    """The scheme of a machine with hubs, ``layer(cluster, *more)`` on all ranks."""
-
-    def scheme(cluster):
-        layer(cluster, *more).run()
-
-    scheme.hub = True
-    return scheme
-
-
 class HubLayer(StoredLayer):
     """A layer through hubs with these parts."""
 
@@ -68,15 +58,33 @@ class HubLayer(StoredLayer):
         self.cycle_us = cluster.network.settings.hub_cycle
         self.ready_us = hub_figures()["latency_cycles"]["answer_to_ready"] * self.cycle_us
         self.flags = [0] * self.machine.ranks
+        self.silent, self.told = self.machine.ranks, cluster.env.event()
         self.pool_bytes = cluster.network.settings.pool_packets * self.packet_bytes
         self.unsent, self.drained = [0] * self.machine.ranks, [None] * self.machine.ranks
+
+    def begin(self, gpu):
+        """Sources say first how much they will send: without that nobody knows an expert's last
+        rows as such."""
+        yield from super().begin(gpu)
+        self.env.process(self._tell())
+
+    def _tell(self):
+        yield self.env.timeout(self.machine.fabric.one_way_us)
+        self.silent -= 1
+        if not self.silent:
+            self.told.succeed()
 
     def group(self, rank, expert, rows):
         """All rows of a group are in memory: the hub releases its thread blocks."""
         if self.hub.signal:
             last = not self.boxes[expert].missing_rows
-            delay = self.last_us(rank, expert) if last else self.ready_us
-            self.env.process(self.release_group(rank, expert, rows, delay))
+            self.env.process(self._ready(rank, expert, rows, last))
+
+    def _ready(self, rank, expert, rows, last):
+        if last:
+            yield self.told
+        delay = self.last_us(rank, expert) if last else self.ready_us
+        yield from self.release_group(rank, expert, rows, delay)
 
     def last_us(self, rank, expert):
         """The last group waits for the producers' closes: they follow the data, one expert's after
@@ -197,19 +205,20 @@ class OnceLayer(HubLayer):
             )
 
 
+def hub_scheme(title, color, place, *parts, layer=HubLayer):
+    """The scheme of GPUs with hubs, ``layer(cluster, *parts)`` on all ranks."""
+
+    def run(cluster):
+        layer(cluster, *parts).run()
+
+    return Scheme(run, title, color, place, hub=True)
+
+
 SCHEMES = {
-    "moe_hub_base": Scheme(
-        hub_layer(HubLayer, Hub(packets=False, signal=False)), "base", "#f7c6c5", place=13
-    ),
-    "moe_hub_packets": Scheme(
-        hub_layer(HubLayer, Hub(signal=False)), "+ packets", "#f08a86", place=14
-    ),
-    "moe_hub_signal": Scheme(
-        hub_layer(HubLayer, Hub(packets=False)), "+ signalling", "#e5534b", place=15
-    ),
-    "moe_hub": Scheme(hub_layer(HubLayer, Hub()), "MoE-Hub", "#d00000", place=16),
-    "moe_hub_by_expert": Scheme(
-        hub_layer(HubLayer, Hub(by_expert=True)), "MoE-Hub, by expert", "#ff7b00", place=17
-    ),
-    "moe_hub_once": Scheme(hub_layer(OnceLayer), "MoE-Hub, once per GPU", "#7a0000", place=18),
+    "moe_hub_base": hub_scheme("base", "#f7c6c5", 13, Hub(packets=False, signal=False)),
+    "moe_hub_packets": hub_scheme("+ packets", "#f08a86", 14, Hub(signal=False)),
+    "moe_hub_signal": hub_scheme("+ signalling", "#e5534b", 15, Hub(packets=False)),
+    "moe_hub": hub_scheme("MoE-Hub", "#d00000", 16, Hub()),
+    "moe_hub_by_expert": hub_scheme("MoE-Hub, by expert", "#ff7b00", 17, Hub(by_expert=True)),
+    "moe_hub_once": hub_scheme("MoE-Hub, once per GPU", "#7a0000", 18, layer=OnceLayer),
 }

@@ -11,7 +11,7 @@ from sim.evaluate.systems import constants
 
 from .deepep import dispatch_row_bytes, once_to_each_rank, permuted_experts
 from .scheme import Scheme
-from .steps import copy_kernel, start
+from .steps import call_us, copy_kernel, start
 
 __all__ = ["SCHEMES", "combine", "dispatch", "kernel", "mori"]
 
@@ -31,8 +31,9 @@ def combine(cluster):
 def kernel(cluster, gpu, exchange, phase):
     """Atomics for rows, payload, barrier of the grid, counts as flags, polling."""
     system = constants("mori")
+    sms = min(system.blocks, gpu.gpu.sms - 1)
     yield from copy_kernel(
-        cluster, gpu, exchange, phase, min(system.blocks, gpu.gpu.sms - 1), system.kernel_us
+        cluster, gpu, exchange, phase, sms, system.kernel_us, host_us=call_us("mori")
     )
 
 

@@ -14,13 +14,14 @@ class Scheme:
     """A system that runs a layer: ``run(cluster)`` starts its processes.
 
     ``title``: as its authors write it. ``color``: the same in every figure. ``place``: order on the
-    page, small numbers first.
+    page, small numbers first. ``hub``: its GPUs have hubs, with their credits and loopback lanes.
     """
 
     run: Callable[[Cluster], None]
     title: str
     color: str
     place: int
+    hub: bool = False
 
     def __call__(self, cluster):
         self.run(cluster)

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps that several software systems take: row exchanges by copy kernels, collectives of the host,
-slower GEMMs."""
+"""Steps that several software systems take: row exchanges by copy kernels, slower GEMMs."""
 
 from dataclasses import dataclass, replace
 from math import inf
@@ -16,9 +15,8 @@ __all__ = [
     "RowExchange",
     "ScaledGemm",
     "activation",
-    "collective",
+    "call_us",
     "copy_kernel",
-    "exchange_counts",
     "experts",
     "fastest",
     "link_payload_gbps",
@@ -58,20 +56,17 @@ def link_payload_gbps(machine, packet_bytes=128):
     return fabric.link_gbps * packet_bytes / ((flits + fabric.header_flits) * fabric.flit_bytes)
 
 
-def stock_fabric(cluster):
+def stock_fabric(cluster, sent_bytes=None):
     """Gives the cluster links of today's GPUs: no credits per destination, no hub's loopback path.
 
     A turn of the links is a thousandth of what a rank sends, 8 KB at least: enough turns to be
-    fair, few enough to be fast.
+    fair, few enough to be fast. ``sent_bytes``: that, the workload's rows by default.
     """
     workload = cluster.workload
-    packets = (
-        workload.tokens
-        * workload.shape.top_k
-        // workload.ranks
-        * workload.shape.combine_bytes
-        // 128
-    )
+    if sent_bytes is None:
+        rows = workload.tokens * workload.shape.top_k // workload.ranks
+        sent_bytes = rows * workload.shape.combine_bytes
+    packets = sent_bytes // 128
     cluster.connect(
         replace(
             cluster.network.settings,
@@ -182,44 +177,14 @@ class RowExchange:
             self.arrived[dst].succeed()
 
 
-def collective(cluster, gpu, exchange, phase, group, sms=0):
-    """The kernel of an NCCL all-to-all: starts on all ranks together, ends when the rank has sent
-    and received all rows.
-
-    ``group``: name of this collective, the same on all ranks. ``sms``: SMs that it takes from
-    kernels that run beside it.
-    """
-    with cluster.phase(gpu.rank, phase):
-        if sms:
-            yield from gpu.hold(sms)
-    yield from cluster.meet(gpu.rank, group)
-    with cluster.phase(gpu.rank, phase):
-        yield cluster.env.timeout(constants("host").collective_us)
-        yield from exchange.run(gpu.rank)
-        yield exchange.arrived[gpu.rank]
-        if sms:
-            gpu.release(sms)
-
-
-def exchange_counts(cluster, gpu, bytes_per_peer, group="counts"):
-    """A framework's collective of a few numbers: its launch, its start on all ranks,
-    ``bytes_per_peer`` to every other."""
-    host = constants("host")
-    with cluster.phase(gpu.rank, "counts"):
-        yield from gpu.launch(host.eager_op_us)
-    yield from cluster.meet(gpu.rank, group)
-    with cluster.phase(gpu.rank, "counts"):
-        yield cluster.env.timeout(host.collective_us)
-        yield from cluster.exchange(gpu.rank, bytes_per_peer, group)
-
-
-def copy_kernel(cluster, gpu, exchange, phase, sms, before_us=0.0, after_us=0.0):
+def copy_kernel(cluster, gpu, exchange, phase, sms, before_us=0.0, after_us=0.0, host_us=None):
     """A communication kernel on ``sms`` SMs of its own: rows leave and arrive, flags are polled.
 
-    ``before_us``, ``after_us``: what it does before its rows leave and after all have arrived.
+    ``before_us``, ``after_us``: what it does before its rows leave and after all have arrived;
+    ``host_us``: see :meth:`GpuSim.launch`.
     """
     with cluster.phase(gpu.rank, phase):
-        yield from gpu.launch()
+        yield from gpu.launch(host_us)
         yield from gpu.hold(sms)
         yield cluster.env.timeout(before_us)
         yield from exchange.run(gpu.rank)
@@ -229,9 +194,16 @@ def copy_kernel(cluster, gpu, exchange, phase, sms, before_us=0.0, after_us=0.0)
         gpu.release(sms)
 
 
-def small_ops(gpu, count, phase):
-    """Operations of PyTorch on a few thousand numbers, one kernel each."""
-    op = constants("host").eager_op_us
+def call_us(system):
+    """Host time of a call into the C++ extension of ``system``, its tensors allocated."""
+    host = constants("host")
+    return host.extension_us + constants(system).allocations * host.allocation_us
+
+
+def small_ops(gpu, count, phase, host_us=None):
+    """Operations of PyTorch on a few thousand numbers, one kernel each. ``host_us``: of each, where
+    it is not one of the dispatcher's."""
+    op = constants("host").eager_op_us if host_us is None else host_us
     for _ in range(count):
         yield from gpu.move(SMALL_BYTES, phase, host_us=op)
 

@@ -189,7 +189,7 @@ class StoredLayer:
         begun = self.env.now
         yield self.answers_here[rank]
         end = self.sums[rank].end(begun, pass_us(gpu.gpu, self.sum_bytes(rank)))
-        yield self.env.timeout(max(0.0, end - self.env.now))
+        yield from gpu.finish(begun, end, self.sum_bytes(rank))
 
     # -- one rank ----------------------------------------------------------------------------------
 
@@ -300,7 +300,7 @@ class StoredLayer:
         self.cluster.first_ready(rank)
         for tile in tiles_of(rows):
             self.gemm1[rank].ready(expert, tile)
-        self.cluster.all_ready(rank)
+        self.cluster.all_ready(rank, rows)
 
     def release_group(self, rank, expert, rows, delay):
         """:meth:`release` of a group; after a rank's last one nothing more comes."""

@@ -14,8 +14,9 @@ import numpy as np
 from sim.evaluate.machine.compute import expert_gemms
 from sim.evaluate.systems import constants
 
+from .nccl import SendRecv, collective, exchange_counts
 from .scheme import Scheme
-from .steps import RowExchange, collective, exchange_counts, fastest, small_ops, start
+from .steps import fastest, small_ops, start
 
 __all__ = ["SCHEMES", "capacity", "pipelined", "tutel"]
 
@@ -46,8 +47,8 @@ def pipelined(cluster, degree):
     )
     chunks = [
         (
-            RowExchange(cluster, there * shape.dispatch_bytes, shape.dispatch_bytes),
-            RowExchange(cluster, back * shape.combine_bytes, shape.combine_bytes),
+            SendRecv(cluster, there * shape.dispatch_bytes),
+            SendRecv(cluster, back * shape.combine_bytes),
         )
         for _ in range(degree)
     ]
@@ -72,13 +73,16 @@ def _rank(cluster, gpu, chunks, rows):
         for _ in range(system.gate_ops_per_choice):
             yield from gpu.move(8 * tokens * shape.experts, "gate", host_us=op)
     # 2. The largest count of all ranks is the capacity; the host needs it for the sizes.
-    yield from exchange_counts(cluster, gpu, 8)
+    yield from exchange_counts(cluster, gpu, 8, steps=2 * (ranks - 1))
     for _ in range(system.host_syncs):
-        yield from gpu.host_sync(extra_us=op)
+        yield from gpu.host_sync(extra_us=host.read_us)
     # 3. Rows into [experts, capacity] (fast_encode): zeros, then the rows.
     wide = system.encode_bytes_scale
     yield from gpu.move(wide * padded * shape.dispatch_bytes, "permute", host_us=op)
-    yield from gpu.move(wide * (tokens + sent) * shape.dispatch_bytes, "permute", host_us=op)
+    function = host.function_us  # of autograd, around encoding and decoding, and all-to-alls
+    yield from gpu.move(
+        wide * (tokens + sent) * shape.dispatch_bytes, "permute", host_us=op + function
+    )
     # 4. Chunk by chunk, on two streams: all-to-all, expert, all-to-all back.
     taken = [cluster.env.event() for _ in chunks]
     answered = [cluster.env.event() for _ in chunks]
@@ -92,9 +96,9 @@ def _rank(cluster, gpu, chunks, rows):
         batch = [rows * ranks] * local
         if local > 1:
             yield from gpu.move(2 * sum(batch) * shape.dispatch_bytes, "permute", host_us=op)
-        yield from gpu.gemm(first, batch, "gemm1")
+        yield from gpu.gemm(first, batch, "gemm1", host_us=op)
         yield from gpu.move(sum(batch) * shape.inter * 6, "activation", host_us=op)
-        yield from gpu.gemm(second, batch, "gemm2")
+        yield from gpu.gemm(second, batch, "gemm2", host_us=op)
         if local > 1:
             yield from gpu.move(2 * sum(batch) * shape.combine_bytes, "unpermute", host_us=op)
         answered[number].succeed()
@@ -103,20 +107,21 @@ def _rank(cluster, gpu, chunks, rows):
     yield from gpu.move(
         wide * (sent + tokens * shape.top_k) * shape.combine_bytes,
         "unpermute",
-        host_us=op * shape.top_k,
+        host_us=op * shape.top_k + function,
     )
     cluster.done(rank)
 
 
 def _communicate(cluster, gpu, chunks, taken, answered):
     """The communication stream: dispatch of all chunks first, then the answers in order."""
-    sms = constants("host").collective_sms if len(chunks) > 1 else 0
+    host, beside = constants("host"), len(chunks) > 1
+    us = host.collective_us + host.function_us
     for number, (there, _) in enumerate(chunks):
-        yield from collective(cluster, gpu, there, "dispatch", f"there {number}", sms)
+        yield from collective(cluster, gpu, there, "dispatch", f"there {number}", us, beside)
         taken[number].succeed()
     for number, (_, back) in enumerate(chunks):
         yield answered[number]
-        yield from collective(cluster, gpu, back, "combine", f"back {number}", sms)
+        yield from collective(cluster, gpu, back, "combine", f"back {number}", us, beside)
 
 
 SCHEMES = {

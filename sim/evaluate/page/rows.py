@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of the experiments' CSV files, and what the page's tables have in common."""
+
+import csv
+from pathlib import Path
+
+from flow import tables
+
+from .numbers import NAMES, ratio
+
+__all__ = [
+    "NotRun",
+    "SHOWN_GPUS",
+    "compared",
+    "grid",
+    "markdown",
+    "read",
+    "summary",
+    "systems_in",
+    "titles",
+]
+
+SHOWN_GPUS = "8"  # of tables over tokens
+
+
+class NotRun(ValueError):
+    """An experiment's file is not there."""
+
+    def __init__(self, path, experiment):
+        super().__init__(f"{path}: is not there; run `moe-hub evaluate {experiment}` first")
+        self.experiment = experiment
+
+
+def read(folder, name):
+    """Rows of one of the experiments' CSV files. Raises :class:`NotRun`."""
+    path = Path(folder) / f"{name}.csv"
+    if not path.is_file():
+        raise NotRun(path, name.removesuffix("-summary"))
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def markdown(head, rows, left=1):
+    """A Markdown table; all columns but the first ``left`` are aligned to the right."""
+    marks = "| --- " * left + "| ---: " * (len(head) - left) + "|"
+    return "\n".join(tables.markdown(head, rows, marks)) + "\n"
+
+
+def titles(systems):
+    """Systems as their authors write them."""
+    return [NAMES.get(system, system) for system in systems]
+
+
+def compared(rows, column="system"):
+    """Systems of the rows beside the hub, in the order of the page."""
+    present = dict.fromkeys(row[column] for row in rows)
+    return [name for name in NAMES if name in present and name != "moe_hub"]
+
+
+def systems_in(row):
+    return [name for name in NAMES if row.get(name)]
+
+
+def grid(rows, of_row, columns, value):
+    """{key of a row: {column: value}} in the order of the rows."""
+    table = {}
+    for row in rows:
+        if columns(row) is not None:
+            table.setdefault(of_row(row), {}).setdefault(columns(row), []).append(value(row))
+    return table
+
+
+def summary(name, shown, keep=lambda row: True):
+    """Columns of a summary: ``shown``, {column: (heading, text of a cell)}, then a ratio for every
+    system."""
+
+    def table(folder):
+        rows = [row for row in read(folder, f"{name}-summary") if keep(row)]
+        systems = [system for system in NAMES if system in rows[0]]
+        lines = [
+            [
+                *(text(row[column]) for column, (_, text) in shown.items()),
+                *(ratio(row[system]) if row[system] else "" for system in systems),
+            ]
+            for row in rows
+        ]
+        return markdown([*(heading for heading, _ in shown.values()), *titles(systems)], lines)
+
+    return table
