@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clock, reset and scheduler of the cocotb benches.
 
-**The sampling point.** Everything is driven just after the rising edge and sampled at the falling
-edge, when all combinational paths (also those through the bench) have settled. What is sampled at
-the falling edge is what the design sees at the next rising edge: ``valid & ready`` there means that
-the item moves. One :class:`Bench` per design does both for all agents, in two simulator callbacks
-per cycle, so that agents cost little. Test code that awaits an agent or ``bench.cycles()`` goes on
-just after the rising edge, before the agents drive: an item it puts then is offered in that cycle.
-Between awaits it may write to plain inputs; read plain outputs with ``await
-bench.sampled()`` or in an ``on_sample`` function.
+**The sampling point.** Everything is sampled at the rising edge, before the design sees it: all
+combinational paths (also those through the bench) have settled, and ``valid & ready`` means that
+the item moves at this edge. What is driven then holds from behind the edge to the next one. One
+:class:`Bench` per design does both for all agents, in one simulator callback per cycle, so that
+agents cost little. Test code that awaits an agent or ``bench.cycles()`` goes on after the edge,
+before the agents drive: an item it puts then is offered in that cycle. Between awaits it may write
+to plain inputs; read plain outputs with ``await bench.sampled()`` or in an ``on_sample`` function.
 """
 
 import cocotb
 from cocotb.clock import Clock
-from cocotb.triggers import Event, FallingEdge, ReadWrite, RisingEdge
+from cocotb.triggers import Event, NullTrigger, ReadWrite, RisingEdge
 
 from .planted import choose
 
@@ -40,6 +39,10 @@ class Bench:
         self.watchdog = watchdog
         self._clk, self._rst = getattr(dut, clk), getattr(dut, rst, None)
         self._agents = []
+        self._samples = []  # what agents do in every cycle
+        self._drives = []
+        self._working = []  # agents that have something to drive
+        self._offering = []  # sources that offer something
         self._wake = []  # events to set after the next rising edge
         self._timers = []  # (cycle, event)
         self._on_sample = []
@@ -59,13 +62,27 @@ class Bench:
         Clock(self._clk, self._period, unit="ps").start()
         cocotb.start_soon(self._run())
 
-    def add(self, agent):
-        """Adds an agent: ``drive()`` after each rising edge, ``sample()`` at each falling edge,
-        ``clear()`` in reset."""
+    def add(self, agent, every_cycle=("sample", "drive")):
+        """Adds an agent: ``sample()`` at each rising edge, ``drive()`` behind it, ``clear()`` in
+        reset. ``every_cycle``: which of them; an agent that rests most of the time asks for the
+        others by :meth:`work` and :meth:`offer`."""
         self._agents.append(agent)
+        if "sample" in every_cycle:
+            self._samples.append(agent.sample)
+        if "drive" in every_cycle:
+            self._drives.append(agent.drive)
+
+    def work(self, agent):
+        """Calls ``agent.drive()`` in each cycle, from this or the next one, until it returns
+        False."""
+        self._working.append(agent)
+
+    def offer(self, agent):
+        """Calls ``agent.sample()`` at the end of this cycle."""
+        self._offering.append(agent)
 
     def on_sample(self, function):
-        """Calls ``function(cycle)`` at each falling edge, outside of reset."""
+        """Calls ``function(cycle)`` at the end of each cycle, outside of reset."""
         self._on_sample.append(function)
 
     def moved(self):
@@ -84,7 +101,7 @@ class Bench:
             await event.wait()
 
     async def sampled(self):
-        """Waits for the next falling edge: the place to read plain outputs. Write inputs only after
+        """Waits for the end of this cycle: the place to read plain outputs. Write inputs only after
         ``cycles(1)``."""
         if self._sampled is None:
             self._sampled = Event()
@@ -127,9 +144,15 @@ class Bench:
         self._moved = self.cycle
 
     async def _run(self):
-        rising, falling = RisingEdge(self._clk), FallingEdge(self._clk)
+        rising, read_write, here = RisingEdge(self._clk), ReadWrite(), NullTrigger()
         while True:
             await rising
+            if not self.in_reset:
+                self._end_of_cycle()
+            if self._sampled is not None:
+                event, self._sampled = self._sampled, None
+                event.set()
+                await here  # cocotb runs what was woken before this first: it reads
             self.cycle += 1
             if self._timers:
                 self._wake += [event for cycle, event in self._timers if cycle <= self.cycle]
@@ -138,23 +161,24 @@ class Bench:
                 events, self._wake = self._wake, []
                 for event in events:
                     event.set()
-                await ReadWrite()  # test code runs first
+                await read_write  # test code runs first
             if not self.in_reset:
-                for agent in self._agents:
-                    agent.drive()
-            await falling
-            if not self.in_reset:
-                for agent in self._agents:
-                    agent.sample()
-                for function in self._on_sample:
-                    function(self.cycle)
-                if self.watchdog and self.cycle - self._moved > self.watchdog:
-                    raise AssertionError(
-                        f"watchdog: nothing moved for {self.watchdog} cycles\n" + self.waiting_for()
-                    )
-            if self._sampled is not None:
-                event, self._sampled = self._sampled, None
-                event.set()
+                self._working = [agent for agent in self._working if agent.drive()]
+                for drive in self._drives:
+                    drive()
+
+    def _end_of_cycle(self):
+        offering, self._offering = self._offering, []
+        for agent in offering:
+            agent.sample()
+        for sample in self._samples:
+            sample()
+        for function in self._on_sample:
+            function(self.cycle)
+        if self.watchdog and self.cycle - self._moved > self.watchdog:
+            raise AssertionError(
+                f"watchdog: nothing moved for {self.watchdog} cycles\n" + self.waiting_for()
+            )
 
     def waiting_for(self):
         """What each agent waits for, one line each."""

@@ -7,16 +7,17 @@ array ``i_x__0__payload``; a struct payload or a plain struct port is one flat v
 :class:`Codec` packs.
 """
 
-from functools import cached_property
+from functools import cached_property, partial
 
 import cocotb
 from amaranth.hdl import Shape
 from amaranth.lib import data
 
-__all__ = ["Codec", "SignalPort", "StreamPort", "hub_port", "reader"]
+__all__ = ["Codec", "SignalPort", "StreamPort", "hub_port", "reader", "writer"]
 
 NUMBER = 31  # bits that the simulator hands over as a number, without a sign
 TWO_VALUED = str.maketrans("XZxz", "0000")
+DEPOSIT = 0  # what cocotb calls an ordinary write
 
 
 def reader(handle):
@@ -36,6 +37,20 @@ def reader(handle):
     return lambda: int(text().translate(TWO_VALUED), 2)
 
 
+def writer(handle):
+    """A function that drives a signal with an unsigned integer, which has to fit.
+
+    ``handle.value = number`` says the same in three calls more. Under Verilator both leave it to
+    the simulator that the write takes effect behind the clock's edge; elsewhere cocotb sees to it.
+    """
+    if cocotb.SIM_NAME != "Verilator":
+        return partial(setattr, handle, "value")
+    if len(handle) <= NUMBER:
+        return partial(handle._handle.set_signal_val_int, DEPOSIT)
+    text, form = handle._handle.set_signal_val_binstr, f"0{len(handle)}b"
+    return lambda number: text(DEPOSIT, format(number, form))
+
+
 class Codec:
     """Packs and unpacks the values of a shape: layouts become dictionaries (lists for arrays),
     nested as they are.
@@ -53,6 +68,11 @@ class Codec:
         if isinstance(shape, data.Layout):
             self._fields = {key: (field.offset, Codec(field.shape)) for key, field in shape}
             self._list = isinstance(shape, data.ArrayLayout)
+            parts = self._fields.items()
+            self._numbers = [
+                (key, at, part._mask) for key, (at, part) in parts if not part.is_layout
+            ]
+            self._nested = [(key, at, part) for key, (at, part) in parts if part.is_layout]
         self.width = Shape.cast(shape).width
         self._mask = (1 << self.width) - 1
 
@@ -82,7 +102,10 @@ class Codec:
             return word & self._mask
         if self._list:
             return [codec.unpack(word >> offset) for offset, codec in self._fields.values()]
-        return {key: codec.unpack(word >> offset) for key, (offset, codec) in self._fields.items()}
+        fields = {key: word >> offset & mask for key, offset, mask in self._numbers}
+        for key, offset, codec in self._nested:
+            fields[key] = codec.unpack(word >> offset)
+        return fields
 
 
 class StreamPort:
@@ -95,8 +118,9 @@ class StreamPort:
         self.name = name
         self.valid, self.ready = getattr(dut, f"{name}__valid"), getattr(dut, f"{name}__ready")
         self.is_valid, self.is_ready = reader(self.valid), reader(self.ready)
+        self.write_valid, self.write_ready = writer(self.valid), writer(self.ready)
         self._payload = getattr(dut, f"{name}__payload")
-        self.read = reader(self._payload)
+        self.read, self.write = reader(self._payload), writer(self._payload)
         self.codec = Codec(len(self._payload) if shape is None else shape)
         if self.codec.width != len(self._payload):
             raise ValueError(
@@ -109,11 +133,8 @@ class StreamPort:
     def unpack(self, raw):
         return self.codec.unpack(raw)
 
-    def write(self, raw):
-        self._payload.value = raw
-
     def clear(self):
-        self._payload.value = 0
+        self.write(0)
 
 
 class SignalPort:
@@ -138,6 +159,14 @@ class SignalPort:
     @cached_property
     def is_ready(self):
         return reader(self.ready) if self.ready is not None else lambda: 1
+
+    @cached_property
+    def write_valid(self):
+        return writer(self.valid)
+
+    @cached_property
+    def write_ready(self):
+        return writer(self.ready)
 
     @cached_property
     def _readers(self):

@@ -21,7 +21,7 @@ import cocotb
 from amaranth.lib import stream, wiring
 
 from .clock import Bench
-from .ports import reader
+from .ports import reader, writer
 from .runner import bench_params, needs
 from .streams import Codec, StreamSink, StreamSource
 
@@ -123,7 +123,7 @@ class Rig(Testbench):
 
     def __init__(self, dut, salt="", idle=None, stall=None, watchdog=3000):
         super().__init__(dut, salt, watchdog)
-        self._handles, self._codecs, self._port_readers = {}, {}, {}
+        self._codecs, self._port_readers, self._port_writers = {}, {}, {}
         if type(self) not in _SIGNATURES:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the component is never elaborated here
@@ -149,16 +149,17 @@ class Rig(Testbench):
         return self.block(self.cfg)
 
     def _plain(self, port, member):
-        self._handles[port], self._codecs[port] = getattr(self.dut, port), Codec(member.shape)
-        self._port_readers[port] = reader(self._handles[port])
+        handle, self._codecs[port] = getattr(self.dut, port), Codec(member.shape)
+        self._port_readers[port] = reader(handle)
         if member.flow == wiring.In:
-            self._handles[port].value = 0
+            self._port_writers[port] = writer(handle)
+            self._port_writers[port](0)
 
     # -- plain ports -------------------------------------------------------------------------------
 
     def set(self, port, value):
         """Drives a plain input: a number, or a dictionary of its fields (the others are 0)."""
-        self._handles[port].value = self._codecs[port].pack(value, port)
+        self._port_writers[port](self._codecs[port].pack(value, port))
 
     async def pulse(self, port, cycles=1, **fields):
         """Drives 1, or ``en`` and these fields, for some cycles, then 0."""
@@ -191,5 +192,5 @@ class Rig(Testbench):
     async def start(self):
         """Reset, and until the tables are cleared, if there are any."""
         await self.reset()
-        if "clearing" in self._handles:
+        if "clearing" in self._port_readers:
             await self.until(lambda: not self.get("clearing"), what="clearing")

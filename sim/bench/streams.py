@@ -6,6 +6,7 @@ knows how ports are named and packed, :mod:`sim.bench.pauses` when an agent paus
 be imported from here.
 """
 
+import itertools
 from collections import deque
 
 from cocotb.triggers import Event
@@ -34,6 +35,8 @@ def _port(bench, port, shape):
 
 
 class _Agent:
+    EVERY_CYCLE = ()
+
     def __init__(self, bench, port, shape):
         self.bench = bench
         self.port = _port(bench, port, shape)
@@ -41,7 +44,7 @@ class _Agent:
         self.count = 0  # items that moved
         self.stamps = []  # the cycle in which each item moved
         self.callbacks = []  # each gets (item, cycle) of every item that moves
-        bench.add(self)
+        bench.add(self, self.EVERY_CYCLE)
 
     def on_item(self, function):
         """Calls ``function(item, cycle)`` for every item that moves."""
@@ -66,23 +69,30 @@ class StreamSource(_Agent):
     def __init__(self, bench, port, shape=None, pause=None, rng=None):
         super().__init__(bench, port, shape)
         self.set_pause(pause, rng)
+        self._working = False
         self._queue = deque()  # (raw, item, event or None)
         self._offered = None
         self._empty = []
         self.port.clear()
-        self.port.valid.value = 0
-        self._valid = 0
+        self.port.write_valid(0)
+        self._valid = False
 
     def set_pause(self, pause, rng=None):
         self._pause = pause_pattern(pause, rng)
 
+    def _append(self, item, event=None):
+        self._queue.append((self.port.pack(item), item, event))
+        if not self._working:
+            self._working = True
+            self.bench.work(self)
+
     def put(self, *items):
         for item in items:
-            self._queue.append((self.port.pack(item), item, None))
+            self._append(item)
 
     async def send(self, item):
         event = Event()
-        self._queue.append((self.port.pack(item), item, event))
+        self._append(item, event)
         await event.wait()
 
     async def drained(self):
@@ -97,8 +107,8 @@ class StreamSource(_Agent):
         return len(self._queue) + (self._offered is not None)
 
     def clear(self, forget=True):
-        self.port.valid.value = 0
-        self._valid = 0
+        self.port.write_valid(0)
+        self._valid = False
         if self._offered is not None:
             self._queue.appendleft(self._offered)
             self._offered = None
@@ -115,8 +125,12 @@ class StreamSource(_Agent):
             self.port.write(self._offered[0])
         valid = self._offered is not None
         if valid != self._valid:
-            self.port.valid.value = int(valid)
+            self.port.write_valid(int(valid))
             self._valid = valid
+        if valid:
+            self.bench.offer(self)
+        self._working = valid or bool(self._queue)
+        return self._working
 
     def sample(self):
         if self._offered is not None and self.port.is_ready():
@@ -125,7 +139,8 @@ class StreamSource(_Agent):
             if event is not None:
                 self.bench.wake(event)
             if not self._queue and self._empty:
-                self.bench._wake += self._empty
+                for waiting in self._empty:
+                    self.bench.wake(waiting)
                 self._empty = []
             self._taken(item)
 
@@ -138,6 +153,8 @@ class StreamSource(_Agent):
 
 class _Watcher(_Agent):
     """Common part of sink and monitor: protocol check and bookkeeping of what moves."""
+
+    EVERY_CYCLE = ("sample",)
 
     def __init__(self, bench, port, shape):
         super().__init__(bench, port, shape)
@@ -202,9 +219,6 @@ class _Watcher(_Agent):
 class StreamMonitor(_Watcher):
     """Watches a stream without driving it; checks that valid and payload are held until taken."""
 
-    def drive(self):
-        pass
-
     def sample(self):
         self._look()
 
@@ -221,13 +235,17 @@ class StreamSink(_Watcher):
 
     def __init__(self, bench, port, shape=None, pause=None, rng=None):
         super().__init__(bench, port, shape)
-        self.set_pause(pause, rng)
         self._given = 0  # items handed out by recv
         self._waiting = deque()
         self._ready = None
+        self._working = False
+        self.set_pause(pause, rng)
 
     def set_pause(self, pause, rng=None):
         self._pause = pause_pattern(pause, rng)
+        if not self._working and self.port.ready is not None:
+            self._working = True
+            self.bench.work(self)
 
     async def recv(self):
         """The next item, waiting for it when there is none yet."""
@@ -249,13 +267,16 @@ class StreamSink(_Watcher):
 
     def drive(self):
         ready = int(not next(self._pause))
-        if ready != self._ready and self.port.ready is not None:
-            self.port.ready.value = ready
+        if ready != self._ready:
+            self.port.write_ready(ready)
             self._ready = ready
+        self._working = not isinstance(self._pause, itertools.repeat)
+        return self._working
 
     def sample(self):
         if self._look() is not None and self._waiting:
-            self.bench._wake += self._waiting
+            for event in self._waiting:
+                self.bench.wake(event)
             self._waiting.clear()
 
     def __str__(self):

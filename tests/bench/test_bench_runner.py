@@ -54,6 +54,10 @@ def test_plain_ports():
     run("plain_ports")
 
 
+def test_order_in_a_cycle():
+    run("order_in_a_cycle")
+
+
 @pytest.mark.parametrize(
     "mistake, kind",
     [

@@ -189,7 +189,7 @@ class DecoderRig(Rig):
     def _look(self, cycle):
         report, counts = self.strobe("o_refused"), self.codec("counts").pack(self.get("counts"))
         port = self.i_store.port
-        valid, ready = int(port.valid.value), int(port.ready.value)
+        valid, ready = port.is_valid(), port.is_ready()
         assert counts == valid & ready | bool(report) << 1 | (valid & ~ready) << 2, (
             f"cycle {cycle}: counts {counts:#b}"
         )

@@ -178,7 +178,7 @@ async def full(rig, cfg, rng):
         if turn == "forgotten":
             await rig.start()
             await rig.cycles(3)
-            assert not int(rig.o_beat.port.valid.value)
+            assert not rig.o_beat.port.is_valid()
             continue
         rig.pause(None, rig.o_beat)
         await rig.finish()

@@ -57,9 +57,7 @@ async def loop_traffic(rig, cfg, rng, grid):
             f"counts in cycle {cycle}: {counts}"
         )
         ports = {name: getattr(rig, name).port for name in ("i_record", "o_record", "i_control")}
-        port = {
-            name: (int(port.valid.value), int(port.ready.value)) for name, port in ports.items()
-        }
+        port = {name: (port.is_valid(), port.is_ready()) for name, port in ports.items()}
         moves = {name: valid & ready for name, (valid, ready) in port.items()}
         due[cycle + 1] = {
             "tx_busy": moves["i_record"],
@@ -121,7 +119,7 @@ async def loop_full(rig, cfg, rng):
         own = 1 << rig.rank
         rig.pause("stop", out, rig.o_control)
         await rig.cycles(2)
-        assert not int(out.port.valid.value) | int(rig.o_control.port.valid.value)
+        assert not out.port.is_valid() | rig.o_control.port.is_valid()
         assert rig.get("dest_ready") == rig.get("ctl_ready") == own
         first = len(out.items)
         for rank in range(cfg.ranks):  # what others take is not of this lane

@@ -80,7 +80,7 @@ async def full(rig, cfg, rng):
         if turn == "forgotten":
             await rig.reset()
             await rig.cycles(3)
-            assert not int(rig.o_packet.port.valid.value)
+            assert not rig.o_packet.port.is_valid()
             continue
         rig.pause(None, rig.o_packet)
         await rig.finish()

@@ -59,7 +59,7 @@ class CreditRig(Rig):
         """Takes what is left; that is what should be."""
         for port in ("take", "granted"):
             self.set(port, 0)
-        await self.until(lambda: not int(self.o_returned.port.valid.value), what="answers")
+        await self.until(lambda: not self.o_returned.port.is_valid(), what="answers")
         await self.cycles(8)
         for _ in range(self.left(rank)):
             await self.sampled()

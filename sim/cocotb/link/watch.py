@@ -10,7 +10,7 @@ from collections import deque
 
 from hub_rtl.contract.packets import HEADER, unpack
 from hub_rtl.contract.records import LINK_COUNTS
-from sim.bench.streams import Codec
+from sim.bench.ports import Codec, reader
 from sim.golden.link import SendBook
 
 from .reports import ReportWatch
@@ -48,7 +48,7 @@ class PortWatch:
 
     def __init__(self, tb):
         self.tb, self.cfg = tb, tb.cfg
-        self._handles = {name: getattr(tb.dut, name) for name in PORTS}
+        self._readers = {name: reader(getattr(tb.dut, name)) for name in PORTS}
         self._counts, self.counts = Codec(LINK_COUNTS), {}  # strobes of the cycle
         self.books = [SendBook(self.cfg.ctl_credits) for _ in range(self.cfg.ranks)]
         self._news = deque()  # (cycle, rank, total): reaches the books then
@@ -81,7 +81,7 @@ class PortWatch:
 
     def control_flit(self, item, cycle):
         dst = unpack(HEADER, item)["dst"]
-        if int(self._handles["ctl_ready"].value) >> dst & 1:  # else it is sunk
+        if self._readers["ctl_ready"]() >> dst & 1:  # else it is sunk
             self._taking.append(dst)
             self._inside += 1
             self._kind = "a control flit"
@@ -102,7 +102,7 @@ class PortWatch:
     # Once per cycle, when all agents have sampled.
 
     def look(self, cycle):
-        now = {name: int(handle.value) for name, handle in self._handles.items()}
+        now = {name: read() for name, read in self._readers.items()}
         now["counts"] = self.counts = self._counts.unpack(now["counts"])
         self._inside += now["counts"]["credits_sent"]  # chosen in the cycle before
         self._judge_books(now, cycle)

@@ -215,7 +215,7 @@ class PoolRig(Rig):
         await self.until(idle, limit, "all packets")
         await self.cycles(self.settles)
         assert self.get("draining") == 0, "still draining with nothing left"
-        assert int(self.o_record.port.valid.value) == 0, "an extra packet"
+        assert self.o_record.port.is_valid() == 0, "an extra packet"
 
     async def flush(self):
         """A mark of all, until everything has left."""

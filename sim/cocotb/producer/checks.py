@@ -199,7 +199,7 @@ class Peers:
         draining = 0
         for n in range(w.cfg.slices):
             draining |= w.get(f"draining__{n}")
-        quiet = int(w.o_news.port.ready.value)
+        quiet = w.o_news.port.is_ready()
         quiet = quiet and not (w.strobe("handle_read") or w.strobe("handle_write"))
         quiet = quiet and cycle - self._marked > 12 and not w.get("ledger_flushing")
         may_go = pending & ~draining & (sum(1 << rank for rank in w.dead) | may_send)

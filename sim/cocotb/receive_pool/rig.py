@@ -242,7 +242,7 @@ class PoolRig(Rig):
     async def finish(self):
         await self.until(lambda: self.quiet, limit=40000, what="all packets")
         await self.cycles(20)
-        assert not self.leaving and not int(self.o_record.port.valid.value)
+        assert not self.leaving and not self.o_record.port.is_valid()
         assert sum(self.model.held.values()) == 0
         assert len(self.records) == sum(self.sent.values()) - self.counts["violation"]
 

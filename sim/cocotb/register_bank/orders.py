@@ -231,7 +231,7 @@ async def commit_within_range(rig, cfg, rng):
     outcomes, command = set(), rig.o_region_command.port
 
     def look(cycle):
-        if (write := rig.strobe("geometry_write")) and int(command.valid.value):
+        if (write := rig.strobe("geometry_write")) and command.is_valid():
             given = command.unpack(command.read())
             assert not given["region"] <= write["region"] <= given["last"], (
                 "written and ordered at once"

@@ -68,14 +68,14 @@ class AnswersRig(Rig):
         """A plain refusal counts in the first cycle in which it is offered beside no
         acknowledgement."""
         port = self.i_refused.port
-        if not int(port.valid.value):
+        if not port.is_valid():
             self.counted = False
             return
         item = self.offered[0]
         if item["plain"] and not self.counted and not self.get("acked")["en"]:
             self.model.deal(item["src"], item["phase"], 1)
             self.counted = True
-        if int(port.ready.value):
+        if port.is_ready():
             self.counted = False
             self.offered.pop(0)
 

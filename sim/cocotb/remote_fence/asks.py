@@ -74,7 +74,7 @@ class AsksRig(Rig):
         """Who is waited for is shown, and soon nobody else. A fence shows in the next cycle, and
         covers what began up to its own."""
         port = self.o_record.port
-        if int(port.valid.value) and not int(port.ready.value):
+        if port.is_valid() and not port.is_ready():
             head = port.unpack(port.read())["header"]
             self._begins(head, head["phase"], cycle)
             self.offered = True

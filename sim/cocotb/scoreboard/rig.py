@@ -217,7 +217,7 @@ class ScoreboardRig(Rig):
             if key in self.reopens:
                 epoch = self.reopens.pop(key)
                 self._judged({"op": RegionOp.OPEN, "region": key[0], "epoch": epoch})
-            if int(self.o_event.port.valid.value) and not self.o_event._ready:
+            if self.o_event.port.is_valid() and not self.o_event._ready:
                 item = self.o_event.port.unpack(self.o_event.port.read())
                 if not item["plain"] and (item["region"], item["epoch"] & 1) == key:
                     self.ghosts.append(item)
@@ -386,7 +386,7 @@ class ScoreboardRig(Rig):
         for _ in range(cycles):
             await FallingEdge(self.dut.clk)
             for n, (port, _) in enumerate(ports):
-                taken[n] += int(port.ready.value)
+                taken[n] += port.is_ready()
         await RisingEdge(self.dut.clk)
         for port, _ in ports:
             port.valid.value = 0
