@@ -36,6 +36,7 @@ class Bench:
         self.dut = dut
         self.cycle = 0  # rising edges so far
         self.in_reset = False
+        self.reading = False  # a cycle ends: what is written now would not be in any
         self.watchdog = watchdog
         self._clk, self._rst = getattr(dut, clk), getattr(dut, rst, None)
         self._agents = []
@@ -152,7 +153,9 @@ class Bench:
             if self._sampled is not None:
                 event, self._sampled = self._sampled, None
                 event.set()
+                self.reading = True
                 await here  # cocotb runs what was woken before this first: it reads
+                self.reading = False
             self.cycle += 1
             if self._timers:
                 self._wake += [event for cycle, event in self._timers if cycle <= self.cycle]

@@ -159,6 +159,7 @@ class Rig(Testbench):
 
     def set(self, port, value):
         """Drives a plain input: a number, or a dictionary of its fields (the others are 0)."""
+        assert not self.reading, f"{port} is written at the end of a cycle: first `cycles(1)`"
         self._port_writers[port](self._codecs[port].pack(value, port))
 
     async def pulse(self, port, cycles=1, **fields):

@@ -88,7 +88,7 @@ MODULES = ",".join(
 )
 
 
-def run(component, cfg, name, tests=TESTS, bug=None):
+def run(component, cfg, name, tests=TESTS, bug=None, seed=None):
     run_bench(
         component,
         name=name,
@@ -97,12 +97,27 @@ def run(component, cfg, name, tests=TESTS, bug=None):
         cfg=cfg,
         params={"commands": 40},
         bug=bug,
+        seed=seed,
     )
 
 
 @pytest.mark.parametrize("cfg", [SMALLEST, ODD], ids=lambda cfg: cfg.name)
 def test_producer_control(cfg):
     run(partial(ProducerControl, cfg), cfg, f"producer_{cfg.name}")
+
+
+@pytest.mark.parametrize(
+    "seed, test",
+    [
+        (1, "random_commands/grid=4"),  # a rank dies in the cycle in which it has answered
+        (20, "random_commands/grid=8"),  # two commands say the same, but for two bits of the epoch
+        (6, "random_promises/grid=2"),  # every tell is that of a dead peer
+        (7, "random_promises/grid=5"),  # of two commands that are alike the first is refused
+    ],
+)
+def test_rare_orders(seed, test):
+    """Random commands that once met what the bench had not thought of, though it is promised."""
+    run(partial(ProducerControl, SMALLEST), SMALLEST, "producer_smallest", [test], seed=seed)
 
 
 @pytest.mark.parametrize("cfg", [SMALLEST, ODD], ids=lambda cfg: cfg.name)

@@ -38,7 +38,7 @@ async def random_promises(rig, cfg, rng, grid):
             rig.slow, rig.broke = set(), set()
             await rig.until(lambda: len(rig.open) < 3, 20000, "answers")
     await rig.idle()
-    assert any(not entry["close"] for _, entry in rig.entries)
+    assert any(not entry["close"] for _, entry in rig.entries) or rig.counted["tells_dropped"]
     cover(f"producer.promises.grid.{'.'.join(grid)}")
 
 

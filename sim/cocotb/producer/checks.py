@@ -117,6 +117,7 @@ class Memories:
         self._waits = {}  # {(slice, rank): cycle of the answer}
         self._spoilt, self._maybe, self._told = False, False, False
         self._silent = False  # some rank was dead and had not answered
+        self._shown = 0  # ranks that some slice shows as unanswered
 
     def drive(self):
         world = self._world
@@ -129,10 +130,15 @@ class Memories:
                 del self._waits[key]
                 self._told |= world.rng.random() < self.spoils
         self._spoilt |= self._told
-        self._silent |= any(rank in world.dead for _, rank in self._waits)
+        # A dead rank is known a cycle before the answer that it gave then: the block has a register
+        # where the slices' answers meet, the hub may have another on their way.
+        dead, before, self._shown = sum(1 << rank for rank in world.dead), self._shown, 0
         for n in range(world.cfg.slices):
             ranks = {rank for at, rank in self._waits if at == n}
-            world.set(f"unanswered__{n}", world.late(f"unanswered{n}", sum(1 << r for r in ranks)))
+            shown = world.late(f"unanswered{n}", sum(1 << r for r in ranks))
+            world.set(f"unanswered__{n}", shown)
+            self._shown |= shown
+        self._silent |= bool((before | self._shown) & dead)
 
     def ask(self):
         """The order to ask comes: everything before the fences has left."""

@@ -60,12 +60,14 @@ class LedgerRig(Rig):
     async def read(self, key):
         """The word behind a flush."""
         await self.pulse("flush")
-        await self.sampled()
+        await self.cycles(1)  # `flushing` shows behind it
         await self.until(lambda: not self.get("flushing"), 400, "end of the flush")
         await self.pulse("read", dest=key[0], bank=key[1])
         await self.cycles(1)
         await self.sampled()
-        return self.get("word")
+        word = self.get("word")
+        await self.cycles(1)
+        return word
 
 
 @LedgerRig.test(cases={"stall": ["none", "random"]})

@@ -281,15 +281,20 @@ class ProducerRig(Rig):
         }
         return command["op"] == CommandOp.ANNOUNCE and not command["told"] and means == item
 
+    def _accept(self, item):
+        """The first command that says this, and may be accepted, is told."""
+        said = [one for one in self.open.values() if self._says(one, item)]
+        assert said, f"no command says {item}: {list(self.open.values())}"
+        # The item has two bits of the epoch: one that is refused may say the same.
+        fit = [one for one in said if Reason.OK in one["reasons"] | {self._refusal(one)}]
+        assert fit, f"accepted, but is to be refused: {said}"
+        fit[0]["told"] = item
+
     def _announced(self, item, cycle):
         """An accepted tell: what the ledger is told is what the command said."""
+        self._accept(item)
         index, replica = divmod(item["dest"], self.cfg.replicas)
-        command = next((one for one in self.open.values() if self._says(one, item)), None)
-        assert command is not None, f"no command says {item}: {list(self.open.values())}"
-        epoch, size = command["epoch"], 16 * command["bytes16"]
-        reason = self.model.refusal(index, epoch, command["owner"], replica)
-        assert Reason.OK in command["reasons"] | {reason}, f"{command} accepted, must be {reason!r}"
-        command["told"] = True
+        size = 16 * item["bytes16"]
         self.model.announce(index, replica, size)
         self.listed[index] += 1
         self._change(item["dest"], item["bank"], size, item["turn"])
@@ -463,7 +468,7 @@ class ProducerRig(Rig):
         return self.model.refusal(command["handle"], command["epoch"], command["owner"], replica)
 
     def _command(self, item, cycle):
-        command = {**item, "limit": self.number, "closed": set(), "perhaps": set(), "told": False}
+        command = {**item, "limit": self.number, "closed": set(), "perhaps": set(), "told": None}
         command |= {"cycle": cycle, "moved": False}
         if item["op"] in (CommandOp.CLOSE, CommandOp.ANNOUNCE):
             command["reasons"] = {self._refusal(command)}
@@ -493,16 +498,21 @@ class ProducerRig(Rig):
             assert status in wanted, f"{command} answered {status!r}, expected {wanted}"
         elif op == CommandOp.ANNOUNCE:
             refusals = (command["reasons"] | {self._refusal(command)}) - {Reason.OK}
+            if command["told"] and status in refusals:  # then it was a later one that says the same
+                self._accept(command["told"])
+                command["told"] = None
             wanted = {Reason.OK} if command["told"] else refusals
             assert status in wanted, f"{command} answered {status!r}, expected {wanted}"
         elif op == CommandOp.CLOSE_ALL:
-            left = command["members"] - command["closed"]
-            left -= {
-                index for index in left if self.model.entries[index]["epoch"] != command["epoch"]
+            missed = command["members"] - command["closed"]
+            left = {
+                index for index in missed if self.model.entries[index]["epoch"] == command["epoch"]
             }
             assert left <= command["held"], f"CLOSE_ALL left out {left - command['held']}"
             wanted = {Reason.EPOCH_EARLY if left else Reason.OK}
-            wanted |= {Reason.EPOCH_EARLY} if command["moved"] else set()
+            # While the answer waits, what was met held may be closed by the next command.
+            early = command["moved"] or missed & command["held"]
+            wanted |= {Reason.EPOCH_EARLY} if early else set()
             assert status in wanted, f"{command} answered {status!r}, left {left}"
             cover("producer.close_all_held", left)
         elif op == CommandOp.ANNOUNCE_ALL:
