@@ -139,6 +139,6 @@ async def order_in_a_cycle(dut):
     for value in range(1, 9):
         dut.payload.value, cycle = value, bench.cycle
         await bench.sampled()
-        assert (seen[-1], int(dut.o__payload.value)) == ((cycle, value), value)
+        assert (seen[-1], int(dut.o__payload.value)) == ((cycle, value), value) and bench.reading
         await bench.cycles(1)
-        assert bench.cycle == cycle + 1
+        assert bench.cycle == cycle + 1 and not bench.reading
