@@ -47,8 +47,9 @@ class ScoreboardRig(Rig):
         self.o_event.on_item(self._event)
         self.forget()
         self.inspector, self.surroundings = Inspector(self), Surroundings(self)
-        for agent in (self.surroundings, Patience(self), self.inspector):
-            self.add(agent)
+        self.add(self.surroundings)
+        self.add(Patience(self), ("sample",))
+        self.add(self.inspector)
         self.on_sample(self._watch)
 
     def forget(self):

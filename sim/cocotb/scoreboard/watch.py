@@ -7,6 +7,7 @@ from collections import deque
 from cocotb.triggers import Event
 
 from hub_rtl.contract.packets import EventKind, RegionState
+from sim.bench.ports import writer
 from sim.golden.scoreboard import Epoch
 
 __all__ = ["Inspector", "Patience", "Surroundings"]
@@ -45,6 +46,7 @@ class Surroundings:
     def __init__(self, rig):
         self.rig = rig
         self._shown = {}
+        self._at = self._bank = None  # what is asked for rows, packed and not
         self.clear()
 
     def clear(self, forget=True):
@@ -76,8 +78,11 @@ class Surroundings:
 
     def sample(self):
         rig = self.rig
-        at = rig.get("rows_query")
-        self._queries.append(rig.model.rows[at["region"], at["bank"]])
+        at = rig.port_word("rows_query")
+        if at != self._at:
+            self._at, asked = at, rig.get("rows_query")
+            self._bank = asked["region"], asked["bank"]
+        self._queries.append(rig.model.rows[self._bank])
         if purge := rig.strobe("purge"):
             run = range(purge["region"], purge["last"] + 1)
             self._purged = {(region, purge["bank"]) for region in run}
@@ -125,7 +130,7 @@ class Inspector:
             key: rig.codec("query").pack({"region": key[0], "bank": key[1]})
             for key in rig.model.banks
         }
-        self._keys = [*self._codes]
+        self._keys, self._ask = [*self._codes], writer(rig.dut.query)
         self.clear()
 
     def clear(self, forget=True):
@@ -156,7 +161,7 @@ class Inspector:
             if self._asked
             else (self._keys[self.rig.cycle % len(self._keys)], None, None)
         )
-        self.rig.dut.query.value = self._codes[asked[0]]
+        self._ask(self._codes[asked[0]])
         self._next = asked
 
     def sample(self):
@@ -243,9 +248,6 @@ class Patience:
     def clear(self, forget=True):
         self._waits = [0] * len(self._limits)
         self._clearing = True
-
-    def drive(self):
-        pass
 
     def sample(self):
         if self._clearing:
