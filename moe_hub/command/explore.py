@@ -56,6 +56,10 @@ def explore(
     output: option(Path, "Folder of the CSV file and the plot.", "--output", "-o") = Path(
         "build/explore"
     ),
+    page: option(
+        Path | None,
+        "A page to write the table, the numbers and the picture of, beside its own text.",
+    ) = None,
     measure: flag(
         "--measure",
         "Count the gates of the table of areas anew, in about ten processor minutes, and end.",
@@ -73,8 +77,9 @@ def explore(
     """
     if measure:
         return _measure(jobs)
-    from sim.evaluate.explore import Sweep, draw_front, points, report
+    from sim.evaluate.explore import TABLES, Sweep, draw_front, points, report
     from sim.evaluate.kept import Kept
+    from sim.evaluate.page.page import fill
     from sim.evaluate.page.tables import csv_text, rich_table
     from sim.evaluate.runner import run_points
 
@@ -88,12 +93,16 @@ def explore(
         **{name: tuple(dict.fromkeys(values)) for name, values in asked.items() if values},
     )
     layers = points(sweep)  # a wrong order is told before a folder is made
+    text = page.read_text(encoding="utf-8") if page else ""
     output_folder(output)
     with Progress() as progress:
         results = run_points(layers, jobs=jobs, scheduler=scheduler, progress=progress, kept=Kept())
     done = report(sweep, results)
     write_text(output / "explore.csv", csv_text(done.rows))
     draw_front(sweep, done.rows, output / "explore.png")
+    if page:
+        write_text(page, fill(text, output, TABLES))
+        draw_front(sweep, done.rows, page.parent.parent / "images" / "explore.png")
     console = table_console()
     console.print(rich_table("Hubs that none is better than, and the preset's", done.summary))
     for note in done.notes:

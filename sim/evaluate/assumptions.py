@@ -204,12 +204,13 @@ def _wanted(options):
 
 
 def published_points(options):
-    """The layers of figures about the paper's set, which are many and shared with `layer`."""
+    """The layers that figures are about."""
     return [
         point
         for figure in figures()
-        if figure.set == "moe_hub_paper" and _wanted(options)(figure)
-        for point in points_of(figure)
+        if _wanted(options)(figure)
+        for layers in points_of(figure).values()
+        for point in layers
     ]
 
 

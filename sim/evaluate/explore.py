@@ -19,6 +19,8 @@ from flow.synth.area_table import PLACES, source_key
 from hub_rtl.contract.config import preset
 from hub_rtl.contract.fields import LANE
 from sim.evaluate.machine.network_settings import hub_preset, links_for, loops_for
+from sim.evaluate.page.numbers import number
+from sim.evaluate.page.rows import markdown, read
 from sim.workload.models import model as shape_of
 
 from .hub_area import Built, NotMeasured, area_table
@@ -26,7 +28,7 @@ from .own_machine import machine_asked
 from .runner import Point
 from .study import HUB, JUDGED, Report
 
-__all__ = ["Sweep", "draw_front", "hubs", "preset_hub", "points", "report"]
+__all__ = ["TABLES", "Sweep", "draw_front", "hubs", "preset_hub", "points", "report"]
 
 RANKS = 8  # of preset nvl8: the hubs whose gates are in the table
 
@@ -155,6 +157,7 @@ def report(sweep, results):
         row["pareto"] = int(not any(dominates(other, row) for other in rows))
     mine = next(row for row in rows if row["hub"])
     summary = [row for row in rows if row["pareto"] or row["hub"]]
+    rows = [row | {"us over preset, %": 100 * (row["us"] / mine["us"] - 1)} for row in rows]
     return Report(rows=rows, summary=summary, notes=[*_answer(rows, mine), *_limits(left)])
 
 
@@ -194,6 +197,26 @@ def _limits(left):
             "the hub has changed since its gates were counted: `moe-hub explore --measure`"
         )
     return lines + [f"left out: {each}" for each in left]
+
+
+def _table(folder):
+    """Hubs that none is better than, and the preset's."""
+    shown = ("slices", "pool", "places")
+    return markdown(
+        ["slices", "pool", "places", "layer, µs", "mm²", "kGE", "memory, kbit", ""],
+        [
+            [number(row[name]) for name in shown]
+            + [f"{float(row['us']):.1f}", f"{float(row['mm2']):.3f}"]
+            + [f"{float(row[name]):,.0f}" for name in ("kge", "memory_kbit")]
+            + [row["hub"]]
+            for row in read(folder, "explore")
+            if row["hub"] or row["pareto"] == "1"
+        ],
+    )
+
+
+#: Of ``docs/results/explore.md``, for :func:`sim.evaluate.page.page.fill`.
+TABLES = {"explore": _table}
 
 
 def draw_front(sweep, rows, path):

@@ -33,12 +33,8 @@ SHOWING = {
     "host.py",
     "hub_area.py",
     "kept.py",
-    "page.py",
-    "numbers.py",
     "own_machine.py",
-    "charts.py",
-    "paper_figures.py",
-    "plots.py",
+    "page",
     "predictions.py",
     "published.py",
     "questions",
@@ -46,9 +42,7 @@ SHOWING = {
     "runner.py",
     "study.py",
     "sweeps.py",
-    "tables.py",
     "validate.py",
-    "values.py",
     "asked.toml",
     "energy.toml",
     "questions.toml",
@@ -79,7 +73,9 @@ def _plain(value):
 
 
 def _of_files(point):
-    return point.trace or point.model.endswith(".toml") or point.machine.endswith(".toml")
+    return (
+        bool(point.trace) or str(point.model).endswith(".toml") or point.machine.endswith(".toml")
+    )
 
 
 class Kept:

@@ -7,21 +7,17 @@ for row in rows():      # figures of role "test" and "fit"
 """
 
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from statistics import geometric_mean, mean, median
 
 from sim.evaluate.machine.compute import expert_gemms, grouped_gemm_us, pass_us
-from sim.evaluate.machine.engine import run_layer
 from sim.evaluate.machine.hardware import load_data, machine
 from sim.evaluate.machine.workload import Workload
-from sim.evaluate.pipelines.run import run_program
-from sim.evaluate.schemes import scheme
-from sim.workload.models import ModelShape
-from sim.workload.models import model as shape
+from sim.workload.models import ModelShape, model
 
 from . import bench, runner
 from .end_to_end import forward_us
-from .runner import Point
+from .runner import Point, run_point
 
 __all__ = [
     "Figure",
@@ -37,7 +33,6 @@ __all__ = [
     "rows",
 ]
 
-PLAIN = "system", "model", "tokens", "machine", "ranks", "skew"  # of a point with nothing replaced
 COMMUNICATION = ("counts", "dispatch", "combine")
 ROLES = ("fit", "test", "input", "out of scope")
 UNITS = {"gbps": "GB/s", "us": "us", "ms": "ms"}
@@ -164,9 +159,8 @@ def plain_shape(*, hidden, inter, experts, top_k, dtype="bf16", name="published"
     )
 
 
-def workload_of(figure):
-    """The workload of a figure that has one: uniform routing, as the systems' benchmarks draw
-    it."""
+def _shape_of(figure):
+    """(shape, tokens over all ranks) of a figure with a workload."""
     entry = {
         name: value
         for name, value in _data()["workload"][figure.workload].items()
@@ -187,88 +181,79 @@ def workload_of(figure):
         top_k=entry["top_k"],
         dtype=dtype,
     )
-    return _workload(made, figure.ranks, tokens, 0.0)
+    return made, tokens
+
+
+def workload_of(figure):
+    """The workload of a figure that has one: uniform routing, as the systems' benchmarks draw
+    it."""
+    shape, tokens = _shape_of(figure)
+    return _workload(shape, figure.ranks, tokens)
 
 
 @cache
-def _workload(shape, ranks, tokens, skew):
-    return Workload.make(shape, ranks, tokens, skew=skew)
-
-
-def set_of(figure):
-    """[(machine, workload)] of a figure about a set."""
-    entry = _data()["set"][figure.set]
-    if "models" in entry:
-        return [
-            (
-                machine_of(figure, ranks)[0],
-                _workload(shape(model), ranks, tokens, entry["skew"]),
-            )
-            for model, ranks, tokens in _cases(figure)
-        ]
-    made = machine_of(figure)[0]
-    return [
-        (
-            made,
-            _workload(
-                plain_shape(
-                    **{name: values[name] for name in ("hidden", "inter", "experts", "top_k")}
-                ),
-                figure.ranks,
-                values["tokens"] * figure.ranks,
-                entry["skew"],
-            ),
-        )
-        for values in entry["shapes"]
-    ]
+def _workload(shape, ranks, tokens):
+    return Workload.make(shape, ranks, tokens, skew=0.0)
 
 
 def _cases(figure):
-    """(model, ranks, tokens) of a figure about a set of models."""
+    """(model or shape, ranks, tokens over all of them, skew) of each layer of a figure."""
+    if figure.workload:
+        shape, tokens = _shape_of(figure)
+        return [(shape, figure.ranks, tokens, 0.0)]
     entry = _data()["set"][figure.set]
+    if "models" in entry:
+        return [
+            (name, ranks, tokens, entry["skew"])
+            for ranks in entry.get("ranks", (figure.ranks,))
+            for name in entry["models"]
+            if ranks <= model(name).experts
+            for tokens in entry["tokens"]
+        ]
     return [
-        (model, ranks, tokens)
-        for ranks in entry.get("ranks", (figure.ranks,))
-        for model in entry["models"]
-        if ranks <= shape(model).experts
-        for tokens in entry["tokens"]
+        (
+            plain_shape(**{name: of[name] for name in ("hidden", "inter", "experts", "top_k")}),
+            figure.ranks,
+            of["tokens"] * figure.ranks,
+            entry["skew"],
+        )
+        for of in entry["shapes"]
     ]
 
 
 def points_of(figure):
-    """The layers of a figure about a set of models on a machine of hardware.toml, as points."""
-    skew = _data()["set"][figure.set]["skew"]
-    return [
-        Point(system, model, tokens, machine=figure.hardware, ranks=ranks, skew=skew)
-        for model, ranks, tokens in _cases(figure)
+    """{system: [its layers]} that a figure is about, its own and those it is over, as points in the
+    same order; empty for what is no layer."""
+    if figure.metric not in LAYERS:
+        return {}
+    entry = _data()["hardware"][figure.hardware]
+    fixed = {part: tuple(entry.get(part, {}).items()) for part in ("gpu", "fabric")}
+    return {
+        system: [
+            Point(
+                system,
+                shape,
+                tokens,
+                machine=entry["base"],
+                ranks=ranks,
+                skew=skew,
+                program="step" if figure.metric == "training_ratio" else "",
+                **fixed,
+            )
+            for shape, ranks, tokens, skew in _cases(figure)
+        ]
         for system in (figure.system, *figure.over)
-    ]
+    }
 
 
 # -- asking ----------------------------------------------------------------------------------------
 
 
-class Layers:
-    """Layers that have been run, for figures that share them; ``results``: of points that were run
-    elsewhere."""
+class Layers(dict):
+    """{point: result}; a layer that is not there is run when it is asked for."""
 
-    def __init__(self, results=None):
-        self.run = {}
-        self.known = {
-            (point.system, runner.machine_of(point), point.model, point.tokens, point.skew): result
-            for point, result in (results or {}).items()
-            if point == Point(**{name: getattr(point, name) for name in PLAIN})
-        }
-
-    def __call__(self, system, machine, workload, program=""):
-        name = workload.shape.name, workload.tokens, workload.skew
-        if not program and (found := self.known.get((system, machine, *name))):
-            return found
-        key = system, machine, id(workload), program
-        if key not in self.run:
-            run = partial(run_program, program, system) if program else run_layer
-            self.run[key] = run(scheme(system), machine, workload), workload
-        return self.run[key][0]
+    def __missing__(self, point):
+        return self.setdefault(point, run_point(point))
 
 
 def _rows_bytes(figure, workload):
@@ -304,58 +289,69 @@ def _comet_layer(figure, layers):
     )
 
 
+def _own(figure, layers):
+    """(point, result) of the layers of the figure's own system."""
+    return [(point, layers[point]) for point in points_of(figure)[figure.system]]
+
+
+def _ratios(figure, layers, us=lambda point, result: result.us):
+    """Times of the systems that a figure is over, over its own, of each layer."""
+    points = points_of(figure)
+    return [
+        us(other, layers[other]) / us(own, layers[own])
+        for system in figure.over
+        for own, other in zip(points[figure.system], points[system], strict=True)
+    ]
+
+
 def _layer_ms(figure, layers):
-    return layers(figure.system, machine_of(figure)[0], workload_of(figure)).us / 1e3
+    return mean(result.us for _, result in _own(figure, layers)) / 1e3
 
 
 def _speedup_max(figure, layers):
-    made, workload = machine_of(figure)[0], workload_of(figure)
-    own = layers(figure.system, made, workload).us
-    return max(layers(other, made, workload).us for other in figure.over) / own
+    return max(_ratios(figure, layers))
 
 
-def _layer_ratio(figure, layers, program=""):
-    return geometric_mean(
-        layers(figure.system, *point, program).us / layers(other, *point, program).us
-        for other in figure.over
-        for point in set_of(figure)
-    )
+def _layer_ratio(figure, layers):
+    return 1 / geometric_mean(_ratios(figure, layers))
 
 
 def _layer_speedup(figure, layers):
-    points = set_of(figure)
-    return mean(
-        layers(other, *point).us / layers(figure.system, *point).us
-        for other in figure.over
-        for point in points
-    )
+    return mean(_ratios(figure, layers))
+
+
+def _end_to_end(figure, layers):
+    def forward(point, result):
+        return forward_us(runner.machine_of(point), point.shape, point.tokens, result.us)
+
+    return mean(_ratios(figure, layers, forward))
 
 
 def _comm_fraction(figure, layers):
-    results = [layers(figure.system, *point) for point in set_of(figure)]
     return mean(
         sum(dict(result.breakdown).get(phase, 0.0) for phase in COMMUNICATION) / result.us
-        for result in results
+        for _, result in _own(figure, layers)
     )
 
 
 def _exposed_fraction(figure, layers):
-    def work(machine, workload):
+    def work(point):
+        gpu, workload = runner.machine_of(point).gpu, runner.workload_of(point)
         first, second = expert_gemms(workload.shape)
         rows = max((workload.rows_at(rank) for rank in range(workload.ranks)), key=sum)
         return (
-            grouped_gemm_us(machine.gpu, first, rows)
-            + pass_us(machine.gpu, int(rows.sum()) * 6 * workload.shape.inter)
-            + grouped_gemm_us(machine.gpu, second, rows)
+            grouped_gemm_us(gpu, first, rows)
+            + pass_us(gpu, int(rows.sum()) * 6 * workload.shape.inter)
+            + grouped_gemm_us(gpu, second, rows)
         )
 
-    return mean(1 - work(*point) / layers(figure.system, *point).us for point in set_of(figure))
+    return mean(1 - work(point) / result.us for point, result in _own(figure, layers))
 
 
 def no_rows(ranks):
     """A workload for what has none of its own."""
     small = plain_shape(hidden=128, inter=128, experts=ranks, top_k=1)
-    return _workload(small, ranks, ranks, 0.0)
+    return _workload(small, ranks, ranks)
 
 
 def _flag(figure, layers):
@@ -366,21 +362,18 @@ def _alltoall(figure, layers):
     return bench.alltoall_us(machine_of(figure)[0], no_rows(figure.ranks), figure.options["bytes"])
 
 
-def _end_to_end(figure, layers):
-    def forward(system, machine, workload):
-        return forward_us(
-            machine, workload.shape, workload.tokens, layers(system, machine, workload).us
-        )
-
-    points = set_of(figure)
-    return mean(
-        forward(other, *point) / forward(figure.system, *point)
-        for other in figure.over
-        for point in points
-    )
-
-
-METRICS = {
+#: Metrics of layers.
+LAYERS = {
+    "layer_ms": _layer_ms,
+    "speedup_max": _speedup_max,
+    "layer_ratio": _layer_ratio,
+    "training_ratio": _layer_ratio,
+    "layer_speedup": _layer_speedup,
+    "comm_fraction": _comm_fraction,
+    "exposed_fraction": _exposed_fraction,
+    "end_to_end_speedup": _end_to_end,
+}
+METRICS = LAYERS | {
     "dispatch_gbps": _kernel,
     "combine_gbps": _kernel,
     "dispatch_us": _kernel,
@@ -388,22 +381,14 @@ METRICS = {
     "dispatch_call_us": _kernel,
     "layer0_ms": _comet_layer,
     "layer1_ms": _comet_layer,
-    "layer_ms": _layer_ms,
-    "speedup_max": _speedup_max,
-    "layer_ratio": _layer_ratio,
-    "training_ratio": partial(_layer_ratio, program="step"),
-    "layer_speedup": _layer_speedup,
-    "comm_fraction": _comm_fraction,
-    "exposed_fraction": _exposed_fraction,
     "flag_us": _flag,
     "alltoall_us": _alltoall,
-    "end_to_end_speedup": _end_to_end,
 }
 
 
 def ask(figure, layers=None):
-    """What the model says, in the unit of the figure. ``layers``: layers already run, to share
-    among figures."""
+    """What the model says, in the unit of the figure. ``layers``: :class:`Layers` to share among
+    figures."""
     return METRICS[figure.metric](figure, Layers() if layers is None else layers)
 
 
@@ -414,7 +399,7 @@ def rows(
 ):
     """[:class:`Row`] of the figures that ``select`` takes; ``report`` is called before each is
     asked. ``results``: {point: result} of layers that have been run."""
-    layers, result = Layers(results), []
+    layers, result = Layers(results or {}), []
     for one in filter(select, figures()):
         report(one)
         result.append(Row(one, ask(one, layers)))

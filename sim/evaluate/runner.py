@@ -18,7 +18,7 @@ from sim.evaluate.machine.placement import drifted
 from sim.evaluate.machine.workload import TYPICAL_SKEW, Workload
 from sim.evaluate.pipelines.run import run_program
 from sim.evaluate.schemes import scheme
-from sim.workload.models import model as shape
+from sim.workload.models import ModelShape, model
 from sim.workload.traces import read_trace
 
 from .own_machine import machine_asked
@@ -33,8 +33,9 @@ _CONSTANTS = Lock()
 
 @dataclass(frozen=True)
 class Point:
-    """One layer to simulate. ``model``, ``machine``: a name or the path of a TOML file. ``gpu``,
-    ``fabric``: fields of the machine to replace, as (name, value) pairs.
+    """One layer to simulate. ``model``, ``machine``: a name or the path of a TOML file; ``model``
+    also a :class:`sim.workload.models.ModelShape`. ``gpu``, ``fabric``: fields of the machine to
+    replace, as (name, value) pairs.
 
     ``trace``: path of a routing log in place of ``skew``; ``tokens`` 0 takes all of it.
     ``constants``: constants of software to replace, as (section of systems.toml, name, value).
@@ -46,7 +47,7 @@ class Point:
     """
 
     system: str
-    model: str
+    model: str | ModelShape
     tokens: int
     machine: str = "h800"
     ranks: int = 8
@@ -60,6 +61,11 @@ class Point:
     delays: tuple = ()
     balance: tuple = ()
     program: str = ""
+
+    @property
+    def shape(self):
+        """The model's shape. Raises :class:`hub_rtl.contract.config.ConfigError`."""
+        return self.model if isinstance(self.model, ModelShape) else model(self.model)
 
 
 @dataclass(frozen=True)
@@ -83,6 +89,7 @@ class Result:
     def row(self):
         """Flat dictionary, for a CSV."""
         row = {field.name: getattr(self.point, field.name) for field in fields(Point)}
+        row["model"] = getattr(self.point.model, "name", self.point.model)
         row["trace"] = os.path.basename(row["trace"])
         if not self.point.program:
             del row["program"]
@@ -138,7 +145,7 @@ def workload_of(point):
     """The workload of a point. Raises :class:`sim.evaluate.machine.workload.WorkloadError`, and
     what reading a trace raises."""
     return _workload(
-        shape(point.model),
+        point.shape,
         point.ranks,
         point.tokens,
         point.seed,
@@ -236,7 +243,7 @@ def run_points(points, *, jobs=None, scheduler=None, progress=None, kept=None):
     ValueError when the cluster cannot be used, and what a point raises.
     """
     unique = sorted(
-        dict.fromkeys(points), key=lambda p: (-p.tokens * shape(p.model).top_k * p.ranks, repr(p))
+        dict.fromkeys(points), key=lambda p: (-p.tokens * p.shape.top_k * p.ranks, repr(p))
     )
     before = (
         {point: found for point in unique if (found := kept.get(point)) is not None} if kept else {}

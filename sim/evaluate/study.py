@@ -16,7 +16,6 @@ import numpy as np
 from sim.evaluate.machine.hardware import load_data
 from sim.evaluate.page.charts import Plot
 from sim.evaluate.schemes import SCHEMES
-from sim.workload.models import model as shape
 
 from .end_to_end import forward_us
 from .runner import Point, machine_of
@@ -197,4 +196,4 @@ def mean(values):
 def forward(results, point):
     """Forward time of the whole model, microseconds."""
     with replaced(point.constants):
-        return forward_us(machine_of(point), shape(point.model), point.tokens, results[point].us)
+        return forward_us(machine_of(point), point.shape, point.tokens, results[point].us)

@@ -5,6 +5,7 @@ command's files and messages."""
 import csv
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -16,12 +17,15 @@ from flow.synth.ppa import Measurement
 from hub_rtl.contract.config import PRESETS, preset
 from moe_hub.command.cli import app
 from sim.evaluate import explore
-from sim.evaluate.explore import Sweep, dominates, hubs, point, points, preset_hub, report
+from sim.evaluate.explore import TABLES, Sweep, dominates, hubs, point, points, preset_hub, report
 from sim.evaluate.hub_area import POOLS, Area, AreaTable, Built, NotMeasured, area_table
 from sim.evaluate.machine.hardware import machine
 from sim.evaluate.machine.network_settings import NetworkSettings, hub_preset
+from sim.evaluate.page.page import MARK
+from sim.evaluate.page.values import VALUE
 from sim.evaluate.runner import Result
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / "explore.md"
 SMALL = Sweep(model="qwen2-moe-2.7b", tokens=16)
 TABLE = area_table()
 
@@ -241,9 +245,38 @@ def test_the_command_writes_its_files_twice_the_same(tmp_path):
     assert float(rows[0]["us"]) >= float(rows[1]["us"])
 
 
+def test_a_page_gets_table_numbers_and_picture(tmp_path):
+    """The table's rows are the file's; the text beside them stays."""
+    page, images = tmp_path / "results" / "page.md", tmp_path / "images"
+    page.parent.mkdir(), images.mkdir()
+    number = "<!-- = explore; us; hub=preset; as .1f -->"
+    page.write_text(f"before\n<!-- table: explore -->\n<!-- end -->\n{number}?<!-- . --> after\n")
+    order = ("--model", "qwen2-moe-2.7b", "--tokens", 4, "--slices", 3, "--pool", 128)
+    done = call(*order, "--places", 96, "--jobs", 1, "-o", tmp_path / "out", "--page", page)
+    assert done.exit_code == 0, done.output
+    with open(tmp_path / "out" / "explore.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    lines, own = page.read_text().splitlines(), next(row for row in rows if row["hub"])
+    table = [line.split(" | ") for line in lines if line.startswith("| ")][2:]
+    assert [cells[2] for cells in table] == ["288", "576"]
+    assert lines[0] == "before" and lines[-1].endswith(" after")
+    assert f"{number}{float(own['us']):.1f}<!-- . -->" in lines[-1]
+    assert (images / "explore.png").read_bytes() == (tmp_path / "out" / "explore.png").read_bytes()
+
+
+def test_the_page_has_what_the_code_writes():
+    """The page's table has rows, and its numbers are of columns that there are."""
+    text = PAGE.read_text()
+    (name, body), *others = MARK.findall(text)
+    assert name in TABLES and not others
+    assert len([line for line in body.splitlines() if line.startswith("| ")]) > 4
+    assert len(VALUE.findall(text)) == 4
+
+
 @pytest.mark.parametrize(
     "order, text",
     [
+        (["--page", "no.md"], "no.md"),
         (["--model", "gpt-9"], "model = 'gpt-9': must be one of "),
         (["--machine", "z80"], "machine = 'z80': must be one of "),
         (["--ranks", "16"], "ranks = 16: must be between 2 and 8"),

@@ -149,9 +149,24 @@ def test_both_micro_batches_are_on_the_same_sms():
 
 
 @pytest.mark.parametrize("system", IN_SWITCH)
-def test_switches_that_add_are_refused_in_one_line(system):
-    with pytest.raises(ValueError, match="^layers beside each other: [^\n]*$"):
-        run("two halves", system)
+def test_layers_one_after_the_other_have_switches_that_add(system):
+    """Backward sends what forward does, and a step of two layers is three passes: the first forward
+    one is not timed, but sent."""
+    one, both = run("one stream", system), run("step", system)
+    assert both.payload_bytes == pytest.approx(1.5 * one.payload_bytes)
+    assert run("step, layer", system).us > both.us
+
+
+@pytest.mark.parametrize("system", [name for name in SCHEMES if SCHEMES[name].fused])
+@pytest.mark.parametrize("program", [name for name in PROGRAMS if PROGRAMS[name].apart])
+def test_nothing_runs_beside_a_kernel_that_has_all_sms(program, system):
+    with pytest.raises(ValueError, match=f"^{program}: nothing runs beside[^\n]*{system}[^\n]*$"):
+        run(program, system)
+
+
+@pytest.mark.parametrize("system", [name for name in SCHEMES if not SCHEMES[name].fused])
+def test_something_runs_beside_all_others(system):
+    assert run("two halves", system).us > 0
 
 
 def test_kernels_share_sms_with_gemms():

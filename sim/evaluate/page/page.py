@@ -20,19 +20,21 @@ NOT_RUN = "Not run yet:"
 TABLES = paper_tables.TABLES | checked_tables.TABLES | question_tables.TABLES
 
 
-def fill(text, folder):
+def fill(text, folder, tables=None):
     """The page's text with its tables and numbers written anew; of experiments that have not been
-    run, the page says so, and their numbers stay.
+    run, the page says so, and their numbers stay. ``tables``: {name: text of a folder's CSV files},
+    :data:`TABLES` by default.
 
     Raises ValueError for an unknown table and for a number that no row has.
     """
+    tables = TABLES if tables is None else tables
 
     def table(match):
         name = match.group(1)
-        if name not in TABLES:
-            raise ValueError(f"table = {name!r}: must be one of {', '.join(TABLES)}")
+        if name not in tables:
+            raise ValueError(f"table = {name!r}: must be one of {', '.join(tables)}")
         try:
-            body = TABLES[name](folder)
+            body = tables[name](folder)
         except NotRun as error:
             body = f"{NOT_RUN} `moe-hub evaluate {error.experiment}`.\n"
         return f"<!-- table: {name} -->\n\n{body}\n<!-- end -->"

@@ -110,9 +110,12 @@ def run_program(name, system, scheme, machine, workload, seed=1, layers=None, **
     :class:`LayerResult` of one. ``layers``: another number than the program's, at least 2;
     ``network_options``: as :func:`run_layer` has them. Same arguments, same result.
 
-    Raises RuntimeError when a rank does not end, and :class:`WorkloadError`.
+    Raises ValueError where something should run beside a kernel that has all SMs, RuntimeError when
+    a rank does not end, and :class:`WorkloadError`.
     """
     program = PROGRAMS[name]
+    if program.apart and scheme.fused:
+        raise ValueError(f"{name}: nothing runs beside the one kernel of {system}: it has all SMs")
     box = Box(machine, seed, program.lanes, program.apart, **network_options)
     scheme = HOOKED.get(system, scheme) if program.apart else scheme
     parts = halves(workload) if program.split else [workload]

@@ -178,13 +178,8 @@ class Layer(Cluster):
     def network(self):
         return self.box.network
 
-    def connect(self, settings, kind=Network, **options):
-        """The links, see :meth:`Box.connect`. Raises ValueError for those of another kind."""
-        if kind is not Network:
-            raise ValueError(
-                "layers beside each other: have links of GPUs and hubs, not switches that add"
-            )
-        self.box.connect(settings)
+    def connect(self, settings, kind=Network, **more):
+        self.box.connect(settings, kind, **more)
 
     def run(self, rank):
         """The rank's part of the layer, from now on. A generator."""
@@ -239,10 +234,11 @@ class Box:
         self.devices = [Device(self.env, machine.gpu, lanes, apart) for _ in range(machine.ranks)]
         self.network, self._layers = None, {}
 
-    def connect(self, settings):
-        """The links, as the last layer wants them that was made before anything was sent."""
+    def connect(self, settings, kind=Network, **more):
+        """The links and switches, as the last layer wants them that was made before anything was
+        sent."""
         if self.network is None or not self.network.messages:
-            self.network = Network(self.env, settings=settings)
+            self.network = kind(self.env, settings=settings, **more)
             self.network.written = self._written
 
     def _written(self, rank, size):

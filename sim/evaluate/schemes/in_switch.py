@@ -28,7 +28,6 @@ None of these hubs is built. Against ``moe_hub_once`` they say what is due to wh
 """
 
 from dataclasses import replace
-from functools import partial
 from math import ceil
 
 import numpy as np
@@ -341,10 +340,13 @@ def dysharp(cluster):
     DySharp(cluster).run()
 
 
-_hub = partial(hub_scheme, layer=InSwitchLayer)
+def _hub(title, color, place, switch, fused):
+    made = hub_scheme(title, color, place, switch, fused, layer=InSwitchLayer)
+    return replace(made, fused=fused)
+
 
 SCHEMES = {
-    "dysharp": Scheme(dysharp, "DySHARP", "#8f2d56", place=20),
+    "dysharp": Scheme(dysharp, "DySHARP", "#8f2d56", place=20, fused=True),
     "moe_hub_in_switch": _hub("MoE-Hub, in switch", "#c77dff", 21, True, False),
     "moe_hub_fused": _hub("MoE-Hub, fused", "#7b2cbf", 22, False, True),
     "moe_hub_fused_in_switch": _hub("MoE-Hub, fused, in switch", "#3c096c", 23, True, True),

@@ -15,6 +15,8 @@ class Scheme:
 
     ``title``: as its authors write it. ``color``: the same in every figure. ``place``: order on the
     page, small numbers first. ``hub``: its GPUs have hubs, with their credits and loopback lanes.
+    ``fused``: one kernel has all SMs from the gate to the combined tokens, so that nothing runs
+    beside it.
     """
 
     run: Callable[[Cluster], None]
@@ -22,6 +24,7 @@ class Scheme:
     color: str
     place: int
     hub: bool = False
+    fused: bool = False
 
     def __call__(self, cluster):
         self.run(cluster)
