@@ -224,6 +224,7 @@ async def timers(rig, cfg, rng):
             }
             assert cfg.pool_depth <= oldest["age"] <= 4 * cfg.pool_depth + 4
             cover("packet_manager.oldest")
+            await rig.cycles(1)
         await rig.emptied()
         packet = rig.packets[0]
         late = packet.take - packet.stores[0].placed - min(timeout, limit)
@@ -232,4 +233,5 @@ async def timers(rig, cfg, rng):
         await rig.cycles(2 * rig.late)
         await rig.sampled()
         assert not rig.get("oldest")["valid"]
+        await rig.cycles(1)
     cover("packet_manager.timer")
