@@ -33,6 +33,7 @@ from hub_rtl.contract.fields import (
 __all__ = ["WAVES", "how_to_open", "with_fields", "write_layouts"]
 
 WAVES, GTKWAVE, SURFER = "dump.fst", "bench.gtkw", "bench.sucl"
+ZOOM = -15.0  # of GTKWave: 200 pixels for 2**15 ps, 12 for a cycle of the benches
 #: Blocks below the top in the layouts: what is deeper is one click away in the viewer's tree.
 DEPTH = 2
 #: Vectors with a format: their names, least width, and the fields of their lowest bits.
@@ -133,14 +134,16 @@ def _gtkwave(blocks):
     """Text of the save file."""
     save = GTKWSave(io.StringIO())
     save.dumpfile(WAVES, abspath=False)
-    save.sst_expanded(True)
+    save.size(1600, 900)
+    save.signals_width(340)
+    save.zoom_markers(ZOOM)
     for path, signals in blocks.items():
         with save.group(path, closed="." in path):
             for name, width in signals:
                 values = enumeration(name, width)
                 save.trace(
                     f"{path}.{name}" + (f"[{width - 1}:0]" if width > 1 else ""),
-                    alias=plain(name),
+                    alias=plain(name).replace(".", ":"),  # it shows what follows the last point
                     datafmt="hex" if width > 1 else "bin",
                     translate_filter_file=f"filters/{values.__name__}.txt" if values else None,
                 )

@@ -99,6 +99,9 @@ def test_waves(simulator, monkeypatch):
     traced = re.findall(r"^\+\{\S+\} (.*?)(?:\[\d+:0\])?$", save, re.M)
     assert f"refuser.{slash}o__payload.reason" in traced and "refuser.queue.o__valid" in traced
     assert set(traced) <= set(signals) and len(traced) == len(set(traced))
+    aliases = re.findall(r"^\+\{(\S+)\} ", save, re.M)
+    assert len(aliases) == len(traced) and not any("." in alias for alias in aliases)
+    assert re.search(r"^\*-15\.0+ -1 ", save, re.M), "opened with a cycle in a dozen pixels"
     scope, added = "", []
     for line in (first / "bench.sucl").read_text().splitlines():
         word, _, name = line.partition(" ")
@@ -113,7 +116,7 @@ def test_waves(simulator, monkeypatch):
     assert "2 FOREIGN\n" in (first / "filters" / "Reason.txt").read_text()
     reasons = (first / "mnemonic" / "Reason.txt").read_text().splitlines()
     assert reasons[:2] == ["Name: Reason", "Bits: 4"] and len(reasons) == 2 + len(Reason)
-    assert f"filters/Reason.txt\n+{{o__payload.reason}} refuser.{slash}o__payload.reason" in save
+    assert f"filters/Reason.txt\n+{{o__payload:reason}} refuser.{slash}o__payload.reason" in save
     assert {path.stem for path in (first / "filters").iterdir()} == {
         values.__name__ for *_, values in ENUMERATIONS
     }

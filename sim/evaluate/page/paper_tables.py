@@ -256,10 +256,6 @@ def _pangu(folder):
     )
 
 
-def _text(value):
-    return value
-
-
 TABLES = {
     "machines": _machines,
     "averages": _averages,
@@ -271,16 +267,16 @@ TABLES = {
     "pangu": _pangu,
     "sensitivity": _sensitivity,
     "fitted": _fitted,
-    "skew": summary("skew", {"skew": ("std of the fractions", _text)}),
-    "gpus": summary("gpus", {"model": ("model", _text), "GPUs": ("GPUs", _text)}),
-    "ablation": summary("ablation", {"machine": ("machine", _text), "tokens": ("tokens", number)}),
-    "links": summary("links", {"GB/s per GPU and direction": ("GB/s", _text)}),
+    "skew": summary("skew", {"skew": ("std of the fractions", str)}),
+    "gpus": summary("gpus", {"model": ("model", str), "GPUs": ("GPUs", str)}),
+    "ablation": summary("ablation", {"machine": ("machine", str), "tokens": ("tokens", number)}),
+    "links": summary("links", {"GB/s per GPU and direction": ("GB/s", str)}),
     "shapes": summary(
         "shapes",
         {
-            "model": ("model", _text),
-            "top-k": ("top-k", _text),
-            "experts": ("experts", _text),
+            "model": ("model", str),
+            "top-k": ("top-k", str),
+            "experts": ("experts", str),
             "ratio": ("bytes, rows per expert over per rank", ratio),
             "hub, us": ("hub, µs", number),
         },
@@ -288,7 +284,7 @@ TABLES = {
     "traces": summary(
         "traces",
         {
-            "model": ("model", _text),
+            "model": ("model", str),
             "tokens": ("tokens", number),
             "skew": ("std", ratio),
             "busiest rank over mean": ("busiest rank", ratio),

@@ -49,23 +49,26 @@ def _hosts(folder):
     return markdown(["model", "tokens", "host", "hub, µs", *titles(shown)], lines)
 
 
+def _by_system(rows, case):
+    """({(model, case): {system: row}}, systems beside the hub); ``case``: a column."""
+    found = {}
+    for row in rows:
+        found.setdefault((row["model"], row[case]), {})[row["system"]] = row
+    return found, compared(rows)
+
+
 def _decode(folder):
     """A token's expert layers through the hub, and the others' over it; all GPUs begin together."""
-    found = grid(
-        [row for row in read(folder, "decode-summary") if not float(row["jitter, us"])],
-        lambda r: (r["model"], r["tokens per GPU"]),
-        lambda r: r["system"],
-        lambda r: r,
-    )
-    systems = [name for name in NAMES if name in next(iter(found.values())) and name != "moe_hub"]
+    rows = [row for row in read(folder, "decode-summary") if not float(row["jitter, us"])]
+    found, systems = _by_system(rows, "tokens per GPU")
     lines = []
     for (model, tokens), cells in found.items():
-        hub = cells["moe_hub"][0]
+        hub = cells["moe_hub"]
         layers = " / ".join(number(hub[f"layer p{p}, us"], 1) for p in (50, 95, 99))
         whole = " / ".join(ratio(hub[f"token p{p}, ms"]) for p in (50, 95, 99))
         line = [model, tokens, layers, whole]
         for system in systems:
-            row = cells[system][0]
+            row = cells[system]
             line.append(f"{ratio(row['hub over it, p50'])} / {ratio(row['hub over it, p99'])}")
         lines.append(line)
     return markdown(
@@ -180,20 +183,14 @@ def _energy(folder):
 
 def _overlap(folder):
     """The hub's layer, and every system's in one stream and in its best form over it."""
-    found = grid(
-        read(folder, "overlap-summary"),
-        lambda r: (r["model"], r["tokens"]),
-        lambda r: r["system"],
-        lambda r: r,
-    )
-    systems = [name for name in NAMES if name in next(iter(found.values())) and name != "moe_hub"]
+    found, systems = _by_system(read(folder, "overlap-summary"), "tokens")
     lines = []
     for (model, tokens), cells in found.items():
-        hub = cells["moe_hub"][0]
+        hub = cells["moe_hub"]
         line = [model, number(tokens)]
         line += [number(hub[f"{name}, us"], 1) for name in ("compute alone", "one stream", "best")]
         for system in systems:
-            row = cells[system][0]
+            row = cells[system]
             one = float(row["one stream over the hub's"])
             best = float(row["best over the hub's one stream"])
             line.append(ratio(one) if one == best else f"{ratio(one)} → {ratio(best)}")
@@ -232,10 +229,6 @@ def _training(folder):
     )
 
 
-def _text(value):
-    return value
-
-
 TABLES = {
     "baselines": _baselines,
     "hosts": _hosts,
@@ -250,9 +243,9 @@ TABLES = {
     "in_switch": summary(
         "in-switch",
         {
-            "machine": ("machine", _text),
-            "GPUs": ("GPUs", _text),
-            "model": ("model", _text),
+            "machine": ("machine", str),
+            "GPUs": ("GPUs", str),
+            "model": ("model", str),
             "tokens per GPU": ("tokens per GPU", number),
             "hub, us": ("hub, µs", number),
         },

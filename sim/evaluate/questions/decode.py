@@ -5,11 +5,11 @@ routing that drifts, of ranks that begin together or not."""
 import numpy as np
 
 from sim.evaluate.machine.hardware import load_data
-from sim.evaluate.page.charts import Panel, Plot
+from sim.evaluate.page.charts import Plot
 from sim.evaluate.study import HUB, Report, grid, rows_of, tokens_of
 from sim.workload.models import model as shape
 
-from .shared import HOSTS, by_model, cases, launchable
+from .shared import HOSTS, by_model, cases, launchable, lines_over
 
 __all__ = ["DRAWS", "PERCENTILES", "decode_points", "decode_report", "delays", "jitters"]
 
@@ -87,21 +87,13 @@ def decode_report(options, results):
         for row in _rows(options, results, jitter, own)
     ]
     calm = [row for row in summary if row["jitter, us"] == summary[0]["jitter, us"]]
-    panels = [
-        Panel(
-            title=model,
-            kind="lines",
-            x=tuple(dict.fromkeys(row["tokens per GPU"] for row in own)),
-            xlabel="tokens per GPU",
-            log_x=True,
-            series={
-                system: tuple(row["token p99, ms"] for row in own if row["system"] == system)
-                for system in dict.fromkeys(row["system"] for row in own)
-            },
-            ylabel="expert layers of a token, p99, ms",
-        )
-        for model, own in by_model(calm).items()
-    ]
+    panels = lines_over(
+        by_model(calm),
+        "tokens per GPU",
+        lambda row: row["token p99, ms"],
+        xlabel="tokens per GPU",
+        ylabel="expert layers of a token, p99, ms",
+    )
     return Report(
         rows=rows_of(results, points),
         summary=summary,

@@ -6,11 +6,11 @@ from math import inf
 
 import numpy as np
 
-from sim.evaluate.page.charts import Panel, Plot
+from sim.evaluate.page.charts import Plot
 from sim.evaluate.runner import workload_of
 from sim.evaluate.study import Report, grid, systems_of
 
-from .shared import cases, hosted
+from .shared import cases, hosted, lines_over
 
 __all__ = ["DELAYS", "LATE", "late_points", "late_report"]
 
@@ -93,23 +93,19 @@ def late_report(options, results):
                     "usable rows, %": 100.0 if comes else _usable(result),
                 }
             )
-    shown = [row for row in summary if row["delay, us"] not in (0.0, "never")]
-    panels = [
-        Panel(
-            title=f"{model}, {tokens:,} tokens",
-            kind="lines",
-            x=tuple(dict.fromkeys(int(row["delay, us"]) for row in own)),
-            xlabel="µs that one GPU begins late",
-            log_x=True,
-            line=100.0,
-            series={
-                system: tuple(r["of it at the median, %"] for r in own if r["system"] == system)
-                for system in dict.fromkeys(row["system"] for row in own)
-            },
-            ylabel="% of it at the end of the median GPU",
-        )
-        for (model, tokens), own in cases(shown, lambda r: (r["model"], r["tokens"])).items()
+    shown = [
+        row | {"delay, us": int(row["delay, us"])}
+        for row in summary
+        if row["delay, us"] not in (0.0, "never")
     ]
+    panels = lines_over(
+        cases(shown, lambda row: f"{row['model']}, {row['tokens']:,} tokens"),
+        "delay, us",
+        lambda row: row["of it at the median, %"],
+        xlabel="µs that one GPU begins late",
+        ylabel="% of it at the end of the median GPU",
+        line=100.0,
+    )
     return Report(
         rows=[results[point].row() for point in points],
         summary=summary,

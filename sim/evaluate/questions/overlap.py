@@ -3,13 +3,13 @@
 which price."""
 
 from sim.evaluate.machine.compute import expert_gemms, gate_us, grouped_gemm_us, pass_us
-from sim.evaluate.page.charts import Panel, Plot
+from sim.evaluate.page.charts import Plot
 from sim.evaluate.pipelines.overlap import dense, shared
 from sim.evaluate.runner import machine_of, workload_of
 from sim.evaluate.study import HUB, Report, grid, rows_of, systems_of, tokens_of
 from sim.workload.models import model as shape
 
-from .shared import BASELINE_MODELS, by_model, cases
+from .shared import BASELINE_MODELS, by_model, cases, lines_over
 
 __all__ = ["OVERLAPS", "compute_us", "overlap_points", "overlap_report"]
 
@@ -94,26 +94,14 @@ def overlap_report(options, results):
         row["one stream over the hub's"] = row["one stream, us"] / mine["one stream, us"]
         row["best over the hub's best"] = row["best, us"] / mine["best, us"]
         row["best over the hub's one stream"] = row["best, us"] / mine["one stream, us"]
-    panels = [
-        Panel(
-            title=model,
-            kind="lines",
-            x=tuple(dict.fromkeys(row["tokens"] for row in own)),
-            xlabel="tokens over all GPUs",
-            log_x=True,
-            line=1.0,
-            series={
-                system: tuple(
-                    row["two batches, us"] / row["one stream, us"]
-                    for row in own
-                    if row["system"] == system
-                )
-                for system in dict.fromkeys(row["system"] for row in own)
-            },
-            ylabel="two micro-batches over one stream",
-        )
-        for model, own in by_model(summary).items()
-    ]
+    panels = lines_over(
+        by_model(summary),
+        "tokens",
+        lambda row: row["two batches, us"] / row["one stream, us"],
+        xlabel="tokens over all GPUs",
+        ylabel="two micro-batches over one stream",
+        line=1.0,
+    )
     return Report(
         rows=rows_of(results, points),
         summary=summary,

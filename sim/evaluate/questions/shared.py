@@ -3,6 +3,7 @@
 
 from sim.evaluate.host import GRAPH, cpp
 from sim.evaluate.machine.hardware import machine
+from sim.evaluate.page.charts import Panel
 from sim.evaluate.study import JUDGED, PAPER_SYSTEMS, UNBUILT, systems_of
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "host_of",
     "hosted",
     "launchable",
+    "lines_over",
 ]
 
 BASELINES = ("deepep_v1_ll", "deepep_v2", "mori", *UNBUILT, "ideal")  # the last sends nothing
@@ -45,20 +47,38 @@ def launchable(options, default, host="graph"):
     )
 
 
-def cases(points, key):
-    """{key: points}, in their order."""
+def cases(items, key):
+    """{key: points or rows}, in their order."""
     found = {}
-    for point in points:
-        found.setdefault(key(point), []).append(point)
+    for item in items:
+        found.setdefault(key(item), []).append(item)
     return found
 
 
 def by_model(rows):
     """{model: rows}, in their order."""
-    found = {}
-    for row in rows:
-        found.setdefault(row["model"], []).append(row)
-    return found
+    return cases(rows, lambda row: row["model"])
+
+
+def lines_over(rows_of, x, value, *, xlabel, ylabel, **panel):
+    """A panel for each title of ``rows_of``, {title: rows}: ``value(row)`` of each system over the
+    column ``x``."""
+    return [
+        Panel(
+            title=title,
+            kind="lines",
+            x=tuple(dict.fromkeys(row[x] for row in own)),
+            xlabel=xlabel,
+            log_x=True,
+            series={
+                system: tuple(value(row) for row in own if row["system"] == system)
+                for system in dict.fromkeys(row["system"] for row in own)
+            },
+            ylabel=ylabel,
+            **panel,
+        )
+        for title, own in rows_of.items()
+    ]
 
 
 def hosted(system):
