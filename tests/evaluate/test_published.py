@@ -2,13 +2,17 @@
 """Published figures: the file is sound, nothing is fitted on what it is judged by, targets of
 DeepEP are met."""
 
+from dataclasses import replace
 from statistics import median
 
 import pytest
 
 from sim.evaluate import fit, published, systems
+from sim.evaluate.kept import Kept
 from sim.evaluate.machine.hardware import load_data
-from sim.evaluate.published import Figure, Row, figure, figures
+from sim.evaluate.published import Figure, Row, figure, figures, points_of
+from sim.evaluate.runner import run_point, run_points
+from sim.workload.models import ModelShape
 
 QUICK = (
     "deepep_v1_normal.",
@@ -155,3 +159,35 @@ def test_several_nodes_have_network_cards():
     assert machine.ranks == 16 and nodes == {"nodes_of": 8, "nic_gbps": 50.0}
     within = published.ask(figure("deepep_v1_ll.h800.ep8.dispatch"))
     assert published.ask(one) > 1.3 * within
+
+
+def test_layers_that_were_run_are_not_run_again(monkeypatch):
+    """All that a figure of layers needs are its points; a kernel's needs none."""
+    one = figure("flashdmoe.h100.tokens4096")
+    (point,) = points_of(one)[one.system]
+    results = {point: run_point(point)}
+    alone = published.ask(one)
+
+    def never(point):
+        raise AssertionError(f"run again: {point}")
+
+    monkeypatch.setattr(published, "run_point", never)
+    (row,) = published.rows(lambda other: other.id == one.id, results=results)
+    assert row.ours == alone == results[point].us / 1e3
+    assert points_of(figure("deepep_v1_ll.h800.ep8.dispatch")) == {}
+
+
+def test_points_of_a_figure_are_the_same_layers_for_each_system():
+    for one in figures():
+        for layers in points_of(one).values() if one.role in ("fit", "test") else ():
+            own = points_of(one)[one.system]
+            assert [replace(layer, system=one.system) for layer in layers] == own, one.id
+
+
+def test_a_layer_of_a_shape_is_kept(tmp_path):
+    one = figure("flashdmoe.h100.tokens4096")
+    (point,) = points_of(one)[one.system]
+    assert isinstance(point.model, ModelShape)
+    kept, results = Kept(tmp_path), run_points([point], jobs=1, kept=Kept(tmp_path))
+    assert kept.get(point)[0]["us"] == results[point].us
+    assert kept.get(replace(point, model=replace(point.model, top_k=1))) is None
