@@ -18,9 +18,13 @@ async def random_access(rig, cfg, rng, grid):
     registers = list(rig.map)
     slow = {"counters.SNAPSHOT": SWEEP, "counters.CLEAR": SWEEP}
     slow["regions.COMMAND"] = QUIET * cfg.regions
+    command = next(entry for entry in registers if entry[0] == "control.COMMAND")
     for _ in range(250):
+        busy = rig.model.command_busy
         path, address, register = rng.choice(registers)
-        if rng.random() < 0.1:
+        if rng.random() < (0.2 if busy else 0.04):  # among hundreds it would hardly ever be met
+            path, address, register = command
+        elif rng.random() < 0.1:
             address = rng.randrange(0, 1 << 16)
             path = next((p for p, a, _ in registers if a == address & ~3), "none")
         if rng.random() < 0.5:
@@ -33,6 +37,7 @@ async def random_access(rig, cfg, rng, grid):
             )
             cover("register_bank.write_unmapped", path == "none")
             cover("register_bank.write_partial", strobe != 0xF)
+            cover("register_bank.command_while_busy", busy and path == "control.COMMAND")
             cover(
                 "register_bank.index_out_of_range",
                 path.endswith("COMMIT") and response == SLVERR and strobe == 0xF,
@@ -42,9 +47,6 @@ async def random_access(rig, cfg, rng, grid):
             await rig.until(lambda: rig.o_command.count == len(rig.effects("command")))
             await rig.answer(rng.randrange(16))
             await rig.cycles(2)
-        cover(
-            "register_bank.command_while_busy", rig.model.command_busy and path == "control.COMMAND"
-        )
     await rig.check_all()
     rig.same_effects("handle", "geometry", "dep", "window", "clear_log")
     commands = [{k: v for k, v in item.items() if k != "tag"} for item in rig.o_command.items]
