@@ -107,17 +107,25 @@ def test_producer_control(cfg):
 
 
 @pytest.mark.parametrize(
-    "seed, test",
+    "cfg, seed, test",
     [
-        (1, "random_commands/grid=4"),  # a rank dies in the cycle in which it has answered
-        (20, "random_commands/grid=8"),  # two commands say the same, but for two bits of the epoch
-        (6, "random_promises/grid=2"),  # every tell is that of a dead peer
-        (7, "random_promises/grid=5"),  # of two commands that are alike the first is refused
+        # A rank dies in the cycle in which it has answered.
+        (SMALLEST, 1, "random_commands/grid=4"),
+        # Two commands say the same, but for two bits of the epoch.
+        (SMALLEST, 20, "random_commands/grid=8"),
+        # A rank lives again while its packet of many closes is dropped.
+        (WIDER, 20, "random_commands/grid=6"),
+        # A fence is marked while the answer of the one before waits for its taker.
+        (WIDER, 21, "random_commands/grid=5"),
+        # Every tell is that of a dead peer.
+        (SMALLEST, 6, "random_promises/grid=2"),
+        # Of two commands that are alike the first is refused.
+        (SMALLEST, 7, "random_promises/grid=5"),
     ],
 )
-def test_rare_orders(seed, test):
+def test_rare_orders(cfg, seed, test):
     """Random commands that once met what the bench had not thought of, though it is promised."""
-    run(partial(ProducerControl, SMALLEST), SMALLEST, "producer_smallest", [test], seed=seed)
+    run(partial(ProducerControl, cfg), cfg, f"producer_{cfg.name}", [test], seed=seed)
 
 
 @pytest.mark.parametrize("cfg", [SMALLEST, ODD], ids=lambda cfg: cfg.name)

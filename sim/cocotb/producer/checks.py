@@ -74,7 +74,10 @@ class Fences:
 
     def group(self, fences, cycle):
         assert fences, "a mark for no fence"
-        one = {"before": self._marked, "answered": self._answered, "marked": cycle, "status": None}
+        # The answer of the group before may still wait for its taker, its verdict was before.
+        waits = self.last is not None and self.last["status"] is None
+        answered = cycle if waits else self._answered
+        one = {"before": self._marked, "answered": answered, "marked": cycle, "status": None}
         one |= {"fences": fences, "asked": None}
         one["remote"] = any(fence["op"] == CommandOp.FENCE_REMOTE for fence in fences)
         for fence in fences:

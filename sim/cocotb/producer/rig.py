@@ -4,7 +4,7 @@ managers, ledgers, links."""
 
 from collections import Counter, deque
 
-from hub_rtl.contract.packets import CommandOp, Reason
+from hub_rtl.contract.packets import NEWS_ENTRIES, CommandOp, Reason
 from hub_rtl.producer.ledger import LEDGER_CYCLES
 from hub_rtl.producer.producer import ProducerControl
 from sim.bench.rig import Rig
@@ -18,6 +18,8 @@ from .parts import Pipe, Store
 
 COUNTS = ("closes", "closes_dropped", "tells", "tells_dropped", "fences")
 UNSAID = dict.fromkeys(("handle", "epoch", "abort", "replica", "bytes16", "more"), 0) | {"owner": 1}
+#: From the choice of a peer to the last entry of its packet: 3 cycles for each, and the ways.
+PACKET_CYCLES = 3 * NEWS_ENTRIES + 12
 NOTHING = {"told": 0, "turn": 0, "left": 0}  # word of the ledger
 
 
@@ -380,21 +382,19 @@ class ProducerRig(Rig):
             # Drops come a fixed time after the reads; a message of the same peer may still wait for
             # the link.
             job = next((job for job in self.jobs if job[3] == self.cycle - LEDGER_CYCLES), None)
-            assert job is not None and self.cycle - self.last_dead.get(job[0], -99) < 30, (
-                f"dropped {job}"
-            )
+            assert job is not None and self._was_dead(job[0]), f"dropped {job}"
             self.jobs.remove(job)
             self.dropped += 1
             cover("producer.dropped")
         if counts["tells_dropped"]:
-            dead = [
-                rank
-                for rank, tells in self.model.tells.items()
-                if tells and self.cycle - self.last_dead.get(rank, -99) < 30
-            ]
+            dead = [rank for rank, tells in self.model.tells.items() if tells and self._was_dead(rank)]
             assert dead, "dropped a tell of a peer that is not dead"
             self.lost_tells += 1
             cover("producer.tell_dropped")
+
+    def _was_dead(self, rank):
+        """Whether what is dropped now may be this rank's: it was dead when its packet was begun."""
+        return self.cycle - self.last_dead.get(rank, -PACKET_CYCLES) < PACKET_CYCLES
 
     def _read(self, dest, bank):
         """A close takes its word of the ledger, when all its bytes are in it."""
