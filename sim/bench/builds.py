@@ -41,14 +41,15 @@ def tail(path, lines=40):
 
 def program(text, name, kind, build):
     """Folder with the program for this Verilog text; ``build(source, log)`` makes it in the folder
-    of ``source`` if there is none yet. ``kind``: all else that it depends on."""
+    of ``source`` if there is none yet. ``kind``: all else that it depends on; ``name``: the
+    bench's, or of a part that several have (``parts/<module>``)."""
     key = hashlib.sha256(repr((text, kind)).encode()).hexdigest()[:12]
     folder = PROGRAMS / name / key
     with lock(PROGRAMS / name / f"{key}.lock"):
         if not (folder / "done").exists():
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
-            source = folder / f"{name}.v"
+            source = folder / f"{Path(name).name}.v"
             source.write_text(text)
             build(source, folder / "build.log")
             (folder / "done").touch()

@@ -127,13 +127,11 @@ def needs(fits):
 
 def to_verilog(component, name):
     """Verilog text of a component with ``name`` as the top module. Amaranth warnings are errors."""
-    from amaranth.back import verilog
+    from flow.verilog import netlist
 
-    from flow.verilog.netlist import rare_collections
-
-    with warnings.catch_warnings(), rare_collections():
+    with warnings.catch_warnings():
         warnings.simplefilter("error")
-        return verilog.convert(component, name=name, emit_src=False, strip_internal_attrs=True)
+        return netlist.to_verilog([netlist.to_rtlil(component, name)])
 
 
 def _texts(component, name, with_bugs):

@@ -11,17 +11,14 @@ __all__ = ["SliceMesh"]
 
 
 class SliceMesh(wiring.Component):
-    """One LinkSlice per rank (``p0__...``, ``p1__...``), the first of its hub; its rank is tied."""
+    """One LinkSlice per rank (``p0__...``, ``p1__...``), the first of its hub. Their ranks are
+    ports, so that the slices are alike and compiled once."""
 
     def __init__(self, cfg):
         self._ports = {f"p{rank}": LinkSlice(cfg) for rank in range(cfg.ranks)}
         members = {}
         for name, port in self._ports.items():
-            inner = {
-                key: member
-                for key, member in port.signature.members.items()
-                if key not in ("rank", "first")
-            }
+            inner = {key: member for key, member in port.signature.members.items() if key != "first"}
             members[name] = Out(wiring.Signature(inner))
         super().__init__(members)
 
@@ -34,5 +31,4 @@ class SliceMesh(wiring.Component):
             for path, member, value in outer.signature.flatten(outer):
                 into = member.flow == In
                 m.d.comb += inner[path].eq(value) if into else value.eq(inner[path])
-            m.d.comb += port.rank.eq(int(name[1:]))
         return m

@@ -19,6 +19,7 @@ from flow.kept import digest, write
 from hub_rtl.contract.ports import clocks, hub_ports
 from hub_rtl.contract.records import POOL_COUNTS
 from sim.bench.runner import BUILD, ROOT, lock, verilator_env
+from sim.bench.verilator import CXX_FLAGS, make_command
 
 from .formats import cxx_header
 
@@ -36,7 +37,7 @@ FAST = (
 )
 #: Warnings are off in builds: ``moe-hub lint`` holds the same text to them.
 VERILATE = (
-    *("--cc", "--build", "--top-module", "moehub", "--prefix", "Vmoehub", "-O3", "--noassert"),
+    *("--cc", "--top-module", "moehub", "--prefix", "Vmoehub", "-O3", "--noassert"),
     *("--x-assign", "fast", "--x-initial", "fast", "--output-split", "20000"),
     *("-Wno-lint", "-Wno-style", "-Wno-UNOPTFLAT", "-CFLAGS", CXX[1]),
 )
@@ -90,8 +91,8 @@ def build(cfg, verilog=None, jobs=2, optimise=True, pins=()):
     never seen together.
 
     ``verilog``: text to use in place of the generated one (planted bugs), ``pins``: what it has
-    beside the hub's, as (name, width). ``optimise``: off for short runs of large hubs, where
-    compiling takes longer than running.
+    beside the hub's, as (name, width). ``optimise``: off for short runs, where compiling takes
+    longer than running.
     """
     text = hub_verilog(cfg) if verilog is None else verilog
     blocks = [name for name in BLOCKS if f"\nmodule {name}(" in text and cfg.lanes >= BLOCKS_FROM]
@@ -131,12 +132,9 @@ def _model(text, blocks, lanes, jobs, optimise):
     level = FAST if optimise else "-O0"
     # The last: the wheel was built without knowing the compiler's way to include a precompiled
     # header.
-    flags = (
-        f"OPT_FAST='{level}'",
-        "OPT_SLOW=-O0",
-        f"OPT_GLOBAL='{level}'",
-        "CFG_CXXFLAGS_PCH_I=-include",
-    )
+    precompiled = "CFG_CXXFLAGS_PCH_I=-include"
+    flags = (f"OPT_FAST='{level}'", "OPT_SLOW=-O0", f"OPT_GLOBAL='{level}'", precompiled)
+    quick = not optimise and not blocks  # as the benches' programs are compiled
 
     def verilate(folder):
         (folder / "moehub.v").write_text(text)
@@ -144,10 +142,15 @@ def _model(text, blocks, lanes, jobs, optimise):
         sources = [folder / "moehub.vlt", folder / "moehub.v"]
         if blocks:
             sources = ["--hierarchical", *sources]
-        makeflags = (word for flag in flags for word in ("-MAKEFLAGS", flag))
-        return [["verilator", *VERILATE, "-j", jobs, "-Mdir", folder, *makeflags, *sources]]
+        made = ["verilator", *VERILATE, "-j", jobs, "-Mdir", folder, *sources]
+        if quick:
+            yield made
+            yield make_command(folder, "Vmoehub", precompiled)
+        else:
+            makeflags = (word for flag in flags for word in ("-MAKEFLAGS", flag))
+            yield [*made, "--build", *makeflags]
 
-    key = digest(text, VERILATE, config, flags, sys.prefix)
+    key = digest(text, VERILATE, config, CXX_FLAGS if quick else flags, sys.prefix)
     return made_in(BUILDS / "hub" / key, "libVmoehub.a", verilate)
 
 

@@ -35,6 +35,8 @@ class MeshRig(Rig):
     def __init__(self, dut, salt, idle=None, stall=None, **switch):
         super().__init__(dut, salt, idle, stall)
         ranks = range(self.cfg.ranks)
+        for rank in ranks:
+            self.set(f"p{rank}__rank", rank)
         self.switch = Switch(
             self.wires,
             self.cfg.ranks,

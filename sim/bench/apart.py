@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which modules of a Verilog text are worth a program part of their own: large ones that stand in
+it several times. Verilator writes the code of each instance; of a part it is written once.
+"""
+
+import collections
+import functools
+import re
+
+__all__ = ["SMALLEST", "Text"]
+
+SMALLEST = 100_000  # bytes of Verilog, with what is below: of less the seams cost more
+
+_MODULE = re.compile(r"^module (\w+)\s*[(;].*?^endmodule\n", re.M | re.S)
+_INSTANCE = re.compile(r"^  (\w+) (?:\w+|\\\S+ ) ?\($", re.M)
+
+
+class Text:
+    """Modules of a Verilog text as Yosys writes it, ``top`` the one that has all others in it.
+
+    ``apart``: names of those to be compiled by themselves, a part before one that has it inside;
+    none if a name needs escaping, as it does where equal modules were not merged.
+    """
+
+    def __init__(self, text, top):
+        self._modules = {found[1]: found[0] for found in _MODULE.finditer(text)}
+        known = self._modules.keys()
+        self._inside = {
+            name: collections.Counter(kind for kind in _INSTANCE.findall(module) if kind in known)
+            for name, module in self._modules.items()
+        }
+        whole = top in known and text.count("\nendmodule") == len(known)
+        self._top, self.apart = top, []
+        if whole:
+            self._choose()
+
+    def _choose(self):
+        count = collections.Counter({self._top: 1})
+        for name in self._from_above():
+            if count[name] > 1 and self.bytes_of(name) >= SMALLEST:
+                self.apart.append(name)
+                count[name] = 1  # what is inside is written as often as there
+            for kind, times in self._inside[name].items():
+                count[kind] += times * count[name]
+        self.apart.reverse()
+
+    def _from_above(self):
+        """Modules, each before all that are inside of it."""
+        order, seen = [], set()
+
+        def visit(name):
+            if name not in seen:
+                seen.add(name)
+                for kind in self._inside[name]:
+                    visit(kind)
+                order.append(name)
+
+        visit(self._top)
+        return order[::-1]
+
+    @functools.cache  # noqa: B019
+    def bytes_of(self, name):
+        """Size of a module and of all instances below it."""
+        return len(self._modules[name]) + sum(
+            times * self.bytes_of(kind) for kind, times in self._inside[name].items()
+        )
+
+    def of(self, name):
+        """The text of a module and of what is inside, without parts: ``(text, [part, ...])``."""
+        parts, needed, waiting = [], [], [name]
+        while waiting:
+            this = waiting.pop()
+            needed.append(this)
+            for kind in self._inside[this]:
+                if kind in self.apart:
+                    parts += [kind] if kind not in parts else []
+                elif kind not in needed and kind not in waiting:
+                    waiting.append(kind)
+        chosen = set(needed)
+        return "".join(text for key, text in self._modules.items() if key in chosen), parts
