@@ -18,7 +18,9 @@ class SliceMesh(wiring.Component):
         self._ports = {f"p{rank}": LinkSlice(cfg) for rank in range(cfg.ranks)}
         members = {}
         for name, port in self._ports.items():
-            inner = {key: member for key, member in port.signature.members.items() if key != "first"}
+            inner = {
+                key: member for key, member in port.signature.members.items() if key != "first"
+            }
             members[name] = Out(wiring.Signature(inner))
         super().__init__(members)
 

@@ -17,7 +17,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from .apart import SMALLEST, Text
+from .apart import LEAST, Text
 from .builds import PROGRAMS, BenchError, command, program
 
 __all__ = ["CXX_FLAGS", "built", "make_command", "runner", "verilator_env"]
@@ -76,9 +76,7 @@ def _runtime(folder, prefix, make, tools, log):
         scratch.mkdir(parents=True, exist_ok=True)
         header = scratch / "runtime.h"
         header.write_text('#include "verilated.h"\n#include "verilated_vpi.h"\n')
-        command(
-            [*make, *objects, f"{header}.fast.gch", f"{header}.slow.gch"], verilator_env(), log
-        )
+        command([*make, *objects, f"{header}.fast.gch", f"{header}.slow.gch"], verilator_env(), log)
         for name in objects:
             shutil.copy(folder / name, scratch)
         with contextlib.suppress(OSError):  # somebody else was faster: theirs is as good
@@ -117,7 +115,7 @@ def built(text, name, waves, count):
     """
     system = os.environ.get("MOE_HUB_VERILATOR") == "system"
     headers = [path.read_text() for path in sorted(FST.iterdir())] if waves else []
-    kind = (CXX_FLAGS, SMALLEST, waves, count, system, sys.prefix, *headers)
+    kind = (CXX_FLAGS, LEAST, waves, count, system, sys.prefix, *headers)
     build = functools.partial(_build, name=name, waves=waves, count=count, kind=kind)
     return program(text, name, kind, build)
 

@@ -46,8 +46,8 @@ endmodule
 @pytest.fixture
 def anything(monkeypatch):
     """However small it is, what is there several times is a part."""
-    monkeypatch.setattr(apart, "SMALLEST", 1)
-    monkeypatch.setattr(verilator, "SMALLEST", 1)
+    monkeypatch.setattr(apart, "LEAST", 1)
+    monkeypatch.setattr(verilator, "LEAST", 1)
 
 
 def test_parts_come_before_what_has_them(anything):
@@ -61,7 +61,9 @@ def test_parts_come_before_what_has_them(anything):
 
 def test_once_inside_of_a_part_is_no_part(anything):
     """It is written once, with its part."""
-    once = TEXT.replace("  cell_b c (\n    .clk(clk)\n  );\n", "").replace("  cell_b b (", "  x b (", 1)
+    once = TEXT.replace("  cell_b c (\n    .clk(clk)\n  );\n", "").replace(
+        "  cell_b b (", "  x b (", 1
+    )
     assert Text(once, "top").apart == ["cell_a"]
     own, inside = Text(once, "top").of("cell_a")
     assert inside == [] and "module cell_b" in own

@@ -387,7 +387,9 @@ class ProducerRig(Rig):
             self.dropped += 1
             cover("producer.dropped")
         if counts["tells_dropped"]:
-            dead = [rank for rank, tells in self.model.tells.items() if tells and self._was_dead(rank)]
+            dead = [
+                rank for rank, tells in self.model.tells.items() if tells and self._was_dead(rank)
+            ]
             assert dead, "dropped a tell of a peer that is not dead"
             self.lost_tells += 1
             cover("producer.tell_dropped")
