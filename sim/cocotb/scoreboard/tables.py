@@ -199,7 +199,7 @@ async def pending_survives(rig, cfg, rng):
     for region in range(cfg.regions):
         await rig.one_row(region, group_base=2 + region)
     keys, ranges = [*rig.model.banks], range(cfg.dep_ranges)
-    for turn in range(2 * (len(keys) + len(ranges))):
+    for turn in range((2 if len(keys) < 8 else 1) * (len(keys) + len(ranges))):
         for index in ranges:
             await rig.set_span(index, 64, 16)
         rig.o_event.set_pause("stop")

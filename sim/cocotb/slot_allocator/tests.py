@@ -37,14 +37,15 @@ async def traffic(rig, cfg, rng, grid):
 async def thrash(rig, cfg, rng):
     """Far more open rows than ways: rows are spilled and restored again and again, the filter
     saturates, nothing is lost."""
-    for _ in range(3):
+    few = cfg.rat_sets * cfg.rat_ways <= 8
+    for _ in range(3 if few else 1):
         await rig.start()
-        await thrash_once(rig, cfg)
+        await thrash_once(rig, cfg, 12 if few else 4)
     cover("slot_allocator.thrash")
 
 
-async def thrash_once(rig, cfg):
-    """From reset on, with new rows and words."""
+async def thrash_once(rig, cfg, single):
+    """From reset on, with new rows and words; of each row so many units come one by one."""
     row_bytes = min(cfg.max_row_bytes, 4 * cfg.packet_bytes)
     count = min(cfg.capacity, 3 * cfg.rat_sets * cfg.rat_ways)
     first = rig.rng.choice((0, rig.rng.randrange(1 << 23)))
@@ -57,9 +58,9 @@ async def thrash_once(rig, cfg):
     for region in range(min(cfg.regions, 3)):
         for n in range(count):
             units, flits = row_bytes // 16, cfg.packet_flits
-            parts = [(unit, 1) for unit in range(min(units, 12))]
-            if units > 12:
-                later = range(flits * -(-12 // flits), units, flits)
+            parts = [(unit, 1) for unit in range(min(units, single))]
+            if units > single:
+                later = range(flits * -(-single // flits), units, flits)
                 parts += [(unit, min(flits, units - unit)) for unit in later]
             rowid = first + 100 * region + n
             lists[n % cfg.slices].append(
