@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The FPGA self-test: passes on the real hubs, and notices what is broken."""
 
+from functools import partial
+
 import pytest
 from typer.testing import CliRunner
 
@@ -15,7 +17,7 @@ PLAN = Plan(rounds=3)
 def run(code=0):
     """One build, in which a wrong bit can be planted."""
     run_bench(
-        SelfTest(PLAN, fault=True),
+        partial(SelfTest, PLAN, fault=True),
         name="selftest",
         module="sim.cocotb.system.fpga",
         cfg=PLAN.cfg,

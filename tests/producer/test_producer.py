@@ -78,6 +78,7 @@ MOMENTS = [
     "fence_meets_answer",
     "close_all_but_one",
     "hold_ends_in_close_all",
+    "closed_before_answer",
     "write_meets_close",
     "death_meets_message",
     "close_meets_other",

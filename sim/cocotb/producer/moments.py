@@ -132,6 +132,25 @@ async def hold_ends_in_close_all(rig, cfg, rng):
 
 
 @QuietRig.test()
+async def closed_before_answer(rig, cfg, rng):
+    """CLOSE_ALL has met a held handle; its answer is not taken, the hold ends, and a CLOSE closes
+    that handle: CLOSE_ALL says EPOCH_EARLY all the same."""
+    index = cfg.handles - 1
+    await held_handle(rig, index)
+    rig.o_response.set_pause("stop")
+    rig.command(CommandOp.CLOSE_ALL, epoch=5)
+    await rig.cycles(100 + 10 * cfg.handles)
+    give_credits(rig)
+    await rig.until(lambda: not rig.view[index][1], 500, "the end of the hold")
+    rig.command(CommandOp.CLOSE, handle=index, epoch=5)
+    await rig.until(lambda: rig.model.entries[index]["epoch"] == 6, 500, "the close")
+    assert not rig.answered[2:], "an answer was taken"
+    rig.o_response.set_pause("none")
+    await rig.idle()
+    assert rig.reasons[2:] == [Reason.EPOCH_EARLY, Reason.OK]
+
+
+@QuietRig.test()
 async def write_meets_close(rig, cfg, rng):
     """Software writes the entry in each cycle from before a close until its message went: one
     message, and no count is lost."""
