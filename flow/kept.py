@@ -15,11 +15,12 @@ def digest(*texts, length=16):
 
 
 def write(path, text):
-    """Writes a file, its folder made if need be; who reads it meanwhile finds the old one."""
+    """Writes a file of text or bytes, its folder made if need be; who reads it meanwhile finds the
+    old one."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f"{path.name}.{os.getpid()}")
-    scratch.write_text(text, encoding="utf-8")
+    scratch.write_bytes(text if isinstance(text, bytes) else text.encode())
     scratch.rename(path)
 
 

@@ -12,14 +12,14 @@ import shutil
 import subprocess
 import sys
 import time
-import warnings
 from pathlib import Path
 
-from flow.kept import digest, write
+from flow.kept import digest
 from hub_rtl.contract.ports import clocks, hub_ports
 from hub_rtl.contract.records import POOL_COUNTS
 from sim.bench.runner import BUILD, ROOT, lock, verilator_env
 from sim.bench.verilator import CXX_FLAGS, make_command
+from sim.generated import generated
 
 from .formats import cxx_header
 
@@ -62,22 +62,8 @@ class HarnessError(RuntimeError):
 
 
 def hub_verilog(cfg):
-    """Verilog text of ``moehub`` for a configuration, kept in the build folder while no source file
-    changes."""
-    sources = sorted(
-        path for folder in ("hub_rtl", "flow/verilog") for path in (ROOT / folder).rglob("*.py")
-    )
-    key = digest(cfg, *(path.read_text() for path in sources))
-    path = BUILDS / "verilog" / f"{key}.v"
-    with lock(path.with_suffix(".lock")):
-        if not path.exists():
-            from flow.verilog.generate import generate
-
-            with warnings.catch_warnings():
-                warnings.simplefilter("error")
-                text = generate(cfg).verilog
-            write(path, text)
-    return path.read_text()
+    """Verilog text of ``moehub`` for a configuration."""
+    return generated(cfg).verilog
 
 
 def harness_sources():

@@ -7,9 +7,10 @@ import sys
 
 import pytest
 
-from flow.verilog.generate import generate, write_files
+from flow.verilog.generate import write_files
 from hub_rtl.contract.config import preset
 from sim.bench.runner import ROOT
+from sim.generated import generated
 
 RUN = ROOT / "examples/soft_core/run.py"
 SPEC = importlib.util.spec_from_file_location("soft_core", RUN)
@@ -21,7 +22,7 @@ SPEC.loader.exec_module(soft_core)
 def hub(tmp_path_factory):
     """A folder as ``moe-hub generate --preset tiny`` leaves it, in which the example has run."""
     folder = tmp_path_factory.mktemp("tiny")
-    write_files(folder, generate(preset("tiny")).files())
+    write_files(folder, generated(preset("tiny")).files())
     done = subprocess.run([sys.executable, RUN, folder], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith(3 * "READY\nREADY\nALL\n" + "PASS, ")

@@ -18,6 +18,7 @@ from hub_rtl.contract.config import preset
 from hub_rtl.contract.ports import hub_ports, ports_markdown
 from hub_rtl.hub.hub import Hub
 from sim.bench.runner import ROOT
+from sim.generated import generated
 
 TINY = preset("tiny")
 ODD = preset(
@@ -60,7 +61,7 @@ LEAST = preset(
 
 @pytest.fixture(scope="module")
 def tiny():
-    return generate(TINY)
+    return generated(TINY)
 
 
 def test_same_bytes_for_every_hash_seed(tiny):
@@ -157,7 +158,7 @@ def test_names(tiny):
 @pytest.mark.parametrize("cfg", [ODD, LEAST], ids=["odd", "least"])
 def test_lint(cfg):
     """Hub and wrapper; the command line's test does it for `tiny`."""
-    around = generate(cfg).sources()
+    around = generated(cfg).sources()
     assert lint_verilog(around.pop(f"{TOP}.v"), TOP, around=around, top=AXI_TOP) == []
 
 
@@ -208,7 +209,7 @@ def test_each_tool_finds(tool, inside):
 @pytest.fixture(scope="module")
 def two_hubs(tiny):
     """Files of two hubs of unequal configuration, by their names."""
-    return named(tiny.files(), "near"), named(generate(LEAST, ram_modules=True).files(), "far_2")
+    return named(tiny.files(), "near"), named(generated(LEAST, ram_modules=True).files(), "far_2")
 
 
 def test_names_follow(two_hubs, tiny):
@@ -267,7 +268,7 @@ def test_bench_of_another_hub(two_hubs, tmp_path):
 def test_instance_and_list(tmp_path):
     """Each port of the wrapper is in the template; in a module, beside the listed files, it
     elaborates, and lacks nothing but who drives its wires."""
-    files = generate(LEAST).files()
+    files = generated(LEAST).files()
     write_files(tmp_path, files)
     ports = r"^  (?:input |output) wire (?:\[\d+:0\] )?(\w+)"
     assert re.findall(r"^  \.(\w+)\(\1\)", files["moehub_axi.vt"], re.M) == re.findall(

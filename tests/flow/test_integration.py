@@ -18,13 +18,14 @@ from amaranth.sim import Simulator
 from flow.synth.yosys import run_yosys
 from flow.verilog.axi_wrapper import AXI_TOP, axi_sidecar, axi_wrapper
 from flow.verilog.flow_files import PERIOD, WAIVED, constraints
-from flow.verilog.generate import RAMS, TOP, Generated, generate, write_files
+from flow.verilog.generate import RAMS, TOP, Generated, write_files
 from flow.verilog.testbench import BENCH, self_checking_bench
 from hub_rtl.contract.config import preset
 from hub_rtl.contract.ports import CLOCKS as CLOCK_PINS
 from hub_rtl.contract.ports import clocks, hub_interfaces, hub_ports
 from hub_rtl.hub.hub import Hub
 from sim.bench.runner import ROOT, verilator_env
+from sim.generated import generated
 
 TINY = preset("tiny")
 WIDE = preset("tiny", ranks=3, lanes=3, loop_lanes=2, tag_width=8)
@@ -311,7 +312,7 @@ def check_ram_modules(texts):
 def test_fusesoc_lint(tmp_path):
     """FuseSoC finds the core and lints hub, memory modules and wrapper; only the hub's file has
     waivers."""
-    texts = generate(TINY, ram_modules=True)
+    texts = generated(TINY, ram_modules=True)
     write_files(tmp_path, texts.files())
     done = fusesoc(tmp_path, "--target=lint", "moe-hub:hub:moehub")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -341,7 +342,7 @@ def test_fusesoc_lint(tmp_path):
 @pytest.fixture(scope="module")
 def tiny():
     """{file name: text}."""
-    return generate(TINY).files()
+    return generated(TINY).files()
 
 
 def simulated(tiny, tmp_path, old="", new=""):

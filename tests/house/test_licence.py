@@ -8,10 +8,10 @@ import tomllib
 
 import pytest
 
-from flow.verilog.generate import generate
 from flow.verilog.licence import LICENCE, SPDX
 from hub_rtl.contract.config import preset
 from sim.bench.runner import ROOT
+from sim.generated import generated
 
 SOURCES = (".py", ".toml", ".cpp", ".h", ".cff")
 NAMES = ("Makefile", ".ci/run")
@@ -51,7 +51,7 @@ def test_every_source_says_its_licence():
 
 @pytest.mark.parametrize("ram_modules", [False, True])
 def test_every_generated_file_says_its_licence(ram_modules):
-    files = generate(preset("tiny"), ram_modules).files()
+    files = generated(preset("tiny"), ram_modules).files()
     assert json.loads(files.pop("moehub.json"))["license"] == LICENCE
     core = files.pop("moehub.core").splitlines()
     assert core[0] == "CAPI=2:" and core[1] == f"# {SPDX}"

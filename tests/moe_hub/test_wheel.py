@@ -19,12 +19,12 @@ from pathlib import Path
 
 import pytest
 
-from flow.verilog.generate import generate
 from flow.verilog.lint import WAIVED
 from flow.verilog.register_text import registers_markdown
 from hub_rtl.contract.config import preset
 from moe_hub.command.verbs import VERBS
 from sim.bench.runner import ROOT
+from sim.generated import generated
 
 PACKAGES = ("flow", "hub_rtl", "moe_hub")
 #: All that a builder finds: also what must stay out of the wheel.
@@ -129,7 +129,7 @@ def test_generate(call):
     done = call("generate", "--preset", "tiny")
     assert (done.returncode, done.stderr) == (0, "")
     made = {path.name: path.read_text() for path in (call.folder / "build" / "tiny").iterdir()}
-    assert made == generate(preset("tiny")).files()
+    assert made == generated(preset("tiny")).files()
 
 
 def test_lint(call):

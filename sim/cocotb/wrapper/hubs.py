@@ -3,7 +3,7 @@
 its name; and bugs on the wires around the last hub, one of which ``planted`` chooses."""
 
 from flow.verilog.axi_wrapper import AXI_TOP, axi_interfaces
-from flow.verilog.generate import generate
+from sim.generated import generated
 
 __all__ = ["BUGS", "SIDES", "hubs_verilog", "wires"]
 
@@ -88,4 +88,4 @@ def hubs_verilog(cfg, name, count):
             inside = f"hub_{port}" if side == sides[-1] and port in broken else f"{side}_{port}"
             pins.append(f".{port}({inside})")
         lines += [f"  {AXI_TOP} {side} (", ",\n".join(f"    {pin}" for pin in pins), "  );"]
-    return "".join([*generate(cfg).sources().values(), "\n".join([*lines, "endmodule", ""])])
+    return "".join([*generated(cfg).sources().values(), "\n".join([*lines, "endmodule", ""])])
