@@ -114,3 +114,13 @@ def test_program_of_parts(anything):
 def test_bug_in_a_part_is_noticed(anything):
     """Which bug a run has is told to every instance."""
     assert_caught(lambda: run("parts.register_loses_spare"))
+
+
+def test_every_file_is_compiled_once(tmp_path):
+    """Verilator's own files that have others in them are left out."""
+    for name in ("Vtop__0", "Vtop__0__Slow", "Vtop_vm_classes_0", "Vtop_vm_classes_Slow_0"):
+        (tmp_path / f"{name}.cpp").touch()
+    command = verilator.make_command(tmp_path, "Vtop")
+    assert {"VM_CLASSES_FAST=unit_fast0", "VM_CLASSES_SLOW=unit_slow0"} <= set(command)
+    inside = [(tmp_path / f"unit_{speed}0.cpp").read_text() for speed in ("fast", "slow")]
+    assert inside == ['#include "Vtop__0.cpp"\n', '#include "Vtop__0__Slow.cpp"\n']
