@@ -5,7 +5,6 @@ runs a little slower.
 """
 
 import collections
-import functools
 import re
 
 __all__ = ["LEAST", "Text"]
@@ -37,9 +36,14 @@ class Text:
             self._choose()
 
     def _choose(self):
+        order = self._from_above()
+        size = {}  # of a module and of all instances below it
+        for name in reversed(order):
+            below = (times * size[kind] for kind, times in self._inside[name].items())
+            size[name] = len(self._modules[name]) + sum(below)
         count = collections.Counter({self._top: 1})
-        for name in self._from_above():
-            if (count[name] - 1) * self.bytes_of(name) >= LEAST:
+        for name in order:
+            if (count[name] - 1) * size[name] >= LEAST:
                 self.apart.append(name)
                 count[name] = 1  # what is inside is written as often as there
             for kind, times in self._inside[name].items():
@@ -59,13 +63,6 @@ class Text:
 
         visit(self._top)
         return order[::-1]
-
-    @functools.cache  # noqa: B019
-    def bytes_of(self, name):
-        """Size of a module and of all instances below it."""
-        return len(self._modules[name]) + sum(
-            times * self.bytes_of(kind) for kind, times in self._inside[name].items()
-        )
 
     def of(self, name):
         """The text of a module and of what is inside, without parts: ``(text, [part, ...])``."""
