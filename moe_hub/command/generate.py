@@ -3,7 +3,8 @@
 
 from pathlib import Path
 
-from flow.verilog.generate import TOP
+from flow.verilog.generate import TOP, named
+from hub_rtl.contract.config import preset as preset_of
 from moe_hub.files import output_folder
 from moe_hub.verilog import generate as verilog
 
@@ -32,8 +33,9 @@ def generate(
 ):
     """Write the Verilog, its AXI wrapper, moehub.json (ports, sizes, maps, memories), registers,
     and files for tools."""
-    hub = verilog(
-        preset, changes=changes_of(settings), ram_modules=ram_modules, name=name, source=src
-    )
-    for path in hub.write(output_folder(output / preset)):
+    changes = changes_of(settings)
+    preset_of(preset, **changes), named({}, name)  # a wrong one makes no folder
+    folder = output_folder(output / preset)
+    hub = verilog(preset, changes=changes, ram_modules=ram_modules, name=name, source=src)
+    for path in hub.write(folder):
         print(path)

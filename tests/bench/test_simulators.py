@@ -83,6 +83,7 @@ def test_bug_is_noticed_on_icarus(monkeypatch):
     assert_caught(lambda: register("parts.register_loses_spare"))
 
 
+@pytest.mark.night
 def test_waves(simulator, monkeypatch):
     """Surfer's reader finds every name of both layouts, and the headers that the bench drove, field
     by field; the layouts of two runs have the same bytes."""

@@ -69,6 +69,7 @@ def test_parts():
     )
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     "name, test",
     [

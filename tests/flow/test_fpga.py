@@ -29,6 +29,7 @@ def test_passes():
     run()
 
 
+@pytest.mark.night
 def test_one_wrong_bit():
     """A bit that is wrong on its way is found in memory."""
     run(code=1 << CODES.index("row memory"))

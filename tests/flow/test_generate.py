@@ -64,6 +64,7 @@ def tiny():
     return generated(TINY)
 
 
+@pytest.mark.night
 def test_same_bytes_for_every_hash_seed(tiny):
     """Another process with another hash seed writes the same files."""
     script = (
@@ -155,7 +156,10 @@ def test_names(tiny):
     assert told == modules
 
 
-@pytest.mark.parametrize("cfg", [ODD, LEAST], ids=["odd", "least"])
+@pytest.mark.parametrize(
+    "cfg",
+    [pytest.param(ODD, id="odd"), pytest.param(LEAST, id="least", marks=pytest.mark.night)],
+)
 def test_lint(cfg):
     """Hub and wrapper; the command line's test does it for `tiny`."""
     around = generated(cfg).sources()
@@ -268,7 +272,7 @@ def test_bench_of_another_hub(two_hubs, tmp_path):
 def test_instance_and_list(tmp_path):
     """Each port of the wrapper is in the template; in a module, beside the listed files, it
     elaborates, and lacks nothing but who drives its wires."""
-    files = generated(LEAST).files()
+    files = generated(LEAST, ram_modules=True).files()
     write_files(tmp_path, files)
     ports = r"^  (?:input |output) wire (?:\[\d+:0\] )?(\w+)"
     assert re.findall(r"^  \.(\w+)\(\1\)", files["moehub_axi.vt"], re.M) == re.findall(
@@ -289,6 +293,7 @@ def test_name_refused(name):
         named({}, name)
 
 
+@pytest.mark.night
 def test_lanes_are_shared(tiny):
     """Twice the lanes do not mean twice the text: lane-level modules are written once."""
     one, four = tiny.verilog, generate(TINY.replace(lanes=4 * TINY.lanes)).verilog
@@ -297,6 +302,7 @@ def test_lanes_are_shared(tiny):
     assert len(re.findall(r"^  moehub_packet_manager ", four, re.M)) == 5
 
 
+@pytest.mark.night
 def test_flat_hub_is_the_same_machine():
     """Without a library the hub is one tree: same memories at the same places."""
     flat = to_rtlil(Hub(TINY), TOP)

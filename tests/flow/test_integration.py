@@ -361,6 +361,7 @@ def test_fusesoc_sim(tiny, tmp_path):
     assert code == 0 and "PASS: a row in memory, READY, ALL" in said and "FAIL" not in said
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     "line, found",
     [

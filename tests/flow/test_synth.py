@@ -123,6 +123,7 @@ def test_routed_seeds_are_kept(tmp_path):
     assert {name: (folder / name).stat().st_mtime_ns for name in stamps} == stamps
 
 
+@pytest.mark.night
 def test_large_parts_have_another_placer(tmp_path, monkeypatch):
     """A change of the placer keeps the netlist and routes every seed anew."""
     rtlil = part_rtlil(PART, TINY)

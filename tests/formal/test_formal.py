@@ -38,7 +38,7 @@ def folder(tmp_path, monkeypatch):
     shutil.rmtree(engine.BUILD)
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", ["prove", "cover", pytest.param("bug", marks=pytest.mark.night)])
 @pytest.mark.parametrize("name", [name for name, check in TABLE.items() if check.quick])
 def test_quick_set(name, task):
     outcome = run_task(TABLE[name], task)

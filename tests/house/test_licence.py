@@ -49,7 +49,7 @@ def test_every_source_says_its_licence():
     assert not missing, f"no line `{SPDX}`: {', '.join(missing)}"
 
 
-@pytest.mark.parametrize("ram_modules", [False, True])
+@pytest.mark.parametrize("ram_modules", [False, pytest.param(True, marks=pytest.mark.night)])
 def test_every_generated_file_says_its_licence(ram_modules):
     files = generated(preset("tiny"), ram_modules).files()
     assert json.loads(files.pop("moehub.json"))["license"] == LICENCE

@@ -5,6 +5,7 @@ and there through a synchroniser."""
 import json
 import re
 
+import pytest
 from amaranth.back import rtlil
 
 from flow.synth.yosys import run_yosys
@@ -101,6 +102,7 @@ def test_only_through_crossings(tmp_path):
     assert not any(found.values()), found
 
 
+@pytest.mark.night
 def test_bug_of_a_level(tmp_path):
     """A level that crosses as it is, is seen."""
 

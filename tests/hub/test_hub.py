@@ -18,7 +18,10 @@ SMALL = preset("small", lanes=2, ranks=2)
 LINKS = preset("tiny", slice_links=2, slice_bytes=64, log_depth=16, link_clock=True)
 
 
-@pytest.mark.parametrize("name, cfg", [("pair_small", SMALL), ("pair_links", LINKS)])
+@pytest.mark.parametrize(
+    "name, cfg",
+    [("pair_small", SMALL), pytest.param("pair_links", LINKS, marks=pytest.mark.night)],
+)
 def test_pair(name, cfg):
     run_bench(
         pair_verilog(cfg, name),
@@ -64,6 +67,7 @@ def test_line_rate():
     )
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("bug, test", [("link.queue_read_in_reset", "everyone_to_everyone")])
 def test_bug_of_clocks(bug, test):
     """An item that one side wrote while the other was in reset is lost."""
@@ -82,6 +86,7 @@ def test_slices_of_two_clocks(link_period):
     )
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("bug", ["hub.messages_by_sender", "link.plain_record_in_turn"])
 def test_bug_of_links(bug):
     """What slices tell each other, and what is stored to one place, keeps to a link."""
@@ -105,6 +110,7 @@ def test_news_split(slice_bytes):
     split(slice_bytes=slice_bytes)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("bug", ["hub.lost_entry_believed", "hub.last_entries_dropped"])
 def test_bug_of_split(bug):
     """What did not come is no entry; a beat ends with its last entry, not with the first."""

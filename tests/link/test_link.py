@@ -53,6 +53,7 @@ def test_loop_port():
     loop()
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     "name, test, config",
     [
@@ -111,6 +112,7 @@ def test_serializer(packet_bytes, slice_bytes):
     serializer(packet_bytes, slice_bytes)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     "bug, test",
     [
@@ -145,6 +147,7 @@ def test_deserializer(packet_bytes, slice_bytes):
     deserializer(packet_bytes, slice_bytes)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     "bug, test",
     [
@@ -177,6 +180,7 @@ def test_slice_credits():
     slice_credits()
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     "bug, test",
     [

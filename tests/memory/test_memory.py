@@ -44,6 +44,7 @@ def test_shared_port():
     )
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     "bug, cfg, test",
     [

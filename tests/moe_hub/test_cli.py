@@ -17,6 +17,7 @@ from flow.verilog.register_text import registers_header, registers_markdown
 from hub_rtl.contract.config import preset
 from moe_hub.command.cli import app
 from sim.bench.runner import ROOT
+from sim.generated import generated
 
 RUN = CliRunner()
 
@@ -47,7 +48,15 @@ def test_bad_configuration(command, arguments, line, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_generate(tmp_path):
+def test_generate(tmp_path, monkeypatch):
+    """Files and sidecar; what is asked for is the preset with what is set."""
+    asked = []
+
+    def texts(cfg, *more):
+        asked.append(cfg)
+        return generated(preset("tiny"))
+
+    monkeypatch.setattr("moe_hub.verilog.texts_of", texts)
     result = RUN.invoke(
         app, ["generate", "--preset", "tiny", "-o", str(tmp_path), "--set", "tag_width=3"]
     )
@@ -71,11 +80,10 @@ def test_generate(tmp_path):
     ]
     assert result.stdout.split() == [str(tmp_path / "tiny" / name) for name in names]
     assert sorted(path.name for path in (tmp_path / "tiny").iterdir()) == sorted(names)
+    assert asked == [preset("tiny", tag_width=3)]
     side = json.loads((tmp_path / "tiny" / "moehub.json").read_text())
-    assert side["parameters"]["tag_width"] == 3
-    assert (tmp_path / "tiny" / "moehub_regs.h").read_text() == registers_header(
-        preset("tiny", tag_width=3)
-    )
+    assert side["parameters"]["tag_width"] == preset("tiny").tag_width
+    assert (tmp_path / "tiny" / "moehub_regs.h").read_text() == registers_header(preset("tiny"))
 
 
 def test_folder_that_cannot_be(tmp_path):

@@ -104,7 +104,8 @@ def test_a_name_of_ones_own(tmp_path):
         "ppa",
     ],
 )
-def test_a_folder_that_cannot_be_written_is_found_before_the_work(order, tmp_path):
+def test_a_folder_that_cannot_be_written_is_found_before_the_work(order, tmp_path, monkeypatch):
+    monkeypatch.setattr("moe_hub.verilog.texts_of", None)
     (tmp_path / "file").write_text("")
     result = call(*order.split(), "--output", str(tmp_path / "file" / "out"))
     one_line(result, 2, "Not a directory")

@@ -14,6 +14,7 @@ import moe_hub
 from hub_rtl.contract.config import ConfigError
 from sim.bench.runner import ROOT
 from sim.evaluate.runner import Point, run_point
+from sim.generated import generated
 from sim.system.fabric import cycle_ns
 
 from .test_run_cli import SMALL
@@ -97,8 +98,9 @@ def test_a_wrong_order_is_one_line(wrong, line):
     assert "\n" not in str(error.value)
 
 
-def test_generate(tmp_path):
+def test_generate(tmp_path, monkeypatch):
     """The files of the command, and tables of what they hold."""
+    monkeypatch.setattr("moe_hub.verilog.texts_of", lambda cfg, ram, src: generated(cfg, ram))
     hub = moe_hub.generate("tiny", name="left")
     paths = hub.write(tmp_path)
     assert {path.name: path.read_text() for path in paths} == hub.files

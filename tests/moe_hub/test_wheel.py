@@ -132,6 +132,7 @@ def test_generate(call):
     assert made == generated(preset("tiny")).files()
 
 
+@pytest.mark.night
 def test_lint(call):
     done = call("lint", "--preset", "tiny")
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("tiny: clean\n")
@@ -144,6 +145,7 @@ def test_registers(call):
     assert done.stdout == registers_markdown(preset("tiny"))
 
 
+@pytest.mark.night
 def test_synth(call):
     """The smallest part, through Yosys, place and route."""
     done = call("synth", "decoder", "--preset", "tiny", "--seeds", "1")
@@ -152,6 +154,7 @@ def test_synth(call):
     assert "decoder" in done.stdout and done.stderr.endswith("decoder, ecp5\n")
 
 
+@pytest.mark.night
 def test_fpga(call):
     """For a board of a vendor's tool: the sources, the pins and the script."""
     done = call("fpga", "--board", "arty_a7_100", "--rounds", "1", "--rows", "8")

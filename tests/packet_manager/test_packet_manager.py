@@ -75,7 +75,7 @@ MORE = {
 }
 
 
-@pytest.mark.parametrize("config", MORE)
+@pytest.mark.parametrize("config", ["tiny", pytest.param("small", marks=pytest.mark.night), "odd"])
 def test_traffic(config):
     run(config, *ALL, *MORE[config])
 
@@ -107,6 +107,7 @@ MUTANTS = {
 }
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants(name):
     assert_caught(lambda: run("small", MUTANTS[name], bug=name))

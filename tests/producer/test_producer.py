@@ -149,12 +149,14 @@ def test_many_peers():
     )
 
 
+@pytest.mark.night
 def test_long_packet_is_noticed():
     """A NEWS packet has 16 entries at most."""
     bug, test = "producer.packet_of_17_entries", ["close_all_rate"]
     assert_caught(lambda: run(partial(ProducerControl, WIDE), WIDE, "producer_wide", test, bug))
 
 
+@pytest.mark.night
 def test_early_close_is_noticed():
     """A close that does not wait for its peer to drain carries too few bytes."""
     bug = "producer.close_while_draining"
@@ -163,6 +165,7 @@ def test_early_close_is_noticed():
     )
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     "name, test",
     [
@@ -176,6 +179,7 @@ def test_moments_are_noticed(name, test):
     assert_caught(lambda: run(partial(ProducerControl, ODD), ODD, "producer", [test], bug=name))
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     "name",
     [
@@ -192,6 +196,7 @@ def test_wrong_remote_fence_is_noticed(name):
     assert_caught(lambda: run(partial(ProducerControl, ODD), ODD, "producer", test, bug=name))
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     "name, test",
     [
@@ -233,6 +238,7 @@ def test_ledger(cfg):
     ledger(cfg)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     "name",
     [
@@ -259,6 +265,7 @@ def test_news_lanes():
     news_lanes()
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     "bug", ["producer.news_on_first_lane_only", "producer.claimed_credit_let_go"]
 )

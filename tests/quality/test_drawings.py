@@ -16,6 +16,7 @@ from sim.drawings.symbol import symbol_svg
 from sim.drawings.timing import DIAGRAMS, Diagram, Port, Wire, wavejson
 
 
+@pytest.mark.night
 def test_drawings_are_of_this_design():
     """`moe-hub draw` would write nothing."""
     drawn = pictures()

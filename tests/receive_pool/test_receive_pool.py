@@ -122,6 +122,7 @@ MUTANTS = {
 }
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants(name):
     assert_caught(lambda: run("small", MUTANTS[name], bug=name))

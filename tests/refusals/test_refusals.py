@@ -40,6 +40,7 @@ def test_refusal_log(cfg):
     run(RefusalLog(cfg), cfg, f"report_log_{cfg.name}", module="sim.cocotb.refusals.log")
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     "name, test",
     [
@@ -60,6 +61,7 @@ def test_bug_of_sender(name, test):
     assert_caught(lambda: run(RejectSender(ODD), ODD, "report", [test], bug=name))
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     "name, test",
     [

@@ -113,11 +113,13 @@ def changed_bank(test, bug, module="sim.cocotb.register_bank.tests"):
     )
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("bug", ["geometry_not_checked", "commit_without_valid"])
 def test_unchecked_geometry_is_noticed(bug):
     assert changed_bank("geometry", f"register_bank.{bug}") == ["geometry"]
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     "bug", ["register_bank.rank_changes_in_traffic", "register_bank.rank_beyond_ranks"]
 )
@@ -125,11 +127,13 @@ def test_changed_rank_is_noticed(bug):
     assert changed_bank("rank_stays", bug) == ["rank_stays"]
 
 
+@pytest.mark.night
 def test_announcement_of_same_handle_is_noticed():
     bug, test = "register_bank.announces_same_handle", "announced_in_turn"
     assert changed_bank(test, bug, "sim.cocotb.register_bank.orders") == [test]
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     "bug, test",
     [

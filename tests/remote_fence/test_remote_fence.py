@@ -37,6 +37,7 @@ def test_end(end, config):
     run(end, config)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     "end, bug, test",
     [

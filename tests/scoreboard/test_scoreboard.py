@@ -25,8 +25,11 @@ CONFIGS = {
     "odd": (preset("small", regions=3, ranks=3, groups=8, combine_depth=1), 6),
 }
 
+#: The largest: by night.
+SMALL = pytest.param("small", marks=pytest.mark.night)
 
-@pytest.mark.parametrize("name", CONFIGS)
+
+@pytest.mark.parametrize("name", [SMALL, "tiny", "minimum", "odd"])
 def test_against_golden(name):
     """All cocotb tests of the scoreboard on one configuration."""
     cfg, epochs = CONFIGS[name]
@@ -57,6 +60,7 @@ def test_rates():
     rates(RATES)
 
 
+@pytest.mark.night
 def test_rate_of_the_pipeline_alone_is_noticed():
     """Right in all it counts, but only as fast as the pipeline."""
     bug = "scoreboard.sums_take_nothing"
@@ -82,7 +86,7 @@ def moments(component, cfg, name, tests=None, bug=None):
     )
 
 
-@pytest.mark.parametrize("name", ["small", "tiny", "odd"])
+@pytest.mark.parametrize("name", [SMALL, "tiny", "odd"])
 def test_moments(name):
     """Sums that agree by accident, and two events at one register; the configurations have tiles of
     two rows."""
@@ -90,6 +94,7 @@ def test_moments(name):
     moments(partial(ReadinessScoreboard, cfg), cfg, name)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     "name, test",
     [
@@ -104,6 +109,7 @@ def test_moments_are_noticed(name, test):
     assert_caught(lambda: moments(partial(ReadinessScoreboard, cfg), cfg, "tiny", [test], bug=name))
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     "name",
     [
@@ -141,6 +147,7 @@ def test_mutants(name):
     )
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     "name, test",
     [
@@ -173,6 +180,7 @@ def test_bugs_of_announcements(name, test):
     )
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     "name, test",
     [

@@ -98,6 +98,7 @@ def test_tiny():
     run_allocator(SlotAllocator, preset("tiny"), "tiny", COMMON)
 
 
+@pytest.mark.night
 def test_small():
     """Three slices; also the rates."""
     run_allocator(
@@ -113,12 +114,13 @@ def test_odd():
     run_allocator(SlotAllocator, preset("tiny", **ODD), "odd", COMMON)
 
 
-@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize("name", [pytest.param("store", marks=pytest.mark.night), "store_tiny"])
 def test_store(name):
     """With a victim store in front of the spill table."""
     run_allocator(SlotAllocator, STORES[name], name, [*COMMON, *IN_STORE])
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     "name, test",
     [
@@ -137,7 +139,7 @@ def test_bugs_of_the_store(name, test):
     assert_caught(lambda: run_allocator(SlotAllocator, cfg, "store_tiny", [test], bug=name))
 
 
-@pytest.mark.parametrize("name", ["tiny", "small", "odd"])
+@pytest.mark.parametrize("name", ["tiny", pytest.param("small", marks=pytest.mark.night), "odd"])
 def test_moments(name):
     """Faults between banks, and two events at one register."""
     configs = {
@@ -149,6 +151,7 @@ def test_moments(name):
     run_allocator(SlotAllocator, cfg, name, ["spill_faults_between_banks", "purge_meets_row"])
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     "name, test, lanes",
     [

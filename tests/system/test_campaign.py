@@ -45,6 +45,7 @@ def planted():
     return build(cfg, verilog=planted_verilog(cfg), optimise=False, pins=[("planted_bug", 4)])
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("name", ["nothing", *BUGS])
 def test_planted(planted, name):
     number = ["nothing", *BUGS].index(name)

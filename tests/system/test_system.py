@@ -313,6 +313,7 @@ def test_layer_without_the_hub(harness, name):
     assert len(usable) >= len(plan.experts(0)) and min(usable) > 0
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("name", ["flags", "rowflag"])
 def test_software_that_does_not_wait_is_found(harness, name, monkeypatch):
     """Sets used without a look at flags or last words: answers of rows that are not there yet."""
@@ -342,6 +343,7 @@ def test_harness_is_built_without_the_hub(harness, monkeypatch):
     assert flagged[0] != kept[0] and flagged[1] != kept[1]
 
 
+@pytest.mark.night
 def test_blocks_and_one_piece_agree(harness, monkeypatch):
     """Hubs of many lanes are verilated block by block: the same in every cycle as in one piece."""
     monkeypatch.setattr(building, "BLOCKS_FROM", 1)
@@ -365,6 +367,7 @@ def some_rows(s):
     finish(s, regions=1)
 
 
+@pytest.mark.night
 def test_cocotb_and_harness_agree(harness, tmp_path):
     """The pins of one hub, recorded in a native run, are the same under cocotb in every cycle; so
     are events and memory."""

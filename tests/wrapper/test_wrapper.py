@@ -37,6 +37,7 @@ def judge(name, hubs, tests=None, **params):
     )
 
 
+@pytest.mark.night
 def test_two_tiny_hubs():
     judge("tiny", 2)
 
@@ -52,6 +53,7 @@ def bug(name, **params):
     return caught
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("name", BUGS)
 def test_rules_of_axi(name):
     """The monitor names the port and the rule."""
@@ -60,6 +62,7 @@ def test_rules_of_axi(name):
     caught.match(BROKEN[name])
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("name", ["wrapper.wlast_early", "wrapper.response_before_data"])
 def test_models_alone(name):
     """Without the monitor: the memory that others made refuses the beat; registers do not hold what
