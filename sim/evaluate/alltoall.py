@@ -6,9 +6,8 @@ from statistics import median
 from sim.evaluate.page.charts import Panel, Plot
 from sim.evaluate.schemes import nccl
 
-from . import bench
 from .own_machine import machine_asked
-from .published import figures, hardware, no_rows
+from .published import figures, hardware, nccl_alltoall_us
 from .study import Report
 from .systems import replaced
 
@@ -40,7 +39,7 @@ def _machines(options):
 
 
 def _row(name, made, size, figure):
-    us, how = bench.alltoall_us(made, no_rows(made.ranks), size), nccl.way(made, size // made.ranks)
+    us, how = nccl_alltoall_us(name, made, size), nccl.way(made, size // made.ranks)
     return {
         "machine": name,
         "GPUs": made.ranks,

@@ -16,7 +16,7 @@ from .host import extreme
 from .own_machine import machine_asked
 from .predictions import PAGE as RECORD
 from .predictions import blind
-from .published import figures, median_error, points_of
+from .published import figures, fitted_of, median_error, points_of
 from .published import rows as asked
 from .study import (
     HUB,
@@ -237,8 +237,9 @@ def published_report(options, results):
         row
         | {
             name: getattr(one.figure, name)
-            for name in ("system", "metric", "group", "source", "note")
+            for name in ("system", "metric", "group", "hardware", "source", "note")
         }
+        | fitted_of(one.figure.hardware)
         for row, one in zip(summary, found, strict=True)
     ]
     notes = []

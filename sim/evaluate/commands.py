@@ -24,26 +24,28 @@ def calibrate(console):
 
 
 def fit(console):
-    """Fits all free constants anew, writes ``data/fitted.toml``, prints what was found. Returns the
-    exit code, 0."""
-    from .fit import FITTED_FILE, fit_all, write
+    """Fits all free constants anew, writes ``data/fitted.toml`` and ``data/fitted_hardware.toml``,
+    prints what was found. Returns the exit code, 0."""
+    from .fit import FITTED_FILE, HARDWARE_FILE, fit_all, write
 
-    fitted = fit_all(lambda system: console.print(f"fitting {system} ..."))
-    write(fitted)
+    software, machines = fit_all(lambda name: console.print(f"fitting {name} ..."))
+    write(software, FITTED_FILE)
+    write(machines, HARDWARE_FILE)
     rows = [
         {
-            "system": system,
+            "of": system,
             "constant": name,
             "value": value,
             "figure": figure,
             "error left, %": 100 * left,
         }
-        for system, constants in fitted.items()
+        for system, constants in (software | machines).items()
         for name, (value, errors) in constants.items()
         for figure, left in errors.items()
     ]
     console.print(rich_table("Constants fitted on published figures of role fit", rows))
     console.print(f"{FITTED_FILE}")
+    console.print(f"{HARDWARE_FILE}")
     return 0
 
 

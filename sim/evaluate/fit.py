@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fits the few free constants of the software systems, once, on the published figures whose role is
-"fit".
+"fit", and what is known of a published machine by such figures alone.
 
-Which constant hangs on which figures is said in ``data/systems.toml``; a figure of another role
-cannot be named there. The search is deterministic: golden section on one constant after the other,
-over the bounds given, until nothing moves. It minimises the squares of the logarithms of ours over
-published. The result goes to ``data/fitted.toml``, with the figures and the error they keep; what
-that file held before does not matter.
+Which constant hangs on which figures is said in ``data/systems.toml``, and for machines under
+``hardware`` in ``data/published.toml``; a figure of another role cannot be named there. The search
+is deterministic: golden section on one constant after the other, over the bounds given, until
+nothing moves. It minimises the squares of the logarithms of ours over published. The results go to
+``data/fitted.toml`` and ``data/fitted_hardware.toml``, with the figures and the error they keep;
+what these files held before does not matter.
 """
 
 from functools import partial
@@ -17,9 +18,19 @@ from flow.verilog.licence import SPDX
 
 from . import published, systems
 
-__all__ = ["FITTED_FILE", "check_roles", "fit_all", "fit_system", "golden_search", "write"]
+__all__ = [
+    "FITTED_FILE",
+    "HARDWARE_FILE",
+    "check_roles",
+    "fit_all",
+    "fit_hardware",
+    "fit_system",
+    "golden_search",
+    "write",
+]
 
 FITTED_FILE = Path(__file__).parent / "data" / "fitted.toml"
+HARDWARE_FILE = FITTED_FILE.with_name("fitted_hardware.toml")
 GOLDEN = (sqrt(5) - 1) / 2
 ROUNDS = 12  # over all constants that share figures
 TOLERANCE = 1e-3  # of a constant's range
@@ -53,10 +64,19 @@ def check_roles(system, figures):
             )
 
 
+def _distance(figures):
+    """Sum of the squared logarithms of ours over published."""
+    return sum(log(published.ask(figure) / figure.value) ** 2 for figure in figures)
+
+
+def _left(figures):
+    """{figure id: relative error}."""
+    return {figure.id: published.ask(figure) / figure.value - 1 for figure in figures}
+
+
 def _loss(system, figures, values):
-    """Sum of the squared logarithms of ours over published, with these constants."""
     with systems.override(system, **values):
-        return sum(log(published.ask(figure) / figure.value) ** 2 for figure in figures)
+        return _distance(figures)
 
 
 def _search(system, figures, bounds, known):
@@ -96,20 +116,40 @@ def fit_system(system):
         found = _search(system, figures, bounds, known)
         known |= found
         with systems.override(system, **known):
-            errors = {figure.id: published.ask(figure) / figure.value - 1 for figure in figures}
+            errors = _left(figures)
         fitted |= {name: (value, errors) for name, value in found.items()}
     return fitted
 
 
+def fit_hardware(name):
+    """{constant: (value, {figure id: relative error left})} of one machine of published.toml."""
+    found = {}
+    for constant, (low, high, ids) in published.free_of_hardware()[name].items():
+        figures = [published.figure(id) for id in ids]
+        check_roles(name, figures)
+
+        def loss(value, constant=constant, figures=figures):
+            with published.override_hardware(name, **{constant: value}):
+                return _distance(figures)
+
+        value = float(f"{golden_search(loss, low, high):.4g}")
+        with published.override_hardware(name, **{constant: value}):
+            found[constant] = value, _left(figures)
+    return found
+
+
 def fit_all(report=lambda system: None):
-    """{system: :func:`fit_system`} of all that have free constants; ``report`` is called with each
-    name before it is fitted."""
-    result = {}
+    """({system: :func:`fit_system`}, {machine: :func:`fit_hardware`}) of all that have free
+    constants; ``report`` is called with each name before it is fitted."""
+    software, machines = {}, {}
     for system in systems.SYSTEMS:
         if systems.parameters(system):
             report(system)
-            result[system] = fit_system(system)
-    return result
+            software[system] = fit_system(system)
+    for name in published.free_of_hardware():
+        report(name)
+        machines[name] = fit_hardware(name)
+    return software, machines
 
 
 def write(fitted, path=FITTED_FILE):

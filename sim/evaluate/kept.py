@@ -49,6 +49,7 @@ SHOWING = {
     "hub_area.json",
     "silicon.toml",
     "published.toml",
+    "fitted_hardware.toml",
     "gemm_published.toml",
 }
 

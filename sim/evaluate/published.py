@@ -6,6 +6,7 @@ for row in rows():      # figures of role "test" and "fit"
     print(row.figure.id, row.figure.value, row.ours, row.error)
 """
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from statistics import geometric_mean, mean, median
@@ -26,15 +27,21 @@ __all__ = [
     "ask",
     "figure",
     "figures",
+    "fitted_of",
+    "free_of_hardware",
     "hardware",
     "median_error",
+    "nccl_alltoall_us",
     "no_rows",
+    "override_hardware",
     "points_of",
     "rows",
 ]
 
 COMMUNICATION = ("counts", "dispatch", "combine")
 ROLES = ("fit", "test", "input", "out of scope")
+#: Constants of machines that are fitted; meaning in published.toml.
+FREE = ("shared_gbps", "collective_us")
 UNITS = {"gbps": "GB/s", "us": "us", "ms": "ms"}
 
 
@@ -53,6 +60,7 @@ class Figure:
     workload: str | None = None
     set: str | None = None
     over: tuple = ()
+    over_hardware: str | None = None
     options: dict = field(default_factory=dict)
     target: float = 0.15
     group: str = ""
@@ -85,9 +93,17 @@ class Row:
         return abs(self.error) <= self.figure.target
 
 
+_tried = {}
+
+
 @cache
 def _data():
     return load_data("published.toml")
+
+
+@cache
+def _fitted():
+    return load_data("fitted_hardware.toml")
 
 
 @cache
@@ -136,12 +152,56 @@ def machine_of(figure, ranks=None):
     return hardware(figure.hardware, ranks or figure.ranks)
 
 
+def free_of_hardware():
+    """{hardware: {constant: (low, high, figure ids)}} of what is fitted of machines."""
+    return {
+        name: {
+            constant: (entry[constant]["low"], entry[constant]["high"], entry[constant]["fitted"])
+            for constant in FREE
+            if constant in entry
+        }
+        for name, entry in _data()["hardware"].items()
+        if any(constant in entry for constant in FREE)
+    }
+
+
+@contextmanager
+def override_hardware(name, **values):
+    """With other constants of a machine inside, for a search."""
+    before = _tried.get(name, {})
+    _tried[name] = before | values
+    try:
+        yield
+    finally:
+        _tried[name] = before
+
+
+def _entry(name):
+    """A ``hardware`` of published.toml, with its fitted constants."""
+    entry = _data()["hardware"][name]
+    known = {constant: one["value"] for constant, one in _fitted().get(name, {}).items()}
+    fixed = {field: value for field, value in entry.items() if field not in FREE}
+    return fixed | known | _tried.get(name, {})
+
+
+def _fabric(entry, ranks):
+    """What a machine of so many GPUs has in place of its base's fabric."""
+    shared = {"link_gbps": entry["shared_gbps"] / ranks} if "shared_gbps" in entry else {}
+    return entry.get("fabric", {}) | shared
+
+
+def fitted_of(name):
+    """{constant: value, None where the machine has none} of what is fitted of a ``hardware``."""
+    entry = _entry(name)
+    return {constant: entry.get(constant) for constant in FREE}
+
+
 def hardware(name, ranks):
     """(machine, options of its nodes) of a ``hardware`` of published.toml."""
-    entry = _data()["hardware"][name]
+    entry = _entry(name)
     base = replace(machine(entry["base"]), max_ranks=max(ranks, 72))
     nodes = {name: entry[name] for name in ("nodes_of", "nic_gbps") if name in entry}
-    return base.changed(gpu=entry.get("gpu"), fabric=entry.get("fabric"), ranks=ranks), nodes
+    return base.changed(gpu=entry.get("gpu"), fabric=_fabric(entry, ranks), ranks=ranks), nodes
 
 
 def plain_shape(*, hidden, inter, experts, top_k, dtype="bf16", name="published"):
@@ -226,8 +286,9 @@ def points_of(figure):
     same order; empty for what is no layer."""
     if figure.metric not in LAYERS:
         return {}
-    entry = _data()["hardware"][figure.hardware]
-    fixed = {part: tuple(entry.get(part, {}).items()) for part in ("gpu", "fabric")}
+    entries = {figure.system: _entry(figure.hardware)}
+    for system in figure.over:
+        entries[system] = _entry(figure.over_hardware or figure.hardware)
     return {
         system: [
             Point(
@@ -238,11 +299,12 @@ def points_of(figure):
                 ranks=ranks,
                 skew=skew,
                 program="step" if figure.metric == "training_ratio" else "",
-                **fixed,
+                gpu=tuple(entry.get("gpu", {}).items()),
+                fabric=tuple(_fabric(entry, ranks).items()),
             )
             for shape, ranks, tokens, skew in _cases(figure)
         ]
-        for system in (figure.system, *figure.over)
+        for system, entry in entries.items()
     }
 
 
@@ -358,8 +420,15 @@ def _flag(figure, layers):
     return bench.flag_us(machine_of(figure)[0], no_rows(figure.ranks))
 
 
+def nccl_alltoall_us(name, machine, size):
+    """NCCL's all-to-all of ``size`` bytes of a rank on ``machine``; ``name``: of its ``hardware``,
+    if published.toml has it."""
+    more = _entry(name).get("collective_us", 0.0) if name in _data()["hardware"] else 0.0
+    return bench.alltoall_us(machine, no_rows(machine.ranks), size) + more
+
+
 def _alltoall(figure, layers):
-    return bench.alltoall_us(machine_of(figure)[0], no_rows(figure.ranks), figure.options["bytes"])
+    return nccl_alltoall_us(figure.hardware, machine_of(figure)[0], figure.options["bytes"])
 
 
 #: Metrics of layers.

@@ -172,21 +172,19 @@ def test_markdown_aligns_numbers():
 def test_fitting_writes_and_prints_what_is_left(tmp_path, monkeypatch):
     from sim.evaluate import fit
 
-    monkeypatch.setattr(fit, "FITTED_FILE", tmp_path / "fitted.toml")
-    monkeypatch.setattr(
-        fit,
-        "fit_all",
-        lambda report: {"comet": {"gather_gemm_efficiency": (0.75, {"a.figure": 0.01})}},
-    )
-    monkeypatch.setattr(
-        fit, "write", lambda fitted: (tmp_path / "fitted.toml").write_text(repr(fitted))
-    )
+    files = {name: tmp_path / name for name in ("FITTED_FILE", "HARDWARE_FILE")}
+    for name, path in files.items():
+        monkeypatch.setattr(fit, name, path)
+    found = {
+        "comet": {"gather_gemm_efficiency": (0.75, {"a.figure": 0.01})},
+        "b200": {"collective_us": (4.5, {"b.figure": 0.02})},
+    }
+    monkeypatch.setattr(fit, "fit_all", lambda report: tuple({name: found[name]} for name in found))
     result = CliRunner().invoke(app, ["evaluate", "fit"])
-    assert (
-        result.exit_code == 0
-        and "a.figure" in result.output
-        and (tmp_path / "fitted.toml").exists()
-    )
+    assert result.exit_code == 0 and "a.figure" in result.output and "b.figure" in result.output
+    software, machines = (path.read_text() for path in files.values())
+    assert "[comet.gather_gemm_efficiency]" in software and "b200" not in software
+    assert "[b200.collective_us]" in machines
 
 
 # -- layers kept -----------------------------------------------------------------------------------

@@ -68,6 +68,12 @@ def test_nothing_is_fitted_on_what_it_is_judged_by():
         for *_, ids in systems.parameters(system).values()
         for id in ids
     }
+    named |= {
+        id
+        for free in published.free_of_hardware().values()
+        for *_, ids in free.values()
+        for id in ids
+    }
     assert {figure(id).role for id in named} == {"fit"}
     assert named == {one.id for one in figures() if one.role == "fit"}
     paper = [one for one in figures() if one.group == "paper"]
@@ -103,6 +109,33 @@ def test_the_search_finds_a_minimum():
 def test_fitted_constants_are_what_the_search_finds(system):
     for name, (value, _) in fit.fit_system(system).items():
         assert value == pytest.approx(getattr(systems.constants(system), name), rel=2e-3), name
+
+
+@pytest.mark.parametrize("name", ["h20", "b200"])
+def test_what_is_fitted_of_machines_is_what_the_search_finds(name):
+    [(constant, (value, left))] = fit.fit_hardware(name).items()
+    known = load_data("fitted_hardware.toml")[name][constant]
+    assert value == pytest.approx(known["value"], abs=0.02)
+    assert list(left) == known["figures"] and max(map(abs, left.values())) < 0.01
+
+
+def test_a_shared_way_is_divided_among_the_gpus():
+    """Each has an equal part, of a layer too; the system that a figure is of has its own links."""
+    with published.override_hardware("h100_host", shared_gbps=80.0):
+        for ranks in (2, 8):
+            made, _ = published.hardware("h100_host", ranks)
+            assert made.fabric.link_gbps == 80.0 / ranks and made.ranks == ranks
+        points = points_of(figure("flashdmoe.h100.latency"))
+    assert {system: one[0].fabric for system, one in points.items()} == {
+        "flashdmoe_fp32": (),
+        "megatron": (("link_gbps", 10.0),),
+        "fastermoe": (("link_gbps", 10.0),),
+    }
+    known = load_data("fitted_hardware.toml")
+    for name, free in published.free_of_hardware().items():
+        for constant, (low, high, ids) in free.items():
+            assert known[name][constant]["figures"] == ids
+            assert low < known[name][constant]["value"] < high
 
 
 def test_fitted_file_says_what_it_was_fitted_on(tmp_path):
@@ -178,10 +211,14 @@ def test_layers_that_were_run_are_not_run_again(monkeypatch):
 
 
 def test_points_of_a_figure_are_the_same_layers_for_each_system():
+    """Of the other systems on another machine, if the figure says so."""
     for one in figures():
-        for layers in points_of(one).values() if one.role in ("fit", "test") else ():
-            own = points_of(one)[one.system]
-            assert [replace(layer, system=one.system) for layer in layers] == own, one.id
+        if one.role in ("fit", "test"):
+            there = replace(one, hardware=one.over_hardware or one.hardware, over_hardware=None)
+            points = points_of(one)
+            for system, layers in points.items():
+                own = points_of(one if system == one.system else there).get(one.system)
+                assert [replace(layer, system=one.system) for layer in layers] == own, one.id
 
 
 def test_a_layer_of_a_shape_is_kept(tmp_path):
