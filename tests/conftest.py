@@ -1,16 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Common to all tests."""
 
-import gc
 from pathlib import Path
 
 import pytest
 
 from sim.bench.runner import ROOT, bench_seed
-
-# Amaranth makes objects by the million that stay: to look through them for cycles takes a tenth of
-# the time.
-gc.set_threshold(100_000, 50, 100)
 
 
 def pytest_report_header(config):

@@ -105,12 +105,14 @@ def run(bug=None):
     )
 
 
+@pytest.mark.night
 def test_program_of_parts(anything):
     assert Text(to_verilog(Chain(), "chain"), "chain").apart == ["chain_stage1"]
     run()
     assert list((runner.BUILD / "cocotb" / "parts" / "chain_stage1").glob("*/libchain_stage1.a"))
 
 
+@pytest.mark.night
 def test_bug_in_a_part_is_noticed(anything):
     """Which bug a run has is told to every instance."""
     assert_caught(lambda: run("parts.register_loses_spare"))

@@ -12,6 +12,7 @@ from sim.bench.runner import run_bench
 BASE = (0x1000, 0x2000)
 
 
+@pytest.mark.night
 def test_own_block():
     cfg = preset("tiny")
     run_bench(

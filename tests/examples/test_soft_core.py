@@ -29,6 +29,7 @@ def hub(tmp_path_factory):
     return folder
 
 
+@pytest.mark.night
 def test_driver_says_why(hub, tmp_path):
     """Rows of 100 bytes break a rule of a region: the driver hands the hub's answer on."""
     firmware = soft_core.compile_firmware(hub, tmp_path, "-DROW_BYTES=100")
@@ -37,6 +38,7 @@ def test_driver_says_why(hub, tmp_path):
     assert said == f"moehub_region(REGION, &region) is not 0\nFAIL: {row_bytes}\n"
 
 
+@pytest.mark.night
 def test_program_that_says_nothing(hub, tmp_path):
     """A core that hangs is no pass."""
     loop = tmp_path / "firmware.hex"

@@ -4,6 +4,7 @@
 import importlib.util
 import sys
 
+import pytest
 from amaranth import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -19,6 +20,7 @@ two_hubs = sys.modules["two_hubs"] = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(two_hubs)
 
 
+@pytest.mark.night
 def test_row_crosses():
     """The switches' byte is shown when the far hub has said READY, and not before."""
     top = two_hubs.TwoHubs()

@@ -156,12 +156,10 @@ def test_names(tiny):
     assert told == modules
 
 
-@pytest.mark.parametrize(
-    "cfg",
-    [pytest.param(ODD, id="odd"), pytest.param(LEAST, id="least", marks=pytest.mark.night)],
-)
+@pytest.mark.night
+@pytest.mark.parametrize("cfg", [ODD, LEAST], ids=["odd", "least"])
 def test_lint(cfg):
-    """Hub and wrapper; the command line's test does it for `tiny`."""
+    """Hub and wrapper, each alone; by day two in one design are linted."""
     around = generated(cfg).sources()
     assert lint_verilog(around.pop(f"{TOP}.v"), TOP, around=around, top=AXI_TOP) == []
 

@@ -309,6 +309,7 @@ def check_ram_modules(texts):
         assert text[: text.index("\nendmodule")].count(f"\n  {memory['ram']} ram (") == 1
 
 
+@pytest.mark.night
 def test_fusesoc_lint(tmp_path):
     """FuseSoC finds the core and lints hub, memory modules and wrapper; only the hub's file has
     waivers."""

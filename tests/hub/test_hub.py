@@ -48,6 +48,7 @@ def test_slices_over_switch():
     slices(1, pool_places=6)
 
 
+@pytest.mark.night
 def test_slices_of_several_links():
     """Records overtake each other between links; a pool is filled from all of them."""
     slices(2, slice_bytes=64, pool_places=24)

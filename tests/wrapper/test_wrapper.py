@@ -37,11 +37,11 @@ def judge(name, hubs, tests=None, **params):
     )
 
 
-@pytest.mark.night
 def test_two_tiny_hubs():
     judge("tiny", 2)
 
 
+@pytest.mark.night
 def test_small_hub():
     judge("small", 1)
 
