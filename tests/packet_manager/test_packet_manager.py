@@ -80,6 +80,11 @@ def test_traffic(config):
     run(config, *ALL, *MORE[config])
 
 
+def test_order_and_places():
+    """What four ranks and sixteen places are for."""
+    run("small", *MORE["small"])
+
+
 def test_rate():
     run("wide", "rate", "can_accept")
 

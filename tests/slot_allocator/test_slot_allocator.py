@@ -98,15 +98,19 @@ def test_tiny():
     run_allocator(SlotAllocator, preset("tiny"), "tiny", COMMON)
 
 
+SMALL = preset("small", lanes=2, victim_sets=0)
+
+
 @pytest.mark.night
 def test_small():
-    """Three slices; also the rates."""
-    run_allocator(
-        SlotAllocator,
-        preset("small", lanes=2, victim_sets=0),
-        "small",
-        [*COMMON, "full_rate", "packet_per_cycle", "rows_per_cycle"],
-    )
+    """Three slices."""
+    run_allocator(SlotAllocator, SMALL, "small", COMMON)
+
+
+def test_rates():
+    """Of three slices."""
+    rates = ["full_rate", "packet_per_cycle", "rows_per_cycle"]
+    run_allocator(SlotAllocator, SMALL, "small", rates)
 
 
 def test_odd():
@@ -144,7 +148,7 @@ def test_moments(name):
     """Faults between banks, and two events at one register."""
     configs = {
         "tiny": preset("tiny"),
-        "small": preset("small", lanes=2, victim_sets=0),
+        "small": SMALL,
         "odd": preset("tiny", **ODD),
     }
     cfg = configs[name]
