@@ -10,7 +10,7 @@ from amaranth.lib import io
 from .selftest import SelfTest
 from .uart import LineSender
 
-__all__ = ["BOARDS", "Board", "BoardTop", "platform"]
+__all__ = ["BOARDS", "WIDE_INTO_BLOCKS", "Board", "BoardTop", "platform"]
 
 BAUD = 115200
 
@@ -33,6 +33,14 @@ BOARDS = {
         Board("arty_a7_100", "arty_a7:ArtyA7_100Platform", False),
     )
 }
+
+
+#: Passes of Yosys for open tools. Memories of a few wide words would take logic, as most of a block
+#: RAM stays empty; here logic is scarce and block RAM is not.
+WIDE_INTO_BLOCKS = """\
+memory_collect
+setattr -set ram_style "block" t:$mem_v2 r:WIDTH>=285 %i
+"""
 
 
 def platform(board):

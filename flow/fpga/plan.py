@@ -12,7 +12,8 @@ __all__ = ["Plan", "Step", "CONFIG", "RANKS"]
 RANKS = 2
 
 #: Small enough that two hubs and the system around them fit an ECP5-85F; a RAT that is too small
-#: for the rows, so that mappings are spilled and restored all the time.
+#: for the rows and no victim store behind it, so that mappings go to memory and come back all the
+#: time.
 CONFIG = HubConfig(
     name="selftest",
     ranks=RANKS,
@@ -33,6 +34,7 @@ CONFIG = HubConfig(
     log_depth=2,
     reject_depth=2,
     tag_width=4,
+    victim_sets=0,
 )
 
 STRIDE = 256  # bytes from row to row

@@ -20,7 +20,7 @@ async def verdict(dut):
     assert (int(dut.passed.value), int(dut.failed.value)) == (
         params["code"] == 0,
         params["code"] != 0,
-    )
+    ), f"code {int(dut.code.value):#04x} after {int(dut.cycles.value)} cycles"
     assert int(dut.code.value) & params["code"] == params["code"]
     before = int(dut.cycles.value)
     await bench.cycles(50)
