@@ -38,6 +38,7 @@ BOARDS = {
 #: Passes of Yosys for open tools. Memories of a few wide words would take logic, as most of a block
 #: RAM stays empty; here logic is scarce and block RAM is not.
 WIDE_INTO_BLOCKS = """\
+proc
 memory_collect
 setattr -set ram_style "block" t:$mem_v2 r:WIDTH>=285 %i
 """
