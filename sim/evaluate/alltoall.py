@@ -7,7 +7,8 @@ from sim.evaluate.page.charts import Panel, Plot
 from sim.evaluate.schemes import nccl
 
 from .own_machine import machine_asked
-from .published import figures, hardware, nccl_alltoall_us
+from .published import figures, nccl_alltoall_us
+from .published_machines import hardware
 from .study import Report
 from .systems import replaced
 

@@ -16,8 +16,9 @@ from .host import extreme
 from .own_machine import machine_asked
 from .predictions import PAGE as RECORD
 from .predictions import blind
-from .published import figures, fitted_of, median_error, points_of
+from .published import figures, median_error, points_of
 from .published import rows as asked
+from .published_machines import fitted_of
 from .study import (
     HUB,
     JUDGED,

@@ -17,6 +17,7 @@ from pathlib import Path
 from flow.verilog.licence import SPDX
 
 from . import published, systems
+from . import published_machines as machines
 
 __all__ = [
     "FITTED_FILE",
@@ -124,16 +125,16 @@ def fit_system(system):
 def fit_hardware(name):
     """{constant: (value, {figure id: relative error left})} of one machine of published.toml."""
     found = {}
-    for constant, (low, high, ids) in published.free_of_hardware()[name].items():
+    for constant, (low, high, ids) in machines.free()[name].items():
         figures = [published.figure(id) for id in ids]
         check_roles(name, figures)
 
         def loss(value, constant=constant, figures=figures):
-            with published.override_hardware(name, **{constant: value}):
+            with machines.override(name, **{constant: value}):
                 return _distance(figures)
 
         value = float(f"{golden_search(loss, low, high):.4g}")
-        with published.override_hardware(name, **{constant: value}):
+        with machines.override(name, **{constant: value}):
             found[constant] = value, _left(figures)
     return found
 
@@ -141,15 +142,15 @@ def fit_hardware(name):
 def fit_all(report=lambda system: None):
     """({system: :func:`fit_system`}, {machine: :func:`fit_hardware`}) of all that have free
     constants; ``report`` is called with each name before it is fitted."""
-    software, machines = {}, {}
+    software, hardware = {}, {}
     for system in systems.SYSTEMS:
         if systems.parameters(system):
             report(system)
             software[system] = fit_system(system)
-    for name in published.free_of_hardware():
+    for name in machines.free():
         report(name)
-        machines[name] = fit_hardware(name)
-    return software, machines
+        hardware[name] = fit_hardware(name)
+    return software, hardware
 
 
 def write(fitted, path=FITTED_FILE):

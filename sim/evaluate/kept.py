@@ -37,6 +37,7 @@ SHOWING = {
     "page",
     "predictions.py",
     "published.py",
+    "published_machines.py",
     "questions",
     "rtl_layer.py",
     "runner.py",

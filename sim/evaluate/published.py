@@ -6,17 +6,17 @@ for row in rows():      # figures of role "test" and "fit"
     print(row.figure.id, row.figure.value, row.ours, row.error)
 """
 
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from statistics import geometric_mean, mean, median
 
 from sim.evaluate.machine.compute import expert_gemms, grouped_gemm_us, pass_us
-from sim.evaluate.machine.hardware import load_data, machine
+from sim.evaluate.machine.hardware import load_data
 from sim.evaluate.machine.workload import Workload
 from sim.workload.models import ModelShape, model
 
 from . import bench, runner
+from . import published_machines as machines
 from .end_to_end import forward_us
 from .runner import Point, run_point
 
@@ -27,21 +27,15 @@ __all__ = [
     "ask",
     "figure",
     "figures",
-    "fitted_of",
-    "free_of_hardware",
-    "hardware",
     "median_error",
     "nccl_alltoall_us",
     "no_rows",
-    "override_hardware",
     "points_of",
     "rows",
 ]
 
 COMMUNICATION = ("counts", "dispatch", "combine")
 ROLES = ("fit", "test", "input", "out of scope")
-#: Constants of machines that are fitted; meaning in published.toml.
-FREE = ("shared_gbps", "collective_us")
 UNITS = {"gbps": "GB/s", "us": "us", "ms": "ms"}
 
 
@@ -93,17 +87,9 @@ class Row:
         return abs(self.error) <= self.figure.target
 
 
-_tried = {}
-
-
 @cache
 def _data():
     return load_data("published.toml")
-
-
-@cache
-def _fitted():
-    return load_data("fitted_hardware.toml")
 
 
 @cache
@@ -149,59 +135,7 @@ def figure(id):
 
 def machine_of(figure, ranks=None):
     """(machine, options of its nodes) of a figure; ``ranks``: where its set has several."""
-    return hardware(figure.hardware, ranks or figure.ranks)
-
-
-def free_of_hardware():
-    """{hardware: {constant: (low, high, figure ids)}} of what is fitted of machines."""
-    return {
-        name: {
-            constant: (entry[constant]["low"], entry[constant]["high"], entry[constant]["fitted"])
-            for constant in FREE
-            if constant in entry
-        }
-        for name, entry in _data()["hardware"].items()
-        if any(constant in entry for constant in FREE)
-    }
-
-
-@contextmanager
-def override_hardware(name, **values):
-    """With other constants of a machine inside, for a search."""
-    before = _tried.get(name, {})
-    _tried[name] = before | values
-    try:
-        yield
-    finally:
-        _tried[name] = before
-
-
-def _entry(name):
-    """A ``hardware`` of published.toml, with its fitted constants."""
-    entry = _data()["hardware"][name]
-    known = {constant: one["value"] for constant, one in _fitted().get(name, {}).items()}
-    fixed = {field: value for field, value in entry.items() if field not in FREE}
-    return fixed | known | _tried.get(name, {})
-
-
-def _fabric(entry, ranks):
-    """What a machine of so many GPUs has in place of its base's fabric."""
-    shared = {"link_gbps": entry["shared_gbps"] / ranks} if "shared_gbps" in entry else {}
-    return entry.get("fabric", {}) | shared
-
-
-def fitted_of(name):
-    """{constant: value, None where the machine has none} of what is fitted of a ``hardware``."""
-    entry = _entry(name)
-    return {constant: entry.get(constant) for constant in FREE}
-
-
-def hardware(name, ranks):
-    """(machine, options of its nodes) of a ``hardware`` of published.toml."""
-    entry = _entry(name)
-    base = replace(machine(entry["base"]), max_ranks=max(ranks, 72))
-    nodes = {name: entry[name] for name in ("nodes_of", "nic_gbps") if name in entry}
-    return base.changed(gpu=entry.get("gpu"), fabric=_fabric(entry, ranks), ranks=ranks), nodes
+    return machines.hardware(figure.hardware, ranks or figure.ranks)
 
 
 def plain_shape(*, hidden, inter, experts, top_k, dtype="bf16", name="published"):
@@ -286,9 +220,9 @@ def points_of(figure):
     same order; empty for what is no layer."""
     if figure.metric not in LAYERS:
         return {}
-    entries = {figure.system: _entry(figure.hardware)}
+    entries = {figure.system: machines.entry(figure.hardware)}
     for system in figure.over:
-        entries[system] = _entry(figure.over_hardware or figure.hardware)
+        entries[system] = machines.entry(figure.over_hardware or figure.hardware)
     return {
         system: [
             Point(
@@ -300,7 +234,7 @@ def points_of(figure):
                 skew=skew,
                 program="step" if figure.metric == "training_ratio" else "",
                 gpu=tuple(entry.get("gpu", {}).items()),
-                fabric=tuple(_fabric(entry, ranks).items()),
+                fabric=tuple(machines.fabric(entry, ranks).items()),
             )
             for shape, ranks, tokens, skew in _cases(figure)
         ]
@@ -423,7 +357,7 @@ def _flag(figure, layers):
 def nccl_alltoall_us(name, machine, size):
     """NCCL's all-to-all of ``size`` bytes of a rank on ``machine``; ``name``: of its ``hardware``,
     if published.toml has it."""
-    more = _entry(name).get("collective_us", 0.0) if name in _data()["hardware"] else 0.0
+    more = machines.entry(name).get("collective_us", 0.0) if name in machines.names() else 0.0
     return bench.alltoall_us(machine, no_rows(machine.ranks), size) + more
 
 

@@ -8,6 +8,7 @@ from statistics import median
 import pytest
 
 from sim.evaluate import fit, published, systems
+from sim.evaluate import published_machines as machines
 from sim.evaluate.kept import Kept
 from sim.evaluate.machine.hardware import load_data
 from sim.evaluate.published import Figure, Row, figure, figures, points_of
@@ -68,12 +69,7 @@ def test_nothing_is_fitted_on_what_it_is_judged_by():
         for *_, ids in systems.parameters(system).values()
         for id in ids
     }
-    named |= {
-        id
-        for free in published.free_of_hardware().values()
-        for *_, ids in free.values()
-        for id in ids
-    }
+    named |= {id for free in machines.free().values() for *_, ids in free.values() for id in ids}
     assert {figure(id).role for id in named} == {"fit"}
     assert named == {one.id for one in figures() if one.role == "fit"}
     paper = [one for one in figures() if one.group == "paper"]
@@ -121,9 +117,9 @@ def test_what_is_fitted_of_machines_is_what_the_search_finds(name):
 
 def test_a_shared_way_is_divided_among_the_gpus():
     """Each has an equal part, of a layer too; the system that a figure is of has its own links."""
-    with published.override_hardware("h100_host", shared_gbps=80.0):
+    with machines.override("h100_host", shared_gbps=80.0):
         for ranks in (2, 8):
-            made, _ = published.hardware("h100_host", ranks)
+            made, _ = machines.hardware("h100_host", ranks)
             assert made.fabric.link_gbps == 80.0 / ranks and made.ranks == ranks
         points = points_of(figure("flashdmoe.h100.latency"))
     assert {system: one[0].fabric for system, one in points.items()} == {
@@ -132,7 +128,7 @@ def test_a_shared_way_is_divided_among_the_gpus():
         "fastermoe": (("link_gbps", 10.0),),
     }
     known = load_data("fitted_hardware.toml")
-    for name, free in published.free_of_hardware().items():
+    for name, free in machines.free().items():
         for constant, (low, high, ids) in free.items():
             assert known[name][constant]["figures"] == ids
             assert low < known[name][constant]["value"] < high
