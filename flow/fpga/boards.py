@@ -10,7 +10,7 @@ from amaranth.lib import io
 from .selftest import SelfTest
 from .uart import LineSender
 
-__all__ = ["BOARDS", "WIDE_INTO_BLOCKS", "Board", "BoardTop", "platform"]
+__all__ = ["BOARDS", "MEMORIES", "Board", "BoardTop", "platform"]
 
 BAUD = 115200
 
@@ -35,12 +35,15 @@ BOARDS = {
 }
 
 
-#: Passes of Yosys for open tools. Memories of a few wide words would take logic, as most of a block
-#: RAM stays empty; here logic is scarce and block RAM is not.
-WIDE_INTO_BLOCKS = """\
+#: Passes of Yosys for open tools. By itself it takes lookup tables as memory for what a block RAM
+#: would hold a few words of, and for pairs of words, which are less as flip-flops. Lookup tables
+#: are scarce here, the others are not.
+MEMORIES = """\
 proc
 memory_collect
 setattr -set ram_style "block" t:$mem_v2 r:WIDTH>=285 %i
+setattr -set ram_style "block" t:$mem_v2 r:WIDTH>=256 %i r:SIZE>=16 %i
+setattr -set ram_style "registers" t:$mem_v2 r:SIZE<=2 %i
 """
 
 

