@@ -25,6 +25,7 @@ def test_file_has_no_outputs(notebook):
             assert cell.outputs == [] and cell.execution_count is None
 
 
+@pytest.mark.night
 # Libraries of the kernel, not ours, warn.
 @pytest.mark.filterwarnings("ignore")
 def test_every_cell_runs(notebook, tmp_path, monkeypatch):

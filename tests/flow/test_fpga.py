@@ -25,6 +25,7 @@ def run(code=0):
     )
 
 
+@pytest.mark.night
 def test_passes():
     run()
 

@@ -214,6 +214,7 @@ def test_other_lanes_are_left_out_of_the_whole():
     assert whole.unit_text("csr", text, TINY).startswith("module moehub_csr(clk);")
 
 
+@pytest.mark.night
 def test_second_call_runs_nothing_and_writes_the_same(tmp_path, flows):
     told, pages = [], []
     for _ in range(2):

@@ -224,6 +224,7 @@ def test_an_assumption_that_rests_on_nothing_is_an_error():
         run_task(dataclasses.replace(check, proved_by=bare), "prove")
 
 
+@pytest.mark.night
 def test_every_assumption_rests_on_something_and_nothing_is_said_in_vain():
     """Of all specifications, elaborated."""
     said = {(check.spec, pattern): 0 for check in TABLE.values() for pattern in check.proved_by}

@@ -89,6 +89,7 @@ def test_csr(name, cfg, tests, width):
     )
 
 
+@pytest.mark.night
 def test_csr_least():
     run_bench(
         CsrBank(LEAST),
