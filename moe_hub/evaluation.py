@@ -9,12 +9,12 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flow.pages.rows import csv_text
 from sim.evaluate.experiments import EXPERIMENTS, STANDARD
 from sim.evaluate.kept import Kept
 from sim.evaluate.machine.workload import TYPICAL_SKEW
 from sim.evaluate.own_machine import machine_asked
 from sim.evaluate.page.charts import draw
-from sim.evaluate.page.tables import csv_text
 from sim.evaluate.runner import Point, Result, run_points
 from sim.evaluate.schemes import scheme
 from sim.evaluate.study import HUB, JUDGED, Experiment, Options, Report, systems_of

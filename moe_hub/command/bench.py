@@ -6,9 +6,10 @@ from pathlib import Path
 
 import typer
 
+from flow.pages.fill import fill
 from moe_hub.files import output_folder, write_text
 from sim.system.bench_lanes import line_rate
-from sim.system.bench_speed import measure, speed_table
+from sim.system.bench_speed import TABLES, measure, speed_table
 from sim.system.bench_wide import wide_rates
 from sim.system.fabric import HOP_NS
 
@@ -16,6 +17,8 @@ from .console import Progress, table_console
 from .options import LatencyOption, flag, option, whole
 
 __all__ = ["bench"]
+
+PAGE_LANES = (1, 2, 4, 9, 18)
 
 
 def bench(
@@ -29,24 +32,31 @@ def bench(
         "many lanes full? May be repeated; 18 lanes take three minutes.",
         parser=whole(1, 32),
     ) = None,
+    page: option(
+        Path | None,
+        f"Everything, also --wide and --lanes {', '.join(map(str, PAGE_LANES))}, and a page to "
+        "write the table of; some twenty minutes.",
+    ) = None,
 ):
     """Measure speed: link use, latencies, merging, simulation rate. Exit code 1 when a target is
     missed."""
+    text = page.read_text(encoding="utf-8") if page else ""
     output_folder(output)
+    lines = []
     with Progress() as progress:
-        if wide:
+        if page or not (wide or lanes):
+            lines += measure(quick=quick, hop_ns=latency, report=progress.stage)
+        if page or wide:
             progress.stage("blocks of a wide slice")
-            lines = wide_rates()
-        elif lanes:
-            lines = []
-            for count in lanes:
-                progress.stage(f"line rate of {count} lanes")
-                lines += line_rate(count)
-        else:
-            lines = measure(quick=quick, hop_ns=latency, report=progress.stage)
+            lines += wide_rates()
+        for count in PAGE_LANES if page else lanes or ():
+            progress.stage(f"line rate of {count} lanes")
+            lines += line_rate(count)
     table_console().print(speed_table(lines))
     write_text(
         output / "bench.json", json.dumps([line.as_dict() for line in lines], indent=1) + "\n"
     )
+    if page:
+        write_text(page, fill(text, output, TABLES))
     if not all(line.met for line in lines):
         raise typer.Exit(1)

@@ -14,7 +14,11 @@ __all__ = ["compare"]
 
 
 def compare(
-    page: option(Path, "The page that is written.") = Path("docs/results/before.md"),
+    model: option(list[str] | None, "Model of a --trace, in the same order.") = None,
+    trace: option(
+        list[Path] | None, "Routing log (JSON lines), run whole; may be repeated."
+    ) = None,
+    page: option(Path, "The page that is written.") = Path("docs/results/layers.md"),
     threads: number(1, 128, "Threads of the simulation; the result does not depend on it.") = 2,
 ):
     """Run layers at the paper's latency, the hub's way and software's, and write their page.
@@ -22,10 +26,15 @@ def compare(
     Runs are kept in the build folder until design, harness or programs change. Exit code 1: a run
     was wrong.
     """
+    models, traces = model or (), trace or ()
+    if len(models) != len(traces):
+        raise ValueError(
+            f"compare: {len(models)} models for {len(traces)} logs: each --trace needs its --model"
+        )
     output_folder(page.parent)
     try:
         with Progress() as progress:
-            text = compared(threads, progress.stage)
+            text = compared(tuple(zip(models, traces, strict=True)), threads, progress.stage)
     except (AssertionError, HarnessError) as error:
         fail(error, 1)
     write_text(page, text)

@@ -77,10 +77,11 @@ def explore(
     """
     if measure:
         return _measure(jobs)
+    from flow.pages.fill import fill
+    from flow.pages.rows import csv_text
     from sim.evaluate.explore import TABLES, Sweep, draw_front, points, report
     from sim.evaluate.kept import Kept
-    from sim.evaluate.page.page import fill
-    from sim.evaluate.page.tables import csv_text, rich_table
+    from sim.evaluate.page.tables import rich_table
     from sim.evaluate.runner import run_points
 
     asked = {"slices": slices, "places": places, "pools": pool}

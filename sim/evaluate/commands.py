@@ -105,10 +105,11 @@ def validate(console, models, traces, tokens):
 def write_page(console, path, folder):
     """Writes a results page's tables and pictures, ``../images/evaluation_*.png``, from the CSV
     files in ``folder``."""
-    from sim.evaluate.page.page import fill
+    from flow.pages.fill import fill
+    from sim.evaluate.page.page import TABLES
     from sim.evaluate.page.plots import draw_all
 
-    text = fill(path.read_text(encoding="utf-8"), folder)
+    text = fill(path.read_text(encoding="utf-8"), folder, TABLES, "moe-hub evaluate")
     drawn = draw_all(folder, path.parent.parent / "images")
     path.write_text(text, encoding="utf-8")
     console.print(f"{path}, {', '.join(picture.name for picture in drawn)}", highlight=False)

@@ -14,13 +14,14 @@ what another hub would reach.
 from dataclasses import asdict, dataclass
 from itertools import product
 
+from flow.pages.rows import read
 from flow.pictures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, legend_below, picture
 from flow.synth.area_table import PLACES, source_key
 from hub_rtl.contract.config import preset
 from hub_rtl.contract.fields import LANE
 from sim.evaluate.machine.network_settings import hub_preset, links_for, loops_for
 from sim.evaluate.page.numbers import number
-from sim.evaluate.page.rows import markdown, read
+from sim.evaluate.page.rows import markdown
 from sim.workload.models import model as shape_of
 
 from .hub_area import Built, NotMeasured, area_table
@@ -215,7 +216,7 @@ def _table(folder):
     )
 
 
-#: Of ``docs/results/explore.md``, for :func:`sim.evaluate.page.page.fill`.
+#: Of ``docs/results/explore.md``, for :func:`flow.pages.fill.fill`.
 TABLES = {"explore": _table}
 
 

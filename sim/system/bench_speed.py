@@ -16,7 +16,7 @@ import numpy as np
 from amaranth.sim import Simulator
 
 from flow.driver import Handle, Region
-from flow.tables import screen
+from flow.tables import markdown, screen
 from hub_rtl.contract.config import preset
 from hub_rtl.contract.packets import EventKind, PacketType, RegionState
 from hub_rtl.slot_allocator.address_table import AddressTable
@@ -33,6 +33,7 @@ from .ways import BASELINES, WAYS
 
 __all__ = [
     "SMALL",
+    "TABLES",
     "Line",
     "close",
     "measure",
@@ -44,6 +45,7 @@ __all__ = [
 
 MEMORY = 1 << 20
 BASE = 0x10000
+HEADS = ("figure", "value", "unit", "target", "met")
 
 
 @dataclass(frozen=True)
@@ -458,14 +460,26 @@ def measure(quick=False, hop_ns=HOP_NS, report=lambda text: None):
     return lines
 
 
+def _cells(line):
+    """Figure, value, unit, target and whether it is met, as text."""
+    value = f"{line.figure:,.1f}" if line.figure < 1000 else f"{line.figure:,.0f}"
+    target = f"{line.sense} {line.target:,.1f}" if line.target is not None else ""
+    return line.name, value, line.unit, target, ("yes" if line.met else "NO") if target else ""
+
+
 def speed_table(lines):
     """The lines as a rich table."""
-    heads, numbers = ("figure", "value", "unit", "target", "met"), ("value", "target")
-    out = screen(heads, title="speed on the generated Verilog", right=numbers)
-    for line in lines:
-        value = f"{line.figure:,.1f}" if line.figure < 1000 else f"{line.figure:,.0f}"
-        target = f"{line.sense} {line.target:,.1f}" if line.target is not None else ""
-        out.add_row(
-            line.name, value, line.unit, target, ("yes" if line.met else "NO") if target else ""
-        )
-    return out
+    title, numbers = "speed on the generated Verilog", ("value", "target")
+    return screen(HEADS, map(_cells, lines), title=title, right=numbers)
+
+
+def _page_table(folder):
+    """The lines of a run, for the page."""
+    lines = json.loads((Path(folder) / "bench.json").read_text(encoding="utf-8"))
+    fields = [{name: line[name] for name in line if name != "met"} for line in lines]
+    rows = (_cells(Line(**each)) for each in fields)
+    return "\n".join([*markdown(HEADS, rows, "|---|--:|---|--:|---|"), ""])
+
+
+#: Of ``docs/results/speed.md``, for :func:`flow.pages.fill.fill`.
+TABLES = {"speed": _page_table}

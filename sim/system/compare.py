@@ -1,30 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layers at the paper's latency, the hub's way and software's: the runs behind
-``docs/results/before.md``, and the page. ``moe-hub compare``.
+``docs/results/layers.md``, and the page. ``moe-hub compare``.
 
 What a run gave is kept in the build folder under a key of all that it came from, so that an
 interrupted page goes on where it stopped.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from flow.kept import digest, keep, recall
 from flow.tables import markdown
 from sim.bench.runner import BUILD, ROOT
 from sim.workload.asked import asked_routing, asked_shape
-from sim.workload.numbering import NUMBERINGS, lane_use
-from sim.workload.traces import generate
 
 from .building import harness_sources, hub_verilog
 from .fabric import HOP_NS, one_way
-from .figures import TIMES, behind, measured
+from .figures import TIMES, behind, figure_rows, measured
 from .layer import plan_layer
 from .ways import BASELINES, WAYS
 
 __all__ = ["Case", "compare", "page"]
 
 MODEL, RANKS, SEED = "deepseek-v3", 8, 1  # what `moe-hub run` takes
-LINKS, LANE_TOKENS, LANE_RUNS = 18, (1, 2, 4, 8, 16, 128), 8  # as `moe-hub lanes --lanes 18`
 NEAR = 20.48  # nanoseconds of a hop, 64 cycles one way: what older pages took
 CREDITS = (("pool_places", 1024), ("ctl_credits", 15))
 SOURCES = ("sim/system", "sim/workload", "flow/driver.py")
@@ -33,9 +31,11 @@ SOURCES = ("sim/system", "sim/workload", "flow/driver.py")
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """One call of ``moe-hub run``, as far as it differs from the demo; ``changes``: pairs of field
-    and value."""
+    and value; ``trace``: file of a routing log, of which ``tokens`` 0 takes all."""
 
     tokens: int
+    model: str = MODEL
+    trace: Path | None = None
     latency: float = HOP_NS
     tile_rows: int | None = None
     changes: tuple = ()
@@ -50,6 +50,8 @@ class Case:
     def command(self):
         """The call that runs it."""
         words = ["moe-hub run", f"--tokens {self.tokens}"]
+        words += [f"--model {self.model}"] if self.model != MODEL else []
+        words += [f"--trace {self.trace.name}"] if self.trace else []
         words += [f"--latency {self.latency:g}"] if self.latency != HOP_NS else []
         words += [f"--tile-rows {self.tile_rows}"] if self.tile_rows else []
         words += [f"--set {field}={value}" for field, value in self.changes]
@@ -58,8 +60,8 @@ class Case:
         return " ".join(words)
 
     def plan(self):
-        shape = asked_shape(MODEL)
-        routing = asked_routing(shape, None, RANKS, self.tokens, SEED, self.hot)
+        shape = asked_shape(self.model, self.trace)
+        routing = asked_routing(shape, self.trace, RANKS, self.tokens, SEED, self.hot)
         return plan_layer(
             shape,
             routing,
@@ -72,10 +74,12 @@ class Case:
     def reports(self, threads=2, progress=lambda text: None):
         """{name of the way: its report}."""
         plan, out = self.plan(), {}
-        key = digest(hub_verilog(plan.cfg), *harness_sources(), *_programs())
+        log = self.trace.read_text() if self.trace else ""
+        key = digest(hub_verilog(plan.cfg), *harness_sources(), *_programs(), log)
         for name in ("hub", *self.baselines):
             progress(f"{self.command}: {WAYS[name].title}")
-            call = digest(plan.cfg, self.tokens, self.cycles, self.tile_rows, self.hot, name)
+            asked = (self.model, self.tokens, self.cycles, self.tile_rows, self.hot)
+            call = digest(plan.cfg, *asked, name)
             path = BUILD / "compare" / f"{call}.json"
             out[name] = recall(path, key) or keep(
                 path,
@@ -120,22 +124,28 @@ HOT = (
     Case(tokens=4, tile_rows=4, latency=NEAR, hot=50, baselines=("rowflag",)),
     Case(tokens=4, tile_rows=4, hot=50, baselines=("rowflag",)),
 )
-INTRODUCTION = """# Layers at the paper's latency, before the wide hub
+INTRODUCTION = """# Layers at the paper's latency
 
-Written by `moe-hub compare`; the same design gives the same bytes. One layer of DeepSeek-V3
-shape, there and back, on eight hubs of one lane in Verilog ([running.md](../running.md)), where a
-packet takes 250 ns per hop, 781 cycles of the hub's clock one way, unless a line says otherwise;
-and the same layer as software does it on the same hubs, links and memory. Every byte of every
-memory was compared: no mismatch in any run. All times are cycles.
+Written by `moe-hub compare`; the same design gives the same bytes. One layer, there and back, on
+eight hubs of one lane in Verilog ([running.md](../running.md)), where a packet takes 250 ns per
+hop, 781 cycles of the hub's clock one way, unless a line says otherwise; and the same layer as
+software does it on the same hubs, links and memory. Every byte of every memory was compared: no
+mismatch in any run. All times are cycles. Made-up routing of DeepSeek-V3 shape first, then whole
+logs of real models. The same tables for the design before slices were wide and closes travelled as
+news: [before.md](before.md).
 
 *First*, *median*, *last*: when a piece of work became usable, counted from the layer's start: the
 hub's tile of any producers' rows at its READY, software's tile or set of rows as the
 [way](../running.md#without-the-hub---baseline) says. *Bound* is the wire's own time: the flits of
-the fullest link in one direction. *Efficiency* is its share of the layer's time."""
+the fullest link in one direction. *Efficiency* is its share of the layer's time.
+
+These are figures of the communication alone, not the speed-up of a layer on a GPU: the software has
+no kernel launches, polling or device barriers, which real systems pay for, and the expert stand-in
+takes a fixed time per tile."""
 WAITING_TEXT = """## What the hub waits for
 
-Two things that are not the wire: CLOSEs, a few control credits' worth per round trip, and data
-credits, static per source and lane. The last lines have more of both."""
+The far fabric beside a near one, and more of what a round trip takes away: places of the receive
+pool, which the receiver grants, and control credits."""
 BESIDE_TEXT = """## Beside software
 
 `flags`: fixed slots, a flag per source and expert behind a fence. `row-flag`: fixed slots, counts
@@ -143,10 +153,15 @@ sent at once, the last word of every packet watched, no fence and no flag."""
 HOT_TEXT = """## Half of all choices at one rank
 
 Four of each token's eight choices are experts of rank 0."""
-LANES_TEXT = """## Use of the links by dispatch
+LOGS_TEXT = """## Whole logs of real models
 
-Share of 18 lanes that a rank can use until its fullest one has sent all, as rows are pinned to
-lanes ([lanes.md](lanes.md))."""
+Public files of vLLM's route loggers without a licence, so they are not part of the project; tiles
+of 128 rows."""
+LOGS_END = """A tile is usable long before all rows have arrived, because rows of all producers fill
+one region densely and readiness is counted per tile; software has to wait for the flags of every
+producer with rows in the tile. The *last* tile can be later with the hub (below 1 in the table):
+answers already use the links while rows are still on their way. What the wire's own time leaves
+idle is the skew of the routing, and ranks that have finished while others still send."""
 
 
 def _cycles(*values):
@@ -185,8 +200,8 @@ def _waiting(cases, run):
     return _table((*head, *more), rows)
 
 
-def _table(head, rows):
-    return "\n".join(markdown(head, rows, "|" + "--:|" * len(head)))
+def _table(head, rows, marks=None):
+    return "\n".join(markdown(head, rows, marks or "|" + "--:|" * len(head)))
 
 
 def _beside(case, run):
@@ -231,33 +246,55 @@ def _hot(cases, run):
     return [_table(head, rows), "\n".join(sentences)]
 
 
-def _lanes():
-    shape, rows = asked_shape(MODEL), []
-    for tokens in LANE_TOKENS:
-        runs = [
-            generate(
-                tokens=RANKS * tokens, top_k=shape.top_k, experts=shape.experts, seed=SEED + number
+def logs_of(pairs):
+    """The cases of whole logs. ``pairs``: a model's name and its log's file."""
+    return [
+        Case(tokens=0, model=model, trace=Path(log), baselines=BASELINES) for model, log in pairs
+    ]
+
+
+def _log(case, run):
+    """A table of all figures of one log."""
+    routing, reports = case.plan().routing, run(case)
+    head = ("", *(WAYS[name].title for name in reports))
+    return [
+        f"### {case.model}: {routing.tokens:,} tokens, top-{routing.top_k} of "
+        f"{routing.num_experts} experts",
+        f"Busiest expert over mean {routing.busiest_over_mean:.2f}, Gini {routing.gini:.3f}.",
+        _table(head, figure_rows(reports), "|---|" + "--:|" * len(reports)),
+    ]
+
+
+def _logs(cases, run):
+    rows = []
+    for case in cases:
+        hub, *software = run(case).values()
+        for text, get in TIMES:
+            rows.append(
+                (f"{case.model}: {text}", *(f"{get(way) / get(hub):.2f}" for way in software))
             )
-            for number in range(LANE_RUNS)
-        ]
-        means = (
-            sum(lane_use(run, RANKS, LINKS, name).mean() for run in runs) / len(runs)
-            for name in NUMBERINGS
-        )
-        rows.append((tokens, *(f"{100 * mean:.1f} %" for mean in means)))
-    return _table(("tokens per rank", *(f"RowID by {name}" for name in NUMBERINGS)), rows)
+    head = ("software over hub", *(WAYS[name].title for name in BASELINES))
+    parts = [LOGS_TEXT, _commands(cases)]
+    for case in cases:
+        parts += _log(case, run)
+    return [*parts, _table(head, rows, "|---|" + "--:|" * len(BASELINES)), LOGS_END]
 
 
-def page(run):
-    """The page, Markdown. ``run(case)`` gives the reports of a case."""
+def page(run, logs=()):
+    """The page, Markdown. ``run(case)`` gives the reports of a case; ``logs``: cases of whole
+    logs."""
     parts = [INTRODUCTION, WAITING_TEXT, _waiting(WAITING, run), _commands(WAITING), BESIDE_TEXT]
     for case in BESIDE:
         parts += _beside(case, run)
     parts += [HOT_TEXT, *_hot(HOT, run), _commands(HOT)]
-    parts += [LANES_TEXT, _lanes(), "```sh\nmoe-hub lanes --lanes 18\n```"]
+    parts += _logs(logs, run) if logs else []
     return "\n\n".join(parts) + "\n"
 
 
-def compare(threads=2, progress=lambda text: None):
-    """Runs all cases and gives the page. Raises AssertionError when a run was wrong."""
-    return page(lambda case: case.reports(threads, progress))
+def compare(logs=(), threads=2, progress=lambda text: None):
+    """Runs all cases and gives the page. ``logs``: a model's name and its log's file, in pairs.
+    Raises AssertionError when a run was wrong, TraceError and OSError for a log."""
+    cases = logs_of(logs)
+    for case in cases:
+        case.plan()  # a log that cannot be read is found before the first run
+    return page(lambda case: case.reports(threads, progress), cases)

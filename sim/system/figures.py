@@ -12,7 +12,7 @@ from .fabric import hub_cycles
 from .layer import MARK_CLOSED, MARK_END, MARK_START, MARK_STORED
 from .ways import WAYS
 
-__all__ = ["TIMES", "behind", "counters_of", "layer_report", "measured", "table"]
+__all__ = ["TIMES", "behind", "counters_of", "figure_rows", "layer_report", "measured", "table"]
 
 #: Times of a layer in which ways are compared: name, and where its report has them.
 TIMES = (
@@ -219,11 +219,10 @@ def _number(value):
     return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
 
 
-def table(by_way):
-    """Reports, by name of their way, as a rich table with a column for each."""
+def figure_rows(by_way, *, speed=False):
+    """Lines of text, all figures of reports by name of their way: what it is, and its value in each
+    way. ``speed``: with the simulation's own, which no other run repeats."""
     reports = list(by_way.values())
-    report = reports[0]
-    cfg = report["config"]
     figures = {
         "rows dispatched": lambda r: r["rows"],
         "bytes stored": lambda r: r["store_bytes"],
@@ -250,12 +249,20 @@ def table(by_way):
     figures |= {
         "bytes compared": lambda r: r["compared_bytes"],
         "mismatches": lambda r: r["mismatches"],
-        "hub cycles per second": lambda r: int(r["hub_cycles_per_second"]),
     }
+    if speed:
+        figures["hub cycles per second"] = lambda r: int(r["hub_cycles_per_second"])
+    return [(text, *(_number(get(r)) for r in reports)) for text, get in figures.items()]
+
+
+def table(by_way):
+    """Reports, by name of their way, as a rich table with a column for each."""
+    report, *_ = by_way.values()
+    cfg = report["config"]
     ways = tuple(WAYS[name].title for name in by_way)
     return screen(
         ("figure", *ways),
-        ((text, *(_number(get(r)) for r in reports)) for text, get in figures.items()),
+        figure_rows(by_way, speed=True),
         title=f"{report['model']}: {report['tokens']} tokens, top-{report['top_k']}, "
         f"{cfg['ranks']} ranks, {cfg['lanes']} x {cfg['slice_links']} links",
         right=ways,

@@ -10,12 +10,13 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
+from flow.pages.rows import csv_text
 from moe_hub.command.cli import app
 from sim.evaluate import assumptions, sweeps
 from sim.evaluate.experiments import EXPERIMENTS, STANDARD
 from sim.evaluate.kept import Kept
 from sim.evaluate.page.charts import Panel, Plot, draw
-from sim.evaluate.page.tables import csv_text, shown
+from sim.evaluate.page.tables import shown
 from sim.evaluate.runner import Point, run_point, run_points
 from sim.evaluate.study import Options
 from sim.workload.traces import generate, write_trace

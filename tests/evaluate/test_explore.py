@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from flow.pages.fill import MARK
+from flow.pages.values import VALUE
 from flow.synth import area_table as measuring
 from flow.synth.census import UNITS
 from flow.synth.measure import Settings
@@ -21,8 +23,6 @@ from sim.evaluate.explore import TABLES, Sweep, dominates, hubs, point, points, 
 from sim.evaluate.hub_area import POOLS, Area, AreaTable, Built, NotMeasured, area_table
 from sim.evaluate.machine.hardware import machine
 from sim.evaluate.machine.network_settings import NetworkSettings, hub_preset
-from sim.evaluate.page.page import MARK
-from sim.evaluate.page.values import VALUE
 from sim.evaluate.runner import Result
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / "explore.md"

@@ -9,15 +9,16 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from flow.pages.fill import MARK, NOT_RUN, fill
+from flow.pages.rows import csv_text
 from moe_hub.command.cli import app
 from sim.evaluate import assumptions
 from sim.evaluate.commands import PAGE
 from sim.evaluate.experiments import EXPERIMENTS
 from sim.evaluate.kept import SHOWING, Kept, model_key
-from sim.evaluate.page.page import MARK, NOT_RUN, TABLES, fill
+from sim.evaluate.page.page import TABLES
 from sim.evaluate.page.plots import PICTURES, draw_all
 from sim.evaluate.page.rows import markdown
-from sim.evaluate.page.tables import csv_text
 from sim.evaluate.published import Row, figures
 from sim.evaluate.runner import Point, Result, run_points
 from sim.evaluate.study import Options
@@ -81,7 +82,7 @@ def forms(text):
 
 def test_tables_of_the_page_have_the_form_the_code_writes(folder):
     text = PAGE.read_text()
-    page, written = forms(text), forms(fill(text, folder))
+    page, written = forms(text), forms(fill(text, folder, TABLES))
     assert page.keys() == TABLES.keys(), "a table is not on the page, or a mark is wrong"
     for name in TABLES:
         if NOT_RUN in page[name][3]:
@@ -97,8 +98,8 @@ def test_tables_of_the_page_have_the_form_the_code_writes(folder):
 
 
 def test_filling_twice_changes_nothing(folder):
-    once = fill(PAGE.read_text(), folder)
-    assert fill(once, folder) == once
+    once = fill(PAGE.read_text(), folder, TABLES)
+    assert fill(once, folder, TABLES) == once
 
 
 def test_pictures_of_the_page_are_there():
@@ -155,14 +156,14 @@ def test_wrong_orders_give_one_line(arguments, text):
 
 
 def test_a_page_says_what_has_not_been_run(tmp_path):
-    text = fill("<!-- table: skew -->\nold\n<!-- end -->", tmp_path)
+    text = fill("<!-- table: skew -->\nold\n<!-- end -->", tmp_path, TABLES, "moe-hub evaluate")
     assert text == f"<!-- table: skew -->\n\n{NOT_RUN} `moe-hub evaluate skew`.\n\n<!-- end -->"
     assert draw_all(tmp_path, tmp_path) == []
 
 
 def test_an_unknown_table_is_an_error(folder):
     with pytest.raises(ValueError, match="table = 'nothing'"):
-        fill("<!-- table: nothing -->\n<!-- end -->", folder)
+        fill("<!-- table: nothing -->\n<!-- end -->", folder, TABLES)
 
 
 def test_markdown_aligns_numbers():

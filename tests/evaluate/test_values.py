@@ -5,9 +5,9 @@ import re
 
 import pytest
 
+from flow.pages.fill import fill
+from flow.pages.values import VALUE, WrongOrder, look_up
 from sim.evaluate.commands import PAGE
-from sim.evaluate.page.page import fill
-from sim.evaluate.page.values import VALUE, WrongOrder, look_up
 
 ROWS = {
     "one": [
@@ -69,6 +69,6 @@ def test_the_page_is_filled(tmp_path):
         "It is <!-- = one; mean; system=a -->9<!-- . -->, or <!-- = one; count; mean>=1 -->9"
         "<!-- . -->, or <!-- = gone; mean -->7<!-- . -->."
     )
-    filled = fill(text, tmp_path)
+    filled = fill(text, tmp_path, {})
     assert filled == text.replace(">9<", ">1.25<", 1).replace(">9<", ">1<", 1)
-    assert fill(filled, tmp_path) == filled
+    assert fill(filled, tmp_path, {}) == filled

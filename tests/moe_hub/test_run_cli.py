@@ -255,19 +255,50 @@ def test_lines_of_the_bench():
     assert speed_table(lines).row_count == 3
 
 
+def test_page_of_the_bench(monkeypatch, tmp_path):
+    """All lines there are, in the order in which they are measured."""
+    name = "moe_hub.command.bench"
+    monkeypatch.setattr(f"{name}.measure", lambda **given: [Line("a", 99.5, "%", ">=", 99)])
+    monkeypatch.setattr(f"{name}.wide_rates", lambda: [Line("b", 3, "cycles")])
+    monkeypatch.setattr(f"{name}.line_rate", lambda n: [Line(f"{n} lanes", n, "%", "<=", 17)])
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- table: speed -->\nold\n<!-- end -->\nbehind\n")
+    words = ["--page", str(page), "--output", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, ["bench", *words])
+    assert result.exit_code == 1  # 18 lanes miss their target
+    figures = [line.split(" | ")[0] for line in page.read_text().splitlines() if "| " in line]
+    lanes = [f"| {n} lanes" for n in (1, 2, 4, 9, 18)]
+    assert figures == ["| figure", "| a", "| b", *lanes]
+    assert "| a | 99.5 | % | >= 99.0 | yes |\n| b | 3.0 | cycles |  |  |\n" in page.read_text()
+    assert "| 18 lanes | 18.0 | % | <= 17.0 | NO |" in page.read_text()
+
+
 def test_lanes(tmp_path):
     write_trace(generate(tokens=300, top_k=2, experts=4, seed=3), tmp_path / "log.jsonl")
+    page = tmp_path / "page.md"
+    page.write_text(
+        "<!-- table: lanes -->\n<!-- end -->\n"
+        "<!-- = lanes; place; slices=5; tokens per rank=128; routing=log; as .1f --><!-- . -->"
+    )
+    words = ["--ranks", "2", "--lanes", "3", "--lanes", "5", "--output", str(tmp_path / "out")]
     result = CliRunner().invoke(
-        app, ["lanes", "--trace", str(tmp_path / "log.jsonl"), "--ranks", "2", "--lanes", "3"]
+        app, ["lanes", "--trace", str(tmp_path / "log.jsonl"), "--page", str(page), *words]
     )
     assert result.exit_code == 0, result.output
     rows = [line.split("│")[1:4] for line in result.output.splitlines() if "│" in line]
-    assert [int(row[0]) for row in rows] == [1, 2, 4, 8, 16, 32, 64, 128]  # 150 tokens per rank
+    tokens = [2**n for n in range(11)]
+    of_log = tokens[:8]  # 150 tokens per rank
+    assert [int(row[0]) for row in rows] == [*tokens, *of_log] * 2
     assert all(0 < float(share) <= 100 for row in rows for share in row[1:])
+    text, last = page.read_text(), rows[-1][2].strip()
+    made_up = "deepseek-v3, made up: token, %"
+    assert "3 slices:" in text and "5 slices:" in text and made_up in text
+    assert f" {last} |\n" in text and f"-->{last}<!-- . -->" in text
 
 
 def test_lanes_without_the_log(tmp_path):
-    result = CliRunner().invoke(app, ["lanes", "--trace", str(tmp_path / "none.jsonl")])
+    words = ["--trace", str(tmp_path / "none.jsonl"), "--output", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, ["lanes", *words])
     assert (
         result.exit_code == 2
         and "none.jsonl: No such file" in result.stderr

@@ -122,6 +122,7 @@ class Forged(Result):
         return self._forged[1] if self._forged[0] == (name, rank) else super().log(name, rank)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("name", FORGED)
 def test_forged(seen, name):
     """The judge finds each of these in the record of a run that was good."""

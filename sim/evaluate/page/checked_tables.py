@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables of what was published or measured, beside ours."""
 
+from flow.pages.rows import read
 from sim.evaluate.systems import provenance, ranges
 
 from .numbers import NAMES, number, percent
-from .rows import markdown, read
+from .rows import markdown
 
 __all__ = ["TABLES"]
 

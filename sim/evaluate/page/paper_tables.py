@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables of the paper's comparison: machines, averages, sweeps, what they hang on."""
 
+from flow.pages.rows import read
 from sim.evaluate.machine.hardware import machine
 from sim.evaluate.study import JUDGED, PAPER_LINKS, PAPER_SYSTEMS
 from sim.evaluate.systems import constants
 
 from .numbers import NAMES, error, mean, number, percent, ratio
-from .rows import SHOWN_GPUS, compared, grid, markdown, read, summary, systems_in, titles
+from .rows import SHOWN_GPUS, compared, grid, markdown, summary, systems_in, titles
 
 __all__ = ["TABLES"]
 

@@ -6,12 +6,13 @@ from pathlib import Path
 
 from matplotlib.ticker import NullLocator
 
+from flow.pages.rows import NotRun, read
 from flow.pictures import legend_below, picture
 from sim.evaluate.schemes import SCHEMES
 from sim.evaluate.study import JUDGED, PAPER_SYSTEMS, paper
 
 from .numbers import mean
-from .rows import SHOWN_GPUS, NotRun, read
+from .rows import SHOWN_GPUS
 
 __all__ = ["PICTURES", "draw_all"]
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables of questions that no published figure answers."""
 
+from flow.pages.rows import read
 from sim.evaluate.study import PAPER_SYSTEMS
 
 from .numbers import NAMES, mean, number, ratio
-from .rows import compared, grid, markdown, read, summary, titles
+from .rows import compared, grid, markdown, summary, titles
 
 __all__ = ["TABLES"]
 

@@ -1,43 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of the experiments' CSV files, and what the page's tables have in common."""
 
-import csv
-from pathlib import Path
-
 from flow import tables
+from flow.pages.rows import read
 
 from .numbers import NAMES, ratio
 
 __all__ = [
-    "NotRun",
     "SHOWN_GPUS",
     "compared",
     "grid",
     "markdown",
-    "read",
     "summary",
     "systems_in",
     "titles",
 ]
 
 SHOWN_GPUS = "8"  # of tables over tokens
-
-
-class NotRun(ValueError):
-    """An experiment's file is not there."""
-
-    def __init__(self, path, experiment):
-        super().__init__(f"{path}: is not there; run `moe-hub evaluate {experiment}` first")
-        self.experiment = experiment
-
-
-def read(folder, name):
-    """Rows of one of the experiments' CSV files. Raises :class:`NotRun`."""
-    path = Path(folder) / f"{name}.csv"
-    if not path.is_file():
-        raise NotRun(path, name.removesuffix("-summary"))
-    with open(path, newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def markdown(head, rows, left=1):

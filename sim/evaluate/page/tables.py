@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of an experiment as a CSV and as a table on the terminal."""
-
-import csv
-import io
+"""Rows of an experiment as a table on the terminal."""
 
 from rich.table import Table
 
-__all__ = ["csv_text", "rich_table", "shown"]
+from flow.pages.rows import columns
+
+__all__ = ["rich_table", "shown"]
 
 
 def shown(value):
@@ -26,34 +25,12 @@ def shown(value):
     )
 
 
-def _columns(rows):
-    return list(dict.fromkeys(name for row in rows for name in row))
-
-
-def csv_text(rows):
-    """The rows (dictionaries) as CSV; numbers with six digits, so that the bytes do not depend on
-    the last bit."""
-    out = io.StringIO()
-    columns = _columns(rows)
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns)
-    for row in rows:
-        cells = (row.get(name) for name in columns)
-        writer.writerow(
-            [
-                "" if cell is None else f"{cell:.6g}" if isinstance(cell, float) else cell
-                for cell in cells
-            ]
-        )
-    return out.getvalue()
-
-
 def rich_table(title, rows):
     """The rows as a table of rich; columns of numbers are aligned to the right."""
     table = Table(title=title, title_justify="left")
-    for name in _columns(rows):
+    for name in columns(rows):
         numeric = any(isinstance(row.get(name), (int, float)) for row in rows)
         table.add_column(name, justify="right" if numeric else "left")
     for row in rows:
-        table.add_row(*(shown(row.get(name)) for name in _columns(rows)))
+        table.add_row(*(shown(row.get(name)) for name in columns(rows)))
     return table
