@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hub_rtl.contract import packets, words
+from moe_hub.command.verbs import VERBS
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -66,3 +67,14 @@ def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
         if "://" not in target:
             assert (page.parent / target).exists(), f"{page.name}: {target} does not exist"
+
+
+@pytest.mark.parametrize(
+    "page", sorted(ROOT.glob("docs/results/[a-z]*.md")), ids=lambda page: page.stem
+)
+def test_a_results_page_begins_with_what_wrote_it(page):
+    """A verb of ``moe-hub`` or a target of the Makefile, before any table."""
+    begin = page.read_text().partition("\n|")[0]
+    verbs = {verb.name for verb in VERBS}
+    named = re.findall(r"moe-hub ([a-z]+)", begin)
+    assert re.search(r"`make (ppa|mutate|coverage|formal)\b", begin) or verbs & {*named}, begin
