@@ -406,12 +406,15 @@ def finish(plan, program, rank, counters=True):
 
 
 def announce(plan, program, expert):
-    """What a rank's rows bring to each expert, told while the first of them leave."""
+    """What a rank's rows bring to each expert, nothing too, told while the first of them leave.
+
+    The zeros as well: a tile that is not full waits for what every producer tells, and of those
+    that ANNOUNCE_ALL would tell it goes with the close, behind the rows that wait."""
     program.wait_mark(MARK_START)
-    experts, rows = np.unique(expert, return_counts=True)
-    for number, count in zip(experts.tolist(), rows.tolist(), strict=True):
-        program.announce(number, EPOCH, count * plan.row_bytes, more=True)
-    program.announce_all(EPOCH)
+    rows = np.bincount(expert, minlength=plan.shape.experts).tolist()
+    for number, count in enumerate(rows):
+        more = number + 1 < len(rows)
+        program.announce(number, EPOCH, count * plan.row_bytes, more=more)
     program.sync()
     program.mark(MARK_TOLD)
 

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from flow.driver import DepRange, Handle
-from hub_rtl.contract.packets import EventKind, LaneMode, Reason
+from hub_rtl.contract.packets import CommandOp, EventKind, LaneMode, Reason
 from sim.bench.runner import bench_seed, run_bench
 from sim.quality.coverage import cover
 from sim.system import building, fixed_slots
 from sim.system.building import hub_verilog
+from sim.system.formats import OpKind
 from sim.system.four_hubs import (
     CFG,
     PATTERNS,
@@ -29,7 +30,7 @@ from sim.system.four_hubs import (
     thrash,
     verify,
 )
-from sim.system.layer import hub_programs, plan_layer
+from sim.system.layer import TELLER, hub_programs, plan_layer
 from sim.system.layer_check import check_layer
 from sim.system.system import row_operand
 from sim.system.ways import BASELINES, WAYS
@@ -269,6 +270,22 @@ def test_replicas_and_lane_modes(harness):
         s.close_all(rank)
     finish(s)
     verify(s, harness)
+
+
+def test_every_producer_tells_every_expert():
+    """Once, what its rows bring, nothing too; the last one sends what is listed."""
+    shape = model("olmoe-1b-7b")
+    routing = generate(tokens=8 * 2, top_k=shape.top_k, experts=shape.experts, seed=5)
+    plan = plan_layer(shape, routing, ranks=8)
+    for rank in hub_programs(plan).ranks:
+        told = rank.program(TELLER).array()
+        told = told[(told["kind"] == OpKind.COMMAND)]
+        assert (told["a"] == CommandOp.ANNOUNCE).all()
+        assert told["b"].tolist() == list(range(shape.experts))
+        own = routing.experts[2 * rank.number : 2 * rank.number + 2]
+        rows = np.bincount(own.ravel(), minlength=shape.experts)
+        assert (16 * told["n"] == rows * plan.row_bytes).all() and not rows.all()
+        assert told["m"].tolist() == [1] * (shape.experts - 1) + [0]
 
 
 def run_layer(plan, harness, programs=hub_programs, **settings):
