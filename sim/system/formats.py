@@ -46,7 +46,7 @@ class OpKind(IntEnum):
     PLAIN = 2  # plain stores: a = address, the rest as above
     STORE = 3  # one store: a = operand, b = payload offset of its 32 bytes, n = byte mask, m = lane
     # a = CommandOp, b = handle, c = epoch, cls = abort; ANNOUNCE: rank = replica, n = bytes16,
-    # m = more; waits for the answer
+    # m = more; waits for the answer, but with more
     COMMAND = 4
     SYNC = 5  # wait until every store of this thread has been answered
     CSR_WRITE = 6  # a = address, c = value

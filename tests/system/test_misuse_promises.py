@@ -2,6 +2,8 @@
 """Whole systems whose producers promise and do not keep it, or promise late, twice or nothing: ALL
 only of kept words, ERROR names the guilty, no hang that nobody is named for."""
 
+import pytest
+
 from hub_rtl.contract.packets import EventKind, Reason, replica_of
 from sim.quality.coverage import cover
 from sim.system.four_hubs import ROW, region
@@ -193,12 +195,14 @@ def test_one_tells_one_closes(simulate):
     assert ends(result, WRONG) == [(ALL, WRONG, 0, 0, 0)]
 
 
-def test_told_twice(simulate):
-    """The second promise is refused, the first one holds."""
+@pytest.mark.parametrize("more", [False, True])
+def test_told_twice(simulate, more):
+    """The second promise is refused, the first one holds; also when the program awaits neither
+    answer."""
     s, _ = start()
     playground(s)
-    assert s.announce(CULPRIT, HANDLE, 2 * ROW) == Reason.OK
-    assert s.announce(CULPRIT, HANDLE, 5 * ROW) == Reason.AFTER_CLOSE
+    assert s.announce(CULPRIT, HANDLE, 2 * ROW, more=more) == Reason.OK
+    assert s.announce(CULPRIT, HANDLE, 5 * ROW, more=more) == Reason.AFTER_CLOSE
     rows(s, 2)
     others(s, ends=3)
     result = simulate(s)

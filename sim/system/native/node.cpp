@@ -62,10 +62,10 @@ void Node::attach() {
 }
 
 void Node::connect(const PinTable &pin) {
-    csr_.connect(pin), command_.connect(pin);
+    csr_.connect(pin), command_.connect(pin, &refusals_, settings_.watch ? &commands_ : nullptr);
     if (settings_.planted) pin("planted_bug") = settings_.planted;
-    machine_ = {&lanes_, &csr_, &command_, &expert_, &arena_, &payload_, counts_, &reads_, &refusals_,
-                settings_.watch ? &commands_ : nullptr, &ends_, &marks_, &regions_,
+    machine_ = {&lanes_, &csr_, &command_, &expert_, &arena_, &payload_, counts_, &reads_,
+                &ends_, &marks_, &regions_,
                 settings_.lanes, settings_.packet_bytes};
     if (settings_.record == static_cast<int>(rank_)) {
         pins_ = pin.in_order();

@@ -125,7 +125,7 @@ class Node {
         if (with_links) drive_links(tick);
         for (auto &port : writes_) port.drive(cycle);
         spill_write_.drive(cycle), spill_read_.drive(cycle);
-        csr_.drive(), command_.drive();
+        csr_.drive(), command_.drive(cycle);
         event_ready_ = !settings_.event.held(cycle, random_) && !within(settings_.events_held, rank_, cycle);
         clk_ = 0;
         if (own_clock_) link_clk_ = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One thread of a rank's program: operations in order, at most one CSR access and one command in flight per rank.
+// One thread of a rank's program: operations in order, at most one CSR access in flight per rank.
 #pragma once
+#include <algorithm>
 #include <map>
 #include <set>
 #include <vector>
@@ -60,36 +61,71 @@ class CsrMaster {
     bool write_ = false, aw_drop_ = false, w_drop_ = false, ar_drop_ = false, bready_drop_ = false, rready_drop_ = false;
 };
 
-// Master of the command port; one command at a time, its answer is awaited.
+// Master of the command port: a tag for each command under way. Announcements with more behind them are only given, as a GPU
+// posts them; of all others the program awaits the answer.
 class CommandPort {
   public:
-    void connect(const PinTable &pin) {
+    struct Flight {
+        Op op;
+        uint64_t begun = 0;
+        bool busy = false, done = false, posted = false;
+        uint8_t status = 0;
+    };
+
+    // commands: null unless watched.
+    void connect(const PinTable &pin, Log<RefusalRecord> *refusals, Log<CommandRecord> *commands) {
         valid_ = pin("s_command_valid"), ready_ = pin("s_command_ready"), op_ = pin("s_command_op");
         handle_ = pin("s_command_handle"), epoch_ = pin("s_command_epoch"), owner_ = pin("s_command_owner");
         abort_ = pin("s_command_abort"), replica_ = pin("s_command_replica");
-        bytes16_ = pin("s_command_bytes16"), more_ = pin("s_command_more");
-        tag_ = pin("s_command_tag"), answer_valid_ = pin("m_command_response_valid");
-        answer_ready_ = pin("m_command_response_ready"), answer_status_ = pin("m_command_response_status");
+        bytes16_ = pin("s_command_bytes16"), more_ = pin("s_command_more"), tag_ = pin("s_command_tag");
+        answer_valid_ = pin("m_command_response_valid"), answer_ready_ = pin("m_command_response_ready");
+        answer_status_ = pin("m_command_response_status"), answer_tag_ = pin("m_command_response_tag");
+        refusals_ = refusals, commands_ = commands;
+        flights_.assign(std::min<size_t>(MOST, size_t{1} << std::min(tag_.bits(), 8u)), Flight());
     }
-    void start(const Op &op) {
-        op_ = op.a, handle_ = op.b, epoch_ = op.c, owner_ = op.owner, tag_ = 0, valid_ = 1;
-        abort_ = op.cls, replica_ = op.rank, bytes16_ = op.n, more_ = op.m;
-        busy = true, done = false;
+    // The command on its way, or null: the one before has not been taken, or no tag is free.
+    Flight *start(const Op &op, uint64_t cycle) {
+        if (valid_) return nullptr;
+        for (size_t tag = 0; tag < flights_.size(); tag++) {
+            if (flights_[tag].busy) continue;
+            op_ = op.a, handle_ = op.b, epoch_ = op.c, owner_ = op.owner, tag_ = tag, valid_ = 1;
+            abort_ = op.cls, replica_ = op.rank, bytes16_ = op.n, more_ = op.m;
+            bool posted = op.a == CommandOp::ANNOUNCE && op.m;
+            flights_[tag] = {op, cycle, true, false, posted, 0};
+            return &flights_[tag];
+        }
+        return nullptr;
     }
-    void drive() {
+    // Its answer was seen; the tag is free again.
+    void end(Flight &flight, uint64_t cycle) {
+        const Op &op = flight.op;
+        if (commands_)
+            commands_->add({flight.begun, cycle, static_cast<uint32_t>(op.a), static_cast<uint32_t>(op.b),
+                            static_cast<uint8_t>(op.c), op.owner, flight.status, {0}});
+        uint64_t refused = command_refusal::handle.put(op.b) | command_refusal::op.put(op.a);
+        if (flight.status) refusals_->add({cycle, refused, 0, flight.status, 1, {}});
+        flight.busy = false;
+    }
+    void drive(uint64_t cycle) {
         answer_ready_ = 1;
         if (taken_) valid_ = 0, taken_ = false;
-        if (done) busy = false;
+        for (auto &flight : flights_)
+            if (flight.busy && flight.done && flight.posted) end(flight, cycle);
     }
     void sample() {
         taken_ = valid_ && ready_;
-        if (answer_valid_) status = static_cast<uint8_t>(answer_status_.get()), done = true;
+        if (!answer_valid_) return;
+        Flight &flight = flights_.at(answer_tag_.get());
+        flight.status = static_cast<uint8_t>(answer_status_.get()), flight.done = true;
     }
-    bool busy = false, done = false;
-    uint8_t status = 0;
 
   private:
-    Pin valid_, ready_, op_, handle_, epoch_, owner_, tag_, abort_, replica_, bytes16_, more_, answer_valid_, answer_ready_, answer_status_;
+    static constexpr size_t MOST = 16;  // under way
+    Pin valid_, ready_, op_, handle_, epoch_, owner_, tag_, abort_, replica_, bytes16_, more_;
+    Pin answer_valid_, answer_ready_, answer_status_, answer_tag_;
+    std::vector<Flight> flights_;
+    Log<RefusalRecord> *refusals_ = nullptr;
+    Log<CommandRecord> *commands_ = nullptr;
     bool taken_ = false;
 };
 
@@ -105,8 +141,6 @@ struct Machine {                // what a program can touch
     const std::vector<uint8_t> *payload;
     const uint64_t *events;     // [kind + 4 * plain]
     Log<ReadRecord> *reads;
-    Log<RefusalRecord> *refusals;
-    Log<CommandRecord> *commands;   // null unless watched
     const std::map<uint64_t, uint64_t> *ends;   // end_of() -> ALL and ERROR events taken
     std::set<uint64_t> *marks;      // passed by any thread
     const std::vector<RegionPlace> *regions;
@@ -198,17 +232,12 @@ class Thread {
     bool command(const Op &op, uint64_t cycle) {
         CommandPort &port = *machine_->command;
         if (!begun_) {
-            if (port.busy) return false;
-            port.start(op);
-            begun_ = true, until_ = cycle;
-            return false;
+            flight_ = port.start(op, cycle);
+            begun_ = flight_ != nullptr;
+            return begun_ && flight_->posted;
         }
-        if (!port.done) return false;
-        if (machine_->commands)
-            machine_->commands->add({until_, cycle, static_cast<uint32_t>(op.a), static_cast<uint32_t>(op.b),
-                                     static_cast<uint8_t>(op.c), op.owner, port.status, {0}});
-        uint64_t refused = command_refusal::handle.put(op.b) | command_refusal::op.put(op.a);
-        if (port.status) machine_->refusals->add({cycle, refused, 0, port.status, 1, {}});
+        if (!flight_->done) return false;
+        port.end(*flight_, cycle);
         return true;
     }
 
@@ -235,6 +264,7 @@ class Thread {
     uint16_t number_;
     size_t pc_ = 0, stores_end_ = 0;    // after the last store
     bool begun_ = false;
+    CommandPort::Flight *flight_ = nullptr;
     uint64_t until_ = 0;
     uint32_t last_ = 0;
 };
