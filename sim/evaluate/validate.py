@@ -43,7 +43,8 @@ PAGE = ROOT / "docs" / "results" / "network_validation.md"
 # ranks', and whether it is judged.
 FIGURES = {
     "first_ready": ("first tile ready", min, True),
-    "all_ready": ("all rows ready", max, True),
+    "last_ready": ("last tile ready", max, True),
+    "all_ready": ("last region's ALL", max, True),
     "first_answers": ("first answers ready", min, False),
     "all_answers": ("all answers ready", max, True),
 }
@@ -73,10 +74,11 @@ BATCH_TEXT = """The model moves batches of packets. In the comparison above a ba
 uses larger ones, as a GPU has 8 to 36 such lanes. Error of the same layers with larger batches:"""
 CAVEATS = """## What this does not show
 
-*First tile ready* is the time of one tile of one expert on one rank. In layers of a few tokens it hangs on a single row that is
-alone at its expert, and on when that expert's news come: the model has each a few thousand cycles early. *All rows ready* is early
-because packets leave a little sooner than they do: sweeps of the pool, the scoreboard's walk from one verdict to the next and
-control packets of the receive pool are means here, or not there.
+*First tile ready* is the time of one tile of one expert on one rank; in layers of a few tokens it hangs on a single row that is
+alone at its expert. *ALL* of a region comes when every producer has closed. A producer's handles close by themselves when what they
+promised has left; where several close at once, the packet managers take their marks for one mark of all entries
+([fence](../blocks/packet_manager.md)), and the closes wait until all that is under way to that peer has left. The model has the
+close behind its last row: its ALL is early. Experts wait for tiles, not for ALL.
 
 The receive pool of the model has the first share of its places for each source for ever; the RTL's moves places to who needs
 them. The harness has one lane per hub; links of many lanes and switch planes are the same mechanism with other numbers, but were not
@@ -150,6 +152,7 @@ def times_by_rank(ready, done, answers):
     """First and last of each rank's times, by the name of the figure."""
     return {
         "first_ready": [min(t) for t in ready],
+        "last_ready": [max(t) for t in ready],
         "all_ready": [max(t) for t in done],
         "first_answers": [min(t) for t in answers],
         "all_answers": [max(t) for t in answers],
@@ -180,6 +183,11 @@ _verilog = cache(
 )  # all runs of a comparison are of one text, whatever is edited meanwhile
 
 
+def _programs():
+    """Text of what makes the programs of a layer."""
+    return [(ROOT / path).read_text() for path in ("sim/system/layer.py", "flow/driver.py")]
+
+
 def rtl_layer(plan, harness, check, threads=1):
     """One run on the RTL: its times, from the build folder when the same design, harness and layer
     were run before.
@@ -192,6 +200,7 @@ def rtl_layer(plan, harness, check, threads=1):
     key = digest(
         verilog,
         *sources,
+        *_programs(),
         repr((harness, plan.shape, plan.tile_rows, plan.seed)),
         plan.routing.experts.tobytes().hex(),
         length=20,
