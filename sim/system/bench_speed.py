@@ -460,11 +460,20 @@ def measure(quick=False, hop_ns=HOP_NS, report=lambda text: None):
     return lines
 
 
+def _number(value):
+    return f"{value:,.2f}" if value < 10 else f"{value:,.1f}" if value < 1000 else f"{value:,.0f}"
+
+
 def _cells(line):
     """Figure, value, unit, target and whether it is met, as text."""
-    value = f"{line.figure:,.1f}" if line.figure < 1000 else f"{line.figure:,.0f}"
-    target = f"{line.sense} {line.target:,.1f}" if line.target is not None else ""
-    return line.name, value, line.unit, target, ("yes" if line.met else "NO") if target else ""
+    target = f"{line.sense} {_number(line.target)}" if line.target is not None else ""
+    return (
+        line.name,
+        _number(line.figure),
+        line.unit,
+        target,
+        ("yes" if line.met else "NO") if target else "",
+    )
 
 
 def speed_table(lines):

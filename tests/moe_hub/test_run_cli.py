@@ -269,7 +269,7 @@ def test_page_of_the_bench(monkeypatch, tmp_path):
     figures = [line.split(" | ")[0] for line in page.read_text().splitlines() if "| " in line]
     lanes = [f"| {n} lanes" for n in (1, 2, 4, 9, 18)]
     assert figures == ["| figure", "| a", "| b", *lanes]
-    assert "| a | 99.5 | % | >= 99.0 | yes |\n| b | 3.0 | cycles |  |  |\n" in page.read_text()
+    assert "| a | 99.5 | % | >= 99.0 | yes |\n| b | 3.00 | cycles |  |  |\n" in page.read_text()
     assert "| 18 lanes | 18.0 | % | <= 17.0 | NO |" in page.read_text()
 
 
