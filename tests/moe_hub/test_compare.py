@@ -72,6 +72,7 @@ def planned_by(case, monkeypatch, tmp_path):
     plan = case.plan()
     assert (seen["plan"].routing.experts == plan.routing.experts).all()
     assert (seen["plan"].cfg, seen["plan"].tile_rows) == (plan.cfg, plan.tile_rows)
+    assert seen["plan"].shape == plan.shape
     assert seen["settings"]["latency"] == case.cycles
     assert seen["ways"] == ["hub", *case.baselines]
     return plan
