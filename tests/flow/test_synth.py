@@ -17,7 +17,7 @@ from flow.synth.liberty import Library, libraries
 from flow.synth.measure import FlowError, Settings, measure
 from flow.synth.parts import PARTS, part_rtlil
 from flow.synth.targets import fpga_targets
-from flow.synth.timer import slowest_paths
+from flow.synth.timer import has_timer, slowest_paths
 from hub_rtl.contract.config import preset
 from moe_hub.command.cli import app
 
@@ -39,6 +39,14 @@ FLOP = """  cell (dff1) { area : 8; ff (IQ, IQN) { clocked_on : "C"; next_state 
     pin (Q) { direction : output; function : "IQ"; } }
 """
 
+EDGES = ("rise", "fall")
+# Where a timer measures delays and slews, percent of the supply.
+THRESHOLDS = {
+    **{f"{side}_threshold_pct_{edge}": 50 for side in ("input", "output") for edge in EDGES},
+    **{f"slew_lower_threshold_pct_{edge}": 20 for edge in EDGES},
+    **{f"slew_upper_threshold_pct_{edge}": 80 for edge in EDGES},
+}
+
 
 def _cell(name, area, pins, function):
     inputs = " ".join(f"pin ({pin}) {{ direction : input; capacitance : 0.001; }}" for pin in pins)
@@ -53,7 +61,9 @@ def _cell(name, area, pins, function):
 
 def _library(path, cells):
     path.write_text(
-        'library (toy) {\n  time_unit : "1ns"; capacitive_load_unit (1, pf);\n'
+        "library (toy) {\n  delay_model : table_lookup;\n"
+        '  time_unit : "1ns"; capacitive_load_unit (1, pf);\n'
+        + "".join(f"  {name} : {value};\n" for name, value in THRESHOLDS.items())
         + "".join(cells)
         + "}\n"
     )
@@ -211,6 +221,34 @@ def test_each_clock_has_its_path(tmp_path, monkeypatch):
     program.write_text("#!/bin/sh\necho clock clk\n")
     with pytest.raises(ValueError, match="no register-to-register path"):
         slowest_paths(["a.lib"], ["top.v"], tmp_path)
+
+
+TIMED_FLOP = """  cell (dff1) { area : 8; ff (IQ, IQN) { clocked_on : "C"; next_state : "D"; }
+    pin (C) { direction : input; clock : true; capacitance : 0.001; }
+    pin (D) { direction : input; capacitance : 0.001;
+      timing () { related_pin : "C"; timing_type : setup_rising;
+        rise_constraint (scalar) { values ("0.1"); } fall_constraint (scalar) { values ("0.1"); }
+      } }
+    pin (Q) { direction : output; function : "IQ";
+      timing () { related_pin : "C"; timing_type : rising_edge; timing_sense : non_unate;
+        cell_rise (scalar) { values ("0.3"); } rise_transition (scalar) { values ("0.01"); }
+        cell_fall (scalar) { values ("0.3"); } fall_transition (scalar) { values ("0.01"); }
+      } } }
+"""
+
+
+@pytest.mark.skipif(not has_timer(), reason="OpenSTA (program sta) is not installed")
+def test_clock_without_registers_is_no_error(tmp_path):
+    """A unit may have the links' clock as a port and no register of it."""
+    _library(tmp_path / "toy.lib", [TIMED_FLOP])
+    (tmp_path / "top.v").write_text(
+        "module top (clk, link_clk, d, q);\n  input clk, link_clk, d;\n  output q;\n  wire n;\n"
+        "  dff1 a (.C(clk), .D(d), .Q(n));\n  dff1 b (.C(clk), .D(n), .Q(q));\nendmodule\n"
+    )
+    paths = slowest_paths(["toy.lib"], ["top.v"], tmp_path)
+    assert {clock: (path.ps, path.start, path.end) for clock, path in paths.items()} == {
+        "clk": (400.0, "a", "b")
+    }
 
 
 def test_fpga_targets():
