@@ -13,9 +13,10 @@ __all__ = ["line_rate"]
 
 ROW_BYTES = 1024
 ROWS_PER_LANE = 24
-# packets that a lane may have under way to one peer: more than the round trip of 2 x 20 cycles
-# holds
-POOL_PLACES = 64  # of each slice: more than a round trip
+POOL_PLACES = 64  # of each slice: more than the round trip of 2 x 20 cycles holds
+#: A producer that obeys ``can_accept`` may store to a rank while there are entries for all that can
+#: be on its way, 14; with 16 entries and one peer that is while the pool is all but empty (90 %).
+POOL_DEPTH = 32
 LANES_TARGET = 99  # percent, of the lane that was used least
 
 
@@ -25,11 +26,13 @@ def line_rate(lanes):
 
     Parameters: ``lanes`` of the link. Returns one line: share of cycles with a flit at the
     receiver, from the first to the last ROW packet of the lane, of the lane used least. Memory and
-    events are compared with the golden model first. Preset ``small`` with 2 ranks. The simulation
+    events are compared with the golden model first. Preset ``small`` with 2 ranks and 32 pool entries. The simulation
     is built without the compiler's optimisation: at 18 lanes compiling takes longer than running.
     """
     cfg, rng = (
-        SMALL.replace(name="small", ranks=2, lanes=lanes, pool_places=POOL_PLACES),
+        SMALL.replace(
+            name="small", ranks=2, lanes=lanes, pool_places=POOL_PLACES, pool_depth=POOL_DEPTH
+        ),
         np.random.default_rng(lanes),
     )
     rows = lanes * ROWS_PER_LANE
