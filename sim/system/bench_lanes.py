@@ -26,8 +26,9 @@ def line_rate(lanes):
 
     Parameters: ``lanes`` of the link. Returns one line: share of cycles with a flit at the
     receiver, from the first to the last ROW packet of the lane, of the lane used least. Memory and
-    events are compared with the golden model first. Preset ``small`` with 2 ranks and 32 pool entries. The simulation
-    is built without the compiler's optimisation: at 18 lanes compiling takes longer than running.
+    events are compared with the golden model first. Preset ``small`` with 2 ranks and 32 pool
+    entries. The simulation is built without the compiler's optimisation: at 18 lanes compiling
+    takes longer than running.
     """
     cfg, rng = (
         SMALL.replace(

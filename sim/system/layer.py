@@ -13,6 +13,7 @@ transformation of the row (``docs/running.md``) and goes to ``combine buffer + t
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -82,6 +83,7 @@ class LayerPlan:
     shape: ModelShape
     routing: Routing
     starts: np.ndarray  # first token of each rank, and the total
+    first_rows: np.ndarray  # first RowID of each rank, and the end of the last range
     local: int  # experts of a rank
     row_bytes: int
     stride: int
@@ -120,7 +122,7 @@ class LayerPlan:
     def region(self, local):
         """Geometry of a rank's region number ``local``."""
         base = self.region_base + local * self.capacity * self.stride
-        table = 8 * self.routing.tokens
+        table = 8 * self.row_span
         spill = tuple(self.spill_base + (2 * local + bank) * _up(table, 64) for bank in range(2))
         return Region(
             base=(base, base),
@@ -130,7 +132,7 @@ class LayerPlan:
             group_base=local * self.tiles,
             log2_tile=self.tile_rows.bit_length() - 1,
             expected=self.cfg.ranks,
-            row_span=self.routing.tokens,
+            row_span=self.row_span,
             spill_base=spill,
         )
 
@@ -180,10 +182,23 @@ class LayerPlan:
     def combine_tiles(self, rank):
         return -(-self.tokens(rank) // self.combine_tile)
 
+    @property
+    def row_span(self):
+        """RowIDs of a region, of all ranks."""
+        return int(self.first_rows[-1])
+
+    @cached_property
+    def _rowids(self):
+        number, out = NUMBERINGS[self.numbering].rowids, []
+        for rank in range(self.cfg.ranks):
+            experts = self.routing.experts[self.starts[rank] : self.starts[rank + 1]]
+            own, first = experts // self.local == rank, self.first_rows[rank]
+            out.append(number(experts.astype(np.int64), first, self.cfg.lanes, own))
+        return out
+
     def rowids(self, rank):
         """RowIDs [tokens, choices] of a rank's rows."""
-        first, end = self.starts[rank : rank + 2]
-        return NUMBERINGS[self.numbering](self.routing.experts[first:end].astype(np.int64), first)
+        return self._rowids[rank]
 
     def origins(self, expert):
         """{RowID: (rank, local token, choice)} of all rows for an expert."""
@@ -316,8 +331,9 @@ def plan_layer(
     for name, need in needs.items():
         if getattr(cfg, name) < need:
             raise ConfigError(f"{name} = {getattr(cfg, name)}: the layer needs {need}")
+    first_rows = NUMBERINGS[numbering].starts(np.diff(starts), cfg.lanes)
     spill_base = 4096
-    region_base = _up(spill_base + 2 * local * _up(8 * tokens, 64), 4096)
+    region_base = _up(spill_base + 2 * local * _up(8 * int(first_rows[-1]), 64), 4096)
     combine_base = _up(region_base + local * capacity * stride, 4096)
     scratch = _up(combine_base + (most + combine_tile) * token_stride, 4096)
     arena = scratch + _up(
@@ -328,6 +344,7 @@ def plan_layer(
         shape=shape,
         routing=routing,
         starts=starts,
+        first_rows=first_rows,
         local=local,
         row_bytes=row_bytes,
         stride=stride,

@@ -79,7 +79,7 @@ def test_run_writes_report_and_picture(call, tmp_path):
 def test_run_takes_a_routing_log(call, tmp_path):
     write_trace(generate(tokens=21, top_k=2, experts=4, seed=3), tmp_path / "log.jsonl")
     result = call(
-        *SMALL, "--trace", str(tmp_path / "log.jsonl"), "--tokens", "0", "--numbering", "place"
+        *SMALL, "--trace", str(tmp_path / "log.jsonl"), "--tokens", "0", "--numbering", "turn"
     )
     assert result.exit_code == 0, result.output
     report = json.loads((tmp_path / "out" / "report.json").read_text())
