@@ -15,7 +15,13 @@ from .yosys import run_yosys
 
 __all__ = ["Ecp5Result", "place_ecp5"]
 
-SYNTHESIS = "synth_ecp5 -top top -abc9 -json top.json"
+#: What a memory of the hub reads while that very word is written is never used
+#: (:class:`~hub_rtl.parts.ram.Ram`, :class:`~hub_rtl.parts.early_queue.EarlyQueue`). Yosys does not
+#: see that by itself, and builds two words of flip-flops and multiplexers around each block RAM.
+SYNTHESIS = (
+    "proc; memory_collect; setparam -set RD_COLLISION_X_MASK 1'1 t:$mem_v2; "
+    "synth_ecp5 -top top -abc9 -json top.json"
+)
 PLACEMENT = ("--85k", "--speed", "8", "--out-of-context", "--freq", "200", "--timing-allow-fail")
 #: LUT4s of a netlist from which on nextpnr's placer "static" takes the place of its default one: in
 #: large parts wires take most of the time, and it leaves a sixth less of them (whole hub 81 MHz
