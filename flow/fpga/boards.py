@@ -35,15 +35,19 @@ BOARDS = {
 }
 
 
-#: Passes of Yosys for open tools. By itself it takes lookup tables as memory for what a block RAM
-#: would hold a few words of, and for pairs of words, which are less as flip-flops. Lookup tables
-#: are scarce here, the others are not.
+#: Passes of Yosys for open tools. What a memory of the hub reads while that very word is written is
+#: never used (:class:`~hub_rtl.parts.ram.Ram`). Yosys does not see that by itself, and builds two
+#: words of flip-flops and multiplexers around each block RAM. Lookup tables are scarce here, so
+#: wide and deep memories are block RAM, pairs of words flip-flops, and ABC counts lookup tables
+#: rather than their levels: the clock is slow.
 MEMORIES = """\
 proc
 memory_collect
-setattr -set ram_style "block" t:$mem_v2 r:WIDTH>=285 %i
-setattr -set ram_style "block" t:$mem_v2 r:WIDTH>=256 %i r:SIZE>=16 %i
+setparam -set RD_COLLISION_X_MASK 1'1 *.hub?.*/t:$mem_v2
+setattr -set ram_style "block" t:$mem_v2 r:WIDTH>=112 %i r:SIZE>2 %i
+setattr -set ram_style "block" t:$mem_v2 r:SIZE>64 %i
 setattr -set ram_style "registers" t:$mem_v2 r:SIZE<=2 %i
+scratchpad -copy abc9.script.default.area abc9.script
 """
 
 

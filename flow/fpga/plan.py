@@ -11,14 +11,14 @@ __all__ = ["Plan", "Step", "CONFIG", "RANKS"]
 
 RANKS = 2
 
-#: Small enough that two hubs and the system around them fit an ECP5-85F; a RAT that is too small
-#: for the rows and no victim store behind it, so that mappings go to memory and come back all the
-#: time.
+#: Small enough that two hubs and the system around them fit an ECP5-85F with room for its wires:
+#: one region, half of the payload per cycle. A RAT that is too small for the rows and no victim
+#: store behind it, so that mappings go to memory and come back all the time.
 CONFIG = HubConfig(
     name="selftest",
     ranks=RANKS,
     handles=2,
-    regions=2,
+    regions=1,
     groups=16,
     capacity=64,
     max_row_bytes=256,
@@ -34,6 +34,7 @@ CONFIG = HubConfig(
     log_depth=2,
     reject_depth=2,
     tag_width=1,
+    slice_bytes=16,
     victim_sets=0,
 )
 
@@ -41,7 +42,7 @@ STRIDE = 256  # bytes from row to row
 ROW_BYTES = 144  # a packet of 128 bytes and one of 16
 BANK = 1 << 16  # rows of even epochs start here, those of odd ones at twice this
 SPILL = 1 << 18
-GROUP_ROWS = 4  # rows that are stored in turn, sector by sector
+GROUP_ROWS = 4  # rows that are stored in turn, part by part
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,11 @@ class Plan:
     rounds: int = 16
 
     units = ROW_BYTES // 16
-    sectors = -(-ROW_BYTES // 32)
+
+    @property
+    def parts(self):
+        """Stores of a row."""
+        return -(-ROW_BYTES // self.cfg.slice_bytes)
 
     @property
     def region_rows(self):

@@ -6,6 +6,8 @@ from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from hub_rtl.contract.config import ceil_log2
+from hub_rtl.contract.fields import BYTE
 from hub_rtl.contract.packets import CommandOp, EventKind
 
 from .plan import GROUP_ROWS, RANKS
@@ -47,8 +49,8 @@ class Traffic(wiring.Component):
                 "store_valid": Out(1),
                 "store_ready": In(1),
                 "store_operand": Out(64),
-                "store_data": Out(256),
-                "store_mask": Out(32),
+                "store_data": Out(plan.cfg.slice_bytes * BYTE),
+                "store_mask": Out(plan.cfg.slice_bytes),
                 "response_valid": In(1),
                 "response_status": In(4),
                 "command_valid": Out(1),
@@ -67,21 +69,23 @@ class Traffic(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         plan = self._plan
-        rows, sectors = plan.rows, plan.sectors
-        row = Signal(range(GROUP_ROWS))  # counts first, then the sector, the group, the rank
-        sector, group, dest = (
-            Signal(range(sectors)),
+        rows, parts = plan.rows, plan.parts
+        per = plan.cfg.slice_bytes // 16  # units of a part
+        row = Signal(range(GROUP_ROWS))  # counts first, then the part, the group, the rank
+        part, group, dest = (
+            Signal(range(parts)),
             Signal(range(max(2, rows // GROUP_ROWS))),
             Signal(range(RANKS)),
         )
         rowid, epoch = Signal(plan.slot_width), Signal(4)
         last = (
             (row == GROUP_ROWS - 1)
-            & (sector == sectors - 1)
+            & (part == parts - 1)
             & (group == rows // GROUP_ROWS - 1)
             & (dest == RANKS - 1)
         )
-        units = [unit_of(rowid, Cat(Const(n, 1), sector), epoch) for n in (0, 1)]
+        bits = ceil_log2(per)
+        units = [unit_of(rowid, Cat(Const(n, bits), part), epoch) for n in range(per)]
         m.d.comb += [
             rowid.eq(self._rank * rows + group * GROUP_ROWS + row),
             self.store_operand.eq(
@@ -91,13 +95,13 @@ class Traffic(wiring.Component):
                     epoch,
                     rowid,
                     Const(0, 24 - len(rowid)),
-                    Const(0, 1),
-                    sector,
+                    Const(0, bits),
+                    part,
                 )
             ),
             self.store_data.eq(Cat(*units) ^ Mux(last & self.fault, 1, 0)),
             self.store_mask.eq(
-                Mux((sector == sectors - 1) & (plan.units % 2 == 1), 0xFFFF, 0xFFFFFFFF)
+                Mux(part == parts - 1, (1 << 16 * (plan.units - (parts - 1) * per)) - 1, -1)
             ),
             self.command_op.eq(CommandOp.CLOSE_ALL),
             self.command_epoch.eq(epoch),
@@ -106,13 +110,13 @@ class Traffic(wiring.Component):
         with m.If(taken):
             m.d.sync += row.eq(row + 1)
             with m.If(row == GROUP_ROWS - 1):
-                m.d.sync += sector.eq(Mux(sector == sectors - 1, 0, sector + 1))
-                with m.If(sector == sectors - 1):
+                m.d.sync += part.eq(Mux(part == parts - 1, 0, part + 1))
+                with m.If(part == parts - 1):
                     m.d.sync += group.eq(Mux(group == rows // GROUP_ROWS - 1, 0, group + 1))
                     with m.If(group == rows // GROUP_ROWS - 1):
                         m.d.sync += dest.eq(dest + 1)
 
-        open_stores = Signal(range(RANKS * rows * sectors + 1))
+        open_stores = Signal(range(RANKS * rows * parts + 1))
         m.d.sync += open_stores.eq(open_stores + taken - self.response_valid)
         told, whole = Signal(range(plan.region_rows + 1)), Signal()
         with m.FSM():
