@@ -11,8 +11,9 @@ __all__ = ["Plan", "Step", "CONFIG", "RANKS"]
 
 RANKS = 2
 
-#: Small enough that two hubs and the system around them fit an ECP5-85F: one region, half of the payload per cycle. A RAT that is too small for the rows and no victim
-#: store behind it, so that mappings go to memory and come back all the time.
+#: Small enough that two hubs and the system around them fit an ECP5-85F: one region, half of the
+#: payload per cycle. A RAT that is too small for the rows and no victim store behind it, so that
+#: mappings go to memory and come back all the time.
 CONFIG = HubConfig(
     name="selftest",
     ranks=RANKS,
