@@ -23,7 +23,6 @@ def settings(**changes):
             "store_latency": 14,
             "write_latency": 15,
             "credit_latency": 17,
-            "patience": 64,
             "batch_packets": 4,
         }
         | changes
@@ -51,11 +50,11 @@ def links(network):
 # -- multicast -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("credits", [None, 3, 16])
+@pytest.mark.parametrize("places", [None, 7 * 3, 7 * 16])
 @pytest.mark.parametrize("batch", [1, 4, 128])
 @pytest.mark.parametrize("rows", [1, 7, 100])
-def test_to_one_is_a_unicast(rows, batch, credits):
-    changes = {"batch_packets": batch, "credits": credits}
+def test_to_one_is_a_unicast(rows, batch, places):
+    changes = {"batch_packets": batch, "places": places}
     plain = unicast(rows * ROW, **changes)
     env, network = idle(**changes)
     sent = network.multicast(0, {1: rows * ROW}, rows * ROW, row_bytes=ROW)
@@ -130,7 +129,7 @@ def test_lists_of_targets_are_flits_of_every_packet():
 
 def test_a_receiver_without_credits_holds_a_multicast_up():
     """As many packets as it has places are on their way, and no more until it has freed some."""
-    env, network = idle(credits=2, write_latency=15)
+    env, network = idle(places=7 * 2, write_latency=15)
     network.send(0, 1, 64 * ROW, row_bytes=ROW)
     env.run(until=200)
     both = network.multicast(0, {1: ROW, 2: ROW}, ROW, row_bytes=ROW)
@@ -277,7 +276,7 @@ def test_every_link_carries_its_bytes(seed):
     ends = []
     for _ in range(2):
         rng = np.random.default_rng(seed)
-        env, network = idle(credits=[None, 6][seed % 2], batch_packets=3)
+        env, network = idle(places=[None, 7 * 6][seed % 2], batch_packets=3)
         up, down, sent = np.zeros(8), np.zeros(8), []
         for _ in range(60):
             gpu, others = int(rng.integers(8)), rng.permutation(8)[: rng.integers(1, 8)]

@@ -164,8 +164,10 @@ def test_ranks_of_machine_and_workload_must_agree():
 def test_hubs_between_the_presets_are_sized_alike():
     for ranks, share, lanes in ((2, 576, 6), (4, 192, 4), (8, 82, 2), (16, 38, 1), (72, 8, 1)):
         made = NetworkSettings.of(machine("h800_400", ranks))
-        assert made.credits % share == 0
-        assert made.local_rate == pytest.approx(made.rate * lanes / 6)
+        assert made.first_share == made.pools * share
+        # a part of 64 bytes in each cycle of the hub's clock, three of the links' two
+        slices = made.pools * lanes / 6
+        assert made.local_rate == pytest.approx(slices * 64 * 2 / 3 * HUB_GHZ * 1e3)
 
 
 def test_a_hub_is_built_as_it_is_told():
@@ -173,11 +175,11 @@ def test_a_hub_is_built_as_it_is_told():
     it is."""
     box = machine("h800", 8)
     preset = NetworkSettings.of(box)
-    assert (preset.credits, preset.pool_packets) == (3 * 82, 3 * 128)
+    assert (preset.first_share, preset.pool_packets) == (3 * 82, 3 * 128)
     same = (("lanes", 3), ("loop_lanes", 1))
     assert NetworkSettings.of(box, built=same) == preset
     less = NetworkSettings.of(box, built=(*same, ("pool_places", 288), ("pool_depth", 64)))
-    assert (less.credits, less.pool_packets) == (3 * 41, 3 * 64)
+    assert (less.first_share, less.pool_packets) == (3 * 41, 3 * 64)
     narrow = NetworkSettings.of(box, built=(*same, ("slice_bytes", 32)))
     assert narrow.rate == pytest.approx(3 * 24 * HUB_GHZ * 1e3) and narrow.rate < preset.rate
     with pytest.raises(ValueError, match="rat_sets: must be one of lanes, "):

@@ -31,9 +31,8 @@ def settings(**changes):
             "latency": LATENCY,
             "store_latency": STORE,
             "write_latency": WRITE,
-            "credits": 16,
+            "places": 7 * 16,
             "credit_latency": CREDIT,
-            "patience": 64,
             "local_rate": 16,
             "local_latency": 40,
             "batch_packets": 1,
@@ -96,7 +95,7 @@ def test_one_message_takes_its_cycles_exactly():
 
 @pytest.mark.parametrize("batch", [1, 16, 128])
 def test_long_message_streams_through_both_links(batch):
-    _, (transfer,) = run([(0, 3, 128 * 1000)], credits=None, batch_packets=batch)
+    _, (transfer,) = run([(0, 3, 128 * 1000)], places=None, batch_packets=batch)
     assert transfer.value == STORE + 1000 * FULL + LATENCY + FULL + WRITE
 
 
@@ -154,12 +153,12 @@ def test_credits_bound_a_single_stream():
         _, (transfer,) = run([(0, 1, 128 * 250)], **changes)
         return 250 * FULL / transfer.value
 
-    # A window of 16 packets goes round in: a quarter of it, the fabric twice, a packet at the
-    # receiver, the hubs' share.
-    around = 4 * FULL + 2 * LATENCY + FULL + CREDIT
+    # A window of 16 packets goes round in: an eighth of it, the fabric twice, a packet at the
+    # receiver, the hubs' share, a flit.
+    around = 2 * FULL + 2 * LATENCY + FULL + CREDIT + 1
     assert rate() == pytest.approx(16 * FULL / around, rel=0.05)
-    assert rate(credits=4) < 0.6 * rate() < rate() < rate(credits=64)
-    assert rate(credits=None) > 0.95
+    assert rate(places=7 * 4) < 0.6 * rate() < rate() < rate(places=7 * 64)
+    assert rate(places=None) > 0.95
 
 
 def test_credits_come_back_through_the_senders_own_ingress():
@@ -186,7 +185,7 @@ def test_what_is_plain_grows_old_and_goes():
     def plain_after(age_limit):
         """A plain message beside a stream of rows for the same destination, two of which always
         wait."""
-        env, network = idle(credits=None, age_limit=age_limit, store_latency=0)
+        env, network = idle(places=None, age_limit=age_limit, store_latency=0)
         env.process(stream_of_blocks(network, rowid=1))
         env.run(until=1)
         plain = network.send(0, 1, 128)
@@ -200,23 +199,23 @@ def test_what_is_plain_grows_old_and_goes():
 def test_own_rank_uses_no_link():
     network, transfers = run([(2, 2, 4096), (2, 3, 4096)])
     assert transfers[0].wire_bytes == 0
-    assert transfers[0].value == 32 * FULL + 40
+    assert transfers[0].value == 4096 / 16 + 40
     assert network.egress_busy[2] == 32 * FULL
     assert network.ingress_busy[2] <= 8  # credits for what it sent
 
 
 def test_planes_share_the_rate():
-    alone = ends(run([(0, 1, 12800)], credits=None, rate=64)[1])[0]
-    spread = ends(run([(0, 1, 12800)], credits=None, rate=64, planes=4)[1])[0]
+    alone = ends(run([(0, 1, 12800)], places=None, rate=64)[1])[0]
+    spread = ends(run([(0, 1, 12800)], places=None, rate=64, planes=4)[1])[0]
     pinned = ends(
-        run([(0, 1, 12800, {"plane": 2})], credits=None, rate=64, planes=4, spray=False)[1]
+        run([(0, 1, 12800, {"plane": 2})], places=None, rate=64, planes=4, spray=False)[1]
     )[0]
     assert spread == alone
     assert pinned - LATENCY - STORE - WRITE == pytest.approx(101 * FULL)
     both = ends(
         run(
             [(0, 1, 12800, {"plane": plane}) for plane in range(4)],
-            credits=None,
+            places=None,
             rate=64,
             planes=4,
             spray=False,
@@ -251,7 +250,7 @@ def exchange(batch):
                 for src in range(8)
             ],
             batch_packets=batch,
-            credits=64,
+            places=7 * 64,
         )[1]
     )
 
@@ -275,7 +274,9 @@ def test_batches_hardly_matter():
         (lambda n: n.send(0, 1, 5, plane=0), "plane = 0"),
         (lambda n: settings(rate=0), "rate = 0"),
         (lambda n: settings(latency=-1), "latency = -1"),
-        (lambda n: settings(credits=0), "credits = 0"),
+        (lambda n: settings(places=13), "places = 13: must be at least 14"),
+        (lambda n: settings(pools=0), "pools = 0"),
+        (lambda n: settings(period=0), "period = 0"),
         (lambda n: settings(ranks=0), "ranks = 0"),
         (lambda n: Network(n.env), "a network is made for a machine"),
     ],
@@ -401,22 +402,43 @@ def test_case_with_too_few_tokens_in_the_log_is_refused(tmp_path):
         Case(model="tiny", trace=tmp_path / "log", tokens=16).plan()
 
 
-def test_a_credit_in_a_header_waits_half_a_round_of_packets_with_their_headers():
-    """0 has a window of 16 packets for 1, and one packet more; 1 has packets for everybody, whose
-    headers tell credits."""
+def test_a_grant_travels_between_packets():
+    """0 has a window of 8 packets for 1, and one packet more; 1's link is busy with packets for
+    others, and what 0 may send more is told behind half of one."""
     _, (_, last, *_) = run(
-        [(0, 1, 16 * 128), (0, 1, 128), *((1, dst, 20 * 128) for dst in (0, *range(2, 8)))]
+        [(0, 1, 8 * 128), (0, 1, 128), *((1, dst, 20 * 128) for dst in range(2, 8))], places=7 * 8
     )
     freed = FULL + LATENCY + FULL + CREDIT  # the first packet has been taken at 1
-    told = freed + LATENCY + 7 * FULL / 2
+    told = freed + FULL / 2 + LATENCY + 1
     assert last.left.value == STORE + told + FULL
+
+
+def test_sources_are_visited_in_rounds():
+    """What comes a cycle too late for a round of visits is granted in the next one."""
+    ends = {}
+    for visit in (0, 5):
+        _, (_, last) = run([(0, 1, 8 * 128), (0, 1, 128)], places=7 * 8, visit=visit)
+        ends[visit] = last.left.value
+    freed = FULL + LATENCY + FULL + CREDIT
+    assert ends[5] - ends[0] == 5 * 7 - freed % (5 * 7)
+
+
+def test_a_source_alone_gets_the_places_of_the_others():
+    """In periods of about a round trip it has all but their reserve, and its link is full."""
+
+    def rate(**changes):
+        network, (transfer,) = run([(0, 1, 128 * 2000)], places=7 * 12, visit=1, **changes)
+        assert network._pools[1][0].grants.first == 12
+        return 2000 * FULL / transfer.value
+
+    assert rate() < 0.75 and rate(period=200) > 0.95
 
 
 def leave_order(*messages, **changes):
     """Indices of messages of one packet from 0 to 1, given as options of ``send``, in the order in
     which they leave."""
     _, transfers = run(
-        [(0, 1, 128, options) for options in ({}, *messages)], credits=None, **changes
+        [(0, 1, 128, options) for options in ({}, *messages)], places=None, **changes
     )  # {}: takes the link
     return sorted(range(len(messages)), key=lambda number: transfers[number + 1].left.value)
 
@@ -443,7 +465,7 @@ def test_messages_leave_in_the_packet_managers_order(messages, order):
 
 def test_a_large_rowid_grows_old_and_goes():
     def left(age_limit):
-        env, network = idle(credits=None, age_limit=age_limit, store_latency=0)
+        env, network = idle(places=None, age_limit=age_limit, store_latency=0)
         env.process(stream_of_blocks(network, rowid=1))
         env.run(until=1)
         large = network.send(0, 1, 128, rowid=2)

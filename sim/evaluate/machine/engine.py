@@ -38,7 +38,6 @@ from .network_settings import NetworkSettings
 __all__ = ["Cluster", "GpuSim", "GroupedGemm", "LayerResult", "NoGraph", "run_layer"]
 
 FLAG_BYTES = 16  # a flag or a few counts: one flit
-ENDLESS = 1 << 40  # credits: more packets than any layer has
 SMALL_BYTES = 64e3  # what a framework's operation on a few thousand numbers moves
 
 
@@ -273,7 +272,7 @@ class Cluster:
             )
         self.machine, self.workload, self.env = machine, workload, simpy.Environment()
         settings = NetworkSettings.of(machine, **network_options)
-        stock = replace(settings, credits=ENDLESS, local_rate=inf)
+        stock = replace(settings, places=None, local_rate=inf)
         self.connect(settings if hub else stock)
         self.rng = np.random.default_rng([seed, 0xC0])
         self.leads = leads or [inf] * machine.ranks

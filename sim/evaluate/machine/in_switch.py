@@ -72,7 +72,7 @@ class Multicast(_Parts):
             return inf
         if not self.network.has_buffers(self):
             return 0
-        if self.network.settings.credits is None:
+        if self.network.settings.places is None:
             return inf
         return min(
             self.port.pairs[dst].credits
@@ -287,7 +287,7 @@ class InSwitchNetwork(Network):
             super()._send_batch(port, pair)
             return
         message, s = pair.messages[0], self.settings
-        packets = int(min(port.batch, self._quarter, message.room(), message.packets_waiting))
+        packets = int(min(port.batch, self._most, message.room(), message.packets_waiting))
         flits = -(-message.flits_waiting * packets // message.packets_waiting)
         message.packets_waiting -= packets
         message.flits_waiting -= flits
@@ -298,7 +298,7 @@ class InSwitchNetwork(Network):
         if not pair.messages:
             port.turns.remove(pair)
         parts = message.sent_part(packets, flits) if isinstance(message, Multicast) else None
-        if parts and message.payload_bytes and s.credits is not None:
+        if parts and message.payload_bytes and s.places is not None:
             for dst, (count, _) in parts.items():
                 port.pairs[dst].credits -= count
         told = min(port.reports, packets)
@@ -325,8 +325,8 @@ class InSwitchNetwork(Network):
             end = self._down(port, dst, flits, packets, down)
             last = max(last, end)
             copy = message.copies[dst]
-            if count and message.payload_bytes and s.credits is not None:
-                self.call(end - self.env.now + s.credit_latency, self._freed, port, dst, count)
+            if count and dst != port.src and message.payload_bytes and s.places is not None:
+                self._frees(port, dst, end + s.credit_latency, count)
             if down and not copy.flits_waiting:
                 self._arrive(copy, end + s.store_latency + s.write_latency)
         if not message.packets_waiting:

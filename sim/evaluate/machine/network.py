@@ -9,9 +9,10 @@ in place of flits:
   skips those without credit: a congested destination holds nobody else up;
 * for one destination **rows** leave by buckets of their RowIDs, plain stores behind them, what has
   grown old in between;
-* **credits** bound the packets on their way from one GPU to another. The receiver tells them in
-  headers of what it sends that GPU, or in a flit of their own for each quarter; they travel back
-  through the sender's ingress, queue and all;
+* **credits** bound the packets on their way from one GPU to another: places of the receiver's pool,
+  which go to whom needs them (:mod:`.grants`). What a source is granted, and what it gives back, is
+  told in flits of their own, between packets; they travel through the other's ingress, queue and
+  all;
 * a packet costs a header flit beside its payload flits, so the wire carries more than the payload;
 * the switch is output-queued: a receiver's **ingress link** serialises what all others send it
   (incast), in order of arrival;
@@ -30,14 +31,16 @@ it is whatever unit these use: cycles, when the model is compared with the RTL
 """
 
 from collections import deque
-from math import ceil, inf
+from math import ceil, floor, inf
 
 import simpy
 
+from .grants import Grants
 from .network_settings import HUB_FILE, NetworkSettings, flits_of, hub_figures
 
 __all__ = ["HUB_FILE", "Network", "NetworkSettings", "Transfer", "flits_of", "hub_figures"]
 
+SLACK = 1e-9  # of a period: a sum of times may be a little less than it
 TURNS = 256  # turns that the longest message takes, at least and about
 
 
@@ -94,11 +97,10 @@ class _Pair:
     is old: then buckets and rest take turns, and the lists within them.
     """
 
-    __slots__ = ("dst", "lists", "credits", "owed", "bucket", "rest", "passed")
+    __slots__ = ("dst", "lists", "credits", "bucket", "rest", "passed")
 
     def __init__(self, dst, credits):
         self.dst, self.lists, self.credits = dst, {}, credits
-        self.owed = 0  # packets received from there whose credits have not been told yet
         self.bucket = self.rest = self.passed = 0  # the last ones; messages that passed over rest
 
     def push(self, transfer):
@@ -158,11 +160,24 @@ class _Port:
 
     def __init__(self, src, plane, settings, credits):
         self.src, self.plane, self.turns, self.busy = src, plane, deque(), False
-        self.pairs = [_Pair(dst, credits) for dst in range(settings.ranks)]
+        # What comes back to the own GPU takes places of nobody.
+        self.pairs = [_Pair(dst, inf if dst == src else credits) for dst in range(settings.ranks)]
         self.batch = (
             settings.batch_packets
         )  # packets of a turn, the same for all destinations: turns are fair
-        self.reports = 0  # flits that only tell credits and wait for the link
+        self.reports = 0  # flits that tell credits and wait for the link
+
+
+class _Pool:
+    """Receive pools of one plane of a GPU: who has their places, (time, source, packets) that will
+    leave them, when sources are visited next, and the period of the last visit."""
+
+    __slots__ = ("grants", "coming", "next", "period")
+
+    def __init__(self, rank, settings):
+        sources = [source for source in range(settings.ranks) if source != rank]
+        self.grants = Grants(sources, settings.places, settings.pools)
+        self.coming, self.next, self.period = deque(), inf, 0
 
 
 class Network:
@@ -171,7 +186,7 @@ class Network:
     Parameters: ``env``, a simpy environment; ``machine`` (see :meth:`NetworkSettings.of`, which
     also takes ``options``) or ``settings``. Figures, all of what was sent so far:
     ``payload_bytes``, ``wire_bytes`` (headers included, links only), ``report_bytes`` (flits that
-    only tell credits), ``local_bytes`` (payload within a GPU), ``messages``; ``egress_busy[gpu]``
+    tell credits), ``local_bytes`` (payload within a GPU), ``messages``; ``egress_busy[gpu]``
     and ``ingress_busy[gpu]``, the time that the links carried flits (mean of the planes). Same
     calls at the same times, same result.
     """
@@ -186,14 +201,14 @@ class Network:
         self._packet = (
             self._cycle * flits_of(128, flit_bytes=s.flit_bytes, header_flits=s.header_flits)[1]
         )
-        credits = inf if s.credits is None else s.credits
-        self._quarter = (
-            inf if s.credits is None else max(1, s.credits // 4)
-        )  # packets that are reported together
+        first = s.first_share
+        self._most = max(1, first // 4) if first < inf else inf  # packets of a turn
         self._ports = [
-            [_Port(src, plane, s, credits) for plane in range(self._planes)]
-            for src in range(s.ranks)
+            [_Port(src, plane, s, first) for plane in range(self._planes)] for src in range(s.ranks)
         ]
+        self._pools = None
+        if s.places is not None and s.ranks > 1:
+            self._pools = [[_Pool(dst, s) for _ in range(self._planes)] for dst in range(s.ranks)]
         self._ingress_free = [[0.0] * self._planes for _ in range(s.ranks)]
         self._local_free = [0.0] * s.ranks
         self.payload_bytes = self.wire_bytes = self.local_bytes = self.report_bytes = (
@@ -223,7 +238,8 @@ class Network:
         ``packet_bytes``: payload of a packet at most; 32 for stores that nothing merges.
         ``row_bytes``: the message consists of rows of this length, and a packet never spans two of
         them. ``rowid``: of a row; without one it is plain. ``nop``: a row's, stored with the
-        paper's class ``.nop``. ``full``: its packets are. ``news``: it goes before all others.
+        paper's class ``.nop``. ``full``: its packets are. ``news``: hubs tell each other something;
+        it goes before all others, also of other destinations, and is done when it has arrived.
         These decide among the messages for one destination, see :class:`_Pair`. ``plane``: by
         default all of them, with ``spray``, else (src + dst) mod planes. ``efficiency``: fraction
         of the links' time that its flits fill while it has them. A message of 0 bytes is done at
@@ -269,7 +285,11 @@ class Network:
             self.payload_bytes += payload_bytes
             port = self._ports[src][(src + dst) % self._planes if plane is None else plane]
             pair = port.pairs[dst]
-            if not pair.waiting:
+            if news:  # its destination is the next one, in whatever order the others are
+                if pair.waiting:
+                    port.turns.remove(pair)
+                port.turns.appendleft(pair)
+            elif not pair.waiting:
                 port.turns.append(pair)
             pair.push(transfer)
             port.batch = max(port.batch, packets // TURNS)
@@ -290,9 +310,7 @@ class Network:
     def _loop(self, transfer):
         s, now = self.settings, self.env.now
         self.local_bytes += transfer.payload_bytes
-        end = (
-            max(now, self._local_free[transfer.src]) + transfer.flits * s.flit_bytes / s.local_rate
-        )
+        end = max(now, self._local_free[transfer.src]) + transfer.payload_bytes / s.local_rate
         self._local_free[transfer.src] = end
         transfer._leave(end + s.store_latency)
         self._arrive(transfer, end + s.local_latency)
@@ -316,7 +334,7 @@ class Network:
         s, now = self.settings, self.env.now
         old = now - s.age_limit
         head = pair.head(old)
-        room = min(port.batch, self._quarter, pair.credits)
+        room = min(port.batch, self._most, pair.credits)
         packets = flits = 0
         ended = []  # (message, flits of the batch up to its end)
         while head and room > packets:
@@ -332,8 +350,6 @@ class Network:
         if head is None:
             port.turns.remove(pair)
         pair.credits -= packets
-        if pair.owed:
-            self._tell(port, pair, s.latency)
         told = min(port.reports, packets)  # packets go first: at most one such flit after each
         port.reports -= told
         length = (flits + told) * self._cycle
@@ -355,43 +371,77 @@ class Network:
         free[port.plane] = end
         self.ingress_busy[pair.dst] += length / self._planes
         for transfer, at in ended:
-            self._arrive(
-                transfer, end - (flits - at) * self._cycle + s.store_latency + s.write_latency
-            )
-        if s.credits is not None:
-            self.call(end - now + s.credit_latency, self._freed, port, pair.dst, packets)
+            inside = 0.0 if transfer.list == NEWS else s.store_latency + s.write_latency
+            self._arrive(transfer, end - (flits - at) * self._cycle + inside)
+        if self._pools:
+            self._frees(port, pair.dst, end + s.credit_latency, packets)
         port.busy = False
         self._serve(port)
 
-    def _freed(self, port, receiver, packets):
-        """The receiver has taken packets: a header tells it if some message for their source is
-        waiting, else a flit does."""
-        s, back = self.settings, self._ports[receiver][port.plane]
-        pair = back.pairs[port.src]
-        pair.owed += packets
-        if pair.waiting and pair.credits > 0:
-            # Headers for this source leave once per round of packets, whatever the batches are.
-            self._tell(back, pair, s.latency + len(back.turns) * self._packet / 2)
-        elif pair.owed >= self._quarter:
-            waits = back.busy and back.turns
-            back.reports += bool(back.busy)
-            self.report_bytes += s.flit_bytes
-            self._ingress_free[port.src][port.plane] += self._cycle
-            self._tell(back, pair, s.latency + (s.patience if waits else 0.0))
+    def _frees(self, port, receiver, time, packets):
+        """Packets have left the receiver's pool at that time; sources are visited behind it."""
+        pool = self._pools[receiver][port.plane]
+        pool.coming.append((time, port.src, packets))
+        if len(pool.coming) == 1:
+            self._visit_at(receiver, port.plane, self._round(time))
 
-    def _tell(self, back, pair, delay):
-        """What is owed to ``pair.dst`` comes to it through its ingress link, behind what is queued
-        there."""
-        owed, pair.owed = pair.owed, 0
-        arrival = max(self.env.now + delay, self._ingress_free[pair.dst][back.plane])
-        self.call(
-            arrival - self.env.now,
-            self._credited,
-            self._ports[pair.dst][back.plane],
-            back.src,
-            owed,
-        )
+    def _round(self, time):
+        """When the first round of visits after a time begins."""
+        length = self.settings.visit * (self.settings.ranks - 1)
+        return length * (floor(time / length) + 1) if length else time
 
-    def _credited(self, port, dst, packets):
-        port.pairs[dst].credits += packets
+    def _visit_at(self, receiver, plane, time):
+        pool = self._pools[receiver][plane]
+        if time < pool.next:  # a visit that was planned for later is none
+            pool.next = time
+            self.call(time - self.env.now, self._visit, receiver, plane, time)
+
+    def _visit(self, receiver, plane, planned):
+        """A round: every source is looked at, and told what it got."""
+        pool, now, period = self._pools[receiver][plane], self.env.now, self.settings.period
+        if planned != pool.next:
+            return
+        pool.next, grants, coming = inf, pool.grants, pool.coming
+        while coming and coming[0][0] <= now:
+            grants.freed(*coming.popleft()[1:])
+        number = floor(now / period + SLACK)
+        measures, pool.period = number > pool.period, number
+        for source, granted, back in grants.round(measures):
+            self._tell(receiver, plane, source, self._granted, receiver, granted, back)
+        if grants.pending:
+            self._visit_at(receiver, plane, self._round(now))
+        elif coming:
+            self._visit_at(receiver, plane, self._round(coming[0][0]))
+        elif period < inf and not grants.settled:
+            self._visit_at(receiver, plane, period * (number + 1))
+
+    def _tell(self, src, plane, dst, function, *arguments):
+        """A flit of its own goes from a hub to another: between packets, and through the other's
+        ingress link behind what is queued there."""
+        s, now, port = self.settings, self.env.now, self._ports[src][plane]
+        wait = 0.0
+        if port.busy:
+            port.reports += 1
+            wait = self._packet / 2
+        self.report_bytes += s.flit_bytes
+        free = self._ingress_free[dst]
+        arrival = max(now + wait + s.latency, free[plane]) + self._cycle
+        if free[plane] > now:
+            free[plane] += self._cycle
+        self.call(arrival - now, function, self._ports[dst][plane], *arguments)
+
+    def _granted(self, port, receiver, packets, back):
+        """A source hears what it may send more; asked to, it gives back of what it has not used."""
+        pair = port.pairs[receiver]
+        pair.credits += packets
+        if back:
+            part = self._pools[receiver][port.plane].grants.gives(pair.credits)
+            if part:
+                pair.credits -= part
+                self._tell(port.src, port.plane, receiver, self._returned, port.src, part)
         self._serve(port)
+
+    def _returned(self, port, source, packets):
+        """The receiver hears that a source has given places back. ``port``: the receiver's own."""
+        self._pools[port.src][port.plane].grants.returned(source, packets)
+        self._visit_at(port.src, port.plane, self._round(self.env.now))

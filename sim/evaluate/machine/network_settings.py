@@ -8,13 +8,17 @@ from functools import cache
 from math import ceil, inf
 from pathlib import Path
 
-from hub_rtl.contract.config import first_share
+from hub_rtl.contract.config import RESERVE, first_share
+from hub_rtl.receive_pool.receive_pool import PERIOD
 from sim.system.fabric import HUB_GHZ, LINK_CLOCK
+
+from .grants import VISIT
 
 __all__ = [
     "HUB_FILE",
     "NetworkSettings",
     "carried",
+    "credit_cycles",
     "flits_of",
     "hub_figures",
     "hub_preset",
@@ -61,12 +65,22 @@ def loops_for(ranks, lanes):
     return min(lanes, ceil(2 * lanes / max(1, ranks - 1)))
 
 
+def passed(built):
+    """Bytes of payload that a slice passes on in a cycle of its links: a beat per cycle of the
+    hub's clock."""
+    return built["slice_bytes"] * (CLOCKS if built["link_clock"] else 1)
+
+
 def carried(built):
-    """Bytes that a slice carries on its links in a cycle of theirs, headers included. Its own side
-    takes a part of ``slice_bytes`` per cycle of the hub's clock, nine flits of the links for each
-    128 bytes of payload (docs/blocks/receive_pool.md)."""
-    payload = built["slice_bytes"] * (CLOCKS if built["link_clock"] else 1)
-    return min(16 * built["slice_links"], payload * 9 / 8)
+    """Bytes that a slice carries on its links in a cycle of theirs, headers included: what it
+    passes on, nine flits for each 128 bytes of payload (docs/blocks/receive_pool.md)."""
+    return min(16 * built["slice_links"], passed(built) * 9 / 8)
+
+
+def credit_cycles(hub):
+    """Cycles that the two hubs add to the way of a credit back, without the wait for a visit, half
+    a round of them where they were measured."""
+    return hub["latency_cycles"]["arrival_to_credit"] - VISIT * (hub["config"]["ranks"] - 1) / 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,15 +92,16 @@ class NetworkSettings:
     spread evenly over all, so that they act as one. ``latency``: from the end of a packet on the
     sender's link to its beginning on the receiver's, both hops and the switch. ``store_latency``:
     last store of a packet to its header on the link. ``write_latency``: last flit at the receiver
-    to memory's acknowledgement. ``local_rate``, ``local_latency``: of the loopback path, the latter
-    from the last store to the acknowledgement. ``age_limit``: the lists of a destination with a
-    message that has waited for so long take turns.
+    to memory's acknowledgement. ``local_rate``, ``local_latency``: of the loopback path, which
+    takes payload without headers, the latter from the last store to the acknowledgement.
+    ``age_limit``: the lists of a destination with a message that has waited for so long take turns.
 
-    ``credits``: packets that may be on their way per source, destination and plane, None: any
-    number. ``credit_latency``: what the two hubs add to the way of a credit back. ``patience``: how
-    long a flit that only tells credits lets packets go first. ``batch_packets``: packets of one
-    turn of the round robin. ``pool_packets``: packets that wait in a hub for its links, at most,
-    None: no hub. ``hub_cycle``: of the hub's clock, 0 without one.
+    ``places``: packets for which a destination has room, per plane, None: any number; ``pools``:
+    of slices, in which they are. ``visit``: of a source by the pools' policy, ``period``: of that
+    policy (:class:`.grants.Grants`). ``credit_latency``: what the two hubs add to the way of a
+    credit back, from the end of a packet at the receiver on. ``batch_packets``: packets of one turn
+    of the round robin. ``pool_packets``: packets that wait in a hub for its links, at most, None:
+    no hub. ``hub_cycle``: of the hub's clock, 0 without one.
     """
 
     ranks: int
@@ -96,9 +111,11 @@ class NetworkSettings:
     spray: bool = True
     store_latency: float = 0.0
     write_latency: float = 0.0
-    credits: int | None = None
+    places: int | None = None
+    pools: int = 1
+    visit: float = 0.0
+    period: float = inf
     credit_latency: float = 0.0
-    patience: float = 0.0
     local_rate: float = inf
     local_latency: float = 0.0
     age_limit: float = inf
@@ -115,10 +132,11 @@ class NetworkSettings:
             ("flit_bytes", 1),
             ("header_flits", 0),
             ("batch_packets", 1),
+            ("pools", 1),
         ):
             if getattr(self, name) < low:
                 raise ValueError(f"{name} = {getattr(self, name)}: must be at least {low}")
-        for name in ("rate", "local_rate"):
+        for name in ("rate", "local_rate", "period"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} = {getattr(self, name)}: must be above 0")
         for name in (
@@ -126,14 +144,23 @@ class NetworkSettings:
             "store_latency",
             "write_latency",
             "credit_latency",
-            "patience",
+            "visit",
             "local_latency",
             "age_limit",
         ):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} = {getattr(self, name)}: must be at least 0")
-        if self.credits is not None and self.credits < 1:
-            raise ValueError(f"credits = {self.credits}: must be at least 1, or None")
+        least = self.pools * RESERVE * max(1, self.ranks - 1)
+        if self.places is not None and self.places < least:
+            raise ValueError(f"places = {self.places}: must be at least {least}, or None")
+
+    @property
+    def first_share(self):
+        """Packets that may be on their way per source, destination and plane at the start, ``inf``
+        without a bound."""
+        if self.places is None:
+            return inf
+        return self.pools * first_share(max(2, self.ranks), self.places // self.pools)
 
     @classmethod
     def of(cls, machine, *, hub=None, hub_ghz=HUB_GHZ, memory_us=0.0, batch_packets=128, built=()):
@@ -165,10 +192,12 @@ class NetworkSettings:
             planes=fabric.planes,
             store_latency=cycle * cycles["store_to_link"],
             write_latency=cycle * cycles["arrival_to_write"] + memory_us,
-            credits=slices * first_share(machine.ranks, served["pool_places"]),
-            credit_latency=cycle * cycles["arrival_to_credit"],
-            patience=cycle * reports["patience"],
-            local_rate=rate * served["loop_lanes"] / served["lanes"],
+            places=slices * served["pool_places"],
+            pools=slices,
+            visit=cycle * VISIT,
+            period=cycle * PERIOD,
+            credit_latency=cycle * credit_cycles(hub),
+            local_rate=slices * served["loop_lanes"] / served["lanes"] * passed(served) / cycle,
             local_latency=cycle * cycles["store_to_own_write"] + memory_us,
             age_limit=cycle * reports["age_limit"],
             flit_bytes=fabric.flit_bytes,

@@ -11,23 +11,41 @@ Unit of time: cycles of the hub.
 
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
+from math import inf
 
 import numpy as np
 import simpy
 
-from hub_rtl.contract.config import first_share
 from hub_rtl.contract.registers import register_map
 from hub_rtl.packet_manager.quota import ON_THE_WAY
+from hub_rtl.producer.tell_list import PATIENCE
+from hub_rtl.receive_pool.receive_pool import PERIOD
 from sim.system.fabric import HOP_NS, one_way
 from sim.system.layer import AGE_LIMIT, rows_of
 
+from .grants import VISIT
 from .network import Network, NetworkSettings, hub_figures
+from .network_settings import credit_cycles
 
 __all__ = ["Harness", "LayerTimes", "model_layer"]
 
 ROWS, ANSWERS = 0, 1  # sources of stores: the program, the expert stand-in
 SQUEEZED = 4  # packets that are not full and leave at once where a store finds no room
-NEWS_CYCLES = 46  # last announcement or close to the last flit of its packet
+ANNOUNCE_CYCLES = 4  # from one ANNOUNCE of a program to the next
+CLOSE_CYCLES = 20  # last packet of a handle, or what it told, to the mark of its close
+NEWS_CYCLES = (
+    26  # tells that may go, or a close whose mark covers nothing any more, to their packet
+)
+POP_CYCLES = 3  # from one of them to the next, all peers together
+NEWS_OF_FLIT, NEWS_OF_PACKET = 2, 16
+TOLD_CYCLES = 10  # last flit of news on the wire until the scoreboard has taken it
+# The finisher of a region, docs/blocks/scoreboard.md: one bank at a time.
+AIM_CYCLES = 31  # last tell to the aim, beside its division
+DIVISION_BITS = 30  # of it, at most
+FINISH_CYCLES = 17  # from one bank to the next, whose aim is known
+LAST_TILE_CYCLES = 25  # the byte that completes the last tile to its READY, the aim known
+ALL_CYCLES = 30  # last byte or close to ALL, the aim known
 SWEEP = 64  # cycles between two looks at an entry, mean of a pool that is half full
 
 
@@ -82,6 +100,43 @@ class _Job:
         return self.packets + (self.tail_bytes > 0)
 
 
+class _Closes:
+    """Closes of a rank's handles: each is marked in the pool, and told when what the mark covers
+    has left. Marks that meet are one mark of all entries (``docs/blocks/packet_manager.md``)."""
+
+    def __init__(self, port, tell):
+        self.port, self.env, self.tell = port, port.env, tell
+        self.covered = [0] * len(port.entries)  # packets by destination
+        self.waiting = [[] for _ in port.entries]  # handles
+        self.handle, self.at, self.swept = None, -inf, -inf
+
+    def mark(self, handle, dst):
+        """A handle for a destination closes: all of its own has left."""
+        port, now = self.port, self.env.now
+        meets = any(self.covered) or now < self.swept
+        self.handle = handle if self.handle == handle or not meets else None
+        self.waiting[dst].append(handle)
+        self.at = now
+        if self.handle is None:
+            self.covered = list(port.entries)
+            for held in list(port.partial):
+                port.let_go(held)
+        else:  # entries are looked through; none of them is the handle's
+            self.swept = now + sum(port.entries)
+        port.layer.call(max(0.0, self.swept - now), self.look, dst)
+
+    def left(self, dst, packets, stored_at):
+        """Packets have left the pool that were stored then."""
+        if stored_at <= self.at and self.covered[dst]:
+            self.covered[dst] -= packets
+            self.look(dst)
+
+    def look(self, dst):
+        if self.waiting[dst] and not self.covered[dst] and self.env.now >= self.swept:
+            handles, self.waiting[dst] = self.waiting[dst], []
+            self.tell(dst, handles)
+
+
 class _StorePort:
     """One lane's stores of a rank: ``streams`` jobs in turns, each as long as the pool has room for
     its destination."""
@@ -97,6 +152,7 @@ class _StorePort:
         self.entries = [0] * cfg.ranks
         self.unstored = [0, 0]  # jobs per source
         self.partial = []  # packets that are not full and wait to be
+        self.closes = _Closes(self, partial(layer.tell_closes, rank))
 
     def push(self, source, job):
         self.unstored[source] += 1
@@ -213,11 +269,13 @@ class _StorePort:
             rowid=job.rowid,
             full=full,
         )
-        transfer.left.callbacks.append(lambda _: self.release(job, packets))
+        at = self.env.now
+        transfer.left.callbacks.append(lambda _: self.release(job, packets, at))
         transfer.callbacks.append(lambda _: job.arrived(job, packets))
 
-    def release(self, job, packets):
+    def release(self, job, packets, stored_at):
         self.entries[job.dst] -= packets
+        self.closes.left(job.dst, packets, stored_at)
         job.left_packets += packets
         if job.left_packets == job.total and job.expert is not None:
             self.layer.row_left(self.rank, job.expert)
@@ -241,10 +299,11 @@ class _Layer:
             rank, local = plan.place(expert)
             self.regions[rank][local].expected = int(rows)
         self.missing = [self._answer_counts(rank) for rank in range(cfg.ranks)]
-        self.judge_at = [0.0] * cfg.ranks  # when the last region is judged so far
+        self.finisher_free = [0.0] * cfg.ranks
+        # (what it does, region) that wait, by rank and peer
+        self.news = [[[] for _ in range(cfg.ranks)] for _ in range(cfg.ranks)]
+        self.turns = [deque() for _ in range(cfg.ranks)]  # peers that have some
         self.unsent = [{} for _ in range(cfg.ranks)]  # rows that have not left, by expert
-        idle = self.network.settings
-        self.news_way = idle.store_latency + idle.write_latency + 5 * cfg.flit_bytes / idle.rate
         self.times = LayerTimes(
             *([[] for _ in range(cfg.ranks)] for _ in range(3)), stored=[0.0] * cfg.ranks
         )
@@ -309,16 +368,22 @@ class _Layer:
                 tile,
                 self.plan.tile_rows,
             )
-        self.region_done(job.dst, region)
+        self.region_here(job.dst, region)
 
     def tell(self, rank):
-        """What the rank's rows bring to each expert. That there is nothing for one is told when all
-        handles have been asked; that there is no more, when its last row has left."""
-        plan = self.plan
+        """What the rank's rows bring to each expert is told one after the other; what is for a peer
+        goes when the first that waits has waited for long, or all have been told. What gets nothing
+        is closed then, the others when their last row has left."""
+        plan, end, goes = self.plan, ANNOUNCE_CYCLES * self.plan.shape.experts, 0
         for expert, rows in enumerate(self.rows_of(rank)):
-            if not rows:
-                self.call(plan.cfg.handles + NEWS_CYCLES, self.send_news, rank, expert)
+            told = ANNOUNCE_CYCLES * (expert + 1)
+            if told > goes:
+                goes = min(told + PATIENCE, end)
             self.unsent[rank][expert] = rows
+            dst, local = plan.place(expert)
+            self.call(goes, self.pack, rank, dst, self.counts_told, [self.regions[dst][local]])
+            if not rows:
+                self.call(told + CLOSE_CYCLES, self.close, rank, expert)
 
     def rows_of(self, rank):
         """Rows of a rank by expert."""
@@ -329,37 +394,98 @@ class _Layer:
     def row_left(self, rank, expert):
         self.unsent[rank][expert] -= 1
         if not self.unsent[rank][expert]:
-            self.call(NEWS_CYCLES, self.send_news, rank, expert)
+            self.call(CLOSE_CYCLES, self.close, rank, expert)
 
-    def send_news(self, rank, expert):
-        dst, local = self.plan.place(expert)
-        size = self.plan.cfg.flit_bytes
+    def close(self, rank, expert):
+        dst, _ = self.plan.place(expert)
+        self.ports[rank].closes.mark(expert, dst)
+
+    def tell_closes(self, rank, dst, experts):
+        regions = [self.regions[dst][self.plan.place(expert)[1]] for expert in experts]
+        self.pack(rank, dst, self.closed, regions)
+
+    def pack(self, rank, dst, then, regions):
+        """News for a peer share packets with what else is there when one is made."""
+        self.news[rank][dst] += [(then, region) for region in regions]
+        turns = self.turns[rank]
+        if dst not in turns:
+            turns.append(dst)
+            if len(turns) == 1:
+                self.call(0, self.next_news, rank)
+
+    def next_news(self, rank):
+        """The peer whose turn it is gets a packet; then the next one."""
+        dst = self.turns[rank][0]
+        waiting = self.news[rank][dst]
+        packed, self.news[rank][dst] = waiting[:NEWS_OF_PACKET], waiting[NEWS_OF_PACKET:]
+        busy = POP_CYCLES * len(packed)
+        self.call(NEWS_CYCLES + busy, self.send_news, rank, dst, packed)
+        self.call(busy, self.news_packed, rank)
+
+    def news_packed(self, rank):
+        turns = self.turns[rank]
+        dst = turns.popleft()
+        if self.news[rank][dst]:
+            turns.append(dst)
+        if turns:
+            self.next_news(rank)
+
+    def send_news(self, rank, dst, packed):
+        size = -(-len(packed) // NEWS_OF_FLIT) * self.plan.cfg.flit_bytes
         transfer = self.network.send(rank, dst, size, packet_bytes=size, news=True)
-        transfer.callbacks.append(lambda _: self.told(dst, self.regions[dst][local]))
+        transfer.callbacks.append(lambda _: self.call(TOLD_CYCLES, self.news_here, dst, packed))
 
-    def told(self, rank, region):
-        """A producer has no more for a region; after the last of them it is judged, one region
-        after the other."""
+    def news_here(self, rank, packed):
+        for then, region in packed:
+            then(rank, region)
+
+    def counts_told(self, rank, region):
+        """A producer has told what comes; after the last of them it is found what the last tile
+        is."""
         region.told += 1
         if region.told == self.plan.cfg.ranks:
-            now = self.env.now + self.hub["close_to_all"] - NEWS_CYCLES - self.news_way
-            self.judge_at[rank] = max(self.judge_at[rank] + self.hub["close_to_next"], now)
-            self.call(self.judge_at[rank] - self.env.now, self.judged, rank, region)
+            bits = (2 * self.plan.cfg.capacity).bit_length() - 1
+            bits += (self.plan.row_bytes // 16).bit_length()
+            takes = AIM_CYCLES + min(DIVISION_BITS, bits) + region.expected.bit_length()
+            self.finish(rank, region, takes, takes, self.aimed)
 
-    def judged(self, rank, region):
-        region.aimed = True
-        self.region_done(rank, region)
+    def closed(self, rank, region):
+        """A producer has no more."""
+        region.closes += 1
+        self.region_here(rank, region)
 
-    def region_done(self, rank, region):
-        """All producers have told what comes, and it has come: the last tile is ready, then ALL."""
-        if not region.aimed or region.rows < region.expected:
+    def finish(self, rank, region, takes, after, then):
+        """The finisher looks at one region after the other."""
+        now = self.env.now
+        begin = max(self.finisher_free[rank], now)
+        self.finisher_free[rank] = begin + takes
+        self.call(begin + after - now, then, rank, region)
+
+    def aimed(self, rank, region):
+        region.aim = True
+        if region.rows < region.expected:
             return
+        self.last_tile(rank, region)
+        self.region_here(rank, region)
+
+    def region_here(self, rank, region):
+        """All that was told has come: the last tile is ready; ALL, if nothing more comes."""
+        if region.rows < region.expected or not region.aim:
+            return
+        if not region.announced:
+            self.finish(rank, region, FINISH_CYCLES, LAST_TILE_CYCLES, self.last_tile)
+            region.announced = True
+        if region.closes == self.plan.cfg.ranks:
+            self.finish(rank, region, FINISH_CYCLES, ALL_CYCLES, self.all_here)
+
+    def last_tile(self, rank, region):
+        """READY of the tile that is not full, if there is one."""
+        region.announced = True
         last, rows = divmod(region.expected, self.plan.tile_rows)
         if rows:
-            self.call(self.hub["answer_to_ready"], self.tile_ready, rank, region, last, rows)
-        self.call(self.hub["answer_to_ready"], self.all_here, rank)
+            self.tile_ready(rank, region, last, rows)
 
-    def all_here(self, rank):
+    def all_here(self, rank, _):
         self.times.done[rank].append(self.env.now)
 
     def tile_ready(self, rank, region, tile, rows):
@@ -393,12 +519,13 @@ class _Layer:
 
 
 class _Region:
-    """Rows of one expert at its rank: slots given, rows complete, producers that have no more, and
-    whether that has been judged; ``origins`` (source, token) by slot."""
+    """Rows of one expert at its rank: slots given, rows complete, producers that told how many come
+    and that have no more; ``aim``: it is known what the last tile is, ``announced``: it is ready;
+    ``origins`` (source, token) by slot."""
 
     def __init__(self):
-        self.slots = self.rows = self.expected = self.told = 0
-        self.aimed = False
+        self.slots = self.rows = self.expected = self.told = self.closes = 0
+        self.aim = self.announced = False
         self.complete, self.origins = {}, []
 
 
@@ -411,10 +538,11 @@ def settings_of(cfg, harness, hub, piece):
         latency=harness.latency,
         store_latency=cycles["store_to_link"],
         write_latency=cycles["arrival_to_write"] + harness.mem_latency,
-        credits=first_share(cfg.ranks, cfg.pool_places),
-        credit_latency=cycles["arrival_to_credit"],
-        patience=hub["reports"]["patience"],
-        local_rate=cfg.flit_bytes,
+        places=cfg.pool_places,
+        visit=VISIT,
+        period=PERIOD,
+        credit_latency=credit_cycles(hub),
+        local_rate=cfg.slice_bytes,
         local_latency=cycles["store_to_own_write"] + harness.mem_latency,
         age_limit=AGE_LIMIT,
         flit_bytes=cfg.flit_bytes,

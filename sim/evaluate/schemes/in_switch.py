@@ -83,7 +83,7 @@ class InSwitchLayer(HubLayer):
     """
 
     def __init__(self, cluster, switch=True, fused=True):
-        system, settings = constants("dysharp"), replace(cluster.network.settings, credits=None)
+        system, settings = constants("dysharp"), replace(cluster.network.settings, places=None)
         cluster.connect(
             settings,
             InSwitchNetwork,

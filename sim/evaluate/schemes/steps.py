@@ -70,7 +70,7 @@ def stock_fabric(cluster, sent_bytes=None):
     cluster.connect(
         replace(
             cluster.network.settings,
-            credits=None,
+            places=None,
             local_rate=inf,
             batch_packets=max(64, packets // TURNS),
         )
