@@ -22,7 +22,6 @@ from flow.verilog.licence import LICENCE
 from hub_rtl.contract.config import PRESETS, RESERVE, preset
 from hub_rtl.contract.packets import EventKind
 from hub_rtl.contract.registers import register_map
-from hub_rtl.link.link_tx import PATIENCE
 from sim.evaluate.machine.network import HUB_FILE, hub_figures
 from sim.system.bench_speed import close, measure, one_to_many, row_packets, run_checked
 from sim.system.building import harness_sources, hub_verilog
@@ -243,7 +242,6 @@ def calibrate():
         },
         "rows": _row_lengths(),
         "reports": {
-            "patience": PATIENCE,
             "age_limit": register_map(CONFIG).register("control.AGE_LIMIT").fields[0].reset,
         },
         "presets": {
