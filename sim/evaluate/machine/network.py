@@ -304,9 +304,8 @@ class Network:
     def call(self, delay, function, *arguments):
         """Calls ``function(*arguments)`` after ``delay``."""
         event = simpy.Event(self.env)
-        event._ok, event._value = True, None
         event.callbacks.append(lambda _: function(*arguments))
-        self.env.schedule(event, delay=max(0.0, delay))
+        _fire(event, self.env.now + delay)
 
     def _loop(self, transfer):
         s, now = self.settings, self.env.now
