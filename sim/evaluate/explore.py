@@ -4,7 +4,7 @@ from measured gates.
 
 The time is of the whole-machine model, the area of :mod:`sim.evaluate.hub_area`. Swept is what both
 know: how many slices there are, entries of the packet manager's pool, places of the receive pool,
-whose share is a source's first credit; links and bytes of a slice are those of the hubs in the
+which go to the sources that need them; links and bytes of a slice are those of the hubs in the
 table. Not swept is what the model does not see: row table (RAT) and victim store (nothing spills in
 the model), control credits, writes outstanding; the rows of a readiness tile, which there are the
 rows of a GEMM's tile. Nor the clock: links and hub have preset ``nvl8``'s, as nothing here tells
