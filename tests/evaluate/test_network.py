@@ -204,6 +204,15 @@ def test_own_rank_uses_no_link():
     assert network.ingress_busy[2] <= 8  # credits for what it sent
 
 
+@pytest.mark.parametrize("packet_bytes, beats", [(128, 2), (64, 1), (32, 1)])
+def test_a_packet_for_the_own_rank_takes_whole_beats(packet_bytes, beats):
+    """Stores that nothing merges fill a part of theirs."""
+    _, (transfer,) = run(
+        [(2, 2, 4096, {"packet_bytes": packet_bytes})], local_rate=64, beat_bytes=64
+    )
+    assert transfer.value == 4096 // packet_bytes * beats + 40
+
+
 def test_planes_share_the_rate():
     alone = ends(run([(0, 1, 12800)], places=None, rate=64)[1])[0]
     spread = ends(run([(0, 1, 12800)], places=None, rate=64, planes=4)[1])[0]

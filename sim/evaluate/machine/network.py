@@ -310,7 +310,8 @@ class Network:
     def _loop(self, transfer):
         s, now = self.settings, self.env.now
         self.local_bytes += transfer.payload_bytes
-        end = max(now, self._local_free[transfer.src]) + transfer.payload_bytes / s.local_rate
+        beats = transfer.packets * ceil(transfer.payload_bytes / transfer.packets / s.beat_bytes)
+        end = max(now, self._local_free[transfer.src]) + beats * s.beat_bytes / s.local_rate
         self._local_free[transfer.src] = end
         transfer._leave(end + s.store_latency)
         self._arrive(transfer, end + s.local_latency)

@@ -93,7 +93,8 @@ class NetworkSettings:
     sender's link to its beginning on the receiver's, both hops and the switch. ``store_latency``:
     last store of a packet to its header on the link. ``write_latency``: last flit at the receiver
     to memory's acknowledgement. ``local_rate``, ``local_latency``: of the loopback path, which
-    takes payload without headers, the latter from the last store to the acknowledgement.
+    takes packets without headers in beats of ``beat_bytes``, the latter from the last store to the
+    acknowledgement.
     ``age_limit``: the lists of a destination with a message that has waited for so long take turns.
 
     ``places``: packets for which a destination has room, per plane, None: any number; ``pools``:
@@ -117,6 +118,7 @@ class NetworkSettings:
     period: float = inf
     credit_latency: float = 0.0
     local_rate: float = inf
+    beat_bytes: int = 16
     local_latency: float = 0.0
     age_limit: float = inf
     flit_bytes: int = 16
@@ -130,6 +132,7 @@ class NetworkSettings:
             ("ranks", 1),
             ("planes", 1),
             ("flit_bytes", 1),
+            ("beat_bytes", 1),
             ("header_flits", 0),
             ("batch_packets", 1),
             ("pools", 1),
@@ -198,6 +201,7 @@ class NetworkSettings:
             period=cycle * PERIOD,
             credit_latency=cycle * credit_cycles(hub),
             local_rate=slices * served["loop_lanes"] / served["lanes"] * passed(served) / cycle,
+            beat_bytes=served["slice_bytes"],
             local_latency=cycle * cycles["store_to_own_write"] + memory_us,
             age_limit=cycle * reports["age_limit"],
             flit_bytes=fabric.flit_bytes,

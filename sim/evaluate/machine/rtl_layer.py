@@ -543,6 +543,7 @@ def settings_of(cfg, harness, hub, piece):
         period=PERIOD,
         credit_latency=credit_cycles(hub),
         local_rate=cfg.slice_bytes,
+        beat_bytes=cfg.slice_bytes,
         local_latency=cycles["store_to_own_write"] + harness.mem_latency,
         age_limit=AGE_LIMIT,
         flit_bytes=cfg.flit_bytes,
