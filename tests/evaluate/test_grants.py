@@ -32,23 +32,17 @@ class Pool:
                     self.grants.returned(source, part)
         return told
 
-    def period(self, each=None, start=False):
+    def period(self, each=None):
         """So many packets of each source come and leave in a period, as far as they may."""
-        if start:
-            while self.rounds % 8 != 1:
-                self.round()
-        for source, packets in (each or {}).items():
-            sent = 0
-            for _ in range(8):
-                count = min(packets - sent, self.left[source])
+        waiting = dict(each or {})
+        for _ in range(8):
+            for source, packets in waiting.items():
+                count = min(packets, self.left[source])
                 self.left[source] -= count
-                sent += count
+                waiting[source] -= count
                 if count:
                     self.grants.freed(source, count)
-                self.round()
-        if not each:
-            for _ in range(8):
-                self.round()
+            self.round()
 
     def has(self, source):
         return self.grants.sources[source].own
@@ -112,6 +106,19 @@ def test_one_that_is_quiet_gives_way_and_comes_back():
         pool.period()
     assert all(pool.has(source) >= first for source in SOURCES)
     assert pool.grants.settled and not pool.round()
+
+
+def test_nobody_who_sends_is_kept_below_its_share():
+    """One has all places; then all want all: the level falls, and each gets its first share."""
+    pool = Pool()
+    first = pool.grants.first
+    for _ in range(16):
+        pool.period({0: 40})
+    assert pool.has(0) == pool.grants.most
+    for _ in range(12):
+        pool.period(dict.fromkeys(SOURCES, 40))
+    assert [pool.has(source) for source in SOURCES[1:]] == [first] * 6
+    assert first <= pool.has(0) <= first + PLACES - 7 * first
 
 
 def test_a_few_grants_wait_to_be_told_together():

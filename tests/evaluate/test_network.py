@@ -472,6 +472,13 @@ def test_messages_leave_in_the_packet_managers_order(messages, order):
     assert leave_order(*messages) == order
 
 
+def test_news_go_before_other_destinations_and_are_there_when_they_arrive():
+    """Rows for six ranks wait for the link; news for the seventh leave behind the first of them."""
+    messages = [(0, dst, 10 * 128, {"rowid": 0}) for dst in range(1, 7)]
+    _, transfers = run([*messages, (0, 7, 32, {"packet_bytes": 32, "news": True})], places=None)
+    assert transfers[-1].value == FULL + LATENCY + 2 * 3  # stored by the switch, and sent on
+
+
 def test_a_large_rowid_grows_old_and_goes():
     def left(age_limit):
         env, network = idle(places=None, age_limit=age_limit, store_latency=0)
