@@ -54,7 +54,7 @@ def test_marks_that_meet_wait_for_all_that_is_there():
     port.closes.mark(8, dst=1)
     assert not port.partial
     port.entries[0] += 1  # stored later: not covered
-    for time, dst, stored_at in ((20, 0, 5), (30, 1, 5), (40, 0, 5), (50, 0, 15), (60, 1, 5)):
+    for time, dst, stored_at in ((20, 0, 5), (25, 0, 15), (30, 1, 5), (40, 0, 5), (60, 1, 5)):
         port.at(time)
         port.leaves(dst, stored_at)
     port.at(70)
