@@ -437,7 +437,7 @@ def test_a_source_alone_gets_the_places_of_the_others():
 
     def rate(**changes):
         network, (transfer,) = run([(0, 1, 128 * 2000)], places=7 * 12, visit=1, **changes)
-        assert network._pools[1][0].grants.first == 12
+        assert network.settings.first_share == 12
         return 2000 * FULL / transfer.value
 
     assert rate() < 0.75 and rate(period=200) > 0.95
