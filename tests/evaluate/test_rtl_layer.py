@@ -9,7 +9,8 @@ import pytest
 import simpy
 
 from sim.evaluate.machine.network import Network, NetworkSettings
-from sim.evaluate.machine.rtl_layer import NEWS_CYCLES, POP_CYCLES, _Closes, _Layer
+from sim.evaluate.machine.rtl_layer import NEWS_CYCLES, POP_CYCLES, _Layer
+from sim.evaluate.machine.store_port import Closes
 
 
 class Port:
@@ -20,7 +21,7 @@ class Port:
         self.env = simpy.Environment()
         self.entries, self.partial, self.told = list(entries), list(partial), {}
         self.layer = Network(self.env, settings=NetworkSettings(ranks=2, rate=16, latency=1))
-        self.closes = _Closes(self, self.tell)
+        self.closes = Closes(self, self.tell)
 
     def tell(self, dst, handles):
         self.told |= dict.fromkeys(handles, self.env.now)
