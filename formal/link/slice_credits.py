@@ -51,7 +51,7 @@ class SliceCreditsKept(Spec):
         )
         applies = waits.en & (waits.what.rank == rank)
         takes = dut.take.en & (dut.take.rank == rank)
-        newer = applies & ~gain[-1] & (left + gain - takes <= places)
+        newer = applies & ~gain[-1] & (left + gain <= places)
         m.d.comb += [gain.eq(waits.what.total - heard), left.eq(first + heard - taken - given)]
         m.d.sync += taken.eq(taken + takes)
         with m.If(newer):
@@ -91,7 +91,7 @@ class SliceCreditsKept(Spec):
             (now.newer == ~gain[-1])
             & (now.gain == gain)
             & (now.heard == Mux(gain[-1], heard, waits.what.total))
-            & (now.left == count)
+            & (now.left - now.took == count)
             & (now.returned == book.returned),
             applies,
         )

@@ -28,8 +28,8 @@ RENAMED = {"overlaps": "row_overlaps", "merges": "ack_merges"}
 class CounterSums(wiring.Component):
     """Adds the strobes of all lanes and slices: one increment per counter.
 
-    Latency: one cycle. Every strobe given here must have a counter in ``registers.COUNTERS``, and
-    the other way round.
+    Latency: two cycles: strobes come late in theirs. Every strobe given here must have a counter in
+    ``registers.COUNTERS``, and the other way round.
 
     Parameters: ``cfg``. Ports: ``store`` per lane, ``pool``, ``memory``, ``lost`` per
     slice, ``link`` per link and loop lane, ``bad`` per link, In; ``close``, ``alloc``, ``ready``
@@ -64,6 +64,12 @@ class CounterSums(wiring.Component):
         m = Module()
         sources = {}
 
+        def came(strobes):
+            """The strobes of the cycle before."""
+            kept = Signal.like(strobes, name_suffix="_came")
+            m.d.sync += kept.eq(strobes)
+            return kept
+
         def give(counter, value):
             if counter in sources or counter not in COUNTERS:
                 raise ValueError(f"{counter}: must be the name of one counter, and have one source")
@@ -81,30 +87,33 @@ class CounterSums(wiring.Component):
                 total = ones(m, values, name) if strobes else tree_sum(values)
                 give(counter, total[: len(self.counts[counter])])
 
-        add_all(self.store, self._store_names)
+        add_all([came(port) for port in self.store], self._store_names)
         for ports in (self.pool, self.link, self.memory):
-            add_all(ports)
+            add_all([came(port) for port in ports])
+        bad, lost, close, alloc, ready, single = map(
+            came, (self.bad, self.lost, self.close, self.alloc, self.ready, self.single)
+        )
         give(
             "bad_packets",
             mutant(
                 "hub.bad_packets_of_first_lane",
-                ones(m, list(self.bad), "bad"),
-                ones(m, list(self.bad)[:1], "first_bad"),
+                ones(m, list(bad), "bad"),
+                ones(m, list(bad)[:1], "first_bad"),
             ),
         )
-        give("news_lost", ones(m, list(self.lost), "lost"))
-        for name, _ in self.close.shape():
-            give(name, self.close[name])
-        for name, _ in self.alloc.shape():
+        give("news_lost", ones(m, list(lost), "lost"))
+        for name, _ in close.shape():
+            give(name, close[name])
+        for name, _ in alloc.shape():
             if name != "refused":
-                give(name, self.alloc[name])
+                give(name, alloc[name])
         for reason in Reason:
             if f"refused_{reason.name.lower()}" in COUNTERS:
-                give(f"refused_{reason.name.lower()}", self.alloc.refused[reason])
-        for name, _ in self.ready.shape():
-            give(RENAMED.get(name, name), self.ready[name])
+                give(f"refused_{reason.name.lower()}", alloc.refused[reason])
+        for name, _ in ready.shape():
+            give(RENAMED.get(name, name), ready[name])
         for name in self.SINGLE:
-            give(name, self.single[name])
+            give(name, single[name])
         if set(sources) != set(COUNTERS):
             raise ValueError(f"no source for {', '.join(sorted(set(COUNTERS) - set(sources)))}")
         m.d.sync += [self.counts[name].eq(value) for name, value in sources.items()]

@@ -33,10 +33,10 @@ class SliceCredits(wiring.Component):
     """Grants of all ranks' receive pools to one slice of this hub, a counter per rank.
 
     Contract: ``ready`` says of which ranks a grant is left. A rank's total that grew adds what it
-    grew by; one that is older than the last one, or would leave more than there are places, is
-    ignored (the latter ``bad_total``). Who is asked to give back gives a quarter of what is left,
-    nothing of the reserve, and says in ``o_returned`` how many it has given back since reset, if
-    there is room to say so.
+    grew by; one that is older than the last one, or would make more than there are places, is
+    ignored (the latter ``bad_total``). Who is asked to give back gives a quarter of what is left
+    before a take in that cycle, nothing of the reserve, and says in ``o_returned`` how many it has
+    given back since reset, if there is room to say so.
 
     Latency: ``take`` shows in ``ready`` in the next cycle, a message three cycles after it. One
     take and one message per cycle; one that follows a message of the same rank at once is ignored,
@@ -68,7 +68,7 @@ class SliceCredits(wiring.Component):
         self._cfg, self._places = cfg, places
         self._book = strobe({"heard": GRANT, "returned": GRANT})
         #: A message that is applied: what it adds, if it is no old one, to what is left.
-        marks, totals = ("en", "back", "newer"), ("gain", "heard", "returned", "left")
+        marks, totals = ("en", "back", "newer", "took"), ("gain", "heard", "returned", "left")
         self._stage = strobe(
             {"rank": cfg.rank_width, **dict.fromkeys(marks, 1), **dict.fromkeys(totals, GRANT)}
         )
@@ -89,7 +89,7 @@ class SliceCredits(wiring.Component):
         more, part, kept = Signal(range(2 << GRANT)), Signal.like(base), Signal.like(base)
         fits, gives = Signal(), Signal()
         m.d.comb += [
-            base.eq(now.left - mutant("link.take_at_grant_lost", self._takes(src), 0)),
+            base.eq(now.left - now.took),
             more.eq(base + Mux(now.newer, now.gain, 0)),
             fits.eq(mutant("link.more_grants_than_places", more <= places, 1)),
             part.eq((more + 1) >> 2),  # nothing of two, the reserve
@@ -105,13 +105,18 @@ class SliceCredits(wiring.Component):
             books.w_data.returned.eq(Mux(gives, answers.i.p.total, now.returned)),
         ]
         for n, count in enumerate(left):
-            with m.If(now.en & fits & (src == n)):
-                m.d.sync += [
-                    count.eq(mutant("link.returned_grants_kept", kept, more)),
-                    self.ready[n].eq(kept.any()),
-                ]
-            with m.Elif(self.take.en & (self.take.rank == n)):
-                m.d.sync += [count.eq(count - 1), self.ready[n].eq(count != 1)]
+            # A take comes from far: both outcomes are there before it chooses.
+            applies, before = Signal(name=f"applies_{n}"), Signal.like(count, name=f"before_{n}")
+            takes = self._takes(n)
+            m.d.comb += [
+                applies.eq(now.en & fits & (src == n)),
+                before.eq(Mux(applies, mutant("link.returned_grants_kept", kept, more), count)),
+            ]
+            takes = mutant("link.take_at_grant_lost", takes, takes & ~applies)
+            m.d.sync += [
+                count.eq(Mux(takes, before - 1, before)),
+                self.ready[n].eq(Mux(takes, before != 1, before != 0)),
+            ]
         return m
 
     def _takes(self, rank):
@@ -136,7 +141,8 @@ class SliceCredits(wiring.Component):
             now.gain.eq(gain),
             now.heard.eq(Mux(gain[-1], book.heard, message.what.total)),
             now.returned.eq(book.returned),
-            now.left.eq(Array([*left, *unused])[src] - self._takes(src)),
+            now.left.eq(Array([*left, *unused])[src]),
+            now.took.eq(self._takes(src)),
         ]
 
 

@@ -183,7 +183,8 @@ class NewsLanes(wiring.Component):
     Input is trusted: a rank is claimed while ``may_send`` and ``wanted`` were set in the cycle
     before, claims come at least 5 cycles apart, at most two packets are claimed and not sent;
     ``pool_take`` comes in the cycle in which ``pool_ready`` was seen set or in the next one, and
-    not in every cycle for ever; ``dest_ready`` shows a take in the next cycle.
+    not in every cycle for ever; ``dest_ready`` shows a take in the next cycle; ``rank`` is set a
+    cycle before anything is wanted.
 
     Parameters: ``cfg``. Ports: ``rank`` In; ``wanted`` In, ``may_send`` Out ``ranks``; ``claim`` In
     {en, rank}; ``i_news`` In stream(record); per slice ``i_record`` In, ``o_record`` Out
@@ -218,10 +219,8 @@ class NewsLanes(wiring.Component):
         m = Module()
         cfg = self._cfg
         own, claimed = Signal(cfg.ranks), Signal(cfg.ranks)
-        m.d.comb += [
-            own.eq(1 << self.rank),
-            claimed.eq(self.claim.en << self.claim.rank),
-        ]
+        m.d.sync += own.eq(1 << self.rank)
+        m.d.comb += claimed.eq(self.claim.en << self.claim.rank)
         turns = self._turns(m, own, claimed)
         chosen = Signal(cfg.slices)  # the slice of the rank that is claimed
         m.d.comb += chosen.eq(Cat((turn & claimed).any() for turn in turns))

@@ -135,10 +135,13 @@ class SourceLists(wiring.Component):
                 next_in.eq(next_in ^ comes),
                 next_out.eq(next_out ^ goes),
             ]
-            with m.If(comes & ~goes):
-                m.d.sync += [count.eq(count + 1), self.filled[n].eq(1)]
-            with m.Elif(goes & ~comes):
-                m.d.sync += [count.eq(count - 1), self.filled[n].eq(count != 1)]
+            # A pick comes from far: both outcomes are there before it chooses.
+            before = Signal.like(count, name=f"before_{n}")
+            m.d.comb += before.eq(count + comes)
+            m.d.sync += [
+                count.eq(Mux(goes, before - 1, before)),
+                self.filled[n].eq(Mux(goes, before != 1, before != 0)),
+            ]
             with m.If(goes & (count > 2)):
                 m.d.sync += is_moved.bit_select(next_out, 1).eq(1)
             with m.If(comes & empty):
