@@ -43,7 +43,7 @@ BOARDS = {
 MEMORIES = """\
 proc
 memory_collect
-setparam -set RD_COLLISION_X_MASK 1'1 *.hub?.*/t:$mem_v2
+setparam -set RD_COLLISION_X_MASK 1'1 *.hub.*/t:$mem_v2
 setattr -set ram_style "block" t:$mem_v2 r:WIDTH>=112 %i r:SIZE>2 %i
 setattr -set ram_style "block" t:$mem_v2 r:SIZE>64 %i
 setattr -set ram_style "registers" t:$mem_v2 r:SIZE<=2 %i

@@ -11,9 +11,9 @@ __all__ = ["Plan", "Step", "CONFIG", "RANKS"]
 
 RANKS = 2
 
-#: Small enough that two hubs and the system around them fit an ECP5-85F: one region, half of the
-#: payload per cycle. A RAT that is too small for the rows and no victim store behind it, so that
-#: mappings go to memory and come back all the time.
+#: Small enough that the hub and the system around it take half of an ECP5-85F and are built in
+#: minutes: one region, half of the payload per cycle. A RAT that is too small for the rows and no
+#: victim store behind it, so that mappings go to memory and come back all the time.
 CONFIG = HubConfig(
     name="selftest",
     ranks=RANKS,
@@ -58,7 +58,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """``rows``: of each hub to each hub, a multiple of GROUP_ROWS, a power of two; ``rounds``:
+    """``rows``: to each rank, a multiple of GROUP_ROWS, a power of two; ``rounds``:
     epochs, one after the other."""
 
     cfg: HubConfig = CONFIG
@@ -74,15 +74,15 @@ class Plan:
 
     @property
     def region_rows(self):
-        """Rows that arrive in a region: from both hubs."""
+        """Rows that arrive in the region: from both ranks."""
         return RANKS * self.rows
 
     @property
     def slot_width(self):
         return ceil_log2(self.region_rows)
 
-    def steps(self, rank):
-        """Register accesses of one hub, as system software would make them."""
+    def steps(self):
+        """Register accesses, as system software of rank 0 would make them."""
         steps = []
         recorder = Recorder()
         driver = Driver(self.cfg, recorder)
@@ -93,7 +93,7 @@ class Plan:
             )
             recorder.accesses.clear()
 
-        driver.start(rank, merge_timeout=64)
+        driver.start(0, merge_timeout=64)
         for peer in range(RANKS):
             driver.handle(peer, Handle(targets=((peer, 0),), row_bytes=ROW_BYTES))
         driver.region(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two hubs that send rows to each other and to themselves, with everything around them, and a
+"""A hub that sends rows to itself, within and over its links, with everything around it, and a
 verdict."""
 
 from amaranth import Cat, Const, Module, Mux, Signal
@@ -9,7 +9,8 @@ from amaranth.lib.wiring import In, Out
 from hub_rtl.hub.hub import Hub
 
 from .memory import RowChecker, SpillMemory
-from .plan import RANKS, Plan
+from .mirror import Mirror
+from .plan import Plan
 from .sequencer import Sequencer
 from .traffic import Traffic
 
@@ -28,8 +29,8 @@ WATCHDOG = 18  # bits: cycles without an end of the round
 
 
 class SelfTest(wiring.Component):
-    """Runs epochs of rows through two joined hubs; every byte that reaches a memory is checked in
-    hardware.
+    """Runs epochs of rows through a hub whose peer is its mirror image (:class:`.mirror.Mirror`);
+    every byte that reaches a memory is checked in hardware.
 
     Contract: ``passed`` when all rounds are through and nothing was wrong, ``failed`` as soon as
     something is, with ``code`` (bits of CODES). Then nothing more changes. Memories pause at
@@ -59,30 +60,17 @@ class SelfTest(wiring.Component):
         noise = Signal(31, init=1)  # x^31 + x^28 + 1
         m.d.sync += noise.eq(Cat(noise[30] ^ noise[27], noise[:30]))
         epoch, start, go_on = Signal(4), Signal(), Signal()
-        hubs = [Hub(plan.cfg) for _ in range(RANKS)]
-        nodes = [
-            self._node(m, rank, hub, noise, epoch, start, go_on) for rank, hub in enumerate(hubs)
-        ]
-        for sender, receiver in (hubs, hubs[::-1]):
-            for n in range(plan.cfg.links):
-                for name in ("tdata", "tvalid", "tlast"):
-                    m.d.comb += getattr(receiver, f"s_axis_link{n}_{name}").eq(
-                        getattr(sender, f"m_axis_link{n}_{name}")
-                    )
-                m.d.comb += getattr(sender, f"m_axis_link{n}_tready").eq(
-                    getattr(receiver, f"s_axis_link{n}_tready")
-                )
-
-        def all_of(name):
-            return Cat(node[name] for node in nodes).all()
+        m.submodules.hub = hub = Hub(plan.cfg)
+        node = self._node(m, hub, noise, epoch, start, go_on)
+        for n in range(plan.cfg.links):
+            m.submodules[f"mirror{n}"] = mirror = Mirror()
+            self._join(m, hub, f"m_axis_link{n}", mirror.i)
+            self._join(m, hub, f"s_axis_link{n}", mirror.o)
 
         patience, wrong = Signal(WATCHDOG), Signal(len(CODES))
         m.d.comb += wrong.eq(
             Cat(
-                *(
-                    Cat(node[name] for node in nodes).any()
-                    for name in ("csr", "gpu", "rows", "spill")
-                ),
+                *(node[name] for name in ("csr", "gpu", "rows", "spill")),
                 Const(0, 1),
                 patience.all(),
             )
@@ -98,16 +86,16 @@ class SelfTest(wiring.Component):
         m.d.comb += self.running.eq(~over)
         with m.FSM():
             with m.State("SET UP"):
-                with m.If(all_of("waits")):
+                with m.If(node["waits"]):
                     m.d.comb += start.eq(1)
                     m.next = "TRAFFIC"
-                with m.Elif(all_of("ended") & ~self.failed):
+                with m.Elif(node["ended"] & ~self.failed):
                     m.d.sync += self.passed.eq(~wrong.any())
             with m.State("TRAFFIC"):
-                with m.If(all_of("done") & ~start):
+                with m.If(node["done"] & ~start):
                     m.next = "CHECK"
             with m.State("CHECK"):
-                with m.If(~all_of("whole")):
+                with m.If(~node["whole"]):
                     m.d.sync += [
                         self.failed.eq(1),
                         self.code[CODES.index("number of units")].eq(1),
@@ -117,24 +105,24 @@ class SelfTest(wiring.Component):
                 m.next = "SET UP"
         return m
 
-    def _node(self, m, rank, hub, noise, epoch, start, go_on):
-        """One hub with its GPU, software and memories; what is known of them."""
+    def _node(self, m, hub, noise, epoch, start, go_on):
+        """The hub's GPU, software and memories; what is known of them."""
         plan = self._plan
-        software, gpu = Sequencer(plan.steps(rank)), Traffic(plan, rank)
-        if self._fault and rank == 0:
+        software, gpu = Sequencer(plan.steps()), Traffic(plan)
+        if self._fault:
             m.d.comb += gpu.fault.eq(self.fault)
         checkers, spill = [RowChecker(plan) for _ in range(plan.cfg.slices)], SpillMemory(plan)
-        for name, part in {"hub": hub, "software": software, "gpu": gpu, "spill": spill}.items():
-            m.submodules[f"{name}{rank}"] = part
+        for name, part in {"software": software, "gpu": gpu, "spill": spill}.items():
+            m.submodules[name] = part
         self._join(m, hub, "s_axil_csr", software.axil)
         self._join(m, hub, "m_axi_spill", spill.mem)
         for n, checker in enumerate(checkers):
-            m.submodules[f"rows{rank}_{n}"] = checker
+            m.submodules[f"rows{n}"] = checker
             self._join(m, hub, f"m_axi_mem{n}", checker.mem)
             m.d.comb += [
                 checker.start.eq(start),
                 checker.epoch.eq(epoch),
-                checker.noise.eq(noise.bit_select(4 * rank + 2 * n, 2) | noise[20:22]),
+                checker.noise.eq(noise.bit_select(2 * n, 2) | noise[20:22]),
             ]
         m.d.comb += [
             software.go_on.eq(go_on),

@@ -25,20 +25,20 @@ def unit_of(rowid, unit, epoch):
 
 
 class Traffic(wiring.Component):
-    """Stores ``rows`` rows to each hub, in groups of rows in turn, closes the epoch, and waits for
-    the region to be complete.
+    """Stores ``rows`` rows to each rank, its own first, in groups of rows in turn, closes the
+    epoch, and waits for the region to be complete.
 
     Latency and throughput: one store per cycle when the hub takes it. Illegal input: any answer
     other than OK, an ERROR event or a wrong number of rows sets ``error`` for good.
 
-    Parameters: ``plan``; ``rank``, the own one. Ports: ``fault`` In, store one wrong bit in the
+    Parameters: ``plan``. Ports: ``fault`` In, store one wrong bit in the
     last row (to see the test fail); ``start`` In, strobe; ``epoch`` In; ``done`` Out, from the ALL
     event until the next start; ``error`` Out; ``store``, ``response``, ``command``,
     ``command_response``, ``event``: the hub's ports, {valid, ready, fields}.
     """
 
-    def __init__(self, plan, rank):
-        self._plan, self._rank = plan, rank
+    def __init__(self, plan):
+        self._plan = plan
         super().__init__(
             {
                 "fault": In(1),
@@ -87,7 +87,8 @@ class Traffic(wiring.Component):
         bits = ceil_log2(per)
         units = [unit_of(rowid, Cat(Const(n, bits), part), epoch) for n in range(per)]
         m.d.comb += [
-            rowid.eq(self._rank * rows + group * GROUP_ROWS + row),
+            # A mirror brings back what is for the other rank: other rows than the own ones.
+            rowid.eq(dest * rows + group * GROUP_ROWS + row),
             self.store_operand.eq(
                 Cat(
                     dest,

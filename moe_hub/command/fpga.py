@@ -35,13 +35,13 @@ def fpga(
         str, f"One of {', '.join(BOARDS)}.", "--board", "-b", parser=one_of(BOARDS)
     ) = "ecp5_5g_evn",
     rounds: number(1, 16, "Epochs that the self-test runs.") = 16,
-    rows: number(1, 32, "Rows from each hub to each hub in an epoch; a power of two.") = 32,
+    rows: number(1, 32, "Rows to the own rank and over the link in an epoch; a power of two.") = 32,
     output: option(Path, "Folder; files go to <folder>/<board>/.", "--output", "-o") = Path(
         "build/fpga"
     ),
 ):
-    """Build a self-testing system of two hubs for a board: a bitstream, or the project files for
-    the vendor's tool."""
+    """Build a hub that tests itself for a board: a bitstream, or the project files for the vendor's
+    tool."""
     if rows & (rows - 1) or not GROUP_ROWS <= rows <= 32:
         fail(f"rows = {rows}: must be a power of two between {GROUP_ROWS} and 32")
     known = BOARDS[board]
