@@ -253,7 +253,7 @@ def test_clock_without_registers_is_no_error(tmp_path):
 
 def test_fpga_targets():
     """Payload and size of the hub, LUTs beside the peer's where it is judged by; fewer than three
-    seeds judge no clock."""
+    seeds judge no clock that is near the target."""
 
     def hub(mhz, slice_bytes, runs=3, lut=30000):
         figures = {"hub": {"ecp5": {"mhz": mhz, "lut": lut, "runs": [mhz] * runs}}}
@@ -261,6 +261,8 @@ def test_fpga_targets():
 
     assert hub(100.0, 64) == [True, True] and hub(99.9, 64)[0] is False
     assert hub(150.0, 32)[0] is False and hub(100.0, 64, runs=1)[0] is None
+    assert hub(91.0, 64, runs=1)[0] is None and hub(89.0, 64, runs=1)[0] is False
+    assert hub(111.0, 64, runs=2)[0] is True and hub(150.0, 64, runs=2)[0] is True
     assert hub(100.0, 64, lut=65001)[1] is False
     figures = {
         "decoder": {"ecp5": {"mhz": 150.0, "lut": 1315, "runs": [1, 2, 3]}},
