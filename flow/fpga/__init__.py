@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FPGA targets: a self-testing system of two hubs, and the boards it is built for."""
+"""FPGA targets: a hub that tests itself, and the boards it is built for."""

@@ -41,7 +41,7 @@ VERBS = (
     Verb("lint", "Check the Verilog with four front ends."),
     Verb("registers", "Print the register manual, the C header or the SystemRDL."),
     Verb("synth", "Area and clock of blocks or the hub."),
-    Verb("fpga", "Build a self-test of two hubs for a board.", ("amaranth_boards",)),
+    Verb("fpga", "Build a hub that tests itself for a board.", ("amaranth_boards",)),
     Verb("run", "Run one MoE layer on the Verilog, check every byte.", _RUN, True),
     Verb("compare", "Layers beside software's ways; write their page.", _RUN, True),
     Verb("bench", "Measure speed: link use, latencies, merging, simulation.", _RUN, True),

@@ -4,10 +4,13 @@
 from functools import partial
 
 import pytest
+from amaranth.sim import Simulator
 from typer.testing import CliRunner
 
+from flow.fpga.mirror import Mirror
 from flow.fpga.plan import Plan
 from flow.fpga.selftest import CODES, SelfTest
+from hub_rtl.contract.packets import HEADER, pack
 from moe_hub.command.cli import app
 from sim.bench.runner import run_bench
 
@@ -34,6 +37,42 @@ def test_passes():
 def test_one_wrong_bit():
     """A bit that is wrong on its way is found in memory."""
     run(code=1 << CODES.index("row memory"))
+
+
+def test_the_mirror_exchanges_ends():
+    """Of each packet's first flit, whatever the flits look like and wherever the line pauses."""
+    mirror = Mirror()
+
+    def ends(src, dst):
+        return pack(HEADER, src=src, dst=dst, len=7, body=0x5A5A)
+
+    packets = [[ends(1, 0)], [ends(0, 1), ends(0, 1), ends(1, 0)], [ends(0, 1)], [ends(1, 1)] * 2]
+    sent = [(flit, n == len(one) - 1) for one in packets for n, flit in enumerate(one)]
+    back = [[ends(0, 1)], [ends(1, 0), ends(0, 1), ends(1, 0)], [ends(1, 0)], [ends(1, 1)] * 2]
+    seen = []
+
+    async def bench(sim):
+        cycle = 0
+        for flit, last in sent:
+            sim.set(mirror.i.tdata, flit)
+            sim.set(mirror.i.tlast, last)
+            sim.set(mirror.i.tvalid, 1)
+            for ready in [0] * (cycle % 3) + [1]:
+                sim.set(mirror.o.tready, ready)
+                assert sim.get(mirror.i.tready) == ready
+                if ready:
+                    seen.append((sim.get(mirror.o.tdata), bool(sim.get(mirror.o.tlast))))
+                await sim.tick()
+                cycle += 1
+            sim.set(mirror.i.tvalid, 0)
+            await sim.tick().repeat(1 + cycle % 2)
+            assert not sim.get(mirror.o.tvalid)
+
+    simulator = Simulator(mirror)
+    simulator.add_clock(1e-9)
+    simulator.add_testbench(bench)
+    simulator.run()
+    assert seen == [(flit, n == len(one) - 1) for one in back for n, flit in enumerate(one)]
 
 
 def test_the_plan_fits_the_hub():
