@@ -14,7 +14,7 @@ class NewsAreSplit(Spec):
     """Of a record with news each entry that the mask names comes out once, in order, with its
     fields and the record's source, or is told ``lost``: those of a lost part, and those that
     neither tell nor close. Other records come out as they are, beat by beat; nothing waits but for
-    its output, and for a cycle behind each entry.
+    its output, and for a cycle behind the last entry of a beat.
 
     Input: the mask of a record with news names some entries of each beat, the first ones of it."""
 
@@ -31,7 +31,7 @@ class NewsAreSplit(Spec):
         m.d.comb += here.eq(sum(mask[8 * n] for n in range(words)))
         done = Signal(range(words))  # entries of the beat that came or were lost
         one = moves(news) | dut.lost
-        rests, ended = Signal(), Signal()  # an entry came in the cycle before; the beat's last one
+        ended = Signal()  # the beat's last entry came in the cycle before
         with m.If(moves(port)):
             m.d.sync += done.eq(0)
         with m.Elif(one):
@@ -55,8 +55,8 @@ class NewsAreSplit(Spec):
         )
         self.always("lost", beat.lost | ~(entry.tell | entry.close), when=dut.lost)
         ends = one & (done + 1 == here)
-        m.d.sync += [rests.eq(one), ended.eq(ends)]
-        self.always("one every second cycle", ~one, when=rests)
+        m.d.sync += ended.eq(ends)
+        self.always("none behind the last", ~one, when=ended)
         self.always(
             "a beat ends behind its last entry",
             port.ready == ended,
@@ -73,7 +73,7 @@ class NewsAreSplit(Spec):
         self.always(
             "an entry waits for its reader only",
             one | ~news.ready,
-            when=port.valid & beat.header.news & ~rests,
+            when=port.valid & beat.header.news & ~ended,
         )
         self.always_held(news, "o_news")
         self.always_held(dut.o_record, "o_record")

@@ -21,10 +21,10 @@ class NewsSplit(wiring.Component):
     record's source. Entries of a part that is ``lost``, and entries that neither tell nor close,
     are dropped, each with a pulse of ``lost``.
 
-    Latency none; one beat of a record per cycle, an entry every second one. ``i_record.ready``
-    follows that of ``o_record`` in the same cycle, and the last entry one cycle later: who takes
-    news does not decide within a cycle what a receive pool gives next. A record waits for one in
-    front of it.
+    Latency none; one beat of a record, one entry per cycle. ``i_record.ready`` follows that of
+    ``o_record`` in the same cycle, and the last entry of a beat one cycle later: who takes news
+    does not decide within a cycle what a receive pool gives next. A record waits for one in front
+    of it.
 
     Input is trusted: whole records, as a receive pool gives them. Parameters: ``cfg``. Ports:
     ``i_record`` In, ``o_record`` Out stream(received record); ``o_news`` Out stream(news); ``lost``
@@ -47,14 +47,14 @@ class NewsSplit(wiring.Component):
         m = Module()
         beat, news, words = self.i_record.p, self.o_news.p, self._bytes * BYTE // WORD
         at, named, more = Signal(index_width(words)), Signal(words), Signal()  # entry of the beat
-        entry_here, good, done, gone = Signal(), Signal(), Signal(), Signal()
+        entry_here, good, done, ended = Signal(), Signal(), Signal(), Signal()
         entry, mask = Signal(news_layout()), Signal(self._bytes)
         m.d.comb += [
             entry.eq(beat.data.word_select(at, WORD)),
             mask.eq(beat.mask.word_select(beat.part, self._bytes)),
             named.eq(Cat(mask[n * WORD // BYTE] for n in range(words))),
             more.eq((named >> at >> 1).any()),
-            entry_here.eq(self.i_record.valid & beat.header.news & ~gone),
+            entry_here.eq(self.i_record.valid & beat.header.news & ~ended),
             good.eq(mutant("hub.lost_entry_believed", ~beat.lost, 1) & (entry.tell | entry.close)),
             self.o_record.valid.eq(self.i_record.valid & ~beat.header.news),
             self.o_record.payload.eq(beat),
@@ -63,15 +63,9 @@ class NewsSplit(wiring.Component):
             done.eq(self.lost | (self.o_news.valid & self.o_news.ready)),
             *[news[name].eq(entry[name]) for name, _ in news.shape() if name != "src"],
             news.src.eq(beat.header.rank),
-            self.i_record.ready.eq(
-                Mux(
-                    beat.header.news,
-                    gone & mutant("hub.last_entries_dropped", ~more, 1),
-                    self.o_record.ready,
-                )
-            ),
+            self.i_record.ready.eq(Mux(beat.header.news, ended, self.o_record.ready)),
         ]
-        m.d.sync += gone.eq(done)
-        with m.If(gone):
+        m.d.sync += ended.eq(done & mutant("hub.last_entries_dropped", ~more, 1))
+        with m.If(done):
             m.d.sync += at.eq(Mux(more, at + 1, 0))
         return m
