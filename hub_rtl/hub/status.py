@@ -28,8 +28,8 @@ RENAMED = {"overlaps": "row_overlaps", "merges": "ack_merges"}
 class CounterSums(wiring.Component):
     """Adds the strobes of all lanes and slices: one increment per counter.
 
-    Latency: two cycles: strobes come late in theirs. Every strobe given here must have a counter in
-    ``registers.COUNTERS``, and the other way round.
+    Latency: two cycles, a register before the sums and one behind them. Every strobe given here
+    must have a counter in ``registers.COUNTERS``, and the other way round.
 
     Parameters: ``cfg``. Ports: ``store`` per lane, ``pool``, ``memory``, ``lost`` per
     slice, ``link`` per link and loop lane, ``bad`` per link, In; ``close``, ``alloc``, ``ready``

@@ -105,7 +105,7 @@ class SliceCredits(wiring.Component):
             books.w_data.returned.eq(Mux(gives, answers.i.p.total, now.returned)),
         ]
         for n, count in enumerate(left):
-            # A take comes from far: both outcomes are there before it chooses.
+            # The count without a take and with one; the take chooses, it is not added up.
             applies, before = Signal(name=f"applies_{n}"), Signal.like(count, name=f"before_{n}")
             takes = self._takes(n)
             m.d.comb += [

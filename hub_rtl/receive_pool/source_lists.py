@@ -135,7 +135,7 @@ class SourceLists(wiring.Component):
                 next_in.eq(next_in ^ comes),
                 next_out.eq(next_out ^ goes),
             ]
-            # A pick comes from far: both outcomes are there before it chooses.
+            # The count without a pick and with one; the pick chooses, it is not added up.
             before = Signal.like(count, name=f"before_{n}")
             m.d.comb += before.eq(count + comes)
             m.d.sync += [
