@@ -4,7 +4,8 @@
 from collections import Counter
 from itertools import product
 
-from hub_rtl.contract.packets import HEADER, PacketType, unpack
+from hub_rtl.contract.fields import FLIT, SEQ
+from hub_rtl.contract.packets import HEADER, NEWS_ENTRIES, PacketType, unpack
 from hub_rtl.contract.records import MESSAGES
 from hub_rtl.link.deserializer import Deserializer
 from sim.bench.rig import Rig
@@ -12,7 +13,7 @@ from sim.bench.streams import GRID, SignalPort, StreamSource
 from sim.golden.link import LinkRxModel, beats_of, header, with_fields
 from sim.quality.coverage import cover
 
-from .rig import LANE, random_control, random_packet, same_beat
+from .rig import LANE, random_control, random_message, random_packet, same_beat
 
 
 class DeserializerRig(Rig):
@@ -38,6 +39,7 @@ class DeserializerRig(Rig):
         await self.reset()
         self.model = LinkRxModel(self.cfg, self.rank, LANE, limit=float("inf"))
         self.seq, self.bad, self.counts, self.told, self.controls = 0, [], Counter(), [], []
+        self.totals = []
 
     def _look(self, cycle):
         if bad := self.strobe("bad"):
@@ -46,15 +48,20 @@ class DeserializerRig(Rig):
         self.counts["truncated"] += self.get("truncated")
         if control := self.strobe("control"):
             self.controls.append(control["header"])
+        if total := self.strobe("total"):
+            self.totals.append((total["rank"], total["total"]))
         for name in MESSAGES:
             if told := self.strobe(name):
                 self.told.append((name, told["what"]))
 
-    def send(self, flits, cut=None, more=0, **changes):
-        """A frame: ``cut``, only so many flits of it; ``more``, flits behind it."""
-        first = with_fields(flits[0], seq=self.seq, **changes)
-        self.seq = (self.seq + 1) % 1024
+    def send(self, flits, cut=None, more=0, flip=0, **changes):
+        """A frame: ``cut``, only so many flits of it; ``more``, flits behind it; ``flip``, bits of
+        its header that are wrong. The next one has the number behind its."""
+        first = with_fields(flits[0], seq=self.seq, **changes) ^ flip
         flits = [first, *flits[1:], *(self.rng.getrandbits(128) for _ in range(more))][:cut]
+        fields = unpack(HEADER, first)
+        if fields["type"] != PacketType.IDLE or len(flits) > 1:
+            self.seq = (fields["seq"] + 1) % (1 << SEQ)
         self.wire.put(*({"data": d, "last": n == len(flits) - 1} for n, d in enumerate(flits)))
 
     def packet(self, **fields):
@@ -79,6 +86,8 @@ class DeserializerRig(Rig):
         assert self.o_source.items == [src for src, _ in self.model.packets]
         assert self.bad == self.model.bad
         assert self.controls == self.model.controls
+        assert self.totals == self.model.totals
+        assert self.told == self.model.messages
         for name, count in self.counts.items():
             assert count == self.model.counts[name], (name, count, self.model.counts[name])
 
@@ -117,6 +126,50 @@ async def packets(rig, cfg, rng, grid):
     cover("link.deserializer.masked", any(each["masked"] for each in headers))
     await rig.finish()
     cover("link.deserializer.lost", any(beat["lost"] for beat in rig.o_beat.items))
+
+
+@DeserializerRig.test()
+async def headers(rig, cfg, rng):
+    """Each bit of a good header of every type, flipped."""
+    good = [rig.packet(kind=kind, masked=0) for kind in (PacketType.ROW, PacketType.PLAIN)]
+    good += [rig.packet(kind=PacketType.NEWS, length=2, masked=0)]
+    good += [[random_control(rng, rng.choice(rig.peers), rig.rank)]]
+    others = (PacketType.IDLE, {}), (PacketType.ACK, {}), (PacketType.CREDIT, random_message(rng))
+    for kind, body in others:
+        credit, src = rng.getrandbits(8), rng.choice(rig.peers)
+        good.append([header(kind, body, credit=credit, src=src, dst=rig.rank, lane=LANE)])
+    for flits in good:
+        for bit in range(FLIT):
+            rig.send(flits, flip=1 << bit)
+            rig.send(flits)
+    await rig.until(lambda: not rig.wire.pending, limit=20000, what="all flits")
+    await rig.finish()
+    cover("link.deserializer.headers")
+
+
+@DeserializerRig.test()
+async def limits(rig, cfg, rng):
+    """Spans and ranks at and beyond their ends, NEWS of too few and too many entries, every
+    distance of a sequence number."""
+    units, sent = cfg.packet_flits, rng.choice((PacketType.ROW, PacketType.PLAIN))
+    flits = rig.packet(kind=sent, length=1, masked=0)
+    for length in range(units + 2):
+        for first in {*range(units), units - length} & {*range(units)}:
+            body = {"row_off" if sent == PacketType.ROW else "addr16": first}
+            fields = {"src": rng.choice(rig.peers), "dst": rig.rank, "len": length}
+            rig.send([header(sent, body, **fields)], more=length)
+    for src in range(2 * cfg.ranks):
+        rig.send(flits, src=src)
+    for count in range(2 * NEWS_ENTRIES):
+        for length in {count // 2, (count + 1) // 2, count // 2 + 1}:
+            fields = {"src": rng.choice(rig.peers), "dst": rig.rank, "len": length}
+            rig.send([header(PacketType.NEWS, {"count": count}, **fields)], more=length)
+    for distance in (*range(0, 1 << SEQ, 61), (1 << SEQ) // 2 - 1, (1 << SEQ) // 2):
+        rig.seq = (rig.seq + distance) % (1 << SEQ)
+        rig.send(flits)
+    await rig.until(lambda: not rig.wire.pending, limit=20000, what="all flits")
+    await rig.finish()
+    cover("link.deserializer.limits")
 
 
 @DeserializerRig.test()
@@ -169,7 +222,9 @@ async def credits(rig, cfg, rng):
 async def full(rig, cfg, rng):
     """While nobody takes beats the wire waits, and nothing is lost; a reset forgets all."""
     for turn in ("kept", "forgotten", "after"):
-        rig.pause("stop", rig.o_beat)
+        rig.pause("stop", rig.o_beat, rig.o_source)
+        for _ in range(12):
+            rig.send(rig.packet(length=1, masked=0))
         for _ in range(12):
             rig.send(rig.packet(length=1))
             rig.send(rig.packet())
@@ -180,6 +235,8 @@ async def full(rig, cfg, rng):
             await rig.cycles(3)
             assert not rig.o_beat.port.is_valid()
             continue
+        rig.pause(None, rig.o_source)
+        await rig.cycles(9)
         rig.pause(None, rig.o_beat)
         await rig.finish()
     cover("link.deserializer.full")

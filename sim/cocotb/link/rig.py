@@ -17,8 +17,8 @@ LANE = 0
 SETTLE = 12  # cycles until everything that came in is visible on ports and counters
 
 
-def random_packet(cfg, rng, src, dst, lane=LANE, length=None, **fields):
-    """A good packet as a list of flits; ``length``: payload flits."""
+def random_packet(cfg, rng, src, dst, lane=LANE, length=None, kind=None, **fields):
+    """A good packet as a list of flits; ``length``: payload flits; ``kind``: its type."""
     flits = cfg.packet_flits
     length = length or rng.choice((1, 1, 2, flits, flits, rng.randint(1, flits)))
     first = rng.randrange(flits - length + 1)
@@ -26,7 +26,7 @@ def random_packet(cfg, rng, src, dst, lane=LANE, length=None, **fields):
     kinds = [*[PacketType.ROW] * 4, PacketType.PLAIN]
     if length <= NEWS_ENTRIES // 2 and not masked:
         kinds.append(PacketType.NEWS)
-    kind = rng.choice(kinds)
+    kind = kind or rng.choice(kinds)
     body = random_body(rng, kind)
     if kind == PacketType.NEWS:
         body["count"] = 2 * length - rng.randrange(2)

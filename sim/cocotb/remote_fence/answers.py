@@ -176,6 +176,55 @@ async def totals_wrap(rig, cfg, rng):
 
 
 @AnswersRig.test()
+async def turns(rig, cfg, rng):
+    """Whoever may be answered is, 5 cycles after and 3 for each other rank that asks, whatever
+    packets these wait for."""
+    for _ in range(24):
+        due, *others = rng.sample(range(cfg.ranks), rng.randint(1, cfg.ranks))
+        for rank in others:
+            rig.send(rank)
+            rig.ask(rank)
+            await rig.step(rng.randrange(1, 9))
+        phase = rig.phase[due]
+        rig.send(due)
+        rig.ask(due)
+        await rig.step(rng.randrange(1, 9))
+        rig.ack(due, phase)
+        since = rig.cycle
+        await rig.step(9 + 3 * cfg.ranks)
+        took = rig.o_answer.stamps[-1] - since
+        assert due not in rig.model.asks and took <= 7 + 3 * len(others), took
+        await rig.settle()
+    cover("remote_fence.turns")
+
+
+@AnswersRig.test()
+async def far_totals(rig, cfg, rng):
+    """Totals of ranks and phases somewhere in their range, each asked for when one packet is
+    missing: nobody is answered before."""
+    for rank in rng.sample(range(cfg.ranks), min(3, cfg.ranks)):
+        for _ in range(2):
+            phase, count = rig.phase[rank], rng.randrange(1, TOTALS)
+            rig.send(rank, count)
+            for _ in range(count - 1):
+                rig.ack(rank, phase)
+                await rig.step()
+            rig.ask(rank)
+            await rig.step(12)
+            assert rank in rig.model.asks
+            rig.ack(rank, phase, bad=rng.randrange(2))
+            await rig.step(12)
+            assert rank not in rig.model.asks
+    for rank in range(cfg.ranks):  # each with its own total at the same time
+        rig.send(rank, 2)
+        rig.ask(rank)
+        await rig.step()
+    await rig.step(30)
+    await rig.settle()
+    cover("remote_fence.far_totals")
+
+
+@AnswersRig.test()
 async def latency(rig, cfg, rng):
     """An answer is offered 5 cycles after the last acknowledgement, and after the question."""
     for last in ("acknowledgement", "question"):
