@@ -36,7 +36,9 @@ class CreditRig(Rig):
 
     def _returned(self, item, cycle):
         rank = item["rank"]
-        self.returned[rank] += (item["total"] - self.returned[rank]) % TOTALS
+        given = (item["total"] - self.returned[rank]) % TOTALS
+        assert given, f"rank {rank} gives nothing back, and says so"
+        self.returned[rank] += given
         assert self.left(rank) >= 0
 
     def left(self, rank):
@@ -67,6 +69,8 @@ class CreditRig(Rig):
             await self.cycles(1)
             await self.pulse("take", rank=rank)
             self.taken[rank] += 1
+            await self.sampled()
+            assert self.get("ready") >> rank & 1 == (self.left(rank) > 0), f"{self.left(rank)} left"
             await self.cycles(1)
         await self.sampled()
         assert not self.get("ready") >> rank & 1, f"none left of {rank}, one shown"
@@ -125,6 +129,64 @@ async def false_totals(rig, cfg, rng):
     cover("link.slice_credits.bad_total")
 
 
+@CreditRig.test()
+async def every_distance(rig, cfg, rng):
+    """A total any distance ahead of the last one, a take beside it or not: what there is room for
+    counts, what there is not is told, half of all totals and more are old."""
+    distances = {d + n for d in (0, *(1 << n for n in range(12))) for n in (-1, 0, 1, 2)}
+    for rank in range(cfg.ranks):
+        for distance in sorted(distances & {*range(TOTALS)}):
+            for takes in (0, 1):
+                for at in range(4):
+                    await rig.drain(rank)
+                    held = rng.randint(takes, rig.places)
+                    rig.grant(rank, held)
+                    await rig.cycles(1)
+                    rig.set("granted", 0)
+                    await rig.cycles(5)
+                    await _tell_far(rig, rank, distance, takes, at)
+    cover("link.slice_credits.every_distance")
+
+
+async def _tell_far(rig, rank, distance, takes, at):
+    """The total, with a take so many cycles later."""
+    bad, left = rig.bad, rig.left(rank)
+    new, fits = distance < TOTALS // 2, left + distance <= rig.places
+    if takes and left + distance == rig.places + 1:
+        return  # the take decides whether it fits
+    rig.tell(rank, rig.granted[rank] + distance)
+    for cycle in range(6):
+        if takes and cycle == at:
+            rig.take(rank)
+        await rig.cycles(1)
+        rig.set("granted", 0)
+        rig.set("take", 0)
+    if new and fits:
+        rig.granted[rank] += distance
+    assert rig.bad - bad == (new and not fits), f"{distance} more, {left} left, {takes} at {at}"
+
+
+@CreditRig.test()
+async def asked_at_every_count(rig, cfg, rng):
+    """Asked back, a rank with any number of places gives a quarter of them, until all totals have
+    wrapped."""
+    for rank in range(cfg.ranks):
+        count = 0
+        while rig.returned[rank] < TOTALS + rig.places:
+            if rng.random() < 0.02:
+                await rig.drain(rank)
+            held, before = rig.left(rank), rig.returned[rank]
+            more = min(count % (rig.places + 1), rig.places - held)
+            count += 1
+            rig.grant(rank, more, back=1)
+            await rig.cycles(1)
+            rig.set("granted", 0)
+            await rig.cycles(5)
+            assert rig.returned[rank] - before == (held + more + 1) // 4, f"{held} + {more}"
+        await rig.drain(rank)
+    cover("link.slice_credits.asked_at_every_count")
+
+
 @CreditRig.test(stall="stop")
 async def asked_back(rig, cfg, rng):
     """Who is asked gives a quarter; while two answers wait, nothing more is given back."""
@@ -142,3 +204,30 @@ async def asked_back(rig, cfg, rng):
     assert rig.left(rank) == left
     await rig.drain(rank)
     cover("link.slice_credits.answers_wait")
+
+
+@CreditRig.test(stall="stop")
+async def answers_in_order(rig, cfg, rng):
+    """Ranks are asked while the answers of others wait, or leave: each answers for itself, in the
+    order in which they were asked."""
+    for stall in ("stop", "cyclic", "random", None) * 6:
+        ranks = rng.sample(range(cfg.ranks), 2)
+        first = rig.o_returned.count
+        rig.pause(stall, rig.o_returned)
+        for rank in ranks:
+            rig.grant(rank, rng.randint(0, rig.places - rig.left(rank)), back=1)
+            await rig.cycles(1)
+            rig.set("granted", 0)
+            await rig.cycles(rng.randrange(3))
+        await rig.cycles(6)
+        rig.pause(None, rig.o_returned)
+        await rig.cycles(6)
+        came = [item["rank"] for item in rig.o_returned.items[first:]]
+        assert came == ranks, f"{came} answered, {ranks} asked"
+        for rank in ranks:
+            await rig.drain(rank)
+            rig.grant(rank, rng.randint(3, rig.places))
+            await rig.cycles(1)
+            rig.set("granted", 0)
+            await rig.cycles(4)
+    cover("link.slice_credits.answers_in_order")

@@ -243,8 +243,14 @@ async def latency(rig, cfg, rng):
 
 @AnswersRig.test()
 async def reset_forgets(rig, cfg, rng):
-    """A reset with packets counted and a question open: counts and questions begin anew."""
+    """A reset with packets counted of all ranks in both phases, and a question open: counts and
+    questions begin anew."""
     for _ in range(3):
+        for rank in 2 * [*range(cfg.ranks)]:
+            rig.send(rank)
+            rig.ask(rank)
+            await rig.step()
+            await rig.settle()
         rig.send(1, 5)
         for _ in range(4):
             rig.ack(1, rig.phase[1])
@@ -253,9 +259,10 @@ async def reset_forgets(rig, cfg, rng):
         await rig.step(9)
         await rig.start()
         await rig.step(9)
-        rig.send(1)
-        rig.ask(1)
-        await rig.step(9)
-        assert rig.model.asks
-        await rig.settle()
+        for rank in 2 * [*range(cfg.ranks)]:
+            rig.send(rank)
+            rig.ask(rank)
+            await rig.step(9)
+            assert rig.model.asks
+            await rig.settle()
     cover("remote_fence.answers_reset")

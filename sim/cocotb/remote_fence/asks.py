@@ -7,7 +7,7 @@ from hub_rtl.remote_fence.remote_fence import FenceAsks
 from sim.bench.rig import Rig
 from sim.bench.slice_sender import random_record
 from sim.bench.streams import GRID
-from sim.golden.remote_fence import Sent
+from sim.golden.remote_fence import TOTALS, Sent
 from sim.quality.coverage import cover
 
 SHOWN = 3  # cycles from the last answer until nobody is waited for
@@ -201,21 +201,44 @@ async def packet_meets_fence(rig, cfg, rng):
 
 
 @AsksRig.test()
+async def totals_wrap(rig, cfg, rng):
+    """More packets than totals count, to one rank and then to others, in both phases."""
+    for rank in rng.sample(range(cfg.ranks), min(3, cfg.ranks)):
+        wanted, sent = TOTALS // 2 + rng.randrange(TOTALS), 0
+        while sent < wanted:
+            burst = rng.randrange(1, TOTALS // 3)
+            for _ in range(burst):
+                rig.put(rank=rank, plain=1, mask=1)
+            sent += burst
+            await rig.i_record.drained()
+            rig.fence()
+            await rig.settle()
+    cover("remote_fence.asks_wrap")
+
+
+@AsksRig.test()
 async def reset_forgets(rig, cfg, rng):
-    """A reset with a question open: counts and questions begin anew."""
-    for _ in range(3):
-        for _ in range(6):
-            rig.put(plain=1)
+    """A reset with a question open: counts of all ranks in both phases and questions begin
+    anew."""
+
+    async def one_each():
+        for rank in range(cfg.ranks):
+            rig.put(plain=1, rank=rank)
         await rig.i_record.drained()
-        rig.silent = set(range(cfg.ranks))
         rig.fence()
+
+    for _ in range(3):
+        for _ in range(2):
+            await one_each()
+            await rig.settle()
+        await one_each()
+        rig.silent = set(range(cfg.ranks))
         for _ in range(9):
             await rig.step()
         rig.silent = set()
         await rig.start()
-        rig.put(plain=1, rank=1)
-        await rig.i_record.drained()
-        rig.fence()
-        await rig.settle()
-        assert [(ask["rank"], ask["total"]) for ask in rig.asks] == [(1, 1)]
+        for _ in range(2):
+            await one_each()
+            await rig.settle()
+        assert [ask["total"] for ask in rig.asks] == [1] * 2 * cfg.ranks
     cover("remote_fence.asks_reset")
