@@ -95,6 +95,51 @@ async def credit_flits_in_time(rig, cfg, rng):
             await told(src, range(12) if count == quarter else range(120, 268))
 
 
+@LinkRig.test()
+async def reports_take_turns(rig, cfg, rng):
+    """Sources whose buffers are freed while the wire stands are told of them one after the other,
+    in the order of their numbers behind the one that was told last."""
+    quarter = max(1, cfg.ctl_credits // 4)
+    for _ in range(12):
+        rig.wire_out.set_pause("stop")
+        rig.put(rig.peers[0], length=cfg.packet_flits)
+        await rig.cycles(10)
+        some = rng.sample(rig.peers, rng.randint(1, len(rig.peers)))
+        for src in some:
+            for _ in range(quarter):
+                rig.send_control(src)
+        await rig.settle(20)
+        before = len(rig.told)
+        rig.wire_out.set_pause(None)
+        await rig.all_packets()
+        await rig.cycles(20 + 8 * cfg.ranks)
+        told = [dst for _, dst, _ in rig.told[before:]]
+        first = told[1]  # the first one was chosen before the others had something to tell
+        assert told[0] == rig.peers[0], told
+        assert told[1:] == sorted(some, key=lambda rank: (rank - first) % cfg.ranks), (some, told)
+    cover("link.credit.turns")
+
+
+@LinkRig.test(stall="stop")
+async def nothing_taken(rig, cfg, rng):
+    """Nobody takes sources or beats: as many short packets as find room come in; then the sources
+    are taken, and the beats behind them."""
+    for _ in range(3):
+        rig.pause("stop", rig.o_source, rig.o_beat)
+        rig.o_source.set_pause("stop")
+        for _ in range(12):
+            rig.send(rng.choice(rig.peers), length=1, masked=0)
+        for _ in range(6):
+            rig.send(rng.choice(rig.peers))
+        await rig.cycles(60)
+        assert rig.wire_in.pending
+        rig.o_source.set_pause(None)
+        await rig.cycles(9)
+        rig.pause(None, rig.o_beat)
+        await rig.settle(60)
+    cover("link.nothing_taken")
+
+
 @LinkRig.test(stall="stop", wire="stop")
 async def everything_blocked(rig, cfg, rng):
     """Nothing leaves the port: every control buffer that was promised fills up; then all comes out,

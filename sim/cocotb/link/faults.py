@@ -2,11 +2,12 @@
 """cocotb tests of LinkPort against a Python peer that breaks the rules: headers, lengths,
 numbers."""
 
-from hub_rtl.contract.packets import PacketType, Reason
+from hub_rtl.contract.fields import FLIT, SEQ
+from hub_rtl.contract.packets import HEADER, PacketType, Reason, unpack
 from sim.golden.link import header, with_fields
 from sim.quality.coverage import cover
 
-from .rig import LANE, LinkRig, random_control, random_packet
+from .rig import LANE, LinkRig, random_control, random_message, random_packet
 
 
 @LinkRig.test()
@@ -94,6 +95,28 @@ async def garbage_headers(rig, cfg, rng):
         await rig.settle(rng.choice((4, 30)))
     await rig.settle(60)
     assert len(rig.bad) > 40 and len(rig.rx.packets) > 40
+
+
+@LinkRig.test()
+async def every_bit(rig, cfg, rng):
+    """Each bit of a good header of every type, flipped."""
+    src = rig.peers[0]
+    good = [
+        random_packet(cfg, rng, src, rig.rank, kind=kind, length=length, masked=0)
+        for kind, length in ((PacketType.ROW, 1), (PacketType.PLAIN, None), (PacketType.NEWS, 2))
+    ]
+    good += [[random_control(rng, src, rig.rank)]]
+    others = (PacketType.IDLE, {}), (PacketType.ACK, {}), (PacketType.CREDIT, random_message(rng))
+    good += [[header(kind, body, src=src, dst=rig.rank, lane=LANE)] for kind, body in others]
+    for flits in good:
+        for bit in range(FLIT):
+            wrong = with_fields(flits[0], seq=rig.seq) ^ 1 << bit
+            rig.raw([wrong, *flits[1:]])
+            fields = unpack(HEADER, wrong)
+            if fields["type"] != PacketType.IDLE or len(flits) > 1:
+                rig.seq = (fields["seq"] + 1) % (1 << SEQ)
+            await rig.settle(8)
+    cover("link.every_bit")
 
 
 @LinkRig.test(stall="random")

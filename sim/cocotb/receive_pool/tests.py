@@ -85,6 +85,17 @@ async def turns(rig, cfg, rng):
     assert rig.model.held[held] == each
     rig.set("hold", 0)
     await rig.finish()
+    for _ in range(6):  # packets of one beat, whoever was served last, and one without any
+        sources = rng.sample(rig.sources, rng.randint(2, len(rig.sources)))
+        first = len(rig.records)
+        await queued(rig, sources, length=1, masked=0)
+        rig.set("hold", 0)
+        await rig.until(lambda: rig.quiet, what="all packets")
+        order = [src for _, src, _ in rig.records[first:]]
+        least = min(map(order.count, sources)) * len(sources)
+        for n in range(len(sources), least):
+            assert order[n] == order[n - len(sources)], order
+        await rig.cycles(rng.randrange(9))
     cover("receive_pool.turns")
 
 
