@@ -42,10 +42,11 @@ class Grants:
         self.first = slices * first_share(peers + 1, places // slices)
         self.reserve, self.batch = slices * RESERVE, slices * BATCH
         self.most = self.level = places - self.reserve * (peers - 1)
+        self._much = max(1, self.most // 4)  # packets of a period that need most
         self.free = places - self.first * peers
         self.sources = {source: _Source(self.first) for source in sources}
         self._short = self._unmet = self._denied = self._hungry = self._asks = False
-        self._touched = set()
+        self._touched, self._lacking = set(), set()
 
     def freed(self, source, packets):
         """Packets that came from there have left the pool."""
@@ -62,11 +63,7 @@ class Grants:
     @property
     def pending(self):
         """The next round may change something."""
-        return bool(
-            self._touched
-            or self._asks
-            or (self.free and any(known.lacks for known in self.sources.values()))
-        )
+        return bool(self._touched or self._asks or (self.free and self._lacking))
 
     @property
     def settled(self):
@@ -92,47 +89,55 @@ class Grants:
                 self.level = min(self.most, self.level + self.level // 2)
             self._unmet = self._denied = self._hungry = False
         touched, self._touched = self._touched, set()
-        told = []
-        for source, known in self.sources.items():
-            if measures or asks or source in touched or (known.lacks and self.free):
+        everyone, lacking, told = measures or asks, self._lacking, []
+        # A visit of another one could change nothing.
+        for source in self.sources if everyone else sorted(touched | lacking):
+            if everyone or source in touched or self.free:
+                known = self.sources[source]
                 granted, back = self._visit(known, measures, asks)
+                if known.lacks:
+                    lacking.add(source)
+                else:
+                    lacking.discard(source)
                 if granted or back:
                     told.append((source, granted, back))
         return told
 
     def _visit(self, known, measures, asks):
         first, active = self.first, known.quiet != QUIET
-        self.free += known.gained
+        free = self.free + known.gained
         own = known.own - known.gained
         known.gained = 0
         if measures:
             known.quiet = 0 if known.came else min(QUIET, known.quiet + 1)
             known.recent, known.came = known.came, 0
-        need = self._need(known.recent, active)
-        fair = min(need, self.level)
+        recent = known.recent
+        if recent >= self._much:
+            need = self.most
+        else:
+            need = 4 * recent + self.reserve
+            if active and need < first:
+                need = first
+        fair = need if need < self.level else self.level
         should = fair if self._short or need > first else first
-        want, lack = max(0, should - own), max(0, fair - own)
-        if lack > self.free:
+        if fair - own > free:
             self._short = self._unmet = True
-        known.lacks = want > self.free
-        self._denied |= known.lacks
-        self._hungry |= active and first - own > self.free
-        given = min(want, self.free)
-        self.free -= given
+        want = should - own
+        known.lacks = want > free
+        if known.lacks:
+            self._denied = True
+        if active and first - own > free:
+            self._hungry = True
+        given = 0 if want < 0 else free if known.lacks else want
+        self.free = free - given
         known.own = own = own + given
-        known.news += given
+        known.news = news = known.news + given
         back = asks and own > should and (self._short or self._denied)
-        worth = known.news >= own // 8 or known.news >= self.batch or measures
-        if not back and not (known.news and worth):
+        worth = news >= own // 8 or news >= self.batch or measures
+        if not back and not (news and worth):
             return 0, False
-        granted, known.news = known.news, 0
-        return granted, back
-
-    def _need(self, recent, active):
-        if recent >= max(1, self.most // 4):
-            return self.most
-        need = 4 * recent + self.reserve
-        return max(self.first, need) if active else need
+        known.news = 0
+        return news, back
 
     def gives(self, left):
         """Of so many places that it may use, what a source gives back that is asked to."""

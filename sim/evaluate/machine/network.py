@@ -76,6 +76,19 @@ class Transfer(simpy.Event):
             _fire(self._left, time)
 
 
+class _Call:
+    """What the environment takes for an event: a call that nobody waits for."""
+
+    __slots__ = ("callbacks", "function", "arguments")
+    _ok = True
+
+    def __init__(self, function, arguments):
+        self.callbacks, self.function, self.arguments = _CALL, function, arguments
+
+
+_CALL = (lambda call: call.function(*call.arguments),)
+
+
 def _fire(event, time):
     """Makes an event happen at ``time``, or now if that is over; its value is ``time``."""
     event._ok, event._value = True, time
@@ -206,7 +219,7 @@ class Network:
         self._ports = [
             [_Port(src, plane, s, first) for plane in range(self._planes)] for src in range(s.ranks)
         ]
-        self._pools = None
+        self._pools, self._round_length = None, s.visit * (s.ranks - 1)
         if s.places is not None and s.ranks > 1:
             self._pools = [[_Pool(dst, s) for _ in range(self._planes)] for dst in range(s.ranks)]
         self._ingress_free = [[0.0] * self._planes for _ in range(s.ranks)]
@@ -303,9 +316,9 @@ class Network:
 
     def call(self, delay, function, *arguments):
         """Calls ``function(*arguments)`` after ``delay``."""
-        event = simpy.Event(self.env)
-        event.callbacks.append(lambda _: function(*arguments))
-        _fire(event, self.env.now + delay)
+        now = self.env.now
+        delay = max(0.0, now + delay - now)  # what is left of it behind so long a time
+        self.env.schedule(_Call(function, arguments), delay=delay)
 
     def _loop(self, transfer):
         s, now = self.settings, self.env.now
@@ -319,13 +332,12 @@ class Network:
     def _serve(self, port):
         """Gives an idle link to the next destination that has a credit; without one, until a credit
         or a message comes."""
-        if port.busy:
-            return
         turns = port.turns
-        for _ in range(len(turns)):
-            pair = turns[0]
-            turns.rotate(-1)
+        if port.busy or not turns:
+            return
+        for skipped, pair in enumerate(turns, 1):
             if pair.credits > 0:
+                turns.rotate(-skipped)
                 self._send_batch(port, pair)
                 return
 
@@ -339,20 +351,27 @@ class Network:
         packets = flits = 0
         ended = []  # (message, flits of the batch up to its end)
         while head and room > packets:
-            count = min(room - packets, head.packets_waiting)
-            share = -(-head.flits_waiting * count // head.packets_waiting)
-            head.packets_waiting -= count
-            head.flits_waiting -= share
-            packets, flits = packets + count, flits + share
-            if not head.packets_waiting:
+            count, waiting = room - packets, head.packets_waiting
+            if count < waiting:
+                share = -(-head.flits_waiting * count // waiting)
+                head.packets_waiting = waiting - count
+                head.flits_waiting -= share
+                flits += share
+            else:
+                count = waiting
+                flits += head.flits_waiting
+                head.packets_waiting = head.flits_waiting = 0
                 ended.append((head, flits))
+            packets += count
             pair.sent(head, old)
             head = pair.head(old)
         if head is None:
             port.turns.remove(pair)
         pair.credits -= packets
-        told = min(port.reports, packets)  # packets go first: at most one such flit after each
-        port.reports -= told
+        told = 0
+        if port.reports:  # packets go first: at most one such flit after each
+            told = min(port.reports, packets)
+            port.reports -= told
         length = (flits + told) * self._cycle
         port.busy = True
         self.egress_busy[port.src] += length / self._planes
@@ -367,8 +386,10 @@ class Network:
         length, packet = flits * self._cycle, flits / packets * self._cycle
         # The switch stores a packet before it sends it on; the batch's first packet is there before
         # its last has left.
-        start = max(free[port.plane], now - length + packet + s.latency)
-        end = max(start + length, now + s.latency + packet)
+        there = now + s.latency + packet
+        end = max(free[port.plane], now - length + packet + s.latency) + length
+        if end < there:
+            end = there
         free[port.plane] = end
         self.ingress_busy[pair.dst] += length / self._planes
         for transfer, at in ended:
@@ -388,7 +409,7 @@ class Network:
 
     def _round(self, time):
         """When the first round of visits after a time begins."""
-        length = self.settings.visit * (self.settings.ranks - 1)
+        length = self._round_length
         return length * (floor(time / length) + 1) if length else time
 
     def _visit_at(self, receiver, plane, time):
@@ -404,9 +425,12 @@ class Network:
             return
         pool.next, grants, coming = inf, pool.grants, pool.coming
         while coming and coming[0][0] <= now:
-            grants.freed(*coming.popleft()[1:])
-        number = floor(now / period + SLACK)
-        measures, pool.period = number > pool.period, number
+            _, source, packets = coming.popleft()
+            grants.freed(source, packets)
+        periods = now / period + SLACK
+        measures = periods >= pool.period + 1
+        if measures:
+            pool.period = floor(periods)
         for source, granted, back in grants.round(measures):
             self._tell(receiver, plane, source, self._granted, receiver, granted, back)
         if grants.pending:
@@ -414,22 +438,23 @@ class Network:
         elif coming:
             self._visit_at(receiver, plane, self._round(coming[0][0]))
         elif period < inf and not grants.settled:
-            self._visit_at(receiver, plane, period * (number + 1))
+            self._visit_at(receiver, plane, period * (pool.period + 1))
 
     def _tell(self, src, plane, dst, function, *arguments):
         """A flit of its own goes from a hub to another: between packets, and through the other's
         ingress link behind what is queued there."""
         s, now, port = self.settings, self.env.now, self._ports[src][plane]
-        wait = 0.0
+        free, cycle, arrival = self._ingress_free[dst], self._cycle, now + s.latency
         if port.busy:
             port.reports += 1
-            wait = self._packet / 2
+            arrival = now + self._packet / 2 + s.latency
         self.report_bytes += s.flit_bytes
-        free = self._ingress_free[dst]
-        arrival = max(now + wait + s.latency, free[plane]) + self._cycle
-        if free[plane] > now:
-            free[plane] += self._cycle
-        self.call(arrival - now, function, self._ports[dst][plane], *arguments)
+        queued = free[plane]
+        if queued > arrival:
+            arrival = queued
+        if queued > now:
+            free[plane] = queued + cycle
+        self.call(arrival + cycle - now, function, self._ports[dst][plane], *arguments)
 
     def _granted(self, port, receiver, packets, back):
         """A source hears what it may send more; asked to, it gives back of what it has not used."""

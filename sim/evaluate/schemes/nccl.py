@@ -77,7 +77,8 @@ class SendRecv:
     def __init__(self, cluster, bytes_to, rows=True):
         self.cluster, self.env, self.machine = cluster, cluster.env, cluster.machine
         self.bytes_to = np.asarray(bytes_to, dtype=np.int64)
-        self.options = {"efficiency": constants("nccl").link_efficiency}
+        self.nccl = constants("nccl")
+        self.options = {"efficiency": self.nccl.link_efficiency}
         if rows:
             self.options["packet_bytes"] = 128
         ranks = self.machine.ranks
@@ -87,6 +88,7 @@ class SendRecv:
             for dst in range(ranks)
             if self.bytes_to[src, dst]
         }
+        self.used = self._channels_used(ranks)
         self.copied_at = dict.fromkeys(self.ways, 0.0)
         self.arrived = [self.env.event() for _ in range(ranks)]
         self._open = [sum(dst == rank for _, dst in self.ways) for rank in range(ranks)]
@@ -94,26 +96,26 @@ class SendRecv:
             if not count:
                 self.arrived[rank].succeed()
 
-    def _used(self, rank):
-        """Channels of the rank's messages, those of both ways in the same thread blocks."""
-        ways = self.ways.items()
-        sent = sum(one.channels for (src, _), one in ways if src == rank)
-        taken = sum(one.channels for (_, dst), one in ways if dst == rank)
-        return max(1, sent, taken)
+    def _channels_used(self, ranks):
+        """Channels of each rank's messages, those of both ways in the same thread blocks."""
+        sent, taken = [0] * ranks, [0] * ranks
+        for (src, dst), one in self.ways.items():
+            sent[src] += one.channels
+            taken[dst] += one.channels
+        return [max(1, *both) for both in zip(sent, taken, strict=True)]
 
     def sms(self, rank):
         """SMs that the rank's kernel takes."""
-        return min(channels(self.machine), self._used(rank))
+        return min(channels(self.machine), self.used[rank])
 
     def base_us(self, rank):
         """What the kernel takes beside its transfers: of the slower protocol, where it has both."""
-        nccl = constants("nccl")
         simple = any(
             rank in pair and not one.low_latency
             for pair, one in self.ways.items()
             if pair != (rank, rank)
         )
-        return nccl.simple_base_us if simple else nccl.ll_base_us
+        return self.nccl.simple_base_us if simple else self.nccl.ll_base_us
 
     def _gbps(self, pair, rank):
         """What the channels of a message store, or copy, at ``rank``: those that several messages
@@ -121,8 +123,8 @@ class SendRecv:
         gpu, one = self.machine.gpu, self.ways[pair]
         of_channel = gpu.nccl_channel_gbps
         if one.low_latency and pair[0] != pair[1]:
-            of_channel = gpu.nccl_ll_gbps / constants("nccl").ring_channels
-        share = min(1.0, channels(self.machine) / self._used(rank))
+            of_channel = gpu.nccl_ll_gbps / self.nccl.ring_channels
+        share = min(1.0, channels(self.machine) / self.used[rank])
         return of_channel * one.channels * share
 
     def run(self, rank):
@@ -135,7 +137,7 @@ class SendRecv:
 
     def _send(self, pair):
         (src, dst), size, one = pair, int(self.bytes_to[pair]), self.ways[pair]
-        rate, nccl, full = self._gbps(pair, src) * 1e3, constants("nccl"), deque()
+        rate, nccl, full = self._gbps(pair, src) * 1e3, self.nccl, deque()
         chunk = size if one.low_latency or src == dst else one.channels * nccl.chunk_bytes
         wire = 2 if one.low_latency and src != dst else 1
         while size:
@@ -158,7 +160,7 @@ class SendRecv:
     def _take(self, pair, size, copied, last):
         """The receiver sees the flag and copies the chunk, one after the other; LL's lines it takes
         as they come."""
-        (src, dst), one, nccl = pair, self.ways[pair], constants("nccl")
+        (src, dst), one, nccl = pair, self.ways[pair], self.nccl
         begin = self.env.now
         if src != dst:
             hop = nccl.ll_hop_us if one.low_latency else nccl.simple_hop_us
