@@ -115,7 +115,7 @@ async def every_bit(rig, cfg, rng):
             fields = unpack(HEADER, wrong)
             if fields["type"] != PacketType.IDLE or len(flits) > 1:
                 rig.seq = (fields["seq"] + 1) % (1 << SEQ)
-            await rig.settle(8)
+            await rig.settle(24)  # a control flit's buffer is free again, and that was told
     cover("link.every_bit")
 
 

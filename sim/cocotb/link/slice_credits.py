@@ -61,8 +61,9 @@ class CreditRig(Rig):
         """Takes what is left; that is what should be."""
         for port in ("take", "granted"):
             self.set(port, 0)
+        await self.cycles(8)  # what was told last has been heard, and an answer is there
         await self.until(lambda: not self.o_returned.port.is_valid(), what="answers")
-        await self.cycles(8)
+        await self.cycles(1)
         for _ in range(self.left(rank)):
             await self.sampled()
             assert self.get("ready") >> rank & 1, f"{self.left(rank)} left of {rank}, none shown"

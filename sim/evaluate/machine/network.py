@@ -346,11 +346,11 @@ class Network:
         credits allow."""
         s, now = self.settings, self.env.now
         old = now - s.age_limit
-        head = pair.head(old)
         room = min(port.batch, self._most, pair.credits)
         packets = flits = 0
         ended = []  # (message, flits of the batch up to its end)
-        while head and room > packets:
+        while packets < room and pair.lists:
+            head = pair.head(old)
             count, waiting = room - packets, head.packets_waiting
             if count < waiting:
                 share = -(-head.flits_waiting * count // waiting)
@@ -364,8 +364,7 @@ class Network:
                 ended.append((head, flits))
             packets += count
             pair.sent(head, old)
-            head = pair.head(old)
-        if head is None:
+        if not pair.lists:
             port.turns.remove(pair)
         pair.credits -= packets
         told = 0
