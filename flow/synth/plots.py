@@ -27,8 +27,8 @@ def draw_areas(figures, counts, path):
             axes.grid(axis="y", visible=False)
             axes.margins(y=0.01)
         for each, text in (
-            (BLUE, "every lane"),
-            (GREEN, "every loopback lane"),
+            (BLUE, "every slice"),
+            (GREEN, "every loopback slice"),
             (ORANGE, "once per hub"),
         ):
             gates.barh([labels[0]], [0], color=each, label=text)
@@ -76,7 +76,7 @@ def draw_lanes(series, path):
                 lw=1.2,
                 label=f"{line.start:.0f} + {line.slope:.1f} × slices, R² = {line.r2:.5f}",
             )
-        axes.set(xlim=0, ylim=0, xticks=xs)
+        axes.set(xlim=0, ylim=(0, 1.05 * axes.get_ylim()[1]), xticks=xs)
         axes.yaxis.set_major_formatter("{x:,.0f}")
         axes.set_xlabel("slices (one loopback slice beside them)")
         axes.set_ylabel("the hub, memories apart, kGE")
@@ -101,7 +101,7 @@ def draw_sweeps(sweeps, path):
             panel.set_xscale("log", base=2)
             panel.set_xticks(xs, [f"{x:,}" for x in xs])
             panel.minorticks_off()
-            panel.set_ylim(0)
+            panel.set_ylim(0, 1.08 * panel.get_ylim()[1])
             panel.set_xlabel(sweep.axis)
             panel.set_ylabel("memories apart, kGE")
         for panel in axes[len(sweeps) :]:

@@ -50,12 +50,12 @@ class Sweep:
 SWEEPS = {
     sweep.field: sweep
     for sweep in (
-        Sweep("lanes", (1, 2, 3, 4, 6), {"loop_lanes": 1}, "lanes"),
+        Sweep("lanes", (1, 2, 3, 4, 6), {"loop_lanes": 1}, "slices"),
         Sweep("slice_bytes", (32, 64, 128), _ONE, "bytes of a slice"),
         Sweep("ranks", (2, 4, 8, 16, 32, 72), _ONE, "ranks"),
         Sweep("regions", (16, 64, 256, 1024), _ONE, "regions"),
-        Sweep("rat_sets", (16, 64, 256, 1024), _ONE, "RAT entries of a lane", 4),
-        Sweep("pool_depth", (16, 32, 64, 128), _ONE, "pool entries of a lane"),
+        Sweep("rat_sets", (16, 64, 256, 1024), _ONE, "RAT entries of a slice", 4),
+        Sweep("pool_depth", (16, 32, 64, 128), _ONE, "pool entries of a slice"),
     )
 }
 
