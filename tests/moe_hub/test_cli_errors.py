@@ -202,10 +202,8 @@ def test_workers_end_silently(monkeypatch, capfd):
     monkeypatch.setattr(runner, "ProcessPoolExecutor", Pool)
     points = [runner.Point("moe_hub", "qwen2-moe-2.7b", tokens, ranks=4) for tokens in (64, 128)]
     assert len(runner.run_points(points, jobs=2)) == 2
-    assert (given["initializer"], given["initargs"]) == (
-        signal.signal,
-        (signal.SIGINT, signal.SIG_DFL),
-    )
+    with ProcessPoolExecutor(1, **given) as worker:
+        assert worker.submit(signal.getsignal, signal.SIGINT).result() == signal.SIG_DFL
 
 
 def test_version():
