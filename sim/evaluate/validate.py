@@ -66,20 +66,18 @@ figure, earliest or latest over the ranks.
 
 The model has no parameter that was adjusted to a layer. Latencies are measured one by one on idle hubs
 (`sim/evaluate/calibrate.py`); the rest is mechanism, as the blocks' pages have it: round robin over destinations, within one the
-[packet manager's](../blocks/packet_manager.md) lists and their turns, packets that are not full and wait for their merge timer or
-for want of room, the pool with one reserved entry per destination and `can_accept`, the
-[receive pool's](../blocks/receive_pool.md) visits and periods, whose grants come back through the sender's own ingress queue,
-announcements and closes that [share packets](../blocks/producer.md), marks that meet, regions that a
-[finisher](../blocks/scoreboard.md) looks at one by one, streams of stores that take turns, answers that share the links with rows
+[packet manager's](../blocks/packet_manager.md) lists and their turns, the pool with one reserved entry per destination and
+`can_accept`, the [receive pool's](../blocks/receive_pool.md) visits and periods, whose grants come back through the sender's own ingress queue,
+announcements and closes that [share packets](../blocks/producer.md), tells that wait for each other, marks that meet, entries of news
+that a scoreboard takes one by one, regions that a [finisher](../blocks/scoreboard.md) looks at one by one, streams of stores that take turns, answers that share the links with rows
 still being sent."""
 BATCH_TEXT = """The model moves batches of packets. In the comparison above a batch is one packet; the model of a whole machine
 uses larger ones, as a GPU has 8 to 36 such lanes. Error of the same layers with larger batches:"""
 CAVEATS = """## What this does not show
 
 *First tile ready* is the time of one tile of one expert on one rank; in layers of a few tokens it hangs on a single row that is
-alone at its expert, and the row on its last 16 bytes: a packet that is not full leaves with its merge timer, or earlier where a
-store wants its place in the tags. The model has the timer, not the tags. Of an entry that is looked at in turn, and of a command
-written to a register, it has the mean.
+alone at its expert, and on when the last producer has told what comes to it. No packet of these layers waits for its merge timer:
+a row's last one is full with the bytes that are left.
 
 The harness has one lane per hub; links of many lanes and switch planes are the same mechanism with other numbers, but were not
 simulated as RTL here. The routing logs are public files without a licence and not part of the project; without a log the command

@@ -8,9 +8,11 @@ from sim.evaluate.experiments import EXPERIMENTS
 from sim.evaluate.questions.baselines import SEEDS, baseline_points, baseline_report
 from sim.evaluate.questions.decode import DRAWS, PERCENTILES, decode_points, decode_report
 from sim.evaluate.questions.energy import energy_points, energy_report
+from sim.evaluate.questions.seeds import CASES, over_seeds
+from sim.evaluate.questions.seeds import SEEDS as DRAWN
 from sim.evaluate.questions.shared import GRAPHLESS, HOSTS, host_of
-from sim.evaluate.runner import Result, run_point
-from sim.evaluate.study import HUB, Options
+from sim.evaluate.runner import Point, Result, run_point
+from sim.evaluate.study import HUB, Experiment, Options, Report
 from sim.workload.models import model as shape
 
 SMALL = Options(models=("olmoe-1b-7b",), tokens=(64,))
@@ -92,6 +94,48 @@ def test_energy_is_bits_times_links():
     for row in report.summary:
         assert row["links, uJ per token"] == pytest.approx(8800e-6 / 64)
         assert row["over the hub"] == 1.0 and row["of it payload, %"] == 80
+
+
+def asking(name, points):
+    """An experiment of these points."""
+    return Experiment(name, "", points, lambda options, results: Report(rows=[], summary=[]))
+
+
+def drawn(tokens=(64,), **changed):
+    """Points of two systems."""
+    return [
+        Point(system, "olmoe-1b-7b", count, **changed) for count in tokens for system in ("a", HUB)
+    ]
+
+
+def test_figures_of_one_routing_are_asked_of_five():
+    """Speed-ups 1.1 to 1.5 of the hub's: their standard deviation over their mean; a system that is
+    as fast in one routing and faster in another is on either side."""
+    points, report = over_seeds([asking("one", lambda options: drawn(seed=7))])
+    assert {p.seed for p in points(Options(seed=7))} == set(range(7, 7 + DRAWN))
+    (row,) = report(Options(), times(lambda p: 10.0 + p.seed if p.system == "a" else 10.0)).summary
+    assert row["deviation, largest %"] == pytest.approx(100 * 0.025**0.5 / 1.3)
+    assert row["deviation, median %"] == row["deviation, largest %"]
+    assert (row["figures"], row["on either side of 1"], row["of"]) == (1, 0, "a")
+    (row,) = report(Options(), times(lambda p: 8.0 + p.seed if p.system == "a" else 10.0)).summary
+    assert row["on either side of 1"] == 1
+
+
+def test_what_shares_points_is_one_row_and_what_has_seeds_of_its_own_none():
+    def alone(options):
+        return drawn(tokens=range(8, 80, 8))
+
+    def has_seeds(options):
+        return [point for seed in (1, 2) for point in drawn(seed=seed)]
+
+    nothing = drawn(trace="log"), drawn(ranks=64), drawn(delays=(0.0, float("inf"))), drawn()[:1]
+    others = [asking(str(n), lambda options, own=own: own) for n, own in enumerate(nothing)]
+    shared = [asking("x", alone), asking("y", has_seeds), asking("z", alone)]
+    points, report = over_seeds([*shared, *others])
+    (row,) = report(Options(), times(lambda p: 10.0)).summary
+    assert row["experiments"] == "x, z" and row["cases"] == CASES
+    assert {p.system for p in points(Options())} == {"a", HUB}
+    assert len(points(Options())) == CASES * DRAWN * 2
 
 
 def test_same_seed_same_report():

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 import simpy
 
-from hub_rtl.contract.registers import register_map
 from hub_rtl.producer.tell_list import PATIENCE
 from hub_rtl.receive_pool.receive_pool import PERIOD
 from sim.system.fabric import HOP_NS, one_way
@@ -28,15 +27,19 @@ from .store_port import ANSWERS, ROWS, Job, StorePort
 
 __all__ = ["Harness", "LayerTimes", "model_layer"]
 
-ANNOUNCE_CYCLES = 4  # from one ANNOUNCE of a program to the next
+TELL_CYCLES = 2  # from one ANNOUNCE of a program to the next, while no news are packed
 CLOSE_CYCLES = 20  # last packet of a handle, or what it told, to the mark of its close
-NEWS_CYCLES = 26  # tells that may go, or a close with nothing left to wait for, to the packet
-POP_CYCLES = 3  # from one of them to the next, all peers together
+CHOICE_CYCLES = 6  # news may go: until their packet is begun
+POP_CYCLES = 3  # an entry of it
+NEXT_CYCLES = 2  # behind its last one, until the next packet is begun
+PACKED_CYCLES = 20  # last entry to the link
 NEWS_OF_FLIT, NEWS_OF_PACKET = 2, 16
-TOLD_CYCLES = 10  # last flit of news on the wire until the scoreboard has taken it
+TOLD_CYCLES = 9  # last flit of news on the wire to the scoreboard
+OWN_CYCLES = 0  # news for the own rank, from where others go to the link
+TAKE_CYCLES = 5 / 4  # an entry: four to a word, which takes a cycle more
 # The finisher of a region, docs/blocks/scoreboard.md: one bank at a time.
-AIM_CYCLES = 31  # last tell to the aim, beside its division
-DIVISION_BITS = 30  # of it, at most
+ASKED_CYCLES = 13  # last tell to the finisher
+AIM_CYCLES = 18  # beside division and sum
 FINISH_CYCLES = 17  # from one bank to the next, whose aim is known
 LAST_TILE_CYCLES = 25  # the byte that completes the last tile to its READY, the aim known
 ALL_CYCLES = 30  # last byte or close to ALL, the aim known
@@ -78,7 +81,6 @@ class _Layer:
         cfg = plan.cfg
         self.plan, self.harness, self.hub, self.piece = plan, harness, hub["latency_cycles"], piece
         self.packet_bytes, self.env = cfg.packet_bytes, simpy.Environment()
-        self.merge_timeout = register_map(cfg).register("control.MERGE_TIMEOUT").fields[0].reset
         self.network = Network(self.env, settings=settings_of(cfg, harness, hub, piece))
         self.ports = [StorePort(self, rank) for rank in range(cfg.ranks)]
         self.free = [[0.0] * harness.expert_units for _ in range(cfg.ranks)]
@@ -89,9 +91,11 @@ class _Layer:
         self.missing = [self._answer_counts(rank) for rank in range(cfg.ranks)]
         self.finisher_free = [0.0] * cfg.ranks
         # (what it does, region) that wait, by rank and peer
-        self.news = [[[] for _ in range(cfg.ranks)] for _ in range(cfg.ranks)]
-        self.turns = [deque() for _ in range(cfg.ranks)]  # peers that have some
-        self.unsent = [{} for _ in range(cfg.ranks)]  # rows that have not left, by expert
+        self.news = [[deque() for _ in range(cfg.ranks)] for _ in range(cfg.ranks)]
+        self.turns = [deque() for _ in range(cfg.ranks)]  # peers to which some go
+        self.news_free = [0.0] * cfg.ranks  # when the scoreboard has taken what came before
+        self.patient = [False] * cfg.ranks  # a tell waits for others
+        self.unsent = [[] for _ in range(cfg.ranks)]  # rows that have not left, by expert
         self.times = LayerTimes(
             *([[] for _ in range(cfg.ranks)] for _ in range(3)), stored=[0.0] * cfg.ranks
         )
@@ -127,6 +131,7 @@ class _Layer:
                     ),
                 )
         for rank in range(plan.cfg.ranks):
+            self.unsent[rank] = self.rows_of(rank)
             self.tell(rank)
         self.env.run()
         self.times.wire_bytes = self.network.wire_bytes + self.network.report_bytes
@@ -158,20 +163,28 @@ class _Layer:
             )
         self.region_here(job.dst, region)
 
-    def tell(self, rank):
-        """What the rank's rows bring to each expert is told one after the other; what is for a peer
-        goes when the first that waits has waited for long, or all have been told. What gets nothing
-        is closed then, the others when their last row has left."""
-        plan, end, goes = self.plan, ANNOUNCE_CYCLES * self.plan.shape.experts, 0
-        for expert, rows in enumerate(self.rows_of(rank)):
-            told = ANNOUNCE_CYCLES * (expert + 1)
-            if told > goes:
-                goes = min(told + PATIENCE, end)
-            self.unsent[rank][expert] = rows
-            dst, local = plan.place(expert)
-            self.call(goes, self.pack, rank, dst, self.counts_told, [self.regions[dst][local]])
-            if not rows:
-                self.call(told + CLOSE_CYCLES, self.close, rank, expert)
+    def tell(self, rank, expert=0):
+        """What the rank's rows bring to each expert is told one after the other; what gets nothing
+        is closed then, the others when their last row has left. A tell waits for others to its
+        peer, unless that one's list goes already."""
+        if expert == self.plan.shape.experts:
+            self.urge(rank)
+            return
+        dst, local = self.plan.place(expert)
+        self.news[rank][dst].append((self.counts_told, self.regions[dst][local]))
+        if dst not in self.turns[rank] and not self.patient[rank]:
+            self.patient[rank] = True
+            self.call(PATIENCE, self.urge, rank)
+        if not self.unsent[rank][expert]:
+            self.call(CLOSE_CYCLES, self.close, rank, expert)
+        self.call(POP_CYCLES if self.turns[rank] else TELL_CYCLES, self.tell, rank, expert + 1)
+
+    def urge(self, rank):
+        """All lists that have something go, each until it is empty."""
+        self.patient[rank] = False
+        for dst, waiting in enumerate(self.news[rank]):
+            if waiting:
+                self.goes(rank, dst)
 
     def rows_of(self, rank):
         """Rows of a rank by expert."""
@@ -195,33 +208,47 @@ class _Layer:
     def pack(self, rank, dst, then, regions):
         """News for a peer share packets with what else is there when one is made."""
         self.news[rank][dst] += [(then, region) for region in regions]
+        self.goes(rank, dst)
+
+    def goes(self, rank, dst):
+        """A peer gets its turn."""
         turns = self.turns[rank]
         if dst not in turns:
             turns.append(dst)
             if len(turns) == 1:
-                self.call(0, self.next_news, rank)
+                self.call(CHOICE_CYCLES, self.next_news, rank, [])
 
-    def next_news(self, rank):
-        """The peer whose turn it is gets a packet; then the next one."""
-        dst = self.turns[rank][0]
-        waiting = self.news[rank][dst]
-        packed, self.news[rank][dst] = waiting[:NEWS_OF_PACKET], waiting[NEWS_OF_PACKET:]
-        busy = POP_CYCLES * len(packed)
-        self.call(NEWS_CYCLES + busy, self.send_news, rank, dst, packed)
-        self.call(busy, self.news_packed, rank)
-
-    def news_packed(self, rank):
+    def next_news(self, rank, packed):
+        """The peer whose turn it is gets a packet, entry by entry of what is there; then the next
+        one."""
         turns = self.turns[rank]
-        dst = turns.popleft()
-        if self.news[rank][dst]:
+        dst = turns[0]
+        waiting = self.news[rank][dst]
+        if waiting and len(packed) < NEWS_OF_PACKET:
+            packed.append(waiting.popleft())
+            self.call(POP_CYCLES, self.next_news, rank, packed)
+            return
+        self.call(PACKED_CYCLES, self.send_news, rank, dst, packed)
+        turns.popleft()
+        if waiting:
             turns.append(dst)
         if turns:
-            self.next_news(rank)
+            self.call(NEXT_CYCLES, self.next_news, rank, [])
 
     def send_news(self, rank, dst, packed):
+        if dst == rank:
+            self.take_news(rank, packed, OWN_CYCLES)
+            return
         size = -(-len(packed) // NEWS_OF_FLIT) * self.plan.cfg.flit_bytes
         transfer = self.network.send(rank, dst, size, packet_bytes=size, news=True)
-        transfer.callbacks.append(lambda _: self.call(TOLD_CYCLES, self.news_here, dst, packed))
+        transfer.callbacks.append(lambda _: self.take_news(dst, packed, TOLD_CYCLES))
+
+    def take_news(self, rank, packed, after):
+        """The scoreboard takes one packet after the other, its first entry ``after`` cycles."""
+        now = self.env.now
+        end = max(self.news_free[rank], now + after) + TAKE_CYCLES * len(packed)
+        self.news_free[rank] = end
+        self.call(end - now, self.news_here, rank, packed)
 
     def news_here(self, rank, packed):
         for then, region in packed:
@@ -232,10 +259,15 @@ class _Layer:
         is."""
         region.told += 1
         if region.told == self.plan.cfg.ranks:
-            bits = (2 * self.plan.cfg.capacity).bit_length() - 1
-            bits += (self.plan.row_bytes // 16).bit_length()
-            takes = AIM_CYCLES + min(DIVISION_BITS, bits) + region.expected.bit_length()
-            self.finish(rank, region, takes, takes, self.aimed)
+            self.call(ASKED_CYCLES, self.aim, rank, region)
+
+    def aim(self, rank, region):
+        """The finisher divides, a bit of the quotient per cycle, and adds up the rows of the last
+        tile, a bit of their number per cycle."""
+        cfg = self.plan.cfg
+        bits = min(cfg.total_width, cfg.slot_width + 1 + cfg.row_bytes_width) - 4
+        bits += (region.expected % self.plan.tile_rows).bit_length()
+        self.finish(rank, region, AIM_CYCLES + bits, AIM_CYCLES + bits, self.aimed)
 
     def closed(self, rank, region):
         """A producer has no more."""

@@ -12,8 +12,6 @@ from hub_rtl.packet_manager.quota import ON_THE_WAY
 __all__ = ["ANSWERS", "ROWS", "Closes", "Job", "StorePort"]
 
 ROWS, ANSWERS = 0, 1  # sources of stores: the program, the expert stand-in
-SQUEEZED = 4  # packets that are not full and leave at once where a store finds no room
-SWEEP = 64  # cycles between two looks at an entry, mean of a pool that is half full
 
 
 @dataclass(slots=True)
@@ -57,8 +55,6 @@ class Closes:
         self.at = now
         if self.handle is None:
             self.covered = list(port.entries)
-            for held in list(port.partial):
-                port.let_go(held)
         else:  # entries are looked through; none of them is the handle's
             self.swept = now + sum(port.entries)
         port.layer.call(max(0.0, self.swept - now), self.look, dst)
@@ -89,7 +85,6 @@ class StorePort:
         self.spare = cfg.pool_depth - cfg.ranks  # entries that are not reserved
         self.entries = [0] * cfg.ranks
         self.unstored = [0, 0]  # jobs per source
-        self.partial = []  # packets that are not full and wait to be
         self.closes = Closes(self, partial(layer.tell_closes, rank))
 
     def push(self, source, job):
@@ -151,17 +146,13 @@ class StorePort:
                 self.store(stream, source, job)
                 return
         self.busy = False
-        if any(self.active):
-            for held in self.partial[:SQUEEZED]:
-                self.let_go(held)
 
     def store(self, stream, source, job):
         layer = self.layer
         packets = min(layer.piece, job.packets - job.sent)
-        tail = not packets
-        length = job.tail_bytes if tail else packets * layer.packet_bytes
-        job.sent += packets
-        ends = tail or (job.sent == job.packets and not job.tail_bytes)
+        length = packets * layer.packet_bytes or job.tail_bytes
+        job.sent += packets or 1
+        ends = job.sent == job.total
         if ends:
             self.active[stream] = None
         self.busy = True
@@ -172,19 +163,13 @@ class StorePort:
             job,
             length,
             packets or 1,
-            tail,
             ends,
         )
 
-    def stored(self, source, job, length, packets, tail, ends):
-        """The piece is in the pool: ready, but for a packet that is not full, which waits for its
-        merge timer or until a store finds no room."""
-        if tail:
-            held = job, length
-            self.partial.append(held)
-            self.layer.call(self.layer.merge_timeout + SWEEP, self.let_go, held)
-        else:
-            self.send(job, length, packets, True)
+    def stored(self, source, job, length, packets, ends):
+        """The piece is in the pool, and ready: a row's last packet is full with the bytes that are
+        left."""
+        self.send(job, length, packets)
         self.unstored[source] -= ends
         if ends and source == ROWS and not self.unstored[ROWS]:
             self.layer.times.stored[self.rank] = self.env.now
@@ -192,20 +177,13 @@ class StorePort:
         # can_accept shows a packet's entry only when the next one is already under way.
         self.entries[job.dst] += packets
 
-    def let_go(self, held):
-        """A packet that is not full gets ready, if it has not before."""
-        if held in self.partial:
-            self.partial.remove(held)
-            self.send(*held, 1, False)
-
-    def send(self, job, length, packets, full):
+    def send(self, job, length, packets):
         transfer = self.layer.network.send(
             self.rank,
             job.dst,
             length,
             packet_bytes=self.layer.packet_bytes,
             rowid=job.rowid,
-            full=full,
         )
         at = self.env.now
         transfer.left.callbacks.append(lambda _: self.release(job, packets, at))

@@ -4,7 +4,7 @@
 from flow.pages.rows import read
 from sim.evaluate.study import PAPER_SYSTEMS
 
-from .numbers import NAMES, mean, number, ratio
+from .numbers import NAMES, mean, number, percent, ratio
 from .rows import compared, grid, markdown, summary, titles
 
 __all__ = ["TABLES"]
@@ -230,6 +230,23 @@ def _training(folder):
     )
 
 
+def _seeds(folder):
+    """By experiment, how far another routing moves its figures."""
+    lines = [
+        [
+            row["experiments"],
+            row["figures"],
+            percent(row["deviation, median %"]),
+            percent(row["deviation, largest %"]),
+            f"{NAMES[row['of']]}, {row['model']}, {number(row['tokens'])} on {row['GPUs']}",
+            row["on either side of 1"],
+        ]
+        for row in read(folder, "seeds-summary")
+    ]
+    head = ["experiments", "figures", "median, %", "largest, %", "of", "either side of 1"]
+    return markdown(head, lines)
+
+
 TABLES = {
     "baselines": _baselines,
     "hosts": _hosts,
@@ -239,6 +256,7 @@ TABLES = {
     "gone": _gone,
     "balance": _balance,
     "energy": _energy,
+    "seeds": _seeds,
     "overlap": _overlap,
     "training": _training,
     "in_switch": summary(

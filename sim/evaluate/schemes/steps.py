@@ -27,7 +27,8 @@ __all__ = [
 ]
 
 SMALL_BYTES = 64e3
-TURNS = 1000  # of a rank's links while its rows leave
+# Turns of a rank's links while its rows leave: for each destination, at least, and at most.
+TURNS_EACH, LEAST_TURNS, MOST_TURNS = 32, 250, 1000
 PARTS = 64  # pieces of a pair's rows, times ranks, in which a copy kernel hands them to the network
 
 
@@ -59,20 +60,22 @@ def link_payload_gbps(machine, packet_bytes=128):
 def stock_fabric(cluster, sent_bytes=None):
     """Gives the cluster links of today's GPUs: no credits per destination, no hub's loopback path.
 
-    A turn of the links is a thousandth of what a rank sends, 8 KB at least: enough turns to be
-    fair, few enough to be fast. ``sent_bytes``: that, the workload's rows by default.
+    What a rank sends takes 250 to 1,000 turns of its links, more with more destinations, of 8 KB
+    at least: enough to be fair, few enough to be fast. ``sent_bytes``: that, the workload's rows by
+    default.
     """
     workload = cluster.workload
     if sent_bytes is None:
         rows = workload.tokens * workload.shape.top_k // workload.ranks
         sent_bytes = rows * workload.shape.combine_bytes
     packets = sent_bytes // 128
+    turns = min(max(TURNS_EACH * workload.ranks, LEAST_TURNS), MOST_TURNS)
     cluster.connect(
         replace(
             cluster.network.settings,
             places=None,
             local_rate=inf,
-            batch_packets=max(64, packets // TURNS),
+            batch_packets=max(64, packets // turns),
         )
     )
 
