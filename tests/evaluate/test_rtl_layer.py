@@ -13,9 +13,11 @@ from hub_rtl.producer.tell_list import PATIENCE
 from sim.evaluate.machine.network import Network, NetworkSettings
 from sim.evaluate.machine.rtl_layer import (
     CHOICE_CYCLES,
+    LINK_CYCLES,
     NEXT_CYCLES,
-    PACKED_CYCLES,
+    OWN_CYCLES,
     POP_CYCLES,
+    TAKE_CYCLES,
     TELL_CYCLES,
     _Layer,
 )
@@ -129,9 +131,9 @@ def test_news_for_a_peer_share_packets_and_peers_take_turns():
     second = first + NEXT_CYCLES + 5 * POP_CYCLES
     third = second + NEXT_CYCLES + 4 * POP_CYCLES
     assert layer.sent == {
-        (first + PACKED_CYCLES, 0): 16,
-        (second + PACKED_CYCLES, 1): 5,
-        (third + PACKED_CYCLES, 0): 4,
+        (first + OWN_CYCLES, 0): 16,
+        (second + LINK_CYCLES, 1): 5,
+        (third + OWN_CYCLES, 0): 4,
     }
 
 
@@ -141,7 +143,7 @@ def test_news_that_come_while_a_packet_is_packed_are_in_it():
     layer.env.run(until=CHOICE_CYCLES + 1)
     layer.pack(0, 0, None, range(1))
     layer.env.run()
-    assert layer.sent == {(CHOICE_CYCLES + 3 * POP_CYCLES + PACKED_CYCLES, 0): 3}
+    assert layer.sent == {(CHOICE_CYCLES + 3 * POP_CYCLES + OWN_CYCLES, 0): 3}
 
 
 def test_tells_wait_for_each_other_and_go_when_all_are_told():
@@ -149,7 +151,7 @@ def test_tells_wait_for_each_other_and_go_when_all_are_told():
     layer.tell(0)
     layer.env.run()
     begun = 4 * TELL_CYCLES + CHOICE_CYCLES
-    assert min(time for time, _ in layer.sent) == begun + 2 * POP_CYCLES + PACKED_CYCLES
+    assert min(time for time, _ in layer.sent) == begun + 2 * POP_CYCLES + OWN_CYCLES
     assert list(layer.sent.values()) == [2, 2]
 
 
@@ -162,8 +164,33 @@ def test_a_tell_waits_no_longer_than_its_patience():
     layer.tell(0)
     layer.env.run()
     first, entries = min(layer.sent.items())
-    assert first == (PATIENCE + CHOICE_CYCLES + 16 * POP_CYCLES + PACKED_CYCLES, 0)
+    assert first == (PATIENCE + CHOICE_CYCLES + 16 * POP_CYCLES + OWN_CYCLES, 0)
     assert entries == 16 and sum(layer.sent.values()) == 1000
+
+
+def test_a_scoreboard_takes_one_packet_of_news_after_the_other():
+    """Each rank's has its own time, and what comes late waits for nothing."""
+    env, taken = simpy.Environment(), []
+    network = Network(env, settings=NetworkSettings(ranks=2, rate=16, latency=1))
+    layer = SimpleNamespace(
+        env=env,
+        news_free=[0.0, 0.0],
+        call=network.call,
+        news_here=lambda rank, packed: taken.append((rank, len(packed), env.now)),
+    )
+    env.run(until=10)
+    for rank, count in ((0, 16), (0, 8), (1, 4)):
+        _Layer.take_news(layer, rank, [None] * count)
+    env.run(until=100)
+    _Layer.take_news(layer, 0, [None] * 8)
+    env.run()
+    each = TAKE_CYCLES
+    assert sorted(taken) == [
+        (0, 8, 10 + 24 * each),
+        (0, 8, 100 + 8 * each),
+        (0, 16, 10 + 16 * each),
+        (1, 4, 10 + 4 * each),
+    ]
 
 
 @pytest.mark.parametrize("packets, tail", [(2, 16), (2, 0), (0, 48)])

@@ -32,10 +32,9 @@ CLOSE_CYCLES = 20  # last packet of a handle, or what it told, to the mark of it
 CHOICE_CYCLES = 6  # news may go: until their packet is begun
 POP_CYCLES = 3  # an entry of it
 NEXT_CYCLES = 2  # behind its last one, until the next packet is begun
-PACKED_CYCLES = 20  # last entry to the link
+LINK_CYCLES, OWN_CYCLES = 20, 14  # last entry of it to the link, or to the own scoreboard
 NEWS_OF_FLIT, NEWS_OF_PACKET = 2, 16
 TOLD_CYCLES = 9  # last flit of news on the wire to the scoreboard
-OWN_CYCLES = 0  # news for the own rank, from where others go to the link
 TAKE_CYCLES = 5 / 4  # an entry: four to a word, which takes a cycle more
 # The finisher of a region, docs/blocks/scoreboard.md: one bank at a time.
 ASKED_CYCLES = 13  # last tell to the finisher
@@ -228,7 +227,8 @@ class _Layer:
             packed.append(waiting.popleft())
             self.call(POP_CYCLES, self.next_news, rank, packed)
             return
-        self.call(PACKED_CYCLES, self.send_news, rank, dst, packed)
+        way = OWN_CYCLES if dst == rank else LINK_CYCLES
+        self.call(way, self.send_news, rank, dst, packed)
         turns.popleft()
         if waiting:
             turns.append(dst)
@@ -237,16 +237,16 @@ class _Layer:
 
     def send_news(self, rank, dst, packed):
         if dst == rank:
-            self.take_news(rank, packed, OWN_CYCLES)
+            self.take_news(rank, packed)
             return
         size = -(-len(packed) // NEWS_OF_FLIT) * self.plan.cfg.flit_bytes
         transfer = self.network.send(rank, dst, size, packet_bytes=size, news=True)
-        transfer.callbacks.append(lambda _: self.take_news(dst, packed, TOLD_CYCLES))
+        transfer.callbacks.append(lambda _: self.call(TOLD_CYCLES, self.take_news, dst, packed))
 
-    def take_news(self, rank, packed, after):
-        """The scoreboard takes one packet after the other, its first entry ``after`` cycles."""
+    def take_news(self, rank, packed):
+        """The scoreboard takes one packet after the other."""
         now = self.env.now
-        end = max(self.news_free[rank], now + after) + TAKE_CYCLES * len(packed)
+        end = max(self.news_free[rank], now) + TAKE_CYCLES * len(packed)
         self.news_free[rank] = end
         self.call(end - now, self.news_here, rank, packed)
 
