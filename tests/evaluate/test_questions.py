@@ -128,7 +128,7 @@ def test_what_shares_points_is_one_row_and_what_has_seeds_of_its_own_none():
     def has_seeds(options):
         return [point for seed in (1, 2) for point in drawn(seed=seed)]
 
-    nothing = drawn(trace="log"), drawn(ranks=64), drawn(delays=(0.0, float("inf"))), drawn()[:1]
+    nothing = drawn(trace="log"), drawn(ranks=32), drawn(delays=(0.0, float("inf"))), drawn()[:1]
     others = [asking(str(n), lambda options, own=own: own) for n, own in enumerate(nothing)]
     shared = [asking("x", alone), asking("y", has_seeds), asking("z", alone)]
     points, report = over_seeds([*shared, *others])

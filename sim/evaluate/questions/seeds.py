@@ -13,8 +13,8 @@ from .shared import cases
 __all__ = ["CASES", "SEEDS", "over_seeds"]
 
 SEEDS = 5
-CASES = 3  # of an experiment
-MOST_GPUS = 32  # a layer of more takes longer than those of all others
+CASES = 2  # of an experiment
+MOST_GPUS = 16  # a layer of more takes longer than those of all others
 GOLDEN = (5**0.5 - 1) / 2  # multiples of it are spread evenly, in step with no grid of cases
 
 
