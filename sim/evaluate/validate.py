@@ -65,7 +65,8 @@ nominal latency every byte of every memory was compared with the golden model. T
 figure, earliest or latest over the ranks.
 
 The model has no parameter that was adjusted to a layer. Latencies are measured one by one on idle hubs
-(`sim/evaluate/calibrate.py`); the rest is mechanism, as the blocks' pages have it: round robin over destinations, within one the
+(`sim/evaluate/calibrate.py`), those of news and of the finisher from one signal of a run to the next; the rest is mechanism, as
+the blocks' pages have it: round robin over destinations, within one the
 [packet manager's](../blocks/packet_manager.md) lists and their turns, the pool with one reserved entry per destination and
 `can_accept`, the [receive pool's](../blocks/receive_pool.md) visits and periods, whose grants come back through the sender's own ingress queue,
 announcements and closes that [share packets](../blocks/producer.md), tells that wait for each other, marks that meet, entries of news
