@@ -168,3 +168,18 @@ async def old_lists(rig, cfg, rng, priority):
     await rounds(rig, cfg, rng, Lists(rig, old=True), 12, late=0)
     await rig.emptied()
     cover("packet_manager.lists.old")
+
+
+@PoolRig.test(credits=0, merge_timeout=TIMEOUT, age_limit=60000)
+async def bucket_after_bucket(rig, cfg, rng):
+    """A row of any bucket leaves behind one of any other, when there is nothing else."""
+    lists = Lists(rig)
+    for rank in range(cfg.ranks):
+        for one in range(BUCKETS):
+            for other in range(one, BUCKETS):
+                for number in (one, other):
+                    lists.put(rank, number)
+                    await rig.stored(rig.way)
+                    await lists.leave(rank, 1)
+    await rig.emptied()
+    cover("packet_manager.lists.pairs")
