@@ -18,7 +18,7 @@ class SidePorts:
 
     def __init__(self, rig):
         self._rig, self._still, self._recent, self._shown = rig, 0, {}, None
-        self._drained = 0
+        self._drained, self._marked = 0, False
         self._clear, self._leaving = (
             Counter(),
             Counter(),
@@ -118,6 +118,8 @@ class SidePorts:
     def _drains(self, cycle, mark):
         rig, golden = self._rig, self._rig.golden
         word = rig.get("draining")
+        assert self._marked or not word, f"{word:b} drains, and there was no mark"
+        self._marked |= mark
         for rank in range(rig.cfg.ranks):
             assert not self._idle(cycle, mark, rank) or not word >> rank & 1, (
                 f"rank {rank} drains without a reason"

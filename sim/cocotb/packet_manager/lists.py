@@ -123,7 +123,7 @@ class Lists:
             )
             self.turns[rank].leaves(number, came)
         self._met += count
-        await rig.cycles(rig.way)
+        await rig.cycles(4)
 
 
 async def rounds(rig, cfg, rng, lists, count, late):
@@ -174,12 +174,17 @@ async def old_lists(rig, cfg, rng, priority):
 async def bucket_after_bucket(rig, cfg, rng):
     """A row of any bucket leaves behind one of any other, when there is nothing else."""
     lists = Lists(rig)
-    for rank in range(cfg.ranks):
-        for one in range(BUCKETS):
-            for other in range(one, BUCKETS):
-                for number in (one, other):
-                    lists.put(rank, number)
-                    await rig.stored(rig.way)
-                    await lists.leave(rank, 1)
+    pairs = [(one, other) for one in range(BUCKETS) for other in range(one, BUCKETS)]
+    order = [number for pair in pairs for number in (*pair, pair[0])]
+    for first in (1, 2):  # entries that a list had had at a time
+        for _ in range(first):
+            lists.put(0, 0)
+        await rig.stored(rig.way)
+        await lists.leave(0, first)
+        for rank in range(cfg.ranks):
+            for number in order:
+                lists.put(rank, number)
+                await rig.stored(16)
+                await lists.leave(rank, 1)
     await rig.emptied()
     cover("packet_manager.lists.pairs")

@@ -70,7 +70,7 @@ async def timer_bounds(rig, cfg, rng, limit):
     """An entry leaves with its first visit at which it is as old as the limit says, to the cycle:
     not with the one before, and not with the one behind."""
     lates = set()
-    waits = (20, 20, 60, 150, 300, 500, 1030, 1200, 2100)
+    waits = (20, 60, 150, 400, 1030, 1100, 1300, 1800)
     for wait in waits:
         for extra in (0, 1, rng.randrange(2, 5)):
             await rig.anew()
