@@ -83,7 +83,16 @@ ALL = [
 ]
 MORE = {
     "tiny": ["ages_saturate"],
-    "small": ["order", "places", "pool_full", "place_in_a_moment", "leaving_is_enough", "ways"],
+    "small": [
+        "order",
+        "places",
+        "pool_full",
+        "place_in_a_moment",
+        "leaving_is_enough",
+        "ways",
+        "ways_at_once",
+        "behind_one_that_waits",
+    ],
     "odd": [],
 }
 

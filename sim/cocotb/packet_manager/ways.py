@@ -23,48 +23,64 @@ def deep(cfg):
     return cfg.pool_depth - cfg.ranks > 2 * WAYS + 2
 
 
+def name_of(store):
+    """What no other block has: RowID, or number of the block."""
+    return store["rowid"] or store["block"]
+
+
 class Keys:
-    """New rows whose tags belong to given sets."""
+    """New blocks whose tags belong to given sets."""
 
     def __init__(self, rig):
         self._rig, types = rig, pool_types_of(rig.cfg)
         self._key, self._row = Codec(types.key), Codec(types.row)
         self.count, self._width = types.set_count, (types.set_count - 1).bit_length()
 
-    def sets(self, row):
+    def sets(self, base):
         """(set of the first memory, of the second one)."""
         names = ("rowid", "block", "epoch", "region")
-        body = self._row.pack({name: row[name] for name in names})
-        rest = self._key.pack({"plain": 0, "rank": row["rank"], "body": body}) << DEGREE
+        row = self._row.pack({name: base[name] for name in names}) if not base["plain"] else 0
+        body = base["block"] if base["plain"] else row
+        key = {"plain": base["plain"], "rank": base["rank"], "body": body}
+        rest = self._key.pack(key) << DEGREE
         while rest >> DEGREE:
             rest ^= POLYNOMIAL << rest.bit_length() - 1 - DEGREE
         ones = (1 << self._width) - 1
         return rest & ones, rest >> self._width & ones
 
     def new(self, rank, sets):
-        """A row of two units."""
+        """A row of two units, or a plain block."""
         rig, rng = self._rig, self._rig.rng
+        plain = rng.random() < 0.25
         dests = [dest for dest, (to, _) in rig.traffic.dests.items() if to == rank]
         while True:
-            row = rig.traffic.row(
+            base = rig.traffic.row(
                 rowid=rng.getrandbits(24),
                 dest=rng.choice(dests),
                 epoch=rng.randrange(16),
                 full=2 * UNIT,
             )
-            if self.sets(row) == sets:
-                return row
+            if plain:
+                base = rig.traffic.plain(rank, rng.getrandbits(rig.cfg.addr_block_width))
+            if self.sets(base) == sets:
+                return base
+
+    def some(self):
+        """Sets and a rank, at random."""
+        rng = self._rig.rng
+        sets = rng.randrange(self.count), rng.randrange(self.count)
+        return sets, rng.randrange(self._rig.cfg.ranks)
 
 
 class Table:
     """Where the open tags may stand: all ways in which that can have come about."""
 
     def __init__(self):
-        self._worlds = [{}]  # {RowID: (memory, set), or (HOME, rank)}
+        self._worlds = [{}]  # {name: (memory, set), or (HOME, rank)}
 
     def opens(self, row, sets, left):
-        """A new tag; ``left``: RowID of the entry that had to leave for it, None if none had to."""
-        worlds, name, home = [], row["rowid"], (HOME, row["rank"])
+        """A new tag; ``left``: name of the entry that had to leave for it, None if none had to."""
+        worlds, name, home = [], name_of(row), (HOME, row["rank"])
         for world in self._worlds:
             places = [*enumerate(sets)]
             used = [list(world.values()).count(place) for place in places]
@@ -83,7 +99,7 @@ class Table:
         self._keep(worlds)
 
     def closes(self, row):
-        self._keep([{n: p for n, p in w.items() if n != row["rowid"]} for w in self._worlds])
+        self._keep([{n: p for n, p in w.items() if n != name_of(row)} for w in self._worlds])
 
     def _keep(self, worlds):
         self._worlds = [dict(each) for each in {frozenset(world.items()) for world in worlds}]
@@ -97,23 +113,25 @@ async def ways(rig, cfg, rng):
     for _ in range(24):
         await rig.anew()
         table, opened = Table(), []
+        lows, highs = rng.choice(((1, 1), (1, 2), (2, 1), (2, 2)))
         pairs = [
             (low, high)
-            for low in rng.sample(range(keys.count), rng.choice((1, 1, 2)))
-            for high in rng.sample(range(keys.count), rng.choice((1, 2)))
+            for low in rng.sample(range(keys.count), lows)
+            for high in rng.sample(range(keys.count), highs)
         ]
-        busy = rng.randrange(cfg.ranks)
+        busy, few, sets = rng.randrange(cfg.ranks), rng.choice((0.03, 0.25)), pairs[0]
         for _ in range(40):
-            if opened and (len(opened) > rig.places - 2 or rng.random() < 0.25):
+            sets = rng.choice(pairs) if rng.random() < 0.3 else sets
+            if opened and (len(opened) > rig.places - 2 or rng.random() < few):
                 row = opened.pop(rng.randrange(len(opened)))
-                rig.put(row, UNIT, UNIT)
+                rig.put(row, UNIT, row["full"] - UNIT)
                 await rig.stored(2 * rig.way)
                 table.closes(row)
-            elif opened and rng.random() < 0.3:
+            elif opened and rng.random() < few:
                 rig.put(rng.choice(opened), 0, rng.randint(1, UNIT))
                 await rig.stored(4)
             else:
-                await open_one(rig, keys, table, opened, busy, rng.choice(pairs))
+                await open_one(rig, keys, table, opened, busy, sets)
         await rig.flushed()
     cover("packet_manager.ways")
 
@@ -132,8 +150,8 @@ async def open_one(rig, keys, table, opened, busy, sets):
     if rig.counted["stall_pool"] > stalls:
         await rig.until(lambda: len(rig.packets) > before, 200, "a way")
         await rig.cycles(rig.way)
-        left = rig.packets[-1].rowid
-        opened[:] = [each for each in opened if each["rowid"] != left]
+        left = name_of(rig.packets[-1].stores[0].fields)
+        opened[:] = [each for each in opened if name_of(each) != left]
     assert len(rig.packets) == before + (left is not None)
     table.opens(row, sets, left)
     opened.append(row)
@@ -146,10 +164,7 @@ async def ways_at_once(rig, cfg, rng):
     keys = Keys(rig)
     for round_ in range(40):
         await rig.anew()
-        sets, rank = (
-            (rng.randrange(keys.count), rng.randrange(keys.count)),
-            rng.randrange(cfg.ranks),
-        )
+        sets, rank = keys.some()
         rows = [keys.new(rank, sets) for _ in range(2 * WAYS + 1)]
         stores = [store for row in rows for store in rig.traffic.bytes_of(row, 0, UNIT)]
         again = [store for row in rows for store in rig.traffic.bytes_of(row, 4, 8)]
@@ -162,7 +177,7 @@ async def ways_at_once(rig, cfg, rng):
         # Some leave, and as many others come, at any distance.
         for row in rng.sample(rows, rng.randint(1, len(rows))):
             rows.remove(row)
-            rig.put(row, UNIT, UNIT)
+            rig.put(row, UNIT, row["full"] - UNIT)
         await rig.stored(rng.randrange(rig.way))
         for _ in range(2 * WAYS + 1 - len(rows)):
             row = keys.new(rank, sets)
@@ -171,3 +186,31 @@ async def ways_at_once(rig, cfg, rng):
         await rig.stored()
         await rig.flushed()
     cover("packet_manager.ways.at_once")
+
+
+@PoolRig.test(fits=deep, merge_timeout=LATE, age_limit=LATE)
+async def behind_one_that_waits(rig, cfg, rng):
+    """While a store waits for a place or a way, those behind it find what is open, and what is
+    closed meanwhile they do not; it takes no way that another one has."""
+    keys = Keys(rig)
+    for _ in range(80):
+        await rig.anew()
+        sets, rank = keys.some()
+        count = rng.choice((2 * WAYS + 1, rng.randint(1, 2 * WAYS)))
+        rig.set_policy(max_entries=rng.choice((count, cfg.pool_depth)))
+        rows = [keys.new(rank, sets) for _ in range(count + 1)]
+        for row in rows[:-1]:
+            rig.put(row, 0, UNIT)
+        if rng.random() < 0.6:
+            await rig.stored(rig.way)
+        rig.put(rows[-1], 0, UNIT)
+        for row in rng.choices(rows, k=3):
+            rig.put(row, 4, 8)
+        await rig.cycles(rng.randrange(2 * WAYS))
+        await rig.mark()
+        await rig.stored(rig.way)
+        for row in rows:
+            rig.put(row, 0, 4)
+        await rig.stored(rig.way)
+        await rig.flushed()
+    cover("packet_manager.ways.behind")
