@@ -404,14 +404,15 @@ class PacketManagerGolden:
     def _ahead(self, kind, x, turn):
         """A packet of this class goes before ``x`` of another one. ``turn``: it may be the turn of
         one that is no full row."""
+        held = x.plain and x.kind != LOW  # full .nop ones have their turn, plain or not
         if kind == BUCKET and x.kind != BUCKET:
             if self.priority == PLAIN_FIRST:
                 return False  # a plain one that is not full may have held it back
-            return not turn or (self.priority == ROWS_FIRST and x.plain)
+            return not turn or (self.priority == ROWS_FIRST and held)
         if x.kind == BUCKET:
             return self.priority == PLAIN_FIRST and kind == PLAIN
         # Full plain ones may have been behind a row that is not full.
-        hidden = self.priority == ROWS_FIRST and kind == PLAIN and not x.plain
+        hidden = self.priority == ROWS_FIRST and kind == PLAIN and not held
         return kind < x.kind and not hidden
 
     def fairness(self):

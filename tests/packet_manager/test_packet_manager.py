@@ -12,7 +12,8 @@ from sim.bench.runner import run_bench
 from sim.quality.caught import assert_caught
 
 MODULE = ",".join(
-    f"sim.cocotb.packet_manager.{name}" for name in ("tests", "limits", "places", "moments")
+    f"sim.cocotb.packet_manager.{name}"
+    for name in ("tests", "limits", "places", "moments", "lists", "ways", "visits", "room")
 )
 CONFIGS = {
     "tiny": preset("tiny", slice_bytes=16),
@@ -67,10 +68,31 @@ ALL = [
     "lock_moments",
     "death_moments",
     "timer_moments",
+    "marks_meet",
+    "behind_a_marked_one",
+    "lists",
+    "old_lists",
+    "bucket_after_bucket",
+    "sweeps",
+    "timer_bounds",
+    "own_maximum",
+    "given_back",
+    "room_for_all",
+    "locked_ahead",
+    "ranks_in_turn",
 ]
 MORE = {
     "tiny": ["ages_saturate"],
-    "small": ["order", "places", "pool_full", "place_in_a_moment", "leaving_is_enough"],
+    "small": [
+        "order",
+        "places",
+        "pool_full",
+        "place_in_a_moment",
+        "leaving_is_enough",
+        "ways",
+        "ways_at_once",
+        "behind_one_that_waits",
+    ],
     "odd": [],
 }
 

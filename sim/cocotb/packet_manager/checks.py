@@ -18,7 +18,7 @@ class SidePorts:
 
     def __init__(self, rig):
         self._rig, self._still, self._recent, self._shown = rig, 0, {}, None
-        self._drained = 0
+        self._drained, self._marked = 0, False
         self._clear, self._leaving = (
             Counter(),
             Counter(),
@@ -109,12 +109,17 @@ class SidePorts:
             assert any(min(age, 0xFFFF) - 2 * sweep <= shown["age"] <= age for age in ages), (
                 f"{shown}, of age {ages}"
             )
+            # Each had its age when it was visited: within a sweep the later visit adds to it.
             first = cycle - min(placed.values())
-            assert max(ages) >= first, f"{shown} is not the oldest, another has {first} cycles"
+            assert max(ages) + depth >= first, (
+                f"{shown} is not the oldest, another has {first} cycles"
+            )
 
     def _drains(self, cycle, mark):
         rig, golden = self._rig, self._rig.golden
         word = rig.get("draining")
+        assert self._marked or not word, f"{word:b} drains, and there was no mark"
+        self._marked |= mark
         for rank in range(rig.cfg.ranks):
             assert not self._idle(cycle, mark, rank) or not word >> rank & 1, (
                 f"rank {rank} drains without a reason"

@@ -179,17 +179,28 @@ async def same_address(rig, cfg, rng):
 
 @PoolRig.test(credits=0, merge_timeout=60000, age_limit=60000, watchdog=0)
 async def ages_saturate(rig, cfg, rng):
-    """An entry that waits for a credit longer than ages can count shows the largest age until it
-    leaves."""
-    rig.put(rig.traffic.row(), 3, 20)
-    await rig.stored()
+    """Entries that wait for a credit longer than ages can count show the largest age until they
+    leave, and only they."""
+    dest, rank = rig.traffic.first
+    old = min(rig.places, 7)
+    for _ in range(old):
+        rig.put_row(1, dest=dest)
+        await rig.stored(rng.randrange(cfg.pool_depth, 3 * cfg.pool_depth))
     for cycles in (1 << 16, 50, 50):
         await rig.cycles(cycles + 3 * cfg.pool_depth)
         await rig.sampled()
         assert rig.get("oldest")["age"] == 0xFFFF
         await rig.cycles(1)
-    rig.credits.give(1)
-    await rig.emptied()
+    # Young ones in the places of the first that have left.
+    young = old // 2
+    rig.credits.left[rank] = young
+    await rig.cycles(100)
+    rig.put_rows(rig.places - old + young, dest=dest)
+    await rig.stored(8 * cfg.pool_depth)
+    rig.credits.give(cfg.pool_depth)
+    await rig.cycles(10 * cfg.pool_depth)
+    assert len(rig.packets) == old, "a young one has left"
+    await rig.flushed()
 
 
 @PoolRig.test(merge_timeout=60000, age_limit=50)

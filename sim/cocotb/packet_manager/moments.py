@@ -203,3 +203,52 @@ async def timer_moments(rig, cfg, rng):
             packets[0].full and packets[0].take - packets[0].stores[0].placed >= timeout,
         )
         cover("packet_manager.timer.parted", len(packets) == 2)
+
+
+@PoolRig.test(fits=lambda cfg: cfg.pool_depth - cfg.ranks >= 4, merge_timeout=LATE, age_limit=LATE)
+async def marks_meet(rig, cfg, rng):
+    """A mark that comes before another one has drained is one with it: of their handle, if it is
+    the same, else of all."""
+    for one in range(min(4, cfg.handles)):
+        for other in range(min(4, cfg.handles)):
+            await rig.anew()
+            by_handle = {dest // cfg.replicas: dest for dest in rig.traffic.dests}
+            handles = [one, *{other, *by_handle} - {one}][:4]
+            rig.o_record.set_pause("stop")
+            for handle in handles:
+                rig.put_row(20, dest=by_handle[handle])
+            await rig.stored(rng.randrange(rig.way))
+            await rig.mark(one)
+            await rig.cycles(rng.randrange(2 * rig.way))
+            await rig.mark(other)
+            await rig.cycles(rng.randrange(2 * rig.way))
+            rig.o_record.set_pause(None)
+            await rig.cycles(3 * rig.late)
+            left = {p.stores[0].dest // cfg.replicas for p in rig.packets}
+            assert left == ({one} if one == other else {*handles}), f"marks of {one} and {other}"
+            await rig.flushed()
+    cover("packet_manager.mark.meets")
+
+
+@PoolRig.test(merge_timeout=LATE, age_limit=LATE)
+async def behind_a_marked_one(rig, cfg, rng):
+    """The last beat of a marked packet waits, and behind it a packet that no mark covers: it drains
+    until its own bytes are in the ledger."""
+    for other in range(cfg.ranks):
+        for wait in range(rig.way):
+            await rig.anew()
+            dest, rank = rig.traffic.first
+            rig.put_row(20, dest=dest)
+            behind = rig.traffic.plain(other, 5)
+            rig.put(behind, 0, cfg.packet_bytes - UNIT)
+            await rig.stored(rig.way)
+            rig.o_record.set_pause("stop")
+            await rig.mark(dest // cfg.replicas)
+            await rig.cycles(rig.late + wait)  # the other one is found innocent
+            rig.put(behind, cfg.packet_bytes - UNIT, UNIT)
+            await rig.stored(rig.way)
+            assert not rig.packets and len(rig.taken) == 2
+            assert rig.get("draining") >> rank & 1
+            rig.o_record.set_pause(None)
+            await rig.emptied()
+    cover("packet_manager.mark.behind")

@@ -75,8 +75,10 @@ BLOCKS = {
     "packet_manager": Block(
         PacketManager,
         TINY.replace(pool_depth=16),
-        "sim.cocotb.packet_manager.tests,sim.cocotb.packet_manager.limits,"
-        "sim.cocotb.packet_manager.places,sim.cocotb.packet_manager.moments",
+        ",".join(
+            f"sim.cocotb.packet_manager.{part}"
+            for part in ("tests", "limits", "places", "moments", "lists", "ways", "visits", "room")
+        ),
     ),
     # Turns can be told from priorities with four peers.
     "link": Block(
