@@ -49,15 +49,21 @@ TESTS = [
     "slow_peer",
     "dead_peer",
     "remote_fences",
+    "each_memory_is_awaited",
     "many_fences",
     "software_reads",
     "reset_in_traffic",
     "latency",
     "turns",
+    "slow_answers",
+    "no_room_for_closes",
+    "packets_of_each_size",
+    "more_than_a_packet",
     "blocked_messages",
     "software_turns",
     "before_cleared",
     "drains",
+    "each_packet_manager_is_awaited",
     "dead_turns",
 ]
 PROMISES = [
@@ -69,7 +75,10 @@ PROMISES = [
     "the_rest",
     "when_tells_go",
     "two_tells",
+    "tell_waits_beside_others",
     "same_replica_twice",
+    "tells_held_up",
+    "sixteen_in_a_row",
     "spent_late",
     "dead_told",
 ]
@@ -82,6 +91,9 @@ MOMENTS = [
     "write_meets_close",
     "death_meets_message",
     "close_meets_other",
+    "same_replica_between_others",
+    "listed_before_first_entry",
+    "reset_meets_command",
     "end_meets_fence",
 ]
 MODULES = ",".join(

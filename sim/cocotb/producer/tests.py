@@ -10,6 +10,8 @@ from sim.quality.coverage import cover
 
 from .rig import ProducerRig
 
+REMOTE_BY = 60  # cycles in which a remote fence of which nobody is asked has its answer
+
 
 @ProducerRig.test(grid=GRID)
 async def random_commands(rig, cfg, rng, grid):
@@ -203,6 +205,27 @@ async def remote_fences(rig, cfg, rng):
     rig.memories.mute = set()
     await rig.idle()
     cover("producer.remote.dead")
+
+
+@ProducerRig.test(rate=0, peek=0)
+async def each_memory_is_awaited(rig, cfg, rng):
+    """A remote fence waits for each living peer that some slice has asked, for it alone and beside
+    dead ones, whose answers never come."""
+    ranks = set(range(cfg.ranks))
+    for at, alive in product(range(cfg.slices), ranks):
+        for dead in (set(), ranks - {alive}):
+            memories = rig.memories
+            memories.asked = {(at, rank) for rank in dead | {alive}}
+            memories.mute, rig.dead = ranks, dead
+            rig.command(CommandOp.FENCE_REMOTE)
+            await rig.cycles(REMOTE_BY)
+            assert rig.open, f"slice {at}: rank {alive} was not awaited"
+            memories.mute = dead
+            await rig.until(lambda: not rig.open, 100, "the fence")
+            assert rig.reasons[-1] == (Reason.PEER_DEAD if dead else Reason.OK)
+            memories.mute, rig.dead = set(), set()
+            await rig.cycles(4)
+    cover("producer.remote.each")
 
 
 @ProducerRig.test(rate=0.6)
