@@ -59,6 +59,7 @@ TESTS = [
     "no_room_for_closes",
     "packets_of_each_size",
     "more_than_a_packet",
+    "credits_not_asked_for",
     "blocked_messages",
     "software_turns",
     "before_cleared",

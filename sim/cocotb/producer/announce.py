@@ -313,9 +313,12 @@ async def sixteen_in_a_row(rig, cfg, rng):
         await rig.write_all([rig.mine(epoch=epoch, **entry) for _ in range(cfg.handles)])
         await rig.cycles(4)
         for count in (2, 4, 10):
+            before = len(rig.packets)
             for dest in rng.sample(range(cfg.dests), count):
                 handle, replica = divmod(dest, cfg.replicas)
                 told = {"epoch": epoch, "replica": replica, "bytes16": 1, "more": 1}
+                await rig.cycles(4)
+                assert not rig.claims and len(rig.packets) == before, f"rank {rank}: too early"
                 rig.command(CommandOp.ANNOUNCE, handle=handle, **told)
             await rig.idle()
             ended, came = rig.o_news.stamps[-1], rig.i_command.stamps[-count:]

@@ -40,20 +40,23 @@ async def latency(rig, cfg, rng):
 async def announced_at_once(rig, cfg, rng):
     """Announcements of different destinations are accepted and answered one per cycle; the last,
     without ``more``, is answered three cycles later."""
-    await rig.start(owner=1, epoch=2, log2_replicas=0)
-    before = len(rig.o_response.stamps)
-    handles = rng.sample(range(cfg.handles), 5)
-    for handle in handles:
-        more = handle != handles[-1]
-        rig.command(CommandOp.ANNOUNCE, handle=handle, epoch=2, bytes16=2, more=more)
-    await rig.until(lambda: len(rig.o_response.stamps) == before + 5, 200, "answers")
-    came, stamps = rig.i_command.stamps[-5:], rig.o_response.stamps[-5:]
-    assert [stamp - came[0] for stamp in came] == [0, 1, 2, 3, 4], came
-    took = [stamp - first for stamp, first in zip(stamps, came, strict=True)]
-    assert took == [TELL_CYCLES] * 4 + [TELL_CYCLES + 3], took
-    assert all(one["status"] == Reason.OK for one in rig.answered[-5:])
-    await rig.idle()
-    assert sorted(entry["bytes16"] for _, entry in rig.entries if entry["tell"]) == [2] * 5
+    count, log2 = min(cfg.dests, 10), cfg.replicas.bit_length() - 1
+    for _ in range(6):
+        await rig.start(owner=1, epoch=2, log2_replicas=log2)
+        # After a reset destination 0 may wait as if it had just been asked, unless it is the first.
+        dests = [0, *rng.sample(range(1, cfg.dests), count - 1)]
+        for dest in dests:
+            handle, replica = divmod(dest, cfg.replicas)
+            told = {"epoch": 2, "bytes16": 2, "more": dest != dests[-1]}
+            rig.command(CommandOp.ANNOUNCE, handle=handle, replica=replica, **told)
+        await rig.until(lambda: len(rig.answered) == count, 200, "answers")
+        came, stamps = rig.i_command.stamps[-count:], rig.o_response.stamps[-count:]
+        assert [stamp - came[0] for stamp in came] == [*range(count)], came
+        took = [stamp - first for stamp, first in zip(stamps, came, strict=True)]
+        assert took == [TELL_CYCLES] * (count - 1) + [TELL_CYCLES + 3], took
+        assert all(one["status"] == Reason.OK for one in rig.answered)
+        await rig.idle()
+        assert [entry["bytes16"] for _, entry in rig.entries if entry["tell"]] == [2] * count
     cover("producer.announced_at_once")
 
 

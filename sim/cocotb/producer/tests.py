@@ -149,6 +149,29 @@ async def slow_peer(rig, cfg, rng):
     cover("producer.slow_peer")
 
 
+@ProducerRig.test(rate=0, peek=0, prompt=1, fits=lambda cfg: cfg.handles >= cfg.ranks)
+async def credits_not_asked_for(rig, cfg, rng):
+    """Credits are shown all the time, but one peer has none: a packet to another is begun only a
+    cycle after it was asked for."""
+    await rig.start(entries=False)
+    for rank in range(cfg.ranks):
+        entry = rig.mine(epoch=0, closed=0, log2_replicas=0, replica=rig.all_to(rank))
+        await rig.write(rank, entry)
+    await rig.cycles(4)
+    rig.unasked = 1
+    for epoch, poor in enumerate(range(cfg.ranks)):
+        rig.credits[poor] = 0
+        assert await rig.close(poor, epoch) == Reason.OK
+        await rig.until(lambda n=poor: rig.get("wanted") >> n & 1, 100, "what waits for a credit")
+        for rank in rng.sample(range(cfg.ranks), cfg.ranks):
+            if rank != poor:
+                assert await rig.close(rank, epoch) == Reason.OK
+        await rig.until(lambda n=epoch: len(rig.messages) == (n + 1) * cfg.ranks - 1, 500, "closes")
+        rig.credits[poor] = 2
+        await rig.idle()
+    cover("producer.not_asked_for")
+
+
 @ProducerRig.test(rate=0.8)
 async def dead_peer(rig, cfg, rng):
     """Closes of a dead peer are dropped and counted; a fence names it once."""
