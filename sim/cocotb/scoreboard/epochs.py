@@ -153,19 +153,20 @@ async def marks_of_past_epochs_go(rig, cfg, rng):
 
 @ScoreboardRig.test()
 async def news_directly_behind_news(rig, cfg, rng):
-    """Two refusals of a bank in successive cycles, the second of an epoch at each distance: each is
-    kept, late or lost as it would be alone."""
+    """Three refusals of a bank in successive cycles, two of them of an epoch at each distance: each
+    is kept, late or lost as it would be alone, and nothing else changes."""
     await one_region(rig)
     for epoch in range(16):
         await rig.order(RegionOp.FORGET, 0, epoch)
         await rig.open(0, epoch)
         for ahead in rng.sample(range(2, 16, 2), 7):
             await rig.drained()
-            rig.refuse(0, epoch, 16)
-            rig.refuse(0, (epoch + ahead) % 16, 16)
+            for number in (epoch, epoch + ahead, epoch + ahead):
+                rig.refuse(0, number % 16, 16)
         await rig.drained()
         await rig.check_status(0, epoch & 1)
         await rig.abort(0, epoch)
+        await rig.check_status(0, epoch & 1)
         for name in ("early_kept", "tainted", "refused_stale"):
             assert rig.counts[name] == rig.model.counts[name], f"epoch {epoch}: {name}"
 
@@ -184,7 +185,7 @@ async def many_bytes_before_open(rig, cfg, rng):
             rig.model.counts["early_kept"] = rig.counts["early_kept"]  # nobody saw most of them
             await rig.check_status(0, bank)
         kept = rig.model.banks[0, bank].kept
-        huge = 16 * rng.getrandbits(30)
+        huge = 16 * (rng.getrandbits(30) if epoch & 1 else (1 << 30) - 1)
         rig.put_tell(0, epoch, 0, 16 + kept.refused if epoch & 2 else huge)
         await rig.drained()
         await rig.check_status(0, bank)
@@ -201,6 +202,28 @@ async def many_bytes_before_open(rig, cfg, rng):
             assert (final["kind"], final["rows"], final["refused"]) == (EventKind.ALL, 1, 1)
         else:
             await rig.abort(0, epoch)
+
+
+@ScoreboardRig.test(fits=lambda cfg: cfg.regions > 1)
+async def rows_brought_before_open(rig, cfg, rng):
+    """A primary with rows in its overflow region ends before that is opened: bytes and rows are
+    kept for the OPEN."""
+    over = cfg.regions - 1
+    await rig.one_row(over, group_base=cfg.groups - 1)
+    await rig.one_row(0, overflow_en=1, overflow=over)
+    for epoch, more in enumerate(1 << bit for bit in range(cfg.capacity.bit_length())):
+        bank = epoch & 1
+        await rig.open(0, epoch, 1 + more)
+        for place, group, rows in ((0, 0, 1), (over, cfg.groups - 1, more)):
+            for _ in range(rows):
+                rig.put_ack(region=0, place=place, bank=bank, group=group, bytes=16)
+        rig.put_close(0, epoch, sent=16 * (1 + more))
+        await rig.ends_well(0, epoch)
+        await rig.check_status(over, bank)
+        await rig.open(over, epoch)
+        status = await rig.check_status(over, bank)
+        assert (status["rows"], status["sent"]) == (more, 16 * more)
+        await rig.abort(over, epoch)
 
 
 @ScoreboardRig.test(fits=lambda cfg: cfg.regions > 1)

@@ -146,6 +146,28 @@ async def rest_of_a_full_region(rig, cfg, rng):
 
 
 @ScoreboardRig.test(**FITS)
+async def refused_behind_the_rest(rig, cfg, rng):
+    """Rows beyond a full region are refused one by one when its last tile has been announced: it is
+    not announced again."""
+    await set_region(rig, rows=2, capacity=3)
+    for epoch in range(4):
+        count = rig.o_event.count
+        await rig.open(0, epoch, 3)
+        for src in (0, 1):
+            rig.put_tell(0, epoch, src, (3 - src) * ROW)
+        put_rows(rig, epoch & 1, [ROW, ROW])
+        put_rows(rig, epoch & 1, [ROW], group=1)
+        await is_ready(rig, count + 2, 1)
+        for size in (ROW, 16, ROW - 16):
+            rig.refuse(0, epoch, size)
+            await nothing_comes(rig, count + 2)
+        for src in (0, 1):
+            rig.put_news(0, epoch, src, close=1)
+        await rig.ends_well(0, epoch)
+        cover("scoreboard.rest.told_once")
+
+
+@ScoreboardRig.test(**FITS)
 async def row_behind_the_rest(rig, cfg, rng):
     """A row more in a tile that was announced as the last: ERROR OVERLAP, never ALL."""
     await set_region(rig)
@@ -307,6 +329,7 @@ async def more_are_expected(rig, cfg, rng):
         await nothing_comes(rig, count)
         await rig.check_status(0, epoch & 1)
         await rig.abort(0, epoch)
+        cover("scoreboard.rest.more_expected")
 
 
 @ScoreboardRig.test(**FITS)
@@ -322,6 +345,7 @@ async def more_is_told(rig, cfg, rng):
         await nothing_comes(rig, count)
         await rig.check_status(0, epoch & 1)
         await rig.abort(0, epoch)
+        cover("scoreboard.rest.more_told")
 
 
 @ScoreboardRig.test(**FITS)
@@ -338,6 +362,7 @@ async def any_surplus_is_overlap(rig, cfg, rng):
         assert not rig.model.outstanding()
         rig.put_close(0, epoch, 1)
         await rig.ends_in(Reason.OVERLAP, 0, epoch)
+        cover("scoreboard.surplus.told")
 
 
 @ScoreboardRig.test(fits=lambda cfg: cfg.max_row_bytes >= 256)
@@ -354,6 +379,7 @@ async def surplus_is_not_in_the_tile(rig, cfg, rng):
             await rig.drained()
         assert rig.counts["overlaps"] == before + 2
         await rig.ends_in(Reason.OVERLAP, 0, epoch)
+        cover("scoreboard.surplus.tile")
     assert not rig.counts["merges"]
 
 
@@ -383,6 +409,7 @@ async def rest_of_a_region_that_overflows(rig, cfg, rng):
         await rig.ends_well(0, epoch)
         rig.put_close(over, epoch, 0)
         await rig.ends_well(over, epoch)
+        cover("scoreboard.rest.overflowed", more > 0)
 
 
 @ScoreboardRig.test(fits=lambda cfg: FITS["fits"](cfg) and cfg.regions > 1)
@@ -413,3 +440,4 @@ async def told_once_by_a_primary(rig, cfg, rng):
         for src in (0, 1):
             rig.put_news(over, epoch, src, close=1)
         await rig.ends_well(over, epoch)
+        cover("scoreboard.overflow.told_once")
