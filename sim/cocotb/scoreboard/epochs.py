@@ -153,15 +153,16 @@ async def marks_of_past_epochs_go(rig, cfg, rng):
 
 @ScoreboardRig.test()
 async def news_directly_behind_news(rig, cfg, rng):
-    """Three refusals of a bank in successive cycles, two of them of an epoch at each distance: each
-    is kept, late or lost as it would be alone, and nothing else changes."""
+    """Refusals of a bank in successive cycles, two of them of an epoch at each distance, then one
+    beside another of the other bank: each is kept, late or lost as it would be alone, and nothing
+    else changes."""
     await one_region(rig)
     for epoch in range(16):
         await rig.order(RegionOp.FORGET, 0, epoch)
         await rig.open(0, epoch)
         for ahead in rng.sample(range(2, 16, 2), 7):
             await rig.drained()
-            for number in (epoch, epoch + ahead, epoch + ahead):
+            for number in (epoch, epoch + ahead, epoch + ahead, epoch + 1, epoch + ahead):
                 rig.refuse(0, number % 16, 16)
         await rig.drained()
         await rig.check_status(0, epoch & 1)
