@@ -78,6 +78,7 @@ PROMISES = [
     "two_tells",
     "tell_waits_beside_others",
     "same_replica_twice",
+    "many_tells_wait",
     "tells_held_up",
     "sixteen_in_a_row",
     "spent_late",

@@ -273,6 +273,35 @@ async def tell_waits_beside_others(rig, cfg, rng):
     cover("producer.tell_waits_beside_others")
 
 
+@ProducerRig.test(rate=0, prompt=1, fits=lambda cfg: cfg.dests <= 15)
+async def many_tells_wait(rig, cfg, rng):
+    """Tells of all destinations, of any owner, wait one behind the other for those of the epoch
+    before: none is answered before, all are accepted then, in order."""
+    for _ in range(6):
+        await rig.start(entries=False)
+        shape = {"log2_replicas": cfg.replicas.bit_length() - 1, "replica": rig.all_to(1)}
+        owners = [rng.randrange(16) for _ in range(cfg.handles)]
+        await rig.write_all([rig.entry(owner=own, epoch=3, closed=0, **shape) for own in owners])
+        await rig.cycles(4)
+        rig.credits[1] = 0
+        dests = rng.sample(range(cfg.dests), cfg.dests)
+        for epoch in (3, 4):
+            for handle, replica in (divmod(dest, cfg.replicas) for dest in dests):
+                told = {"owner": owners[handle], "replica": replica, "more": 1}
+                size = {"epoch": epoch, "bytes16": rng.randint(1, 1 << 20)}
+                rig.command(CommandOp.ANNOUNCE, handle=handle, **told, **size)
+            await rig.cycles(100)
+            if epoch == 4:
+                assert len(rig.answered) == cfg.dests + cfg.handles
+                rig.credits[1] = 2
+            await rig.until(lambda: not rig.open and not rig.i_command.pending, 500, "answers")
+            for handle, owner in enumerate(owners):
+                assert await rig.close(handle, epoch, owner=owner) == Reason.OK
+        assert {one["status"] for one in rig.answered} == {Reason.OK}
+        await rig.idle()
+    cover("producer.many_tells_wait")
+
+
 @ProducerRig.test(rate=0, peek=0, cases={"stopped": ["answers", "ledger", "both"]})
 async def tells_held_up(rig, cfg, rng, stopped):
     """Announcements come one after the other while nobody takes the answers, the ledger takes

@@ -2,7 +2,7 @@
 """cocotb tests of ProducerControl: latencies, whose turn it is, full queues, software at the full
 rate."""
 
-from itertools import cycle, pairwise
+from itertools import cycle, pairwise, product
 
 from hub_rtl.contract.packets import NEWS_ENTRIES, CommandOp, Reason
 from sim.quality.coverage import cover
@@ -36,27 +36,41 @@ async def latency(rig, cfg, rng):
     cover("producer.latency")
 
 
+def unlike(cfg, rng, bit, apart):
+    """Eight destinations, of handles that there are and others; the last one is there. Two, so far
+    apart, differ by this bit. Never 0, which after a reset may wait as if it had been asked."""
+    every = range(1, cfg.replicas << cfg.handle_width)
+    one = rng.choice([dest for dest in every if dest ^ 1 << bit in every])
+    rest = [dest for dest in every if dest not in (one, one ^ 1 << bit)]
+    last = rng.choice([dest for dest in rest if dest < cfg.dests])
+    others = rng.sample([dest for dest in rest if dest != last], 5)
+    return [one, *others[1:apart], one ^ 1 << bit, *others[apart:], others[0], last]
+
+
 @ProducerRig.test(rate=0, peek=0, hops=0, prompt=1, fits=lambda cfg: cfg.handles > 4)
 async def announced_at_once(rig, cfg, rng):
-    """Announcements of different destinations are accepted and answered one per cycle; the last,
-    without ``more``, is answered three cycles later."""
-    count, log2 = min(cfg.dests, 10), cfg.replicas.bit_length() - 1
-    for _ in range(6):
+    """Announcements of different destinations, however alike, are accepted or refused and answered
+    one per cycle; the last, without ``more``, is answered three cycles later."""
+    log2 = cfg.replicas.bit_length() - 1
+    rounds = list(product(range(log2 + cfg.handle_width), range(1, 6)))
+    rounds = 2 * rounds if cfg.handles <= 8 else rng.sample(rounds, 5)
+    for bit, apart in rounds:
         await rig.start(owner=1, epoch=2, log2_replicas=log2)
-        # After a reset destination 0 may wait as if it had just been asked, unless it is the first.
-        dests = [0, *rng.sample(range(1, cfg.dests), count - 1)]
+        dests = unlike(cfg, rng, bit, apart)
         for dest in dests:
             handle, replica = divmod(dest, cfg.replicas)
             told = {"epoch": 2, "bytes16": 2, "more": dest != dests[-1]}
             rig.command(CommandOp.ANNOUNCE, handle=handle, replica=replica, **told)
-        await rig.until(lambda: len(rig.answered) == count, 200, "answers")
-        came, stamps = rig.i_command.stamps[-count:], rig.o_response.stamps[-count:]
-        assert [stamp - came[0] for stamp in came] == [*range(count)], came
+        await rig.until(lambda: len(rig.answered) == 8, 200, "answers")
+        came, stamps = rig.i_command.stamps[-8:], rig.o_response.stamps[-8:]
+        assert [stamp - came[0] for stamp in came] == [*range(8)], came
         took = [stamp - first for stamp, first in zip(stamps, came, strict=True)]
-        assert took == [TELL_CYCLES] * (count - 1) + [TELL_CYCLES + 3], took
-        assert all(one["status"] == Reason.OK for one in rig.answered)
+        assert took == [TELL_CYCLES] * 7 + [TELL_CYCLES + 3], took
+        wanted = [Reason.OK if dest < cfg.dests else Reason.UNKNOWN for dest in dests]
+        assert rig.reasons == wanted, f"{dests}: {rig.reasons}"
         await rig.idle()
-        assert [entry["bytes16"] for _, entry in rig.entries if entry["tell"]] == [2] * count
+        tells = [entry["bytes16"] for _, entry in rig.entries if entry["tell"]]
+        assert tells == [2] * wanted.count(Reason.OK)
     cover("producer.announced_at_once")
 
 

@@ -230,19 +230,24 @@ async def close_meets_other(rig, cfg, rng, other):
 
 
 async def told_again(rig, dest, others, delay):
-    """A destination is told and closed; so long after it is told twice in the next epoch, with
-    refused tells of others between the two. Returns whether its tell had to wait."""
+    """A destination is told and closed; after refused tells of four others, and so long, it is told
+    twice in the next epoch, the rest of the others between the two. Returns whether its tell had to
+    wait."""
     cfg = rig.cfg
     handle, replica = divmod(dest, cfg.replicas)
     epoch = rig.model.entries[handle]["epoch"]
     assert await rig.announce(handle, epoch, 160, replica=replica, more=1) == Reason.OK
     assert await rig.close(handle, epoch) == Reason.OK
-    await rig.cycles(delay)
     tell = {"epoch": (epoch + 1) % 16, "bytes16": 20}
+    refused = [divmod(other, cfg.replicas) for other in others]
+    for index, number in refused[:4]:
+        rig.command(CommandOp.ANNOUNCE, handle=index, replica=number, owner=5, **tell)
+    await rig.cycles(delay)
+    assert not rig.open
     rig.command(CommandOp.ANNOUNCE, handle=handle, replica=replica, **tell)
     first = rig.i_command.count
-    between = len(others)
-    for index, number in (divmod(other, cfg.replicas) for other in others):
+    between = len(refused[4:])
+    for index, number in refused[4:]:
         rig.command(CommandOp.ANNOUNCE, handle=index, replica=number, owner=5, **tell)
     rig.command(CommandOp.ANNOUNCE, handle=handle, replica=replica, **tell)
     await rig.until(lambda: not rig.open and not rig.i_command.pending, 200, "answers")
@@ -260,16 +265,16 @@ async def same_replica_between_others(rig, cfg, rng):
     the tell of the epoch before goes."""
     log2 = cfg.replicas.bit_length() - 1
     await rig.start(epoch=0, closed=0, log2_replicas=log2, replica=rig.all_to(1))
-    waits, last = True, VERDICT_BY // 2
+    every, waits, last = range(cfg.replicas << cfg.handle_width), True, VERDICT_BY // 2
     while waits:
         last += 1
-        waits = await told_again(rig, 0, [], last)
+        waits = await told_again(rig, 0, every[1:5], last)
     for dest in {1, cfg.dests // 2, cfg.dests - 1}:
         # Each has its turn before one comes again: it would wait for itself.
-        others = cycle(n for n in range(cfg.replicas << cfg.handle_width) if n != dest)
+        others = cycle(n for n in every if n != dest)
         for between in range(1, 5):
             for delay in range(last - 4, last + 1):
-                await told_again(rig, dest, [next(others) for _ in range(between)], delay)
+                await told_again(rig, dest, [next(others) for _ in range(4 + between)], delay)
     cover("producer.same_replica_between_others")
 
 
