@@ -72,6 +72,12 @@ MOMENTS = [
     "acknowledged_as_it_quiesces",
     "last_byte_meets_close",
     "overlap_meets_verdict",
+    "abort_spares_others",
+    "taken_as_it_is_cleared",
+    "sums_grow",
+    "tables_written_in_each_cycle",
+    "many_moves_at_once",
+    "ranges_disarmed_together",
 ]
 
 

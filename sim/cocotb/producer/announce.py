@@ -249,6 +249,118 @@ async def same_replica_twice(rig, cfg, rng):
     cover("producer.same_replica_twice")
 
 
+@ProducerRig.test(rate=0, prompt=1, fits=lambda cfg: cfg.replicas > 1)
+async def tell_waits_beside_others(rig, cfg, rng):
+    """A tell waits until that of its replica of the epoch before has gone, whatever is asked of the
+    handle meanwhile; those of other replicas wait for nothing."""
+    for replica in range(cfg.replicas):
+        other = (replica + 1) % cfg.replicas
+        await rig.start(entries=False)
+        shape = {"log2_replicas": cfg.replicas.bit_length() - 1, "replica": rig.all_to(1)}
+        await rig.write(0, rig.mine(epoch=3, closed=0, **shape), settle=4)
+        rig.credits[1] = 0
+        assert await rig.announce(0, 3, 160, replica=replica, more=1) == Reason.OK
+        assert await rig.announce(0, 3, 320, replica=other, owner=2) == Reason.FOREIGN
+        assert await rig.close(0, 3) == Reason.OK
+        assert await rig.announce(0, 4, 320, replica=other, more=1) == Reason.OK
+        rig.command(CommandOp.ANNOUNCE, handle=0, epoch=4, bytes16=20, replica=replica)
+        await rig.cycles(200)
+        assert rig.open and not rig.entries, f"the tell of replica {replica} did not wait"
+        rig.credits[1] = 2
+        await rig.until(lambda: not rig.open, 200, "the answer")
+        assert await rig.close(0, 4) == Reason.OK
+        await rig.idle()
+    cover("producer.tell_waits_beside_others")
+
+
+@ProducerRig.test(rate=0, prompt=1, fits=lambda cfg: cfg.dests <= 15)
+async def many_tells_wait(rig, cfg, rng):
+    """Tells of all destinations, of any owner, wait one behind the other for those of the epoch
+    before: none is answered before, all are accepted then, in order."""
+    for _ in range(6):
+        await rig.start(entries=False)
+        shape = {"log2_replicas": cfg.replicas.bit_length() - 1, "replica": rig.all_to(1)}
+        owners = [rng.randrange(16) for _ in range(cfg.handles)]
+        await rig.write_all([rig.entry(owner=own, epoch=3, closed=0, **shape) for own in owners])
+        await rig.cycles(4)
+        rig.credits[1] = 0
+        dests = rng.sample(range(cfg.dests), cfg.dests)
+        for epoch in (3, 4):
+            for handle, replica in (divmod(dest, cfg.replicas) for dest in dests):
+                told = {"owner": owners[handle], "replica": replica, "more": 1}
+                size = {"epoch": epoch, "bytes16": rng.randint(1, 1 << 20)}
+                rig.command(CommandOp.ANNOUNCE, handle=handle, **told, **size)
+            await rig.cycles(100)
+            if epoch == 4:
+                assert len(rig.answered) == cfg.dests + cfg.handles
+                rig.credits[1] = 2
+            await rig.until(lambda: not rig.open and not rig.i_command.pending, 500, "answers")
+            for handle, owner in enumerate(owners):
+                assert await rig.close(handle, epoch, owner=owner) == Reason.OK
+        assert {one["status"] for one in rig.answered} == {Reason.OK}
+        await rig.idle()
+    cover("producer.many_tells_wait")
+
+
+@ProducerRig.test(rate=0, peek=0, cases={"stopped": ["answers", "ledger", "both"]})
+async def tells_held_up(rig, cfg, rng, stopped):
+    """Announcements come one after the other while nobody takes the answers, the ledger takes
+    nothing, or both: none is lost, and each says what it was told."""
+    for _ in range(4):
+        log2 = cfg.replicas.bit_length() - 1
+        await rig.start(owner=1, epoch=5, closed=0, log2_replicas=log2)
+        rig.credits = dict.fromkeys(range(cfg.ranks), 0)
+        if stopped != "ledger":
+            rig.o_response.set_pause("stop")
+        if stopped != "answers":
+            rig.o_announce.set_pause("stop")
+        beyond = 1 << cfg.handle_width
+        dests = range(beyond * cfg.replicas)
+        for dest in rng.sample(dests, min(len(dests), 15)):
+            handle, replica = divmod(dest, cfg.replicas)
+            told = {"replica": replica, "bytes16": rng.randint(1, (1 << 30) - 1)}
+            owner = rng.choice((1, 1, 1, 5))
+            rig.command(CommandOp.ANNOUNCE, handle=handle, epoch=5, owner=owner, more=1, **told)
+        await rig.cycles(100)
+        rig.o_response.set_pause("none")
+        rig.o_announce.set_pause("none")
+        await rig.cycles(60)
+        assert await rig.close_all(5) == Reason.OK
+        rig.credits = dict.fromkeys(range(cfg.ranks), 2)
+        await rig.idle()
+    cover(f"producer.held_up.{stopped}")
+
+
+@ProducerRig.test(rate=0, prompt=1, peek=0, hops=0, fits=lambda cfg: 9 < cfg.dests <= 20)
+async def sixteen_in_a_row(rig, cfg, rng):
+    """Tells of one peer with ``more`` wait for 64 cycles; those that wait as the 16th in a row
+    comes go at once: of each peer."""
+    await rig.start(entries=False)
+    log2, epoch = cfg.replicas.bit_length() - 1, 0
+    for rank in reversed(range(cfg.ranks)):  # the last one told is not the first in line
+        entry = {"closed": 0, "log2_replicas": log2, "replica": rig.all_to(rank)}
+        await rig.write_all([rig.mine(epoch=epoch, **entry) for _ in range(cfg.handles)])
+        await rig.cycles(4)
+        for count in (2, 4, 10):
+            before = len(rig.packets)
+            for dest in rng.sample(range(cfg.dests), count):
+                handle, replica = divmod(dest, cfg.replicas)
+                told = {"epoch": epoch, "replica": replica, "bytes16": 1, "more": 1}
+                await rig.cycles(4)
+                assert not rig.claims and len(rig.packets) == before, f"rank {rank}: too early"
+                rig.command(CommandOp.ANNOUNCE, handle=handle, **told)
+            await rig.idle()
+            ended, came = rig.o_news.stamps[-1], rig.i_command.stamps[-count:]
+            if count == 10:
+                assert ended - came[-1] < SENT + 3 * count, f"rank {rank}: {ended}, told {came}"
+            else:
+                assert ended - came[0] > PATIENCE, f"rank {rank}: {ended}, told {came}"
+            assert await rig.close_all(epoch) == Reason.OK
+            await rig.idle()
+            epoch = (epoch + 1) % 16
+    cover("producer.sixteen_in_a_row")
+
+
 @ProducerRig.test(rate=0, prompt=1)
 async def spent_late(rig, cfg, rng):
     """What is spent is said only when the epoch after the next is told: it does not close that."""

@@ -112,11 +112,12 @@ class Memories:
     """The peers' memories, as the slices' questions show them: after a remote fence some ranks are
     unanswered for a while.
 
-    ``mute``: ranks that never answer; ``spoils``: chance of an answer that says that not all came.
+    ``mute``: ranks that never answer; ``spoils``: chance of an answer that says that not all came;
+    ``asked``: the (slice, rank) of which there is something to ask, None: whichever.
     """
 
     def __init__(self, world):
-        self._world, self.mute, self.spoils = world, set(), 0.0
+        self._world, self.mute, self.spoils, self.asked = world, set(), 0.0, None
         self._waits = {}  # {(slice, rank): cycle of the answer}
         self._spoilt, self._maybe, self._told = False, False, False
         self._silent = False  # some rank was dead and had not answered
@@ -152,7 +153,8 @@ class Memories:
         group["asked"] = world.cycle
         for n in range(world.cfg.slices):
             for rank in range(world.cfg.ranks):
-                if world.rng.random() < 0.5 or rank in self.mute:
+                chance = world.rng.random() < 0.5 or rank in self.mute
+                if chance if self.asked is None else (n, rank) in self.asked:
                     self._waits[n, rank] = world.cycle + world.rng.randint(1, 60)
 
     def judge(self, status, asked):

@@ -2,6 +2,8 @@
 """cocotb tests of ProducerControl: latencies, whose turn it is, full queues, software at the full
 rate."""
 
+from itertools import cycle, pairwise, product
+
 from hub_rtl.contract.packets import NEWS_ENTRIES, CommandOp, Reason
 from sim.quality.coverage import cover
 
@@ -9,6 +11,7 @@ from .rig import ProducerRig
 
 CLOSE_CYCLES, FENCE_CYCLES = 7, 29  # from a command to its answer in an idle hub
 TELL_CYCLES = 7  # from an ANNOUNCE with ``more`` to its answer
+REMOTE_CYCLES = 34  # from a FENCE_REMOTE to its answer, nobody to be asked
 NEWS_CYCLES = 46  # from a CLOSE to the end of its packet
 
 
@@ -16,10 +19,12 @@ NEWS_CYCLES = 46  # from a CLOSE to the end of its packet
 async def latency(rig, cfg, rng):
     """Nothing under way: answers and message come in the cycles that the documentation names."""
     await rig.start(owner=1, epoch=2, log2_replicas=0)
+    rig.memories.asked, rig.unasked = set(), 0
     for index in range(cfg.handles):
         for op, cycles, fields in (
             (CommandOp.CLOSE, CLOSE_CYCLES, {"handle": index, "epoch": 2}),
             (CommandOp.FENCE, FENCE_CYCLES, {}),
+            (CommandOp.FENCE_REMOTE, REMOTE_CYCLES, {}),
         ):
             assert await rig.do(op, **fields) == Reason.OK
             took = rig.o_response.stamps[-1] - rig.i_command.stamps[-1]
@@ -31,24 +36,41 @@ async def latency(rig, cfg, rng):
     cover("producer.latency")
 
 
+def unlike(cfg, rng, bit, apart):
+    """Eight destinations, of handles that there are and others; the last one is there. Two, so far
+    apart, differ by this bit. Never 0, which after a reset may wait as if it had been asked."""
+    every = range(1, cfg.replicas << cfg.handle_width)
+    one = rng.choice([dest for dest in every if dest ^ 1 << bit in every])
+    rest = [dest for dest in every if dest not in (one, one ^ 1 << bit)]
+    last = rng.choice([dest for dest in rest if dest < cfg.dests])
+    others = rng.sample([dest for dest in rest if dest != last], 5)
+    return [one, *others[1:apart], one ^ 1 << bit, *others[apart:], others[0], last]
+
+
 @ProducerRig.test(rate=0, peek=0, hops=0, prompt=1, fits=lambda cfg: cfg.handles > 4)
 async def announced_at_once(rig, cfg, rng):
-    """Announcements of different destinations are accepted and answered one per cycle; the last,
-    without ``more``, is answered three cycles later."""
-    await rig.start(owner=1, epoch=2, log2_replicas=0)
-    before = len(rig.o_response.stamps)
-    handles = rng.sample(range(cfg.handles), 5)
-    for handle in handles:
-        more = handle != handles[-1]
-        rig.command(CommandOp.ANNOUNCE, handle=handle, epoch=2, bytes16=2, more=more)
-    await rig.until(lambda: len(rig.o_response.stamps) == before + 5, 200, "answers")
-    came, stamps = rig.i_command.stamps[-5:], rig.o_response.stamps[-5:]
-    assert [stamp - came[0] for stamp in came] == [0, 1, 2, 3, 4], came
-    took = [stamp - first for stamp, first in zip(stamps, came, strict=True)]
-    assert took == [TELL_CYCLES] * 4 + [TELL_CYCLES + 3], took
-    assert all(one["status"] == Reason.OK for one in rig.answered[-5:])
-    await rig.idle()
-    assert sorted(entry["bytes16"] for _, entry in rig.entries if entry["tell"]) == [2] * 5
+    """Announcements of different destinations, however alike, are accepted or refused and answered
+    one per cycle; the last, without ``more``, is answered three cycles later."""
+    log2 = cfg.replicas.bit_length() - 1
+    rounds = list(product(range(log2 + cfg.handle_width), range(1, 6)))
+    rounds = 2 * rounds if cfg.handles <= 8 else rng.sample(rounds, 5)
+    for bit, apart in rounds:
+        await rig.start(owner=1, epoch=2, log2_replicas=log2)
+        dests = unlike(cfg, rng, bit, apart)
+        for dest in dests:
+            handle, replica = divmod(dest, cfg.replicas)
+            told = {"epoch": 2, "bytes16": 2, "more": dest != dests[-1]}
+            rig.command(CommandOp.ANNOUNCE, handle=handle, replica=replica, **told)
+        await rig.until(lambda: len(rig.answered) == 8, 200, "answers")
+        came, stamps = rig.i_command.stamps[-8:], rig.o_response.stamps[-8:]
+        assert [stamp - came[0] for stamp in came] == [*range(8)], came
+        took = [stamp - first for stamp, first in zip(stamps, came, strict=True)]
+        assert took == [TELL_CYCLES] * 7 + [TELL_CYCLES + 3], took
+        wanted = [Reason.OK if dest < cfg.dests else Reason.UNKNOWN for dest in dests]
+        assert rig.reasons == wanted, f"{dests}: {rig.reasons}"
+        await rig.idle()
+        tells = [entry["bytes16"] for _, entry in rig.entries if entry["tell"]]
+        assert tells == [2] * wanted.count(Reason.OK)
     cover("producer.announced_at_once")
 
 
@@ -71,6 +93,112 @@ async def turns(rig, cfg, rng):
             # No fence holds up a close; those that come while one is under way wait for the next.
             assert ops[0] == CommandOp.CLOSE and ops[-1] == CommandOp.FENCE, ops
     cover("producer.turns")
+
+
+@ProducerRig.test(rate=0, peek=0)
+async def slow_answers(rig, cfg, rng):
+    """Answers are taken slowly: those of fences and of other commands go by turns."""
+    await rig.start(owner=1, epoch=2)
+    rig.o_response.set_pause(cycle([True] * 40 + [False]))
+    for _ in range(4):
+        rig.command(CommandOp.FENCE)
+    for _ in range(10):
+        rig.command(CommandOp.CLOSE, epoch=9)
+    await rig.idle()
+    fences = [n for n, one in enumerate(rig.answered) if one["op"] == CommandOp.FENCE]
+    assert len(fences) == 4 and fences[0] < 6, fences
+    assert all(later - earlier == 2 for earlier, later in pairwise(fences[1:])), fences
+    cover("producer.slow_answers")
+
+
+@ProducerRig.test(rate=0, peek=0)
+async def no_room_for_closes(rig, cfg, rng):
+    """As many closes as there are handles wait for a flush that does not end: those of the epoch
+    after wait before the table, then all go, marked and sent in order."""
+    for _ in range(3):
+        await rig.start(entries=False)
+        await rig.write_all([rig.mine(epoch=4, closed=0) for _ in range(cfg.handles)])
+        await rig.cycles(4)
+        rig.halted = True
+        rig.store(rig.lanes[0], 0, 4, rig.model.entries[0]["replica"][0]["rank"], 16)
+        rig.command(CommandOp.FENCE)
+        assert await rig.close_all(4) == Reason.OK
+        for epoch in (5, 6):
+            rig.command(CommandOp.CLOSE_ALL, epoch=epoch)
+        await rig.cycles(150)
+        assert len(rig.open) >= 2 and not rig.messages
+        await rig.idle()
+        assert [entry["epoch"] for entry in rig.model.entries.values()] == [6] * cfg.handles
+        assert rig.reasons[-1] in (Reason.EPOCH_EARLY, Reason.OK)
+    cover("producer.no_room")
+
+
+def news_for_one(rig, tells, closes):
+    """Queues tells of so many destinations, of any size, then closes of the first handles."""
+    cfg = rig.cfg
+    for dest in rig.rng.sample(range(cfg.dests), tells):
+        handle, replica = divmod(dest, cfg.replicas)
+        told = {"replica": replica, "bytes16": rig.rng.getrandbits(30), "more": 1}
+        assert rig.command(CommandOp.ANNOUNCE, handle=handle, epoch=3, **told)
+    for handle in range(closes):
+        assert rig.command(CommandOp.CLOSE, handle=handle, epoch=3)
+
+
+async def only_one_peer(rig):
+    """Everything is for rank 1, which gives no credit."""
+    log2 = rig.cfg.replicas.bit_length() - 1
+    await rig.start(entries=False)
+    entry = {"epoch": 3, "closed": 0, "log2_replicas": log2, "replica": rig.all_to(1)}
+    await rig.write_all([rig.mine(**entry) for _ in range(rig.cfg.handles)])
+    await rig.cycles(4)
+    rig.credits[1] = 0
+
+
+@ProducerRig.test(rate=0, prompt=1, stall="random", fits=lambda cfg: cfg.dests <= 10)
+async def packets_of_each_size(rig, cfg, rng):
+    """One to sixteen tells and closes, any bytes in each, wait for a credit of their peer: they
+    make one packet."""
+    for size in range(1, min(NEWS_ENTRIES, 2 * cfg.dests) + 1):
+        closes = max(0, -(-(size - cfg.dests) // cfg.replicas))
+        await only_one_peer(rig)
+        news_for_one(rig, size - closes * cfg.replicas, closes)
+        await rig.cycles(160)
+        rig.credits[1] = 2
+        await rig.idle()
+        assert rig.packets == [size], rig.packets
+        cover("producer.packet_of_11", size == 11)
+
+
+@ProducerRig.test(rate=0, prompt=1, stall="random", fits=lambda cfg: cfg.dests <= 20)
+async def more_than_a_packet(rig, cfg, rng):
+    """Tells of all destinations and two closes of each wait for a credit, then for the port: one
+    flush for each CLOSE_ALL, full packets but the last, all bytes in them."""
+    for again in range(3):
+        await only_one_peer(rig)
+        flushes = []
+        rig.on_sample(lambda cycle, seen=flushes: seen.append(rig.get("o_flush")))
+        for dest in range(cfg.dests):
+            replica = {"replica": dest % cfg.replicas, "bytes16": rng.getrandbits(30), "more": 1}
+            rig.command(CommandOp.ANNOUNCE, handle=dest // cfg.replicas, epoch=3, **replica)
+            if dest % 8 == 7:
+                await rig.until(lambda: not rig.open, 100, "answers")
+        for epoch in (3, 4):
+            assert await rig.close_all(epoch) == Reason.OK
+            await rig.cycles(60)  # the flush is over
+            for dest in range(cfg.dests if epoch == 3 else 0):
+                size = rng.getrandbits(cfg.total_width)
+                rig.store(rig.lanes[dest % cfg.lanes], dest, 4, 1, max(1, size))
+            await rig.until(lambda: not rig.inside(), 1000, "all stores")
+        await rig.cycles(200)
+        assert sum(flushes) == 2, f"{sum(flushes)} flushes for two CLOSE_ALLs"
+        rig.o_news.set_pause("stop" if again else "random", rng)
+        rig.credits[1] = 2
+        await rig.cycles(150)
+        rig.o_news.set_pause("random", rng)
+        await rig.idle()
+        full, rest = divmod(3 * cfg.dests, NEWS_ENTRIES)
+        assert rig.packets == [NEWS_ENTRIES] * full + [rest] * (rest > 0), rig.packets
+    cover("producer.more_than_a_packet")
 
 
 @ProducerRig.test(rate=0.6)
@@ -202,6 +330,32 @@ async def drains(rig, cfg, rng):
         await rig.idle()
         await rig.until(lambda: not rig.inside(), 1000, "stores of the next epoch")
     cover("producer.drains")
+
+
+@ProducerRig.test(rate=0, peek=0, prompt=1)
+async def each_packet_manager_is_awaited(rig, cfg, rng):
+    """Some packet manager alone has stores of some peers, of one or of all: their closes wait, and
+    so does a fence, the others' go."""
+    await rig.start(entries=False)
+    peers = list(range(min(cfg.handles, cfg.ranks)))
+    for rank in peers:
+        entry = rig.mine(epoch=0, closed=0, log2_replicas=0, replica=rig.all_to(rank))
+        await rig.write(rank, entry)
+    await rig.cycles(4)
+    turns = [(at, ranks) for at in range(cfg.slices) for ranks in (peers, *([p] for p in peers))]
+    for turn, (at, ranks) in enumerate(turns):
+        epoch, first = turn % 16, len(rig.messages)
+        rig.stuck = {(at, rank) for rank in ranks}
+        for rank in ranks:
+            rig.store(rig.pools[at], rank * cfg.replicas, epoch, rank, 48)
+        assert await rig.close_all(epoch) == Reason.OK
+        rig.command(CommandOp.FENCE)
+        await rig.cycles(100 + 8 * len(peers))
+        went = {rank for rank, _, _ in rig.messages[first:]}
+        assert went == set(peers) - set(ranks), f"packet manager {at} keeps {ranks}: {went} went"
+        assert rig.open, f"packet manager {at} keeps {ranks}: the fence did not wait"
+        await rig.idle()
+        cover("producer.each_drains")
 
 
 @ProducerRig.test(rate=0.8)

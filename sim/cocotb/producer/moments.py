@@ -2,6 +2,8 @@
 """cocotb tests of ProducerControl: two events that meet at one register, at all distances from one
 another."""
 
+from itertools import cycle
+
 from hub_rtl.contract.packets import CommandOp, Reason
 from sim.bench.moments import turning_point
 from sim.quality.coverage import cover
@@ -10,6 +12,7 @@ from .rig import ProducerRig
 
 # cycles from a fence to the cycle after its answer in an idle hub, with some to spare
 VERDICT_BY = 40
+TOLD_BY = 10  # cycles from an ANNOUNCE without ``more`` to its answer, if it waits for nothing
 
 
 class QuietRig(ProducerRig):
@@ -17,9 +20,10 @@ class QuietRig(ProducerRig):
 
     def __init__(self, dut, salt):
         super().__init__(dut, salt, rate=0, peek=0, hops=0, prompt=1)
+        self.unasked = 0
 
-    async def start(self):
-        await super().start(owner=1, log2_replicas=0)
+    async def start(self, **fields):
+        await super().start(**{"owner": 1, "log2_replicas": 0} | fields)
 
 
 @QuietRig.test()
@@ -223,6 +227,92 @@ async def close_meets_other(rig, cfg, rng, other):
         await rig.idle()
         assert len(rig.messages) == 2
     cover(f"producer.close_at_other.{other}")
+
+
+async def told_again(rig, dest, others, delay):
+    """A destination is told and closed; after refused tells of four others, and so long, it is told
+    twice in the next epoch, the rest of the others between the two. Returns whether its tell had to
+    wait."""
+    cfg = rig.cfg
+    handle, replica = divmod(dest, cfg.replicas)
+    epoch = rig.model.entries[handle]["epoch"]
+    assert await rig.announce(handle, epoch, 160, replica=replica, more=1) == Reason.OK
+    assert await rig.close(handle, epoch) == Reason.OK
+    tell = {"epoch": (epoch + 1) % 16, "bytes16": 20}
+    refused = [divmod(other, cfg.replicas) for other in others]
+    for index, number in refused[:4]:
+        rig.command(CommandOp.ANNOUNCE, handle=index, replica=number, owner=5, **tell)
+    await rig.cycles(delay)
+    assert not rig.open
+    rig.command(CommandOp.ANNOUNCE, handle=handle, replica=replica, **tell)
+    first = rig.i_command.count
+    between = len(refused[4:])
+    for index, number in refused[4:]:
+        rig.command(CommandOp.ANNOUNCE, handle=index, replica=number, owner=5, **tell)
+    rig.command(CommandOp.ANNOUNCE, handle=handle, replica=replica, **tell)
+    await rig.until(lambda: not rig.open and not rig.i_command.pending, 200, "answers")
+    told = rig.answered[-2 - between], rig.answered[-1]
+    assert [one["status"] for one in told] == [Reason.OK, Reason.AFTER_CLOSE], told
+    waited = rig.o_response.stamps[-2 - between] - rig.i_command.stamps[first]
+    assert await rig.close(handle, tell["epoch"]) == Reason.OK
+    await rig.idle()
+    return waited > TOLD_BY
+
+
+@QuietRig.test(fits=lambda cfg: cfg.dests > 5)
+async def same_replica_between_others(rig, cfg, rng):
+    """Of two announcements of a replica the first counts, whatever others are between the two as
+    the tell of the epoch before goes."""
+    log2 = cfg.replicas.bit_length() - 1
+    await rig.start(epoch=0, closed=0, log2_replicas=log2, replica=rig.all_to(1))
+    every, waits, last = range(cfg.replicas << cfg.handle_width), True, VERDICT_BY // 2
+    while waits:
+        last += 1
+        waits = await told_again(rig, 0, every[1:5], last)
+    for dest in {1, cfg.dests // 2, cfg.dests - 1}:
+        # Each has its turn before one comes again: it would wait for itself.
+        others = cycle(n for n in every if n != dest)
+        for between in range(1, 5):
+            for delay in range(last - 4, last + 1):
+                await told_again(rig, dest, [next(others) for _ in range(4 + between)], delay)
+    cover("producer.same_replica_between_others")
+
+
+@QuietRig.test(fits=lambda cfg: cfg.handles > 2)
+async def listed_before_first_entry(rig, cfg, rng):
+    """A packet is begun, but software's reads keep its first close in its list; another close of
+    the peer is listed meanwhile, in each cycle: no packet is empty, and both closes go."""
+    for at in range(VERDICT_BY):
+        await rig.start(entries=False)
+        for index, (rank, epoch) in enumerate([(0, 2), (1, 2), (1, 3)]):
+            target = {"log2_replicas": 0, "replica": rig.all_to(rank)}
+            await rig.write(index, rig.mine(epoch=epoch, closed=0, **target))
+        await rig.cycles(4)
+        rig.command(CommandOp.CLOSE_ALL, epoch=2)
+        await rig.cycles(at)
+        rig.command(CommandOp.CLOSE, handle=2, epoch=3)
+        await rig.until(lambda: rig.claims or rig.packets, 200, "the first packet")
+        rig.asks.extend([0] * VERDICT_BY)
+        await rig.idle()
+        assert len(rig.messages) == 3
+    cover("producer.listed_before_first_entry")
+
+
+@QuietRig.test()
+async def reset_meets_command(rig, cfg, rng):
+    """A reset in each cycle of a command, also while its answer waits: nothing comes of it."""
+    for op in (CommandOp.CLOSE, CommandOp.CLOSE_ALL, CommandOp.ANNOUNCE, CommandOp.FENCE_REMOTE):
+        for at in (*range(1, 16), 2 * VERDICT_BY):
+            await rig.start()
+            rig.o_response.set_pause("stop")
+            rig.command(op, handle=0, epoch=rig.model.entries[0]["epoch"], bytes16=1)
+            await rig.cycles(at)
+            await rig.start()
+            rig.o_response.set_pause("none")
+            await rig.cycles(VERDICT_BY)
+            assert not rig.answered and await rig.fence() == Reason.OK
+    await rig.idle()
+    cover("producer.reset_meets_command")
 
 
 @QuietRig.test()

@@ -37,10 +37,11 @@ class ProducerRig(Rig):
     """Everything around ProducerControl, and the checks.
 
     ``rate``: chance of a store per cycle; ``peek``: of software reading an entry; ``prompt``: of a
-    credit that is there being shown; ``hops``: registers on the way to decoders and packet managers
-    and on the way back, 0 or 1; ``slow``: ranks whose packets never leave; ``stuck``: the same for
-    a (packet manager, rank); ``broke``: ranks that give no credit back; ``dead``: ranks in state
-    DRAIN.
+    credit that is there being shown, ``unasked``: the same of one that nobody asked for; ``hops``:
+    registers on the way to decoders and packet managers and on the way back, 0 or 1; ``slow``:
+    ranks whose packets never leave; ``stuck``: the same for a (packet manager, rank); ``broke``:
+    ranks that give no credit back; ``dead``: ranks in state DRAIN; ``halted``: nothing leaves the
+    decoders.
     """
 
     block = ProducerControl
@@ -58,6 +59,7 @@ class ProducerRig(Rig):
         self.rank = self.rng.randrange(self.cfg.ranks)
         self.hops = self.rng.randrange(2) if hops is None else hops
         self.slow, self.broke, self.dead, self.stuck = set(), set(), set(), set()
+        self.halted, self.unasked = False, 0.02
         self.traffic = Traffic(self.cfg, self.rng, 0)
         self.clear()
         self.add(self)
@@ -96,6 +98,7 @@ class ProducerRig(Rig):
         self.entries = []  # what has come in packets: (rank, entry)
         self.exact = None  # stores keep what is told; None: mostly, and some are long
         self.listed, self.lost_tells = Counter(), 0  # tells by handle; those of the dead
+        self.unsaid = []  # ANNOUNCEs that were answered OK before the ledger took what they say
         self.packets, self.served = [], []  # entries of each packet; its rank
 
     def drive(self):
@@ -110,11 +113,7 @@ class ProducerRig(Rig):
         self.shown_word = self.word  # two cycles after the read
         self.set("ledger_flushing", int(self.older > 0))
         self.may_send = {
-            rank
-            for rank in range(cfg.ranks)
-            if self.wanted >> rank & 1
-            and self.credits[rank]
-            and (rank in self.may_send or self.rng.random() < self.prompt)
+            rank for rank in range(cfg.ranks) if self.credits[rank] and self._shows_credit(rank)
         }
         self.set("may_send", of_ranks(self.may_send))
         self.memories.drive()
@@ -171,6 +170,12 @@ class ProducerRig(Rig):
             cover("producer.own_rank", rank == self.rank)
         self.wanted = self.get("wanted")
 
+    def _shows_credit(self, rank):
+        """A credit that was asked for is shown until it is taken, another one now and then."""
+        if not self.wanted >> rank & 1:
+            return self.rng.random() < self.unasked
+        return rank in self.may_send or self.rng.random() < self.prompt
+
     def _store(self):
         if not self.view or self.rng.random() >= self.rate:
             return
@@ -195,9 +200,10 @@ class ProducerRig(Rig):
         if size:
             self.store(lane, dest, entry["epoch"], rank, size)
 
-    def store(self, lane, dest, epoch, rank, size):
-        """A decoder accepts a store."""
-        lane.items.append(Store(self.number, dest, epoch, rank, size))
+    def store(self, place, dest, epoch, rank, size):
+        """A decoder accepts a store, and it is in this lane's queue, or in this packet manager's
+        pool."""
+        getattr(place, "items", place).append(Store(self.number, dest, epoch, rank, size))
         self.accepted[dest, epoch] += size
         self.number += 1
 
@@ -221,7 +227,7 @@ class ProducerRig(Rig):
     def _move(self):
         rng, cfg = self.rng, self.cfg
         for n, lane in enumerate(self.lanes):
-            if lane.items and rng.random() < 0.7:
+            if lane.items and not self.halted and rng.random() < 0.7:
                 merge = self.merges[n % cfg.loop_lanes]
                 # The own rank's, and some others': to this block all packet managers are alike.
                 if lane.items[0].rank != self.rank and lane.items[0].number % 4:
@@ -285,12 +291,13 @@ class ProducerRig(Rig):
 
     def _accept(self, item):
         """The first command that says this, and may be accepted, is told."""
-        said = [one for one in self.open.values() if self._says(one, item)]
+        said = [one for one in (*self.unsaid, *self.open.values()) if self._says(one, item)]
         assert said, f"no command says {item}: {list(self.open.values())}"
         # The item has two bits of the epoch: one that is refused may say the same.
         fit = [one for one in said if Reason.OK in one["reasons"] | {self._refusal(one)}]
         assert fit, f"accepted, but is to be refused: {said}"
         fit[0]["told"] = item
+        self.unsaid = [one for one in self.unsaid if not one["told"]]
 
     def _announced(self, item, cycle):
         """An accepted tell: what the ledger is told is what the command said."""
@@ -503,6 +510,10 @@ class ProducerRig(Rig):
             if command["told"] and status in refusals:  # then it was a later one that says the same
                 self._accept(command["told"])
                 command["told"] = None
+            waits = not command["told"] and not refusals and self.o_announce.port.is_valid()
+            if waits:  # the ledger takes what was accepted before
+                self.unsaid.append(command)
+                refusals = {Reason.OK}
             wanted = {Reason.OK} if command["told"] else refusals
             assert status in wanted, f"{command} answered {status!r}, expected {wanted}"
         elif op == CommandOp.CLOSE_ALL:
@@ -602,7 +613,7 @@ class ProducerRig(Rig):
 
     async def idle(self, limit=20000):
         """All commands answered, all closes sent."""
-        self.slow, self.broke, self.stuck = set(), set(), set()
+        self.slow, self.broke, self.stuck, self.halted = set(), set(), set(), False
         rate, self.rate = self.rate, 0
         await self.until(lambda: not self.open and not self.i_command.pending, limit, "all answers")
         await self.until(lambda: not self.inside() and not any(self.queues), limit, "all stores")
@@ -617,6 +628,7 @@ class ProducerRig(Rig):
         )
         await self.cycles(30)
         self.marks.finish()
+        assert not self.unsaid, f"answered OK, but not told: {self.unsaid}"
         assert not any(self.model.unsent.values()) and not self.reads
         assert not self.get("pending")
         fences = sum(one["op"] in FENCES for one in self.answered)

@@ -10,6 +10,8 @@ from sim.quality.coverage import cover
 
 from .rig import ProducerRig
 
+REMOTE_BY = 60  # cycles in which a remote fence of which nobody is asked has its answer
+
 
 @ProducerRig.test(grid=GRID)
 async def random_commands(rig, cfg, rng, grid):
@@ -147,6 +149,29 @@ async def slow_peer(rig, cfg, rng):
     cover("producer.slow_peer")
 
 
+@ProducerRig.test(rate=0, peek=0, prompt=1, fits=lambda cfg: cfg.handles >= cfg.ranks)
+async def credits_not_asked_for(rig, cfg, rng):
+    """Credits are shown all the time, but one peer has none: a packet to another is begun only a
+    cycle after it was asked for."""
+    await rig.start(entries=False)
+    for rank in range(cfg.ranks):
+        entry = rig.mine(epoch=0, closed=0, log2_replicas=0, replica=rig.all_to(rank))
+        await rig.write(rank, entry)
+    await rig.cycles(4)
+    rig.unasked = 1
+    for epoch, poor in enumerate(range(cfg.ranks)):
+        rig.credits[poor] = 0
+        assert await rig.close(poor, epoch) == Reason.OK
+        await rig.until(lambda n=poor: rig.get("wanted") >> n & 1, 100, "what waits for a credit")
+        for rank in rng.sample(range(cfg.ranks), cfg.ranks):
+            if rank != poor:
+                assert await rig.close(rank, epoch) == Reason.OK
+        await rig.until(lambda n=epoch: len(rig.messages) == (n + 1) * cfg.ranks - 1, 500, "closes")
+        rig.credits[poor] = 2
+        await rig.idle()
+    cover("producer.not_asked_for")
+
+
 @ProducerRig.test(rate=0.8)
 async def dead_peer(rig, cfg, rng):
     """Closes of a dead peer are dropped and counted; a fence names it once."""
@@ -203,6 +228,27 @@ async def remote_fences(rig, cfg, rng):
     rig.memories.mute = set()
     await rig.idle()
     cover("producer.remote.dead")
+
+
+@ProducerRig.test(rate=0, peek=0)
+async def each_memory_is_awaited(rig, cfg, rng):
+    """A remote fence waits for each living peer that some slice has asked, for it alone and beside
+    dead ones, whose answers never come."""
+    ranks = set(range(cfg.ranks))
+    for at, alive in product(range(cfg.slices), ranks):
+        for dead in (set(), ranks - {alive}):
+            memories = rig.memories
+            memories.asked = {(at, rank) for rank in dead | {alive}}
+            memories.mute, rig.dead = ranks, dead
+            rig.command(CommandOp.FENCE_REMOTE)
+            await rig.cycles(REMOTE_BY)
+            assert rig.open, f"slice {at}: rank {alive} was not awaited"
+            memories.mute = dead
+            await rig.until(lambda: not rig.open, 100, "the fence")
+            assert rig.reasons[-1] == (Reason.PEER_DEAD if dead else Reason.OK)
+            memories.mute, rig.dead = set(), set()
+            await rig.cycles(4)
+    cover("producer.remote.each")
 
 
 @ProducerRig.test(rate=0.6)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scoreboard: which epochs a bank may be opened for, and news that is dropped for its epoch."""
 
-from hub_rtl.contract.packets import Reason, RegionOp, RegionState
+from hub_rtl.contract.packets import EventKind, Reason, RegionOp, RegionState
 
 from .rig import ScoreboardRig
 from .traffic import one_region
@@ -132,3 +132,169 @@ async def late_news_spoil_nothing(rig, cfg, rng):
             rig.put_close(0, epoch, 0)
         await rig.drained()
     assert not rig.counts["tainted"] and rig.counts["close_stale"]
+
+
+@ScoreboardRig.test()
+async def marks_of_past_epochs_go(rig, cfg, rng):
+    """An OPEN six ahead passes over an epoch of which news was lost: that mark is of the past, and
+    the next epochs of these numbers are good, each number in each bank."""
+    await one_region(rig)
+    for lost in range(16):
+        await rig.order(RegionOp.FORGET, 0, lost)
+        await pass_epoch(rig, 0, (lost - 4) % 16)
+        for early in (lost - 2, lost):
+            rig.put_close(0, early % 16)
+        await rig.drained()
+        assert rig.model.banks[0, lost & 1].taints
+        for later in (2, 8, 14, 16):
+            await pass_epoch(rig, 0, (lost + later) % 16)
+    assert not rig.counts["error"]
+
+
+@ScoreboardRig.test()
+async def news_directly_behind_news(rig, cfg, rng):
+    """Refusals of a bank in successive cycles, two of them of an epoch at each distance, then one
+    beside another of the other bank: each is kept, late or lost as it would be alone, and nothing
+    else changes."""
+    await one_region(rig)
+    for epoch in range(16):
+        await rig.order(RegionOp.FORGET, 0, epoch)
+        await rig.open(0, epoch)
+        for ahead in rng.sample(range(2, 16, 2), 7):
+            await rig.drained()
+            for number in (epoch, epoch + ahead, epoch + ahead, epoch + 1, epoch + ahead):
+                rig.refuse(0, number % 16, 16)
+        await rig.drained()
+        await rig.check_status(0, epoch & 1)
+        await rig.abort(0, epoch)
+        await rig.check_status(0, epoch & 1)
+        for name in ("early_kept", "tainted", "refused_stale"):
+            assert rig.counts[name] == rig.model.counts[name], f"epoch {epoch}: {name}"
+
+
+@ScoreboardRig.test()
+async def many_bytes_before_open(rig, cfg, rng):
+    """Refusals of an epoch to come, and tells of any size, add up exactly while its bank is FREE,
+    and with it OPEN: the rows that are left make its ALL."""
+    await rig.one_row(0)
+    refusal = {"known": 1, "region": 0, "src": 0, "bytes": cfg.packet_bytes}
+    for epoch in range(8):
+        bank = epoch & 1
+        for _ in range(2):
+            await rig.pour([(rig.i_refused, refusal | {"epoch": epoch})], 300)
+            await rig.drained()
+            rig.model.counts["early_kept"] = rig.counts["early_kept"]  # nobody saw most of them
+            await rig.check_status(0, bank)
+        kept = rig.model.banks[0, bank].kept
+        huge = 16 * (rng.getrandbits(30) if epoch & 1 else (1 << 30) - 1)
+        rig.put_tell(0, epoch, 0, 16 + kept.refused if epoch & 2 else huge)
+        await rig.drained()
+        await rig.check_status(0, bank)
+        rig.put_tell(0, epoch, 1)
+        await rig.drained()
+        await rig.check_status(0, bank)
+        await rig.open(0, epoch, 1)
+        await rig.drained()
+        await rig.check_status(0, bank)
+        if epoch & 2:
+            rig.put_ack(bank=bank, bytes=16)
+            rig.put_news(0, epoch, 0, close=1)
+            final = await rig.end(0, epoch)
+            assert (final["kind"], final["rows"], final["refused"]) == (EventKind.ALL, 1, 1)
+        else:
+            await rig.abort(0, epoch)
+
+
+@ScoreboardRig.test(fits=lambda cfg: cfg.regions > 1)
+async def rows_brought_before_open(rig, cfg, rng):
+    """A primary with rows in its overflow region ends before that is opened: bytes and rows are
+    kept for the OPEN."""
+    over = cfg.regions - 1
+    await rig.one_row(over, group_base=cfg.groups - 1)
+    await rig.one_row(0, overflow_en=1, overflow=over)
+    for epoch, more in enumerate(1 << bit for bit in range(cfg.capacity.bit_length())):
+        bank = epoch & 1
+        await rig.open(0, epoch, 1 + more)
+        for place, group, rows in ((0, 0, 1), (over, cfg.groups - 1, more)):
+            for _ in range(rows):
+                rig.put_ack(region=0, place=place, bank=bank, group=group, bytes=16)
+        rig.put_close(0, epoch, sent=16 * (1 + more))
+        await rig.ends_well(0, epoch)
+        await rig.check_status(over, bank)
+        await rig.open(over, epoch)
+        status = await rig.check_status(over, bank)
+        assert (status["rows"], status["sent"]) == (more, 16 * more)
+        await rig.abort(over, epoch)
+
+
+@ScoreboardRig.test(fits=lambda cfg: cfg.regions > 1)
+async def many_bytes_elsewhere(rig, cfg, rng):
+    """Bytes of a region that lie in its overflow region add up exactly, and change nothing else of
+    its book, look after look."""
+    over = cfg.regions - 1
+    await rig.one_row(0)
+    await rig.one_row(over, group_base=cfg.groups - 1)
+    context = {"region": 0, "place": over, "group": cfg.groups - 1, "bytes": cfg.packet_bytes}
+    for epoch in (0, 1):
+        await rig.open(0, epoch)
+        item = {"context": {"counted": 1, "bank": epoch, **context}, "ok": 1}
+        for cycles in (100, 200, 300):
+            await rig.pour([(rig.i_ack[0], item)], cycles)
+            for size in (1, 2, 16):
+                await rig.drained()
+                await rig.check_status(0, epoch)
+                rig.put_ack(**context | {"bank": epoch, "bytes": size})
+        await rig.drained()
+        await rig.abort(0, epoch)
+
+
+async def open_all(rig, epoch, share):
+    """Regions with as many one-row tiles each; every bank is open and has its rows."""
+    for region in range(rig.cfg.regions):
+        few = {"row_bytes": 16, "log2_tile": 0, "capacity": share}
+        await rig.set_geometry(region, group_base=region * share, **few)
+    for region, bank in rig.keys:
+        await rig.open(region, epoch + bank, share)
+
+
+@ScoreboardRig.test()
+async def nothing_is_taken_while_clearing(rig, cfg, rng):
+    """A reset while everything waits: until all tables are cleared, in their time, no input is
+    taken; then each tile and book counts from 0."""
+    share = min(cfg.groups // cfg.regions, cfg.capacity)
+    for _ in range(6):
+        await open_all(rig, 0, share)
+        for n in range(40 * cfg.slices):
+            key = {"group": n % cfg.groups, "bank": n // 3 % 2, "region": n % cfg.regions}
+            rig.put_ack(**key, bytes=1 + n % 16, slice_=n % cfg.slices)
+        for region, bank in rig.keys:
+            for _ in range(12):
+                rig.refuse(region, bank, 16)
+                rig.put_tell(region, bank, 0, 16)
+        await rig.cycles(rng.randint(10, 50))
+        rig.forget()
+        await rig.reset()
+        for source in rig.i_ack:
+            source.put({"context": {"counted": 1}, "ok": 1})
+        rig.i_refused.put({"known": 0})
+        rig.put_tell(cfg.regions, 0)
+        clearing = []
+        rig.on_sample(lambda now, seen=clearing: seen.append(now) if rig.get("clearing") else None)
+        await rig.until(lambda: not rig.get("clearing"), what="cleared")
+        took, limit = len(clearing), 2 * max(cfg.groups, cfg.regions)
+        assert 0 <= took - limit <= 1, f"cleared in {took} cycles, not in {limit}"
+        await rig.drained()
+        for source in (*rig.i_ack, rig.i_refused, rig.i_news):
+            assert source.stamps[-1] > clearing[-1], f"{source.name} was taken while clearing"
+        await open_all(rig, 2, share)
+        for region, bank in rig.keys:
+            for slot in range(share):
+                for size in (5, 11):
+                    group = region * share + slot
+                    rig.put_ack(region=region, bank=bank, group=group, bytes=size)
+        await rig.drained()
+        for region, bank in rig.keys:
+            await rig.check_status(region, bank)
+            rig.put_close(region, 2 + bank, sent=16 * share)
+            await rig.ends_well(region, 2 + bank)
+            await rig.order(RegionOp.FORGET, region, bank)

@@ -4,7 +4,7 @@ at one register."""
 
 from itertools import permutations
 
-from hub_rtl.contract.packets import EventKind, Reason, RegionState
+from hub_rtl.contract.packets import EventKind, Reason, RegionOp, RegionState
 from sim.bench.moments import turning_point
 from sim.quality.coverage import cover
 
@@ -170,3 +170,178 @@ async def overlap_meets_verdict(rig, cfg, rng):
         assert rig.o_event.count == before + (1 if failed else 2)
     turning_point(kinds, EventKind.ERROR, EventKind.ALL)
     cover("scoreboard.overlap_meets_verdict")
+
+
+async def open_tiles(rig, turn):
+    """Regions with as many one-row tiles as they may have; all banks are open, with their rows.
+    Returns {bank: groups of its tiles}."""
+    share = min(rig.cfg.groups // rig.cfg.regions, rig.cfg.capacity)
+    for region in range(rig.cfg.regions):
+        await rig.one_row(region, group_base=region * share, capacity=share)
+    for region, bank in rig.keys:
+        await rig.open(region, (2 * turn + bank) % 16, share)
+    return {key: range(key[0] * share, (key[0] + 1) * share) for key in rig.keys}
+
+
+async def end_tiles(rig, turn, gone):
+    """All banks but the one that is gone end well."""
+    for region, bank in rig.keys:
+        if (region, bank) != gone:
+            epoch = (2 * turn + bank) % 16
+            rig.put_close(region, epoch, sent=16 * rig.geometry[region]["capacity"])
+            await rig.ends_well(region, epoch)
+
+
+@ScoreboardRig.test()
+async def abort_spares_others(rig, cfg, rng):
+    """Every tile of every bank is READY and nobody takes it: an ABORT drops those of its bank,
+    offered or waiting, and no other, whichever came first."""
+    for turn, gone in enumerate(rng.sample(rig.keys, min(8, len(rig.keys))) * 2):
+        tiles = await open_tiles(rig, turn)
+        rig.o_event.set_pause("stop")
+        ready = [(key, group) for key, groups in tiles.items() for group in groups]
+        for (region, bank), group in rng.sample(ready, len(ready)):
+            rig.put_ack(region=region, bank=bank, group=group, bytes=16)
+            await rig.cycles(rng.choice((0, 4)))
+        await rig.drained()
+        await rig.abort(gone[0], (2 * turn + gone[1]) % 16)
+        rig.o_event.set_pause(None)
+        await rig.all_events("READY of all others")
+        await end_tiles(rig, turn, gone)
+    cover("scoreboard.abort.spares_others")
+
+
+@ScoreboardRig.test()
+async def taken_as_it_is_cleared(rig, cfg, rng):
+    """Events are taken again in each cycle around the one in which an ABORT clears the only tile
+    that waits: nothing comes that is not there."""
+    gone = rig.keys[-2]
+    for delay in range(50):
+        tiles = await open_tiles(rig, delay)
+        rig.o_event.set_pause("stop")
+        others = [key for key in rig.keys if key != gone]
+        first = [(key, tiles[key][0]) for key in (others[0], others[-1])]
+        for (region, bank), group in [*first, (gone, tiles[gone][-1])]:
+            rig.put_ack(region=region, bank=bank, group=group, bytes=16)
+            await rig.drained()
+        await rig.order(RegionOp.ABORT, gone[0], (2 * delay + gone[1]) % 16)
+        await rig.cycles(delay)
+        rig.o_event.set_pause(None)
+        await rig.until(lambda: rig.state[gone] == RegionState.FREE, 400, "FREE")
+        for (region, bank), groups in tiles.items():
+            for group in groups:
+                if (region, bank) != gone and ((region, bank), group) not in first:
+                    rig.put_ack(region=region, bank=bank, group=group, bytes=16)
+        await rig.drained()
+        await end_tiles(rig, delay, gone)
+    cover("scoreboard.taken_as_cleared")
+
+
+@ScoreboardRig.test()
+async def sums_grow(rig, cfg, rng):
+    """All slices acknowledge full packets of many tiles while refusals and news take the pipeline:
+    what waits grows, and every byte is counted once."""
+    tile = {"row_bytes": cfg.max_row_bytes, "log2_tile": 23 - cfg.max_row_bytes.bit_length()}
+    share = cfg.groups // cfg.regions
+    for region in range(cfg.regions):
+        await rig.set_geometry(region, **tile, group_base=region * share, capacity=1)
+    for epoch in (2, 4):
+        for region, bank in rig.keys:
+            await rig.open(region, epoch + bank)
+        for n in range(300 * cfg.slices):
+            region, bank = rng.choice(rig.keys)
+            group = region * share + rng.randrange(share)
+            ack = {"region": region, "bank": bank, "group": group, "bytes": cfg.packet_bytes}
+            rig.put_ack(**ack, slice_=n % cfg.slices)
+        for n in range(300):
+            region, bank = rig.keys[n % len(rig.keys)]
+            rig.refuse(region, epoch + bank, 16)
+            rig.put_close(region, epoch + bank - 2, 0)  # late
+        await rig.drained()
+        for region, bank in rig.keys:
+            await rig.check_status(region, bank)
+            await rig.abort(region, epoch + bank)
+    cover("scoreboard.sums_grow")
+
+
+@ScoreboardRig.test()
+async def tables_written_in_each_cycle(rig, cfg, rng):
+    """Software writes a region's geometry, the same one, in every cycle in which its tile is looked
+    up and told: size and flag are what it says, at each bit."""
+    for turn, bit in enumerate(range(4, cfg.max_row_bytes.bit_length() - 1)):
+        row_bytes, epoch = 1 << bit, turn % 16
+        flag = (1 << 48) - 8 if turn & 1 else (1 << 47) - 8
+        shape = {"row_bytes": row_bytes | 16, "log2_tile": 0, "capacity": 1}
+        await rig.set_geometry(0, **shape, flag_en=1, flag_base=flag)
+        await rig.open(0, epoch, 1)
+        strobe = {"en": 1, "region": 0, "geometry": rig.geometry[0]}
+        rig.set("geometry_write", strobe)
+        total = shape["row_bytes"]
+        for at in range(0, total, cfg.packet_bytes):
+            rig.put_ack(bank=epoch & 1, bytes=min(total - at, cfg.packet_bytes))
+        await rig.drained()
+        rig.put_close(0, epoch, sent=total)
+        await rig.final(0, epoch & 1)
+        await rig.cycles(1)
+        rig.set("geometry_write", 0)
+        await rig.ends_well(0, epoch)
+    cover("scoreboard.written_as_read")
+
+
+@ScoreboardRig.test()
+async def many_moves_at_once(rig, cfg, rng):
+    """Refusals of the same bank come in successive cycles, of one bank after the other, while
+    another is judged: each bank is judged in its turn, none is lost."""
+    for turn in range(8):
+        tiles = await open_tiles(rig, turn)
+        share = len(tiles[rig.keys[0]])
+        for (region, bank), groups in tiles.items():
+            for group in groups:
+                rig.put_ack(region=region, bank=bank, group=group, bytes=16)
+            epoch = (2 * turn + bank) % 16
+            rig.put_close(region, epoch, sent=16 * (share + 6))
+        await rig.drained()
+        for _ in range(2):
+            for region, bank in rng.sample(rig.keys, len(rig.keys)):
+                for _ in range(3):
+                    rig.refuse(region, (2 * turn + bank) % 16, 16)
+        for region, bank in rig.keys:
+            final = await rig.end(region, (2 * turn + bank) % 16)
+            assert (final["kind"], final["rows"]) == (EventKind.ALL, share)
+    cover("scoreboard.many_moves")
+
+
+@ScoreboardRig.test(fits=lambda cfg: cfg.dep_ranges > 1)
+async def ranges_disarmed_together(rig, cfg, rng):
+    """Two ranges are written off in successive cycles: ``dep_busy`` stays until the groups of both
+    are clear, and then each counts from 0."""
+    share = cfg.groups // 2
+    for turn in range(12):
+        spans = [
+            {"armed": 1, "base": 0, "limit": 16 * share, "log2_stride": 4, "threshold": 48}
+            | {"group_base": n * share}
+            for n in (0, 1)
+        ]
+        for index, span in enumerate(spans):
+            await rig.set_dep(index, **span)
+            for group in range(share):
+                rig.put_plain(index * share + group, index)
+        await rig.drained()
+        for index in (turn & 1, 1 - turn & 1):
+            span = spans[index] | {"armed": 0}
+            rig.set("dep_write", {"en": 1, "index": index, "range": span})
+            rig.model.write_dep(index, span)
+            await rig.cycles(1 + turn // 4)
+            rig.set("dep_write", 0)
+        await rig.cycles(3)
+        await rig.until(lambda: not rig.get("dep_busy"), 100 + 8 * cfg.groups, "ranges cleared")
+        for index, span in enumerate(spans):
+            await rig.pulse("dep_write", index=index, range=span)
+            rig.model.write_dep(index, span)
+        for size in (32, 16):
+            for index, group in [(n, n * share + g) for n in (0, 1) for g in range(share)]:
+                rig.put_plain(group, index, size)
+            await rig.drained()
+            assert size == 16 or not rig.model.outstanding()
+        await rig.all_events("READY of both ranges")
+    cover("scoreboard.ranges_disarmed_together")

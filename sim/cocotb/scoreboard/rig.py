@@ -395,6 +395,9 @@ class ScoreboardRig(Rig):
         self.moved()
         for key in self.model.banks:
             self.inspector.touch(*key)
+        # Nobody has counted meanwhile what was counted, nor what was merged.
+        counts = Counter(self.model.counts)
+        self.counts["merges"] += any(source in self.i_ack for source, _ in items)
         for (source, item), count in zip(items, taken, strict=True):
             item = whole(source, item)
             for _ in range(count if source is self.i_refused else 0):
@@ -403,6 +406,7 @@ class ScoreboardRig(Rig):
                 self.model.ack(
                     {**item["context"], "bytes": count * item["context"]["bytes"]}, item["ok"]
                 )
+        self.model.counts = counts
         return taken
 
     @property

@@ -146,6 +146,28 @@ async def rest_of_a_full_region(rig, cfg, rng):
 
 
 @ScoreboardRig.test(**FITS)
+async def refused_behind_the_rest(rig, cfg, rng):
+    """Rows beyond a full region are refused one by one when its last tile has been announced: it is
+    not announced again."""
+    await set_region(rig, rows=2, capacity=3)
+    for epoch in range(4):
+        count = rig.o_event.count
+        await rig.open(0, epoch, 3)
+        for src in (0, 1):
+            rig.put_tell(0, epoch, src, (3 - src) * ROW)
+        put_rows(rig, epoch & 1, [ROW, ROW])
+        put_rows(rig, epoch & 1, [ROW], group=1)
+        await is_ready(rig, count + 2, 1)
+        for size in (ROW, 16, ROW - 16):
+            rig.refuse(0, epoch, size)
+            await nothing_comes(rig, count + 2)
+        for src in (0, 1):
+            rig.put_news(0, epoch, src, close=1)
+        await rig.ends_well(0, epoch)
+        cover("scoreboard.rest.told_once")
+
+
+@ScoreboardRig.test(**FITS)
 async def row_behind_the_rest(rig, cfg, rng):
     """A row more in a tile that was announced as the last: ERROR OVERLAP, never ALL."""
     await set_region(rig)
@@ -290,3 +312,132 @@ async def overflow_region_is_told(rig, cfg, rng):
         await rig.release(0, epoch)
         await rig.release(over, epoch)
         cover(f"scoreboard.overflow.{'told_0' if fits else 'told_late'}")
+
+
+@ScoreboardRig.test(**FITS)
+async def more_are_expected(rig, cfg, rng):
+    """While fewer have told and closed than the geometry expects, however many that are, nothing is
+    said of the last tile and of the bank."""
+    bits = range(2, rig.codec("geometry_write").unpack(-1)["geometry"]["expected"].bit_length())
+    for turn, expected in enumerate([3, *((1 << bit) + n for bit in bits for n in (0, 1))]):
+        epoch, count = turn % 16, rig.o_event.count
+        await set_region(rig, expected=expected)
+        await rig.open(0, epoch, 2)
+        put_rows(rig, epoch & 1, [ROW, ROW])
+        for src in (0, 1):
+            rig.put_close(0, epoch, src, ROW)
+        await nothing_comes(rig, count)
+        await rig.check_status(0, epoch & 1)
+        await rig.abort(0, epoch)
+        cover("scoreboard.rest.more_expected")
+
+
+@ScoreboardRig.test(**FITS)
+async def more_is_told(rig, cfg, rng):
+    """One row is there, so many more were told, by any bit of the sum: its tile is not the last."""
+    await set_region(rig)
+    for bit in range(5, 34):
+        epoch, count = bit % 16, rig.o_event.count
+        await rig.open(0, epoch, 1)
+        put_rows(rig, epoch & 1, [ROW])
+        rig.put_close(0, epoch, 0, ROW)
+        rig.put_close(0, epoch, 1, 1 << bit)
+        await nothing_comes(rig, count)
+        await rig.check_status(0, epoch & 1)
+        await rig.abort(0, epoch)
+        cover("scoreboard.rest.more_told")
+
+
+@ScoreboardRig.test(**FITS)
+async def any_surplus_is_overlap(rig, cfg, rng):
+    """One byte more than was told, or any number of them: ERROR OVERLAP with the last close."""
+    await set_region(rig)
+    for turn, surplus in enumerate([1, 2, 3, 4, 8, 15, 16, 17, 32, 64]):
+        epoch = turn % 16
+        await rig.open(0, epoch, 1)
+        put_rows(rig, epoch & 1, [ROW])
+        rig.refuse(0, epoch, surplus)
+        rig.put_close(0, epoch, 0, ROW)
+        await rig.drained()
+        assert not rig.model.outstanding()
+        rig.put_close(0, epoch, 1)
+        await rig.ends_in(Reason.OVERLAP, 0, epoch)
+        cover("scoreboard.surplus.told")
+
+
+@ScoreboardRig.test(fits=lambda cfg: cfg.max_row_bytes >= 256)
+async def surplus_is_not_in_the_tile(rig, cfg, rng):
+    """Bytes too many for a tile are not counted there: as many again are too many again, whatever
+    was there before."""
+    few = cfg.packet_bytes
+    await rig.set_geometry(0, row_bytes=2 * few, log2_tile=0, capacity=1, expected=1)
+    for epoch, bit in enumerate(range(few.bit_length() - 1)):
+        await rig.open(0, epoch, 1)
+        before = rig.counts["overlaps"]
+        for size in (few, 1 << bit, few, few):
+            put_rows(rig, epoch & 1, [size])
+            await rig.drained()
+        assert rig.counts["overlaps"] == before + 2
+        await rig.ends_in(Reason.OVERLAP, 0, epoch)
+        cover("scoreboard.surplus.tile")
+    assert not rig.counts["merges"]
+
+
+@ScoreboardRig.test(fits=lambda cfg: FITS["fits"](cfg) and cfg.regions > 1 and cfg.capacity <= 64)
+async def rest_of_a_region_that_overflows(rig, cfg, rng):
+    """A full region whose slots make no full tile: READY with its last byte when all its slots are
+    given out, however many rows went on to its overflow region; not while one is missing."""
+    over, full = cfg.regions - 1, cfg.capacity
+    shape = {"rows": 1 << full.bit_length(), "capacity": full, "expected": 1}
+    await set_region(rig, over, group_base=1, **shape | {"expected": 2})
+    await set_region(rig, 0, overflow_en=1, overflow=over, **shape)
+    for epoch, more in enumerate((0, 1, full, -1, full - 1)):
+        bank, count = epoch & 1, rig.o_event.count
+        rig.model.rows[over, bank] = max(0, more)
+        await rig.open(over, epoch)
+        await rig.open(0, epoch, full + more)
+        rig.put_tell(0, epoch, 0, max(full, full + more) * ROW)
+        put_rows(rig, bank, full * [ROW])
+        if more < 0:
+            await nothing_comes(rig, count)
+            await rig.abort(0, epoch)
+            await rig.abort(over, epoch)
+            continue
+        await is_ready(rig, count + 1, full)
+        put_rows(rig, bank, more * [ROW], group=1, region=0, place=over)
+        rig.put_news(0, epoch, 0, close=1)
+        await rig.ends_well(0, epoch)
+        rig.put_close(over, epoch, 0)
+        await rig.ends_well(over, epoch)
+        cover("scoreboard.rest.overflowed", more > 0)
+
+
+@ScoreboardRig.test(fits=lambda cfg: FITS["fits"](cfg) and cfg.regions > 1)
+async def told_once_by_a_primary(rig, cfg, rng):
+    """What a primary tells its overflow region counts once, with its aim and its end: a last tile
+    there waits for the producer that is still to tell."""
+    over = cfg.regions - 1
+    await set_region(rig, over, group_base=2, expected=3)
+    await set_region(rig, 0, rows=2, capacity=2, expected=1, overflow_en=1, overflow=over)
+    for epoch in range(4):
+        bank = epoch & 1
+        await rig.open(over, epoch, 1)
+        await rig.open(0, epoch, 2)
+        rig.put_tell(over, epoch, 1, ROW)
+        rig.put_tell(0, epoch, 0, 2 * ROW)
+        await rig.drained()
+        await rig.cycles(LATE)  # it is told that nothing comes
+        put_rows(rig, bank, [ROW], group=2, region=over)
+        put_rows(rig, bank, [ROW, ROW])
+        rig.put_news(0, epoch, 0, close=1)
+        await rig.ends_well(0, epoch)
+        await nothing_comes(rig, rig.o_event.count)
+        status, *_ = await rig.status(over, bank)
+        assert (status["told"], status["closes"]) == (2, 1)
+        count = rig.o_event.count
+        rig.put_tell(over, epoch, 0)
+        await is_ready(rig, count + 1, 1)
+        for src in (0, 1):
+            rig.put_news(over, epoch, src, close=1)
+        await rig.ends_well(over, epoch)
+        cover("scoreboard.overflow.told_once")
