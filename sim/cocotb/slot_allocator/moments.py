@@ -9,7 +9,7 @@ from sim.bench.moments import turning_point
 from sim.golden.slot_allocator import fold
 from sim.quality.coverage import cover
 
-from .limits import ADDRS
+from .limits import ADDRS, written_again
 from .rig import AllocatorRig, in_memory
 from .traffic import packet
 
@@ -230,3 +230,21 @@ async def restored_rows_end(rig, cfg, rng):
         await rig.purged()
         rig.model.purge(0, 0)
     assert rig.model.counts["restores"] >= 20 and rig.overlaps[0, 0] >= 8
+
+
+@AllocatorRig.test()
+async def tables_written_in_thrash(rig, cfg, rng):
+    """Rows are spilled and restored while all tables are written with what they hold."""
+    await rig.regions(row_bytes=rig.row_bytes)
+    await rig.states(RegionState.OPEN, 3)
+    rows, units = min(cfg.capacity, 3 * cfg.rat_sets * cfg.rat_ways), rig.row_bytes // 16
+    queues = [
+        [
+            rig.part(n, 3, unit, region=n // cfg.slices % cfg.regions)
+            for unit in range(min(units, 6))
+            for n in range(number, rows, cfg.slices)
+        ]
+        for number in range(cfg.slices)
+    ]
+    await written_again(rig, rig.run(queues))
+    assert rig.model.counts["restores"]

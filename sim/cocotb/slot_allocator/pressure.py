@@ -9,7 +9,6 @@ import cocotb
 from hub_rtl.contract.packets import Reason, RegionState
 from sim.quality.coverage import cover
 
-from .limits import written_again
 from .rig import AllocatorRig, in_memory
 from .traffic import mixed_traffic, packet, set_up
 
@@ -386,21 +385,3 @@ async def overflow_region_differs(rig, cfg, rng):
     await rig.states(OPEN, 1)
     await rig.run([[rig.part(number, 1)] for number in range(cfg.slices)])
     assert rig.model.counts["refused_REGION_FULL"] == cfg.slices
-
-
-@AllocatorRig.test()
-async def tables_written_in_thrash(rig, cfg, rng):
-    """Rows are spilled and restored while all tables are written with what they hold."""
-    await rig.regions(row_bytes=rig.row_bytes)
-    await rig.states(OPEN, 3)
-    rows, units = min(cfg.capacity, 3 * cfg.rat_sets * cfg.rat_ways), rig.row_bytes // 16
-    queues = [
-        [
-            rig.part(n, 3, unit, region=n // cfg.slices % cfg.regions)
-            for unit in range(min(units, 6))
-            for n in range(number, rows, cfg.slices)
-        ]
-        for number in range(cfg.slices)
-    ]
-    await written_again(rig, rig.run(queues))
-    assert rig.model.counts["restores"]
