@@ -366,6 +366,7 @@ async def limits_after_traffic(rig, cfg, rng):
         rig.o_control.set_pause(None)
         await rig.cycles(300)
         await rig.finish()
+    cover("link.credit.exact")
 
 
 @LinkRig.test()

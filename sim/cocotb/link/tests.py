@@ -117,7 +117,7 @@ async def messages(rig, cfg, rng):
     cover("link.message")
 
 
-@LinkRig.test()
+@LinkRig.test(fits=lambda cfg: cfg.ranks > 2)
 async def messages_first(rig, cfg, rng):
     """A message and a CREDIT wait behind a packet: the message goes first. With messages and short
     packets in turn the CREDIT goes once it has waited for 64 cycles, and with packets alone."""
@@ -143,6 +143,30 @@ async def messages_first(rig, cfg, rng):
         place = order.index(src)
         assert place == 2 if not packets else place < len(order) - 30, order
         await rig.cycles(300)
+    cover("link.credit.behind_message")
+
+
+@LinkRig.test(fits=lambda cfg: cfg.ctl_credits >= 8)
+async def late_reports_take_turns(rig, cfg, rng):
+    """Reports that become late in one cycle go in the order of the ranks behind the one that was
+    told last."""
+    judged = 0
+    for last in 3 * rig.peers:
+        for _ in range(cfg.ctl_credits // 4):
+            rig.send_control(last)
+        await rig.settle(300)
+        first = len(rig.told)
+        some = sorted({last, *rng.sample(rig.peers, len(rig.peers) - 1)})
+        for src in some:
+            rig.send_control(src)
+        await rig.settle(300)
+        when, order = zip(*[(cycle, dst) for cycle, dst, _ in rig.told[first:]], strict=True)
+        if when[-1] - when[0] < 100:  # one tick made them all late
+            judged += 1
+            turn = sorted(some, key=lambda rank: (rank - last - 1) % cfg.ranks)
+            assert [*order] == turn, (last, order)
+    assert judged > len(rig.peers)
+    cover("link.credit.late_turns")
 
 
 @LinkRig.test()
@@ -209,6 +233,7 @@ async def control_of_all(rig, cfg, rng):
         await rig.until(lambda: not rig.i_control.pending, limit=50, what="sunk")
         rig.tx._controls.clear()
         rig.set("peer_dead", 0)
+    cover("link.control.of_all")
 
 
 @LinkRig.test()
@@ -232,6 +257,7 @@ async def sparse_masks(rig, cfg, rng):
             flits[1 + place] = bits >> FLIT * place & (1 << FLIT) - 1
         rig.send_wire(flits)
     await rig.settle(60)
+    cover("link.sparse_masks")
 
 
 @LinkRig.test(stall="random")

@@ -138,6 +138,7 @@ async def window_changes_in_check(rig, cfg, rng):
             await rig.cycles(2)
             await rig.window(rank, **whole | {name: after})
             await rig.check_settled(queues, 20)
+    cover("slot_allocator.window_changes_in_check")
 
 
 def row_at_bit(rig, name, bit):
@@ -181,6 +182,7 @@ async def geometry_changes_in_check(rig, cfg, rng):
         await rig.purge(region, epoch & 1)
         await rig.purged()
         rig.model.purge(region, epoch & 1)
+    cover("slot_allocator.geometry_changes_in_check")
 
 
 @AllocatorRig.test()
@@ -200,6 +202,7 @@ async def offsets(rig, cfg, rng):
             for number in range(cfg.slices)
         ]
     )
+    cover("slot_allocator.offsets")
 
 
 def some_bytes(rig, rowid, epoch, count):
@@ -230,6 +233,7 @@ async def restored_rows_end(rig, cfg, rng):
         await rig.purged()
         rig.model.purge(0, 0)
     assert rig.model.counts["restores"] >= 20 and rig.overlaps[0, 0] >= 8
+    cover("slot_allocator.restored_rows_end")
 
 
 @AllocatorRig.test()
@@ -248,3 +252,4 @@ async def tables_written_in_thrash(rig, cfg, rng):
     ]
     await written_again(rig, rig.run(queues))
     assert rig.model.counts["restores"]
+    cover("slot_allocator.tables_written_in_thrash")

@@ -321,6 +321,7 @@ async def reset_when_full(rig, cfg, rng):
         await set_up(rig)
         await rig.states(OPEN, 1)
         await mixed_traffic(rig, 3, 1)
+    cover("slot_allocator.reset_when_full")
 
 
 @AllocatorRig.test(fits=lambda cfg: cfg.rat_sets == 1)
@@ -345,6 +346,7 @@ async def spilled_row_waits(rig, cfg, rng):
             rig.pause(None, rig.o_write[number])
             await rig.check_settled(rig.alone(number, queue))
         await rig.state(0, DONE, number)
+    cover("slot_allocator.spilled_row_waits")
 
 
 @AllocatorRig.test()
@@ -357,6 +359,7 @@ async def many_moved(rig, cfg, rng):
         rows = [rig.part(n, 3) for n in range(most + 3)]
         await rig.run([rows[number :: cfg.slices] for number in range(cfg.slices)])
         await rig.check_rows()
+    cover("slot_allocator.many_moved")
 
 
 @AllocatorRig.test(fits=lambda cfg: cfg.regions > 1)
@@ -385,3 +388,4 @@ async def overflow_region_differs(rig, cfg, rng):
     await rig.states(OPEN, 1)
     await rig.run([[rig.part(number, 1)] for number in range(cfg.slices)])
     assert rig.model.counts["refused_REGION_FULL"] == cfg.slices
+    cover("slot_allocator.overflow_region_differs")

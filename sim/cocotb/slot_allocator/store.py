@@ -177,6 +177,7 @@ async def purge_keeps_others(rig, cfg, rng):
         for region, at in rng.sample(rig.keys, len(rig.keys)):
             await send(rig, 0, region, 6 + at, rows[region, at], 1)
         assert len(rig.obs) - fresh == len(purged) * (1 + cfg.rat_ways)
+    cover("slot_allocator.store.purge_keeps_others")
 
 
 @AllocatorRig.test(fits=lambda cfg: cfg.victim_sets == 1 and cfg.capacity > 32)
@@ -202,6 +203,7 @@ async def damaged_in_memory(rig, cfg, rng):
             damaged.append((addr - base) // 8)
         await send(rig, number, 0, 1, damaged, 1)
         assert rig.model.counts["refused_MEM_ERROR"]
+    cover("slot_allocator.store.damaged_in_memory")
 
 
 @AllocatorRig.test(fits=lambda cfg: cfg.victim_sets == 1 and cfg.capacity > 32)
@@ -241,3 +243,4 @@ async def losses_meet_overlaps(rig, cfg, rng):
         told = {(bad[0], 0): lost, (good[0], 1): cfg.slices * (distance + 1)}
         assert lost > distance and +rig.overlaps == told, f"{rig.overlaps}, not {told}"
     rig.bad.clear()
+    cover("slot_allocator.store.losses_meet_overlaps")
