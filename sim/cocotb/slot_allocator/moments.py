@@ -236,12 +236,13 @@ async def restored_rows_end(rig, cfg, rng):
     cover("slot_allocator.restored_rows_end")
 
 
-@AllocatorRig.test()
+@AllocatorRig.test(fits=lambda cfg: cfg.capacity // cfg.slices > cfg.rat_sets * cfg.rat_ways)
 async def tables_written_in_thrash(rig, cfg, rng):
     """Rows are spilled and restored while all tables are written with what they hold."""
     await rig.regions(row_bytes=rig.row_bytes)
     await rig.states(RegionState.OPEN, 3)
-    rows, units = min(cfg.capacity, 3 * cfg.rat_sets * cfg.rat_ways), rig.row_bytes // 16
+    entries = cfg.slices * cfg.rat_sets * cfg.rat_ways
+    rows, units = min(cfg.capacity, 2 * entries), rig.row_bytes // 16
     queues = [
         [
             rig.part(n, 3, unit, region=n // cfg.slices % cfg.regions)
