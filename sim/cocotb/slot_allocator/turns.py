@@ -59,13 +59,15 @@ async def turns_of_words(rig, cfg, rng):
         for n in range(cfg.rat_ways):
             await rig.run([[row(n, number)] for number in range(slices)])
         chosen = choose(rng, slices, turn)
-        seen = len(rig.memory.writes)
+        seen, looked = len(rig.memory.writes), len(rig.memory.reads)
         await rig.run(
             [[row(cfg.rat_ways, number)] if number in chosen else [] for number in range(slices)]
         )
         base = rig.model.regions[0]["spill_base"][turn & 1]
         order = [(each["addr"] - base) // 8 % slices for each in rig.memory.writes[seen:]]
-        if order:
+        if len(rig.memory.reads) > looked:  # one had to look for its row first, and came later
+            last = order[-1]
+        elif order:
             last = in_turn(order, chosen, last, slices)
         await rig.state(0, DONE, turn)
 
