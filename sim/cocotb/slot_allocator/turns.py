@@ -50,6 +50,7 @@ async def turns_of_words(rig, cfg, rng):
     slices = cfg.slices
     last = slices - 1
     for turn in range(10):
+        looked = len(rig.memory.reads)
         await rig.region(0, row_first=0)
         await rig.state(0, OPEN, turn)
 
@@ -59,14 +60,14 @@ async def turns_of_words(rig, cfg, rng):
         for n in range(cfg.rat_ways):
             await rig.run([[row(n, number)] for number in range(slices)])
         chosen = choose(rng, slices, turn)
-        seen, looked = len(rig.memory.writes), len(rig.memory.reads)
+        seen = len(rig.memory.writes)
         await rig.run(
             [[row(cfg.rat_ways, number)] if number in chosen else [] for number in range(slices)]
         )
         base = rig.model.regions[0]["spill_base"][turn & 1]
         order = [(each["addr"] - base) // 8 % slices for each in rig.memory.writes[seen:]]
-        if len(rig.memory.reads) > looked:  # one had to look for its row first, and came later
-            last = order[-1]
+        if last is None or len(rig.memory.reads) > looked:  # a row was looked for, at some time
+            last = order[-1] if order else None
         elif order:
             last = in_turn(order, chosen, last, slices)
         await rig.state(0, DONE, turn)
