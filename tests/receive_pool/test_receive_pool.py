@@ -40,6 +40,8 @@ DIRECTED = [
     "abuse",
     "false_returns",
     "totals_wrap",
+    "limits_are_exact",
+    "messages_wait",
 ]
 
 

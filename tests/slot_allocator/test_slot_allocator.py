@@ -63,6 +63,15 @@ COMMON = [
     "waits_named",
     "stalls_counted",
     "tables_change_in_check",
+    "reset_when_full",
+    "spilled_row_waits",
+    "many_moved",
+    "overflow_region_differs",
+    "tables_written_in_thrash",
+    "window_changes_in_check",
+    "geometry_changes_in_check",
+    "offsets",
+    "restored_rows_end",
 ]
 MODULES = ",".join(
     f"sim.cocotb.slot_allocator.{part}"
@@ -79,6 +88,9 @@ IN_STORE = [
     "words_are_lost",
     "purge_waits_for_loss",
     "purge_forgets_words",
+    "purge_keeps_others",
+    "damaged_in_memory",
+    "losses_meet_overlaps",
 ]
 
 

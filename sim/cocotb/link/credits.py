@@ -3,6 +3,7 @@
 source may send, totals of all kinds."""
 
 import itertools
+from collections import Counter
 
 import cocotb
 
@@ -317,16 +318,55 @@ async def settled_by_headers(rig, cfg, rng):
         await rig.cycles(rng.choice((270, 300, 340)))
 
 
-@LinkRig.test(wire=itertools.cycle(11 * [True] + [False]))
-async def fair_reports(rig, cfg, rng):
+@LinkRig.test(wire=itertools.cycle(11 * [True] + [False]), cases={"own": [0, -1]})
+async def fair_reports(rig, cfg, rng, own):
     """Every peer has news all the time, the wire takes little: CREDITs go to all in turn, each
     tells something new."""
+    await rig.start(rank=own % cfg.ranks)
     peer = Peer(rig)
     for _ in range(24 * cfg.ctl_credits):
         for src in rig.peers:
             peer.queue_control(src)
     await rig.until(lambda: not peer.queue, limit=12000, what="all sent")
+    told = Counter(dst for _, dst, _ in rig.told)
+    assert max(told.values()) - min(told.values()) <= 2, told
     await rig.cycles(400)
+
+
+@LinkRig.test()
+async def limits_after_traffic(rig, cfg, rng):
+    """Control flits come in while headers to their sources leave, in any cycle, with any number of
+    buffers full: each source may then send what it was told, and not one more."""
+    for own in (0, cfg.ranks - 1):
+        await rig.start(rank=own)
+        for _ in range(60):
+            rig.o_control.set_pause("stop")
+            some = {src: rng.randrange(max(1, cfg.ctl_credits - 2)) for src in rig.peers}
+            for src, count in some.items():
+                for _ in range(count):
+                    rig.send_control(src)
+            await rig.settle()
+            for src in rng.sample(rig.peers, len(rig.peers)):
+                rig.put(src, length=1)
+            await rig.cycles(rng.randrange(6))
+            for src in rng.sample(rig.peers, len(rig.peers)):
+                if some[src] + 2 <= cfg.ctl_credits:
+                    rig.send_control(src)
+            await rig.settle()
+            rig.o_control.set_pause(None)
+            await rig.all_packets()
+            await rig.cycles(60)
+        await rig.cycles(300)
+        rig.o_control.set_pause("stop")
+        for src in rig.peers:
+            for _ in range(cfg.ctl_credits + 1):
+                rig.send_control(src)
+        await rig.settle(30)
+        assert rig.counts["credit_violations"] == len(rig.peers)
+        rig.o_control.set_pause(None)
+        await rig.cycles(300)
+        await rig.finish()
+    cover("link.credit.exact")
 
 
 @LinkRig.test()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """cocotb tests of the LoopPort."""
 
+from hub_rtl.contract.fields import FLIT
 from hub_rtl.contract.packets import NEWS_ENTRIES
 from hub_rtl.link.loop_port import LoopPort
 from sim.bench.rig import Rig
@@ -50,13 +51,16 @@ async def loop_traffic(rig, cfg, rng, grid):
     out.on_item(lambda item, cycle: freed.__setitem__(0, freed[0] + item["last"]))
 
     due = {}  # cycle: counts that the ports of the one before decide
+    control_left = cfg.ctl_credits
 
     def look(cycle):
+        nonlocal control_left
         counts = rig.get("counts")
         assert all(counts[name] == value for name, value in due.pop(cycle, {}).items()), (
             f"counts in cycle {cycle}: {counts}"
         )
-        ports = {name: getattr(rig, name).port for name in ("i_record", "o_record", "i_control")}
+        names = ("i_record", "o_record", "i_control", "o_control")
+        ports = {name: getattr(rig, name).port for name in names}
         port = {name: (port.is_valid(), port.is_ready()) for name, port in ports.items()}
         moves = {name: valid & ready for name, (valid, ready) in port.items()}
         due[cycle + 1] = {
@@ -65,6 +69,9 @@ async def loop_traffic(rig, cfg, rng, grid):
             "tx_idle_waiting": port["i_record"][0] - moves["i_record"],
             "credit_stall": port["i_control"][0] - moves["i_control"],
         }
+        assert moves["i_record"] == port["i_record"][0], "a record with a credit waits"
+        assert rig.get("ctl_ready") == (control_left > 0) << rig.rank, f"{control_left} are left"
+        control_left += moves["o_control"] - moves["i_control"]
         assert sender.taken[rig.rank] - freed[0] <= 4
         assert rig.get("dest_ready") in (0, 1 << rig.rank), "credit for another rank"
 
@@ -92,7 +99,8 @@ async def loop_traffic(rig, cfg, rng, grid):
 
 @LoopRig.test()
 async def loop_messages(rig, cfg, rng):
-    """What a remote fence asks the own rank is heard in the same cycle, and so is the answer."""
+    """What a remote fence asks the own rank is heard in the same cycle, and so is the answer;
+    control flits keep all bits but their ranks."""
     for said, heard in (("i_ask", "asked"), ("i_answer", "answered")):
         source, came = getattr(rig, said), []
 
@@ -106,7 +114,47 @@ async def loop_messages(rig, cfg, rng):
             source.put({"rank": rng.randrange(cfg.ranks), **rest})
         await source.drained()
         assert len(came) == 9 and all(item == what for item, what in came), f"{came}"
+    own = {"src": rig.rank, "dst": rig.rank}
+    for bit in range(FLIT):  # control flits of anything, with each bit in turn the only one
+        flits = [rng.getrandbits(FLIT), 1 << bit]
+        rig.i_control.put(*flits)
+        rig.o_control.expect(*(with_fields(flit, **own) for flit in flits))
+    await rig.i_control.drained()
+    await rig.cycles(9)
+    rig.o_control.finish()
     cover("link.loop.messages")
+
+
+@LoopRig.test()
+async def loop_offers(rig, cfg, rng):
+    """What came is offered in the next cycle, whether it is taken or not. Records beyond the
+    credits wait at the port as long as there is no room, which is counted; nothing is lost."""
+    whole = (1 << cfg.packet_bytes) - 1
+    rig.pause("stop", rig.o_record, rig.o_control)
+    rig.i_control.put(random_control(rng, 1, 2))
+    rig.i_record.put(*rig.record(mask=1))
+    await rig.until(lambda: rig.i_record.count and rig.i_control.count, what="both in")
+    await rig.cycles(1)
+    await rig.sampled()
+    assert rig.o_record.port.is_valid() and rig.o_control.port.is_valid()
+    waited = 0
+
+    def look(cycle):
+        nonlocal waited
+        waited += rig.get("counts")["tx_idle_waiting"]
+
+    rig.on_sample(look)
+    for packets in (4, 3):  # beside the beat at the output four have room
+        for _ in range(packets):
+            rig.i_record.put(*rig.record(mask=whole))
+        await rig.cycles(60)
+        assert bool(rig.i_record.pending) == (packets == 3)
+        assert waited > 20 if rig.i_record.pending else not waited, waited
+    rig.pause("random", rig.o_record, rig.o_control)
+    await rig.until(lambda: not rig.i_record.pending, what="all in")
+    await rig.cycles(80)
+    rig.check()
+    cover("link.loop.offers")
 
 
 @LoopRig.test()

@@ -5,6 +5,7 @@ What holds in every cycle is judged by `watch.py` in all tests. Credits: `credit
 rules: `faults.py`.
 """
 
+from hub_rtl.contract.fields import FLIT
 from hub_rtl.contract.packets import HEADER, PacketType, unpack
 from sim.bench.streams import GRID
 from sim.quality.coverage import cover
@@ -116,6 +117,58 @@ async def messages(rig, cfg, rng):
     cover("link.message")
 
 
+@LinkRig.test(fits=lambda cfg: cfg.ranks > 2)
+async def messages_first(rig, cfg, rng):
+    """A message and a CREDIT wait behind a packet: the message goes first. With messages and short
+    packets in turn the CREDIT goes once it has waited for 64 cycles, and with packets alone."""
+    src, quarter = rig.peers[0], max(1, cfg.ctl_credits // 4)
+    busy = {"length": 1, "masked": 0}
+    for messages, packets in ((1, 0), (60, 60), *(6 * [(0, 80)])):
+        await rig.cycles(rng.randrange(9))
+        rig.wire_out.set_pause("stop")
+        rig.put(rig.peers[-1], **busy)
+        await rig.cycles(6)
+        for _ in range(quarter):
+            rig.send_control(src)
+        for _ in range(messages):
+            rig.put_message(rig.peers[-1])
+        for _ in range(packets):
+            rig.put(rig.peers[-1], **busy)
+        await rig.settle(20)
+        first = len(rig.told)
+        rig.wire_out.set_pause(None)
+        await rig.all_packets()
+        await rig.cycles(20)
+        order = [dst for _, dst, _ in rig.told[first:]]
+        place = order.index(src)
+        assert place == 2 if not packets else place < len(order) - 30, order
+        await rig.cycles(300)
+    cover("link.credit.behind_message")
+
+
+@LinkRig.test(fits=lambda cfg: cfg.ctl_credits >= 8)
+async def late_reports_take_turns(rig, cfg, rng):
+    """Reports that become late in one cycle go in the order of the ranks behind the one that was
+    told last."""
+    judged = 0
+    for last in 3 * rig.peers:
+        for _ in range(cfg.ctl_credits // 4):
+            rig.send_control(last)
+        await rig.settle(300)
+        first = len(rig.told)
+        some = sorted({last, *rng.sample(rig.peers, len(rig.peers) - 1)})
+        for src in some:
+            rig.send_control(src)
+        await rig.settle(300)
+        when, order = zip(*[(cycle, dst) for cycle, dst, _ in rig.told[first:]], strict=True)
+        if when[-1] - when[0] < 100:  # one tick made them all late
+            judged += 1
+            turn = sorted(some, key=lambda rank: (rank - last - 1) % cfg.ranks)
+            assert [*order] == turn, (last, order)
+    assert judged > len(rig.peers)
+    cover("link.credit.late_turns")
+
+
 @LinkRig.test()
 async def control_flits(rig, cfg, rng):
     """Control goes between packets and before them; without a credit it waits and packets pass; for
@@ -166,6 +219,47 @@ async def control_flits(rig, cfg, rng):
     cover("link.control.sunk")
 
 
+@LinkRig.test()
+async def control_of_all(rig, cfg, rng):
+    """A control flit without a credit waits for a peer that lives, whoever else is dead; it is sunk
+    when its own peer is."""
+    for dst in rig.peers:
+        for _ in range(cfg.ctl_credits + 1):
+            rig.put_control(dst)
+        rig.set("peer_dead", sum(1 << rank for rank in rig.peers if rank != dst))
+        await rig.cycles(40)
+        assert rig.i_control.pending == 1, f"sunk for {dst}"
+        rig.set("peer_dead", 1 << dst)
+        await rig.until(lambda: not rig.i_control.pending, limit=50, what="sunk")
+        rig.tx._controls.clear()
+        rig.set("peer_dead", 0)
+    cover("link.control.of_all")
+
+
+@LinkRig.test()
+async def sparse_masks(rig, cfg, rng):
+    """Packets whose mask names one byte, all but one, or bytes of some parts only: a beat for each
+    part with a byte, none for the others."""
+    parts = cfg.packet_bytes // cfg.slice_bytes
+    for n in range(120):
+        some = rng.getrandbits(parts)
+        bits = [
+            1 << rng.randrange(cfg.packet_bytes),
+            (1 << cfg.packet_bytes) - 1 - (1 << rng.randrange(cfg.packet_bytes)),
+            sum(
+                rng.getrandbits(8) << rng.randrange(cfg.slice_bytes - 7) + part * cfg.slice_bytes
+                for part in range(parts)
+                if some >> part & 1
+            ),
+        ][n % 3]
+        flits = rig.good_packet(rng.choice(rig.peers), rig.rank, length=cfg.packet_flits, masked=1)
+        for place in range(cfg.mask_flits):
+            flits[1 + place] = bits >> FLIT * place & (1 << FLIT) - 1
+        rig.send_wire(flits)
+    await rig.settle(60)
+    cover("link.sparse_masks")
+
+
 @LinkRig.test(stall="random")
 async def reset_in_traffic(rig, cfg, rng):
     """Reset with packets half way in and out: afterwards everything is as at the start."""
@@ -178,6 +272,12 @@ async def reset_in_traffic(rig, cfg, rng):
         rig.send_credit(rig.peers[0], 200)
         await rig.settle(cycles)
         await rig.start(1)
+    for cycles in range(7):  # or of a packet that ends early
+        rig.send_wire(rig.good_packet(rig.peers[0], rig.rank, length=2)[:2])
+        await rig.settle(cycles)
+        await rig.start(1)
+        await rig.cycles(3)
+        assert not rig.counts["truncated"], f"told after the reset, {cycles} cycles before it"
     for rank in rig.peers:
         for _ in range(3):
             rig.put(rank)

@@ -38,25 +38,36 @@ async def need_is_met(rig, cfg, rng, needs):
     for _ in range(4):
         await periods(rig, 1, {src: count})
         assert model.has(src) == wanted, f"{model.has(src)} places, {wanted} are needed"
+    for left in range(wanted):  # what it gives back it gets again, however much
+        rig.gives_back(src, rig.books[src].left - left)
+        await periods(rig, 2, {src: count})
+        assert model.has(src) == wanted, f"{model.has(src)} places after it had {left}"
     cover(f"receive_pool.exact.{needs}")
 
 
-@PoolRig.test(fits=lambda cfg: cfg.ranks > 2, watchdog=0)
-async def shared_by_two(rig, cfg, rng):
-    """One that needs most has it; two that need most have their first share each, also one that
-    sends a little; the first one has most again when the other has been quiet; in the end all have
-    their first share."""
+@PoolRig.test(cases={"needs": ["more", "most"]}, fits=lambda cfg: cfg.ranks > 2, watchdog=0)
+async def shared_by_two(rig, cfg, rng, needs):
+    """One that needs most has it; two that need more than their first share have that each, also
+    one that sends a little, or a little in every third period; the first one has most again when
+    the other has been quiet; in the end all have their
+    first share."""
     one, other = rng.sample(rig.sources, 2)
     model = rig.model
     much = model.most // 4 + 1
     await rig.cycles(rig.period // 2)
     await periods(rig, 16, {one: much})
     assert model.has(one) == model.most, model.has(one)
-    await periods(rig, 20, {one: much, other: much})
+    both = much if needs == "most" else model.first // 4 + 1
+    await periods(rig, 20, {one: both, other: both})
     shares = [model.has(src) for src in (one, other)]
     assert min(shares) >= model.first, shares
     await periods(rig, 12, {one: much, other: 1})
     assert model.has(other) >= model.first, model.has(other)
+    for _ in range(5):
+        await periods(rig, 1, {one: much, other: 1})
+        for _ in range(2):
+            await periods(rig, 1, {one: much})
+            assert model.has(other) >= model.first, model.has(other)
     await periods(rig, 20, {one: much})
     assert model.has(one) == model.most, model.has(one)
     await rig.settled(20)

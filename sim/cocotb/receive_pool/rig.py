@@ -27,8 +27,7 @@ class PoolRig(Rig):
         super().__init__(dut, salt, idle, stall, watchdog)
         self.size, self.links = self.params["slice_bytes"], self.params["links"]
         self.delay, self.paced = delay, paced
-        self.rank = self.rng.randrange(self.cfg.ranks)
-        self.sources = [rank for rank in range(self.cfg.ranks) if rank != self.rank]
+        self.stands_at(self.rng.randrange(self.cfg.ranks))
         for source in self.i_source:
             source.set_pause(None)
         self.o_grant.set_pause(None)
@@ -41,6 +40,11 @@ class PoolRig(Rig):
         self.add(self)
         peers, self.period = len(self.sources), self.params.get("period", PERIOD)
         self.visited_in = 8 * peers  # cycles, at the latest
+
+    def stands_at(self, rank):
+        """The own number, from the next start on."""
+        self.rank = rank
+        self.sources = [each for each in range(self.cfg.ranks) if each != rank]
 
     def component(self):
         return ReceivePool(self.cfg, **self.params_of(self.params))

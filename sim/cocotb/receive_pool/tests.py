@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """cocotb tests of the receive pool against its golden model."""
 
+from itertools import cycle
+
 from sim.bench.streams import GRID
+from sim.golden.receive_pool import TOTALS
 from sim.quality.coverage import cover
 
 from .rig import BATCH, PoolRig
@@ -71,7 +74,17 @@ async def queued(rig, sources, **fields):
 
 @PoolRig.test(fits=lambda cfg: cfg.ranks > 2)
 async def turns(rig, cfg, rng):
-    """Sources with packets take turns; a held one has none, and loses none."""
+    """Sources with packets take turns, whatever the own number; a held one has none, and loses
+    none."""
+    for rank in range(cfg.ranks):
+        rig.stands_at(rank)
+        await rig.start()
+        await turns_of(rig, rng)
+    cover("receive_pool.turns")
+
+
+async def turns_of(rig, rng):
+    """The same at this number."""
     await queued(rig, rig.sources)
     held = rng.choice(rig.sources)
     rig.set("hold", 1 << held)
@@ -96,7 +109,6 @@ async def turns(rig, cfg, rng):
         for n in range(len(sources), least):
             assert order[n] == order[n - len(sources)], order
         await rig.cycles(rng.randrange(9))
-    cover("receive_pool.turns")
 
 
 @PoolRig.test(cases={"where": ["inside", "held"]}, fits=lambda cfg: cfg.ranks > 2)
@@ -173,13 +185,20 @@ async def silent_at_first(rig, cfg, rng):
 
 @PoolRig.test()
 async def abuse(rig, cfg, rng):
-    """A source sends what it may not: its packets are dropped and counted, nobody's grants shrink,
-    the pool never has more packets than places; then it behaves again."""
+    """A source sends what it may not, over any link: its packets are dropped and counted, nobody's
+    grants shrink, the pool never has more packets than places; then it behaves again."""
+    for link in range(rig.links):
+        await rig.start()
+        await abuse_over(rig, link)
+    cover("receive_pool.violation")
+
+
+async def abuse_over(rig, link):
+    """The same over one link."""
     culprit, *others = rig.sources
-    rig.set("hold", (1 << cfg.ranks) - 1)
+    rig.set("hold", (1 << rig.cfg.ranks) - 1)
     beyond = 5
     for n in range(rig.model.first + beyond):
-        link = 0
         flits, beats = rig.packet(culprit, **rig.full())
         if n >= rig.model.first:
             rig.refused.append(beats[0])
@@ -195,7 +214,49 @@ async def abuse(rig, cfg, rng):
     for src in rig.sources:
         rig.want(src, count=10)
     await rig.finish()
-    cover("receive_pool.violation")
+
+
+@PoolRig.test(watchdog=0)
+async def limits_are_exact(rig, cfg, rng):
+    """Whatever the totals, a source may use its last grant and not one more, and gives back none
+    that it has used."""
+    src = rig.sources[0]
+    for turn in range(8):
+        rig.want(src, count=rng.randrange(200, 320), length=1, masked=0)
+        await rig.until(lambda: not rig.wanted[src], 60000, "the packets")
+        rig.set("hold", (1 << cfg.ranks) - 1)
+        await rig.settled(2)
+        while rig.books[src].left:  # what it is told meanwhile it uses, too
+            rig.want(src, count=rig.books[src].left, length=1, masked=0)
+            await rig.settled(2)
+        assert rig.all_in
+        before = rig.counts.copy()
+        flits, beats = rig.packet(src, length=1, masked=0)
+        rig.refused.append(beats[0])
+        rig.send(src, turn % rig.links, flits, beats)
+        await rig.settled(0)
+        assert rig.counts["violation"] == before["violation"] + 1
+        rig.says(src, (rig.books[src].returned + rng.randrange(1, 3)) % TOTALS, true=False)
+        await rig.settled(0)
+        assert rig.counts["impossible"] > before["impossible"]
+        rig.says(src, rig.books[src].returned)
+        rig.set("hold", 0)
+    await rig.finish()
+    cover("receive_pool.limits_are_exact")
+
+
+@PoolRig.test(cases={"pause": ["random", "long"]}, watchdog=0)
+async def messages_wait(rig, cfg, rng, pause):
+    """Messages to sources are taken late: each is held until then, none is lost for good."""
+    rig.visited_in *= 8
+    rig.pause("random" if pause == "random" else cycle([1] * 13 + [0]), rig.o_grant)
+    for _ in range(6):
+        for src in rig.sources:
+            rig.want(src, count=rng.randrange(2 * rig.model.places), length=1, masked=0)
+        await rig.until(lambda: rig.quiet, 60000, "all packets")
+    rig.o_grant.set_pause(None)
+    await rig.finish()
+    cover("receive_pool.messages_wait")
 
 
 @PoolRig.test()

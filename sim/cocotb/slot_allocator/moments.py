@@ -9,7 +9,9 @@ from sim.bench.moments import turning_point
 from sim.golden.slot_allocator import fold
 from sim.quality.coverage import cover
 
+from .limits import ADDRS, written_again
 from .rig import AllocatorRig, in_memory
+from .traffic import packet
 
 EPOCHS = (2, 1)  # by bank
 
@@ -85,13 +87,21 @@ async def purge_meets_row(rig, cfg, rng):
     """A bank is purged in each cycle around a new row: the row is forgotten, or was looked up
     behind the purge."""
     await rig.region(0, capacity=min(cfg.capacity, 1000))
+    for number in range(cfg.slices):
+        await purge_meets_row_of(rig, number)
+    await rig.check_rows()
+    cover("slot_allocator.purge_meets_row")
+
+
+async def purge_meets_row_of(rig, number):
+    """The same at one slice."""
     forgotten = []
     for at in range(16):
         epoch = 2 * at % 16
-        if at:
-            await rig.over(0, (epoch - 2) % 16)
+        await rig.over(0, (epoch - 2) % 16)
         await rig.state(0, RegionState.OPEN, epoch)
-        first, second = (rig.alone(0, [rig.part(at, epoch, unit)]) for unit in (0, 1))
+        row = 16 * number + at
+        first, second = (rig.alone(number, [rig.part(row, epoch, unit)]) for unit in (0, 1))
         rig.send_all(first)
         await rig.cycles(at)
         await rig.purge(0, 0)
@@ -109,5 +119,138 @@ async def purge_meets_row(rig, cfg, rng):
             rig.expect(first)
         rig.check(second)
     turning_point(forgotten, False, True)
-    await rig.check_rows()
-    cover("slot_allocator.purge_meets_row")
+
+
+@AllocatorRig.test()
+async def window_changes_in_check(rig, cfg, rng):
+    """One bit of a window changes in the cycle in which it is looked up, the last one that counts:
+    a packet at that very byte is judged by the new bound. Each bit that a packet can tell."""
+    for name, first in (("base", 0), ("limit", 4)):
+        for bit in range(first, 48):
+            value = rng.getrandbits(48) >> 4 << 4  # packets lie at multiples of 16
+            before, after = rng.sample((value, value ^ 1 << bit), 2)
+            high, rank = max(before, after), rng.randrange(cfg.ranks)
+            whole = {"base": 0, "limit": ADDRS - 1}
+            at = (high - 1) // 16 * 16 if name == "base" else high - 16
+            queues = [[rig.plain(at, src=rank)] for _ in range(cfg.slices)]
+            await rig.window(rank, **whole | {name: before})
+            rig.send_all(queues)
+            await rig.cycles(2)
+            await rig.window(rank, **whole | {name: after})
+            await rig.check_settled(queues, 20)
+    cover("slot_allocator.window_changes_in_check")
+
+
+def row_at_bit(rig, name, bit):
+    """A region's geometry, and that with one bit of the field changed, in any order; a row and a
+    unit of it for which this decides."""
+    cfg, rng, draw = rig.cfg, rig.rng, rig.rng.getrandbits
+    most = cfg.max_row_bytes
+    if name == "row_bytes":
+        low = 16 * rng.randrange(1, most // 16) & ~(1 << bit) or 16 << (bit == 4)
+        high = low | 1 << bit
+        values = [each + (rng.randrange(16) if each < most else 0) for each in (low, high)]
+        row, unit = 0, high // 16 - 1
+    else:
+        low = draw(24) & ~(1 << bit)
+        high, unit = low | 1 << bit, 0
+        values, row = [low, high], high - 1
+    whole = {"row_first": 0, "row_span": 1 << 24, "row_bytes": 16 * rng.randrange(1, most // 16)}
+    return [whole | {name: value} for value in rng.sample(values, 2)], row, unit
+
+
+@AllocatorRig.test()
+async def geometry_changes_in_check(rig, cfg, rng):
+    """A region's geometry changes in one bit, and its bank opens, in the cycle in which a row is
+    looked up: both count. Each bit of what rows are judged by."""
+    fields = {"row_first": range(24), "row_span": range(24), "row_bytes": range(4, 8)}
+    cases = [(name, bit) for name, bits in fields.items() for bit in bits]
+    for turn, ((name, bit), number) in enumerate(product(cases, range(cfg.slices))):
+        region, epoch = rng.randrange(cfg.regions), turn % 16
+        (before, after), row, unit = row_at_bit(rig, name, bit)
+        await rig.over(region, epoch)
+        await rig.region(region, **before)
+        queues = rig.alone(number, [rig.part(row, epoch, unit, region=region)])
+        rig.send_all(queues)
+        await rig.cycles(2)
+        rig.model.state(region, epoch & 1, RegionState.OPEN, epoch)
+        update = {"region": region, "bank": epoch & 1, "epoch": epoch}
+        rig.set("region_update", {"en": 1, "state": RegionState.OPEN, **update})
+        await rig.region(region, **after)
+        rig.set("region_update", 0)
+        await rig.check_settled(queues, 20)
+        await rig.purge(region, epoch & 1)
+        await rig.purged()
+        rig.model.purge(region, epoch & 1)
+    cover("slot_allocator.geometry_changes_in_check")
+
+
+@AllocatorRig.test()
+async def offsets(rig, cfg, rng):
+    """Units of a row, and those that differ in one bit of their number: none beyond the row's end
+    is taken for one in it."""
+    await rig.region(0, capacity=min(cfg.capacity, 1000))
+    await rig.state(0, RegionState.OPEN, 2)
+    units = min(rig.row_bytes // 16, cfg.packet_flits)
+    await rig.run(
+        [
+            [
+                rig.part(number, 2, unit ^ bit)
+                for unit in rng.sample(range(units), 2)
+                for bit in (0, *(1 << n for n in range(10)))
+            ]
+            for number in range(cfg.slices)
+        ]
+    )
+    cover("slot_allocator.offsets")
+
+
+def some_bytes(rig, rowid, epoch, count):
+    """A packet with so many bytes of a row's first block."""
+    body = {"region": 0, "epoch": epoch, "rowid": rowid, "row_off": 0}
+    mask = sum(1 << n for n in rig.rng.sample(range(rig.cfg.packet_bytes), count))
+    masked = {"mask": mask, "mask_flits": rig.cfg.mask_flits}
+    return packet(0, rig.traffic.words(rig.cfg.packet_flits), **masked, **body)
+
+
+@AllocatorRig.test(fits=lambda cfg: cfg.rat_ways < cfg.capacity)
+async def restored_rows_end(rig, cfg, rng):
+    """A spilled row gets all but one of the bytes that it misses, all, or one too many, then one
+    more: it ends with the last one, and what is too much is told."""
+    row_bytes, size = cfg.packet_bytes, cfg.packet_bytes
+    rows = rows_of_set(cfg, 0, 0, cfg.rat_ways + 1)
+    for turn in range(30):
+        number, epoch = turn % cfg.slices, 2 * turn % 16
+        await rig.over(0, (epoch - 2) % 16)
+        await rig.region(0, row_bytes=row_bytes, capacity=min(cfg.capacity, 1000))
+        await rig.state(0, RegionState.OPEN, epoch)
+        missing = rng.randrange(2, size)
+        counts = (size - missing, min(size, missing + turn % 3 - 1), 1)
+        first, *more = (some_bytes(rig, rows[0], epoch, count) for count in counts)
+        others = [rig.part(rowid, epoch) for rowid in rows[1:]]
+        await rig.run(rig.alone(number, [first, *others, *more]))
+        await rig.purge(0, 0)
+        await rig.purged()
+        rig.model.purge(0, 0)
+    assert rig.model.counts["restores"] >= 20 and rig.overlaps[0, 0] >= 8
+    cover("slot_allocator.restored_rows_end")
+
+
+@AllocatorRig.test(fits=lambda cfg: cfg.capacity // cfg.slices > cfg.rat_sets * cfg.rat_ways)
+async def tables_written_in_thrash(rig, cfg, rng):
+    """Rows are spilled and restored while all tables are written with what they hold."""
+    await rig.regions(row_bytes=rig.row_bytes)
+    await rig.states(RegionState.OPEN, 3)
+    entries = cfg.slices * cfg.rat_sets * cfg.rat_ways
+    rows, units = min(cfg.capacity, 2 * entries), rig.row_bytes // 16
+    queues = [
+        [
+            rig.part(n, 3, unit, region=n // cfg.slices % cfg.regions)
+            for unit in range(min(units, 6))
+            for n in range(number, rows, cfg.slices)
+        ]
+        for number in range(cfg.slices)
+    ]
+    await written_again(rig, rig.run(queues))
+    assert rig.model.counts["restores"]
+    cover("slot_allocator.tables_written_in_thrash")

@@ -195,8 +195,8 @@ async def ended_while_answering(rig, cfg, rng):
 async def purge_each(rig, cfg, rng):
     """Each bank, and each run of banks, purged with rows of all banks in the RAT, on an idle block:
     two cycles per set, one per set of a victim store, only their rows are new again."""
-    for keys in product(rig.keys[:4], repeat=2):
-        (first, purged), last = keys[0], max(keys[0][0], keys[1][0])
+    for keys, turned in product(product(rig.keys[:4], repeat=2), (0, 1)):
+        (first, purged), last = keys[turned], max(keys[0][0], keys[1][0])
         await rig.start()
         await rig.regions()
         for epoch in (6, 7):
@@ -299,3 +299,93 @@ async def overflow_region_opens(rig, cfg, rng):
         await rig.check_rows()
         for region in (0, end):
             await rig.state(region, DONE, now)
+
+
+@AllocatorRig.test()
+async def reset_when_full(rig, cfg, rng):
+    """Reset with every queue behind a stopped output full: afterwards packets pass, and a row of
+    no region, number 0, is reported as the first refusal."""
+    for stopped in (rig.o_write, rig.o_data, rig.o_refused):
+        await set_up(rig)
+        await rig.states(OPEN, 2)
+        rig.pause("stop", *stopped)
+        for number in range(cfg.slices):
+            refused = [rig.part(0, 9) for _ in range(2)]
+            plain = [rig.traffic.plain(2) for _ in range(40)]
+            rig.send(number, refused + plain)
+        await rig.cycles(150)
+        rig.pause(None, *stopped)
+        await rig.start(1)
+        await rig.run([[rig.part(0, 0)] for _ in range(cfg.slices)])
+        assert all(sink.items[-1]["report"] for sink in rig.o_refused)
+        await set_up(rig)
+        await rig.states(OPEN, 1)
+        await mixed_traffic(rig, 3, 1)
+    cover("slot_allocator.reset_when_full")
+
+
+@AllocatorRig.test(fits=lambda cfg: cfg.rat_sets == 1)
+async def spilled_row_waits(rig, cfg, rng):
+    """A packet of a spilled row stands anywhere in a pipe that is held up, packets of others before
+    and behind it: its row is found."""
+    await rig.region(0)
+    await rig.window(0, 0, 1 << 40)
+    rows, units = cfg.rat_ways + 1, rig.row_bytes // 16
+    for number in range(cfg.slices):
+        await rig.state(0, OPEN, number)
+        mine = [cfg.slices * n + number for n in range(rows)]
+        await rig.run(rig.alone(number, [rig.part(rowid, number) for rowid in mine]))
+        for turn in range(min(12, rows * (units - 1))):
+            rig.pause("stop", rig.o_write[number])
+            # The oldest row has always just made place for the one before.
+            spilled = rig.part(mine[turn % rows], number, 1 + turn // rows)
+            queue = [rig.plain(rng.getrandbits(30)) for _ in range(18)]
+            queue.insert(6 + turn, spilled)
+            rig.send(number, queue)
+            await rig.cycles(60)
+            rig.pause(None, rig.o_write[number])
+            await rig.check_settled(rig.alone(number, queue))
+        await rig.state(0, DONE, number)
+    cover("slot_allocator.spilled_row_waits")
+
+
+@AllocatorRig.test()
+async def many_moved(rig, cfg, rng):
+    """As many rows in an overflow region as it holds: both counts have all their bits."""
+    if cfg.regions > 1:
+        most = min(cfg.capacity, 70)
+        await rig.overflow_into(cfg.regions - 1, most, 1)
+        await rig.states(OPEN, 3)
+        rows = [rig.part(n, 3) for n in range(most + 3)]
+        await rig.run([rows[number :: cfg.slices] for number in range(cfg.slices)])
+        await rig.check_rows()
+    cover("slot_allocator.many_moved")
+
+
+@AllocatorRig.test(fits=lambda cfg: cfg.regions > 1)
+async def overflow_region_differs(rig, cfg, rng):
+    """An overflow region whose rows are as long, or differ in one bit of their length: used, or
+    not. Then, after a reset, one that nobody has told its geometry: not used."""
+    end, epoch = cfg.regions - 1, 0
+    for bit in range(cfg.max_row_bytes.bit_length()):
+        length = rng.randrange(16, cfg.max_row_bytes // 2) | 1 << bit if bit < 8 else 1 << bit
+        for other in (max(length ^ 1 << bit, 1), length):
+            epoch = (epoch + 1) % 16
+            for region in range(cfg.regions):
+                await rig.over(region, epoch)
+                await rig.region(
+                    region,
+                    row_bytes=other if region == end else length,
+                    capacity=cfg.capacity if region == end else 0,
+                    overflow_en=int(region != end),
+                    overflow=end,
+                )
+            await rig.states(OPEN, epoch)
+            await rig.run([[rig.part(number, epoch)] for number in range(cfg.slices)])
+            assert rig.model.moved[0, epoch & 1] == (cfg.slices if other == length else 0)
+    await rig.start()
+    await rig.region(0, row_bytes=length, capacity=0, overflow_en=1, overflow=end)
+    await rig.states(OPEN, 1)
+    await rig.run([[rig.part(number, 1)] for number in range(cfg.slices)])
+    assert rig.model.counts["refused_REGION_FULL"] == cfg.slices
+    cover("slot_allocator.overflow_region_differs")

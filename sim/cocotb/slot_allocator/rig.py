@@ -198,7 +198,7 @@ class AllocatorRig(Rig):
 
     def plain(self, addr, count=1, src=0):
         """A packet to an address."""
-        return packet(src, self.traffic.words(count), addr=addr)
+        return packet(src, self.traffic.words(count), addr=addr, phase=self.rng.getrandbits(1))
 
     def alone(self, number, queue):
         """Packets for one slice, none for the others."""

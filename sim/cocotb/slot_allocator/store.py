@@ -2,8 +2,11 @@
 """cocotb tests of the slot allocator with a victim store: what stays on chip, what is written out,
 lost or forgotten."""
 
+from itertools import product
+
 from hub_rtl.contract.packets import SPILL_WORD, RegionState, unpack
 from hub_rtl.slot_allocator.victim_store import STORE_WAYS
+from sim.bench.axi import ByteMemory
 from sim.golden.slot_allocator import fold
 from sim.quality.coverage import cover
 
@@ -68,10 +71,12 @@ async def rows_alike(rig, cfg, rng):
         cover("slot_allocator.store.written_out")
 
 
-@AllocatorRig.test(fits=lambda cfg: cfg.capacity > 32)
-async def words_are_lost(rig, cfg, rng):
+@AllocatorRig.test(fits=lambda cfg: cfg.capacity > 32, cases={"latency": [(1, 12), (60, 60)]})
+async def words_are_lost(rig, cfg, rng, latency):
     """Memory takes no word of a bank: each one that is written out is told to that bank, whoever
-    made it go; words that are overwritten there are only counted."""
+    made it go, also when the next one already waits; words that are overwritten there are only
+    counted."""
+    rig.memory.later_b.latency = latency
     banks = [(0, 1), (cfg.regions - 1, 0)]
     for number in range(cfg.slices):
         for bad in banks:
@@ -148,3 +153,94 @@ async def purge_forgets_words(rig, cfg, rng):
             await send(rig, 0, 0, 6 + at, rows[at], 1)
         assert len(rig.obs) - fresh == len(rows[purged])
     cover("slot_allocator.store.purge_forgets")
+
+
+@AllocatorRig.test(fits=lambda cfg: cfg.capacity > 32)
+async def purge_keeps_others(rig, cfg, rng):
+    """Every bank has words in the store. One is purged, or a run of two: only its rows are new."""
+    for (first, bank), run in product(rig.keys, (0, 1)):
+        last = min(first + run, cfg.regions - 1)
+        await rig.start()
+        await rig.regions()
+        for epoch in (6, 7):
+            await rig.states(OPEN, epoch)
+        rows = {key: in_set(cfg, *key, 1 + cfg.rat_ways) for key in rig.keys}
+        for region, at in rng.sample(rig.keys, len(rig.keys)):
+            await send(rig, 0, region, 6 + at, rows[region, at])
+        await rig.purge(first, bank, last)
+        await rig.purged()
+        purged = [(region, bank) for region in range(first, last + 1)]
+        for key in purged:
+            rig.model.purge(*key)
+            await zero_table(rig, *key)
+        fresh = len(rig.obs)
+        for region, at in rng.sample(rig.keys, len(rig.keys)):
+            await send(rig, 0, region, 6 + at, rows[region, at], 1)
+        assert len(rig.obs) - fresh == len(purged) * (1 + cfg.rat_ways)
+    cover("slot_allocator.store.purge_keeps_others")
+
+
+@AllocatorRig.test(fits=lambda cfg: cfg.victim_sets == 1 and cfg.capacity > 32)
+async def damaged_in_memory(rig, cfg, rng):
+    """A word that was written out comes back with another slot: one outside the region is a memory
+    error."""
+    capacity, (low, width) = cfg.capacity - 3, SPILL_WORD["slot"]
+    rows = in_set(cfg, 0, 1, cfg.rat_ways + 3 * STORE_WAYS)
+    for number in range(cfg.slices):
+        await rig.start()
+        rig.memory.memory = ByteMemory(0)
+        await rig.region(0, capacity=capacity)
+        await rig.state(0, OPEN, 1)
+        await send(rig, number, 0, 1, rows)
+        base = rig.model.regions[0]["spill_base"][1]
+        written = {each["addr"] for each in rig.memory.writes}
+        slots = [capacity, capacity - 1, 1 << width - 1, *(1 << bit for bit in range(width - 1))]
+        damaged = []
+        for addr, slot in zip(sorted(written), slots, strict=False):
+            word = rig.model.memory[addr] & ~(((1 << width) - 1) << low) | slot << low
+            rig.model.memory[addr] = word
+            rig.memory.memory.write(addr, word.to_bytes(8, "little"))
+            damaged.append((addr - base) // 8)
+        await send(rig, number, 0, 1, damaged, 1)
+        assert rig.model.counts["refused_MEM_ERROR"]
+    cover("slot_allocator.store.damaged_in_memory")
+
+
+@AllocatorRig.test(fits=lambda cfg: cfg.victim_sets == 1 and cfg.capacity > 32)
+async def losses_meet_overlaps(rig, cfg, rng):
+    """Memory refuses a word of one region when rows of another get too many bytes, at every
+    distance: all of it is told, once."""
+    good, bad, last = (cfg.regions - 1, 3), (0, 2), cfg.slices - 1
+    for region in (0, cfg.regions - 1):
+        await rig.region(region, row_bytes=32)
+    for region, epoch in (good, bad):
+        await rig.state(region, OPEN, epoch)
+    base = rig.model.regions[0]["spill_base"][0]
+    fillers = iter(in_set(cfg, *bad, cfg.rat_ways + STORE_WAYS + 24))
+    rows = iter(in_set(cfg, *good, 24 * cfg.slices))
+
+    async def fill():
+        """Another row of the bad region; once it has been looked for, its word is refused."""
+        rig.send(last, [rig.part(rowid := next(fillers), bad[1], region=bad[0])])
+        await rig.cycles(60)
+        rig.bad.add(base + 8 * rowid)
+
+    for _ in range(cfg.rat_ways + STORE_WAYS + 1):
+        await fill()
+    for distance in range(20):
+        mine = [next(rows) for _ in range(cfg.slices)]
+        for number, rowid in enumerate(mine):
+            rig.send(number, [rig.part(rowid, good[1], region=good[0])])
+        await rig.settle(20)
+        rig.pause("stop", rig.memory.b)
+        await fill()
+        for number, rowid in enumerate(mine):
+            rig.send(number, [rig.part(rowid, good[1], 0, 2, region=good[0])])
+        await rig.cycles(distance)
+        rig.pause(None, rig.memory.b)
+        await rig.settle(20)
+        lost = sum(each["error"] for each in rig.memory.writes)
+        told = {(bad[0], 0): lost, (good[0], 1): cfg.slices * (distance + 1)}
+        assert lost > distance and +rig.overlaps == told, f"{rig.overlaps}, not {told}"
+    rig.bad.clear()
+    cover("slot_allocator.store.losses_meet_overlaps")

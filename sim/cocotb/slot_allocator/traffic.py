@@ -15,7 +15,7 @@ def packet(src=0, data=(), *, mask=None, came=None, poison=0, mask_flits=1, **bo
     header only so many ``came``."""
     kind = PacketType.PLAIN if "addr" in body else PacketType.ROW
     if kind == PacketType.PLAIN:
-        body = {"addr16": body["addr"] // 16}
+        body = {"addr16": body["addr"] // 16, "phase": body.get("phase", 0)}
     fields = {
         "type": kind,
         "masked": mask is not None,
@@ -90,9 +90,8 @@ class Traffic:
         units = rng.randrange(1, cfg.packet_flits - first + 1)
         addr = self.far + rng.randrange(span // cfg.packet_bytes) * cfg.packet_bytes + 16 * first
         mask = self.mask(units) << 16 * first if rng.random() < 0.3 else None
-        return packet(
-            rng.randrange(ranks), self.words(units), addr=addr, mask=mask, mask_flits=cfg.mask_flits
-        )
+        body = {"addr": addr, "phase": rng.getrandbits(1), "mask_flits": cfg.mask_flits}
+        return packet(rng.randrange(ranks), self.words(units), mask=mask, **body)
 
     def weave(self, rows, window):
         """One list of packets; ``window`` rows are on their way at a time."""

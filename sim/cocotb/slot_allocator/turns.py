@@ -50,6 +50,7 @@ async def turns_of_words(rig, cfg, rng):
     slices = cfg.slices
     last = slices - 1
     for turn in range(10):
+        looked = len(rig.memory.reads)
         await rig.region(0, row_first=0)
         await rig.state(0, OPEN, turn)
 
@@ -65,7 +66,9 @@ async def turns_of_words(rig, cfg, rng):
         )
         base = rig.model.regions[0]["spill_base"][turn & 1]
         order = [(each["addr"] - base) // 8 % slices for each in rig.memory.writes[seen:]]
-        if order:
+        if last is None or len(rig.memory.reads) > looked:  # a row was looked for, at some time
+            last = order[-1] if order else None
+        elif order:
             last = in_turn(order, chosen, last, slices)
         await rig.state(0, DONE, turn)
 
