@@ -174,17 +174,36 @@ async def old_lists(rig, cfg, rng, priority):
 async def bucket_after_bucket(rig, cfg, rng):
     """A row of any bucket leaves behind one of any other, when there is nothing else."""
     lists = Lists(rig)
-    pairs = [(one, other) for one in range(BUCKETS) for other in range(one, BUCKETS)]
+    # Bucket 0 comes last: what it had had at first is seen by all others.
+    pairs = [(one, other) for one in reversed(range(BUCKETS)) for other in range(one, BUCKETS)]
     order = [number for pair in pairs for number in (*pair, pair[0])]
-    for first in (1, 2):  # entries that a list had had at a time
-        for _ in range(first):
-            lists.put(0, 0)
-        await rig.stored(rig.way)
-        await lists.leave(0, first)
-        for rank in range(cfg.ranks):
+    for rank in range(cfg.ranks):
+        for first in (1, 2):
+            for _ in range(first):
+                lists.put(0, 0)
+            await rig.stored(rig.way)
+            await lists.leave(0, first)
             for number in order:
                 lists.put(rank, number)
                 await rig.stored(16)
                 await lists.leave(rank, 1)
     await rig.emptied()
     cover("packet_manager.lists.pairs")
+
+
+@PoolRig.test(credits=0, merge_timeout=60000, age_limit=60000)
+async def list_begins(rig, cfg, rng):
+    """A list gets its first entry in every cycle around the one in which another list loses its."""
+    lists = Lists(rig)
+    for rank in range(cfg.ranks):
+        for number, begins in ((0, PLAIN), (1, LOW)):
+            for wait in range(rig.way):
+                lists.put(rank, number)
+                await rig.stored(rig.way)
+                lists.put(rank, begins)
+                await rig.stored(wait)
+                await lists.leave(rank, 1)
+                await rig.cycles(rig.way)
+                await lists.leave(rank, 1)
+    await rig.emptied()
+    cover("packet_manager.lists.begins")

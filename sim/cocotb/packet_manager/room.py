@@ -135,3 +135,25 @@ async def ranks_in_turn(rig, cfg, rng):
             turn = order[first : first + cfg.ranks]
             assert len({*turn}) == cfg.ranks, f"not in turn: {order}"
     cover("packet_manager.order.ranks")
+
+
+@PoolRig.test(merge_timeout=LATE, age_limit=LATE)
+async def lowered_maximum(rig, cfg, rng):
+    """A rank that has more entries than its maximum since that was lowered gets another one when it
+    has fewer, and not before."""
+    for rank in range(cfg.ranks):
+        dest = rig.traffic.by_rank[rank]
+        for count in range(2, rig.places + 1):
+            for most in {count - 1, rng.randrange(1, count)}:
+                rig.set_policy(max_entries=cfg.pool_depth)
+                rig.put_rows(count, dest=dest)
+                await rig.stored(rig.way)
+                rig.set_policy(max_entries=most)
+                before = len(rig.packets)
+                rig.put_rows(1, dest=dest)
+                await rig.stored(rig.late)
+                await rig.until(lambda: not rig.golden.arriving, 2000, "a place")
+                assert len(rig.packets) - before >= count - most
+                await rig.flush()
+    await rig.emptied()
+    cover("packet_manager.pool.lowered")
