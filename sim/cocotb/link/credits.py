@@ -123,13 +123,13 @@ async def reports_take_turns(rig, cfg, rng):
 
 @LinkRig.test(stall="stop")
 async def nothing_taken(rig, cfg, rng):
-    """Nobody takes sources or beats: as many short packets as find room come in; then the sources
-    are taken, and the beats behind them."""
-    for _ in range(3):
+    """Nobody takes sources or beats: as many packets, short or full, as find room come in;
+    then the sources are taken, and the beats behind them."""
+    for length in (1, 1, 1, cfg.packet_flits, cfg.packet_flits):
         rig.pause("stop", rig.o_source, rig.o_beat)
         rig.o_source.set_pause("stop")
         for _ in range(12):
-            rig.send(rng.choice(rig.peers), length=1, masked=0)
+            rig.send(rng.choice(rig.peers), length=length, masked=0)
         for _ in range(6):
             rig.send(rng.choice(rig.peers))
         await rig.cycles(60)

@@ -242,7 +242,7 @@ async def tables_written_in_thrash(rig, cfg, rng):
     await rig.regions(row_bytes=rig.row_bytes)
     await rig.states(RegionState.OPEN, 3)
     entries = cfg.slices * cfg.rat_sets * cfg.rat_ways
-    rows, units = min(cfg.capacity, 2 * entries), rig.row_bytes // 16
+    rows, units = min(cfg.capacity, 6 * entries), rig.row_bytes // 16
     queues = [
         [
             rig.part(n, 3, unit, region=n // cfg.slices % cfg.regions)

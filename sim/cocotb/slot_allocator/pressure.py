@@ -365,7 +365,8 @@ async def many_moved(rig, cfg, rng):
 @AllocatorRig.test(fits=lambda cfg: cfg.regions > 1)
 async def overflow_region_differs(rig, cfg, rng):
     """An overflow region whose rows are as long, or differ in one bit of their length: used, or
-    not. Then, after a reset, one that nobody has told its geometry: not used."""
+    not; nor once its bank has ended. Then, after a reset, one that nobody has told its geometry:
+    not used."""
     end, epoch = cfg.regions - 1, 0
     for bit in range(cfg.max_row_bytes.bit_length()):
         length = rng.randrange(16, cfg.max_row_bytes // 2) | 1 << bit if bit < 8 else 1 << bit
@@ -383,6 +384,11 @@ async def overflow_region_differs(rig, cfg, rng):
             await rig.states(OPEN, epoch)
             await rig.run([[rig.part(number, epoch)] for number in range(cfg.slices)])
             assert rig.model.moved[0, epoch & 1] == (cfg.slices if other == length else 0)
+        for state in (DONE, FREE):
+            await rig.state(end, state, epoch)
+            row = cfg.slices * state
+            await rig.run([[rig.part(row + number, epoch)] for number in range(cfg.slices)])
+        assert rig.model.moved[0, epoch & 1] == cfg.slices, "moved to a bank that has ended"
     await rig.start()
     await rig.region(0, row_bytes=length, capacity=0, overflow_en=1, overflow=end)
     await rig.states(OPEN, 1)

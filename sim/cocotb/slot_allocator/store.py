@@ -78,7 +78,7 @@ async def words_are_lost(rig, cfg, rng, latency):
     counted."""
     rig.memory.later_b.latency = latency
     banks = [(0, 1), (cfg.regions - 1, 0)]
-    for number in range(cfg.slices):
+    for numbers in (*([n] for n in range(cfg.slices)), range(cfg.slices)):
         for bad in banks:
             await rig.start()
             rig.bad.clear()
@@ -94,13 +94,15 @@ async def words_are_lost(rig, cfg, rng, latency):
                 for of, at in banks
                 for rowid in in_set(cfg, of, 4 + at, cfg.rat_ways + 2 * STORE_WAYS)[n : n + 1]
             ]
-            rig.send_all(rig.alone(number, queue))
+            for n, flits in enumerate(queue):
+                rig.send(numbers[n // 2 % len(numbers)], [flits])
             await rig.settle()
             failed = [each for each in rig.memory.writes if each["addr"] in rig.bad]
             assert failed and all(unpack(SPILL_WORD, each["word"])["valid"] for each in failed)
-            assert +rig.overlaps == {bad: len(failed)}, f"{rig.overlaps}, {len(failed)} lost"
+            lost = {each["addr"] for each in failed}  # a row is lost once, however often refused
+            assert +rig.overlaps == {bad: len(lost)}, f"{rig.overlaps}, {len(lost)} lost"
             unread = [each for each in rig.memory.reads if each["addr"] in rig.bad]
-            assert rig.counts["spill_errors"] == len(failed) + len(unread)
+            assert rig.counts["spill_errors"] == len(lost) + len(unread)
     rig.bad.clear()
     cover("slot_allocator.store.words_are_lost")
 
