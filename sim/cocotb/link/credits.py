@@ -124,10 +124,9 @@ async def reports_take_turns(rig, cfg, rng):
 @LinkRig.test(stall="stop")
 async def nothing_taken(rig, cfg, rng):
     """Nobody takes sources or beats: as many packets, short or full, as find room come in;
-    then the sources are taken, and the beats behind them."""
+    then the sources are taken, and the beats behind them, offered in any case."""
     for length in (1, 1, 1, cfg.packet_flits, cfg.packet_flits):
         rig.pause("stop", rig.o_source, rig.o_beat)
-        rig.o_source.set_pause("stop")
         for _ in range(12):
             rig.send(rng.choice(rig.peers), length=length, masked=0)
         for _ in range(6):
@@ -136,6 +135,11 @@ async def nothing_taken(rig, cfg, rng):
         assert rig.wire_in.pending
         rig.o_source.set_pause(None)
         await rig.cycles(9)
+        assert rig.o_beat.port.is_valid()
+        for _ in range(30):
+            rig.send(rng.choice(rig.peers), length=length, masked=0)
+        rig.pause("random", rig.o_beat)  # beats go while others come
+        await rig.settle(60)
         rig.pause(None, rig.o_beat)
         await rig.settle(60)
     cover("link.nothing_taken")
