@@ -93,7 +93,6 @@ MOMENTS = [
     "write_meets_close",
     "death_meets_message",
     "close_meets_other",
-    "same_replica_between_others",
     "listed_before_first_entry",
     "reset_meets_command",
     "end_meets_fence",

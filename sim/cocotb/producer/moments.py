@@ -2,8 +2,6 @@
 """cocotb tests of ProducerControl: two events that meet at one register, at all distances from one
 another."""
 
-from itertools import cycle
-
 from hub_rtl.contract.packets import CommandOp, Reason
 from sim.bench.moments import turning_point
 from sim.quality.coverage import cover
@@ -227,55 +225,6 @@ async def close_meets_other(rig, cfg, rng, other):
         await rig.idle()
         assert len(rig.messages) == 2
     cover(f"producer.close_at_other.{other}")
-
-
-async def told_again(rig, dest, others, delay):
-    """A destination is told and closed; after refused tells of four others, and so long, it is told
-    twice in the next epoch, the rest of the others between the two. Returns whether its tell had to
-    wait."""
-    cfg = rig.cfg
-    handle, replica = divmod(dest, cfg.replicas)
-    epoch = rig.model.entries[handle]["epoch"]
-    assert await rig.announce(handle, epoch, 160, replica=replica, more=1) == Reason.OK
-    assert await rig.close(handle, epoch) == Reason.OK
-    tell = {"epoch": (epoch + 1) % 16, "bytes16": 20}
-    refused = [divmod(other, cfg.replicas) for other in others]
-    for index, number in refused[:4]:
-        rig.command(CommandOp.ANNOUNCE, handle=index, replica=number, owner=5, **tell)
-    await rig.cycles(delay)
-    assert not rig.open
-    rig.command(CommandOp.ANNOUNCE, handle=handle, replica=replica, **tell)
-    first = rig.i_command.count
-    between = len(refused[4:])
-    for index, number in refused[4:]:
-        rig.command(CommandOp.ANNOUNCE, handle=index, replica=number, owner=5, **tell)
-    rig.command(CommandOp.ANNOUNCE, handle=handle, replica=replica, **tell)
-    await rig.until(lambda: not rig.open and not rig.i_command.pending, 200, "answers")
-    told = rig.answered[-2 - between], rig.answered[-1]
-    assert [one["status"] for one in told] == [Reason.OK, Reason.AFTER_CLOSE], told
-    waited = rig.o_response.stamps[-2 - between] - rig.i_command.stamps[first]
-    assert await rig.close(handle, tell["epoch"]) == Reason.OK
-    await rig.idle()
-    return waited > TOLD_BY
-
-
-@QuietRig.test(fits=lambda cfg: cfg.dests > 5)
-async def same_replica_between_others(rig, cfg, rng):
-    """Of two announcements of a replica the first counts, whatever others are between the two as
-    the tell of the epoch before goes."""
-    log2 = cfg.replicas.bit_length() - 1
-    await rig.start(epoch=0, closed=0, log2_replicas=log2, replica=rig.all_to(1))
-    every, waits, last = range(cfg.replicas << cfg.handle_width), True, VERDICT_BY // 2
-    while waits:
-        last += 1
-        waits = await told_again(rig, 0, every[1:5], last)
-    for dest in {1, cfg.dests // 2, cfg.dests - 1}:
-        # Each has its turn before one comes again: it would wait for itself.
-        others = cycle(n for n in every if n != dest)
-        for between in range(1, 5):
-            for delay in range(last - 4, last + 1):
-                await told_again(rig, dest, [next(others) for _ in range(4 + between)], delay)
-    cover("producer.same_replica_between_others")
 
 
 @QuietRig.test(fits=lambda cfg: cfg.handles > 2)
