@@ -21,11 +21,8 @@ def _meaning(chosen, jobs, kept, prove, proofs):
     from formal.kit.table import load_table
     from sim.bench.runner import ROOT
 
-    checks = list(load_table().values())
-    ask = Notice([each for each in checks if each.quick] if proofs == "quick" else checks, chosen)
-    noticed = meaning.found(
-        chosen, ask if proofs != "none" else None, jobs=jobs, kept=kept, prove=prove
-    )
+    ask = Notice(load_table().values(), chosen) if proofs != "none" else None
+    noticed = meaning.found(chosen, ask, quick=proofs == "quick", jobs=jobs, kept=kept, prove=prove)
     text = meaning.lines(noticed)
     print("\n".join(text))
     if chosen == meaning.words():

@@ -126,19 +126,45 @@ def test_tiers_of_who_notices():
     what nobody does; equivalent ones do not count."""
     names = [name for name in catalogue() if name.startswith("scoreboard.")][:3]
     noticed = {
-        names[0]: {"bench": "bench", "quick": "", "all": ""},
-        names[1]: {"bench": "", "quick": "scoreboard.x", "all": "scoreboard.x"},
+        names[0]: {"bench": "bench"},
+        names[1]: {"bench": "", "quick": "scoreboard.x"},
         names[2]: {"bench": "", "equivalent": True},
     }
     assert meaning.missed(noticed) == []
     text = meaning.lines(noticed)
-    assert "| scoreboard | 3 | 1 | 1 | 1 | 1 | 2 | 2 | met |" in text
+    assert "| scoreboard | 3 | 1 | 1 | 2 | 2 | met |" in text
     noticed[names[2]] = {"bench": "", "quick": "", "all": "scoreboard.y"}
     assert meaning.missed(noticed) == ["scoreboard"]
     text = meaning.lines(noticed)
     assert any(names[2] in line and "scoreboard.y" in line for line in text)
     page = meaning.with_section("# Page\n\nGates.\n", text)
     assert meaning.with_section(page, text) == page and page.startswith("# Page\n\nGates.\n\n##")
+
+
+def test_a_tier_is_asked_what_those_before_it_miss(monkeypatch):
+    names = [name for name in catalogue() if name.startswith("memory.")]
+    benches = dict.fromkeys(names, "killed") | {names[0]: "equivalent"}
+    benches |= dict.fromkeys(names[1:4], "different")
+    monkeypatch.setattr(meaning, "bench", lambda chosen: benches)
+    asked = []
+
+    def ask(name, quick):
+        asked.append((name, quick))
+        return "memory.x" if (name, quick) in ((names[1], True), (names[2], False)) else ""
+
+    noticed = meaning.found(["memory"], ask)
+    assert asked == [(names[1], True)] + [
+        (name, quick) for name in names[2:4] for quick in (True, False)
+    ]
+    assert noticed[names[0]] == {"bench": "", "equivalent": True}
+    assert noticed[names[1]] == {"bench": "", "quick": "memory.x"}
+    assert noticed[names[3]] == {"bench": "", "quick": "", "all": ""}
+    text = "\n".join(meaning.lines(noticed))
+    assert f"| memory | {len(names)} | 1 | {len(names) - 4} | {len(names) - 3} " in text
+    assert "| memory.x |" in text and "| nobody |" in text
+    few = meaning.found(["memory"], ask, quick=True)
+    assert few[names[3]] == {"bench": "", "quick": ""} and set(few) == set(names)
+    assert "| not asked |" in "\n".join(meaning.lines(few))
 
 
 def test_page_of_some_blocks():

@@ -192,14 +192,12 @@ class Prover:
         return path
 
     def _abc_verdict(self, path):
+        if "was asserted" in self._run(f"read_aiger {path.name}; bmc3 -T {SEARCH_SECONDS} -F 200"):
+            return "different"
         small = path.with_name("small.aig")
         small.unlink(missing_ok=True)
-        said = self._run(
-            f"read_aiger {path.name}; bmc3 -T {SEARCH_SECONDS} -F 200; scorr; write_aiger "
-            f"{small.name}"
-        )
-        if "was asserted" in said:
-            return "different"
+        # Not `scorr`, which does the same thirty times slower.
+        self._run(f"read_aiger {path.name}; &get; &scorr; &put; write_aiger {small.name}")
         left = small if small.exists() else path
         said = self._run(f"read_aiger {left.name}; print_stats; pdr -T {PROVE_SECONDS}")
         if "was asserted" in said:

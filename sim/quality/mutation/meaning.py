@@ -39,39 +39,40 @@ def bench(chosen, **options):
     return verdicts
 
 
-def found(chosen, proofs=None, **options):
-    """{name: {tier: who notices, "" for nobody}} of the mutants of the blocks ``chosen``;
-    ``equivalent`` is there when the bench's netlist shows no difference to anybody. ``proofs(name,
-    quick)`` gives the check that notices; None: no proofs are run."""
+def found(chosen, proofs=None, quick=False, **options):
+    """{name: {tier: who notices, "" for nobody}} of the mutants of the blocks ``chosen``; a tier is
+    there when it was asked, which is about what those before it miss. ``equivalent`` is there when
+    the bench's netlist shows no difference to anybody. ``proofs(name, quick)`` gives the check that
+    notices; None: no proofs are run. ``quick``: the quick ones only."""
     benches = bench(chosen, **options)
     noticed = {}
     for each in catalogue().values():
         if each.block not in chosen:
             continue
         verdict = benches.get(each.name)
-        who = {"bench": "bench" if verdict in KILLED else ""}
-        if proofs and verdict != "equivalent":
-            who["quick"] = proofs(each.name, True)
-            who["all"] = who["quick"] or proofs(each.name, False)
-        noticed[each.name] = who | ({"equivalent": True} if verdict == "equivalent" else {})
+        noticed[each.name] = who = {"bench": "bench" if verdict in KILLED else ""}
+        if verdict == "equivalent":
+            who["equivalent"] = True
+        elif proofs:
+            for tier in TIERS[1 : 2 if quick else 3]:
+                if not any(who.values()):
+                    who[tier] = proofs(each.name, tier == "quick")
     return noticed
 
 
 def _counts(word, noticed):
-    """Of one block: mutants, equivalent ones, and how many each tier, the first two, all notice."""
+    """Of one block: mutants, equivalent ones, and how many each tier and those before it notice."""
     own = [who for name, who in noticed.items() if name.startswith(f"{word}.")]
     left = [who for who in own if "equivalent" not in who]
-    tiers = [sum(bool(who.get(tier)) for who in left) for tier in TIERS]
-    early = sum(bool(who["bench"] or who.get("quick")) for who in left)
-    late = sum(any(who.get(tier) for tier in TIERS) for who in left)
-    return len(own), len(own) - len(left), *tiers, early, late
+    sums = [sum(any(who.get(tier) for tier in TIERS[:n]) for who in left) for n in (1, 2, 3)]
+    return len(own), len(own) - len(left), *sums
 
 
 def missed(noticed):
     """Blocks whose target is missed."""
     names = []
     for word in sorted({name.partition(".")[0] for name in noticed}):
-        count, equal, *_, early, late = _counts(word, noticed)
+        count, equal, _, early, late = _counts(word, noticed)
         if early < TARGET / 100 * (count - equal) or word in WHOLE and late < count - equal:
             names.append(word)
     return names
@@ -84,8 +85,9 @@ def lines(noticed):
         "",
         "Written by `moe-hub mutate --meaning`. Each mutant has a name in the source, beside",
         "the expression that it makes wrong (`hub_rtl/parts/mutants.py`). *Bench*: a cocotb test",
-        "of the block fails; *quick*, *proofs*: a promise of the short set, of any check, fails.",
-        "Equivalent ones are proved to be, on the bench's configuration.",
+        "of the block fails; *with quick*: or a promise of the short set, *with all*: or one of",
+        "any check. Proofs are asked about what the bench misses. Equivalent ones are proved to",
+        "be, on the bench's configuration.",
         "",
     ]
     late = missed(noticed)
@@ -93,11 +95,11 @@ def lines(noticed):
         (word, *_counts(word, noticed), "missed" if word in late else "met")
         for word in sorted({name.partition(".")[0] for name in noticed})
     )
-    head = "| Block | Mutants | Equivalent | Bench | Quick | Proofs | Bench or quick | Any | |"
-    text += markdown(head, rows, "|---|--:|--:|--:|--:|--:|--:|--:|---|")
+    head = "| Block | Mutants | Equivalent | Bench | With quick proofs | With all | |"
+    text += markdown(head, rows, "|---|--:|--:|--:|--:|--:|---|")
     text += [
         "",
-        f"Target: bench or quick {TARGET} % of those not equivalent; any, all of them in "
+        f"Target: with quick proofs {TARGET} % of those not equivalent; with all, all of them in "
         f"{', '.join(WHOLE)}.",
         "",
     ]
