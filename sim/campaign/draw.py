@@ -222,8 +222,6 @@ class _Draw:
             }
             regions.append(geometry)
             group += -(-capacity // (1 << log2_tile))
-        if self.sink is not None:  # a row may lie in either: one range of RowIDs for all
-            regions[self.sink]["expected"] += len(self.primaries)
         self.dep_group = group
         plan.regions.append(regions)
         self._plain_area(rank, group)
@@ -275,6 +273,10 @@ class _Draw:
                 for dest, region in targets:
                     plan.regions[dest][region]["expected"] += 1
             plan.handles.append(handles)
+        for regions in plan.regions if self.primaries else ():
+            # One that no producer has is never opened.
+            closing = [index for index in self.primaries if regions[index]["expected"]]
+            regions[self.sink]["expected"] += len(closing)
 
     def _set_up(self, rank):
         rng, cfg, plan = self.rng, self.cfg, self.plan

@@ -184,6 +184,25 @@ def test_configurations_are_many():
     )
 
 
+def test_overflow_regions_end():
+    """One waits for those producers that have it and those regions that spill over into it and are
+    opened: what nobody has is not."""
+    unopened = 0
+    for seed in range(31000, 31060):
+        plan = draw_plan(seed)
+        for rank, regions in enumerate(plan.regions):
+            closing = [0] * plan.cfg.regions
+            for handle in (each for handles in plan.handles for each in handles.values()):
+                for dest, region in handle.targets:
+                    closing[region] += dest == rank
+            for region in regions:
+                if region.overflow is not None:
+                    closing[region.overflow] += region.expected > 0
+                    unopened += region.expected == 0
+            assert [region.expected for region in regions] == closing, seed
+    assert unopened
+
+
 def test_seed_of_the_commit(monkeypatch):
     monkeypatch.setenv("MOE_HUB_SEED", "7")
     assert commit_seed() == 7 * SHARE
