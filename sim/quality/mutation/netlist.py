@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sim.bench.planted import SELECT, WIDTH, with_mutants
+from sim.bench.runner import ROOT
 
 from .names import catalogue
 
@@ -122,9 +123,8 @@ def mutated(component, name, count, seed, folder):
     folder.mkdir(parents=True, exist_ok=True)
     core = f"{name}_core"
     design, known = rtlil.convert(component, name=core), folder / "key"
-    key = hashlib.sha256(
-        repr((design, count, seed, Path(__file__).read_text())).encode()
-    ).hexdigest()
+    what = design.replace(f"{ROOT}/", ""), count, seed, Path(__file__).read_text()
+    key = hashlib.sha256(repr(what).encode()).hexdigest()
     fresh = known.exists() and known.read_text() == key
     if not fresh:
         known.unlink(missing_ok=True)
