@@ -12,6 +12,7 @@ from sim.evaluate.machine.hardware import load_data
 __all__ = [
     "SYSTEMS",
     "UnknownSystem",
+    "all_constants",
     "constants",
     "override",
     "parameters",
@@ -58,6 +59,13 @@ def constants(system):
     values = {name: entry["value"] for name, entry in _entry(system).items()}
     values |= {name: entry["value"] for name, entry in _fitted_values().get(system, {}).items()}
     return SimpleNamespace(**values | _overrides.get(system, {}))
+
+
+def all_constants():
+    """(system, name, value) of every constant in force: what an answer that is kept hangs on."""
+    return tuple(
+        (system, *entry) for system in SYSTEMS for entry in vars(constants(system)).items()
+    )
 
 
 class override:

@@ -199,6 +199,17 @@ def test_systems_that_tune_themselves_take_the_fastest_way():
     assert layer("tutel", made).us == min(ways) < max(ways)
 
 
+@pytest.mark.parametrize(
+    "system, constant, value", [("nccl", "simple_base_us", 100.0), ("host", "eager_op_us", 60.0)]
+)
+def test_what_systems_settle_on_hangs_on_every_constant(system, constant, value):
+    """... and not on what this workload was asked before."""
+    before, anew = (workload("mixtral-8x7b", ranks=8, tokens=4096, seed=7) for _ in range(2))
+    usual = layer("tutel", before).us
+    with systems.override(system, **{constant: value}):
+        assert layer("tutel", before).us == layer("tutel", anew).us != usual
+
+
 def test_fastermoe_exchanges_every_row_once():
     made = Cluster(machine("h800", 8), workload(ranks=8))
     steps = fastermoe.exchanges(made, 2, [rank // 4 for rank in range(8)])

@@ -54,7 +54,7 @@ def exchanges(cluster, groups, group_of):
 def fastermoe(cluster):
     """Groups of the default size, or all ranks in one where that is faster."""
     widths = constants("fastermoe").pipeline_ranks, cluster.machine.ranks
-    grouped(cluster, fastest(cluster, grouped, widths, ("fastermoe", "host")))
+    grouped(cluster, fastest(cluster, grouped, widths))
 
 
 def grouped(cluster, width):

@@ -164,7 +164,7 @@ def ordered(cluster, by_expert):
 
 def row_flags(cluster):
     """Rows leave in the order with which the layer ends first."""
-    ordered(cluster, fastest(cluster, ordered, (False, True), ("host", "row_flags", "comet")))
+    ordered(cluster, fastest(cluster, ordered, (False, True)))
 
 
 def expert_flags(cluster):

@@ -9,7 +9,7 @@ import numpy as np
 
 from sim.evaluate.machine.compute import Gemm, expert_gemms
 from sim.evaluate.machine.engine import Cluster
-from sim.evaluate.systems import constants
+from sim.evaluate.systems import all_constants, constants
 
 __all__ = [
     "RowExchange",
@@ -87,18 +87,17 @@ def start(cluster, process, *shared):
         cluster.env.process(process(cluster, gpu, *shared))
 
 
-_chosen = WeakKeyDictionary()  # {workload: {(variants, machine, constants): variant}}
+_chosen = WeakKeyDictionary()  # {workload: {(scheme, variants, machine, constants): variant}}
 
 
-def fastest(cluster, scheme, variants, systems):
+def fastest(cluster, scheme, variants):
     """The one of ``variants`` with which ``scheme(cluster, variant)`` ends first: what a system
     that tunes itself settles on.
 
-    Tried on the cluster's own machine and workload; ``systems``: whose constants the answer depends
-    on.
+    Tried on the cluster's own machine and workload, with the constants in force.
     """
-    used = tuple(tuple(vars(constants(system)).items()) for system in systems)
-    known, key = _chosen.setdefault(cluster.workload, {}), (scheme, variants, cluster.machine, used)
+    known = _chosen.setdefault(cluster.workload, {})
+    key = (scheme, variants, cluster.machine, all_constants())
     if key not in known:
 
         def us(variant):

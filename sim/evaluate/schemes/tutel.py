@@ -32,7 +32,7 @@ def capacity(workload, degree):
 def tutel(cluster):
     """Adaptive pipelining: as many chunks as make the layer fastest."""
     degrees = tuple(2**power for power in range(constants("tutel").overlap_degrees))
-    pipelined(cluster, fastest(cluster, pipelined, degrees, ("tutel", "host")))
+    pipelined(cluster, fastest(cluster, pipelined, degrees))
 
 
 def pipelined(cluster, degree):
