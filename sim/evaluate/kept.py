@@ -3,8 +3,9 @@
 written anew in seconds.
 
 A layer is kept under a key of everything that it depends on: the point, and the text of every file
-of this package but those that only choose points or show results. Layers of files, routing logs,
-models and machines of one's own, are not kept: a file may change.
+of this package but those that only choose points or show results, of the models, and of the policy
+of receive pools. Layers of files, routing logs, models and machines of one's own, are not kept: a
+file may change.
 """
 
 import json
@@ -13,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from flow.kept import digest, write
+from sim.golden import pool_grants
 from sim.workload.models import TABLE
 
 __all__ = ["FOLDER", "Kept", "model_key"]
@@ -65,7 +67,8 @@ def model_key():
         and SHOWING.isdisjoint(path.relative_to(PACKAGE).parts)
     )
     parts = [f"{path.relative_to(PACKAGE)}\0{path.read_text(encoding='utf-8')}" for path in files]
-    parts.append(TABLE.read_text(encoding="utf-8"))
+    more = TABLE, Path(pool_grants.__file__)
+    parts += [path.read_text(encoding="utf-8") for path in more]
     return digest(*parts)
 
 

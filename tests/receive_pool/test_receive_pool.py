@@ -70,7 +70,7 @@ def test_directed(config):
 
 
 def test_policy():
-    run("odd", "need_is_met", "shared_by_two", "returns_wrap", "links_take_turns")
+    run("odd", "need_is_met", "shared_by_two", "each_period", "returns_wrap", "links_take_turns")
 
 
 def test_few_places():

@@ -2,7 +2,8 @@
 """cocotb tests of the receive pool's policy: shares to the last place, where the page says what
 they are."""
 
-from sim.golden.receive_pool import RESERVE
+from sim.golden.pool_grants import Grants
+from sim.golden.receive_pool import RESERVE, TOTALS
 from sim.quality.coverage import cover
 
 from .rig import PoolRig
@@ -74,6 +75,79 @@ async def shared_by_two(rig, cfg, rng, needs):
     shares = [model.has(src) for src in rig.sources]
     assert min(shares) >= model.first, shares
     cover("receive_pool.exact.shared")
+
+
+class Policy:
+    """The golden policy beside a pool that is quiet wherever its rounds count: (source, asked to
+    give back) of what was told in ``begins``, which are the first rounds of a period."""
+
+    def __init__(self, rig):
+        self.rig, self.grants = rig, Grants(rig.sources, rig.params["places"])
+        self.back = dict(rig.model.back)
+
+    def begins(self):
+        told = self.grants.round(True) + self.grants.round(False)
+        self.settles()
+        return sorted(source for source, _, back in told if back)
+
+    def settles(self):
+        """Rounds until nothing changes; what sources have said that they gave back is known."""
+        for src in self.rig.sources:
+            part = (self.rig.model.back[src] - self.back.get(src, 0)) % TOTALS
+            if part:
+                self.grants.returned(src, part)
+            self.back[src] = self.rig.model.back[src]
+        while self.grants.pending:
+            self.grants.round(False)
+
+    def has(self, src):
+        """As the source has been told."""
+        known = self.grants.sources[src]
+        return known.own - known.news
+
+
+@PoolRig.test(fits=lambda cfg: cfg.ranks == 3, cases={"most": ["some", "much"]}, watchdog=0)
+async def each_period(rig, cfg, rng, most):
+    """Two sources send, rest, give back and wait for the consumer as chance has it. When a period
+    has begun each has what the policy gives it, to the place, and whoever should give back is
+    asked. (Of three sources it may be another one's turn when a place becomes free.)"""
+    policy, begin, held = Policy(rig), rig.cycle, {}
+    edge, much = rig.period // 3, policy.grants.most // 4
+    for number in range(1, 150):
+        asked = len(rig.grants)
+        await rig.cycles(begin + number * rig.period + edge - rig.cycle)
+        wanted = policy.begins()
+        told = rig.grants[asked:]
+        assert sorted(told["rank"] for _, told in told if told["back"]) == wanted, number
+        for src in rig.sources:
+            has = rig.model.has(src), policy.has(src)
+            assert has[0] == has[1], f"period {number}, source {src}: {has[0]}, not {has[1]}"
+        quiet = rng.random() < 0.2
+        for src in rng.sample(rig.sources, len(rig.sources)):
+            left = rig.books[src].left
+            if src in held and rng.random() < 0.4:
+                policy.grants.freed(src, held.pop(src))
+            elif src not in held and rng.random() < 0.15:
+                held[src] = 0
+            rig.set("hold", sum(1 << each for each in held))
+            if left and rng.random() < 0.2:
+                rig.gives_back(src, rng.randrange(left) + 1)
+            count = rng.choice((0, 1, 2, rng.randrange(9), much - 1, much, much + 1))
+            count = min(count if most == "much" else count // 3, rig.books[src].left)
+            if count and not quiet:
+                await rig.cycles(4)
+                rig.want(src, count=count, **BEAT)
+                policy.grants.arrived(src, count)
+                if src in held:
+                    held[src] += count
+                else:
+                    policy.grants.freed(src, count)
+            await rig.cycles(rig.period // 5)
+            policy.settles()
+            waiting = {each for each in rig.sources if rig.model.held[each]}
+            assert waiting <= held.keys() and rig.all_in, str(rig)
+    rig.set("hold", 0)
+    cover(f"receive_pool.each_period.{most}")
 
 
 @PoolRig.test(fits=lambda cfg: cfg.ranks > 2, watchdog=0)

@@ -10,9 +10,9 @@ in place of flits:
 * for one destination **rows** leave by buckets of their RowIDs, plain stores behind them, what has
   grown old in between;
 * **credits** bound the packets on their way from one GPU to another: places of the receiver's pool,
-  which go to whom needs them (:mod:`.grants`). What a source is granted, and what it gives back, is
-  told in flits of their own, between packets; they travel through the other's ingress, queue and
-  all;
+  which go to whom needs them (:mod:`sim.golden.pool_grants`). What a source is granted, and what
+  it gives back, is told in flits of their own, between packets; they travel through the other's
+  ingress, queue and all;
 * a packet costs a header flit beside its payload flits, so the wire carries more than the payload;
 * the switch is output-queued: a receiver's **ingress link** serialises what all others send it
   (incast), in order of arrival;
@@ -35,7 +35,8 @@ from math import ceil, floor, inf
 
 import simpy
 
-from .grants import Grants
+from sim.golden.pool_grants import Grants
+
 from .network_settings import HUB_FILE, NetworkSettings, flits_of, hub_figures
 
 __all__ = ["HUB_FILE", "Network", "NetworkSettings", "Transfer", "flits_of", "hub_figures"]
@@ -425,6 +426,7 @@ class Network:
         pool.next, grants, coming = inf, pool.grants, pool.coming
         while coming and coming[0][0] <= now:
             _, source, packets = coming.popleft()
+            grants.arrived(source, packets)
             grants.freed(source, packets)
         periods = now / period + SLACK
         measures = periods >= pool.period + 1

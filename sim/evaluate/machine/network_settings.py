@@ -10,9 +10,8 @@ from pathlib import Path
 
 from hub_rtl.contract.config import RESERVE, first_share
 from hub_rtl.receive_pool.receive_pool import PERIOD
+from sim.golden.pool_grants import VISIT
 from sim.system.fabric import HUB_GHZ, LINK_CLOCK
-
-from .grants import VISIT
 
 __all__ = [
     "HUB_FILE",

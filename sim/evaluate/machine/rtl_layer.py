@@ -17,10 +17,10 @@ import simpy
 
 from hub_rtl.producer.tell_list import PATIENCE
 from hub_rtl.receive_pool.receive_pool import PERIOD
+from sim.golden.pool_grants import VISIT
 from sim.system.fabric import HOP_NS, one_way
 from sim.system.layer import AGE_LIMIT, rows_of
 
-from .grants import VISIT
 from .network import Network, NetworkSettings, hub_figures
 from .network_settings import credit_cycles
 from .store_port import ANSWERS, ROWS, Job, StorePort

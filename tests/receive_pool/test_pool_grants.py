@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who gets the places of a receive pool in the network model: docs/blocks/receive_pool.md."""
+"""Who gets the places of a receive pool by the golden model, which the network model takes too."""
 
 import random
 
 import pytest
 
-from sim.evaluate.machine.grants import Grants
+from sim.golden.pool_grants import Grants
 
 SOURCES = (0, 1, 2, 4, 5, 6, 7)
 PLACES = 7 * 12 + 5
@@ -41,6 +41,7 @@ class Pool:
                 self.left[source] -= count
                 waiting[source] -= count
                 if count:
+                    self.grants.arrived(source, count)
                     self.grants.freed(source, count)
             self.round()
 
@@ -65,6 +66,7 @@ def test_places_are_neither_lost_nor_given_twice():
                 gone = rng.randrange(pool.held[done] + 1)
                 pool.held[done] -= gone
                 if gone:
+                    pool.grants.arrived(done, gone)
                     pool.grants.freed(done, gone)
             pool.round()
             known = pool.grants.sources
@@ -125,6 +127,7 @@ def test_a_few_grants_wait_to_be_told_together():
     """An eighth of what a source has, or 16; the rest at the beginning of a period."""
     pool = Pool(places=7 * 40)
     pool.round()
+    pool.grants.arrived(1, 6)
     pool.grants.freed(1, 4)
     assert pool.round() == []
     pool.grants.freed(1, 1)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who gets the places of a GPU's receive pools: the policy of ``docs/blocks/receive_pool.md``,
-Grants, by rounds of visits in place of cycles.
+"""Golden model of who gets the places of receive pools: the policy of
+``docs/blocks/receive_pool.md``, Grants, by rounds of visits in place of cycles.
 
-A GPU's slices take equal shares of what comes, so their pools are one here, with so many times the
-places.
+Several pools that take equal shares of what comes, a GPU's slices, are one here, with so many times
+the places.
 """
 
 from hub_rtl.contract.config import RESERVE, first_share
@@ -48,11 +48,13 @@ class Grants:
         self._short = self._unmet = self._denied = self._hungry = self._asks = False
         self._touched, self._lacking = set(), set()
 
+    def arrived(self, source, packets):
+        """Packets came from there, into the pool."""
+        self.sources[source].came += packets
+
     def freed(self, source, packets):
         """Packets that came from there have left the pool."""
-        known = self.sources[source]
-        known.came += packets
-        known.gained += packets
+        self.sources[source].gained += packets
         self._touched.add(source)
 
     def returned(self, source, packets):
@@ -104,14 +106,14 @@ class Grants:
         return told
 
     def _visit(self, known, measures, asks):
-        first, active = self.first, known.quiet != QUIET
+        first = self.first
         free = self.free + known.gained
         own = known.own - known.gained
         known.gained = 0
         if measures:
             known.quiet = 0 if known.came else min(QUIET, known.quiet + 1)
             known.recent, known.came = known.came, 0
-        recent = known.recent
+        recent, active = known.recent, known.quiet != QUIET
         if recent >= self._much:
             need = self.most
         else:
