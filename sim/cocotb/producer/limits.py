@@ -154,12 +154,13 @@ async def only_one_peer(rig):
     rig.credits[1] = 0
 
 
-@ProducerRig.test(rate=0, prompt=1, stall="random", fits=lambda cfg: cfg.dests <= 10)
+@ProducerRig.test(rate=0, prompt=1, stall="random", fits=lambda cfg: cfg.dests <= 20)
 async def packets_of_each_size(rig, cfg, rng):
     """One to sixteen tells and closes, any bytes in each, wait for a credit of their peer: they
     make one packet."""
     for size in range(1, min(NEWS_ENTRIES, 2 * cfg.dests) + 1):
-        closes = max(0, -(-(size - cfg.dests) // cfg.replicas))
+        least = max(0, -(-(size - cfg.dests) // cfg.replicas))
+        closes = rng.randint(least, max(least, min(cfg.handles, size // cfg.replicas)))
         await only_one_peer(rig)
         news_for_one(rig, size - closes * cfg.replicas, closes)
         await rig.cycles(160)
