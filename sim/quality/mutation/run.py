@@ -20,7 +20,7 @@ from sim.bench.runner import BUILD, ROOT, lock, run_bench
 
 from .blocks import BLOCKS, CREDITS
 from .equivalence import Prover
-from .netlist import SELECT, meant, mutated
+from .netlist import meant, mutated
 from .page import page, table, with_blocks
 
 COUNT, SEED, FACTOR = 500, 1, 5
@@ -63,7 +63,7 @@ def campaign(
                 "proofs": known.get("proofs", {}),
             }
             write_file(folder / "verdicts.json", json.dumps(known))
-        prover = _hash(_source("equivalence"), block.strobes)
+        prover = _hash(_source("equivalence"), _source("miter"), block.strobes)
         if known["prover"] != prover:
             known |= {"prover": prover, "proofs": {}}
         if prove:
@@ -122,7 +122,7 @@ def _prove(known, netlist, strobes, folder, write):
     left.sort(
         key=lambda number: len(known["verdicts"][number]["seen"])
     )  # those never seen at a port are the likely ones
-    prover = Prover(netlist.aiger, SELECT, strobes)
+    prover = Prover(netlist, strobes)
     for number in left:
         known["proofs"][number] = prover.decide(int(number))
         write(f"  {known['proofs'][number]:<10} {netlist.mutants[int(number) - 1]}")
