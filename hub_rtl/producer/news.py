@@ -184,7 +184,7 @@ class NewsLanes(wiring.Component):
     before, claims come at least 5 cycles apart, at most two packets are claimed and not sent;
     ``pool_take`` comes in the cycle in which ``pool_ready`` was seen set or in the next one, and
     not in every cycle for ever; ``dest_ready`` shows a take in the next cycle; ``rank`` is set a
-    cycle before anything is wanted.
+    cycle before anything is wanted; a packet of ``i_news`` comes without gaps.
 
     Parameters: ``cfg``. Ports: ``rank`` In; ``wanted`` In, ``may_send`` Out ``ranks``; ``claim`` In
     {en, rank}; ``i_news`` In stream(record); per slice ``i_record`` In, ``o_record`` Out

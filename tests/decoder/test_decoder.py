@@ -59,14 +59,33 @@ def test_decoder(cfg):
     run(cfg)
 
 
-def test_parts():
+def parts(bug=None):
     run_bench(
         Parts(PARTS),
         name="decoder_parts",
         module="sim.cocotb.decoder.steer",
         cfg=PARTS,
-        tests=["steers", "merges_and_flushes"],
+        bug=bug,
     )
+
+
+def test_parts():
+    parts()
+
+
+@pytest.mark.night
+@pytest.mark.parametrize(
+    "name",
+    [
+        "decoder.steers_by_unit_not_packet",
+        "decoder.steer_overwrites_waiting",
+        "decoder.merge_counts_first_input_only",
+    ],
+)
+def test_bug_of_parts_is_noticed(name):
+    """Plain stores of a packet leave on several lanes; a store that waits is lost; a flush does not
+    see what came in at another input."""
+    assert_caught(lambda: parts(name))
 
 
 @pytest.mark.night

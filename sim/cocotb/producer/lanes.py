@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cocotb test of NewsLanes: which lane a peer's NEWS packets take."""
+"""cocotb tests of NewsLanes: which lane a peer's NEWS packets take, whose credit, and that packets
+stay whole."""
+
+from collections import Counter, deque
 
 from hub_rtl.contract.records import record_of
 from hub_rtl.producer.news import NewsLanes
 from sim.bench.rig import Rig
+from sim.bench.streams import GRID
 from sim.quality.coverage import cover
 
 APART = 5  # cycles between claims
@@ -22,6 +26,14 @@ class LanesRig(Rig):
         await self.reset()
         for n in range(self.cfg.slices):
             self.set(f"dest_ready__{n}", (1 << self.cfg.ranks) - 1)
+
+    def packet(self):
+        """Beats of any record."""
+        codec, count = self.i_news.port.codec, self.rng.randint(1, 4)
+        return [
+            codec.unpack(self.rng.getrandbits(codec.width)) | {"last": int(n == count)}
+            for n in range(1, count + 1)
+        ]
 
     def beat(self, data, last):
         """A beat of a record with this payload."""
@@ -94,3 +106,149 @@ async def busy_pools(rig, cfg, rng):
         rig.i_news.put(rig.beat(gap, True))
         await rig.cycles(4)
     cover("producer.claim_waits")
+
+
+class Surroundings:
+    """Packet managers, news and credits of all slices as chance has them, a cycle at a time, and
+    what must come of it."""
+
+    def __init__(self, rig, own):
+        self.rig, self.own, slices = rig, own, range(rig.cfg.slices)
+        self.credits = [Counter() for _ in slices]
+        self.took = [None for _ in slices]  # rank of the packet manager's last take
+        self.ready, self.may_send = [0 for _ in slices], 0  # as shown in the cycle before
+        self.wanted = self.wanted_for = 0  # in the cycle before; ranks for which a credit is kept
+        self.waited = Counter()  # cycles in which a wanted credit was there
+        self.turn, self.due, self.claimed_at = Counter(), None, -APART
+        self.news, self.packets = [deque() for _ in slices], [deque() for _ in slices]
+        self.targets = deque()  # lanes of the news not sent, the oldest first
+        self.unsent = deque()  # packets of claimed news
+        self.inside = [None for _ in slices]  # the queue whose packet has begun
+        for n in slices:
+            rig.o_record[n].on_item(lambda beat, cycle, n=n: self._came(n, beat))
+
+    def lane(self, rank):
+        """The lane of its next news."""
+        if rank == self.own:
+            return self.rig.cfg.lanes + self.turn[rank] % self.rig.cfg.loop_lanes
+        return self.turn[rank] % self.rig.cfg.lanes
+
+    def _came(self, n, beat):
+        if self.inside[n] is None:
+            news = self.news[n] and beat == self.news[n][0]
+            assert news or not self.held >> n & 1, "a packet has begun on a lane that is held"
+            self.inside[n] = self.news[n] if news else self.packets[n]
+        assert beat == self.inside[n].popleft(), f"lane {n}"
+        if beat["last"]:
+            if self.inside[n] is self.news[n]:
+                assert self.targets.popleft() == n, "news overtake news"
+            self.inside[n] = None
+
+    def drive(self, calm):
+        """A cycle's inputs. ``calm``: credits come seldom, packet managers rest."""
+        rig, rng, ranks = self.rig, self.rig.rng, range(self.rig.cfg.ranks)
+        for n, credits in enumerate(self.credits):
+            if rng.random() < (0.1 if calm else 0.4):
+                credits[rng.randrange(len(ranks))] += 1
+            rig.set(f"dest_ready__{n}", sum(1 << r for r in ranks if credits[r]))
+            free = [r for r in ranks if self.ready[n] >> r & 1 and r != self.took[n]]
+            take = rng.choice(free) if free and rng.random() < (0.1 if calm else 0.8) else None
+            self.took[n] = take
+            rig.set(f"pool_take__{n}", 0 if take is None else {"en": 1, "rank": take})
+            if rig.i_record[n].pending < 3:
+                packet = rig.packet()
+                self.packets[n].extend(packet)
+                rig.i_record[n].put(*packet)
+        if self.unsent and rng.random() < 0.3:
+            rig.i_news.put(*self.unsent.popleft())
+        self.held = self._change("hold", rig.cfg.slices, 0.1)
+        may = [r for r in ranks if (self.may_send & self.wanted_now) >> r & 1]
+        self.first = self.targets[0] if self.targets else None
+        self.claim = None
+        if may and not self.due and rig.cycle - self.claimed_at >= APART and len(self.targets) < 2:
+            self.claim = rng.choice(may) if rng.random() < 0.5 else None
+        self.wanted = self.wanted_now
+        self._change("wanted", len(ranks), 0.05)
+        rig.set("claim", 0 if self.claim is None else {"en": 1, "rank": self.claim})
+
+    wanted_now = 0
+
+    def _change(self, port, width, chance):
+        """Each bit of an input changes at times."""
+        before = self.held if port == "hold" else self.wanted_now
+        now = before ^ sum(1 << n for n in range(width) if self.rig.rng.random() < chance)
+        self.rig.set(port, now)
+        if port == "wanted":
+            self.wanted_now = now
+        return now
+
+    held = 0
+
+    def check(self):
+        """What the cycle shows."""
+        rig, ranks = self.rig, range(self.rig.cfg.ranks)
+        self.may_send = rig.get("may_send")
+        for rank in ranks:
+            credit = self.credits[self.lane(rank)][rank]
+            self.waited[rank] = self.waited[rank] + 1 if credit and self.wanted >> rank & 1 else 0
+            if self.due or rig.cycle - self.claimed_at < APART:
+                self.waited[rank] = 0
+            assert self.waited[rank] < APART + 1 or self.may_send >> rank & 1, "it may send"
+            assert not self.may_send >> rank & 1 or credit, "there is no credit"
+        for n, credits in enumerate(self.credits):
+            self.ready[n] = rig.get(f"pool_ready__{n}")
+            for rank in ranks:
+                kept = self.lane(rank) == n and self.wanted >> rank & 1
+                free = credits[rank] and not kept and self.due != (n, rank)
+                assert self.ready[n] >> rank & 1 == bool(free), f"lane {n}, rank {rank}"
+            take = rig.strobe(f"take__{n}")
+            wanted = self.took[n]
+            if wanted is None and self.due and self.due[0] == n:
+                wanted, self.due = self.due[1], None
+                cover("producer.claim_waits")
+            assert (take["rank"] if take else None) == wanted, f"lane {n}"
+            if take:
+                credits[wanted] -= 1
+                assert credits[wanted] >= 0, f"lane {n} has no credit for {wanted}"
+            self._offered(n)
+        if self.claim is not None:
+            self._claimed(self.claim)
+
+    def _offered(self, n):
+        """Nothing waits that may go."""
+        rig, begun = self.rig, self.inside[n] is not None
+        packet = rig.i_record[n].port.is_valid() and (begun or not self.held >> n & 1)
+        news = rig.i_news.port.is_valid() and self.first == n and self.inside[n] is not self.packets[n]
+        out = rig.o_record[n].port
+        assert out.is_valid() or not (packet or news), f"lane {n}"
+        if out.is_valid() and not begun and out.unpack(out.read()) in (*self.packets[n],)[:1]:
+            self.inside[n] = self.packets[n]  # what is offered has begun
+
+    def _claimed(self, rank):
+        n, beats = self.lane(rank), self.rig.packet()
+        self.due, self.claimed_at = (n, rank), self.rig.cycle
+        self.turn[rank] += 1
+        self.targets.append(n)
+        self.news[n].extend(beats)
+        self.unsent.append(beats)
+
+
+@LanesRig.test(grid=GRID)
+async def everything_at_once(rig, cfg, rng, grid):
+    """Credits come and go, packet managers take them, packets of any length wait for the wire, are
+    held, and news of all ranks go between them: packets stay whole and in order, a credit is taken
+    once, on the lane whose turn it is, and is kept from the packet manager meanwhile."""
+    own = rng.randrange(cfg.ranks)
+    rig.set("rank", own)
+    for n in range(cfg.slices):
+        rig.set(f"dest_ready__{n}", 0)
+    rig.i_news.set_pause(None)
+    await rig.cycles(2)
+    around = Surroundings(rig, own)
+    for cycle in range(1500):
+        around.drive(calm=cycle % 500 < 150)
+        await rig.sampled()
+        around.check()
+        await rig.cycles(1)
+    assert min(around.turn[rank] for rank in range(cfg.ranks)) > 10, around.turn
+    cover(f"producer.lanes.grid.{'.'.join(grid)}")

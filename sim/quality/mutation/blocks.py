@@ -7,13 +7,17 @@ from functools import partial
 
 from hub_rtl.contract.config import HubConfig, preset
 from hub_rtl.decoder.decoder import LogicalDestinationDecoder
+from hub_rtl.hub.news_split import NewsSplit
 from hub_rtl.link.deserializer import Deserializer
 from hub_rtl.link.link import LinkPort
 from hub_rtl.link.loop_port import LoopPort
 from hub_rtl.link.serializer import Serializer
 from hub_rtl.link.slice_credits import SliceCredits
+from hub_rtl.memory.flag_port import SpillPortMerge
 from hub_rtl.memory.memory import MemoryWriter
 from hub_rtl.packet_manager.packet_manager import PacketManager
+from hub_rtl.producer.ledger import SendLedger
+from hub_rtl.producer.news import NewsLanes
 from hub_rtl.producer.producer import ProducerControl
 from hub_rtl.receive_pool.receive_pool import ReceivePool
 from hub_rtl.refusals.refusals import RefusalLog, RejectSender
@@ -21,6 +25,7 @@ from hub_rtl.register_bank.register_bank import CsrBank
 from hub_rtl.remote_fence.remote_fence import FenceAnswers, FenceAsks
 from hub_rtl.scoreboard.scoreboard import ReadinessScoreboard
 from hub_rtl.slot_allocator.slot_allocator import SlotAllocator
+from sim.cocotb.decoder.parts import Parts
 
 __all__ = ["BLOCKS", "CREDITS", "Block"]
 
@@ -72,6 +77,7 @@ BLOCKS = {
         "sim.cocotb.decoder.tests,sim.cocotb.decoder.moments",
         params={"rounds": 6},
     ),
+    "store_steer": Block(Parts, ODD, "sim.cocotb.decoder.steer", word="decoder"),
     "packet_manager": Block(
         PacketManager,
         TINY.replace(pool_depth=16),
@@ -161,6 +167,13 @@ BLOCKS = {
         params={"writes": 50},
         word="memory",
     ),
+    "spill_port": Block(
+        lambda cfg: SpillPortMerge(),
+        TINY,
+        "sim.cocotb.memory.shared_port",
+        params={"words": 60},
+        word="memory",
+    ),
     "scoreboard": Block(
         ReadinessScoreboard,
         TINY,
@@ -192,6 +205,13 @@ BLOCKS = {
         strobes=("o_handle_write", "o_mark", "ledger_read"),
         word="producer",
     ),
+    "send_ledger": Block(
+        SendLedger, ODD.replace(loop_lanes=2), "sim.cocotb.producer.ledger", word="producer"
+    ),
+    "news_lanes": Block(
+        NewsLanes, ODD.replace(loop_lanes=2), "sim.cocotb.producer.lanes", word="producer"
+    ),
+    "news_split": Block(NewsSplit, TINY, "sim.cocotb.hub.news", word="hub"),
     "reject_sender": Block(RejectSender, ODD, "sim.cocotb.refusals.tests", word="refusals"),
     # In a log of two entries most that is logged is never read.
     "refusal_log": Block(
