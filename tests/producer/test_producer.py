@@ -280,8 +280,16 @@ def test_news_lanes():
 
 @pytest.mark.night
 @pytest.mark.parametrize(
-    "bug", ["producer.news_on_first_lane_only", "producer.claimed_credit_let_go"]
+    "bug",
+    [
+        "producer.news_on_first_lane_only",
+        "producer.claimed_credit_let_go",
+        "producer.news_takes_no_credit",
+        "producer.news_credit_not_kept",
+        "producer.news_cuts_packet",
+    ],
 )
 def test_wrong_lanes_are_noticed(bug):
-    """All news go over one lane; a claimed credit is offered to the packet manager as well."""
+    """All news go over one lane; a claimed credit, or one that is kept for them, is offered to the
+    packet manager as well; none is taken; news go into the middle of a packet."""
     assert_caught(lambda: news_lanes(bug))

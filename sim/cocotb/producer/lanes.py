@@ -117,7 +117,7 @@ class Surroundings:
         self.credits = [Counter() for _ in slices]
         self.took = [None for _ in slices]  # rank of the packet manager's last take
         self.ready, self.may_send = [0 for _ in slices], 0  # as shown in the cycle before
-        self.wanted = self.wanted_for = 0  # in the cycle before; ranks for which a credit is kept
+        self.wanted = self.wants = self.held = 0  # wanted: in the cycle before; wants: now
         self.waited = Counter()  # cycles in which a wanted credit was there
         self.turn, self.due, self.claimed_at = Counter(), None, -APART
         self.news, self.packets = [deque() for _ in slices], [deque() for _ in slices]
@@ -161,28 +161,17 @@ class Surroundings:
                 rig.i_record[n].put(*packet)
         if self.unsent and rng.random() < 0.3:
             rig.i_news.put(*self.unsent.popleft())
-        self.held = self._change("hold", rig.cfg.slices, 0.1)
-        may = [r for r in ranks if (self.may_send & self.wanted_now) >> r & 1]
+        self.held ^= sum(1 << n for n in range(rig.cfg.slices) if rng.random() < 0.1)
+        rig.set("hold", self.held)
+        may = [r for r in ranks if (self.may_send & self.wants) >> r & 1]
         self.first = self.targets[0] if self.targets else None
         self.claim = None
         if may and not self.due and rig.cycle - self.claimed_at >= APART and len(self.targets) < 2:
             self.claim = rng.choice(may) if rng.random() < 0.5 else None
-        self.wanted = self.wanted_now
-        self._change("wanted", len(ranks), 0.05)
+        self.wanted = self.wants
+        self.wants ^= sum(1 << r for r in ranks if rng.random() < 0.05)
+        rig.set("wanted", self.wants)
         rig.set("claim", 0 if self.claim is None else {"en": 1, "rank": self.claim})
-
-    wanted_now = 0
-
-    def _change(self, port, width, chance):
-        """Each bit of an input changes at times."""
-        before = self.held if port == "hold" else self.wanted_now
-        now = before ^ sum(1 << n for n in range(width) if self.rig.rng.random() < chance)
-        self.rig.set(port, now)
-        if port == "wanted":
-            self.wanted_now = now
-        return now
-
-    held = 0
 
     def check(self):
         """What the cycle shows."""
@@ -218,7 +207,9 @@ class Surroundings:
         """Nothing waits that may go."""
         rig, begun = self.rig, self.inside[n] is not None
         packet = rig.i_record[n].port.is_valid() and (begun or not self.held >> n & 1)
-        news = rig.i_news.port.is_valid() and self.first == n and self.inside[n] is not self.packets[n]
+        news = (
+            rig.i_news.port.is_valid() and self.first == n and self.inside[n] is not self.packets[n]
+        )
         out = rig.o_record[n].port
         assert out.is_valid() or not (packet or news), f"lane {n}"
         if out.is_valid() and not begun and out.unpack(out.read()) in (*self.packets[n],)[:1]:

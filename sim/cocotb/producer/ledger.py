@@ -16,7 +16,7 @@ class LedgerRig(Rig):
     def __init__(self, dut, salt, **options):
         super().__init__(dut, salt, **options)
         self.left, self.told, self.spent, self.named = Counter(), {}, set(), Counter()
-        self.keys = [(dest, bank) for dest in range(min(self.cfg.dests, 6)) for bank in range(2)]
+        self.keys = [(dest, bank) for dest in range(self.cfg.dests) for bank in range(2)]
         self.i_announce.on_item(self._announce)
         self.o_spent.on_item(lambda item, _: self._spent(**item))
 
@@ -35,8 +35,9 @@ class LedgerRig(Rig):
         if key in self.told and self.left[key] <= 0:
             self.spent.add(key)
 
-    async def traffic(self, cycles, busy):
-        """Packets that the slices began while they did not hold, two cycles before at least."""
+    async def traffic(self, cycles, busy, keys=None):
+        """Packets that the slices began while they did not hold, two cycles before at least.
+        ``keys``: one for each slice, where it sends to one destination only."""
         holds = deque([-1])  # what is read here was shown in the cycle before
         for _ in range(cycles):
             holds.append(self.get("hold"))
@@ -45,10 +46,8 @@ class LedgerRig(Rig):
             for n in range(self.cfg.slices):
                 sent = 0
                 if not hold >> n & 1 and self.rng.random() < busy:
-                    key, size = (
-                        self.rng.choice(self.keys),
-                        self.rng.randint(1, self.cfg.packet_bytes),
-                    )
+                    key = keys[n] if keys else self.rng.choice(self.keys[:12])
+                    size = self.rng.randint(1, self.cfg.packet_bytes)
                     sent = {"en": 1, "dest": key[0], "bank": key[1], "bytes": size}
                     self.left[key] -= size
                     self._note(key)
@@ -77,14 +76,14 @@ async def words(rig, cfg, rng, stall):
     loses nothing."""
     rig.o_spent.set_pause(stall, rng)
     for _ in range(60):
-        key = rng.choice(rig.keys)
+        key = rng.choice(rig.keys[:12])
         if key not in rig.told and not rig.i_announce.pending:
             units = rng.choice((0, 1, 8, 40, 200))
             turn = rng.randrange(2)
             rig.i_announce.put({"dest": key[0], "bank": key[1], "turn": turn, "bytes16": units})
         await rig.traffic(rng.randrange(60), rng.choice((0.05, 0.9)))
         await rig.until(lambda: not rig.i_announce.pending, 200, "the announcement")
-        key = rng.choice(rig.keys)
+        key = rng.choice(rig.keys[:12])
         word, left = await rig.read(key), rig.left.pop(key, 0)
         wanted = {"told": int(key in rig.told), "left": left % (1 << cfg.total_width + 1)}
         assert word == wanted | {"turn": rig.told.get(key, word["turn"])}, f"{key}: {left}"
@@ -95,3 +94,38 @@ async def words(rig, cfg, rng, stall):
         rig.spent.discard(key)
         rig.named.pop(key, None)
     cover("producer.ledger.clear")
+
+
+@LedgerRig.test(fits=lambda cfg: cfg.dests > 7)
+async def piles_up(rig, cfg, rng):
+    """Nobody takes what is spent: the memories stop, packets of a destination add up in each
+    slice's queue, and none is kept back. Then all is told, once, and every sum is right to the
+    byte."""
+    for turn in range(6):
+        rig.o_spent.set_pause("stop")
+        keys = rng.sample(rig.keys, len(rig.keys))
+        waiting, sending = keys[:-4], (keys[-4:] * cfg.slices)[: cfg.slices]
+        for dest, bank in waiting:  # spent as they are told
+            rig.i_announce.put({"dest": dest, "bank": bank, "turn": turn & 1, "bytes16": 0})
+        await rig.cycles(40)
+        taken = rig.i_announce.count
+        await rig.traffic(rng.choice((30, 300, 900)), 0.9, sending)
+        assert not rig.get("hold"), "two places are enough for one destination"
+        assert rig.i_announce.count == taken and rig.i_announce.pending, "the memories go on"
+        rig.o_spent.set_pause(rng.choice((None, "random")), rng)
+        for dest, bank in set(sending):
+            units = max(0, -rig.left[dest, bank]) // 16 + rng.choice((-40, -1, 0, 1, 40))
+            rig.i_announce.put(
+                {"dest": dest, "bank": bank, "turn": turn & 1, "bytes16": max(0, units)}
+            )
+        await rig.until(lambda: not rig.i_announce.pending, 400, "the announcements")
+        await rig.cycles(60)
+        for key in keys:
+            word, left = await rig.read(key), rig.left.pop(key, 0)
+            assert word["left"] == left % (1 << cfg.total_width + 1), f"{key}: {left}"
+            assert word["told"] == (key in rig.told)
+            rig.told.pop(key, None)
+        assert rig.named == Counter(rig.spent), f"{rig.spent}, {rig.named}"
+        rig.spent.clear()
+        rig.named.clear()
+    cover("producer.ledger.piled")

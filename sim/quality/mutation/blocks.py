@@ -206,7 +206,10 @@ BLOCKS = {
         word="producer",
     ),
     "send_ledger": Block(
-        SendLedger, ODD.replace(loop_lanes=2), "sim.cocotb.producer.ledger", word="producer"
+        SendLedger,
+        ODD.replace(lanes=5, loop_lanes=2),
+        "sim.cocotb.producer.ledger",
+        word="producer",
     ),
     "news_lanes": Block(
         NewsLanes, ODD.replace(loop_lanes=2), "sim.cocotb.producer.lanes", word="producer"
