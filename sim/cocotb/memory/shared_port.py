@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cocotb test of the shared 64-bit port against AXI memory."""
+"""cocotb tests of the shared 64-bit port against AXI memory."""
 
 from hub_rtl.memory.flag_port import SpillPortMerge
 from sim.bench.axi import AxiMemory, spill_port
@@ -8,6 +8,8 @@ from sim.bench.streams import GRID, StreamSink, StreamSource
 from sim.quality.coverage import cover
 
 from .rig import any_error
+
+MOST = 17  # writes that wait for their answer
 
 
 def refused(addr):
@@ -18,13 +20,13 @@ def refused(addr):
 class SharedRig(Rig):
     """The shared 64-bit port with AXI memory behind it and sources at both sides."""
 
-    def __init__(self, dut, salt, idle, stall):
+    def __init__(self, dut, salt, idle=None, stall=None, latency=(1, 20)):
         super().__init__(dut, salt, idle, stall, watchdog=500)
         rng = self.rng
         self.memory = AxiMemory(
             self,
             "mem__",
-            latency=(1, 20),
+            latency=latency,
             rng=rng,
             error=lambda addr, length: refused(addr),
             pause=stall,
@@ -101,3 +103,44 @@ async def shared_port(rig, cfg, rng, grid):
         assert first.count(True) == 8, "the sides do not take turns"
     cover(f"memory.flag.grid.{'.'.join(grid)}")
     cover("memory.flag.error", flag_errors > 0)
+
+
+@SharedRig.test(latency=250)
+async def port_fills(rig, cfg, rng):
+    """Memory that answers late: as many writes wait as there is room for, of both sides in turn,
+    and ``busy`` shows them from the first to the last; again after a reset in the middle."""
+    memory, count = rig.memory, 3 * MOST
+    for turn in range(5):
+        addresses = [0x10000 * n for n in rng.sample(range(1 << 32), count)]
+        spills, flags = addresses[::2], addresses[1::2]
+        if turn == 1:  # one side alone
+            spills, flags = spills + flags, []
+        await rig.sampled()
+        assert not rig.get("busy")
+        await rig.cycles(1)
+        for addr in spills:
+            rig.aw.put(addr)
+            rig.w.put(rng.getrandbits(64))
+            rig.b.expect(0)
+        for addr in flags:
+            rig.i_flag.put({"addr": addr, "data": rng.getrandbits(64)})
+        begin, written = rig.cycle, len(memory.writes)
+        await rig.until(lambda: memory.outstanding == MOST, 30, "a full port")
+        await rig.cycles(100)
+        assert memory.outstanding == memory.most_outstanding == MOST, memory.outstanding
+        if turn == 2:
+            await rig.reset()
+            memory.most_outstanding = 0
+            continue
+        while len(memory.writes) - written < count or not memory.idle:
+            await rig.sampled()
+            assert rig.get("busy") or memory.idle or rig.cycle < begin + 4
+            await rig.cycles(1)
+            assert rig.cycle - begin < 3000, "it stands still"
+        order = [entry["addr"] for entry in memory.writes[written:]]
+        assert [addr for addr in order if addr in flags] == flags
+        assert [addr for addr in order if addr not in flags] == spills
+        memory.most_outstanding = 0
+        await rig.cycles(20)
+        rig.b.finish()
+    cover("memory.flag.full")
