@@ -3,9 +3,11 @@
 
 from collections import Counter, deque
 
-from hub_rtl.producer.ledger import SendLedger
+from hub_rtl.producer.ledger import SendLedger, ledger_banks
 from sim.bench.rig import Rig
 from sim.quality.coverage import cover
+
+BANKED = 7  # slices from which on there are several memories
 
 
 class LedgerRig(Rig):
@@ -65,6 +67,9 @@ class LedgerRig(Rig):
         await self.cycles(1)
         await self.sampled()
         word = self.get("word")
+        await self.cycles(self.rng.randint(1, 3))
+        await self.sampled()
+        assert self.get("word") == word, "it stays until the next one is read"
         await self.cycles(1)
         return word
 
@@ -78,7 +83,7 @@ async def words(rig, cfg, rng, stall):
     for _ in range(60):
         key = rng.choice(rig.keys[:12])
         if key not in rig.told and not rig.i_announce.pending:
-            units = rng.choice((0, 1, 8, 40, 200))
+            units = rng.choice((0, 1, 8, 40, 200, rng.getrandbits(30)))
             turn = rng.randrange(2)
             rig.i_announce.put({"dest": key[0], "bank": key[1], "turn": turn, "bytes16": units})
         await rig.traffic(rng.randrange(60), rng.choice((0.05, 0.9)))
@@ -112,6 +117,10 @@ async def piles_up(rig, cfg, rng):
         await rig.traffic(rng.choice((30, 300, 900)), 0.9, sending)
         assert not rig.get("hold"), "two places are enough for one destination"
         assert rig.i_announce.count == taken and rig.i_announce.pending, "the memories go on"
+        if cfg.slices < BANKED:
+            await rig.pulse("flush")
+            await rig.cycles(60)
+            assert rig.get("flushing"), "updates wait"
         rig.o_spent.set_pause(rng.choice((None, "random")), rng)
         for dest, bank in set(sending):
             units = max(0, -rig.left[dest, bank]) // 16 + rng.choice((-40, -1, 0, 1, 40))
@@ -129,3 +138,56 @@ async def piles_up(rig, cfg, rng):
         rig.spent.clear()
         rig.named.clear()
     cover("producer.ledger.piled")
+
+
+@LedgerRig.test()
+async def slices_in_turn(rig, cfg, rng):
+    """Slices that send all the time have as many packets taken, each; none is passed over."""
+    counts = Counter()
+    for _ in range(1200):
+        hold = rig.get("hold")
+        await rig.cycles(1)
+        for n in range(cfg.slices):
+            sent = 0
+            if not hold >> n & 1:
+                dest, bank = rng.choice(rig.keys)
+                sent = {"en": 1, "dest": dest, "bank": bank, "bytes": 16}
+                rig.left[dest, bank] -= 16
+                counts[n] += 1
+            rig.set(f"sent__{n}", sent)
+        await rig.sampled()
+    await rig.cycles(1)
+    for n in range(cfg.slices):
+        rig.set(f"sent__{n}", 0)
+    assert min(counts[n] for n in range(cfg.slices)) > 0.75 * max(counts.values()), counts
+    for key in rig.keys:
+        left = (await rig.read(key))["left"]
+        assert left == rig.left.pop(key, 0) % (1 << cfg.total_width + 1), key
+
+
+@LedgerRig.test()
+async def reset_forgets(rig, cfg, rng):
+    """Reset in traffic: whatever was in words, queues and registers, all words are 0, nothing is
+    spent, no flush goes on; it takes a cycle per word of a memory."""
+    for turn in range(4):
+        for dest, bank in rng.sample(rig.keys, len(rig.keys)):
+            rig.i_announce.put({"dest": dest, "bank": bank, "turn": 1, "bytes16": turn})
+        rig.o_spent.set_pause("stop" if turn & 1 else None)
+        await rig.traffic(rng.randrange(40, 80), 0.9)
+        if turn & 2:
+            await rig.pulse("flush")
+        await rig.reset()
+        for state in (rig.left, rig.told, rig.spent, rig.named):
+            state.clear()
+        rig.o_spent.set_pause(None)
+        begin = rig.cycle
+        await rig.until(lambda: not rig.get("clearing"), what="cleared words")
+        depth = 2 * -(-cfg.dests // ledger_banks(cfg))
+        assert depth <= rig.cycle - begin <= depth + 3, rig.cycle - begin
+        assert not rig.get("flushing") and not rig.get("hold")
+        await rig.cycles(1)
+        for key in rig.keys:
+            word = await rig.read(key)
+            assert word == {"told": 0, "turn": 0, "left": 0}, key
+        assert not rig.named
+    cover("producer.ledger.reset")
