@@ -7,7 +7,7 @@ from hub_rtl.producer.ledger import SendLedger, ledger_banks
 from sim.bench.rig import Rig
 from sim.quality.coverage import cover
 
-BANKED = 7  # slices from which on there are several memories
+ASKED = 12  # words that slices send for, the others are told and read only
 
 
 class LedgerRig(Rig):
@@ -18,6 +18,7 @@ class LedgerRig(Rig):
     def __init__(self, dut, salt, **options):
         super().__init__(dut, salt, **options)
         self.left, self.told, self.spent, self.named = Counter(), {}, set(), Counter()
+        self._reads = deque()  # (cycle, key, word) that will show
         self.keys = [(dest, bank) for dest in range(self.cfg.dests) for bank in range(2)]
         self.i_announce.on_item(self._announce)
         self.o_spent.on_item(lambda item, _: self._spent(**item))
@@ -37,9 +38,10 @@ class LedgerRig(Rig):
         if key in self.told and self.left[key] <= 0:
             self.spent.add(key)
 
-    async def traffic(self, cycles, busy, keys=None):
+    async def traffic(self, cycles, busy, keys=None, slices=None, aside=False):
         """Packets that the slices began while they did not hold, two cycles before at least.
-        ``keys``: one for each slice, where it sends to one destination only."""
+        ``keys``: one for each slice, where it sends to one destination only. ``slices``: those that
+        send. ``aside``: words that nobody sends for are told and read meanwhile."""
         holds = deque([-1])  # what is read here was shown in the cycle before
         for _ in range(cycles):
             holds.append(self.get("hold"))
@@ -47,16 +49,44 @@ class LedgerRig(Rig):
             cover("producer.ledger.hold", hold not in (-1, 0))
             for n in range(self.cfg.slices):
                 sent = 0
-                if not hold >> n & 1 and self.rng.random() < busy:
-                    key = keys[n] if keys else self.rng.choice(self.keys[:12])
+                sends = slices is None or n in slices
+                if sends and not hold >> n & 1 and self.rng.random() < busy:
+                    key = keys[n] if keys else self.rng.choice(self.keys[:ASKED])
                     size = self.rng.randint(1, self.cfg.packet_bytes)
                     sent = {"en": 1, "dest": key[0], "bank": key[1], "bytes": size}
                     self.left[key] -= size
                     self._note(key)
                 self.set(f"sent__{n}", sent)
+            if aside:
+                await self._aside()
             await self.cycles(1)
         for n in range(self.cfg.slices):
             self.set(f"sent__{n}", 0)
+        self.set("read", 0)
+
+    async def _aside(self):
+        """At times a word that nobody sends for is told more, or read; what was read shows two
+        cycles later."""
+        self.set("read", 0)
+        if self._reads and self._reads[0][0] == self.cycle:
+            _, key, wanted = self._reads.popleft()
+            await self.sampled()
+            word = self.get("word")
+            assert {name: word[name] for name in wanted} == wanted, f"{key}: {word}"
+            return
+        quiet = self.keys[ASKED:]
+        if not quiet or self._reads:
+            return
+        key = self.rng.choice(quiet)
+        if self.rng.random() < 0.1 and not self.i_announce.pending:
+            self.i_announce.put(
+                {"dest": key[0], "bank": key[1], "turn": 1, "bytes16": 1 + self.rng.getrandbits(20)}
+            )
+        elif self.rng.random() < 0.2:
+            self.set("read", {"en": 1, "dest": key[0], "bank": key[1]})
+            wanted = {"told": int(key in self.told), "left": self.left.pop(key, 0)}
+            self.told.pop(key, None)
+            self._reads.append((self.cycle + 2, key, wanted))
 
     async def read(self, key):
         """The word behind a flush."""
@@ -81,14 +111,15 @@ async def words(rig, cfg, rng, stall):
     loses nothing."""
     rig.o_spent.set_pause(stall, rng)
     for _ in range(60):
-        key = rng.choice(rig.keys[:12])
+        key = rng.choice(rig.keys[:ASKED])
         if key not in rig.told and not rig.i_announce.pending:
             units = rng.choice((0, 1, 8, 40, 200, rng.getrandbits(30)))
             turn = rng.randrange(2)
             rig.i_announce.put({"dest": key[0], "bank": key[1], "turn": turn, "bytes16": units})
-        await rig.traffic(rng.randrange(60), rng.choice((0.05, 0.9)))
+        busy = rng.sample(range(cfg.slices), rng.randint(1, cfg.slices))
+        await rig.traffic(rng.randrange(60), rng.choice((0.05, 0.9)), slices=busy, aside=True)
         await rig.until(lambda: not rig.i_announce.pending, 200, "the announcement")
-        key = rng.choice(rig.keys[:12])
+        key = rng.choice(rig.keys[:ASKED])
         word, left = await rig.read(key), rig.left.pop(key, 0)
         wanted = {"told": int(key in rig.told), "left": left % (1 << cfg.total_width + 1)}
         assert word == wanted | {"turn": rig.told.get(key, word["turn"])}, f"{key}: {left}"
@@ -101,26 +132,34 @@ async def words(rig, cfg, rng, stall):
     cover("producer.ledger.clear")
 
 
+async def stopped(rig, keys, turn=0):
+    """Nobody takes what is spent, and these keys are spent as they are told: until a memory takes
+    nothing more. Returns its number."""
+    rig.o_spent.set_pause("stop")
+    for dest, bank in keys:
+        rig.i_announce.put({"dest": dest, "bank": bank, "turn": turn, "bytes16": 0})
+    before = rig.i_announce.count
+    await rig.cycles(40)
+    assert rig.i_announce.pending, "the memories go on"
+    return keys[rig.i_announce.count - before][0] % ledger_banks(rig.cfg)
+
+
 @LedgerRig.test(fits=lambda cfg: cfg.dests > 7)
 async def piles_up(rig, cfg, rng):
     """Nobody takes what is spent: the memories stop, packets of a destination add up in each
-    slice's queue, and none is kept back. Then all is told, once, and every sum is right to the
-    byte."""
+    slice's queue, and none is kept back; a flush waits. Then all is told, once, and every sum is
+    right to the byte."""
     for turn in range(6):
-        rig.o_spent.set_pause("stop")
         keys = rng.sample(rig.keys, len(rig.keys))
-        waiting, sending = keys[:-4], (keys[-4:] * cfg.slices)[: cfg.slices]
-        for dest, bank in waiting:  # spent as they are told
-            rig.i_announce.put({"dest": dest, "bank": bank, "turn": turn & 1, "bytes16": 0})
-        await rig.cycles(40)
-        taken = rig.i_announce.count
+        sending = (keys[-4:] * cfg.slices)[: cfg.slices]
+        still, taken = await stopped(rig, keys[:-4], turn & 1), rig.i_announce.count
         await rig.traffic(rng.choice((30, 300, 900)), 0.9, sending)
         assert not rig.get("hold"), "two places are enough for one destination"
-        assert rig.i_announce.count == taken and rig.i_announce.pending, "the memories go on"
-        if cfg.slices < BANKED:
-            await rig.pulse("flush")
-            await rig.cycles(60)
-            assert rig.get("flushing"), "updates wait"
+        assert rig.i_announce.count == taken, "the memories go on"
+        await rig.pulse("flush")
+        await rig.cycles(60)
+        waits = any(dest % ledger_banks(cfg) == still for dest, _ in sending)
+        assert rig.get("flushing") or not waits, "updates wait"
         rig.o_spent.set_pause(rng.choice((None, "random")), rng)
         for dest, bank in set(sending):
             units = max(0, -rig.left[dest, bank]) // 16 + rng.choice((-40, -1, 0, 1, 40))
@@ -138,6 +177,37 @@ async def piles_up(rig, cfg, rng):
         rig.spent.clear()
         rig.named.clear()
     cover("producer.ledger.piled")
+
+
+@LedgerRig.test(fits=lambda cfg: cfg.dests > 7)
+async def jumps(rig, cfg, rng):
+    """A promise of which one bit is left, whichever, and then all at once: it is spent."""
+    for bit in range(4, 16):
+        key, size = rng.choice(rig.keys), cfg.packet_bytes
+        still = key[0] % ledger_banks(cfg)
+        others = [each for each in rig.keys if each != key and each[0] % ledger_banks(cfg) == still]
+        dest, bank = key
+        units = (2 * size + (1 << bit)) // 16
+        rig.i_announce.put({"dest": dest, "bank": bank, "turn": bit & 1, "bytes16": units})
+        await rig.until(lambda: not rig.i_announce.pending, what="the promise")
+        await stopped(rig, others)
+        parts = [size] * 2 + [size] * ((1 << bit) // size) + [(1 << bit) % size]
+        for part in filter(None, parts):
+            await rig.pulse("sent__0", dest=dest, bank=bank, bytes=part)
+            rig.left[key] -= part
+        rig._note(key)
+        assert key in rig.spent and not rig.named[key]
+        rig.o_spent.set_pause(None)
+        await rig.until(lambda: not rig.i_announce.pending, 400, "the announcements")
+        await rig.cycles(60)
+        assert rig.named == Counter(rig.spent), f"bit {bit}: {rig.spent}, {rig.named}"
+        for each in rig.keys:
+            word = await rig.read(each)
+            assert word["left"] == rig.left.pop(each, 0) == 0, each
+            rig.told.pop(each, None)
+        rig.spent.clear()
+        rig.named.clear()
+    cover("producer.ledger.jumps")
 
 
 @LedgerRig.test()
