@@ -12,7 +12,7 @@ HEAD = "| Block | Mutants | Killed | Equivalent (proved) | Survivors | Rate | Ta
 KILLED = ("killed", "timeout", "crash")
 SURVIVORS = "## Survivors\n"
 #: A line that belongs to one block: its row of the table, or its configuration.
-OF_BLOCK = re.compile(r"(\| [^|]+ \|).*\| (?:met|missed) \||(\* \w+:) preset .*")
+OF_BLOCK = re.compile(r"(\|) (\w+)[^|]* \|.*\| (?:met|missed) \||(\*) (\w+): preset .*")
 
 
 def _row(name, numbers, verdicts, target):
@@ -99,19 +99,19 @@ def page(results, blocks, credits, seed):
 
 def with_blocks(text, results, blocks, credits, seed):
     """The page ``text``, which ends with the survivors, with the blocks of ``results`` judged anew
-    and all others as they stood. ValueError if the page does not have one of them."""
+    and all others as they stood, in the order of ``blocks``."""
     (head, left), (new_head, new_left) = (
         each.split(SURVIVORS) for each in (text, page(results, blocks, credits, seed))
     )
-    lines = {
-        "".join(m.groups("")): m[0] for m in map(OF_BLOCK.fullmatch, new_head.split("\n")) if m
-    }
-    merged = []
+    known, new = _lines_of_blocks(head), _lines_of_blocks(new_head)
+    merged, done = [], set()
     for line in head.split("\n"):
-        m = OF_BLOCK.fullmatch(line)
-        merged.append(lines.pop("".join(m.groups("")), line) if m else line)
-    if lines:
-        raise ValueError(f"mutation.md = {next(iter(lines))}: not on the page, run all blocks once")
+        if not (found := OF_BLOCK.fullmatch(line)):
+            merged.append(line)
+        elif (kind := found[1] or found[3]) not in done:
+            done.add(kind)
+            for name in blocks:
+                merged += (new if name in results else known).get((kind, name), [])
     head = "\n".join(merged)
     missed = re.findall(r"^\| ([^|]+) \|.*\| missed \|$", head, re.MULTILINE)
     verdict = f"Missed: {', '.join(missed)}." if missed else "Every target is met."
@@ -120,6 +120,14 @@ def with_blocks(text, results, blocks, credits, seed):
     order = [name for name in blocks if name in (new if name in results else sections)]
     texts = [(new if name in results else sections)[name] for name in order]
     return (f"{head}{SURVIVORS}\n" + "\n\n".join(texts)).rstrip() + "\n"
+
+
+def _lines_of_blocks(head):
+    """{(kind, block): its lines}; kind ``|`` for rows of the table, ``*`` for configurations."""
+    lines = {}
+    for found in filter(None, map(OF_BLOCK.fullmatch, head.split("\n"))):
+        lines.setdefault((found[1] or found[3], found[2] or found[4]), []).append(found[0])
+    return lines
 
 
 def _sections(text):
