@@ -18,6 +18,7 @@ class LedgerRig(Rig):
     def __init__(self, dut, salt, **options):
         super().__init__(dut, salt, **options)
         self.left, self.told, self.spent, self.named = Counter(), {}, set(), Counter()
+        self.last = None  # for which a packet was sent
         self._reads = deque()  # (cycle, key, word) that will show
         self.keys = [(dest, bank) for dest in range(self.cfg.dests) for bank in range(2)]
         self.i_announce.on_item(self._announce)
@@ -55,6 +56,7 @@ class LedgerRig(Rig):
                     size = self.rng.randint(1, self.cfg.packet_bytes)
                     sent = {"en": 1, "dest": key[0], "bank": key[1], "bytes": size}
                     self.left[key] -= size
+                    self.last = key
                     self._note(key)
                 self.set(f"sent__{n}", sent)
             if aside:
@@ -88,10 +90,11 @@ class LedgerRig(Rig):
             self.told.pop(key, None)
             self._reads.append((self.cycle + 2, key, wanted))
 
-    async def read(self, key):
-        """The word behind a flush."""
-        await self.pulse("flush")
-        await self.cycles(1)  # `flushing` shows behind it
+    async def read(self, key, flush=True):
+        """The word behind a flush, of its own or the last one."""
+        if flush:
+            await self.pulse("flush")
+            await self.cycles(1)  # `flushing` shows behind it
         await self.until(lambda: not self.get("flushing"), 400, "end of the flush")
         await self.pulse("read", dest=key[0], bank=key[1])
         await self.cycles(1)
@@ -180,6 +183,38 @@ async def piles_up(rig, cfg, rng):
 
 
 @LedgerRig.test(fits=lambda cfg: cfg.dests > 7)
+async def flushes(rig, cfg, rng):
+    """A flush while a memory stands: it ends when all that was sent before is in the words, be it
+    one packet or five places of one slice; who reads then sees the last one."""
+    banks = ledger_banks(cfg)
+    for turn in range(40):
+        keys = rng.sample(rig.keys, len(rig.keys))
+        still, slice = await stopped(rig, keys[:-4], turn & 1), rng.randrange(cfg.slices)
+        if turn & 1:
+            dest, bank = rig.last = next(key for key in rig.keys if key[0] % banks == still)
+            await rig.pulse(f"sent__{slice}", dest=dest, bank=bank, bytes=1 + turn)
+            rig.left[dest, bank] -= 1 + turn
+            rig._note((dest, bank))
+            await rig.cycles(6)
+        else:
+            await rig.traffic(60, 0.9, slices=[slice])
+        await rig.pulse("flush")
+        await rig.cycles(rng.randint(3, 20))
+        assert rig.get("flushing") or rig.last[0] % banks != still
+        rig.o_spent.set_pause(rng.choice((None, "random")), rng)
+        left = rig.left.pop(rig.last)
+        word = await rig.read(rig.last, flush=False)
+        assert word["left"] == left % (1 << cfg.total_width + 1), f"{rig.last}: {left}, {word}"
+        await rig.until(lambda: not rig.i_announce.pending, 400, "the announcements")
+        await rig.cycles(60)
+        for key in rig.keys:
+            await rig.read(key)
+        for state in (rig.left, rig.told, rig.spent, rig.named):
+            state.clear()
+    cover("producer.ledger.flush")
+
+
+@LedgerRig.test(fits=lambda cfg: cfg.dests > 7)
 async def jumps(rig, cfg, rng):
     """A promise of which one bit is left, whichever, and then all at once: it is spent."""
     for bit in range(4, 16):
@@ -247,10 +282,13 @@ async def reset_forgets(rig, cfg, rng):
         if turn & 2:
             await rig.pulse("flush")
         await rig.reset()
+        await rig.sampled()
+        assert not rig.get("flushing")
+        await rig.cycles(1)
         for state in (rig.left, rig.told, rig.spent, rig.named):
             state.clear()
         rig.o_spent.set_pause(None)
-        begin = rig.cycle
+        begin = rig.cycle - 1
         await rig.until(lambda: not rig.get("clearing"), what="cleared words")
         depth = 2 * -(-cfg.dests // ledger_banks(cfg))
         assert depth <= rig.cycle - begin <= depth + 3, rig.cycle - begin
