@@ -59,7 +59,7 @@ class ProducerRig(Rig):
         self.rank = self.rng.randrange(self.cfg.ranks)
         self.hops = self.rng.randrange(2) if hops is None else hops
         self.slow, self.broke, self.dead, self.stuck = set(), set(), set(), set()
-        self.halted, self.unasked = False, 0.02
+        self.halted, self.merges_stand, self.unasked = False, False, 0.02
         self.traffic = Traffic(self.cfg, self.rng, 0)
         self.clear()
         self.add(self)
@@ -235,7 +235,7 @@ class ProducerRig(Rig):
                 elif len(merge.items) < merge.depth:
                     merge.items.append(lane.leave())
         for n, merge in enumerate(self.merges):
-            if merge.items and rng.random() < 0.6:
+            if merge.items and not self.merges_stand and rng.random() < 0.6:
                 self.pools[cfg.lanes + n].append(merge.leave())
         self._count()
         for n, (pool, queue) in enumerate(zip(self.pools, self.queues, strict=True)):

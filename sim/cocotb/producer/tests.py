@@ -16,7 +16,7 @@ REMOTE_BY = 60  # cycles in which a remote fence of which nobody is asked has it
 @ProducerRig.test(grid=GRID)
 async def random_commands(rig, cfg, rng, grid):
     """Fences, closes and close-alls of all kinds under traffic; peers slow, without credits or dead
-    now and then."""
+    now and then, merges that stand still for a while."""
     for _ in range(rig.params["commands"]):
         await rig.cycles(rng.choice((0, 5, 40)))
         index = rng.randrange(cfg.handles)
@@ -31,10 +31,12 @@ async def random_commands(rig, cfg, rng, grid):
         for fault, often, share in (("slow", 0.3, 0.2), ("broke", 0.3, 0.2), ("dead", 0.1, 0.3)):
             if rng.random() < often:
                 setattr(rig, fault, {rank for rank in range(cfg.ranks) if rng.random() < share})
+        rig.merges_stand = rng.random() < 0.3
         if len(rig.open) > 4:
-            rig.slow, rig.broke = set(), set()
+            rig.slow, rig.broke, rig.merges_stand = set(), set(), False
             await rig.until(lambda: len(rig.open) < 3, 20000, "answers")
         rig.memories.spoils = rng.choice((0.0, 0.1))
+    rig.merges_stand = False
     await rig.idle()
     assert rig.messages or rig.dropped
     cover(f"producer.grid.{'.'.join(grid)}")
