@@ -223,6 +223,7 @@ async def blocked_messages(rig, cfg, rng):
     rig.rate = 0
     rig.o_news.set_pause("stop")
     assert await rig.close_all(9) == Reason.OK
+    await rig.until(lambda: rig.claims, 600, "the first packet")
     await rig.cycles(100 + 2 * cfg.dests)  # all are listed
     peers = len({rank for rank, due in rig.model.due.items() if due} | {job[0] for job in rig.jobs})
     begun = len(rig.claims)
