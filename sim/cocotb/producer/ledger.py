@@ -3,7 +3,9 @@
 
 from collections import Counter, deque
 
-from hub_rtl.producer.ledger import SendLedger, ledger_banks
+import cocotb
+
+from hub_rtl.producer.ledger import PLACES, SendLedger, ledger_banks
 from sim.bench.rig import Rig
 from sim.quality.coverage import cover
 
@@ -64,7 +66,8 @@ class LedgerRig(Rig):
             await self.cycles(1)
         for n in range(self.cfg.slices):
             self.set(f"sent__{n}", 0)
-        self.set("read", 0)
+        if aside:
+            self.set("read", 0)
 
     async def _aside(self):
         """At times a word that nobody sends for is told more, or read; what was read shows two
@@ -202,9 +205,20 @@ async def flushes(rig, cfg, rng):
         await rig.cycles(rng.randint(3, 20))
         assert rig.get("flushing") or rig.last[0] % banks != still
         rig.o_spent.set_pause(rng.choice((None, "random")), rng)
-        left = rig.left.pop(rig.last)
-        word = await rig.read(rig.last, flush=False)
-        assert word["left"] == left % (1 << cfg.total_width + 1), f"{rig.last}: {left}, {word}"
+        last = rig.last
+        others = [key for key in rig.keys if key != last and (key[0] - last[0]) % banks == 0]
+        busy = cocotb.start_soon(  # they have their turns before it
+            rig.traffic(
+                100,
+                0.95,
+                [rng.choice(others) for _ in range(cfg.slices)],
+                [n for n in range(cfg.slices) if n != slice],
+            )
+        )
+        left = rig.left.pop(last)
+        word = await rig.read(last, flush=False)
+        assert word["left"] == left % (1 << cfg.total_width + 1), f"{last}: {left}, {word}"
+        await busy
         await rig.until(lambda: not rig.i_announce.pending, 400, "the announcements")
         await rig.cycles(60)
         for key in rig.keys:
@@ -247,11 +261,15 @@ async def jumps(rig, cfg, rng):
 
 @LedgerRig.test()
 async def slices_in_turn(rig, cfg, rng):
-    """Slices that send all the time have as many packets taken, each; none is passed over."""
-    counts = Counter()
-    for _ in range(1200):
+    """Slices that send all the time have as many packets taken, each; none is passed over. A flush
+    ends meanwhile, when what waited before it has had its turn."""
+    counts, since = Counter(), 0
+    for cycle in range(1200):
         hold = rig.get("hold")
+        since = since + 1 if rig.get("flushing") else 0
+        assert since <= (PLACES + 1) * cfg.slices + 4, f"it flushes for {since} cycles"
         await rig.cycles(1)
+        rig.set("flush", cycle % 100 == 70)
         for n in range(cfg.slices):
             sent = 0
             if not hold >> n & 1:
