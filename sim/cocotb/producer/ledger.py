@@ -51,12 +51,12 @@ class LedgerRig(Rig):
             hold = holds.popleft()
             cover("producer.ledger.hold", hold not in (-1, 0))
             for n in range(self.cfg.slices):
-                sent = 0
+                key = keys[n] if keys else self.rng.choice(self.keys[:ASKED])
+                size = self.rng.randint(1, self.cfg.packet_bytes)
+                sent = {"en": 0, "dest": key[0], "bank": key[1], "bytes": size}
                 sends = slices is None or n in slices
                 if sends and not hold >> n & 1 and self.rng.random() < busy:
-                    key = keys[n] if keys else self.rng.choice(self.keys[:ASKED])
-                    size = self.rng.randint(1, self.cfg.packet_bytes)
-                    sent = {"en": 1, "dest": key[0], "bank": key[1], "bytes": size}
+                    sent["en"] = 1
                     self.left[key] -= size
                     self.last = key
                     self._note(key)
