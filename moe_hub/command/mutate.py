@@ -23,10 +23,10 @@ def _meaning(chosen, jobs, kept, prove, proofs):
 
     ask = Notice(load_table().values(), chosen) if proofs != "none" else None
     noticed = meaning.found(chosen, ask, quick=proofs == "quick", jobs=jobs, kept=kept, prove=prove)
-    text = meaning.lines(noticed)
-    print("\n".join(text))
-    if chosen == meaning.words():
-        page = ROOT / "docs" / "results" / "mutation.md"
+    page = ROOT / "docs" / "results" / "mutation.md"
+    text = meaning.lines(noticed, page.read_text())
+    print("\n".join(meaning.lines(noticed)))
+    if prove and proofs != "none":  # without proofs, a look only
         page.write_text(meaning.with_section(page.read_text(), text))
     return 1 if meaning.missed(noticed) else 0
 

@@ -172,6 +172,14 @@ def test_tiers_of_who_notices():
     assert any(names[2] in line and "scoreboard.y" in line for line in text)
     page = meaning.with_section("# Page\n\nGates.\n", text)
     assert meaning.with_section(page, text) == page and page.startswith("# Page\n\nGates.\n\n##")
+    assert meaning.lines({}, page) == text
+    memory = {name: {"bench": ""} for name in catalogue() if name.startswith("memory.")}
+    both = "\n".join(meaning.lines(memory, page))
+    assert "| scoreboard | 3 | 0 | 1 | 2 | 3 | missed |" in both and names[2] in both
+    assert all(f"`{name}`" in both for name in memory)
+    again = dict.fromkeys(memory, {"bench": "bench"})
+    page = meaning.with_section(page, meaning.lines(again, both))
+    assert meaning.lines(noticed | again) == meaning.lines({}, page)
 
 
 def test_a_tier_is_asked_what_those_before_it_miss(monkeypatch):

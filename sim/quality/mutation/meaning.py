@@ -2,7 +2,7 @@
 """Who notices the mutants of meaning (:mod:`hub_rtl.parts.mutants`), tier by tier: the block's
 bench, the quick proofs, all proofs. The proofs come from above, as a function."""
 
-from flow.tables import markdown
+import re
 
 from .blocks import BLOCKS
 from .names import catalogue
@@ -78,9 +78,19 @@ def missed(noticed):
     return names
 
 
-def lines(noticed):
-    """The section of the results page."""
-    text = [
+def lines(noticed, page=""):
+    """The section of the results page; blocks of which nothing is in ``noticed`` as ``page`` has
+    them."""
+    rows, left = _known(page)
+    late = missed(noticed)
+    for word in {name.partition(".")[0] for name in noticed}:
+        counts = _counts(word, noticed)
+        rows[word] = f"| {word} | " + " | ".join(map(str, counts))
+        rows[word] += f" | {'missed' if word in late else 'met'} |"
+        left[word] = _left(word, noticed)
+    head = "| Block | Mutants | Equivalent | Bench | With quick proofs | With all | |"
+    heads = "| Not noticed by bench or quick proofs | Where | Right | Wrong | Noticed by |"
+    return [
         SECTION,
         "",
         "Written by `moe-hub mutate --meaning`. Each mutant has a name in the source, beside",
@@ -89,29 +99,41 @@ def lines(noticed):
         "any check. Proofs are asked about what the bench misses. Equivalent ones are proved to",
         "be, on the bench's configuration.",
         "",
-    ]
-    late = missed(noticed)
-    rows = (
-        (word, *_counts(word, noticed), "missed" if word in late else "met")
-        for word in sorted({name.partition(".")[0] for name in noticed})
-    )
-    head = "| Block | Mutants | Equivalent | Bench | With quick proofs | With all | |"
-    text += markdown(head, rows, "|---|--:|--:|--:|--:|--:|---|")
-    text += [
+        head,
+        "|---|--:|--:|--:|--:|--:|---|",
+        *(rows[word] for word in sorted(rows)),
         "",
         f"Target: with quick proofs {TARGET} % of those not equivalent; with all, all of them in "
         f"{', '.join(WHOLE)}.",
         "",
+        heads,
+        "|---|---|---|---|---|",
+        *(line for word in sorted(left) for line in left[word]),
     ]
+
+
+def _left(word, noticed):
+    """Rows of a block's mutants that neither bench nor quick proofs notice."""
     rows = []
     for name, who in noticed.items():
-        if "equivalent" not in who and not (who["bench"] or who.get("quick")):
+        early = who["bench"] or who.get("quick") or "equivalent" in who
+        if not early and name.startswith(f"{word}."):
             each = catalogue()[name]
             sides = [f"`{side}`".replace("|", "\\|") if side else "" for side in _sides(each)]
             late = who.get("all") or ("nobody" if "all" in who else "not asked")
-            rows.append((f"`{name}`", each.file, *sides, late))
-    heads = "Not noticed by bench or quick proofs", "Where", "Right", "Wrong", "Noticed by"
-    return text + markdown(heads, rows)
+            rows.append(f"| {' | '.join((f'`{name}`', each.file, *sides, late))} |")
+    return rows
+
+
+def _known(page):
+    """Of the section in ``page``: {block: its row}, {block: rows of what is not noticed early}."""
+    rows, left = {}, {}
+    for line in page.partition(SECTION)[2].split("\n"):
+        if found := re.match(r"\| (\w+) \| \d", line):
+            rows[found[1]] = line
+        elif found := re.match(r"\| `(\w+)\.", line):
+            left.setdefault(found[1], []).append(line)
+    return rows, left
 
 
 def _sides(each):
