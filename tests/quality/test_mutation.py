@@ -14,6 +14,7 @@ from sim.quality.mutation import run as main
 from sim.quality.mutation.blocks import BLOCKS, CREDITS, Block
 from sim.quality.mutation.equivalence import Prover
 from sim.quality.mutation.names import catalogue
+from sim.quality.mutation.netlist import Meant as Named
 from sim.quality.mutation.netlist import Mutant, meant, mutated
 
 
@@ -180,6 +181,21 @@ def test_tiers_of_who_notices():
     again = dict.fromkeys(memory, {"bench": "bench"})
     page = meaning.with_section(page, meaning.lines(again, both))
     assert meaning.lines(noticed | again) == meaning.lines({}, page)
+
+
+def test_shared_parts_are_in_all_netlists(monkeypatch):
+    asked = []
+
+    def campaign(name, meaning):
+        asked.append(name)
+        return {"mutants": [Named(1, "parts.x", "?")], "verdicts": {1: {"verdict": "different"}}}
+
+    monkeypatch.setattr(meaning, "campaign", campaign)
+    assert meaning.bench(["memory"]) == {"parts.x": "different"}
+    assert asked == [name for name, block in BLOCKS.items() if block.word == "memory"]
+    asked.clear()
+    meaning.bench(["parts"])
+    assert asked == [*BLOCKS]
 
 
 def test_a_tier_is_asked_what_those_before_it_miss(monkeypatch):
