@@ -56,7 +56,9 @@ class Prover:
         found = self._run(f"read_aiger {path.name}; bmc3 -T {SEARCH_SECONDS} -F 200")
         if "was asserted" in found:
             return "different"
-        return self._proved(path, QUICK, *(STRONG for _ in range(self._cut is None)))
+        if self._cut is not None:  # what STRONG could say was asked of the smaller circuit
+            return self._proved(path, QUICK)
+        return self._proved(path, QUICK, STRONG)
 
     def _proved(self, path, *correspondences):
         """What these and reachability say of a circuit."""
