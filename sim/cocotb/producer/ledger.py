@@ -68,6 +68,7 @@ class LedgerRig(Rig):
             self.set(f"sent__{n}", 0)
         if aside:
             self.set("read", 0)
+            self._reads.clear()
 
     async def _aside(self):
         """At times a word that nobody sends for is told more, or read; what was read shows two

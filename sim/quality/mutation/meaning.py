@@ -4,6 +4,8 @@ bench, the quick proofs, all proofs. The proofs come from above, as a function."
 
 import re
 
+from flow.tables import markdown
+
 from .blocks import BLOCKS
 from .names import catalogue
 from .page import KILLED
@@ -85,12 +87,10 @@ def lines(noticed, page=""):
     rows, left = _known(page)
     late = missed(noticed)
     for word in {name.partition(".")[0] for name in noticed}:
-        counts = _counts(word, noticed)
-        rows[word] = f"| {word} | " + " | ".join(map(str, counts))
-        rows[word] += f" | {'missed' if word in late else 'met'} |"
+        rows[word] = word, *_counts(word, noticed), "missed" if word in late else "met"
         left[word] = _left(word, noticed)
     head = "| Block | Mutants | Equivalent | Bench | With quick proofs | With all | |"
-    heads = "| Not noticed by bench or quick proofs | Where | Right | Wrong | Noticed by |"
+    heads = "Not noticed by bench or quick proofs", "Where", "Right", "Wrong", "Noticed by"
     return [
         SECTION,
         "",
@@ -100,16 +100,12 @@ def lines(noticed, page=""):
         "any check. Proofs are asked about what the bench misses. Equivalent ones are proved to",
         "be, on the bench's configuration.",
         "",
-        head,
-        "|---|--:|--:|--:|--:|--:|---|",
-        *(rows[word] for word in sorted(rows)),
+        *markdown(head, (rows[word] for word in sorted(rows)), "|---|--:|--:|--:|--:|--:|---|"),
         "",
         f"Target: with quick proofs {TARGET} % of those not equivalent; with all, all of them in "
         f"{', '.join(WHOLE)}.",
         "",
-        heads,
-        "|---|---|---|---|---|",
-        *(line for word in sorted(left) for line in left[word]),
+        *markdown(heads, (row for word in sorted(left) for row in left[word])),
     ]
 
 
@@ -122,7 +118,7 @@ def _left(word, noticed):
             each = catalogue()[name]
             sides = [f"`{side}`".replace("|", "\\|") if side else "" for side in _sides(each)]
             late = who.get("all") or ("nobody" if "all" in who else "not asked")
-            rows.append(f"| {' | '.join((f'`{name}`', each.file, *sides, late))} |")
+            rows.append((f"`{name}`", each.file, *sides, late))
     return rows
 
 
@@ -130,10 +126,11 @@ def _known(page):
     """Of the section in ``page``: {block: its row}, {block: rows of what is not noticed early}."""
     rows, left = {}, {}
     for line in page.partition(SECTION)[2].split("\n"):
+        cells = line.removeprefix("| ").removesuffix(" |").split(" | ")
         if found := re.match(r"\| (\w+) \| \d", line):
-            rows[found[1]] = line
+            rows[found[1]] = cells
         elif found := re.match(r"\| `(\w+)\.", line):
-            left.setdefault(found[1], []).append(line)
+            left.setdefault(found[1], []).append(cells)
     return rows, left
 
 
