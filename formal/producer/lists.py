@@ -28,8 +28,8 @@ class ClosesWaitForTheirBytes(Spec):
     ``draining`` was 0, then a flush of the ledger that has ended; until then it is staged or
     listed. Marks come for nothing else. The lists are used as ``parts.multi_queue`` wants it.
 
-    Closes of one replica, each (handle, bank) again only after its pop, and two cycles after
-    ``room``; a peer is popped only if it was ready since its pop before."""
+    Closes of one replica, each (handle, bank) again only after its pop; a peer is popped only if it
+    was ready since its pop before."""
 
     def build(self, m):
         cfg, past = self._cfg, self.past
@@ -47,7 +47,6 @@ class ClosesWaitForTheirBytes(Spec):
             & (close.log2_replicas == 0),
             when=put,
         )
-        self.suppose("room two cycles before", past(past(dut.room)), when=put)
         self.suppose("no cut while some are left", ~dut.left, when=dut.cut)
         inside = Signal(2 * cfg.handles)
         node = close.index << 1 | close.epoch[0]

@@ -14,6 +14,7 @@ from hub_rtl.contract.packets import Reason
 from hub_rtl.contract.records import types_of
 from hub_rtl.producer.handle_table import HandleTable
 from hub_rtl.producer.ledger import LedgerBank, SentQueue, SpentQueue
+from hub_rtl.producer.records import SUM
 
 __all__ = ["EntriesAreAtomic", "LeftIsExact", "SpentIsKept", "UpdatesWaitInOrder"]
 
@@ -134,7 +135,7 @@ class UpdatesWaitInOrder(Spec):
     """All bytes that a packet manager has told of a (dest, bank), any, and that have not left stand
     in the places of its queue; so none is lost or counted twice. ``flushing`` falls when all that
     waited at the flush has left. The slice begins a packet, whose update is one, only without
-    ``hold``; two at most are on their way."""
+    ``hold``; two at most are on their way; none has more than a packet's bytes."""
 
     def build(self, m):
         cfg = self._cfg
@@ -147,19 +148,20 @@ class UpdatesWaitInOrder(Spec):
         self.suppose("begins without hold", ~dut.hold, when=begins)
         self.suppose("two on their way", begun - dut.sent.en < 2, when=begins)
         self.suppose("an update of a packet", begun != 0, when=dut.sent.en)
+        self.suppose("bytes of a packet", dut.sent.bytes <= cfg.packet_bytes, when=dut.sent.en)
         m.d.sync += begun.eq(begun + begins - dut.sent.en)
 
         def mine(key):
             return (key.dest == dest) & (key.bank == bank)
 
-        waits = Signal(len(places[0].bytes))
+        waits = Signal(SUM + 4)  # more than all places can count
         taken = Mux(moves(dut.o) & mine(dut.o.payload), dut.o.payload.bytes, 0)
         m.d.sync += waits.eq(waits + Mux(dut.sent.en & mine(dut.sent), dut.sent.bytes, 0) - taken)
-        stand = [
-            Mux(filled[n] & mine(place), place.bytes, 0)[: len(waits)]
-            for n, place in enumerate(places)
-        ]
-        self.always("all stand in the queue", waits == sum(stand)[: len(waits)])
+        stand = [Mux(filled[n] & mine(place), place.bytes, 0) for n, place in enumerate(places)]
+        self.always("all stand in the queue", waits == sum(stand))
+        for n, place in enumerate(places):
+            most = (1 << SUM - 1) + (3 - begun) * cfg.packet_bytes
+            self.lemma(f"{n} can count those on their way", place.bytes < most, when=filled[n])
         self.lemma("a thermometer", one_of(filled, 0, 1, 3, 7, 15, 31))
         for a, b in combinations(range(1, len(places)), 2):
             alike = (places[a].dest == places[b].dest) & (places[a].bank == places[b].bank)
@@ -318,6 +320,7 @@ class EntriesAreAtomic(Spec):
                 | (
                     (spends | (good & ask.tell_rest))
                     & usable
+                    & ~held
                     & ((every & ~(done | rest | ends)) == 0)
                 )
             ),
@@ -350,11 +353,11 @@ class EntriesAreAtomic(Spec):
         busy, waiting = write.en | read.en, dut.i_spent.valid
         self.always(
             "granted in order",
-            (spent == (waiting & idle & ~busy & dut.room))
+            (spent == (waiting & idle & ~busy))
             & same(
                 dut,
-                unpend_granted=unpend.valid & idle & ~busy & ~(waiting & dut.room),
-                ask_granted=ask.valid & idle & ~busy & ~waiting & ~unpend.valid & dut.room,
+                unpend_granted=unpend.valid & idle & ~busy & ~waiting,
+                ask_granted=ask.valid & idle & ~busy & ~waiting & ~unpend.valid,
             ),
         )
         out, result = dut.o_write, dut.result
@@ -386,6 +389,7 @@ class EntriesAreAtomic(Spec):
         replica = past(past(ask.replica))[:bits] if bits else 0
         target = before.replica.as_value().word_select(replica, len(result.target.as_value()))
         self.always("target of a tell", result.target.as_value() == target, when=past(past(asks)))
+        self.always("one close of a bank at a time", ~held, when=closes)
         self.always(
             "closed exactly then",
             (dut.closed.valid & (close.index == index)) == past(past(closes)),

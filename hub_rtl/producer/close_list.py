@@ -19,7 +19,6 @@ from .records import producer_types_of
 __all__ = ["SETTLE", "CloseList"]
 
 SETTLE = 6  # cycles from a flush or mark until its status shows, with registers of the hub
-ON_WAY = 4  # closes that come after ``room`` fell
 
 
 class CloseListObserve(NamedTuple):
@@ -39,10 +38,10 @@ class CloseList(wiring.Component):
 
     Latency: one replica is listed per cycle; ``popped`` 2 cycles after ``pop``; pops at least 3
     cycles apart, ``ready`` is right from the third cycle after one on. Order: per peer as staged.
-    Stalls: ``i_close`` never, if nothing comes that was not on its way when ``room`` fell.
+    Stalls: ``i_close`` never, as each (handle, bank) has one close at most until that is popped.
 
-    Parameters: ``cfg``. Ports: ``i_close`` In stream(``staged_close``); ``room`` Out; ``staged``
-    Out, some are not listed; ``cut`` In strobe; ``release`` In; ``left`` Out, of those that are
+    Parameters: ``cfg``. Ports: ``i_close`` In stream(``staged_close``); ``staged`` Out, some
+    are not listed; ``cut`` In strobe; ``release`` In; ``left`` Out, of those that are
     released some are not listed; ``mark`` Out {en, handle}; ``draining`` In ``ranks``, of all
     packet managers; ``ledger_flush`` Out strobe, ``ledger_flushing`` In; ``filled``, ``ready`` Out
     ``ranks``; ``pop`` In {en, rank}; ``popped`` Out {en, bank, dest, body}.
@@ -55,7 +54,6 @@ class CloseList(wiring.Component):
         super().__init__(
             {
                 "i_close": In(stream.Signature(own.staged_close)),
-                "room": Out(1),
                 "staged": Out(1),
                 "cut": In(1),
                 "release": In(1),
@@ -77,7 +75,7 @@ class CloseList(wiring.Component):
         cfg = self._cfg
         m.submodules.lists = lists = MultiQueue(self._body, cfg.ranks, 2 * cfg.dests)
         close = producer_types_of(cfg).staged_close
-        m.submodules.queue = queue = RamQueue(close, cfg.handles + ON_WAY)
+        m.submodules.queue = queue = RamQueue(close, 2 * cfg.handles)
         self.observe = CloseListObserve(lists, queue)
         wiring.connect(m, wiring.flipped(self.i_close), queue.i)
         m.d.comb += [
@@ -95,7 +93,7 @@ class CloseList(wiring.Component):
 
     def _count(self, m, taken):
         """How many are staged, and how many of them are released."""
-        most = self._cfg.handles + ON_WAY + 1
+        most = 2 * self._cfg.handles
         level, left = Signal(range(most + 1)), Signal(range(most + 1))
         m.d.sync += level.eq(level + self.i_close.valid - taken)
         with m.If(self.cut):
@@ -107,7 +105,6 @@ class CloseList(wiring.Component):
         m.d.comb += [
             self.staged.eq(level != 0),
             self.left.eq(left != 0),
-            self.room.eq(level <= self._cfg.handles),
         ]
 
     def _list(self, m, staged, lists):

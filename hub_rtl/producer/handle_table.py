@@ -44,17 +44,18 @@ class HandleTable(wiring.Component):
     was told. ``tell``: AFTER_CLOSE if this replica is told, UNKNOWN if there is none; ``wait`` and
     no change while its tell of another epoch is listed; else it is told and listed. ``tell_rest``:
     the replicas that are not told are told 0, and spent. A usable entry of which every replica is
-    told and spent closes by itself, in the same operation. ``i_spent`` of another epoch (mod 4)
-    than the entry's, or of a replica that is not told, changes nothing.
+    told and spent closes by itself, in the same operation, unless it is held (software wrote it so
+    after it was told). So a bank has one close at a time. ``i_spent`` of another epoch (mod 4) than
+    the entry's, or of a replica that is not told, changes nothing.
 
     Latency: granted in cycle t, ``result``, ``closed`` and ``o_write`` in t + 2. One operation per
-    cycle. Nothing is granted while ``clearing``; CSR writes and reads then are lost. ``room`` = 0
-    holds back what may close.
+    cycle. Nothing is granted while ``clearing``; CSR writes and reads then are lost. ``i_spent``
+    waits for CSR accesses only: what is sent is counted whatever else waits.
 
     Parameters: ``cfg``. Ports: ``write`` In {en, index, handle}; ``read`` In {en, index},
     ``read_data`` Out handle, 2 cycles later, held; ``ask`` In, record ``ask``, ``ask_granted``
     Out, ``result`` Out record ``result``; ``i_spent`` In stream(``spent``); ``closed`` Out
-    record ``closed``; ``room`` In; ``unpend`` In record ``unpend``, ``unpend_granted`` Out;
+    record ``closed``; ``unpend`` In record ``unpend``, ``unpend_granted`` Out;
     ``o_write`` Out record ``handle_broadcast``; ``clearing`` Out.
     """
 
@@ -72,7 +73,6 @@ class HandleTable(wiring.Component):
                 "result": Out(own.result),
                 "i_spent": In(stream.Signature(own.spent)),
                 "closed": Out(own.closed),
-                "room": In(1),
                 "unpend": In(own.unpend),
                 "unpend_granted": Out(1),
                 "o_write": Out(types.handle_broadcast),
@@ -137,7 +137,7 @@ class HandleTable(wiring.Component):
         """Cycle 1: one operation is chosen and reads its word. Returns what the next cycle needs of
         it."""
         cfg, op = self._cfg, Signal(self._op)
-        idle, index, csr, spends = ~table.clearing, Signal(cfg.handle_width), Signal(), Signal()
+        idle, index, csr = ~table.clearing, Signal(cfg.handle_width), Signal()
         write_ok = self.write.en & idle & (self.write.index < cfg.handles)
         spent, unpend, ask = self.i_spent, self.unpend, self.ask
         bits = ceil_log2(cfg.replicas)  # of a destination that name the replica
@@ -151,20 +151,18 @@ class HandleTable(wiring.Component):
         m.d.comb += [
             self.clearing.eq(table.clearing),
             csr.eq(self.write.en | self.read.en),
-            # What is spent, but finds no room, holds up no ``unpend``: else the news that make
-            # room could wait for it.
-            spends.eq(spent.valid & self.room),
-            spent.ready.eq(idle & ~csr & self.room),
+            spent.ready.eq(idle & ~csr),
             self.unpend_granted.eq(
-                unpend.valid & mutant("producer.unpend_lost_at_access", idle & ~csr & ~spends, idle)
+                unpend.valid
+                & mutant("producer.unpend_lost_at_access", idle & ~csr & ~spent.valid, idle)
             ),
-            self.ask_granted.eq(ask.valid & idle & ~csr & ~spent.valid & ~unpend.valid & self.room),
+            self.ask_granted.eq(ask.valid & idle & ~csr & ~spent.valid & ~unpend.valid),
             index.eq(
                 Mux(
                     csr,
                     Mux(self.write.en, self.write.index, self.read.index),
                     Mux(
-                        spends,
+                        spent.valid,
                         handle_of(spent.payload.dest),
                         Mux(unpend.valid, handle_of(unpend.dest), ask.index),
                     ),
@@ -188,12 +186,12 @@ class HandleTable(wiring.Component):
             op.index.eq(index),
             op.replica.eq(
                 Mux(
-                    spends,
+                    spent.valid,
                     replica_of(spent.payload.dest),
                     Mux(unpend.valid, replica_of(unpend.dest), 1 << ask.replica),
                 )
             ),
-            op.bank.eq(Mux(spends, spent.payload.bank, unpend.bank)),
+            op.bank.eq(Mux(spent.valid, spent.payload.bank, unpend.bank)),
             op.turn.eq(spent.payload.turn),
             op.tell.eq(unpend.tell),
             op.asked.eq(ask),
@@ -258,6 +256,7 @@ class HandleTable(wiring.Component):
                 | (
                     (op.spent | (ok & ask.tell_rest))
                     & known
+                    & mutant("producer.closes_though_held", ~word.unsent[own_bank].any(), 1)
                     & mutant("producer.closes_at_first_replica", (every & ~spent) == 0, spent.any())
                 )
             ),

@@ -52,10 +52,10 @@ class SentQueue(wiring.Component):
     """What one packet manager has sent, on its way to the ledger.
 
     Contract: an update of the same (dest, bank) as one that waits is added to it, unless that is
-    offered; else it waits behind all others. ``hold`` is 1 when few places are left: the slice
-    begins no packet meanwhile, then those on their way find one and nothing is lost. ``flushing``
-    is 1 from the cycle after ``flush`` until all that waited then has left. Latency one cycle, one
-    update per cycle.
+    offered; else it waits behind all others. ``hold`` is 1 when few places are left, or one counts
+    half of what it can: the slice begins no packet meanwhile, then those on their way find a place
+    that can count them and nothing is lost. ``flushing`` is 1 from the cycle after ``flush`` until
+    all that waited then has left. Latency one cycle, one update per cycle.
 
     Parameters: ``cfg``. Ports: ``sent`` In, record ``sent``; ``o`` Out stream(``sent_sum``);
     ``hold`` Out; ``flush`` In, ``flushing`` Out.
@@ -80,13 +80,16 @@ class SentQueue(wiring.Component):
         m = Module()
         places = [Signal(self._sum, name=f"place{n}") for n in range(PLACES)]
         filled = Signal(PLACES)  # a thermometer
+        many = Cat(place.bytes[-1] for place in places)
         take, sent = Signal(), self.sent
         key = Cat(sent.bank, sent.dest)
         m.d.comb += [
             self.o.valid.eq(filled[0]),
             self.o.payload.eq(places[0]),
             take.eq(self.o.valid & self.o.ready),
-            self.hold.eq(filled[PLACES - 3]),
+            self.hold.eq(
+                filled[PLACES - 3] | mutant("producer.sums_without_end", (filled & many).any(), 0)
+            ),
         ]
         older = Signal(PLACES)  # of what waited at the last flush
         self.observe = SentQueueObserve(places, filled, older)
@@ -316,10 +319,10 @@ class SendLedger(wiring.Component):
     Contract: as of :class:`LedgerBank`, each name of ``o_spent`` offered until it is taken.
 
     Latency: ``word`` two cycles after ``read.en``; ``o_spent`` 7 cycles after an update that waits
-    for nothing. Updates of a slice wait in its :class:`SentQueue`, which
-    joins those of one (dest, bank); ``hold`` keeps that slice's next packet back when it is nearly
-    full: each bank has one update per cycle, the slices in turn. ``flushing`` is 1 from the cycle
-    after ``flush`` until the ledger shows all that the slices have told before.
+    for nothing. Updates of a slice wait in its :class:`SentQueue`, which joins those of one
+    (dest, bank); its ``hold`` keeps that slice's next packet back: each bank has one update per
+    cycle, the slices in turn. ``flushing`` is 1 from the cycle after ``flush`` until the ledger
+    shows all that the slices have told before.
 
     After reset walkers clear the words: ``clearing`` is 1, no read may come.
 

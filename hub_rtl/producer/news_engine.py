@@ -70,7 +70,6 @@ class NewsEngine(wiring.Component):
                 "telling": Out(1),
                 "urge": In(1),
                 "i_close": In(stream.Signature(own.staged_close)),
-                "room": Out(1),
                 "staged": Out(1),
                 "cut": In(1),
                 "release": In(1),
@@ -136,7 +135,7 @@ class NewsEngine(wiring.Component):
             self.pending.eq(closes.filled),
             *[
                 getattr(self, name).eq(getattr(closes, name))
-                for name in ("room", "staged", "left", "mark", "ledger_flush")
+                for name in ("staged", "left", "mark", "ledger_flush")
             ],
         ]
 

@@ -75,8 +75,8 @@ class ProducerControl(wiring.Component):
 
     Order and stalls: commands are executed in order. Pending news wait per peer, none holds up
     another peer's. A fence that waits holds up nothing; ``fences`` + 1 of them wait in a queue, one
-    more stalls the commands. Commands also wait for ``o_response``, and a close while more than
-    ``handles`` closes wait for their flush. Stores are never stalled. ``flushing`` that stays 1 (a
+    more stalls the commands. Commands also wait for ``o_response``. Stores are never stalled, nor
+    is ``i_spent``, but by accesses of the entries. ``flushing`` that stays 1 (a
     store stuck behind a congested peer) holds up later closes and fences.
 
     Parameters: ``cfg``; ``fences``, words of their queue.
@@ -167,7 +167,7 @@ class ProducerControl(wiring.Component):
         announcer = self._announcer(m, table, engine, answers.i[2])
         self.observe = ProducerControlObserve(table, engine, announcer, answers, fences)
         walks = self._commands(m, table, engine, announcer, answers.i[0], fences.i)
-        self._flush(m, engine, walks & engine.room, fences)
+        self._flush(m, engine, walks, fences)
         return m
 
     def _engine(self, m, table, engine):
@@ -178,7 +178,6 @@ class ProducerControl(wiring.Component):
         m.d.comb += [
             table.unpend.eq(engine.unpend),
             engine.unpend_granted.eq(table.unpend_granted),
-            table.room.eq(engine.room),
             engine.i_close.valid.eq(table.closed.valid),
             engine.i_close.payload.eq(table.closed.close),
             engine.peer_dead.eq(self.peer_dead),

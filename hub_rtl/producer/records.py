@@ -9,9 +9,9 @@ from amaranth.lib import data
 from hub_rtl.contract.fields import EPOCH, LOG2_REPLICAS, OWNER, REASON, REPLICA, SENT16
 from hub_rtl.contract.records import news_layout, types_of
 
-__all__ = ["ProducerTypes", "producer_types_of"]
+__all__ = ["SUM", "ProducerTypes", "producer_types_of"]
 
-SUM = 16  # bytes of the packets that a slice sends while one update waits
+SUM = 16  # bytes of a slice's packets that wait together: half of it, and those on their way
 
 
 class ProducerTypes:

@@ -120,8 +120,8 @@ class ProducerModel:
             told.spent |= told.promise is not None and told.sent >= told.promise
 
     def closes_itself(self, index):
-        """Every replica is told, and what was told has left, once for each."""
-        usable = entry_usable(self.cfg, self.entries.get(index, {}))
+        """Every replica is told, and what was told has left, once for each; none is held."""
+        usable = entry_usable(self.cfg, self.entries.get(index, {})) and not self.held(index)
         return usable and all(told.spent for told in self._replicas(index))
 
     def close(self, index, abort=False):

@@ -56,7 +56,7 @@ TESTS = [
     "latency",
     "turns",
     "slow_answers",
-    "no_room_for_closes",
+    "most_closes",
     "packets_of_each_size",
     "more_than_a_packet",
     "credits_not_asked_for",
@@ -261,10 +261,12 @@ def test_ledger(cfg):
         "producer.spent_at_zero_only",
         "producer.spent_twice",
         "producer.word_not_cleared",
+        "producer.sums_without_end",
     ],
 )
 def test_wrong_ledger_is_noticed(name):
-    """A change on its way to the memory is not seen, one that is joined is lost; packets jump over
+    """A change on its way to the memory is not seen, one that is joined is lost, or one too many is
+    joined; packets jump over
     the end of a promise; a promise is spent again; a word stays for the next epoch."""
     assert_caught(lambda: ledger(ODD, name))
 

@@ -6,6 +6,7 @@ from collections import Counter, deque
 import cocotb
 
 from hub_rtl.producer.ledger import PLACES, SendLedger, ledger_banks
+from hub_rtl.producer.records import SUM
 from sim.bench.rig import Rig
 from sim.quality.coverage import cover
 
@@ -41,10 +42,12 @@ class LedgerRig(Rig):
         if key in self.told and self.left[key] <= 0:
             self.spent.add(key)
 
-    async def traffic(self, cycles, busy, keys=None, slices=None, aside=False):
+    async def traffic(self, cycles, busy, keys=None, slices=None, aside=False, whole=False):
         """Packets that the slices began while they did not hold, two cycles before at least.
         ``keys``: one for each slice, where it sends to one destination only. ``slices``: those that
-        send. ``aside``: words that nobody sends for are told and read meanwhile."""
+        send. ``aside``: words that nobody sends for are told and read meanwhile. ``whole``: all
+        packets are full."""
+        self.sent = Counter()
         holds = deque([-1])  # what is read here was shown in the cycle before
         for _ in range(cycles):
             holds.append(self.get("hold"))
@@ -52,12 +55,15 @@ class LedgerRig(Rig):
             cover("producer.ledger.hold", hold not in (-1, 0))
             for n in range(self.cfg.slices):
                 key = keys[n] if keys else self.rng.choice(self.keys[:ASKED])
-                size = self.rng.randint(1, self.cfg.packet_bytes)
+                size = self.rng.randint(
+                    self.cfg.packet_bytes if whole else 1, self.cfg.packet_bytes
+                )
                 sent = {"en": 0, "dest": key[0], "bank": key[1], "bytes": size}
                 sends = slices is None or n in slices
                 if sends and not hold >> n & 1 and self.rng.random() < busy:
                     sent["en"] = 1
                     self.left[key] -= size
+                    self.sent[n] += size
                     self.last = key
                     self._note(key)
                 self.set(f"sent__{n}", sent)
@@ -160,7 +166,7 @@ async def piles_up(rig, cfg, rng):
         keys = rng.sample(rig.keys, len(rig.keys))
         sending = (keys[-4:] * cfg.slices)[: cfg.slices]
         still, taken = await stopped(rig, keys[:-4], turn & 1), rig.i_announce.count
-        await rig.traffic(rng.choice((30, 300, 900)), 0.9, sending)
+        await rig.traffic(rng.choice((30, 300)), 0.9, sending)
         assert not rig.get("hold"), "two places are enough for one destination"
         assert rig.i_announce.count == taken, "the memories go on"
         await rig.pulse("flush")
@@ -184,6 +190,31 @@ async def piles_up(rig, cfg, rng):
         rig.spent.clear()
         rig.named.clear()
     cover("producer.ledger.piled")
+
+
+@LedgerRig.test(fits=lambda cfg: cfg.dests > 7)
+async def waits_long(rig, cfg, rng):
+    """Nobody takes what is spent for longer than a sum can count: each slice that sends is held at
+    half of it, no earlier, and every sum is right to the byte."""
+    for turn in range(2):
+        keys = rng.sample(rig.keys, len(rig.keys))
+        banks = ledger_banks(cfg)
+        still = await stopped(rig, keys[:-4], turn)
+        key = next(key for key in keys if key[0] % banks == still)
+        bound, packets = 1 << SUM - 1, (1 << SUM) // cfg.packet_bytes
+        await rig.traffic(packets + 200, 1, [key] * cfg.slices, whole=True)
+        assert rig.get("hold") == (1 << cfg.slices) - 1, "each slice waits"
+        for n in range(cfg.slices):  # the place that is offered has one packet or two
+            assert bound <= rig.sent[n] <= bound + 5 * cfg.packet_bytes, rig.sent
+        rig.o_spent.set_pause(None)
+        await rig.until(lambda: not rig.i_announce.pending, 400, "the announcements")
+        await rig.until(lambda: not rig.get("hold"), 60, "the end of holding")
+        for each in rig.keys:
+            left = (await rig.read(each))["left"]
+            assert left == rig.left.pop(each, 0) % (1 << cfg.total_width + 1), each
+        for state in (rig.told, rig.spent, rig.named):
+            state.clear()
+    cover("producer.ledger.waits_long")
 
 
 @LedgerRig.test(fits=lambda cfg: cfg.dests > 7)

@@ -216,6 +216,11 @@ class ProducerRig(Rig):
             size = max(0, min(size, told.promise - already))
         return size if self.exact is None else min(size, self.cfg.packet_bytes)
 
+    @property
+    def epochs(self):
+        """Those of the entries."""
+        return {entry["epoch"] for entry in self.model.entries.values()}
+
     def inside(self):
         """Every store between its acceptance and the ledger's queues."""
         return [
