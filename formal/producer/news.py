@@ -107,7 +107,8 @@ class EntriesArePacked(Spec):
 
 class NewsGoBetweenPackets(Spec):
     """Packets and NEWS packets leave whole, in order, not mixed, and nothing else; NEWS packets go
-    before a packet that was not offered yet."""
+    before a packet that was not offered yet. When a packet begins, two at most have ended whose
+    bytes are not told: they are told two cycles later (``packet_manager.packets_are_told``)."""
 
     def build(self, m):
         m.submodules.dut = dut = NewsJoin(self._cfg)
@@ -137,6 +138,12 @@ class NewsGoBetweenPackets(Spec):
             out.valid == ((dut.i_news.valid & ~began) | (dut.i_record.valid & (began | ~dut.hold))),
         )
         self.always("none begins on hold", ~takes[0], when=dut.hold & ~began)
+        on_way, begins = Signal(range(4)), Signal()
+        tells = self.past(self.past(takes[0] & dut.i_record.p.last))
+        m.d.comb += begins.eq(dut.i_record.valid & ~dut.i_news.valid & ~dut.hold & ~began)
+        m.d.sync += on_way.eq(on_way + begins - tells)
+        self.always("two on their way", on_way - tells < 2, when=begins)
+        self.always("an update of a packet", on_way != 0, when=tells)
         waited = self.past(blocked(dut.i_record) & (out.payload.as_value() == 0))
         self.reach("a packet waits", waited)
         self.always_held(out, "o_record")
