@@ -64,7 +64,8 @@ class _Transmitter(Spec):
         said = header_layout(PacketType.CREDIT)(told.payload.data)
         self.suppose(
             "messages are CREDIT flits",
-            (said.type == PacketType.CREDIT) & (said.grants | said.returns),
+            (said.type == PacketType.CREDIT)
+            & (said.grants | said.returns | said.asks | said.answers),
             when=told.valid,
         )
         with m.If(self.packet):
@@ -131,7 +132,7 @@ class _Frames(_Transmitter):
         data = own_fields_blank(m, "data", dut.i_packet.payload.data, dut.i_packet.payload.first)
         control = own_fields_blank(m, "control", dut.i_control.payload, 1)
         body = header_layout(PacketType.CREDIT)(tx.tdata)
-        said = self.kind[2] & (body.grants | body.returns)
+        said = self.kind[2] & (body.grants | body.returns | body.asks | body.answers)
         leaves = [
             self.moves & which for which in (self.kind[0], self.kind[1], self.kind[2] & ~said, said)
         ]

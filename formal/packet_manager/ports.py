@@ -13,19 +13,25 @@ from hub_rtl.packet_manager.quota import ON_THE_WAY
 from hub_rtl.packet_manager.records import LISTS
 from hub_rtl.parts.onehot import tree_sum
 
-__all__ = ["AcceptsWhatHasRoom", "EntriesLeaveWithCredit", "OldestWasOpened", "PacketsAreTold"]
+__all__ = [
+    "AcceptsWhatHasRoom",
+    "EntriesLeaveWithCredit",
+    "LocksFindRoom",
+    "OldestWasOpened",
+    "PacketsAreTold",
+]
 
 
 class _Ports(Spec):
     """The block with free inputs; of its parts all but ``kept`` are cut out."""
 
-    kept = ""
+    kept = ()
 
     def build(self, m):
         m.submodules.dut = self.dut = dut = PacketManager(self._cfg)
         self.inside = inside = observe(dut)
         for part in inside:
-            if part is not getattr(inside, self.kept):
+            if all(part is not getattr(inside, kept) for kept in self.kept):
                 cut(self, part, but=self.given(part))
         self.free_inputs(dut)
         self.promise(m)
@@ -46,7 +52,7 @@ class AcceptsWhatHasRoom(_Ports):
     room, in the shared part and under its maximum, for all stores that may be on their way. An
     entry that is taken counts a cycle later."""
 
-    kept = "quota"
+    kept = ("quota",)
 
     def given(self, part):
         return ("asks", "asks_again") if part is self.inside.tags else ()
@@ -88,7 +94,7 @@ class EntriesLeaveWithCredit(_Ports):
     Each entry that is locked for a live peer has taken one, two cycles before at the earliest; none
     is taken for anything else."""
 
-    kept = "lists"
+    kept = ("lists",)
 
     def promise(self, m):
         dut, inside = self.dut, self.inside
@@ -113,13 +119,33 @@ class EntriesLeaveWithCredit(_Ports):
         self.always("locked in two cycles", (taken == 0) | recent)
 
 
+class LocksFindRoom(_Ports):
+    """An entry is locked only while the emitter has a place for it, one that gets free in that
+    cycle included."""
+
+    kept = ("lists", "emitter")
+
+    def promise(self, m):
+        lists, emitter = self.inside.lists, self.inside.emitter
+        most = len(observe(observe(emitter).queue).items)
+        inside, lock = Signal(range(most + 2)), lists.lock
+        m.d.sync += inside.eq(inside + lock.en - emitter.leaves.en)
+        self.suppose(
+            "lists exist",
+            self.inside.sweep.ready.list.number < LISTS,
+            when=self.inside.sweep.ready.en,
+        )
+        self.always("room for the lock", inside - emitter.leaves.en < most, when=lock.en)
+        self.reach("full", inside == most)
+
+
 class PacketsAreTold(_Ports):
     """Two cycles after a row packet's last beat was taken, and only then, ``o_sent`` says who got
     how many bytes of which bank. ``counts``: an entry that is locked for a live peer counts seven
     cycles later as full, if it is whole, or else as partial, which alone may have expired; a sunk
     one counts when it leaves; the others get what their part told a cycle ago."""
 
-    kept = "emitter"
+    kept = ("emitter",)
 
     def promise(self, m):
         dut, inside, record = self.dut, self.inside, self.dut.o_record
@@ -156,7 +182,7 @@ class OldestWasOpened(_Ports):
     """``oldest`` shows the name under which an entry was opened, the last one before it was met in
     its place of the pool. (Of an arbitrary place.)"""
 
-    kept = "sweep"
+    kept = ("sweep",)
 
     def promise(self, m):
         dut, opened = self.dut, self.inside.entries.opened

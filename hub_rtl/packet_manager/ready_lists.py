@@ -82,7 +82,7 @@ class ReadyLists(wiring.Component):
             turn.advance.eq(self.room & self.asking),
             passes.eq(
                 new.en
-                & self.room
+                & mutant("packet_manager.picked_without_room", self.room, 1)
                 & ~self.asking
                 & ~(p1 | p2 | lock.en)
                 & (new_rank & self.dest_ready & ~just & ~self.dead).any()
