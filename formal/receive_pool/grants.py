@@ -182,7 +182,7 @@ class PlacesForGrants(Spec):
 class VisitsInTime(Spec):
     """Each source is visited in time, whatever it says: every 8 cycles for each of them, so its
     reserve is granted again that soon after its place became free. Messages do not hold visits
-    up."""
+    up. Limits are of sources that exist."""
 
     def __init__(self, cfg, places):
         super().__init__(cfg)
@@ -203,3 +203,4 @@ class VisitsInTime(Spec):
             m.d.sync += since.eq(since + 1)
         self.suppose("source exists", (source != OWN) & (source < cfg.ranks))
         self.always("visited in time", since <= most)
+        self.always("limits of sources", dut.limit_write.rank < cfg.ranks, when=dut.limit_write.en)

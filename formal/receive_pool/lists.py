@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Promises of the receive pool's lists and places (docs/blocks/receive_pool.md)."""
 
-from amaranth import Mux, Signal
+from amaranth import Cat, Mux, Signal
 
-from formal.kit.spec import Spec, moves
+from formal.kit.cuts import cut
+from formal.kit.inside import observe
+from formal.kit.spec import Spec, moves, one_of
+from hub_rtl.parts.onehot import select
 from hub_rtl.receive_pool.admission import Admission
+from hub_rtl.receive_pool.receive_pool import ReceivePool
 from hub_rtl.receive_pool.records import pool_types_of
 from hub_rtl.receive_pool.source_lists import SourceLists
 
-__all__ = ["ListsInOrder", "PlacesGivenOnce"]
+__all__ = ["ListsInOrder", "PlacesComeBack", "PlacesGivenOnce"]
 
 SLICE = 128  # a packet is one part
 
@@ -29,11 +33,11 @@ class ListsInOrder(Spec):
         source = self.constant(range(cfg.ranks), "source")
         listed, place = Signal(t.places), dut.append.node.place
         picked, picks, comes = Signal(), Signal(), Signal()
-        leaves = Signal(t.places)
+        leaves, picks_before = Signal(t.places), self.past(dut.pick.en, "left")
         m.d.comb += [
             comes.eq(dut.append.en & (dut.append.src == source)),
             picks.eq(dut.pick.en & (dut.pick.src == source)),
-            leaves.eq(Mux(self.past(dut.pick.en, "left"), 1 << dut.picked.place, 0)),
+            leaves.eq(Mux(picks_before, 1 << dut.picked.place, 0)),
         ]
         m.d.sync += [
             picked.eq(picks),
@@ -48,6 +52,8 @@ class ListsInOrder(Spec):
         inside, _, _ = self.always_fifo(
             "list", comes, dut.append.node, picked, dut.picked, t.places + 1
         )
+        stays = dut.picked.as_value() == self.past(dut.picked.as_value(), "before")
+        self.always("picked stays", stays, when=self.started & ~picks_before)
         there = inside - picked  # but for the one that was picked in the cycle before
         self.always("filled while there is one", dut.filled.bit_select(source, 1) == (there != 0))
 
@@ -74,9 +80,48 @@ class PlacesGivenOnce(Spec):
         m.d.sync += out.eq(out + given - dut.free.en)
         self.suppose("frees what is held", held, when=frees)
         self.suppose("frees no more than is held", out != 0, when=dut.free.en)
-        self.suppose("places exist", dut.free.place < t.places)
+        self.suppose("places exist", dut.free.place < t.places, when=dut.free.en)
         self.suppose("sources exist", dut.i_source[0].payload < cfg.ranks)
-        self.suppose("limits of sources", dut.limit_write.rank < cfg.ranks)
+        self.suppose("limits of sources", dut.limit_write.rank < cfg.ranks, when=dut.limit_write.en)
         self.always("place was free", ~held, when=takes)
         self.always("place exists", ticket.p.place < t.places, when=given)
         self.always("no more than there are", out != t.places, when=given)
+
+
+class PlacesComeBack(Spec):
+    """A packet is listed for each place that was given to one, with its last beat. A source is
+    picked only if it has a packet; each packet picked gives its place back once, in order, when its
+    last beat has left, and counts for its source then. Lists, places and grants are cut out."""
+
+    def __init__(self, cfg, places, links):
+        super().__init__(cfg)
+        self._places, self._links = places, links
+
+    def build(self, m):
+        cfg = self._cfg
+        m.submodules.dut = dut = ReceivePool(cfg, SLICE // 2, self._links, self._places)
+        inside = observe(dut)
+        for part in inside:
+            cut(self, part)
+        self.free_inputs(dut)
+        admission, lists, grants = inside
+        pick, append, free = lists.pick, lists.append, admission.free
+        chosen = self.past(pick.en)
+        stays = lists.picked.as_value() == self.past(lists.picked.as_value(), "before")
+        self.suppose("picked stays", stays, when=self.started & ~chosen)
+        self.always("what is picked is there", lists.filled.bit_select(pick.src, 1), when=pick.en)
+        self.always("sources exist", pick.src < cfg.ranks, when=pick.en)
+        self.always_fifo(
+            "place",
+            chosen,
+            Cat(lists.picked.place, self.past(pick.src)),
+            free.en,
+            Cat(free.place, grants.freed.src),
+            most=3,
+        )
+        self.always("counts as it comes back", grants.freed.en == free.en)
+        used = [moves(ticket) & ticket.p.admitted for ticket in admission.o_ticket]
+        self.always("one at a time", one_of(Cat(used), 0, *(1 << n for n in range(len(used)))))
+        self.always("listed with its ticket", append.en == Cat(used).any())
+        places = [ticket.p.place for ticket in admission.o_ticket]
+        self.always("in its place", append.node.place == select(Cat(used), places), when=append.en)
