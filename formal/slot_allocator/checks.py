@@ -33,6 +33,10 @@ class RowPacketsAreCheckedExactly(Spec):
         write, update, body = dut.geometry_write, dut.region_update, dut.body
         look = dut.look | dut.look_bank
         self.suppose("nothing while clearing", ~(write.en | update.en | look), when=dut.clearing)
+        said = Cat(dut.reason, dut.known, dut.row_bytes)
+        stays = said == self.past(said, "said")
+        self.always("stays until the next move", stays, when=self.started & ~self.past(dut.move))
+        self.always("refused for a reason", dut.refused == (dut.reason != Reason.OK))
         # The region as its writes and updates make it, and as a check that starts in this cycle
         # sees it.
         view = data.StructLayout(
@@ -176,6 +180,8 @@ class PlainPacketsAreCheckedExactly(Spec):
         rank, write = self.constant(cfg.rank_width, "rank"), dut.window_write
         self.suppose("rank exists", rank < cfg.ranks)
         self.suppose("nothing while clearing", ~(write.en | dut.look), when=dut.clearing)
+        stays = dut.allowed == self.past(dut.allowed, "allowed_before")
+        self.always("stays until the next move", stays, when=self.started & ~self.past(dut.move))
         self.suppose("goes in", dut.move, when=dut.look)
         window, now = (Signal(write.window.shape(), name=name) for name in ("window", "now"))
         m.d.comb += now.eq(Mux(write.en & (write.rank == rank), write.window, window))

@@ -308,7 +308,7 @@ class RowPipe(wiring.Component):
         with m.If(path.refuse):
             m.d.sync += [
                 third.refused.eq(1),
-                third.reason.eq(path.reason),
+                third.reason.eq(mutant("slot_allocator.sunk_without_reason", path.reason, 0)),
             ]
 
     def _compare(self, m):
