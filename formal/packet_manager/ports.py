@@ -19,6 +19,7 @@ __all__ = [
     "LocksFindRoom",
     "OldestWasOpened",
     "PacketsAreTold",
+    "StoresTakeWhatThereIs",
 ]
 
 
@@ -137,6 +138,19 @@ class LocksFindRoom(_Ports):
         )
         self.always("room for the lock", inside - emitter.leaves.en < most, when=lock.en)
         self.reach("full", inside == most)
+
+
+class StoresTakeWhatThereIs(_Ports):
+    """A store opens an entry only where the quota has a place and an entry is free; what arrives at
+    the entries has a byte. The tags may hold anything."""
+
+    kept = ("tags",)
+
+    def promise(self, m):
+        tags, arrives = self.inside.tags, self.inside.entries.arrives
+        takes = tags.found.en & tags.found.new
+        self.always("takes only a place that there is", self.inside.quota.place, when=takes)
+        self.always("stores have a byte", arrives.bytes.mask.any(), when=arrives.en)
 
 
 class PacketsAreTold(_Ports):

@@ -149,7 +149,7 @@ class Tags(wiring.Component):
             shadow.eq(by_bank(near.second.sets) & gave),
             wants.eq(now.valid & ~hit),
             gives.eq(Mux(wants & self.place & ~self.pause, ways, 0)),
-            new.eq(gives.any()),
+            new.eq(mutant("packet_manager.opened_without_place", gives.any(), wants & ~self.pause)),
             self.stalls.eq(wants & ~new),
             self.merged.eq(hit),
             self.found.en.eq(hit | new),
