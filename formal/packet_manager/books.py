@@ -133,7 +133,8 @@ class NoListPassedOver(Spec):
 
 
 class DrainingCovers(Spec):
-    """After a mark the rank of an entry drains until the entry has left or was found innocent."""
+    """After a mark the rank of an entry drains until the entry has left or was found innocent, later
+    than in the mark's own cycle."""
 
     def build(self, m):
         cfg = self._cfg
@@ -151,7 +152,6 @@ class DrainingCovers(Spec):
         self.suppose("opens what is free", ~here.bit_select(opened.index, 1), when=opened.en)
         self.suppose("what leaves is there", here.bit_select(leaves.index, 1), when=leaves.en)
         self.suppose("of its rank", leaves.rank == ranks[leaves.index], when=leaves.en)
-        self.suppose("no mark makes anybody innocent", ~dut.mark.en, when=innocent.en)
         self.suppose(
             "innocent is one that is covered",
             here.bit_select(innocent.index, 1)
@@ -167,13 +167,14 @@ class DrainingCovers(Spec):
             )
         covered = Signal()
         its = here.bit_select(entry, 1)
-        cleared = (leaves.en & (leaves.index == entry)) | (innocent.en & (innocent.index == entry))
         with m.If(opened.en & (opened.index == entry)):
             m.d.sync += covered.eq(opened.early | dut.mark.en)
-        with m.Elif(cleared):
+        with m.Elif(leaves.en & (leaves.index == entry)):
             m.d.sync += covered.eq(0)
         with m.Elif(dut.mark.en & its):
             m.d.sync += covered.eq(1)
+        with m.Elif(innocent.en & (innocent.index == entry)):
+            m.d.sync += covered.eq(0)
         for r in range(cfg.ranks):
             wanted = tree_sum(
                 [here[n] & dut.covered[n] & (ranks[n] == r) for n in range(cfg.pool_depth)]
