@@ -133,8 +133,8 @@ class NoListPassedOver(Spec):
 
 
 class DrainingCovers(Spec):
-    """After a mark the rank of an entry drains until the entry has left or was found innocent, later
-    than in the mark's own cycle."""
+    """After a mark the rank of an entry drains until the entry has left or was found innocent,
+    later than in the mark's own cycle."""
 
     def build(self, m):
         cfg = self._cfg

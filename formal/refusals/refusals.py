@@ -48,6 +48,14 @@ class ReportsAreSentOrCounted(Spec):
         self.always("sent counts", dut.sent == self.past(gone, "gone"))
         inside, depth = Signal(range(-1, 2 * cfg.reject_depth + 4)), cfg.reject_depth
         m.d.sync += inside.eq(inside + came - gone - dut.dropped)
+        filled = Signal(header_layout())
+        m.d.comb += [filled[name].eq(message[name]) for name in ("type", "dst")]
+        m.d.comb += filled.body.eq(header_layout()(dut.o_control.payload).body)
+        self.always(
+            "fills type, dst and body, no more",
+            (dut.o_control.payload == filled.as_value()) & (message.type == PacketType.REJECT),
+            when=dut.o_control.valid,
+        )
         self.always("none lost, none invented", (inside >= 0) & (inside <= depth + 2))
         harmless = Signal(init=1)
         m.d.sync += harmless.eq(
