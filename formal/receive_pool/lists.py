@@ -7,12 +7,12 @@ from formal.kit.cuts import cut
 from formal.kit.inside import observe
 from formal.kit.spec import Spec, moves, one_of
 from hub_rtl.parts.onehot import select
-from hub_rtl.receive_pool.admission import Admission
+from hub_rtl.receive_pool.admission import TICKETS, Admission
 from hub_rtl.receive_pool.receive_pool import ReceivePool
 from hub_rtl.receive_pool.records import pool_types_of
 from hub_rtl.receive_pool.source_lists import SourceLists
 
-__all__ = ["ListsInOrder", "PlacesComeBack", "PlacesGivenOnce"]
+__all__ = ["BeatsFollowTheirSource", "ListsInOrder", "PlacesComeBack", "PlacesGivenOnce"]
 
 SLICE = 128  # a packet is one part
 
@@ -88,22 +88,55 @@ class PlacesGivenOnce(Spec):
         self.always("no more than there are", out != t.places, when=given)
 
 
-class PlacesComeBack(Spec):
-    """A packet is listed for each place that was given to one, with its last beat. A source is
-    picked only if it has a packet; each packet picked gives its place back once, in order, when its
-    last beat has left, and counts for its source then. Lists, places and grants are cut out."""
+class _Pool(Spec):
+    """A pool of two parts for a packet with free inputs; of its parts all but ``kept`` are cut
+    out."""
+
+    kept = ""
 
     def __init__(self, cfg, places, links):
         super().__init__(cfg)
         self._places, self._links = places, links
 
     def build(self, m):
-        cfg = self._cfg
-        m.submodules.dut = dut = ReceivePool(cfg, SLICE // 2, self._links, self._places)
+        m.submodules.dut = dut = ReceivePool(self._cfg, SLICE // 2, self._links, self._places)
         inside = observe(dut)
-        for part in inside:
-            cut(self, part)
+        for name, part in inside._asdict().items():
+            if name != self.kept:
+                cut(self, part)
         self.free_inputs(dut)
+        self.promise(m, dut, inside)
+
+
+class BeatsFollowTheirSource(_Pool):
+    """A link's packet is taken only when its source was taken before: by then the packet has its
+    ticket. Until the tables are cleared none is taken, and no place comes back."""
+
+    kept = "admission"
+
+    def promise(self, m, dut, inside):
+        link = self.constant(range(self._links), "link")
+        self.suppose("link exists", link < self._links)
+        sources, beats = Signal(self._links), Signal(self._links)
+        m.d.comb += [
+            sources.eq(Cat(moves(each) for each in dut.i_source)),
+            beats.eq(Cat(moves(each) & each.p.last for each in dut.i_beat)),
+        ]
+        behind = Signal(range(2 * TICKETS + 2))
+        came, gone = sources.bit_select(link, 1), beats.bit_select(link, 1)
+        m.d.sync += behind.eq(behind + came - gone)
+        self.always("source first", behind != 0, when=gone)
+        self.always("a ticket for each source ahead", behind <= TICKETS + 1)
+        self.always("nothing is taken while tables are cleared", ~beats.any(), when=dut.clearing)
+
+
+class PlacesComeBack(_Pool):
+    """A packet is listed for each place that was given to one, with its last beat. A source is
+    picked only if it has a packet; each packet picked gives its place back once, in order, when its
+    last beat has left, and counts for its source then. Lists, places and grants are cut out."""
+
+    def promise(self, m, dut, inside):
+        cfg = self._cfg
         admission, lists, grants = inside
         pick, append, free = lists.pick, lists.append, admission.free
         chosen = self.past(pick.en)

@@ -152,6 +152,14 @@ class GeometryIsWhatWasStaged(_Bank):
         self.always("one for each COMMIT", ordered, when=write.en)
         self.always("the region that COMMIT meant", write.region == named, when=write.en)
         self.always("as it was staged", ((told ^ held) & mask) == 0, when=write.en)
+        number = self.inner.file.regions_index
+        stay = Cat(stored, number) == self.past(Cat(stored, number), "staged_before")
+        access = self.inner.regions
+        orders = access.commit | access.command_en | access.query_en
+        self.always("fields stay while it is checked", stay, when=access.busy)
+        self.always("orders when idle", ~access.busy, when=orders)
+        self.always("command when idle", ~access.command_busy, when=access.command_en)
+        self.always("query when idle", ~access.query_busy, when=access.query_en)
         self._lemmas(bus, write, (chosen, held, mask, told, stored), (index, named, ordered))
         for name in ("FLAGS", "FLAG_BASE_HI"):
             self.reach(
