@@ -141,16 +141,18 @@ class LocksFindRoom(_Ports):
 
 
 class StoresTakeWhatThereIs(_Ports):
-    """A store opens an entry only where the quota has a place and an entry is free; what arrives at
-    the entries has a byte. The tags may hold anything."""
+    """A store opens an entry only where the quota has a place; what arrives at the entries has a
+    byte; an entry becomes ready for a list that there is."""
 
-    kept = ("tags",)
+    kept = ("tags", "entries", "sweep")
 
     def promise(self, m):
         tags, arrives = self.inside.tags, self.inside.entries.arrives
+        ready = self.inside.sweep.ready
         takes = tags.found.en & tags.found.new
         self.always("takes only a place that there is", self.inside.quota.place, when=takes)
         self.always("stores have a byte", arrives.bytes.mask.any(), when=arrives.en)
+        self.always("lists exist", ready.list.number < LISTS, when=ready.en)
 
 
 class PacketsAreTold(_Ports):
