@@ -2,8 +2,11 @@
 """Promises of the row lookup (``hub_rtl/slot_allocator/row_pipe.py``) about what it tells the issue
 stage."""
 
+from amaranth import Signal
+
+from formal.kit.spec import moves
 from hub_rtl.contract.packets import Reason
-from hub_rtl.slot_allocator.records import Kind
+from hub_rtl.slot_allocator.records import REPLIES, Kind
 
 from .pipe import PipeSpec
 
@@ -11,7 +14,8 @@ __all__ = ["CommandsAreOfAKind"]
 
 
 class CommandsAreOfAKind(PipeSpec):
-    """A command is of a kind that there is, and has a reason exactly if it sinks its packet."""
+    """A command is of a kind that there is, and has a reason exactly if it sinks its packet. No
+    more answers are asked for than the issue stage has places for."""
 
     def build(self, m):
         self.pipe(m)
@@ -20,3 +24,7 @@ class CommandsAreOfAKind(PipeSpec):
         sinks, refused = command.p.kind == Kind.SINK, command.p.reason != Reason.OK
         self.always("kinds", command.p.kind <= Kind.SINK, when=command.valid)
         self.always("reasons", sinks == refused, when=command.valid)
+        dut, asked, open_ = self.dut, self.inside.asked.i, Signal(range(REPLIES + 2))
+        m.d.sync += open_.eq(open_ + moves(asked) - dut.alloc_taken)
+        self.suppose("only what was asked for is taken", open_ != 0, when=dut.alloc_taken)
+        self.always("answers fit", open_ < REPLIES, when=moves(asked))
