@@ -66,6 +66,7 @@ class _Scan(Spec):
             ~dut.loaded,
             when=dut.o_event.valid & ~dut.o_event.ready,
         )
+        self.always("loaded when there is room", dut.room, when=dut.loaded)
         waited = self.past(dut.o_event.valid & ~dut.o_event.ready, "waited")
         self.always("nothing else is offered", loaded | waited, when=dut.o_event.valid)
         self.always_held(dut.o_event, "o_event")
