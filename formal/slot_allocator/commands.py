@@ -6,7 +6,7 @@ from amaranth import Signal
 
 from formal.kit.spec import moves
 from hub_rtl.contract.packets import Reason
-from hub_rtl.slot_allocator.records import REPLIES, Kind
+from hub_rtl.slot_allocator.records import COMMANDS, REPLIES, Kind
 
 from .pipe import PipeSpec
 
@@ -15,7 +15,8 @@ __all__ = ["CommandsAreOfAKind"]
 
 class CommandsAreOfAKind(PipeSpec):
     """A command is of a kind that there is, and has a reason exactly if it sinks its packet. No
-    more answers are asked for than the issue stage has places for."""
+    more answers are asked for than the issue stage has places for; it reads the data part for a
+    victim only when no command waits there."""
 
     def build(self, m):
         self.pipe(m)
@@ -28,3 +29,9 @@ class CommandsAreOfAKind(PipeSpec):
         m.d.sync += open_.eq(open_ + moves(asked) - dut.alloc_taken)
         self.suppose("only what was asked for is taken", open_ != 0, when=dut.alloc_taken)
         self.always("answers fit", open_ < REPLIES, when=moves(asked))
+        waiting, issued = Signal(range(COMMANDS + 2)), Signal()  # in the queue or held by issue
+        self.free(issued)
+        m.d.sync += waiting.eq(waiting + moves(command) - (issued & (waiting != 0)))
+        self.suppose("the queue has a place", waiting <= COMMANDS, when=command.ready)
+        self.suppose("filled while no command waits", dut.filled == (waiting == 0))
+        self.always("victims only between commands", dut.filled, when=dut.victim_look)

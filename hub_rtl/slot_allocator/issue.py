@@ -149,7 +149,7 @@ class Issue(wiring.Component):
             jobs.i.p.sink.eq(bad),
             jobs.i.p.name.region.eq(whom.region),
             jobs.i.p.name.rowid.eq(whom.rowid),
-            self.filled.eq(~(self.i_command.valid | held)),
+            self.filled.eq(~(self.i_command.valid | mutant("slot_allocator.held_missed", held, 0))),
             self.idle.eq(
                 self.filled & ~(jobs.o.valid | write.valid | self.o_data.valid | refused.valid)
             ),
