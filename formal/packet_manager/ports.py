@@ -10,7 +10,7 @@ from formal.kit.spec import Spec, moves
 from hub_rtl.contract.fields import FLIT_BYTES
 from hub_rtl.packet_manager.packet_manager import PacketManager
 from hub_rtl.packet_manager.quota import ON_THE_WAY
-from hub_rtl.packet_manager.records import LISTS
+from hub_rtl.packet_manager.records import LISTS, SLOTS
 from hub_rtl.parts.onehot import tree_sum
 
 __all__ = [
@@ -142,7 +142,8 @@ class LocksFindRoom(_Ports):
 
 class StoresTakeWhatThereIs(_Ports):
     """A store opens an entry only where the quota has a place; what arrives at the entries has a
-    byte; an entry becomes ready for a list that there is."""
+    byte, and a place of its own until it is found; an entry becomes ready for a list that there
+    is."""
 
     kept = ("tags", "entries", "sweep")
 
@@ -153,6 +154,12 @@ class StoresTakeWhatThereIs(_Ports):
         self.always("takes only a place that there is", self.inside.quota.place, when=takes)
         self.always("stores have a byte", arrives.bytes.mask.any(), when=arrives.en)
         self.always("lists exist", ready.list.number < LISTS, when=ready.en)
+        slot, found = self.inside.entries.slot, tags.found.store.slot
+        waits = Signal(SLOTS)  # places of bytes that are of a store on its way through the tags
+        came = Mux(arrives.en, 1 << slot, 0)
+        m.d.sync += waits.eq((waits | came) & ~Mux(tags.found.en, 1 << found, 0))
+        self.always("a store that came", waits.bit_select(found, 1), when=tags.found.en)
+        self.always("bytes in a free place", ~waits.bit_select(slot, 1), when=arrives.en)
 
 
 class PacketsAreTold(_Ports):
