@@ -16,6 +16,7 @@ from .bus import BusWatch, always_answers, always_interrupts, bus_obeys
 
 __all__ = [
     "AccessesFindTheBankReady",
+    "CommandsComeOneAtATime",
     "CsrHoldsItems",
     "GeometryIsWhatWasStaged",
     "InterruptOfTheBank",
@@ -55,6 +56,18 @@ class AccessesFindTheBankReady(_Bank):
 
     def specify(self, m, dut):
         always_answers(self, self.bus.port, self.LIMIT)
+
+
+class CommandsComeOneAtATime(_Bank):
+    """A command of the registers is offered only when the one before was answered."""
+
+    cuts = ("regions", "counters")
+
+    def specify(self, m, dut):
+        taken, answered = Signal(), dut.i_command_response.valid
+        self.flag(taken, moves(dut.o_command), answered)
+        self.suppose("answer to a command", taken, when=answered)
+        self.always("one command at a time", ~taken, when=dut.o_command.valid)
 
 
 class InterruptOfTheBank(_Bank):

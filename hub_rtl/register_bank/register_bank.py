@@ -197,7 +197,7 @@ class CsrBank(wiring.Component):
             ]
         m.d.comb += [
             self.i_command_response.ready.eq(1),
-            r.control_command_deny.eq(busy | ~self.cleared),
+            r.control_command_deny.eq(mutant("register_bank.not_busy", busy, 0) | ~self.cleared),
             r.control_announce_deny.eq(busy | ~self.cleared),
             r.control_announce_to_load.eq(r.control_announce_strobe),
             r.control_announce_to_handle_next.eq(
