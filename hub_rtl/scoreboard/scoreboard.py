@@ -169,7 +169,7 @@ class ReadinessScoreboard(wiring.Component):
         ):
             m.d.comb += [
                 register.i.payload.eq(outer.payload),
-                register.i.valid.eq(outer.valid & fits & ~clearing),
+                register.i.valid.eq(outer.valid & mutant("scoreboard.unfit", fits, 1) & ~clearing),
                 outer.ready.eq(register.i.ready & ~clearing),
             ]
         m.d.comb += [
