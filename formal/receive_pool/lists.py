@@ -101,8 +101,8 @@ class _Pool(Spec):
     def build(self, m):
         m.submodules.dut = dut = ReceivePool(self._cfg, SLICE // 2, self._links, self._places)
         inside = observe(dut)
-        for name, part in inside._asdict().items():
-            if name != self.kept:
+        for part in inside:
+            if part is not getattr(inside, self.kept, None):
                 cut(self, part)
         self.free_inputs(dut)
         self.promise(m, dut, inside)
