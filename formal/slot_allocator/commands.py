@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Promises of the row lookup (``hub_rtl/slot_allocator/row_pipe.py``) about what it tells the issue
-stage."""
+stage, and of what that tells it."""
 
 from amaranth import Signal
 
-from formal.kit.spec import moves
+from formal.kit.spec import Spec, moves
 from hub_rtl.contract.packets import Reason
+from hub_rtl.slot_allocator.issue import Issue
 from hub_rtl.slot_allocator.records import COMMANDS, REPLIES, Kind
 
 from .pipe import PipeSpec
 
-__all__ = ["CommandsAreOfAKind"]
+__all__ = ["CommandsAreOfAKind", "FilledIsExact"]
 
 
 class CommandsAreOfAKind(PipeSpec):
@@ -35,3 +36,16 @@ class CommandsAreOfAKind(PipeSpec):
         self.suppose("the queue has a place", waiting <= COMMANDS, when=command.ready)
         self.suppose("filled while no command waits", dut.filled == (waiting == 0))
         self.always("victims only between commands", dut.filled, when=dut.victim_look)
+
+
+class FilledIsExact(Spec):
+    """``filled`` says that no command is offered, and none was taken that has not become
+    anything."""
+
+    def build(self, m):
+        m.submodules.dut = dut = Issue(self._cfg)
+        self.free_inputs(dut)
+        command, held = dut.i_command, Signal()
+        with m.If(command.ready):
+            m.d.sync += held.eq(command.valid)
+        self.always("filled while no command waits", dut.filled == ~(command.valid | held))

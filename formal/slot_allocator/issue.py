@@ -11,7 +11,7 @@ from hub_rtl.contract.packets import Reason
 from hub_rtl.slot_allocator.issue import Issue
 from hub_rtl.slot_allocator.records import REPLIES, Kind, slice_types_of
 
-__all__ = ["BeatsFollowTheirWrite", "CommandsBecomeWritesOrRefusals", "FilledIsExact"]
+__all__ = ["BeatsFollowTheirWrite", "CommandsBecomeWritesOrRefusals"]
 
 
 class _Issue(Spec):
@@ -63,19 +63,6 @@ class _Issue(Spec):
         """It has a span, which does not leave its block."""
         ends = self.first_unit(command) + command.len
         return (command.len != 0) & (ends <= self._cfg.packet_flits)
-
-
-class FilledIsExact(Spec):
-    """``filled`` says that no command is offered, and none was taken that has not become
-    anything."""
-
-    def build(self, m):
-        m.submodules.dut = dut = Issue(self._cfg)
-        self.free_inputs(dut)
-        command, held = dut.i_command, Signal()
-        with m.If(command.ready):
-            m.d.sync += held.eq(command.valid)
-        self.always("filled while no command waits", dut.filled == ~(command.valid | held))
 
 
 class CommandsBecomeWritesOrRefusals(_Issue):

@@ -21,8 +21,8 @@ OF_AN_EPOCH = [
 
 class OperationsSayWhatTheyAre(Spec):
     """Of the operations that enter the pipeline only acknowledgements and CLEARs are plain, news
-    are of ranks that there are, and what names an epoch is of its bank. What the pipeline leads to
-    is cut out."""
+    are of ranks that there are, and what names an epoch is of its bank (but PASS, whose bank the
+    books' answers decide). What the pipeline leads to is cut out."""
 
     def build(self, m):
         m.submodules.dut = dut = ReadinessScoreboard(self._cfg)
