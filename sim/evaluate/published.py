@@ -36,6 +36,7 @@ __all__ = [
 
 COMMUNICATION = ("counts", "dispatch", "combine")
 ROLES = ("fit", "test", "input", "out of scope")
+SHARE_COLUMNS = ("comet", "megatron")  # systems with tensor parallelism
 UNITS = {"gbps": "GB/s", "us": "us", "ms": "ms"}
 
 
@@ -153,18 +154,22 @@ def plain_shape(*, hidden, inter, experts, top_k, dtype="bf16", name="published"
     )
 
 
+def of_two_matrices(inter):
+    """Width of the gated expert that has the work and the bytes of one with two matrices of
+    ``inter`` columns."""
+    return round(2 * inter / 3)
+
+
 def _shape_of(figure):
     """(shape, tokens over all ranks) of a figure with a workload."""
     entry = {
         name: value
         for name, value in _data()["workload"][figure.workload].items()
-        if name != "note"
+        if name not in ("note", "constants")
     } | figure.options
     inter, tokens = entry["inter"], entry["tokens"] * figure.ranks
-    if (
-        entry.get("matrices") == 2
-    ):  # two matrices of I columns have the work and bytes of a gated expert of 2 I / 3
-        inter = round(2 * inter / 3)
+    if entry.get("matrices") == 2:
+        inter = of_two_matrices(inter)
     dtype = figure.options.get(
         "dispatch_dtype", "fp8" if figure.metric.startswith(("dispatch", "combine")) else "bf16"
     )
@@ -190,19 +195,62 @@ def _workload(shape, ranks, tokens):
     return Workload.make(shape, ranks, tokens, skew=0.0)
 
 
+def _constants(entry, shared=None):
+    """Constants of systems that a workload or a set has in place of their own; ``shared``: ranks
+    that share an expert's columns."""
+    of = entry.get("constants", {})
+    if shared is not None:
+        of = {
+            system: values | ({"tensor_parallel": shared} if system in SHARE_COLUMNS else {})
+            for system, values in of.items()
+        }
+    return tuple((system, *one) for system, values in of.items() for one in values.items())
+
+
 def _cases(figure):
-    """(model or shape, ranks, tokens over all of them, skew) of each layer of a figure."""
+    """(model or shape, ranks, tokens over all of them, skew, constants) of each layer of a
+    figure."""
     if figure.workload:
         shape, tokens = _shape_of(figure)
-        return [(shape, figure.ranks, tokens, 0.0)]
+        entry = _data()["workload"][figure.workload]
+        constants = _constants(entry, figure.options.get("tensor_parallel"))
+        return [(shape, figure.ranks, tokens, 0.0, constants)]
     entry = _data()["set"][figure.set]
+    if "sequence" in entry:  # one for each group of ranks that share an expert's columns
+        of = _data()["workload"][entry["workload"]]
+        return [
+            (name, figure.ranks, tokens * figure.ranks // shared, 0.0, _constants(of, shared))
+            for name in entry["models"]
+            for tokens in entry["sequence"]
+            for shared in entry["tensor_parallel"]
+        ]
     if "models" in entry:
         return [
-            (name, ranks, tokens, entry["skew"])
+            (name, ranks, tokens, entry["skew"], ())
             for ranks in entry.get("ranks", (figure.ranks,))
             for name in entry["models"]
             if ranks <= model(name).experts
             for tokens in entry["tokens"]
+        ]
+    if "grid" in entry:
+        of = _data()["workload"][entry["workload"]]
+        return [
+            (
+                plain_shape(
+                    hidden=of["hidden"],
+                    inter=of_two_matrices(of["inter"]),
+                    experts=experts,
+                    top_k=top_k,
+                ),
+                figure.ranks,
+                tokens,
+                0.0,
+                _constants(of, part["tensor_parallel"]),
+            )
+            for part in entry["grid"]
+            for tokens in part["tokens"]
+            for experts in part["experts"]
+            for top_k in part["top_k"]
         ]
     return [
         (
@@ -210,6 +258,7 @@ def _cases(figure):
             figure.ranks,
             of["tokens"] * figure.ranks,
             entry["skew"],
+            (),
         )
         for of in entry["shapes"]
     ]
@@ -235,8 +284,9 @@ def points_of(figure):
                 program="step" if figure.metric == "training_ratio" else "",
                 gpu=tuple(entry.get("gpu", {}).items()),
                 fabric=tuple(machines.fabric(entry, ranks).items()),
+                constants=constants,
             )
-            for shape, ranks, tokens, skew in _cases(figure)
+            for shape, ranks, tokens, skew, constants in _cases(figure)
         ]
         for system, entry in entries.items()
     }

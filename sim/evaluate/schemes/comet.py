@@ -8,6 +8,7 @@ thread blocks of their own sum a token's rows and store the sums to its rank, wh
 compute the next part of the columns), ``docs/moe_usage.md``. Counts must be on the host first.
 """
 
+from dataclasses import replace
 from math import ceil
 
 import numpy as np
@@ -20,7 +21,7 @@ from .nccl import exchange_counts
 from .scheme import Scheme
 from .steps import ScaledGemm, activation, small_ops, start
 
-__all__ = ["SCHEMES", "Placement", "comet", "layer0", "layer1", "prepare"]
+__all__ = ["SCHEMES", "Placement", "comet", "layer0", "layer1", "prepare", "shared_gemms"]
 
 
 class Placement:
@@ -178,27 +179,39 @@ def inboxes(cluster):
     ]
 
 
+def shared_gemms(shape, tensor_parallel):
+    """(GEMM1, GEMM2) of an expert whose columns between them so many ranks share."""
+    first, second = expert_gemms(shape)
+    return (
+        replace(first, n=ceil(first.n / tensor_parallel)),
+        replace(second, k=ceil(second.k / tensor_parallel)),
+    )
+
+
 def comet(cluster):
     """One process per rank."""
-    start(cluster, _rank, Placement(cluster.workload), inboxes(cluster))
+    placement = Placement(cluster.workload, constants("comet").tensor_parallel)
+    start(cluster, _rank, placement, inboxes(cluster))
 
 
 def _rank(cluster, gpu, placement, inbox):
     host, system, shape = constants("host"), constants("comet"), cluster.workload.shape
-    first, second = expert_gemms(shape)
+    first, second = shared_gemms(shape, placement.tensor_parallel)
     yield from cluster.gate(gpu)
-    # Splits of all ranks to all, then gather and scatter indices.
-    yield from small_ops(gpu, system.count_ops, "counts")
-    yield from exchange_counts(
-        cluster, gpu, 4 * int(cluster.workload.tokens_of[gpu.rank]) * shape.top_k
-    )
+    if not system.indices_given:
+        # Splits of all ranks to all, then gather and scatter indices.
+        yield from small_ops(gpu, system.count_ops, "counts")
+        yield from exchange_counts(
+            cluster, gpu, 4 * int(cluster.workload.tokens_of[gpu.rank]) * shape.top_k
+        )
     yield from prepare(cluster, gpu)
     gather = ScaledGemm(
         first.n, first.k, first.dtype, first.weight_bytes, efficiency=system.gather_gemm_efficiency
     )
     yield from layer0(cluster, gpu, placement, gather)
     cluster.gemm1_done(gpu.rank)
-    yield from activation(gpu, int(placement.rows_at[gpu.rank].sum()), host.eager_op_us)
+    rows = ceil(placement.rows_at[gpu.rank].sum() / placement.tensor_parallel)
+    yield from activation(gpu, rows, host.eager_op_us)
     yield from layer1(cluster, gpu, placement, second, inbox)
     cluster.done(gpu.rank)
 

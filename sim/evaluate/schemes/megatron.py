@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Megatron-LM with Transformer Engine: the all-to-all dispatcher, every step a kernel, counts known
-to the host first.
+"""Megatron-LM with Transformer Engine: every step a kernel, sizes known to the host first. Rows
+travel by the all-to-all dispatcher; with ``gather_all`` by the all-gather dispatcher, which brings
+every token to every rank.
 
 Source: NVIDIA/Megatron-LM d98e8a6 ``megatron/core/transformer/moe/token_dispatcher.py``
 (MoEAlltoAllTokenDispatcher, no token dropped), ``router.py``, ``experts.py`` (TEGroupedMLP), with
 the fused permutation of NVIDIA/TransformerEngine (``--moe-permute-fusion``; without it there are
-more kernels and host synchronisations).
+more kernels and host synchronisations). The all-gather dispatcher (MoEAllGatherTokenDispatcher) as
+COMET's authors compare with it, ZSL98/Megatron-LM 2e0afa9, with their moe_gather and moe_scatter.
 """
 
 from sim.evaluate.machine.compute import expert_gemms, pass_us
 from sim.evaluate.systems import constants
 
-from .nccl import SendRecv, collective, exchange_counts
+from .comet import Placement, shared_gemms
+from .nccl import SendRecv, collective, exchange_counts, ring_of_rows
 from .scheme import Scheme
 from .steps import small_ops, start
 
@@ -26,10 +29,17 @@ COPIES = (
 )
 COPY_US = 2.4  # of each after the first; see host_sync_us in hardware.toml
 PROBABILITY_BYTES = 4  # the routing weights travel in an all-to-all of their own
+INDEX_BYTES = 8  # of a choice, in the all-gather
+MASK_OPS = 3  # token_permutation(): two comparisons, and
+SORT_OPS = 5  # argsort, three of bincount, slice
 
 
 def megatron(cluster):
     """One process per rank."""
+    system = constants("megatron")
+    if system.gather_all:
+        start(cluster, _rank_gathered, Placement(cluster.workload, system.tensor_parallel))
+        return
     shape, pairs = cluster.workload.shape, cluster.workload.pair_rows
     there = SendRecv(cluster, pairs * shape.dispatch_bytes)
     weights = SendRecv(cluster, pairs * PROBABILITY_BYTES, rows=False)
@@ -78,6 +88,59 @@ def _rank(cluster, gpu, there, weights, back):
         yield from gpu.move(2 * taken * answer, "unpermute", host_us=op + function)
     yield from all_to_all(back, "combine", "combine")
     yield from gpu.move((sent + tokens) * answer, "unpermute", host_us=op + function)
+    cluster.done(rank)
+
+
+def _rank_gathered(cluster, gpu, placement):
+    host, workload, rank = constants("host"), cluster.workload, gpu.rank
+    shape, split = workload.shape, placement.tensor_parallel
+    rows = placement.rows_at[rank].sum(axis=0)
+    own, tokens, taken = int(workload.tokens_of[rank]), workload.tokens, int(rows.sum())
+    op, row, answer = host.eager_op_us, shape.dispatch_bytes, shape.combine_bytes
+    function = host.function_us  # of autograd, around gathers, scatters and collectives
+
+    def selected(count, phase):
+        """Operations whose results' size the host has to know."""
+        yield from small_ops(gpu, count, phase)
+        yield from gpu.host_sync(extra_us=host.read_us)
+
+    # 1. Router.
+    yield from cluster.gate(gpu)
+    # 2. Choices and weights of all tokens, then the tokens themselves.
+    yield from exchange_counts(cluster, gpu, INDEX_BYTES * own * shape.top_k, "indices")
+    yield from small_ops(gpu, MASK_OPS, "permute")
+    yield from selected(1, "permute")
+    yield from exchange_counts(
+        cluster,
+        gpu,
+        PROBABILITY_BYTES * own * shape.top_k,
+        "probabilities",
+        host_us=host.collective_us + function,
+    )
+    yield from selected(1, "permute")
+    us = host.collective_us + function
+    yield from ring_of_rows(cluster, gpu, tokens * row, "dispatch", "dispatch", us)
+    # 3. Those of the rank's experts, in the order of their experts.
+    yield from selected(1, "permute")
+    yield from gpu.move(2 * taken * row, "permute", host_us=op + function)
+    yield from selected(SORT_OPS, "permute")
+    if len(rows) > 1:
+        yield from gpu.move(2 * taken * row, "permute", host_us=op + function)
+    cluster.first_ready(rank)
+    cluster.all_ready(rank, taken)
+    # 4. Expert.
+    first, second = shared_gemms(shape, split)
+    yield from _grouped(gpu, first, rows, "gemm1", host)
+    passed = pass_us(gpu.gpu, taken * 6 * shape.inter // split)
+    yield from gpu.kernel(passed, "activation", op + function)
+    yield from _grouped(gpu, second, rows, "gemm2", host)
+    # 5. The way back: zeros and a scatter with sums, a product with the weights, the same into
+    # places of all tokens, sums of all ranks.
+    if len(rows) > 1:
+        yield from gpu.move(4 * taken * answer, "unpermute", host_us=2 * op + function)
+    yield from gpu.move(2 * taken * answer, "unpermute", host_us=op)
+    yield from gpu.move((tokens + 3 * taken) * answer, "unpermute", host_us=2 * op + function)
+    yield from ring_of_rows(cluster, gpu, tokens * answer, "combine", "combine", us)
     cluster.done(rank)
 
 

@@ -28,7 +28,16 @@ from sim.evaluate.systems import constants
 
 from .steps import link_payload_gbps
 
-__all__ = ["SendRecv", "Way", "channels", "collective", "exchange_counts", "ring_us", "way"]
+__all__ = [
+    "SendRecv",
+    "Way",
+    "channels",
+    "collective",
+    "exchange_counts",
+    "ring_of_rows",
+    "ring_us",
+    "way",
+]
 
 
 def _power_above(number):
@@ -229,4 +238,20 @@ def exchange_counts(cluster, gpu, bytes_per_peer, group="counts", steps=None, ho
     end = env.now + _after_launch(gpu, us)
     yield from cluster.exchange(gpu.rank, bytes_per_peer, group)
     with cluster.phase(gpu.rank, "counts"):
+        yield env.timeout(max(0.0, end - env.now))
+
+
+def ring_of_rows(cluster, gpu, size, phase, group, host_us):
+    """An all-gather or a reduce-scatter of rows, ``size`` bytes of all ranks: what a ring's steps
+    take by NCCL's own model, and no less than its channels' stores do on the links. ``host_us``: of
+    the call."""
+    machine, env, nccl = cluster.machine, cluster.env, constants("nccl")
+    with cluster.phase(gpu.rank, phase):
+        yield from gpu.launch(host_us)
+    yield from cluster.meet(gpu.rank, group)
+    with cluster.phase(gpu.rank, phase):
+        end = env.now + _after_launch(gpu, ring_us(machine, size, machine.ranks - 1))
+        part = [size // machine.ranks] * machine.ranks
+        options = {"efficiency": nccl.link_efficiency, "packet_bytes": 128}
+        yield from cluster.all_to_all(gpu.rank, part, group, **options)
         yield env.timeout(max(0.0, end - env.now))

@@ -72,8 +72,10 @@ def _rank(cluster, gpu, chunks, rows):
     for _ in range(shape.top_k):
         for _ in range(system.gate_ops_per_choice):
             yield from gpu.move(8 * tokens * shape.experts, "gate", host_us=op)
-    # 2. The largest count of all ranks is the capacity; the host needs it for the sizes.
-    yield from exchange_counts(cluster, gpu, 8, steps=2 * (ranks - 1))
+    # 2. The largest count of all ranks is the capacity; the host needs it for the sizes. With a
+    # capacity that is given nobody is asked.
+    if system.host_syncs:
+        yield from exchange_counts(cluster, gpu, 8, steps=2 * (ranks - 1))
     for _ in range(system.host_syncs):
         yield from gpu.host_sync(extra_us=host.read_us)
     # 3. Rows into [experts, capacity] (fast_encode): zeros, then the rows.
