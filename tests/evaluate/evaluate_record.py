@@ -16,7 +16,7 @@ from sim.evaluate.machine.hardware import machine
 from sim.evaluate.machine.in_switch import InSwitchNetwork
 from sim.evaluate.machine.network import Network
 from sim.evaluate.machine.workload import Workload
-from sim.evaluate.schemes import SCHEMES, fastermoe, flags, tutel
+from sim.evaluate.schemes import SCHEMES, fastermoe, flags, megatron, tutel
 from sim.evaluate.schemes.flashdmoe import ELEMENT_BYTES
 from sim.evaluate.schemes.nccl import SendRecv
 from sim.evaluate.schemes.steps import RowExchange
@@ -30,6 +30,7 @@ LATE = 1e5  # microseconds, far more than a layer takes
 CHOSEN = {
     "fastermoe": partial(fastermoe.grouped, width=RANKS),
     "fastermoe in groups of 2": partial(fastermoe.grouped, width=2),
+    "megatron in all-gathers": megatron.gathered,
     "tutel": partial(tutel.pipelined, degree=1),
     "tutel in 2 chunks": partial(tutel.pipelined, degree=2),
     "row_flags": partial(flags.ordered, by_expert=False),

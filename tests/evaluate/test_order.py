@@ -67,6 +67,9 @@ def bytes_of(name):
         there, back = w.distinct * about[name], w.distinct.T * answer
     elif name == "comet":  # every token to every rank; one sum per token and rank back
         there, back = np.tile(w.tokens_of[:, None], RANKS) * row, w.distinct.T * answer
+    elif "all-gathers" in name:  # every token to every rank, a part of the sums back
+        there = np.tile(w.tokens_of[:, None], RANKS) * row
+        back = np.tile(w.tokens_of, (RANKS, 1)) * answer
     elif name.startswith("flashdmoe"):  # a flag for each source and expert
         scale = ELEMENT_BYTES[name[-4:]]
         flags = np.array(
@@ -93,9 +96,9 @@ def bytes_of(name):
         there = w.pair_rows * round((row + COLUMN_BYTES) * 128 / 120)
         back = w.pair_rows.T * round(answer * 128 / 120)
     there, back = there.astype(np.int64), back.astype(np.int64)
-    if name in NOT_SENT:
+    if name in NOT_SENT or "all-gathers" in name:
         np.fill_diagonal(there, 0)
-    if name in IN_SWITCH and name != "moe_hub_fused":
+    if (name in IN_SWITCH and name != "moe_hub_fused") or "all-gathers" in name:
         np.fill_diagonal(back, 0)
     return there, back
 
@@ -133,6 +136,11 @@ def control_messages(name):
             "tutel": [FLAG_BYTES + 8],
             # weights by LL: a flag beside each word
             "megatron": [FLAG_BYTES + 8 * SHAPE.experts, int(WORKLOAD.pair_rows[0, 1]) * 4 * 2],
+            # choices and weights
+            "megatron in all-gathers": [
+                FLAG_BYTES + 8 * tokens * SHAPE.top_k,
+                FLAG_BYTES + 4 * tokens * SHAPE.top_k,
+            ],
             "row_flags": [4 * local],
             # behind the rows for each of the peer's experts; behind the answers of each own one
             "expert_flags": [counts] + local * [flag] + local * [flag],
@@ -152,7 +160,8 @@ def test_flags_and_counts_are_all_sent(name):
         for message in recorded(name).messages
         if (message.pair, message.rows) == ((0, 1), False)
     )
-    assert found == Counter(control_messages(name).get(name.partition(" in ")[0], []))
+    known = control_messages(name)
+    assert found == Counter(known.get(name, known.get(name.partition(" in ")[0], [])))
 
 
 def counted(name, messages, total, of):

@@ -474,3 +474,22 @@ def test_constants_that_are_not_there():
         systems.constants("flux")
     with pytest.raises(systems.UnknownSystem, match="comet: no constant sms"):
         systems.override("comet", sms=1)
+
+
+@pytest.mark.parametrize("system, options", [("comet", {}), ("megatron", {"gather_all": 1})])
+@pytest.mark.parametrize("shared", [1, 2, 4])
+def test_ranks_that_share_columns_take_the_rows_of_all_their_experts(system, options, shared):
+    """Each of a group has all of its rows, and its part of the columns: as much work as without."""
+    made, work = machine("h800", 4), Workload.make(shape("mixtral-8x7b"), 4, 2048)
+    with systems.override(system, tensor_parallel=shared, **options):
+        layer = run_layer(SCHEMES[system], made, work)
+    of_group = [
+        int(sum(work.rows_at(rank - rank % shared + one).sum() for one in range(shared)))
+        for rank in range(4)
+    ]
+    assert list(layer.usable_rows) == of_group
+    columns = [
+        sum(gemm.n * gemm.k for gemm in gemms)
+        for gemms in (comet.shared_gemms(work.shape, shared), expert_gemms(work.shape))
+    ]
+    assert sum(of_group) * columns[0] == work.tokens * work.shape.top_k * columns[1]

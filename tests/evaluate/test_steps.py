@@ -28,7 +28,6 @@ def steps_of(name):
     nccl = "hold meet rows release"
     barrier, counts = "barrier poll", "all-to-all poll"
     chunk = f"permute {experts} unpermute"
-    expert = f"{experts} copy"
     if name.startswith("fastermoe"):
         s, local, steps = (
             constants("fastermoe"),
@@ -38,7 +37,7 @@ def steps_of(name):
         exchange = "hold meet rows release" if steps > 1 else "meet rows"
         return [
             f"{gate} counts*{s.count_ops} meet {counts} sync*{s.count_syncs} permute "
-            + f"{expert} " * (local * steps)
+            + "sync gemm1*2 activation sync gemm2*2 copy " * (local * steps)
             + "sync unpermute*3",
             " ".join([exchange] * 2 * local * steps),
         ], 0
@@ -61,6 +60,9 @@ def steps_of(name):
     main = {
         "megatron": f"{gate} counts*7 meet {counts} permute*4 sync {nccl} {nccl} permute*2 "
         f"{experts} unpermute*2 {nccl} unpermute",
+        "megatron in all-gathers": f"{gate} meet {counts} permute*4 sync meet {counts} "
+        "permute sync meet all-to-all permute sync permute*6 sync permute "
+        f"{experts} unpermute*3 meet all-to-all",
         "comet": f"{gate} counts*8 meet {counts} counts*3 sync gather {barrier} "
         "activation hold gemm2*4 release poll kernel",
         "ccfuser": f"{gate} counts*10 meet {counts} sync*5 permute {barrier} "
@@ -151,7 +153,11 @@ def paid(name, kind):
         ("megatron", "module_us", 2),
         ("megatron", "grouped_gemm_us", 2 * SHAPE.experts // RANKS),
         ("megatron", "read_us", 1),
-        ("fastermoe", "read_us", 5),
+        # two selections, one of places, counts of experts
+        ("megatron in all-gathers", "read_us", 4),
+        ("megatron in all-gathers", "collective_us", 4),
+        ("megatron in all-gathers", "module_us", 2),
+        ("fastermoe", "read_us", 5 + 2 * SHAPE.experts // RANKS),
         ("fastermoe", "nccl_us", 1 + 2 * SHAPE.experts // RANKS),
         ("tutel", "read_us", 1),
         ("tutel", "collective_us", 1 + 2),

@@ -102,7 +102,7 @@ def layer0(cluster, gpu, placement, gemm):
                     placed[expert] += held
             cluster.first_ready(rank)
             if last:
-                cluster.all_ready(rank)
+                cluster.all_ready(rank, int(sums[-1].sum()))
                 work.close()
 
         cluster.env.process(

@@ -4,7 +4,8 @@ has brought.
 
 Source: laekov/fastmoe ``cuda/fastermoe/smart_schedule.h``, ``fmoe/fastermoe/schedule.py``,
 ``fmoe/functions.py``. Each expert of each group is one exchange (an ncclGroup) and one call back
-into Python. Shadowing of experts is off, as by default.
+into Python, each linear layer one of ``cuda/parallel_linear.cu``: its ``repeat_interleave`` of the
+bias has the host wait. Shadowing of experts is off, as by default.
 """
 
 import numpy as np
@@ -107,11 +108,9 @@ def _rank(cluster, gpu, steps):
                 # Python's call back: its operations, of which four are the kernels below.
                 host_free = max(host_free, cluster.env.now) + system.expert_ops * op
                 gpu.host_at = max(gpu.host_at, host_free - 4 * op)
-                yield from gpu.launch(op)
-                yield from gpu.gemm(first, [0] * number + [count], "gemm1", launch=False)
+                yield from _linear(gpu, first, number, count, "gemm1")
                 yield from gpu.move(count * shape.inter * 6, "activation", host_us=op)
-                yield from gpu.launch(op)
-                yield from gpu.gemm(second, [0] * number + [count], "gemm2", launch=False)
+                yield from _linear(gpu, second, number, count, "gemm2")
                 yield from gpu.move(2 * count * shape.combine_bytes, "copy", host_us=op)
         answered[step].succeed()
     yield over
@@ -121,6 +120,17 @@ def _rank(cluster, gpu, steps):
     yield from gpu.move(2 * sent * shape.combine_bytes, "unpermute", host_us=op)
     yield from gpu.move((sent + tokens) * shape.combine_bytes, "unpermute", host_us=op)
     cluster.done(rank)
+
+
+def _linear(gpu, gemm, number, rows, phase):
+    """A linear layer of one expert. Its output begins as the bias, once for each row; how many rows
+    that are the host asks the GPU. The GEMM adds to it."""
+    host, env = constants("host"), gpu.cluster.env
+    yield env.timeout(max(0.0, gpu.host_at - env.now))  # it has other operations before
+    yield from gpu.host_sync(extra_us=host.read_us)
+    yield from gpu.move(2 * rows * gemm.n * 2, phase, host_us=host.eager_op_us)
+    yield from gpu.launch(host.eager_op_us)
+    yield from gpu.gemm(gemm, [0] * number + [rows], phase, launch=False)
 
 
 def _communicate(cluster, gpu, steps, taken, answered):

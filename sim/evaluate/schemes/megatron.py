@@ -18,7 +18,7 @@ from .nccl import SendRecv, collective, exchange_counts, ring_of_rows
 from .scheme import Scheme
 from .steps import small_ops, start
 
-__all__ = ["SCHEMES", "megatron"]
+__all__ = ["SCHEMES", "gathered", "megatron"]
 
 COUNT_OPS = (
     7  # preprocess(): sum of the map, cast, sums over ranks, slice, three sums of what was gathered
@@ -38,12 +38,17 @@ def megatron(cluster):
     """One process per rank."""
     system = constants("megatron")
     if system.gather_all:
-        start(cluster, _rank_gathered, Placement(cluster.workload, system.tensor_parallel))
+        gathered(cluster, system.tensor_parallel)
         return
     shape, pairs = cluster.workload.shape, cluster.workload.pair_rows
     there = SendRecv(cluster, pairs * shape.dispatch_bytes)
     weights = SendRecv(cluster, pairs * PROBABILITY_BYTES, rows=False)
     start(cluster, _rank, there, weights, SendRecv(cluster, pairs.T * shape.combine_bytes))
+
+
+def gathered(cluster, tensor_parallel=1):
+    """The all-gather dispatcher, ``tensor_parallel`` ranks sharing the columns of each expert."""
+    start(cluster, _rank_gathered, Placement(cluster.workload, tensor_parallel))
 
 
 def _rank(cluster, gpu, there, weights, back):
