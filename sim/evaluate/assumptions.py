@@ -231,6 +231,7 @@ def published_report(options, results):
             "target, %": 100 * row.figure.target,
             "met": "yes" if row.met else "no",
             "blind": "yes" if blind(row.figure.id, record) else "",
+            "workload": row.figure.workload or row.figure.set or "",
         }
         for row in found
     ]
