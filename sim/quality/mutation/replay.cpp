@@ -3,8 +3,10 @@
 // output at every falling edge with what the unmutated design gave.
 //
 // replay TRACE COUNT: one line per mutant 0..COUNT: its number and the tests in which an output differed; "?" when it does
-// not settle. After a difference the rest of that test is skipped: its inputs were an answer to other outputs. A trace is a sequence of records of 32-bit
-// words: 1 for a rising edge or 0, number of the test, inputs, outputs. ports.h names INPUTS and OUTPUTS, in this order.
+// not settle. After a difference the rest of that test is skipped: its inputs were an answer to other outputs. The state that
+// the skipped part leaves behind must not count in later tests: outputs are compared from the first reset of a test on; a test
+// without one is named for every mutant. A trace is a sequence of records of 32-bit words: 1 for a rising edge or 0, number of the test,
+// inputs, outputs. ports.h names INPUTS and OUTPUTS, in this order.
 
 #include <cstdint>
 #include <cstdio>
@@ -55,10 +57,16 @@ int main(int argc, char** argv) {
 #define ADD(port) size += words(top->port);
         INPUTS(ADD) OUTPUTS(ADD)
         std::set<uint32_t> seen;
+        uint32_t test = 0;
+        bool reset = true;  // in this test
         top->mutsel = number;
         for (size_t at = 0; at + size <= trace.size(); at += size) {
             const uint32_t *record = &trace[at], *value = record + 2;
-            if (seen.count(record[1])) continue;
+            if (record[1] != test) {
+                if (!reset && number) seen.insert(test);
+                test = record[1], reset = false;
+            }
+            if (seen.count(test)) continue;
 #define SET(port) std::memcpy(&top->port, value, sizeof(top->port)), value += words(top->port);
             INPUTS(SET)
             top->clk = 0;
@@ -66,15 +74,18 @@ int main(int argc, char** argv) {
             if (record[0]) {
                 top->clk = 1;
                 top->eval();
+                reset |= top->rst;
                 continue;
             }
+            if (!reset) continue;
             bool differs = false;
 #define LOOK(port) differs |= std::memcmp(&top->port, value, sizeof(top->port)) != 0, value += words(top->port);
             OUTPUTS(LOOK)
-            if (differs) seen.insert(record[1]);
+            if (differs) seen.insert(test);
         }
+        if (!reset && number) seen.insert(test);
         std::printf("%d", number);
-        for (auto test : seen) std::printf(" %u", test);
+        for (auto one : seen) std::printf(" %u", one);
         std::printf("\n");
         std::fflush(stdout);
         _exit(0);
