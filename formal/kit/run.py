@@ -6,6 +6,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 
 from flow.tables import screen
+from flow.workers import end_with_parent
 
 from .engine import BUILD, TASKS, Outcome, run_task
 from .ports import ports_without_assertion
@@ -54,7 +55,8 @@ def run_checks(
         for check in checks
         if task != "cover" or nightly or check.covers == "always"
     ]
-    with ProcessPoolExecutor(jobs or os.cpu_count(), mp_context=get_context("spawn")) as pool:
+    context = get_context("spawn")
+    with ProcessPoolExecutor(jobs or os.cpu_count(), context, end_with_parent) as pool:
         futures = {pool.submit(_task, check, task, force, patience): check for check, task in work}
         for done, future in enumerate(as_completed(futures), 1):
             check, outcome = futures[future], future.result()

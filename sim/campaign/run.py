@@ -9,6 +9,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from itertools import groupby
 
+from flow.workers import end_with_parent
 from sim.bench.runner import ROOT
 from sim.system.building import HarnessError, build
 
@@ -89,7 +90,7 @@ def run_seeds(seeds, jobs=2, progress=None):
     """
     begin, out = time.monotonic(), []
     groups = [list(group) for _, group in groupby(sorted(seeds), key=lambda seed: seed // SHARE)]
-    with ProcessPoolExecutor(min(jobs, len(groups))) as pool:
+    with ProcessPoolExecutor(min(jobs, len(groups)), initializer=end_with_parent) as pool:
         for done in as_completed([pool.submit(_run_group, group) for group in groups]):
             out += done.result()
             if progress:

@@ -14,6 +14,7 @@ from multiprocessing import get_context
 from threading import Lock
 from time import process_time
 
+from flow.workers import end_with_parent
 from sim.evaluate.machine.engine import run_layer
 from sim.evaluate.machine.placement import drifted
 from sim.evaluate.machine.workload import TYPICAL_SKEW, Workload
@@ -192,6 +193,7 @@ def _begin_worker():
     layer's millions of objects few are rings: to search them less often saves a tenth of the
     time."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    end_with_parent()
     gc.set_threshold(RINGS)
 
 
