@@ -493,3 +493,17 @@ def test_ranks_that_share_columns_take_the_rows_of_all_their_experts(system, opt
         for gemms in (comet.shared_gemms(work.shape, shared), expert_gemms(work.shape))
     ]
     assert sum(of_group) * columns[0] == work.tokens * work.shape.top_k * columns[1]
+
+
+@pytest.mark.parametrize(
+    "system, options, rule",
+    [
+        ("comet", {"tensor_parallel": 3}, "tensor_parallel = 3: must divide the 4 ranks"),
+        ("comet", {"tensor_parallel": 0}, "tensor_parallel = 0: must divide the 4 ranks"),
+        ("megatron", {"tensor_parallel": 2}, "megatron.tensor_parallel = 2: must be 1 without"),
+    ],
+)
+def test_groups_that_cannot_be_are_refused(system, options, rule):
+    made, work = machine("h800", 4), Workload.make(shape("mixtral-8x7b"), 4, 64)
+    with systems.override(system, **options), pytest.raises(ValueError, match=rule):
+        run_layer(SCHEMES[system], made, work)

@@ -30,10 +30,15 @@ class Placement:
 
     ``experts_at(rank)``; ``rows_at[rank][source, expert]``, rows by source rank;
     ``partial[rank][source]``, tokens of a source that have an expert at the rank, and so get a
-    partial sum from it.
+    partial sum from it. Raises ValueError when the ranks cannot be divided into such groups.
     """
 
     def __init__(self, workload, tensor_parallel=1):
+        if tensor_parallel < 1 or workload.ranks % tensor_parallel:
+            raise ValueError(
+                f"tensor_parallel = {tensor_parallel}: must divide the {workload.ranks} ranks"
+            )
+        tensor_parallel = int(tensor_parallel)  # 2.0 from a command line
         self.workload, self.tensor_parallel = workload, tensor_parallel
         groups = workload.rank_of // tensor_parallel
         hits = np.zeros((workload.tokens, groups.max() + 1), dtype=bool)

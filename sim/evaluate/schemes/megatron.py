@@ -35,11 +35,17 @@ SORT_OPS = 5  # argsort, three of bincount, slice
 
 
 def megatron(cluster):
-    """One process per rank."""
+    """One process per rank. Raises ValueError for shared columns without the all-gather
+    dispatcher."""
     system = constants("megatron")
     if system.gather_all:
         gathered(cluster, system.tensor_parallel)
         return
+    if system.tensor_parallel != 1:
+        raise ValueError(
+            f"megatron.tensor_parallel = {system.tensor_parallel}: must be 1 without "
+            "megatron.gather_all = 1"
+        )
     shape, pairs = cluster.workload.shape, cluster.workload.pair_rows
     there = SendRecv(cluster, pairs * shape.dispatch_bytes)
     weights = SendRecv(cluster, pairs * PROBABILITY_BYTES, rows=False)
