@@ -507,3 +507,10 @@ def test_groups_that_cannot_be_are_refused(system, options, rule):
     made, work = machine("h800", 4), Workload.make(shape("mixtral-8x7b"), 4, 64)
     with systems.override(system, **options), pytest.raises(ValueError, match=rule):
         run_layer(SCHEMES[system], made, work)
+
+
+def test_a_given_capacity_is_an_even_share():
+    work = Workload.make(shape("mixtral-8x7b"), 4, 2048, skew=0.05)
+    with systems.override("tutel", host_syncs=0):
+        assert tutel.capacity(work, 1) == 2048 // 4 * 2 // 8 < work.rows.max()
+    assert tutel.capacity(work, 1) >= work.rows.max()

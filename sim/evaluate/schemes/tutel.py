@@ -4,7 +4,8 @@ with the experts' GEMMs.
 
 Source: microsoft/tutel ``tutel/impls/{moe_layer,fast_dispatch,overlap}.py``,
 ``tutel/experts/ffn.py``. The capacity factor is 0: the capacity is the largest number of rows that
-any rank has for any expert, so that no token is dropped.
+any rank has for any expert, so that no token is dropped. Without the host's wait for it the factor
+is 1, and what is above an expert's even share is dropped.
 """
 
 from math import ceil
@@ -25,6 +26,9 @@ def capacity(workload, degree):
     """Rows per expert and source rank after padding, a multiple of the number of chunks (128 of
     those above 256)."""
     rows = int(workload.rows.max())
+    if not constants("tutel").host_syncs:
+        shape = workload.shape
+        rows = shape.top_k * ceil(int(workload.tokens_of.max()) / shape.experts)
     step = degree if rows <= 256 else 128
     return ceil(rows / step) * step
 
