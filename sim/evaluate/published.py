@@ -12,12 +12,11 @@ from statistics import geometric_mean, mean, median
 
 from sim.evaluate.machine.compute import expert_gemms, grouped_gemm_us, pass_us
 from sim.evaluate.machine.hardware import load_data
-from sim.evaluate.machine.workload import Workload
-from sim.workload.models import ModelShape, model
 
 from . import bench, runner
 from . import published_machines as machines
 from .end_to_end import forward_us
+from .published_layers import cases, no_rows, workload_of
 from .runner import Point, run_point
 
 __all__ = [
@@ -29,14 +28,12 @@ __all__ = [
     "figures",
     "median_error",
     "nccl_alltoall_us",
-    "no_rows",
     "points_of",
     "rows",
 ]
 
 COMMUNICATION = ("counts", "dispatch", "combine")
 ROLES = ("fit", "test", "input", "out of scope")
-SHARE_COLUMNS = ("comet", "megatron")  # systems with tensor parallelism
 UNITS = {"gbps": "GB/s", "us": "us", "ms": "ms"}
 
 
@@ -139,131 +136,6 @@ def machine_of(figure, ranks=None):
     return machines.hardware(figure.hardware, ranks or figure.ranks)
 
 
-def plain_shape(*, hidden, inter, experts, top_k, dtype="bf16", name="published"):
-    """A shape of a benchmark that is no model."""
-    return ModelShape(
-        name=name,
-        layers=1,
-        hidden=hidden,
-        experts=experts,
-        top_k=top_k,
-        inter=inter,
-        dtype=dtype,
-        made_up=True,
-        source="benchmark",
-    )
-
-
-def of_two_matrices(inter):
-    """Width of the gated expert that has the work and the bytes of one with two matrices of
-    ``inter`` columns."""
-    return round(2 * inter / 3)
-
-
-def _shape_of(figure):
-    """(shape, tokens over all ranks) of a figure with a workload."""
-    entry = {
-        name: value
-        for name, value in _data()["workload"][figure.workload].items()
-        if name not in ("note", "constants")
-    } | figure.options
-    inter, tokens = entry["inter"], entry["tokens"] * figure.ranks
-    if entry.get("matrices") == 2:
-        inter = of_two_matrices(inter)
-    dtype = figure.options.get(
-        "dispatch_dtype", "fp8" if figure.metric.startswith(("dispatch", "combine")) else "bf16"
-    )
-    made = plain_shape(
-        hidden=entry["hidden"],
-        inter=inter,
-        experts=entry["experts"],
-        top_k=entry["top_k"],
-        dtype=dtype,
-    )
-    return made, tokens
-
-
-def workload_of(figure):
-    """The workload of a figure that has one: uniform routing, as the systems' benchmarks draw
-    it."""
-    shape, tokens = _shape_of(figure)
-    return _workload(shape, figure.ranks, tokens)
-
-
-@cache
-def _workload(shape, ranks, tokens):
-    return Workload.make(shape, ranks, tokens, skew=0.0)
-
-
-def _constants(entry, shared=None):
-    """Constants of systems that a workload or a set has in place of their own; ``shared``: ranks
-    that share an expert's columns."""
-    of = entry.get("constants", {})
-    if shared is not None:
-        of = {
-            system: values | ({"tensor_parallel": shared} if system in SHARE_COLUMNS else {})
-            for system, values in of.items()
-        }
-    return tuple((system, *one) for system, values in of.items() for one in values.items())
-
-
-def _cases(figure):
-    """(model or shape, ranks, tokens over all of them, skew, constants) of each layer of a
-    figure."""
-    if figure.workload:
-        shape, tokens = _shape_of(figure)
-        entry = _data()["workload"][figure.workload]
-        constants = _constants(entry, figure.options.get("tensor_parallel"))
-        return [(shape, figure.ranks, tokens, 0.0, constants)]
-    entry = _data()["set"][figure.set]
-    if "sequence" in entry:  # one for each group of ranks that share an expert's columns
-        of = _data()["workload"][entry["workload"]]
-        return [
-            (name, figure.ranks, tokens * figure.ranks // shared, 0.0, _constants(of, shared))
-            for name in entry["models"]
-            for tokens in entry["sequence"]
-            for shared in entry["tensor_parallel"]
-        ]
-    if "models" in entry:
-        return [
-            (name, ranks, tokens, entry["skew"], ())
-            for ranks in entry.get("ranks", (figure.ranks,))
-            for name in entry["models"]
-            if ranks <= model(name).experts
-            for tokens in entry["tokens"]
-        ]
-    if "grid" in entry:
-        of = _data()["workload"][entry["workload"]]
-        return [
-            (
-                plain_shape(
-                    hidden=of["hidden"],
-                    inter=of_two_matrices(of["inter"]),
-                    experts=experts,
-                    top_k=top_k,
-                ),
-                figure.ranks,
-                tokens,
-                0.0,
-                _constants(of, part["tensor_parallel"]),
-            )
-            for part in entry["grid"]
-            for tokens in part["tokens"]
-            for experts in part["experts"]
-            for top_k in part["top_k"]
-        ]
-    return [
-        (
-            plain_shape(**{name: of[name] for name in ("hidden", "inter", "experts", "top_k")}),
-            figure.ranks,
-            of["tokens"] * figure.ranks,
-            entry["skew"],
-            (),
-        )
-        for of in entry["shapes"]
-    ]
-
-
 def points_of(figure):
     """{system: [its layers]} that a figure is about, its own and those it is over, as points in the
     same order; empty for what is no layer."""
@@ -286,7 +158,7 @@ def points_of(figure):
                 fabric=tuple(machines.fabric(entry, ranks).items()),
                 constants=constants,
             )
-            for shape, ranks, tokens, skew, constants in _cases(figure)
+            for shape, ranks, tokens, skew, constants in cases(figure)
         ]
         for system, entry in entries.items()
     }
@@ -392,12 +264,6 @@ def _exposed_fraction(figure, layers):
         )
 
     return mean(1 - work(point) / result.us for point, result in _own(figure, layers))
-
-
-def no_rows(ranks):
-    """A workload for what has none of its own."""
-    small = plain_shape(hidden=128, inter=128, experts=ranks, top_k=1)
-    return _workload(small, ranks, ranks)
 
 
 def _flag(figure, layers):

@@ -8,7 +8,7 @@ from sim.evaluate import bench
 from sim.evaluate.alltoall import alltoall_report
 from sim.evaluate.machine.engine import Cluster
 from sim.evaluate.machine.hardware import machine
-from sim.evaluate.published import no_rows
+from sim.evaluate.published_layers import no_rows
 from sim.evaluate.schemes.nccl import SendRecv, channels, ring_us, way
 from sim.evaluate.schemes.steps import link_payload_gbps
 from sim.evaluate.study import Options

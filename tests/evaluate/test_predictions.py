@@ -7,6 +7,7 @@ import pytest
 
 from sim.evaluate import predictions, published
 from sim.evaluate.predictions import PAGE, PUBLISHED, asked, blind, commit_of, predict, read
+from sim.evaluate.published_layers import workload_of
 
 HEAD = "# Predictions\n\n| Figure |\n|---|\n"
 LINE = "| `a.b` | dispatch of a | 12.5 | us | `0123456789ab` | a paper |\n"
@@ -27,7 +28,7 @@ def test_what_is_asked():
         elif figure.set:
             assert all(made.ranks == figure.ranks for made, _ in published.set_of(figure))
         else:
-            assert published.workload_of(figure).tokens % figure.ranks == 0
+            assert workload_of(figure).tokens % figure.ranks == 0
     assert ids <= read(PAGE.read_text()).keys()
 
 
