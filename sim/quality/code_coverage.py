@@ -32,7 +32,7 @@ BLOCKS = {
     "steer, merge": ("decoder_parts", "", "decoder", "parts"),
     "packet manager": ("packet_manager_tiny", "", "packet_manager", "tiny"),
     "link port": ("link_small", "", "link", "small or first_rank"),
-    "loop port": ("link_mesh_odd", r"\.loop\b", "link", "switch"),
+    "loop port": ("loop_port", "", "link", "loop_port"),
     "serializer": ("serializer_256_32", "", "link", "serializer and 256-32"),
     "deserializer": ("deserializer_256_32", "", "link", "deserializer and 256-32"),
     "slice credits": ("slice_credits", "", "link", "slice_credits"),
@@ -137,7 +137,8 @@ def _page(figures, bins):
 
 
 def main(given=(), judged=False, missed=False):
-    """``moe-hub coverage``; returns the exit code, 1 when tests fail or a bin is missed. ``given``:
+    """``moe-hub coverage``; returns the exit code, 1 when tests fail, a bin is missed or a part was
+    not built. ``given``:
     names of parts, all without any; ``judged``: no new run; ``missed``: lists the missed points."""
     blocks = given or list(BLOCKS)
     if not judged and _run(blocks):
@@ -145,6 +146,9 @@ def main(given=(), judged=False, missed=False):
         return 1
     figures = {}
     for name in blocks:
+        if not (FOLDER / f"{BLOCKS[name][0]}.json").exists():
+            print(f"{name}: no test has built its bench {BLOCKS[name][0]}: nothing is counted")
+            continue
         figures[name], points = count(*BLOCKS[name][:2])
         told = ", ".join(f"{kind} {a}/{b}" for kind, (a, b) in figures[name].items())
         print(f"{name}: {told}")
@@ -153,6 +157,7 @@ def main(given=(), judged=False, missed=False):
     planned, hit = coverage.planned_bins(), coverage.hit_bins()
     bins = (sum(name in hit for name in planned), len(planned))
     print(f"{bins[0]} of {bins[1]} planned bins hit")
-    if not given:
+    whole = len(figures) == len(blocks)
+    if whole and not given:
         PAGE.write_text(_page(figures, bins))
-    return 0 if given or bins[0] == bins[1] else 1
+    return 0 if whole and (given or bins[0] == bins[1]) else 1

@@ -57,3 +57,17 @@ def test_another_text_starts_again(put):
 def test_every_part_has_tests():
     for name, (_, _, folder, _) in BLOCKS.items():
         assert list((ROOT / "tests" / folder).glob("test_*.py")), name
+
+
+def test_a_part_without_counts_is_told(put, monkeypatch, capsys, tmp_path):
+    """The others are, too; no page is written."""
+    monkeypatch.setattr(code_coverage, "BLOCKS", {"toy": ("toy",), "lost": ("gone",)})
+    monkeypatch.setattr(code_coverage, "PAGE", tmp_path / "page.md")
+    put(record("line", 3, "", 1))
+    assert code_coverage.main(judged=True) == 1
+    told = capsys.readouterr().out.splitlines()
+    assert told[:2] == [
+        "toy: line 1/1, branch 0/0",
+        "lost: no test has built its bench gone: nothing is counted",
+    ]
+    assert not (tmp_path / "page.md").exists()
