@@ -138,8 +138,8 @@ def _page(figures, bins):
 
 def main(given=(), judged=False, missed=False):
     """``moe-hub coverage``; returns the exit code, 1 when tests fail, a bin is missed or a part was
-    not built. ``given``:
-    names of parts, all without any; ``judged``: no new run; ``missed``: lists the missed points."""
+    not built. ``given``: names of parts, all without any; ``judged``: no new run; ``missed``: lists
+    the missed points."""
     blocks = given or list(BLOCKS)
     if not judged and _run(blocks):
         print("tests failed: nothing is counted")
