@@ -3,7 +3,7 @@
 ``data/fitted.toml`` in place of it."""
 
 from contextlib import ExitStack, contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from types import SimpleNamespace
 
@@ -32,19 +32,13 @@ def _systems():
 
 
 SYSTEMS = tuple(_systems())
-_fitted = None
-_overrides = {}
+_overrides = {}  # {system: ((name, value), ...)}
 
 
+@cache
 def _fitted_values():
-    global _fitted
-    if _fitted is None:
-        _fitted = (
-            load_data("fitted.toml")
-            if (files(__package__) / "data" / "fitted.toml").is_file()
-            else {}
-        )
-    return _fitted
+    there = (files(__package__) / "data" / "fitted.toml").is_file()
+    return load_data("fitted.toml") if there else {}
 
 
 def _entry(system):
@@ -53,12 +47,17 @@ def _entry(system):
     return _systems()[system]
 
 
+@lru_cache(maxsize=1024)  # a search asks for ever new ones
+def _in_force(system, changes):
+    values = {name: entry["value"] for name, entry in _entry(system).items()}
+    values |= {name: entry["value"] for name, entry in _fitted_values().get(system, {}).items()}
+    return SimpleNamespace(**values | dict(changes))
+
+
 def constants(system):
     """The constants of ``system`` by name: ``constants("comet").combine_ctas``. Raises
     :class:`UnknownSystem`."""
-    values = {name: entry["value"] for name, entry in _entry(system).items()}
-    values |= {name: entry["value"] for name, entry in _fitted_values().get(system, {}).items()}
-    return SimpleNamespace(**values | _overrides.get(system, {}))
+    return _in_force(system, _overrides.get(system, ()))
 
 
 def all_constants():
@@ -82,8 +81,8 @@ class override:
         self.system, self.values = system, values
 
     def __enter__(self):
-        self.before = _overrides.get(self.system, {})
-        _overrides[self.system] = self.before | self.values
+        self.before = _overrides.get(self.system, ())
+        _overrides[self.system] = tuple({**dict(self.before), **self.values}.items())
 
     def __exit__(self, *_):
         _overrides[self.system] = self.before

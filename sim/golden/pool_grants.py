@@ -91,8 +91,9 @@ class Grants:
                 self.level = min(self.most, self.level + self.level // 2)
             self._unmet = self._denied = self._hungry = False
         touched, self._touched = self._touched, set()
-        everyone, lacking, told = measures or asks, self._lacking, []
-        # A visit of another one could change nothing.
+        # A visit of another one could change nothing; nobody is asked to give back what all have.
+        everyone = measures or (asks and (self._short or self._denied))
+        lacking, told = self._lacking, []
         for source in self.sources if everyone else sorted(touched | lacking):
             if everyone or source in touched or self.free:
                 known = self.sources[source]

@@ -3,11 +3,11 @@
 
 import numpy as np
 import pytest
-import simpy
 
 from sim.evaluate.machine.in_switch import InSwitchNetwork
 from sim.evaluate.machine.network import Network, flits_of
 from sim.evaluate.machine.network_settings import NetworkSettings
+from sim.evaluate.machine.timeline import Timeline
 
 ROW = 1024
 FLITS = flits_of(ROW)[1]
@@ -30,7 +30,7 @@ def settings(**changes):
 
 
 def idle(kind=InSwitchNetwork, more=None, **changes):
-    env = simpy.Environment()
+    env = Timeline()
     return env, kind(env, settings=settings(**changes), **(more or {}))
 
 

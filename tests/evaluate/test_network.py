@@ -5,10 +5,10 @@ import json
 
 import numpy as np
 import pytest
-import simpy
 
 from sim.evaluate.calibrate import is_current
 from sim.evaluate.machine.network import HUB_FILE, Network, NetworkSettings, flits_of
+from sim.evaluate.machine.timeline import Timeline
 
 FULL = 9  # flits of a full packet of 128 bytes
 LATENCY, STORE, WRITE, CREDIT = 64, 14, 15, 17
@@ -43,7 +43,7 @@ def settings(**changes):
 
 def idle(**changes):
     """A network on which nothing has been sent, behind its clock."""
-    env = simpy.Environment()
+    env = Timeline()
     return env, Network(env, settings=settings(**changes))
 
 
@@ -299,13 +299,13 @@ def test_what_cannot_be_is_refused_in_one_line(call, words):
 def test_machine_gives_microseconds():
     from sim.evaluate.machine.hardware import machine
 
-    env, preset = simpy.Environment(), machine("h800_400", 8)
+    env, preset = Timeline(), machine("h800_400", 8)
     network = Network(env, preset)
     transfers = [network.send(0, dst, 7_000_000) for dst in range(1, 8)]
     env.run()
     # 49 MB at 400 GB/s, eight ninths of it payload; half a microsecond to the other GPU.
     assert 122.5 * 9 / 8 + 0.5 < max(ends(transfers)) < 122.5 * 9 / 8 + 1
-    assert Network(simpy.Environment(), machine("gb200_nvl72", 72)).settings.ranks == 72
+    assert Network(Timeline(), machine("gb200_nvl72", 72)).settings.ranks == 72
 
 
 def test_hub_file_is_as_the_benchmark_writes_it():

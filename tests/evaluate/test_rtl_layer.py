@@ -7,10 +7,8 @@ from itertools import accumulate
 from types import SimpleNamespace
 
 import pytest
-import simpy
 
 from hub_rtl.producer.tell_list import PATIENCE
-from sim.evaluate.machine.network import Network, NetworkSettings
 from sim.evaluate.machine.rtl_layer import (
     CHOICE_CYCLES,
     LINK_CYCLES,
@@ -22,6 +20,7 @@ from sim.evaluate.machine.rtl_layer import (
     _Layer,
 )
 from sim.evaluate.machine.store_port import ROWS, Closes, Job, StorePort
+from sim.evaluate.machine.timeline import Timeline
 
 
 class Port:
@@ -29,9 +28,9 @@ class Port:
     closes went."""
 
     def __init__(self, *entries):
-        self.env = simpy.Environment()
+        self.env = Timeline()
         self.entries, self.told = list(entries), {}
-        self.layer = Network(self.env, settings=NetworkSettings(ranks=2, rate=16, latency=1))
+        self.layer = SimpleNamespace(call=self.env.call_after)
         self.closes = Closes(self, self.tell)
 
     def tell(self, dst, handles):
@@ -109,9 +108,8 @@ class News:
     counts_told = None
 
     def __init__(self):
-        self.env, self.sent = simpy.Environment(), {}
-        network = Network(self.env, settings=NetworkSettings(ranks=2, rate=16, latency=1))
-        self.call = network.call
+        self.env, self.sent = Timeline(), {}
+        self.call = self.env.call_after
         self.news, self.turns, self.patient = [[deque(), deque()]], [deque()], [False]
         self.unsent, self.regions = [[1] * 4], [range(2), range(2)]
         shape = SimpleNamespace(experts=4)
@@ -170,12 +168,11 @@ def test_a_tell_waits_no_longer_than_its_patience():
 
 def test_a_scoreboard_takes_one_packet_of_news_after_the_other():
     """Each rank's has its own time, and what comes late waits for nothing."""
-    env, taken = simpy.Environment(), []
-    network = Network(env, settings=NetworkSettings(ranks=2, rate=16, latency=1))
+    env, taken = Timeline(), []
     layer = SimpleNamespace(
         env=env,
         news_free=[0.0, 0.0],
-        call=network.call,
+        call=env.call_after,
         news_here=lambda rank, packed: taken.append((rank, len(packed), env.now)),
     )
     env.run(until=10)
@@ -196,15 +193,14 @@ def test_a_scoreboard_takes_one_packet_of_news_after_the_other():
 @pytest.mark.parametrize("packets, tail", [(2, 16), (2, 0), (0, 48)])
 def test_the_last_packet_of_a_row_leaves_as_soon_as_its_bytes_are_there(packets, tail):
     """It is full with them, as the others with theirs (docs/blocks/packet_manager.md)."""
-    sent, env = [], simpy.Environment()
-    network = Network(env, settings=NetworkSettings(ranks=2, rate=16, latency=1))
+    sent, env = [], Timeline()
     layer = SimpleNamespace(
         env=env,
         harness=SimpleNamespace(streams=1, weight=3, window=1),
         plan=SimpleNamespace(cfg=SimpleNamespace(ranks=2, pool_depth=16)),
         piece=1,
         packet_bytes=128,
-        call=network.call,
+        call=env.call_after,
         tell_closes=print,
         times=SimpleNamespace(stored=[0, 0]),
         network=SimpleNamespace(

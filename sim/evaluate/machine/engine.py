@@ -27,13 +27,13 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 import numpy as np
-import simpy
 
 from sim.evaluate.systems import constants
 
 from . import compute
 from .network import Network
 from .network_settings import NetworkSettings
+from .timeline import Timeline
 
 __all__ = ["Cluster", "GpuSim", "GroupedGemm", "LayerResult", "NoGraph", "run_layer"]
 
@@ -270,11 +270,13 @@ class Cluster:
             raise ValueError(
                 f"delays = {delays}: must be {machine.ranks} times, none of them below 0"
             )
-        self.machine, self.workload, self.env = machine, workload, simpy.Environment()
+        self.machine, self.workload, self.env = machine, workload, Timeline()
         settings = NetworkSettings.of(machine, **network_options)
         stock = replace(settings, places=None, local_rate=inf)
         self.connect(settings if hub else stock)
         self.rng = np.random.default_rng([seed, 0xC0])
+        self.seed, self.network_options = seed, network_options
+        self.tried = None  # what :meth:`first_layer` returns, where the scheme has tried it
         self.leads = leads or [inf] * machine.ranks
         self.delays = delays or [0.0] * machine.ranks
         self.graph = constants("host").graph
@@ -431,6 +433,18 @@ class Cluster:
             for gpu in self.gpus
         ]
 
+    @property
+    def is_over(self):
+        """Whether all ranks have ended."""
+        return len(self._done) == self.machine.ranks
+
+    def first_layer(self):
+        """Runs a layer that none came before: (its :class:`LayerResult`, :meth:`next_leads`)."""
+        if self.tried is None:
+            self.env.run()
+            self.tried = self.result(), self.next_leads()
+        return self.tried
+
     def result(self):
         """:class:`LayerResult` of a layer that has run; a rank that waits for one that never begins
         has ended at ``inf``. Raises RuntimeError when a rank did not finish without such a reason.
@@ -473,13 +487,16 @@ def run_layer(scheme, machine, workload, seed=1, delays=None, **network_options)
         hub = getattr(scheme, "hub", False)
         cluster = Cluster(machine, workload, seed, hub, leads, delays, **network_options)
         scheme(cluster)
-        cluster.env.run()
         return cluster
 
+    def second(leads=None):
+        cluster = layer(leads, delays)
+        cluster.env.run()
+        return cluster.result()
+
     if delays and constants("host").graph:  # whose launches wait for no host
-        return layer(delays=delays).result()
-    before = layer()
-    result, leads = before.result(), before.next_leads()
+        return second()
+    result, leads = layer().first_layer()
     if not delays and all(lead == inf for lead in leads):
         return result
-    return layer(leads, delays).result()
+    return second(leads)

@@ -204,7 +204,9 @@ class InSwitchNetwork(Network):
         )
         for src, copy in request.copies.items():
             copy.callbacks.append(
-                lambda _, src=src: self.call(read, self._queue, made.terms[src], "terms")
+                lambda _, src=src: self._call_at(
+                    self.env.now + read, self._queue, made.terms[src], "terms"
+                )
             )
         return made
 
@@ -264,7 +266,7 @@ class InSwitchNetwork(Network):
             return True
         if src not in self._asleep:
             self._asleep.add(src)
-            self.call(free - now, self._wake, src)
+            self._call_at(free, self._wake, src)
         return False
 
     def _wake(self, src):
@@ -308,7 +310,7 @@ class InSwitchNetwork(Network):
         self.egress_busy[port.src] += length / self._planes
         if not message.packets_waiting:
             message._leave(self.env.now + s.store_latency + flits * self._cycle)
-        self.call(length, self._passed, port, message, packets, flits, parts)
+        self.env.call_after(length, self._passed, port, message, packets, flits, parts)
 
     def _passed(self, port, message, packets, flits, parts):
         """A batch's last flit has left: its copies go down, or the sums that it completes."""
@@ -326,12 +328,12 @@ class InSwitchNetwork(Network):
             last = max(last, end)
             copy = message.copies[dst]
             if count and dst != port.src and message.payload_bytes and s.places is not None:
-                self._frees(port, dst, end + s.credit_latency, count)
+                self._frees(self._pools[dst][port.plane], port.src, end + s.credit_latency, count)
             if down and not copy.flits_waiting:
                 self._arrive(copy, end + s.store_latency + s.write_latency)
         if not message.packets_waiting:
             last += s.store_latency + s.write_latency
-            self.call(last - self.env.now, message.succeed, last)
+            self._call_at(last, message.succeed, last)
 
     def _add(self, port, term, packets, flits):
         sums, dst = term.sums, term.dst

@@ -19,7 +19,7 @@ in place of flits:
 * a message is done when memory has acknowledged its last byte; what is for the own GPU takes the
   loopback path, no link.
 
-    env = simpy.Environment() network = Network(env, machine)                     # or Network(env,
+    env = Timeline() network = Network(env, machine)                     # or Network(env,
     settings=NetworkSettings(...)) transfer = network.send(0, 3, 8 * 4096, row_bytes=4096) yield
     transfer.left                                 # the last flit is on the sender's link: its
     buffer is free yield transfer                                      # the last byte is
@@ -75,19 +75,6 @@ class Transfer(simpy.Event):
         self._left_at = time
         if self._left is not None:
             _fire(self._left, time)
-
-
-class _Call:
-    """What the environment takes for an event: a call that nobody waits for."""
-
-    __slots__ = ("callbacks", "function", "arguments")
-    _ok = True
-
-    def __init__(self, function, arguments):
-        self.callbacks, self.function, self.arguments = _CALL, function, arguments
-
-
-_CALL = (lambda call: call.function(*call.arguments),)
 
 
 def _fire(event, time):
@@ -186,10 +173,11 @@ class _Pool:
     """Receive pools of one plane of a GPU: who has their places, (time, source, packets) that will
     leave them, when sources are visited next, and the period of the last visit."""
 
-    __slots__ = ("grants", "coming", "next", "period")
+    __slots__ = ("rank", "plane", "grants", "coming", "next", "period")
 
-    def __init__(self, rank, settings):
+    def __init__(self, rank, plane, settings):
         sources = [source for source in range(settings.ranks) if source != rank]
+        self.rank, self.plane = rank, plane
         self.grants = Grants(sources, settings.places, settings.pools)
         self.coming, self.next, self.period = deque(), inf, 0
 
@@ -197,18 +185,18 @@ class _Pool:
 class Network:
     """Links, switch planes and hubs between the GPUs of a machine; see the module's text.
 
-    Parameters: ``env``, a simpy environment; ``machine`` (see :meth:`NetworkSettings.of`, which
-    also takes ``options``) or ``settings``. Figures, all of what was sent so far:
-    ``payload_bytes``, ``wire_bytes`` (headers included, links only), ``report_bytes`` (flits that
-    tell credits), ``local_bytes`` (payload within a GPU), ``messages``; ``egress_busy[gpu]``
-    and ``ingress_busy[gpu]``, the time that the links carried flits (mean of the planes). Same
-    calls at the same times, same result.
+    Parameters: ``env``, a :class:`.timeline.Timeline`; ``machine`` (see
+    :meth:`NetworkSettings.of`, which also takes ``options``) or ``settings``. Figures, all of what
+    was sent so far: ``payload_bytes``, ``wire_bytes`` (headers included, links only),
+    ``report_bytes`` (flits that tell credits), ``local_bytes`` (payload within a GPU),
+    ``messages``; ``egress_busy[gpu]`` and ``ingress_busy[gpu]``, the time that the links carried
+    flits (mean of the planes). Same calls at the same times, same result.
     """
 
     def __init__(self, env, machine=None, *, settings=None, **options):
         if (machine is None) == (settings is None):
             raise ValueError("a network is made for a machine, or from settings")
-        self.env = env
+        self.env, self._call_at = env, env.call_at
         self.settings = s = settings or NetworkSettings.of(machine, **options)
         self._planes = 1 if s.spray else s.planes
         self._cycle = s.flit_bytes * self._planes / s.rate  # of a flit on one plane
@@ -222,7 +210,9 @@ class Network:
         ]
         self._pools, self._round_length = None, s.visit * (s.ranks - 1)
         if s.places is not None and s.ranks > 1:
-            self._pools = [[_Pool(dst, s) for _ in range(self._planes)] for dst in range(s.ranks)]
+            self._pools = [
+                [_Pool(dst, plane, s) for plane in range(self._planes)] for dst in range(s.ranks)
+            ]
         self._ingress_free = [[0.0] * self._planes for _ in range(s.ranks)]
         self._local_free = [0.0] * s.ranks
         self.payload_bytes = self.wire_bytes = self.local_bytes = self.report_bytes = (
@@ -315,12 +305,6 @@ class Network:
             transfer.callbacks.append(lambda one: self.written(one.dst, one.payload_bytes))
         _fire(transfer, time)
 
-    def call(self, delay, function, *arguments):
-        """Calls ``function(*arguments)`` after ``delay``."""
-        now = self.env.now
-        delay = max(0.0, now + delay - now)  # what is left of it behind so long a time
-        self.env.schedule(_Call(function, arguments), delay=delay)
-
     def _loop(self, transfer):
         s, now = self.settings, self.env.now
         self.local_bytes += transfer.payload_bytes
@@ -345,12 +329,12 @@ class Network:
     def _send_batch(self, port, pair):
         """One turn of a destination: packets of its first messages, as many as a batch and its
         credits allow."""
-        s, now = self.settings, self.env.now
+        s, now, lists = self.settings, self.env.now, pair.lists
         old = now - s.age_limit
         room = min(port.batch, self._most, pair.credits)
         packets = flits = 0
         ended = []  # (message, flits of the batch up to its end)
-        while packets < room and pair.lists:
+        while packets < room and lists:
             head = pair.head(old)
             count, waiting = room - packets, head.packets_waiting
             if count < waiting:
@@ -365,7 +349,7 @@ class Network:
                 ended.append((head, flits))
             packets += count
             pair.sent(head, old)
-        if not pair.lists:
+        if not lists:
             port.turns.remove(pair)
         pair.credits -= packets
         told = 0
@@ -377,7 +361,7 @@ class Network:
         self.egress_busy[port.src] += length / self._planes
         for transfer, at in ended:
             transfer._leave(now + s.store_latency + at * self._cycle)
-        self.call(length, self._sent, port, pair, packets, flits, ended)
+        self._call_at(now + length, self._sent, port, pair, packets, flits, ended)
 
     def _sent(self, port, pair, packets, flits, ended):
         """A batch's last flit has left: its place on the receiver's link, its credits, the ends of
@@ -396,33 +380,33 @@ class Network:
             inside = 0.0 if transfer.list == NEWS else s.store_latency + s.write_latency
             self._arrive(transfer, end - (flits - at) * self._cycle + inside)
         if self._pools:
-            self._frees(port, pair.dst, end + s.credit_latency, packets)
+            self._frees(
+                self._pools[pair.dst][port.plane], port.src, end + s.credit_latency, packets
+            )
         port.busy = False
         self._serve(port)
 
-    def _frees(self, port, receiver, time, packets):
-        """Packets have left the receiver's pool at that time; sources are visited behind it."""
-        pool = self._pools[receiver][port.plane]
-        pool.coming.append((time, port.src, packets))
+    def _frees(self, pool, source, time, packets):
+        """Packets have left the pool at that time; sources are visited behind it."""
+        pool.coming.append((time, source, packets))
         if len(pool.coming) == 1:
-            self._visit_at(receiver, port.plane, self._round(time))
+            self._visit_at(pool, self._round(time))
 
     def _round(self, time):
         """When the first round of visits after a time begins."""
         length = self._round_length
         return length * (floor(time / length) + 1) if length else time
 
-    def _visit_at(self, receiver, plane, time):
-        pool = self._pools[receiver][plane]
+    def _visit_at(self, pool, time):
         if time < pool.next:  # a visit that was planned for later is none
             pool.next = time
-            self.call(time - self.env.now, self._visit, receiver, plane, time)
+            self._call_at(time, self._visit, pool, time)
 
-    def _visit(self, receiver, plane, planned):
+    def _visit(self, pool, planned):
         """A round: every source is looked at, and told what it got."""
-        pool, now, period = self._pools[receiver][plane], self.env.now, self.settings.period
         if planned != pool.next:
             return
+        now, period = self.env.now, self.settings.period
         pool.next, grants, coming = inf, pool.grants, pool.coming
         while coming and coming[0][0] <= now:
             _, source, packets = coming.popleft()
@@ -433,15 +417,15 @@ class Network:
         if measures:
             pool.period = floor(periods)
         for source, granted, back in grants.round(measures):
-            self._tell(receiver, plane, source, self._granted, receiver, granted, back)
+            self._tell(pool.rank, pool.plane, source, self._granted, pool, granted, back)
         if grants.pending:
-            self._visit_at(receiver, plane, self._round(now))
+            self._visit_at(pool, self._round(now))
         elif coming:
-            self._visit_at(receiver, plane, self._round(coming[0][0]))
+            self._visit_at(pool, self._round(coming[0][0]))
         elif period < inf and not grants.settled:
-            self._visit_at(receiver, plane, period * (pool.period + 1))
+            self._visit_at(pool, period * (pool.period + 1))
 
-    def _tell(self, src, plane, dst, function, *arguments):
+    def _tell(self, src, plane, dst, function, pool, *arguments):
         """A flit of its own goes from a hub to another: between packets, and through the other's
         ingress link behind what is queued there."""
         s, now, port = self.settings, self.env.now, self._ports[src][plane]
@@ -455,20 +439,22 @@ class Network:
             arrival = queued
         if queued > now:
             free[plane] = queued + cycle
-        self.call(arrival + cycle - now, function, self._ports[dst][plane], *arguments)
+        self._call_at(arrival + cycle, function, pool, self._ports[dst][plane], *arguments)
 
-    def _granted(self, port, receiver, packets, back):
-        """A source hears what it may send more; asked to, it gives back of what it has not used."""
-        pair = port.pairs[receiver]
+    def _granted(self, pool, port, packets, back):
+        """A source hears what it may send more; asked to, it gives back of what it has not used.
+        ``pool``: the receiver's, ``port``: the source's."""
+        pair = port.pairs[pool.rank]
         pair.credits += packets
         if back:
-            part = self._pools[receiver][port.plane].grants.gives(pair.credits)
+            part = pool.grants.gives(pair.credits)
             if part:
                 pair.credits -= part
-                self._tell(port.src, port.plane, receiver, self._returned, port.src, part)
-        self._serve(port)
+                self._tell(port.src, port.plane, pool.rank, self._returned, pool, port.src, part)
+        if not port.busy:
+            self._serve(port)
 
-    def _returned(self, port, source, packets):
-        """The receiver hears that a source has given places back. ``port``: the receiver's own."""
-        self._pools[port.src][port.plane].grants.returned(source, packets)
-        self._visit_at(port.src, port.plane, self._round(self.env.now))
+    def _returned(self, pool, _, source, packets):
+        """The receiver hears that a source has given places back."""
+        pool.grants.returned(source, packets)
+        self._visit_at(pool, self._round(self.env.now))

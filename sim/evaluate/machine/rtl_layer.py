@@ -13,7 +13,6 @@ from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
-import simpy
 
 from hub_rtl.producer.tell_list import PATIENCE
 from hub_rtl.receive_pool.receive_pool import PERIOD
@@ -24,6 +23,7 @@ from sim.system.layer import AGE_LIMIT, rows_of
 from .network import Network, NetworkSettings, hub_figures
 from .network_settings import credit_cycles
 from .store_port import ANSWERS, ROWS, Job, StorePort
+from .timeline import Timeline
 
 __all__ = ["Harness", "LayerTimes", "model_layer"]
 
@@ -79,7 +79,8 @@ class _Layer:
     def __init__(self, plan, harness, hub, piece):
         cfg = plan.cfg
         self.plan, self.harness, self.hub, self.piece = plan, harness, hub["latency_cycles"], piece
-        self.packet_bytes, self.env = cfg.packet_bytes, simpy.Environment()
+        self.packet_bytes, self.env = cfg.packet_bytes, Timeline()
+        self.call = self.env.call_after
         self.network = Network(self.env, settings=settings_of(cfg, harness, hub, piece))
         self.ports = [StorePort(self, rank) for rank in range(cfg.ranks)]
         self.free = [[0.0] * harness.expert_units for _ in range(cfg.ranks)]
@@ -98,9 +99,6 @@ class _Layer:
         self.times = LayerTimes(
             *([[] for _ in range(cfg.ranks)] for _ in range(3)), stored=[0.0] * cfg.ranks
         )
-
-    def call(self, delay, function, *arguments):
-        self.network.call(delay, function, *arguments)
 
     def _answer_counts(self, rank):
         """Answers that each tile of the rank's tokens waits for."""

@@ -14,11 +14,10 @@ are those of a :class:`Box`, which others use at the same time:
   could launch before it has: the best order of its calls is taken.
 """
 
-import simpy
-
 from sim.evaluate.machine.compute import GpuTimes, pass_us
 from sim.evaluate.machine.engine import Cluster, GpuSim
 from sim.evaluate.machine.network import Network
+from sim.evaluate.machine.timeline import Timeline
 
 __all__ = ["Box", "Device", "Layer", "Stream"]
 
@@ -229,7 +228,7 @@ class Box:
     first layer asks for them."""
 
     def __init__(self, machine, seed=1, lanes=1, apart=False, **network_options):
-        self.machine, self.seed, self.env = machine, seed, simpy.Environment()
+        self.machine, self.seed, self.env = machine, seed, Timeline()
         self.network_options = network_options
         self.devices = [Device(self.env, machine.gpu, lanes, apart) for _ in range(machine.ranks)]
         self.network, self._layers = None, {}
