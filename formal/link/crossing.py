@@ -16,6 +16,7 @@ from hub_rtl.link.crossing import LINK, ON_THEIR_WAY, Crossing
 
 __all__ = [
     "ItemsCrossInOrder",
+    "LevelsCross",
     "NoticesFindRoom",
     "StrobesAreCounted",
     "StrobesFindRoom",
@@ -103,6 +104,28 @@ class ItemsCrossInOrder(TwoClocks):
         payload = Value.cast(sink.payload)
         self.always("valid held", sink.valid, when=held)
         self.always("payload held", payload == self.past(payload, "shown"), when=held)
+
+
+class LevelsCross(TwoClocks):
+    """What a side sees of a level of the other changes with its own clock only, and is the level
+    when it has stood for two ticks of that."""
+
+    def build(self, m):
+        dut, link = self.crossing(m), self.parts[0].link
+        for name, level, seen, reader in (
+            ("rank", dut.rank, link.rank, LINK),
+            ("dead", dut.peer_dead, link.peer_dead, LINK),
+            ("ready", link.ctl_ready, dut.ctl_ready, "sync"),
+        ):
+            tick, before = self.tick[reader], self.past(seen, f"{name}_seen")
+            rests = self.started & ~self.past(tick, f"{name}_ticked")
+            self.always(f"{name}: with the reader's clock", seen == before, when=rests)
+            ticks, stood = Signal(range(3)), Signal(range(3))  # in which it was what it is
+            same = level == self.past(level, f"{name}_before")
+            m.d.comb += stood.eq(Mux(same, ticks, 0))
+            m.d.sync += ticks.eq(stood + (tick & (stood != 2)))
+            self.always(f"{name}: as it is", seen == level, when=stood == 2)
+            self.reach(f"{name}: seen", self.started & (seen != before))
 
 
 class TakenIsTold(TwoClocks):

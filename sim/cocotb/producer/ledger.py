@@ -291,6 +291,55 @@ async def jumps(rig, cfg, rng):
     cover("producer.ledger.jumps")
 
 
+async def held_for(rig, slice, keys):
+    """Nobody takes what is spent while a slice sends full packets, one in every cycle; then all is
+    taken. Returns how many cycles the slice was held behind that, the same whatever came before."""
+    await rig.reset()
+    rig.o_spent.set_pause("stop")
+    await rig.until(lambda: not rig.get("clearing"), what="cleared words")
+    for state in (rig.left, rig.told, rig.spent, rig.named):
+        state.clear()
+    banks, size = ledger_banks(rig.cfg), rig.cfg.packet_bytes
+    await stopped(rig, [key for key in rig.keys if (key[0] - keys[0][0]) % banks == 0])
+    for at, (dest, bank) in enumerate([keys[0], *keys]):
+        rig.set(f"sent__{slice}", {"en": 1, "dest": dest, "bank": bank, "bytes": size})
+        rig.left[dest, bank] -= size
+        rig._note((dest, bank))
+        await rig.cycles(1)
+        rig.set(f"sent__{slice}", 0)
+        if not at:  # it goes to where the memory takes updates from: those behind it wait
+            await rig.cycles(6)
+    await rig.cycles(4)
+    rig.o_spent.set_pause(None)
+    begin = rig.cycle
+    await rig.until(lambda: not rig.get("hold"), 200, "the end of holding")
+    held = rig.cycle - begin
+    await rig.until(lambda: not rig.i_announce.pending, 400, "the announcements")
+    await rig.cycles(60)
+    assert rig.named == Counter(rig.spent), f"{rig.spent}, {rig.named}"
+    for key in rig.keys:
+        left = (await rig.read(key))["left"]
+        assert left == rig.left.pop(key, 0) % (1 << rig.cfg.total_width + 1), key
+    return held
+
+
+@LedgerRig.test(fits=lambda cfg: cfg.dests > 7)
+async def joins_what_waits(rig, cfg, rng):
+    """A packet joins one of the same word that waits: it takes no place, so its slice is held as
+    long as without it, and the sum of both is right to the byte. Also the packets that were on
+    their way when their slice was held."""
+    for slice in range(cfg.slices):
+        first = rng.randrange(cfg.dests)
+        banks = ledger_banks(cfg)
+        keys = rng.sample([key for key in rig.keys if (key[0] - first) % banks == 0], PLACES - 1)
+        for last in range(1, PLACES - 1):
+            alone = await held_for(rig, slice, keys[: last + 1])
+            for more in range(1, PLACES - last):
+                held = await held_for(rig, slice, keys[: last + 1] + keys[last : last + 1] * more)
+                assert held == alone, f"slice {slice}, place {last}, {more} more: {held}, {alone}"
+    cover("producer.ledger.joins")
+
+
 @LedgerRig.test()
 async def slices_in_turn(rig, cfg, rng):
     """Slices that send all the time have as many packets taken, each; none is passed over. A flush

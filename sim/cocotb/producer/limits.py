@@ -2,7 +2,7 @@
 """cocotb tests of ProducerControl: latencies, whose turn it is, full queues, software at the full
 rate."""
 
-from itertools import cycle, pairwise, product
+from itertools import cycle, pairwise, permutations, product
 
 from hub_rtl.contract.packets import NEWS_ENTRIES, CommandOp, Reason
 from sim.quality.coverage import cover
@@ -98,16 +98,17 @@ async def turns(rig, cfg, rng):
 @ProducerRig.test(rate=0, peek=0)
 async def slow_answers(rig, cfg, rng):
     """Answers are taken slowly: those of fences and of other commands go by turns."""
-    await rig.start(owner=1, epoch=2)
-    rig.o_response.set_pause(cycle([True] * 40 + [False]))
-    for _ in range(4):
-        rig.command(CommandOp.FENCE)
-    for _ in range(10):
-        rig.command(CommandOp.CLOSE, epoch=9)
-    await rig.idle()
-    fences = [n for n, one in enumerate(rig.answered) if one["op"] == CommandOp.FENCE]
-    assert len(fences) == 4 and fences[0] < 6, fences
-    assert all(later - earlier == 2 for earlier, later in pairwise(fences[1:])), fences
+    for op in (CommandOp.CLOSE, CommandOp.ANNOUNCE):
+        await rig.start(owner=1, epoch=2)
+        rig.o_response.set_pause(cycle([True] * 40 + [False]))
+        for _ in range(4):
+            rig.command(CommandOp.FENCE)
+        for _ in range(10):
+            rig.command(op, epoch=9)
+        await rig.idle()
+        fences = [n for n, one in enumerate(rig.answered) if one["op"] == CommandOp.FENCE]
+        assert len(fences) == 4 and fences[0] < 6, fences
+        assert all(later - earlier == 2 for earlier, later in pairwise(fences[1:])), fences
     cover("producer.slow_answers")
 
 
@@ -215,6 +216,77 @@ async def more_than_a_packet(rig, cfg, rng):
         full, rest = divmod(3 * cfg.dests, NEWS_ENTRIES)
         assert rig.packets == [NEWS_ENTRIES] * full + [rest] * (rest > 0), rig.packets
     cover("producer.more_than_a_packet")
+
+
+@ProducerRig.test(rate=0, prompt=1, peek=0, fits=lambda cfg: 2 < cfg.ranks <= cfg.dests)
+async def peers_in_turn(rig, cfg, rng):
+    """Peers that get credits at the same time are served in the order of their numbers, from the
+    one after the last on and that one at the end, whoever of them is missing."""
+    log2, epoch = cfg.replicas.bit_length() - 1, 0
+    await rig.start(entries=False)
+    for last in range(cfg.ranks):
+        for gap in range(1, cfg.ranks):
+            after = [(last + gap + n) % cfg.ranks for n in range(cfg.ranks - gap + 1)]
+            for ranks in [last], after, [last], after[:1] + after[2:]:
+                for index in range(cfg.handles):
+                    dests = range(index * cfg.replicas, (index + 1) * cfg.replicas)
+                    replica = [{"rank": ranks[dest % len(ranks)], "region": 0} for dest in dests]
+                    entry = {"epoch": epoch, "closed": 0, "log2_replicas": log2}
+                    await rig.write(index, rig.mine(**entry, replica=replica))
+                await rig.cycles(4)
+                rig.credits, rig.due = dict.fromkeys(range(cfg.ranks), 0), []
+                assert await rig.close_all(epoch) == Reason.OK
+                await rig.cycles(60 + 4 * cfg.dests)  # all are listed, and ask for credits
+                assert not rig.claims
+                first = len(rig.served)
+                rig.credits = dict.fromkeys(range(cfg.ranks), 2)
+                await rig.idle()
+                assert rig.served[first:] == ranks, f"{rig.served[first:]}, expected {ranks}"
+                epoch = (epoch + 1) % 16
+    cover("producer.peers_in_turn")
+
+
+@ProducerRig.test(rate=0, prompt=1, peek=0, fits=lambda cfg: min(cfg.ranks, cfg.handles) > 1)
+async def peers_wait_alone(rig, cfg, rng):
+    """What one peer waits for, a credit or the ledger, holds up no other: its tells and closes go.
+    A close that waits for a credit asks for one flush of the ledger."""
+    flushes = []
+    rig.on_sample(lambda _: flushes.append(rig.get("ledger_flush")))
+
+    def came(rank, what):
+        return any(to == rank and entry[what] for to, entry in rig.entries)
+
+    for a, b in permutations(range(cfg.ranks), 2):
+        await rig.start(entries=False)
+        for index, rank in enumerate((a, b)):
+            entry = {"epoch": 3, "closed": 0, "log2_replicas": 0, "replica": rig.all_to(rank)}
+            await rig.write(index, rig.mine(**entry), settle=4)
+        rig.credits = dict.fromkeys(range(cfg.ranks), 0)
+        for handle in range(2):
+            assert await rig.announce(handle, 3, 160) == Reason.OK
+        await rig.cycles(40)
+        rig.credits[b] = 1
+        await rig.until(lambda b=b: came(b, "tell"), 100, f"what rank {b} is told, while {a} waits")
+        rig.credits[a] = 1
+        await rig.until(lambda a=a: came(a, "tell"), 100, f"what rank {a} is told")
+        await rig.cycles(30)
+        rig.credits = dict.fromkeys(range(cfg.ranks), 0)
+        flushes.clear()
+        assert await rig.close(0, 3) == Reason.OK
+        await rig.cycles(100)
+        assert sum(flushes) == 1, f"{sum(flushes)} flushes for one close of rank {a}"
+        rig.ledger_stands = True
+        rig.store(rig.pools[0], cfg.replicas, 3, b, 32)
+        await rig.cycles(20)
+        assert await rig.close(1, 3) == Reason.OK
+        await rig.cycles(80)
+        assert rig.get("ledger_flushing") and not came(a, "close")
+        rig.credits = dict.fromkeys(range(cfg.ranks), 1)
+        await rig.until(lambda a=a: came(a, "close"), 100, f"rank {a}'s close, while {b} waits")
+        assert rig.get("ledger_flushing") and not came(b, "close")
+        rig.ledger_stands = False
+        await rig.idle()
+    cover("producer.peers_wait_alone")
 
 
 @ProducerRig.test(rate=0.6)

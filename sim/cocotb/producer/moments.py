@@ -265,6 +265,22 @@ async def reset_meets_command(rig, cfg, rng):
 
 
 @QuietRig.test()
+async def reset_meets_listing(rig, cfg, rng):
+    """A reset in each cycle in which closes are being listed: those of the next table are whole."""
+    log2 = cfg.replicas.bit_length() - 1
+    for at in range(16, 40 + 2 * min(8, cfg.dests)):
+        for again in range(2):
+            await rig.start(owner=1, epoch=2, closed=0, log2_replicas=log2)
+            if not again:
+                rig.command(CommandOp.CLOSE_ALL, epoch=2)
+                await rig.cycles(at)
+        assert await rig.close_all(2) == Reason.OK
+        await rig.idle()
+        assert len(rig.messages) + rig.dropped == cfg.handles << log2
+    cover("producer.reset_meets_listing")
+
+
+@QuietRig.test()
 async def end_meets_fence(rig, cfg, rng):
     """A handle closes by itself, as its promise is kept, in each cycle around the one in which a
     fence begins: it is marked and listed with this fence or behind it."""

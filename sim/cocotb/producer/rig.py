@@ -41,7 +41,7 @@ class ProducerRig(Rig):
     registers on the way to decoders and packet managers and on the way back, 0 or 1; ``slow``:
     ranks whose packets never leave; ``stuck``: the same for a (packet manager, rank); ``broke``:
     ranks that give no credit back; ``dead``: ranks in state DRAIN; ``halted``: nothing leaves the
-    decoders.
+    decoders; ``ledger_stands``: it takes no updates.
     """
 
     block = ProducerControl
@@ -59,7 +59,7 @@ class ProducerRig(Rig):
         self.rank = self.rng.randrange(self.cfg.ranks)
         self.hops = self.rng.randrange(2) if hops is None else hops
         self.slow, self.broke, self.dead, self.stuck = set(), set(), set(), set()
-        self.halted, self.merges_stand, self.unasked = False, False, 0.02
+        self.halted, self.merges_stand, self.ledger_stands, self.unasked = False, False, False, 0.02
         self.traffic = Traffic(self.cfg, self.rng, 0)
         self.clear()
         self.add(self)
@@ -263,7 +263,7 @@ class ProducerRig(Rig):
         if self.cycle % 128 == 0:
             self.pace = self.rng.choice((0.3, 0.3, 0.02))
         for queue in self.queues:
-            if queue and self.rng.random() < self.pace:
+            if queue and not self.ledger_stands and self.rng.random() < self.pace:
                 store = queue.popleft()
                 self._change(store.dest, store.epoch & 1, -store.size)
                 self.model.leave(store.dest, store.epoch, store.size)
