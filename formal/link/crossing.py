@@ -17,6 +17,7 @@ from hub_rtl.link.crossing import LINK, ON_THEIR_WAY, Crossing
 __all__ = [
     "ItemsCrossInOrder",
     "LevelsCross",
+    "NothingLeavesInReset",
     "NoticesFindRoom",
     "StrobesAreCounted",
     "StrobesFindRoom",
@@ -30,11 +31,11 @@ LINK_SIDE = "link", "o_record", "rx", "o_rx"
 class TwoClocks(Spec):
     """A crossing whose inputs change with the clock of their side."""
 
-    def crossing(self, m):
+    def crossing(self, m, link_reset=0):
         """The part; ``self.tick``: its clocks' ticks by domain; ``self.inputs``: of each input what
         is not always 0."""
         m.domains.link = domain = ClockDomain(LINK)
-        m.d.comb += [domain.clk.eq(self.clk), domain.rst.eq(0)]
+        m.d.comb += [domain.clk.eq(self.clk), domain.rst.eq(link_reset)]
         dut = Crossing(self._cfg)
         self.tick = {name: Signal(name=f"{name}_tick") for name in ("sync", LINK)}
         self.free(*self.tick.values())
@@ -126,6 +127,20 @@ class LevelsCross(TwoClocks):
             m.d.sync += ticks.eq(stood + (tick & (stood != 2)))
             self.always(f"{name}: as it is", seen == level, when=stood == 2)
             self.reach(f"{name}: seen", self.started & (seen != before))
+
+
+class NothingLeavesInReset(TwoClocks):
+    """While the link is in reset nothing leaves a queue to it: what the hub writes meanwhile, out
+    of its own reset already, waits."""
+
+    def build(self, m):
+        reset = Signal()
+        self.free(reset)
+        dut = self.crossing(m, reset)
+        for name, port in (("record", dut.o_record), ("message", dut.link.i_message)):
+            queue = observe(dut).queues[name]
+            self.always(f"{name}: nothing leaves", ~(queue.r_en & queue.r_rdy), when=reset)
+            self.reach(f"{name}: one waits", reset & port.valid & port.ready)
 
 
 class TakenIsTold(TwoClocks):
