@@ -131,7 +131,10 @@ def _names(where, given):
     """``{pattern: tuple of names}``, each a word, a section that exists, or what may be a check."""
     found = {}
     for pattern, names in given.items():
-        found[pattern] = names = (names,) if isinstance(names, str) else tuple(names)
+        each = [names] if isinstance(names, str) else names
+        if not isinstance(each, list) or not all(isinstance(name, str) for name in each):
+            raise TableError(f"{where}: {pattern!r} = {names!r}: must be a name or a list of them")
+        found[pattern] = names = tuple(each)
         if not names:
             raise TableError(f"{where}: {pattern!r} = []: must name a check or a contract")
         for name in names:

@@ -175,6 +175,7 @@ def load(tmp_path, text):
             "check 'a.x': proved_by = 'a.y': no such check",
         ),
         (ENTRY.format("x", "proved_by = { n = [] }"), "must name a check or a contract"),
+        (ENTRY.format("x", "proved_by = { n = true }"), "must be a name or a list of them"),
         (
             ENTRY.format("x", "proved_by = { n = 'somebody' }"),
             "must be a check, a section of a page, or one of followed",
