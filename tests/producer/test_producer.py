@@ -66,6 +66,8 @@ TESTS = [
     "drains",
     "each_packet_manager_is_awaited",
     "dead_turns",
+    "peers_in_turn",
+    "peers_wait_alone",
 ]
 PROMISES = [
     "random_promises",
@@ -77,6 +79,7 @@ PROMISES = [
     "when_tells_go",
     "two_tells",
     "tell_waits_beside_others",
+    "tell_waits_though_others_go",
     "same_replica_twice",
     "many_tells_wait",
     "tells_held_up",
@@ -95,6 +98,7 @@ MOMENTS = [
     "close_meets_other",
     "listed_before_first_entry",
     "reset_meets_command",
+    "reset_meets_listing",
     "end_meets_fence",
 ]
 MODULES = ",".join(

@@ -223,12 +223,13 @@ async def peers_in_turn(rig, cfg, rng):
     """Peers that get credits at the same time are served in the order of their numbers, from the
     one after the last on and that one at the end, whoever of them is missing."""
     log2, epoch = cfg.replicas.bit_length() - 1, 0
+    handles = min(cfg.handles, NEWS_ENTRIES // cfg.replicas)  # one packet for each peer
     await rig.start(entries=False)
     for last in range(cfg.ranks):
         for gap in range(1, cfg.ranks):
             after = [(last + gap + n) % cfg.ranks for n in range(cfg.ranks - gap + 1)]
             for ranks in [last], after, [last], after[:1] + after[2:]:
-                for index in range(cfg.handles):
+                for index in range(handles):
                     dests = range(index * cfg.replicas, (index + 1) * cfg.replicas)
                     replica = [{"rank": ranks[dest % len(ranks)], "region": 0} for dest in dests]
                     entry = {"epoch": epoch, "closed": 0, "log2_replicas": log2}
