@@ -115,6 +115,10 @@ class Surroundings:
         )
 
 
+#: What adds up in an open bank's status.
+TOTALS = ("told", "closes", "sent", "acked", "refused", "rows")
+
+
 class Inspector:
     """Queries another bank in each cycle; two cycles later what is shown must be what the model
     knows of a bank at rest.
@@ -138,6 +142,7 @@ class Inspector:
         self._under_way = deque([None, None], maxlen=2)
         self._touched, self._cleared = {}, self.rig.cycle
         self._agreed = {}  # key: what was shown and compared since the last touch
+        self._shown = {}  # key: (word, what it says), as shown last
 
     def touch(self, *key):
         self._touched[key] = self.rig.cycle
@@ -170,6 +175,7 @@ class Inspector:
         if now is None:
             return
         key, event, answer = now
+        self._grows(key, rig.port_word("status"))
         if event is None and not self._rests(key):
             return
         word, *owing = map(rig.port_word, ("status", "missing_from", "silent"))
@@ -179,6 +185,17 @@ class Inspector:
         elif self._agreed.get(key) != (word, owing):
             self.compare(key, rig.codec("status").unpack(word), *owing)
             self._agreed[key] = word, owing
+
+    def _grows(self, key, word):
+        """While a bank is open, at rest or not, no total that is shown becomes less."""
+        last, before = self._shown.get(key, (None, {"state": RegionState.FREE}))
+        if word == last:
+            return
+        now = self.rig.codec("status").unpack(word)
+        self._shown[key] = word, now
+        if now["state"] == before["state"] == RegionState.OPEN and now["epoch"] == before["epoch"]:
+            less = {name for name in TOTALS if now[name] < before[name]}
+            assert not less, f"status of {key}: {sorted(less)} less in {now} than in {before}"
 
     def _rests(self, key):
         rig = self.rig
