@@ -11,7 +11,7 @@ from hub_rtl.parts.stream import StreamRegister
 from sim.cocotb.parts.tests import ITEM
 from sim.quality.mutation import meaning, page
 from sim.quality.mutation import run as main
-from sim.quality.mutation.blocks import BLOCKS, CREDITS, Block
+from sim.quality.mutation.blocks import BLOCKS, CREDITS, MEANT, Block
 from sim.quality.mutation.equivalence import Prover
 from sim.quality.mutation.names import catalogue
 from sim.quality.mutation.netlist import Meant as Named
@@ -195,7 +195,22 @@ def test_shared_parts_are_in_all_netlists(monkeypatch):
     assert asked == [name for name, block in BLOCKS.items() if block.word == "memory"]
     asked.clear()
     meaning.bench(["parts"])
-    assert asked == [*BLOCKS]
+    assert asked == [*MEANT]
+
+
+def test_a_mutant_is_equivalent_only_if_it_is_in_all_benches(monkeypatch):
+    said = {}
+
+    def campaign(name, meaning):
+        verdict = said.get(name, "equivalent")
+        return {"mutants": [Named(1, "parts.x", "?")], "verdicts": {1: {"verdict": verdict}}}
+
+    monkeypatch.setattr(meaning, "campaign", campaign)
+    assert meaning.bench(["parts"]) == {"parts.x": "equivalent"}
+    said["link"] = "open"
+    assert meaning.bench(["parts"]) == {"parts.x": "open"}
+    said["csr"] = "killed"
+    assert meaning.bench(["parts"]) == {"parts.x": "killed"}
 
 
 def test_a_tier_is_asked_what_those_before_it_miss(monkeypatch):

@@ -72,6 +72,8 @@ COMMON = [
     "geometry_changes_in_check",
     "offsets",
     "restored_rows_end",
+    "any_rows_thrash",
+    "row_range_bits",
 ]
 MODULES = ",".join(
     f"sim.cocotb.slot_allocator.{part}"

@@ -265,7 +265,8 @@ async def nothing_is_taken_while_clearing(rig, cfg, rng):
     for _ in range(6):
         await open_all(rig, 0, share)
         for n in range(40 * cfg.slices):
-            key = {"group": n % cfg.groups, "bank": n // 3 % 2, "region": n % cfg.regions}
+            group = n % (share * cfg.regions)
+            key = {"group": group, "bank": n // 3 % 2, "region": group // share}
             rig.put_ack(**key, bytes=1 + n % 16, slice_=n % cfg.slices)
         for region, bank in rig.keys:
             for _ in range(12):

@@ -254,3 +254,57 @@ async def tables_written_in_thrash(rig, cfg, rng):
     await written_again(rig, rig.run(queues))
     assert rig.model.counts["restores"]
     cover("slot_allocator.tables_written_in_thrash")
+
+
+def thrashing_rows(rig, epochs, count):
+    """Per slice, packets of one beat of so many rows, of any number, bank and source, some rows at
+    a time; a few packets say to be of another source."""
+    cfg, rng = rig.cfg, rig.rng
+    units = cfg.slice_bytes // 16
+    parts = range(0, rig.row_bytes // 16, units)
+
+    def row(rowid):
+        body = {"epoch": rng.choice(epochs), "region": rng.randrange(cfg.regions)}
+        src = rng.randrange(cfg.ranks)
+        return [
+            rig.part(rowid, unit=unit, count=units, src=src ^ (rng.random() < 0.04), **body)
+            for unit in rng.sample(parts, min(4, len(parts)))
+        ]
+
+    rowids = rng.sample(range(1 << 24), count * cfg.slices)
+    lists = [[row(rowid) for rowid in rowids[n :: cfg.slices]] for n in range(cfg.slices)]
+    return [rig.traffic.weave(rows, 2 + cfg.rat_sets * cfg.rat_ways) for rows in lists]
+
+
+@AllocatorRig.test(cases={"again": [False, True]})
+async def any_rows_thrash(rig, cfg, rng, again):
+    """Rows of any number, bank and source are spilled and restored, packets of one beat in each
+    cycle; then while all tables are written with what they hold."""
+    for turn in range(4):
+        await rig.start()
+        await rig.regions(log2_tile=turn)
+        epochs = [2 * rng.randrange(8), 2 * rng.randrange(8) + 1]
+        for epoch in epochs:
+            await rig.states(RegionState.OPEN, epoch)
+        count = min(60, 6 * cfg.rat_sets * cfg.rat_ways)
+        await written_again(rig, rig.run(thrashing_rows(rig, epochs, count)), again)
+        await rig.check_rows()
+    cover("slot_allocator.any_rows_thrash")
+
+
+@AllocatorRig.test()
+async def row_range_bits(rig, cfg, rng):
+    """Ranges of rows that end anywhere, or with the last RowID: the first and the last row, and
+    those that differ from them in one bit."""
+    last = (1 << 24) - 1
+    for turn, number, region in product(range(2), range(cfg.slices), range(cfg.regions)):
+        epoch, first = (2 * number + turn) % 16, rng.randrange(last)
+        end = last if turn else rng.randrange(first, last)
+        few = {"row_bytes": 16, "capacity": cfg.capacity}
+        await rig.region(region, row_first=first, row_span=end - first + 1, **few)
+        await rig.state(region, RegionState.OPEN, epoch)
+        rows = [row ^ bit for row in (first, end) for bit in (0, *(1 << n for n in range(24)))]
+        queue = [rig.part(row, epoch, region=region) for row in set(rows)]
+        await rig.run(rig.alone(number, rng.sample(queue, len(queue))))
+        await rig.over(region, epoch)
+    cover("slot_allocator.row_range_bits")

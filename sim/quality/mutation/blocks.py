@@ -27,7 +27,7 @@ from hub_rtl.scoreboard.scoreboard import ReadinessScoreboard
 from hub_rtl.slot_allocator.slot_allocator import SlotAllocator
 from sim.cocotb.decoder.parts import Parts
 
-__all__ = ["BLOCKS", "CREDITS", "Block"]
+__all__ = ["BLOCKS", "CREDITS", "MEANT", "Block"]
 
 #: Mutants of these files have to be killed without exception, whatever block they are in.
 CREDITS = "hub_rtl/link/credits.py"
@@ -228,5 +228,16 @@ BLOCKS = {
         "sim.cocotb.register_bank.orders",
         params={"counter_width": 14},
         word="register_bank",
+    ),
+}
+
+#: What is asked about mutants of meaning: besides, of three regions one neither overflows nor is
+#: overflowed into.
+MEANT = BLOCKS | {
+    "scoreboard_of_three": Block(
+        ReadinessScoreboard,
+        TINY.replace(regions=3, groups=8),
+        "sim.cocotb.scoreboard.ranges",
+        word="scoreboard",
     ),
 }

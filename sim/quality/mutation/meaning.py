@@ -6,7 +6,7 @@ import re
 
 from flow.tables import markdown
 
-from .blocks import BLOCKS
+from .blocks import MEANT
 from .names import catalogue
 from .page import KILLED
 from .run import MEANING as SECTION
@@ -27,17 +27,18 @@ def words():
 
 
 def bench(chosen, **options):
-    """{name: verdict} of the benches of the blocks ``chosen`` (:func:`.run.campaign`); a mutant of
-    a shared part is noticed when one bench notices. Variants, and what no bench has, are not in
-    it."""
+    """{name: verdict} of the benches of the blocks ``chosen`` (:func:`.run.campaign`); a mutant
+    that several have is noticed when one of them notices, and equivalent when it is in all.
+    Variants, and what no bench has, are not in it."""
     verdicts = {}
-    for name, block in BLOCKS.items():
+    for name, block in MEANT.items():
         if {block.word or name, SHARED}.isdisjoint(chosen):
             continue
         result = campaign(name, meaning=True, **options)
         for mutant in result["mutants"]:
             verdict = result["verdicts"][mutant.number]["verdict"]
-            if verdicts.get(mutant.name) not in KILLED:
+            known = verdicts.get(mutant.name, "equivalent")
+            if verdict in KILLED or known == "equivalent":
                 verdicts[mutant.name] = verdict
     return verdicts
 

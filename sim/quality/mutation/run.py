@@ -18,7 +18,7 @@ from flow.kept import digest
 from flow.kept import write as write_file
 from sim.bench.runner import BUILD, ROOT, lock, run_bench
 
-from .blocks import BLOCKS, CREDITS
+from .blocks import BLOCKS, CREDITS, MEANT
 from .equivalence import Prover
 from .netlist import meant, mutated
 from .page import page, table, with_blocks
@@ -40,7 +40,7 @@ def campaign(
     ``prove`` no new proofs are tried. ``meaning``: the block's mutants of meaning in place of
     ``count`` mutants of its netlist drawn with ``seed``.
     """
-    block = BLOCKS[name]
+    block = (MEANT if meaning else BLOCKS)[name]
     kind = "meant" if meaning else "mutants"
     folder = FOLDER / name / kind if meaning else FOLDER / name
     started = time.monotonic()
