@@ -60,9 +60,11 @@ def steps_of(name):
     main = {
         "megatron": f"{gate} counts*7 meet {counts} permute*4 sync {nccl} {nccl} permute*2 "
         f"{experts} unpermute*2 {nccl} unpermute",
-        "megatron in all-gathers": f"{gate} meet {counts} permute*4 sync meet {counts} "
-        "permute sync meet all-to-all permute sync permute*6 sync permute "
-        f"{experts} unpermute*3 meet all-to-all",
+        "megatron in all-gathers": _joined(
+            f"{gate} gate sync gate sync gate*2 meet {counts} permute*4 sync meet {counts} "
+            "permute sync meet all-to-all permute sync permute*3 sync permute sync permute*2 sync "
+            f"permute {experts} unpermute*5 meet all-to-all"
+        ),
         "comet": f"{gate} counts*8 meet {counts} counts*3 sync gather {barrier} "
         "activation hold gemm2*4 release poll kernel",
         "ccfuser": f"{gate} counts*10 meet {counts} sync*5 permute {barrier} "
@@ -153,8 +155,8 @@ def paid(name, kind):
         ("megatron", "module_us", 2),
         ("megatron", "grouped_gemm_us", 2 * SHAPE.experts // RANKS),
         ("megatron", "read_us", 1),
-        # two selections, one of places, counts of experts
-        ("megatron in all-gathers", "read_us", 4),
+        # counts in the router, two selections, one of places, counts of experts
+        ("megatron in all-gathers", "read_us", 2 + 3 + 3),
         ("megatron in all-gathers", "collective_us", 4),
         ("megatron in all-gathers", "module_us", 2),
         ("fastermoe", "read_us", 5 + 2 * SHAPE.experts // RANKS),
@@ -172,6 +174,25 @@ def paid(name, kind):
 )
 def test_each_kind_of_call_is_paid_as_often_as_it_is_made(name, kind, times):
     assert paid(name, kind) == pytest.approx(times, abs=0.1)
+
+
+def test_comet_runs_its_router_though_its_indices_are_given():
+    """The router's counts are read twice; weights and indices go to all ranks in place of
+    splits."""
+    with override("comet", indices_given=1):
+        assert paid("comet", "read_us") == pytest.approx(1 + 2, abs=0.1)
+        assert paid("comet", "collective_us") == pytest.approx(2, abs=0.1)
+
+
+def test_a_host_that_waits_behind_each_layer_is_never_ahead():
+    """All of the router's calls come after the layer before, and add to the time."""
+    box = recorded("megatron in all-gathers").cluster.machine
+    with override("megatron", gather_all=1):
+        ahead = run_layer(SYSTEM["megatron"], box, WORKLOAD).us
+        with override("megatron", synchronizes=1):
+            behind = run_layer(SYSTEM["megatron"], box, WORKLOAD).us
+    host = constants("host")
+    assert behind - ahead > box.gpu.host_sync_us + host.eager_op_us
 
 
 def test_fastermoe_calls_back_into_python_for_each_expert():

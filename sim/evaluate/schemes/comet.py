@@ -19,7 +19,7 @@ from sim.evaluate.systems import constants
 
 from .nccl import exchange_counts
 from .scheme import Scheme
-from .steps import ScaledGemm, activation, small_ops, start
+from .steps import ScaledGemm, activation, counted, small_ops, start
 
 __all__ = ["SCHEMES", "Placement", "comet", "layer0", "layer1", "prepare", "shared_gemms"]
 
@@ -202,13 +202,17 @@ def comet(cluster):
 def _rank(cluster, gpu, placement, inbox):
     host, system, shape = constants("host"), constants("comet"), cluster.workload.shape
     first, second = shared_gemms(shape, placement.tensor_parallel)
+    choices = int(cluster.workload.tokens_of[gpu.rank]) * shape.top_k
     yield from cluster.gate(gpu)
-    if not system.indices_given:
+    if system.indices_given:  # Megatron-LM's router all the same, and what it says to all ranks
+        yield from counted(gpu, "gate")
+        us = host.collective_us + host.allocation_us
+        yield from exchange_counts(cluster, gpu, 2 * choices, "probabilities", host_us=us)
+        yield from exchange_counts(cluster, gpu, 8 * choices, "indices", host_us=us)
+    else:
         # Splits of all ranks to all, then gather and scatter indices.
         yield from small_ops(gpu, system.count_ops, "counts")
-        yield from exchange_counts(
-            cluster, gpu, 4 * int(cluster.workload.tokens_of[gpu.rank]) * shape.top_k
-        )
+        yield from exchange_counts(cluster, gpu, 4 * choices)
     yield from prepare(cluster, gpu)
     gather = ScaledGemm(
         first.n, first.k, first.dtype, first.weight_bytes, efficiency=system.gather_gemm_efficiency

@@ -7,7 +7,8 @@ Source: NVIDIA/Megatron-LM d98e8a6 ``megatron/core/transformer/moe/token_dispatc
 (MoEAlltoAllTokenDispatcher, no token dropped), ``router.py``, ``experts.py`` (TEGroupedMLP), with
 the fused permutation of NVIDIA/TransformerEngine (``--moe-permute-fusion``; without it there are
 more kernels and host synchronisations). The all-gather dispatcher (MoEAllGatherTokenDispatcher) as
-COMET's authors compare with it, ZSL98/Megatron-LM 2e0afa9, with their moe_gather and moe_scatter.
+COMET's authors compare with it, ZSL98/Megatron-LM 2e0afa9, with their moe_gather and moe_scatter;
+with ``synchronizes`` the host waits for the GPU behind each layer, as in their measurement.
 """
 
 from sim.evaluate.machine.compute import expert_gemms, pass_us
@@ -16,7 +17,7 @@ from sim.evaluate.systems import constants
 from .comet import Placement, shared_gemms
 from .nccl import SendRecv, collective, exchange_counts, ring_of_rows
 from .scheme import Scheme
-from .steps import small_ops, start
+from .steps import counted, small_ops, start
 
 __all__ = ["SCHEMES", "gathered", "megatron"]
 
@@ -31,7 +32,6 @@ COPY_US = 2.4  # of each after the first; see host_sync_us in hardware.toml
 PROBABILITY_BYTES = 4  # the routing weights travel in an all-to-all of their own
 INDEX_BYTES = 8  # of a choice, in the all-gather
 MASK_OPS = 3  # token_permutation(): two comparisons, and
-SORT_OPS = 5  # argsort, three of bincount, slice
 
 
 def megatron(cluster):
@@ -115,8 +115,9 @@ def _rank_gathered(cluster, gpu, placement):
         yield from small_ops(gpu, count, phase)
         yield from gpu.host_sync(extra_us=host.read_us)
 
-    # 1. Router.
+    # 1. Router, which counts the choices.
     yield from cluster.gate(gpu)
+    yield from counted(gpu, "gate")
     # 2. Choices and weights of all tokens, then the tokens themselves.
     yield from exchange_counts(cluster, gpu, INDEX_BYTES * own * shape.top_k, "indices")
     yield from small_ops(gpu, MASK_OPS, "permute")
@@ -133,10 +134,12 @@ def _rank_gathered(cluster, gpu, placement):
     yield from ring_of_rows(cluster, gpu, tokens * row, "dispatch", "dispatch", us)
     # 3. Those of the rank's experts, in the order of their experts.
     yield from selected(1, "permute")
-    yield from gpu.move(2 * taken * row, "permute", host_us=op + function)
-    yield from selected(SORT_OPS, "permute")
+    yield from _by_index(gpu, taken, 2 * row, "permute", op + function)
+    yield from small_ops(gpu, 1, "permute")  # argsort
+    yield from counted(gpu, "permute")
+    yield from selected(0, "permute")
     if len(rows) > 1:
-        yield from gpu.move(2 * taken * row, "permute", host_us=op + function)
+        yield from _by_index(gpu, taken, 2 * row, "permute", op + function)
     cluster.first_ready(rank)
     cluster.all_ready(rank, taken)
     # 4. Expert.
@@ -148,11 +151,23 @@ def _rank_gathered(cluster, gpu, placement):
     # 5. The way back: zeros and a scatter with sums, a product with the weights, the same into
     # places of all tokens, sums of all ranks.
     if len(rows) > 1:
-        yield from gpu.move(4 * taken * answer, "unpermute", host_us=2 * op + function)
+        yield from gpu.move(taken * answer, "unpermute", host_us=op + function)
+        yield from _by_index(gpu, taken, 3 * answer, "unpermute", op)
     yield from gpu.move(2 * taken * answer, "unpermute", host_us=op)
-    yield from gpu.move((tokens + 3 * taken) * answer, "unpermute", host_us=2 * op + function)
+    yield from gpu.move(tokens * answer, "unpermute", host_us=op + function)
+    yield from _by_index(gpu, taken, 3 * answer, "unpermute", op)
     yield from ring_of_rows(cluster, gpu, tokens * answer, "combine", "combine", us)
+    if constants("megatron").synchronizes:
+        yield from gpu.host_sync()
     cluster.done(rank)
+
+
+def _by_index(gpu, rows, row_bytes, phase, host_us):
+    """A gather or scatter of rows by an expanded index, ``row_bytes`` moved for each: PyTorch deals
+    with one element at a time."""
+    elements = rows * gpu.cluster.workload.shape.hidden
+    us = max(pass_us(gpu.gpu, rows * row_bytes), elements / constants("megatron").index_rate / 1e3)
+    yield from gpu.kernel(us, phase, host_us)
 
 
 def _grouped(gpu, gemm, rows, phase, host):

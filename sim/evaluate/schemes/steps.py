@@ -17,6 +17,7 @@ __all__ = [
     "activation",
     "call_us",
     "copy_kernel",
+    "counted",
     "experts",
     "fastest",
     "link_payload_gbps",
@@ -213,6 +214,19 @@ def small_ops(gpu, count, phase, host_us=None):
     op = constants("host").eager_op_us if host_us is None else host_us
     for _ in range(count):
         yield from gpu.move(SMALL_BYTES, phase, host_us=op)
+
+
+def counted(gpu, phase):
+    """``torch.bincount``: least and greatest number, which the host reads one after the other,
+    zeros, counts.
+
+    Source: pytorch ``aten/src/ATen/native/cuda/SummaryOps.cu``; two waits and 58 us of host time on
+    B200 (unsloth-zoo pull request 1248).
+    """
+    for _ in range(2):
+        yield from small_ops(gpu, 1, phase)
+        yield from gpu.host_sync(extra_us=constants("host").read_us)
+    yield from small_ops(gpu, 2, phase)
 
 
 def activation(gpu, rows, host_us=None):
