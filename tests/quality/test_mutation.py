@@ -186,7 +186,7 @@ def test_tiers_of_who_notices():
 def test_shared_parts_are_in_all_netlists(monkeypatch):
     asked = []
 
-    def campaign(name, meaning):
+    def campaign(name, meaning, prove=True):
         asked.append(name)
         return {"mutants": [Named(1, "parts.x", "?")], "verdicts": {1: {"verdict": "different"}}}
 
@@ -201,7 +201,7 @@ def test_shared_parts_are_in_all_netlists(monkeypatch):
 def test_a_mutant_is_equivalent_only_if_it_is_in_all_benches(monkeypatch):
     said = {}
 
-    def campaign(name, meaning):
+    def campaign(name, meaning, prove=True):
         verdict = said.get(name, "equivalent")
         return {"mutants": [Named(1, "parts.x", "?")], "verdicts": {1: {"verdict": verdict}}}
 
