@@ -237,3 +237,13 @@ def test_a_slow_part_holds_the_layer_up(name, system, constant, value):
 def test_stores_take_the_time_of_the_sms_that_make_them(name):
     slow = recorded(name).cluster.machine.changed(gpu={"sm_copy_gbps": 0.1})
     assert run_layer(SYSTEM[name], slow, WORKLOAD).us > 1.5 * max(recorded(name).done)
+
+
+def test_gathers_and_scatters_by_index_take_an_element_at_a_time():
+    """Two gathers and two scatters of a rank's rows; with so low a rate nothing else counts."""
+    box, us = recorded("megatron in all-gathers").cluster.machine, []
+    for rate in (1.0, 2.0):
+        with override("megatron", gather_all=1, index_rate=rate):
+            us.append(run_layer(SYSTEM["megatron"], box, WORKLOAD).us)
+    rows = max(int(WORKLOAD.rows_at(rank).sum()) for rank in range(RANKS))
+    assert us[0] - us[1] == pytest.approx(4 * rows * SHAPE.hidden * (1.0 - 0.5) / 1e3, rel=0.02)

@@ -199,7 +199,7 @@ def test_shared_parts_are_in_all_netlists(monkeypatch):
 
 
 def test_a_mutant_is_equivalent_only_if_it_is_in_all_benches(monkeypatch):
-    said = {}
+    said = {"scoreboard_of_three": "open"}  # is asked no proofs
 
     def campaign(name, meaning, prove=True):
         verdict = said.get(name, "equivalent")

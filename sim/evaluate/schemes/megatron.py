@@ -137,7 +137,7 @@ def _rank_gathered(cluster, gpu, placement):
     yield from _by_index(gpu, taken, 2 * row, "permute", op + function)
     yield from small_ops(gpu, 1, "permute")  # argsort
     yield from counted(gpu, "permute")
-    yield from selected(0, "permute")
+    yield from gpu.host_sync(extra_us=host.read_us)
     if len(rows) > 1:
         yield from _by_index(gpu, taken, 2 * row, "permute", op + function)
     cluster.first_ready(rank)

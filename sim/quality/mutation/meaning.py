@@ -28,18 +28,18 @@ def words():
 
 def bench(chosen, **options):
     """{name: verdict} of the benches of the blocks ``chosen`` (:func:`.run.campaign`); a mutant
-    that several have is noticed when one of them notices, and equivalent when it is in all.
-    Variants, and what no bench has, are not in it."""
+    that several have is noticed when one of them notices, and equivalent when it is in the own
+    ones of all blocks. Variants, and what no bench has, are not in it."""
     verdicts = {}
     for name, block in MEANT.items():
         if {block.word or name, SHARED}.isdisjoint(chosen):
             continue
-        more = {} if name in BLOCKS else {"prove": False}  # what the block's own bench may notice
-        result = campaign(name, meaning=True, **options | more)
+        own = name in BLOCKS  # of another one only what it notices counts: it is asked no proofs
+        result = campaign(name, meaning=True, **options | ({} if own else {"prove": False}))
         for mutant in result["mutants"]:
             verdict = result["verdicts"][mutant.number]["verdict"]
-            known = verdicts.get(mutant.name, "equivalent")
-            if verdict in KILLED or known == "equivalent":
+            open_yet = own and verdicts.get(mutant.name, "equivalent") == "equivalent"
+            if verdict in KILLED or open_yet:
                 verdicts[mutant.name] = verdict
     return verdicts
 
