@@ -108,6 +108,7 @@ class Kept:
         fields = entry["result"] | {
             name: tuple(entry["result"][name]) for name in ("rank_us", "usable_rows")
         }
+        fields["read"] = tuple((section, name) for section, name in entry["result"]["read"])
         fields["breakdown"] = tuple((name, us) for name, us in entry["result"]["breakdown"])
         return fields, entry["seconds"]
 

@@ -8,7 +8,7 @@ import os
 import signal
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache, partial
 from multiprocessing import get_context
 from threading import Lock
@@ -24,7 +24,7 @@ from sim.workload.models import ModelShape, model
 from sim.workload.traces import read_trace
 
 from .own_machine import machine_asked
-from .systems import replaced
+from .systems import reads, replaced
 
 __all__ = ["Point", "Result", "machine_of", "run_point", "run_points", "workload_of"]
 
@@ -74,7 +74,8 @@ class Point:
 @dataclass(frozen=True)
 class Result:
     """What :func:`run_point` found; times in microseconds, see
-    :class:`sim.evaluate.machine.engine.LayerResult`."""
+    :class:`sim.evaluate.machine.engine.LayerResult`. ``read``: (section, name) of the constants of
+    software that the layer hangs on."""
 
     point: Point
     us: float
@@ -88,6 +89,7 @@ class Result:
     gemm1_us: float | None = None
     rank_us: tuple = ()
     usable_rows: tuple = ()
+    read: tuple = ()
 
     def row(self):
         """Flat dictionary, for a CSV."""
@@ -163,8 +165,9 @@ def run_point(point):
     workload = workload_of(point)
     run = partial(run_program, point.program, point.system) if point.program else run_layer
     options = dict(point.network) | ({"delays": point.delays} if point.delays else {})
-    with _CONSTANTS, replaced(point.constants):
+    with _CONSTANTS, replaced(point.constants), reads() as read:
         layer = run(scheme(point.system), machine_of(point), workload, point.seed, **options)
+        read = tuple(sorted(read))
     return Result(
         point,
         layer.us,
@@ -178,6 +181,7 @@ def run_point(point):
         layer.gemm1_us,
         layer.rank_us,
         layer.usable_rows,
+        read,
     )
 
 
@@ -199,7 +203,8 @@ def _begin_worker():
 
 def _pool(points, jobs):
     """Yields (number, (result, seconds)) from this machine's cores as they come."""
-    if jobs == 1:
+    jobs = min(jobs, len(points))
+    if jobs <= 1:
         for number, point in enumerate(points):
             yield number, _timed(point)
         return
@@ -240,8 +245,14 @@ def _cluster(points, client):
         yield running[done], result
 
 
+def _reads_none(point, result):
+    """Whether the layer of ``result`` reads none of the point's constants."""
+    return not {(section, name) for section, name, _ in point.constants} & set(result.read)
+
+
 def run_points(points, *, jobs=None, scheduler=None, progress=None, kept=None):
-    """{point: result} of all points, equal ones once, longest first.
+    """{point: result} of all points, equal ones once, longest first. One with other constants is
+    not simulated where the layer without them is asked for, too, and reads none of them.
 
     ``jobs``: processes, all cores by default. ``scheduler``: address of a Dask scheduler in their
     place; it has to answer, also when there is nothing to simulate. ``progress``: a
@@ -260,17 +271,26 @@ def run_points(points, *, jobs=None, scheduler=None, progress=None, kept=None):
         sum(spent for _, spent in before.values()),
         [point for point in unique if point not in results],
     )
+    asked, alike = set(unique), 0
+    plain = {p: one for p in todo if p.constants and (one := replace(p, constants=())) in asked}
     with _client(scheduler) if scheduler else nullcontext() as client:
-        jobs = min(jobs or os.cpu_count() or 1, max(1, len(todo)))
-        for number, (result, spent) in _cluster(todo, client) if client else _pool(todo, jobs):
-            results[todo[number]], seconds = result, seconds + spent
-            if kept:
-                kept.put(todo[number], result, spent)
-            if progress:
-                progress.show(f"{len(results)} of {len(unique)} layers")
+        for turn in ([p for p in todo if p not in plain], list(plain)):
+            left = []
+            for point in turn:
+                if point in plain and _reads_none(point, results[plain[point]]):
+                    results[point], alike = replace(results[plain[point]], point=point), alike + 1
+                else:
+                    left.append(point)
+            done = _cluster(left, client) if client else _pool(left, jobs or os.cpu_count() or 1)
+            for number, (result, spent) in done:
+                results[left[number]], seconds = result, seconds + spent
+                if kept:
+                    kept.put(left[number], result, spent)
+                if progress:
+                    progress.show(f"{len(results)} of {len(unique)} layers")
     if progress and unique:
         progress.note(
             f"{len(unique)} layers, {seconds:.0f} processor seconds; {len(before)} were "
-            "kept from before"
+            f"kept from before, {alike} read none of the constants that differ"
         )
     return {point: results[point] for point in unique}

@@ -5,7 +5,6 @@
 from contextlib import ExitStack, contextmanager
 from functools import cache, lru_cache
 from importlib.resources import files
-from types import SimpleNamespace
 
 from sim.evaluate.machine.hardware import load_data
 
@@ -18,7 +17,9 @@ __all__ = [
     "parameters",
     "provenance",
     "ranges",
+    "reads",
     "replaced",
+    "values_of",
 ]
 
 
@@ -33,6 +34,7 @@ def _systems():
 
 SYSTEMS = tuple(_systems())
 _overrides = {}  # {system: ((name, value), ...)}
+_reads = set()  # (system, name)
 
 
 @cache
@@ -47,11 +49,26 @@ def _entry(system):
     return _systems()[system]
 
 
+class _Constants:
+    """Constants of a system by name; each that is read is noted (:func:`reads`)."""
+
+    def __init__(self, system, values):
+        self._system, self._values = system, values
+
+    def __getattr__(self, name):
+        try:
+            value = self._values[name]
+        except KeyError:
+            raise AttributeError(f"{self._system}: no constant {name}") from None
+        _reads.add((self._system, name))
+        return value
+
+
 @lru_cache(maxsize=1024)  # a search asks for ever new ones
 def _in_force(system, changes):
     values = {name: entry["value"] for name, entry in _entry(system).items()}
     values |= {name: entry["value"] for name, entry in _fitted_values().get(system, {}).items()}
-    return SimpleNamespace(**values | dict(changes))
+    return _Constants(system, values | dict(changes))
 
 
 def constants(system):
@@ -60,11 +77,22 @@ def constants(system):
     return _in_force(system, _overrides.get(system, ()))
 
 
+def values_of(system):
+    """{name: value} of the constants of ``system``, none of which counts as read."""
+    return dict(constants(system)._values)
+
+
 def all_constants():
     """(system, name, value) of every constant in force: what an answer that is kept hangs on."""
-    return tuple(
-        (system, *entry) for system in SYSTEMS for entry in vars(constants(system)).items()
-    )
+    return tuple((system, *entry) for system in SYSTEMS for entry in values_of(system).items())
+
+
+@contextmanager
+def reads():
+    """``with reads() as read: ...``: a set of (system, name) of the constants that are read inside.
+    What is done there is the same whatever all others are."""
+    _reads.clear()
+    yield _reads
 
 
 class override:
@@ -118,7 +146,7 @@ def parameters(system):
 
 def provenance(system):
     """{name: (value in use, source)}, with the figures named where the value is fitted."""
-    used = vars(constants(system))
+    used = values_of(system)
     fitted = _fitted_values().get(system, {})
     return {
         name: (

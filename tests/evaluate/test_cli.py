@@ -5,6 +5,7 @@ small grids."""
 import csv
 import json
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -18,7 +19,9 @@ from sim.evaluate.kept import Kept
 from sim.evaluate.page.charts import Panel, Plot, draw
 from sim.evaluate.page.tables import shown
 from sim.evaluate.runner import Point, run_point, run_points
+from sim.evaluate.schemes import SCHEMES
 from sim.evaluate.study import Options
+from sim.evaluate.systems import all_constants
 from sim.workload.traces import generate, write_trace
 
 SMALL = [
@@ -176,6 +179,35 @@ def test_fresh_layers_are_kept_so_that_an_interrupted_run_goes_on(tmp_path):
 def test_processes_give_the_same_results():
     points = [Point("moe_hub", "qwen2-moe-2.7b", tokens, ranks=4) for tokens in (64, 128, 64)]
     assert run_points(points, jobs=2) == {point: run_point(point) for point in points}
+
+
+def test_a_layer_that_reads_none_of_the_constants_is_not_simulated_again(monkeypatch):
+    plain = Point("megatron", "qwen2-moe-2.7b", 64, ranks=4)
+    same = replace(plain, constants=(("comet", "combine_ctas", 7),))
+    other = replace(plain, constants=(("comet", "combine_ctas", 7), ("host", "eager_op_us", 50.0)))
+    simulated = []
+
+    def timed(point):
+        simulated.append(point)
+        return run_point(point), 1.0
+
+    monkeypatch.setattr("sim.evaluate.runner._timed", timed)
+    found = run_points([same, other, plain], jobs=1)
+    assert simulated == [plain, other]
+    assert found == {point: run_point(point) for point in (same, other, plain)}
+    assert found[other].us > found[plain].us
+    run_points([same], jobs=1)
+    assert simulated[2:] == [same]
+
+
+@pytest.mark.parametrize("system", sorted(SCHEMES))
+def test_constants_that_a_layer_does_not_read_change_nothing_in_it(system):
+    point = Point(system, "qwen2-moe-2.7b", 256, machine="gh200_nvl32", ranks=4)
+    layer = run_point(point)
+    others = [each for each in all_constants() if each[:2] not in layer.read]
+    assert layer.read and others
+    twice = replace(point, constants=tuple((*name, 2 * value) for *name, value in others))
+    assert run_point(twice) == replace(layer, point=twice)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from sim.evaluate.machine.hardware import machine
 from sim.evaluate.machine.workload import Workload
 from sim.evaluate.runner import Point, Result
 from sim.evaluate.study import forward
-from sim.evaluate.systems import constants, override, ranges, replaced
+from sim.evaluate.systems import constants, override, ranges, replaced, values_of
 from sim.workload.models import model as shape
 
 GPU = machine("h800").gpu
@@ -21,7 +21,7 @@ MODEL = shape("mixtral-8x7b")
 def test_every_kind_lies_in_its_range():
     for kind, (low, high) in ranges("host").items():
         assert 0 < low <= getattr(constants("host"), kind) <= high
-    assert set(KINDS) == {name for name in vars(constants("host")) if name.endswith("_us")}
+    assert set(KINDS) == {name for name in values_of("host") if name.endswith("_us")}
 
 
 def test_extremes_are_the_ranges():

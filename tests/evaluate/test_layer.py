@@ -26,7 +26,7 @@ from sim.evaluate.schemes.ideal import link_us
 from sim.evaluate.schemes.moe_hub import SECTOR_BYTES, Hub, HubLayer
 from sim.evaluate.schemes.stored import COLUMN_BYTES, Inbox, Sums
 from sim.evaluate.study import IN_SWITCH
-from sim.evaluate.systems import SYSTEMS, constants, override
+from sim.evaluate.systems import SYSTEMS, override, values_of
 from sim.workload.models import model as shape
 
 
@@ -253,7 +253,7 @@ def test_a_machine_twice_as_fast_takes_half_the_time(name):
         for part in SYSTEMS:
             changed = {
                 one: value * (0.5 if one.endswith("_us") else 2)
-                for one, value in vars(constants(part)).items()
+                for one, value in values_of(part).items()
                 if one.endswith(("_us", "_gbps"))
             }
             if changed:

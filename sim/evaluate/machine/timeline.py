@@ -52,9 +52,26 @@ class Timeline(simpy.Environment):
             self.now, _, _, what, arguments = heappop(self._entries)
         except IndexError:
             raise EmptySchedule from None
-        if arguments is not None:
+        if arguments is None:
+            self._happen(what)
+        else:
             what(*arguments)
-            return
+
+    def run(self, until=None):
+        """As simpy's. All that happens goes through here: a call of :meth:`step` for each is a part
+        of a layer's time that can be seen."""
+        if until is not None:
+            return super().run(until)
+        entries = self._entries
+        while entries:
+            self.now, _, _, what, arguments = heappop(entries)
+            if arguments is None:
+                self._happen(what)
+            else:
+                what(*arguments)
+
+    def _happen(self, what):
+        """An event happens now."""
         callbacks, what.callbacks = what.callbacks, None
         try:
             for callback in callbacks:

@@ -4,7 +4,7 @@
 from flow.pages.rows import read
 from sim.evaluate.machine.hardware import machine
 from sim.evaluate.study import JUDGED, PAPER_LINKS, PAPER_SYSTEMS
-from sim.evaluate.systems import constants
+from sim.evaluate.systems import values_of
 
 from .numbers import NAMES, error, mean, number, percent, ratio
 from .rows import SHOWN_GPUS, compared, grid, markdown, summary, systems_in, titles
@@ -211,7 +211,7 @@ def _fitted(folder):
                 [
                     NAMES[system],
                     f"`{name}`",
-                    number(vars(constants(section))[name], 3),
+                    number(values_of(section)[name], 3),
                     row["value"],
                     ratio(base[system]),
                     ratio(row[system]),
