@@ -57,13 +57,6 @@ class Grants:
         self.sources[source].gained += packets
         self._touched.add(source)
 
-    def passed(self, source, packets):
-        """Packets came from there into the pool, and have left it."""
-        known = self.sources[source]
-        known.came += packets
-        known.gained += packets
-        self._touched.add(source)
-
     def returned(self, source, packets):
         """A source gives back places that it may use."""
         self.sources[source].gained += packets
@@ -101,17 +94,14 @@ class Grants:
         # A visit of another one could change nothing; nobody is asked to give back what all have.
         everyone = measures or (asks and (self._short or self._denied))
         lacking, told = self._lacking, []
-        if everyone:
-            chosen = self.sources
-        else:
-            chosen = sorted(touched | lacking) if lacking or len(touched) > 1 else touched
-        for source in chosen:
+        for source in self.sources if everyone else sorted(touched | lacking):
             if everyone or source in touched or self.free:
                 known = self.sources[source]
-                lacked = known.lacks
                 granted, back = self._visit(known, measures, asks)
-                if known.lacks is not lacked:
-                    (lacking.discard if lacked else lacking.add)(source)
+                if known.lacks:
+                    lacking.add(source)
+                else:
+                    lacking.discard(source)
                 if granted or back:
                     told.append((source, granted, back))
         return told

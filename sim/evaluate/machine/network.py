@@ -414,7 +414,8 @@ class Network:
         pool.next, grants, coming = inf, pool.grants, pool.coming
         while coming and coming[0][0] <= now:
             _, source, packets = coming.popleft()
-            grants.passed(source, packets)
+            grants.arrived(source, packets)
+            grants.freed(source, packets)
         periods = now / period + SLACK
         measures = periods >= pool.period + 1
         if measures:
