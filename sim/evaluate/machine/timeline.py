@@ -58,8 +58,8 @@ class Timeline(simpy.Environment):
             what(*arguments)
 
     def run(self, until=None):
-        """As simpy's. All that happens goes through here: a call of :meth:`step` for each is a part
-        of a layer's time that can be seen."""
+        """As simpy's. Nearly all that happens does so in here: a call of :meth:`step` for each is a
+        part of a layer's time that can be seen."""
         if until is not None:
             return super().run(until)
         entries = self._entries
