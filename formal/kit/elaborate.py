@@ -18,14 +18,14 @@ _NAMELESS = re.compile(r'^  cell \$check \S+\n(?=    parameter \\FORMAT "([^"]*)
 _MEMINIT = re.compile(r"^(?:  attribute .*\n)*  cell \$meminit\S* .*\n(?:    .*\n)*  end\n", re.M)
 
 
-def elaborate(check, bug=False):
+def elaborate(check, bug=False, sources=False):
     """``(rtlil, spec)`` of a check: the text, in which each property's cell has the property's
-    name, and the specification.
+    name, and the specification. ``sources``: with the lines of source that made each cell.
 
     Amaranth's warnings are errors.
     """
     with mutated(check.bug) if bug else contextlib.nullcontext():
-        return _elaborate(check)
+        return _elaborate(check, sources)
 
 
 def specification(check):
@@ -50,7 +50,7 @@ def build(check):
     return spec
 
 
-def _elaborate(check):
+def _elaborate(check, sources):
     from amaranth.back import rtlil
     from amaranth.hdl import Fragment
 
@@ -61,7 +61,7 @@ def _elaborate(check):
         warnings.simplefilter("error")
         body = Fragment.get(spec, None)
         spec.wrapped = {name: part.origins[0] for part, name, _ in body.subfragments}
-        text = rtlil.convert(body, name="top", ports=[spec.clk], emit_src=False)
+        text = rtlil.convert(body, name="top", ports=[spec.clk], emit_src=sources)
     missing = undischarged(check, spec.assumptions)
     if missing:
         raise TableError(f"check {check.name!r}: proved_by says nothing of {missing[0]!r}")

@@ -19,7 +19,7 @@ from .elaborate import ROOT, elaborate, identifier
 from .ports import asserted_ports
 from .trace import stream_fields, transactions
 
-__all__ = ["BUILD", "MissingTool", "Outcome", "TASKS", "WANTED", "run_task", "tools"]
+__all__ = ["BUILD", "MissingTool", "Outcome", "TASKS", "WANTED", "holds", "run_task", "tools"]
 
 BUILD = ROOT / "build" / "formal"
 TASKS = ("prove", "cover", "bug")
@@ -79,8 +79,9 @@ def tools():
     ]
 
 
-def _script(check, task, patience=1):
-    """SymbiYosys' job file; time limits are ``patience`` times the check's."""
+def _script(check, task, patience=1, change=()):
+    """SymbiYosys' job file; time limits are ``patience`` times the check's. ``change``: commands
+    of Yosys that come first."""
     mode, engine, depth = {
         "prove": (check.mode, check.engine, check.depth),
         "cover": ("cover", check.cover_engine, check.cover_depth),
@@ -90,7 +91,7 @@ def _script(check, task, patience=1):
         f"mode {mode}",
         f"depth {depth}",
         f"timeout {check.timeout * patience}",
-        "vcd " + ("on" if task == "prove" else "off"),
+        "vcd " + ("on" if task == "prove" and not change else "off"),
     ]
     if task == "cover":
         options.append("append 0")
@@ -104,6 +105,7 @@ def _script(check, task, patience=1):
         engine,
         "[script]",
         "read_rtlil top.il",
+        *change,
         *helpers,
         "hierarchy -top top",
         "proc",
@@ -133,8 +135,21 @@ def run_task(check, task, force=False, patience=1):
     return outcome
 
 
-def _run(check, task, command, folder, script, text, spec):
-    started = time.monotonic()
+def holds(check, text, folder, change=()):
+    """Whether a check is proved of a design ``text`` after ``change``, commands of Yosys: False
+    when a promise or a lemma fails, or is no longer proved by induction; None when it took longer
+    than the check may."""
+    log = _call(tools(), folder, _script(check, "prove", 1, change), text)
+    status = _status(folder)
+    if "returned FAIL" in log:  # of some changes of registers no trace can be written, an error
+        return False
+    if status == "error":
+        raise RuntimeError(f"{check.name}, {' '.join(change)}: {log[-300:]}")
+    return None if (folder / "work" / "TIMEOUT").exists() else status == "pass"
+
+
+def _call(command, folder, script, text):
+    """What SymbiYosys says of a design."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     (folder / "top.il").write_text(text)
@@ -150,7 +165,12 @@ def _run(check, task, command, folder, script, text, spec):
             stdout=log,
             stderr=subprocess.STDOUT,
         )
-    log = (folder / "log.txt").read_text(errors="replace")
+    return (folder / "log.txt").read_text(errors="replace")
+
+
+def _run(check, task, command, folder, script, text, spec):
+    started = time.monotonic()
+    log = _call(command, folder, script, text)
     outcome = Outcome(
         check.name,
         task,

@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which check notices a mutant (:mod:`hub_rtl.parts.mutants`), its own or another's."""
+"""Which check notices a mutant of meaning (:mod:`hub_rtl.parts.mutants`), its own or another's,
+and which one notices a mutant of a block's netlist."""
 
 import dataclasses
 
 from amaranth import Signal
 from amaranth.back import rtlil
 
+from flow.kept import digest
 from hub_rtl.parts.mutants import selectable
+from sim.quality.mutation.gates import Design, designs, gate
+from sim.quality.mutation.netlist import yosys
 
-from .elaborate import specification
-from .engine import run_task
+from .elaborate import elaborate, specification
+from .engine import BUILD, holds, run_task
+from .table import FOLDER
 
-__all__ = ["Notice"]
+__all__ = ["GateNotice", "Notice"]
 
 
 class Notice:
@@ -49,3 +54,63 @@ class Notice:
             self._answers[check.name, name] = outcome.status == "fail"
             self._write(f"  {name}: {check.name}: {outcome.status}")
         return self._answers[check.name, name]
+
+
+class GateNotice:
+    """Asks checks for mutants of netlists (:mod:`sim.quality.mutation.netlist`): the same gate of
+    the check's own design is changed alike. ``checks``: those that are asked; a check is asked only
+    if it holds of the design as it is."""
+
+    def __init__(self, checks, write=print):
+        self._checks, self._write = list(checks), write
+        self._designs, self._netlists = {}, {}
+
+    @property
+    def key(self):
+        """Another one when the checks, or what they are made with, have changed."""
+        texts = {
+            str(path): path.read_text()
+            for word in ("kit", *sorted({check.block for check in self._checks}))
+            for path in sorted((FOLDER / word).glob("*.*"))
+        }
+        return digest(repr(([check.name for check in self._checks], texts)))
+
+    def __call__(self, netlist, mutant):
+        """Name of the first check that notices, "" when there is none: one of its promises or
+        lemmas fails or is no longer proved by induction."""
+        if netlist.key not in self._netlists:
+            self._netlists[netlist.key] = designs(netlist)
+        changed = gate(*self._netlists[netlist.key], mutant)
+        for check in self._checks if changed else ():
+            if check.name not in self._designs:
+                self._designs[check.name] = self._design(check)
+            if not (place := self._designs[check.name].place(changed)):
+                continue
+            control = "" if changed.control is None else f" -ctrlbit {changed.control}"
+            command = (
+                f"mutate -mode {changed.mode} -module {place[0]} -cell {place[1]} "
+                f"-port {changed.port} -portbit {changed.bit}{control}"
+            )
+            if self._holds(check, command) is False:
+                self._write(f"  {check.name}: {mutant}")
+                return check.name
+        return ""
+
+    def _design(self, check):
+        """The check's :class:`Design`; its text is in its folder."""
+        folder = self._folder(check)
+        folder.mkdir(parents=True, exist_ok=True)
+        text, _ = elaborate(check, sources=True)
+        (folder / "design.il").write_text(text)
+        steps = "read_rtlil design.il", "hierarchy -top top", "proc", "write_rtlil parts.il"
+        yosys(folder, "parts", *steps)
+        if not self._holds(check):
+            raise RuntimeError(f"{check.name}: not proved of the design as it is")
+        return Design((folder / "parts.il").read_text())
+
+    def _holds(self, check, *change):
+        folder = self._folder(check)
+        return holds(check, (folder / "parts.il").read_text(), folder / "run", change)
+
+    def _folder(self, check):
+        return BUILD / "gates" / check.name

@@ -31,6 +31,17 @@ def _meaning(chosen, jobs, kept, prove, proofs):
     return 1 if meaning.missed(noticed) else 0
 
 
+def _short_set(word):
+    """Whom to ask about the netlist of a block: its checks of the short set, and those of parts
+    that it shares with others."""
+    from formal.kit.notice import GateNotice
+    from formal.kit.table import load_table
+
+    return GateNotice(
+        check for check in load_table().values() if check.quick and check.block in (word, "parts")
+    )
+
+
 def mutate(
     blocks: Annotated[
         list[str] | None,
@@ -66,4 +77,4 @@ def mutate(
     if by_meaning:
         chosen = sorted(set(blocks)) if blocks else list(known)
         raise typer.Exit(_meaning(chosen, jobs, kept, not no_proofs, proofs))
-    raise typer.Exit(main(blocks or [], jobs, kept, not no_proofs))
+    raise typer.Exit(main(blocks or [], jobs, kept, not no_proofs, _short_set))

@@ -86,9 +86,12 @@ def test_table(tmp_path):
     blocks = {"toy": Block(Toy, None, "sim.cocotb.toy", target=60)}
     results = {"toy": {"mutants": netlist.mutants, "verdicts": verdicts}}
     rows, missed = page.table(results, blocks, CREDITS)
-    assert rows[-1] == "| toy | 4 | 2 | 1 | 1 | 66.7 % | 60 % | met |" and not missed
+    assert rows[-1] == "| toy | 4 | 2 | - | 1 | 1 | 66.7 % | 60 % | met |" and not missed
     blocks = {"toy": Block(Toy, None, "sim.cocotb.toy", target=70)}
     assert page.table(results, blocks, CREDITS)[1] == ["toy"]
+    verdicts[3] = {"verdict": "noticed", "asked": "toy.check"}
+    rows, missed = page.table(results, blocks, CREDITS)
+    assert rows[-1] == "| toy | 4 | 2 | 1 | 1 | 0 | 100.0 % | 70 % | met |" and not missed
 
 
 class Meant(wiring.Component):

@@ -66,12 +66,13 @@ WRITE = [
     "write_aiger -ascii -zinit -symbols netlist.aag",
 ]
 _PORT = re.compile(r"^  (input|output) (?:wire )?(\[\d+:0\] )?(\w+);$", re.M)
-_SOURCE = re.compile(r"(?:.*/)?((?:hub_rtl|sim|amaranth)/.*)$")
+SOURCE = re.compile(r"(?:.*/)?((?:hub_rtl|sim|amaranth)/.*)$")
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """Value of ``mutsel``, what it changes, and where that comes from."""
+    """Value of ``mutsel``, what it changes, and where that comes from; ``control``: the bit on
+    which an inversion depends."""
 
     number: int
     mode: str
@@ -80,6 +81,7 @@ class Mutant:
     bit: int
     wire: str
     source: str
+    control: int | None = None
 
     def __str__(self):
         where = f"{self.wire} at " if self.wire else ""
@@ -205,7 +207,7 @@ def _mutant(number, command):
     for key, value in zip(words[::2], words[1::2], strict=True):
         options.setdefault(key.lstrip("-"), value.lstrip("\\"))
     sources = [
-        _SOURCE.sub(r"\1", value)
+        SOURCE.sub(r"\1", value)
         for key, value in zip(words[::2], words[1::2], strict=True)
         if key == "-src"
     ]
@@ -220,6 +222,7 @@ def _mutant(number, command):
         int(options["portbit"]),
         f"{wire}[{options['wirebit']}]" if wire else "",
         (inside or own)[0],
+        int(options["ctrlbit"]) if "ctrlbit" in options else None,
     )
 
 

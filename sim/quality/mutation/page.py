@@ -8,9 +8,9 @@ from hub_rtl.contract.config import preset
 
 __all__ = ["page", "table", "with_blocks"]
 
-HEAD = "| Block | Mutants | Killed | Equivalent (proved) | Survivors | Rate | Target | |"
+HEAD = "| Block | Mutants | Killed | By proofs | Equivalent | Survivors | Rate | Target | |"
 KILLED = ("killed", "timeout", "crash")
-SURVIVORS = "## Survivors\n"
+SURVIVORS = "## Survivors of the benches\n"
 #: A line that belongs to one block: its row of the table, or its configuration.
 OF_BLOCK = re.compile(r"(\|) (\w+)[^|]* \|.*\| (?:met|missed) \||(\*) (\w+): preset .*")
 
@@ -18,11 +18,14 @@ OF_BLOCK = re.compile(r"(\|) (\w+)[^|]* \|.*\| (?:met|missed) \||(\*) (\w+): pre
 def _row(name, numbers, verdicts, target):
     """One line of the table, and whether the target was met."""
     killed = sum(verdicts[n]["verdict"] in KILLED for n in numbers)
+    noticed = sum(verdicts[n]["verdict"] == "noticed" for n in numbers)
     equivalent = sum(verdicts[n]["verdict"] == "equivalent" for n in numbers)
     different = len(numbers) - equivalent
-    rate = 100 * killed / different if different else 100.0
+    left = different - killed - noticed
+    rate = 100 * (different - left) / different if different else 100.0
     met = rate >= target
-    counts = len(numbers), killed, equivalent, different - killed
+    asked = any("asked" in verdicts[n] for n in numbers)
+    counts = len(numbers), killed, noticed if asked else "-", equivalent, left
     return (name, *counts, f"{rate:.1f} %", f"{target} %", "met" if met else "missed"), met
 
 
@@ -38,7 +41,7 @@ def table(results, blocks, credits):
             row, met = _row(title, numbers, result["verdicts"], target)
             rows.append(row)
             missed += [] if met else [title]
-    return markdown(HEAD, rows, "|---|--:|--:|--:|--:|--:|--:|---|"), missed
+    return markdown(HEAD, rows, "|---|--:|--:|--:|--:|--:|--:|--:|---|"), missed
 
 
 def page(results, blocks, credits, seed):
@@ -52,10 +55,11 @@ def page(results, blocks, credits, seed):
         "",
         *rows,
         "",
-        "Rate: killed of those not proved equivalent. A mutant without a proof counts as "
-        "not equivalent; `open`: neither",
-        "a proof nor an input that shows a difference was found, or none was tried "
-        "(`--no-proofs`).",
+        "Killed: a test of the block's bench fails. By proofs: the bench does not notice, but a",
+        "check of the short set fails, or its proof no longer goes through (-: not asked).",
+        "Equivalent: proved to be. Rate: killed or noticed of those not equivalent. A mutant",
+        "without a proof counts as not equivalent; `open`: neither a proof nor an input that shows",
+        "a difference was found, or none was tried (`--no-proofs`).",
         "",
         f"Missed: {', '.join(missed)}." if missed else "Every target is met.",
     ]
@@ -79,7 +83,7 @@ def page(results, blocks, credits, seed):
         left = [
             mutant
             for mutant in result["mutants"]
-            if result["verdicts"][mutant.number]["verdict"] in ("different", "open")
+            if result["verdicts"][mutant.number]["verdict"] in ("noticed", "different", "open")
         ]
         if left:
             rows = (
@@ -88,13 +92,19 @@ def page(results, blocks, credits, seed):
                     f"{m.mode} `{m.cell}.{m.port}[{m.bit}]`",
                     f"`{m.wire}`" if m.wire else "",
                     m.source,
-                    result["verdicts"][m.number]["verdict"],
+                    _said(result["verdicts"][m.number]),
                 )
                 for m in left
             )
             heads = "Mutant", "Change", "Signal", "Source", "Proof"
             lines += [f"### {name}", "", *markdown(heads, rows, "|--:|---|---|---|---|"), ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _said(verdict):
+    if verdict["verdict"] == "noticed":
+        return f"noticed: `{verdict['asked']}`"
+    return verdict["verdict"]
 
 
 def with_blocks(text, results, blocks, credits, seed):

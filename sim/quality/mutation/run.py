@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """``moe-hub mutate [BLOCK...]``: mutants of each block against its own bench, proofs for those that
-nobody noticed.
+nobody noticed: that they are no different, or else the block's checks of the short set.
 
 Prints a table and writes ``docs/results/mutation.md``: of the blocks asked for, the others stay as
 they were; not with ``--no-proofs`` for some blocks only. Exit code 1 when a target is missed.
@@ -29,16 +29,26 @@ MEANING = "## Mutants of meaning"  # the page's last section, written by --meani
 
 
 def campaign(
-    name, count=COUNT, seed=SEED, jobs=1, kept=False, prove=True, write=print, meaning=False
+    name,
+    count=COUNT,
+    seed=SEED,
+    jobs=1,
+    kept=False,
+    prove=True,
+    write=print,
+    meaning=False,
+    ask=None,
 ):
     """Verdicts of one block: {"mutants": [Mutant], "verdicts": {number: {"verdict": ..., ...}},
     "seconds"}.
 
     A verdict is ``killed`` (with ``test``), ``timeout`` or ``crash`` (killed, too), ``equivalent``,
-    ``different`` (survived, and some input shows it), or ``open`` (survived, no proof in the time
-    allowed). ``kept``: the last run's verdicts, whatever has changed in the bench since; without
-    ``prove`` no new proofs are tried. ``meaning``: the block's mutants of meaning in place of
-    ``count`` mutants of its netlist drawn with ``seed``.
+    ``noticed`` (survived, and a check notices: ``asked``), ``different`` (survived, and some input
+    shows it), or ``open`` (survived, no proof in the time allowed). ``kept``: the last run's
+    verdicts, whatever has changed in the bench since; without ``prove`` no new proofs are tried.
+    ``meaning``: the block's mutants of meaning in place of ``count`` mutants of its netlist drawn
+    with ``seed``. ``ask(netlist, mutant)`` gives the check that notices, "" for none; its answers
+    are kept as long as its ``key``.
     """
     block = (MEANT if meaning else BLOCKS)[name]
     kind = "meant" if meaning else "mutants"
@@ -61,6 +71,7 @@ def campaign(
                 "bench": bench,
                 "prover": known.get("prover"),
                 "proofs": known.get("proofs", {}),
+                "asked": known.get("asked", {}),
             }
             write_file(folder / "verdicts.json", json.dumps(known))
         prover = _hash(_source("equivalence"), _source("miter"), block.strobes)
@@ -68,10 +79,10 @@ def campaign(
             known |= {"prover": prover, "proofs": {}}
         if prove:
             _prove(known, netlist, block.strobes, folder, write)
+        if ask:
+            _ask(known, netlist, ask, folder)
     verdicts = {
-        int(number): verdict
-        if verdict["verdict"] != "survived"
-        else {"verdict": known["proofs"].get(number, "open")}
+        int(number): verdict if verdict["verdict"] != "survived" else _left(known, number)
         for number, verdict in known["verdicts"].items()
     }
     return {"mutants": netlist.mutants, "verdicts": verdicts, "seconds": time.monotonic() - started}
@@ -129,6 +140,23 @@ def _prove(known, netlist, strobes, folder, write):
         write_file(folder / "verdicts.json", json.dumps(known))
 
 
+def _ask(known, netlist, ask, folder):
+    """Asks the checks for what survived and is not known to be equivalent."""
+    if known["asked"].get("key") != ask.key:
+        known["asked"] = {"key": ask.key}
+    for number, verdict in known["verdicts"].items():
+        left = verdict["verdict"] == "survived" and known["proofs"].get(number) != "equivalent"
+        if left and number not in known["asked"]:
+            known["asked"][number] = ask(netlist, netlist.mutants[int(number) - 1])
+            write_file(folder / "verdicts.json", json.dumps(known))
+
+
+def _left(known, number):
+    """The verdict of a mutant that survived the bench."""
+    proof, check = known["proofs"].get(number, "open"), known["asked"].get(number)
+    return {"verdict": "noticed" if check else proof} | ({} if check is None else {"asked": check})
+
+
 def _source(name):
     return Path(__file__).with_name(f"{name}.py").read_text()
 
@@ -151,10 +179,20 @@ def _load(path):
     return json.loads(path.read_text()) if path.exists() else {}
 
 
-def main(blocks=(), jobs=1, kept=False, prove=True):
-    """``moe-hub mutate``; returns the exit code. ``blocks``: names, all without any; the rest as
-    for :func:`campaign`."""
-    results = {name: campaign(name, jobs=jobs, kept=kept, prove=prove) for name in blocks or BLOCKS}
+def main(blocks=(), jobs=1, kept=False, prove=True, checks=None):
+    """``moe-hub mutate``; returns the exit code. ``blocks``: names, all without any;
+    ``checks(word)`` is whom to ask about a block of the tree (:func:`campaign`'s ``ask``); the rest
+    as there."""
+    results = {
+        name: campaign(
+            name,
+            jobs=jobs,
+            kept=kept,
+            prove=prove,
+            ask=checks(BLOCKS[name].word or name) if checks and prove else None,
+        )
+        for name in blocks or BLOCKS
+    }
     rows, missed = table(results, BLOCKS, CREDITS)
     print("\n".join(rows))
     path = ROOT / "docs" / "results" / "mutation.md"

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same gate in another design, and which check notices that it is wrong."""
+
+import json
+
+import pytest
+from amaranth import Module
+from amaranth.back import rtlil
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from formal.kit import notice
+from formal.kit.notice import GateNotice
+from formal.kit.table import Check
+from hub_rtl.parts.stream import StreamRegister
+from sim.quality.mutation import run
+from sim.quality.mutation.blocks import BLOCKS, Block
+from sim.quality.mutation.gates import Design, designs, gate
+from sim.quality.mutation.netlist import mutated, yosys
+
+HELD = Check(
+    name="toy.held",
+    spec="kit.streams:BlockHoldsItems",
+    arguments={"block": "hub_rtl.parts.stream:StreamRegister", "shape": 8},
+    bug="parts.register_pushed_over_waiting",
+)
+
+
+class Pair(wiring.Component):
+    """Two registers, one behind the other: the same part twice."""
+
+    def __init__(self, width, names=("front", "back")):
+        self._width, self._names = width, names
+        super().__init__({"i": In(width), "push": In(1), "pop": In(1), "o": Out(width)})
+
+    def elaborate(self, platform):
+        m = Module()
+        front, back = (StreamRegister(self._width) for _ in range(2))
+        m.submodules[self._names[0]], m.submodules[self._names[1]] = front, back
+        m.d.comb += [
+            front.i.payload.eq(self.i),
+            front.i.valid.eq(self.push),
+            back.o.ready.eq(self.pop),
+            self.o.eq(back.o.payload),
+        ]
+        wiring.connect(m, back.i, front.o)
+        return m
+
+
+def read(component, folder):
+    """Its :class:`Design`."""
+    text = rtlil.convert(component, name="other")
+    (folder / "other.il").write_text(text)
+    yosys(folder, "other", "read_rtlil other.il", "proc", "write_rtlil other_parts.il")
+    return Design((folder / "other_parts.il").read_text())
+
+
+@pytest.fixture
+def single(tmp_path):
+    """Netlist of a stream register."""
+    return mutated(StreamRegister(8), "single", 60, 1, tmp_path)
+
+
+def test_the_same_gate_in_a_wider_design(single, tmp_path):
+    """Every gate that is not Yosys' own is found in a register of more bits, where the same lines
+    made it; one that the other has twice is of either, for its file is not a shared part's."""
+    parts, flat = designs(single)
+    wider = read(StreamRegister(11), tmp_path)
+    found = 0
+    for mutant in single.mutants:
+        if changed := gate(parts, flat, mutant):
+            module, name = wider.place(changed)
+            cell = wider.cells[module][name]
+            assert (cell.kind, cell.sources) == (changed.cell.kind, changed.cell.sources)
+            assert mutant.cell.startswith("$auto$") or changed.cell.name == mutant.cell
+            found += 1
+        else:
+            assert mutant.cell.startswith(("$auto$", "$proc"))
+    assert found > len(single.mutants) / 2
+
+
+def test_a_bit_that_is_not_there_has_no_place(single, tmp_path):
+    parts, flat = designs(single)
+    narrow = read(StreamRegister(2), tmp_path)
+    changes = [gate(parts, flat, mutant) for mutant in single.mutants]
+    assert [each for each in changes if each and not narrow.place(each)]
+    assert all(narrow.place(each) for each in changes if each and each.bit < 1)
+
+
+def test_a_shared_part_is_the_one_of_its_name(tmp_path):
+    """Of two instances the gate is in the one that is called alike; where none is, nowhere."""
+    netlist = mutated(Pair(8), "pair", 80, 1, tmp_path)
+    parts, flat = designs(netlist)
+    changes = [gate(parts, flat, mutant) for mutant in netlist.mutants]
+    changes = [each for each in changes if each and each.cell.sources]
+    wider, others = read(Pair(9), tmp_path), read(Pair(9, ("one", "other")), tmp_path)
+    names = {each.instance[0] for each in changes}
+    assert names == {"front", "back"}
+    for each in changes:
+        place = wider.place(each)
+        assert place and place[0].endswith(f".{each.instance[0]}") and not others.place(each)
+
+
+def test_a_check_notices_a_wrong_gate(single, tmp_path, monkeypatch):
+    """What makes a waiting item change is noticed; what only loses a free place is not."""
+    monkeypatch.setattr(notice, "BUILD", tmp_path)
+    ask, said = GateNotice([HELD], write=lambda text: None), {}
+    for mutant in single.mutants[:24]:
+        said.setdefault(ask(single, mutant), []).append(mutant)
+    assert set(said) == {"", "toy.held"}
+    assert any(mutant.wire.startswith("o__payload") for mutant in said["toy.held"])
+
+
+def test_no_check_is_asked_that_does_not_hold(single, tmp_path, monkeypatch):
+    monkeypatch.setattr(notice, "BUILD", tmp_path)
+    monkeypatch.setattr(notice, "holds", lambda *_: False)
+    with pytest.raises(RuntimeError, match="toy.held: not proved of the design as it is"):
+        GateNotice([HELD])(single, single.mutants[0])
+
+
+def test_a_campaign_asks_once(tmp_path, monkeypatch):
+    """Who survives the bench and is not equivalent is asked; answers stay with the key."""
+    monkeypatch.setattr(run, "FOLDER", tmp_path)
+    monkeypatch.setitem(BLOCKS, "toy", Block(lambda cfg: StreamRegister(8), None, "none"))
+
+    def bench(*_, params, **__):
+        verdicts = ["survived", "survived", "killed", "survived", "survived"]
+        lines = [{"sources": {"Makefile": ""}}]
+        lines += [
+            {"mutant": max(n - 1, 0), "verdict": each, "seen": []}
+            for n, each in enumerate(verdicts)
+        ]
+        out = tmp_path / "toy" / "out.jsonl"
+        out.write_text("\n".join(json.dumps(line) for line in lines))
+
+    class Judge:
+        def __init__(self, *_):
+            pass
+
+        def decide(self, number):
+            return "equivalent" if number == 2 else "open"
+
+    monkeypatch.setattr(run, "run_bench", bench)
+    monkeypatch.setattr(run, "Prover", Judge)
+
+    class Ask:
+        key, asked = "a", []
+
+        def __call__(self, netlist, mutant):
+            self.asked.append(mutant.number)
+            return "toy.check"
+
+    ask = Ask()
+    for key, asked in (("a", [3]), ("a", [3]), ("b", [3, 3])):
+        ask.key = key
+        result = run.campaign("toy", count=3, ask=ask, write=lambda text: None)
+        assert ask.asked == asked
+        assert result["verdicts"][3] == {"verdict": "noticed", "asked": "toy.check"}
+        assert result["verdicts"][2] == {"verdict": "equivalent"}
