@@ -13,7 +13,7 @@ from sim.quality.mutation.gates import Design, designs, gate
 from sim.quality.mutation.netlist import yosys
 
 from .elaborate import elaborate, specification
-from .engine import BUILD, holds, run_task
+from .engine import holds, run_task
 from .table import FOLDER
 
 __all__ = ["GateNotice", "Notice"]
@@ -77,40 +77,37 @@ class GateNotice:
 
     def __call__(self, netlist, mutant):
         """Name of the first check that notices, "" when there is none: one of its promises or
-        lemmas fails or is no longer proved by induction."""
+        lemmas fails or is no longer proved by induction. Files go beside the netlist's."""
         if netlist.key not in self._netlists:
             self._netlists[netlist.key] = designs(netlist)
         changed = gate(*self._netlists[netlist.key], mutant)
         for check in self._checks if changed else ():
-            if check.name not in self._designs:
-                self._designs[check.name] = self._design(check)
-            if not (place := self._designs[check.name].place(changed)):
+            folder = netlist.aiger.parent / "checks" / check.name
+            if folder not in self._designs:
+                self._designs[folder] = self._design(check, folder)
+            if not (place := self._designs[folder].place(changed)):
                 continue
             control = "" if changed.control is None else f" -ctrlbit {changed.control}"
             command = (
                 f"mutate -mode {changed.mode} -module {place[0]} -cell {place[1]} "
                 f"-port {changed.port} -portbit {changed.bit}{control}"
             )
-            if self._holds(check, command) is False:
+            if self._holds(check, folder, command) is False:
                 self._write(f"  {check.name}: {mutant}")
                 return check.name
         return ""
 
-    def _design(self, check):
-        """The check's :class:`Design`; its text is in its folder."""
-        folder = self._folder(check)
+    def _design(self, check, folder):
+        """The check's :class:`Design`; its text stays in the folder."""
         folder.mkdir(parents=True, exist_ok=True)
         text, _ = elaborate(check, sources=True)
         (folder / "design.il").write_text(text)
         steps = "read_rtlil design.il", "hierarchy -top top", "proc", "write_rtlil parts.il"
         yosys(folder, "parts", *steps)
-        if not self._holds(check):
+        if not self._holds(check, folder):
             raise RuntimeError(f"{check.name}: not proved of the design as it is")
         return Design((folder / "parts.il").read_text())
 
-    def _holds(self, check, *change):
-        folder = self._folder(check)
+    @staticmethod
+    def _holds(check, folder, *change):
         return holds(check, (folder / "parts.il").read_text(), folder / "run", change)
-
-    def _folder(self, check):
-        return BUILD / "gates" / check.name

@@ -101,9 +101,8 @@ def test_a_shared_part_is_the_one_of_its_name(tmp_path):
         assert place and place[0].endswith(f".{each.instance[0]}") and not others.place(each)
 
 
-def test_a_check_notices_a_wrong_gate(single, tmp_path, monkeypatch):
+def test_a_check_notices_a_wrong_gate(single):
     """What makes a waiting item change is noticed; what only loses a free place is not."""
-    monkeypatch.setattr(notice, "BUILD", tmp_path)
     ask, said = GateNotice([HELD], write=lambda text: None), {}
     for mutant in single.mutants[:24]:
         said.setdefault(ask(single, mutant), []).append(mutant)
@@ -111,8 +110,7 @@ def test_a_check_notices_a_wrong_gate(single, tmp_path, monkeypatch):
     assert any(mutant.wire.startswith("o__payload") for mutant in said["toy.held"])
 
 
-def test_no_check_is_asked_that_does_not_hold(single, tmp_path, monkeypatch):
-    monkeypatch.setattr(notice, "BUILD", tmp_path)
+def test_no_check_is_asked_that_does_not_hold(single, monkeypatch):
     monkeypatch.setattr(notice, "holds", lambda *_: False)
     with pytest.raises(RuntimeError, match="toy.held: not proved of the design as it is"):
         GateNotice([HELD])(single, single.mutants[0])

@@ -97,7 +97,7 @@ class Design:
             )
             if known and len(alike) == gate.alike:
                 cell = alike[gate.place]
-                if gate.bit < len(self.bits(module, cell.pins[gate.port])):
+                if max(gate.bit, gate.control or 0) < len(self.bits(module, cell.pins[gate.port])):
                     found.append((module, cell.name))
         return None if not found or shared and len(found) > 1 else found[0]
 
