@@ -4,7 +4,7 @@
 import json
 
 import pytest
-from amaranth import Module
+from amaranth import Module, Signal
 from amaranth.back import rtlil
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -47,6 +47,19 @@ class Pair(wiring.Component):
         return m
 
 
+class Sum(wiring.Component):
+    """Two gates of one kind in one line."""
+
+    def __init__(self, width):
+        super().__init__({"a": In(width), "b": In(width), "c": In(width), "o": Out(width)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.d.comb += self.o.eq((self.a + self.b)[:2] + self.c)
+        m.d.sync += Signal(name="clocked").eq(1)
+        return m
+
+
 def read(component, folder):
     """Its :class:`Design`."""
     text = rtlil.convert(component, name="other")
@@ -77,6 +90,17 @@ def test_the_same_gate_in_a_wider_design(single, tmp_path):
         else:
             assert mutant.cell.startswith(("$auto$", "$proc"))
     assert found > len(single.mutants) / 2
+
+
+def test_one_of_several_in_a_line(tmp_path):
+    netlist = mutated(Sum(4), "sum", 60, 1, tmp_path)
+    parts, flat = designs(netlist)
+    wider, places = read(Sum(5), tmp_path), set()
+    for mutant in netlist.mutants:
+        if (changed := gate(parts, flat, mutant)) and changed.alike == 2:
+            assert wider.place(changed)[1] == changed.cell.name
+            places.add(changed.place)
+    assert places == {0, 1}
 
 
 def test_a_bit_that_is_not_there_has_no_place(single, tmp_path):
