@@ -9,8 +9,7 @@ from amaranth.back import rtlil
 
 from flow.kept import digest
 from hub_rtl.parts.mutants import selectable
-from sim.quality.mutation.gates import Design, designs, gate
-from sim.quality.mutation.netlist import yosys
+from sim.quality.mutation.gates import as_written, designs, gate
 
 from .elaborate import elaborate, specification
 from .engine import holds, run_task
@@ -98,15 +97,14 @@ class GateNotice:
         return ""
 
     def _design(self, check, folder):
-        """The check's :class:`Design`; its text stays in the folder."""
+        """The check's :class:`~sim.quality.mutation.gates.Design`; its text stays in the folder."""
         folder.mkdir(parents=True, exist_ok=True)
         text, _ = elaborate(check, sources=True)
         (folder / "design.il").write_text(text)
-        steps = "read_rtlil design.il", "hierarchy -top top", "proc", "write_rtlil parts.il"
-        yosys(folder, "parts", *steps)
+        design = as_written(folder, "top")
         if not self._holds(check, folder):
             raise RuntimeError(f"{check.name}: not proved of the design as it is")
-        return Design((folder / "parts.il").read_text())
+        return design
 
     @staticmethod
     def _holds(check, folder, *change):

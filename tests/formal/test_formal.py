@@ -41,8 +41,6 @@ def folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize("task", ["prove", "cover", pytest.param("bug", marks=pytest.mark.night)])
 @pytest.mark.parametrize("name", [name for name, check in TABLE.items() if check.quick])
 def test_quick_set(name, task):
-    if task == "cover" and TABLE[name].covers == "nightly":
-        pytest.skip("its covers run with --nightly only")
     outcome = run_task(TABLE[name], task)
     assert verdict(TABLE[name], outcome)[1], (
         f"{outcome.status}, see {outcome.folder}: {outcome.failed} {outcome.log}"

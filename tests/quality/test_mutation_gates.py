@@ -2,6 +2,8 @@
 """The same gate in another design, and which check notices that it is wrong."""
 
 import json
+import tempfile
+from pathlib import Path
 
 import pytest
 from amaranth import Module, Signal
@@ -15,8 +17,8 @@ from formal.kit.table import Check
 from hub_rtl.parts.stream import StreamRegister
 from sim.quality.mutation import run
 from sim.quality.mutation.blocks import BLOCKS, Block
-from sim.quality.mutation.gates import Design, designs, gate
-from sim.quality.mutation.netlist import mutated, yosys
+from sim.quality.mutation.gates import as_written, designs, gate
+from sim.quality.mutation.netlist import mutated
 
 HELD = Check(
     name="toy.held",
@@ -61,11 +63,10 @@ class Sum(wiring.Component):
 
 
 def read(component, folder):
-    """Its :class:`Design`."""
-    text = rtlil.convert(component, name="other")
-    (folder / "other.il").write_text(text)
-    yosys(folder, "other", "read_rtlil other.il", "proc", "write_rtlil other_parts.il")
-    return Design((folder / "other_parts.il").read_text())
+    """Its design as it is written."""
+    other = Path(tempfile.mkdtemp(dir=folder))
+    (other / "design.il").write_text(rtlil.convert(component, name="other"))
+    return as_written(other, "other")
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from .netlist import SOURCE, yosys
 
-__all__ = ["Design", "Gate", "designs", "gate"]
+__all__ = ["Design", "Gate", "as_written", "designs", "gate"]
 
 _CHUNK = re.compile(r"(\S+)(?: \[(\d+)(?::(\d+))?\])?")
 _CONSTANT = re.compile(r"(\d+)'")
@@ -128,14 +128,20 @@ class Design:
         return None
 
 
+def as_written(folder, top):
+    """The :class:`Design` in ``folder/design.il``; its text is in ``parts.il`` then."""
+    steps = "read_rtlil design.il", f"hierarchy -top {top}", "proc", "write_rtlil parts.il"
+    yosys(folder, "parts", *steps)
+    return Design((folder / "parts.il").read_text())
+
+
 def designs(netlist):
     """``(parts, flat)`` of a netlist (:class:`.netlist.Mutated`): its :class:`Design` as it is
     written, and the one that its mutants were drawn of."""
     folder = netlist.aiger.parent
-    (top,) = re.findall(r"^module (\S+)$", (folder / "flat.il").read_text(), re.M)
-    steps = "read_rtlil design.il", f"hierarchy -top {top}", "proc", "write_rtlil parts.il"
-    yosys(folder, "parts", *steps)
-    return tuple(Design((folder / name).read_text()) for name in ("parts.il", "flat.il"))
+    flat = Design((folder / "flat.il").read_text())
+    (top,) = flat.cells
+    return as_written(folder, top), flat
 
 
 def gate(parts, flat, mutant):
