@@ -108,7 +108,7 @@ def _script(check, task, patience=1, change=()):
         *change,
         *helpers,
         "hierarchy -top top",
-        "proc",
+        "proc -norom",  # induction may start with any contents of a memory, even of a table
         unused,
         "prep -flatten -top top",
         "[files]",

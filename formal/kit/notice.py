@@ -3,13 +3,16 @@
 and which one notices a mutant of a block's netlist."""
 
 import dataclasses
+from pathlib import Path
 
 from amaranth import Signal
 from amaranth.back import rtlil
 
 from flow.kept import digest
 from hub_rtl.parts.mutants import selectable
-from sim.quality.mutation.gates import as_written, designs, gate
+from sim.quality.mutation import gates, origins
+from sim.quality.mutation.gates import as_written
+from sim.quality.mutation.origins import Origins
 
 from .elaborate import elaborate, specification
 from .engine import holds, run_task
@@ -56,13 +59,14 @@ class Notice:
 
 
 class GateNotice:
-    """Asks checks for mutants of netlists (:mod:`sim.quality.mutation.netlist`): the same gate of
-    the check's own design is changed alike. ``checks``: those that are asked; a check is asked only
-    if it holds of the design as it is."""
+    """Asks checks for mutants of netlists (:mod:`sim.quality.mutation.netlist`): the gate of
+    the source that the mutant is (:mod:`sim.quality.mutation.origins`) is changed alike in the
+    check's own design. ``checks``: those that are asked; a check is asked only if it holds of the
+    design as it is."""
 
     def __init__(self, checks, write=print):
         self._checks, self._write = list(checks), write
-        self._designs, self._netlists = {}, {}
+        self._designs, self._origins = {}, {}
 
     @property
     def key(self):
@@ -72,27 +76,30 @@ class GateNotice:
             for word in ("kit", *sorted({check.block for check in self._checks}))
             for path in sorted((FOLDER / word).glob("*.*"))
         }
+        texts |= {each.__name__: Path(each.__file__).read_text() for each in (gates, origins)}
         return digest(repr(([check.name for check in self._checks], texts)))
 
     def __call__(self, netlist, mutant):
         """Name of the first check that notices, "" when there is none: one of its promises or
         lemmas fails or is no longer proved by induction. Files go beside the netlist's."""
-        if netlist.key not in self._netlists:
-            self._netlists[netlist.key] = designs(netlist)
-        changed = gate(*self._netlists[netlist.key], mutant)
-        for check in self._checks if changed else ():
+        if netlist.key not in self._origins:
+            self._origins[netlist.key] = Origins(netlist)
+        known = self._origins[netlist.key]
+        for gate in known.gates(mutant):
+            name = self._who_notices(gate, netlist)
+            if name and known.proved(gate, mutant):
+                self._write(f"  {name}: {mutant}")
+                return name
+        return ""
+
+    def _who_notices(self, gate, netlist):
+        for check in self._checks:
             folder = netlist.aiger.parent / "checks" / check.name
             if folder not in self._designs:
                 self._designs[folder] = self._design(check, folder)
-            if not (place := self._designs[folder].place(changed)):
-                continue
-            control = "" if changed.control is None else f" -ctrlbit {changed.control}"
-            command = (
-                f"mutate -mode {changed.mode} -module {place[0]} -cell {place[1]} "
-                f"-port {changed.port} -portbit {changed.bit}{control}"
-            )
-            if self._holds(check, folder, command) is False:
-                self._write(f"  {check.name}: {mutant}")
+            design = self._designs[folder]
+            place = design.place(gate)
+            if place and self._holds(check, folder, *design.changes(gate, place)) is False:
                 return check.name
         return ""
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Promise of what spreads records over links (``hub_rtl/link/spread.py``)."""
 
-from amaranth import Cat, Signal
+from amaranth import Cat, Mux, Signal
 
+from formal.kit.inside import observe
 from formal.kit.spec import Spec, moves
 from hub_rtl.contract.fields import LANE_KEY
 from hub_rtl.link.spread import RecordSpread
@@ -28,7 +29,10 @@ class RecordsKeepToALink(Spec):
             m.d.sync += [begun.eq(~record.p.last), last.eq(offered), first.eq(header)]
             with m.If(record.p.last & ~header.plain):
                 m.d.sync += turn.eq((turn + 1) % links)
-        named = header.block[:LANE_KEY] // cfg.lanes % links
+        named, its = (each.block[:LANE_KEY] // cfg.lanes % links for each in (header, first))
+        self.lemma("a turn is one link's", turn < links)
+        self.lemma("turns", observe(dut).turn == 1 << turn)
+        self.lemma("a record has its link", last == 1 << Mux(first.plain, its, turn), when=begun)
         self.suppose(
             "records: one header",
             header.as_value() == first.as_value(),

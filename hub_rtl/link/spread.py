@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Spreads a slice's records over its links."""
 
+from typing import NamedTuple
+
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -12,6 +14,12 @@ from hub_rtl.parts.onehot import select
 from hub_rtl.parts.residue import residue, residue_parts
 
 __all__ = ["RecordSpread"]
+
+
+class RecordSpreadObserve(NamedTuple):
+    """What a proof may see of a :class:`RecordSpread`."""
+
+    turn: Signal  #: the link of the next record that is not plain, one bit each
 
 
 class RecordSpread(wiring.Component):
@@ -27,6 +35,8 @@ class RecordSpread(wiring.Component):
     records of one place have an order.
     """
 
+    observe: RecordSpreadObserve  # once elaborated
+
     def __init__(self, cfg):
         record = stream.Signature(record_of(cfg, cfg.slice_bytes))
         super().__init__({"i_record": In(record), "o_record": Out(record).array(cfg.slice_links)})
@@ -36,6 +46,7 @@ class RecordSpread(wiring.Component):
         m = Module()
         links, record, header = self._links, self.i_record, self.i_record.p.header
         turn, target, named = Signal(links, init=1), Signal(links), Signal(links)
+        self.observe = RecordSpreadObserve(turn)
         period = self._lanes * links
         place = residue(residue_parts(m, header.block[:LANE_KEY], period, "block"), period)
         above = [Const(1), *(place >= self._lanes * n for n in range(1, links)), Const(0)]

@@ -17,8 +17,9 @@ from formal.kit.table import Check
 from hub_rtl.parts.stream import StreamRegister
 from sim.quality.mutation import run
 from sim.quality.mutation.blocks import BLOCKS, Block
-from sim.quality.mutation.gates import as_written, designs, gate
+from sim.quality.mutation.gates import as_written, designs, gates
 from sim.quality.mutation.netlist import mutated
+from sim.quality.mutation.origins import Origins
 
 HELD = Check(
     name="toy.held",
@@ -62,6 +63,27 @@ class Sum(wiring.Component):
         return m
 
 
+class Kept(wiring.Component):
+    """A register with an enable, and two outputs by the same gate, written twice."""
+
+    def __init__(self):
+        super().__init__({"a": In(4), "b": In(4), "en": In(1), "o": Out(4), "p": Out(4)})
+
+    def elaborate(self, platform):
+        m = Module()
+        kept = Signal(4)
+        with m.If(self.en):
+            m.d.sync += kept.eq(self.a + 1)
+        m.d.comb += self.o.eq((kept - self.b) ^ self.a)
+        m.d.comb += self.p.eq((kept - self.b) & self.a)
+        return m
+
+
+def gate(parts, flat, mutant):
+    """The likeliest one."""
+    return next(iter(gates(parts, flat, mutant)), None)
+
+
 def read(component, folder):
     """Its design as it is written."""
     other = Path(tempfile.mkdtemp(dir=folder))
@@ -87,6 +109,9 @@ def test_the_same_gate_in_a_wider_design(single, tmp_path):
             cell = wider.cells[module][name]
             assert (cell.kind, cell.sources) == (changed.cell.kind, changed.cell.sources)
             assert mutant.cell.startswith("$auto$") or changed.cell.name == mutant.cell
+            assert wider.changes(changed, (module, name))[0].startswith(
+                f"mutate -mode {mutant.mode}"
+            )
             found += 1
         else:
             assert mutant.cell.startswith(("$auto$", "$proc"))
@@ -126,13 +151,56 @@ def test_a_shared_part_is_the_one_of_its_name(tmp_path):
         assert place and place[0].endswith(f".{each.instance[0]}") and not others.place(each)
 
 
+@pytest.fixture
+def kept(tmp_path):
+    return mutated(Kept(), "kept", 60, 1, tmp_path)
+
+
+def test_equal_gates_are_changed_together(kept):
+    """Yosys has made one of them: what changes one only is another mutant."""
+    origins = Origins(kept)
+    parts, flat = designs(kept)
+    for mutant in kept.mutants:
+        found = gates(parts, flat, mutant)
+        if found and found[0].cell.kind == "$sub" and mutant.mode == "inv":
+            both, one = found
+            assert both.twins and not one.twins
+            assert origins.proved(both, mutant) and not origins.proved(one, mutant)
+            return
+    raise AssertionError("no such mutant")
+
+
+def test_data_of_a_register_come_in_behind_its_enable(kept):
+    origins = Origins(kept)
+    data = [each for each in kept.mutants if each.port == "D" and each.mode != "cnot1"][:2]
+    assert data
+    for mutant in data:
+        (gate,) = origins.gates(mutant)
+        assert gate.cell.kind == "$mux" and origins.proved(gate, mutant)
+
+
+def test_another_change_is_not_the_mutant(kept):
+    origins = Origins(kept)
+    first = {}
+    for mutant in kept.mutants:
+        if (found := origins.gates(mutant)) and mutant.mode == "inv":
+            first.setdefault((found[0].cell.name, found[0].port, found[0].bit), mutant)
+    (one, other), known = list(first.values())[:2], list(first)[:2]
+    assert known[0] != known[1]
+    assert not origins.proved(origins.gates(one)[0], other)
+
+
 def test_a_check_notices_a_wrong_gate(single):
     """What makes a waiting item change is noticed; what only loses a free place is not."""
     ask, said = GateNotice([HELD], write=lambda text: None), {}
     for mutant in single.mutants[:24]:
         said.setdefault(ask(single, mutant), []).append(mutant)
     assert set(said) == {"", "toy.held"}
-    assert any(mutant.wire.startswith("o__payload") for mutant in said["toy.held"])
+    modes = {
+        name: {each.mode for each in mutants if each.wire == "o__ready[0]"}
+        for name, mutants in said.items()
+    }
+    assert modes == {"": {"const0"}, "toy.held": {"const1"}}
 
 
 def test_no_check_is_asked_that_does_not_hold(single, monkeypatch):

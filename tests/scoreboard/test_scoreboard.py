@@ -68,6 +68,7 @@ MOMENTS = [
     "abort_spares_others",
     "taken_as_it_is_cleared",
     "sums_grow",
+    "sums_are_of_their_tiles",
     "tables_written_in_each_cycle",
     "many_moves_at_once",
     "ranges_disarmed_together",

@@ -270,6 +270,74 @@ async def sums_grow(rig, cfg, rng):
     cover("scoreboard.sums_grow")
 
 
+def load(rig, epoch, bad=(), gone=None):
+    """Acknowledgements of 16 bytes for all tiles of all banks, in any order and by all slices,
+    while refusals and late news of all but ``gone`` take the pipeline, so that many wait; of banks
+    in ``bad`` one has such an error. Returns bytes sent per bank."""
+    others = [key for key in rig.keys if key != gone]
+    refused = dict.fromkeys(rig.keys, 0)
+    acks = []
+    for region, bank in rig.keys:
+        geometry = rig.geometry[region]
+        size = geometry["row_bytes"] << geometry["log2_tile"]
+        tiles = geometry["capacity"] >> geometry["log2_tile"]
+        context = {"region": region, "bank": bank, "bytes": 16}
+        each = [
+            context | {"group": geometry["group_base"] + tile}
+            for tile in range(tiles)
+            for _ in range(size // 16)
+        ]
+        if (region, bank) in bad:
+            rig.rng.choice(each).update(bad[region, bank])
+        acks += each
+    rig.rng.shuffle(acks)
+    for n, context in enumerate(acks):
+        rig.put_ack(**context, slice_=n % rig.cfg.slices)
+        key = region, bank = others[n % len(others)]
+        rig.refuse(region, (epoch + bank) % 16, 16)
+        refused[key] += 16
+        rig.put_close(region, (epoch + bank - 2) % 16, 0)  # late
+    return {
+        (region, bank): rig.geometry[region]["capacity"] * rig.geometry[region]["row_bytes"]
+        + refused[region, bank]
+        for region, bank in rig.keys
+    }
+
+
+@ScoreboardRig.test()
+async def sums_are_of_their_tiles(rig, cfg, rng):
+    """Acknowledgements wait in all sums: each tile gets its bytes and no others, and is READY once;
+    a memory error or poison among them is kept; nothing is left for the next epoch when a bank is
+    given back meanwhile."""
+    share = cfg.groups // cfg.regions
+    tiles = min(share, cfg.capacity // 2)
+    assert tiles, "this test needs a tile of two rows"
+    shape = {"row_bytes": cfg.max_row_bytes, "log2_tile": 1, "capacity": 2 * tiles}
+    for region in range(cfg.regions):
+        await rig.set_geometry(region, **shape, group_base=region * share)
+    errors = {Reason.MEM_ERROR: {"ok": 0}, Reason.INCOMPLETE: {"poison": 1}}
+    for turn in range(18):
+        epoch = 2 * turn % 16
+        for region, bank in rig.keys:
+            await rig.open(region, (epoch + bank) % 16, shape["capacity"])
+        wrong = {key: rng.choice([*errors]) for key in rig.keys} if turn % 3 == 1 else {}
+        gone = rng.choice(rig.keys) if turn % 3 == 2 else None
+        sent = load(rig, epoch, {key: errors[reason] for key, reason in wrong.items()}, gone)
+        if gone:
+            await rig.cycles(rng.randrange(40))
+            await rig.abort(gone[0], (epoch + gone[1]) % 16)
+        await rig.drained()
+        for region, bank in rig.keys:
+            if (region, bank) == gone:
+                continue
+            rig.put_close(region, (epoch + bank) % 16, 0, sent[region, bank])
+            if wrong:
+                await rig.ends_in(wrong[region, bank], region, (epoch + bank) % 16)
+            else:
+                await rig.ends_well(region, (epoch + bank) % 16)
+    cover("scoreboard.sums_of_tiles")
+
+
 @ScoreboardRig.test()
 async def tables_written_in_each_cycle(rig, cfg, rng):
     """Software writes a region's geometry, the same one, in every cycle in which its tile is looked

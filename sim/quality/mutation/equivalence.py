@@ -3,8 +3,9 @@
 differ.
 
 Inputs are free: nothing is assumed of the surroundings. Both start as the simulation does, memories
-and registers without a reset at 0. What differs (:mod:`.miter`) goes to ABC: bounded search for a
-difference, signal correspondence, then property-directed reachability.
+and registers without a reset at 0. What differs (:mod:`.miter`) goes to ABC: whether any step may
+differ that starts alike, bounded search for a difference, signal correspondence, then
+property-directed reachability.
 
 Large memories are cut out first: what both write and where they look is compared, what they read is
 free and the same. Where all that is equal, so is what the memories hold; a difference there proves
@@ -47,6 +48,10 @@ class Prover:
     def decide(self, number):
         """``"equivalent"``, ``"different"`` (some input shows it), or ``"open"``."""
         path = self._folder / "miter.aig"
+        if not self._whole.write_step(number, path) or "UNSATISFIABLE" in self._run(
+            f"read_aiger {path.name}; dsat"
+        ):
+            return "equivalent"
         if self._cut is not None and (
             not self._cut.write(number, path) or self._proved(path, QUICK, STRONG) == "equivalent"
         ):

@@ -4,7 +4,9 @@
 A gate is known by its kind, the lines of source that made it, and its place among those of its
 module that are alike in both; in parts that many blocks share also by the name of the instance and
 by the file that it is in, unless the check is of the part itself. That of a register is the cell
-that writes it. What Yosys made later, from several gates, is in no other design.
+that writes it; of its data, where they come in behind its enable. What Yosys made later, from
+several gates, is in no other design; whether a gate still is what it was made from is proved
+(:mod:`.origins`).
 """
 
 import re
@@ -13,10 +15,13 @@ from dataclasses import dataclass, field
 
 from .netlist import SOURCE, yosys
 
-__all__ = ["Design", "Gate", "as_written", "designs", "gate"]
+__all__ = ["Design", "Gate", "as_written", "designs", "gates"]
 
 _CHUNK = re.compile(r"(\S+)(?: \[(\d+)(?::(\d+))?\])?")
 _CONSTANT = re.compile(r"(\d+)'")
+_SIGNAL = r"(\{.*?\}|\S+(?: \[[\d:]+\])?)"
+_TWO = re.compile(f"{_SIGNAL} {_SIGNAL}")
+_OUTPUTS = "\\Y", "\\Q"
 
 
 @dataclass(frozen=True)
@@ -32,12 +37,15 @@ class Cell:
 @dataclass(frozen=True)
 class Gate:
     """What is changed: ``cell``, the ``place`` of ``alike`` of its module, at bit ``bit`` of
-    ``port``; ``mode`` and ``control`` as Yosys' ``mutate`` has them."""
+    ``port``; ``mode`` and ``control`` as Yosys' ``mutate`` has them. ``twins``: the others of its
+    module that have the same inputs are changed, too: they are one gate in a netlist."""
 
+    module: str
     cell: Cell
     instance: tuple | None
     place: int
     alike: int
+    twins: bool
     port: str
     bit: int
     mode: str
@@ -49,11 +57,15 @@ class Design:
 
     def __init__(self, text):
         self.cells, self._widths = {}, {}  # {module: {name: Cell}}, {module: {wire: bits}}
-        sources, cells, widths, cell = (), {}, {}, None
+        self._joined = {}  # {module: [(wires, what they are connected to)]}
+        self._roots = {}  # {module: {(wire, bit): the one that it is connected to}}
+        self._drivers = {}  # {module: {(wire, bit): (cell, bit of its output)}}
+        sources, cells, widths, joined, cell = (), {}, {}, [], None
         for line in text.splitlines():
             word, _, rest = line.strip().partition(" ")
             if word == "module":
                 cells, widths = self.cells.setdefault(rest, {}), self._widths.setdefault(rest, {})
+                joined = self._joined.setdefault(rest, [])
             elif word == "attribute" and rest.startswith("\\src "):
                 given = rest.split('"')[1].split("|")
                 sources = tuple(sorted(SOURCE.sub(r"\1", each) for each in given))
@@ -68,6 +80,8 @@ class Design:
             elif word == "connect" and line.startswith("    "):
                 port, _, signal = rest.partition(" ")
                 cell.pins[port] = signal
+            elif word == "connect":
+                joined.append(_TWO.fullmatch(rest).groups())
 
     def bits(self, module, signal):
         """``[(wire, bit)]`` of a connection, its lowest first; of constants the wire is ""."""
@@ -118,14 +132,64 @@ class Design:
             outer = outer.rpartition(".")[0]
         return None
 
-    def writer(self, module, wire, bit):
-        """``(cell, bit of its output)`` of the register that is ``wire``, or None."""
-        for cell in self.cells.get(module, {}).values():
-            if "dff" in cell.kind and "\\Q" in cell.pins:
-                bits = self.bits(module, cell.pins["\\Q"])
-                if (wire, bit) in bits:
-                    return cell, bits.index((wire, bit))
-        return None
+    def twins(self, module, cell):
+        """The cells of a module with the kind and the inputs of ``cell``, itself among them."""
+        return [
+            each
+            for each in self.cells[module].values()
+            if each.kind == cell.kind and _inputs(each) == _inputs(cell)
+        ]
+
+    def changes(self, gate, place):
+        """Yosys' commands for this gate's change at ``(module, cell name)``."""
+        module, name = place
+        cell = self.cells[module][name]
+        control = "" if gate.control is None else f" -ctrlbit {gate.control}"
+        return [
+            f"mutate -mode {gate.mode} -module {module} -cell {each.name} -port {gate.port} "
+            f"-portbit {gate.bit}{control}"
+            for each in (self.twins(module, cell) if gate.twins else [cell])
+        ]
+
+    def root(self, module, bit):
+        """The bit ``(wire, number)`` that a bit is connected to in the end."""
+        if module not in self._roots:
+            roots = self._roots[module] = {}
+            for to, of in self._joined.get(module, ()):
+                roots |= zip(self.bits(module, to), self.bits(module, of), strict=True)
+        while bit in self._roots[module]:
+            bit = self._roots[module][bit]
+        return bit
+
+    def driver(self, module, bit):
+        """``(cell, bit of its output)`` of what drives a bit, or None."""
+        if module not in self._drivers:
+            self._drivers[module] = {
+                each: (cell, number)
+                for cell in self.cells.get(module, {}).values()
+                for port in (cell.pins.keys() & _OUTPUTS if cell.kind.startswith("$") else ())
+                for number, each in enumerate(self.bits(module, cell.pins[port]))
+            }
+        return self._drivers[module].get(self.root(module, bit))
+
+    def data(self, module, register, bit):
+        """``(cell, port, bit)`` where a bit of a register's data comes in behind reset and enables:
+        what keeps the register's own value, or the register."""
+        found, to = (register, "\\D", bit), self.bits(module, register.pins["\\D"])[bit]
+        own = self.bits(module, register.pins["\\Q"])[bit]
+        while (driver := self.driver(module, to)) and driver[0].kind == "$mux":
+            cell, number = driver
+            low, high = (self.bits(module, cell.pins[port])[number] for port in ("\\A", "\\B"))
+            (select,) = self.bits(module, cell.pins["\\S"])
+            if self.root(module, low) == own:
+                found, to = (cell, "\\B", number), high
+            elif self.root(module, high) == own:
+                found, to = (cell, "\\A", number), low
+            elif self.root(module, select) == ("\\rst", 0):
+                to = low
+            else:
+                break
+        return found
 
 
 def as_written(folder, top):
@@ -144,42 +208,58 @@ def designs(netlist):
     return as_written(folder, top), flat
 
 
-def gate(parts, flat, mutant):
-    """The :class:`Gate` of a mutant of the netlist with these :func:`designs`, None when Yosys made
-    it from others."""
-    (top, cells), port = *flat.cells.items(), "\\" + mutant.port
-    bit, control = mutant.bit, mutant.control
+def gates(parts, flat, mutant):
+    """Each :class:`Gate` that a mutant of the netlist with these :func:`designs` may be as it is
+    written, the likelier first; none when Yosys made it from other gates."""
+    (top, cells), port, control = *flat.cells.items(), "\\" + mutant.port, mutant.control
     if mutant.cell.startswith("$auto$"):
         cell = cells.get(mutant.cell)
         if not cell or "dff" not in cell.kind or port not in ("\\D", "\\Q"):
-            return None
+            return []
         wires = flat.bits(top, cell.pins["\\Q"])
-        module, wire = _path(top, wires[bit][0])
-        found = parts.writer(module, wire, wires[bit][1])
-        if not found:
-            return None
-        cell, bit = found
-        if control is not None:
-            other = parts.writer(*_path(top, wires[control][0]), wires[control][1])
-            if not other or other[0] is not cell:
-                return None
-            control = other[1]
+        places = [
+            _register(parts, *_path(top, wires[bit]), port)
+            for bit in (mutant.bit, control)
+            if bit is not None
+        ]
+        if None in places or len({place[:3] for place in places}) > 1:
+            return []
+        (module, name, port, bit), *other = places
+        cell, control = parts.cells[module][name], other[0][3] if other else None
     else:
         path, dot, name = mutant.cell.partition(".$")
         module, name = (f"{top}.{path}", f"${name}") if dot else (top, mutant.cell)
-        cell = parts.cells.get(module, {}).get(name)
+        cell, bit = parts.cells.get(module, {}).get(name), mutant.bit
         if not cell:
-            return None
+            return []
     alike = parts.alike(module, cell)
-    return Gate(
-        cell, parts.instance(module), alike.index(cell), len(alike), port, bit, mutant.mode, control
-    )
+    where = module, cell, parts.instance(module), alike.index(cell), len(alike)
+    return [
+        Gate(*where, twins, port, bit, mutant.mode, control)
+        for twins in (True, False)  # those that have any are most likely one gate now
+        if not twins or len(parts.twins(module, cell)) > 1
+    ]
 
 
-def _path(top, wire):
-    """``(module, wire in it)`` of a wire of the flat design."""
-    path, dot, name = wire.removeprefix("\\").rpartition(".")
-    return (f"{top}.{path}" if dot else top), f"\\{name}" if dot else wire
+def _register(parts, module, bit, port):
+    """``(module, cell name, port, bit)`` of a register's bit, or None."""
+    found = parts.driver(module, bit)
+    if not found or "dff" not in found[0].kind:
+        return None
+    cell, bit = found
+    if port == "\\D":
+        cell, port, bit = parts.data(module, cell, bit)
+    return module, cell.name, port, bit
+
+
+def _path(top, bit):
+    """``(module, bit in it)`` of a bit of the flat design."""
+    path, dot, name = bit[0].removeprefix("\\").rpartition(".")
+    return (f"{top}.{path}" if dot else top), (f"\\{name}" if dot else bit[0], bit[1])
+
+
+def _inputs(cell):
+    return {port: signal for port, signal in cell.pins.items() if port not in _OUTPUTS}
 
 
 def _kin(cell):

@@ -64,34 +64,31 @@ class Miter:
             self._plain[gate] = self._and(_literal(self._plain, a), _literal(self._plain, b))
         self._twins = {}  # register: its literal in the mutant, where it is not shared
 
+    def write_step(self, number, path):
+        """Writes to ``path``, as binary AIGER, the circuit without registers whose only output is 1
+        when, with the same contents of all registers, something differs that counts, or what a
+        register holds next; whether it may."""
+        plain, other = self._plain, self._changed(number)
+        mutant = ChainMap(other, plain)
+        after = (self._latches[register] for register in self._reached(other))
+        moved = [self._xor(_literal(plain, each), _literal(mutant, each)) for each in after]
+        bad = self._any([*self._differences(mutant), *moved])
+        if bad != 0:
+            path.write_bytes(self._circuit(bad, {}))
+        return bad != 0
+
     def write(self, number, path):
         """Writes to ``path``, as binary AIGER, the circuit whose only output is 1 when something
         differs that counts; whether it may."""
-        plain = self._plain
-        other = {}  # what is not as in `plain`
-        self._spread(
-            other, {variable: 1 for variable, bit in self._select.items() if number >> bit & 1}
-        )
+        plain, other = self._plain, self._changed(number)
         apart = set()
-        while True:
-            reached = {
-                register for variable in other for register in self._after.get(variable, ())
-            } - apart
-            if not reached:
-                break
+        while reached := self._reached(other) - apart:
             apart |= reached
             for register in reached - self._twins.keys():
                 self._twins[register] = self._leaf()
             self._spread(other, {register: self._twins[register] for register in reached})
         mutant = ChainMap(other, plain)
-        differences = []
-        for index, out in enumerate(self._outputs):
-            differs = self._xor(_literal(plain, out), _literal(mutant, out))
-            if index in self._counts:
-                valids = [_literal(plain, self._outputs[one]) for one in self._counts[index]]
-                differs = self._and(differs, self._any(valids))
-            differences.append(differs)
-        bad = self._any(differences)
+        bad = self._any(self._differences(mutant))
         if bad == 0:
             return False
         registers = {}
@@ -101,6 +98,29 @@ class Miter:
                 registers[self._twins[variable] >> 1] = _literal(mutant, after)
         path.write_bytes(self._circuit(bad, registers))
         return True
+
+    def _changed(self, number):
+        """What is not as in ``_plain`` when the mutant is on and all registers are the same."""
+        other = {}
+        self._spread(
+            other, {variable: 1 for variable, bit in self._select.items() if number >> bit & 1}
+        )
+        return other
+
+    def _reached(self, other):
+        """Registers whose next state is not the same."""
+        return {register for variable in other for register in self._after.get(variable, ())}
+
+    def _differences(self, mutant):
+        """For each output whether it differs and counts."""
+        plain, differences = self._plain, []
+        for index, out in enumerate(self._outputs):
+            differs = self._xor(_literal(plain, out), _literal(mutant, out))
+            if index in self._counts:
+                valids = [_literal(plain, self._outputs[one]) for one in self._counts[index]]
+                differs = self._and(differs, self._any(valids))
+            differences.append(differs)
+        return differences
 
     def _leaf(self):
         self._next += 1

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which gate of the source a mutant of a netlist is: proved, for Yosys merges gates, drops readers
+and moves what holds a register into its enable.
+
+The source with the gate changed is made into a netlist like the other one; both together go to ABC.
+Between resets only: no check has one. What memories read is free and the same in both, as
+:mod:`.equivalence` has it for the large ones; what they are told must be the same.
+"""
+
+import subprocess
+from pathlib import Path
+
+from .gates import designs, gates
+from .netlist import READ, yosys
+
+__all__ = ["Origins"]
+
+SECONDS = 120  # at most, for ABC
+FLAT = READ.partition("flatten\n")[2].splitlines()  # what a netlist went through
+
+
+class Origins:
+    """Gates of the mutants of ``netlist`` (:class:`.netlist.Mutated`); files go into a folder
+    beside its own."""
+
+    def __init__(self, netlist):
+        import pyosys
+
+        self._abc = Path(pyosys.__file__).parent / "yosys-abc"
+        self._folder = netlist.aiger.parent / "origins"
+        self._folder.mkdir(exist_ok=True)
+        self._parts, self._flat = designs(netlist)
+        (self._top,) = self._flat.cells
+
+    def gates(self, mutant):
+        """What the mutant may be as it is written (:func:`.gates.gates`)."""
+        return gates(self._parts, self._flat, mutant)
+
+    def proved(self, gate, mutant):
+        """The change of this gate is the mutant."""
+        changes = self._parts.changes(gate, (gate.module, gate.cell.name))
+        control = "" if mutant.control is None else f" -ctrlbit {mutant.control}"
+        yosys(
+            self._folder,
+            "same",
+            "read_rtlil ../parts.il",
+            *changes,
+            f"flatten {self._top}",
+            f"hierarchy -top {self._top}",
+            *FLAT,
+            f"rename {self._top} written",
+            "expose -evert t:$mem_v2",
+            "opt_clean",
+            "design -stash written",
+            "read_rtlil ../flat.il",
+            f"mutate -mode {mutant.mode} -module {self._top} -cell {_flat(mutant.cell)} "
+            f"-port {mutant.port} -portbit {mutant.bit}{control}",
+            f"rename {self._top} netlist",
+            "expose -evert t:$mem_v2",
+            "opt_clean",
+            "design -stash netlist",
+            "design -copy-from written written",
+            "design -copy-from netlist netlist",
+            "miter -equiv -flatten written netlist miter",
+            "hierarchy -top miter",
+            "delete -port miter/in_*rst",
+            "setundef -zero -undriven miter",
+            "setattr -unset init w:*",
+            "zinit -all",
+            "setundef -zero",
+            "techmap",
+            "opt_clean",
+            "dffunmap",
+            "aigmap",
+            "write_aiger -zinit same.aig",
+        )
+        small = self._folder / "small.aig"
+        small.unlink(missing_ok=True)
+        try:
+            subprocess.run(
+                [
+                    self._abc,
+                    "-q",
+                    "read_aiger same.aig; &get; &scorr; &put; scorr; write_aiger small.aig",
+                ],
+                cwd=self._folder,
+                capture_output=True,
+                timeout=SECONDS,
+            )
+        except subprocess.TimeoutExpired:
+            return False
+        if not small.exists():
+            return False
+        head, output = small.read_bytes().split(b"\n")[:2]
+        return head.split()[5] == b"0" and output == b"0"
+
+
+def _flat(cell):
+    """A mutant's cell as Yosys calls it."""
+    path, dot, name = cell.partition(".$")
+    return (
+        f"$flatten{''.join(f'{chr(92)}{each}.' for each in path.split('.'))}${name}"
+        if dot
+        else cell
+    )
