@@ -11,7 +11,7 @@ from amaranth.back import rtlil
 from flow.kept import digest
 from hub_rtl.parts.mutants import selectable
 from sim.quality.mutation import gates, origins
-from sim.quality.mutation.gates import as_written
+from sim.quality.mutation.gates import START, as_written
 from sim.quality.mutation.origins import Origins
 
 from .elaborate import elaborate, specification
@@ -115,4 +115,5 @@ class GateNotice:
 
     @staticmethod
     def _holds(check, folder, *change):
-        return holds(check, (folder / "parts.il").read_text(), folder / "run", change)
+        text = (folder / "parts.il").read_text()
+        return holds(check, text, folder / "run", (*change, START))

@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 
 from .netlist import SOURCE, yosys
 
-__all__ = ["Design", "Gate", "as_written", "designs", "gates"]
+__all__ = ["START", "Design", "Gate", "as_written", "designs", "gates"]
 
 _CHUNK = re.compile(r"(\S+)(?: \[(\d+)(?::(\d+))?\])?")
 _CONSTANT = re.compile(r"(\d+)'")
 _SIGNAL = r"(\{.*?\}|\S+(?: \[[\d:]+\])?)"
 _TWO = re.compile(f"{_SIGNAL} {_SIGNAL}")
 _OUTPUTS = "\\Y", "\\Q"
+START = "zinit -all"
 
 
 @dataclass(frozen=True)
@@ -193,8 +194,17 @@ class Design:
 
 
 def as_written(folder, top):
-    """The :class:`Design` in ``folder/design.il``; its text is in ``parts.il`` then."""
-    steps = "read_rtlil design.il", f"hierarchy -top {top}", "proc", "write_rtlil parts.il"
+    """The :class:`Design` in ``folder/design.il``; its text is in ``parts.il`` then. As in a
+    netlist all registers start at 0, by inverters where they have to; :data:`START` says so again
+    when a register has been changed."""
+    steps = (
+        "read_rtlil design.il",
+        f"hierarchy -top {top}",
+        "proc",
+        START,
+        "setattr -unset init w:*",
+        "write_rtlil parts.il",
+    )
     yosys(folder, "parts", *steps)
     return Design((folder / "parts.il").read_text())
 

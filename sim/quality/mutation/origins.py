@@ -53,6 +53,7 @@ class Origins:
             "opt_clean",
             "design -stash written",
             "read_rtlil ../flat.il",
+            "setattr -unset init w:*",  # all are 0
             f"mutate -mode {mutant.mode} -module {self._top} -cell {_flat(mutant.cell)} "
             f"-port {mutant.port} -portbit {mutant.bit}{control}",
             f"rename {self._top} netlist",
