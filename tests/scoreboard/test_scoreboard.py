@@ -104,6 +104,8 @@ def test_moments(name):
         ("scoreboard.quiesce_not_awaited", "acknowledged_as_it_quiesces"),
         # Right in all it counts, but only as fast as the pipeline.
         ("scoreboard.sums_take_nothing", "sums_grow"),
+        # A memory error of an acknowledgement that is added to a sum is forgotten.
+        ("scoreboard.waiting_error_forgotten", "sums_are_of_their_tiles"),
     ],
 )
 def test_moments_are_noticed(name, test):
