@@ -180,14 +180,12 @@ def test_data_of_a_register_come_in_behind_its_enable(kept):
 
 
 def test_another_change_is_not_the_mutant(kept):
-    origins = Origins(kept)
-    first = {}
+    origins, places = Origins(kept), {}
     for mutant in kept.mutants:
         if (found := origins.gates(mutant)) and mutant.mode == "inv":
-            first.setdefault((found[0].cell.name, found[0].port, found[0].bit), mutant)
-    (one, other), known = list(first.values())[:2], list(first)[:2]
-    assert known[0] != known[1]
-    assert not origins.proved(origins.gates(one)[0], other)
+            places[found[0].cell.name, found[0].port, found[0].bit] = found[0], mutant
+    (gate, mutant), (_, other) = list(places.values())[:2]
+    assert origins.proved(gate, mutant) and not origins.proved(gate, other)
 
 
 def test_a_check_notices_a_wrong_gate(single):

@@ -7,15 +7,13 @@ Between resets only: no check has one. What memories read is free and the same i
 :mod:`.equivalence` has it for the large ones; what they are told must be the same.
 """
 
-import subprocess
-from pathlib import Path
-
+from .equivalence import abc, constant_zero
 from .gates import designs, gates
 from .netlist import READ, yosys
 
 __all__ = ["Origins"]
 
-SECONDS = 120  # at most, for ABC
+SECONDS = 120  # of the processor, at most, for ABC
 FLAT = READ.partition("flatten\n")[2].splitlines()  # what a netlist went through
 
 
@@ -24,9 +22,6 @@ class Origins:
     beside its own."""
 
     def __init__(self, netlist):
-        import pyosys
-
-        self._abc = Path(pyosys.__file__).parent / "yosys-abc"
         self._folder = netlist.aiger.parent / "origins"
         self._folder.mkdir(exist_ok=True)
         self._parts, self._flat = designs(netlist)
@@ -77,30 +72,13 @@ class Origins:
         )
         small = self._folder / "small.aig"
         small.unlink(missing_ok=True)
-        try:
-            subprocess.run(
-                [
-                    self._abc,
-                    "-q",
-                    "read_aiger same.aig; &get; &scorr; &put; scorr; write_aiger small.aig",
-                ],
-                cwd=self._folder,
-                capture_output=True,
-                timeout=SECONDS,
-            )
-        except subprocess.TimeoutExpired:
-            return False
-        if not small.exists():
-            return False
-        head, output = small.read_bytes().split(b"\n")[:2]
-        return head.split()[5] == b"0" and output == b"0"
+        steps = "read_aiger same.aig; &get; &scorr; &put; scorr; write_aiger small.aig"
+        abc(self._folder, steps, SECONDS)
+        return small.exists() and constant_zero(small)
 
 
 def _flat(cell):
     """A mutant's cell as Yosys calls it."""
     path, dot, name = cell.partition(".$")
-    return (
-        f"$flatten{''.join(f'{chr(92)}{each}.' for each in path.split('.'))}${name}"
-        if dot
-        else cell
-    )
+    places = "".join("\\" + each + "." for each in path.split("."))
+    return f"$flatten{places}${name}" if dot else cell
