@@ -99,7 +99,8 @@ class GateNotice:
                 self._designs[folder] = self._design(check, folder)
             design = self._designs[folder]
             place = design.place(gate)
-            if place and self._holds(check, folder, *design.changes(gate, place)) is False:
+            changes = design.changes(gate, place) if place else ()
+            if changes and self._holds(check, folder, *changes) is False:
                 return check.name
         return ""
 

@@ -142,15 +142,25 @@ class Design:
         ]
 
     def changes(self, gate, place):
-        """Yosys' commands for this gate's change at ``(module, cell name)``."""
+        """Yosys' commands for this gate's change at ``(module, cell name)``; none when data and
+        their control bit come into a register at different cells."""
         module, name = place
-        cell = self.cells[module][name]
-        control = "" if gate.control is None else f" -ctrlbit {gate.control}"
-        return [
-            f"mutate -mode {gate.mode} -module {module} -cell {each.name} -port {gate.port} "
-            f"-portbit {gate.bit}{control}"
-            for each in (self.twins(module, cell) if gate.twins else [cell])
-        ]
+        cell, commands = self.cells[module][name], []
+        for each in self.twins(module, cell) if gate.twins else [cell]:
+            pins = [
+                self.data(module, each, bit) if gate.port == "\\D" else (each.name, gate.port, bit)
+                for bit in (gate.bit, gate.control)
+                if bit is not None
+            ]
+            if len({pin[:2] for pin in pins}) > 1:
+                return []
+            (name, port, bit), *other = pins
+            control = f" -ctrlbit {other[0][2]}" if other else ""
+            commands.append(
+                f"mutate -mode {gate.mode} -module {module} -cell {name} -port {port} "
+                f"-portbit {bit}{control}"
+            )
+        return commands
 
     def root(self, module, bit):
         """The bit ``(wire, number)`` that a bit is connected to in the end."""
@@ -174,18 +184,18 @@ class Design:
         return self._drivers[module].get(self.root(module, bit))
 
     def data(self, module, register, bit):
-        """``(cell, port, bit)`` where a bit of a register's data comes in behind reset and enables:
-        what keeps the register's own value, or the register."""
-        found, to = (register, "\\D", bit), self.bits(module, register.pins["\\D"])[bit]
+        """``(cell name, port, bit)`` where a bit of a register's data comes in behind reset and
+        enables: what keeps the register's own value, or the register."""
+        found, to = (register.name, "\\D", bit), self.bits(module, register.pins["\\D"])[bit]
         own = self.bits(module, register.pins["\\Q"])[bit]
         while (driver := self.driver(module, to)) and driver[0].kind == "$mux":
             cell, number = driver
             low, high = (self.bits(module, cell.pins[port])[number] for port in ("\\A", "\\B"))
             (select,) = self.bits(module, cell.pins["\\S"])
             if self.root(module, low) == own:
-                found, to = (cell, "\\B", number), high
+                found, to = (cell.name, "\\B", number), high
             elif self.root(module, high) == own:
-                found, to = (cell, "\\A", number), low
+                found, to = (cell.name, "\\A", number), low
             elif self.root(module, select) == ("\\rst", 0):
                 to = low
             else:
@@ -227,21 +237,18 @@ def gates(parts, flat, mutant):
         if not cell or "dff" not in cell.kind or port not in ("\\D", "\\Q"):
             return []
         wires = flat.bits(top, cell.pins["\\Q"])
-        places = [
-            _register(parts, *_path(top, wires[bit]), port)
-            for bit in (mutant.bit, control)
-            if bit is not None
-        ]
-        if None in places or len({place[:3] for place in places}) > 1:
+        places = [_path(top, wires[bit]) for bit in (mutant.bit, control) if bit is not None]
+        module, drivers = places[0][0], [parts.driver(*place) for place in places]
+        if None in drivers or len({driver[0] for driver in drivers}) > 1:
             return []
-        (module, name, port, bit), *other = places
-        cell, control = parts.cells[module][name], other[0][3] if other else None
+        (cell, bit), *other = drivers
+        control = other[0][1] if other else None
     else:
         path, dot, name = mutant.cell.partition(".$")
         module, name = (f"{top}.{path}", f"${name}") if dot else (top, mutant.cell)
         cell, bit = parts.cells.get(module, {}).get(name), mutant.bit
-        if not cell:
-            return []
+    if not cell or not cell.sources:
+        return []
     alike = parts.alike(module, cell)
     where = module, cell, parts.instance(module), alike.index(cell), len(alike)
     return [
@@ -249,17 +256,6 @@ def gates(parts, flat, mutant):
         for twins in (True, False)  # those that have any are most likely one gate now
         if not twins or len(parts.twins(module, cell)) > 1
     ]
-
-
-def _register(parts, module, bit, port):
-    """``(module, cell name, port, bit)`` of a register's bit, or None."""
-    found = parts.driver(module, bit)
-    if not found or "dff" not in found[0].kind:
-        return None
-    cell, bit = found
-    if port == "\\D":
-        cell, port, bit = parts.data(module, cell, bit)
-    return module, cell.name, port, bit
 
 
 def _path(top, bit):

@@ -34,6 +34,8 @@ class Origins:
     def proved(self, gate, mutant):
         """The change of this gate is the mutant."""
         changes = self._parts.changes(gate, (gate.module, gate.cell.name))
+        if not changes:
+            return False
         control = "" if mutant.control is None else f" -ctrlbit {mutant.control}"
         yosys(
             self._folder,
