@@ -180,6 +180,16 @@ def test_data_of_a_register_come_in_behind_its_enable(kept):
         assert "procmux" in change and origins.proved(gate, mutant)
 
 
+def test_what_holds_a_register_reads_it_unchanged(kept):
+    """Its output inverted, also by another bit: the enable of the netlist holds as before."""
+    origins = Origins(kept)
+    outputs = [each for each in kept.mutants if each.port == "Q"]
+    assert {each.mode for each in outputs} == {"inv", "cnot0", "cnot1", "const0", "const1"}
+    for mutant in outputs:
+        (gate,) = origins.gates(mutant)
+        assert origins.proved(gate, mutant)
+
+
 def test_a_gate_without_source_is_not_asked(single):
     """Multiplexers that Yosys makes of branches: nothing tells one from the other."""
     origins = Origins(single)

@@ -147,19 +147,19 @@ class Design:
         module, name = place
         cell, commands = self.cells[module][name], []
         for each in self.twins(module, cell) if gate.twins else [cell]:
-            pins = [
-                self.data(module, each, bit) if gate.port == "\\D" else (each.name, gate.port, bit)
+            places = [
+                self._changed(module, each, gate.port, bit, gate.mode)
                 for bit in (gate.bit, gate.control)
                 if bit is not None
             ]
-            if len({pin[:2] for pin in pins}) > 1:
+            if len({tuple(pin[:2] for pin in pins) for pins in places}) > 1:
                 return []
-            (name, port, bit), *other = pins
-            control = f" -ctrlbit {other[0][2]}" if other else ""
-            commands.append(
-                f"mutate -mode {gate.mode} -module {module} -cell {name} -port {port} "
-                f"-portbit {bit}{control}"
-            )
+            for (name, port, bit), *other in zip(*places, strict=True):
+                control = f" -ctrlbit {other[0][2]}" if other else ""
+                commands.append(
+                    f"mutate -mode {gate.mode} -module {module} -cell {name} -port {port} "
+                    f"-portbit {bit}{control}"
+                )
         return commands
 
     def root(self, module, bit):
@@ -182,6 +182,30 @@ class Design:
                 for number, each in enumerate(self.bits(module, cell.pins[port]))
             }
         return self._drivers[module].get(self.root(module, bit))
+
+    def _changed(self, module, cell, port, bit, mode):
+        """``(cell name, port, bit)`` of all that has to be changed. What holds a register reads its
+        output: where that is inverted it is inverted there again, for an enable holds as ever."""
+        if port == "\\D":
+            return [self.data(module, cell, bit)]
+        held = port == "\\Q" and not mode.startswith("const")
+        return [(cell.name, port, bit), *(self.held(module, cell, bit) if held else ())]
+
+    def held(self, module, register, bit):
+        """``(cell name, port, bit)`` of each multiplexer by which a bit of a register stays."""
+        found, left = {}, [self.bits(module, register.pins["\\D"])[bit]]
+        own = self.root(module, self.bits(module, register.pins["\\Q"])[bit])
+        while left:
+            driver = self.driver(module, left.pop())
+            if driver and driver[0].kind == "$mux":
+                cell, number = driver
+                for port in ("\\A", "\\B"):
+                    of = self.bits(module, cell.pins[port])[number]
+                    if self.root(module, of) == own:
+                        found[cell.name, port, number] = True
+                    else:
+                        left.append(of)
+        return list(found)
 
     def data(self, module, register, bit):
         """``(cell name, port, bit)`` where a bit of a register's data comes in behind reset and
