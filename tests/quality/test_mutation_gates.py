@@ -17,7 +17,7 @@ from formal.kit.table import Check
 from hub_rtl.parts.stream import StreamRegister
 from sim.quality.mutation import run
 from sim.quality.mutation.blocks import BLOCKS, Block
-from sim.quality.mutation.gates import as_written, designs, gates
+from sim.quality.mutation.gates import Design, as_written, designs, gates
 from sim.quality.mutation.netlist import mutated
 from sim.quality.mutation.origins import Origins
 
@@ -188,6 +188,16 @@ def test_what_holds_a_register_reads_it_unchanged(kept):
     for mutant in outputs:
         (gate,) = origins.gates(mutant)
         assert origins.proved(gate, mutant)
+
+
+def test_bits_of_connections():
+    """Yosys writes constants of 32 bits as numbers."""
+    lines = ("module \\toy", "  wire width 3 \\a", "end", "")
+    design = Design("\n".join(lines))
+    (toy,) = design.cells
+    assert design.bits(toy, "{ 2'10 \\a [2:1] }") == [("\\a", 1), ("\\a", 2), ("", 0), ("", 1)]
+    assert design.bits(toy, "\\a") == [("\\a", 0), ("\\a", 1), ("\\a", 2)]
+    assert [len(design.bits(toy, each)) for each in ("0", "-1", "3'000")] == [32, 32, 3]
 
 
 def test_a_gate_without_source_is_not_asked(single):

@@ -18,7 +18,7 @@ from .netlist import SOURCE, yosys
 __all__ = ["START", "Design", "Gate", "as_written", "designs", "gates"]
 
 _CHUNK = re.compile(r"(\S+)(?: \[(\d+)(?::(\d+))?\])?")
-_CONSTANT = re.compile(r"(\d+)'")
+_CONSTANT = re.compile(r"(\d+)'|-?\d+$")  # a number alone has 32 bits
 _SIGNAL = r"(\{.*?\}|\S+(?: \[[\d:]+\])?)"
 _TWO = re.compile(f"{_SIGNAL} {_SIGNAL}")
 _OUTPUTS = "\\Y", "\\Q"
@@ -90,7 +90,7 @@ class Design:
         inner = signal[1:-1] if signal.startswith("{") else signal
         for wire, high, low in reversed(_CHUNK.findall(inner.strip())):
             if constant := _CONSTANT.match(wire):
-                found += [("", bit) for bit in range(int(constant[1]))]
+                found += [("", bit) for bit in range(int(constant[1] or 32))]
             elif high:
                 found += [(wire, bit) for bit in range(int(low or high), int(high) + 1)]
             else:
