@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from amaranth import Module, Signal
+from amaranth import Module, Mux, Signal
 from amaranth.back import rtlil
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -76,6 +76,20 @@ class Kept(wiring.Component):
             m.d.sync += kept.eq(self.a + 1)
         m.d.comb += self.o.eq((kept - self.b) ^ self.a)
         m.d.comb += self.p.eq((kept - self.b) & self.a)
+        return m
+
+
+class Counted(wiring.Component):
+    """A register whose next value, which may be the one it has, is read by others, too."""
+
+    def __init__(self):
+        super().__init__({"a": In(4), "en": In(1), "up": In(1), "o": Out(4)})
+
+    def elaborate(self, platform):
+        m = Module()
+        was, now = Signal(4), Signal(4)
+        m.d.comb += [now.eq(Mux(self.up, self.a, was)), self.o.eq(now)]
+        m.d.sync += was.eq(Mux(self.en, now, self.a + 1))
         return m
 
 
@@ -188,6 +202,16 @@ def test_what_holds_a_register_reads_it_unchanged(kept):
     for mutant in outputs:
         (gate,) = origins.gates(mutant)
         assert origins.proved(gate, mutant)
+
+
+def test_what_reads_a_register_without_enable_reads_it_changed(tmp_path):
+    netlist = mutated(Counted(), "counted", 200, 1, tmp_path)
+    origins = Origins(netlist)
+    outputs = [each for each in netlist.mutants if each.port == "Q"]
+    assert "inv" in {each.mode for each in outputs}
+    for mutant in outputs:
+        (gate,) = origins.gates(mutant)
+        assert not gate.held and origins.proved(gate, mutant)
 
 
 def test_bits_of_connections():

@@ -39,7 +39,8 @@ class Cell:
 class Gate:
     """What is changed: ``cell``, the ``place`` of ``alike`` of its module, at bit ``bit`` of
     ``port``; ``mode`` and ``control`` as Yosys' ``mutate`` has them. ``twins``: the others of its
-    module that have the same inputs are changed, too: they are one gate in a netlist."""
+    module that have the same inputs are changed, too: they are one gate in a netlist. ``held``: it
+    is of a register that has an enable there."""
 
     module: str
     cell: Cell
@@ -51,6 +52,7 @@ class Gate:
     bit: int
     mode: str
     control: int | None
+    held: bool
 
 
 class Design:
@@ -148,7 +150,7 @@ class Design:
         cell, commands = self.cells[module][name], []
         for each in self.twins(module, cell) if gate.twins else [cell]:
             places = [
-                self._changed(module, each, gate.port, bit, gate.mode)
+                self._changed(module, each, bit, gate)
                 for bit in (gate.bit, gate.control)
                 if bit is not None
             ]
@@ -183,13 +185,13 @@ class Design:
             }
         return self._drivers[module].get(self.root(module, bit))
 
-    def _changed(self, module, cell, port, bit, mode):
+    def _changed(self, module, cell, bit, gate):
         """``(cell name, port, bit)`` of all that has to be changed. What holds a register reads its
         output: where that is inverted it is inverted there again, for an enable holds as ever."""
-        if port == "\\D":
+        if gate.port == "\\D":
             return [self.data(module, cell, bit)]
-        held = port == "\\Q" and not mode.startswith("const")
-        return [(cell.name, port, bit), *(self.held(module, cell, bit) if held else ())]
+        held = gate.held and gate.port == "\\Q" and not gate.mode.startswith("const")
+        return [(cell.name, gate.port, bit), *(self.held(module, cell, bit) if held else ())]
 
     def held(self, module, register, bit):
         """``(cell name, port, bit)`` of each multiplexer by which a bit of a register stays."""
@@ -256,11 +258,12 @@ def gates(parts, flat, mutant):
     """Each :class:`Gate` that a mutant of the netlist with these :func:`designs` may be as it is
     written, the likelier first; none when Yosys made it from other gates."""
     (top, cells), port, control = *flat.cells.items(), "\\" + mutant.port, mutant.control
+    held = False
     if mutant.cell.startswith("$auto$"):
         cell = cells.get(mutant.cell)
         if not cell or "dff" not in cell.kind or port not in ("\\D", "\\Q"):
             return []
-        wires = flat.bits(top, cell.pins["\\Q"])
+        held, wires = "\\EN" in cell.pins, flat.bits(top, cell.pins["\\Q"])
         places = [_path(top, wires[bit]) for bit in (mutant.bit, control) if bit is not None]
         module, drivers = places[0][0], [parts.driver(*place) for place in places]
         if None in drivers or len({driver[0] for driver in drivers}) > 1:
@@ -276,7 +279,7 @@ def gates(parts, flat, mutant):
     alike = parts.alike(module, cell)
     where = module, cell, parts.instance(module), alike.index(cell), len(alike)
     return [
-        Gate(*where, twins, port, bit, mutant.mode, control)
+        Gate(*where, twins, port, bit, mutant.mode, control, held)
         for twins in (True, False)  # those that have any are most likely one gate now
         if not twins or len(parts.twins(module, cell)) > 1
     ]
