@@ -110,7 +110,7 @@ def close(s, producers, consumers):
         s.program(rank).wait_events(EventKind.ALL, 1)
 
 
-def run_checked(s, cfg, optimise=True):
+def run_checked(s, cfg, optimise=None):
     """Runs a scenario and checks it; a figure of a wrong run is worth nothing. ``optimise``: see
     :func:`sim.system.system.build`."""
     result = s.run(build(cfg, optimise=optimise))

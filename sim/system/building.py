@@ -72,16 +72,18 @@ def harness_sources():
     return [*(path.read_text() for path in paths), cxx_header()]
 
 
-def build(cfg, verilog=None, jobs=2, optimise=True, pins=()):
+def build(cfg, verilog=None, jobs=2, optimise=None, pins=()):
     """Path of the harness program for a configuration; built when Verilog, harness and flags were
     never seen together.
 
     ``verilog``: text to use in place of the generated one (planted bugs), ``pins``: what it has
-    beside the hub's, as (name, width). ``optimise``: off for short runs, where compiling takes
-    longer than running.
+    beside the hub's, as (name, width). ``optimise``: pays where a run takes longer than compiling;
+    by default only a hub of many lanes, for a small one runs just an eighth faster then.
     """
     text = hub_verilog(cfg) if verilog is None else verilog
     blocks = [name for name in BLOCKS if f"\nmodule {name}(" in text and cfg.lanes >= BLOCKS_FROM]
+    if optimise is None:
+        optimise = bool(blocks)
     model = _model(text, blocks, cfg.lanes, jobs, optimise)
     pin_table = _pins(cfg, pins, _top_of(text))
     level = "-O2" if optimise else "-O0"

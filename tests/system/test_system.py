@@ -347,12 +347,12 @@ def test_harness_is_built_without_the_hub(harness, monkeypatch):
     """A change of the harness leaves the verilated hub as it was, and one of a flag does not."""
     made = []
     monkeypatch.setattr(building, "made_in", lambda folder, *_: made.append(folder) or folder)
-    for change in ("harness_sources", None, "FAST"):
+    for change in ("harness_sources", None, "CXX_FLAGS"):
         with monkeypatch.context() as patch:
             if change == "harness_sources":
                 patch.setattr(building, change, lambda: ["another text"])
             elif change:
-                patch.setattr(building, change, "-O1")
+                patch.setattr(building, change, ("OPT_FAST=-O3",))
             building.build(CFG)
     changed, kept, flagged = zip(made[::2], made[1::2], strict=True)
     assert kept[1] == harness.parent
