@@ -42,7 +42,9 @@ def run_checks(
     checks, tasks=TASKS, jobs=None, force=False, progress=None, nightly=False, patience=1
 ):
     """Outcomes ``{(check name, task): Outcome}``. Covers that are ``nightly`` only with
-    ``nightly``. Time limits are ``patience`` times those of the table.
+    ``nightly``. Time limits are ``patience`` times those of the table. What is undetermined is
+    tried once more when all else is done: ABC gives each promise its time by the clock, so that no
+    two runs are the same.
 
     ``progress``: is told of each task as it ends: ``show(text)`` when it came out as wanted,
     ``note(text)``, to be kept in sight, when not.
@@ -55,14 +57,18 @@ def run_checks(
         for check in checks
         if task != "cover" or nightly or check.covers == "always"
     ]
+    again = []
     context = get_context("spawn")
     with ProcessPoolExecutor(jobs or os.cpu_count(), context, end_with_parent) as pool:
-        futures = {pool.submit(_task, check, task, force, patience): check for check, task in work}
-        for done, future in enumerate(as_completed(futures), 1):
-            check, outcome = futures[future], future.result()
-            outcomes[check.name, outcome.task] = outcome
-            if progress is not None:
-                _tell(progress, f"[{done}/{len(work)}]", check, outcome)
+        for turn, tasks in (("", work), ("again ", again)):
+            futures = {pool.submit(_task, *each, force, patience): each for each in tasks}
+            for done, future in enumerate(as_completed(futures), 1):
+                (check, task), outcome = futures[future], future.result()
+                outcomes[check.name, task] = outcome
+                if outcome.status == "unknown" and not turn:
+                    again.append((check, task))
+                if progress is not None:
+                    _tell(progress, f"{turn}[{done}/{len(tasks)}]", check, outcome)
     return outcomes
 
 

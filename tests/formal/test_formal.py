@@ -6,11 +6,13 @@ import importlib
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from amaranth import Signal
 
 from formal.kit import engine, ports
+from formal.kit import run as runs
 from formal.kit.elaborate import build
 from formal.kit.engine import TASKS, MissingTool, run_task
 from formal.kit.ports import ports_without_assertion
@@ -101,6 +103,25 @@ def test_a_time_out_is_undetermined(folder):
         TOY, mode="bmc", engine="smtbmc yices", depth=100000, because="never ends", timeout=3
     )
     assert verdict(slow, run_task(slow, "prove")) == ("UNDETERMINED", False)
+
+
+def test_what_is_undetermined_is_tried_once_more(monkeypatch):
+    """After all else; what is undetermined twice stays so."""
+    tried = []
+
+    def task_of(check, task, *_):
+        tried.append(task)
+        status = "unknown" if task == "bug" or tried.count(task) < 2 else "pass"
+        return engine.Outcome(check.name, task, status, 0.0)
+
+    monkeypatch.setattr(runs, "run_task", task_of)
+    monkeypatch.setattr(runs, "ProcessPoolExecutor", lambda *_: ThreadPoolExecutor(1))
+    outcomes = runs.run_checks([TOY], tasks=("prove", "bug"))
+    assert tried == ["prove", "bug"] * 2
+    assert {task: each.status for (_, task), each in outcomes.items()} == {
+        "prove": "pass",
+        "bug": "unknown",
+    }
 
 
 def test_patience_is_of_the_machine_not_of_the_result(folder):
