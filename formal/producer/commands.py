@@ -7,11 +7,17 @@ from amaranth import Cat, Mux, Signal
 from formal.kit.cuts import cut
 from formal.kit.inside import observe
 from formal.kit.spec import Spec, moves, one_of
+from hub_rtl.contract.packets import NEWS_ENTRIES
 from hub_rtl.producer.producer import ProducerControl
 
 from .tables import OpenRam
 
-__all__ = ["OldStoresAreMarked", "PortsFollowTheParts"]
+__all__ = [
+    "LedgerIsReadForThePending",
+    "OldStoresAreMarked",
+    "OnlyTheDeadAreDropped",
+    "PortsFollowTheParts",
+]
 
 
 class _Control(Spec):
@@ -21,7 +27,7 @@ class _Control(Spec):
     def build(self, m):
         m.submodules.dut = dut = ProducerControl(self._cfg, fences=2)
         inner = observe(dut)
-        engine = observe(inner.engine)
+        self.engine = engine = observe(inner.engine)
         closes, tells = observe(engine.closes), observe(engine.tells)
         cut(self, engine.packer)
         lists = *observe(closes.lists), *observe(tells.lists), tells.promises
@@ -75,13 +81,11 @@ class OldStoresAreMarked(_Control):
 
 class PortsFollowTheParts(_Control):
     """A CSR write of an entry is broadcast two cycles later; ``handle_data`` changes only two
-    cycles after a read. The ledger is read only for a peer that was pending.
-    A credit is claimed only where one was asked for and shown. Nothing is executed while the table
-    is cleared."""
+    cycles after a read. A credit is claimed only where one was asked for and shown. Nothing is
+    executed while the table is cleared."""
 
     def specify(self, m, dut):
-        cfg, past, write, ever_dead = self._cfg, self.past, dut.handle_write, Signal()
-        m.d.sync += ever_dead.eq(ever_dead | dut.peer_dead.any())
+        cfg, past, write = self._cfg, self.past, dut.handle_write
         written = write.en & ~dut.clearing & (write.index < cfg.handles)
         out = dut.o_handle_write
         self.always(
@@ -97,13 +101,44 @@ class PortsFollowTheParts(_Control):
             when=past(past(~dut.handle_read.en)),
         )
         self.always(
-            "only of pending peers", past(past(past(dut.pending.any()))), when=dut.ledger_read.en
-        )
-        self.always(
             "claimed with a credit",
             past(dut.wanted & dut.may_send).bit_select(dut.claim.rank, 1),
             when=dut.claim.en,
         )
-        self.always("dropped only for the dead", ever_dead, when=dut.counts.closes_dropped)
         self.always("table cleared once", ~dut.clearing, when=past(~dut.clearing) & self.started)
         self.always("nothing while clearing", ~self.taken, when=dut.clearing)
+
+
+class OnlyTheDeadAreDropped(_Control):
+    """A close or tell is dropped only after some peer was dead."""
+
+    def specify(self, m, dut):
+        ever_dead, counts = Signal(), dut.counts
+        m.d.sync += ever_dead.eq(ever_dead | dut.peer_dead.any())
+        for name in ("closes_dropped", "tells_dropped"):
+            self.always(f"{name} only for the dead", ever_dead, when=counts[name])
+
+
+class LedgerIsReadForThePending(_Control):
+    """The ledger is read only while, three cycles before, some peer had closes pending."""
+
+    def specify(self, m, dut):
+        past, engine = self.past, self.engine
+        tells, closes, batch, step = engine.tells, engine.closes, engine.batch, engine.step
+        told = observe(tells).lists.filled
+        popped = tells.pop.en | closes.pop.en
+        self.lemma("entries of a packet", engine.count <= Mux(batch.busy, NEWS_ENTRIES, 0))
+        self.lemma("first cycle of a pop", (step == 1) == past(popped))
+        self.lemma("second cycle of a pop", (step == 2) == past(past(popped)))
+        self.lemma("no pop before the first one", step == 0, when=~batch.busy | ~engine.count.any())
+        gone = (closes.ready & ~closes.filled) | ((tells.ready | tells.filled) & ~told)
+        self.lemma("ready while filled", gone == 0, when=step != 2)
+        self.lemma("ready as shown", (tells.ready & ~tells.filled) == 0, when=step == 0)
+        self.lemma(
+            "a packet's peer has news until the first one leaves",
+            (tells.filled | closes.filled).bit_select(batch.rank, 1),
+            when=batch.busy & ~engine.count.any(),
+        )
+        self.always(
+            "only of pending peers", past(past(past(dut.pending.any()))), when=dut.ledger_read.en
+        )

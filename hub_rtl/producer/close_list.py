@@ -165,7 +165,9 @@ class CloseList(wiring.Component):
             drained.eq(
                 seen & lists.filled & mutant("producer.close_read_early", ~listed, lists.filled)
             ),
-            self.ready.eq(lists.filled & shown & ~listed),
+            self.ready.eq(
+                mutant("producer.ready_after_the_last", lists.filled, -1) & shown & ~listed
+            ),
             asked.eq(self.ledger_flush),
             flushing.eq(self.ledger_flush | (flushing & (asked | self.ledger_flushing))),
         ]

@@ -24,11 +24,14 @@ __all__ = ["NewsEngine"]
 
 
 class NewsEngineObserve(NamedTuple):
-    """What a proof may see of a :class:`NewsEngine`: its parts."""
+    """What a proof may see of a :class:`NewsEngine`: its parts, and the packet that is made."""
 
     tells: TellList
     closes: CloseList
     packer: NewsPacker  #: entries on their way to a packet
+    batch: data.View  #: whether there is one, whether it is dropped, and its peer
+    count: Signal  #: its entries that left their lists
+    step: Signal  #: cycles since one did, 0 behind the second
 
 
 class NewsEngine(wiring.Component):
@@ -106,15 +109,16 @@ class NewsEngine(wiring.Component):
         m.submodules.tells = tells = TellList(cfg)
         m.submodules.closes = closes = CloseList(cfg)
         m.submodules.packer = packer = NewsPacker(cfg)
-        self.observe = NewsEngineObserve(tells, closes, packer)
         self._join(m, tells, closes, packer)
         batch = Signal(data.StructLayout({"busy": 1, "drop": 1, "rank": cfg.rank_width}))
+        count, step = Signal(NEWS_COUNT), Signal(2)
+        self.observe = NewsEngineObserve(tells, closes, packer, batch, count, step)
         # Tells go while closes are being listed; a packet with closes waits until all are.
         ready, listing = Signal(cfg.ranks), self.release & self.left
         m.d.comb += ready.eq(tells.ready | Mux(listing, 0, closes.ready))
         m.d.sync += self.wanted.eq((tells.ready | closes.ready) & ~self.peer_dead)
         self._choose(m, ready, batch, packer)
-        job = self._take(m, tells, closes, batch)
+        job = self._take(m, tells, closes, batch, count, step)
         self._read(m, tells.popped, closes.popped)
         self._send(m, job, packer, tells.bytes16)
         return m
@@ -162,15 +166,14 @@ class NewsEngine(wiring.Component):
         with m.If(choose):
             m.d.sync += [
                 batch.busy.eq(1),
-                batch.drop.eq(~self.claim.en),
+                batch.drop.eq(mutant("producer.dropped_for_the_living", ~self.claim.en, 1)),
                 batch.rank.eq(self.claim.rank),
             ]
 
-    def _take(self, m, tells, closes, batch):
+    def _take(self, m, tells, closes, batch, count, step):
         """The entries of one packet leave their lists, one per 3 cycles; returns them, one cycle
         after the read of the ledger."""
-        step, count, more, end = Signal(2), Signal(NEWS_COUNT), Signal(), Signal()
-        tell, close, go = Signal(), Signal(), Signal()
+        tell, close, go, more, end = (Signal() for _ in range(5))
         m.d.comb += [
             tell.eq(tells.filled.bit_select(batch.rank, 1)),
             close.eq(closes.ready.bit_select(batch.rank, 1)),
