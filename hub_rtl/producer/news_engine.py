@@ -111,14 +111,13 @@ class NewsEngine(wiring.Component):
         m.submodules.packer = packer = NewsPacker(cfg)
         self._join(m, tells, closes, packer)
         batch = Signal(data.StructLayout({"busy": 1, "drop": 1, "rank": cfg.rank_width}))
-        count, step = Signal(NEWS_COUNT), Signal(2)
-        self.observe = NewsEngineObserve(tells, closes, packer, batch, count, step)
         # Tells go while closes are being listed; a packet with closes waits until all are.
         ready, listing = Signal(cfg.ranks), self.release & self.left
         m.d.comb += ready.eq(tells.ready | Mux(listing, 0, closes.ready))
         m.d.sync += self.wanted.eq((tells.ready | closes.ready) & ~self.peer_dead)
         self._choose(m, ready, batch, packer)
-        job = self._take(m, tells, closes, batch, count, step)
+        job, count, step = self._take(m, tells, closes, batch)
+        self.observe = NewsEngineObserve(tells, closes, packer, batch, count, step)
         self._read(m, tells.popped, closes.popped)
         self._send(m, job, packer, tells.bytes16)
         return m
@@ -170,10 +169,11 @@ class NewsEngine(wiring.Component):
                 batch.rank.eq(self.claim.rank),
             ]
 
-    def _take(self, m, tells, closes, batch, count, step):
+    def _take(self, m, tells, closes, batch):
         """The entries of one packet leave their lists, one per 3 cycles; returns them, one cycle
-        after the read of the ledger."""
-        tell, close, go, more, end = (Signal() for _ in range(5))
+        after the read of the ledger, with how many left and the cycle since one did."""
+        step, count, more, end = Signal(2), Signal(NEWS_COUNT), Signal(), Signal()
+        tell, close, go = Signal(), Signal(), Signal()
         m.d.comb += [
             tell.eq(tells.filled.bit_select(batch.rank, 1)),
             close.eq(closes.ready.bit_select(batch.rank, 1)),
@@ -209,7 +209,7 @@ class NewsEngine(wiring.Component):
             job.drop.eq(batch.drop),
             job.rank.eq(batch.rank),
         ]
-        return job
+        return job, count, step
 
     def _read(self, m, tell, close):
         """A close reads the ledger; then the table learns that it, or the tell, is not listed any
