@@ -237,11 +237,14 @@ def test_wrong_remote_fence_is_noticed(name):
         ("producer.ledger_not_flushed", "random_promises"),
         ("producer.close_not_marked", "random_promises"),
         ("producer.close_counts_in_even_bank", "random_promises"),
+        ("producer.dropped_for_the_living", "random_promises"),
+        ("producer.ready_after_the_last", "random_promises"),
     ],
 )
 def test_broken_promise_is_noticed(name, test):
     """A promise is made twice, ends with another replica or epoch, or waits for ever; a close does
-    not say that it was broken; it is read too early, of another bank, or without a mark."""
+    not say that it was broken; it is dropped, or read too early, of another bank, without a mark,
+    or when none is left."""
     assert_caught(lambda: run(partial(ProducerControl, ODD), ODD, "producer", [test], bug=name))
 
 
