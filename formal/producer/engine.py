@@ -39,7 +39,7 @@ class _Engine(Spec):
             inner = observe(block)
             for part in (inner.table, inner.answers, inner.fences):
                 cut(self, part)
-        self.tells, self.closes, self.packer = tells, closes, packer = observe(dut)
+        self.tells, self.closes, self.packer = tells, closes, packer = observe(dut)[:3]
         for part in (tells, closes):
             cut(self, part, but=("popped",))
             self.give(m, part)
