@@ -60,15 +60,15 @@ def run_checks(
     again = []
     context = get_context("spawn")
     with ProcessPoolExecutor(jobs or os.cpu_count(), context, end_with_parent) as pool:
-        for turn, tasks in (("", work), ("again ", again)):
-            futures = {pool.submit(_task, *each, force, patience): each for each in tasks}
+        for turn, todo in (("", work), ("again ", again)):
+            futures = {pool.submit(_task, *each, force, patience): each for each in todo}
             for done, future in enumerate(as_completed(futures), 1):
                 (check, task), outcome = futures[future], future.result()
                 outcomes[check.name, task] = outcome
                 if outcome.status == "unknown" and not turn:
                     again.append((check, task))
                 if progress is not None:
-                    _tell(progress, f"{turn}[{done}/{len(tasks)}]", check, outcome)
+                    _tell(progress, f"{turn}[{done}/{len(todo)}]", check, outcome)
     return outcomes
 
 
