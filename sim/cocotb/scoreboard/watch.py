@@ -129,7 +129,8 @@ class Inspector:
 
     def __init__(self, rig):
         self.rig = rig
-        self._settling = 100 + 8 * rig.cfg.slices * rig.cfg.combine_depth
+        names = 2 * (rig.cfg.groups + rig.cfg.regions)  # each may wait in the sums, for its turn
+        self._settling = 100 + 8 * rig.cfg.slices * rig.cfg.combine_depth + 6 * names
         self._codes = {
             key: rig.codec("query").pack({"region": key[0], "bank": key[1]})
             for key in rig.model.banks
