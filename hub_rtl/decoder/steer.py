@@ -106,7 +106,7 @@ class StoreMerge(wiring.Component):
     in order per lane.
 
     Latency one cycle, one store per cycle in total, at most two inside: its ``ready`` does not
-    follow the packet manager's, which comes late in the cycle. ``flushing`` works like the
+    follow the packet manager's, so that no path goes through both. ``flushing`` works like the
     decoder's: what was in here at the strobe ``flush`` has not all been handed over.
 
     Parameters: ``cfg``; ``count``, inputs, 1 or more. Ports: ``i_store`` In, ``count``

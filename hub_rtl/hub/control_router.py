@@ -55,8 +55,8 @@ class ControlRouter(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         cfg, header = self._cfg, header_layout()
-        # The link decides late whether it takes a flit: towards the sender its answer ends in a
-        # register.
+        # Whether the link takes a flit ends in a register towards the sender: no path goes
+        # through both.
         m.submodules.to_link = to_link = StreamRegister(_some("type", "dst", "body"))
         m.submodules.received = received = StreamMerge(
             _some("type", "src", "body"), cfg.slices + 1, stage=StreamStage

@@ -205,8 +205,8 @@ class ReceiveCredits(wiring.Component):
                 m.d.sync += freed[n].eq(freed[n] + 1)
             m.d.sync += [
                 unreported.eq(Mux(reported, 0, unreported) + is_freed),
-                # Each outcome is computed, then one chosen; what the others look at is known a
-                # cycle ahead.
+                # Each outcome is computed beside the others, then one chosen: what chooses passes
+                # no adder.
                 room.eq(
                     Mux(
                         mutant("link.freed_place_reported_twice", reported, reported | is_freed),

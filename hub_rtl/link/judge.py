@@ -85,8 +85,8 @@ def judge(m, cfg, rx, rank, lane):
             & (header.dst == rank)
         ),
     ]
-    # What delimits frames is ``tlast`` alone, so which flit is a header, and its number, are
-    # known before it is judged.
+    # What delimits frames is ``tlast`` alone: which flit is a header, and its number, hang on no
+    # judgement of it.
     within, begins, fresh, right = Signal(), Signal(), Signal(), Signal()
     expected, ahead = Signal(SEQ), Signal(SEQ)
     m.d.comb += [

@@ -131,7 +131,7 @@ class ReadyLists(wiring.Component):
             m.submodules[name] = ram
             m.d.comb += ram.r_en.eq(1)
         heads_pushed, heads_left, tails, tails_pop = rams.values()
-        # P2: of both heads, as it is known late which one counts.
+        # P2: both heads are compared with the tail, ``which`` chooses.
         at, which, last = Signal(t.list), Signal(), Signal()
         onehot, rank = Signal(LISTS), Signal(self._cfg.ranks)
         m.d.sync += which.eq((p1_rank & Cat(lists.left for lists in ranks)).any())

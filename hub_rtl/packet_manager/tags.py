@@ -131,7 +131,7 @@ class Tags(wiring.Component):
             table.reads.eq(reads.sets),
             table.compares.eq(compares.sets),
             table.key.eq(compares.store.key),
-            # Written before it is known whether the way is given: it is free.
+            # Written whether the way is given or not: it is free.
             table.opens.ways.eq(ways),
             table.opens.sets.eq(now.sets),
             table.opens.key.eq(now.store.key),
@@ -237,8 +237,8 @@ class Tags(wiring.Component):
     def _free_ways(self, m, moves, ways, table, shadow, near, gave, closed):
         """Chooses ``ways``, one-hot, for the store in C3: in the emptier of its sets if possible.
 
-        What is free is known before C3; a store does not take what the one in front of it could
-        have taken. Returns the ways that the store aside could have.
+        What is free is in registers that do not see what the store in front takes: a store leaves
+        all that one could have taken. Returns the ways that the store aside could have.
         """
         view = data.StructLayout({"used": PLACES, "ways": PLACES, "full": BANKS - 1, "second": 1})
         own, of_aside, now = (Signal(view, name=name) for name in ("own", "of_aside", "now"))

@@ -25,8 +25,8 @@ class EarlyQueueObserve(NamedTuple):
 
 
 class EarlyQueue(wiring.Component):
-    """First-in first-out queue for items that are known a cycle before it is known whether they are
-    pushed.
+    """First-in first-out queue whose user writes a word in one cycle and says in the next one
+    whether it counts.
 
     With ``write`` what is at ``early`` is written to memory, behind the last item; only ``push`` in
     the next cycle makes it one. So a word is never read in the cycle in which it is written, and no

@@ -67,7 +67,7 @@ class RamQueue(wiring.Component):
             ram.w_addr.eq(tail),
             ram.w_data.eq(self.i.payload),
             ram.r_en.eq(open_),
-            ram.r_addr.eq(head),  # read even if there is nothing: what is pushed decides late
+            ram.r_addr.eq(head),  # read even if there is nothing: ``o.valid`` says so
             self.o.payload.eq(ram.r_data),
         ]
         with m.If(push & ~load):

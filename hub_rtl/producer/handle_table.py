@@ -110,7 +110,7 @@ class HandleTable(wiring.Component):
         m.d.comb += [
             word.eq(table.r_data),
             after.eq(word),
-            # Written back even if nothing changes: whether it does, is known late.
+            # Written back even if nothing changes: then it is what was read.
             table.w_en.eq(op.write | op.spent | op.unpend | op.ask),
             table.w_addr.eq(op.index),
             table.w_data.eq(after),

@@ -166,8 +166,8 @@ class Counters(wiring.Component):
         )  # such visits are left: registers, so that nothing is compared
         start_clear = Signal()  # the first of these visits: every accumulator starts again, too
         m.d.comb += self.busy.eq(clears | copies_too)
-        # An order comes late in its cycle, from the bus' address: it sets single bits here, all
-        # else follows a cycle later.
+        # An order sets single bits here, all else follows from them a cycle later: nothing wide
+        # hangs on the bus' address.
         m.d.sync += start_clear.eq(self.clear & ~self.busy)
         for order, left, under_way in (
             (self.clear, visits, clears),

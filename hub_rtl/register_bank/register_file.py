@@ -131,8 +131,8 @@ class RegisterFile(wiring.Component):
 
     def _page(self, m, page, writing, word, flags):
         """Decoder of one page. ``word`` and ``flags`` (mapped, takes a write, external) are
-        registered. They follow the address alone, as that an access begins comes later in the
-        cycle, and ``word`` not even the page: it counts where the flags say mapped."""
+        registered. They follow the address alone, whether an access begins or not, and ``word``
+        not even the page: it counts where the flags say mapped."""
         for register in page.registers:
             name = f"{page.name}_{register.name.lower()}"
             if register.load:

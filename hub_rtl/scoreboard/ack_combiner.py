@@ -115,8 +115,8 @@ class AckCombiner(wiring.Component):
         fits = match.any()
         if (
             depth > 2
-            # no key decides in time: what waited merges now, or the head has left. One key alone
-            # fills two
+            # from a register, so that ``ready`` hangs on no key: what waited merges now, or the
+            # head has left. One key alone fills two
         ):
             fits = Signal()
             m.d.sync += fits.eq(self.i.valid & ~self.i.ready & match.any())

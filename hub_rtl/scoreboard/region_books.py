@@ -159,7 +159,7 @@ class RegionBooks(wiring.Component):
         shape = Signal(types.geometry)
         hit, over, live, full_rows = Signal(), Signal(), Signal(), Signal(cfg.slot_width)
         held = Signal(cfg.tile_width)
-        # The operation in front may be changing that very book: known a cycle ahead.
+        # The operation in front may be changing that very book.
         follows = Signal()
         m.d.sync += [
             follows.eq(

@@ -131,7 +131,7 @@ class RegionWalker(wiring.Component):
             Signal(max(cfg.slot_width, cfg.group_width) + 1, name="left"),
             *(bit("of_range"), bit("tell"), region("over_at"), bit("abort"), bit("promised")),
             Signal(range(FLUSH + 1), name="wait"),
-            bit("asks"),  # registered: the state alone would be late for the pipeline
+            bit("asks"),  # registered: the state is not in the pipeline's path
             {},
         )
         kind, telling, orphaning = Signal(bits_of(OpKind)), Signal(), Signal()

@@ -158,8 +158,8 @@ class ReadinessScoreboard(wiring.Component):
         refusals, news = m.submodules.refusals, m.submodules.news
         refuse_op, news_op = Signal(types.op), Signal(types.op)
         refusal, entry = refusals.o.payload, news.o.payload
-        # What names no book is dropped before the registers: the comparisons would be late for the
-        # arbiter.
+        # What names no book is dropped before the registers: the comparisons are not in the
+        # arbiter's path.
         sunk, said = self.i_refused.payload, self.i_news.payload
         refusal_fits = sunk.known & ~sunk.plain & (sunk.region < cfg.regions)
         news_fit = (said.region < cfg.regions) & (said.src < cfg.ranks)

@@ -223,7 +223,7 @@ class AddressTable(wiring.Component):
         )
         region, bank, read = Signal(cfg.region_width), Signal(), Signal()
         with m.Switch(busy):
-            with m.Case(0):  # read even if nothing is granted: that is known late
+            with m.Case(0):  # read even if nothing is granted: ``one_valid`` says so
                 m.d.comb += [
                     region.eq(chosen.region),
                     bank.eq(chosen.bank),

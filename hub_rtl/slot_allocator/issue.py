@@ -129,8 +129,8 @@ class Issue(wiring.Component):
             row.eq(Mux(asks, answer, rows.r_data)),
             answered.eq(replies.o.valid | self.reply_en),
             bad.eq((now.command.kind == Kind.SINK) | (now.row & (row.reason != Reason.OK))),
-            # Whether it is refused is known too late to choose between the two. Refusals of all
-            # slices are taken in turn: a long way back, so that a slice goes on in the cycle after.
+            # It goes when both outputs have room, whichever it takes. Refusals of all slices are
+            # taken in turn: a long way back, so that a slice goes on in the cycle after.
             fire.eq(
                 held
                 & (~asks | answered)
@@ -204,7 +204,7 @@ class Issue(wiring.Component):
             m.d.sync += write.valid.eq(0)
         with m.If(goes):
             m.d.sync += write.valid.eq(1)
-        # Whether there is one is known later than what it would be.
+        # Taken over whether there is one or not: without ``valid`` it says nothing.
         with m.If(~write.valid | write.ready):
             context = write.p.context
             m.d.sync += [
@@ -241,7 +241,7 @@ class Issue(wiring.Component):
         """The refusal of the packet that goes. Returns {some, last, repeated}."""
         command, refused = now.command, self.o_refused
         some, last = Signal(), Signal(self._who)  # last: stays in the registers of the refusal
-        repeated = Signal()  # whom is last: known when the command is decoded
+        repeated = Signal()  # whom is last: compared as the command is decoded
         m.d.comb += [last[name].eq(refused.p[name]) for name, _ in self._who]
         # A refusal in this very cycle is not seen; but while it waits nothing goes.
         m.d.sync += repeated.eq(some & (last.as_value() == Mux(load, comer, whom)))

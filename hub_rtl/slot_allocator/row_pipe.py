@@ -347,7 +347,7 @@ class RowPipe(wiring.Component):
         may_ask = inside.asked.i.ready & (inside.unanswered != REPLIES)
         m.d.comb += [
             inside.missing.eq(Mux(judge.hit, entry, third.whole)),
-            # Whether a new row fits decides on the slow way: it is known before.
+            # Whether a new row fits is in a register: it decides on the slow way.
             inside.complete.eq(Mux(judge.hit, ~(third.head.bytes < entry), third.fits)),
             inside.place.eq(third.valid & ~third.head.plain & ~third.refused),
             inside.absent.eq(inside.place & ~judge.hit),
