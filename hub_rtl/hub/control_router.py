@@ -55,8 +55,8 @@ class ControlRouter(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         cfg, header = self._cfg, header_layout()
-        # Whether the link takes a flit ends in a register towards the sender: no path goes
-        # through both.
+        # The link's choice ends in a register towards the sender: no path goes on from it to the
+        # one that the flit is from.
         m.submodules.to_link = to_link = StreamRegister(_some("type", "dst", "body"))
         m.submodules.received = received = StreamMerge(
             _some("type", "src", "body"), cfg.slices + 1, stage=StreamStage

@@ -312,7 +312,7 @@ async def sums_are_of_their_tiles(rig, cfg, rng):
     share = cfg.groups // cfg.regions
     tiles = min(share, cfg.capacity // 2)
     assert tiles, "this test needs a tile of two rows"
-    # Two packets long: rows of 16 KB take a million cycles and show no more.
+    # Two packets long: with rows of 16 KB it takes a million cycles.
     shape = {"row_bytes": 2 * cfg.packet_bytes, "log2_tile": 1, "capacity": 2 * tiles}
     for region in range(cfg.regions):
         await rig.set_geometry(region, **shape, group_base=region * share)
