@@ -11,6 +11,7 @@ import tomllib
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from sim.bench.runner import ROOT, BenchError, verilator_env
@@ -76,6 +77,15 @@ def test_the_lock_is_complete():
             if (other := canonicalize_name(need.name)) not in found:
                 wanted[other] = need.extras | wanted.get(other, set())
     assert found == set(LOCKED)
+
+
+def test_the_lock_is_for_the_oldest_python():
+    """The first release of the oldest version that may be: distributions stay near the one they
+    began with, and there nothing could be installed at all."""
+    oldest = PROJECT["requires-python"].removeprefix(">=") + ".0"
+    asked = {each.name: importlib.metadata.metadata(each.name)["Requires-Python"] for each in LOCK}
+    too_new = {name for name, text in asked.items() if oldest not in SpecifierSet(text or "")}
+    assert not too_new
 
 
 def test_every_library_has_a_reason():
