@@ -31,7 +31,7 @@ class _Combiner(Spec):
         m.submodules.dut = dut
         inside = observe(dut)
         keys, self.totals, self.mem, self.poison, self.old, self.valid = inside[:6]
-        self.head, self.tail, self.second = inside[6:]
+        self.head, self.tail, self.second = inside[6:9]
         self.free_inputs(dut)
         context, op = dut.i.payload.context, dut.o.payload
         self.taken, self.leaves = Signal(), Signal()

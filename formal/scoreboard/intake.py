@@ -67,7 +67,7 @@ class IntakeOffersAcknowledgements(_Intake):
                 when=bank.i.valid,
             )
         for n, combiner in enumerate(inside.combiners):
-            keys, *_, valid, head, tail, second = observe(combiner)
+            keys, *_, valid, head, tail, second, _ = observe(combiner)
             depth = len(keys)
             queues = (
                 (valid == sum(1 << (first + n) % depth for n in range(count)))
@@ -79,6 +79,8 @@ class IntakeOffersAcknowledgements(_Intake):
             self.lemma(f"combiner {n} is a queue", Cat(queues).any())
             oldest = valid.bit_select(head, 1) & ~keys[head][0]  # the key begins with `plain`
             self.lemma(f"the second half at {n} is of a region", oldest, when=second)
+            bank = bank_of(self._cfg, combiner.o.payload)
+            self.lemma(f"bank of {n}", combiner.sums == bank, when=combiner.o.valid)
 
 
 class IntakeServes(_Intake):

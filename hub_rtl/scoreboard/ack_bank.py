@@ -14,7 +14,7 @@ from .bank_queue import SMALL
 from .name_ring import NameRing
 from .records import OpKind, compose, scoreboard_types
 
-__all__ = ["AckBank", "ack_banks", "bank_of", "bank_places"]
+__all__ = ["AckBank", "ack_banks", "bank_of", "bank_places", "fold"]
 
 MOST = 8  # banks, however many slices there are
 
@@ -33,8 +33,13 @@ def bank_places(cfg):
 def bank_of(cfg, op):
     """Number of the bank for an ACK or OVER: its whole name is folded, so that tiles at a distance
     of any power of two lie in different ones."""
+    return fold(cfg, op.bank, Mux(op.kind == OpKind.OVER, op.region, op.group))
+
+
+def fold(cfg, bank, number):
+    """:func:`bank_of`, of an epoch bank and the number of a group (ACK) or region (OVER)."""
     bits = ack_banks(cfg).bit_length() - 1
-    name = Cat(op.bank, Mux(op.kind == OpKind.OVER, op.region, op.group))
+    name = Cat(bank, number)
     folded = Const(0, bits)
     for low in range(0, len(name), bits):
         folded = folded ^ name[low : low + bits]

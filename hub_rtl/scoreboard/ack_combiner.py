@@ -4,13 +4,14 @@
 from typing import NamedTuple
 
 from amaranth import Array, Cat, Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hub_rtl.contract.config import index_width
 from hub_rtl.contract.records import types_of
 from hub_rtl.parts.mutants import mutant
 
+from .ack_bank import ack_banks, fold
 from .records import OpKind, scoreboard_types
 
 __all__ = ["AckCombiner"]
@@ -28,6 +29,7 @@ class AckCombinerObserve(NamedTuple):
     head: Signal  #: the oldest
     tail: Signal  #: the next to be used
     second: Signal  #: the head's ACK has gone, its OVER is due
+    sums: Signal  #: the bank of sums of what is offered
 
 
 class AckCombiner(wiring.Component):
@@ -44,19 +46,32 @@ class AckCombiner(wiring.Component):
     depth 3 or more it comes from registers: what merges while all are in use waits one cycle. Depth
     1 never merges.
 
-    Parameters: ``cfg``. Ports: ``i`` In stream(ack); ``o`` Out stream(op); ``sweep`` In strobe:
-    what is inside now is old; ``sweeping`` Out: something old is still inside; ``merged`` Out:
-    strobe, an acknowledgement was merged; ``enable`` In. Source: docs/interfaces.md section 8.
+    Parameters: ``cfg``. Ports: ``i`` In stream(ack); ``o`` Out stream(op); ``sums`` Out: the bank
+    of sums of ``o``'s name (:func:`~hub_rtl.scoreboard.ack_bank.bank_of`), from a register;
+    ``sweep`` In strobe: what is inside now is old; ``sweeping`` Out: something old is still inside;
+    ``merged`` Out: strobe, an acknowledgement was merged; ``enable`` In. Source: docs/interfaces.md
+    section 8.
     """
 
     observe: AckCombinerObserve  # once elaborated
 
     def __init__(self, cfg):
         self._cfg, self._types = cfg, scoreboard_types(cfg)
+        self._key = data.StructLayout(
+            {
+                "plain": 1,
+                "bank": 1,
+                "group": cfg.group_width,
+                "dep": cfg.dep_width,
+                "region": cfg.region_width,
+                "place": cfg.region_width,
+            }
+        )
         super().__init__(
             {
                 "i": In(stream.Signature(types_of(cfg).ack)),
                 "o": Out(stream.Signature(self._types.op)),
+                "sums": Out(index_width(ack_banks(cfg))),
                 "sweep": In(1),
                 "sweeping": Out(1),
                 "merged": Out(1),
@@ -66,19 +81,10 @@ class AckCombiner(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        cfg, depth, acc_width = self._cfg, self._cfg.combine_depth, self._types.acc_width
+        depth, acc_width = self._cfg.combine_depth, self._types.acc_width
         context = self.i.payload.context
-        key = Signal(1 + 2 * cfg.region_width + 1 + cfg.group_width + cfg.dep_width)
-        m.d.comb += key.eq(
-            Cat(
-                context.plain,
-                context.bank,
-                context.group,
-                context.dep,
-                context.region,
-                context.place,
-            )
-        )
+        key = Signal(self._key.size)
+        m.d.comb += key.eq(Cat(context[name] for name, _ in self._key))
 
         keys = Array(Signal(len(key), name=f"key_{n}") for n in range(depth))
         totals = Array(Signal(acc_width, name=f"bytes_{n}") for n in range(depth))
@@ -87,13 +93,15 @@ class AckCombiner(wiring.Component):
         )
         head, tail = (Signal(index_width(depth), name=name) for name in ("head", "tail"))
         second = Signal()  # the head's ACK has gone, its OVER is due
-        self.observe = AckCombinerObserve(keys, totals, mem, poison, old, valid, head, tail, second)
+        self.observe = AckCombinerObserve(
+            keys, totals, mem, poison, old, valid, head, tail, second, self.sums
+        )
 
         match, taken = self._take(m, key, keys, totals, valid, head)
         self._add(m, key, taken, match)
         with m.If(taken & ~match.any()):
             m.d.sync += tail.eq(self._following(tail))
-        self._leave(m)
+        self._leave(m, key)
         # A new accumulator is never the head's place while the head is valid, so these two writes
         # do not meet.
         with m.If(self.sweep):
@@ -133,7 +141,7 @@ class AckCombiner(wiring.Component):
 
     def _add(self, m, key, taken, match):
         """The acknowledgement begins an accumulator or is added to one."""
-        keys, totals, mem, poison, old, valid, _, tail, _ = self.observe
+        keys, totals, mem, poison, old, valid, _, tail, *_ = self.observe
         ok, context = self.i.payload.ok, self.i.payload.context
         # An accumulator that is not in use follows the input: whether something merges decides on
         # one bit only, `valid`.
@@ -170,31 +178,35 @@ class AckCombiner(wiring.Component):
             with m.If(taken & ~match.any() & (tail == n)):
                 m.d.sync += valid[n].eq(1)
 
-    def _leave(self, m):
+    def _leave(self, m, key):
         """The oldest accumulator leaves, that of an overflowed row twice."""
         cfg = self._cfg
-        keys, totals, mem, poison, _, valid, head, _, second = self.observe
-        head_key = Signal.like(keys[0])
-        plain, bank, group, dep = Signal(), Signal(), Signal(cfg.group_width), Signal(cfg.dep_width)
-        region, place = Signal(cfg.region_width), Signal(cfg.region_width)
+        keys, totals, mem, poison, _, valid, head, _, second, _ = self.observe
+        oldest = data.View(self._key, Signal(self._key.size, name="oldest"))
         twice = Signal()
         op = self.o.payload
         m.d.comb += [
-            head_key.eq(keys[head]),
-            Cat(plain, bank, group, dep, region, place).eq(head_key),
-            twice.eq(~plain & (region != place)),
+            oldest.eq(keys[head]),
+            twice.eq(~oldest.plain & (oldest.region != oldest.place)),
             self.o.valid.eq(valid.any()),  # they are in use from the head on
             op.kind.eq(Mux(second, OpKind.OVER, OpKind.ACK)),
-            op.region.eq(Mux(second, region, place)),
-            op.bank.eq(bank),
-            op.plain.eq(plain),
-            op.dep.eq(dep),
-            op.group.eq(group),
+            op.region.eq(Mux(second, oldest.region, oldest.place)),
+            op.bank.eq(oldest.bank),
+            op.plain.eq(oldest.plain),
+            op.dep.eq(oldest.dep),
+            op.group.eq(oldest.group),
             op.bytes.eq(totals[head]),
             op.mem.eq(mem.bit_select(head, 1)),
             op.poison.eq(poison.bit_select(head, 1)),
         ]
-        with m.If(self.o.valid & self.o.ready):
+        following = self._following(head)
+        coming = data.View(self._key, key)
+        # Where nothing follows, what comes does.
+        successor = data.View(self._key, Signal(self._key.size, name="successor"))
+        m.d.comb += successor.eq(Mux(valid.bit_select(following, 1), keys[following], key))
+        with m.If(~self.o.valid):
+            m.d.sync += self.sums.eq(fold(cfg, coming.bank, coming.group))
+        with m.Elif(self.o.ready):
             with m.If(
                 mutant(
                     "scoreboard.second_half_lost_when_even",
@@ -202,10 +214,14 @@ class AckCombiner(wiring.Component):
                     twice & ~second & op.bytes[0],
                 )
             ):
-                m.d.sync += second.eq(1)
+                m.d.sync += [
+                    second.eq(1),
+                    self.sums.eq(fold(cfg, oldest.bank, oldest.region)),
+                ]
             with m.Else():
                 m.d.sync += [
                     second.eq(0),
-                    head.eq(self._following(head)),
+                    head.eq(following),
+                    valid.bit_select(head, 1).eq(0),
+                    self.sums.eq(fold(cfg, successor.bank, successor.group)),
                 ]
-                m.d.sync += valid.bit_select(head, 1).eq(0)

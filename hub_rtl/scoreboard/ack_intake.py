@@ -12,7 +12,7 @@ from hub_rtl.parts.arbiter import RoundRobin
 from hub_rtl.parts.mutants import mutant
 from hub_rtl.parts.onehot import select
 
-from .ack_bank import AckBank, ack_banks, bank_of
+from .ack_bank import AckBank, ack_banks
 from .ack_combiner import AckCombiner
 from .records import scoreboard_types
 
@@ -86,7 +86,7 @@ class AckIntake(wiring.Component):
         ]
         heads = [combiner.o for combiner in combiners]
         direct = self._offer(m, heads, banks)
-        self._wait(m, heads, banks, direct)
+        self._wait(m, combiners, banks, direct)
         self.observe = AckIntakeObserve(combiners, banks, m.submodules.slices, m.submodules.sources)
         return m
 
@@ -116,16 +116,16 @@ class AckIntake(wiring.Component):
             m.d.comb += bank.o.ready.eq(self.o.ready & turn[n])
         return direct
 
-    def _wait(self, m, heads, banks, direct):
+    def _wait(self, m, combiners, banks, direct):
         """What the pipeline leaves behind goes to the bank of its name."""
-        takes = []
+        heads, takes = [combiner.o for combiner in combiners], []
         for n, bank in enumerate(banks):
             arbiter = RoundRobin(len(heads))
             m.submodules[f"waiting_arbiter_{n}"] = arbiter
             taken = Signal(len(heads), name=f"taken_{n}")
             m.d.comb += [
                 arbiter.requests.eq(
-                    Cat(head.valid & (bank_of(self._cfg, head.payload) == n) for head in heads)
+                    Cat(combiner.o.valid & (combiner.sums == n) for combiner in combiners)
                 ),
                 taken.eq(mutant("scoreboard.sums_take_nothing", arbiter.grant_onehot & ~direct, 0)),
                 arbiter.advance.eq(bank.i.ready),

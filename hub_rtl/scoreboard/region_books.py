@@ -456,6 +456,6 @@ class RegionBooks(wiring.Component):
             self.status.rows.eq(account.brought),
             self.status.error.eq(book.status),
             self.status.blame.eq(account.blame),
-            self.missing.eq(Mux(opened, ~account.closes, 0)),
-            self.silent.eq(Mux(opened, ~account.told, 0)),
+            self.missing.eq(Mux(opened, ~book.account.closes, 0)),
+            self.silent.eq(Mux(opened, ~book.account.told, 0)),
         ]
