@@ -203,7 +203,13 @@ class AckCombiner(wiring.Component):
         coming = data.View(self._key, key)
         # Where nothing follows, what comes does.
         successor = data.View(self._key, Signal(self._key.size, name="successor"))
-        m.d.comb += successor.eq(Mux(valid.bit_select(following, 1), keys[following], key))
+        m.d.comb += successor.eq(
+            mutant(
+                "scoreboard.sums_of_the_one_before",
+                Mux(valid.bit_select(following, 1), keys[following], key),
+                keys[head],
+            )
+        )
         with m.If(~self.o.valid):
             m.d.sync += self.sums.eq(fold(cfg, coming.bank, coming.group))
         with m.Elif(self.o.ready):

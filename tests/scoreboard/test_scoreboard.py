@@ -106,6 +106,8 @@ def test_moments(name):
         ("scoreboard.sums_take_nothing", "sums_grow"),
         # A memory error of an acknowledgement that is added to a sum is forgotten.
         ("scoreboard.waiting_error_forgotten", "sums_are_of_their_tiles"),
+        # An operation goes to the bank of sums of the one before it.
+        ("scoreboard.sums_of_the_one_before", "sums_are_of_their_tiles"),
     ],
 )
 def test_moments_are_noticed(name, test):
