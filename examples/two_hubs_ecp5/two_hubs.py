@@ -54,7 +54,9 @@ class RowSender(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         last = ROW_BYTES // CFG.slice_bytes - 1
-        part, busy, done = Signal(range(last + 1)), Signal(), Signal()
+        part = Signal(range(last + 1))
+        busy = Signal()
+        done = Signal()
         with m.If(self.start & ~done):
             m.d.sync += [busy.eq(1), done.eq(1)]
         with m.If(self.valid & self.ready):
@@ -83,8 +85,11 @@ class RowMemory(wiring.Component):
         m = Module()
         words = 2 * ROW_BYTES // CFG.slice_bytes
         m.submodules.words = memory = Memory(shape=8 * CFG.slice_bytes, depth=words, init=[])
-        write, read, mem = memory.write_port(granularity=8), memory.read_port(), self.mem
-        at, busy = Signal(range(words)), Signal()
+        write = memory.write_port(granularity=8)
+        read = memory.read_port()
+        mem = self.mem
+        at = Signal(range(words))
+        busy = Signal()
         beat = mem.wvalid & mem.wready
         m.d.comb += [
             mem.awready.eq(~busy),

@@ -49,7 +49,9 @@ class RowChecker(wiring.Component):
         size, slot_bits = plan.cfg.slice_bytes, plan.slot_width
         shift, part_bits = ceil_log2(size), ceil_log2(STRIDE // size)
         last = (plan.units * 16 - 1) // size  # part of the row's last unit
-        busy, address, epoch = Signal(), Signal(ADDR), Signal(4)
+        busy = Signal()
+        address = Signal(ADDR)
+        epoch = Signal(4)
         part, slot = address[shift:][:part_bits], address[shift + part_bits :][:slot_bits]
         answers = Signal(range(plan.cfg.write_depth + 1))
         with m.If(self.start):
@@ -61,7 +63,8 @@ class RowChecker(wiring.Component):
             mem.awready.eq(~busy & self.noise[0]),
             mem.wready.eq(busy & self.noise[1]),
         ]
-        beat, ends = mem.wvalid & mem.wready, Signal()
+        beat = mem.wvalid & mem.wready
+        ends = Signal()
         m.d.comb += ends.eq(beat & mem.wlast)
         with m.If(mem.awvalid & mem.awready):
             m.d.sync += [
@@ -101,14 +104,14 @@ class RowChecker(wiring.Component):
         m.submodules.seen = seen = Memory(shape=5, depth=1 << slot_bits + part_bits, init=[])
 
         # A cycle later: what this slot and this part have had before.
-        late, late_rowid, late_slot, late_part = (
-            Signal(),
-            Signal(slot_bits),
-            Signal(slot_bits),
-            Signal(part_bits),
-        )
-        owner, put_owner = slots.read_port(), slots.write_port()
-        before, put_seen = seen.read_port(), seen.write_port()
+        late = Signal()
+        late_rowid = Signal(slot_bits)
+        late_slot = Signal(slot_bits)
+        late_part = Signal(part_bits)
+        owner = slots.read_port()
+        put_owner = slots.write_port()
+        before = seen.read_port()
+        put_seen = seen.write_port()
         m.d.sync += [
             late.eq(beat),
             late_rowid.eq(rowid),
@@ -151,7 +154,8 @@ class SpillMemory(wiring.Component):
         m = Module()
         mem, bits = self.mem, self._plan.slot_width + 1
         m.submodules.words = words = Memory(shape=64, depth=1 << bits, init=[])
-        read, write = words.read_port(), words.write_port(granularity=8)
+        read = words.read_port()
+        write = words.write_port(granularity=8)
 
         def outside(address, length):
             return (address - SPILL >= 8 << bits) | (length != 0)

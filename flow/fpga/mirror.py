@@ -29,7 +29,9 @@ class Mirror(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         header = header_layout()
-        sent, seen, inside = header(self.i.tdata), Signal(header), Signal()
+        sent = header(self.i.tdata)
+        seen = Signal(header)
+        inside = Signal()
         m.d.comb += [
             seen.eq(sent),
             seen.src.eq(sent.dst),

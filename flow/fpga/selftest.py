@@ -59,7 +59,9 @@ class SelfTest(wiring.Component):
         plan = self._plan
         noise = Signal(31, init=1)  # x^31 + x^28 + 1
         m.d.sync += noise.eq(Cat(noise[30] ^ noise[27], noise[:30]))
-        epoch, start, go_on = Signal(4), Signal(), Signal()
+        epoch = Signal(4)
+        start = Signal()
+        go_on = Signal()
         m.submodules.hub = hub = Hub(plan.cfg)
         node = self._node(m, hub, noise, epoch, start, go_on)
         for n in range(plan.cfg.links):
@@ -67,7 +69,8 @@ class SelfTest(wiring.Component):
             self._join(m, hub, f"m_axis_link{n}", mirror.i)
             self._join(m, hub, f"s_axis_link{n}", mirror.o)
 
-        patience, wrong = Signal(WATCHDOG), Signal(len(CODES))
+        patience = Signal(WATCHDOG)
+        wrong = Signal(len(CODES))
         m.d.comb += wrong.eq(
             Cat(
                 *(node[name] for name in ("csr", "gpu", "rows", "spill")),

@@ -50,7 +50,9 @@ class Sequencer(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.rom = rom = Memory(shape=WORD, depth=len(self._steps), init=self._steps)
-        read, place, axil = rom.read_port(), Signal(index_width(len(self._steps) + 1)), self.axil
+        read = rom.read_port()
+        place = Signal(index_width(len(self._steps) + 1))
+        axil = self.axil
         step = read.data
         m.d.comb += [
             read.addr.eq(place),

@@ -72,12 +72,11 @@ class Traffic(wiring.Component):
         rows, parts = plan.rows, plan.parts
         per = plan.cfg.slice_bytes // 16  # units of a part
         row = Signal(range(GROUP_ROWS))  # counts first, then the part, the group, the rank
-        part, group, dest = (
-            Signal(range(parts)),
-            Signal(range(max(2, rows // GROUP_ROWS))),
-            Signal(range(RANKS)),
-        )
-        rowid, epoch = Signal(plan.slot_width), Signal(4)
+        part = Signal(range(parts))
+        group = Signal(range(max(2, rows // GROUP_ROWS)))
+        dest = Signal(range(RANKS))
+        rowid = Signal(plan.slot_width)
+        epoch = Signal(4)
         last = (
             (row == GROUP_ROWS - 1)
             & (part == parts - 1)
@@ -119,7 +118,8 @@ class Traffic(wiring.Component):
 
         open_stores = Signal(range(RANKS * rows * parts + 1))
         m.d.sync += open_stores.eq(open_stores + taken - self.response_valid)
-        told, whole = Signal(range(plan.region_rows + 1)), Signal()
+        told = Signal(range(plan.region_rows + 1))
+        whole = Signal()
         with m.FSM():
             with m.State("IDLE"):
                 with m.If(self.start):

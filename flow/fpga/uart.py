@@ -31,11 +31,10 @@ class LineSender(wiring.Component):
         line = Array(
             hexadecimal[nibbles[next(digits)]] if c == "#" else C(ord(c), 8) for c in self._text
         )
-        place, tick = Signal(range(len(self._text) + 1)), Signal(range(self._divisor))
-        shift, bits = (
-            Signal(10),
-            Signal(range(self._pause + 11)),
-        )  # bits that are not yet out, one more while it pauses
+        place = Signal(range(len(self._text) + 1))
+        tick = Signal(range(self._divisor))
+        shift = Signal(10)
+        bits = Signal(range(self._pause + 11))  # that are not yet out, one more while it pauses
         m.d.sync += tick.eq(tick + 1)
         with m.If(tick == self._divisor - 1):
             m.d.sync += tick.eq(0)

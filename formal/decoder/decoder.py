@@ -63,8 +63,11 @@ class _Followed(Spec):
 
         # The followed store. Inside: accepted and not answered.
         offered, self.accept = dut.i_store.payload, moves(dut.i_store)
-        self.came, self.inside, self.store = Signal(), Signal(), Signal(types.store)
-        colour, self.comes = Signal(), Signal()
+        self.came = Signal()
+        self.inside = Signal()
+        self.store = Signal(types.store)
+        colour = Signal()
+        self.comes = Signal()
         answer = dut.o_response
         self.answer = moves(answer) & answer.payload.tag[0]
         m.d.comb += [
@@ -93,7 +96,9 @@ class _Followed(Spec):
         # The entry that it names, as it is in each cycle; judged again while it is inside.
         self.index = self.constant(cfg.handle_width, "index")
         self.suppose("entry exists", self.index < cfg.handles)
-        self.entry, self.hold, write = Signal(types.handle), Signal(), dut.handle_write
+        self.entry = Signal(types.handle)
+        self.hold = Signal()
+        write = dut.handle_write
         with m.If(write.en & (write.index == self.index)):
             m.d.sync += [
                 self.entry.eq(write.handle),
@@ -123,7 +128,9 @@ class _Followed(Spec):
     def met(self, m):
         """Status and destination by the entry that the followed store met, which a lemma says to be
         in the third stage."""
-        stages, met, hold = self.stages, Signal(self.entry.shape()), Signal()
+        stages = self.stages
+        met = Signal(self.entry.shape())
+        hold = Signal()
         with m.If(stages.table.r_en & stages.entry.payload.tag[0]):
             m.d.sync += [
                 met.eq(self.entry),
@@ -168,7 +175,8 @@ class _Followed(Spec):
             usable &= (used <= n) | (
                 (entry.replica[n].rank < cfg.ranks) & (entry.replica[n].region < cfg.regions)
             )
-        key, lane = Signal(12), Signal(8)
+        key = Signal(12)
+        lane = Signal(8)
         m.d.comb += key.eq(
             Mux(
                 row.plain,
@@ -179,7 +187,9 @@ class _Followed(Spec):
         m.d.comb += lane.eq(_divided(key, cfg.lanes)[1])
         with m.If(~row.plain & (entry.lane_mode == LaneMode.FIXED)):
             m.d.comb += lane.eq(_divided(entry.lane, cfg.lanes)[1])
-        room, ahead, overrun = Signal(16), Signal(4), Signal()
+        room = Signal(16)
+        ahead = Signal(4)
+        overrun = Signal()
         size = cfg.slice_bytes
         start = _divided(row.row_off << 4, size)[0] * size
         m.d.comb += [
@@ -384,7 +394,9 @@ class StoreKeepsItsBytes(_Followed):
         # also after it has left.
         waiting = self.stages.waiting
         queue = observe(waiting)
-        mine, written, read = Cat(self.store.data, self.store.mask), Signal(STORES), Signal()
+        mine = Cat(self.store.data, self.store.mask)
+        written = Signal(STORES)
+        read = Signal()
         with m.If(waiting.write):
             m.d.sync += written.bit_select(queue.next_word, 1).eq(1)
         with m.If(queue.load):
@@ -446,7 +458,9 @@ class FlushCoversOlderStores(_Followed):
 
     def promise(self, m):
         dut = self.dut
-        covered, steady, flying = Signal(), Signal(), Signal()
+        covered = Signal()
+        steady = Signal()
+        flying = Signal()
         hands = Cat(self.hands.values()).any()
         with m.If(dut.flush & self.now & ~hands & ~self.given):
             m.d.sync += [
@@ -459,7 +473,9 @@ class FlushCoversOlderStores(_Followed):
         self.always("until handed over", steady & dut.flushing, when=hands & covered)
         self.always("in flight until handed over", flying & dut.in_flight, when=hands)
         put, take = self.accept, moves(dut.o_response)
-        inside, older, after = Signal(4), Signal(4), Signal(4)
+        inside = Signal(4)
+        older = Signal(4)
+        after = Signal(4)
         m.d.comb += after.eq(inside + put - take)
         m.d.sync += [
             inside.eq(after),
@@ -481,7 +497,8 @@ class RefusalsAreReported(_Followed):
         take, status = self.past(bad, "bad"), self.past(answer.payload.status, "status")
         self.always_fifo("reports", pulse.en, pulse.reason, take, status, 3, placed=True)
         self.always("refused counts", dut.counts.refused == pulse.en)
-        queue, level = [Signal.like(pulse, name=f"pulse{n}") for n in range(4)], Signal(3)
+        queue = [Signal.like(pulse, name=f"pulse{n}") for n in range(4)]
+        level = Signal(3)
         m.d.sync += level.eq(level + pulse.en - take)
         for n, one in enumerate(queue):
             with m.If(pulse.en & (level - take == n)):

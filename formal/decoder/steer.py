@@ -59,7 +59,8 @@ class SteerFindsTheLane(Spec):
             "one lane at a time",
             (Cat(o.valid for o in dut.o_store) & (Cat(o.valid for o in dut.o_store) - 1)) == 0,
         )
-        left, put = Signal(len(word(dut.i_store.payload))), moves(dut.i_store)
+        left = Signal(len(word(dut.i_store.payload)))
+        put = moves(dut.i_store)
         for n, o in enumerate(dut.o_store):
             with m.If(o.valid):
                 m.d.comb += left.eq(word(o.payload))
@@ -111,17 +112,16 @@ class MergeKeepsStores(Spec):
                 store.mask[0],
             )
 
-        accepted, came = (
-            Cat(moves(i) for i in dut.i_store),
-            Signal(len(Cat(word(dut.o_store.payload)))),
-        )
+        accepted = Cat(moves(i) for i in dut.i_store)
+        came = Signal(len(Cat(word(dut.o_store.payload))))
         for n, i in enumerate(dut.i_store):
             with m.If(accepted[n]):
                 m.d.comb += came.eq(Cat(word(i.payload)))
         put, take = accepted.any(), moves(dut.o_store)
         inside, *_ = self.always_fifo("stores", put, came, take, Cat(word(dut.o_store.payload)), 2)
         self.always("one at a time", (accepted & (accepted - 1)) == 0)
-        strobed, since = Signal(), Signal(2)
+        strobed = Signal()
+        since = Signal(2)
         m.d.sync += [
             strobed.eq(strobed | dut.flush),
             since.eq(Mux(dut.flush, 0, Mux(since == 2, since, since + put))),

@@ -35,7 +35,8 @@ class RouterSpec(Spec):
         self.free_inputs(dut, but=("rank",))
         m.d.comb += dut.rank.eq(self.constant(self._cfg.rank_width, "rank"))
         self.sender = dut.i_control, REJECT(dut.i_control.payload)
-        plain, filled = header_layout()(dut.i_control.payload), Signal(header_layout())
+        plain = header_layout()(dut.i_control.payload)
+        filled = Signal(header_layout())
         m.d.comb += [filled[name].eq(plain[name]) for name in ("type", "dst", "body")]
         self.suppose(
             "sender fills type, dst and body",
@@ -116,7 +117,8 @@ class ControlWaitsForItsReaderOnly(RouterSpec):
 
     def build(self, m):
         dut = self.router(m)
-        inside, (port, flit) = Signal(3), self.sender
+        inside = Signal(3)
+        (port, flit) = self.sender
         local = flit.dst == dut.rank
         m.d.sync += inside.eq(inside + (moves(port) & ~local) - moves(dut.o_link))
         self.always("offered to the link", dut.o_link.valid == (inside != 0))

@@ -360,7 +360,9 @@ class RefusalsReachTheirReaders(CutHub):
             self.joined(f"refusals of slice {n}", slice_of, each.i_refused)
         sources = [each.o_refused for each in answers]
         offers = Cat(port.valid & port.payload.region[-1] for port in sources)
-        inside, gone, kept = Signal(), Signal(), Signal(scoreboard.i_refused.payload.shape())
+        inside = Signal()
+        gone = Signal()
+        kept = Signal(scoreboard.i_refused.payload.shape())
         self.suppose(
             "one refusal is marked", (sum(offers) == 1) & ~inside & ~gone, when=offers.any()
         )
@@ -401,7 +403,9 @@ class NewsReachTheScoreboard(CutHub):
         splits, news = self.blocks["NewsSplit"], self.one("ReadinessScoreboard").i_news
         sources = [split.o_news for split in splits]
         offers = Cat(port.valid & port.payload.region[-1] for port in sources)
-        inside, gone, kept = Signal(), Signal(), Signal(sources[0].payload.shape())
+        inside = Signal()
+        gone = Signal()
+        kept = Signal(sources[0].payload.shape())
         self.suppose("one entry is marked", (sum(offers) == 1) & ~inside & ~gone, when=offers.any())
         for n, port in enumerate(sources):
             self.suppose_held(port, f"o_news{n}")

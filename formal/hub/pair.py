@@ -123,7 +123,10 @@ class RowReachesTheOtherRank(PairSpec):
                 m.d.sync += done.eq(1)
         self.memory(m, b, 0)
 
-        answered, written, acked, ready_seen = Signal(), Signal(2), Signal(), Signal()
+        answered = Signal()
+        written = Signal(2)
+        acked = Signal()
+        ready_seen = Signal()
         ready = b.m_event_valid & (b.m_event_kind == EventKind.READY)
         m.d.sync += [
             answered.eq(answered | a.m_response0_valid),

@@ -51,7 +51,8 @@ class GeometryOfBusyRegionStays(RegistersSpec):
         ours = (order.region <= region) & (region <= order.last)
         # The books of the region: a bank is FREE or in use; it may leave FREE while an order that
         # opens it is under way (`due`).
-        free, due = Signal(2, init=3), Signal(2)
+        free = Signal(2, init=3)
+        due = Signal(2)
         age = Signal(range(self.SHOWS + 2))
         opening = moves(command) & ((order.op == RegionOp.OPEN) | order.again)
         changes = Signal(2)  # when the state changes is the scoreboard's affair
@@ -83,7 +84,8 @@ class GeometryOfBusyRegionStays(RegistersSpec):
         )
 
         write = scoreboard.geometry_write
-        index, named = Signal(cfg.region_width), Signal(cfg.region_width)
+        index = Signal(cfg.region_width)
+        named = Signal(cfg.region_width)
         with m.If(self.bus.wrote("regions.INDEX")):
             m.d.sync += index.eq(self.bus.data)
         with m.If(self.bus.wrote("regions.COMMIT")):

@@ -48,12 +48,15 @@ class CreditsAreConserved(Spec):
         reports, take, free = receive.reports, send.take, receive.free
         # Where each of the peer's `limit` buffers stands; and the two running totals that the parts
         # refer to.
-        left, gained = Signal(range(limit + 1), init=limit), Signal(range(limit + 1))
+        left = Signal(range(limit + 1), init=limit)
+        gained = Signal(range(limit + 1))
         on_way, occupied, unreported, unheard = (
             Signal(range(limit + 1), name=what)
             for what in ("on_way", "occupied", "unreported", "unheard")
         )
-        heard, freed, news = Signal(8), Signal(8), Signal(8)
+        heard = Signal(8)
+        freed = Signal(8)
+        news = Signal(8)
         takes, frees = take.en & (take.rank == peer), free.en & (free.rank == peer)
         accepts = receive.accept.en & (receive.accept.rank == peer)
         tells = reports.report & (reports.dst == peer)
@@ -111,8 +114,12 @@ class BadTotalsGiveNothing(Spec):
         rank = self.constant(cfg.rank_width, "rank")
         self.suppose("rank exists", rank < cfg.ranks)
         said, take, ready = send.total, send.take, send.ready
-        left, heard, news = Signal(range(limit + 1), init=limit), Signal(8), Signal(8)
-        hears, takes, refused = Signal(), Signal(), Signal()
+        left = Signal(range(limit + 1), init=limit)
+        heard = Signal(8)
+        news = Signal(8)
+        hears = Signal()
+        takes = Signal()
+        refused = Signal()
         told = self.past(said.total, "told")
         m.d.comb += [
             news.eq(told - heard),
@@ -153,10 +160,12 @@ class ReportsComeInTime(Spec):
         reports = dut.reports
         self.free_inputs(dut, but=("reports",))
         rank = self.constant(cfg.rank_width, "rank")
-        leaves, leaving = Signal(), Signal(cfg.rank_width)
+        leaves = Signal()
+        leaving = Signal(cfg.rank_width)
         # The transmitter: a CREDIT leaves in the cycle after the taking, or a header to any rank
         # does.
-        other, free_dst = Signal(), Signal(cfg.rank_width)
+        other = Signal()
+        free_dst = Signal(cfg.rank_width)
         self.free(other, free_dst)
         m.d.comb += reports.due_take.eq(reports.due)
         m.d.sync += [
@@ -173,14 +182,13 @@ class ReportsComeInTime(Spec):
                 reports.dst.eq(free_dst),
                 reports.report.eq(other),
             ]
-        count, occupied = Signal(range(limit + 1)), Signal(range(limit + 1))
+        count = Signal(range(limit + 1))
+        occupied = Signal(range(limit + 1))
         frees = dut.free.en & (dut.free.rank == rank)
         accepts = dut.accept.en & (dut.accept.rank == rank)
-        tells, age, quarter_age = (
-            reports.report & (reports.dst == rank),
-            Signal(6),
-            Signal(6),
-        )
+        tells = reports.report & (reports.dst == rank)
+        age = Signal(6)
+        quarter_age = Signal(6)
         m.d.sync += [
             age.eq(Mux(tells | (count == 0), 0, age + 1)),
             quarter_age.eq(Mux(tells | (count < max(1, limit // 4)), 0, quarter_age + 1)),

@@ -121,7 +121,8 @@ class LevelsCross(TwoClocks):
             tick, before = self.tick[reader], self.past(seen, f"{name}_seen")
             rests = self.started & ~self.past(tick, f"{name}_ticked")
             self.always(f"{name}: with the reader's clock", seen == before, when=rests)
-            ticks, stood = Signal(range(3)), Signal(range(3))  # in which it was what it is
+            ticks = Signal(range(3))
+            stood = Signal(range(3))  # ticks in which it was what it is
             same = level == self.past(level, f"{name}_before")
             m.d.comb += stood.eq(Mux(same, ticks, 0))
             m.d.sync += ticks.eq(stood + (tick & (stood != 2)))
@@ -154,7 +155,9 @@ class TakenIsTold(TwoClocks):
         self.suppose("control: valid held", control.valid, when=waits)
         offered = self.past(control.payload, "offered")
         self.suppose("control: payload held", control.payload == offered, when=waits)
-        away, answered, taken = Signal(), self.moved(control, "sync"), self.moved(far, LINK)
+        away = Signal()
+        answered = self.moved(control, "sync")
+        taken = self.moved(far, LINK)
         self.flag(away, taken, answered)
         self.always("taken when offered", control.valid, when=far.valid & ~away)
         self.always("not before it is taken", away, when=answered)
@@ -188,7 +191,9 @@ class StrobesAreCounted(TwoClocks):
         """1 as long as all is as on the shortest way to a number of three, which is too far for a
         free search: each tick of the link's clock brings a strobe, nothing else moves; it ticks as
         fast as it may until the queue is full and strobes wait, and then the hub's takes them."""
-        age, turn, strayed = Signal(range(4 * FILLS)), Signal(range(3)), Signal()
+        age = Signal(range(4 * FILLS))
+        turn = Signal(range(3))
+        strayed = Signal()
         fills, slow = age < FILLS, turn == 2
         others = Cat(few for path, few in self.inputs.items() if path != ("link", "counts"))
         still = (self.inputs["link", "counts"] == 1) & ~others.any()

@@ -80,7 +80,8 @@ class LoopCreditsAreExact(_Loop):
 
     def specify(self, m, dut):
         limit, counts = LOOP_PACKETS, dut.counts
-        away, control = Signal(range(limit + 1)), Signal(range(self._cfg.ctl_credits + 1))
+        away = Signal(range(limit + 1))
+        control = Signal(range(self._cfg.ctl_credits + 1))
         takes = dut.take.en & (dut.take.rank == self.rank)
         ends = self.record_out & dut.o_record.payload.last
         mine = (Const(1, self._cfg.ranks) << self.rank)[: self._cfg.ranks]

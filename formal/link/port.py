@@ -29,8 +29,11 @@ class PortKeepsBooks(Receiver):
         dst = header_layout()(dut.i_control.payload).dst[: cfg.rank_width]
         ready = dut.ctl_ready
         takes = moves(dut.i_control) & ready.bit_select(dst, 1) & (dst == peer)
-        left, heard, news = Signal(range(limit + 1), init=limit), Signal(8), Signal(8)
-        hears, refused = Signal(), Signal()
+        left = Signal(range(limit + 1), init=limit)
+        heard = Signal(8)
+        news = Signal(8)
+        hears = Signal()
+        refused = Signal()
         told = past(header.credit, "told")
         says = self.data | self.control | self.credit
         m.d.comb += [

@@ -67,7 +67,10 @@ class Receiver(Spec):
             past(self.next_flit, "flit"),
             past(self.next_last, "last"),
         )
-        within, self.first, expected, ahead = Signal(), Signal(), Signal(10), Signal(10)
+        within = Signal()
+        self.first = Signal()
+        expected = Signal(10)
+        ahead = Signal(10)
         m.d.comb += [self.first.eq(self.came & ~within)]
         with m.If(self.came):
             m.d.sync += within.eq(~self.last)

@@ -45,12 +45,14 @@ class RecordsBecomePackets(Spec):
         beat, out = dut.i_record, dut.o_packet
         self.place = place = self.constant(range(cfg.packet_bytes), "place")
         self.log2_size = log2_size = ceil_log2(size)
-        self.part, self.came = place[log2_size:], Signal()
+        self.part = place[log2_size:]
+        self.came = Signal()
         self._records_are_whole(m, beat)
 
         # The byte of the record that comes, if its beat has come.
         takes, ends = moves(beat), moves(beat) & beat.p.last
-        here, value = Signal(), Signal(8)
+        here = Signal()
+        value = Signal(8)
         kind = data.StructLayout(
             {"header": beat.p.header.shape(), "mask": cfg.packet_bytes, "value": 8}
         )
@@ -71,8 +73,12 @@ class RecordsBecomePackets(Spec):
 
         # The followed one, and the packets in front of it.
         self.last = last = moves(out) & out.p.last
-        inside, self.ahead, self.follows = Signal(3), Signal(2), Signal()
-        chosen, within, self.sent = Signal(), Signal(), Signal(range(cfg.frame_flits + 1))
+        inside = Signal(3)
+        self.ahead = Signal(2)
+        self.follows = Signal()
+        chosen = Signal()
+        within = Signal()
+        self.sent = Signal(range(cfg.frame_flits + 1))
         self.free(chosen)
         m.d.sync += inside.eq(inside + ends - last)
         with m.If(self.follows):
@@ -103,7 +109,9 @@ class RecordsBecomePackets(Spec):
         cfg, size = self._cfg, self._slice_bytes
         parts = cfg.packet_bytes // size
         some = Cat(beat.p.mask.word_select(n, size).any() for n in range(parts))
-        sent, this, begun = Signal(parts), Signal(parts), Signal()
+        sent = Signal(parts)
+        this = Signal(parts)
+        begun = Signal()
         m.d.comb += this.eq(1 << beat.p.part)
         left = some & ~sent
         # Lowest part first.
@@ -200,7 +208,8 @@ class RecordsBecomePackets(Spec):
                 when=its & wanted.masked & (sent == n + 1),
             )
         is_unit = its & (sent > wanted.masks)
-        unit, value = Signal(len(wanted.begin)), Signal(8)
+        unit = Signal(len(wanted.begin))
+        value = Signal(8)
         m.d.comb += [
             unit.eq(wanted.begin + sent - 1 - wanted.masks),
             value.eq(out.p.data.word_select(self.place[:4], 8)),
@@ -220,8 +229,10 @@ class RecordsBecomePackets(Spec):
         """What the registers mean."""
         inner, out = self.inner, self.parts[0].o_packet
         heads, sent = observe(inner.heads), self.sent
-        of, front = self.kept, Signal()
-        tail, measures = Signal(), inner.heads.i.valid
+        of = self.kept
+        front = Signal()
+        tail = Signal()
+        measures = inner.heads.i.valid
         at = Signal(2)  # place of the followed one among the records held
         m.d.comb += [
             tail.eq(out.valid & ~inner.busy),

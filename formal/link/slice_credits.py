@@ -36,7 +36,8 @@ class SliceCreditsKept(Spec):
         self.suppose("takes what is left", dut.ready.bit_select(dut.take.rank, 1), when=dut.take.en)
         self.suppose("ranks that exist take", dut.take.rank < cfg.ranks)
         self.suppose("no message while it is cleared", ~dut.granted.en, when=dut.clearing)
-        cleared, given = Signal(range(cfg.ranks + 1)), Signal(GRANT)
+        cleared = Signal(range(cfg.ranks + 1))
+        given = Signal(GRANT)
         with m.If(cleared != cfg.ranks):
             m.d.sync += cleared.eq(cleared + 1)
         # A message counts three cycles after it came, if none of its rank counts just before.

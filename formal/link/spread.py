@@ -22,7 +22,9 @@ class RecordsKeepToALink(Spec):
         self.free_inputs(dut)
         record, links = dut.i_record, cfg.slice_links
         header = record.p.header
-        turn, begun, last = Signal(range(links)), Signal(), Signal(links)
+        turn = Signal(range(links))
+        begun = Signal()
+        last = Signal(links)
         first = Signal.like(header)
         offered = Cat(out.valid for out in dut.o_record)
         with m.If(moves(record)):

@@ -57,7 +57,9 @@ class _Transmitter(Spec):
         self.free_inputs(dut, but=("rank", "lane"))
         self.rank, self.lane = at_a_place(self, dut, self._cfg, exists=False)
         packet, control, told, tx = dut.i_packet, dut.i_control, dut.i_message, dut.tx
-        within, self.first, self.moves = Signal(), Signal(), tx.tvalid & tx.tready
+        within = Signal()
+        self.first = Signal()
+        self.moves = tx.tvalid & tx.tready
         self.packet = moves(packet)
         self.control = moves(control) & ~control_sunk
         self.message = moves(told)
@@ -83,7 +85,8 @@ class _Transmitter(Spec):
             when=control.valid,
         )
         self.out = out = header_layout()(tx.tdata)
-        on_wire, kind = Signal(), Signal(3)  # one-hot: data, control, CREDIT
+        on_wire = Signal()
+        kind = Signal(3)  # one-hot: data, control, CREDIT
         self.kind = Signal(3)
         m.d.comb += [
             self.first.eq(~on_wire),
@@ -204,7 +207,8 @@ class HeadersAreFilled(_Transmitter):
     def specify(self, m, dut):
         tx, out, reports = dut.tx, self.out, dut.reports
         header = tx.tvalid & self.first
-        seq, dest = Signal(10), Signal(self._cfg.rank_width)
+        seq = Signal(10)
+        dest = Signal(self._cfg.rank_width)
         with m.If(self.moves & self.first):
             m.d.sync += [
                 seq.eq(seq + 1),
@@ -271,7 +275,9 @@ class NothingStarves(_Transmitter):
         goes = self.packet | self.control | credit
         self.always("something that may go goes", goes, when=may_go & free_wire)
         # Of the last choice: a CREDIT flit while others waited; any CREDIT flit, which of the two.
-        pushed, after, after_message = Signal(), Signal(), Signal()
+        pushed = Signal()
+        after = Signal()
+        after_message = Signal()
         with m.If(goes):
             m.d.sync += [
                 pushed.eq(credit & others),

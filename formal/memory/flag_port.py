@@ -124,7 +124,9 @@ class WritesArePaired(_SharedPort):
     def pairs(self, m, flag_aw, flag_w):
         """The address and the word of an arbitrary flag have the same place among all addresses and
         all words."""
-        chosen, follows, done = Signal(), Signal(), Signal(2)
+        chosen = Signal()
+        follows = Signal()
+        done = Signal(2)
         self.free(chosen)
         ahead = self.difference("address ahead", self.aw & ~done[0], self.w & ~done[1], 3)
         leaves = Cat(flag_aw, flag_w)
@@ -184,7 +186,8 @@ class NothingIdles(_SharedPort):
         flags = self.difference("flags", self.flag, self.aw & is_flag)
         inside = self.difference("spill", self.spill_aw, self.aw & ~is_flag)
         accepted = self.difference("accepted", self.spill_aw + self.flag, self.b)
-        spill_waits, waiting = dut.spill.aw.valid & dut.spill.w.valid, Signal(5)
+        spill_waits = dut.spill.aw.valid & dut.spill.w.valid
+        waiting = Signal(5)
         m.d.comb += waiting.eq(flags + inside + spill_waits)
         may_go = (accepted <= self.outstanding - spill_waits) & ~self.past(
             mem.wvalid & ~mem.wready, "words_wait"

@@ -100,8 +100,13 @@ class BeatsMatchCommands(_Writer):
 
         # An arbitrary command is followed: bursts before it and its own beats so far, at i_data and
         # at w.
-        chosen, follows, beats = Signal(), Signal(), Signal(5)
-        before_in, before_out, beats_in, beats_out = Signal(3), Signal(3), Signal(5), Signal(5)
+        chosen = Signal()
+        follows = Signal()
+        beats = Signal(5)
+        before_in = Signal(3)
+        before_out = Signal(3)
+        beats_in = Signal(5)
+        beats_out = Signal(5)
         self.free(chosen)
         first = self.accepted & chosen & ~follows
         now = Mux(follows, beats, offered)
@@ -126,7 +131,8 @@ class BeatsMatchCommands(_Writer):
         self.suppose(
             "commands have beats", (offered >= 1) & (offered <= 16), when=dut.i_write.valid
         )
-        done_in, done_out = Signal(), Signal()
+        done_in = Signal()
+        done_out = Signal()
         m.d.sync += [
             done_in.eq(done_in | (ends_in & mine_in)),
             done_out.eq(done_out | (ends_out & mine_out)),

@@ -29,7 +29,8 @@ class EntriesGivenOnce(Spec):
         m.submodules.dut = dut = FreeList(self._cfg)
         self.free_inputs(dut)
         entry = self.constant(range(depth), "entry")
-        held, out = Signal(), Signal(range(depth + 1))
+        held = Signal()
+        out = Signal(range(depth + 1))
         takes, gives = (
             dut.takes & (dut.free == entry),
             dut.gives.en & (dut.gives.index == entry),
@@ -53,7 +54,8 @@ class ReserveKept(Spec):
         m.submodules.dut = dut = Quota(cfg)
         self.free_inputs(dut, but=("asks", "asks_again", "policy"))
         most = self.constant(dut.policy.max_entries.shape(), "most")
-        ask, before = Signal(range(cfg.ranks)), Signal(range(cfg.ranks))
+        ask = Signal(range(cfg.ranks))
+        before = Signal(range(cfg.ranks))
         self.free(ask)
         m.d.sync += before.eq(ask)
         m.d.comb += [
@@ -88,7 +90,8 @@ class CreditsTakenOnce(Spec):
         m.submodules.dut = dut = ReadyLists(self._cfg)
         self.free_inputs(dut)
         rank, most = self.constant(range(self._cfg.ranks), "rank"), 3
-        credits, returned = Signal(range(most + 1), init=1), Signal()
+        credits = Signal(range(most + 1), init=1)
+        returned = Signal()
         self.free(returned)
         takes = dut.take.en & (dut.take.rank == rank)
         m.d.sync += credits.eq(credits + returned - takes)
@@ -109,7 +112,9 @@ class NoListPassedOver(Spec):
         self.free_inputs(dut, but=("pops", "last", "old"))
         m.d.comb += dut.old.eq(1)
         which, most = self.constant(range(LISTS), "which"), 3
-        inside, popped, last = Signal(range(most + 1)), Signal(LISTS), Signal()
+        inside = Signal(range(most + 1))
+        popped = Signal(LISTS)
+        last = Signal()
         self.free(last)
         fills, pops = dut.fills.bit_select(which, 1), dut.pops.bit_select(which, 1)
         m.d.sync += [

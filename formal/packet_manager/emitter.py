@@ -33,7 +33,8 @@ class RecordsAreEntries(Spec):
         t, most = pool_types_of(cfg), len(observe(self.inner.queue).items)
         self.free_inputs(dut)
         lock, fetch, leaves, out = dut.lock, dut.fetch, dut.leaves, dut.o_record
-        inside, chosen = Signal(range(most + 2)), Signal()
+        inside = Signal(range(most + 2))
+        chosen = Signal()
         self.free(chosen)
         m.d.sync += inside.eq(inside + lock.en - leaves.en)
         self.locks = [lock.en]
@@ -45,10 +46,16 @@ class RecordsAreEntries(Spec):
 
         # The followed one: who is in front of it, how long ago it was locked, what was sent of it.
         layout = data.StructLayout({"index": t.index_width, "dead": 1, "had": t.had})
-        kept, since = Signal(layout), Signal(range(LANDS + 2))
-        follows, ahead, at_output = Signal(), Signal(range(most + 2)), Signal()
-        sent, left, front = Signal(t.parts), Signal(t.parts), Signal()
-        here, had = Signal(range(most + 2)), Signal(t.had)
+        kept = Signal(layout)
+        since = Signal(range(LANDS + 2))
+        follows = Signal()
+        ahead = Signal(range(most + 2))
+        at_output = Signal()
+        sent = Signal(t.parts)
+        left = Signal(t.parts)
+        front = Signal()
+        here = Signal(range(most + 2))
+        had = Signal(t.had)
         gone = Signal()
         m.d.comb += [
             gone.eq(leaves.en & (ahead == 0)),

@@ -39,7 +39,8 @@ class BytesMerge(Spec):
         # The followed byte of the stores that wait.
         seen = data.StructLayout({"bit": 1, "value": 8})
         waits = Array(Signal(seen, name=f"waits_{n}") for n in range(SLOTS))
-        here, came = Signal(seen), Signal(SLOTS)
+        here = Signal(seen)
+        came = Signal(SLOTS)
         m.d.comb += [
             here.bit.eq(dut.arrives.bytes.mask.bit_select(self.byte, 1)),
             here.value.eq(dut.arrives.bytes.data.word_select(self.byte, 8)),
@@ -62,7 +63,8 @@ class BytesMerge(Spec):
             now.hits.eq(now.there & now.seen.bit),
         ]
         m.d.sync += [after.eq(before) for before, after in zip(steps, steps[1:], strict=False)]
-        units, opened = Signal(t.unit_count), Signal()
+        units = Signal(t.unit_count)
+        opened = Signal()
         with m.If(its):
             m.d.sync += [units.eq(dut.found.store.units), opened.eq(1)]
         self.suppose("opened first", opened | dut.found.new, when=its)
@@ -80,7 +82,8 @@ class BytesMerge(Spec):
                 "units": t.unit_count,
             }
         )
-        self.state, then = Signal(state), Signal(state)
+        self.state = Signal(state)
+        then = Signal(state)
         old = ~c5.found.new
         m.d.comb += then.eq(self.state)
         with m.If(c5.its):

@@ -60,7 +60,8 @@ class AcceptsWhatHasRoom(_Ports):
 
     def promise(self, m):
         cfg, dut, tags = self._cfg, self.dut, self.inside.tags
-        ask, most = Signal(range(cfg.ranks)), dut.policy.max_entries
+        ask = Signal(range(cfg.ranks))
+        most = dut.policy.max_entries
         before, leaves = self.past(ask), self.inside.emitter.leaves
         self.free(ask)
         m.d.comb += [tags.asks.eq(1 << ask), tags.asks_again.eq(ask == before)]
@@ -100,7 +101,9 @@ class EntriesLeaveWithCredit(_Ports):
     def promise(self, m):
         dut, inside = self.dut, self.inside
         rank, most = self.constant(range(self._cfg.ranks), "rank"), 3
-        credits, returned, taken = Signal(range(most + 1), init=1), Signal(), Signal(2)
+        credits = Signal(range(most + 1), init=1)
+        returned = Signal()
+        taken = Signal(2)
         self.free(returned)
         take, lock, ready = dut.o_take, inside.lists.lock, inside.sweep.ready
         takes, locks = take.en & (take.rank == rank), lock.en & ~lock.dead
@@ -129,7 +132,8 @@ class LocksFindRoom(_Ports):
     def promise(self, m):
         lists, emitter = self.inside.lists, self.inside.emitter
         most = len(observe(observe(emitter).queue).items)
-        inside, lock = Signal(range(most + 2)), lists.lock
+        inside = Signal(range(most + 2))
+        lock = lists.lock
         m.d.sync += inside.eq(inside + lock.en - emitter.leaves.en)
         self.suppose(
             "lists exist",
@@ -218,7 +222,8 @@ class OldestWasOpened(_Ports):
         )
         with m.If(opened.en & (opened.index == place)):
             m.d.sync += name.eq(first)
-        best_at, oldest_at = Signal.like(place), Signal.like(place)  # their places
+        best_at = Signal.like(place)  # their places
+        oldest_at = Signal.like(place)
         older = ~best.valid | judged.turn | (judged.age > best.age)
         with m.If(sweep.goes & judged.en & judged.here & older):
             m.d.sync += [best_at.eq(judged.index), best_name.eq(name)]

@@ -33,8 +33,12 @@ class BytesLeaveOnce(Spec):
             dut.mark.all.eq(1),
         ]
         # A store that waits is drawn anew: nothing is supposed of it.
-        plain, cls, rank, number = Signal(), Signal(), Signal(cfg.rank_width), Signal(BLOCKS)
-        mask, values = Signal(units), Signal(units * BYTE)
+        plain = Signal()
+        cls = Signal()
+        rank = Signal(cfg.rank_width)
+        number = Signal(BLOCKS)
+        mask = Signal(units)
+        values = Signal(units * BYTE)
         self.free(store.valid, dut.mark.en, plain, cls, rank, number, mask, values)
         self.suppose("ranks exist", rank < cfg.ranks)
         m.d.comb += [
@@ -51,7 +55,9 @@ class BytesLeaveOnce(Spec):
             ),
         ]
         block = self.constant(1 + cfg.rank_width + BLOCKS, "block")
-        comes, goes, header = Signal(), Signal(), record.p.header
+        comes = Signal()
+        goes = Signal()
+        header = record.p.header
         place = Mux(header.plain, header.block[:BLOCKS], header.rowid[:BLOCKS])
         m.d.comb += [
             comes.eq(moves(store) & mask[0] & (Cat(plain, rank, number) == block)),
@@ -59,7 +65,9 @@ class BytesLeaveOnce(Spec):
                 moves(record) & record.p.mask[0] & (Cat(header.plain, header.rank, place) == block)
             ),
         ]
-        pending, value, covered = Signal(), Signal(BYTE), Signal()
+        pending = Signal()
+        value = Signal(BYTE)
+        covered = Signal()
         self.suppose("stored again only when it has left", ~pending, when=comes)
         self.flag(pending, comes, goes)
         with m.If(comes):

@@ -114,7 +114,8 @@ class MergeKeepsItems(Spec):
         )
         self.always("one at a time", (accepted & (accepted - 1)) == 0)
 
-        holder, in_packet = Signal(count), Signal()  # who sent last; whether its packet goes on
+        holder = Signal(count)  # who sent last
+        in_packet = Signal()  # its packet goes on
         with m.If(accepted.any()):
             m.d.sync += [
                 holder.eq(accepted),
@@ -128,7 +129,8 @@ class MergeKeepsItems(Spec):
         mine, other = Signal(count, name="mine"), Signal(count, name="other")
         for each in (mine, other):
             m.d.comb += each.eq(1 << self.constant(range(count), "index"))
-        waits, begun = Signal(), Signal(range(4))
+        waits = Signal()
+        begun = Signal(range(4))
         begins = (accepted & other).any() & ~in_packet
         m.d.comb += waits.eq((Cat(i.valid for i in dut.i) & mine & ~accepted).any())
         m.d.sync += begun.eq(Mux(waits, begun + begins, 0))
@@ -158,7 +160,8 @@ class RoundRobinServes(Spec):
         self.always("only to a request", (grant & ~requests) == 0, when=~dut.hold)
         self.always("to some request", grant.any(), when=~dut.hold & requests.any())
         self.always("hold keeps", grant == last, when=dut.hold & last.any())
-        mine, uses = Signal(count), Signal(range(count + 2))
+        mine = Signal(count)
+        uses = Signal(range(count + 2))
         m.d.comb += mine.eq(1 << self.constant(range(count), "index"))
         # The holder's uses during one grant are one turn.
         m.d.sync += uses.eq(
@@ -195,8 +198,10 @@ class RamReturnsLastWrite(Spec):
         self.suppose("word exists", where < self._depth)
         self.suppose("reads exist", dut.r_addr < self._depth, when=dut.r_en)
         self.suppose("writes exist", dut.w_addr < self._depth, when=dut.w_en.any())
-        known, value = Signal(init=self._clear), Signal(grain)
-        new_known, new_value = Signal(), Signal(grain)
+        known = Signal(init=self._clear)
+        value = Signal(grain)
+        new_known = Signal()
+        new_value = Signal(grain)
         writes = dut.w_en.bit_select(granule, 1) & (dut.w_addr == where)
         m.d.comb += [
             new_known.eq(known | writes),
@@ -206,7 +211,8 @@ class RamReturnsLastWrite(Spec):
             known.eq(new_known),
             value.eq(new_value),
         ]
-        shown, expected = Signal(), Signal(grain)
+        shown = Signal()
+        expected = Signal(grain)
         with m.If(dut.r_en):
             m.d.sync += [
                 shown.eq((dut.r_addr == where) & new_known & ~dut.clearing),
@@ -237,7 +243,8 @@ class FlushCovers(Spec):
     def build(self, m):
         m.submodules.dut = dut = FlushCounter(self._depth)
         self.free_inputs(dut)
-        inside, since = Signal(range(self._depth + 1)), Signal(range(self._depth + 1))
+        inside = Signal(range(self._depth + 1))
+        since = Signal(range(self._depth + 1))
         strobed = Signal()
         self.suppose("leaves only what is inside", (inside != 0) | dut.enter, when=dut.leave)
         self.suppose("fits", (inside != self._depth) | dut.leave, when=dut.enter)

@@ -60,13 +60,17 @@ class AnnouncementsAreAnswered(_Announcer):
         oldest = self.inside.oldest
         again = self.granted & self.inside.is_in["AGAIN"]
         first = self.granted & ~again
-        unasked, ahead, asked = Signal(range(MOST)), Signal(range(MOST)), Signal()
+        unasked = Signal(range(MOST))
+        ahead = Signal(range(MOST))
+        asked = Signal()
         mine_first = first & open_ & ~asked & (ahead == 0)
         is_oldest = oldest.valid & (oldest.command.tag == tag)
         mine_again = again & is_oldest
         mine_result = self.past(self.past(mine_first | mine_again))
-        last, known = Signal.like(dut.result), Signal(name="known")
-        told, urged = Signal(2), Signal(name="urged")
+        last = Signal.like(dut.result)
+        known = Signal(name="known")
+        told = Signal(2)
+        urged = Signal(name="urged")
         good = known & (last.reason == Reason.OK) & ~last.wait
         mine_told = moves(dut.o_tell) & is_oldest
         m.d.sync += [

@@ -45,10 +45,8 @@ class OldStoresAreMarked(_Control):
     one another."""
 
     def specify(self, m, dut):
-        stage, age = (
-            Signal(2),
-            Signal(3),
-        )  # last flush: 0 none, 1 of the decoders, 2 of the merges; cycles since
+        stage = Signal(2)  # last flush: 0 none, 1 of the decoders, 2 of the merges
+        age = Signal(3)  # cycles since
         strobes = Cat(dut.o_flush, dut.o_flush_merge, dut.o_mark.en)
         with m.If(strobes[:2].any()):
             m.d.sync += [
@@ -60,7 +58,8 @@ class OldStoresAreMarked(_Control):
         ended = self.past(dut.flushing == 0), self.past(dut.merging == 0)
         # What is seen is one register old.
         ended = [self.past(each) for each in ended]
-        empty, sees = Signal(), (stage == 2) & (age >= 5) & ended[1]
+        empty = Signal()
+        sees = (stage == 2) & (age >= 5) & ended[1]
         m.d.sync += empty.eq((empty | sees) & ~strobes[:2].any())
         self.always(
             "one strobe at a time",
@@ -113,7 +112,8 @@ class OnlyTheDeadAreDropped(_Control):
     """A close or tell is dropped only after some peer was dead."""
 
     def specify(self, m, dut):
-        ever_dead, counts = Signal(), dut.counts
+        ever_dead = Signal()
+        counts = dut.counts
         m.d.sync += ever_dead.eq(ever_dead | dut.peer_dead.any())
         for name in ("closes_dropped", "tells_dropped"):
             self.always(f"{name} only for the dead", ever_dead, when=counts[name])

@@ -49,11 +49,9 @@ class OpenQueue(wiring.Component):
 
 def orders_before(m, lists):
     """The append of the cycle before, the pops of the last two."""
-    put, pop1, pop2 = (
-        Signal.like(lists.append),
-        Signal.like(lists.pop),
-        Signal.like(lists.pop),
-    )
+    put = Signal.like(lists.append)
+    pop1 = Signal.like(lists.pop)
+    pop2 = Signal.like(lists.pop)
     m.d.sync += [
         put.eq(lists.append),
         pop1.eq(lists.pop),
@@ -71,10 +69,8 @@ class OpenLists(MultiQueue):
         nodes = lists.nodes
         super().__init__(lists.shape, lists.count, nodes)
         stand_in(lists, self)
-        self.row, self.level = (
-            Array(Signal.like(self.append, name=f"row{n}") for n in range(nodes)),
-            Signal(range(nodes + 1)),
-        )
+        self.row = Array(Signal.like(self.append, name=f"row{n}") for n in range(nodes))
+        self.level = Signal(range(nodes + 1))
 
     def has(self, node):
         """Whether ``node`` is in some queue."""
@@ -128,7 +124,8 @@ class AnyLists(MultiQueue):
         append, pop, popped = self.append, self.pop, self.popped
         put, pop1, pop2 = orders_before(m, self)
         m.d.comb += self.may_append.eq(~(pop.en | pop1.en))
-        wish, listed = Signal(len(popped.node)), Signal(self.nodes)
+        wish = Signal(len(popped.node))
+        listed = Signal(self.nodes)
         m.d.comb += wish.eq(AnySeq(len(wish)))
         for n in range(self.nodes):
             m.d.comb += listed[n].eq(self.inside[n] & (self.queues[n] == pop2.queue))

@@ -124,7 +124,8 @@ class EntriesTellTheWord(_Engine):
             ),
             when=dut.sent,
         )
-        owes, name = Signal(), Signal(len(Cat(told.dest, 1, 1)))
+        owes = Signal()
+        name = Signal(len(Cat(told.dest, 1, 1)))
         leaves = told.en | closed.en
         with m.If(leaves):
             m.d.sync += [

@@ -70,8 +70,13 @@ class ClosesWaitForTheirBytes(Spec):
         mine = put & (close.index == index) & (close.epoch[0] == bank)
         pops = popped.en & (popped.dest == index) & (popped.bank == bank)
         marks = dut.mark.en & (dut.mark.handle == index)
-        waiting, covered, rank = Signal(), Signal(), Signal(cfg.rank_width)
-        age, drained, ends, flushed = Signal(3), Signal(), Signal(), Signal()
+        waiting = Signal()
+        covered = Signal()
+        rank = Signal(cfg.rank_width)
+        age = Signal(3)
+        drained = Signal()
+        ends = Signal()
+        flushed = Signal()
         asked = past(dut.ledger_flush)
         # The other bank's close may be staged too: its mark is not taken for this one's.
         appended = lists.append.en & (lists.append.node == (index << 1 | bank))
@@ -145,7 +150,8 @@ class TellsAreKept(Spec):
             given.dest ^ given.bytes16 ^ (given.turn << 1 | given.bank),
             most=2,
         )
-        dest, promise = self.constant(cfg.dest_width, "dest"), Signal(len(tell.bytes16))
+        dest = self.constant(cfg.dest_width, "dest")
+        promise = Signal(len(tell.bytes16))
         with m.If(taken & (tell.dest == dest)):
             m.d.sync += promise.eq(tell.bytes16)
         self.always(

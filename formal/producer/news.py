@@ -31,7 +31,8 @@ class EntriesArePacked(Spec):
         queue, heads = OpenQueue(inner.words), observe(inner.heads)
         self.free_inputs(dut)
         put, out, begin = dut.put, dut.o_news, dut.begin
-        begun, count = Signal(2), Signal(5)  # packets without an end; entries of the first
+        begun = Signal(2)  # packets without an end
+        count = Signal(5)  # entries of the first
         m.d.sync += [
             begun.eq(begun + begin - put.end),
             count.eq(Mux(put.end, 0, count + put.en)),
@@ -65,7 +66,11 @@ class EntriesArePacked(Spec):
             moves(inner.heads.o) == (moves(out) & out.p.last),
         )
         # Beats of the packet that leaves.
-        part, beats_of = Signal(5), lambda entries: (entries + per_beat - 1)[:6] >> shift
+        part = Signal(5)
+
+        def beats_of(entries):
+            return (entries + per_beat - 1)[:6] >> shift
+
         with m.If(moves(out)):
             m.d.sync += part.eq(Mux(out.p.last, 0, part + 1))
         self.always("parts in order", out.p.part == part, when=out.valid)
@@ -90,7 +95,9 @@ class EntriesArePacked(Spec):
             )
         self.lemma("no more beats than the packet has", part < lengths[0], when=part != 0)
         # The entries as they come: a word is complete with its last entry, or at the end.
-        at, word, whole = count[:shift], Signal(64 * per_beat), Signal.like(inner.held)
+        at = count[:shift]
+        word = Signal(64 * per_beat)
+        whole = Signal.like(inner.held)
         m.d.comb += word.eq(whole)
         with m.If(put.en):
             m.d.comb += word.word_select(at, 64).eq(put.entry)
@@ -138,7 +145,8 @@ class NewsGoBetweenPackets(Spec):
             out.valid == ((dut.i_news.valid & ~began) | (dut.i_record.valid & (began | ~dut.hold))),
         )
         self.always("none begins on hold", ~takes[0], when=dut.hold & ~began)
-        on_way, begins = Signal(range(4)), Signal()
+        on_way = Signal(range(4))
+        begins = Signal()
         tells = self.past(self.past(takes[0] & dut.i_record.p.last))
         m.d.comb += begins.eq(dut.i_record.valid & ~dut.i_news.valid & ~dut.hold & ~began)
         m.d.sync += on_way.eq(on_way + begins - tells)
@@ -193,10 +201,12 @@ class CreditsAreTakenOnce(_Lanes):
 
     def specify(self, m, dut):
         cfg = self._cfg
-        credits, gives = Signal(range(3), init=1), Signal()
+        credits = Signal(range(3), init=1)
+        gives = Signal()
         self.free(gives)
         self.suppose("two credits at most", credits < 2, when=gives)
-        takes, others = Signal(), Signal(cfg.ranks * cfg.slices)
+        takes = Signal()
+        others = Signal(cfg.ranks * cfg.slices)
         self.free(others)
         for n in range(cfg.slices):
             here = self.slice == n
@@ -237,7 +247,8 @@ class NewsTakeTheirLane(_Lanes):
     slice alone."""
 
     def specify(self, m, dut):
-        cfg, here = self._cfg, Signal()
+        cfg = self._cfg
+        here = Signal()
         for n in range(cfg.slices):
             self.free(dut.dest_ready[n])
             self.free(dut.pool_take[n].rank)

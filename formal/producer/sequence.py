@@ -45,8 +45,10 @@ class _AnyTable(HandleTable):
     def elaborate(self, platform):
         m = Module()
         _free_outputs(m, self, ("ask_granted", "unpend_granted", "result", "clearing"))
-        granted, clearing = Signal(), Signal(init=1)
-        result, held = Signal.like(self.result), Signal()
+        granted = Signal()
+        clearing = Signal(init=1)
+        result = Signal.like(self.result)
+        held = Signal()
         m.d.comb += [
             self.ask_granted.eq(self.ask.valid & ~clearing & AnySeq(1)),
             self.clearing.eq(clearing),
@@ -171,7 +173,8 @@ class CommandsAreAnsweredOnce(_Sequence):
         first, fences = self.answers.i[0], self.fences
         inside, tells = observe(self.announcer.commands), CommandOp.ANNOUNCE
         # Helper: the followed command is under way, or one of the fences.
-        under_way, current = Signal(), Signal.like(dut.i_command.payload)
+        under_way = Signal()
+        current = Signal.like(dut.i_command.payload)
         offered = dut.i_command.payload
         with m.If(self.taken & ~_is_fence(offered.op) & (offered.op != tells)):
             m.d.sync += [
@@ -220,7 +223,8 @@ class FencesWaitForPeers(_Sequence):
     def specify(self, m, dut):
         peer = self.constant(self._cfg.rank_width, "peer")
         self.suppose("peer exists", peer < self._cfg.ranks)
-        age, seen = Signal(3), Signal()  # cycles since the mark, 0: not yet
+        age = Signal(3)  # cycles since the mark, 0: not yet
+        seen = Signal()
         drains = sum(each.bit_select(peer, 1) for each in dut.draining) != 0
         with m.If(self.comes):
             m.d.sync += [
@@ -241,7 +245,8 @@ class FencesWaitForPeers(_Sequence):
 
     def _remote(self, m, dut, peer, seen):
         """What of a remote fence comes after its peers were ``seen`` drained."""
-        order, late = Signal(2), Signal(name="late")  # cycles since `o_remote`, 0: not yet
+        order = Signal(2)  # cycles since `o_remote`, 0: not yet
+        late = Signal()
         over, answers = Signal(name="over"), Signal(name="answers")  # dead or answered; answered
         m.d.comb += late.eq(order == 3)
         asked = sum(each.bit_select(peer, 1) for each in dut.unanswered) != 0
@@ -275,7 +280,10 @@ class CommandsAskTheTable(_Sequence):
         handle = self.constant(self._cfg.handle_width, "handle")
         self.suppose("handle exists", handle < self._cfg.handles)
         ask, result, status = table.ask, table.result, dut.o_response.payload.status
-        current, asked, held, reason = Signal(), Signal(2), Signal(), Signal(4)
+        current = Signal()
+        asked = Signal(2)
+        held = Signal()
+        reason = Signal(4)
         # current: the last accepted one is it
         of = {op: command.op == op for op in CommandOp}
         every = of[CommandOp.CLOSE_ALL] | of[CommandOp.ANNOUNCE_ALL]

@@ -57,8 +57,11 @@ class LeftIsExact(Spec):
 
         reads, tells = mine(read.en, read), mine(moves(announce), announce.payload)
         takes = mine(moves(update), update.payload)
-        told, turn, left = Signal(), Signal(), Signal(signed(cfg.total_width + 1))
-        next_told, next_left = Signal.like(told), Signal.like(left)
+        told = Signal()
+        turn = Signal()
+        left = Signal(signed(cfg.total_width + 1))
+        next_told = Signal.like(told)
+        next_left = Signal.like(left)
         change = Mux(tells, announce.payload.bytes16 << 4, 0) - Mux(takes, update.payload.bytes, 0)
         m.d.comb += [
             next_told.eq(~reads & (told | tells)),
@@ -116,7 +119,8 @@ class SpentIsKept(Spec):
         m.submodules.dut = dut = SpentQueue(self._cfg)
         queue = observe(dut)
         self.free_inputs(dut)
-        begins, past = Signal(), self.past
+        begins = Signal()
+        past = self.past
         self.free(begins)
         self.suppose("begins without stop", ~dut.stop, when=begins)
         self.suppose("spent three cycles later", past(past(past(begins))), when=dut.i.en)
@@ -143,7 +147,8 @@ class UpdatesWaitInOrder(Spec):
         places, filled, waited_before = observe(dut)
         self.free_inputs(dut)
         dest, bank = self.constant(cfg.dest_width, "dest"), self.constant(1, "bank")
-        begins, begun = Signal(), Signal(range(3))
+        begins = Signal()
+        begun = Signal(range(3))
         self.free(begins)
         self.suppose("begins without hold", ~dut.hold, when=begins)
         self.suppose("two on their way", begun - dut.sent.en < 2, when=begins)
@@ -294,7 +299,8 @@ class EntriesAreAtomic(Spec):
                 Reason.UNKNOWN,
             )
         )
-        good, waits = Signal(), Signal()
+        good = Signal()
+        waits = Signal()
         rest, tells, ends, commanded, closes = (
             Signal(cfg.replicas, name="rest"),
             Signal(cfg.replicas, name="tells"),
@@ -384,7 +390,8 @@ class EntriesAreAtomic(Spec):
             result.held == past(past((reason == Reason.EPOCH_EARLY) & (ahead == 0))),
             when=past(past(asks)),
         )
-        before, close = Signal(types_of(cfg).handle), dut.closed.close
+        before = Signal(types_of(cfg).handle)
+        close = dut.closed.close
         m.d.comb += before.eq(past(past(entry)))
         replica = past(past(ask.replica))[:bits] if bits else 0
         target = before.replica.as_value().word_select(replica, len(result.target.as_value()))

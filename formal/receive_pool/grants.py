@@ -41,18 +41,17 @@ class PlacesForGrants(Spec):
             [Signal(GRANT, name=f"{name}_{s}") for s in range(cfg.ranks)]
             for name in ("limit", "arrived", "freed")
         )
-        asks, asked, room, wishes = (
-            Signal(range(cfg.ranks)),
-            Signal(range(cfg.ranks)),
-            Signal(GRANT),
-            Signal(),
-        )
+        asks = Signal(range(cfg.ranks))
+        asked = Signal(range(cfg.ranks))
+        room = Signal(GRANT)
+        wishes = Signal()
         self.free(asks, wishes)
         comes = Signal()
         m.d.comb += comes.eq(wishes & room.any() & ~room[-1] & (asked != OWN) & ~dut.clearing)
         m.d.sync += asked.eq(asks)
         for s in range(cfg.ranks):
-            now_limit, now_arrived = Signal(GRANT), Signal(GRANT)
+            now_limit = Signal(GRANT)
+            now_arrived = Signal(GRANT)
             write, event = dut.limit_write, dut.freed
             m.d.comb += [
                 now_limit.eq(Mux(write.en & (write.rank == s), write.total, limits[s])),

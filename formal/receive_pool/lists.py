@@ -31,9 +31,13 @@ class ListsInOrder(Spec):
         m.submodules.dut = dut = SourceLists(cfg, t)
         self.free_inputs(dut)
         source = self.constant(range(cfg.ranks), "source")
-        listed, place = Signal(t.places), dut.append.node.place
-        picked, picks, comes = Signal(), Signal(), Signal()
-        leaves, picks_before = Signal(t.places), self.past(dut.pick.en, "left")
+        listed = Signal(t.places)
+        place = dut.append.node.place
+        picked = Signal()
+        picks = Signal()
+        comes = Signal()
+        leaves = Signal(t.places)
+        picks_before = self.past(dut.pick.en, "left")
         m.d.comb += [
             comes.eq(dut.append.en & (dut.append.src == source)),
             picks.eq(dut.pick.en & (dut.pick.src == source)),
@@ -70,7 +74,8 @@ class PlacesGivenOnce(Spec):
         cfg, t = self._cfg, self._types
         m.submodules.dut = dut = Admission(cfg, t, 1)
         self.free_inputs(dut)
-        place, held = self.constant(range(t.places), "place"), Signal()
+        place = self.constant(range(t.places), "place")
+        held = Signal()
         ticket = dut.o_ticket[0]
         given = moves(ticket) & ticket.p.admitted
         takes = given & (ticket.p.place == place)
@@ -117,7 +122,8 @@ class BeatsFollowTheirSource(_Pool):
     def promise(self, m, dut, inside):
         link = self.constant(range(self._links), "link")
         self.suppose("link exists", link < self._links)
-        sources, beats = Signal(self._links), Signal(self._links)
+        sources = Signal(self._links)
+        beats = Signal(self._links)
         m.d.comb += [
             sources.eq(Cat(moves(each) for each in dut.i_source)),
             beats.eq(Cat(moves(each) & each.p.last for each in dut.i_beat)),

@@ -46,7 +46,8 @@ class ReportsAreSentOrCounted(Spec):
         came, gone = dut.i_refused.valid & refused.report, moves(dut.o_control)
         self.always("never waits", dut.i_refused.ready)
         self.always("sent counts", dut.sent == self.past(gone, "gone"))
-        inside, depth = Signal(range(-1, 2 * cfg.reject_depth + 4)), cfg.reject_depth
+        inside = Signal(range(-1, 2 * cfg.reject_depth + 4))
+        depth = cfg.reject_depth
         m.d.sync += inside.eq(inside + came - gone - dut.dropped)
         filled = Signal(header_layout())
         m.d.comb += [filled[name].eq(message[name]) for name in ("type", "dst")]
@@ -67,7 +68,9 @@ class ReportsAreSentOrCounted(Spec):
             when=dut.dropped & harmless,
         )
 
-        item, has, done = Signal.like(refused), Signal(), Signal()
+        item = Signal.like(refused)
+        has = Signal()
+        done = Signal()
         self.suppose("one is coloured", ~(has & refused.rowid[0]), when=came)
         with m.If(came & refused.rowid[0]):
             m.d.sync += [
@@ -125,10 +128,13 @@ class MessageHasItsCredit(Spec):
             self.free(value)
         rank = self.constant(cfg.rank_width, "rank")
         self.suppose("rank exists", rank < cfg.ranks)
-        done, frees = Signal(), Signal()
-        other_ready, other_done = Signal(cfg.ranks), Signal(cfg.ranks)
+        done = Signal()
+        frees = Signal()
+        other_ready = Signal(cfg.ranks)
+        other_done = Signal(cfg.ranks)
         self.free(done, frees, other_ready, other_done)
-        credits, ready = Signal(2, init=1), [Signal(name=f"ready{n}", init=1) for n in range(3)]
+        credits = Signal(2, init=1)
+        ready = [Signal(name=f"ready{n}", init=1) for n in range(3)]
         # For other ranks than the followed one anything may come.
         mine = Signal(cfg.ranks)
         m.d.comb += mine.eq(1 << rank)
@@ -245,7 +251,8 @@ class EveryPulseIsLogged(_Log):
             self.past(dut.count, "count_before"),
             self.past(dut.lost, "lost_before"),
         )
-        steady, came = self.started & ~cleared, Signal()
+        steady = self.started & ~cleared
+        came = Signal()
         m.d.sync += came.eq(came | self.pulses.any())
         self.always("count within the log", dut.count <= self._cfg.log_depth)
         self.always("clear empties the log", same(dut, count=0, lost=0), when=cleared)
@@ -288,7 +295,8 @@ class LogShowsWhatCame(_Log):
             return Cat(*(entry[name][0] for name, _ in LOG_ENTRY), entry.rowid[1])
 
         shown = seen(dut.entry)
-        expected, came = [Signal(len(shown), name=f"expected{n}") for n in range(2)], Signal(2)
+        expected = [Signal(len(shown), name=f"expected{n}") for n in range(2)]
+        came = Signal(2)
         for n, (row, entry) in enumerate(zip(self.rows, self.entries, strict=True)):
             pulse, colour = self.pulses[n], row[:2]
             self.suppose(
@@ -308,7 +316,9 @@ class LogShowsWhatCame(_Log):
         )
         read = self.past(dut.index, "read_index")
         known = self.past(dut.index < dut.count, "read_known")
-        first, first_colour, first_known = Signal(len(shown)), Signal(2), Signal()
+        first = Signal(len(shown))
+        first_colour = Signal(2)
+        first_known = Signal()
         with m.If(known & (read == low)):
             m.d.sync += [
                 first.eq(shown),
@@ -338,12 +348,10 @@ class FirstBadPacketIsShown(_Log):
 
     def promise(self, m):
         dut = self.dut
-        came, shown, lane, first = (
-            Signal(),
-            Signal(),
-            Signal.like(dut.o_bad.lane),
-            Signal(dut.bad[0].shape()),
-        )
+        came = Signal()
+        shown = Signal()
+        lane = Signal.like(dut.o_bad.lane)
+        first = Signal(dut.bad[0].shape())
         waited = Signal(range(self.LIMIT + 2))
         with m.If(~came):
             for n, port in reversed(list(enumerate(dut.bad))):

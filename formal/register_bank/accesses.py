@@ -131,7 +131,8 @@ class RegisterKeepsItsValue(Spec):
         self.suppose("page of the address", bus.page == 1 << bus.addr[10:], when=bus.request)
         self.suppose("word of the address", bus.word == 1 << bus.addr[:6], when=bus.request)
         self.suppose("a request stays", request == self.past(request, "request"), when=waits)
-        progress, begin = Signal(2), Signal()
+        progress = Signal(2)
+        begin = Signal()
         m.d.comb += begin.eq(bus.request & ~dut.hold & (progress == 0))
         m.d.sync += progress.eq(
             Mux(progress == 2, 0, Mux(begin | (progress == 1), progress + 1, 0))
@@ -214,7 +215,10 @@ class RegisterKeepsItsValue(Spec):
         tie = self.past(bits["load"] & writes, "tie")
         self.always("stored as described", words["stored"] == told, when=self.started & ~tie)
         # What is answered.
-        error, read, value, outside = Signal(), Signal(), Signal(32), Signal()
+        error = Signal()
+        read = Signal()
+        value = Signal(32)
+        outside = Signal()
         with m.If(mine):
             m.d.sync += [
                 error.eq(
@@ -264,7 +268,8 @@ class GeometryRulesAreExact(Spec):
         self.free_inputs(dut)
         g, staged = dut.geometry, Cat(dut.region, dut.geometry)
         self.suppose("fields stay", staged == self.past(staged, "staged"), when=self.started)
-        rules, low = Signal(9), ceil_log2(cfg.packet_bytes)
+        rules = Signal(9)
+        low = ceil_log2(cfg.packet_bytes)
         tiles, size = 1 << g.log2_tile, g.row_bytes << g.log2_tile
         m.d.comb += rules.eq(
             Cat(
@@ -328,9 +333,12 @@ class GeometryIsChecked(Spec):
         )
 
         # The scoreboard: the state of the followed region's banks, seen by a query with a delay.
-        window, states, wish = Signal(3), [Signal(2, name=f"state{n}") for n in range(2)], Signal(4)
+        window = Signal(3)
+        states = [Signal(2, name=f"state{n}") for n in range(2)]
+        wish = Signal(4)
         self.free(wish)
-        span, under_way = command.payload, Signal()
+        span = command.payload
+        under_way = Signal()
         named = (span.region <= region) & (region <= span.last)
         opens = moves(command) & named & ((span.op == RegionOp.OPEN) | span.again)
         self.flag(under_way, opens, command.ready)
@@ -344,10 +352,8 @@ class GeometryIsChecked(Spec):
             )
         other = Signal(len(dut.status.as_value()), name="other_status")
         self.free(other)
-        asked, seen = (
-            self.past(self.past(dut.query, "asked1"), "asked2"),
-            Signal(dut.status.shape()),
-        )
+        asked = self.past(self.past(dut.query, "asked1"), "asked2")
+        seen = Signal(dut.status.shape())
         m.d.comb += seen.eq(other)
         with m.If(asked[: cfg.region_width] == region):
             m.d.comb += seen.state.eq(Mux(asked[cfg.region_width], states[1], states[0]))
@@ -373,7 +379,8 @@ class GeometryIsChecked(Spec):
             when=ours,
         )
         self.always("written or refused", ~(written & refused))
-        waits, open_commit = Signal(6), Signal()
+        waits = Signal(6)
+        open_commit = Signal()
         self.flag(open_commit, dut.commit, written | refused)
         m.d.sync += waits.eq(Mux(open_commit & ~written & ~refused, waits + 1, 0))
         self.always("judged once", open_commit, when=written | refused)
@@ -386,7 +393,8 @@ class GeometryIsChecked(Spec):
             & (dut.mute == self.past(dut.silent, "silent_before")),
             when=ended,
         )
-        guess, told = self.constant(cfg.region_width + 1, "guess"), Signal()
+        guess = self.constant(cfg.region_width + 1, "guess")
+        told = Signal()
         with m.If(dut.timeout.en & (Cat(dut.timeout.region, dut.timeout.bank) == guess)):
             m.d.sync += told.eq(1)
         shown = dut.timeout_result

@@ -64,7 +64,8 @@ class CommandsComeOneAtATime(_Bank):
     cuts = ("regions", "counters")
 
     def specify(self, m, dut):
-        taken, answered = Signal(), dut.i_command_response.valid
+        taken = Signal()
+        answered = dut.i_command_response.valid
         self.flag(taken, moves(dut.o_command), answered)
         self.suppose("answer to a command", taken, when=answered)
         self.always("one command at a time", ~taken, when=dut.o_command.valid)
@@ -106,7 +107,9 @@ class GeometryIsWhatWasStaged(_Bank):
         bus, write = self.bus, dut.geometry_write
         page = next(page for page in register_map(self._cfg).pages if page.name == "regions")
         registers = {register.name: register for register in page.registers}
-        chosen, held, mask = self.constant(len(bus.address) - 2, "chosen"), Signal(32), Signal(32)
+        chosen = self.constant(len(bus.address) - 2, "chosen")
+        held = Signal(32)
+        mask = Signal(32)
         g = write.geometry
         shown = {
             "BASE0": g.base[0],
@@ -131,7 +134,9 @@ class GeometryIsWhatWasStaged(_Bank):
         for field in registers["FLAGS"].fields:
             m.d.comb += flags[field.low : field.low + field.width].eq(getattr(g, field.name))
         words["FLAGS"] = flags
-        told, stored, is_staged = Signal(32), Signal(32), 0
+        told = Signal(32)
+        stored = Signal(32)
+        is_staged = 0
         for name, word in words.items():
             bits = sum(((1 << field.width) - 1) << field.low for field in registers[name].fields)
             here = chosen == bus.map.address(f"regions.{name}") // 4
@@ -146,11 +151,9 @@ class GeometryIsWhatWasStaged(_Bank):
                     for field in registers[name].fields
                 ]
         self.suppose("a staged register is followed", is_staged)
-        index, named, ordered = (
-            Signal(self._cfg.region_width),
-            Signal(self._cfg.region_width),
-            Signal(),
-        )
+        index = Signal(self._cfg.region_width)
+        named = Signal(self._cfg.region_width)
+        ordered = Signal()
         with m.If(bus.accessed & (bus.address[2:] == chosen)):
             m.d.sync += held.eq(bus.data)
         with m.If(bus.wrote("regions.INDEX")):
@@ -273,7 +276,8 @@ class CsrHoldsItems(BlockHoldsItems):
 
     def build(self, m):
         super().build(m)
-        dut, taken = self._part, Signal()
+        dut = self._part
+        taken = Signal()
         self.flag(taken, moves(dut.o_command), dut.i_command_response.valid)
         self.suppose("answer to a command", taken, when=dut.i_command_response.valid)
 
@@ -304,7 +308,8 @@ class OutputsFollowTheirRegister(_Bank):
         span = order.payload
         self.always("a range of regions", span.region <= span.last, when=order.valid)
         self.always("of those there are", span.last < self._cfg.regions, when=order.valid)
-        command, begins = dut.o_command, Signal()
+        command = dut.o_command
+        begins = Signal()
         m.d.comb += begins.eq(command.valid & ~self.past(command.valid, "command"))
         doorbells = bus.aims_at("control.COMMAND") | bus.aims_at("control.ANNOUNCE")
         self.always("a command only by its registers", bus.full & doorbells, when=begins)

@@ -42,7 +42,9 @@ class CountsAreExact(Spec):
         for left, order in ((clearing, dut.clear), (copying, dut.snapshot)):
             m.d.sync += left.eq(Mux(left != 0, left - 1, Mux(order & idle, NUMBER, 0)))
         restart = self.past(dut.clear & idle, "restart") & self.started
-        total, copy, copied = Signal(self.WIDTH), Signal(self.WIDTH), Signal()
+        total = Signal(self.WIDTH)
+        copy = Signal(self.WIDTH)
+        copied = Signal()
         add = Mux(dut.freeze, 0, Array(fields)[counter])
         m.d.sync += total.eq(Mux(restart, 0, total) + add)
         visit = turn == counter
@@ -85,8 +87,11 @@ class CountsAreExact(Spec):
         )
         since = Signal(range(NUMBER + 1))  # cycles since its visit
         m.d.comb += since.eq(Mux(turn > counter, turn - counter, NUMBER + turn - counter))
-        front, taken, late = Array(inner.fronts)[counter], Signal(self.WIDTH), Signal()
-        stored, base = Signal(self.WIDTH), Signal(self.WIDTH)
+        front = Array(inner.fronts)[counter]
+        taken = Signal(self.WIDTH)
+        late = Signal()
+        stored = Signal(self.WIDTH)
+        base = Signal(self.WIDTH)
         pending = NUMBER - since < clearing  # its clearing visit is still to come
         m.d.comb += [
             late.eq(inner.valid & (inner.at == counter)),

@@ -57,7 +57,9 @@ class AnswersAreTrue(Spec):
         """Packets of the rank, its question, its answer."""
         rank, inner, ask, answer = self.rank, self.inner, dut.asked, dut.o_answer
         acked, refused = dut.acked, dut.i_refused.p
-        asks, tells, is_open = Signal(), Signal(), Signal(name="is_open")
+        asks = Signal()
+        tells = Signal()
+        is_open = Signal(name="is_open")
         question = Signal.like(ask.what)
         m.d.comb += [
             asks.eq(ask.en & (ask.what.rank == rank)),

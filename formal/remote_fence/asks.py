@@ -33,7 +33,9 @@ class FenceCovers(Spec):
         self.rank = rank = self.constant(range(cfg.ranks), "rank")
         self.suppose("rank exists", rank < cfg.ranks)
         came, header = dut.i_record, dut.i_record.p.header
-        self.within, self.sends, self.phase = Signal(), Signal(), dut.o_record.p.header.phase
+        self.within = Signal()
+        self.sends = Signal()
+        self.phase = dut.o_record.p.header.phase
         m.d.comb += self.sends.eq(came.valid & ~self.within & header.plain & (header.rank == rank))
         with m.If(came.valid):
             m.d.sync += self.within.eq(~(moves(came) & came.p.last))
@@ -71,13 +73,15 @@ class FenceCovers(Spec):
         """Questions about the rank, and its answers: ``asks``, ``answers``; ``is_open``, ``last``:
         the last one taken."""
         ask, rank, inner, phase = dut.o_ask, self.rank, self.inner, self.phase
-        asks, answers = Signal(), Signal()
+        asks = Signal()
+        answers = Signal()
         m.d.comb += [
             asks.eq(ask.valid & (ask.p.rank == rank)),
             answers.eq(dut.answered.en & (dut.answered.what.rank == rank)),
         ]
         self.asks, self.answers, taken = asks, answers, asks & ask.ready
-        self.is_open, self.last = is_open, last = Signal(), Signal.like(ask.p)
+        self.is_open = is_open = Signal()
+        self.last = last = Signal.like(ask.p)
         self.flag(is_open, taken, answers)
         with m.If(asks):
             m.d.sync += last.eq(ask.p)

@@ -165,8 +165,10 @@ class BooksBroadcastStates(BooksSpec):
     def promise(self, m):
         dut, update = self.dut, self.dut.region_update
         mine = update.en & (update.region == self.region) & (update.bank == self.bank)
-        known, epoch = Signal(2), Signal(4)  # what the listeners believe
-        now, now_epoch = Signal(2), Signal(4)
+        known = Signal(2)  # what the listeners believe
+        epoch = Signal(4)
+        now = Signal(2)
+        now_epoch = Signal(4)
         m.d.comb += [
             now.eq(Mux(mine, update.state, known)),
             now_epoch.eq(Mux(mine, update.epoch, epoch)),
@@ -250,9 +252,12 @@ class BooksOrphansEnd(BooksSpec):
     def promise(self, m):
         op, update = self.op, self.dut.region_update
         place, number = self.constant(self._cfg.region_width, "place"), self.constant(4, "number")
-        passed, known, epoch = Signal(), Signal(2), Signal(4)
+        passed = Signal()
+        known = Signal(2)
+        epoch = Signal(4)
         mine = update.en & (update.region == self.region) & (update.bank == self.bank)
-        now, now_epoch = Signal(2), Signal(4)  # what the listeners believe
+        now = Signal(2)  # what the listeners believe
+        now_epoch = Signal(4)
         m.d.comb += [
             now.eq(Mux(mine, update.state, known)),
             now_epoch.eq(Mux(mine, update.epoch, epoch)),

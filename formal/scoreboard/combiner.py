@@ -34,7 +34,8 @@ class _Combiner(Spec):
         self.head, self.tail, self.second = inside[6:9]
         self.free_inputs(dut)
         context, op = dut.i.payload.context, dut.o.payload
-        self.taken, self.leaves = Signal(), Signal()
+        self.taken = Signal()
+        self.leaves = Signal()
         m.d.comb += [
             self.taken.eq(dut.i.valid & dut.i.ready & context.counted),
             self.leaves.eq(dut.o.valid & dut.o.ready),
@@ -50,7 +51,8 @@ class _Combiner(Spec):
             context.dep,
             context.region if over else context.place,
         )
-        self.mine_in, self.mine_out = Signal(), Signal()
+        self.mine_in = Signal()
+        self.mine_out = Signal()
         self.holds = Signal(depth)  # lemma: accumulators that still owe an operation to the key
         m.d.comb += [
             self.mine_in.eq(self.taken & (came == key) & (self._doubled(context) if over else 1)),
@@ -175,7 +177,9 @@ class CombinerNeverStalls(_Combiner):
 
     def promise(self, m):
         dut = self.dut
-        waits, left, ops = Signal(), Signal(2), Signal(range(len(self.totals) + 1))
+        waits = Signal()
+        left = Signal(2)
+        ops = Signal(range(len(self.totals) + 1))
         m.d.comb += waits.eq(dut.enable & dut.i.valid & ~dut.i.ready)
         m.d.sync += [
             left.eq(Mux(waits, left + self.leaves, 0)),
@@ -211,7 +215,8 @@ class CombinerSweeps(_Combiner):
 
     def promise(self, m):
         dut = self.dut
-        ops, old = Signal(range(len(self.totals) + 1)), Signal(range(len(self.totals) + 1))
+        ops = Signal(range(len(self.totals) + 1))
+        old = Signal(range(len(self.totals) + 1))
         acks = self.leaves & (dut.o.payload.kind == OpKind.ACK)
         m.d.sync += ops.eq(ops + (self.taken & ~dut.merged) - acks)
         with m.If(dut.sweep):

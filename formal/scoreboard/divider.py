@@ -41,7 +41,9 @@ class DividerDivides(Spec):
         m.submodules.dut = dut
         left = observe(dut).left
         self.free(dut.start, dut.dividend)
-        dividend, known, age = Signal(self._width), Signal(), Signal(range(self._width + 2))
+        dividend = Signal(self._width)
+        known = Signal()
+        age = Signal(range(self._width + 2))
         divisor = self.constant(self._divisor_width, "divisor")
         m.d.comb += dut.divisor.eq(divisor)
         self.suppose("the divisor is not 0", divisor != 0)

@@ -219,10 +219,8 @@ class EachTileIsToldOnce(_Scan):
             & (event.kind == EventKind.READY)
             & (Cat(event.group, self.bank_of(event)) == self.at)
         )
-        owed, must = self.owed, self.must = (
-            Signal(3),
-            Signal(),
-        )  # events that may come; one must come
+        self.owed = owed = Signal(3)  # events that may come
+        self.must = must = Signal()  # one must come
         gone = 0 if self._plain else clears
         for n in range(4 * (not self._plain)):
             gone = self.past(gone, f"clear_{n + 1}")
@@ -285,7 +283,8 @@ class EachTileIsToldOnce(_Scan):
         dut, event = self.dut, self.dut.offered
         region = self.constant(self._cfg.region_width, "region")
         index = Cat(bank, region)
-        ended, kills = Signal(), Signal(3)
+        ended = Signal()
+        kills = Signal(3)
         killed = covers(dut.kill, region, bank)
         end_told = (
             dut.loaded
@@ -349,7 +348,8 @@ class EachTileIsToldOnce(_Scan):
         word, known = known_word(self, inside.bits, row, "bits")
         info, _ = known_word(self, inside.infos, at, "info")
         news, spare = inside.news, self.next.event
-        fresh, clear = Signal(), Signal()
+        fresh = Signal()
+        clear = Signal()
         m.d.comb += [
             fresh.eq(news.en & ~news.clear & (Cat(news.group, news.bank) == at)),
             clear.eq(news.en & news.clear & (Cat(news.group, news.bank) == at)),
@@ -467,7 +467,10 @@ class EachEndIsToldOnce(_Scan):
             & (event.region == region)
             & (of_range | (event.epoch[0] == bank))
         )
-        may, must, error, word = Signal(), Signal(), Signal(), Signal(types.outcome_word)
+        may = Signal()
+        must = Signal()
+        error = Signal()
+        word = Signal(types.outcome_word)
         m.d.sync += [
             may.eq((may & ~told) | sets),
             must.eq((must & ~told & ~forgets & ~killed) | sets),

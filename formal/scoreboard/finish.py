@@ -29,7 +29,8 @@ class Finisher(Spec):
         self.free_inputs(dut)
         self.suppose("nothing comes while clearing", ~dut.check.en, when=dut.clearing)
         kind = dut.o_op.payload.kind
-        self.taken, asked = Signal(), Signal()
+        self.taken = Signal()
+        asked = Signal()
         answer = dut.result.valid & (dut.result.source == 0)
         m.d.comb += self.taken.eq(moves(dut.o_op))
         questions = self.taken & one_of(kind, OpKind.LOOK, OpKind.FINISH, OpKind.AIM)
@@ -76,7 +77,9 @@ class FinisherTellsTheTruth(Finisher):
 
     def promise(self, m):
         dut, types, cfg = self.dut, self.types, self._cfg
-        op, book, shape = dut.o_op.payload, Signal(types.book), Signal(types.geometry)
+        op = dut.o_op.payload
+        book = Signal(types.book)
+        shape = Signal(types.geometry)
         row16 = dut.result.geometry.row_bytes
         self.suppose(
             "an open bank has whole rows of 16 bytes",
@@ -95,15 +98,18 @@ class FinisherTellsTheTruth(Finisher):
         finishes = dut.o_op.valid & (op.kind == OpKind.FINISH)
         aims = dut.o_op.valid & (op.kind == OpKind.AIM)
         passes = dut.o_op.valid & (op.kind == OpKind.PASS)
-        good, rows = finishes & (op.status == 0), Signal.like(dut.rows)
+        good = finishes & (op.status == 0)
+        rows = Signal.like(dut.rows)
         with m.If(self.is_in["FOUND"]):
             m.d.sync += rows.eq(dut.rows)
-        total, due = Signal(cfg.total_width + 1), Signal(cfg.total_width + 1)
+        total = Signal(cfg.total_width + 1)
+        due = Signal(cfg.total_width + 1)
         m.d.comb += [
             total.eq(book.acked + book.account.refused),
             due.eq(book.account.sent - book.account.refused),
         ]
-        shown, shown_due = dut.result.book, Signal(cfg.total_width + 1)
+        shown = dut.result.book
+        shown_due = Signal(cfg.total_width + 1)
         m.d.comb += shown_due.eq(shown.account.sent - shown.account.refused)
         self.any_rows = self.constant(cfg.slot_width, "any_rows")
         self.suppose(
@@ -215,7 +221,10 @@ class FinisherTellsTheTruth(Finisher):
     def _words(self, m, book, shape, good, aims, passes):
         """What the overflow region is told, and when."""
         dut, op = self.dut, self.dut.o_op.payload
-        self.won, gave, self.ends, self.confirmed = Signal(), Signal(), Signal(), Signal()
+        self.won = Signal()
+        gave = Signal()
+        self.ends = Signal()
+        self.confirmed = Signal()
         with m.If(self.taken):
             m.d.sync += [
                 self.won.eq(good),

@@ -32,7 +32,8 @@ class _Flags(Spec):
         ready = announced & (event.kind == EventKind.READY) & ~event.plain
         # An arbitrary region, and the other one: the tiny hub has two. What was written up to the
         # cycle before the event.
-        region, mark = self.constant(cfg.region_width, "region"), Signal()
+        region = self.constant(cfg.region_width, "region")
+        mark = Signal()
         self.free(mark)
         base = [Signal(48, name=f"base_{n}") for n in (0, 1)]
         group_base = [Signal(cfg.group_width, name=f"first_{n}") for n in (0, 1)]
@@ -48,8 +49,11 @@ class _Flags(Spec):
                 ]
             flagged = flagged | (ready & enabled[n] & (event.region == each))
         taken = dut.o_flag.valid & dut.o_flag.ready
-        inside, ahead, watched = Signal(3), Signal(3), Signal()
-        addr, data = Signal(48), Signal(64)
+        inside = Signal(3)
+        ahead = Signal(3)
+        watched = Signal()
+        addr = Signal(48)
+        data = Signal(64)
         m.d.sync += inside.eq(inside + flagged - taken)
         with m.If(~watched & mark & flagged & (event.region == region)):
             m.d.sync += [
@@ -163,7 +167,8 @@ class FlagsFollowTheirEvents(_Flags):
         announced = dut.o_event.valid & ~waited
         _, mine = self.follow(m, announced, dut.o_event.payload, inside.flags)
         # Nothing can have become ready while the flag writer clears its table.
-        age, depth = Signal(3), self._cfg.regions
+        age = Signal(3)
+        depth = self._cfg.regions
         m.d.sync += age.eq(age + (age != 7))
         walk = observe(observe(inside.flags).words).walk
         self.lemma("walk", walk == (age & (age < depth).replicate(3)) + depth * (age >= depth))

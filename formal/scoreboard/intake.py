@@ -50,7 +50,8 @@ class IntakeOffersAcknowledgements(_Intake):
         self.always("acknowledgements leave", (op.source == 0) & acks, when=dut.o.valid)
         taken = Cat(port.ready for port in dut.i)
         self.always("nothing is taken before", ~taken.any(), when=~dut.enable)
-        age, places = Signal(8), bank_places(self._cfg)
+        age = Signal(8)
+        places = bank_places(self._cfg)
         m.d.sync += age.eq(age + (age != 255))
         self.always("clear in time", dut.clearing == (age < places))
         for n, bank in enumerate(inside.banks):

@@ -31,7 +31,11 @@ class FinisherJudgesEachBank(Finisher):
             self.taken & (op.kind == OpKind.LOOK),
             self.taken & (op.kind == OpKind.FINISH),
         )
-        due, stale, others, open_, steps = Signal(), Signal(), Signal(8), Signal(), Signal(8)
+        due = Signal()
+        stale = Signal()
+        others = Signal(8)
+        open_ = Signal()
+        steps = Signal(8)
         m.d.sync += [
             due.eq(asks | (due & ~(looks & here))),
             stale.eq(asks | (stale & dut.busy & ~looks)),
@@ -48,7 +52,8 @@ class FinisherJudgesEachBank(Finisher):
         with m.Elif(asks | (finishes & here)):
             m.d.sync += open_.eq(0)
         self.always("no verdict is forgotten", ~open_, when=~dut.busy | ~here)
-        aimless, aims = Signal(), self.taken & (op.kind == OpKind.AIM)
+        aimless = Signal()
+        aims = self.taken & (op.kind == OpKind.AIM)
         shown = self.answer & self.is_in["ANSWER"] & here
         lacks = told_all(book, shape) & ~book.aim.known & ~stale & ~asks
         self.flag(aimless, shown & lacks, aims | finishes | asks)

@@ -62,8 +62,10 @@ class BooksSpec(Spec):
         self.suppose(
             "nothing comes while clearing", ~dut.i_valid & ~dut.geometry_write.en, when=dut.clearing
         )
-        read, between = self.past(here, "read"), Signal(types.op)
-        self.mine, self.op = mine, op = self.past(read, "mine"), Signal(types.op)
+        read = self.past(here, "read")
+        between = Signal(types.op)
+        self.mine = mine = self.past(read, "mine")
+        self.op = op = Signal(types.op)
         self.hit, self.over, self.rows, self.held = (
             self.past(port, f"{name}1")
             for name, port in (
@@ -159,7 +161,8 @@ class BooksSpec(Spec):
         """Geometry of the region as an operation finds it: the last one written, at the latest in
         its own cycle."""
         write, types = self.dut.geometry_write, scoreboard_types(self._cfg)
-        last, now = Signal(types.geometry), Signal(types.geometry)
+        last = Signal(types.geometry)
+        now = Signal(types.geometry)
         self.shape = Signal(types.geometry)
         m.d.comb += now.eq(last)
         with m.If(write.en & (write.region == self.region)):
@@ -247,7 +250,8 @@ class BooksSpec(Spec):
             (opens & kept & b.next.broken, Reason.INCOMPLETE),
             (finish & (op.status != 0), op.status),
         ]
-        self.error, self.reason = Signal(), Signal(4)
+        self.error = Signal()
+        self.reason = Signal(4)
         for cause, reason in reversed(causes):
             with m.If(cause):
                 m.d.comb += [

@@ -67,7 +67,8 @@ class AnEpochIsTheSumOfItsNews(Spec):
             "nothing comes while clearing", ~dut.i_valid & ~dut.geometry_write.en, when=dut.clearing
         )
         here = dut.i_valid & ~came.plain & (came.region == self.region) & (came.bank == self.bank)
-        between, self.op = Signal(types.op), Signal(types.op)
+        between = Signal(types.op)
+        self.op = Signal(types.op)
         m.d.sync += [
             between.eq(came),
             self.op.eq(between),
@@ -86,10 +87,13 @@ class AnEpochIsTheSumOfItsNews(Spec):
     def _states(self, m):
         """The bank as its broadcasts tell it, that of the last operation included."""
         told = self.dut.region_update
-        before, now = Signal(RegionState), Signal(RegionState)
-        last, opened = Signal(4), Signal(4)
+        before = Signal(RegionState)
+        now = Signal(RegionState)
+        last = Signal(4)
+        opened = Signal(4)
         mine = told.en & (told.region == self.region) & (told.bank == self.bank)
-        used, ahead = Signal(), Signal(4)
+        used = Signal()
+        ahead = Signal(4)
         with m.If(self.mine & (self.op.kind == OpKind.FORGET) & (now == RegionState.FREE)):
             m.d.sync += used.eq(0)
         with m.Elif(mine):
@@ -130,7 +134,8 @@ class AnEpochIsTheSumOfItsNews(Spec):
         self.came = sums.pop("came")
         self.ledger, later = SimpleNamespace(**sums), SimpleNamespace(**kept)
         ledger, outer, source = self.ledger, op.kind == OpKind.NEWS, (1 << op.src)[: cfg.ranks]
-        tells, closes = Signal(), Signal()
+        tells = Signal()
+        closes = Signal()
         m.d.comb += [
             tells.eq(op.tell & ~(outer & (ledger.told & source).any())),
             closes.eq(op.close & ~(outer & (ledger.closes & source).any())),
@@ -191,7 +196,8 @@ class AnEpochIsTheSumOfItsNews(Spec):
         def agree(told, closes, acked, refused, sent):
             return (told >= expected) & (closes >= expected) & (acked + refused == sent)
 
-        fair, true = Signal(), Signal()
+        fair = Signal()
+        true = Signal()
         was_open = self.past(self.is_open, "was_open")
         sums = [
             self.past(getattr(ledger, name), f"{name}_shown")

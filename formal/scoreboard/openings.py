@@ -78,7 +78,8 @@ class AcknowledgementsCountForTheirOpening(Spec):
 
     def _geometry(self, m):
         """Whether the row's own region overflows into the place."""
-        write, self.into = self.dut.geometry_write, Signal()
+        write = self.dut.geometry_write
+        self.into = Signal()
         ours = write.en & (write.region == self.home.region)
         with m.If(ours):
             m.d.sync += self.into.eq(
@@ -92,8 +93,11 @@ class AcknowledgementsCountForTheirOpening(Spec):
         dut, op, result = self.dut, self.dut.o_op.payload, self.dut.result
         # Questions without an answer are of one kind and of neighbouring regions
         # (scoreboard.orders_take_their_steps): `asked`, the first of `waits`.
-        taken, asked = Signal(), Signal(scoreboard_types(self._cfg).op)
-        waits, answer, asks = Signal(self._cfg.region_width + 1), Signal(), Signal()
+        taken = Signal()
+        asked = Signal(scoreboard_types(self._cfg).op)
+        waits = Signal(self._cfg.region_width + 1)
+        answer = Signal()
+        asks = Signal()
         quiet = Cat(op.kind == kind for kind in (OpKind.CLEAR, OpKind.PASS, OpKind.ORPHAN)).any()
         m.d.comb += [
             taken.eq(dut.o_op.valid & dut.o_op.ready),
@@ -111,7 +115,8 @@ class AcknowledgementsCountForTheirOpening(Spec):
             result.geometry.overflow_en,
             when=answer & self.into & (asked.region == self.home.region),
         )
-        orphan, orphan_epoch = Signal(), Signal(4)
+        orphan = Signal()
+        orphan_epoch = Signal(4)
         orphaned = self._free_bit("orphaned")  # the operation does what it does
         with m.If(
             taken
@@ -201,17 +206,17 @@ class AcknowledgementsCountForTheirOpening(Spec):
     def _packet(self, m):
         """A row's slot in the place, and one packet of the row on its way."""
         dut, home, place = self.dut, self.home, self.place
-        slot, stale = Signal(), Signal()  # the row has its slot; of an opening that is over
-        at, has, late = (
-            Signal(3),
-            Signal(),
-            Signal(),
-        )  # the packet; has the slot; which is of an opening that is over
+        slot = Signal()  # the row has its slot
+        stale = Signal()  # of an opening that is over
+        at = Signal(3)  # the packet
+        has = Signal()  # it has the slot
+        late = Signal()  # which is of an opening that is over
         epoch = Signal(4)
         looks, places, moves, forgets = (
             self._free_bit(name) for name in ("looks", "places", "moves", "forgets")
         )
-        old, age = Signal(3), Signal(3)
+        old = Signal(3)
+        age = Signal(3)
         live = home.is_now(RegionState.OPEN)
         given = (
             places

@@ -21,7 +21,8 @@ class BanksGoForward(BooksSpec):
 
     def promise(self, m):
         dut, update = self.dut, self.dut.region_update
-        has_last, last = Signal(), Signal(4)
+        has_last = Signal()
+        last = Signal(4)
         told = update.en & (update.region == self.region) & (update.bank == self.bank)
         free = Signal(init=1)  # as broadcast; an OPEN that ends at once is told as DONE
         with m.If(told):

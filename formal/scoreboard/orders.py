@@ -25,7 +25,10 @@ class KillOutlastsClear(_Orders):
 
     def promise(self, m):
         ready, kill = self.parts_in.books.ready, self.parts_in.walker.kill
-        forgets, calm, region, bank = Signal(), Signal(3), Signal.like(kill.region), Signal()
+        forgets = Signal()
+        calm = Signal(3)
+        region = Signal.like(kill.region)
+        bank = Signal()
         m.d.comb += forgets.eq(ready.en & ready.clear & ~ready.plain)
         with m.If(forgets):
             m.d.sync += [
@@ -101,7 +104,9 @@ class OpensShowBeforeTheNext(_Orders):
             dut.i_command.payload,
             dut.geometry_write.region,
         )
-        written, gave, strayed = Signal(), Signal(), Signal()
+        written = Signal()
+        gave = Signal()
+        strayed = Signal()
         m.d.sync += [
             written.eq(written | dut.geometry_write.en),
             gave.eq(gave | taken),

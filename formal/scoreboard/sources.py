@@ -42,7 +42,8 @@ def queue_lemmas(spec, queue, cfg, name):
     entries, used, ahead = ring_entries(spec, ring)
     came = [known_word(spec, came_table, n, f"came_{n}") for n in range(banks)]
     gone = [known_word(spec, gone_table, n, f"gone_{n}") for n in range(banks)]
-    inside, place = Signal(banks), Signal(width)
+    inside = Signal(banks)
+    place = Signal(width)
     for bank in range(banks):
         (put, known), (took, also_known) = came[bank], gone[bank]
         spec.lemma(f"both tables know bank {bank}", known == also_known)
@@ -74,7 +75,9 @@ class OverlapsAreKept(Spec):
         told = Cat(op.bank, op.region)
         reported = dut.overlap.en & (Cat(dut.overlap.bank, dut.overlap.region) == name)
         mine, taken = dut.o_op.valid & (told == name), moves(dut.o_op)
-        due, owed, others = Signal(), Signal(3), Signal(8)
+        due = Signal()
+        owed = Signal(3)
+        others = Signal(8)
         m.d.sync += [
             owed.eq(owed - (taken & mine) + (reported & (owed != 7))),
             due.eq(reported | (due & ~(taken & mine))),
@@ -117,11 +120,9 @@ class TicksComeInTime(Spec):
         quarter = timeout >> 2
         ticks = moves(dut.o_op) & (Cat(op.bank, op.region) == name)
         stalled = blocked(dut.o_op)
-        seen, all_cycles, cycles = (
-            Signal(),
-            Signal(34),
-            Signal(34),
-        )  # since the last tick; ``cycles`` without stalls
+        seen = Signal()
+        all_cycles = Signal(34)  # since the last tick
+        cycles = Signal(34)  # those without stalls
         with m.If(ticks):
             m.d.sync += [
                 seen.eq(1),

@@ -53,8 +53,11 @@ class _Tiles(Spec):
         """The exact count: ``acks`` counts an operation, ``full`` bytes make the tile, or as many
         as one that ``aims`` says; ``again``: it starts again then."""
         dut, op, width = self.dut, self.op, self._cfg.tile_width
-        total, fired, spoiled = Signal(width), Signal(), Signal()
-        counts, now = Signal(), Signal(width + 1)
+        total = Signal(width)
+        fired = Signal()
+        spoiled = Signal()
+        counts = Signal()
+        now = Signal(width + 1)
         bytes_fit = op.bytes < (1 << width)
         m.d.comb += [
             counts.eq(acks & op.bytes.any()),
@@ -142,7 +145,9 @@ class TileFiresExactly(_Tiles):
         )
         # What the geometry says, and since when the bank is live; a geometry is in force after two
         # cycles.
-        full, rows, live = Signal(cfg.tile_width), Signal(cfg.slot_width, init=1), Signal()
+        full = Signal(cfg.tile_width)
+        rows = Signal(cfg.slot_width, init=1)
+        live = Signal()
         with m.If(writes):
             m.d.sync += [
                 full.eq(tile_bytes),
@@ -219,7 +224,9 @@ class RangeTilesFireExactly(_Tiles):
         )
         setting = dut.dep_write.range
         writes = dut.dep_write.en & (dut.dep_write.index == dep)
-        full, armed, armed_now = Signal(cfg.tile_width), Signal(), Signal()
+        full = Signal(cfg.tile_width)
+        armed = Signal()
+        armed_now = Signal()
         full_now = Signal(cfg.tile_width)
         m.d.comb += [
             full_now.eq(Mux(writes, setting.threshold, full)),

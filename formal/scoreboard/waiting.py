@@ -53,7 +53,8 @@ class _Sums(Spec):
         self.name, self.owner = self._name(m, key, "key"), self._owner(key)
         self.place = Signal.like(inside.at, name="key_place")
         m.d.comb += self.place.eq(dut.place(self.name))
-        self.mine_in, self.mine_out = Signal(), Signal()
+        self.mine_in = Signal()
+        self.mine_out = Signal()
         shown = self._is_mine(m, out, "out")
         m.d.comb += [
             self.mine_in.eq(moves(dut.i) & self._is_mine(m, op, "in")),
@@ -91,7 +92,9 @@ class _Sums(Spec):
         came, ring = inside.came, inside.ring
         word, self.known = known_word(self, inside.sums, self.place, "sum")
         self.word = word = View(dut.sum, word)
-        self.comes, self.waits, self.offered = Signal(), Signal(), Signal()
+        self.comes = Signal()
+        self.waits = Signal()
+        self.offered = Signal()
         here = came.name.as_value() == self.name.as_value()
         m.d.comb += [
             self.comes.eq(inside.valid & here & self._owns(came.sum)),
@@ -223,7 +226,9 @@ class SumsSweep(_Sums):
     def promise(self, m):
         dut, inside = self.dut, self.inside
         came, gone = self.mine_in & dut.i.payload.mem, self.mine_out & dut.o.payload.mem
-        due, swept, over = Signal(), Signal(), Signal()
+        due = Signal()
+        swept = Signal()
+        over = Signal()
         self.suppose("one of this name is followed", ~over, when=came)
         with m.If(came):
             m.d.sync += [

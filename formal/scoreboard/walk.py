@@ -29,9 +29,12 @@ class _Walker(Spec):
         self.is_in = inside.is_in
         self.free_inputs(dut)
         op = dut.o_op.payload
-        self.taken, self.answer, asks = Signal(), Signal(), Signal()
+        self.taken = Signal()
+        self.answer = Signal()
+        asks = Signal()
         self.asked = Signal(cfg.region_width + 1)  # questions without an answer
-        self.head, self.kind = Signal(cfg.region_width), Signal.like(op.kind)  # the first of them
+        self.head = Signal(cfg.region_width)  # the first of them
+        self.kind = Signal.like(op.kind)
         m.d.comb += [
             self.taken.eq(moves(dut.o_op)),
             self.answer.eq(dut.result.valid & (dut.result.source == 1)),
@@ -95,7 +98,8 @@ class OrdersTakeTheirSteps(_Walker):
         }
         self.offers = {each: dut.o_op.valid & ~op.plain & (op.kind == each) for each in OpKind}
         self.ordering = Cat(self.offers[each] for each in ORDERS).any()
-        busy, again = Signal(), inside.opens
+        busy = Signal()
+        again = inside.opens
         with m.If(accepted):
             m.d.sync += [
                 command.eq(dut.i_command.payload),
@@ -151,7 +155,8 @@ class OrdersTakeTheirSteps(_Walker):
             ~now["purged"] | now["freed"],
             when=write.en & (write.region == region),
         )
-        cleared, tiles = Signal(len(inside.left)), Signal(len(inside.left))
+        cleared = Signal(len(inside.left))
+        tiles = Signal(len(inside.left))
         m.d.comb += tiles.eq(shape.full + shape.rest)
         with m.If(accepted):
             m.d.sync += cleared.eq(0)
@@ -222,7 +227,8 @@ class OrdersTakeTheirSteps(_Walker):
         """Purge, quiesce, sweep."""
         cfg, dut, run, now = self._cfg, self.dut, self.run, self.now
         op, command, region, kinds = self.op, self.command, self.region, self.kinds
-        self.phase, self.age = phase, age = Signal(4), Signal(4)
+        self.phase = phase = Signal(4)
+        self.age = age = Signal(4)
         m.d.sync += age.eq(age + (age != 15))
         self.swept = swept = Signal(4)  # cycles since the combiners last held something old
         m.d.sync += swept.eq(Mux(dut.sweeping | dut.sweep, 0, swept + (swept != 15)))
@@ -260,7 +266,9 @@ class OrdersTakeTheirSteps(_Walker):
         self.between = (phase != 0) | self.is_in["PURGE"]
 
         # Whether it was named as an overflow region before its order was taken by the books.
-        named, names, self.named_then = Signal(), Signal(), Signal()
+        named = Signal()
+        names = Signal()
+        self.named_then = Signal()
         shape_write = dut.geometry_write
         m.d.comb += names.eq(
             named
@@ -341,7 +349,8 @@ class OrdersTakeTheirSteps(_Walker):
         """Tiles, the overflow region, FREE."""
         dut, op, command, run = self.dut, self.op, self.command, self.run
         now, region, phase, kinds = self.now, self.region, self.phase, self.kinds
-        book, over_at = Signal(self.types.book), Signal(len(region))
+        book = Signal(self.types.book)
+        over_at = Signal(len(region))
         self.book, self.over_at = book, over_at
         with m.If((phase == 7) & self.answer):
             m.d.sync += [

@@ -62,7 +62,8 @@ class Pipeline(Spec):
 
     def taken(self, m):
         """The command taken last, and 1 until the next may be taken."""
-        port, busy = self.dut.i_command, Signal()
+        port = self.dut.i_command
+        busy = Signal()
         command = Signal.like(port.payload)
         with m.If(port.valid & port.ready):
             m.d.sync += [command.eq(port.payload), busy.eq(1)]
@@ -301,7 +302,8 @@ class OutputsAgree(Pipeline):
             | ~judging
             | ~self.past(judging, "judging_before"),
         )
-        cleared, age = Signal(), Signal(8)
+        cleared = Signal()
+        age = Signal(8)
         words = max(2 * cfg.groups, 2 * cfg.regions)
         m.d.sync += [
             cleared.eq(~dut.clearing),

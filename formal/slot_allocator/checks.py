@@ -43,7 +43,8 @@ class RowPacketsAreCheckedExactly(Spec):
             {"valid": 1, "row_bytes": cfg.row_bytes_width, "row_first": 24, "row_span": 25}
         )
         bank = data.StructLayout({"state": 2, "epoch": 4})
-        geometry, geometry_now = Signal(view), Signal(view)
+        geometry = Signal(view)
+        geometry_now = Signal(view)
         banks = [Signal(bank, name=f"bank{n}", init={"epoch": EPOCH_NEVER + n}) for n in range(2)]
         banks_now = [Signal(bank, name=f"bank{n}_now") for n in range(2)]
         m.d.comb += geometry_now.eq(geometry)
@@ -60,9 +61,12 @@ class RowPacketsAreCheckedExactly(Spec):
             m.d.sync += banks[n].eq(banks_now[n])
 
         # What was looked at last, and what it was then.
-        seen, seen_bank = Signal(view), Signal(bank)
-        mine, fresh = Signal(), Signal()  # it is the region's; a packet was looked at
-        region, epoch = Signal(cfg.region_width), Signal(4)
+        seen = Signal(view)
+        seen_bank = Signal(bank)
+        mine = Signal()  # it is the region's
+        fresh = Signal()  # a packet was looked at
+        region = Signal(cfg.region_width)
+        epoch = Signal(4)
         with m.If(look):
             m.d.sync += [
                 mine.eq(dut.region == number),
@@ -78,7 +82,10 @@ class RowPacketsAreCheckedExactly(Spec):
             (body.region[: cfg.region_width] == region) & (body.epoch == epoch),
             when=fresh,
         )
-        ahead, alive, early, unknown = Signal(4), Signal(), Signal(), Signal()
+        ahead = Signal(4)
+        alive = Signal()
+        early = Signal()
+        unknown = Signal()
         place = Signal(range(-(1 << 24), 1 << 24))
         m.d.comb += [
             ahead.eq(epoch - seen_bank.epoch),
@@ -201,7 +208,8 @@ class PlainPacketsAreCheckedExactly(Spec):
                 "group": cfg.group_width,
             }
         )
-        one, two = Signal(step), Signal(step)
+        one = Signal(step)
+        two = Signal(step)
         addr, end = Cat(Const(0, 4), dut.addr16), Cat(Const(0, 4), dut.addr16 + dut.len)
         with m.If(dut.move):
             m.d.sync += [
@@ -263,7 +271,8 @@ class RangesAreShown(Spec):
         self.free_inputs(dut)
         write = dut.dep_write
         self.suppose("range exists", write.index < cfg.dep_ranges, when=write.en)
-        index, kept = self.constant(cfg.dep_width, "index"), Signal(dut.ranges[0].shape())
+        index = self.constant(cfg.dep_width, "index")
+        kept = Signal(dut.ranges[0].shape())
         self.suppose("a range", index < cfg.dep_ranges)
         with m.If(write.en & (write.index == index)):
             m.d.sync += [kept[name].eq(write.range[name]) for name, _ in kept.shape()]

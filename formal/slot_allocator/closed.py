@@ -33,7 +33,10 @@ class ClosedRowsAreSunk(PipeSpec):
 
         # Whether the bank is open in the epoch, and has not been since a purge began that has
         # ended.
-        was_open, is_open, shut, barred = Signal(), Signal(), Signal(), Signal()
+        was_open = Signal()
+        is_open = Signal()
+        shut = Signal()
+        barred = Signal()
         mine = update.en & (update.region == region) & (update.bank == epoch[0])
         m.d.comb += is_open.eq(
             Mux(mine, (update.state == RegionState.OPEN) & (update.epoch == epoch), was_open)
@@ -55,7 +58,9 @@ class ClosedRowsAreSunk(PipeSpec):
         self.reach("a packet is placed", placed)
         self.reach("one that is not any more", barred & command.valid & ours(third))
         # Of the packet at each stage.
-        looked_open, second_open, third_open = Signal(), Signal(), Signal()
+        looked_open = Signal()
+        second_open = Signal()
+        third_open = Signal()
         with m.If(inside.take | inside.path.again):
             m.d.sync += looked_open.eq(is_open)
         with m.If(inside.move):
@@ -66,7 +71,8 @@ class ClosedRowsAreSunk(PipeSpec):
         self.always("it was open when it was looked up", third_open, when=placed)
         # What the checks are told: they rest on it.
         rows, plain = inside.rows, inside.plain
-        asked, of_packet = Signal(self.own.row), Signal()
+        asked = Signal(self.own.row)
+        of_packet = Signal()
         with m.If(rows.look | rows.look_bank):
             m.d.sync += [
                 asked.region.eq(rows.region),

@@ -26,11 +26,14 @@ class CommandsAreOfAKind(PipeSpec):
         sinks, refused = command.p.kind == Kind.SINK, command.p.reason != Reason.OK
         self.always("kinds", command.p.kind <= Kind.SINK, when=command.valid)
         self.always("reasons", sinks == refused, when=command.valid)
-        dut, asked, open_ = self.dut, self.inside.asked.i, Signal(range(REPLIES + 2))
+        dut = self.dut
+        asked = self.inside.asked.i
+        open_ = Signal(range(REPLIES + 2))
         m.d.sync += open_.eq(open_ + moves(asked) - dut.alloc_taken)
         self.suppose("only what was asked for is taken", open_ != 0, when=dut.alloc_taken)
         self.always("answers fit", open_ < REPLIES, when=moves(asked))
-        waiting, issued = Signal(range(COMMANDS + 2)), Signal()  # in the queue or held by issue
+        waiting = Signal(range(COMMANDS + 2))  # in the queue or held by issue
+        issued = Signal()
         self.free(issued)
         m.d.sync += waiting.eq(waiting + moves(command) - (issued & (waiting != 0)))
         self.suppose("the queue has a place", waiting <= COMMANDS, when=command.ready)
@@ -45,7 +48,8 @@ class FilledIsExact(Spec):
     def build(self, m):
         m.submodules.dut = dut = Issue(self._cfg)
         self.free_inputs(dut)
-        command, held = dut.i_command, Signal()
+        command = dut.i_command
+        held = Signal()
         with m.If(command.ready):
             m.d.sync += held.eq(command.valid)
         self.always("filled while no command waits", dut.filled == ~(command.valid | held))

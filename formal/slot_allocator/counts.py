@@ -28,17 +28,17 @@ class QueriesCountRows(TableSpec):
         region, bank = self.constant(cfg.region_width, "region"), self.constant(1, "bank")
         self.suppose("region exists", region < cfg.regions)
         opens = self.bank_of(m, region, bank)
-        seen, here, away = dut.obs_alloc, Signal(), Signal()
+        seen = dut.obs_alloc
+        here = Signal()
+        away = Signal()
         place = Mux(seen.overflow, self.region(seen.region).overflow, seen.region)
         m.d.comb += [
             here.eq(seen.en & (place == region) & (seen.bank == bank)),
             away.eq(seen.en & seen.overflow & (seen.region == region) & (seen.bank == bank)),
         ]
-        slots, moved, moved_before = (
-            Signal(cfg.slot_width),
-            Signal(cfg.slot_width),
-            Signal(cfg.slot_width),
-        )
+        slots = Signal(cfg.slot_width)
+        moved = Signal(cfg.slot_width)
+        moved_before = Signal(cfg.slot_width)
         fresh = Signal(range(self.SETTLES + 2))  # cycles until the counts are settled
         m.d.sync += [
             slots.eq(Mux(opens, 0, slots + here)),

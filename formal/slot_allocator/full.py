@@ -44,7 +44,8 @@ class RefusedOnlyWhenFull(TableSpec):
         mine, there = banks["own"], banks["other"]
         req, who, open_, ahead, answer = self.follow(m)
         seen_state = state(self.past(there["state"], "other_before"))
-        usable, full = Signal(), Signal()
+        usable = Signal()
+        full = Signal()
         m.d.comb += [
             usable.eq(
                 own.overflow_en

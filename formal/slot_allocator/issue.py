@@ -30,7 +30,8 @@ class _Issue(Spec):
         )
         self.suppose("victims only between commands", dut.filled, when=dut.victim_look)
         # The command that was taken and has not become anything yet.
-        held, taken = Signal(), Signal(command.p.shape())
+        held = Signal()
+        taken = Signal(command.p.shape())
         with m.If(command.ready):
             m.d.sync += [held.eq(command.valid), taken.eq(command.p)]
         self.lemma(
@@ -85,7 +86,10 @@ class CommandsBecomeWritesOrRefusals(_Issue):
         self.suppose("answers fit", level < REPLIES, when=dut.reply_en)
 
         # One arbitrary answer, and one arbitrary entry with the answer kept in it.
-        pick, marked, open_, ahead = Signal(), Signal(), Signal(), Signal(range(REPLIES + 1))
+        pick = Signal()
+        marked = Signal()
+        open_ = Signal()
+        ahead = Signal(range(REPLIES + 1))
         answer = Signal(dut.reply.shape())
         self.free(pick)
         begins = dut.reply_en & pick & ~marked
@@ -103,12 +107,11 @@ class CommandsBecomeWritesOrRefusals(_Issue):
                 open_.eq(ahead != 0),
             ]
         used = dut.alloc_taken & (at_once | later)
-        index, filled, entry = (
-            self.constant(len(command.index), "index"),
-            Signal(),
-            Signal(dut.reply.shape()),
-        )
-        row, known = Signal(dut.reply.shape()), Signal()
+        index = self.constant(len(command.index), "index")
+        filled = Signal()
+        entry = Signal(dut.reply.shape())
+        row = Signal(dut.reply.shape())
+        known = Signal()
         m.d.comb += row.eq(Mux(command.fresh, Mux(later, answer, dut.reply), entry))
         m.d.comb += known.eq(Mux(command.fresh, used, filled & (command.index == index)))
         with m.If(
@@ -245,7 +248,8 @@ class CommandsBecomeWritesOrRefusals(_Issue):
         thing = Cat(
             refused.p.plain, refused.p.src, refused.p.region, refused.p.epoch, refused.p.rowid
         )
-        last, some = Signal(len(thing)), Signal()
+        last = Signal(len(thing))
+        some = Signal()
         with m.If(refused.valid & ~was["refused"]):
             m.d.sync += [
                 last.eq(thing),
@@ -340,9 +344,16 @@ class BeatsFollowTheirWrite(_Issue):
         self.always("no beat without a packet", self.past(total != 0, "some"), when=new)
 
         # One arbitrary packet. Its kind is told by what its command became.
-        pick, marked, open_, ahead = Signal(), Signal(), Signal(), Signal.like(total)
-        sink, just, kept = Signal(), Signal(), Signal()
-        begun, first, given = Signal(), Signal.like(piece.p.part), Signal.like(piece.p.part)
+        pick = Signal()
+        marked = Signal()
+        open_ = Signal()
+        ahead = Signal.like(total)
+        sink = Signal()
+        just = Signal()
+        kept = Signal()
+        begun = Signal()
+        first = Signal.like(piece.p.part)
+        given = Signal.like(piece.p.part)
         self.free(pick)
         m.d.sync += just.eq(fire & pick & ~marked)
         refused = dut.o_refused.valid & ~self.past(blocked(dut.o_refused), "refusing")

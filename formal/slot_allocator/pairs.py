@@ -42,7 +42,8 @@ class SpillsArePaired(PipeSpec):
         writes, erases = asks & spill.p.write & sent.valid, asks & spill.p.write & ~sent.valid
 
         # The filter's port: what was looked at, and which change waits for its word.
-        looked, fresh = Signal(self.width), Signal()
+        looked = Signal(self.width)
+        fresh = Signal()
         self.looked_counter, self.fresh = looked, fresh
         changes = table.up | table.down
         with m.If(table.look):
@@ -52,7 +53,9 @@ class SpillsArePaired(PipeSpec):
             ]
         with m.Elif(changes):
             m.d.sync += fresh.eq(0)
-        came, left, at = Signal(), Signal(), Signal(self.width)
+        came = Signal()
+        left = Signal()
+        at = Signal(self.width)
         self.came, self.left, self.counted = came, left, at
         with m.If(changes):
             m.d.sync += [
@@ -82,7 +85,10 @@ class SpillsArePaired(PipeSpec):
         rowid, region = self.constant(24, "rowid"), self.constant(cfg.region_width, "region")
         bank = self.constant(1, "bank")
         ours = (spill.p.region == region) & (spill.p.bank == bank) & (spill.p.rowid == rowid)
-        held, busy, reading, erasing = Signal(), Signal(), Signal(), Signal()
+        held = Signal()
+        busy = Signal()
+        reading = Signal()
+        erasing = Signal()
         self.held, self.busy, self.reading, self.erasing = held, busy, reading, erasing
         with m.If(writes & ours):
             m.d.sync += held.eq(1)

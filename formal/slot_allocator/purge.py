@@ -45,7 +45,8 @@ class PurgeForgetsItsBank(PipeSpec):
             & (command.p.kind == Kind.ROW)
         )
         bank_ours = covers(purged, row.region, row.epoch[0])
-        gone, had = Signal(), Signal()
+        gone = Signal()
+        had = Signal()
         with m.If(placed):
             m.d.sync += [
                 gone.eq(0),

@@ -140,7 +140,8 @@ class RowKeepsItsSlot(PipeSpec):
         self.leaves = self.ours(third)
         self.taken = taken = inside.leave & self.leaves & ~third.refused
         self.in_rat, self.in_memory = Signal(name="in_rat"), Signal(name="in_memory")
-        self.index, self.missing = Signal.like(command.p.index), Signal(self.width, name="misses")
+        self.index = Signal.like(command.p.index)
+        self.missing = Signal(self.width, name="misses")
         self.after = Signal(range(-self._cfg.packet_bytes, 2 * self._cfg.max_row_bytes))
         mapped = self.in_rat | self.in_memory
         m.d.comb += self.after.eq(Mux(mapped, self.missing, self.row_bytes) - third.head.bytes)
@@ -171,7 +172,9 @@ class RowKeepsItsSlot(PipeSpec):
     def _memory(self, m):
         """One request at a time; the row's word is what was written last."""
         dut, spill = self.dut, self.dut.o_spill
-        self.word, self.busy, self.reading = Signal(WORD), Signal(), Signal()
+        self.word = Signal(WORD)
+        self.busy = Signal()
+        self.reading = Signal()
         with m.If(self.writes):
             m.d.sync += self.word.eq(self.sent)
         with m.If(spill.valid & spill.ready):

@@ -33,11 +33,9 @@ class FilterHasNoFalseNegatives(Spec):
         self.free_inputs(dut)
         index = self.constant(len(dut.index), "index")
         counted = Signal(self._width + 2)  # rows of this index that are spilled; stays when full
-        at_look, ours, fresh = (
-            Signal.like(counted),
-            Signal(),
-            Signal(),
-        )  # fresh: looked, not changed since
+        at_look = Signal.like(counted)
+        ours = Signal()
+        fresh = Signal()  # looked, not changed since
         with m.If(dut.look):
             m.d.sync += [
                 at_look.eq(counted),
@@ -143,8 +141,11 @@ class EngineAnswersEach(Spec):
         any_took = Cat(moves(each) for each in dut.i_request).any()
         answered = Signal()
         m.d.comb += answered.eq(Array(dut.done)[n])
-        open_, busy, write = Signal(), Signal(), Signal()
-        word, error = Signal(64), Signal()
+        open_ = Signal()
+        busy = Signal()
+        write = Signal()
+        word = Signal(64)
+        error = Signal()
         with m.If(took):
             m.d.sync += [
                 open_.eq(1),
@@ -197,10 +198,12 @@ class EngineAddressesWords(Spec):
         mem, write = dut.mem, dut.geometry_write
         region = self.constant(cfg.region_width, "region")
         first, bases = self.constant(24, "first"), [self.constant(48, f"base{n}") for n in range(2)]
-        ours, written = write.en & (write.region == region), Signal()
+        ours = write.en & (write.region == region)
+        written = Signal()
         with m.If(ours):
             m.d.sync += written.eq(1)
-        mine, job = Signal(), Signal(dut.i_request[0].payload.shape())
+        mine = Signal()
+        job = Signal(dut.i_request[0].payload.shape())
         for each in dut.i_request:
             with m.If(moves(each)):
                 m.d.sync += [

@@ -36,8 +36,12 @@ class RecordsAreSplitExactly(Spec):
         m.d.sync += waiting.eq(waiting + starts - left)
 
         # One arbitrary record.
-        pick, marked, open_, ahead = Signal(), Signal(), Signal(), Signal.like(waiting)
-        fields, now = Signal(head.p.shape()), self._expected(m, beat)
+        pick = Signal()
+        marked = Signal()
+        open_ = Signal()
+        ahead = Signal.like(waiting)
+        fields = Signal(head.p.shape())
+        now = self._expected(m, beat)
         self.free(pick)
         with m.If(starts & pick & ~marked):
             m.d.sync += [
@@ -107,7 +111,8 @@ class RecordsAreSplitExactly(Spec):
         """Head of a record with this first beat."""
         cfg, own, header = self._cfg, slice_types_of(self._cfg), beat.header
         units = [beat.mask.word_select(n, 16).any() for n in range(cfg.packet_flits)]
-        first, last = Signal(range(cfg.packet_flits)), Signal(range(cfg.packet_flits))
+        first = Signal(range(cfg.packet_flits))
+        last = Signal(range(cfg.packet_flits))
         m.d.comb += [
             first.eq(beat.part * (cfg.slice_bytes // 16)),
             last.eq(beat.part * (cfg.slice_bytes // 16)),
@@ -117,8 +122,10 @@ class RecordsAreSplitExactly(Spec):
                 m.d.comb += last.eq(n)
             with m.If(units[cfg.packet_flits - 1 - n]):
                 m.d.comb += first.eq(cfg.packet_flits - 1 - n)
-        head, row = Signal(own.head), Signal(own.row_body)
-        flat, groups = Signal(own.plain_body), cfg.packet_bytes // 8
+        head = Signal(own.head)
+        row = Signal(own.row_body)
+        flat = Signal(own.plain_body)
+        groups = cfg.packet_bytes // 8
         m.d.comb += [
             *(row[name].eq(header[name]) for name in ("region", "epoch", "rowid")),
             row.row_off.eq(Cat(first, header.block)),

@@ -70,7 +70,9 @@ class StoreKeepsWords(Spec):
         self.suppose("slice exists", n < cfg.slices)
         took = Cat(moves(each) for each in dut.i_request)
         self.asker = n
-        self.job, self.open, self.ours = Signal(dut.i_request[0].p.shape()), Signal(), Signal()
+        self.job = Signal(dut.i_request[0].p.shape())
+        self.open = Signal()
+        self.ours = Signal()
         with m.If(took.any()):
             m.d.sync += self.ours.eq(Array(took)[n])
         for each in dut.i_request:
@@ -88,7 +90,9 @@ class StoreKeepsWords(Spec):
         """The spill table: what it works at, and the row's word there."""
         dut = self.dut
         asked, answer = dut.o_request, dut.answer
-        self.busy, self.sent, self.below = Signal(), Signal(asked.p.shape()), Signal(64)
+        self.busy = Signal()
+        self.sent = Signal(asked.p.shape())
+        self.below = Signal(64)
         self.flag(self.busy, moves(asked), dut.answered)
         with m.If(moves(asked)):
             m.d.sync += self.sent.eq(asked.p)
@@ -131,8 +135,10 @@ class StoreKeepsWords(Spec):
 
     def _words(self, m):
         """What the row's word is, for the slices; ``sure`` until memory refused to keep it."""
-        dut, word = self.dut, Signal(WORD)
-        self.held, self.sure = held, sure = Signal(WORD), Signal(init=1)
+        dut = self.dut
+        word = Signal(WORD)
+        self.held = held = Signal(WORD)
+        self.sure = sure = Signal(init=1)
         self.job_word = job_word = Signal(WORD)
         m.d.comb += [
             word.eq(dut.reply.word),

@@ -43,7 +43,8 @@ class TableSpec(Spec):
             self.constant(write.geometry.shape(), f"region{n}") for n in range(cfg.regions)
         ]
         asked = Cat(each.valid for each in dut.i_request).any()
-        self.busy, self.written = Signal(), Signal(cfg.regions)
+        self.busy = Signal()
+        self.written = Signal(cfg.regions)
         with m.If(asked):
             m.d.sync += self.busy.eq(1)
         inside = self.inside
@@ -51,7 +52,8 @@ class TableSpec(Spec):
         self.lemma(
             "step 1", inside.now == (inside.second | (inside.one_valid & (inside.busy == 0)))
         )
-        self.taken, self.inflight = Signal(), Signal(4)
+        self.taken = Signal()
+        self.inflight = Signal(4)
         m.d.comb += self.taken.eq(Cat(moves(each) for each in dut.i_request).any())
         m.d.sync += self.inflight.eq(self.inflight + self.taken - dut.reply_en.any())
         for n, region in enumerate(self.regions):
@@ -80,10 +82,8 @@ class TableSpec(Spec):
         ours = update.en & (update.region == region) & (update.bank == bank)
         opens = Signal()
         m.d.comb += opens.eq(ours & (update.state == RegionState.OPEN))
-        is_open, older = (
-            Signal(),
-            Signal(4),
-        )  # older: requests taken before the bank was left, unanswered
+        is_open = Signal()
+        older = Signal(4)  # requests taken before the bank was left, unanswered
         with m.If(ours):
             m.d.sync += is_open.eq(opens)
         answered = dut.reply_en.any()
@@ -108,12 +108,13 @@ class TableSpec(Spec):
         """One arbitrary request, its slice, whether it is unanswered, the answers ahead of it, the
         cycle of its answer."""
         cfg, dut = self._cfg, self.dut
-        pick, marked, open_, ahead = Signal(), Signal(), Signal(), Signal(4)
-        req, who, taken_by = (
-            Signal(dut.i_request[0].p.shape()),
-            Signal(cfg.slices),
-            Signal(cfg.slices),
-        )
+        pick = Signal()
+        marked = Signal()
+        open_ = Signal()
+        ahead = Signal(4)
+        req = Signal(dut.i_request[0].p.shape())
+        who = Signal(cfg.slices)
+        taken_by = Signal(cfg.slices)
         self.free(pick)
         m.d.comb += taken_by.eq(Cat(moves(each) for each in dut.i_request))
         answered = dut.reply_en.any()
@@ -215,7 +216,9 @@ class TableGivesDenseSlots(TableSpec):
         dut = self.dut
         region, bank = self.constant(cfg.region_width, "region"), self.constant(1, "bank")
         opens = self.bank_of(m, region, bank)
-        seen, count, mine = dut.obs_alloc, Signal(cfg.slot_width), Signal()
+        seen = dut.obs_alloc
+        count = Signal(cfg.slot_width)
+        mine = Signal()
         place = Mux(seen.overflow, self.region(seen.region).overflow, seen.region)
         m.d.comb += mine.eq(seen.en & (place == region) & (seen.bank == bank))
         with m.If(opens):

@@ -93,7 +93,8 @@ class LookupDrains(PipeSpec, WaitSpec):
     def _stay(self, m, age, timers, busy, open_):
         """The longest way to each state, in cycles, with FAIR = 2 and two ways."""
         inside, ways = self.inside, self._cfg.rat_ways
-        found, stall = observe(inside.search), Signal(4)
+        found = observe(inside.search)
+        stall = Signal(4)
         idle, third = self.slow["IDLE"], inside.third
         ready = third.valid & ~inside.path.holds
         m.d.sync += stall.eq(Mux(ready & ~inside.leave, stall + ~stall.all(), 0))
@@ -170,7 +171,8 @@ class IssueDrains(WaitSpec):
         m.submodules.dut = dut
         self.free_inputs(dut)
         command, piece = dut.i_command.p, dut.i_piece
-        inside, part = Signal(), Signal.like(piece.p.part)
+        inside = Signal()
+        part = Signal.like(piece.p.part)
         with m.If(piece.valid & piece.ready):
             m.d.sync += [inside.eq(~piece.p.last), part.eq(piece.p.part)]
         self.suppose("parts go up", piece.p.part > part, when=piece.valid & inside)

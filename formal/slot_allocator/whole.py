@@ -120,7 +120,8 @@ class AllocatorJoinsItsParts(Spec):
         for n, lane in enumerate(lanes):
             self.always(f"ranges at {n}", plain(lane.ranges) == plain(ranges.ranges))
         # Overlaps: one part is heard in each cycle, none twice.
-        heard, which = Signal(), Signal(dut.o_overlap.shape())
+        heard = Signal()
+        which = Signal(dut.o_overlap.shape())
         m.d.comb += [
             heard.eq(Cat(moves(each) for each in tellers).any()),
             which.en.eq(heard),

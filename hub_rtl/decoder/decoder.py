@@ -175,7 +175,9 @@ class LogicalDestinationDecoder(wiring.Component):
         self._write_table(m, table)
 
         looked_up, look_valid, look_ready = self._look_up(m, entry, table)
-        judged, judged_valid, leave = Signal(self._judged()), Signal(), Signal()
+        judged = Signal(self._judged())
+        judged_valid = Signal()
+        leave = Signal()
         self._two_places(
             m,
             look_valid,
@@ -198,7 +200,9 @@ class LogicalDestinationDecoder(wiring.Component):
 
         An empty place takes whatever stands before it; ``full`` says whether that counts."""
         places = [Signal.like(judged, name=f"place{n}") for n in range(2)]
-        full, fill, drain = Signal(2), Signal(), Signal()
+        full = Signal(2)
+        fill = Signal()
+        drain = Signal()
         m.d.comb += [
             ready.eq(mutant("decoder.accepts_when_full", ~full.all(), 1)),
             judged.eq(Mux(drain, *reversed(places))),
@@ -247,7 +251,9 @@ class LogicalDestinationDecoder(wiring.Component):
             layout_of(OPERAND_PLAIN)(store.operand),
         )
         block_bits = ceil_log2(cfg.packet_bytes)
-        address_key, rotate_key, hash_key = Signal(LANE_KEY), Signal(LANE_KEY), Signal(LANE_KEY)
+        address_key = Signal(LANE_KEY)
+        rotate_key = Signal(LANE_KEY)
+        hash_key = Signal(LANE_KEY)
         m.d.comb += [
             address_key.eq(plain.addr[block_bits:]),
             rotate_key.eq(row.rowid + row.handle),
@@ -314,7 +320,10 @@ class LogicalDestinationDecoder(wiring.Component):
         handle = word.handle
         block_bits = ceil_log2(cfg.packet_bytes)
 
-        on_rotate, on_hash, on_fixed, on_lane = Signal(), Signal(), Signal(), Signal()
+        on_rotate = Signal()
+        on_hash = Signal()
+        on_fixed = Signal()
+        on_lane = Signal()
         m.d.comb += [
             on_rotate.eq(is_residue(held.keys[0], self.lane, cfg.lanes)),
             on_hash.eq(is_residue(held.keys[1], self.lane, cfg.lanes)),
@@ -348,7 +357,8 @@ class LogicalDestinationDecoder(wiring.Component):
                 )
             )
         replica = handle.replica[which] if cfg.replicas > 1 else handle.replica[0]
-        rank, dead = Signal(cfg.rank_width), Signal()
+        rank = Signal(cfg.rank_width)
+        dead = Signal()
         m.d.comb += [
             rank.eq(Mux(row.plain, plain.rank, replica.rank)),
             dead.eq(
@@ -362,7 +372,8 @@ class LogicalDestinationDecoder(wiring.Component):
         size, per_part = ceil_log2(cfg.slice_bytes), ceil_log2(self._units)
         part, parts = row.row_off[per_part:], handle.row_bytes[size:]
         rest, every = handle.row_bytes[UNIT:size], (1 << self._units) - 1
-        allowed, overrun = Signal(self._units), Signal()
+        allowed = Signal(self._units)
+        overrun = Signal()
         inside = mutant("decoder.part_behind_is_inside", parts > part, parts >= part)
         with m.If(inside if len(parts) else 0):
             m.d.comb += allowed.eq(every)
@@ -371,7 +382,8 @@ class LogicalDestinationDecoder(wiring.Component):
         watched = mutant("decoder.last_unit_never_overruns", every, every >> 1)
         m.d.comb += overrun.eq((store.units & ~allowed & watched).any())
 
-        status, epoch_status = Signal(REASON), Signal(REASON)
+        status = Signal(REASON)
+        epoch_status = Signal(REASON)
         m.d.comb += epoch_status.eq(check_epoch(row.epoch, handle, word.hold))
         with m.If(Mux(row.plain, ~held.rank_ok, ~held.handle_ok | ~word.known)):
             m.d.comb += status.eq(Reason.UNKNOWN)

@@ -69,13 +69,12 @@ class StoreSteer(wiring.Component):
         )
         parts = residue_parts(m, key, cfg.lanes)
         parts_q = [Signal.like(part, name=f"part{n}") for n, part in enumerate(parts)]
-        keyed, keyed_valid, keyed_ready = Signal(self._store), Signal(), Signal()
-        out, out_lane, taken = (
-            Signal(self._store),
-            Signal(cfg.lanes),
-            Signal(),
-        )  # out_lane: one-hot, 0 when empty
-
+        keyed = Signal(self._store)
+        keyed_valid = Signal()
+        keyed_ready = Signal()
+        out = Signal(self._store)
+        out_lane = Signal(cfg.lanes)  # one-hot, 0 when empty
+        taken = Signal()
         m.d.comb += [
             entry.o.ready.eq(~keyed_valid | keyed_ready),
             keyed_ready.eq(

@@ -183,11 +183,9 @@ class HubConsumer(wiring.Component):
     def _configure(self, m, allocator, scoreboard):
         """Broadcasts of configuration go to every slice: the strobe through a register, what is
         written stays that long."""
-        geometry_write, window_write, dep_write = (
-            Signal.like(self.geometry_write),
-            Signal.like(self.window_write),
-            Signal.like(self.dep_write),
-        )
+        geometry_write = Signal.like(self.geometry_write)
+        window_write = Signal.like(self.window_write)
+        dep_write = Signal.like(self.dep_write)
         for late, early in (
             (geometry_write, self.geometry_write),
             (window_write, self.window_write),

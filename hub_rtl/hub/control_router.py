@@ -61,7 +61,9 @@ class ControlRouter(wiring.Component):
         m.submodules.received = received = StreamMerge(
             _some("type", "src", "body"), cfg.slices + 1, stage=StreamStage
         )
-        to_own, flit, local = received.i[cfg.slices], header(self.i_control.payload), Signal()
+        to_own = received.i[cfg.slices]
+        flit = header(self.i_control.payload)
+        local = Signal()
         source = mutant("hub.own_control_keeps_sender", self.rank, flit.src)
         ready = mutant(
             "hub.control_waits_for_both",
@@ -105,7 +107,8 @@ class ControlRouter(wiring.Component):
         of received ones did."""
         cfg = self._cfg
         link = header_layout()(self.o_link.payload)
-        own_rank, own_done = Signal(cfg.ranks), Signal()
+        own_rank = Signal(cfg.ranks)
+        own_done = Signal()
         link_done = self.o_link.valid & self.o_link.ready
         m.d.sync += own_done.eq(
             mutant("hub.control_done_when_offered", to_own.valid & to_own.ready, to_own.valid)

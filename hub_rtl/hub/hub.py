@@ -188,7 +188,8 @@ class Hub(wiring.Component):
             if name != "tag"
         ]
         m.d.comb += commands.i[1].payload.tag.eq(1 << own)
-        answer, from_csr = producer.o_response, Signal()
+        answer = producer.o_response
+        from_csr = Signal()
         m.d.comb += [
             from_csr.eq(
                 mutant(

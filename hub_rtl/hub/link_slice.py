@@ -166,7 +166,8 @@ class LinkSlice(wiring.Component):
             )
 
         to = header_layout()(packet.p.data).dst
-        goes, own = Signal(count), Signal(count)
+        goes = Signal(count)
+        own = Signal(count)
         m.d.comb += [
             goes.eq(towards(mutant("hub.messages_by_sender", to, self.rank))),
             own.eq(towards(self.rank)),

@@ -46,9 +46,15 @@ class NewsSplit(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         beat, news, words = self.i_record.p, self.o_news.p, self._bytes * BYTE // WORD
-        at, named, more = Signal(index_width(words)), Signal(words), Signal()  # entry of the beat
-        entry_here, good, done, ended = Signal(), Signal(), Signal(), Signal()
-        entry, mask = Signal(news_layout()), Signal(self._bytes)
+        at = Signal(index_width(words))  # entry of the beat
+        named = Signal(words)
+        more = Signal()
+        entry_here = Signal()
+        good = Signal()
+        done = Signal()
+        ended = Signal()
+        entry = Signal(news_layout())
+        mask = Signal(self._bytes)
         m.d.comb += [
             entry.eq(beat.data.word_select(at, WORD)),
             mask.eq(beat.mask.word_select(beat.part, self._bytes)),

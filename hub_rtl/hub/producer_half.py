@@ -153,7 +153,8 @@ class HubProducer(wiring.Component):
         """Every decoder to its packet manager, and to a merge for own-rank stores; what
         ProducerControl broadcasts comes through one register for all."""
         cfg = self._cfg
-        handle_write, flush = Signal.like(control.o_handle_write), Signal()
+        handle_write = Signal.like(control.o_handle_write)
+        flush = Signal()
         m.d.sync += [handle_write.eq(control.o_handle_write), flush.eq(control.o_flush)]
         for n, decoder in enumerate(decoders):
             connect(m, flipped(self.i_store[n]), decoder.i_store)

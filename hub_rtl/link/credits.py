@@ -96,12 +96,10 @@ class SendCredits(wiring.Component):
         ]
         # First cycle: the credits that the total leaves, were it good; a credit taken meanwhile is
         # one less.
-        told, src, after, none = (
-            Signal(),
-            Signal(self._cfg.rank_width),
-            Signal(CREDIT),
-            Signal(CREDIT),
-        )
+        told = Signal()
+        src = Signal(self._cfg.rank_width)
+        after = Signal(CREDIT)
+        none = Signal(CREDIT)
         self.observe = SendCreditsObserve(left, none_at, told, src, after)
         m.d.comb += none.eq(_of_rank(none_at, said.rank))
         m.d.sync += [
@@ -178,7 +176,8 @@ class ReceiveCredits(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         ranks = self._cfg.ranks
-        pending, enough = Signal(ranks), Signal(ranks)
+        pending = Signal(ranks)
+        enough = Signal(ranks)
         self.observe = ReceiveCreditsObserve([], [], [], pending)
         self._count(m, pending, enough)
         late = self._age(m, pending)
@@ -238,7 +237,8 @@ class ReceiveCredits(wiring.Component):
         # A shared tick marks what is pending; what is still pending and marked at the next tick has
         # waited long enough.
         tick = Signal(self._tick_bits)
-        marked, late = Signal(ranks), Signal(ranks)
+        marked = Signal(ranks)
+        late = Signal(ranks)
         m.d.sync += tick.eq(tick + 1)
         for n in range(ranks):
             # Without a report: nothing is pending, so nothing is marked.
@@ -262,11 +262,9 @@ class ReceiveCredits(wiring.Component):
         """Takes the sources that are due in turn, and offers one at a time for a CREDIT flit."""
         cfg, reports, ranks = self._cfg, self.reports, self._cfg.ranks
         m.submodules.arbiter = arbiter = RoundRobin(ranks)
-        due, sending, pick = (
-            Signal(ranks),
-            Signal(ranks),
-            Signal(ranks),
-        )  # pick and sending: one-hot or none
+        due = Signal(ranks)
+        sending = Signal(ranks)  # one-hot or none
+        pick = Signal(ranks)  # one-hot or none
         m.d.comb += [
             due.eq(waits & ~sending),
             reports.due.eq((pick & due).any()),

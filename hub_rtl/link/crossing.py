@@ -160,9 +160,12 @@ class Crossing(wiring.Component):
 
     def _tell(self, m):
         """What headers tell; the wire waits while there is no room for it."""
-        wire, rx, hold = self.rx, self.o_rx, Signal()
+        wire = self.rx
+        rx = self.o_rx
+        hold = Signal()
         queue = self._queue(m, "notices", self._notice.size, NOTICES)
-        told, seen = Signal(self._notice), self._notice(queue.r_data)
+        told = Signal(self._notice)
+        seen = self._notice(queue.r_data)
         names = [name for name, _ in self._notice]
         m.d.comb += [
             *(told[name].eq(getattr(self.link, name)) for name in names),
@@ -183,7 +186,8 @@ class Crossing(wiring.Component):
         """Strobes are added up until the queue takes their numbers."""
         waiting = self.observe.counted
         queue = self._queue(m, "numbers", self._steps.size, NUMBERS)
-        given, seen = Signal(), self._steps(queue.r_data)
+        given = Signal()
+        seen = self._steps(queue.r_data)
         m.d.comb += [
             queue.w_data.eq(waiting),
             queue.w_en.eq(waiting.as_value().any()),

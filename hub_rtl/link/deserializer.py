@@ -154,11 +154,9 @@ class Deserializer(wiring.Component):
             header_layout(kind)(flit)
             for kind in (PacketType.ROW, PacketType.PLAIN, PacketType.NEWS)
         )
-        fields, first, span = (
-            Signal(self._record["header"].shape),
-            Signal(ceil_log2(units)),
-            Signal(units),
-        )
+        fields = Signal(self._record["header"].shape)
+        first = Signal(ceil_log2(units))
+        span = Signal(units)
         entries = Signal(cfg.packet_bytes)
         is_plain, is_news = row.type == PacketType.PLAIN, row.type == PacketType.NEWS
         m.d.comb += [
@@ -184,9 +182,13 @@ class Deserializer(wiring.Component):
         header, per_part = header_layout()(arrived.data), size // FLIT_BYTES
         parts_of_flit = FLIT // size  # that a mask flit is about
         fields, first, span_now, whole = self._fields(m, arrived.data)
-        inside, place, packet = Signal(), Signal(range(PLACES)), Signal(range(PLACES))
-        masks_left, left = Signal(range(cfg.mask_flits + 1)), Signal(LEN)
-        unit, span = Signal.like(first), Signal.like(span_now)
+        inside = Signal()
+        place = Signal(range(PLACES))
+        packet = Signal(range(PLACES))
+        masks_left = Signal(range(cfg.mask_flits + 1))
+        left = Signal(LEN)
+        unit = Signal.like(first)
+        span = Signal.like(span_now)
         some = Signal(cfg.packet_bytes // size)  # parts of which the mask names a byte
         begins, of_mask, of_data, ends, cut = (
             Signal(name=name) for name in ("begins", "of_mask", "of_data", "ends", "cut")
@@ -261,8 +263,10 @@ class Deserializer(wiring.Component):
     def _hand_out(self, m, payload, headers, masks, beats):
         """Reads the next beat when the last one has gone; keeps room for what is on its way.
         Returns the beats not read yet."""
-        out, load = self.o_beat, Signal()
-        place, packet = Signal(range(PLACES)), Signal(range(PLACES))
+        out = self.o_beat
+        load = Signal()
+        place = Signal(range(PLACES))
+        packet = Signal(range(PLACES))
         held = Signal(range(PLACES + 1))  # beats that are there, not read yet
         m.d.comb += [
             load.eq(beats.o.valid & (out.ready | ~out.valid)),

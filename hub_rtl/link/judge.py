@@ -48,7 +48,10 @@ def judge(m, cfg, rx, rank, lane):
     # A span is good when it stays inside its packet-sized block of `packet_flits` 16-byte
     # units.
     unit_bits = ceil_log2(cfg.packet_flits)
-    unit, span, good_len, good = Signal(unit_bits), Signal(LEN + 1), Signal(), Signal()
+    unit = Signal(unit_bits)
+    span = Signal(LEN + 1)
+    good_len = Signal()
+    good = Signal()
     entries = header_layout(PacketType.NEWS)(first.data).count
     good_news = (
         entries.any()
@@ -87,8 +90,12 @@ def judge(m, cfg, rx, rank, lane):
     ]
     # What delimits frames is ``tlast`` alone: which flit is a header, and its number, hang on no
     # judgement of it.
-    within, begins, fresh, right = Signal(), Signal(), Signal(), Signal()
-    expected, ahead = Signal(SEQ), Signal(SEQ)
+    within = Signal()
+    begins = Signal()
+    fresh = Signal()
+    right = Signal()
+    expected = Signal(SEQ)
+    ahead = Signal(SEQ)
     m.d.comb += [
         begins.eq(first.valid & ~within & ~(kinds["idle"] & first.last)),
         ahead.eq(header.seq - expected),

@@ -73,7 +73,8 @@ class LinkTx(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         chosen = Signal(link_types_of(self._cfg).chosen)
-        chosen_valid, advance = Signal(), Signal()
+        chosen_valid = Signal()
+        advance = Signal()
         self._choose(m, chosen, chosen_valid, advance)
         m.submodules.output = output = StreamRegister(link_types_of(self._cfg).wire)
         m.d.comb += [
@@ -102,15 +103,19 @@ class LinkTx(wiring.Component):
         cfg, reports = self._cfg, self.reports
         control = header_layout()(self.i_control.payload)
         control_dst = control.dst[: cfg.rank_width]
-        inside, paced, patience, urgent = (
-            Signal(),
-            Signal(),
-            Signal(range(self._patience)),
-            Signal(),
-        )
-        has_credit, is_dead, others = Signal(), Signal(), Signal()
-        go_control, go_packet, go_credit, go_message = (Signal() for _ in range(4))
-        pushes_in, told = Signal(), self.i_message
+        inside = Signal()
+        paced = Signal()
+        patience = Signal(range(self._patience))
+        urgent = Signal()
+        has_credit = Signal()
+        is_dead = Signal()
+        others = Signal()
+        go_control = Signal()
+        go_packet = Signal()
+        go_credit = Signal()
+        go_message = Signal()
+        pushes_in = Signal()
+        told = self.i_message
         m.d.comb += [
             has_credit.eq(self.control_ready.bit_select(control_dst, 1)),
             is_dead.eq(self.peer_dead.bit_select(control_dst, 1)),
@@ -188,8 +193,10 @@ class LinkTx(wiring.Component):
     def _fill(self, m, chosen, moves, flit):
         """Second stage: own fields into headers; the total is that of this very cycle."""
         cfg, reports = self._cfg, self.reports
-        header, filled = header_layout()(chosen.data), Signal(header_layout())
-        dest, seq = Signal(cfg.rank_width), Signal(SEQ)
+        header = header_layout()(chosen.data)
+        filled = Signal(header_layout())
+        dest = Signal(cfg.rank_width)
+        seq = Signal(SEQ)
         is_credit = header.type == PacketType.CREDIT
         m.d.comb += [
             reports.dst.eq(header.dst[: cfg.rank_width]),

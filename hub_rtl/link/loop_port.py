@@ -88,7 +88,8 @@ class LoopPort(wiring.Component):
         sender = header_layout()(self.i_control.payload).src
         left = Signal(range(LOOP_PACKETS + 1), init=LOOP_PACKETS)
         control_left = Signal(range(cfg.ctl_credits + 1), init=cfg.ctl_credits)
-        freed, control_taken = Signal(), Signal()
+        freed = Signal()
+        control_taken = Signal()
         takes = self.take.en & (self.take.rank == self.rank)
         m.d.sync += [
             left.eq(

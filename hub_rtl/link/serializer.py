@@ -86,7 +86,8 @@ class Serializer(wiring.Component):
             self._slice_bytes * BYTE, PLACES * parts, bypass=False, quick=True
         )
         m.submodules.heads = heads = RegisterQueue(self._head, PLACES)
-        held, leaves = Signal(range(PLACES + 1)), Signal()
+        held = Signal(range(PLACES + 1))
+        leaves = Signal()
         ends, filled = self._take(m, payload)
         m.d.sync += heads.i.valid.eq(ends)
         self._measure(m, ends, heads.i.payload)
@@ -109,7 +110,9 @@ class Serializer(wiring.Component):
 
     def _take(self, m, payload):
         """Stores beats, 0 for the bytes that are not there. Returns: a record ends, its place."""
-        beat, place, ends = self.i_record.p, Signal(), Signal()
+        beat = self.i_record.p
+        place = Signal()
+        ends = Signal()
         mask = Signal(self._slice_bytes)
         there = Cat(bit.replicate(BYTE) for bit in mask)
         m.d.comb += [
@@ -126,7 +129,9 @@ class Serializer(wiring.Component):
     def _measure(self, m, ends, head):
         """First step: which units have a byte, and all. Second: span and header."""
         beat, units, entry_bytes = self.i_record.p, self._cfg.packet_flits, WORD // BYTE
-        header, some, whole = Signal.like(beat.header), Signal(units), Signal(units)
+        header = Signal.like(beat.header)
+        some = Signal(units)
+        whole = Signal(units)
         with m.If(ends):
             m.d.sync += [
                 header.eq(beat.header),
@@ -137,7 +142,8 @@ class Serializer(wiring.Component):
                     for bits, kind in ((some, lambda unit: unit.any()), (whole, lambda u: u.all()))
                 ),
             ]
-        below, above = Signal(units), Signal(units)  # some unit before this one, after it
+        below = Signal(units)  # some unit before this one
+        above = Signal(units)  # some unit after it
         m.d.comb += [
             below.eq(any_before(m, some, "some_before")),
             above.eq(any_before(m, some[::-1], "some_after")[::-1]),
@@ -186,10 +192,15 @@ class Serializer(wiring.Component):
         """Header, mask flits, units; what stands behind the flit being loaded is read ahead."""
         head, flit, masks = heads.payload, self.o_packet.p, self._cfg.mask_flits
         units_per_part = self._slice_bytes // FLIT_BYTES
-        busy, place = Signal(), Signal()
-        masks_left, left = Signal(range(masks + 1)), Signal(range(self._cfg.frame_flits))
-        unit, ahead = Signal(len(head.first)), Signal(len(head.first))
-        load, of_unit, last = Signal(), Signal(), Signal()
+        busy = Signal()
+        place = Signal()
+        masks_left = Signal(range(masks + 1))
+        left = Signal(range(self._cfg.frame_flits))
+        unit = Signal(len(head.first))
+        ahead = Signal(len(head.first))
+        load = Signal()
+        of_unit = Signal()
+        last = Signal()
         m.d.comb += [
             load.eq(self.o_packet.ready | ~self.o_packet.valid),
             of_unit.eq(load & busy & (masks_left == 0)),

@@ -81,13 +81,18 @@ class SliceCredits(wiring.Component):
         m.submodules.returned = answers = RegisterQueue(types_of(cfg).returned, 2)
         wiring.connect(m, answers.o, wiring.flipped(self.o_returned))
         left = [Signal(range(places + 1), init=first, name=f"left_{n}") for n in range(cfg.ranks)]
-        message, now = Signal.like(self.granted), Signal(self._stage)
+        message = Signal.like(self.granted)
+        now = Signal(self._stage)
         self.observe = SliceCreditsObserve(left, books, now, answers)
         self._look_up(m, books, left, message, now)
 
-        src, base = now.rank, Signal(range(places + 1))
-        more, part, kept = Signal(range(2 << GRANT)), Signal.like(base), Signal.like(base)
-        fits, gives = Signal(), Signal()
+        src = now.rank
+        base = Signal(range(places + 1))
+        more = Signal(range(2 << GRANT))
+        part = Signal.like(base)
+        kept = Signal.like(base)
+        fits = Signal()
+        gives = Signal()
         m.d.comb += [
             base.eq(now.left - now.took),
             more.eq(base + Mux(now.newer, now.gain, 0)),
@@ -124,7 +129,9 @@ class SliceCredits(wiring.Component):
 
     def _look_up(self, m, books, left, message, now):
         """Two steps: the rank's book is read; what the message adds to what is left."""
-        src, book, gain = message.what.rank, books.r_data, Signal(GRANT)
+        src = message.what.rank
+        book = books.r_data
+        gain = Signal(GRANT)
         unused = [Const(0)] * ((1 << len(src)) - self._cfg.ranks)
         m.d.sync += message.eq(self.granted)
         m.d.comb += [

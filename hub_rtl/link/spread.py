@@ -45,7 +45,9 @@ class RecordSpread(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         links, record, header = self._links, self.i_record, self.i_record.p.header
-        turn, target, named = Signal(links, init=1), Signal(links), Signal(links)
+        turn = Signal(links, init=1)
+        target = Signal(links)
+        named = Signal(links)
         self.observe = RecordSpreadObserve(turn)
         period = self._lanes * links
         place = residue(residue_parts(m, header.block[:LANE_KEY], period, "block"), period)

@@ -87,7 +87,8 @@ class SpillPortMerge(wiring.Component):
     def _choose(self, m, arbiter, flag_in, aw_out, w_out, owners):
         """The write that goes next, when address, word and owner have a place; 1: a flag's."""
         spill = self.spill
-        go, is_flag = Signal(), Signal()
+        go = Signal()
+        is_flag = Signal()
         room = arbiter.requests.any() & aw_out.i.ready & w_out.i.ready & owners.i.ready
         m.d.comb += [
             arbiter.requests.eq((spill.aw.valid & spill.w.valid) | (flag_in.o.valid << 1)),

@@ -117,7 +117,8 @@ class MemoryWriter(wiring.Component):
         last one written."""
         mem = self.mem
         open_bursts = Signal(range(self._cfg.write_depth + 1))  # not all their beats accepted
-        ended, written = Signal(), Signal()
+        ended = Signal()
+        written = Signal()
         has_burst = mutant(
             "memory.data_before_address",
             mutant("memory.data_waits_a_cycle", open_bursts.any() | accepted, open_bursts.any()),
@@ -142,7 +143,8 @@ class MemoryWriter(wiring.Component):
         """Answers meet their contexts; the strobe of an acknowledgement taken."""
         mem = self.mem
         unanswered = Signal(range(self._cfg.write_depth + 1))  # bursts written, not yet answered
-        answered, acked = Signal(), Signal()
+        answered = Signal()
+        acked = Signal()
         m.d.comb += [
             mem.bready.eq(1),
             answered.eq(

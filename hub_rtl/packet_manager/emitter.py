@@ -93,11 +93,14 @@ class Emitter(wiring.Component):
         item = Signal(data.StructLayout({"lock": t.lock, "had": t.had}))
         m.submodules.queue = queue = RegisterQueue(item.shape(), self._ahead)
         sent = Signal(t.parts)
-        now, left, part = Signal.like(item), Signal(t.parts), Signal(t.parts)
+        now = Signal.like(item)
+        left = Signal(t.parts)
+        part = Signal(t.parts)
         some, last, fetch, moves, finish = (
             Signal(name=n) for n in ("some", "last", "fetch", "moves", "finish")
         )
-        header, had = record.p.header, Signal(t.parts)
+        header = record.p.header
+        had = Signal(t.parts)
         self.observe = EmitterObserve(queue, steps, sent, had)
         m.d.comb += [
             item.lock.eq(lands),
@@ -140,7 +143,8 @@ class Emitter(wiring.Component):
             self.tail.taken.eq(record.valid & record.p.last & record.ready),
             self.tail.rank.eq(self.info.key.rank),
         ]
-        ahead, ahead_next = Signal(range(self._ahead + 1)), Signal(range(self._ahead + 2))
+        ahead = Signal(range(self._ahead + 1))
+        ahead_next = Signal(range(self._ahead + 2))
         m.d.comb += [
             ahead_next.eq(ahead + self.granted - self.missed - finish),
             self.idle.eq(ahead == 0),
@@ -158,7 +162,8 @@ class Emitter(wiring.Component):
             steps.append(Signal(t.lock, name=f"locked_{n + 1}"))
             m.d.sync += steps[-1].eq(before)
             before = steps[-1]
-        landed, told = Signal(t.lock), Signal(t.lock)
+        landed = Signal(t.lock)
+        told = Signal(t.lock)
         landed_now, too_soon = (step.as_value() for step in (steps[-1], steps[-2]))
         m.d.comb += landed.eq(mutant("packet_manager.sent_before_landed", landed_now, too_soon))
         m.d.sync += told.eq(landed)
@@ -209,7 +214,8 @@ class Emitter(wiring.Component):
 
     def _tell(self, m):
         """Bytes of the row packet whose last beat was taken, in two steps."""
-        info, taken = self.info, Signal(self.o_sent.shape())
+        info = self.info
+        taken = Signal(self.o_sent.shape())
         counts = [
             Signal(FLIT_BYTES.bit_length(), name=f"bytes_{n}")
             for n in range(len(self.mask) // FLIT_BYTES)

@@ -90,7 +90,8 @@ class Entries(wiring.Component):
         )
         m.submodules.infos = infos = Ram(t.info, depth, bypass=False, quick=depth <= 64)
         m.d.sync += self.slot.eq(self.slot + self.arrives.en)
-        op, part = Signal(t.found), Signal(t.parts)  # C4
+        op = Signal(t.found)  # C4
+        part = Signal(t.parts)
         m.d.sync += op.eq(self.found)
         store, written = op.store, waiting.r_data
         m.d.comb += [
@@ -148,7 +149,9 @@ class Entries(wiring.Component):
         """C5: parts with bytes before this store, and a normal store with it: read in C4; twice,
         the sender looks as well."""
         t = self._types
-        had, normal, states = Signal(t.parts), Signal(), []
+        had = Signal(t.parts)
+        normal = Signal()
+        states = []
         for name, en, index in (
             ("state", 1, op.index),
             ("state_out", self.peek.en, self.peek.index),
@@ -187,8 +190,11 @@ class Entries(wiring.Component):
         m.submodules.masks_out = masks_out = Ram(
             self._cfg.packet_bytes, self._cfg.pool_depth, granules=t.parts, bypass=False
         )
-        known, mask, place = Signal(), Signal(size), Signal.like(masks.w_addr)
-        whole, twice = Signal(t.units), Signal(t.units)
+        known = Signal()
+        mask = Signal(size)
+        place = Signal.like(masks.w_addr)
+        whole = Signal(t.units)
+        twice = Signal(t.units)
         m.d.sync += place.eq(masks.r_addr)
         m.d.comb += [
             masks.r_en.eq(1),
@@ -223,8 +229,11 @@ class Entries(wiring.Component):
         t, depth = self._types, self._cfg.pool_depth
         m.submodules.done = done = Ram(t.parts, depth, quick=True)
         m.submodules.fulls = fulls = Ram(1, depth, quick=True)
-        last, had_6, normal_6 = Signal.like(merging), Signal(t.parts), Signal()
-        needed, parts = Signal(t.units), Signal(t.parts)
+        last = Signal.like(merging)
+        had_6 = Signal(t.parts)
+        normal_6 = Signal()
+        needed = Signal(t.units)
+        parts = Signal(t.parts)
         m.d.sync += [
             last.eq(merging),
             had_6.eq(had),
@@ -236,7 +245,9 @@ class Entries(wiring.Component):
                 (merging.units > n * t.units + unit) & merging.part[n] for n in range(t.parts)
             )
             m.d.sync += needed[unit].eq(asks.any())
-        before, part_done, full = Signal(t.parts), Signal(), Signal()
+        before = Signal(t.parts)
+        part_done = Signal()
+        full = Signal()
         m.d.comb += [
             done.r_en.eq(1),
             done.r_addr.eq(merging.index),

@@ -64,11 +64,14 @@ class Fence(wiring.Component):
         m = Module()
         cfg, t = self._cfg, self._types
         mark, covered = self.mark, self.covered
-        leaves_covered, just_marked, left = Signal(), Signal(), Signal(cfg.ranks)
+        leaves_covered = Signal()
+        just_marked = Signal()
+        left = Signal(cfg.ranks)
         less = Signal(cfg.ranks)
         counts = [Signal(t.count_width, name=f"covered_{r}") for r in range(cfg.ranks)]
         self.observe = FenceObserve(counts, less)
-        late, drains = self._tail(m, leaves_covered), Signal(cfg.ranks)
+        late = self._tail(m, leaves_covered)
+        drains = Signal(cfg.ranks)
         m.d.comb += leaves_covered.eq(covered.bit_select(self.leaves.index, 1))
         m.d.sync += [
             just_marked.eq(mark.en),
@@ -108,7 +111,9 @@ class Fence(wiring.Component):
         """Ranks of covered packets whose last beat waits, or whose bytes the ledger does not show
         yet."""
         cfg, tail, mark = self._cfg, self.tail, self.mark.en
-        kept, now, ranks = Signal(), Signal(), 0
+        kept = Signal()
+        now = Signal()
+        ranks = 0
         left = self.leaves.en & ~self.leaves.sunk
         m.d.comb += now.eq(
             mutant("packet_manager.mark_misses_tail", mark, 0) | Mux(left, leaves_covered, kept)

@@ -147,7 +147,8 @@ class PacketManager(wiring.Component):
         ):
             for name in names:
                 m.d.comb += [getattr(sink, name).eq(getattr(source, name)) for sink in sinks]
-        dead, takes = Signal(cfg.ranks), tags.found.en & tags.found.new
+        dead = Signal(cfg.ranks)
+        takes = tags.found.en & tags.found.new
         m.d.sync += dead.eq(self.peer_dead)
         m.d.comb += [
             lists.dead.eq(dead),
@@ -168,7 +169,8 @@ class PacketManager(wiring.Component):
     def _arrive(self, m, tags, entries):
         """A store goes to the tags, its bytes wait for what they find. One without bytes is taken
         and forgotten."""
-        store, some = self.i_store.p, Signal()
+        store = self.i_store.p
+        some = Signal()
         key, row = tags.i.p.key, tags.i.p.key.body.row
         m.d.comb += [
             some.eq(self.i_store.valid & store.mask.any()),

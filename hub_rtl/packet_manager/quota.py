@@ -36,8 +36,11 @@ class FreeList(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         t = self._types
-        unused, newest, oldest = Signal(t.count_width), Signal(t.index_width), Signal(t.index_width)
-        all_used, took = Signal(), Signal()
+        unused = Signal(t.count_width)
+        newest = Signal(t.index_width)
+        oldest = Signal(t.index_width)
+        all_used = Signal()
+        took = Signal()
         words = [Ram(t.index_width, self._cfg.pool_depth, quick=True) for _ in range(2)]
         for n, word in enumerate(words):
             m.submodules[f"word_{n}"] = word
@@ -104,10 +107,12 @@ class Quota(wiring.Component):
         spare = cfg.pool_depth - cfg.ranks
         room = min(ON_THE_WAY, spare)
         shared = Signal(width, init=spare)
-        some, two = Signal(), Signal()  # shared ones in the next cycle: any, more than one
+        some = Signal()  # shared ones in the next cycle: any
+        two = Signal()  # more than one
         took, first, less, more = (Signal(name=name) for name in ("took", "first", "less", "more"))
         taker, comes, goes = (Signal(cfg.ranks, name=name) for name in ("taker", "comes", "goes"))
-        none, one = Signal(cfg.ranks, init=-1), Signal(cfg.ranks)
+        none = Signal(cfg.ranks, init=-1)
+        one = Signal(cfg.ranks)
         # May a rank have one more: if nobody took one in the cycle before, if another one did, if
         # it did itself. All are written as if the one taken had been a shared one.
         quiet, after_other, after_own, below = (

@@ -67,8 +67,11 @@ class RankLists(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        filled, starts, left = Signal(LISTS), Signal(LISTS), Signal(LISTS)
-        upward, rest_upward = Signal(BUCKETS, init=-1), Signal(REST, init=-1)
+        filled = Signal(LISTS)
+        starts = Signal(LISTS)
+        left = Signal(LISTS)
+        upward = Signal(BUCKETS, init=-1)
+        rest_upward = Signal(REST, init=-1)
         passed = Signal(range(REST_SHARE))
         ends = Mux(self.last, self.pops, 0)
         m.d.comb += [
@@ -80,7 +83,8 @@ class RankLists(wiring.Component):
             filled.eq((filled & ~ends) | self.fills),
             left.eq((left | self.moves) & ~starts),
         ]
-        rows_first, plain_first = Signal(), Signal()
+        rows_first = Signal()
+        plain_first = Signal()
         m.d.comb += [
             rows_first.eq((self.priority == Priority.ROWS) & ~self.old),
             plain_first.eq((self.priority == Priority.PLAIN) & ~self.old),

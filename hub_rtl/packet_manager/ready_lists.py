@@ -64,9 +64,15 @@ class ReadyLists(wiring.Component):
         for r, lists in enumerate(ranks):
             m.submodules[f"rank_{r}"] = lists
             m.d.comb += [lists.old.eq(self.old[r]), lists.priority.eq(self.policy.priority)]
-        new, new_rank = Signal(t.ready), Signal(cfg.ranks)  # U0
-        lock, p1, p1_rank = Signal(t.lock), Signal(), Signal(cfg.ranks)
-        p1_dead, just, passes, p2 = Signal(), Signal(cfg.ranks), Signal(), Signal()
+        new = Signal(t.ready)  # U0
+        new_rank = Signal(cfg.ranks)
+        lock = Signal(t.lock)
+        p1 = Signal()
+        p1_rank = Signal(cfg.ranks)
+        p1_dead = Signal()
+        just = Signal(cfg.ranks)
+        passes = Signal()
+        p2 = Signal()
         m.submodules.turn = turn = RoundRobin(cfg.ranks)
         has = Cat(lists.some for lists in ranks)
         m.d.sync += [new.eq(self.ready), new_rank.eq(1 << self.ready.list.rank)]
@@ -98,7 +104,8 @@ class ReadyLists(wiring.Component):
         ]
 
         # P1
-        found, chosen = Signal(), Signal(t.list)
+        found = Signal()
+        chosen = Signal(t.list)
         m.d.comb += [
             found.eq(p1 & (p1_rank & has).any()),
             chosen.rank.eq(encode(p1_rank)),
@@ -132,8 +139,11 @@ class ReadyLists(wiring.Component):
             m.d.comb += ram.r_en.eq(1)
         heads_pushed, heads_left, tails, tails_pop = rams.values()
         # P2: both heads are compared with the tail, ``which`` chooses.
-        at, which, last = Signal(t.list), Signal(), Signal()
-        onehot, rank = Signal(LISTS), Signal(self._cfg.ranks)
+        at = Signal(t.list)
+        which = Signal()
+        last = Signal()
+        onehot = Signal(LISTS)
+        rank = Signal(self._cfg.ranks)
         m.d.sync += which.eq((p1_rank & Cat(lists.left for lists in ranks)).any())
         m.d.sync += [at.eq(chosen), rank.eq(1 << chosen.rank), onehot.eq(1 << chosen.number)]
         tail = tails_pop.r_data
@@ -144,12 +154,10 @@ class ReadyLists(wiring.Component):
             nexts.r_addr.eq(head),
         ]
         # P3
-        moves, moved, moved_rank, moved_list = (
-            Signal(),
-            Signal(t.list),
-            Signal.like(rank),
-            Signal(LISTS),
-        )
+        moves = Signal()
+        moved = Signal(t.list)
+        moved_rank = Signal.like(rank)
+        moved_list = Signal(LISTS)
         m.d.sync += [
             moves.eq(p2 & ~last),
             moved.eq(at),
@@ -157,12 +165,10 @@ class ReadyLists(wiring.Component):
             moved_list.eq(onehot),
         ]
         # U1
-        hung, hung_rank, hung_list, starts = (
-            Signal(t.ready),
-            Signal.like(rank),
-            Signal(LISTS),
-            Signal(),
-        )
+        hung = Signal(t.ready)
+        hung_rank = Signal.like(rank)
+        hung_list = Signal(LISTS)
+        starts = Signal()
         m.d.sync += [
             hung.eq(new),
             hung.en.eq(new.en & ~passes),
@@ -170,7 +176,9 @@ class ReadyLists(wiring.Component):
             hung_list.eq(1 << new.list.number),
         ]
         # U2
-        linked, behind, started = Signal(t.ready), Signal(t.index_width), Signal()
+        linked = Signal(t.ready)
+        behind = Signal(t.index_width)
+        started = Signal()
         m.d.sync += [linked.eq(hung), behind.eq(tails.r_data), started.eq(starts)]
         m.d.comb += [
             heads_left.w_en.eq(moves),

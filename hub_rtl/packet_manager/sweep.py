@@ -85,10 +85,14 @@ class Sweep(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        depth, full = self._cfg.pool_depth, Signal(self._types.ready)
+        depth = self._cfg.pool_depth
+        full = Signal(self._types.ready)
         # Entries that were not yet said to be ready; that are not locked; whose age has saturated.
         asleep, present, aged = (Signal(depth, name=n) for n in ("asleep", "present", "aged"))
-        goes, wanted, is_full, waits = Signal(), Signal(), Signal(), Signal(self._types.waits)
+        goes = Signal()
+        wanted = Signal()
+        is_full = Signal()
+        waits = Signal(self._types.waits)
         visits = self._visits(m, goes, waits, asleep, present, aged)
         visit = visits[-1]
         m.d.sync += full.eq(self.full)
@@ -149,10 +153,13 @@ class Sweep(wiring.Component):
         t, depth = self._types, self._cfg.pool_depth
         m.submodules.births = births = Ram(t.clock, depth, bypass=False, quick=depth <= 64)
         m.submodules.looks = looks = Ram(t.info, depth, bypass=False, quick=depth <= 64)
-        now, at, to_rival = Signal(t.clock), Signal(t.index_width), Signal()
+        now = Signal(t.clock)
+        at = Signal(t.index_width)
+        to_rival = Signal()
         words, aging, judged = (Signal(t.visit, name=name) for name in ("words", "aging", "judged"))
         step = self._step(m, goes & ~to_rival, present)
-        long, birth = Signal(), Signal(t.clock)
+        long = Signal()
+        birth = Signal(t.clock)
         info = aging.info
         m.d.sync += now.eq(now + 1)
         m.d.comb += [
@@ -170,8 +177,12 @@ class Sweep(wiring.Component):
             looks.w_data.eq(self.opened.info),
             long.eq(aging.long | (aging.age >= LONGEST)),
         ]
-        age, expired, old, dead = Signal(AGE), Signal(), Signal(), Signal()
-        covered, marked = self.covered.bit_select(aging.index, 1), Signal()
+        age = Signal(AGE)
+        expired = Signal()
+        old = Signal()
+        dead = Signal()
+        covered = self.covered.bit_select(aging.index, 1)
+        marked = Signal()
         m.d.comb += [
             age.eq(Mux(long, LONGEST, aging.age)),
             expired.eq(age >= self.policy.merge_timeout),
@@ -220,7 +231,8 @@ class Sweep(wiring.Component):
         depth = self._cfg.pool_depth
         size = min(GROUP, depth // LEAST_GROUPS)
         groups, low = depth // size, ceil_log2(size)
-        step, occupied = Signal(self._types.index_width), Signal(groups)
+        step = Signal(self._types.index_width)
+        occupied = Signal(groups)
         m.d.sync += occupied.eq(Cat(present.word_select(n, size).any() for n in range(groups)))
         with m.If(steps & occupied.bit_select(step >> low, 1)):
             m.d.sync += step.eq(step + 1)
@@ -231,12 +243,16 @@ class Sweep(wiring.Component):
     def _makes_room(self, m, visit, waits, takes):
         """The visited entry shall leave because a store waits."""
         ranks, t = self._cfg.ranks, self._types
-        left, recent = Signal(LEFT_CYCLES), Signal()
+        left = Signal(LEFT_CYCLES)
+        recent = Signal()
         coming = Array(Signal(t.count_width, name=f"coming_{r}") for r in range(ranks))
         for r in range(ranks):
             comes = self.ready.en & (self.ready.list.rank == r)
             m.d.sync += coming[r].eq(coming[r] + comes - (self.leaves.en & (self.leaves.rank == r)))
-        any_one, own, own_rank, done = Signal(), Signal(), Signal(), Signal()
+        any_one = Signal()
+        own = Signal()
+        own_rank = Signal()
+        done = Signal()
         m.d.comb += [
             recent.eq(mutant("packet_manager.squeezes_in_vain", self.leaves.en | left.any(), 0)),
             own_rank.eq(own & ~done & (visit.info.key.rank == waits.rank)),
@@ -251,8 +267,11 @@ class Sweep(wiring.Component):
 
     def _find_oldest(self, m, visit, goes):
         """The oldest entry of a sweep, which is returned, and the ranks that have an old one."""
-        best, best_now = Signal(self._types.oldest), Signal(self._types.oldest)
-        old, body, here = Signal(self._cfg.ranks), visit.info.key.body, visit.en & visit.here
+        best = Signal(self._types.oldest)
+        best_now = Signal(self._types.oldest)
+        old = Signal(self._cfg.ranks)
+        body = visit.info.key.body
+        here = visit.en & visit.here
         rank = Mux(here & visit.old, 1 << visit.info.key.rank, 0)
         met = Signal()  # some in this sweep
         m.d.comb += [met.eq(best.valid & ~visit.turn), best_now.eq(best), best_now.valid.eq(met)]

@@ -49,7 +49,9 @@ class TagTable(wiring.Component):
         m = Module()
         t = self._types
         word = data.StructLayout({"key": t.key, "index": t.index_width})
-        place, low, written = self.closing.place, 0, Signal(t.sets)
+        place = self.closing.place
+        low = 0
+        written = Signal(t.sets)
         m.d.sync += written.eq(self.opens.sets)
         sizes = ((t.set_count, WAYS), (t.set_count, WAYS), (self._cfg.ranks, 1))
         for bank, (count, ways) in enumerate(sizes):

@@ -106,8 +106,11 @@ class Tags(wiring.Component):
         names = ("arrives", "reads", "compares", "decides", "aside")
         stages = [Signal(t.stage, name=name) for name in names]
         arrives, reads, compares, decides, aside = stages
-        moves, shadow = Signal(), Signal(PLACES)
-        ways, gives, gave = Signal(PLACES), Signal(PLACES), Signal(PLACES)
+        moves = Signal()
+        shadow = Signal(PLACES)
+        ways = Signal(PLACES)
+        gives = Signal(PLACES)
+        gave = Signal(PLACES)
         now = Signal(t.stage)  # the store in C3: the one aside, if there is one
         key = arrives.store.key
         low, high = hashes(key, ceil_log2(t.set_count))
@@ -143,7 +146,8 @@ class Tags(wiring.Component):
         closed = self._closed(m, decides, aside)
         hit, index = self._match(m, moves, stages, table, shadow, near, closed)
         of_aside = self._free_ways(m, moves, ways, table, shadow, near, gave, closed)
-        wants, new = Signal(), Signal()
+        wants = Signal()
+        new = Signal()
         m.d.comb += [
             # Given after the store in C2 has read its tags.
             shadow.eq(by_bank(near.second.sets) & gave),
@@ -176,7 +180,11 @@ class Tags(wiring.Component):
         in C3."""
         _, reads, compares, decides, _ = stages
         layout = data.StructLayout({"key": 1, "sets": BANKS})
-        near = Near(Signal(layout), Signal(layout), Signal(BANKS))
+        near = Near(
+            next=Signal(layout, name="near_next"),
+            second=Signal(layout, name="near_second"),
+            coming=Signal(BANKS, name="near_coming"),
+        )
         for each, behind in ((near.next, compares), (near.second, reads)):
             sets = Cat(a == b for a, b in zip(behind.sets, decides.sets, strict=True))
             with m.If(moves):
@@ -207,9 +215,13 @@ class Tags(wiring.Component):
     def _match(self, m, moves, stages, table, shadow, near, closed):
         """The store in C3 finds an open entry, and which."""
         _, _, _, decides, aside = stages
-        equal, equal_next = Signal(PLACES), Signal(PLACES)
-        some, matched, gave_some = Signal(), Signal(), Signal()
-        gave_index, hit = Signal(self._types.index_width), Signal()
+        equal = Signal(PLACES)
+        equal_next = Signal(PLACES)
+        some = Signal()
+        matched = Signal()
+        gave_some = Signal()
+        gave_index = Signal(self._types.index_width)
+        hit = Signal()
         index = [Signal.like(gave_index, name=f"index_{n}") for n in range(PLACES)]
         m.d.sync += [gave_some.eq(self.found.new), gave_index.eq(self.free)]
         m.d.comb += [
@@ -242,7 +254,9 @@ class Tags(wiring.Component):
         """
         view = data.StructLayout({"used": PLACES, "ways": PLACES, "full": BANKS - 1, "second": 1})
         own, of_aside, now = (Signal(view, name=name) for name in ("own", "of_aside", "now"))
-        own_next, aside_next, avoided = Signal(PLACES), Signal(PLACES), Signal(PLACES)
+        own_next = Signal(PLACES)
+        aside_next = Signal(PLACES)
+        avoided = Signal(PLACES)
         given = by_bank(near.next.sets) & gave
         m.d.comb += [
             own_next.eq(Mux(moves, table.used | shadow, own.used & ~closed[0])),
@@ -284,7 +298,8 @@ class Tags(wiring.Component):
     def _ask(self, m, moves, stages):
         """For which rank the store in C3 asks a place."""
         _, _, compares, decides, aside = stages
-        asks, asks_aside = Signal(self._cfg.ranks), Signal(self._cfg.ranks)
+        asks = Signal(self._cfg.ranks)
+        asks_aside = Signal(self._cfg.ranks)
         with m.If(moves):
             m.d.sync += [
                 asks.eq(1 << compares.store.key.rank),

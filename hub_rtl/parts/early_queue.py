@@ -59,13 +59,13 @@ class EarlyQueue(wiring.Component):
         m.submodules.storage = storage = Memory(
             shape=self._width, depth=self._words, init=[], attrs=self._attrs
         )
-        write, read = storage.write_port(), storage.read_port(domain="sync")
-        head, tail = Signal(index_width(self._words)), Signal(index_width(self._words))
-        some, load, next_word = (
-            Signal(),
-            Signal(),
-            Signal.like(tail),
-        )  # some: items in memory, beside the one at the output
+        write = storage.write_port()
+        read = storage.read_port(domain="sync")
+        head = Signal(index_width(self._words))
+        tail = Signal(index_width(self._words))
+        some = Signal()  # items in memory, beside the one at the output
+        load = Signal()
+        next_word = Signal.like(tail)
 
         def after(pointer):
             return Mux(pointer == self._words - 1, 0, pointer + 1)

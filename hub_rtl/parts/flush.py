@@ -30,7 +30,8 @@ class FlushCounter(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        inside, older = Signal(range(self._depth + 1)), Signal(range(self._depth + 1))
+        inside = Signal(range(self._depth + 1))
+        older = Signal(range(self._depth + 1))
         after = Signal(range(self._depth + 1))
         m.d.comb += [
             after.eq(

@@ -65,9 +65,12 @@ class MultiQueue(wiring.Component):
         m.submodules.after = after = Ram(node, self.nodes)
         m.submodules.body = body = Ram(self.shape, self.nodes)
         self.observe = MultiQueueObserve(head, tail, after, body)
-        pop1, pop2 = Signal.like(self.pop), Signal.like(self.pop)
+        pop1 = Signal.like(self.pop)
+        pop2 = Signal.like(self.pop)
         put = Signal.like(self.append)
-        node2, last1, behind = Signal(node), Signal(), Signal()
+        node2 = Signal(node)
+        last1 = Signal()
+        behind = Signal()
         m.d.sync += [
             pop1.eq(self.pop),
             pop2.eq(pop1),

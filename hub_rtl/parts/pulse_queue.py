@@ -46,7 +46,11 @@ class PulseQueue(wiring.Component):
             data.ArrayLayout(self._shape, self._count), self._depth
         )
         m.submodules.masks = masks = StreamQueue(self._count, self._depth)
-        put, left, some, taken, last = Signal(), Signal(self._count), Signal(), Signal(), Signal()
+        put = Signal()
+        left = Signal(self._count)
+        some = Signal()
+        taken = Signal()
+        last = Signal()
         first = lowest_set(m, left, "first")
         m.d.comb += [
             put.eq(self.en.any() & words.i.ready),

@@ -73,7 +73,9 @@ class Ram(wiring.Component):
             domain="sync"
         )  # macro returns the old word on a collision; the bypass repairs it
 
-        w_en, w_addr, w_data = Signal(self._granules), Signal.like(self.w_addr), Signal(self._width)
+        w_en = Signal(self._granules)
+        w_addr = Signal.like(self.w_addr)
+        w_data = Signal(self._width)
         m.d.comb += [
             w_en.eq(self.w_en),
             w_addr.eq(self.w_addr),
@@ -103,7 +105,8 @@ class Ram(wiring.Component):
             return m
         # Bypass: a collision in the read cycle is remembered with the written data until the next
         # read.
-        hit, kept = Signal(self._granules), Signal(self._width)
+        hit = Signal(self._granules)
+        kept = Signal(self._width)
         with m.If(self.r_en):
             m.d.sync += [
                 hit.eq(

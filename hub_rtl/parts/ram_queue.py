@@ -46,14 +46,16 @@ class RamQueue(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.ram = ram = Ram(self._shape, self.depth, quick=self._quick)
-        head, tail = Signal(index_width(self.depth)), Signal(index_width(self.depth))
+        head = Signal(index_width(self.depth))
+        tail = Signal(index_width(self.depth))
         stored = Signal(range(self.depth + 1))  # items in memory, without the one at the output
-        some, room = (
-            Signal(),
-            Signal(init=1),
-        )  # stored is not 0, is not depth: registers, so that nothing is compared
+        # Registers, so that nothing is compared.
+        some = Signal()  # stored is not 0
+        room = Signal(init=1)  # it is not depth
         self.observe = RamQueueObserve(ram, head, tail, stored, some, room)
-        push, load, open_ = Signal(), Signal(), Signal()
+        push = Signal()
+        load = Signal()
+        open_ = Signal()
 
         def after(pointer):
             return Mux(pointer == self.depth - 1, 0, pointer + 1)

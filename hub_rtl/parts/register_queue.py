@@ -45,7 +45,8 @@ class RegisterQueue(wiring.Component):
         items = [Signal(self._shape, name=f"item{n}") for n in range(self._depth)]
         full = Signal(self._depth)  # bit n: item n is there; a thermometer
         self.observe = RegisterQueueObserve(items, full)
-        put, take = Signal(), Signal()
+        put = Signal()
+        take = Signal()
         m.d.comb += [
             self.i.ready.eq(~full[-1]),
             self.o.valid.eq(full[0]),

@@ -83,7 +83,8 @@ class Announcer(wiring.Component):
             data.StructLayout({"valid": 1, "command": command, "result": result, "told": 1})
         )
         recent = [Signal(self._cfg.dest_width, name=f"recent{n}") for n in range(ASKED + 1)]
-        under_way, waits = Signal(2), Signal()
+        under_way = Signal(2)
+        waits = Signal()
         m.d.comb += [
             waits.eq(
                 oldest.valid
@@ -149,7 +150,9 @@ class Announcer(wiring.Component):
         """The oldest command, when it is ``known`` what comes of it: told, then answered."""
         asked, results, oldest = self.observe.asked, self.observe.results, self.observe.oldest
         command, tell, more = oldest.command, self.o_tell, oldest.command.more
-        good, done, next_one = Signal(), Signal(), Signal()
+        good = Signal()
+        done = Signal()
+        next_one = Signal()
         m.d.comb += [
             good.eq(oldest.result.reason == Reason.OK),
             tell.valid.eq(

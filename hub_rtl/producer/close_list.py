@@ -94,7 +94,8 @@ class CloseList(wiring.Component):
     def _count(self, m, taken):
         """How many are staged, and how many of them are released."""
         most = 2 * self._cfg.handles
-        level, left = Signal(range(most + 1)), Signal(range(most + 1))
+        level = Signal(range(most + 1))
+        left = Signal(range(most + 1))
         m.d.sync += level.eq(level + self.i_close.valid - taken)
         with m.If(self.cut):
             m.d.sync += left.eq(
@@ -112,7 +113,8 @@ class CloseList(wiring.Component):
         Returns when one is done."""
         cfg = self._cfg
         close, append = staged.payload, lists.append
-        go, taken = Signal(), Signal()
+        go = Signal()
+        taken = Signal()
         if cfg.replicas == 1:
             pair, dest, last, zero = close.replica[0], close.index, 1, close.zero
         else:
@@ -145,8 +147,11 @@ class CloseList(wiring.Component):
         """The peers with closes that were listed before a cycle in which they did not drain, and
         that before a flush of the ledger."""
         cfg = self._cfg
-        drained, listed = Signal(cfg.ranks), Signal(cfg.ranks)
-        shown, caught, flushing = Signal(cfg.ranks), Signal(cfg.ranks), Signal()
+        drained = Signal(cfg.ranks)
+        listed = Signal(cfg.ranks)
+        shown = Signal(cfg.ranks)
+        caught = Signal(cfg.ranks)
+        flushing = Signal()
         asked = Signal()  # in the cycle before: `ledger_flushing` does not show it yet
         settle = Signal(range(SETTLE + 3))
         with m.If(lists.append.en):

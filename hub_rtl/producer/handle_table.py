@@ -106,7 +106,8 @@ class HandleTable(wiring.Component):
         m.submodules.table = table = Ram(self._word, self._cfg.handles, clear=True)
         self.observe = HandleTableObserve(table)
         op = self._choose(m, table)
-        word, after = Signal(self._word), Signal(self._word)
+        word = Signal(self._word)
+        after = Signal(self._word)
         m.d.comb += [
             word.eq(table.r_data),
             after.eq(word),
@@ -136,8 +137,11 @@ class HandleTable(wiring.Component):
     def _choose(self, m, table):
         """Cycle 1: one operation is chosen and reads its word. Returns what the next cycle needs of
         it."""
-        cfg, op = self._cfg, Signal(self._op)
-        idle, index, csr = ~table.clearing, Signal(cfg.handle_width), Signal()
+        cfg = self._cfg
+        op = Signal(self._op)
+        idle = ~table.clearing
+        index = Signal(cfg.handle_width)
+        csr = Signal()
         write_ok = self.write.en & idle & (self.write.index < cfg.handles)
         spent, unpend, ask = self.i_spent, self.unpend, self.ask
         bits = ceil_log2(cfg.replicas)  # of a destination that name the replica
@@ -203,7 +207,9 @@ class HandleTable(wiring.Component):
         """Cycle 2: whether the entry is usable, whether it is held, and the reason of the
         answer."""
         cfg, ask = self._cfg, op.asked
-        known, told, reason = Signal(), Signal(), Signal(REASON)
+        known = Signal()
+        told = Signal()
+        reason = Signal(REASON)
         held = word.unsent[word.handle.epoch[0]].any() & (ask.epoch == word.handle.epoch)
         m.d.comb += [
             known.eq(entry_known(cfg, word.handle) & (op.index < cfg.handles)),
@@ -229,7 +235,9 @@ class HandleTable(wiring.Component):
     def _change(self, m, op, word, after, change, known, reason):
         """Cycle 2: the word as it is written back, and a close if that makes one."""
         count, ask, own_bank = self._cfg.replicas, op.asked, word.handle.epoch[0]
-        ok, wait, closes = Signal(), Signal(), Signal()
+        ok = Signal()
+        wait = Signal()
+        closes = Signal()
         every, rest, told, spent, zero = (
             Signal(count, name=name) for name in ("every", "rest", "told", "spent", "zero")
         )  # every: replicas that there are

@@ -81,7 +81,8 @@ class SentQueue(wiring.Component):
         places = [Signal(self._sum, name=f"place{n}") for n in range(PLACES)]
         filled = Signal(PLACES)  # a thermometer
         many = Cat(place.bytes[-1] for place in places)
-        take, sent = Signal(), self.sent
+        take = Signal()
+        sent = self.sent
         key = Cat(sent.bank, sent.dest)
         m.d.comb += [
             self.o.valid.eq(filled[0]),
@@ -187,7 +188,9 @@ class LedgerBank(wiring.Component):
                 }
             )
         )
-        key, tells, free = Signal.like(read), Signal(), Signal()
+        key = Signal.like(read)
+        tells = Signal()
+        free = Signal()
         m.d.comb += [
             free.eq(~read.en & ~self.stop & ~words.clearing),
             announce.ready.eq(free),
@@ -235,8 +238,11 @@ class LedgerBank(wiring.Component):
         old, word, new, written, kept = (
             Signal(own.ledger_word, name=name) for name in ("old", "word", "new", "written", "kept")
         )
-        changed, changes, same = Signal(), Signal(), Signal()
-        was_spent, is_spent = Signal(), Signal()
+        changed = Signal()
+        changes = Signal()
+        same = Signal()
+        was_spent = Signal()
+        is_spent = Signal()
         m.d.comb += [
             word.eq(mutant("producer.sum_before_last_missed", Mux(same, written, old), old)),
             new.told.eq(~third.read & (word.told | third.tell)),

@@ -71,14 +71,13 @@ class NewsPacker(wiring.Component):
             self._cfg.slice_bytes * BYTE, PACKETS * NEWS_ENTRIES // per_beat
         )
         m.submodules.heads = heads = RegisterQueue(self._head, PACKETS)
-        put, count = self.put, Signal(NEWS_COUNT)
+        put = self.put
+        count = Signal(NEWS_COUNT)
         at = count[: ceil_log2(per_beat)]
         # The entries of a word that is not complete; those to come are 0.
-        held, word, complete = (
-            Signal(words.i.payload.shape()),
-            Signal.like(words.o.payload),
-            Signal(),
-        )
+        held = Signal(words.i.payload.shape())
+        word = Signal.like(words.o.payload)
+        complete = Signal()
         m.d.comb += [
             word.eq(held),
             complete.eq(
@@ -100,7 +99,8 @@ class NewsPacker(wiring.Component):
             m.d.sync += count.eq(count + 1)
         with m.If(put.end):
             m.d.sync += count.eq(0)
-        part, inside = Signal(NEWS_COUNT), Signal(range(PACKETS + 1))
+        part = Signal(NEWS_COUNT)
+        inside = Signal(range(PACKETS + 1))
         self.observe = NewsPackerObserve(words, heads, part, inside, count, held)
         sent = self._send(m, heads.o, words.o, part, per_beat)
         m.d.sync += [
@@ -112,7 +112,8 @@ class NewsPacker(wiring.Component):
     def _send(self, m, head, words, part, per_beat):
         """A beat for each word; returns when the last one leaves."""
         out, count = self.o_news, head.payload.count
-        sent, entry_bytes = Signal(), WORD // BYTE
+        sent = Signal()
+        entry_bytes = WORD // BYTE
         m.d.comb += [
             out.valid.eq(head.valid),
             out.p.header.news.eq(1),
@@ -147,7 +148,9 @@ class NewsJoin(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         packet, news, out = self.i_record, self.i_news, self.o_record
-        begun, go_news, offered = Signal(), Signal(), Signal()
+        begun = Signal()
+        go_news = Signal()
+        offered = Signal()
         m.d.comb += [
             go_news.eq(mutant("producer.news_cuts_packet", news.valid & ~begun, news.valid)),
             offered.eq(packet.valid & (begun | ~self.hold)),
@@ -218,7 +221,8 @@ class NewsLanes(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         cfg = self._cfg
-        own, claimed = Signal(cfg.ranks), Signal(cfg.ranks)
+        own = Signal(cfg.ranks)
+        claimed = Signal(cfg.ranks)
         m.d.sync += own.eq(1 << self.rank)
         m.d.comb += claimed.eq(self.claim.en << self.claim.rank)
         turns = self._turns(m, own, claimed)
@@ -272,7 +276,8 @@ class NewsLanes(wiring.Component):
         """The credit of a claim is taken between those of the packet manager. Returns slice and
         rank, one-hot, for which one is still to be taken: no packet manager may take it."""
         cfg = self._cfg
-        due_slice, due_rank = Signal(cfg.slices), Signal(cfg.ranks)
+        due_slice = Signal(cfg.slices)
+        due_rank = Signal(cfg.ranks)
         rank = Signal(cfg.rank_width)
         pools = Cat(pool.en for pool in self.pool_take)
         for take, pool, due in zip(self.take, self.pool_take, due_slice, strict=True):

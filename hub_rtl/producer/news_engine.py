@@ -112,7 +112,8 @@ class NewsEngine(wiring.Component):
         self._join(m, tells, closes, packer)
         batch = Signal(data.StructLayout({"busy": 1, "drop": 1, "rank": cfg.rank_width}))
         # Tells go while closes are being listed; a packet with closes waits until all are.
-        ready, listing = Signal(cfg.ranks), self.release & self.left
+        ready = Signal(cfg.ranks)
+        listing = self.release & self.left
         m.d.comb += ready.eq(tells.ready | Mux(listing, 0, closes.ready))
         m.d.sync += self.wanted.eq((tells.ready | closes.ready) & ~self.peer_dead)
         self._choose(m, ready, batch, packer)
@@ -146,7 +147,9 @@ class NewsEngine(wiring.Component):
         """A peer that may be served, for one packet, whose credit is claimed."""
         cfg = self._cfg
         m.submodules.arbiter = arbiter = RoundRobin(cfg.ranks)
-        eligible, dead, choose = Signal(cfg.ranks), Signal(cfg.ranks), Signal()
+        eligible = Signal(cfg.ranks)
+        dead = Signal(cfg.ranks)
+        choose = Signal()
         with_credit = mutant(
             "producer.news_without_credit", self.may_send & self.wanted, self.wanted
         )
@@ -172,8 +175,13 @@ class NewsEngine(wiring.Component):
     def _take(self, m, tells, closes, batch):
         """The entries of one packet leave their lists, one per 3 cycles; returns them, one cycle
         after the read of the ledger, with how many left and the cycle since one did."""
-        step, count, more, end = Signal(2), Signal(NEWS_COUNT), Signal(), Signal()
-        tell, close, go = Signal(), Signal(), Signal()
+        step = Signal(2)
+        count = Signal(NEWS_COUNT)
+        more = Signal()
+        end = Signal()
+        tell = Signal()
+        close = Signal()
+        go = Signal()
         m.d.comb += [
             tell.eq(tells.filled.bit_select(batch.rank, 1)),
             close.eq(closes.ready.bit_select(batch.rank, 1)),
@@ -240,7 +248,8 @@ class NewsEngine(wiring.Component):
             m.d.sync += later.eq(job)
             job = later
         entry, word, body = packer.put.entry, self.ledger_word, job.popped.body
-        told, sent = Signal(), Signal(self._cfg.total_width)
+        told = Signal()
+        sent = Signal(self._cfg.total_width)
         m.d.comb += [
             told.eq(word.told | body.zero),
             sent.eq(mutant("producer.left_told_as_sent", -word.left, word.left)),

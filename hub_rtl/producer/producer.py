@@ -233,12 +233,10 @@ class ProducerControl(wiring.Component):
         """Over and over, for the fences and closes that wait: older stores are waited for, then the
         marks go; with its mark a close is listed. While more closes come one after the other, they
         are waited for."""
-        timer, is_fence, flushing, merging = (
-            Signal(range(SETTLE + 1)),
-            Signal(),
-            Signal(),
-            Signal(),
-        )
+        timer = Signal(range(SETTLE + 1))
+        is_fence = Signal()
+        flushing = Signal()
+        merging = Signal()
         m.d.comb += [
             self.o_mark.en.eq(engine.mark.en),
             self.o_mark.handle.eq(engine.mark.handle),
@@ -296,10 +294,16 @@ class ProducerControl(wiring.Component):
         parts. Returns whether all handles are being asked."""
         command = Signal(self._types.command)
         op, offered = command.op, self.i_command.payload
-        every, tells, asks, walks = Signal(), Signal(), Signal(), Signal()
-        fences, remote = Signal(), Signal()
-        index, timer = Signal(self._cfg.handle_width), Signal(range(ANSWER + 1))
-        held, status = Signal(), Signal(REASON)
+        every = Signal()
+        tells = Signal()
+        asks = Signal()
+        walks = Signal()
+        fences = Signal()
+        remote = Signal()
+        index = Signal(self._cfg.handle_width)
+        timer = Signal(range(ANSWER + 1))
+        held = Signal()
+        status = Signal(REASON)
         ask, result = table.ask, table.result
         m.d.comb += [
             every.eq((op == CommandOp.CLOSE_ALL) | (op == CommandOp.ANNOUNCE_ALL)),

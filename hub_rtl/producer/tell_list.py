@@ -76,7 +76,10 @@ class TellList(wiring.Component):
         m.submodules.announces = announces = RegisterQueue(announce, 2)
         self.observe = TellListObserve(lists, promises, announces)
         wiring.connect(m, announces.o, wiring.flipped(self.o_announce))
-        tell, append, told, recent = self.i_tell.payload, lists.append, Signal(), Signal(2)
+        tell = self.i_tell.payload
+        append = lists.append
+        told = Signal()
+        recent = Signal(2)
         m.d.comb += [
             self.i_tell.ready.eq(lists.may_append & announces.i.ready),
             told.eq(self.i_tell.valid & self.i_tell.ready),
@@ -112,13 +115,13 @@ class TellList(wiring.Component):
 
     def _urge(self, m, filled, told, rank):
         """Whose list goes."""
-        urged, age, last, run = (
-            Signal(self._cfg.ranks),
-            Signal(range(PATIENCE)),
-            Signal(self._cfg.rank_width),
-            Signal(range(NEWS_ENTRIES)),
-        )  # run: tells for ``last`` in a row, less one
-        full, goes, late = Signal(), Signal(), Signal()
+        urged = Signal(self._cfg.ranks)
+        age = Signal(range(PATIENCE))
+        last = Signal(self._cfg.rank_width)
+        run = Signal(range(NEWS_ENTRIES))  # tells for ``last`` in a row, less one
+        full = Signal()
+        goes = Signal()
+        late = Signal()
         m.d.comb += [
             late.eq(mutant("producer.tells_wait_for_urge", age == PATIENCE - 1, 0)),
             goes.eq(self.urge | late),

@@ -59,7 +59,8 @@ class Admission(wiring.Component):
         m.submodules.arrived = arrived = Ram(GRANT, cfg.ranks, clear=True)
         m.submodules.arrived_seen = seen = Ram(GRANT, cfg.ranks, clear=True)
         m.submodules.turns = turns = RoundRobin(self._links)
-        judged, src = Signal(self._links), Signal(cfg.rank_width)  # one-hot or none; its source
+        judged = Signal(self._links)  # one-hot or none
+        src = Signal(cfg.rank_width)  # its source
         for n, (queue, source) in enumerate(zip(tickets, self.i_source, strict=True)):
             m.submodules[f"tickets_{n}"] = queue
             wiring.connect(m, queue.o, wiring.flipped(self.o_ticket[n]))
@@ -72,7 +73,9 @@ class Admission(wiring.Component):
                 ),
                 source.ready.eq(turns.grant_onehot[n]),
             ]
-        asks, room, admitted = Signal(cfg.rank_width), Signal(GRANT), Signal()
+        asks = Signal(cfg.rank_width)
+        room = Signal(GRANT)
+        admitted = Signal()
         place, there = self._places(m, admitted)
         m.d.comb += [
             turns.advance.eq(1),

@@ -117,7 +117,8 @@ class Grants(wiring.Component):
         m.submodules.book = book = Ram(t.book, cfg.ranks, clear=True)
         m.submodules.returned = returned = Ram(GRANT, cfg.ranks, clear=True)
         counted, freed = self._count_freed(m)
-        step, now = Signal(Step), Signal(self._visit)
+        step = Signal(Step)
+        now = Signal(self._visit)
         who, after, second = (Signal(cfg.rank_width, name=n) for n in ("who", "after", "second"))
         free = Signal(range(t.places + 1), init=t.places - t.first * (cfg.ranks - 1))
         reads = Signal()
@@ -187,7 +188,9 @@ class Grants(wiring.Component):
 
     def _take_back(self, m, step, now):
         """What the source gave back is free once it is sure that it was not used."""
-        before, lower, room = Signal(GRANT), Signal(GRANT), Signal(GRANT)
+        before = Signal(GRANT)
+        lower = Signal(GRANT)
+        room = Signal(GRANT)
         m.d.comb += [
             before.eq(now.granted - now.back),
             lower.eq(before - now.claimed),
@@ -223,7 +226,8 @@ class Grants(wiring.Component):
     def _turn(self, m, reads, wraps):
         """The clock of the policy: rounds of visits, periods. Returns its state."""
         t = self._types
-        clock, due = Signal(range(self._period), init=self._period - 1), Signal()
+        clock = Signal(range(self._period), init=self._period - 1)
+        due = Signal()
         names = ("measures", "asks", "unmet", "short", "denied", "hungry")
         level = Signal(range(t.most + 1), init=t.most)
         turn = Turn(level=level, **{name: Signal(name=name) for name in names})
@@ -250,9 +254,17 @@ class Grants(wiring.Component):
         """What the source should have, and what it gets of that."""
         t = self._types
         level, width = turn.level, len(turn.level) + 1
-        need, fair, floor = Signal(width), Signal(width), Signal(width)
-        wanted, want, lacks, lack = Signal(), Signal(width), Signal(), Signal(width)
-        active, starved, short_of, beyond = Signal(), Signal(), Signal(width), Signal()
+        need = Signal(width)
+        fair = Signal(width)
+        floor = Signal(width)
+        wanted = Signal()
+        want = Signal(width)
+        lacks = Signal()
+        lack = Signal(width)
+        active = Signal()
+        starved = Signal()
+        short_of = Signal(width)
+        beyond = Signal()
         give = Signal.like(free)
         much = now.recent >= mutant("receive_pool.idle_one_needs_most", max(1, t.most // 4), 0)
         few = 0
@@ -314,8 +326,10 @@ class Grants(wiring.Component):
 
     def _tell(self, m, step, now, beyond, turn, book, who):
         """The source is told if it is worth a message; the books are written."""
-        out, news = self.o_grant, Signal(GRANT)
-        back, tells = Signal(), Signal()
+        out = self.o_grant
+        news = Signal(GRANT)
+        back = Signal()
+        tells = Signal()
         m.d.comb += [
             news.eq(now.granted - now.told),
             back.eq(

@@ -122,9 +122,14 @@ class ReceivePool(wiring.Component):
         """Of the links with a beat and a ticket one writes; at a packet's end it is listed."""
         t, size = self._types, self._slice_bytes
         m.submodules.turns = turns = RoundRobin(self._links)
-        grant, beat, ticket = turns.grant_onehot, Signal(t.record), Signal(t.ticket)
-        word, body, row = Signal(t.kept), Signal(t.kept["body"].width), Signal(t.row)
-        moves, named = Signal(), Signal(t.parts)
+        grant = turns.grant_onehot
+        beat = Signal(t.record)
+        ticket = Signal(t.ticket)
+        word = Signal(t.kept)
+        body = Signal(t.kept["body"].width)
+        row = Signal(t.row)
+        moves = Signal()
+        named = Signal(t.parts)
         m.d.comb += [
             turns.advance.eq(1),
             beat.eq(select(grant, [each.p for each in self.i_beat])),
@@ -169,7 +174,8 @@ class ReceivePool(wiring.Component):
         m.submodules.sources = sources = RoundRobin(cfg.ranks)
         busy, begun, load, ends = (Signal(name=name) for name in ("busy", "begun", "load", "ends"))
         left, parts, rest = (Signal(t.parts, name=name) for name in ("left", "parts", "rest"))
-        src, place = Signal(cfg.rank_width), Signal(t.place_width)
+        src = Signal(cfg.rank_width)
+        place = Signal(t.place_width)
         first = lowest_set(m, parts, "part")
         part = encode(first) if t.parts > 1 else Const(0, 1)
         m.d.comb += [
@@ -204,7 +210,8 @@ class ReceivePool(wiring.Component):
                 out.p.last.eq(~rest.any()),
             ]
         word, header = kept.r_data, out.p.header
-        row, leaves = t.row(word.body[: t.row.size]), Signal()
+        row = t.row(word.body[: t.row.size])
+        leaves = Signal()
         m.d.comb += [
             *(header[name].eq(word[name]) for name in ("plain", "phase", "cls", "news", "poison")),
             *(header[name].eq(row[name]) for name in ("region", "epoch", "rowid")),

@@ -57,12 +57,18 @@ class SourceLists(wiring.Component):
         m.submodules.after = after = Ram(t.node, t.places)
         m.submodules.begun = begun = Ram(t.node, lists)  # first nodes: of lists that were empty
         m.submodules.moved = moved = Ram(t.node, lists)  # those that a pick left
-        alone, to, at = Signal(), Signal(), Signal()  # the list is empty; which of a source's two
+        alone = Signal()  # the list is empty
+        to = Signal()  # which of a source's two
+        at = Signal()
         relinked = Signal()
         self._count(m, alone, to, at, relinked)
 
-        put, linked, again = Signal.like(self.append), Signal(range(lists)), Signal()
-        picked, from_move, more = Signal(), Signal(), Signal(range(lists))
+        put = Signal.like(self.append)
+        linked = Signal(range(lists))
+        again = Signal()
+        picked = Signal()
+        from_move = Signal()
+        more = Signal(range(lists))
         m.d.sync += [
             put.eq(self.append),
             linked.eq(Cat(to, self.append.src)),
@@ -87,7 +93,8 @@ class SourceLists(wiring.Component):
             begun.w_data.eq(put.node),
         ]
         # Pick: the first node one cycle later, the node behind it two.
-        follows, which = Signal(), Signal(range(lists))
+        follows = Signal()
+        which = Signal(range(lists))
         m.d.sync += [follows.eq(picked), which.eq(more)]
         m.d.comb += [
             *(ram.r_en.eq(self.pick.en) for ram in (begun, moved)),

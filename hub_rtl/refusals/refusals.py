@@ -77,16 +77,20 @@ class RejectSender(wiring.Component):
         )
         m.submodules.ram = ram = Ram(message, depth)
         m.submodules.gate = gate = ControlGate(cfg.ranks)
-        head, tail = Signal(index_width(depth)), Signal(index_width(depth))
-        stored, room = Signal(range(depth + 1)), Signal()  # in memory; one in hand keeps its place
-        in_hand, hand, shown, one_hot = (
-            Signal(),
-            Signal(message),
-            Signal(message),
-            Signal(cfg.ranks),
-        )
-        arrival, arrived, refused = Signal(message), Signal(), self.i_refused.payload
-        put_new, put_back, take = Signal(), Signal(), Signal()
+        head = Signal(index_width(depth))
+        tail = Signal(index_width(depth))
+        stored = Signal(range(depth + 1))  # in memory; one in hand keeps its place
+        room = Signal()
+        in_hand = Signal()
+        hand = Signal(message)
+        shown = Signal(message)
+        one_hot = Signal(cfg.ranks)
+        arrival = Signal(message)
+        arrived = Signal()
+        refused = self.i_refused.payload
+        put_new = Signal()
+        put_back = Signal()
+        take = Signal()
 
         def after(pointer):
             return Mux(
@@ -150,7 +154,10 @@ class RejectSender(wiring.Component):
 
     def _choose(self, m, gate, one_hot, stored, arrived, room, in_hand, take, put_new, put_back):
         """Takes a message in hand and sends it, drops it, or puts it back in the queue."""
-        may_go, gone, discard, chosen = Signal(), Signal(), Signal(), Signal()
+        may_go = Signal()
+        gone = Signal()
+        discard = Signal()
+        chosen = Signal()
         m.d.sync += [
             may_go.eq(
                 mutant(
@@ -321,7 +328,8 @@ class RefusalLog(wiring.Component):
                 bads.items[n].header.eq(one.header),
                 bads.items[n].reason.eq(one.reason),
             ]
-        bad, told = bads.o.payload, Signal(LOG_ENTRY)
+        bad = bads.o.payload
+        told = Signal(LOG_ENTRY)
         header = header_layout(PacketType.ROW)(bad.header)
         m.d.comb += [
             told.side.eq(1),
@@ -344,8 +352,12 @@ class RefusalLog(wiring.Component):
         cfg = self._cfg
         m.submodules.log = log = Ram(LOG_ENTRY, cfg.log_depth)
         m.submodules.turns = turns = RoundRobin(2)
-        full, write, lost = Signal(), Signal(), Cat(others.lost, bads.lost)
-        lost_q, extra, total = Signal(len(lost)), Signal(range(len(lost) + 2)), Signal(REGISTER + 1)
+        full = Signal()
+        write = Signal()
+        lost = Cat(others.lost, bads.lost)
+        lost_q = Signal(len(lost))
+        extra = Signal(range(len(lost) + 2))
+        total = Signal(REGISTER + 1)
         m.d.comb += [
             turns.requests.eq(Cat(others.o.valid, bads.o.valid)),
             turns.advance.eq(mutant("refusals.log_turn_stays", write, 0)),

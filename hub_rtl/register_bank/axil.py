@@ -73,9 +73,13 @@ class AxiLiteTarget(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         a, bus = self.axil, self.bus
-        aw_held, w_held, ar_held = Signal(), Signal(), Signal()
-        aw_addr, ar_addr = Signal(CSR_ADDR - 2), Signal(CSR_ADDR - 2)
-        w_data, w_full = Signal(32), Signal()
+        aw_held = Signal()
+        w_held = Signal()
+        ar_held = Signal()
+        aw_addr = Signal(CSR_ADDR - 2)
+        ar_addr = Signal(CSR_ADDR - 2)
+        w_data = Signal(32)
+        w_full = Signal()
         self.observe = AxiLiteTargetObserve(aw_held, aw_addr, w_held, w_data, w_full)
         self._hold(m, aw_held, aw_addr, w_held, w_data, w_full, ar_held, ar_addr)
         with m.If(a.bready):
@@ -84,12 +88,14 @@ class AxiLiteTarget(wiring.Component):
             m.d.sync += a.rvalid.eq(0)
 
         read_next = Signal()  # a write was served last
-        can_write, can_read = Signal(), Signal()
+        can_write = Signal()
+        can_read = Signal()
         m.d.comb += [
             can_write.eq(aw_held & w_held & ~a.bvalid),
             can_read.eq(ar_held & ~a.rvalid),
         ]
-        reads, at = Signal(), Signal(CSR_ADDR - 2)
+        reads = Signal()
+        at = Signal(CSR_ADDR - 2)
         m.d.comb += [
             bus.data.eq(w_data),
             reads.eq(can_read & (read_next | ~can_write)),

@@ -102,8 +102,11 @@ class Counters(wiring.Component):
             m.d.sync += fronts[n].eq(Mux(visited[n] | start_clear, 0, fronts[n]) + add)
 
         # First cycle: read the counter, take the accumulator. Second cycle: add and write back.
-        taken, at = Signal(max(map(len, fronts))), Signal.like(place)
-        fresh, keep, valid = Signal(), Signal(), Signal()
+        taken = Signal(max(map(len, fronts)))
+        at = Signal.like(place)
+        fresh = Signal()
+        keep = Signal()
+        valid = Signal()
         m.d.sync += [
             taken.eq(Mux(start_clear, 0, select(visited, fronts))),
             at.eq(place),
@@ -160,10 +163,9 @@ class Counters(wiring.Component):
         copying = Signal(
             range(number + 1), init=number
         )  # visits left that also copy: the first round, too
-        clears, copies_too = (
-            Signal(init=1),
-            Signal(init=1),
-        )  # such visits are left: registers, so that nothing is compared
+        # Such visits are left: registers, so that nothing is compared.
+        clears = Signal(init=1)
+        copies_too = Signal(init=1)
         start_clear = Signal()  # the first of these visits: every accumulator starts again, too
         m.d.comb += self.busy.eq(clears | copies_too)
         # An order sets single bits here, all else follows from them a cycle later: nothing wide

@@ -160,8 +160,12 @@ class RegionAccess(wiring.Component):
             check.geometry.eq(self.geometry),
         ]
         self._keep_command(m)
-        asked, commit, seen = Signal(), Signal(), Signal()  # waiting orders: query, commit, timeout
-        asked_at, seen_at = Signal.like(self.query), Signal.like(self.query)
+        # Waiting orders: query, commit, timeout.
+        asked = Signal()
+        commit = Signal()
+        seen = Signal()
+        asked_at = Signal.like(self.query)
+        seen_at = Signal.like(self.query)
         self._keep_orders(m, asked, asked_at, commit)
         checks = self._look(m, check, asked, asked_at, commit, seen, seen_at)
         self.observe = RegionAccessObserve(commit, checks)

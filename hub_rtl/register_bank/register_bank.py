@@ -150,7 +150,8 @@ class CsrBank(wiring.Component):
     def _identity(self, m, r):
         """The own rank is in every packet and in the books of credits: no other one once either
         has begun."""
-        counts, used = self.counts, Signal()
+        counts = self.counts
+        used = Signal()
         moved = counts.tx_busy.any() | counts.rx_busy.any() | counts.stores.any()
         with m.If(mutant("register_bank.rank_changes_in_traffic", self.in_flight | moved, 0)):
             m.d.sync += used.eq(1)
@@ -159,7 +160,8 @@ class CsrBank(wiring.Component):
 
     def _commands(self, m, r):
         """Doorbells: one command at a time, its answer stays readable."""
-        busy, status = Signal(), Signal(REASON)
+        busy = Signal()
+        status = Signal(REASON)
         out, to = self.o_command, "control_announce_to"
         with m.If(r.control_announce_strobe):
             m.d.sync += [
@@ -214,7 +216,8 @@ class CsrBank(wiring.Component):
 
     def _handles(self, m, r):
         cfg = self._cfg
-        fetching, missing = Signal(), Signal()
+        fetching = Signal()
+        missing = Signal()
         m.d.comb += [
             missing.eq((r.handles_index >= cfg.handles) | ~self.cleared),
             r.handles_commit_deny.eq(missing),
@@ -255,7 +258,8 @@ class CsrBank(wiring.Component):
 
     def _regions(self, m, r, regions):
         cfg, g = self._cfg, regions.geometry
-        missing, last = Signal(), Signal(cfg.region_width + 1)
+        missing = Signal()
+        last = Signal(cfg.region_width + 1)
         m.d.comb += [
             missing.eq((r.regions_index >= cfg.regions) | ~self.cleared),
             regions.region.eq(r.regions_index),

@@ -89,7 +89,8 @@ class RegisterFile(wiring.Component):
         bus = self.bus
         step = Signal(2)  # 0 waiting, 1 page words read, 2 answer ready
         self.observe = RegisterFileObserve(step)
-        begin, writing = Signal(), Signal()
+        begin = Signal()
+        writing = Signal()
         m.d.comb += [
             begin.eq(bus.request & (step == 0) & ~self.hold),
             writing.eq(begin & bus.write),
@@ -111,7 +112,9 @@ class RegisterFile(wiring.Component):
             outside.append(external)
             self._page(m, page, writing, word, (hit, takes, external))
 
-        data, good, use_external = Signal(32), Signal(), Signal()
+        data = Signal(32)
+        good = Signal()
+        use_external = Signal()
         m.d.comb += [
             good.eq(Mux(bus.write, _any(writable), _any(mapped))),
             use_external.eq(_any(outside)),

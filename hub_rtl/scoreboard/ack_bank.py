@@ -117,10 +117,15 @@ class AckBank(wiring.Component):
             self.sum, self.places, clear=True, quick=self.places <= SMALL
         )
         m.submodules.ring = ring = NameRing(self.name, self.places, self.places <= SMALL)
-        op, name = self.i.payload, Signal(self.name)
+        op = self.i.payload
+        name = Signal(self.name)
         came = Signal(data.StructLayout({"name": self.name, "sum": self.sum}), name="came")
-        valid, visits, at = Signal(name="valid"), Signal(name="visits"), Signal.like(sums.r_addr)
-        stuck, enters, leaves = Signal(), Signal(), Signal()
+        valid = Signal(name="valid")
+        visits = Signal(name="visits")
+        at = Signal.like(sums.r_addr)
+        stuck = Signal()
+        enters = Signal()
+        leaves = Signal()
         is_over = op.kind == OpKind.OVER
         m.d.comb += [
             self.clearing.eq(sums.clearing),
@@ -164,7 +169,8 @@ class AckBank(wiring.Component):
         """The sum that was read is added to, replaced or taken."""
         was, now, new = sums.r_data, Signal(self.sum, name="now"), came.sum
         same = (was.plain == new.plain) & (was.owner == new.owner)
-        adds, early = Signal(), Signal()
+        adds = Signal()
+        early = Signal()
         m.d.comb += [
             adds.eq(valid & was.some & same & ~was.bytes[-1]),
             early.eq(valid & was.some & ~adds),

@@ -66,7 +66,8 @@ class BankRun(wiring.Component):
         # who overflow there.
         m.submodules.shared = shared = Ram(1, regions, clear=True, quick=regions <= SMALL)
         self.observe = BankRunObserve(shared)
-        shares, over = Signal(), self.result.geometry.overflow_en
+        shares = Signal()
+        over = self.result.geometry.overflow_en
         m.d.comb += [
             self.clearing.eq(shared.clearing),
             shared.w_en.eq(self.geometry_write.en & shape.overflow_en),

@@ -84,7 +84,8 @@ class StallClock(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         op = self.o_op.payload
-        elapsed, index = Signal(31), Signal(self._types.bank_width)
+        elapsed = Signal(31)
+        index = Signal(self._types.bank_width)
         self.observe = StallClockObserve(index, elapsed)
         due = Signal()
         # One cycle more than a quarter: a motion in the tick's own cycle must not shorten the wait.

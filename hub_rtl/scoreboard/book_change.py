@@ -70,13 +70,22 @@ def decide(m, at):
     """The :class:`Change` that an operation makes."""
     op, was, does, fit = at.op, at.was, at.does, at.fit
     same, early, acks = fit.same, fit.early, at.acks
-    busy, opened, opens, kept = Signal(), Signal(), Signal(), Signal()
+    busy = Signal()
+    opened = Signal()
+    opens = Signal()
+    kept = Signal()
     forgets = Signal()
-    take, stands = Signal(), Signal()
-    says, tells, closes = Signal(), Signal(), Signal()
+    take = Signal()
+    stands = Signal()
+    says = Signal()
+    tells = Signal()
+    closes = Signal()
     resets = Signal()
-    fail, status, ok = Signal(), Signal(REASON), Signal()
-    moved, ends = Signal(), Signal()
+    fail = Signal()
+    status = Signal(REASON)
+    ok = Signal()
+    moved = Signal()
+    ends = Signal()
     bad_news = op.mem | op.poison | at.over
     ready_tile = (
         acks

@@ -54,7 +54,8 @@ class DisarmedRanges(wiring.Component):
         m = Module()
         cfg, write = self._cfg, self.dep_write
         m.submodules.ranges = ranges = Ram(types_of(cfg).dep_range, cfg.dep_ranges, quick=True)
-        dirty, written = Signal(cfg.dep_ranges), Signal(cfg.dep_ranges)
+        dirty = Signal(cfg.dep_ranges)
+        written = Signal(cfg.dep_ranges)
         first = lowest_set(m, dirty, "dirty_first")
         m.d.comb += [
             ranges.w_en.eq(write.en),
@@ -66,7 +67,8 @@ class DisarmedRanges(wiring.Component):
             self.some.eq(dirty.any()),
         ]
         m.d.sync += dirty.eq((dirty & ~Mux(self.ask, first, 0)) | written)
-        span, shift = Signal(ADDR), Signal(6)
+        span = Signal(ADDR)
+        shift = Signal(6)
         armed = Signal()  # the range that was written off had been armed
         with m.FSM() as fsm:
             with m.State("IDLE"):

@@ -152,7 +152,9 @@ class EndBits(wiring.Component):
         the last turn."""
         count = len(errors) + len(range_errors)
         m.submodules.arbiter = arbiter = RoundRobin(count)
-        some_error, asks, served = Signal(), Signal(count), Signal(count, name="served")
+        some_error = Signal()
+        asks = Signal(count)
+        served = Signal(count, name="served")
         grant = arbiter.grant_onehot
         m.d.comb += [
             asks.eq(Cat(errors | Mux(error_1, fresh, 0), range_errors)),
@@ -173,7 +175,8 @@ class EndBits(wiring.Component):
     ):
         """One word is changed per cycle, and its summaries."""
         half, words, word = len(bit_1), len(errors), bits.r_data
-        chosen, either = Signal(half), Signal(2 * half)
+        chosen = Signal(half)
+        either = Signal(2 * half)
         m.d.comb += [
             chosen.eq(Mux(scan_1, picked, bit_1)),
             either.eq(
@@ -209,7 +212,9 @@ class EndBits(wiring.Component):
         the step between: {scan, range, error, place}."""
         types, half, words = self._types, len(picked), m.submodules.bits.depth
         scan_2, range_2, error_2 = (Signal(name=name) for name in ("scan_2", "range_2", "error_2"))
-        picked_2, word_2, range_at_2 = Signal(half), Signal.like(word_1), Signal.like(range_at_1)
+        picked_2 = Signal(half)
+        word_2 = Signal.like(word_1)
+        range_at_2 = Signal.like(range_at_1)
         place_2 = Signal(types.source_width, name="place_2")
         place = Cat(encode(picked_2), word_2) if words > 1 else encode(picked_2)
         m.d.comb += [

@@ -77,7 +77,9 @@ class EventFlags(wiring.Component):
             words.r_en.eq(1),
             words.r_addr.eq(self.event.region),
         ]
-        valid, group, data = Signal(), Signal(cfg.group_width), Signal(64)
+        valid = Signal()
+        group = Signal(cfg.group_width)
+        data = Signal(64)
         self.observe = EventFlagsObserve(words, queue, valid, group, data)
         m.d.sync += [
             valid.eq(ready),

@@ -194,7 +194,8 @@ class EventScan(wiring.Component):
             Signal(index_width(2 * cfg.groups), name="place_2"),
         )
         found_3, place_3 = Signal(name="found_3"), Signal.like(place_2, name="place_3")
-        picked_2, word_2 = Signal(width), Signal.like(word)
+        picked_2 = Signal(width)
+        word_2 = Signal.like(word)
         m.d.comb += place_2.eq(Cat(encode(picked_2), word_2) if words > 1 else encode(picked_2))
         m.d.sync += [
             found_2.eq(scan_1 & bits.r_data.any()),
@@ -219,7 +220,8 @@ class EventScan(wiring.Component):
             infos.r_addr.eq(place_2),
         ]
         # Whether some bit stays is found beside `left`, not from it.
-        some_left, here = Signal(), (Const(1, words) << word_1)[:words]
+        some_left = Signal()
+        here = (Const(1, words) << word_1)[:words]
         m.d.comb += some_left.eq(
             Mux(scan_1, several(bits.r_data), set_1 | (bits.r_data & ~bit_1).any())
         )

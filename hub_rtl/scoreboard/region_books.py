@@ -157,7 +157,10 @@ class RegionBooks(wiring.Component):
         )  # read_op: the table shows its book
         was, now = (Signal(types.book, name=name) for name in ("was", "now"))
         shape = Signal(types.geometry)
-        hit, over, live, full_rows = Signal(), Signal(), Signal(), Signal(cfg.slot_width)
+        hit = Signal()
+        over = Signal()
+        live = Signal()
+        full_rows = Signal(cfg.slot_width)
         held = Signal(cfg.tile_width)
         # The operation in front may be changing that very book.
         follows = Signal()
@@ -200,7 +203,8 @@ class RegionBooks(wiring.Component):
 
         does = {kind: Signal(name=f"does_{kind.name.lower()}") for kind in OpKind}
         acks, plain_ack, news = (Signal(name=name) for name in ("acks", "plain_ack", "news"))
-        answers, fails = Signal(), Signal()
+        answers = Signal()
+        fails = Signal()
         homeless = Signal(name="homeless")
         fit = Signal(FIT)
         m.d.sync += [does[kind].eq(read_valid & (read_op.kind == kind)) for kind in OpKind]
@@ -282,7 +286,8 @@ class RegionBooks(wiring.Component):
         """Events: READY of a tile, ALL and ERROR of a bank or dependency range."""
         cfg, types, op, was, does = self._cfg, self._types, at.op, at.was, at.does
         failed = Signal(cfg.dep_ranges)  # dependency ranges in ERROR until they are written again
-        plain_fail, usable = Signal(), Signal()
+        plain_fail = Signal()
+        usable = Signal()
         m.d.comb += [
             usable.eq(at.plain_ack & at.live & ~failed.bit_select(op.dep, 1)),
             plain_fail.eq(usable & do.bad_news),
@@ -366,7 +371,8 @@ class RegionBooks(wiring.Component):
             Signal.like(now.account.num_told, name="told"),
             Signal.like(now.account.num_closes, name="closed"),
         )
-        arrived, sent = Signal(len(now.acked) + 1, name="arrived"), Signal.like(now.account.sent)
+        arrived = Signal(len(now.acked) + 1, name="arrived")
+        sent = Signal.like(now.account.sent)
         grown_at = Signal(types.bank_strobe, name="grown_at")
         m.d.sync += [
             grown.eq(grows),

@@ -52,7 +52,8 @@ class Divider(wiring.Component):
         m = Module()
         left = Signal(range(self._width + 1))
         self.observe = DividerObserve(left)
-        trial, fits = Signal(len(self.divisor) + 1), Signal()
+        trial = Signal(len(self.divisor) + 1)
+        fits = Signal()
         m.d.comb += [
             self.busy.eq(left != 0),
             trial.eq(Cat(self.quotient[-1], self.remainder)),
@@ -177,7 +178,9 @@ class RegionFinisher(wiring.Component):
         ]
         book, shape = Signal(types.book, name="book"), Signal(types.geometry, name="shape")
         due = Signal(cfg.total_width + 1, name="due")  # bytes told and not refused; < 0: top bit
-        exact, divides, quick = Signal(), Signal(), Signal(name="quick")
+        exact = Signal()
+        divides = Signal()
+        quick = Signal(name="quick")
         dividers, count = self._count(m, book, shape, due, exact, divides, quick)
         again, moves = self._watch(m)
         answered = self.result.valid & (self.result.source == 0)
@@ -214,7 +217,9 @@ class RegionFinisher(wiring.Component):
         m.submodules.over_rows = over_rows = Divider(width, row16)
 
         answer = self.result.book
-        rows, over, mask = Signal(both), Signal(cfg.slot_width), Signal(16)
+        rows = Signal(both)
+        over = Signal(cfg.slot_width)
+        mask = Signal(16)
         m.d.comb += [
             all_rows.dividend.eq((answer.account.sent - answer.account.refused)[4:]),
             over_rows.dividend.eq(answer.over[4:]),
@@ -278,7 +283,8 @@ class RegionFinisher(wiring.Component):
     def _watch(self, m):
         """Whether the bank that is judged moves, and whether it has moved since the look."""
         # The bank has moved since the look; it is in the queue again.
-        again, moves = Signal(name="again"), Signal()
+        again = Signal(name="again")
+        moves = Signal()
         m.d.comb += [
             self.rows_query.eq(self.at),
             moves.eq(
@@ -294,10 +300,10 @@ class RegionFinisher(wiring.Component):
         """The operation: a look, an aim, the verdict, or the word to the overflow region."""
         cfg, types = self._cfg, self._types
         asked = Asked(
-            kind=Signal(bits_of(OpKind)),
+            kind=Signal(bits_of(OpKind), name="kind"),
             verdict=Signal(REASON, name="verdict"),
-            aiming=Signal(),
-            passing=Signal(),
+            aiming=Signal(name="aiming"),
+            passing=Signal(name="passing"),
             closing=Signal(name="closing"),
         )
         full = aim.rows == shape.capacity

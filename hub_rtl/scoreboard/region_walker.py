@@ -134,7 +134,9 @@ class RegionWalker(wiring.Component):
             bit("asks"),  # registered: the state is not in the pipeline's path
             {},
         )
-        kind, telling, orphaning = Signal(bits_of(OpKind)), Signal(), Signal()
+        kind = Signal(bits_of(OpKind))
+        telling = Signal()
+        orphaning = Signal()
         answered = Signal()
         m.d.comb += answered.eq(self.result.valid & (self.result.source == 1))
         with m.If(inside.wait != 0):

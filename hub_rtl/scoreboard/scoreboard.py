@@ -156,7 +156,8 @@ class ReadinessScoreboard(wiring.Component):
         book."""
         cfg, types = self._cfg, self._types
         refusals, news = m.submodules.refusals, m.submodules.news
-        refuse_op, news_op = Signal(types.op), Signal(types.op)
+        refuse_op = Signal(types.op)
+        news_op = Signal(types.op)
         refusal, entry = refusals.o.payload, news.o.payload
         # What names no book is dropped before the registers: the comparisons are not in the
         # arbiter's path.

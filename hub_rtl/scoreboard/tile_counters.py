@@ -105,9 +105,12 @@ class TileCounters(wiring.Component):
         ]
 
         # What was read, registered; the operation in front may be changing that very tile.
-        op, tile = Signal(types.op), Signal(types.tile)
+        op = Signal(types.op)
+        tile = Signal(types.tile)
         self.observe = TileCountersObserve(tiles, limits, tile)
-        follows, same_tile, room = Signal(), Signal(), Signal(cfg.tile_width + 1)
+        follows = Signal()
+        same_tile = Signal()
+        room = Signal(cfg.tile_width + 1)
         m.d.comb += follows.eq(tiles.w_en & same_tile)
         m.d.sync += [
             same_tile.eq((self.i_op.group == self.o_op.group) & (self.i_op.bank == self.o_op.bank)),
@@ -150,7 +153,9 @@ class TileCounters(wiring.Component):
         cfg, tiles = self._cfg, m.submodules.tiles
         acks, clears, told, some, aims = kinds
         total = Signal(cfg.tile_width)
-        full, spilt, meets = Signal(), Signal(), Signal()
+        full = Signal()
+        spilt = Signal()
+        meets = Signal()
         m.d.comb += [
             total.eq(tile.bytes + op.bytes[: cfg.tile_width]),
             full.eq(tile.bytes == room),

@@ -68,7 +68,8 @@ class TileLimits(wiring.Component):
         m.submodules.lives = lives = Ram(1, types.banks, clear=True, quick=types.banks <= SMALL)
         self.observe = TileLimitsObserve(thresholds, deps, lives)
         # Thresholds are multiplied out once, when software writes the geometry.
-        geometry, plain = self.geometry_write.geometry, Signal()
+        geometry = self.geometry_write.geometry
+        plain = Signal()
         m.d.sync += [
             thresholds.w_en.eq(self.geometry_write.en),
             thresholds.w_addr.eq(self.geometry_write.region),

@@ -105,13 +105,14 @@ class AddressTable(wiring.Component):
         geometry, states, pointers, shown, opened = self._add_tables(m)
         busy = Signal(2)  # 0: normal; 1, 2, 3: steps of a request that overflows
         chosen, granted = self._choose(m, busy)
-        one, one_valid, one_slice = Signal(types.alloc_request), Signal(), Signal(cfg.slices)
-        two, two_slice = (
-            Signal(types.alloc_request),
-            Signal(cfg.slices),
-        )  # the request that overflows
+        one = Signal(types.alloc_request)
+        one_valid = Signal()
+        one_slice = Signal(cfg.slices)
+        two = Signal(types.alloc_request)  # the request that overflows
+        two_slice = Signal(cfg.slices)
         target = Signal(cfg.region_width)
-        second, now = Signal(), Signal()  # busy is 2; step 1 has a request
+        second = Signal()  # busy is 2
+        now = Signal()  # step 1 has a request
         self._read(m, chosen, granted, busy, one, one_valid, one_slice, two, target, second, now)
         req = Signal(types.alloc_request)
         m.d.comb += req.eq(Mux(second, two, one))
@@ -221,7 +222,9 @@ class AddressTable(wiring.Component):
             m.submodules.states,
             m.submodules.pointers,
         )
-        region, bank, read = Signal(cfg.region_width), Signal(), Signal()
+        region = Signal(cfg.region_width)
+        bank = Signal()
+        read = Signal()
         with m.Switch(busy):
             with m.Case(0):  # read even if nothing is granted: ``one_valid`` says so
                 m.d.comb += [
@@ -281,12 +284,14 @@ class AddressTable(wiring.Component):
         its own region asks of the other is kept, and returned last {row_bytes, epoch, moved}."""
         cfg, tables = self._cfg, m.submodules
         g, state, pointer = tables.geometry.r_data, tables.states.r_data, tables.pointers.r_data
-        own_row_bytes, own_epoch, own_moved = (
-            Signal(cfg.row_bytes_width),
-            Signal(EPOCH),
-            Signal(cfg.slot_width),
-        )
-        full, inside, usable, elsewhere, given = Signal(), Signal(), Signal(), Signal(), Signal()
+        own_row_bytes = Signal(cfg.row_bytes_width)
+        own_epoch = Signal(EPOCH)
+        own_moved = Signal(cfg.slot_width)
+        full = Signal()
+        inside = Signal()
+        usable = Signal()
+        elsewhere = Signal()
+        given = Signal()
         m.d.comb += [
             full.eq(pointer.full | g.no_slots),
             inside.eq((req.slot <= g.last) & ~g.no_slots),
@@ -380,14 +385,14 @@ class AddressTable(wiring.Component):
         cfg, types, g = self._cfg, self._types, m.submodules.geometry.r_data
         low = ceil_log2(cfg.packet_bytes)
         stage = data.StructLayout({"slice": cfg.slices, "reply": types.alloc_reply})
-        a, b = Signal(stage), Signal(stage)
+        a = Signal(stage)
+        b = Signal(stage)
         stride_width, half = cfg.stride_width - low, (cfg.stride_width - low + 1) // 2
-        stride, base_a, base_b = (
-            Signal(stride_width),
-            Signal(ADDR - low),
-            Signal(ADDR - low),
-        )
-        group_base, log2_tile = Signal(cfg.group_width), Signal(LOG2_TILE)
+        stride = Signal(stride_width)
+        base_a = Signal(ADDR - low)
+        base_b = Signal(ADDR - low)
+        group_base = Signal(cfg.group_width)
+        log2_tile = Signal(LOG2_TILE)
         m.d.sync += [
             a.slice.eq(who),
             a.reply.reason.eq(

@@ -108,7 +108,8 @@ class Issue(wiring.Component):
         )
         m.submodules.jobs = jobs = RegisterQueue(self._job, JOBS)
         write, refused = self.o_write, self.o_refused
-        answer, use_answer = Signal(own.alloc_reply), Signal()
+        answer = Signal(own.alloc_reply)
+        use_answer = Signal()
         m.d.comb += [
             # An answer that finds the queue empty is used at once; it is queued if nobody takes it.
             answer.eq(Mux(replies.o.valid, replies.o.payload, self.reply)),
@@ -117,11 +118,14 @@ class Issue(wiring.Component):
             replies.o.ready.eq(use_answer),
             self.victim.eq(rows.r_data),
         ]
-        held, asks, now = Signal(), Signal(), Signal(self._now)
+        held = Signal()
+        asks = Signal()
+        now = Signal(self._now)
         answered, bad, fire, load = (
             Signal(name=name) for name in ("answered", "bad", "fire", "load")
         )
-        row, whom = Signal(own.alloc_reply), Signal(self._who)
+        row = Signal(own.alloc_reply)
+        whom = Signal(self._who)
         comer = self._decode(m, load, held, asks, now, whom)
         m.d.comb += [
             rows.r_en.eq(self.victim_look | (load & self.i_command.valid)),
@@ -154,7 +158,8 @@ class Issue(wiring.Component):
                 self.filled & ~(jobs.o.valid | write.valid | self.o_data.valid | refused.valid)
             ),
         ]
-        write_name, beat_name = Signal(own.name), Signal(own.name)
+        write_name = Signal(own.name)
+        beat_name = Signal(own.name)
         self._write(m, fire & ~bad, now, row, whom, write_name)
         refusals = self._refuse(m, fire & bad, load, now, row, whom, comer)
         beats = self._send(m, jobs.o, beat_name)
@@ -167,9 +172,11 @@ class Issue(wiring.Component):
         cfg, own, command = self._cfg, self._own, self.i_command.p
         body = data.View(own.row_body, command.body)
         flat = data.View(own.plain_body, command.body)
-        first, last = Signal(ceil_log2(cfg.packet_flits)), Signal(ceil_log2(cfg.packet_flits))
+        first = Signal(ceil_log2(cfg.packet_flits))
+        last = Signal(ceil_log2(cfg.packet_flits))
         parts = ceil_log2(cfg.slice_bytes // FLIT_BYTES)
-        comer, is_row = Signal(self._who), Signal()
+        comer = Signal(self._who)
+        is_row = Signal()
         plain = command.reason == Reason.WINDOW  # only plain packets are refused for their window
         m.d.comb += [
             is_row.eq(command.kind == Kind.ROW),
@@ -240,7 +247,8 @@ class Issue(wiring.Component):
     def _refuse(self, m, goes, load, now, row, whom, comer):
         """The refusal of the packet that goes. Returns {some, last, repeated}."""
         command, refused = now.command, self.o_refused
-        some, last = Signal(), Signal(self._who)  # last: stays in the registers of the refusal
+        some = Signal()
+        last = Signal(self._who)  # stays in the registers of the refusal
         repeated = Signal()  # whom is last: compared as the command is decoded
         m.d.comb += [last[name].eq(refused.p[name]) for name, _ in self._who]
         # A refusal in this very cycle is not seen; but while it waits nothing goes.
@@ -271,8 +279,11 @@ class Issue(wiring.Component):
     def _send(self, m, job, name):
         """The beats of one packet after another. Returns {inside, part} of the next one."""
         piece, beat = self.i_piece, self.o_data
-        inside, part = Signal(), Signal(self._own.part_width)
-        hole, goes, last = Signal(), Signal(), Signal()
+        inside = Signal()
+        part = Signal(self._own.part_width)
+        hole = Signal()
+        goes = Signal()
+        last = Signal()
         sink = job.p.sink
         m.d.comb += [
             hole.eq(

@@ -59,7 +59,8 @@ class Judge(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        second, third = Signal(self._own.seen), Signal(self._own.seen)
+        second = Signal(self._own.seen)
+        third = Signal(self._own.seen)
         self.observe = JudgeObserve(second)
         self._told(m, second, self.near, third)
         hit = third.match.any()
@@ -81,7 +82,8 @@ class Judge(wiring.Component):
 
     def _told(self, m, before, twin, after, domain="comb"):
         """``after`` is ``before`` and what the packet that leaves makes of it."""
-        change, written = self.change, Signal(self._ways)
+        change = self.change
+        written = Signal(self._ways)
         twins = mutant("slot_allocator.twin_not_told", change.write & twin.row, 0)
         m.d.comb += written.eq(Mux(change.write & twin.set, change.way, 0))
         m.d[domain] += [

@@ -70,7 +70,9 @@ class PlainCheck(wiring.Component):
         m = Module()
         cfg = self._cfg
         m.submodules.windows = windows = Ram(self._types.window, cfg.ranks, clear=True, quick=True)
-        addr, end, is_rank = Signal(ADDR), Signal(ADDR + 1), Signal()
+        addr = Signal(ADDR)
+        end = Signal(ADDR + 1)
+        is_rank = Signal()
         window = windows.r_data
         m.d.comb += [
             windows.r_en.eq(self.look),
@@ -81,7 +83,8 @@ class PlainCheck(wiring.Component):
             self.clearing.eq(windows.clearing),
         ]
         # Compared with < alone: <= costs a comparison for equality too.
-        above, below = Signal(), Signal()
+        above = Signal()
+        below = Signal()
         with m.If(self.move):
             m.d.sync += [
                 addr.eq(Cat(Const(0, UNIT), self.addr16)),
@@ -100,7 +103,8 @@ class PlainCheck(wiring.Component):
     def _group(self, m, addr):
         """Which range, then where in it. Returns what is known between."""
         cfg = self._cfg
-        at, holds = Signal(ADDR), Signal(cfg.dep_ranges)
+        at = Signal(ADDR)
+        holds = Signal(cfg.dep_ranges)
         m.d.comb += [
             at.eq(Cat(Const(0, UNIT), self.addr16)),
             *(
@@ -110,7 +114,9 @@ class PlainCheck(wiring.Component):
         ]
         chosen = lowest_set(m, holds, "chosen")
         found = Signal(self._own.range)  # `armed`: there is one
-        inside, shift, dep = Signal(ADDR), Signal(LOG2_STRIDE), Signal(cfg.dep_width)
+        inside = Signal(ADDR)
+        shift = Signal(LOG2_STRIDE)
+        dep = Signal(cfg.dep_width)
         with m.If(self.move):
             m.d.sync += [
                 found.eq(select(chosen, list(self.ranges))),

@@ -52,7 +52,8 @@ class Purge(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        cfg, run = self._cfg, Signal(self._own.purge)
+        cfg = self._cfg
+        run = Signal(self._own.purge)
         walk = Signal(range(cfg.rat_sets + 1))
         with m.If(self.purge.en):
             m.d.sync += [

@@ -82,7 +82,9 @@ class RowTags(wiring.Component):
             bypass=False,
         )
         # A tag written while its set is read goes past the memory.
-        passed, kept, same = Signal(ways), Signal(own.tag), Signal()
+        passed = Signal(ways)
+        kept = Signal(own.tag)
+        same = Signal()
         self.observe = RowTagsObserve(ram, passed, kept, same)
         here = self.write_set == self.set
         with m.If(self.look):
@@ -91,7 +93,8 @@ class RowTags(wiring.Component):
                 kept.eq(self.tag),
                 same.eq(mutant("slot_allocator.passed_tag_not_compared", self.twin, 0)),
             ]
-        match, used = Signal(ways), Signal(ways)
+        match = Signal(ways)
+        used = Signal(ways)
         for n in range(ways):
             stored, tag = ram.r_data[n], self.tags[n]
             m.d.comb += [

@@ -76,7 +76,9 @@ class RecordSplit(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        cfg, beat, piece = self._cfg, self.i.p, Signal(self._own.piece)
+        cfg = self._cfg
+        beat = self.i.p
+        piece = Signal(self._own.piece)
         parts = cfg.packet_bytes // cfg.slice_bytes
         m.submodules.pieces = pieces = StreamQueue(
             self._own.piece, max(RECORDS, FULL_RECORDS * parts)
@@ -85,9 +87,12 @@ class RecordSplit(wiring.Component):
         wiring.connect(m, pieces.o, wiring.flipped(self.o_piece))
         wiring.connect(m, heads.o, wiring.flipped(self.o_head))
 
-        begins, seen, record = Signal(init=1), Signal(), Signal(self._seen)
+        begins = Signal(init=1)
+        seen = Signal()
+        record = Signal(self._seen)
         self.observe = RecordSplitObserve(pieces, heads, begins, seen, record)
-        room, took = Signal(), Signal()
+        room = Signal()
+        took = Signal()
         m.d.comb += [
             room.eq(self.enable & (~begins | ~seen | heads.i.ready)),
             self.i.ready.eq(room & pieces.i.ready),
@@ -130,11 +135,15 @@ class RecordSplit(wiring.Component):
     def _sum_up(self, m, record, head):
         """Head of the record that was seen."""
         cfg, own, header = self._cfg, self._own, record.header
-        units, unit_bits = Signal(cfg.packet_flits), ceil_log2(cfg.packet_flits)
+        units = Signal(cfg.packet_flits)
+        unit_bits = ceil_log2(cfg.packet_flits)
         per_part = cfg.slice_bytes // FLIT_BYTES
-        below, above = Signal.like(units), Signal.like(units)  # some unit before this one, after it
-        first, last = Signal(unit_bits), Signal(unit_bits)
-        row, flat = Signal(own.row_body), Signal(own.plain_body)
+        below = Signal.like(units)  # some unit before this one
+        above = Signal.like(units)  # some unit after it
+        first = Signal(unit_bits)
+        last = Signal(unit_bits)
+        row = Signal(own.row_body)
+        flat = Signal(own.plain_body)
         unit = Cat(first, header.block)
         m.d.comb += [
             units.eq(

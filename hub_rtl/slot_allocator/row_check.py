@@ -115,7 +115,11 @@ class RowCheck(wiring.Component):
             ahead.eq(wanted - seen_epoch),
             self.alive.eq((states.r_data.state == RegionState.OPEN) & (ahead == 0)),
         ]
-        unknown, alive, early, overrun, outside = Signal(), Signal(), Signal(), Signal(), Signal()
+        unknown = Signal()
+        alive = Signal()
+        early = Signal()
+        overrun = Signal()
+        outside = Signal()
         end = Signal(ROW_OFF + 1)
         m.d.comb += end.eq(body.row_off + self.len)
         with m.If(self.move):

@@ -111,7 +111,8 @@ class RowLookup(wiring.Component):
         the counters' strobes."""
         own = self._own
         issue_waits = issue.cause != WaitCause.NONE
-        waits, cause = Signal(own.name), Signal(CAUSE)
+        waits = Signal(own.name)
+        cause = Signal(CAUSE)
         m.d.comb += [
             waits.eq(Mux(issue_waits, issue.waits, lookup.waits)),
             cause.eq(Mux(issue_waits, issue.cause, lookup.cause)),
@@ -122,7 +123,8 @@ class RowLookup(wiring.Component):
             self.waiting.region.eq(waits.region),
             self.waiting.rowid.eq(waits.rowid),
         ]
-        strobes, refused = Signal(own.strobes), self.o_refused
+        strobes = Signal(own.strobes)
+        refused = self.o_refused
         m.d.comb += [
             *(strobes[name].eq(lookup.strobes[name]) for name, _ in own.lookup_strobes),
             strobes.refused.eq(refused.valid & refused.ready),

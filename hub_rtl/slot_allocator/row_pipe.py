@@ -158,12 +158,16 @@ class RowPipe(wiring.Component):
         m.submodules.asked = asked = RegisterQueue(self.o_alloc.payload.shape(), 2)
         wiring.connect(m, asked.o, wiring.flipped(self.o_alloc))
         wiring.connect(m, path.o_spill, wiring.flipped(self.o_spill))
-        first, second, third = Signal(self._first), Signal(self._first), Signal(self._third)
-        far, near = Signal(own.twin), Signal(own.twin)
+        first = Signal(self._first)
+        second = Signal(self._first)
+        third = Signal(self._third)
+        far = Signal(own.twin)
+        near = Signal(own.twin)
         move, take, place, absent, leave, complete = (
             Signal(name=name) for name in ("move", "take", "place", "absent", "leave", "complete")
         )
-        missing, unanswered = Signal(cfg.row_bytes_width), Signal(range(REPLIES + 1))
+        missing = Signal(cfg.row_bytes_width)
+        unanswered = Signal(range(REPLIES + 1))
         self.observe = RowPipeObserve(
             *(tags, counts, spilled, rows, plain, judge, path, search, purger, asked),
             *(first, second, third, far, near, move, take),
@@ -363,7 +367,9 @@ class RowPipe(wiring.Component):
     def _ask(self, m):
         """The request of a new or restored row."""
         inside, third, asked = self.observe, self.observe.third, self.observe.asked.i
-        row, path, ask = self._row(third.head.body), inside.path, Signal()
+        row = self._row(third.head.body)
+        path = inside.path
+        ask = Signal()
         m.d.comb += [
             ask.eq(inside.leave & inside.absent),
             asked.valid.eq(ask),

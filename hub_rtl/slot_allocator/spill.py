@@ -64,8 +64,11 @@ class SpillEngine(wiring.Component):
         view = data.StructLayout({"row_first": ROWID, "spill_base": data.ArrayLayout(ADDR, 2)})
         m.submodules.views = views = Ram(view, cfg.regions, clear=True)
         m.submodules.arbiter = arbiter = RoundRobin(self._users)
-        request, who = Signal(self._own.spill_request), Signal(self._users)
-        base, distance, address = Signal(ADDR), Signal(ROWID), Signal(ADDR)
+        request = Signal(self._own.spill_request)
+        who = Signal(self._users)
+        base = Signal(ADDR)
+        distance = Signal(ROWID)
+        address = Signal(ADDR)
         m.d.comb += [
             views.w_en.eq(write.en),
             views.w_addr.eq(write.region),

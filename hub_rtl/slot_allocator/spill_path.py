@@ -103,7 +103,8 @@ class SpillPath(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        served, begins = Signal(), Signal()
+        served = Signal()
+        begins = Signal()
         m.d.comb += [
             begins.eq(self.absent & (self.maybe | self.lacks) & ~served),
             self.spill_errors.eq(self.spill_done & self.spill_reply.error),
@@ -170,7 +171,8 @@ class SpillPath(wiring.Component):
 
     def _fetch(self, m):
         """Was the row spilled?"""
-        found, row = Signal(WORD), self.row
+        found = Signal(WORD)
+        row = self.row
         m.d.comb += [
             found.eq(self.spill_reply.word),
             self.missing.eq(found.missing),

@@ -77,15 +77,21 @@ class VictimSearch(wiring.Component):
         # Compared as one number: rank first, then age. Oldest first: fewer older ways give a larger
         # key.
         key_layout = data.StructLayout({"age": own.way_width, "rank": bits_of(VictimRank)})
-        key, best = Signal(key_layout), Signal(key_layout)
+        key = Signal(key_layout)
+        best = Signal(key_layout)
         step = Signal(range(ways + 2))
-        scanned, looked, rated = Signal(ways, init=1), Signal(ways), Signal(ways)
-        alive, age = Signal(), Signal(own.way_width)
-        looked_index, rated_index = Signal.like(self.index), Signal.like(self.index)
+        scanned = Signal(ways, init=1)
+        looked = Signal(ways)
+        rated = Signal(ways)
+        alive = Signal()
+        age = Signal(own.way_width)
+        looked_index = Signal.like(self.index)
+        rated_index = Signal.like(self.index)
         self.observe = VictimSearchObserve(
             *(step, scanned, looked, rated, alive, age, looked_index, rated_index, best)
         )
-        tag, found = Signal(own.tag), self.slot_found
+        tag = Signal(own.tag)
+        found = self.slot_found
         placed = Mux(found.reason == Reason.OK, VictimRank.PLACED, VictimRank.REFUSED)
         slot_step = Signal(range(ways + 2))
         m.d.comb += [

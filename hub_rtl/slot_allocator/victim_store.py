@@ -96,12 +96,16 @@ class VictimStore(wiring.Component):
             data.ArrayLayout(own.line, STORE_WAYS), cfg.victim_sets, granules=STORE_WAYS, clear=True
         )
         m.submodules.outside = outside = Ram(1, 2 * cfg.regions, clear=True)
-        request, who = Signal(own.spill_request), Signal(cfg.slices)
+        request = Signal(own.spill_request)
+        who = Signal(cfg.slices)
         posted = Signal(data.StructLayout({"busy": 1, "tells": 1, "bank": own.bank}))
-        way, hit, room = Signal(STORE_WAYS), Signal(), Signal()
+        way = Signal(STORE_WAYS)
+        hit = Signal()
+        room = Signal()
         turn = Signal(STORE_WAYS, init=1)
         run = Signal(own.purge)
-        walk, region = Signal(range(cfg.victim_sets + 1)), Signal(cfg.region_width)
+        walk = Signal(range(cfg.victim_sets + 1))
+        region = Signal(cfg.region_width)
         self._word = Signal(layout_of(SPILL_WORD))
         m.d.comb += [
             self._word.eq(request.word),
@@ -157,7 +161,8 @@ class VictimStore(wiring.Component):
     def _look(self, m):
         """Where the row's line is, or may go: a way without one, else the ways in turn."""
         inside, request, lines = self.observe, self.observe.request, self.observe.lines
-        hits, free = Signal(STORE_WAYS), Signal(STORE_WAYS)
+        hits = Signal(STORE_WAYS)
+        free = Signal(STORE_WAYS)
         m.d.comb += lines.w_addr.eq(self._set(request))
         for n in range(STORE_WAYS):
             line = lines.r_data[n]

@@ -228,6 +228,14 @@ def test_names_follow(two_hubs, tiny):
     assert named(tiny.files(), TOP) == tiny.files()
 
 
+def test_every_signal_has_a_name(tiny, two_hubs):
+    """A nameless one is called after what made it."""
+    for files in (tiny.files(), *two_hubs):
+        for name, text in files.items():
+            if name.endswith(".v"):
+                assert not re.search(r"\\\$(signal|like|signature)", text), name
+
+
 def joined(wrappers):
     """A module with an instance of each wrapper, {module: its text}, all of whose ports are its
     own."""

@@ -85,6 +85,30 @@ def test_small_steps():
     assert not long, long
 
 
+def takes_its_name(value):
+    """Whether a value is a signal or a memory's port that is called as the variable it goes to."""
+    if not isinstance(value, ast.Call) or any(each.arg == "name" for each in value.keywords):
+        return False
+    made = ast.unparse(value.func)
+    return made in ("Signal", "Signal.like") or made.endswith((".read_port", ".write_port"))
+
+
+def test_signals_have_statements_of_their_own():
+    """From one that makes several, Amaranth takes no name or only the last one, depending on the
+    version of Python, and so would the names in the Verilog."""
+    shared = []
+    for top in ("hub_rtl", "flow", "formal", "examples"):
+        for path in sorted((ROOT / top).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if not isinstance(node, ast.Assign):
+                    continue
+                value, several = node.value, isinstance(node.targets[0], ast.Tuple)
+                values = getattr(value, "elts", [getattr(value, "elt", None)])
+                if several and any(map(takes_its_name, values)):
+                    shared.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert not shared, shared
+
+
 @pytest.mark.parametrize("rule", [("format", "--check"), ("check",)], ids=["format", "check"])
 def test_formatted(rule):
     """As the formatter leaves it: one statement per line, 100 columns; nothing that the checker
