@@ -51,11 +51,11 @@ class SliceIsItsParts(Spec):
             self.joined(f"control flits of link {n}", link.o_control, controls.i[n])
             self.joined(f"sources of link {n}", link.o_source, pool.i_source[n])
             self.joined(f"beats of link {n}", link.o_beat, pool.i_beat[n])
-            for port, outer in ((link.tx, dut.tx[n]), (link.rx, dut.rx[n])):
+            for way, port, outer in (("tx", link.tx, dut.tx[n]), ("rx", link.rx, dut.rx[n])):
                 pairs = (
                     (getattr(port, name), getattr(outer, name)) for name in port.signature.members
                 )
-                same_pairs(self, f"wires of link {n}, {outer.signature}", *pairs)
+                same_pairs(self, f"{way} of link {n}", *pairs)
             same_pairs(
                 self,
                 f"settings of link {n}",

@@ -159,6 +159,8 @@ class Spec(Elaboratable):
     def _add(self, kind, names, name, holds, when):
         if name in self.properties + self.assumptions:
             raise ValueError(f"{type(self).__name__}: property {name!r} is declared twice")
+        if " at 0x" in name:
+            raise ValueError(f"{type(self).__name__}: property {name!r}: another name in each run")
         names.append(name)
         holds = holds if when is None else ~Value.cast(when).bool() | holds
         if kind is Assume and any(fnmatchcase(name, pattern) for pattern in self.before):

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from amaranth import Signal
+from amaranth.hdl import Fragment
 
 from formal.kit import engine, ports
 from formal.kit import run as runs
@@ -19,6 +20,7 @@ from formal.kit.ports import ports_without_assertion
 from formal.kit.run import passed, targets, verdict
 from formal.kit.spec import Spec
 from formal.kit.table import Check, TableError, grounds, load_table, undischarged
+from hub_rtl.contract.config import preset
 from hub_rtl.parts.mutants import MutantError
 from sim.bench.runner import ROOT
 
@@ -133,6 +135,22 @@ def test_patience_is_of_the_machine_not_of_the_result(folder):
 def test_a_bug_that_is_not_in_the_design_is_an_error():
     with pytest.raises(MutantError, match="no such mutant in what was elaborated"):
         run_task(dataclasses.replace(TOY, bug="parts.merge_turn_stays"), "bug")
+
+
+class Named(Spec):
+    """A property called after an object."""
+
+    def build(self, m):
+        with pytest.raises(ValueError, match="another name in each run"):
+            self.always(f"as {object()}", 1)
+        self.always("as an object", 1)
+
+
+def test_a_name_with_an_address_is_an_error():
+    """The report and the cache's key would be others in each run."""
+    spec = Named(preset("tiny"))
+    Fragment.get(spec, None)
+    assert spec.properties == ["as an object"]
 
 
 def test_a_missing_solver_is_one_line(monkeypatch, tmp_path):
