@@ -36,46 +36,16 @@ class BooksKeepTotals(BooksSpec):
             same(dut.query, region=self.region, bank=self.bank) & ~dut.clearing,
             "asked",
         )
-        account = View(
-            scoreboard_types(self._cfg).account,
-            Mux(self.busy, book["account"], book["next"]),
-        )
-        model = Cat(
-            book["state"],
-            book["epoch"],
-            account.num_told,
-            account.num_closes,
-            account.sent,
-            book["acked"],
-            account.refused,
-            account.brought,
-            book["status"],
-            account.blame,
-        )
-        shown = dut.status
         # The query reads in the cycle that it is asked; a write of that cycle is in.
-        word = Cat(
-            shown.state,
-            shown.epoch,
-            shown.told,
-            shown.closes,
-            shown.sent,
-            shown.acked,
-            shown.refused,
-            shown.rows,
-            shown.error,
-            shown.blame,
-        )
         asked_before = self.past(asked, "asked_before")
-        self.always(
-            "a query shows the book", word == self.past(model, "model_before"), when=asked_before
-        )
+        shown = View(scoreboard_types(self._cfg).shown, self.past(self.shown(), "shown_before"))
+        self.always("a query shows the book", dut.status == shown.status, when=asked_before)
         for name, port, heard in (
-            ("missing", dut.missing, account.closes),
-            ("silent", dut.silent, account.told),
+            ("missing", dut.missing, shown.closes),
+            ("silent", dut.silent, shown.told),
         ):
-            owing = Mux(self.open, ~heard, 0)[: self._cfg.ranks]
-            self.always(name, port == self.past(owing, f"{name}_before"), when=asked_before)
+            owing = Mux(shown.status.state == RegionState.OPEN, ~heard, 0)[: self._cfg.ranks]
+            self.always(name, port == owing, when=asked_before)
         result = dut.result.book
         told = self.past(
             self.mine & (self.op.kind >= OpKind.OPEN) & (self.op.kind <= OpKind.FINISH), "told"

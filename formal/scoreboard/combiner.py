@@ -31,7 +31,7 @@ class _Combiner(Spec):
         m.submodules.dut = dut
         inside = observe(dut)
         keys, self.totals, self.mem, self.poison, self.old, self.valid = inside[:6]
-        self.head, self.tail, self.second = inside[6:9]
+        self.some, self.head, self.tail, self.second = inside[6:10]
         self.free_inputs(dut)
         context, op = dut.i.payload.context, dut.o.payload
         self.taken = Signal()
@@ -79,6 +79,7 @@ class _Combiner(Spec):
                     when=(self.head == head) & (inside == count),
                 )
         self.always("queue ends", self.head < depth)
+        self.always("some are in use", self.some == self.valid.any())
         head_key = Mux(self.head == 0, keys[0], 0)
         for n in range(1, depth):
             head_key = Mux(self.head == n, keys[n], head_key)

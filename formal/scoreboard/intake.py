@@ -68,7 +68,7 @@ class IntakeOffersAcknowledgements(_Intake):
                 when=bank.i.valid,
             )
         for n, combiner in enumerate(inside.combiners):
-            keys, *_, valid, head, tail, second, _ = observe(combiner)
+            keys, *_, valid, some, head, tail, second, _ = observe(combiner)
             depth = len(keys)
             queues = (
                 (valid == sum(1 << (first + n) % depth for n in range(count)))
@@ -78,6 +78,7 @@ class IntakeOffersAcknowledgements(_Intake):
                 for count in range(depth + 1)
             )
             self.lemma(f"combiner {n} is a queue", Cat(queues).any())
+            self.lemma(f"some are in use at {n}", some == valid.any())
             oldest = valid.bit_select(head, 1) & ~keys[head][0]  # the key begins with `plain`
             self.lemma(f"the second half at {n} is of a region", oldest, when=second)
             bank = bank_of(self._cfg, combiner.o.payload)
@@ -114,6 +115,7 @@ class IntakeServes(_Intake):
             outer, outer_alone = turns_to_wait(m, inside.sources, 0, f"source_{number}")
             inner, inner_alone = turns_to_wait(m, inside.slices, number, f"slice_{number}")
             self.lemma(f"served last {number}", outer_alone & inner_alone)
+            self.lemma(f"some are in use at {number}", combiner.o.valid == accumulators.valid.any())
             self.lemma(f"slice {number} is full", accumulators.valid.all(), when=waiting)
             self.lemma(
                 f"slice {number} has the first gone",

@@ -87,16 +87,18 @@ class BooksSpec(Spec):
             when=self.does(OpKind.FREE),
         )
 
-        for table, ram in (("books", inside.books), ("mirror", inside.mirror)):
-            word, known = known_word(self, ram, Cat(self.bank, self.region), table)
-            book = View(types.book, word)
-            for field, model in self.book.items():
-                self.lemma(f"{field} in {table}", book[field] == model, when=known)
-                self.lemma(f"{field} starts as 0 in {table}", Value.cast(model) == 0, when=~known)
+        place = Cat(self.bank, self.region)
+        word, known = known_word(self, inside.books, place, "books")
+        book = View(types.book, word)
+        for field, model in self.book.items():
+            self.lemma(f"{field} in books", book[field] == model, when=known)
+            self.lemma(f"{field} starts as 0", Value.cast(model) == 0, when=~known)
+        word, known = known_word(self, inside.shown, place, "shown")
+        self.lemma("what is shown of it", word == self.shown(), when=known)
         for field, model in self.book.items():
             self.lemma(f"{field} at the change", inside.at.was[field] == model, when=mine)
         self._registers(inside.at, between)
-        walks = [observe(ram).walk for ram in (inside.books, inside.mirror)]
+        walks = [observe(ram).walk for ram in (inside.books, inside.shown)]
         self.lemma("both tables are cleared together", walks[0] == walks[1])
         rest = [
             model
@@ -114,6 +116,27 @@ class BooksSpec(Spec):
             "news are seen", self.book["seen"], when=account.closes.any() | account.told.any()
         )
         self.promise(m)
+
+    def shown(self):
+        """What a query is to tell of the bank: a word of ``shown`` of
+        :class:`~hub_rtl.scoreboard.records.ScoreboardTypes`."""
+        types, book = scoreboard_types(self._cfg), self.book
+        told = View(types.account, Mux(self.busy, book["account"], book["next"]))
+        status = {
+            "state": book["state"],
+            "epoch": book["epoch"],
+            "told": told.num_told,
+            "closes": told.num_closes,
+            "sent": told.sent,
+            "acked": book["acked"],
+            "refused": told.refused,
+            "rows": told.brought,
+            "error": book["status"],
+            "blame": told.blame,
+        }
+        return Cat(
+            *(status[name] for name, _ in types.shown["status"].shape), told.told, told.closes
+        )
 
     def _registers(self, at, between):
         """What was found out about an operation before its change is true of it and of its book."""

@@ -3,7 +3,7 @@
 
 from typing import NamedTuple
 
-from amaranth import Array, Cat, Module, Mux, Signal
+from amaranth import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -26,6 +26,7 @@ class AckCombinerObserve(NamedTuple):
     poison: Signal  #: one had poison
     old: Signal  #: inside at the last sweep
     valid: Signal  #: in use
+    some: Signal  #: one is
     head: Signal  #: the oldest
     tail: Signal  #: the next to be used
     second: Signal  #: the head's ACK has gone, its OVER is due
@@ -92,18 +93,15 @@ class AckCombiner(wiring.Component):
             Signal(depth, name=name) for name in ("mem", "poison", "old", "valid")
         )
         head, tail = (Signal(index_width(depth), name=name) for name in ("head", "tail"))
+        some = Signal()
         second = Signal()  # the head's ACK has gone, its OVER is due
         self.observe = AckCombinerObserve(
-            keys, totals, mem, poison, old, valid, head, tail, second, self.sums
+            keys, totals, mem, poison, old, valid, some, head, tail, second, self.sums
         )
 
         match, taken = self._take(m, key, keys, totals, valid, head)
-        self._add(m, key, taken, match)
-        with m.If(taken & ~match.any()):
-            m.d.sync += tail.eq(self._following(tail))
         self._leave(m, key)
-        # A new accumulator is never the head's place while the head is valid, so these two writes
-        # do not meet.
+        self._add(m, key, taken, match)
         with m.If(self.sweep):
             m.d.sync += old.eq(mutant("scoreboard.sweep_spares_matching", valid, valid & ~match))
         m.d.comb += self.sweeping.eq((old & valid).any())
@@ -141,7 +139,7 @@ class AckCombiner(wiring.Component):
 
     def _add(self, m, key, taken, match):
         """The acknowledgement begins an accumulator or is added to one."""
-        keys, totals, mem, poison, old, valid, _, tail, *_ = self.observe
+        keys, totals, mem, poison, old, valid, some, _, tail, *_ = self.observe
         ok, context = self.i.payload.ok, self.i.payload.context
         # An accumulator that is not in use follows the input: whether something merges decides on
         # one bit only, `valid`.
@@ -177,18 +175,23 @@ class AckCombiner(wiring.Component):
                 ]
             with m.If(taken & ~match.any() & (tail == n)):
                 m.d.sync += valid[n].eq(1)
+        with m.If(taken & ~match.any()):
+            m.d.sync += [
+                tail.eq(self._following(tail)),
+                some.eq(mutant("scoreboard.comes_unseen_as_one_leaves", 1, ~(some & self.o.ready))),
+            ]
 
     def _leave(self, m, key):
         """The oldest accumulator leaves, that of an overflowed row twice."""
         cfg = self._cfg
-        keys, totals, mem, poison, _, valid, head, _, second, _ = self.observe
+        keys, totals, mem, poison, _, valid, some, head, _, second, _ = self.observe
         oldest = data.View(self._key, Signal(self._key.size, name="oldest"))
         twice = Signal()
         op = self.o.payload
         m.d.comb += [
             oldest.eq(keys[head]),
             twice.eq(~oldest.plain & (oldest.region != oldest.place)),
-            self.o.valid.eq(valid.any()),  # they are in use from the head on
+            self.o.valid.eq(some),
             op.kind.eq(Mux(second, OpKind.OVER, OpKind.ACK)),
             op.region.eq(Mux(second, oldest.region, oldest.place)),
             op.bank.eq(oldest.bank),
@@ -229,5 +232,6 @@ class AckCombiner(wiring.Component):
                     second.eq(0),
                     head.eq(following),
                     valid.bit_select(head, 1).eq(0),
+                    some.eq((valid & ~(Const(1, len(valid)) << head)[: len(valid)]).any()),
                     self.sums.eq(fold(cfg, successor.bank, successor.group)),
                 ]

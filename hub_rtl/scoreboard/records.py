@@ -182,6 +182,8 @@ class ScoreboardTypes:
                 "reported": 1,
             }
         )
+        #: What the query reads of a book: its status, and the ranks that have told and closed.
+        self.shown = struct({"status": types.status, "told": cfg.ranks, "closes": cfg.ranks})
         #: Geometry that books, finisher and walker need.
         self.geometry = struct(
             {

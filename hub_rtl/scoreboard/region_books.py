@@ -35,7 +35,7 @@ class RegionBooksObserve(NamedTuple):
     """What a proof may see of :class:`RegionBooks`: its tables, and the operations inside."""
 
     books: Ram  #: per bank
-    mirror: Ram  #: their copy for the query
+    shown: Ram  #: what the query tells of each
     shapes: Ram  #: geometries, per region
     read_valid: Signal  #: there is an operation whose book the table shows
     read_op: data.View
@@ -106,25 +106,25 @@ class RegionBooks(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        books, mirror, shapes = self._tables(m)
-        at = self._read(m, books, shapes)
+        books, shown, shapes = self._tables(m)
+        at = self._read(m, books, shapes, shown)
         do = decide(m, at)
         tell_status(m, at, do)
         change(m, self._types, at, do, self.timeout.en)
-        self._write(m, (books, mirror), at, do)
+        self._write(m, books, at, do)
         self._tell(m, at, do)
         self._seek(m, at, do)
         self._answer(m, at, do)
-        self._report(m, mirror)
+        self._report(m, shown, at)
         return m
 
     def _tables(self, m):
-        """The books, their copy for the query, and the geometries."""
+        """The books, what the query tells of them, and the geometries."""
         cfg, types = self._cfg, self._types
         m.submodules.books = books = Ram(
             types.book, types.banks, clear=True, quick=types.banks <= SMALL
         )
-        m.submodules.mirror = mirror = Ram(types.book, types.banks, clear=True)
+        m.submodules.shown = shown = Ram(types.shown, types.banks, clear=True)
         m.submodules.shapes = shapes = Ram(types.geometry, cfg.regions, clear=True)
         m.d.comb += self.clearing.eq(books.clearing | shapes.clearing)
         m.d.comb += [
@@ -139,9 +139,9 @@ class RegionBooks(wiring.Component):
         m.d.comb += shapes.w_data.valid.eq(
             self.geometry_write.geometry.valid & self.geometry_write.geometry.row_bytes[4:].any()
         )
-        return books, mirror, shapes
+        return books, shown, shapes
 
-    def _read(self, m, books, shapes):
+    def _read(self, m, books, shapes, shown):
         """An operation's book is read, then registered with all that is known of them: the
         :class:`Stage` in which it is changed."""
         cfg, types = self._cfg, self._types
@@ -189,8 +189,7 @@ class RegionBooks(wiring.Component):
         ]
         known = self._kinds(m, books, shapes, read_valid, read_op, now, follows)
         at = Stage(valid, op, was, now, shape, hit, over, live, held, full_rows, *known)
-        mirror = m.submodules.mirror
-        self.observe = RegionBooksObserve(books, mirror, shapes, read_valid, read_op, at)
+        self.observe = RegionBooksObserve(books, shown, shapes, read_valid, read_op, at)
         return at
 
     def _kinds(self, m, books, shapes, read_valid, read_op, now, follows):
@@ -250,15 +249,14 @@ class RegionBooks(wiring.Component):
         ]
         return does, acks, plain_ack, news, answers, fails, homeless, fit
 
-    def _write(self, m, tables, at, do):
+    def _write(self, m, books, at, do):
         """The book, the state for the hub and for the tile counters."""
         op = at.op
-        for table in tables:
-            m.d.comb += [
-                table.w_en.eq(at.valid & ~op.plain),
-                table.w_addr.eq(bank_index(op.region, op.bank)),
-                table.w_data.eq(at.now),
-            ]
+        m.d.comb += [
+            books.w_en.eq(at.valid & ~op.plain),
+            books.w_addr.eq(bank_index(op.region, op.bank)),
+            books.w_data.eq(at.now),
+        ]
         changed = (
             do.fail
             | do.opens
@@ -442,26 +440,38 @@ class RegionBooks(wiring.Component):
             m.d.comb += reason.eq(OrderError.NOT_DONE)
         return reason
 
-    def _report(self, m, mirror):
-        """The query has its own copy of the books, so that it never waits and never disturbs."""
-        book, account = mirror.r_data, Signal(self._types.account, name="shown")
-        opened = book.state == RegionState.OPEN
+    def _report(self, m, shown, at):
+        """The query has a table of its own, so that it never waits and never disturbs: what it
+        tells of a book is written with the book."""
+        op, account = at.op, Signal(self._types.account, name="shown_account")
+        book = mutant("scoreboard.query_shows_the_book_before", at.now, at.was)
+        opened = shown.r_data.status.state == RegionState.OPEN
         m.d.comb += [
-            mirror.r_en.eq(1),
-            mirror.r_addr.eq(Cat(self.query.bank, self.query.region)),
             account.eq(Mux(book.state == RegionState.FREE, book.next, book.account)),
+            shown.w_en.eq(at.valid & ~op.plain),
+            shown.w_addr.eq(bank_index(op.region, op.bank)),
+            *(
+                shown.w_data.status[name].eq(value)
+                for name, value in (
+                    ("state", book.state),
+                    ("epoch", book.epoch),
+                    ("told", account.num_told),
+                    ("closes", account.num_closes),
+                    ("sent", account.sent),
+                    ("acked", book.acked),
+                    ("refused", account.refused),
+                    ("rows", account.brought),
+                    ("error", book.status),
+                    ("blame", account.blame),
+                )
+            ),
+            shown.w_data.told.eq(account.told),
+            shown.w_data.closes.eq(account.closes),
+            shown.r_en.eq(1),
+            shown.r_addr.eq(bank_index(self.query.region, self.query.bank)),
         ]
         m.d.sync += [
-            self.status.state.eq(book.state),
-            self.status.epoch.eq(book.epoch),
-            self.status.told.eq(account.num_told),
-            self.status.closes.eq(account.num_closes),
-            self.status.sent.eq(account.sent),
-            self.status.acked.eq(book.acked),
-            self.status.refused.eq(account.refused),
-            self.status.rows.eq(account.brought),
-            self.status.error.eq(book.status),
-            self.status.blame.eq(account.blame),
-            self.missing.eq(Mux(opened, ~book.account.closes, 0)),
-            self.silent.eq(Mux(opened, ~book.account.told, 0)),
+            self.status.eq(shown.r_data.status),
+            self.missing.eq(Mux(opened, ~shown.r_data.closes, 0)),
+            self.silent.eq(Mux(opened, ~shown.r_data.told, 0)),
         ]
