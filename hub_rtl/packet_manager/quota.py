@@ -23,7 +23,8 @@ class FreeList(wiring.Component):
 
     Contract: the user takes only what is there. ``free`` is the next one, ``takes`` takes it,
     ``gives`` gives one back; one of each per cycle, and what is given can be taken in the next
-    cycle. Both words that may come next are read, so ``takes`` may be late in its cycle.
+    cycle. Words lie in two memories, of even and of odd places, and both that may come next are
+    read, so ``takes`` may be late in its cycle.
 
     Parameters: ``cfg``. Ports: ``free`` Out; ``takes`` In; ``gives`` In.
     """
@@ -40,25 +41,24 @@ class FreeList(wiring.Component):
         newest = Signal(t.index_width)
         oldest = Signal(t.index_width)
         all_used = Signal()
-        took = Signal()
-        words = [Ram(t.index_width, self._cfg.pool_depth, quick=True) for _ in range(2)]
-        for n, word in enumerate(words):
-            m.submodules[f"word_{n}"] = word
+        even, odd = (Ram(t.index_width, self._cfg.pool_depth // 2, quick=True) for _ in range(2))
+        m.submodules.even, m.submodules.odd = even, odd
+        for half, gives, place in (
+            (even, ~newest[0], (oldest + 1)[1 : len(oldest)]),
+            (odd, newest[0], oldest[1:]),
+        ):
             m.d.comb += [
-                word.w_en.eq(self.gives.en),
-                word.w_addr.eq(newest),
-                word.w_data.eq(self.gives.index),
-                word.r_en.eq(1),
-                word.r_addr.eq(oldest + n),
+                half.w_en.eq(self.gives.en & gives),
+                half.w_addr.eq(newest[1:]),
+                half.w_data.eq(self.gives.index),
+                half.r_en.eq(1),
+                half.r_addr.eq(mutant("packet_manager.given_word_read_late", place, oldest[1:])),
             ]
         m.d.comb += [
             all_used.eq(unused[-1]),
-            self.free.eq(Mux(all_used, Mux(took, words[1].r_data, words[0].r_data), unused)),
+            self.free.eq(Mux(all_used, Mux(oldest[0], odd.r_data, even.r_data), unused)),
         ]
-        m.d.sync += [
-            newest.eq(newest + self.gives.en),
-            took.eq(mutant("packet_manager.given_word_read_late", self.takes & all_used, 0)),
-        ]
+        m.d.sync += newest.eq(newest + self.gives.en)
         with m.If(self.takes & all_used):
             m.d.sync += oldest.eq(oldest + 1)
         with m.If(self.takes & ~all_used):

@@ -130,9 +130,9 @@ class ReadyLists(wiring.Component):
 
     def _lists(self, m, ranks, new, passes, p1_rank, chosen, p2, head):
         """P1 to P3 and U0 to U2: what is in the lists' memories."""
-        t, words = self._types, 1 << len(chosen.as_value())
+        t = self._types
         names = ("heads_pushed", "heads_left", "tails", "tails_pop")
-        rams = {name: Ram(t.index_width, words, quick=True) for name in names}
+        rams = {name: Ram(t.index_width, t.lists, quick=True) for name in names}
         nexts = Ram(t.index_width, self._cfg.pool_depth, quick=True)
         for name, ram in (rams | {"nexts": nexts}).items():
             m.submodules[name] = ram

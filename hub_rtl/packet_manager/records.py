@@ -122,7 +122,9 @@ class PoolTypes:
         )
         #: An entry leaves. ``sunk``: not as a packet.
         self.leaves = struct({"en": 1, "sunk": 1, "index": index, "rank": rank})
-        self.list = struct({"number": ceil_log2(LISTS), "rank": rank})
+        #: A list. ``lists``: words of a memory that has one for each.
+        self.list = struct({"rank": rank, "number": ceil_log2(LISTS)})
+        self.lists = LISTS << rank
         #: An entry is ready. ``expired``: by its merge timer.
         self.ready = struct({"en": 1, "expired": 1, "index": index, "list": self.list})
         #: A store whose mask joins its entry's. ``part``: one-hot.
