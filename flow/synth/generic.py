@@ -10,11 +10,12 @@ from .yosys import run_yosys
 
 __all__ = ["BLACK_BOXES", "READ", "GenericResult", "measure_generic"]
 
-#: Gates have no state at power-up, every register that matters is reset.
+#: Gates have no state at power-up, every register that matters is reset. A choice among constants
+#: is logic, no memory.
 READ = (
     "read_rtlil top.il",
     "hierarchy -top top",
-    "proc",
+    "proc -norom",
     "flatten",
     "setattr -unset init w:*",
     "opt -full",
