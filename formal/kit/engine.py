@@ -111,6 +111,8 @@ def _script(check, task, patience=1, change=()):
         "proc -norom",  # induction may start with any contents of a memory, even of a table
         unused,
         "prep -flatten -top top",
+        # Reads beyond the end of a memory get a name, without which ABC's traces are not told.
+        *(["memory_map -formal"] if engine.startswith("abc") else []),
         "[files]",
         "top.il",
     ]

@@ -5,7 +5,6 @@ from amaranth import Cat, Mux, Signal
 
 from formal.kit.inside import observe
 from formal.kit.spec import Spec, moves
-from hub_rtl.contract.fields import LANE_KEY
 from hub_rtl.link.spread import RecordSpread
 
 __all__ = ["RecordsKeepToALink"]
@@ -13,8 +12,8 @@ __all__ = ["RecordsKeepToALink"]
 
 class RecordsKeepToALink(Spec):
     """Each beat of a record is offered as it is, at one link, and taken when that link takes it.
-    All beats of a record are offered at one link: of a plain one that of its block, of the others
-    one after the other."""
+    All beats of a record are offered at one link: of a plain one at the one it names, of the others
+    at one after the other."""
 
     def build(self, m):
         cfg = self._cfg
@@ -31,10 +30,11 @@ class RecordsKeepToALink(Spec):
             m.d.sync += [begun.eq(~record.p.last), last.eq(offered), first.eq(header)]
             with m.If(record.p.last & ~header.plain):
                 m.d.sync += turn.eq((turn + 1) % links)
-        named, its = (each.block[:LANE_KEY] // cfg.lanes % links for each in (header, first))
         self.lemma("a turn is one link's", turn < links)
         self.lemma("turns", observe(dut).turn == 1 << turn)
-        self.lemma("a record has its link", last == 1 << Mux(first.plain, its, turn), when=begun)
+        goes = Mux(first.plain, first.link, turn)
+        self.lemma("a record has its link", last == 1 << goes, when=begun)
+        self.suppose("links exist", header.link < links, when=record.valid & header.plain)
         self.suppose(
             "records: one header",
             header.as_value() == first.as_value(),
@@ -46,6 +46,6 @@ class RecordsKeepToALink(Spec):
             mine = out.valid
             self.always(f"as it is at {n}", out.p.as_value() == record.p.as_value(), when=mine)
             self.always(f"taken with {n}", record.ready == out.ready, when=mine)
-            self.always(f"of its block at {n}", named == n, when=mine & header.plain)
+            self.always(f"the one it names at {n}", header.link == n, when=mine & header.plain)
             self.always(f"in turn at {n}", turn == n, when=mine & ~header.plain)
             self.always_held(out, f"o_record{n}")

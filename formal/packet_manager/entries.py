@@ -7,10 +7,26 @@ from amaranth.lib import data
 from formal.kit.inside import known_word, observe, peek
 from formal.kit.spec import Spec
 from hub_rtl.contract.config import ceil_log2
+from hub_rtl.contract.fields import LANE_KEY
 from hub_rtl.packet_manager.entries import Entries
 from hub_rtl.packet_manager.records import SLOTS, pool_types_of
 
-__all__ = ["BytesMerge"]
+__all__ = ["BytesMerge", "EntriesNameTheirLink"]
+
+
+class EntriesNameTheirLink(Spec):
+    """A plain entry is opened with the link of its block, as the formats give it; every other one
+    with 0."""
+
+    def build(self, m):
+        cfg = self._cfg
+        m.submodules.dut = dut = Entries(cfg)
+        self.free_inputs(dut)
+        key, link = dut.opened.info.key, dut.opened.info.link
+        its = key.body.block[:LANE_KEY] // cfg.lanes % cfg.slice_links
+        self.always("a plain one's", link == its, when=dut.opened.en & key.plain)
+        self.always("no other's", link == 0, when=dut.opened.en & ~key.plain)
+        self.always("it exists", link < cfg.slice_links, when=dut.opened.en)
 
 
 class BytesMerge(Spec):

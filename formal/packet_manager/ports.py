@@ -234,16 +234,15 @@ class OldestWasOpened(_Ports):
         self.always("its name when it was opened", shown == oldest_name, when=its)
         its = best.valid & (best_at == place)
         self.lemma("the oldest yet", self._name(best, best) == best_name, its)
-        stored, read = (
-            opened.info.shape()(each) for each in (peek(m, sweep.looks, place), sweep.looks.r_data)
-        )
-        for what, info, index, there in (
+        look = aging.look.shape()
+        stored, read = look(peek(m, sweep.looks, place)), look(sweep.looks.r_data)
+        for what, seen, index, there in (
             ("in the pool", stored, place, sweep.present.bit_select(place, 1)),
             ("read", read, words.index, words.en & self._here(sweep, words)),
-            ("aging", aging.info, aging.index, aging.en & self._here(sweep, aging)),
-            ("judged", judged.info, judged.index, judged.en & judged.here),
+            ("aging", aging.look, aging.index, aging.en & self._here(sweep, aging)),
+            ("judged", judged.look, judged.index, judged.en & judged.here),
         ):
-            self.lemma(what, self._shown(info) == name, there & (index == place))
+            self.lemma(what, self._name(seen, seen.name) == name, there & (index == place))
 
     @staticmethod
     def _here(sweep, visit):

@@ -526,8 +526,8 @@ class HubTypes:
         self.counts = struct({name: most[name].bit_length() for name in COUNTERS})
 
 
-def _record(cfg, slice_bytes, region, in_header=(), in_beat=()):
-    """A record with more marks of one bit, in its header and in each beat."""
+def _record(cfg, slice_bytes, region, in_header, in_beat=()):
+    """A record with more fields in its header and more marks of one bit in each beat."""
     header = {
         "plain": 1,
         "cls": 1,
@@ -536,7 +536,7 @@ def _record(cfg, slice_bytes, region, in_header=(), in_beat=()):
         "epoch": EPOCH,
         "rowid": ROWID,
         "block": max(cfg.row_block_width, cfg.addr_block_width),
-        **dict.fromkeys(in_header, 1),
+        **in_header,
     }
     return data.StructLayout(
         {
@@ -557,11 +557,13 @@ def record_of(cfg, slice_bytes):
     A record has one such beat for each ``part`` of ``slice_bytes`` of its block that has a byte, in
     order; ``header`` and ``mask``, of the whole block, stand beside all of them. Bytes of ``data``
     that the mask does not name are anything. ``header.cls`` = 1: `.nop`. ``header.rank``: the other
-    rank, here that it goes to. ``header.phase``, of a plain one: which remote fences cover it.
+    rank, here that it goes to. ``header.phase``, of a plain one: which remote fences cover it;
+    ``header.link``: over which of its slice's links it goes (:func:`.packets.link_of`).
     ``header.news``: the bytes are entries of announcements, 8 each, from the first on; of the rest
     of the header only the rank means something.
     """
-    return _record(cfg, slice_bytes, cfg.region_width, ("phase", "news"))
+    link = index_width(cfg.slice_links)
+    return _record(cfg, slice_bytes, cfg.region_width, {"phase": 1, "news": 1, "link": link})
 
 
 @cache
@@ -576,7 +578,7 @@ def received_of(cfg, slice_bytes):
     was cut in or before it. A packet whose mask names no byte has one beat nevertheless; before the
     receive pool, each packet has one for its last part.
     """
-    return _record(cfg, slice_bytes, REGION, ("phase", "news", "poison"), ("lost",))
+    return _record(cfg, slice_bytes, REGION, {"phase": 1, "news": 1, "poison": 1}, ("lost",))
 
 
 @cache

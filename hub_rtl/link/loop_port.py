@@ -64,12 +64,12 @@ class LoopPort(wiring.Component):
         wiring.connect(m, wiring.flipped(record), records.i)
         wiring.connect(m, controls.o, wiring.flipped(self.o_control))
         came, out = records.o.p, self.o_record
-        fields = ((name, came.header[name]) for name, _ in came.header.shape())
+        names = (name for name, _ in came.header.shape() if name != "link")  # there is none
         m.d.comb += [
             out.valid.eq(records.o.valid),
             records.o.ready.eq(out.ready),
             *(out.p[name].eq(came[name]) for name in ("mask", "part", "last", "data")),
-            *(out.p.header[name].eq(value) for name, value in fields),
+            *(out.p.header[name].eq(came.header[name]) for name in names),
         ]
         self._credits(m, controls)
         for said, heard in ((self.i_ask, self.asked), (self.i_answer, self.answered)):

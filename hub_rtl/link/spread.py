@@ -3,15 +3,13 @@
 
 from typing import NamedTuple
 
-from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hub_rtl.contract.fields import LANE_KEY
 from hub_rtl.contract.records import record_of
 from hub_rtl.parts.mutants import mutant
 from hub_rtl.parts.onehot import select
-from hub_rtl.parts.residue import residue, residue_parts
 
 __all__ = ["RecordSpread"]
 
@@ -26,11 +24,11 @@ class RecordSpread(wiring.Component):
     """Gives each record of a slice to one of its links, whole.
 
     Contract: rows and news go round the links, one after the other; plain records go to the link
-    that their block's number names (:func:`~hub_rtl.contract.packets.link_of`): what is stored to
-    one place stays on one link, in order. Latency none, one beat per cycle. Stalls: a record waits
+    that their header names, which is their block's: what is stored to one place stays on one link,
+    in order. Latency none, one beat per cycle. Stalls: a record waits
     for its link. Input is trusted: whole records.
 
-    Parameters: ``cfg`` (``lanes``, ``slice_links``, ``slice_bytes``). Ports: ``i_record`` In,
+    Parameters: ``cfg`` (``slice_links``, ``slice_bytes``). Ports: ``i_record`` In,
     ``o_record`` Out per link, stream(record). Source: our specification, rule R1: only plain
     records of one place have an order.
     """
@@ -40,21 +38,18 @@ class RecordSpread(wiring.Component):
     def __init__(self, cfg):
         record = stream.Signature(record_of(cfg, cfg.slice_bytes))
         super().__init__({"i_record": In(record), "o_record": Out(record).array(cfg.slice_links)})
-        self._lanes, self._links = cfg.lanes, cfg.slice_links
+        self._links = cfg.slice_links
 
     def elaborate(self, platform):
         m = Module()
         links, record, header = self._links, self.i_record, self.i_record.p.header
         turn = Signal(links, init=1)
         target = Signal(links)
-        named = Signal(links)
         self.observe = RecordSpreadObserve(turn)
-        period = self._lanes * links
-        place = residue(residue_parts(m, header.block[:LANE_KEY], period, "block"), period)
-        above = [Const(1), *(place >= self._lanes * n for n in range(1, links)), Const(0)]
         m.d.comb += [
-            named.eq(Cat(at & ~over for at, over in zip(above, above[1:], strict=False))),
-            target.eq(Mux(mutant("link.plain_record_in_turn", header.plain, 0), named, turn)),
+            target.eq(
+                Mux(mutant("link.plain_record_in_turn", header.plain, 0), 1 << header.link, turn)
+            ),
             record.ready.eq(select(target, [out.ready for out in self.o_record])),
         ]
         for n, out in enumerate(self.o_record):

@@ -204,6 +204,7 @@ class Emitter(wiring.Component):
         m.d.comb += [
             header.plain.eq(key.plain),
             header.rank.eq(key.rank),
+            header.link.eq(self.info.link),
             header.region.eq(Mux(key.plain, 0, row.region)),
             header.epoch.eq(Mux(key.plain, 0, row.epoch)),
             header.rowid.eq(Mux(key.plain, 0, row.rowid)),

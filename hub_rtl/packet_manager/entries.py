@@ -3,13 +3,15 @@
 
 from typing import NamedTuple
 
-from amaranth import Cat, Module, Mux, Signal
+from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hub_rtl.contract.fields import FLIT_BYTES
+from hub_rtl.contract.fields import FLIT_BYTES, LANE_KEY
 from hub_rtl.parts.mutants import mutant
+from hub_rtl.parts.onehot import tree_sum
 from hub_rtl.parts.ram import Ram
+from hub_rtl.parts.residue import residue, residue_parts
 
 from .records import BUCKETS, LOW, PLAIN, SLOTS, pool_types_of
 
@@ -118,6 +120,7 @@ class Entries(wiring.Component):
             self.opened.place.eq(op.place),
             self.opened.info.key.eq(store.key),
             self.opened.info.dest.eq(store.dest),
+            self.opened.info.link.eq(Mux(store.key.plain, self._link(m, store.key.body.block), 0)),
             self.opened.early.eq(op.early),
             self.early.eq(op.en & op.early),
         ]
@@ -141,6 +144,15 @@ class Entries(wiring.Component):
         completing = self._complete(m, merging, had, normal, whole)
         self.observe = EntriesObserve(waiting, payload, op, merging, *states, *masks, *completing)
         return m
+
+    def _link(self, m, block):
+        """The link of a plain entry: :func:`~hub_rtl.contract.packets.link_of`."""
+        lanes, links = self._cfg.lanes, self._cfg.slice_links
+        if links == 1:
+            return Const(0)
+        place = residue(residue_parts(m, block[:LANE_KEY], lanes * links, "block"), lanes * links)
+        over = tree_sum([place >= lanes * n for n in range(1, links)])
+        return mutant("packet_manager.plain_entries_of_first_link", over, 0)
 
     def _word(self, index, part):
         return Cat(part, index) if self._types.parts > 1 else index

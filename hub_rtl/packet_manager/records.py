@@ -88,8 +88,12 @@ class PoolTypes:
         )
         self.bytes = struct({"data": slice_bytes * BYTE, "mask": slice_bytes})
         self.arrives = struct({"en": 1, "bytes": self.bytes})
-        #: Who an entry is.
-        self.info = struct({"key": self.key, "dest": cfg.dest_width})
+        #: Who an entry is. ``link``: of its slice's links, a plain one's.
+        link = index_width(cfg.slice_links)
+        self.info = struct({"key": self.key, "dest": cfg.dest_width, "link": link})
+        #: What a sweep looks at of it. ``name``: the row, of a plain one nothing.
+        name = struct({"region": cfg.region_width, "epoch": EPOCH, "rowid": ROWID})
+        self.look = struct({"plain": 1, "rank": rank, "dest": cfg.dest_width, "name": name})
         #: Where a tag stands.
         self.place = struct(
             {"bank": ceil_log2(BANKS), "set": self.set_width, "way": ceil_log2(WAYS)}
@@ -161,7 +165,7 @@ class PoolTypes:
                 **dict.fromkeys(("reason", "innocent", "sleeps", "here"), 1),
                 "index": index,
                 "age": self.clock,
-                "info": self.info,
+                "look": self.look,
             }
         )
 

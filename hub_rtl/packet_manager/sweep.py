@@ -106,9 +106,9 @@ class Sweep(wiring.Component):
             self.ready.en.eq(is_full | wanted),
             self.ready.index.eq(Mux(is_full, full.index, visit.index)),
             self.ready.expired.eq(~is_full & visit.expired),
-            self.ready.list.rank.eq(Mux(is_full, full.list.rank, visit.info.key.rank)),
+            self.ready.list.rank.eq(Mux(is_full, full.list.rank, visit.look.rank)),
             self.ready.list.number.eq(
-                Mux(is_full, full.list.number, Mux(visit.info.key.plain, REMNANT, TAIL))
+                Mux(is_full, full.list.number, Mux(visit.look.plain, REMNANT, TAIL))
             ),
         ]
         # Told a cycle later: a sweep does not come back so soon, a rival may.
@@ -116,7 +116,7 @@ class Sweep(wiring.Component):
         m.d.sync += [
             self.innocent.en.eq(tells & goes & ~self.marks),
             self.innocent.index.eq(visit.index),
-            self.innocent.rank.eq(visit.info.key.rank),
+            self.innocent.rank.eq(visit.look.rank),
             waits.eq(self.waits),
         ]
         with m.If(self.ready.en):
@@ -152,7 +152,7 @@ class Sweep(wiring.Component):
         reasons that it brings."""
         t, depth = self._types, self._cfg.pool_depth
         m.submodules.births = births = Ram(t.clock, depth, bypass=False, quick=depth <= 64)
-        m.submodules.looks = looks = Ram(t.info, depth, bypass=False, quick=depth <= 64)
+        m.submodules.looks = looks = Ram(t.look, depth, bypass=False, quick=depth <= 64)
         now = Signal(t.clock)
         at = Signal(t.index_width)
         to_rival = Signal()
@@ -160,7 +160,7 @@ class Sweep(wiring.Component):
         step = self._step(m, goes & ~to_rival, present)
         long = Signal()
         birth = Signal(t.clock)
-        info = aging.info
+        look, key = aging.look, self.opened.info.key
         m.d.sync += now.eq(now + 1)
         m.d.comb += [
             at.eq(Mux(to_rival, waits.rival, step)),
@@ -174,7 +174,13 @@ class Sweep(wiring.Component):
             looks.r_addr.eq(at),
             looks.w_en.eq(self.opened.en),
             looks.w_addr.eq(self.opened.index),
-            looks.w_data.eq(self.opened.info),
+            looks.w_data.plain.eq(key.plain),
+            looks.w_data.rank.eq(key.rank),
+            looks.w_data.dest.eq(self.opened.info.dest),
+            *(
+                looks.w_data.name[name].eq(Mux(key.plain, 0, key.body.row[name]))
+                for name, _ in looks.w_data.name.shape()
+            ),
             long.eq(aging.long | (aging.age >= LONGEST)),
         ]
         age = Signal(AGE)
@@ -187,8 +193,8 @@ class Sweep(wiring.Component):
             age.eq(Mux(long, LONGEST, aging.age)),
             expired.eq(age >= self.policy.merge_timeout),
             old.eq(age >= self.policy.age_limit),
-            dead.eq(self.dead.bit_select(info.key.rank, 1)),
-            marked.eq(covers(self.mark_now, self._log2_replicas, info.key.plain, info.dest)),
+            dead.eq(self.dead.bit_select(look.rank, 1)),
+            marked.eq(covers(self.mark_now, self._log2_replicas, look.plain, look.dest)),
         ]
         with m.If(goes):
             m.d.sync += [
@@ -198,7 +204,7 @@ class Sweep(wiring.Component):
                 words.rival.eq(to_rival),
                 words.turn.eq(~to_rival & (step == 0)),
                 aging.eq(words),
-                aging.info.eq(looks.r_data),
+                aging.look.eq(looks.r_data),
                 aging.age.eq(now - birth),
                 aging.long.eq(aged.bit_select(words.index, 1)),
                 judged.eq(aging),
@@ -255,7 +261,7 @@ class Sweep(wiring.Component):
         done = Signal()
         m.d.comb += [
             recent.eq(mutant("packet_manager.squeezes_in_vain", self.leaves.en | left.any(), 0)),
-            own_rank.eq(own & ~done & (visit.info.key.rank == waits.rank)),
+            own_rank.eq(own & ~done & (visit.look.rank == waits.rank)),
         ]
         m.d.sync += [
             left.eq(Cat(self.leaves.en, left)),
@@ -270,24 +276,18 @@ class Sweep(wiring.Component):
         best = Signal(self._types.oldest)
         best_now = Signal(self._types.oldest)
         old = Signal(self._cfg.ranks)
-        body = visit.info.key.body
-        here = visit.en & visit.here
-        rank = Mux(here & visit.old, 1 << visit.info.key.rank, 0)
+        here, name = visit.en & visit.here, visit.look.name
+        rank = Mux(here & visit.old, 1 << visit.look.rank, 0)
         met = Signal()  # some in this sweep
         m.d.comb += [met.eq(best.valid & ~visit.turn), best_now.eq(best), best_now.valid.eq(met)]
         with m.If(here & (~met | (visit.age > best.age))):
             m.d.comb += [
                 best_now.valid.eq(1),
-                best_now.plain.eq(visit.info.key.plain),
-                best_now.rank.eq(visit.info.key.rank),
+                best_now.plain.eq(visit.look.plain),
+                best_now.rank.eq(visit.look.rank),
                 best_now.age.eq(visit.age),
+                *(best_now[field].eq(name[field]) for field in ("region", "epoch", "rowid")),
             ]
-            with m.If(visit.info.key.plain):
-                m.d.comb += [best_now[name].eq(0) for name in ("region", "epoch", "rowid")]
-            with m.Else():
-                m.d.comb += [
-                    best_now[name].eq(body.row[name]) for name in ("region", "epoch", "rowid")
-                ]
         with m.If(goes):
             m.d.sync += [best.eq(best_now), old.eq(Mux(visit.turn, 0, old) | rank)]
             with m.If(visit.turn):

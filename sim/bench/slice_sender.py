@@ -3,6 +3,7 @@
 
 from collections import Counter, deque
 
+from hub_rtl.contract.packets import link_of
 from hub_rtl.contract.records import record_of, types_of
 from sim.bench.ports import Codec, reader
 
@@ -38,6 +39,7 @@ def random_record(cfg, size, rng, mask=None, news=0, **fields):
     head["phase"] &= head["plain"]
     units = (0 if head["plain"] else cfg.max_row_bytes) // cfg.packet_bytes
     head["block"] %= units or 1 << cfg.addr_block_width
+    head["link"] = head["plain"] and link_of(head["block"], cfg.lanes, cfg.slice_links)
     mask = random_mask(cfg, rng) if mask is None else mask
     there = [n for n in range(cfg.packet_bytes // size) if mask >> n * size & (1 << size) - 1]
     return [

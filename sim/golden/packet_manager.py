@@ -10,6 +10,8 @@ and 4, and the order of the block's page. All cycles are those in which somethin
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
+from hub_rtl.contract.packets import link_of
+
 __all__ = ["PacketManagerGolden", "Store", "Packet"]
 
 STEPS = 4  # cycles without a stall from a store's acceptance, itself included, to its entry
@@ -276,6 +278,8 @@ class PacketManagerGolden:
         """(rank, tag, content) of a record that came."""
         header, mask = beats[0]["header"], beats[0]["mask"]
         assert not header["news"], f"{where}: news"
+        link = link_of(header["block"], self.cfg.lanes, self.cfg.slice_links)
+        assert header["link"] == (link if header["plain"] else 0), f"{where}: link"
         data, size = bytearray(self.cfg.packet_bytes), self.cfg.slice_bytes
         for beat in beats:
             assert (beat["header"], beat["mask"]) == (header, mask), f"{where}: header changes"
