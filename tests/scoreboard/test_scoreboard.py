@@ -108,6 +108,10 @@ def test_moments(name):
         ("scoreboard.waiting_error_forgotten", "sums_are_of_their_tiles"),
         # An operation goes to the bank of sums of the one before it.
         ("scoreboard.sums_of_the_one_before", "sums_are_of_their_tiles"),
+        # What comes as an operation leaves a combiner is not seen there.
+        ("scoreboard.comes_unseen_as_one_leaves", "sums_are_of_their_tiles"),
+        # A query shows the book as it was before its last operation.
+        ("scoreboard.query_shows_the_book_before", "sums_are_of_their_tiles"),
     ],
 )
 def test_moments_are_noticed(name, test):
