@@ -8,7 +8,7 @@ from formal.kit.spec import Spec, moves
 from hub_rtl.contract.config import ceil_log2
 from hub_rtl.contract.packets import OPERAND_PLAIN, OPERAND_ROW
 from hub_rtl.contract.records import layout_of
-from hub_rtl.decoder.steer import StoreMerge, StoreSteer
+from hub_rtl.decoder.steer import INSIDE, StoreMerge, StoreSteer
 from hub_rtl.parts.residue import is_residue, residue, residue_parts
 
 __all__ = ["MergeKeepsStores", "ResidueIsExact", "SteerFindsTheLane"]
@@ -118,12 +118,14 @@ class MergeKeepsStores(Spec):
             with m.If(accepted[n]):
                 m.d.comb += came.eq(Cat(word(i.payload)))
         put, take = accepted.any(), moves(dut.o_store)
-        inside, *_ = self.always_fifo("stores", put, came, take, Cat(word(dut.o_store.payload)), 2)
+        inside, *_ = self.always_fifo(
+            "stores", put, came, take, Cat(word(dut.o_store.payload)), INSIDE
+        )
         self.always("one at a time", (accepted & (accepted - 1)) == 0)
         strobed = Signal()
         since = Signal(2)
         m.d.sync += [
             strobed.eq(strobed | dut.flush),
-            since.eq(Mux(dut.flush, 0, Mux(since == 2, since, since + put))),
+            since.eq(Mux(dut.flush, 0, Mux(since == INSIDE, since, since + put))),
         ]
         self.always("flushing exact", dut.flushing == (strobed & (inside > since)))

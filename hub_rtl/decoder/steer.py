@@ -13,11 +13,11 @@ from hub_rtl.contract.records import layout_of, types_of
 from hub_rtl.parts.flush import FlushCounter
 from hub_rtl.parts.mutants import mutant
 from hub_rtl.parts.residue import residue, residue_parts
-from hub_rtl.parts.stream import StreamMerge, StreamRegister
+from hub_rtl.parts.stream import StreamMerge, StreamRegister, StreamStage
 
-__all__ = ["StoreMerge", "StoreSteer"]
+__all__ = ["INSIDE", "StoreMerge", "StoreSteer"]
 
-INSIDE = 2  # stores in a merge at most
+INSIDE = 1  # stores in a merge at most
 
 
 class StoreSteer(wiring.Component):
@@ -104,9 +104,9 @@ class StoreMerge(wiring.Component):
     """Joins resolved stores of several lanes in front of a loopback lane's packet manager, fair and
     in order per lane.
 
-    Latency one cycle, one store per cycle in total, at most two inside: its ``ready`` does not
-    follow the packet manager's, so that no path goes through both. ``flushing`` works like the
-    decoder's: what was in here at the strobe ``flush`` has not all been handed over.
+    Latency one cycle, one store per cycle in total, at most one inside. The inputs' ``ready``
+    follow the packet manager's in the same cycle, which is a register there. ``flushing`` works
+    like the decoder's: what was in here at the strobe ``flush`` has not all been handed over.
 
     Parameters: ``cfg``; ``count``, inputs, 1 or more. Ports: ``i_store`` In, ``count``
     streams(resolved); ``o_store`` Out stream(resolved); ``flush`` In, ``flushing`` Out.
@@ -126,7 +126,7 @@ class StoreMerge(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.merge = merge = StreamMerge(self._resolved, self._count)
+        m.submodules.merge = merge = StreamMerge(self._resolved, self._count, stage=StreamStage)
         m.submodules.flusher = flusher = FlushCounter(INSIDE)
         for mine, its in zip(self.i_store, merge.i, strict=True):
             wiring.connect(m, wiring.flipped(mine), its)

@@ -86,7 +86,9 @@ class StreamStage(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.d.comb += self.i.ready.eq(self.o.ready | ~self.o.valid)
+        m.d.comb += self.i.ready.eq(
+            mutant("parts.stage_overwrites_waiting", self.o.ready | ~self.o.valid, 1)
+        )
         with m.If(self.i.ready):
             m.d.sync += [
                 self.o.valid.eq(self.i.valid),
