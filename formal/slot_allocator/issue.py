@@ -340,8 +340,7 @@ class BeatsFollowTheirWrite(_Issue):
         total = Signal(3)  # packets that left and whose pieces have not all come
         m.d.sync += total.eq(total + fire - ends)
         self.always("no piece without a packet", total != 0, when=take)
-        new = beat.valid & ~self.past(blocked(beat), "waits")
-        self.always("no beat without a packet", self.past(total != 0, "some"), when=new)
+        self.always("no beat without a packet", total != 0, when=beat.valid)
 
         # One arbitrary packet. Its kind is told by what its command became.
         pick = Signal()
@@ -369,37 +368,28 @@ class BeatsFollowTheirWrite(_Issue):
             m.d.sync += begun.eq(1)
             with m.If(~begun):
                 m.d.sync += first.eq(piece.p.part)
-        was = {
-            name: self.past(value, f"was_{name}")
-            for name, value in {
-                "at": at,
-                "mine": mine,
-                "sink": sink,
-                "begun": begun,
-                "piece": piece.p.as_value(),
-            }.items()
-        }
-        came = data.View(piece.p.shape(), was["piece"])
-        with m.If(new & was["at"]):
+        sent = moves(beat) & at
+        with m.If(sent):
             m.d.sync += given.eq(given + 1)
-        goes = was["mine"] & ~was["sink"]
+        goes = mine & ~sink
         self.always(
             "beat",
-            new & same(beat.p, data=came.data, strb=came.strb, last=came.last),
+            sent & same(beat.p, data=piece.p.data, strb=piece.p.strb, last=piece.p.last),
             when=goes,
         )
-        self.always("number", given == (came.part - first)[: len(given)], when=goes)
+        number = piece.p.part - Mux(begun, first, piece.p.part)
+        self.always("number", given == number[: len(given)], when=goes)
         self.always(
             "a part that did not come",
-            ~was["sink"] & was["begun"] & (beat.p.strb == 0) & ~beat.p.last,
-            when=new & was["at"] & ~was["mine"],
+            begun & (beat.p.strb == 0) & ~beat.p.last,
+            when=sent & ~mine,
         )
-        self.always("refused leaves nothing", ~new, when=was["at"] & was["sink"])
+        self.always("refused leaves nothing", ~beat.valid, when=at & sink)
         self.always("sunk at once", piece.ready, when=at & sink & piece.valid)
         for name, happens in {
-            "a hole": new & was["at"] & ~was["mine"],
-            "last of four": goes & came.last & (given == 3),
-            "sunk": was["mine"] & was["sink"] & was["begun"],
+            "a hole": sent & ~mine,
+            "last of four": goes & piece.p.last & (given == 3),
+            "sunk": mine & sink & begun,
             "second in line": just & (ahead != 0),
         }.items():
             self.reach(name, happens)
@@ -411,9 +401,9 @@ class BeatsFollowTheirWrite(_Issue):
         self.lemma("inside", inside.inside == begun, when=at)
         self.lemma("inside one", total != 0, when=inside.inside)
         self.lemma("begun in turn", at, when=begun & open_)
-        number = (first + given + (new & was["at"]))[: len(first)]
+        number = (first + given)[: len(first)]
         self.lemma("its number", inside.part == number, when=at & begun & ~sink)
-        self.lemma("nothing yet", (given == 0) & ~(new & was["at"]), when=~begun)
+        self.lemma("nothing yet", given == 0, when=~begun)
         self.lemma("not before", ~begun, when=~marked)
         self.lemma("one", marked, when=open_ | just)
         self.lemma("at first", open_ & ~begun, when=just)

@@ -154,16 +154,13 @@ class Issue(wiring.Component):
             jobs.i.p.name.region.eq(whom.region),
             jobs.i.p.name.rowid.eq(whom.rowid),
             self.filled.eq(~(self.i_command.valid | mutant("slot_allocator.held_missed", held, 0))),
-            self.idle.eq(
-                self.filled & ~(jobs.o.valid | write.valid | self.o_data.valid | refused.valid)
-            ),
+            self.idle.eq(self.filled & ~(jobs.o.valid | write.valid | refused.valid)),
         ]
         write_name = Signal(own.name)
-        beat_name = Signal(own.name)
         self._write(m, fire & ~bad, now, row, whom, write_name)
         refusals = self._refuse(m, fire & bad, load, now, row, whom, comer)
-        beats = self._send(m, jobs.o, beat_name)
-        self._tell_cause(m, held & asks & ~answered, whom, jobs.o, write_name, beat_name)
+        beats = self._send(m, jobs.o)
+        self._tell_cause(m, held & asks & ~answered, whom, jobs.o, write_name)
         self.observe = IssueObserve(replies, rows, held, now, asks, whom, *refusals, jobs, *beats)
         return m
 
@@ -276,8 +273,9 @@ class Issue(wiring.Component):
             ]
         return some, last, repeated
 
-    def _send(self, m, job, name):
-        """The beats of one packet after another. Returns {inside, part} of the next one."""
+    def _send(self, m, job):
+        """The beats of one packet after another, as its pieces come: the writer has the register.
+        Returns {inside, part} of the next one."""
         piece, beat = self.i_piece, self.o_data
         inside = Signal()
         part = Signal(self._own.part_width)
@@ -293,7 +291,17 @@ class Issue(wiring.Component):
                     0,
                 )
             ),
-            goes.eq(job.valid & piece.valid & (sink | ~beat.valid | beat.ready)),
+            beat.valid.eq(job.valid & piece.valid & ~sink),
+            beat.p.data.eq(piece.p.data),
+            beat.p.strb.eq(
+                Mux(mutant("slot_allocator.missing_part_written", hole, 0), 0, piece.p.strb)
+            ),
+            beat.p.last.eq(last),
+            goes.eq(
+                job.valid
+                & piece.valid
+                & mutant("slot_allocator.beat_not_awaited", sink | beat.ready, 1)
+            ),
             last.eq(piece.p.last & ~hole),
             piece.ready.eq(goes & ~hole),
             job.ready.eq(goes & last),
@@ -307,28 +315,16 @@ class Issue(wiring.Component):
                     )
                 ),
             ]
-        with m.If(mutant("slot_allocator.beat_overwritten", beat.ready, beat.ready | ~job.valid)):
-            m.d.sync += beat.valid.eq(0)
-        with m.If(goes & ~sink):
-            m.d.sync += [
-                beat.valid.eq(1),
-                beat.p.data.eq(piece.p.data),
-                beat.p.strb.eq(
-                    Mux(mutant("slot_allocator.missing_part_written", hole, 0), 0, piece.p.strb)
-                ),
-                beat.p.last.eq(last),
-                name.eq(job.p.name),
-            ]
         return inside, part
 
-    def _tell_cause(self, m, asks, whom, job, write_name, beat_name):
+    def _tell_cause(self, m, asks, whom, job, write_name):
         """Why the oldest packet waits."""
         write, beat, refused = self.o_write, self.o_data, self.o_refused
         m.d.comb += [self.waits[name].eq(whom[name]) for name, _ in self._own.name]
         with m.If(beat.valid & ~beat.ready):
             m.d.comb += [
                 self.cause.eq(WaitCause.DATA),
-                self.waits.eq(beat_name),
+                self.waits.eq(job.p.name),
             ]
         with m.Elif(write.valid & ~write.ready):
             m.d.comb += [

@@ -162,7 +162,8 @@ class WaitMonitor:
         if issued == heads == ends and beats._held is None and quiet:
             self._inside[n], self._beats[n] = 0, counts[0]  # what was sunk has left, too
         if source._offered is not None and not self._clearing:
-            inside = self._inside[n] - (counts[0] + (beats._held is not None) - self._beats[n])
+            now = beats.stamps[-1:] == [cycle]  # it makes room for the next cycle
+            inside = self._inside[n] - (counts[0] - now - self._beats[n])
             free = inside < max(SHORT, FULL * self._parts) and (
                 self._part[n] is not None or heads - issued < HEADS
             )
