@@ -267,7 +267,6 @@ class RecordsBecomePackets(Spec):
         self.lemma(
             "its head",
             (head.flit == wanted.header)
-            & (head.mask == of.mask)
             & (head.some == wanted.some)
             & (head.first == wanted.begin)
             & (head.length == wanted.length)
@@ -289,6 +288,10 @@ class RecordsBecomePackets(Spec):
             == Mux(wanted.masks > sent, wanted.begin, wanted.begin + sent - wanted.masks),
             when=front,
         )
+        # The mask in its memory, and as it is read.
+        word = peek(m, inner.masks, inner.place ^ at[0])
+        self.lemma("mask held", word == of.mask, when=held)
+        self.lemma("mask read", inner.masks.r_data == of.mask, when=front)
         # The followed byte in the memory, and as it is read.
         part = self.part
         word = peek(m, inner.payload, Cat(part, inner.place ^ at[0]))

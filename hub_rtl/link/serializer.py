@@ -26,6 +26,7 @@ class SerializerObserve(NamedTuple):
     """What a proof may see of a :class:`Serializer`."""
 
     payload: Ram
+    masks: Ram  #: of each record
     heads: RegisterQueue  #: of the records that are there to their end
     held: Signal  #: records there to their end
     filled: Signal  #: place of the record that comes
@@ -71,7 +72,6 @@ class Serializer(wiring.Component):
         self._head = data.StructLayout(
             {
                 "flit": FLIT,
-                "mask": cfg.packet_bytes,
                 "some": units,
                 "first": ceil_log2(units),
                 "length": units.bit_length(),
@@ -85,14 +85,15 @@ class Serializer(wiring.Component):
         m.submodules.payload = payload = Ram(
             self._slice_bytes * BYTE, PLACES * parts, bypass=False, quick=True
         )
+        m.submodules.masks = masks = Ram(self._cfg.packet_bytes, PLACES, bypass=False, quick=True)
         m.submodules.heads = heads = RegisterQueue(self._head, PLACES)
         held = Signal(range(PLACES + 1))
         leaves = Signal()
-        ends, filled = self._take(m, payload)
+        ends, filled = self._take(m, payload, masks)
         m.d.sync += heads.i.valid.eq(ends)
         self._measure(m, ends, heads.i.payload)
-        sending = self._send(m, heads.o, payload, leaves)
-        self.observe = SerializerObserve(payload, heads, held, filled, *sending)
+        sending = self._send(m, heads.o, payload, masks, leaves)
+        self.observe = SerializerObserve(payload, masks, heads, held, filled, *sending)
 
         held_next = Signal.like(held)
         m.d.comb += held_next.eq(held + ends - leaves)
@@ -108,8 +109,9 @@ class Serializer(wiring.Component):
         """Address of a record's part in the payload memory."""
         return Cat(part[: ceil_log2(self._cfg.packet_bytes // self._slice_bytes)], place)
 
-    def _take(self, m, payload):
-        """Stores beats, 0 for the bytes that are not there. Returns: a record ends, its place."""
+    def _take(self, m, payload, masks):
+        """Stores beats, 0 for the bytes that are not there, and with the last one the mask.
+        Returns: a record ends, its place."""
         beat = self.i_record.p
         place = Signal()
         ends = Signal()
@@ -121,6 +123,9 @@ class Serializer(wiring.Component):
             payload.w_addr.eq(self._at(place, beat.part)),
             payload.w_data.eq(beat.data & mutant("link.bytes_without_mask", there, -1)),
             ends.eq(payload.w_en & beat.last),
+            masks.w_en.eq(ends),
+            masks.w_addr.eq(place),
+            masks.w_data.eq(beat.mask),
         ]
         with m.If(ends):
             m.d.sync += place.eq(~place)
@@ -132,10 +137,11 @@ class Serializer(wiring.Component):
         header = Signal.like(beat.header)
         some = Signal(units)
         whole = Signal(units)
+        entries = Signal(min(NEWS_ENTRIES, self._cfg.packet_bytes // entry_bytes))
         with m.If(ends):
             m.d.sync += [
                 header.eq(beat.header),
-                head.mask.eq(beat.mask),
+                entries.eq(Cat(beat.mask[n * entry_bytes] for n in range(len(entries)))),
                 *(
                     bits[n].eq(kind(beat.mask.word_select(n, FLIT_BYTES)))
                     for n in range(units)
@@ -178,7 +184,7 @@ class Serializer(wiring.Component):
             row.row_off.eq(unit),
             plain.addr16.eq(unit),
             plain.phase.eq(header.phase),
-            news.count.eq(tree_sum(list(head.mask[: NEWS_ENTRIES * entry_bytes : entry_bytes]))),
+            news.count.eq(tree_sum(list(entries))),
             head.flit.eq(
                 Mux(
                     header.news,
@@ -188,13 +194,13 @@ class Serializer(wiring.Component):
             ),
         ]
 
-    def _send(self, m, heads, payload, leaves):
+    def _send(self, m, heads, payload, masks, leaves):
         """Header, mask flits, units; what stands behind the flit being loaded is read ahead."""
-        head, flit, masks = heads.payload, self.o_packet.p, self._cfg.mask_flits
+        head, flit, mask_flits = heads.payload, self.o_packet.p, self._cfg.mask_flits
         units_per_part = self._slice_bytes // FLIT_BYTES
         busy = Signal()
         place = Signal()
-        masks_left = Signal(range(masks + 1))
+        masks_left = Signal(range(mask_flits + 1))
         left = Signal(range(self._cfg.frame_flits))
         unit = Signal(len(head.first))
         ahead = Signal(len(head.first))
@@ -210,10 +216,13 @@ class Serializer(wiring.Component):
             ahead.eq(Mux(busy, unit + of_unit, head.first)),
             payload.r_en.eq(1),
             payload.r_addr.eq(self._at(place, ahead[ceil_log2(units_per_part) :])),
+            masks.r_en.eq(1),
+            masks.r_addr.eq(place),
         ]
         word = payload.r_data.word_select(unit[: ceil_log2(units_per_part)], FLIT)
         there = mutant("link.absent_unit_is_old", head.some.bit_select(unit, 1), 1)
-        mask = head.mask.word_select((masks - masks_left)[: ceil_log2(masks)], FLIT)
+        number = (mask_flits - masks_left)[: ceil_log2(mask_flits)]
+        mask = masks.r_data.word_select(number, FLIT)
         with m.If(load):
             m.d.sync += [
                 self.o_packet.valid.eq(busy | heads.valid),
@@ -224,8 +233,8 @@ class Serializer(wiring.Component):
                 m.d.sync += [
                     flit.data.eq(head.flit),
                     busy.eq(heads.valid),
-                    masks_left.eq(Mux(head.masked, masks, 0)),
-                    left.eq(head.length + Mux(head.masked, masks, 0)),
+                    masks_left.eq(Mux(head.masked, mask_flits, 0)),
+                    left.eq(head.length + Mux(head.masked, mask_flits, 0)),
                     unit.eq(head.first),
                 ]
             with m.Else():
