@@ -20,7 +20,7 @@ from hub_rtl.link.slice_credits import CreditPackets, SliceCredits
 from hub_rtl.link.spread import RecordSpread
 from hub_rtl.parts.mutants import mutant
 from hub_rtl.parts.onehot import select
-from hub_rtl.parts.stream import StreamMerge
+from hub_rtl.parts.stream import StreamMerge, StreamStage
 from hub_rtl.receive_pool.receive_pool import ReceivePool
 
 __all__ = ["LinkSlice"]
@@ -83,7 +83,7 @@ class LinkSlice(wiring.Component):
         m.submodules.pool = pool = ReceivePool(cfg, cfg.slice_bytes, count, cfg.pool_places)
         m.submodules.credits = credits = SliceCredits(cfg, cfg.pool_places)
         m.submodules.messages = messages = CreditPackets(cfg)
-        m.submodules.controls = controls = StreamMerge(FLIT, count)
+        m.submodules.controls = controls = StreamMerge(FLIT, count, stage=StreamStage)
         serializers = [Serializer(cfg, cfg.slice_bytes) for _ in range(count)]
         links = [LinkPort(cfg) for _ in range(count)]
         self.observe = LinkSliceObserve(
