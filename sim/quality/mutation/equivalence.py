@@ -16,6 +16,8 @@ import re
 import resource
 import subprocess
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Lock
 
 from .miter import Miter
 from .netlist import SELECT, WRITE, yosys
@@ -31,7 +33,8 @@ QUICK, STRONG = "&get; &scorr; &put", "scorr"  # which decides more, and takes t
 
 
 class Prover:
-    """Decides mutants of ``netlist`` (:class:`.netlist.Mutated`); files go beside its own.
+    """Decides mutants of ``netlist`` (:class:`.netlist.Mutated`), one or in several threads; files
+    go beside its own.
 
     ``strobes``: outputs whose bit 0 says that the others count.
     """
@@ -41,21 +44,27 @@ class Prover:
         self._whole = Miter(netlist.aiger, SELECT, strobes)
         cut = _without_memories(self._folder, netlist.verilog)
         self._cut = Miter(cut, SELECT, strobes) if cut else None
+        self._writing = Lock()  # a Miter has one graph for all mutants
 
     def decide(self, number):
         """``"equivalent"``, ``"different"`` (some input shows it), or ``"open"``."""
-        path = self._folder / "miter.aig"
-        if not self._whole.write_step(number, path) or "UNSATISFIABLE" in self._run(
-            f"read_aiger {path.name}; dsat"
-        ):
+        with TemporaryDirectory(dir=self._folder) as folder:
+            return self._decide(number, Path(folder) / "miter.aig")
+
+    def _decide(self, number, path):
+        def written(write):
+            with self._writing:
+                return write(number, path)
+
+        if not written(self._whole.write_step) or "UNSATISFIABLE" in self._run(path, "dsat"):
             return "equivalent"
         if self._cut is not None and (
-            not self._cut.write(number, path) or self._proved(path, QUICK, STRONG) == "equivalent"
+            not written(self._cut.write) or self._proved(path, QUICK, STRONG) == "equivalent"
         ):
             return "equivalent"
-        if not self._whole.write(number, path):
+        if not written(self._whole.write):
             return "equivalent"
-        found = self._run(f"read_aiger {path.name}; bmc3 -T {SEARCH_SECONDS} -F 200")
+        found = self._run(path, f"bmc3 -T {SEARCH_SECONDS} -F 200")
         if "was asserted" in found:
             return "different"
         if self._cut is not None:  # what STRONG could say was asked of the smaller circuit
@@ -67,10 +76,10 @@ class Prover:
         for step, commands in enumerate(correspondences):
             small = path.with_name(f"small_{step}.aig")
             small.unlink(missing_ok=True)
-            self._run(f"read_aiger {path.name}; {commands}; write_aiger {small.name}")
+            self._run(path, f"{commands}; write_aiger {small.name}")
             if small.exists():
                 path = small
-            said = self._run(f"read_aiger {path.name}; pdr -T {PROVE_SECONDS}")
+            said = self._run(path, f"pdr -T {PROVE_SECONDS}")
             if "was asserted" in said:
                 return "different"
             # `pdr` does not decide an output that is already constant.
@@ -78,8 +87,9 @@ class Prover:
                 return "equivalent"
         return "open"
 
-    def _run(self, commands):
-        return abc(self._folder, commands, STEP_SECONDS)
+    @staticmethod
+    def _run(path, commands):
+        return abc(path.parent, f"read_aiger {path.name}; {commands}", STEP_SECONDS)
 
 
 def abc(folder, commands, seconds):

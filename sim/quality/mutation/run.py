@@ -12,6 +12,7 @@ time is tried first. ``--jobs`` mutants run at a time (1).
 import hashlib
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from flow.kept import digest
@@ -78,7 +79,7 @@ def campaign(
         if known["prover"] != prover:
             known |= {"prover": prover, "proofs": {}}
         if prove:
-            _prove(known, netlist, block.strobes, folder, write)
+            _prove(known, netlist, block.strobes, jobs, folder, write)
         if ask:
             _ask(known, netlist, ask, folder)
     verdicts = {
@@ -121,8 +122,9 @@ def _simulate(block, name, netlist, known, jobs, folder, write):
     return {"sources": sources, "verdicts": {str(each.pop("mutant")): each for each in verdicts}}
 
 
-def _prove(known, netlist, strobes, folder, write):
-    """Decides what survived; proofs depend on the netlist only, so they stay."""
+def _prove(known, netlist, strobes, jobs, folder, write):
+    """Decides what survived, ``jobs`` at a time; proofs depend on the netlist only, so they
+    stay."""
     left = [
         number
         for number, verdict in known["verdicts"].items()
@@ -134,10 +136,13 @@ def _prove(known, netlist, strobes, folder, write):
         key=lambda number: len(known["verdicts"][number]["seen"])
     )  # those never seen at a port are the likely ones
     prover = Prover(netlist, strobes)
-    for number in left:
-        known["proofs"][number] = prover.decide(int(number))
-        write(f"  {known['proofs'][number]:<10} {netlist.mutants[int(number) - 1]}")
-        write_file(folder / "verdicts.json", json.dumps(known))
+    with ThreadPoolExecutor(jobs) as pool:
+        asked = {pool.submit(prover.decide, int(number)): number for number in left}
+        for done in as_completed(asked):
+            number = asked[done]
+            known["proofs"][number] = done.result()
+            write(f"  {known['proofs'][number]:<10} {netlist.mutants[int(number) - 1]}")
+            write_file(folder / "verdicts.json", json.dumps(known))
 
 
 def _ask(known, netlist, ask, folder):
