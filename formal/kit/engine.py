@@ -112,7 +112,7 @@ def _script(check, task, patience=1, change=()):
         unused,
         "prep -flatten -top top",
         # Reads beyond the end of a memory get a name, without which ABC's traces are not told.
-        *(["memory_map -formal"] if engine.startswith("abc") else []),
+        *(["memory_map -formal"] if mode == "bmc" and engine.startswith("abc") else []),
         "[files]",
         "top.il",
     ]
