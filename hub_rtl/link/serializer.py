@@ -217,7 +217,7 @@ class Serializer(wiring.Component):
             payload.r_en.eq(1),
             payload.r_addr.eq(self._at(place, ahead[ceil_log2(units_per_part) :])),
             masks.r_en.eq(1),
-            masks.r_addr.eq(place),
+            masks.r_addr.eq(mutant("link.mask_of_other_record", place, ~place)),
         ]
         word = payload.r_data.word_select(unit[: ceil_log2(units_per_part)], FLIT)
         there = mutant("link.absent_unit_is_old", head.some.bit_select(unit, 1), 1)

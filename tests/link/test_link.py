@@ -120,12 +120,14 @@ def test_serializer(packet_bytes, slice_bytes):
         ("link.bytes_without_mask", "records"),
         ("link.holes_of_units_only", "records"),
         ("link.absent_unit_is_old", "records"),
+        ("link.mask_of_other_record", "records"),
         ("link.odd_news_masked", "records"),
     ],
 )
 def test_bug_of_serializer(bug, test):
     """A record lands where one waits; what was never written is sent; a hole within a unit needs no
-    mask; where no beat came the last packet's bytes are sent; half a unit of entries is a hole."""
+    mask; where no beat came the last packet's bytes are sent; a packet has the other record's mask;
+    half a unit of entries is a hole."""
     assert_caught(lambda: serializer(128, 32, [test], bug))
 
 
