@@ -122,7 +122,7 @@ def _without_memories(folder, verilog):
         folder,
         "cut",
         "read_verilog core.v",
-        "proc",
+        "proc -norom",
         "memory_collect",
         "opt_clean",
         *(f"expose -evert c:{name}" for name in large),

@@ -236,7 +236,7 @@ def as_written(folder, top):
     steps = (
         "read_rtlil design.il",
         f"hierarchy -top {top}",
-        "proc",
+        "proc -norom",
         START,
         "setattr -unset init w:*",
         "write_rtlil parts.il",

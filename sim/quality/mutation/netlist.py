@@ -42,7 +42,7 @@ READ = "\n".join(
     [
         "read_rtlil design.il",
         "hierarchy -top {core}",
-        "proc",
+        "proc -norom",
         "flatten",
         "pmuxtree",
         "zinit -all",
