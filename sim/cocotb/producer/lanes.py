@@ -124,6 +124,7 @@ class Surroundings:
         self.targets = deque()  # lanes of the news not sent, the oldest first
         self.unsent = deque()  # packets of claimed news
         self.inside = [None for _ in slices]  # the queue whose packet has begun
+        self.shown = [False for _ in slices]  # news had no packet before them, in the cycle before
         for n in slices:
             rig.o_record[n].on_item(lambda beat, cycle, n=n: self._came(n, beat))
 
@@ -211,9 +212,10 @@ class Surroundings:
             rig.i_news.port.is_valid() and self.first == n and self.inside[n] is not self.packets[n]
         )
         out = rig.o_record[n].port
-        assert out.is_valid() or not (packet or news), f"lane {n}"
+        assert out.is_valid() or not (packet or news and self.shown[n]), f"lane {n}"
         if out.is_valid() and not begun and out.unpack(out.read()) in (*self.packets[n],)[:1]:
             self.inside[n] = self.packets[n]  # what is offered has begun
+        self.shown[n] = news and self.inside[n] is not self.packets[n]
 
     def _claimed(self, rank):
         n, beats = self.lane(rank), self.rig.packet()
