@@ -43,15 +43,20 @@ class EntriesArePacked(Spec):
         inside = Signal(2)
         m.d.sync += inside.eq(inside + begin - (moves(out) & out.p.last))
         self.always("room for two", inside <= 2)
+
+        def named_of(entries):
+            return Cat(entries > n for n in range(NEWS_ENTRIES))
+
         # What is put into the two queues, and what of them leaves; they keep the order.
         head = inner.heads.o.payload
         self.always(
             "head of a packet",
-            inner.heads.i.valid & (inner.heads.i.payload.as_value() == Cat(put.rank, count)),
+            inner.heads.i.valid
+            & (inner.heads.i.payload.as_value() == Cat(put.rank, count, named_of(count))),
             when=put.end,
         )
         self.always("heads are of ends", put.end & inner.heads.i.ready, when=inner.heads.i.valid)
-        named = Cat((head.count > n).replicate(8) for n in range(NEWS_ENTRIES))
+        named = Cat(entry.replicate(8) for entry in named_of(head.count))
         header = Signal.like(out.p.header)
         m.d.comb += [header.news.eq(1), header.rank.eq(head.rank)]
         self.always(
@@ -93,6 +98,7 @@ class EntriesArePacked(Spec):
             self.lemma(
                 f"count of head {n}", (head.count != 0) & (head.count <= 16), when=heads.full[n]
             )
+            self.lemma(f"names of head {n}", head.named == named_of(head.count), when=heads.full[n])
         self.lemma("no more beats than the packet has", part < lengths[0], when=part != 0)
         # The entries as they come: a word is complete with its last entry, or at the end.
         at = count[:shift]
@@ -113,9 +119,10 @@ class EntriesArePacked(Spec):
 
 
 class NewsGoBetweenPackets(Spec):
-    """Packets and NEWS packets leave whole, in order, not mixed, and nothing else; NEWS packets go
-    before a packet that was not offered yet. When a packet begins, two at most have ended whose
-    bytes are not told: they are told two cycles later (``packet_manager.packets_are_told``)."""
+    """Packets and NEWS packets leave whole, in order, not mixed, and nothing else. NEWS have the
+    turn from the cycle after one that offers them and leaves no packet begun. When a packet begins,
+    two at most have ended whose bytes are not told: they are told two cycles later
+    (``packet_manager.packets_are_told``)."""
 
     def build(self, m):
         m.submodules.dut = dut = NewsJoin(self._cfg)
@@ -138,24 +145,27 @@ class NewsGoBetweenPackets(Spec):
         self.always("a packet is not cut", ~takes[1], when=inside["packet"])
         self.always("news are not cut", ~takes[0], when=inside["news"])
         offered = Signal()  # a packet that waits; its header may not have been taken
-        m.d.sync += offered.eq(blocked(out) & (offered | inside["packet"] | ~dut.i_news.valid))
         began = inside["packet"] | offered
-        self.always(
-            "offered",
-            out.valid == ((dut.i_news.valid & ~began) | (dut.i_record.valid & (began | ~dut.hold))),
-        )
+        turn = Signal()  # of NEWS
+        goes = dut.i_record.valid & ~turn & (began | ~dut.hold)
+        left = Mux(goes, ~(takes[0] & dut.i_record.p.last), began)
+        m.d.sync += [
+            offered.eq(goes & ~takes[0]),
+            turn.eq(Mux(turn, ~(takes[1] & dut.i_news.p.last), dut.i_news.valid & ~left)),
+        ]
+        self.always("offered", out.valid == (turn | goes))
+        self.always("in turn", Mux(turn, ~takes[0], ~takes[1]))
         self.always("none begins on hold", ~takes[0], when=dut.hold & ~began)
         on_way = Signal(range(4))
         begins = Signal()
         tells = self.past(self.past(takes[0] & dut.i_record.p.last))
-        m.d.comb += begins.eq(dut.i_record.valid & ~dut.i_news.valid & ~dut.hold & ~began)
+        m.d.comb += begins.eq(goes & ~began)
         m.d.sync += on_way.eq(on_way + begins - tells)
         self.always("two on their way", on_way - tells < 2, when=begins)
         self.always("an update of a packet", on_way != 0, when=tells)
         waited = self.past(blocked(dut.i_record) & (out.payload.as_value() == 0))
         self.reach("a packet waits", waited)
         self.always_held(out, "o_record")
-        self.always("news first", ~takes[0], when=dut.i_news.valid & ~began)
 
 
 class _Lanes(Spec):

@@ -324,7 +324,7 @@ class AcknowledgementsCountForTheirOpening(Spec):
         orders = within("ORDER", "ORDERED")
         walks = within("LOAD", "TELL", "FREE") | (is_in["WALK"] & ~of_range)
         before = within("ORPHAN", "ORPHANED", "PURGE", "PURGING")
-        drained = within("QUIESCING", "SWEEPING", "FLUSHING", "LOOK", "LOOKED")
+        drained = within("QUIESCING", "SWEEP", "SWEEPING", "FLUSHING", "LOOK", "LOOKED")
         ends = before | drained | walks | within("FREED", "QUIET")
         rests = within("IDLE", "RANGE") | (is_in["WALK"] & of_range)
         gives = (command.op == RegionOp.RELEASE) | (command.op == RegionOp.ABORT)

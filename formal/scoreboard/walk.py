@@ -331,7 +331,7 @@ class OrdersTakeTheirSteps(_Walker):
         )
         self.always(
             "sweep when the writers are quiet",
-            (phase == 5) & (age >= 2) & ~dut.quiescing,
+            (phase == 5) & (age >= 3) & self.past(~dut.quiescing, "quiet_before"),
             when=dut.sweep,
         )
         at = dut.judged_at
@@ -427,7 +427,8 @@ class OrdersTakeTheirSteps(_Walker):
         asks = inside.asks
         first, final, heard, some = run.first, run.final, run.heard, run.some
         walks = self.among("LOAD", "FREE", "TELL") | (self.is_in["WALK"] & ~of_range)
-        drained = self.among("PURGING", "QUIESCING", "SWEEPING", "FLUSHING", "LOOK", "LOOKED")
+        emptied = self.among("PURGING", "QUIESCING", "SWEEP", "SWEEPING", "FLUSHING")
+        drained = emptied | self.among("LOOK", "LOOKED")
         empties = self.among("ORPHAN", "ORPHANED", "PURGE") | drained | walks
         ends = empties | self.among("FREED", "QUIET")
         self.rests = rests = self.among("IDLE", "RANGE") | (self.is_in["WALK"] & of_range)
@@ -568,7 +569,7 @@ class OrdersTakeTheirSteps(_Walker):
             2: ("ORPHANED",),
             3: ("PURGE",),
             4: ("PURGING",),
-            5: ("QUIESCING",),
+            5: ("QUIESCING", "SWEEP"),
             6: ("SWEEPING", "FLUSHING", "LOOK", "LOAD", "WALK", "FREE"),
             7: ("LOOKED", "LOAD", "WALK", "TELL", "FREE"),
             8: ("WALK", "TELL", "FREE", "FREED"),
@@ -618,6 +619,7 @@ class OrdersTakeTheirSteps(_Walker):
         self.lemma("flushing", swept + inside.wait >= 8, when=self.is_in["FLUSHING"])
         waits = self.among("PURGING", "QUIESCING", "SWEEPING")
         self.lemma("settling", Mux(inside.wait == 0, age >= 2, inside.wait + age == 2), when=waits)
+        self.lemma("has settled", (inside.wait == 0) & (age >= 3), when=self.is_in["SWEEP"])
         self.lemma("quiet", inside.wait + age == 1, when=self.is_in["QUIET"])
         self.lemma("flush", inside.wait <= 8)
         self.lemma("asks", asks, when=self.among("ORPHAN", "LOOK", "TELL", "FREE"))
@@ -631,6 +633,7 @@ class OrdersTakeTheirSteps(_Walker):
                 "PURGE",
                 "PURGING",
                 "QUIESCING",
+                "SWEEP",
                 "SWEEPING",
                 "FLUSHING",
                 "LOOKED",
@@ -745,7 +748,7 @@ class OrdersTakeTheirSteps(_Walker):
         )
         idle = Signal(8)
         m.d.sync += idle.eq(Mux(self.rests | others, 0, idle + (idle != 255)))
-        self.always("it goes on by itself", idle <= 24)
+        self.always("it goes on by itself", idle <= 25)
         for state, steps in (
             ("ORDER", 8),
             ("ORDERED", 2),
@@ -754,14 +757,15 @@ class OrdersTakeTheirSteps(_Walker):
             ("PURGE", 3),
             ("PURGING", 6),
             ("QUIESCING", 9),
-            ("SWEEPING", 12),
-            ("FLUSHING", 21),
-            ("LOOK", 22),
+            ("SWEEP", 10),
+            ("SWEEPING", 13),
+            ("FLUSHING", 22),
+            ("LOOK", 23),
             ("LOOKED", 1),
-            ("LOAD", 22),
-            ("WALK", 23),
-            ("TELL", 24),
-            ("FREE", 24),
+            ("LOAD", 23),
+            ("WALK", 24),
+            ("TELL", 25),
+            ("FREE", 25),
             ("FREED", 2),
             ("QUIET", 5),
         ):

@@ -28,7 +28,7 @@ class NewsPackerObserve(NamedTuple):
     """What a proof may see of a :class:`NewsPacker`."""
 
     words: RamQueue  #: payload of the packets inside
-    heads: RegisterQueue  #: {rank, count} of the packets that have ended
+    heads: RegisterQueue  #: {rank, count, named} of the packets that have ended
     part: Signal  #: number of the beat that leaves
     inside: Signal  #: packets begun and not sent
     count: Signal  #: entries of the packet that is packed
@@ -62,7 +62,10 @@ class NewsPacker(wiring.Component):
                 "o_news": Out(stream.Signature(self._record)),
             }
         )
-        self._head = data.StructLayout({"rank": cfg.rank_width, "count": NEWS_COUNT})
+        # ``named``: a bit for each entry, as the mask has it; it drives every slice.
+        self._head = data.StructLayout(
+            {"rank": cfg.rank_width, "count": NEWS_COUNT, "named": NEWS_ENTRIES}
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -92,6 +95,7 @@ class NewsPacker(wiring.Component):
             heads.i.valid.eq(put.end),
             heads.i.payload.rank.eq(put.rank),
             heads.i.payload.count.eq(count),
+            heads.i.payload.named.eq(Cat(count > n for n in range(NEWS_ENTRIES))),
         ]
         m.d.sync += held.eq(Mux(complete, 0, word))
         with m.If(put.en):
@@ -111,14 +115,14 @@ class NewsPacker(wiring.Component):
 
     def _send(self, m, head, words, part, per_beat):
         """A beat for each word; returns when the last one leaves."""
-        out, count = self.o_news, head.payload.count
+        out, count, named = self.o_news, head.payload.count, head.payload.named
         sent = Signal()
         entry_bytes = WORD // BYTE
         m.d.comb += [
             out.valid.eq(head.valid),
             out.p.header.news.eq(1),
             out.p.header.rank.eq(head.payload.rank),
-            out.p.mask.eq(Cat((count > n).replicate(entry_bytes) for n in range(NEWS_ENTRIES))),
+            out.p.mask.eq(Cat(entry.replicate(entry_bytes) for entry in named)),
             out.p.part.eq(part),
             out.p.last.eq(part == (count - 1) >> ceil_log2(per_beat)),
             out.p.data.eq(words.payload),
@@ -134,9 +138,13 @@ class NewsPacker(wiring.Component):
 class NewsJoin(wiring.Component):
     """Puts NEWS packets between the packets of one slice, before a packet that has not begun.
 
-    Contract: packets of both leave whole and in order; combinational, one beat per cycle. With
-    ``hold`` no packet of ``i_record`` begins; NEWS go. Parameters: ``cfg``. Ports: ``i_record``,
-    ``i_news`` In, ``o_record`` Out, stream(record); ``hold`` In.
+    Contract: packets of both leave whole and in order, one beat per cycle. A NEWS packet goes from
+    the cycle after the one in which it was offered and no packet was left begun; until its last
+    beat no other goes. Whose turn it is is in a register, all else is combinational. With ``hold``
+    no packet of ``i_record`` begins; NEWS go. ``i_news`` comes without gaps in a packet.
+
+    Parameters: ``cfg``. Ports: ``i_record``, ``i_news`` In, ``o_record`` Out, stream(record);
+    ``hold`` In.
     """
 
     def __init__(self, cfg):
@@ -152,7 +160,6 @@ class NewsJoin(wiring.Component):
         go_news = Signal()
         offered = Signal()
         m.d.comb += [
-            go_news.eq(mutant("producer.news_cuts_packet", news.valid & ~begun, news.valid)),
             offered.eq(packet.valid & (begun | ~self.hold)),
             out.valid.eq(go_news | offered),
             out.payload.eq(Mux(go_news, news.payload, packet.payload)),
@@ -160,8 +167,15 @@ class NewsJoin(wiring.Component):
             packet.ready.eq(~go_news & offered & out.ready),
         ]
         # Offered is begun; a packet has begun until its last beat is taken.
-        with m.If(~go_news & offered):
-            m.d.sync += begun.eq(~(out.ready & packet.p.last))
+        stays = Signal()
+        m.d.comb += stays.eq(Mux(go_news | ~offered, begun, ~(out.ready & packet.p.last)))
+        m.d.sync += begun.eq(stays)
+        with m.If(go_news):
+            m.d.sync += go_news.eq(~(out.ready & news.p.last))
+        with m.Else():
+            m.d.sync += go_news.eq(
+                mutant("producer.news_cuts_packet", news.valid & ~stays, news.valid)
+            )
         return m
 
 
@@ -176,9 +190,9 @@ class NewsLanes(wiring.Component):
     lanes.
 
     Latency: ``may_send`` 4 cycles after ``wanted``, if the credit is there; it stays until the
-    claim or the end of ``wanted``. ``i_news`` to ``o_record``, ``dest_ready`` to ``pool_ready``:
-    combinational. A packet manager's takes go first, the claim's follows in the first cycle without
-    one; no other claim may come before.
+    claim or the end of ``wanted``. ``i_news`` to ``o_record`` one cycle, ``dest_ready`` to
+    ``pool_ready`` none. A packet manager's takes go first, the claim's follows in the first cycle
+    without one; no other claim may come before.
 
     Order: of the packets of a packet manager that of its slice; NEWS packets as claimed. Stalls:
     ``i_news`` waits for the packet that the slice has begun, and for its wire.

@@ -132,7 +132,7 @@ class AckIntake(wiring.Component):
                 bank.i.valid.eq(taken.any()),
                 bank.i.payload.eq(select(arbiter.grant_onehot, [head.payload for head in heads])),
             ]
-            takes.append(Mux(bank.i.ready, taken, 0))
+            takes.append(Mux(bank.i.ready, arbiter.grant_onehot, 0))
         for n, head in enumerate(heads):
             leaves = direct[n] | Cat(taken[n] for taken in takes).any()
             m.d.comb += head.ready.eq(

@@ -356,9 +356,11 @@ class RegionWalker(wiring.Component):
         with m.State("QUIESCING"):
             settled = inside.wait == 0
             with m.If(mutant("scoreboard.quiesce_not_awaited", settled & ~self.quiescing, settled)):
-                m.d.comb += self.sweep.eq(1)
-                m.d.sync += inside.wait.eq(SETTLE)
-                m.next = "SWEEPING"
+                m.next = "SWEEP"
+        with m.State("SWEEP"):
+            m.d.comb += self.sweep.eq(1)
+            m.d.sync += inside.wait.eq(SETTLE)
+            m.next = "SWEEPING"
         with m.State("SWEEPING"):
             with m.If((inside.wait == 0) & ~self.sweeping):
                 m.d.sync += inside.wait.eq(FLUSH)

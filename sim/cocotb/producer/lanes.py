@@ -124,8 +124,10 @@ class Surroundings:
         self.targets = deque()  # lanes of the news not sent, the oldest first
         self.unsent = deque()  # packets of claimed news
         self.inside = [None for _ in slices]  # the queue whose packet has begun
+        self.shown = [False for _ in slices]  # news had no packet before them, in the cycle before
+        self.ended = [None for _ in slices]  # when the last beat of news left
         for n in slices:
-            rig.o_record[n].on_item(lambda beat, cycle, n=n: self._came(n, beat))
+            rig.o_record[n].on_item(lambda beat, cycle, n=n: self._came(n, beat, cycle))
 
     def lane(self, rank):
         """The lane of its next news."""
@@ -133,7 +135,7 @@ class Surroundings:
             return self.rig.cfg.lanes + self.turn[rank] % self.rig.cfg.loop_lanes
         return self.turn[rank] % self.rig.cfg.lanes
 
-    def _came(self, n, beat):
+    def _came(self, n, beat, cycle):
         if self.inside[n] is None:
             news = self.news[n] and beat == self.news[n][0]
             assert news or not self.held >> n & 1, "a packet has begun on a lane that is held"
@@ -142,6 +144,7 @@ class Surroundings:
         if beat["last"]:
             if self.inside[n] is self.news[n]:
                 assert self.targets.popleft() == n, "news overtake news"
+                self.ended[n] = cycle
             self.inside[n] = None
 
     def drive(self, calm):
@@ -211,9 +214,11 @@ class Surroundings:
             rig.i_news.port.is_valid() and self.first == n and self.inside[n] is not self.packets[n]
         )
         out = rig.o_record[n].port
-        assert out.is_valid() or not (packet or news), f"lane {n}"
+        due = news and self.shown[n] and self.ended[n] != rig.cycle - 1
+        assert out.is_valid() or not (packet or due), f"lane {n}"
         if out.is_valid() and not begun and out.unpack(out.read()) in (*self.packets[n],)[:1]:
             self.inside[n] = self.packets[n]  # what is offered has begun
+        self.shown[n] = news and self.inside[n] is not self.packets[n]
 
     def _claimed(self, rank):
         n, beats = self.lane(rank), self.rig.packet()

@@ -56,7 +56,7 @@ async def orders_under_load(rig, cfg, rng):
         banks = ack_banks(cfg)
         sums = -(-cfg.groups // banks) * (1 + banks)
         steps = tiles + cfg.slices * cfg.combine_depth + sums
-        limit = 4 * steps + 90 if busy else tiles + 43
+        limit = 4 * steps + 94 if busy else tiles + 44
         if cfg.regions > 1 and region == cfg.regions - 1:
             # Whoever overflows there is ended first.
             limit += (cfg.regions + 9) * (4 if busy else 1)
