@@ -12,7 +12,7 @@ __all__ = ["PERIOD", "WAIVED", "constraints", "fusesoc_core", "verilator_waivers
 
 #: ns, of the constraints as they are written: what the whole hub reaches on an ECP5 by the page of
 #: area and clock; tests/flow/test_integration.py holds it against that page.
-PERIOD = 13.9
+PERIOD = 12.1
 
 #: Verilator warnings that are waived, all of them about the style of machine-written Verilog.
 #: Everything else is an error.
