@@ -122,17 +122,18 @@ class AckIntake(wiring.Component):
         for n, bank in enumerate(banks):
             arbiter = RoundRobin(len(heads))
             m.submodules[f"waiting_arbiter_{n}"] = arbiter
+            granted = mutant("scoreboard.sums_take_nothing", arbiter.grant_onehot, 0)
             taken = Signal(len(heads), name=f"taken_{n}")
             m.d.comb += [
                 arbiter.requests.eq(
                     Cat(combiner.o.valid & (combiner.sums == n) for combiner in combiners)
                 ),
-                taken.eq(mutant("scoreboard.sums_take_nothing", arbiter.grant_onehot & ~direct, 0)),
+                taken.eq(granted & ~direct),
                 arbiter.advance.eq(bank.i.ready),
                 bank.i.valid.eq(taken.any()),
                 bank.i.payload.eq(select(arbiter.grant_onehot, [head.payload for head in heads])),
             ]
-            takes.append(Mux(bank.i.ready, arbiter.grant_onehot, 0))
+            takes.append(Mux(bank.i.ready, granted, 0))
         for n, head in enumerate(heads):
             leaves = direct[n] | Cat(taken[n] for taken in takes).any()
             m.d.comb += head.ready.eq(
