@@ -95,7 +95,13 @@ class NewsPacker(wiring.Component):
             heads.i.valid.eq(put.end),
             heads.i.payload.rank.eq(put.rank),
             heads.i.payload.count.eq(count),
-            heads.i.payload.named.eq(Cat(count > n for n in range(NEWS_ENTRIES))),
+            heads.i.payload.named.eq(
+                mutant(
+                    "producer.last_entry_not_named",
+                    Cat(count > n for n in range(NEWS_ENTRIES)),
+                    Cat(count > n + 1 for n in range(NEWS_ENTRIES)),
+                )
+            ),
         ]
         m.d.sync += held.eq(Mux(complete, 0, word))
         with m.If(put.en):

@@ -90,7 +90,14 @@ class StallClock(wiring.Component):
         due = Signal()
         # One cycle more than a quarter: a motion in the tick's own cycle must not shorten the wait.
         m.d.comb += [
-            due.eq(self.timeout.any() & (elapsed > self.timeout[2:])),
+            due.eq(
+                mutant(
+                    "scoreboard.shortest_timeout_is_off",
+                    self.timeout.any(),
+                    self.timeout[1:].any(),
+                )
+                & (elapsed > self.timeout[2:])
+            ),
             op.kind.eq(OpKind.TICK),
         ]
         m.d.comb += Cat(op.bank, op.region).eq(index)

@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 from hub_rtl.contract.fields import ADDR
 from hub_rtl.contract.records import types_of
 from hub_rtl.parts.arbiter import lowest_set
+from hub_rtl.parts.mutants import mutant
 from hub_rtl.parts.onehot import encode
 from hub_rtl.parts.ram import Ram
 
@@ -80,7 +81,13 @@ class DisarmedRanges(wiring.Component):
                 # limit - base - 1, and a carry if the limit is above the base.
                 m.d.sync += [
                     Cat(span, armed).eq(gone.limit + (~gone.base)[:ADDR]),
-                    shift.eq(gone.log2_stride),
+                    shift.eq(
+                        mutant(
+                            "scoreboard.strides_below_4_gib",
+                            gone.log2_stride,
+                            gone.log2_stride[:5],
+                        )
+                    ),
                     self.base.eq(gone.group_base),
                 ]
                 m.next = "SHIFT"

@@ -452,7 +452,9 @@ class RegionFinisher(wiring.Component):
                 factor.eq(factor << 1),
             ]
             with m.If(left[0]):
-                m.d.sync += aim.bytes.eq(aim.bytes + factor)
+                m.d.sync += aim.bytes.eq(
+                    aim.bytes + mutant("scoreboard.last_tile_is_short", factor, factor[:9])
+                )
             with m.If(~left.any()):
                 m.next = "AIM"
         return left, factor

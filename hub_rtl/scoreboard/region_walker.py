@@ -358,7 +358,7 @@ class RegionWalker(wiring.Component):
             with m.If(mutant("scoreboard.quiesce_not_awaited", settled & ~self.quiescing, settled)):
                 m.next = "SWEEP"
         with m.State("SWEEP"):
-            m.d.comb += self.sweep.eq(1)
+            m.d.comb += self.sweep.eq(mutant("scoreboard.sweep_not_said", 1, 0))
             m.d.sync += inside.wait.eq(SETTLE)
             m.next = "SWEEPING"
         with m.State("SWEEPING"):

@@ -174,6 +174,15 @@ def test_long_packet_is_noticed():
 
 
 @pytest.mark.night
+def test_mask_of_other_entries_is_noticed():
+    """The mask of a NEWS packet names all its entries."""
+    bug = "producer.last_entry_not_named"
+    assert_caught(
+        lambda: run(partial(ProducerControl, ODD), ODD, "producer", ["random_commands"], bug=bug)
+    )
+
+
+@pytest.mark.night
 def test_early_close_is_noticed():
     """A close that does not wait for its peer to drain carries too few bytes."""
     bug = "producer.close_while_draining"

@@ -13,7 +13,7 @@ from sim.quality.caught import assert_caught
 
 MODULES = ",".join(
     f"sim.cocotb.scoreboard.{name}"
-    for name in ("tests", "faults", "promises", "tables", "epochs", "tells", "ranges")
+    for name in ("tests", "faults", "promises", "tables", "epochs", "tells", "ranges", "widths")
 )
 CONFIGS = {
     "small": (preset("small", lanes=2), 5),
@@ -104,12 +104,16 @@ def test_moments(name):
         ("scoreboard.quiesce_not_awaited", "acknowledged_as_it_quiesces"),
         # Right in all it counts, but only as fast as the pipeline.
         ("scoreboard.sums_take_nothing", "sums_grow"),
+        # What goes to the pipeline is added to the sums as well.
+        ("scoreboard.direct_is_added_too", "sums_grow"),
         # A memory error of an acknowledgement that is added to a sum is forgotten.
         ("scoreboard.waiting_error_forgotten", "sums_are_of_their_tiles"),
         # An operation goes to the bank of sums of the one before it.
         ("scoreboard.sums_of_the_one_before", "sums_are_of_their_tiles"),
         # What comes as an operation leaves a combiner is not seen there.
         ("scoreboard.comes_unseen_as_one_leaves", "sums_are_of_their_tiles"),
+        # A bank is given back while sums of its acknowledgements wait.
+        ("scoreboard.sweep_not_said", "sums_are_of_their_tiles"),
         # A query shows the book as it was before its last operation.
         ("scoreboard.query_shows_the_book_before", "sums_are_of_their_tiles"),
     ],
@@ -152,6 +156,33 @@ def test_mutants(name):
                 "stalled_flags",
                 "both_regions_full",
             ],
+            bug=name,
+        )
+    )
+
+
+@pytest.mark.night
+@pytest.mark.parametrize(
+    "name, test",
+    [
+        # Bit 0 of a timeout is not looked at.
+        ("scoreboard.shortest_timeout_is_off", "only_open_banks_stall"),
+        # Of a stride's log2 five bits are kept.
+        ("scoreboard.strides_below_4_gib", "groups_are_written_off"),
+        # Rows of 512 bytes and more of a last tile count for less.
+        ("scoreboard.last_tile_is_short", "last_tiles_of_many_rows"),
+    ],
+)
+def test_narrow_fields_are_noticed(name, test):
+    """Each field holds what it can hold."""
+    cfg = preset("tiny")
+    assert_caught(
+        lambda: run_bench(
+            partial(ReadinessScoreboard, cfg),
+            name="scoreboard_tiny",
+            cfg=cfg,
+            module=MODULES,
+            tests=[test],
             bug=name,
         )
     )

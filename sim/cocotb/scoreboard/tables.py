@@ -276,8 +276,7 @@ async def only_open_banks_stall(rig, cfg, rng):
     seen."""
     await setup_regions(rig)
     keys = rig.keys
-    limit = 64
-    for turn in range(3):
+    for turn, limit in enumerate((64, 1, 3)):
         ended = rng.sample(keys, len(keys) // 2)
         for region, bank in keys:
             epoch = 2 * turn + bank

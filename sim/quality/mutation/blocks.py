@@ -188,6 +188,7 @@ BLOCKS = {
                 "moments",
                 "tells",
                 "ranges",
+                "widths",
             )
         ),
         params={"epochs": 8, "pour": 40000},
