@@ -224,11 +224,15 @@ def test_bits_of_connections():
     assert [len(design.bits(toy, each)) for each in ("0", "-1", "3'000")] == [32, 32, 3]
 
 
-def test_a_gate_without_source_is_not_asked(single):
-    """Multiplexers that Yosys makes of branches: nothing tells one from the other."""
-    origins = Origins(single)
+def test_branches_are_known_by_what_they_choose(single, tmp_path):
+    """Multiplexers that Yosys makes of branches have no line of the source: the signal that gets
+    their value tells them from each other, in a wider design, too."""
+    wider, origins = read(StreamRegister(11), tmp_path), Origins(single)
     made = [each for each in single.mutants if each.cell.startswith("$procmux")]
-    assert made and not any(origins.gates(mutant) for mutant in made)
+    assert made
+    for mutant in made:
+        *_, alone = origins.gates(mutant)
+        assert wider.place(alone)[1] == alone.cell.name and origins.proved(alone, mutant)
 
 
 def test_another_change_is_not_the_mutant(kept):

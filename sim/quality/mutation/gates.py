@@ -4,14 +4,15 @@
 A gate is known by its kind, the lines of source that made it, and its place among those of its
 module that are alike in both; in parts that many blocks share also by the name of the instance and
 by the file that it is in, unless the check is of the part itself. That of a register is the cell
-that writes it; of its data, where they come in behind its enable. What Yosys made later, from
-several gates, is in no other design; whether a gate still is what it was made from is proved
+that writes it; of its data, where they come in behind its enable. What Yosys made of branches has
+no line; it is known by the signal that they give a value to. What it made later, from several
+gates, is in no other design; whether a gate still is what it was made from is proved
 (:mod:`.origins`).
 """
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .netlist import SOURCE, yosys
 
@@ -22,12 +23,14 @@ _CONSTANT = re.compile(r"(\d+)'|-?\d+$")  # a number alone has 32 bits
 _SIGNAL = r"(\{.*?\}|\S+(?: \[[\d:]+\])?)"
 _TWO = re.compile(f"{_SIGNAL} {_SIGNAL}")
 _OUTPUTS = "\\Y", "\\Q"
+_BRANCH = "$procmux$"  # how cells are called that Yosys made of branches
 START = "zinit -all"
 
 
 @dataclass(frozen=True)
 class Cell:
-    """``sources``: lines of the project that made it; ``pins``: {port: what is connected}."""
+    """``sources``: lines of the project that made it, or the signal whose value it chooses;
+    ``pins``: {port: what is connected}."""
 
     name: str
     kind: str
@@ -85,6 +88,30 @@ class Design:
                 cell.pins[port] = signal
             elif word == "connect":
                 joined.append(_TWO.fullmatch(rest).groups())
+        for module, cells in self.cells.items():
+            self._name_branches(module, cells)
+
+    def _name_branches(self, module, cells):
+        """Branches get what they give a value to as their source: a wire with a name, the register
+        that takes it, or the lines of the gate that reads it."""
+        goes, readers = {of: _wire(to) for to, of in self._joined[module]}, {}
+        for cell in cells.values():
+            if cell.name.startswith(_BRANCH):
+                for signal in _inputs(cell).values():
+                    for wire, *_ in _CHUNK.findall(signal.strip("{} ")):
+                        goes.setdefault(wire, _wire(cell.pins["\\Y"]))
+            elif "\\D" in cell.pins:
+                goes.setdefault(_wire(cell.pins["\\D"]), _wire(cell.pins["\\Q"]))
+            else:
+                readers |= dict.fromkeys(map(_wire, _inputs(cell).values()), cell.sources)
+        for name, cell in cells.items():
+            if name.startswith(_BRANCH) and not cell.sources:
+                wire, passed = _wire(cell.pins["\\Y"]), set()
+                while not wire.startswith("\\") and wire in goes and wire not in passed:
+                    passed.add(wire)
+                    wire = goes[wire]
+                known = (wire,) if wire.startswith("\\") else readers.get(wire, ())
+                cells[name] = replace(cell, sources=known)
 
     def bits(self, module, signal):
         """``[(wire, bit)]`` of a connection, its lowest first; of constants the wire is ""."""
@@ -291,6 +318,11 @@ def _path(top, bit):
     return (f"{top}.{path}" if dot else top), (f"\\{name}" if dot else bit[0], bit[1])
 
 
+def _wire(signal):
+    """The wire of a connection to one wire, or to a part of it."""
+    return signal.partition(" [")[0]
+
+
 def _inputs(cell):
     return {port: signal for port, signal in cell.pins.items() if port not in _OUTPUTS}
 
@@ -300,5 +332,5 @@ def _kin(cell):
 
 
 def _shared(cell):
-    """All that made it is of parts that many blocks have."""
-    return all(each.startswith(("hub_rtl/parts/", "amaranth/")) for each in cell.sources)
+    """All that made it is of parts that many blocks have, or has a name that many signals have."""
+    return all(each.startswith(("hub_rtl/parts/", "amaranth/", "\\")) for each in cell.sources)
