@@ -69,7 +69,7 @@ class Admission(wiring.Component):
                     source.valid
                     & queue.i.ready
                     & ~mutant("receive_pool.ticket_without_room", judged[n], 0)
-                    & ~self.clearing
+                    & mutant("receive_pool.taken_while_clearing", ~self.clearing, 1)
                 ),
                 source.ready.eq(turns.grant_onehot[n]),
             ]

@@ -181,7 +181,7 @@ class ReceivePool(wiring.Component):
         m.d.comb += [
             parts.eq(Mux(begun, left, node.parts)),
             rest.eq(parts & ~first),
-            load.eq(busy & (out.ready | ~out.valid)),
+            load.eq(busy & (out.ready | mutant("receive_pool.offered_when_asked", ~out.valid, 0))),
             ends.eq(load & ~rest.any()),
             sources.requests.eq(
                 lists.filled & ~mutant("receive_pool.held_source_chosen", self.hold, 0)

@@ -32,6 +32,8 @@ CONFIGS = {
 
 DIRECTED = [
     "latency",
+    "offered_before_taken",
+    "waits_for_clearing",
     "rate",
     "turns",
     "one_stands_still",
@@ -39,6 +41,7 @@ DIRECTED = [
     "silent_at_first",
     "abuse",
     "false_returns",
+    "claims_beyond_all",
     "totals_wrap",
     "limits_are_exact",
     "messages_wait",
@@ -121,6 +124,9 @@ MUTANTS = {
     "receive_pool.held_source_chosen": "turns",
     "receive_pool.parts_behind_are_there": "traffic",
     "receive_pool.place_freed_at_every_beat": "traffic",
+    "receive_pool.taken_while_clearing": "waits_for_clearing",
+    "receive_pool.offered_when_asked": "offered_before_taken",
+    "receive_pool.any_claim_is_tried": "claims_beyond_all",
 }
 
 

@@ -106,12 +106,15 @@ class Policy:
         return known.own - known.news
 
 
-@PoolRig.test(fits=lambda cfg: cfg.ranks == 3, cases={"most": ["some", "much"]}, watchdog=0)
+@PoolRig.test(
+    fits=lambda cfg: cfg.ranks == 3, cases={"most": ["some", "much", "steady"]}, watchdog=0
+)
 async def each_period(rig, cfg, rng, most):
-    """Two sources send, rest, give back and wait for the consumer as chance has it. When a period
-    has begun each has what the policy gives it, to the place, and whoever should give back is
-    asked. (Of three sources it may be another one's turn when a place becomes free.)"""
-    policy, begin, held = Policy(rig), rig.cycle, {}
+    """Two sources send, rest, give back and wait for the consumer as chance has it, ``steady`` ones
+    as much for some periods. When a period has begun each has what the policy gives it, to the
+    place, and whoever should give back is asked. (Of three sources it may be another one's turn
+    when a place becomes free.)"""
+    policy, begin, held, same = Policy(rig), rig.cycle, {}, {}
     edge, much = rig.period // 3, policy.grants.most // 4
     for number in range(1, 150):
         asked = len(rig.grants)
@@ -125,15 +128,21 @@ async def each_period(rig, cfg, rng, most):
         quiet = rng.random() < 0.2
         for src in rng.sample(rig.sources, len(rig.sources)):
             left = rig.books[src].left
+            chance = 0.1 if most == "steady" else 1
             if src in held and rng.random() < 0.4:
                 policy.grants.freed(src, held.pop(src))
-            elif src not in held and rng.random() < 0.15:
+            elif src not in held and rng.random() < 0.15 * chance:
                 held[src] = 0
             rig.set("hold", sum(1 << each for each in held))
-            if left and rng.random() < 0.2:
+            if left and rng.random() < 0.2 * chance:
                 rig.gives_back(src, rng.randrange(left) + 1)
             count = rng.choice((0, 1, 2, rng.randrange(9), much - 1, much, much + 1))
-            count = min(count if most == "much" else count // 3, rig.books[src].left)
+            if most == "some":
+                count //= 3
+            elif most == "steady" and rng.random() > 0.15:
+                count, quiet = same.get(src, 0), False
+            same[src] = count
+            count = min(count, rig.books[src].left)
             if count and not quiet:
                 await rig.cycles(4)
                 rig.want(src, count=count, **BEAT)

@@ -45,6 +45,36 @@ async def latency(rig, cfg, rng):
     cover("receive_pool.latency")
 
 
+@PoolRig.test()
+async def offered_before_taken(rig, cfg, rng):
+    """The first beat is offered as soon whether it is taken or not, and stays."""
+    for link in range(rig.links):
+        rig.pause(cycle([1]), rig.o_record)
+        rig.want(rng.choice(rig.sources), link)
+        await rig.until(lambda: rig.all_in, what="the packet to come in")
+        await rig.cycles(4)
+        for _ in range(rng.randrange(1, 9)):
+            assert rig.o_record.port.is_valid(), "waits to be asked"
+            await rig.cycles(1)
+        rig.o_record.set_pause(None)
+        await rig.until(lambda: rig.quiet, what="the packet")
+    cover("receive_pool.offered_before_taken")
+
+
+@PoolRig.test()
+async def waits_for_clearing(rig, cfg, rng):
+    """What is there from the first cycle after reset waits until tables are cleared, and comes."""
+    for src in rig.sources:
+        rig.want(src, count=rig.model.first)
+    await rig.reset()
+    await rig.cycles(1)
+    while rig.get("clearing"):
+        assert not any(source.stamps for source in rig.i_source), "taken while tables are cleared"
+        await rig.cycles(1)
+    await rig.finish()
+    cover("receive_pool.waits_for_clearing")
+
+
 @PoolRig.test(cases={"length": ["full", "short"], "spread": ["one", "all"]})
 async def rate(rig, cfg, rng, length, spread):
     """A beat in every cycle, of one source as of all, of whole packets as of those of one beat."""
@@ -221,8 +251,8 @@ async def limits_are_exact(rig, cfg, rng):
     """Whatever the totals, a source may use its last grant and not one more, and gives back none
     that it has used."""
     src = rig.sources[0]
-    for turn in range(8):
-        rig.want(src, count=rng.randrange(200, 320), length=1, masked=0)
+    for turn in range(9):  # to beyond 2048, and once around
+        rig.want(src, count=rng.randrange(430, 560), length=1, masked=0)
         await rig.until(lambda: not rig.wanted[src], 60000, "the packets")
         rig.set("hold", (1 << cfg.ranks) - 1)
         await rig.settled(2)
@@ -274,6 +304,26 @@ async def false_returns(rig, cfg, rng):
     rig.want(src, count=5 * rig.model.most)
     await rig.finish()
     cover("receive_pool.impossible")
+
+
+@PoolRig.test()
+async def claims_beyond_all(rig, cfg, rng):
+    """A source that says it gave back more than it has, however much, changes nothing, not even for
+    a cycle: what it may send comes in."""
+    src = rng.choice(rig.sources)
+    for step in [1, 2, 3, *(1 << n for n in range(2, 12)), *(1 << n for n in range(2, 11))]:
+        await rig.settled(0)
+        lie = rig.model.has(src) + step + rng.randrange(step)
+        before = rig.counts.copy()
+        rig.says(src, (rig.books[src].returned + lie) % TOTALS, true=False)
+        rig.want(src, count=rig.books[src].left, length=1, masked=0)
+        await rig.until(lambda: rig.quiet, what="all packets")
+        await rig.cycles(2 * rig.visited_in)
+        assert rig.counts["impossible"] > before["impossible"], lie
+        assert rig.counts["violation"] == before["violation"], f"refused while it claimed {lie}"
+        rig.says(src, rig.books[src].returned)
+    await rig.finish()
+    cover("receive_pool.claims_beyond_all")
 
 
 @PoolRig.test(watchdog=0)
