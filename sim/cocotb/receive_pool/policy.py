@@ -111,12 +111,12 @@ class Policy:
 )
 async def each_period(rig, cfg, rng, most):
     """Two sources send, rest, give back and wait for the consumer as chance has it, ``steady`` ones
-    as much for some periods. When a period has begun each has what the policy gives it, to the
+    as much for a dozen periods. When a period has begun each has what the policy gives it, to the
     place, and whoever should give back is asked. (Of three sources it may be another one's turn
     when a place becomes free.)"""
     policy, begin, held, same = Policy(rig), rig.cycle, {}, {}
     edge, much = rig.period // 3, policy.grants.most // 4
-    for number in range(1, 150):
+    for number in range(1, 360 if most == "steady" else 150):
         asked = len(rig.grants)
         await rig.cycles(begin + number * rig.period + edge - rig.cycle)
         wanted = policy.begins()
@@ -139,9 +139,8 @@ async def each_period(rig, cfg, rng, most):
             count = rng.choice((0, 1, 2, rng.randrange(9), much - 1, much, much + 1))
             if most == "some":
                 count //= 3
-            elif most == "steady" and rng.random() > 0.15:
-                count, quiet = same.get(src, 0), False
-            same[src] = count
+            if most == "steady":
+                quiet, count = False, same.setdefault((src, number // 12), count)
             count = min(count, rig.books[src].left)
             if count and not quiet:
                 await rig.cycles(4)
