@@ -111,12 +111,12 @@ class Policy:
 )
 async def each_period(rig, cfg, rng, most):
     """Two sources send, rest, give back and wait for the consumer as chance has it, ``steady`` ones
-    as much for a dozen periods. When a period has begun each has what the policy gives it, to the
+    as much for some periods. When a period has begun each has what the policy gives it, to the
     place, and whoever should give back is asked. (Of three sources it may be another one's turn
     when a place becomes free.)"""
     policy, begin, held, same = Policy(rig), rig.cycle, {}, {}
     edge, much = rig.period // 3, policy.grants.most // 4
-    for number in range(1, 360 if most == "steady" else 150):
+    for number in range(1, 150):
         asked = len(rig.grants)
         await rig.cycles(begin + number * rig.period + edge - rig.cycle)
         wanted = policy.begins()
@@ -139,8 +139,9 @@ async def each_period(rig, cfg, rng, most):
             count = rng.choice((0, 1, 2, rng.randrange(9), much - 1, much, much + 1))
             if most == "some":
                 count //= 3
-            if most == "steady":
-                quiet, count = False, same.setdefault((src, number // 12), count)
+            elif most == "steady" and rng.random() > 0.15:
+                count, quiet = same.get(src, 0), False
+            same[src] = count
             count = min(count, rig.books[src].left)
             if count and not quiet:
                 await rig.cycles(4)
@@ -162,7 +163,7 @@ async def each_period(rig, cfg, rng, most):
 async def returns_wrap(rig, cfg, rng):
     """Sources use some of their grants and give back others, unasked and in any cycle, more of them
     than totals can tell apart; in the end no place is lost."""
-    returned = dict.fromkeys(rig.sources, 0)
+    begin, returned = rig.cycle, dict.fromkeys(rig.sources, 0)
     while min(returned.values()) < 4200:
         src = min(returned, key=returned.get)
         left = rig.books[src].left
@@ -174,6 +175,7 @@ async def returns_wrap(rig, cfg, rng):
                 rig.want(src, count=rng.randrange(1, 4), **BEAT)
         await rig.cycles(rng.randrange(1, 9))
     await rig.finish()
+    await rig.cycles((rig.period // 2 - (rig.cycle - begin)) % rig.period)  # as in need_is_met
     much = rig.model.most // 4 + 1
     for src in rig.sources:
         await periods(rig, 16, {src: much})

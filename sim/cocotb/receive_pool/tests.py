@@ -259,6 +259,7 @@ async def limits_are_exact(rig, cfg, rng):
         while rig.books[src].left:  # what it is told meanwhile it uses, too
             rig.want(src, count=rig.books[src].left, length=1, masked=0)
             await rig.settled(2)
+        rig.wanted[src].clear()  # it may have been asked for its last ones
         assert rig.all_in
         before = rig.counts.copy()
         flits, beats = rig.packet(src, length=1, masked=0)
@@ -312,11 +313,12 @@ async def claims_beyond_all(rig, cfg, rng):
     a cycle: what it may send comes in."""
     src = rng.choice(rig.sources)
     for step in [1, 2, 3, *(1 << n for n in range(2, 12)), *(1 << n for n in range(2, 11))]:
-        await rig.settled(0)
-        lie = rig.model.has(src) + step + rng.randrange(step)
+        await rig.settled(2)  # it has been told all that it has
+        lie = min(rig.model.has(src) + step + rng.randrange(step), TOTALS - 1 - rig.model.places)
         before = rig.counts.copy()
         rig.says(src, (rig.books[src].returned + lie) % TOTALS, true=False)
-        rig.want(src, count=rig.books[src].left, length=1, masked=0)
+        few = max(1, rig.model.first // 4 - 1)  # of more it needs more, and then has what it claims
+        rig.want(src, count=few, length=1, masked=0)
         await rig.until(lambda: rig.quiet, what="all packets")
         await rig.cycles(2 * rig.visited_in)
         assert rig.counts["impossible"] > before["impossible"], lie
