@@ -25,6 +25,25 @@ CONFIGS = {
     "odd": (preset("small", regions=3, ranks=3, groups=8, combine_depth=1), 6),
 }
 
+
+def run(config, *tests, module=MODULES, **options):
+    """These cocotb tests, or all, on one configuration."""
+    cfg, _ = CONFIGS[config]
+    run_bench(
+        partial(ReadinessScoreboard, cfg),
+        name=f"scoreboard_{config}",
+        module=module,
+        cfg=cfg,
+        tests=list(tests),
+        **options,
+    )
+
+
+def is_caught(bug, *tests, config="tiny", module=MODULES):
+    """These tests notice the planted bug."""
+    assert_caught(lambda: run(config, *tests, module=module, bug=bug))
+
+
 #: The largest: by night.
 SMALL = pytest.param("small", marks=pytest.mark.night)
 
@@ -32,14 +51,8 @@ SMALL = pytest.param("small", marks=pytest.mark.night)
 @pytest.mark.parametrize("name", [SMALL, "tiny", "minimum", "odd"])
 def test_against_golden(name):
     """All cocotb tests of the scoreboard on one configuration."""
-    cfg, epochs = CONFIGS[name]
-    run_bench(
-        partial(ReadinessScoreboard, cfg),
-        name=f"scoreboard_{name}",
-        module=MODULES,
-        cfg=cfg,
-        params={"epochs": epochs, "pour": 40000 if name == "tiny" else 200},
-    )
+    _, epochs = CONFIGS[name]
+    run(name, params={"epochs": epochs, "pour": 40000 if name == "tiny" else 200})
 
 
 def rates(cfg, **more):
@@ -75,23 +88,14 @@ MOMENTS = [
 ]
 
 
-def moments(component, cfg, name, tests=None, bug=None):
-    run_bench(
-        component,
-        name=f"scoreboard_{name}",
-        module="sim.cocotb.scoreboard.moments",
-        cfg=cfg,
-        tests=tests or MOMENTS,
-        bug=bug,
-    )
+MOMENTS_MODULE = "sim.cocotb.scoreboard.moments"
 
 
 @pytest.mark.parametrize("name", [SMALL, "tiny", "odd"])
 def test_moments(name):
     """Sums that agree by accident, and two events at one register; the configurations have tiles of
     two rows."""
-    cfg, _ = CONFIGS[name]
-    moments(partial(ReadinessScoreboard, cfg), cfg, name)
+    run(name, *MOMENTS, module=MOMENTS_MODULE)
 
 
 @pytest.mark.night
@@ -119,8 +123,7 @@ def test_moments(name):
     ],
 )
 def test_moments_are_noticed(name, test):
-    cfg = preset("tiny")
-    assert_caught(lambda: moments(partial(ReadinessScoreboard, cfg), cfg, "tiny", [test], bug=name))
+    is_caught(name, test, module=MOMENTS_MODULE)
 
 
 @pytest.mark.night
@@ -143,22 +146,8 @@ def test_moments_are_noticed(name, test):
 )
 def test_mutants(name):
     """The bench notices what it is there for."""
-    cfg = preset("tiny")
-    assert_caught(
-        lambda: run_bench(
-            partial(ReadinessScoreboard, cfg),
-            name="scoreboard_tiny",
-            cfg=cfg,
-            module="sim.cocotb.scoreboard.tests,sim.cocotb.scoreboard.faults",
-            tests=[
-                "bad_news_survives_merging",
-                "stalled_events",
-                "stalled_flags",
-                "both_regions_full",
-            ],
-            bug=name,
-        )
-    )
+    tests = "bad_news_survives_merging", "stalled_events", "stalled_flags", "both_regions_full"
+    is_caught(name, *tests)
 
 
 @pytest.mark.night
@@ -175,17 +164,7 @@ def test_mutants(name):
 )
 def test_narrow_fields_are_noticed(name, test):
     """Each field holds what it can hold."""
-    cfg = preset("tiny")
-    assert_caught(
-        lambda: run_bench(
-            partial(ReadinessScoreboard, cfg),
-            name="scoreboard_tiny",
-            cfg=cfg,
-            module=MODULES,
-            tests=[test],
-            bug=name,
-        )
-    )
+    is_caught(name, test)
 
 
 @pytest.mark.night
@@ -208,17 +187,7 @@ def test_narrow_fields_are_noticed(name, test):
 )
 def test_bugs_of_announcements(name, test):
     """What must not be forgotten of tells, the last tile and the words of closes."""
-    cfg = preset("tiny")
-    assert_caught(
-        lambda: run_bench(
-            partial(ReadinessScoreboard, cfg),
-            name="scoreboard_tiny",
-            cfg=cfg,
-            module="sim.cocotb.scoreboard.tells",
-            tests=[test],
-            bug=name,
-        )
-    )
+    is_caught(name, test)
 
 
 @pytest.mark.night
@@ -235,17 +204,7 @@ def test_bugs_of_announcements(name, test):
 )
 def test_bugs_of_ranges(name, test):
     """Of orders to ranges; each is noticed by the test that watches for it."""
-    cfg = preset("small", lanes=2)
-    assert_caught(
-        lambda: run_bench(
-            partial(ReadinessScoreboard, cfg),
-            name="scoreboard_small",
-            module="sim.cocotb.scoreboard.ranges",
-            cfg=cfg,
-            tests=[test],
-            bug=name,
-        )
-    )
+    is_caught(name, test, config="small")
 
 
 def test_lint():
