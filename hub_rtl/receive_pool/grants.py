@@ -232,7 +232,8 @@ class Grants(wiring.Component):
         level = Signal(range(t.most + 1), init=t.most)
         turn = Turn(level=level, **{name: Signal(name=name) for name in names})
         higher = Signal(range(2 * t.most))
-        m.d.comb += higher.eq(level + (level >> 1))
+        rise = mutant("receive_pool.level_rises_slowly", level >> 1, (level >> 2) << 1)
+        m.d.comb += higher.eq(level + rise)
         m.d.sync += clock.eq(Mux(clock == 0, self._period - 1, clock - 1))
         with m.If(clock == 0):
             m.d.sync += due.eq(1)

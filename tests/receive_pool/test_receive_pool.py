@@ -134,3 +134,9 @@ MUTANTS = {
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants(name):
     assert_caught(lambda: run("small", MUTANTS[name], bug=name))
+
+
+@pytest.mark.night
+def test_mutants_of_policy():
+    """The level is in the shares for a period only, and of three sources."""
+    assert_caught(lambda: run("odd", "each_period", bug="receive_pool.level_rises_slowly"))

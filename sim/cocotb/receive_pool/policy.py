@@ -111,12 +111,13 @@ class Policy:
 )
 async def each_period(rig, cfg, rng, most):
     """Two sources send, rest, give back and wait for the consumer as chance has it, ``steady`` ones
-    as much for some periods. When a period has begun each has what the policy gives it, to the
+    as much for a dozen periods. When a period has begun each has what the policy gives it, to the
     place, and whoever should give back is asked. (Of three sources it may be another one's turn
     when a place becomes free.)"""
-    policy, begin, held, same = Policy(rig), rig.cycle, {}, {}
+    policy, begin, held = Policy(rig), rig.cycle, {}
     edge, much = rig.period // 3, policy.grants.most // 4
-    for number in range(1, 150):
+    pairs = [(much, 0), (much, 1), (much, much), (much // 2, much)]
+    for number in range(1, 360 if most == "steady" else 150):
         asked = len(rig.grants)
         await rig.cycles(begin + number * rig.period + edge - rig.cycle)
         wanted = policy.begins()
@@ -126,6 +127,8 @@ async def each_period(rig, cfg, rng, most):
             has = rig.model.has(src), policy.has(src)
             assert has[0] == has[1], f"period {number}, source {src}: {has[0]}, not {has[1]}"
         quiet = rng.random() < 0.2
+        if number % 12 == 1:
+            steady = dict(zip(rig.sources, rng.choice(pairs)[:: rng.choice((1, -1))], strict=True))
         for src in rng.sample(rig.sources, len(rig.sources)):
             left = rig.books[src].left
             chance = 0.1 if most == "steady" else 1
@@ -139,9 +142,8 @@ async def each_period(rig, cfg, rng, most):
             count = rng.choice((0, 1, 2, rng.randrange(9), much - 1, much, much + 1))
             if most == "some":
                 count //= 3
-            elif most == "steady" and rng.random() > 0.15:
-                count, quiet = same.get(src, 0), False
-            same[src] = count
+            if most == "steady":
+                quiet, count = False, steady[src]
             count = min(count, rig.books[src].left)
             if count and not quiet:
                 await rig.cycles(4)

@@ -218,14 +218,15 @@ async def abuse(rig, cfg, rng):
     """A source sends what it may not, over any link: its packets are dropped and counted, nobody's
     grants shrink, the pool never has more packets than places; then it behaves again."""
     for link in range(rig.links):
-        await rig.start()
-        await abuse_over(rig, link)
+        for culprit in rig.sources:
+            await rig.start()  # grants of before the reset are not those of after
+            await abuse_over(rig, link, culprit)
     cover("receive_pool.violation")
 
 
-async def abuse_over(rig, link):
-    """The same over one link."""
-    culprit, *others = rig.sources
+async def abuse_over(rig, link, culprit):
+    """The same over one link, of one source."""
+    others = [src for src in rig.sources if src != culprit]
     rig.set("hold", (1 << rig.cfg.ranks) - 1)
     beyond = 5
     for n in range(rig.model.first + beyond):
@@ -312,9 +313,11 @@ async def claims_beyond_all(rig, cfg, rng):
     """A source that says it gave back more than it has, however much, changes nothing, not even for
     a cycle: what it may send comes in."""
     src = rng.choice(rig.sources)
-    for step in [1, 2, 3, *(1 << n for n in range(2, 12)), *(1 << n for n in range(2, 11))]:
+    for bit in [*range(12), *range(12)]:
         await rig.settled(2)  # it has been told all that it has
-        lie = min(rig.model.has(src) + step + rng.randrange(step), TOTALS - 1 - rig.model.places)
+        has = rig.model.has(src)
+        near = (1 << bit) + rng.randrange(has)  # but for this bit it would be true
+        lie = near if near > has else has + 1 + rng.randrange(1 << bit)
         before = rig.counts.copy()
         rig.says(src, (rig.books[src].returned + lie) % TOTALS, true=False)
         few = max(1, rig.model.first // 4 - 1)  # of more it needs more, and then has what it claims
