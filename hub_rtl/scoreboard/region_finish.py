@@ -230,7 +230,13 @@ class RegionFinisher(wiring.Component):
             quick.eq(book.aim.known & book.aim.exact & ~book.over.any()),
             rows.eq(Mux(quick, book.aim.rows, all_rows.quotient[:both])),
             over.eq(Mux(quick, 0, over_rows.quotient[: cfg.slot_width])),
-            mask.eq((1 << shape.log2_tile) - 1),
+            mask.eq(
+                mutant(
+                    "scoreboard.tiles_below_16_rows",
+                    (1 << shape.log2_tile) - 1,
+                    (1 << shape.log2_tile[:2]) - 1,
+                )
+            ),
         ]
         # What the quotients say a cycle later. At a verdict what is due has come: these rows, less
         # those that went on, lie here, and each full tile of them was announced.
@@ -272,7 +278,7 @@ class RegionFinisher(wiring.Component):
         m.d.comb += exact.eq(
             count.fits
             & count.whole
-            & over_whole
+            & mutant("scoreboard.torn_rows_elsewhere_pass", over_whole, 1)
             & (count.rows == self.rows)
             & (count.over <= count.rows)
             & ~count.placed[cfg.slot_width :].any()
@@ -333,7 +339,11 @@ class RegionFinisher(wiring.Component):
                 ),
                 tell=Mux(asked.aiming, spares, ~asked.closing | ~book.promised),
                 close=asked.closing,
-                exceeds=asked.closing & book.promised & book.over.any(),
+                exceeds=mutant(
+                    "scoreboard.broken_promise_not_told",
+                    asked.closing & book.promised & book.over.any(),
+                    0,
+                ),
             )
         )
         return asked
@@ -366,7 +376,14 @@ class RegionFinisher(wiring.Component):
                     book.eq(answer),
                     aim.eq(answer.aim),
                     shape.eq(self.result.geometry),
-                    due.eq(answer.account.sent - answer.account.refused),
+                    due.eq(
+                        answer.account.sent
+                        - mutant(
+                            "scoreboard.refusals_below_4_mib",
+                            answer.account.refused,
+                            answer.account.refused[:22],
+                        )
+                    ),
                     total.eq(answer.acked + answer.account.refused),
                     asked.closing.eq(0),
                 ]
@@ -440,7 +457,13 @@ class RegionFinisher(wiring.Component):
                             1,
                         )
                     ),
-                    left.eq(Mux(sound, here & ((1 << shape.log2_tile) - 1), 0)),
+                    left.eq(
+                        Mux(
+                            mutant("scoreboard.torn_rest_is_looked_for", sound, 1),
+                            here & ((1 << shape.log2_tile) - 1),
+                            0,
+                        )
+                    ),
                 ]
             m.next = "SUM"
             with m.If(judges & exact):

@@ -13,8 +13,19 @@ from sim.quality.caught import assert_caught
 
 MODULES = ",".join(
     f"sim.cocotb.scoreboard.{name}"
-    for name in ("tests", "faults", "promises", "tables", "epochs", "tells", "ranges", "widths")
+    for name in (
+        "tests",
+        "faults",
+        "promises",
+        "tables",
+        "epochs",
+        "tells",
+        "overflow",
+        "ranges",
+        "widths",
+    )
 )
+POUR = 40000  # cycles in which the widest sums grow
 CONFIGS = {
     "small": (preset("small", lanes=2), 5),
     "tiny": (preset("tiny"), 8),
@@ -39,9 +50,9 @@ def run(config, *tests, module=MODULES, **options):
     )
 
 
-def is_caught(bug, *tests, config="tiny", module=MODULES):
+def is_caught(bug, *tests, config="tiny", **options):
     """These tests notice the planted bug."""
-    assert_caught(lambda: run(config, *tests, module=module, bug=bug))
+    assert_caught(lambda: run(config, *tests, bug=bug, **options))
 
 
 #: The largest: by night.
@@ -52,7 +63,7 @@ SMALL = pytest.param("small", marks=pytest.mark.night)
 def test_against_golden(name):
     """All cocotb tests of the scoreboard on one configuration."""
     _, epochs = CONFIGS[name]
-    run(name, params={"epochs": epochs, "pour": 40000 if name == "tiny" else 200})
+    run(name, params={"epochs": epochs, "pour": POUR if name == "tiny" else 200})
 
 
 def rates(cfg, **more):
@@ -160,11 +171,15 @@ def test_mutants(name):
         ("scoreboard.strides_below_4_gib", "groups_are_written_off"),
         # Rows of 512 bytes and more of a last tile count for less.
         ("scoreboard.last_tile_is_short", "last_tiles_of_many_rows"),
+        # Tiles of 16 rows and more are taken for smaller ones.
+        ("scoreboard.tiles_below_16_rows", "last_tiles_of_any_size"),
+        # Of refused bytes 22 bits are kept.
+        ("scoreboard.refusals_below_4_mib", "many_refusals"),
     ],
 )
 def test_narrow_fields_are_noticed(name, test):
     """Each field holds what it can hold."""
-    is_caught(name, test)
+    is_caught(name, test, params={"pour": POUR})
 
 
 @pytest.mark.night
@@ -183,6 +198,12 @@ def test_narrow_fields_are_noticed(name, test):
         ("scoreboard.overflow_region_told_too_little", "overflow_region_is_told"),
         ("scoreboard.short_word_ignored", "words_are_blamed"),
         ("scoreboard.long_word_ignored", "all_waits_for_closes"),
+        # The whole rows of a total that is none of rows are looked for in the last tile.
+        ("scoreboard.torn_rest_is_looked_for", "parts_of_rows_have_no_rest"),
+        # A part of a row in the overflow region is overlooked.
+        ("scoreboard.torn_rows_elsewhere_pass", "torn_rows_elsewhere"),
+        # A row went on after the word that none would.
+        ("scoreboard.broken_promise_not_told", "rows_elsewhere_against_the_word"),
     ],
 )
 def test_bugs_of_announcements(name, test):

@@ -124,6 +124,22 @@ async def rest_needs_all_slots(rig, cfg, rng):
 
 
 @ScoreboardRig.test(**FITS)
+async def parts_of_rows_have_no_rest(rig, cfg, rng):
+    """What was told is no number of rows: however many lie there whole, they are no last tile."""
+    await set_region(rig)
+    for turn in range(12):
+        epoch, count, rows = turn, rig.o_event.count, 1 + turn % 3
+        await rig.open(0, epoch, rows)
+        put_rows(rig, epoch & 1, rows * [ROW])
+        rig.put_tell(0, epoch, 0, rows * ROW)
+        rig.put_tell(0, epoch, 1, 16)
+        await nothing_comes(rig, count)
+        await rig.check_status(0, epoch & 1)
+        await rig.abort(0, epoch)
+        cover("scoreboard.rest.torn")
+
+
+@ScoreboardRig.test(**FITS)
 async def rest_of_a_full_region(rig, cfg, rng):
     """A region that is full has its last tile, whatever is refused beyond: whole rows or torn."""
     await set_region(rig, rows=2, capacity=3)
@@ -281,39 +297,6 @@ async def words_are_blamed(rig, cfg, rng):
             cover(f"scoreboard.word.{first}")
 
 
-@ScoreboardRig.test(fits=lambda cfg: FITS["fits"](cfg) and cfg.regions > 1)
-async def overflow_region_is_told(rig, cfg, rng):
-    """A primary whose rows fit tells its overflow region 0 at once: a last tile there does not wait
-    for the primary's end. One whose rows may not fit tells with its end."""
-    over = cfg.regions - 1
-    await set_region(rig, over, group_base=2)
-    await set_region(rig, 0, rows=2, capacity=2, expected=1, overflow_en=1, overflow=over)
-    for turn in range(8):
-        epoch, bank, count = turn, turn & 1, rig.o_event.count
-        fits = turn % 3 < 2
-        await rig.open(over, epoch, 1 if fits else 2)
-        await rig.open(0, epoch, 2 if fits else 3)
-        rig.put_tell(over, epoch, 1, ROW)
-        rig.put_tell(0, epoch, 0, (2 if fits else 3) * ROW)
-        put_rows(rig, bank, [ROW], group=2, region=over)
-        if not fits:
-            put_rows(rig, bank, [ROW], group=2, region=0, place=over)
-            await nothing_comes(rig, count)
-        else:
-            await is_ready(rig, count + 1, 1)
-        status, *_ = await rig.status(over, bank)
-        assert (status["told"], status["closes"]) == (1 + fits, 0)
-        put_rows(rig, bank, [ROW, ROW])
-        rig.put_news(0, epoch, 0, close=1)
-        await rig.final(0, bank)
-        rig.put_news(over, epoch, 1, close=1)
-        final = await rig.final(over, bank)
-        assert (final["kind"], final["rows"]) == (EventKind.ALL, 1 if fits else 2)
-        await rig.release(0, epoch)
-        await rig.release(over, epoch)
-        cover(f"scoreboard.overflow.{'told_0' if fits else 'told_late'}")
-
-
 @ScoreboardRig.test(**FITS)
 async def more_are_expected(rig, cfg, rng):
     """While fewer have told and closed than the geometry expects, however many that are, nothing is
@@ -381,63 +364,3 @@ async def surplus_is_not_in_the_tile(rig, cfg, rng):
         await rig.ends_in(Reason.OVERLAP, 0, epoch)
         cover("scoreboard.surplus.tile")
     assert not rig.counts["merges"]
-
-
-@ScoreboardRig.test(fits=lambda cfg: FITS["fits"](cfg) and cfg.regions > 1 and cfg.capacity <= 64)
-async def rest_of_a_region_that_overflows(rig, cfg, rng):
-    """A full region whose slots make no full tile: READY with its last byte when all its slots are
-    given out, however many rows went on to its overflow region; not while one is missing."""
-    over, full = cfg.regions - 1, cfg.capacity
-    shape = {"rows": 1 << full.bit_length(), "capacity": full, "expected": 1}
-    await set_region(rig, over, group_base=1, **shape | {"expected": 2})
-    await set_region(rig, 0, overflow_en=1, overflow=over, **shape)
-    for epoch, more in enumerate((0, 1, full, -1, full - 1)):
-        bank, count = epoch & 1, rig.o_event.count
-        rig.model.rows[over, bank] = max(0, more)
-        await rig.open(over, epoch)
-        await rig.open(0, epoch, full + more)
-        rig.put_tell(0, epoch, 0, max(full, full + more) * ROW)
-        put_rows(rig, bank, full * [ROW])
-        if more < 0:
-            await nothing_comes(rig, count)
-            await rig.abort(0, epoch)
-            await rig.abort(over, epoch)
-            continue
-        await is_ready(rig, count + 1, full)
-        put_rows(rig, bank, more * [ROW], group=1, region=0, place=over)
-        rig.put_news(0, epoch, 0, close=1)
-        await rig.ends_well(0, epoch)
-        rig.put_close(over, epoch, 0)
-        await rig.ends_well(over, epoch)
-        cover("scoreboard.rest.overflowed", more > 0)
-
-
-@ScoreboardRig.test(fits=lambda cfg: FITS["fits"](cfg) and cfg.regions > 1)
-async def told_once_by_a_primary(rig, cfg, rng):
-    """What a primary tells its overflow region counts once, with its aim and its end: a last tile
-    there waits for the producer that is still to tell."""
-    over = cfg.regions - 1
-    await set_region(rig, over, group_base=2, expected=3)
-    await set_region(rig, 0, rows=2, capacity=2, expected=1, overflow_en=1, overflow=over)
-    for epoch in range(4):
-        bank = epoch & 1
-        await rig.open(over, epoch, 1)
-        await rig.open(0, epoch, 2)
-        rig.put_tell(over, epoch, 1, ROW)
-        rig.put_tell(0, epoch, 0, 2 * ROW)
-        await rig.drained()
-        await rig.cycles(LATE)  # it is told that nothing comes
-        put_rows(rig, bank, [ROW], group=2, region=over)
-        put_rows(rig, bank, [ROW, ROW])
-        rig.put_news(0, epoch, 0, close=1)
-        await rig.ends_well(0, epoch)
-        await nothing_comes(rig, rig.o_event.count)
-        status, *_ = await rig.status(over, bank)
-        assert (status["told"], status["closes"]) == (2, 1)
-        count = rig.o_event.count
-        rig.put_tell(over, epoch, 0)
-        await is_ready(rig, count + 1, 1)
-        for src in (0, 1):
-            rig.put_news(over, epoch, src, close=1)
-        await rig.ends_well(over, epoch)
-        cover("scoreboard.overflow.told_once")

@@ -2,6 +2,8 @@
 """cocotb tests of the readiness scoreboard against the golden model: epochs, rates, overflow,
 dependency ranges."""
 
+from itertools import product
+
 import cocotb
 
 from hub_rtl.contract.packets import EventKind, Reason, RegionState
@@ -148,26 +150,31 @@ async def throughput(rig, cfg, rng):
 
 @ScoreboardRig.test()
 async def bad_news_survives_merging(rig, cfg, rng):
-    """A memory error or poison inside a burst of one tile is never lost, whatever it is merged
-    with."""
-    size = min(4, cfg.max_row_bytes // 16)
-    row_bytes = 16 * size
-    await rig.set_geometry(0, row_bytes=row_bytes, log2_tile=0, capacity=1, expected=1)
-    for at in range(16):
-        epoch = 2 * at % 16
-        await rig.open(0, epoch, 1)
-        for n in range(16):
+    """A memory error or poison inside a burst of some tiles, from all slices at once, is never
+    lost, whatever it is merged with. Where there is an overflow region the tiles lie there: each
+    sum leaves twice, and what comes waits."""
+    rows, burst, place = min(4, cfg.capacity, cfg.groups), 8 * cfg.slices, cfg.regions - 1
+    for region in {0, place}:
+        await rig.set_geometry(
+            region, row_bytes=cfg.max_row_bytes, log2_tile=0, capacity=rows, expected=1
+        )
+    for turn, (poison, at) in enumerate(product((False, True), range(burst))):
+        epoch = 2 * turn % 16
+        for region in {0, place}:
+            await rig.open(region, epoch, rows)
+        for n in range(burst):
             bad = n == at
             rig.put_ack(
-                bytes=size,
-                poison=int(bad and at & 1),
-                ok=int(not bad or at & 1),
-                slice_=n * cfg.slices // 16,
+                place=place,
+                group=rng.randrange(rows),
+                bytes=1,
+                poison=int(bad and poison),
+                ok=int(not bad or poison),
+                slice_=n % cfg.slices,
             )
-        rig.put_close(0, epoch, sent=row_bytes)
-        assert (await rig.end(0, epoch))["status"] == (
-            Reason.INCOMPLETE if at & 1 else Reason.MEM_ERROR
-        )
+        rig.put_close(0, epoch, sent=16 * burst)
+        for region in {0, place}:
+            await rig.ends_in(Reason.INCOMPLETE if poison else Reason.MEM_ERROR, region, epoch)
     cover("scoreboard.merged.bad", rig.counts["merges"] > 0)
 
 

@@ -5,6 +5,7 @@ from hub_rtl.contract.config import ADDR
 from sim.quality.coverage import cover
 
 from .rig import ScoreboardRig
+from .tells import LATE
 from .traffic import row_acks
 
 
@@ -64,4 +65,47 @@ async def last_tiles_of_many_rows(rig, cfg, rng):
             lambda before=before: rig.o_event.count > before, what=f"READY of {rows} rows"
         )
         rig.put_news(0, epoch, close=1)
+        await rig.ends_well(0, epoch)
+
+
+@ScoreboardRig.test(fits=lambda cfg: cfg.capacity > 1)
+async def last_tiles_of_any_size(rig, cfg, rng):
+    """Rows that are there before anybody has told, in tiles of any number of rows: the last tile is
+    ready with ALL."""
+    turn = 0
+    for log2_tile in range(11):
+        await rig.set_geometry(
+            0, row_bytes=16, log2_tile=log2_tile, capacity=cfg.capacity, expected=1
+        )
+        for rows in range(1, min(cfg.capacity, 8, cfg.groups << log2_tile) + 1):
+            epoch, turn = turn % 16, turn + 1
+            await rig.open(0, epoch, rows)
+            for slot in range(rows):
+                for ack in row_acks(rig, rig.geometry[0], 0, epoch & 1, slot):
+                    rig.put_ack(**ack)
+            await rig.drained()
+            rig.put_close(0, epoch, sent=16 * rows)
+            await rig.ends_well(0, epoch)
+            cover("scoreboard.rest.any_size", rows % (1 << log2_tile) > 0)
+
+
+@ScoreboardRig.test()
+async def many_refusals(rig, cfg, rng):
+    """Refusals of many MiB, and one row that came: ALL when as much was told, not a packet less or
+    more."""
+    size = cfg.packet_bytes
+    await rig.one_row(0)
+    for epoch, more in enumerate((0, 16)):
+        await rig.open(0, epoch, 1)
+        refusal = {"known": 1, "region": 0, "epoch": epoch, "src": 0, "bytes": size}
+        await rig.pour([(rig.i_refused, refusal)], 2 * rig.params.get("pour", 200))
+        refused = rig.model.banks[0, epoch & 1].epoch.refused
+        rig.dut._log.info(f"refused: {refused} bytes")
+        rig.put_ack(bank=epoch & 1, bytes=16)
+        rig.put_close(0, epoch, sent=refused + 16 + more)
+        await rig.drained()
+        if more:
+            await rig.cycles(LATE)
+            await rig.check_status(0, epoch & 1)
+            rig.refuse(0, epoch, more)
         await rig.ends_well(0, epoch)

@@ -187,6 +187,7 @@ BLOCKS = {
                 "epochs",
                 "moments",
                 "tells",
+                "overflow",
                 "ranges",
                 "widths",
             )
