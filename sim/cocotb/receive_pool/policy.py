@@ -117,7 +117,7 @@ async def each_period(rig, cfg, rng, most):
     policy, begin, held = Policy(rig), rig.cycle, {}
     edge, much = rig.period // 3, policy.grants.most // 4
     pairs = [(much, 0), (much, 1), (much, much), (much // 2, much)]
-    for number in range(1, 360 if most == "steady" else 150):
+    for number in range(1, 360):
         asked = len(rig.grants)
         await rig.cycles(begin + number * rig.period + edge - rig.cycle)
         wanted = policy.begins()
