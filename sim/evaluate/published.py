@@ -16,7 +16,7 @@ from sim.evaluate.machine.hardware import load_data
 from . import bench, runner
 from . import published_machines as machines
 from .end_to_end import forward_us
-from .published_layers import cases, no_rows, workload_of
+from .published_layers import cases, gate_of, no_rows, workload_of
 from .runner import Point, run_point
 
 __all__ = [
@@ -128,6 +128,8 @@ def figure(id):
     return _by_id()[id]
 
 
+SEEDS = 5  # of a layer whose gate draws the rows
+
 # -- what a figure is about ------------------------------------------------------------------------
 
 
@@ -136,9 +138,15 @@ def machine_of(figure, ranks=None):
     return machines.hardware(figure.hardware, ranks or figure.ranks)
 
 
+def _seeds(figure, system):
+    drawn = figure.workload and not figure.over and gate_of(figure, system)
+    return range(1, SEEDS + 1) if drawn else (1,)
+
+
 def points_of(figure):
     """{system: [its layers]} that a figure is about, its own and those it is over, as points in the
-    same order; empty for what is no layer."""
+    same order; empty for what is no layer. A single layer whose gate draws the rows is there as
+    often as error bars ask."""
     if figure.metric not in LAYERS:
         return {}
     entries = {figure.system: machines.entry(figure.hardware)}
@@ -157,8 +165,11 @@ def points_of(figure):
                 gpu=tuple(entry.get("gpu", {}).items()),
                 fabric=tuple(machines.fabric(entry, ranks).items()),
                 constants=constants,
+                seed=seed,
+                gate=gate_of(figure, system),
             )
             for shape, ranks, tokens, skew, constants in cases(figure)
+            for seed in _seeds(figure, system)
         ]
         for system, entry in entries.items()
     }

@@ -8,7 +8,7 @@ from sim.evaluate.machine.hardware import load_data
 from sim.evaluate.machine.workload import Workload
 from sim.workload.models import ModelShape, model
 
-__all__ = ["cases", "no_rows", "plain_shape", "workload_of"]
+__all__ = ["cases", "gate_of", "no_rows", "plain_shape", "workload_of"]
 
 SHARE_COLUMNS = ("comet", "megatron")  # systems with tensor parallelism
 
@@ -84,6 +84,13 @@ def _constants(entry, shared=None):
             for system, values in of.items()
         }
     return tuple((system, *one) for system, values in of.items() for one in values.items())
+
+
+def gate_of(figure, system):
+    """Whose gate chooses where a system of a figure was timed: "" nobody's, the rows are given;
+    else as :class:`sim.evaluate.runner.Point` has it."""
+    kind = "workload" if figure.workload else "set"
+    return _data()[kind][figure.workload or figure.set].get("gates", {}).get(system, "")
 
 
 def cases(figure):

@@ -207,14 +207,16 @@ def test_layers_that_were_run_are_not_run_again(monkeypatch):
 
 
 def test_points_of_a_figure_are_the_same_layers_for_each_system():
-    """Of the other systems on another machine, if the figure says so."""
+    """Of the other systems on another machine, if the figure says so; who chooses the rows may
+    differ."""
     for one in figures():
         if one.role in ("fit", "test"):
             there = replace(one, hardware=one.over_hardware or one.hardware, over_hardware=None)
             points = points_of(one)
             for system, layers in points.items():
                 own = points_of(one if system == one.system else there).get(one.system)
-                assert [replace(layer, system=one.system) for layer in layers] == own, one.id
+                same = [replace(layer, system=one.system, gate="") for layer in layers]
+                assert same == [replace(layer, gate="") for layer in own], one.id
 
 
 def test_a_layer_of_a_shape_is_kept(tmp_path):

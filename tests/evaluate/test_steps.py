@@ -4,13 +4,15 @@
 Expected steps are those of each scheme's module, which has them from the published system's source.
 """
 
+from dataclasses import replace
 from itertools import groupby
 
+import numpy as np
 import pytest
 
 from sim.evaluate.host import KINDS
 from sim.evaluate.machine.engine import Cluster, run_layer
-from sim.evaluate.schemes import deepep
+from sim.evaluate.schemes import deepep, tutel
 from sim.evaluate.systems import constants, override, replaced
 
 from .evaluate_record import RANKS, SHAPE, SYSTEM, WORKLOAD, recorded
@@ -37,7 +39,7 @@ def steps_of(name):
         exchange = "hold meet rows release" if steps > 1 else "meet rows"
         return [
             f"{gate} counts*{s.count_ops} meet {counts} sync*{s.count_syncs} permute "
-            + "sync gemm1*2 activation sync gemm2*2 copy " * (local * steps)
+            + "sync gemm1 sync gemm1 activation sync gemm2 sync gemm2 copy " * (local * steps)
             + "sync unpermute*3",
             " ".join([exchange] * 2 * local * steps),
         ], 0
@@ -45,9 +47,9 @@ def steps_of(name):
         s, chunks = constants("tutel"), 2 if "chunks" in name else 1
         exchange = "hold meet rows release" if chunks > 1 else "meet rows"
         main = f"gate*{1 + s.gate_ops + s.gate_ops_per_choice * SHAPE.top_k} "
-        main += f"meet {counts} sync permute*2 "
+        main += f"meet {counts} sync permute*2 sync "
         return [
-            _joined(main + f"{chunk} " * chunks + "unpermute"),
+            _joined(main + f"{chunk} " * chunks + "sync unpermute"),
             " ".join([exchange] * 2 * chunks),
         ], 0
     if name.startswith(("row_flags", "expert_flags")):  # an SM that hands out tiles stays held
@@ -161,7 +163,7 @@ def paid(name, kind):
         ("megatron in all-gathers", "module_us", 2),
         ("fastermoe", "read_us", 5 + 2 * SHAPE.experts // RANKS),
         ("fastermoe", "nccl_us", 1 + 2 * SHAPE.experts // RANKS),
-        ("tutel", "read_us", 1),
+        ("tutel", "read_us", 1 + 2),
         ("tutel", "collective_us", 1 + 2),
         ("comet", "read_us", 1),
         ("comet", "extension_us", 3 + 2),
@@ -200,6 +202,40 @@ def test_fastermoe_calls_back_into_python_for_each_expert():
     with override("fastermoe", expert_ops=constants("fastermoe").expert_ops + 100):
         more = run_layer(SYSTEM["fastermoe"], box, WORKLOAD).us - max(recorded("fastermoe").done)
     assert more > 0.9 * experts * 100 * constants("host").eager_op_us
+
+
+def test_without_its_schedule_fastermoe_waits_for_each_gemm():
+    before = recorded("fastermoe")
+    box, experts = before.cluster.machine, SHAPE.experts // RANKS
+    with override("fastermoe", scheduled=0):
+        more = run_layer(SYSTEM["fastermoe"], box, WORKLOAD).us - max(before.done)
+    assert more > 0.9 * 2 * experts * box.gpu.host_sync_us
+
+
+@pytest.mark.parametrize("scheduled", [0, 1])
+def test_without_its_schedule_fastermoe_calls_experts_without_rows(scheduled):
+    """Two ranks have one expert each that anybody chooses."""
+    box, local = recorded("fastermoe").cluster.machine, SHAPE.experts // RANKS
+    chosen = np.tile(local * np.arange(SHAPE.top_k), (WORKLOAD.tokens, 1))
+    us, few = [], replace(WORKLOAD, experts=chosen)
+    for more in (0, 1000):
+        ops = constants("fastermoe").expert_ops + more
+        with override("fastermoe", scheduled=scheduled, expert_ops=ops):
+            us.append(run_layer(SYSTEM["fastermoe"], box, few).us)
+    calls = (us[1] - us[0]) / 1000 / constants("host").eager_op_us
+    assert local > 1 and calls == pytest.approx(1 if scheduled else local, rel=0.1)
+
+
+def test_tutel_adds_biases_in_passes_of_their_own():
+    before = recorded("tutel")
+    box = before.cluster.machine.changed(gpu={"hbm_gbps": 1.0})
+    us = []
+    for adds in (0, 1):
+        with override("tutel", bias_adds=adds):
+            us.append(run_layer(SYSTEM["tutel"], box, WORKLOAD).us)
+    rows = SHAPE.experts * tutel.capacity(WORKLOAD, 1)
+    moved = rows * (3 * SHAPE.inter + 2 * SHAPE.hidden) * 2
+    assert us[1] - us[0] == pytest.approx(moved / 1e3, rel=0.3)
 
 
 def test_low_latency_kernels_copy_what_lies_in_the_slots():

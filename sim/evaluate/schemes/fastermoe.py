@@ -5,7 +5,9 @@ has brought.
 Source: laekov/fastmoe ``cuda/fastermoe/smart_schedule.h``, ``fmoe/fastermoe/schedule.py``,
 ``fmoe/functions.py``. Each expert of each group is one exchange (an ncclGroup) and one call back
 into Python, each linear layer one of ``cuda/parallel_linear.cu``: its ``repeat_interleave`` of the
-bias has the host wait. Shadowing of experts is off, as by default.
+bias has the host wait, and it waits for that in turn before the GEMM. Shadowing of experts is off,
+as by default. Without its schedule (``scheduled``) all ranks are one group, as ``fmoe/layers.py``
+has it.
 """
 
 import numpy as np
@@ -54,6 +56,9 @@ def exchanges(cluster, groups, group_of):
 
 def fastermoe(cluster):
     """Groups of the default size, or all ranks in one where that is faster."""
+    if not constants("fastermoe").scheduled:
+        grouped(cluster, cluster.machine.ranks)
+        return
     widths = constants("fastermoe").pipeline_ranks, cluster.machine.ranks
     grouped(cluster, fastest(cluster, grouped, widths))
 
@@ -104,7 +109,7 @@ def _rank(cluster, gpu, steps):
             cluster.all_ready(rank)
         for number, (rows, _, _) in enumerate(steps[step]):
             count = int(rows[:, rank].sum())
-            if count:
+            if count or not system.scheduled:
                 # Python's call back: its operations, of which four are the kernels below.
                 host_free = max(host_free, cluster.env.now) + system.expert_ops * op
                 gpu.host_at = max(gpu.host_at, host_free - 4 * op)
@@ -124,13 +129,19 @@ def _rank(cluster, gpu, steps):
 
 def _linear(gpu, gemm, number, rows, phase):
     """A linear layer of one expert. Its output begins as the bias, once for each row; how many rows
-    that are the host asks the GPU. The GEMM adds to it."""
-    host, env = constants("host"), gpu.cluster.env
+    that are the host asks the GPU. The GEMM adds to it, on a stream of its own: the host waits for
+    what was before, and without the schedule for the GEMM."""
+    host, system, env = constants("host"), constants("fastermoe"), gpu.cluster.env
     yield env.timeout(max(0.0, gpu.host_at - env.now))  # it has other operations before
     yield from gpu.host_sync(extra_us=host.read_us)
     yield from gpu.move(2 * rows * gemm.n * 2, phase, host_us=host.eager_op_us)
-    yield from gpu.launch(host.eager_op_us)
-    yield from gpu.gemm(gemm, [0] * number + [rows], phase, launch=False)
+    for _ in range(system.linear_syncs):
+        yield from gpu.host_sync()
+    if rows:
+        yield from gpu.launch(host.eager_op_us)
+        yield from gpu.gemm(gemm, [0] * number + [rows], phase, launch=False)
+    if not system.scheduled:
+        yield from gpu.host_sync()
 
 
 def _communicate(cluster, gpu, steps, taken, answered):

@@ -3,9 +3,9 @@
 with the experts' GEMMs.
 
 Source: microsoft/tutel ``tutel/impls/{moe_layer,fast_dispatch,overlap}.py``,
-``tutel/experts/ffn.py``. The capacity factor is 0: the capacity is the largest number of rows that
-any rank has for any expert, so that no token is dropped. Without the host's wait for it the factor
-is 1, and what is above an expert's even share is dropped.
+``tutel/experts/{ffn,llama_ffn}.py``. The capacity factor is 0: the capacity is the largest number
+of rows that any rank has for any expert, so that no token is dropped. Without the host's wait for
+it the factor is 1, and what is above an expert's even share is dropped.
 """
 
 from math import ceil
@@ -87,8 +87,13 @@ def _rank(cluster, gpu, chunks, rows):
     yield from gpu.move(wide * padded * shape.dispatch_bytes, "permute", host_us=op)
     function = host.function_us  # of autograd, around encoding and decoding, and all-to-alls
     yield from gpu.move(
-        wide * (tokens + sent) * shape.dispatch_bytes, "permute", host_us=op + function
+        wide * (tokens + sent) * shape.dispatch_bytes,
+        "permute",
+        host_us=op * shape.top_k + function,
     )
+    reads = system.expert_count_reads
+    if reads:
+        yield from gpu.host_sync(extra_us=host.read_us)
     # 4. Chunk by chunk, on two streams: all-to-all, expert, all-to-all back.
     taken = [cluster.env.event() for _ in chunks]
     answered = [cluster.env.event() for _ in chunks]
@@ -103,12 +108,18 @@ def _rank(cluster, gpu, chunks, rows):
         if local > 1:
             yield from gpu.move(2 * sum(batch) * shape.dispatch_bytes, "permute", host_us=op)
         yield from gpu.gemm(first, batch, "gemm1", host_us=op)
+        if system.bias_adds:
+            yield from gpu.move(sum(batch) * shape.inter * 6, "gemm1", host_us=op)
         yield from gpu.move(sum(batch) * shape.inter * 6, "activation", host_us=op)
         yield from gpu.gemm(second, batch, "gemm2", host_us=op)
+        if system.bias_adds:
+            yield from gpu.move(2 * sum(batch) * shape.combine_bytes, "gemm2", host_us=op)
         if local > 1:
             yield from gpu.move(2 * sum(batch) * shape.combine_bytes, "unpermute", host_us=op)
         answered[number].succeed()
     yield over
+    for _ in range(1, reads):
+        yield from gpu.host_sync(extra_us=host.read_us)
     # 5. fast_decode: weighed sum, one pass per choice.
     yield from gpu.move(
         wide * (sent + tokens * shape.top_k) * shape.combine_bytes,
