@@ -37,9 +37,10 @@ def steps_of(name):
             2 if "groups" in name else 1,
         )
         exchange = "hold meet rows release" if steps > 1 else "meet rows"
+        linear = "{0} sync {0} sync {0}*2 sync {0}*2 sync {0} ".format
         return [
             f"{gate} counts*{s.count_ops} meet {counts} sync*{s.count_syncs} permute "
-            + "sync gemm1 sync gemm1 activation sync gemm2 sync gemm2 copy " * (local * steps)
+            + (linear("gemm1") + "activation " + linear("gemm2") + "copy ") * (local * steps)
             + "sync unpermute*3",
             " ".join([exchange] * 2 * local * steps),
         ], 0
@@ -49,7 +50,7 @@ def steps_of(name):
         main = f"gate*{1 + s.gate_ops + s.gate_ops_per_choice * SHAPE.top_k} "
         main += f"meet {counts} sync permute*2 sync "
         return [
-            _joined(main + f"{chunk} " * chunks + "sync unpermute"),
+            _joined(main + f"{chunk} " * chunks + f"sync unpermute*{SHAPE.top_k}"),
             " ".join([exchange] * 2 * chunks),
         ], 0
     if name.startswith(("row_flags", "expert_flags")):  # an SM that hands out tiles stays held
@@ -161,7 +162,7 @@ def paid(name, kind):
         ("megatron in all-gathers", "read_us", 2 + 3 + 3),
         ("megatron in all-gathers", "collective_us", 4),
         ("megatron in all-gathers", "module_us", 2),
-        ("fastermoe", "read_us", 5 + 2 * SHAPE.experts // RANKS),
+        ("fastermoe", "read_us", 5 + 4 * SHAPE.experts // RANKS),
         ("fastermoe", "nccl_us", 1 + 2 * SHAPE.experts // RANKS),
         ("tutel", "read_us", 1 + 2),
         ("tutel", "collective_us", 1 + 2),

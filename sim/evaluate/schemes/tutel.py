@@ -82,8 +82,12 @@ def _rank(cluster, gpu, chunks, rows):
         yield from exchange_counts(cluster, gpu, 8, steps=2 * (ranks - 1))
     for _ in range(system.host_syncs):
         yield from gpu.host_sync(extra_us=host.read_us)
-    # 3. Rows into [experts, capacity] (fast_encode): zeros, then the rows.
+    # 3. Rows into [experts, capacity] (fast_encode): zeros, then the rows; casts there and back
+    # where that is not done in the layer's type.
     wide = system.encode_bytes_scale
+    casts = wide > 1
+    if casts:
+        yield from gpu.move((1 + wide) * tokens * shape.dispatch_bytes, "permute", host_us=op)
     yield from gpu.move(wide * padded * shape.dispatch_bytes, "permute", host_us=op)
     function = host.function_us  # of autograd, around encoding and decoding, and all-to-alls
     yield from gpu.move(
@@ -91,6 +95,8 @@ def _rank(cluster, gpu, chunks, rows):
         "permute",
         host_us=op * shape.top_k + function,
     )
+    if casts:
+        yield from gpu.move((1 + wide) * padded * shape.dispatch_bytes, "permute", host_us=op)
     reads = system.expert_count_reads
     if reads:
         yield from gpu.host_sync(extra_us=host.read_us)
@@ -120,19 +126,25 @@ def _rank(cluster, gpu, chunks, rows):
     yield over
     for _ in range(1, reads):
         yield from gpu.host_sync(extra_us=host.read_us)
-    # 5. fast_decode: weighed sum, one pass per choice.
+    # 5. fast_decode: one pass per choice, and a sum for each but the first.
+    if casts:
+        yield from gpu.move((1 + wide) * padded * shape.combine_bytes, "unpermute", host_us=op)
     yield from gpu.move(
         wide * (sent + tokens * shape.top_k) * shape.combine_bytes,
         "unpermute",
         host_us=op * shape.top_k + function,
     )
+    for _ in range(1, shape.top_k):
+        yield from gpu.move(3 * wide * tokens * shape.combine_bytes, "unpermute", host_us=op)
+    if casts:
+        yield from gpu.move((1 + wide) * tokens * shape.combine_bytes, "unpermute", host_us=op)
     cluster.done(rank)
 
 
 def _communicate(cluster, gpu, chunks, taken, answered):
     """The communication stream: dispatch of all chunks first, then the answers in order."""
     host, beside = constants("host"), len(chunks) > 1
-    us = host.collective_us + host.function_us
+    us = host.collective_us + 2 * host.function_us  # around the call, and around its wait
     for number, (there, _) in enumerate(chunks):
         yield from collective(cluster, gpu, there, "dispatch", f"there {number}", us, beside)
         taken[number].succeed()
