@@ -37,10 +37,9 @@ def steps_of(name):
             2 if "groups" in name else 1,
         )
         exchange = "hold meet rows release" if steps > 1 else "meet rows"
-        linear = "{0} sync {0} sync {0}*2 sync {0}*2 sync {0} ".format
         return [
             f"{gate} counts*{s.count_ops} meet {counts} sync*{s.count_syncs} permute "
-            + (linear("gemm1") + "activation " + linear("gemm2") + "copy ") * (local * steps)
+            + "sync gemm1 activation sync gemm2 copy " * (local * steps)
             + "sync unpermute*3",
             " ".join([exchange] * 2 * local * steps),
         ], 0
@@ -162,7 +161,7 @@ def paid(name, kind):
         ("megatron in all-gathers", "read_us", 2 + 3 + 3),
         ("megatron in all-gathers", "collective_us", 4),
         ("megatron in all-gathers", "module_us", 2),
-        ("fastermoe", "read_us", 5 + 4 * SHAPE.experts // RANKS),
+        ("fastermoe", "read_us", 5),
         ("fastermoe", "nccl_us", 1 + 2 * SHAPE.experts // RANKS),
         ("tutel", "read_us", 1 + 2),
         ("tutel", "collective_us", 1 + 2),
@@ -203,6 +202,12 @@ def test_fastermoe_calls_back_into_python_for_each_expert():
     with override("fastermoe", expert_ops=constants("fastermoe").expert_ops + 100):
         more = run_layer(SYSTEM["fastermoe"], box, WORKLOAD).us - max(recorded("fastermoe").done)
     assert more > 0.9 * experts * 100 * constants("host").eager_op_us
+
+
+def test_fastermoe_reads_two_numbers_to_expand_a_bias():
+    with override("fastermoe", biases=1):
+        read = paid("fastermoe", "read_us")
+    assert read == pytest.approx(5 + 2 * 2 * SHAPE.experts // RANKS, abs=0.1)
 
 
 def test_without_its_schedule_fastermoe_waits_for_each_gemm():

@@ -4,11 +4,11 @@ has brought.
 
 Source: laekov/fastmoe ``cuda/fastermoe/smart_schedule.h``, ``fmoe/fastermoe/schedule.py``,
 ``fmoe/functions.py``. Each expert of each group is one exchange (an ncclGroup) and one call back
-into Python, each linear layer one of ``cuda/parallel_linear.cu``: it copies the expert's count to
-the GPU and expands the bias by ``repeat_interleave`` (PyTorch of 2024, ``ATen/native/Repeat.h``),
-which reads two numbers back, and waits for all that before the GEMM. Shadowing of experts is off,
-as by default. Without its schedule (``scheduled``) all ranks are one group, as ``fmoe/layers.py``
-has it.
+into Python, each linear layer one of ``cuda/parallel_linear.cu``: the host waits before its GEMM.
+With a bias (``biases``) it copies the expert's count to the GPU before that and expands the bias by
+``repeat_interleave`` (PyTorch of 2024, ``ATen/native/Repeat.h``), which reads two numbers back.
+Shadowing of experts is off, as by default. Without its schedule (``scheduled``) all ranks are one
+group, as ``fmoe/layers.py`` has it.
 """
 
 import numpy as np
@@ -129,18 +129,19 @@ def _rank(cluster, gpu, steps):
 
 
 def _linear(gpu, gemm, number, rows, phase):
-    """A linear layer of one expert. Its output begins as the bias, once for each row. The GEMM adds
-    to it, on a stream of its own: the host waits for what was before, and without the schedule for
-    the GEMM."""
+    """A linear layer of one expert. If it has a bias its output begins as that, once for each row.
+    The GEMM is on a stream of its own: the host waits for what was before, and without the schedule
+    for the GEMM."""
     host, system, env = constants("host"), constants("fastermoe"), gpu.cluster.env
     yield env.timeout(max(0.0, gpu.host_at - env.now))  # it has other operations before
-    yield from small_ops(gpu, 1, phase)  # the count, from memory of the host
-    yield from gpu.host_sync()
-    for ops in (1, 2):  # how many rows, by a running sum; whether no count is negative
-        yield from small_ops(gpu, ops, phase)
-        yield from gpu.host_sync(extra_us=host.read_us)
-    yield from small_ops(gpu, 1, phase)  # the rows' numbers
-    yield from gpu.move(2 * rows * gemm.n * 2, phase, host_us=host.eager_op_us)
+    if system.biases:
+        yield from small_ops(gpu, 1, phase)  # the count, from memory of the host
+        yield from gpu.host_sync()
+        for ops in (1, 2):  # how many rows, by a running sum; whether no count is negative
+            yield from small_ops(gpu, ops, phase)
+            yield from gpu.host_sync(extra_us=host.read_us)
+        yield from small_ops(gpu, 1, phase)  # the rows' numbers
+        yield from gpu.move(2 * rows * gemm.n * 2, phase, host_us=host.eager_op_us)
     yield from gpu.host_sync()
     if rows:
         yield from gpu.launch(host.eager_op_us)
