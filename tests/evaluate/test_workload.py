@@ -111,13 +111,14 @@ def test_unknown_model():
 
 
 def test_gates_that_have_learnt_nothing():
-    """Each rank's has favourites of its own; the same arguments give the same routing."""
+    """Each rank's has favourites of its own, also where inputs count far more than biases; the same
+    arguments give the same routing."""
     made = shape("mixtral-8x7b")
-    routing = untrained(made, 4, 2048, seed=1)
-    assert (routing.experts == untrained(made, 4, 2048, seed=1).experts).all()
-    assert (routing.experts != untrained(made, 4, 2048, seed=2).experts).any()
-    rows = Workload.make(made, 4, 2048, routing=routing).rows
-    assert rows.sum() == 2048 * made.top_k and (rows.sum(axis=1) == 512 * made.top_k).all()
+    routing = untrained(made, 8, 4096, seed=1)
+    assert (routing.experts == untrained(made, 8, 4096, seed=1).experts).all()
+    assert (routing.experts != untrained(made, 8, 4096, seed=2).experts).any()
+    rows = Workload.make(made, 8, 4096, routing=routing).rows
+    assert rows.sum() == 4096 * made.top_k and (rows.sum(axis=1) == 512 * made.top_k).all()
     most = rows.max(axis=1) / rows.sum(axis=1)
     assert (most > 2 / made.experts).all()
     assert rows.sum(axis=0).max() / rows.sum() < most.mean()
