@@ -157,10 +157,13 @@ def dispatch_call_us(machine, workload):
     return _run(machine, workload, process, ahead=False)
 
 
-def comet_layer(number, machine, workload, tensor_parallel):
+def comet_layer(number, machine, workload, tensor_parallel, own=()):
     """COMET's layer 0 or 1 alone, experts of one matrix each, their columns shared by
-    ``tensor_parallel`` ranks."""
+    ``tensor_parallel`` ranks. ``own``: workloads, by one of which each rank chooses the rows that
+    it computes in layer 0, as a benchmark does whose ranks draw them apart."""
     shape, placement = workload.shape, comet.Placement(workload, tensor_parallel)
+    for rank, drawn in enumerate(own):
+        placement.rows_at[rank] = comet.Placement(drawn, tensor_parallel).rows_at[rank]
 
     def process(cluster):
         inbox = comet.inboxes(cluster)

@@ -4,7 +4,7 @@
 
 from .systems import constants, ranges
 
-__all__ = ["GRAPH", "KINDS", "cpp", "extreme"]
+__all__ = ["GRAPH", "KINDS", "cpp", "extreme", "slower"]
 
 #: Constants of ``[host]`` that are the time of a kind of call.
 KINDS = tuple(ranges("host"))
@@ -23,6 +23,13 @@ def cpp(launch_us):
         return 0.0 if kind in NO_PYTHON else launch_us
 
     return tuple(("host", kind, us(kind)) for kind in KINDS)
+
+
+def slower(factor):
+    """Constants to replace for a host that takes ``factor`` times as long for a call of any
+    kind."""
+    known = constants("host")
+    return tuple(("host", kind, factor * getattr(known, kind)) for kind in KINDS)
 
 
 def extreme(high):

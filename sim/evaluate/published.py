@@ -13,10 +13,10 @@ from statistics import geometric_mean, mean, median
 from sim.evaluate.machine.compute import expert_gemms, grouped_gemm_us, pass_us
 from sim.evaluate.machine.hardware import load_data
 
-from . import bench, runner
+from . import bench, host, runner
 from . import published_machines as machines
 from .end_to_end import forward_us
-from .published_layers import cases, gate_of, no_rows, workload_of
+from .published_layers import cases, no_rows, own_workloads, workload_of
 from .runner import Point, run_point
 
 __all__ = [
@@ -128,7 +128,7 @@ def figure(id):
     return _by_id()[id]
 
 
-SEEDS = 5  # of a layer whose gate draws the rows
+SEEDS = 5  # of a layer whose rows are drawn at random
 
 # -- what a figure is about ------------------------------------------------------------------------
 
@@ -138,15 +138,14 @@ def machine_of(figure, ranks=None):
     return machines.hardware(figure.hardware, ranks or figure.ranks)
 
 
-def _seeds(figure, system):
-    drawn = figure.workload and not figure.over and gate_of(figure, system)
-    return range(1, SEEDS + 1) if drawn else (1,)
+def _host(entry):
+    """Constants to replace on a machine whose host is known by figures."""
+    return host.slower(entry["host_factor"]) if "host_factor" in entry else ()
 
 
 def points_of(figure):
     """{system: [its layers]} that a figure is about, its own and those it is over, as points in the
-    same order; empty for what is no layer. A single layer whose gate draws the rows is there as
-    often as error bars ask."""
+    same order; empty for what is no layer."""
     if figure.metric not in LAYERS:
         return {}
     entries = {figure.system: machines.entry(figure.hardware)}
@@ -164,12 +163,9 @@ def points_of(figure):
                 program="step" if figure.metric == "training_ratio" else "",
                 gpu=tuple(entry.get("gpu", {}).items()),
                 fabric=tuple(machines.fabric(entry, ranks).items()),
-                constants=constants,
-                seed=seed,
-                gate=gate_of(figure, system),
+                constants=constants + _host(entry),
             )
             for shape, ranks, tokens, skew, constants in cases(figure)
-            for seed in _seeds(figure, system)
         ]
         for system, entry in entries.items()
     }
@@ -207,15 +203,12 @@ def _kernel(figure, layers):
 
 
 def _comet_layer(figure, layers):
-    return (
-        bench.comet_layer(
-            int(figure.metric[5]),
-            machine_of(figure)[0],
-            workload_of(figure),
-            figure.options["tensor_parallel"],
-        )
-        / 1e3
-    )
+    number, shared = int(figure.metric[5]), figure.options["tensor_parallel"]
+    machine, workload = machine_of(figure)[0], workload_of(figure)
+    if not figure.options.get("own_rows"):
+        return bench.comet_layer(number, machine, workload, shared) / 1e3
+    drawn = [own_workloads(figure, seed) for seed in range(1, SEEDS + 1)]
+    return mean(bench.comet_layer(number, machine, workload, shared, own) for own in drawn) / 1e3
 
 
 def _own(figure, layers):
@@ -250,8 +243,10 @@ def _layer_speedup(figure, layers):
 
 
 def _end_to_end(figure, layers):
+    host_us = machines.entry(figure.hardware).get("rest_us")
+
     def forward(point, result):
-        return forward_us(runner.machine_of(point), point.shape, point.tokens, result.us)
+        return forward_us(runner.machine_of(point), point.shape, point.tokens, result.us, host_us)
 
     return mean(_ratios(figure, layers, forward))
 

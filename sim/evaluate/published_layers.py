@@ -4,11 +4,14 @@
 
 from functools import cache
 
+import numpy as np
+
 from sim.evaluate.machine.hardware import load_data
 from sim.evaluate.machine.workload import Workload
 from sim.workload.models import ModelShape, model
+from sim.workload.traces import Routing
 
-__all__ = ["cases", "gate_of", "no_rows", "plain_shape", "workload_of"]
+__all__ = ["cases", "no_rows", "own_workloads", "plain_shape", "workload_of"]
 
 SHARE_COLUMNS = ("comet", "megatron")  # systems with tensor parallelism
 
@@ -69,6 +72,28 @@ def workload_of(figure):
     return _workload(shape, figure.ranks, tokens)
 
 
+def own_workloads(figure, seed):
+    """Workloads, one of each rank, where the ranks of a benchmark draw the rows of all apart.
+
+    Each draws a weight for every expert, uniformly, and then each token's experts by these weights.
+    Same arguments, same workloads. Source: bytedance/flux db4ffe0
+    python/flux/testing/moe_ag_scatter_utils.py, moe_utils.py (gen_moe_gating_args), and
+    dist_utils.py, by which ranks have different seeds.
+    """
+    shape, tokens = _shape_of(figure)
+    return tuple(_drawn(shape, figure.ranks, tokens, (seed, rank)) for rank in range(figure.ranks))
+
+
+@cache
+def _drawn(shape, ranks, tokens, seeds):
+    rng = np.random.default_rng([*seeds, tokens, shape.experts, shape.top_k])
+    scores = np.log(rng.random(shape.experts)) + rng.gumbel(size=(tokens, shape.experts))
+    chosen = np.argsort(-scores, axis=1)[:, : shape.top_k].astype(np.int32)
+    equal = np.full(chosen.shape, 1 / shape.top_k)
+    routing = Routing(chosen, equal, shape.experts, "weights of each rank")
+    return Workload.make(shape, ranks, tokens, routing=routing)
+
+
 @cache
 def _workload(shape, ranks, tokens):
     return Workload.make(shape, ranks, tokens, skew=0.0)
@@ -84,13 +109,6 @@ def _constants(entry, shared=None):
             for system, values in of.items()
         }
     return tuple((system, *one) for system, values in of.items() for one in values.items())
-
-
-def gate_of(figure, system):
-    """Whose gate chooses where a system of a figure was timed: "" nobody's, the rows are given;
-    else as :class:`sim.evaluate.runner.Point` has it."""
-    kind = "workload" if figure.workload else "set"
-    return _data()[kind][figure.workload or figure.set].get("gates", {}).get(system, "")
 
 
 def cases(figure):
@@ -138,7 +156,7 @@ def _of_grids(ranks, entry):
 def _of_shapes(ranks, entry):
     for of in entry["shapes"]:
         shape = plain_shape(**{name: of[name] for name in ("hidden", "inter", "experts", "top_k")})
-        yield shape, ranks, of["tokens"] * ranks, entry["skew"], ()
+        yield shape, ranks, of["tokens"] * ranks, entry["skew"], _constants(entry)
 
 
 # What a set has, the first of these: the layers it is about.

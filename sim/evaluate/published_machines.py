@@ -11,7 +11,7 @@ from sim.evaluate.machine.hardware import load_data, machine
 __all__ = ["FREE", "entry", "fabric", "fitted_of", "free", "hardware", "names", "override"]
 
 #: Constants that are fitted; meaning in published.toml.
-FREE = ("shared_gbps", "collective_us")
+FREE = ("shared_gbps", "collective_us", "host_factor")
 _tried = {}
 
 

@@ -17,7 +17,6 @@ from time import process_time
 from flow.workers import end_with_parent
 from sim.evaluate.machine.engine import run_layer
 from sim.evaluate.machine.placement import drifted
-from sim.evaluate.machine.untrained import untrained
 from sim.evaluate.machine.workload import TYPICAL_SKEW, Workload
 from sim.evaluate.pipelines.run import run_program
 from sim.evaluate.schemes import scheme
@@ -47,8 +46,7 @@ class Point:
     each rank begins late, ``inf`` never. ``balance``: arguments of
     :func:`sim.evaluate.machine.placement.drifted`, as (name, value), in place of experts as they
     are numbered and of routing that stays. ``program``: layers beside each other in place of one
-    alone, a name of :data:`sim.evaluate.pipelines.run.PROGRAMS`. ``gate``: ``untrained``, routing
-    of :func:`sim.evaluate.machine.untrained.untrained` in place of ``skew``.
+    alone, a name of :data:`sim.evaluate.pipelines.run.PROGRAMS`.
     """
 
     system: str
@@ -66,7 +64,6 @@ class Point:
     delays: tuple = ()
     balance: tuple = ()
     program: str = ""
-    gate: str = ""
 
     @property
     def shape(self):
@@ -99,9 +96,8 @@ class Result:
         row = {field.name: getattr(self.point, field.name) for field in fields(Point)}
         row["model"] = getattr(self.point.model, "name", self.point.model)
         row["trace"] = os.path.basename(row["trace"])
-        for name in ("program", "gate"):
-            if not row[name]:
-                del row[name]
+        if not self.point.program:
+            del row["program"]
         for name in ("gpu", "fabric", "network", "balance"):
             row[name] = json.dumps(dict(row[name])) if row[name] else ""
         row["delays"] = " ".join(f"{us:g}" for us in row["delays"])
@@ -137,13 +133,17 @@ def _trace(path):
 
 
 @lru_cache(maxsize=16)
-def _workload(model_shape, ranks, tokens, seed, skew, trace, balance, gate):
+def _workload(model_shape, ranks, tokens, seed, skew, trace, balance):
     if balance:
         return drifted(model_shape, ranks, tokens, seed, skew, **dict(balance))
-    routing = _trace(trace) if trace else None
-    if gate:
-        routing = untrained(model_shape, ranks, tokens, seed)
-    return Workload.make(model_shape, ranks, tokens or None, seed=seed, skew=skew, routing=routing)
+    return Workload.make(
+        model_shape,
+        ranks,
+        tokens or None,
+        seed=seed,
+        skew=skew,
+        routing=_trace(trace) if trace else None,
+    )
 
 
 def workload_of(point):
@@ -157,7 +157,6 @@ def workload_of(point):
         point.skew,
         point.trace,
         point.balance,
-        point.gate,
     )
 
 

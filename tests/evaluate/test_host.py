@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from sim.evaluate import bench, end_to_end
-from sim.evaluate.host import GRAPH, KINDS, cpp, extreme
+from sim.evaluate.host import GRAPH, KINDS, cpp, extreme, slower
 from sim.evaluate.machine.hardware import machine
 from sim.evaluate.machine.workload import Workload
 from sim.evaluate.runner import Point, Result
@@ -29,6 +29,15 @@ def test_extremes_are_the_ranges():
         with replaced(extreme(high)):
             now = {kind: getattr(constants("host"), kind) for kind in KINDS}
         assert now == {kind: bounds[high] for kind, bounds in ranges("host").items()}
+
+
+def test_a_slower_host_takes_longer_for_every_kind():
+    before = {kind: getattr(constants("host"), kind) for kind in KINDS}
+    with replaced(slower(3.0)):
+        now = {kind: getattr(constants("host"), kind) for kind in KINDS}
+    assert now == {kind: pytest.approx(3 * us) for kind, us in before.items()}
+    with replaced((("host", "read_us", 10.0),)):
+        assert ("host", "read_us", 20.0) in slower(2.0)
 
 
 def test_cpp_pays_the_driver_and_nccl():
@@ -74,20 +83,30 @@ def rest(tokens, **host):
 
 
 def test_a_short_rest_takes_its_hosts_time():
-    """Eight operations; a graph, and a fast host, leave the kernels' own time."""
+    """Three modules and five operations, eight calls where nothing is a module; a graph, and a fast
+    host, leave the kernels' own time."""
     kernels = rest(1, graph=1)
-    assert rest(1, eager_op_us=100.0) == pytest.approx(8 * 100.0)
-    assert rest(1, eager_op_us=0.1) == kernels < rest(1, eager_op_us=100.0)
+    assert rest(1, eager_op_us=100.0, module_us=1e3) == pytest.approx(3 * 1e3 + 5 * 100.0)
+    assert rest(1, eager_op_us=100.0, module_us=0.0) == pytest.approx(8 * 100.0)
+    assert rest(1, eager_op_us=0.1, module_us=0.1) == kernels < rest(1)
 
 
 def test_a_long_rest_hides_its_host():
-    assert rest(8192) == rest(8192, graph=1) == rest(8192, eager_op_us=0.1)
+    assert rest(8192) == rest(8192, graph=1) == rest(8192, eager_op_us=0.1, module_us=0.1)
+
+
+def test_a_rest_that_was_measured_is_the_least():
+    """The GPU's time counts where it is longer."""
+    assert end_to_end.rest_us(GPU, MODEL, 1, 2000.0) == 2000.0
+    assert end_to_end.rest_us(GPU, MODEL, 8192, 1.0) == rest(8192)
+    box = machine("h800")
+    assert end_to_end.forward_us(box, MODEL, 8, 500.0, 2000.0) == 32 * 2500.0
 
 
 def test_a_shared_expert_is_launched_too():
-    with override("host", eager_op_us=100.0):
+    with override("host", eager_op_us=100.0, module_us=1e3):
         more = end_to_end.rest_us(GPU, replace(MODEL, shared=1024), 1)
-        assert more == pytest.approx((8 + 3) * 100.0)
+        assert more == pytest.approx((3 + 2) * 1e3 + (5 + 1) * 100.0)
 
 
 def test_a_models_time_is_of_the_points_host():

@@ -12,7 +12,8 @@ from sim.evaluate import published_machines as machines
 from sim.evaluate.kept import Kept
 from sim.evaluate.machine.hardware import load_data
 from sim.evaluate.published import Figure, Row, figure, figures, points_of
-from sim.evaluate.runner import run_point, run_points
+from sim.evaluate.published_layers import own_workloads
+from sim.evaluate.runner import Result, run_point, run_points
 from sim.workload.models import ModelShape
 
 QUICK = (
@@ -107,7 +108,7 @@ def test_fitted_constants_are_what_the_search_finds(system):
         assert value == pytest.approx(getattr(systems.constants(system), name), rel=2e-3), name
 
 
-@pytest.mark.parametrize("name", ["h20", "b200"])
+@pytest.mark.parametrize("name", ["h20", "b200", "h800_comet"])
 def test_what_is_fitted_of_machines_is_what_the_search_finds(name):
     [(constant, (value, left))] = fit.fit_hardware(name).items()
     known = load_data("fitted_hardware.toml")[name][constant]
@@ -132,6 +133,43 @@ def test_a_shared_way_is_divided_among_the_gpus():
         for constant, (low, high, ids) in free.items():
             assert known[name][constant]["figures"] == ids
             assert low < known[name][constant]["value"] < high
+
+
+def test_a_machines_host_is_slower_by_its_factor():
+    """For the layers of every system timed there, and for nothing else."""
+    one, plain = figure("comet_bench.tutel.h800.e8.top2"), systems.constants("host").eager_op_us
+    with machines.override("h800_comet", host_factor=2.0):
+        ((point,),) = points_of(one).values()
+        assert ("host", "eager_op_us", 2 * plain) in point.constants
+        assert ("tutel", "bias_adds", 1) in point.constants
+    ((point,),) = points_of(replace(one, hardware="h800")).values()
+    assert all(part != "host" for part, *_ in point.constants)
+
+
+def test_a_model_of_a_machine_has_the_rest_that_was_measured_there():
+    """Of layers three times as long as COMET's a longer rest leaves less."""
+    one = figure("comet.paper.end_to_end")
+    results = {
+        point: Result(point, 1000.0 if system == "comet" else 3000.0, 1, 1, 1, 1, 0.5, 1.0, ())
+        for system, points in points_of(one).items()
+        for point in points
+    }
+    ratio = {}
+    for us in (1.0, 1e6):
+        with machines.override("h800_comet", rest_us=us):
+            ratio[us] = published.ask(one, published.Layers(results))
+    assert 1.4 < ratio[1.0] < 3.0 and ratio[1e6] == pytest.approx(1.002, abs=1e-4)
+
+
+def test_ranks_draw_their_rows_apart():
+    """Same seed, same rows; the busier half of the experts is another one for each rank."""
+    one = figure("comet.h800.tp4ep2.e8.layer0")
+    drawn = own_workloads(one, 1)
+    assert drawn == own_workloads(one, 1)
+    assert all(made.loads.sum() == 8192 * 2 for made in drawn)
+    halves = [made.loads[:4].sum() / made.loads.sum() for made in drawn]
+    assert min(halves) < 0.5 < max(halves) and len(set(halves)) == 8
+    assert (drawn[0].loads != own_workloads(one, 2)[0].loads).any()
 
 
 def test_fitted_file_says_what_it_was_fitted_on(tmp_path):
@@ -207,16 +245,14 @@ def test_layers_that_were_run_are_not_run_again(monkeypatch):
 
 
 def test_points_of_a_figure_are_the_same_layers_for_each_system():
-    """Of the other systems on another machine, if the figure says so; who chooses the rows may
-    differ."""
+    """Of the other systems on another machine, if the figure says so."""
     for one in figures():
         if one.role in ("fit", "test"):
             there = replace(one, hardware=one.over_hardware or one.hardware, over_hardware=None)
             points = points_of(one)
             for system, layers in points.items():
                 own = points_of(one if system == one.system else there).get(one.system)
-                same = [replace(layer, system=one.system, gate="") for layer in layers]
-                assert same == [replace(layer, gate="") for layer in own], one.id
+                assert [replace(layer, system=one.system) for layer in layers] == own, one.id
 
 
 def test_a_layer_of_a_shape_is_kept(tmp_path):

@@ -3,6 +3,7 @@
 workload."""
 
 import re
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -230,6 +231,34 @@ def test_comet_computes_before_all_sources_are_there():
     made = workload("mixtral-8x7b", tokens=8192)
     result = layer("comet", made)
     assert result.first_ready_us < 0.7 * result.all_ready_us
+
+
+def test_comet_waits_for_every_source_of_a_problem():
+    """Four row tiles of an expert are one problem: where an expert has no more, it waits for all
+    ranks."""
+    made = workload("mixtral-8x7b", ranks=8, tokens=2048, skew=0)
+    us = {}
+    for tiles in (1, 4):
+        with systems.override("comet", problem_tiles=tiles):
+            us[tiles] = bench.comet_layer(0, machine("h800", 8), made, 8)
+    assert made.loads.max() == 4 * 128 and us[4] > 1.03 * us[1]
+
+
+def test_comets_columns_leave_in_what_divides_them():
+    made = shape("mixtral-8x7b")
+    assert comet.parts(made) == 8
+    assert comet.parts(replace(made, hidden=7168)) == 7
+
+
+def test_ranks_that_draw_apart_compute_what_they_drew():
+    """One rank draws more rows for its experts than the workload has: the layer takes longer."""
+    box, made = machine("h800", 8), workload("mixtral-8x7b", ranks=8, tokens=8192, skew=0)
+    even = bench.comet_layer(0, box, made, 4)
+    assert bench.comet_layer(0, box, made, 4, [made] * 8) == even
+    shares = np.array([3, 3, 3, 3, 1, 1, 1, 1]) / 16
+    mine = Workload.make(made.shape, 8, 8192, shares=shares)
+    assert bench.comet_layer(0, box, made, 4, [mine] + [made] * 7) > 1.05 * even
+    assert bench.comet_layer(0, box, made, 4, [made] * 7 + [mine]) < 1.05 * even
 
 
 def test_comets_sums_follow_the_placement():

@@ -68,7 +68,7 @@ def steps_of(name):
             f"permute {experts} unpermute*5 meet all-to-all"
         ),
         "comet": f"{gate} counts*8 meet {counts} counts*3 sync gather {barrier} "
-        "activation hold gemm2*4 release poll kernel",
+        "activation hold gemm2*8 release poll kernel",
         "ccfuser": f"{gate} counts*10 meet {counts} sync*5 permute {barrier} "
         f"activation {barrier} unpermute",
         "deepep_v1_normal": f"{gate} layout {barrier} {barrier} {counts} {barrier} sync {copy} "
@@ -165,6 +165,7 @@ def paid(name, kind):
         ("fastermoe", "nccl_us", 1 + 2 * SHAPE.experts // RANKS),
         ("tutel", "read_us", 1 + 2),
         ("tutel", "collective_us", 1 + 2),
+        ("tutel", "allocation_us", 2 * SHAPE.top_k),
         ("comet", "read_us", 1),
         ("comet", "extension_us", 3 + 2),
         ("comet", "collective_us", 1),

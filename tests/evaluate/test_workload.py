@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from hub_rtl.contract.config import ConfigError
-from sim.evaluate.machine.untrained import untrained
 from sim.evaluate.machine.workload import TYPICAL_SKEW, Workload, WorkloadError
 from sim.workload.models import MODELS
 from sim.workload.models import model as shape
@@ -108,17 +107,3 @@ def test_what_cannot_be_made_is_refused_in_one_line(arguments, text):
 def test_unknown_model():
     with pytest.raises(ConfigError, match="model = 'gpt-99'"):
         shape("gpt-99")
-
-
-def test_gates_that_have_learnt_nothing():
-    """Each rank's has favourites of its own, also where inputs count far more than biases; the same
-    arguments give the same routing."""
-    made = shape("mixtral-8x7b")
-    routing = untrained(made, 8, 4096, seed=1)
-    assert (routing.experts == untrained(made, 8, 4096, seed=1).experts).all()
-    assert (routing.experts != untrained(made, 8, 4096, seed=2).experts).any()
-    rows = Workload.make(made, 8, 4096, routing=routing).rows
-    assert rows.sum() == 4096 * made.top_k and (rows.sum(axis=1) == 512 * made.top_k).all()
-    most = rows.max(axis=1) / rows.sum(axis=1)
-    assert (most > 2 / made.experts).all()
-    assert rows.sum(axis=0).max() / rows.sum() < most.mean()

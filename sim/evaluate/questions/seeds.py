@@ -55,7 +55,7 @@ def over_seeds(experiments):
 
     def asked(options):
         for points, own in shared.items():
-            drawn = [point for point in points(options) if not point.gate]  # those have seeds
+            drawn = points(options)
             if len({point.seed for point in drawn}) == 1:
                 yield ", ".join(one.name for one in own), _drawn(options, drawn)
 

@@ -3,8 +3,8 @@
 and sent part by part.
 
 Source: bytedance/flux ``src/moe_ag_scatter`` (layer 0: copy engines gather every rank's tokens, one
-flag per source rank; tiles sorted so that each spans few of them), ``src/moe_gather_rs`` (layer 1:
-thread blocks of their own sum a token's rows and store the sums to its rank, while the others
+flag per source rank; rows sorted so that a problem spans few of them), ``src/moe_gather_rs`` (layer
+1: thread blocks of their own sum a token's rows and store the sums to its rank, while the others
 compute the next part of the columns), ``docs/moe_usage.md``. Counts must be on the host first.
 """
 
@@ -13,7 +13,7 @@ from math import ceil
 
 import numpy as np
 
-from sim.evaluate.machine.compute import TILE_ROWS, expert_gemms, group_tiles, pass_us, tiles_of
+from sim.evaluate.machine.compute import TILE_ROWS, expert_gemms, pass_us, tiles_of
 from sim.evaluate.machine.engine import GroupedGemm
 from sim.evaluate.systems import constants
 
@@ -80,11 +80,8 @@ def _pull(cluster, gpu, placement, token_bytes, on_source):
 
 
 def layer0(cluster, gpu, placement, gemm):
-    """All-gather, scatter and GEMM1 in one: a tile starts when the last source rank it spans is
-    there.
-
-    Tiles of an expert are held until there are as many as its stream of weights asks for, as the
-    hub's consumer holds them."""
+    """All-gather, scatter and GEMM1 in one, in problems of a few row tiles of one expert: a tile
+    starts when the last source rank that its problem has rows of is there."""
     rank, ranks = gpu.rank, cluster.machine.ranks
     # Own tokens into the symmetric buffer, then all ranks have theirs there.
     own = int(cluster.workload.tokens_of[rank])
@@ -95,13 +92,13 @@ def layer0(cluster, gpu, placement, gemm):
     with cluster.phase(rank, "gemm1"):
         yield from gpu.launch(constants("host").extension_us)
         work = GroupedGemm(gpu, gemm, [int(rows) for rows in sums[-1]])
-        group = TILE_ROWS * group_tiles(gpu.gpu, gemm, ordered.shape[1])
+        problem = TILE_ROWS * constants("comet").problem_tiles
 
         def on_source(step):
             last = step == ranks - 1
             for expert, rows in enumerate(sums[step]):
-                while rows - placed[expert] >= group or (last and rows > placed[expert]):
-                    held = min(group, int(rows - placed[expert]))
+                while rows - placed[expert] >= problem or (last and rows > placed[expert]):
+                    held = min(problem, int(rows - placed[expert]))
                     for tile in tiles_of(held):
                         work.ready(expert, tile)
                     placed[expert] += held
@@ -122,7 +119,7 @@ def layer1(cluster, gpu, placement, gemm, inbox):
     system, rank, ranks = constants("comet"), gpu.rank, cluster.machine.ranks
     rows, splits = (
         [int(count) for count in placement.rows_at[rank].sum(axis=0)],
-        system.combine_splits,
+        parts(cluster.workload.shape),
     )
     columns = ceil(gemm.n / splits)
     part = ScaledGemm(columns, gemm.k, gemm.dtype, gemm.weight_bytes)
@@ -176,10 +173,15 @@ def _took(box):
         box[1].succeed()
 
 
+def parts(shape):
+    """Parts of the columns of GEMM2; what divides them."""
+    return 7 if shape.hidden == 7168 else constants("comet").combine_splits
+
+
 def inboxes(cluster):
     """[rank]: messages of layer 1 that a rank waits for, and the event of the last."""
     return [
-        [cluster.machine.ranks * constants("comet").combine_splits, cluster.env.event()]
+        [cluster.machine.ranks * parts(cluster.workload.shape), cluster.env.event()]
         for _ in cluster.gpus
     ]
 

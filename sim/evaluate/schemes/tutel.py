@@ -70,12 +70,12 @@ def _rank(cluster, gpu, chunks, rows):
     sent, local = tokens * shape.top_k, len(workload.experts_of(rank))
     padded = shape.experts * rows * len(chunks)
     # 1. Gate; place of each row in its expert by one-hot masks and sums over tokens, once per
-    # choice.
+    # choice. The running sum is a kernel of its own, which makes the tensor that it writes.
     yield from gpu.kernel(cluster.gate_us(rank), "gate", op)
     yield from small_ops(gpu, system.gate_ops, "gate")
     for _ in range(shape.top_k):
-        for _ in range(system.gate_ops_per_choice):
-            yield from gpu.move(8 * tokens * shape.experts, "gate", host_us=op)
+        for tensor in (host.allocation_us, *[0.0] * (system.gate_ops_per_choice - 1)):
+            yield from gpu.move(8 * tokens * shape.experts, "gate", host_us=op + tensor)
     # 2. The largest count of all ranks is the capacity; the host needs it for the sizes. With a
     # capacity that is given nobody is asked.
     if system.host_syncs:
@@ -126,13 +126,14 @@ def _rank(cluster, gpu, chunks, rows):
     yield over
     for _ in range(1, reads):
         yield from gpu.host_sync(extra_us=host.read_us)
-    # 5. fast_decode: one pass per choice, and a sum for each but the first.
+    # 5. fast_decode: one pass per choice, into a tensor of its own, and a sum for each but the
+    # first.
     if casts:
         yield from gpu.move((1 + wide) * padded * shape.combine_bytes, "unpermute", host_us=op)
     yield from gpu.move(
         wide * (sent + tokens * shape.top_k) * shape.combine_bytes,
         "unpermute",
-        host_us=op * shape.top_k + function,
+        host_us=(op + host.allocation_us) * shape.top_k + function,
     )
     for _ in range(1, shape.top_k):
         yield from gpu.move(3 * wide * tokens * shape.combine_bytes, "unpermute", host_us=op)
