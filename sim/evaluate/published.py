@@ -242,20 +242,28 @@ def _layer_speedup(figure, layers):
     return mean(_ratios(figure, layers))
 
 
-def _end_to_end(figure, layers):
+def _model_us(figure):
+    """Function of (point, result): time of the whole model."""
     host_us = machines.entry(figure.hardware).get("rest_us")
 
-    def forward(point, result):
+    def us(point, result):
         return forward_us(runner.machine_of(point), point.shape, point.tokens, result.us, host_us)
 
-    return mean(_ratios(figure, layers, forward))
+    return us
 
 
-def _comm_fraction(figure, layers):
-    return mean(
-        sum(dict(result.breakdown).get(phase, 0.0) for phase in COMMUNICATION) / result.us
-        for _, result in _own(figure, layers)
-    )
+def _end_to_end(figure, layers):
+    return mean(_ratios(figure, layers, _model_us(figure)))
+
+
+def _comm_most(figure, layers):
+    model_us = _model_us(figure)
+
+    def share(point, result):
+        us = sum(dict(result.breakdown).get(phase, 0.0) for phase in COMMUNICATION)
+        return us * point.shape.moe_layers / model_us(point, result)
+
+    return max(share(point, result) for point, result in _own(figure, layers))
 
 
 def _exposed_fraction(figure, layers):
@@ -294,7 +302,7 @@ LAYERS = {
     "layer_ratio": _layer_ratio,
     "training_ratio": _layer_ratio,
     "layer_speedup": _layer_speedup,
-    "comm_fraction": _comm_fraction,
+    "comm_most": _comm_most,
     "exposed_fraction": _exposed_fraction,
     "end_to_end_speedup": _end_to_end,
 }

@@ -161,6 +161,21 @@ def test_a_model_of_a_machine_has_the_rest_that_was_measured_there():
     assert 1.4 < ratio[1.0] < 3.0 and ratio[1e6] == pytest.approx(1.002, abs=1e-4)
 
 
+def test_communication_is_the_most_of_a_whole_model():
+    """Of the model and length where it is the largest part, the model's rest counted, waiting
+    not."""
+    one = figure("comet.mixtral.all_to_all_share")
+    (points,) = points_of(one).values()
+    parts = [("dispatch", 300.0), ("combine", 100.0), ("waiting", 500.0)]
+    results = {
+        point: Result(point, us, 1, 1, 1, 1, 0.5, 1.0, tuple(parts))
+        for point, us in zip(points, (1000.0, *[2000.0] * (len(points) - 1)), strict=True)
+    }
+    with machines.override("h800_comet", rest_us=1e5):
+        share = published.ask(one, published.Layers(results))
+    assert share == pytest.approx(400 / (1e5 + 1000))
+
+
 def test_ranks_draw_their_rows_apart():
     """Same seed, same rows; the busier half of the experts is another one for each rank."""
     one = figure("comet.h800.tp4ep2.e8.layer0")
