@@ -146,6 +146,11 @@ def test_a_machines_host_is_slower_by_its_factor():
     assert all(part != "host" for part, *_ in point.constants)
 
 
+def test_a_sets_constants_are_its_layers():
+    points = points_of(figure("dysharp.layer.ccfuser"))
+    assert all(("comet", "gather_all", 0) in one.constants for one in points["comet"])
+
+
 def test_a_model_of_a_machine_has_the_rest_that_was_measured_there():
     """Of layers three times as long as COMET's a longer rest leaves less."""
     one = figure("comet.paper.end_to_end")
