@@ -30,17 +30,17 @@ def _launched_us(gpu, kernels):
     return max(of_gpu, sum(calls))
 
 
-def rest_us(gpu, shape, tokens, host_us=None):
+def rest_us(gpu, shape, tokens, host_us=0.0):
     """One layer without its routed experts, microseconds, for a sequence of ``tokens`` tokens on
     one GPU; ``host_us``: what its host takes at least, where that was measured.
 
     Raises ValueError for a shape without attention.
     """
     kernels = attention(gpu, shape, tokens) + mlp(shape, shape.shared, tokens)
-    return max(_launched_us(gpu, kernels), host_us or 0.0)
+    return max(_launched_us(gpu, kernels), host_us)
 
 
-def forward_us(machine, shape, tokens, layer_us, host_us=None):
+def forward_us(machine, shape, tokens, layer_us, host_us=0.0):
     """The whole model, microseconds: ``tokens`` over all ranks, ``layer_us`` of one simulated
     layer; ``host_us`` as in :func:`rest_us`."""
     local = -(-tokens // machine.ranks)

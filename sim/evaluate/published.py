@@ -244,7 +244,7 @@ def _layer_speedup(figure, layers):
 
 def _model_us(figure):
     """Function of (point, result): time of the whole model."""
-    host_us = machines.entry(figure.hardware).get("rest_us")
+    host_us = machines.entry(figure.hardware).get("rest_us", 0.0)
 
     def us(point, result):
         return forward_us(runner.machine_of(point), point.shape, point.tokens, result.us, host_us)
